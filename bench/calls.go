@@ -4,15 +4,21 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"toolpost/bench/attempt"
 	"toolpost/builtin"
 	"toolpost/node"
+	"toolpost/protocol/alphahuman"
 	"toolpost/tool"
 )
 
@@ -78,4 +84,81 @@ func overhead(ctx context.Context, l *lab) row {
 		batch(1_000, func() error { _, err := invoke(ctx, n.Handler(), call); return err }),
 		batch(1_000, func() error { _, err := invoke(ctx, direct, &resolved); return err }))
 	return over(m, r, 20*time.Microsecond)
+}
+
+const (
+	skillConfig = `sources: [{name: skill, protocol: alphahuman, skill: ./hello}]
+`
+	skillLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}` +
+		"\n"
+)
+
+// skillCall compares a call through the whole engine to a skill that runs already with a line to the same
+// program and a line back.
+func skillCall(ctx context.Context, l *lab) row {
+	dir := filepath.Join(l.dir, "skill")
+	skill := attempt.Must(alphahuman.Skills{}.New(dir, "hello"))
+	n := l.open(ctx, dir, map[string]string{"toolpost.yaml": skillConfig})
+	bare := l.start(ctx, skill, "python3", "skill.py")
+	m, r := compare(301,
+		batch(20, greet(ctx, n, "greet")),
+		batch(20, func() error { return bare.turns(1, skillLine, "Hello Ada") }))
+	return asLong(m, r, us, 2)
+}
+
+// serviceCall compares a call through the whole engine to a tool behind HTTP with a client that posts the
+// same document to the same server and reads the answer.
+func serviceCall(ctx context.Context, l *lab) row {
+	var last atomic.Pointer[[]byte] // what the server was asked last
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
+		last.Store(&body)
+		_, _ = io.WriteString(w, `{"ok":true,"result":{"message":"Hello Ada"}}`)
+	}))
+	defer srv.Close()
+	cfg := fmt.Sprintf("sources: [{name: svc, protocol: namel3ss, tool: greeter, runner: service, url: %q}]\n",
+		srv.URL+"/tools")
+	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg}), "greeter")
+	attempt.Check(call())
+	document := *last.Load()
+	m, r := compare(301,
+		batch(20, call),
+		batch(20, func() error { return wantHello(post(ctx, srv.Client(), srv.URL+"/tools", document)) }))
+	return asLong(m, r, us, 1.5)
+}
+
+func post(ctx context.Context, client *http.Client, url string, document []byte) ([]byte, error) {
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document)))
+	req.Header.Set("Content-Type", "application/json")
+	resp := attempt.Must(client.Do(req))
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+const hello = `package main
+
+import "fmt"
+
+func main() { fmt.Println("hello, world") }
+`
+
+// start compares how long the two programs take from start to exit.
+func start(ctx context.Context, l *lab) row {
+	toolpost := attempt.Must(filepath.Abs(l.toolpost))
+	helloWorld := buildHello(ctx, l.dir)
+	m, r := compare(101,
+		clock(func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }),
+		clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
+	return asLong(m, r, ms, 6)
+}
+
+func buildHello(ctx context.Context, dir string) string {
+	source, binary := filepath.Join(dir, "hello.go"), filepath.Join(dir, "hello")
+	attempt.Check(os.WriteFile(source, []byte(hello), 0o644))
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		attempt.Check(fmt.Errorf("go build: %w\n%s", err, out))
+	}
+	return binary
 }

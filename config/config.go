@@ -232,16 +232,20 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, cannotRead(path, err)
 	}
-	return load(path, f)
+	data, err := read(path, f)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
 }
 
-func load(path string, f *os.File) (*Config, error) {
+func read(path string, f *os.File) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
 	if err != nil {
 		return nil, cannotRead(path, err)
 	}
-	return Parse(path, data)
+	return data, nil
 }
 
 func cannotRead(path string, err error) error {

@@ -276,3 +276,43 @@ func child(n ast.Node, name string) ast.Node {
 // fieldsOf lists the fields of a struct. A name comes from the yaml tag, else from the json tag, so that
 // the words of package tool need no tags for us.
 func fieldsOf(t reflect.Type) []typeschema.Field { return typeschema.Fields(t, "yaml", "json") }
+
+// A Fallible is a part of a file whose mistakes are its own: they do not keep the rest of the file from being read.
+type Fallible[T any] struct {
+	Value T
+	Err   error // what is wrong with it; Explain says where
+}
+
+// UnmarshalYAML implements yaml.NodeUnmarshaler.
+func (p *Fallible[T]) UnmarshalYAML(n ast.Node) error {
+	p.Err = decode(n, reflect.ValueOf(&p.Value).Elem())
+	return nil
+}
+
+// Explain returns the error of a part of a file as DecodeYAML would: with its place.
+func Explain(path string, data []byte, err error) error {
+	return (&document{path: path, data: data}).explain(err)
+}
+
+// PeekYAML reads those fields of a file that the struct has, and leaves all others alone: it is for files in which
+// something is wrong.
+func PeekYAML(path string, data []byte, into any) error {
+	d, err := parse(path, data)
+	if err != nil {
+		return err
+	}
+	return d.explain(decodeSome(d.root, into))
+}
+
+// EmptyList names the first field of a struct, which of points to, that is a list and was given without anything in it,
+// but for those that may be; empty: there is none.
+func EmptyList(of any, may ...string) string {
+	v := reflect.ValueOf(of).Elem()
+	for _, f := range fieldsOf(v.Type()) {
+		list := v.FieldByIndex(f.Index)
+		if list.Kind() == reflect.Slice && !list.IsNil() && list.Len() == 0 && !slices.Contains(may, f.Name) {
+			return f.Name
+		}
+	}
+	return ""
+}

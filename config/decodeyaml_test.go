@@ -51,3 +51,16 @@ func TestDecodeYAMLIsAsStrictAsAConfig(t *testing.T) {
 		}
 	}
 }
+
+// What anybody may have written is refused with the place, and without a file's name: whoever asks knows the file.
+func TestParseYAMLSaysWhereItIsWrong(t *testing.T) {
+	for text, want := range map[string]string{"a: [1": "line 1, column 4: ", "a: 1\na: 2\n": "line 2, column 1: ", "a: \"x": "line 1, column 4: "} {
+		root, err := config.ParseYAML([]byte(text))
+		if root != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, %v; want an error at %q", text, root, err, want)
+		}
+	}
+	if root, err := config.ParseYAML(nil); root != nil || err != nil {
+		t.Errorf("nothing: %v, %v", root, err)
+	}
+}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,13 +16,21 @@ import (
 // LoadTrusted reads a file as Load does, if nobody but root and this program's user could have written it: the file,
 // every folder above it, and the same of what links on the way lead to, belong to one of the two, and nobody else may
 // write them. In a folder with the sticky bit, such as /tmp, others may write: they cannot touch what is not theirs.
-// What was looked at is what is read, whatever is renamed meanwhile.
+// What was looked at is what is read, whatever is renamed meanwhile. An empty file is refused: one that is saved in
+// place is empty for a moment, and would be a config without a single source.
 func LoadTrusted(path string) (*Config, error) {
 	f, err := openTrusted(path)
 	if err != nil {
 		return nil, err
 	}
-	return load(path, f)
+	data, err := read(path, f)
+	if err == nil && len(bytes.TrimSpace(data)) == 0 {
+		err = tool.Errorf(tool.CodeInvalidInput, "%s is empty: it is being saved, or its content is lost", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
 }
 
 // Trusted says who else could have written a file, if somebody could; see LoadTrusted.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/served"
 	"toolpost/tool"
 )
 
@@ -38,7 +39,7 @@ type step struct {
 
 func TestEveryCommandInTheDocsDoesWhatThePageSays(t *testing.T) {
 	requirePrograms(t, "bash", "curl", "python3")
-	bin := build(t)
+	bin := filepath.Dir(served.Build(t))
 	pages, err := filepath.Glob("*.md")
 	if err != nil {
 		t.Fatal(err)
@@ -69,17 +70,6 @@ func requirePrograms(t *testing.T, names ...string) {
 		}
 		t.Skipf("%s is missing; `make setup` installs it", name)
 	}
-}
-
-func build(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "toolpost"), "toolpost/cmd/toolpost")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return dir
 }
 
 func parse(page string) (steps []step) {

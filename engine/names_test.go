@@ -169,7 +169,7 @@ func TestQuotasCachesAndLeasesMatchTheSourceAndItsOwnNameForATool(t *testing.T) 
 			t.Errorf("the cache for files.readFile and %s of %s", spec.Name, spec.Source)
 		}
 	}
-	gate := lease.Gate{From: 1, Consume: oneLease{"files.readFile"}}
+	gate := lease.Stage{From: 1, Consume: oneLease{"files.readFile"}}
 	sources := clashing()
 	for _, b := range sources {
 		for _, s := range b.Runner.(*fake).specs {

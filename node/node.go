@@ -57,7 +57,9 @@ func Protocols() []Protocol { return all.Protocols() }
 func Dial(url, token string) (Remote, error) { return all.Dial(url, token) }
 
 // Select lets a policy, an external program, choose among the tools that can be called now.
-func Select(ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage) (Selected, error) {
+func Select(
+	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage,
+) (Selected, error) {
 	return all.Select(ctx, command, c, p, inputs)
 }
 
@@ -82,7 +84,7 @@ type Options struct {
 	Token     string          // of the owner; empty: one is made and kept in the state folder
 	NewToken  bool            // make another token
 	Own       bool            // open no source of the config: its own tools are all that is called
-	LeaseTier int             // tools of this tier and above need a lease, also where the config is less strict; 0: as it says
+	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
 	Version   string          // of this program, for those who ask a door
 	Ready     func(Listening) // called for each door that is open
 }

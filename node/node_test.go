@@ -369,6 +369,16 @@ func TestTheConfigIsWatched(t *testing.T) {
 	if err := call(n, "two"); err != nil {
 		t.Errorf("a broken config took the good one away: %v", err)
 	}
+	for _, text := range []string{"", " \n\t\n"} { // as a file is that is being saved in place
+		before := strings.Count(logged.String(), "toolpost.yaml is empty")
+		write(text)
+		eventually(t, "the complaint", func() bool {
+			return strings.Count(logged.String(), "toolpost.yaml is empty") > before
+		})
+		if err := call(n, "two"); err != nil {
+			t.Errorf("%q took the config away: %v", text, err)
+		}
+	}
 	write("sources: [{name: three, protocol: fake}]\nlimits: {timeout: 1}")
 	hup <- syscall.SIGHUP
 	eventually(t, "the reload by SIGHUP", func() bool { return call(n, "three") == nil })

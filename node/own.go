@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	assettools "toolpost/builtin/asset"
 	audittools "toolpost/builtin/audit"
@@ -13,7 +15,9 @@ import (
 	tokentools "toolpost/builtin/token"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/job"
 	"toolpost/host/secret"
+	"toolpost/identity"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -69,10 +73,50 @@ type sessions struct {
 }
 
 // PatchAt implements statetools.Sessions.
-func (s sessions) PatchAt(ctx context.Context, caller, session string, seen int64, patches []map[string]any) (int64, error) {
+func (s sessions) PatchAt(
+	ctx context.Context, caller, session string, seen int64, patches []map[string]any,
+) (int64, error) {
 	clean := make([]map[string]any, len(patches))
 	for i, p := range patches {
 		clean[i], _ = s.redactor.Value(p).(map[string]any) // it stays an object
 	}
 	return s.SessionTable.PatchAt(ctx, caller, session, seen, clean)
+}
+
+// openJobs makes the queue of jobs, where there is a store to keep them in. It runs while the node serves.
+func (n *Node) openJobs() {
+	if n.store == nil {
+		return
+	}
+	n.jobs = job.New(job.Options{
+		Store:     n.store.Jobs(),
+		Handler:   n.engine,
+		Lookup:    n.catalog.Lookup,
+		Own:       func(s *tool.Spec) bool { return s.Source == config.OwnSource },
+		Known:     func(id string) (*tool.Rights, bool) { return n.callers.Load().Known(id) },
+		Admit:     n.stillAdmitted,
+		Available: n.engine.WhyNot, Settling: openTimeout + lastRetry,
+		Drain: time.Duration(n.cfg.Limits.Drain),
+		Keep:  time.Duration(n.storing.Jobs),
+		Log:   n.o.Log,
+	})
+}
+
+// stillAdmitted refuses a caller of a job who had a token, has none any more, and whom the config does not list
+// either. One who was never given a token here is known by something else.
+func (n *Node) stillAdmitted(ctx context.Context, p tool.Principal) error {
+	if p.Rights == nil { // whoever runs this
+		return nil
+	}
+	tokens, err := n.store.Tokens().Of(ctx, p.ID)
+	if err != nil {
+		return err
+	}
+	has := func(state string) bool {
+		return slices.ContainsFunc(tokens, func(t identity.Token) bool { return t.State == state })
+	}
+	if _, listed := n.callers.Load().Known(p.ID); has(identity.Revoked) && !has(identity.Live) && !listed {
+		return tool.Errorf(tool.CodeAccessDenied, "the token of %q was revoked", p.ID).Because("caller_gone")
+	}
+	return nil
 }

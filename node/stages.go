@@ -1,7 +1,10 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
+	"io"
+	"time"
 
 	"toolpost/config"
 	"toolpost/engine"
@@ -14,6 +17,8 @@ import (
 	"toolpost/engine/quota"
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
+	"toolpost/protocol/all"
+	"toolpost/tool"
 )
 
 // A stageKind is a stage as it can be opened.
@@ -121,21 +126,80 @@ func (n *Node) openQuotas() (stage, error) {
 }
 
 func (n *Node) openQueue() (s stage, err error) {
-	n.queue, err = queue.Read(n.cfg)
+	n.queue, err = queue.From(n.cfg)
 	return stage{}, err
 }
 
 func (n *Node) openLeases() (s stage, err error) {
 	n.leaseTier, err = lease.From(n.cfg, n.o.LeaseTier)
-	return stage{in: lease.Gate{From: n.leaseTier, Consume: n.keep.leases}.For}, err
+	return stage{in: lease.Stage{From: n.leaseTier, Consume: n.keep.leases}.For}, err
 }
 
 func (n *Node) openBreaker() (stage, error) {
-	o, err := breaker.Read(n.cfg)
+	o, err := breaker.From(n.cfg)
 	return stage{in: o.For}, err
 }
 
 func (n *Node) openCache() (stage, error) {
 	n.cache = cache.New(cache.Options{})
 	return stage{n.cache.For, n.cache.Read}, nil
+}
+
+// doorNames lists the doors that a call can have come in by: those of a config, the command line, and each
+// protocol that can be spoken on stdin and stdout.
+func doorNames(protocols []Protocol) []string {
+	names := []string{"cli"}
+	for _, d := range all.DoorParts() {
+		names = append(names, d.Name)
+	}
+	for _, p := range protocols {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Explain says what the policy decides about a call, as of a time, and why.
+func (n *Node) Explain(c *tool.Call, at time.Time) (policy.Explanation, error) {
+	e, err := n.engine.Explain(c, at)
+	return e, n.redactor.Error(err)
+}
+
+// Spec finds a tool for whoever runs the node, also where the policy hides it from them.
+func (n *Node) Spec(name string) (*tool.Spec, error) { return n.engine.Spec(name) }
+
+// lookup finds a tool once the engine is there, which needs the telemetry first.
+func (n *Node) lookup(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error) {
+	return n.engine.Lookup(ctx, p, name)
+}
+
+// secret gives a secret of the config as it is now.
+func (n *Node) secret(name string) (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.vault.Secret(name)
+}
+
+// Metrics writes what was measured, as Prometheus reads it.
+func (n *Node) Metrics(w io.Writer) error { return n.telemetry.Metrics(w) }
+
+// samples tells what there is to measure beside calls.
+func (n *Node) samples() []telemetry.Sample {
+	states := map[bool]float64{}
+	for _, s := range n.Sources() {
+		states[s.Err == nil]++
+	}
+	of := func(s telemetry.Sample, label, value string, count float64) telemetry.Sample {
+		s.Labels, s.Value = []telemetry.Label{{Name: label, Value: value}}, count
+		return s
+	}
+	sources := telemetry.Sample{Name: "toolpost.sources", Help: "Sources of the config."}
+	c, lookups := n.cache.Stats(), telemetry.Sample{
+		Name: "toolpost.cache.lookups", Help: "Calls that could be answered from memory.", Counter: true,
+	}
+	return []telemetry.Sample{
+		of(sources, "state", "open", states[true]), of(sources, "state", "failed", states[false]),
+		of(lookups, "result", "hit", float64(c.Hits)), of(lookups, "result", "miss", float64(c.Misses)),
+		{Name: "toolpost.cache.results", Help: "Results that are kept.", Value: float64(c.Entries)},
+		{Name: "toolpost.cache.size", Help: "Size of the results that are kept.", Unit: "By", Value: float64(c.Bytes)},
+	}
 }

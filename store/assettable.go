@@ -3,9 +3,15 @@ package store
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"toolpost/tool"
@@ -105,4 +111,126 @@ func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err err
 		return t.exec(`DELETE FROM asset WHERE used_at < ?`, micros(before))
 	})
 	return n, err
+}
+
+// open opens the file of an asset and fills in where it is and how large.
+func (s *AssetTable) open(a tool.Asset) (*os.File, tool.Asset, error) {
+	a.Path = s.path(a.SHA256)
+	f, err := os.OpenFile(a.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, tool.Asset{}, noAsset(a.SHA256)
+		}
+		return nil, tool.Asset{}, tool.Errorf(tool.CodeInternal, "asset %s cannot be read: %w", a.SHA256, reasonOf(err))
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		_ = f.Close()
+		return nil, tool.Asset{}, tool.Errorf(tool.CodeInternal, "asset %s is no longer a regular file", a.SHA256)
+	}
+	a.Size = info.Size()
+	return f, a, nil
+}
+
+// has reports whether a file is the one that is kept under the asset's digest. What an asset says of itself is
+// not enough: it may be the word of a tool.
+func (s *AssetTable) has(a tool.Asset, file *os.File) bool {
+	if !isDigest(a.SHA256) {
+		return false
+	}
+	given, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	kept, err := os.Lstat(s.path(a.SHA256))
+	return err == nil && os.SameFile(given, kept)
+}
+
+func (s *AssetTable) path(digest string) string { return filepath.Join(s.dir, digest) }
+
+// replaceFile writes a file beside its place and then puts it there.
+func replaceFile(path string, text []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(text)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err
+}
+
+// isDigest reports whether a text can be the digest of an asset, and so the name of a file.
+func isDigest(s string) bool { return isHex(s, 2*sha256.Size) }
+
+func isHex(text string, digits int) bool {
+	return len(text) == digits && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+func noAsset(digest string) error {
+	return tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", digest)
+}
+
+// copyIn copies the asset's file, which has no name yet then, and fills in what is known of it.
+func (s *AssetTable) copyIn(ctx context.Context, a *tool.Asset, src *os.File) (*os.File, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
+	}
+	tmp, err := os.CreateTemp(s.dir, ".new-*")
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
+	}
+	if a.SHA256, a.Size, err = copyAsset(ctx, tmp, src, a.Path, s.most); err == nil {
+		err = errors.Join(tmp.Sync(), tmp.Chmod(0o400))
+	}
+	if err != nil {
+		_ = tmp.Close()
+		_ = os.Remove(tmp.Name())
+		return nil, err
+	}
+	a.Path = s.path(a.SHA256)
+	return tmp, nil
+}
+
+// reasonOf takes the operation and the path off an error: they are in the sentence already.
+func reasonOf(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+// copyAsset copies a file that may be anything a tool could think of, and gives the digest and the size of the copy.
+func copyAsset(
+	ctx context.Context, to io.Writer, from *os.File, path string, most int64,
+) (digest string, size int64, err error) {
+	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", 0, tool.Errorf(tool.CodeInvalidInput, "asset %s is not a regular file", path)
+	}
+	h := sha256.New()
+	size, err = io.Copy(io.MultiWriter(to, h), io.LimitReader(&ctxReader{ctx, from}, most+1))
+	switch {
+	case err != nil:
+		return "", 0, tool.Errorf(tool.CodeOf(err), "asset %s was not copied: %w", path, err)
+	case size > most:
+		return "", 0, tool.Errorf(tool.CodeQuotaExceeded, "asset %s is larger than %d bytes", path, most)
+	}
+	return hex.EncodeToString(h.Sum(nil)), size, nil
+}
+
+// ctxReader stops a long copy when the call ends.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r *ctxReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
 }

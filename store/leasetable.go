@@ -69,14 +69,16 @@ func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier
 		if err != nil {
 			return err
 		}
-		n, err := t.count(`UPDATE lease SET used_at = ? WHERE id = ? AND used_at IS NULL AND revoked_at IS NULL`,
-			micros(time.Now()), id)
+		n, err := t.count(useLease, micros(time.Now()), id)
 		if err == nil && n == 0 { // the writers' lock rules this out; a lease is worth a second lock
 			err = noSuchLease()
 		}
 		return err
 	}))
 }
+
+// useLease uses a lease up that nobody has used or revoked.
+const useLease = `UPDATE lease SET used_at = ? WHERE id = ? AND used_at IS NULL AND revoked_at IS NULL`
 
 // leaseCounts is what this process has done with leases.
 type leaseCounts struct{ issued, consumed, rejected atomic.Int64 }

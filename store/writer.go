@@ -389,7 +389,7 @@ func (t *tx) apart(f func(*tx) error, alone bool) (failed, err error) {
 	}
 	failed = f(t)
 	_, ours := errors.AsType[*tool.Error](failed)
-	if alone || failed != nil && !ours { // the database's
+	if alone || failed != nil && !ours { // the database failed: what others wrote in the transaction is lost with it
 		return nil, failed
 	}
 	if failed != nil {

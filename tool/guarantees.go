@@ -23,15 +23,24 @@ type Guarantees struct {
 	Sandbox bool `json:"sandbox,omitempty"`
 }
 
+// flags are the guarantees that are on or off, in the contract's order, and Sandbox.
+func (g Guarantees) flags() [7]bool {
+	return [...]bool{
+		g.NoFilesystemRead, g.NoFilesystemWrite, g.NoNetwork, g.NoSubprocess, g.NoEnvRead, g.NoEnvWrite, g.Sandbox,
+	}
+}
+
 // All yields the six guarantees by their names, in the contract's order, with their values.
 func (g Guarantees) All() iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
-		_ = yield("no_filesystem_read", g.NoFilesystemRead) &&
-			yield("no_filesystem_write", g.NoFilesystemWrite) &&
-			yield("no_network", g.NoNetwork) &&
-			yield("no_subprocess", g.NoSubprocess) &&
-			yield("no_env_read", g.NoEnvRead) &&
-			yield("no_env_write", g.NoEnvWrite)
+		flags := g.flags()
+		for i, name := range [...]string{
+			"no_filesystem_read", "no_filesystem_write", "no_network", "no_subprocess", "no_env_read", "no_env_write",
+		} {
+			if !yield(name, flags[i]) {
+				return
+			}
+		}
 	}
 }
 
@@ -69,7 +78,8 @@ func (g Guarantees) Tighten(o Guarantees) Guarantees {
 
 // Equal reports whether both guarantee the same.
 func (g Guarantees) Equal(o Guarantees) bool {
-	return slices.Equal(g.Asked(), o.Asked()) && slices.Equal(g.SecretsAllowed, o.SecretsAllowed)
+	return g.flags() == o.flags() && slices.Equal(g.SecretsAllowed, o.SecretsAllowed) &&
+		(g.SecretsAllowed == nil) == (o.SecretsAllowed == nil)
 }
 
 // Covers reports whether g holds already whatever o asks for.

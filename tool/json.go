@@ -80,8 +80,8 @@ func (e *Error) Retry() time.Duration {
 	return time.Duration(min(max(said.MS, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
-// UnmarshalJSON implements json.Unmarshaler: a list of patterns as they are written, or a single one. Without it what can
-// be read from text could be read from a string alone, and not from what is written of it.
+// UnmarshalJSON implements json.Unmarshaler: a list of patterns as they are written, or a single one. Without it what
+// can be read from text could be read from a string alone, and not from what is written of it.
 func (p *Patterns) UnmarshalJSON(b []byte) error {
 	if strings.HasPrefix(string(b), `"`) {
 		*p = make(Patterns, 1)

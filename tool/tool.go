@@ -1,4 +1,4 @@
-// Package tool holds the words that every other room speaks: what a tool is (Spec), one request
+// Package tool holds the words that every other package speaks: what a tool is (Spec), one request
 // (Call), what happens meanwhile (Event), how it ended (Result), and the one small interface that a
 // door calls and a runner implements (Handler).
 //
@@ -286,6 +286,15 @@ func First(do func(context.Context, *Call) error) Middleware {
 type Runner interface {
 	Handler
 	Close(ctx context.Context) error
+}
+
+// Opened gives what a protocol's Open returns. A runner that could not be made is nil and not a nil pointer, which
+// would look like a runner to whoever compares it with nil.
+func Opened[R Runner](r R, err error) (Runner, error) {
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // A Source brings tools. The specs' Source and Protocol are set by the engine.

@@ -29,8 +29,8 @@ type corpus struct {
 	questions []pair
 }
 
-// A score is how well the three ways find things, by words, by the table and mixed: the mean of one over the rank of the
-// right function, 0 beyond the tenth.
+// A score is how well the three ways find things, by words, by the table and mixed: the mean of one over the rank of
+// the right function, 0 beyond the tenth.
 type score [3]float64
 
 // eval indexes the held-out packages, language by language, without their documentation, and asks for each function

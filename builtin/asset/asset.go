@@ -31,10 +31,10 @@ func New(assets Assets) *define.Set {
 		Effects:     tool.Effects{Reads: true, Idempotent: true},
 		Timeout:     10 * time.Minute, // a large file to a slow peer
 	}
-	return define.NewSet(define.New(spec, shelf{assets}.read))
+	return define.NewSet(define.New(spec, tools{assets}.read))
 }
 
-type shelf struct{ assets Assets }
+type tools struct{ assets Assets }
 
 type readArgs struct {
 	SHA256  string `json:"sha256" schema:"required pattern=^[0-9a-f]{64}$" doc:"the digest of the asset, as its asset event had it"`
@@ -51,8 +51,8 @@ type description struct {
 }
 
 // read hands out an asset. The file goes with the asset event, for doors that can send one.
-func (s shelf) read(ctx context.Context, c *define.Call, args readArgs) (description, error) {
-	f, a, err := s.assets.Open(ctx, c.Caller.ID, args.SHA256)
+func (t tools) read(ctx context.Context, c *define.Call, args readArgs) (description, error) {
+	f, a, err := t.assets.Open(ctx, c.Caller.ID, args.SHA256)
 	if err != nil {
 		return description{}, err
 	}

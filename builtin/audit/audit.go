@@ -35,14 +35,14 @@ const longest = time.Hour
 
 // New makes the tools.
 func New(log Log) *define.Set {
-	d := desk{log}
+	t := tools{log}
 	return define.NewSet(
-		question("log", "Gives the records of calls, in pages.", d.page),
-		question("top", "Tells what is called most, with what success, and how many calls each day had.", d.top),
-		question("paths", "Tells which files calls access, as far as their arguments tell.", d.paths),
-		question("errors", "Tells what goes wrong, and in how many of a tool's calls.", d.failures),
-		question("latency", "Tells how long the calls of each tool take, the slowest first.", d.latency),
-		question("verify", "Looks at the whole log of calls for any change, and reports what was found.", d.verify),
+		question("log", "Gives the records of calls, in pages.", t.page),
+		question("top", "Tells what is called most, with what success, and how many calls each day had.", t.top),
+		question("paths", "Tells which files calls access, as far as their arguments tell.", t.paths),
+		question("errors", "Tells what goes wrong, and in how many of a tool's calls.", t.failures),
+		question("latency", "Tells how long the calls of each tool take, the slowest first.", t.latency),
+		question("verify", "Looks at the whole log of calls for any change, and reports what was found.", t.verify),
 	)
 }
 
@@ -53,7 +53,7 @@ func question[A, O any](name, description string, run func(context.Context, *def
 	}, define.ForOperators("ask about the calls of all callers", run))
 }
 
-type desk struct{ log Log }
+type tools struct{ log Log }
 
 // LogArgs are the arguments of audit.log.
 type LogArgs struct {
@@ -77,7 +77,7 @@ const (
 // errFull ends the visit of a page.
 var errFull = errors.New("the page is full")
 
-func (d desk) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error) {
+func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error) {
 	rows := pageRows
 	if a.Limit > 0 {
 		rows = min(a.Limit, pageRows)
@@ -85,7 +85,7 @@ func (d desk) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error)
 	f := a.Filter
 	f.After, f.Limit = a.After, rows+1 // one more tells whether there is another page
 	p, size, last, columns := Page{Calls: []json.RawMessage{}}, 0, int64(0), audit.Columns()
-	err := d.log.Log(ctx, f, !a.Oldest, func(r *tool.Record) error {
+	err := t.log.Log(ctx, f, !a.Oldest, func(r *tool.Record) error {
 		if len(p.Calls) == rows || size > pageBytes {
 			p.Next = last
 			return errFull
@@ -114,15 +114,15 @@ type Top struct {
 	Uses []audit.Use    `json:"uses"`
 }
 
-func (d desk) top(ctx context.Context, _ *define.Call, a TopArgs) (Top, error) {
+func (t tools) top(ctx context.Context, _ *define.Call, a TopArgs) (Top, error) {
 	if a.By == "" {
 		a.By = audit.ByTool
 	}
-	uses, err := d.log.Uses(ctx, a.Filter, a.By)
+	uses, err := t.log.Uses(ctx, a.Filter, a.By)
 	if err != nil {
 		return Top{}, err
 	}
-	days, err := d.log.History(ctx, a.Filter)
+	days, err := t.log.History(ctx, a.Filter)
 	return Top{a.By, append([]audit.Moment{}, days...), uses}, err
 }
 
@@ -131,8 +131,8 @@ type Paths struct {
 	Paths []audit.Path `json:"paths"`
 }
 
-func (d desk) paths(ctx context.Context, _ *define.Call, f audit.Filter) (Paths, error) {
-	paths, err := d.log.Paths(ctx, f)
+func (t tools) paths(ctx context.Context, _ *define.Call, f audit.Filter) (Paths, error) {
+	paths, err := t.log.Paths(ctx, f)
 	return Paths{paths}, err
 }
 
@@ -141,8 +141,8 @@ type Failures struct {
 	Errors []audit.Failure `json:"errors"`
 }
 
-func (d desk) failures(ctx context.Context, _ *define.Call, f audit.Filter) (Failures, error) {
-	failures, err := d.log.Failures(ctx, f)
+func (t tools) failures(ctx context.Context, _ *define.Call, f audit.Filter) (Failures, error) {
+	failures, err := t.log.Failures(ctx, f)
 	return Failures{failures}, err
 }
 
@@ -151,8 +151,8 @@ type Latencies struct {
 	Tools []audit.Latency `json:"tools"`
 }
 
-func (d desk) latency(ctx context.Context, _ *define.Call, f audit.Filter) (Latencies, error) {
-	tools, err := d.log.Latencies(ctx, f)
+func (t tools) latency(ctx context.Context, _ *define.Call, f audit.Filter) (Latencies, error) {
+	tools, err := t.log.Latencies(ctx, f)
 	return Latencies{tools}, err
 }
 
@@ -161,7 +161,7 @@ type VerifyArgs struct {
 	Expect []string `json:"expect,omitzero" schema:"maxItems=100" doc:"points, NUMBER:HASH, that an earlier verify gave as head"`
 }
 
-func (d desk) verify(ctx context.Context, c *define.Call, a VerifyArgs) (*audit.Report, error) {
+func (t tools) verify(ctx context.Context, c *define.Call, a VerifyArgs) (*audit.Report, error) {
 	var points []audit.Point
 	for _, text := range a.Expect {
 		p, err := audit.ParsePoint(text)
@@ -170,7 +170,7 @@ func (d desk) verify(ctx context.Context, c *define.Call, a VerifyArgs) (*audit.
 		}
 		points = append(points, p)
 	}
-	r, err := d.log.Verify(ctx, points...)
+	r, err := t.log.Verify(ctx, points...)
 	if err == nil {
 		c.Summary = fmt.Sprintf("%d rows, %d findings", r.Rows, len(r.Findings))
 	}

@@ -78,7 +78,8 @@ func (c *cache) find(f *workspace.File) json.RawMessage {
 // keep keeps what was read, where the file did not change meanwhile and did not change just now.
 func (c *cache) keep(f *workspace.File, out json.RawMessage) {
 	stamp, err := f.Restat()
-	if err != nil || stamp != f.Stamp() || int64(len(out)) > c.size || c.now().Sub(time.Unix(stamp.CTime.Unix())) < settled {
+	if err != nil || stamp != f.Stamp() || int64(len(out)) > c.size ||
+		c.now().Sub(time.Unix(stamp.CTime.Unix())) < settled {
 		return
 	}
 	c.mu.Lock()

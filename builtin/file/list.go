@@ -117,7 +117,8 @@ func (l *listing) count(path string) error {
 }
 
 func (l *listing) tooMuch(what string, limit int) *tool.Error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s "+what+"; take a smaller folder or give a pattern", l.shown, limit).Because("too_large")
+	return tool.Errorf(tool.CodeInvalidInput,
+		"%s "+what+"; take a smaller folder or give a pattern", l.shown, limit).Because("too_large")
 }
 
 func newEntry(shown string, info fs.FileInfo) entry {

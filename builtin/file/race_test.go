@@ -12,17 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
 
-// operations is how many calls are made while the attackers swap. TOOLPOST_LONG asks for more.
-func operations() int {
-	if os.Getenv("TOOLPOST_LONG") != "" {
-		return 200_000
-	}
-	return 40_000
-}
+// operations is how many calls are made while the attackers swap.
+func operations() int { return rounds.Of(10_000, 40_000, 200_000) }
 
 // Whoever can write below the root swaps folders and files with links that lead outside, or to a secret inside, as
 // fast as possible, while every tool works through them.

@@ -1,5 +1,5 @@
-// Package lease has the tools that issue leases, lease.issue, list them, lease.list, revoke them, lease.revoke, and count
-// them, lease.gc.
+// Package lease has the tools that issue leases, lease.issue, list them, lease.list, revoke them, lease.revoke, and
+// count them, lease.gc.
 // Calling one of them passes the engine like any other call, so that who did what is on record.
 package lease
 
@@ -52,23 +52,23 @@ type Options struct {
 // New makes the tools.
 func New(o Options) *define.Set {
 	book, _ := o.Leases.(Book)
-	d := desk{o, book}
+	t := tools{o, book}
 	tools := []define.Tool{
-		define.New(tool.Spec{Name: issueName, Description: "Issues a lease: the permission for one call of a tool."}, d.issue),
-		define.New(tool.Spec{Name: "lease.gc", Description: "Removes leases that are over and counts the others."}, d.gc),
+		define.New(tool.Spec{Name: issueName, Description: "Issues a lease: the permission for one call of a tool."}, t.issue),
+		define.New(tool.Spec{Name: "lease.gc", Description: "Removes leases that are over and counts the others."}, t.gc),
 	}
 	if book != nil {
 		tools = append(tools, define.New(tool.Spec{
 			Name: revokeName, Description: "Revokes a lease: nobody can use it any more.",
-		}, d.revoke), define.New(tool.Spec{
+		}, t.revoke), define.New(tool.Spec{
 			Name: "lease.list", Effects: tool.Effects{Reads: true},
 			Description: "Lists the leases of all callers, the newest first. Their tokens are nowhere.",
-		}, define.ForOperators("list the leases of all callers", d.list)))
+		}, define.ForOperators("list the leases of all callers", t.list)))
 	}
 	return define.NewSet(tools...)
 }
 
-type desk struct {
+type tools struct {
 	o    Options
 	book Book // nil: leases end with this program
 }
@@ -92,7 +92,7 @@ type issued struct {
 	State   string    `json:"state,omitzero"`
 }
 
-func (d desk) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
+func (t tools) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
 	if err := mayIssue(c.Caller); err != nil {
 		return issued{}, err
 	}
@@ -106,7 +106,7 @@ func (d desk) issue(ctx context.Context, c *define.Call, args issueArgs) (issued
 	}
 	var err error
 	if out.Tool != "*" {
-		if out.Tool, out.Tier, err = d.o.Resolve(ctx, c.Caller, out.Tool); err != nil {
+		if out.Tool, out.Tier, err = t.o.Resolve(ctx, c.Caller, out.Tool); err != nil {
 			return out, err
 		}
 	}
@@ -115,12 +115,12 @@ func (d desk) issue(ctx context.Context, c *define.Call, args issueArgs) (issued
 	}
 	const tooLong = 1 << 40 // ms; far beyond what the store takes, and what a Duration can still hold
 	ttl := time.Duration(max(min(args.TTLms, tooLong), -tooLong)) * time.Millisecond
-	out.Token, err = d.o.Leases.Issue(ctx, out.Caller, out.Tool, out.Tier, ttl)
+	out.Token, err = t.o.Leases.Issue(ctx, out.Caller, out.Tool, out.Tier, ttl)
 	c.Summary = "a lease for one call of " + out.Tool
-	if err != nil || d.book == nil {
+	if err != nil || t.book == nil {
 		return out, err
 	}
-	l, err := d.book.Find(ctx, out.Token)
+	l, err := t.book.Find(ctx, out.Token)
 	out.ID, out.Issued, out.Expires, out.State = l.ID, l.Issued, l.Expires, l.State
 	return out, err
 }
@@ -130,8 +130,9 @@ func mayIssue(p tool.Principal) error {
 	if p.Operator() || slices.Contains(p.Roles(), issuer) {
 		return nil
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke leases: only the owner may, who runs toolpost on its "+
-		"command line, a program that started it, or a caller with the role %s", p.ID, issuer)
+	return tool.Errorf(tool.CodeAccessDenied,
+		"%q may not issue or revoke leases: only the owner may, who runs toolpost on its "+
+			"command line, a program that started it, or a caller with the role %s", p.ID, issuer)
 }
 
 // own is whose leases somebody has to do with who names nobody: their own, or anybody's for the operator.
@@ -153,7 +154,7 @@ type revoked struct {
 	lease.Lease
 }
 
-func (d desk) revoke(ctx context.Context, c *define.Call, args revokeArgs) (revoked, error) {
+func (t tools) revoke(ctx context.Context, c *define.Call, args revokeArgs) (revoked, error) {
 	if err := mayIssue(c.Caller); err != nil {
 		return revoked{}, err
 	}
@@ -161,10 +162,10 @@ func (d desk) revoke(ctx context.Context, c *define.Call, args revokeArgs) (revo
 		return revoked{}, tool.Errorf(tool.CodeInvalidInput, "%s needs the id of a lease or its token, one of them",
 			revokeName)
 	}
-	if err := d.book.Revoke(ctx, own(c.Caller), args.ID+args.Token); err != nil {
+	if err := t.book.Revoke(ctx, own(c.Caller), args.ID+args.Token); err != nil {
 		return revoked{}, err
 	}
-	l, err := d.book.Find(ctx, args.ID+args.Token)
+	l, err := t.book.Find(ctx, args.ID+args.Token)
 	c.Summary = "the lease is revoked"
 	return revoked{true, l}, err
 }
@@ -177,13 +178,13 @@ type list struct {
 	Leases []lease.Lease `json:"leases"`
 }
 
-func (d desk) list(ctx context.Context, _ *define.Call, a listArgs) (list, error) {
-	all, err := d.book.List(ctx, a.Limit)
+func (t tools) list(ctx context.Context, _ *define.Call, a listArgs) (list, error) {
+	all, err := t.book.List(ctx, a.Limit)
 	return list{all}, err
 }
 
-func (d desk) gc(ctx context.Context, c *define.Call, _ struct{}) (lease.Counts, error) {
-	counts, err := d.o.Leases.GC(ctx)
+func (t tools) gc(ctx context.Context, c *define.Call, _ struct{}) (lease.Counts, error) {
+	counts, err := t.o.Leases.GC(ctx)
 	c.Summary = fmt.Sprintf("%d leases can be used", counts.Active)
 	return counts, err
 }

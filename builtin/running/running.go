@@ -22,7 +22,8 @@ func New(calls *running.Calls) *define.Set {
 		}, r.list),
 		define.New(tool.Spec{
 			Name: "cancelCall", Effects: tool.Effects{Idempotent: true},
-			Description: "Cancels a call that runs now, by its id, whichever door it came by: one of yours, or anybody's for operators.",
+			Description: "Cancels a call that runs now, by its id, whichever door it came by: one of yours, or " +
+				"anybody's for operators.",
 		}, r.cancel),
 	)
 }

@@ -215,7 +215,8 @@ func (p *parser) option(name string, o option) error {
 		}
 		value := p.next()
 		if strings.HasPrefix(value, "-") && value != "-" && !isNumber(value) {
-			return fmt.Errorf("%s followed by %s, which may be an option or its value: attach a value that begins with a dash, as in --name=-value", name, value)
+			return fmt.Errorf("%s followed by %s, which may be an option or its value: attach a value that begins with a "+
+				"dash, as in --name=-value", name, value)
 		}
 		it.values = append(it.values, value)
 	}
@@ -254,7 +255,8 @@ func (f *form) assign(items []item) error {
 		if f.last != 0 && i > 0 && i == len(args)-1 && !has(items, intoFolder) {
 			a.kinds = string(f.last)
 		}
-		if v := a.values[0]; strings.HasPrefix(v, "-") && v != "-" && !isNumber(v) && a.kinds != string(free) && a.kinds != string(loose) {
+		if v := a.values[0]; strings.HasPrefix(v, "-") && v != "-" && !isNumber(v) &&
+			a.kinds != string(free) && a.kinds != string(loose) {
 			return fmt.Errorf("the argument %q, which some take for an option: write ./%s", v, v)
 		}
 		a.kinds = f.turned(a.kinds, items)

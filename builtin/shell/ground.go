@@ -41,14 +41,16 @@ func (p place) check(shown, abs string, write bool) error {
 	return nil
 }
 
-// mayWrite says why a file may not be written, by where it really is. What is in .git decides which programs git runs: it
-// is closed here as it is to the tools for files, and git itself names none of it.
+// mayWrite says why a file may not be written, by where it really is. What is in .git decides which programs git runs:
+// it is closed here as it is to the tools for files, and git itself names none of it.
 func (p place) mayWrite(shown, real string) error {
 	switch root := p.innermost(real); {
 	case !root.Write:
-		return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is below a folder that is only offered for reading", shown)
+		return tool.Errorf(tool.CodeAccessDenied,
+			"%s is not allowed: it is below a folder that is only offered for reading", shown)
 	case inGit(strings.TrimPrefix(real, root.Dir)):
-		return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: what is in .git decides which programs git runs; change it with git", shown).Because("git")
+		return tool.Errorf(tool.CodeAccessDenied,
+			"%s is not allowed: what is in .git decides which programs git runs; change it with git", shown).Because("git")
 	case p.scope != nil:
 		return p.scope.Path(real, true)
 	}
@@ -117,14 +119,15 @@ func say(shown, abs string, err error) error {
 // maxBelow is how many entries of a tree are looked at before a program may go through it.
 const maxBelow = 500_000
 
-// hidden lists the names of what is below a folder and may not be read, or written; links count where they are followed.
-// It compares what is there with what the caller sees of it.
+// hidden lists the names of what is below a folder and may not be read, or written; links count where they are
+// followed. It compares what is there with what the caller sees of it.
 func (p place) hidden(abs string, write, follow bool) ([]string, error) {
 	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
 		return nil, nil // a file was checked when it was named
 	}
 	seen := map[string]bool{}
-	err := p.view.Walk(p.ctx, abs, workspace.WalkOptions{Recursive: true, Hidden: true, MaxEntries: maxBelow}, func(e *workspace.Entry) error {
+	o := workspace.WalkOptions{Recursive: true, Hidden: true, MaxEntries: maxBelow}
+	err := p.view.Walk(p.ctx, abs, o, func(e *workspace.Entry) error {
 		if follow && e.Type&fs.ModeSymlink != 0 {
 			return nil
 		}

@@ -50,7 +50,9 @@ func (s *session) guard(v *verdict) error {
 
 // notHere refuses a command for where it would run.
 func (v *verdict) notHere(format string, args ...any) error {
-	return tool.Errorf(tool.CodeAccessDenied, "Command '%s' is not allowed by security policy here: %w", v.name, fmt.Errorf(format, args...)).Because("command_denied")
+	return tool.Errorf(tool.CodeAccessDenied,
+		"Command '%s' is not allowed by security policy here: %w", v.name, fmt.Errorf(format, args...)).
+		Because("command_denied")
 }
 
 // inspect looks at one repository and gives the folders of those within it.
@@ -129,7 +131,8 @@ func checkSettings(v *verdict, list []byte) error {
 	for key := range bytes.SplitSeq(list, []byte{0}) {
 		name := string(key)
 		if repositoryRuns().MatchString(name) || v.network && networkRuns().MatchString(name) || name == alias {
-			return v.notHere("the configuration of its repository has %s, which names a program to run; take it out, or let a rule for git say code: tree", name)
+			return v.notHere("the configuration of its repository has %s, which names a program to run; take it out, or "+
+				"let a rule for git say code: tree", name)
 		}
 	}
 	return nil

@@ -75,7 +75,8 @@ func programOf(entry string) string {
 
 // denied is the refusal in the words of the Singularity contract.
 func denied(name string) *tool.Error {
-	return tool.Errorf(tool.CodeAccessDenied, "Command '%s' is not allowed by security policy", name).Because("command_denied")
+	return tool.Errorf(tool.CodeAccessDenied,
+		"Command '%s' is not allowed by security policy", name).Because("command_denied")
 }
 
 // refuse is the refusal of a command for its arguments.
@@ -93,7 +94,9 @@ func (j *judging) size(args []string) error {
 	case strings.ContainsRune(all, 0):
 		return tool.Errorf(tool.CodeInvalidInput, "an argument of %s holds a NUL byte", j.name)
 	case len(all) > maxArgBytes:
-		return tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are larger than %d bytes: pass large values on standard input or in a file", j.name, maxArgBytes)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"the arguments of %s are larger than %d bytes: pass large values on standard input or in a file", j.name,
+			maxArgBytes)
 	}
 	return nil
 }

@@ -147,7 +147,8 @@ func (j *judging) commitPath(part string) error {
 // pkg judges a package of Go: one with a version would be fetched and run from elsewhere.
 func (j *judging) pkg(v string) error {
 	if strings.Contains(v, "@") || strings.HasPrefix(v, "-") {
-		return j.refuse("the package %q: only packages without a version, of this module or the ones it names, are known to be harmless", v)
+		return j.refuse("the package %q: only packages without a version, of this module or the ones it names, are "+
+			"known to be harmless", v)
 	}
 	return j.loose(v)
 }

@@ -11,8 +11,8 @@ import (
 	"toolpost/tool"
 )
 
-// What a program puts into a folder it writes under names that no argument spells out: those of what it copies, moves or
-// unpacks. Here they are found, and judged as if they had been written.
+// What a program puts into a folder it writes under names that no argument spells out: those of what it copies, moves
+// or unpacks. Here they are found, and judged as if they had been written.
 
 const (
 	intoFolder = "-t --target-directory"    // names the folder that all arguments are put into
@@ -53,8 +53,8 @@ func checkPlaced(j *judging, items []item) error {
 	return nil
 }
 
-// ownName is the name that something has in a folder that it is put into. What ends with a dot, or with two, is put there
-// without its folder.
+// ownName is the name that something has in a folder that it is put into. What ends with a dot, or with two, is put
+// there without its folder.
 func ownName(path string) string {
 	name := path[strings.LastIndexByte(strings.TrimRight(path, "/"), '/')+1:]
 	if name = strings.TrimRight(name, "/"); name == "." || name == ".." {

@@ -16,7 +16,8 @@ const maxCommands = 100
 // place in a plan is refused. So nothing is expanded, and what was judged is what runs.
 func (t *Tools) planLine(ctx context.Context, c *tool.Call, args lineArgs) (*plan, error) {
 	if len(args.Line) > maxLine || !utf8.ValidString(args.Line) || strings.ContainsRune(args.Line, 0) {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the line has %d bytes; at most %d are taken, of valid UTF-8 without NUL", len(args.Line), maxLine)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the line has %d bytes; at most %d are taken, of valid UTF-8 without NUL", len(args.Line), maxLine)
 	}
 	file, err := syntax.NewParser().Parse(strings.NewReader(args.Line), "")
 	if err != nil {
@@ -30,7 +31,9 @@ func (t *Tools) planLine(ctx context.Context, c *tool.Call, args lineArgs) (*pla
 
 func refuseSyntax(node syntax.Node, what string) error {
 	pos := node.Pos()
-	return tool.Errorf(tool.CodeAccessDenied, "%s at column %d of line %d is not allowed: what it does cannot be judged before it runs", what, pos.Col(), pos.Line()).
+	return tool.Errorf(tool.CodeAccessDenied,
+		"%s at column %d of line %d is not allowed: what it does cannot be judged before it runs", what, pos.Col(),
+		pos.Line()).
 		Because("command_denied")
 }
 

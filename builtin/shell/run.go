@@ -1,9 +1,12 @@
 package shell
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 
 	"toolpost/host/process"
@@ -143,4 +146,159 @@ func lines(w io.Writer) func([]byte) {
 		}
 		_, _ = w.Write(line) // an error ends the call by itself
 	}
+}
+
+// output collects what the commands of a call write, and passes it on as it comes.
+type output struct{ stdout, stderr *stream }
+
+func newOutput(events tool.Sink, most int) *output {
+	return &output{
+		stdout: &stream{name: "stdout", events: events, left: most},
+		stderr: &stream{name: "stderr", events: events, left: most},
+	}
+}
+
+func (o *output) result(code int) result {
+	return result{
+		Stdout: o.stdout.text(), Stderr: o.stderr.text(), ExitCode: code,
+		Truncated: o.stdout.truncated || o.stderr.truncated,
+	}
+}
+
+// A stream keeps the first bytes that are written to it; the rest is read and dropped, so that nobody waits for us.
+// Several commands may write at once.
+type stream struct {
+	name   string
+	events tool.Sink
+
+	mu        sync.Mutex
+	left      int // bytes that are still kept
+	kept      strings.Builder
+	part      []byte // of a character whose rest has not come yet
+	truncated bool
+}
+
+// Write implements io.Writer. An error means that nobody listens any more.
+func (s *stream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := len(p)
+	if len(p) > s.left {
+		p, s.truncated = p[:s.left], true
+	}
+	s.left -= len(p)
+	if len(p) == 0 {
+		return size, nil
+	}
+	data := slices.Concat(s.part, p)
+	whole := process.WholeRunes(data)
+	s.part = data[whole:]
+	return size, s.emit(strings.ToValidUTF8(string(data[:whole]), "\uFFFD"))
+}
+
+func (s *stream) emit(text string) error {
+	if text == "" {
+		return nil
+	}
+	s.kept.WriteString(text)
+	return s.events.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: s.name, Text: text}))
+}
+
+// text is all that was kept.
+func (s *stream) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.part) > 0 && !s.truncated {
+		s.part = nil
+		_ = s.emit("\uFFFD") // the relay remembers an error
+	}
+	return s.kept.String()
+}
+
+// A redirect is where a command of a line reads from or writes to.
+type redirect struct {
+	fd     int    // 0, 1, 2
+	same   int    // for 2>&1: the descriptor that it becomes; 0: it is a file or a text
+	both   bool   // for &>: standard error goes there too
+	path   string // absolute; empty: the text, or /dev/null
+	text   string // what is read
+	append bool
+}
+
+// maxRedirected is how much a command may write to a file: it is kept until the command has ended, and the file is
+// then written as a whole.
+const maxRedirected = 10 << 20
+
+var errTooMuch = errors.New("more than 10 MiB were written to it")
+
+// redirected runs a command with its redirections.
+func (s *session) redirected(c *command, in io.Reader, out, errs io.Writer) int {
+	writers := [3]io.Writer{nil, out, errs}
+	var files []*target
+	for _, r := range c.redirects {
+		switch {
+		case r.fd == 0 && r.path == "":
+			in = strings.NewReader(r.text)
+		case r.fd == 0:
+			file, err := s.view.Open(r.path)
+			if err != nil {
+				return s.fail(err)
+			}
+			defer file.Close()
+			in = file
+		case r.same > 0:
+			writers[r.fd] = writers[r.same]
+		case r.path == "":
+			writers[r.fd] = io.Discard
+		default:
+			file := &target{redirect: r}
+			files = append(files, file)
+			writers[r.fd] = file
+		}
+		if r.both {
+			writers[2] = writers[1]
+		}
+	}
+	code := s.run(c, in, writers[1], writers[2])
+	for _, f := range files {
+		if err := f.save(s.view); err != nil && s.ctx.Err() == nil {
+			return s.fail(err)
+		}
+	}
+	return code
+}
+
+// A target is a file that a command's output goes to.
+type target struct {
+	redirect
+	mu      sync.Mutex // both streams may go to it
+	content bytes.Buffer
+	over    bool
+}
+
+// Write implements io.Writer.
+func (t *target) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.content.Len()+len(p) > maxRedirected {
+		t.over = true
+		return 0, errTooMuch
+	}
+	return t.content.Write(p)
+}
+
+func (t *target) save(view *workspace.View) error {
+	if t.over {
+		return tool.Errorf(tool.CodeInvalidInput, "%s was not written: %w", t.path, errTooMuch)
+	}
+	if !t.append {
+		return view.Write(t.path, t.content.Bytes(), workspace.WriteOptions{})
+	}
+	err := view.Edit(t.path, maxRedirected, func(old []byte) ([]byte, error) {
+		return append(bytes.Clone(old), t.content.Bytes()...), nil
+	})
+	if tool.CodeOf(err) == tool.CodeNotFound {
+		return view.Write(t.path, t.content.Bytes(), workspace.WriteOptions{})
+	}
+	return err
 }

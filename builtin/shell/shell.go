@@ -74,7 +74,8 @@ func (t *Tools) stateDir() (dir string, err error) {
 func (t *Tools) carryOut(ctx context.Context, c *define.Call, p *plan) (result, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	late := tool.Errorf(tool.CodeTimeout, "%s did not end within %v; it was ended with everything that it had started", p.shown, p.timeout)
+	late := tool.Errorf(tool.CodeTimeout,
+		"%s did not end within %v; it was ended with everything that it had started", p.shown, p.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, late)
 	defer cancel()
 	events := tool.NewRelay(c.Out, stop)
@@ -84,7 +85,10 @@ func (t *Tools) carryOut(ctx context.Context, c *define.Call, p *plan) (result, 
 		return result{}, tool.Errorf(tool.CodeUnavailable, "no folder could be made for %s to work in: %w", p.shown, err)
 	}
 	defer func() { _ = process.RemoveTree(work.dir) }()
-	s := &session{Tools: t, ctx: ctx, stop: stop, view: t.ws.View(c.Call), work: work, env: p.env, output: newOutput(events, t.o.MaxOutput)}
+	s := &session{
+		Tools: t, ctx: ctx, stop: stop, view: t.ws.View(c.Call), work: work, env: p.env,
+		output: newOutput(events, t.o.MaxOutput),
+	}
 	if err := s.confine(c.Call, events); err != nil {
 		return result{}, err
 	}
@@ -131,8 +135,9 @@ func (t *Tools) workplace(caller string) (*workplace, error) {
 		return nil, err
 	}
 	w := &workplace{
-		dir: dir, home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp"), gitconfig: filepath.Join(dir, "gitconfig"),
-		cache: filepath.Join(state, fmt.Sprintf("cache-%.8x", sha256.Sum256([]byte(caller)))),
+		dir: dir, home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp"),
+		gitconfig: filepath.Join(dir, "gitconfig"),
+		cache:     filepath.Join(state, fmt.Sprintf("cache-%.8x", sha256.Sum256([]byte(caller)))),
 	}
 	roots := t.ws.Roots()
 	for _, r := range roots {

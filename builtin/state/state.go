@@ -34,22 +34,22 @@ type Sessions interface {
 // New makes the tools. Those that change something do not declare it: they need no lease of a tier, and count as tools
 // that may change something all the same.
 func New(sessions Sessions) *define.Set {
-	d := desk{sessions}
+	t := tools{sessions}
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "state.get", Effects: tool.Effects{Reads: true, Idempotent: true},
 			Description: "Gives the state of a session and its version.",
-		}, d.get),
+		}, t.get),
 		define.New(tool.Spec{
 			Name: "state.watch", Effects: tool.Effects{Reads: true},
 			Description: "Waits for the next version of a session and gives it; newer is false where none came.",
-		}, d.watch),
-		define.New(tool.Spec{Name: "state.patch", Description: "Merges a patch into the state of a session."}, d.patch),
-		define.New(tool.Spec{Name: "state.reset", Description: "Empties the state of a session."}, d.reset),
+		}, t.watch),
+		define.New(tool.Spec{Name: "state.patch", Description: "Merges a patch into the state of a session."}, t.patch),
+		define.New(tool.Spec{Name: "state.reset", Description: "Empties the state of a session."}, t.reset),
 	)
 }
 
-type desk struct{ sessions Sessions }
+type tools struct{ sessions Sessions }
 
 // which says which session is meant.
 type which struct {
@@ -87,15 +87,15 @@ type State struct {
 	session.State
 }
 
-func (d desk) get(ctx context.Context, c *define.Call, a getArgs) (st State, err error) {
+func (t tools) get(ctx context.Context, c *define.Call, a getArgs) (st State, err error) {
 	if err := a.of(c); err != nil {
 		return st, err
 	}
 	st.Session, st.Caller = a.Session, a.Caller
 	if a.Version != nil {
-		st.State, err = d.sessions.At(ctx, a.Caller, a.Session, *a.Version)
+		st.State, err = t.sessions.At(ctx, a.Caller, a.Session, *a.Version)
 	} else {
-		st.State, err = d.sessions.Get(ctx, a.Caller, a.Session)
+		st.State, err = t.sessions.Get(ctx, a.Caller, a.Session)
 	}
 	a.at(c, st.Version)
 	return st, err
@@ -122,12 +122,12 @@ type watched struct {
 	State   json.RawMessage `json:"state,omitzero"`
 }
 
-func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, error) {
+func (t tools) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, error) {
 	if err := a.of(c); err != nil {
 		return watched{}, err
 	}
 	if a.After == nil {
-		st, err := d.sessions.Get(ctx, a.Caller, a.Session)
+		st, err := t.sessions.Get(ctx, a.Caller, a.Session)
 		if err != nil {
 			return watched{}, gone(ctx, err)
 		}
@@ -140,7 +140,7 @@ func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, 
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		st, more, err := d.sessions.Next(ctx, a.Caller, a.Session, *a.After)
+		st, more, err := t.sessions.Next(ctx, a.Caller, a.Session, *a.After)
 		switch {
 		case err != nil:
 			return watched{}, gone(ctx, err)
@@ -180,7 +180,7 @@ type Change struct {
 	Version int64  `json:"version"`
 }
 
-func (d desk) patch(ctx context.Context, c *define.Call, a patchArgs) (Change, error) {
+func (t tools) patch(ctx context.Context, c *define.Call, a patchArgs) (Change, error) {
 	if err := a.of(c); err != nil {
 		return Change{}, err
 	}
@@ -195,7 +195,7 @@ func (d desk) patch(ctx context.Context, c *define.Call, a patchArgs) (Change, e
 			return Change{}, tool.Errorf(tool.CodeInvalidInput, "if_version cannot be negative")
 		}
 	}
-	version, err := d.sessions.PatchAt(ctx, a.Caller, a.Session, seen, []map[string]any{patch})
+	version, err := t.sessions.PatchAt(ctx, a.Caller, a.Session, seen, []map[string]any{patch})
 	if tool.CodeOf(err) == tool.CodeQuotaExceeded {
 		err = tool.Errorf(tool.CodeQuotaExceeded, "the state of session %q was not changed: %s",
 			a.Session, tool.AsError(err).Message)
@@ -204,11 +204,11 @@ func (d desk) patch(ctx context.Context, c *define.Call, a patchArgs) (Change, e
 	return Change{a.Session, a.Caller, version}, err
 }
 
-func (d desk) reset(ctx context.Context, c *define.Call, a which) (Change, error) {
+func (t tools) reset(ctx context.Context, c *define.Call, a which) (Change, error) {
 	if err := a.of(c); err != nil {
 		return Change{}, err
 	}
-	version, err := d.sessions.Reset(ctx, a.Caller, a.Session)
+	version, err := t.sessions.Reset(ctx, a.Caller, a.Session)
 	a.at(c, version)
 	return Change{a.Session, a.Caller, version}, err
 }

@@ -1,5 +1,5 @@
-// Package token has the tools that issue, list and revoke the tokens of callers: token.issue, token.list and token.revoke.
-// Calling one of them passes the engine like any other call, so that who issued what is on record.
+// Package token has the tools that issue, list and revoke the tokens of callers: token.issue, token.list and
+// token.revoke. Calling one of them passes the engine like any other call, so that who issued what is on record.
 package token
 
 import (

@@ -46,13 +46,13 @@ func (a *app) question(use, short, long string, limit int, run func(context.Cont
 	c := &cobra.Command{Use: use, Short: short, Long: long, Args: words(0, 0)}
 	f := c.Flags()
 	f.StringVar(&q.since, "since", "",
-		"only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or so long ago (90m, 7d)")
+		"only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or within the last 90m, 7d")
 	f.StringVar(&q.until, "until", "", "only calls before a time")
 	f.StringVar(&q.filter.Tool, "tool", "", "only calls of a tool")
 	f.StringVar(&q.filter.Caller, "caller", "", "only calls of a caller")
 	f.StringVar(&q.filter.Session, "session", "", "only calls of a session")
-	f.StringVar(&q.outcome, "outcome", "", "only calls that ended so: ok, failed, asked, refused, error, lost")
-	f.IntVarP(&q.filter.Limit, "limit", "n", limit, "at most so many rows; 0: all")
+	f.StringVar(&q.outcome, "outcome", "", "only calls with this outcome: ok, failed, asked, refused, error, lost")
+	f.IntVarP(&q.filter.Limit, "limit", "n", limit, "show at most this many rows; 0: all")
 	f.BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if err := q.read(time.Now()); err != nil {
@@ -136,7 +136,7 @@ func moment(text string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, tool.Errorf(tool.CodeInvalidInput,
-		"%q is neither a time such as 2026-01-31 or 2026-01-31T08:00:00Z nor so long ago, such as 90m or 7d", text)
+		"%q is neither a time such as 2026-01-31 or 2026-01-31T08:00:00Z nor an age such as 90m or 7d", text)
 }
 
 // show prints a table, or the same for programs.
@@ -254,7 +254,7 @@ func (a *app) auditTopCommand() *cobra.Command {
 			group := record.Group(by)
 			if !slices.Contains([]record.Group{record.ByTool, record.ByCaller, record.ByDoor, record.BySource}, group) {
 				return tool.Errorf(tool.CodeInvalidInput,
-					"%q is not what calls can be put together by; there are tool, caller, door and source", by)
+					"calls cannot be grouped by %q; choose tool, caller, door or source", by)
 			}
 			var top audittools.Top
 			if err := q.ask(ctx, "top", audittools.TopArgs{Filter: q.filter, By: group}, &top); err != nil {
@@ -277,7 +277,7 @@ func (a *app) auditTopCommand() *cobra.Command {
 			q.plot(top.Days)
 			return nil
 		})
-	c.Flags().StringVar(&by, "by", "tool", "what calls are put together by: tool, caller, door, source")
+	c.Flags().StringVar(&by, "by", "tool", "what to group calls by: tool, caller, door, source")
 	return c
 }
 
@@ -399,11 +399,11 @@ func (q *audit) exportCSV(ctx context.Context) error {
 func (a *app) auditVerifyCommand() *cobra.Command {
 	var expect []string
 	c := &cobra.Command{
-		Use: "verify", Short: "Look for any change of the log",
-		Long: "Looks at every row of the log: none was changed, removed, added or moved, and its head was signed with the\n" +
-			"key. A log that is empty, or shorter than it was, is found by a mark in the state folder. Who may have\n" +
-			"changed that folder too is found by a point that was kept elsewhere: keep the one that this prints, and\n" +
-			"give it back with --expect. Exit code 1: something was found.",
+		Use: "verify", Short: "Verify that the audit log has not been altered",
+		Long: "Checks every row of the log: none was changed, removed, added or moved, and its head was signed with the\n" +
+			"key. A log that is empty, or shorter than it was, is found by a mark in the state folder. Someone who\n" +
+			"could change that folder too is found out by a point that was kept elsewhere: keep the one that this\n" +
+			"prints, and give it back with --expect. Exit code 1: something was found.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			r, err := kept[record.Report](c.Context(), a, "audit.verify", audittools.VerifyArgs{Expect: expect}, asksLog)
 			if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,7 +22,7 @@ func (a *app) initCommand() *cobra.Command {
 		Short: "Write a config and a sample tool of each protocol",
 		Args:  words(0, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.init(cmp.Or(strings.Join(args, ""), "."), force)
+			return a.init(append(args, ".")[0], force)
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "overwrite files that are there")

@@ -30,9 +30,9 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 	var ttl time.Duration
 	c := &cobra.Command{
 		Use: "issue --tool NAME", Short: "Issue a lease and print its token",
-		Long: "Issues a lease and prints its token, this once: what is kept is a digest of it. The id, which tells nobody\n" +
-			"the token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it, and it is on\n" +
-			"record.",
+		Long: "Issues a lease and prints its token, which is not shown again: only a digest of it is kept. The id, which does\n" +
+			"not reveal the token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it,\n" +
+			"and it is on record.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
 			case name == "":
@@ -101,7 +101,7 @@ func leaseListing() listing[lease.Lease] {
 	return listing[lease.Lease]{
 		kind: "lease",
 		lists: "Lists leases, the newest first: live, used, expired or revoked. A lease is forgotten five minutes after\n" +
-			"its end. Tokens are not listed: nobody has kept them.",
+			"its end. Tokens are not listed: they are not stored.",
 		revokes: "Makes a lease useless: a call with it is refused from then on, by every program that shares the store.\n" +
 			"ID is the id of the lease or its token. Revoking is a call of the tool lease.revoke: the policy decides\n" +
 			"about it, and it is on record. Exit code 3: it was used, revoked or over before; 4: there is no such\n" +

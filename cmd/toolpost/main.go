@@ -3,12 +3,20 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"toolpost/host/sandbox"
+	"toolpost/tool"
 )
 
 func main() {
@@ -33,4 +41,98 @@ func argumentsOf(argv []string) []string {
 		return append([]string{"as", "machina"}, argv[1:]...)
 	}
 	return argv[1:]
+}
+
+// version is set by the build: -ldflags "-X main.version=...".
+var version = "dev"
+
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return a.withJSON("print it as JSON", &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		RunE: func(*cobra.Command, []string) error {
+			b, commit := thisBuild(), ""
+			if b.Commit != "" {
+				commit = fmt.Sprintf(" (%.12s)", b.Commit)
+			}
+			return a.tell(b, "toolpost %s%s %s %s", b.Version, commit, b.Go, b.Platform)
+		},
+	})
+}
+
+func thisBuild() build {
+	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				b.Commit = s.Value
+			}
+		}
+	}
+	return b
+}
+
+// An exit is an error that has been shown already: only its code is left.
+type exit int
+
+// Error implements error.
+func (e exit) Error() string { return "exit " + strconv.Itoa(int(e)) }
+
+// The exit codes.
+const (
+	exitFailed    exit = 1
+	exitUsage     exit = 2
+	exitRefused   exit = 3
+	exitNotFound  exit = 4
+	exitTimeout   exit = 5
+	exitCancelled exit = 130
+)
+
+const exitHelp = `Exit codes:
+  0    the tool succeeded
+  1    the tool failed, crashed or is unavailable
+  2    usage: bad flags, bad arguments, bad config
+  3    refused: access, lease, quota, or a guarantee that cannot be kept here
+  4    not found: no such tool, or the tool did not find what it was asked for
+  5    timeout
+  130  cancelled (Ctrl-C)`
+
+// A protocol may have exit codes of its own for when we are its tool.
+type exitCoder interface{ ExitCode() int }
+
+// exitCode gives the code for an error. One without a class comes from reading the command line.
+func exitCode(err error) int {
+	var own exitCoder
+	if errors.As(err, &own) {
+		return own.ExitCode()
+	}
+	var e *tool.Error
+	if !errors.As(err, &e) {
+		return int(exitUsage)
+	}
+	return int(exitOf(e.Code))
+}
+
+func exitOf(c tool.Code) exit {
+	switch c {
+	case tool.CodeInvalidInput:
+		return exitUsage
+	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected, tool.CodeQuotaExceeded,
+		tool.CodeUnsupported, tool.CodeConflict:
+		return exitRefused
+	case tool.CodeNotFound:
+		return exitNotFound
+	case tool.CodeTimeout:
+		return exitTimeout
+	case tool.CodeCancelled:
+		return exitCancelled
+	}
+	return exitFailed
 }

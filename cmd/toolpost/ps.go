@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/health"
 	calls "toolpost/engine/running"
 	"toolpost/node"
 )
@@ -76,4 +78,23 @@ func (a *app) psCancelCommand() *cobra.Command {
 	c.Flags().StringVar(&caller, "caller", "",
 		"whose call it is, where several callers gave the same id to a call of theirs")
 	return a.withServer(a.withJSON("print JSON", c))
+}
+
+func (a *app) sourcesCommand() *cobra.Command {
+	return a.withServer(a.withJSON("print JSON", &cobra.Command{
+		Use: "sources", Short: "List the sources of tools and how they are",
+		Long: "Lists every source of the config, or of a server's with --server: its protocol, whether it is open or\n" +
+			"failed and since when, how many tools it brings, and why it is not there. It is for operators.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			all, err := own[map[string][]health.Source](
+				c.Context(), a, node.Options{}, "listSources", struct{}{}, "see sources")
+			if err != nil {
+				return err
+			}
+			head := []string{"NAME", "PROTOCOL", "STATE", "TOOLS", "SINCE", "ERROR"}
+			return list(a, "sources", all["sources"], head, func(s health.Source) []string {
+				return []string{s.Name, s.Protocol, s.State, strconv.Itoa(s.Tools), when(s.Since, time.Now()), s.Error}
+			})
+		},
+	}))
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +24,7 @@ func (a *app) skillList() *cobra.Command {
 	return a.withJSON("print the list as JSON", &cobra.Command{
 		Use: "list [DIR]", Short: "List the skills below a folder", Args: words(0, 1), DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			skills, err := node.Skills{}.List(cmp.Or(strings.Join(args, ""), "."))
+			skills, err := node.Skills{}.List(append(args, ".")[0])
 			if err != nil {
 				return err
 			}

@@ -145,7 +145,7 @@ func (a *app) statePatchCommand() *cobra.Command {
 			"it, and it is on record.",
 	})
 	c.Flags().Int64Var(&seen, "if-version", 0,
-		"merge only if the session is still at this version; 0: nobody has changed it yet (default: merge anyway)")
+		"merge only if the session is still at this version; 0: unchanged so far (default: merge anyway)")
 	return a.about(c, func(ctx context.Context, q stateRequest, args []string) error {
 		if seen < 0 {
 			return tool.Errorf(tool.CodeInvalidInput, "--if-version cannot be negative")

@@ -20,7 +20,7 @@ func (a *app) tokenCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "token", Short: "Issue, list and revoke the tokens of callers",
 		Long: "A token is what a caller shows at a door. The section `callers` of the config says what each caller may\n" +
-			"use; a token can be kept to less. A caller may have several at once.",
+			"use; a token can be limited to less. A caller may have several at once.",
 		Example: "  toolpost token issue ci --role reader --ttl 24h --note \"nightly build\"\n" +
 			"  toolpost token list\n  toolpost token revoke 0f3a5c7e9b1d2f46",
 	}, a.tokenIssueCommand(), tokenListing().list(a), tokenListing().revoke(a))
@@ -32,9 +32,9 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 	var note string
 	c := &cobra.Command{
 		Use: "issue CALLER", Short: "Issue a token and print it", Args: words(1, 1),
-		Long: "Issues a token and prints it, this once: what is kept is a digest of it. Its id, which tells nobody the\n" +
-			"token, goes to stderr. A caller whom the config lists has what the config says, and with --role or --tools\n" +
-			"only what is within that; any other has what --role and --tools say. Issuing is a call of the tool\n" +
+		Long: "Issues a token and prints it; it is not shown again: only a digest of it is kept. Its id, which does not\n" +
+			"reveal the token, goes to stderr. A caller whom the config lists has what the config says, and with\n" +
+			"--role or --tools only what is within that; any other has what --role and --tools say. Issuing is a call of the tool\n" +
 			"token.issue: the policy decides about it, and it is on record.",
 		RunE: func(c *cobra.Command, words []string) error {
 			if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
@@ -52,9 +52,9 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringArrayVar(&roles, "role", nil, "a role of the config that the token is kept to; may be given again")
+	f.StringArrayVar(&roles, "role", nil, "limit the token to this role of the config; may be repeated")
 	f.StringArrayVar(&tools, "tools", nil,
-		"a tool, source.tool or a pattern with * and ? that the token is kept to; may be given again")
+		"limit the token to this tool, source.tool or pattern with * and ?; may be repeated")
 	f.DurationVar(&ttl, "ttl", defaultTokenTTL, "how long the token is valid; 0: until it is revoked")
 	f.StringVar(&note, "note", "", "what the token is for")
 	return a.withServer(a.withJSON("print the token and what is known of it as JSON", c))
@@ -71,7 +71,7 @@ func (a *app) issueToken(ctx context.Context, args map[string]any) error {
 	}
 	return a.conclude(t, func() {
 		fmt.Fprintln(a.out, t.Secret)
-		fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n",
+		fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is not shown again\n",
 			t.ID, clean(t.Caller), cmp.Or(when(t.Expires, time.Now()), "it is revoked"))
 	}, false)
 }
@@ -80,7 +80,7 @@ func tokenListing() listing[identity.Token] {
 	return listing[identity.Token]{
 		kind: "token",
 		lists: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The\n" +
-			"tokens themselves are not listed: nobody has kept them. Those that the config lists by their digests are\n" +
+			"tokens themselves are not listed: they are not stored. Those that the config lists by their digests are\n" +
 			"not here.",
 		revokes: "Makes a token useless: every program that shares the store refuses it, within a second. ID is the id of\n" +
 			"the token, or the token itself. Revoking is a call of the tool token.revoke, and it is on record. Exit\n" +

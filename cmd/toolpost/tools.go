@@ -22,7 +22,7 @@ type listed struct {
 }
 
 // MarshalJSON adds the availability to the spec.
-func (l listed) MarshalJSON() ([]byte, error) { return entry.Encode(l.spec, l.err), nil } //nolint:unparam // an interface wants it
+func (l listed) MarshalJSON() ([]byte, error) { return entry.Encode(l.spec, l.err), nil } //nolint:unparam // json.Marshaler
 
 func (a *app) toolsCommand() *cobra.Command {
 	command := func(c *cobra.Command) *cobra.Command {

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"toolpost/host/workspace"
+	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -79,7 +80,7 @@ func TestAWalkFindsWhatANaiveScanFinds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	files := randomTree(rng)
 	v, dir := view(t, files)
-	for range 150 {
+	for range rounds.Of(50, 150, 1500) {
 		expr := randomPattern(rng, 3)
 		if _, err := Compile(expr, false); err != nil {
 			continue

@@ -17,8 +17,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Service is an OpenAI-compatible service that is reached over HTTP. It makes vectors of texts in place of the table, or
-// looks at texts closely.
+// Service is an OpenAI-compatible service that is reached over HTTP. It makes vectors of texts in place of the table,
+// or looks at texts closely.
 type Service struct {
 	// URL is the whole address, such as the one that ends in /v1/embeddings, or in /rerank.
 	URL        string

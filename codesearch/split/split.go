@@ -5,7 +5,12 @@ package split
 
 import (
 	"bytes"
+	"cmp"
+	"path"
+	"slices"
 	"sort"
+	"strings"
+	"sync"
 )
 
 // A Kind says what a part is.
@@ -215,4 +220,131 @@ func Code(l Language, src []byte) []byte {
 		return src
 	}
 	return mask(src, l).text
+}
+
+// findHeadings finds the sections of Markdown. A line that begins with # inside a fence is code.
+func findHeadings(src []byte) []found {
+	var defs []found
+	var titles [7]string
+	fence := byte(0)
+	for i := 0; i < len(src); {
+		end := lineEnd(src, i)
+		line := bytes.TrimSpace(src[i:end])
+		if len(line) >= 3 && (line[0] == '`' || line[0] == '~') && line[1] == line[0] && line[2] == line[0] {
+			switch fence {
+			case 0:
+				fence = line[0]
+			case line[0]:
+				fence = 0
+			}
+		}
+		if level := headingLevel(line); level > 0 && fence == 0 {
+			if n := len(defs); n > 0 {
+				defs[n-1].to = i
+			}
+			title := string(bytes.Trim(line[level:], " \t#"))
+			titles[level] = title
+			clear(titles[level+1:])
+			defs = append(defs, found{
+				kind: Section, name: title, owner: parent(titles[:level]), from: i, to: len(src), at: i,
+			})
+		}
+		i = end + 1
+	}
+	return defs
+}
+
+// headingLevel counts the marks of a heading; 0: it is none.
+func headingLevel(line []byte) int {
+	n := len(line) - len(bytes.TrimLeft(line, "#"))
+	if n == 0 || n > 6 || n == len(line) || line[n] != ' ' && line[n] != '\t' {
+		return 0
+	}
+	return n
+}
+
+// parent returns the nearest heading above.
+func parent(titles []string) string {
+	for _, title := range slices.Backward(titles) {
+		if title != "" {
+			return title
+		}
+	}
+	return ""
+}
+
+// A Language is a way to write source that the package knows how to cut.
+type Language string
+
+// The languages. Text stands for everything else.
+const (
+	Go         Language = "go"
+	Python     Language = "python"
+	JavaScript Language = "javascript"
+	TypeScript Language = "typescript"
+	Java       Language = "java"
+	Rust       Language = "rust"
+	C          Language = "c"
+	CPP        Language = "cpp"
+	CSharp     Language = "csharp"
+	Kotlin     Language = "kotlin"
+	Swift      Language = "swift"
+	PHP        Language = "php"
+	Ruby       Language = "ruby"
+	Elixir     Language = "elixir"
+	Markdown   Language = "markdown"
+	Text       Language = "text"
+)
+
+// known are the files that people write, by their names or the ends of these: source in a language that the package
+// knows how to cut, or other text of which blocks are worth finding. Data, locks and logs are not among them.
+var known = sync.OnceValue(func() map[string]Language {
+	byName := map[string]Language{}
+	for language, names := range map[Language]string{
+		Go:         ".go",
+		Python:     ".py .pyi .pyx",
+		JavaScript: ".js .jsx .mjs .cjs",
+		TypeScript: ".ts .tsx .mts .cts",
+		Java:       ".java",
+		Rust:       ".rs",
+		C:          ".c .h",
+		CPP:        ".cc .cpp .cxx .hpp .hh .hxx .cu",
+		CSharp:     ".cs",
+		Kotlin:     ".kt .kts .scala",
+		Swift:      ".swift",
+		PHP:        ".php",
+		Ruby:       ".rb .rake .gemspec Rakefile Gemfile Guardfile Vagrantfile",
+		Elixir:     ".ex .exs",
+		Markdown:   ".md .markdown",
+		Text: "Makefile Dockerfile Justfile CMakeLists.txt Jenkinsfile README CHANGELOG CONTRIBUTING .txt .rst .adoc " +
+			".org .sh .bash .zsh .fish .ps1 .sql .proto .graphql .yaml .yml .toml .lua .pl .pm .r .jl .hs .ml .mli " +
+			".fs .clj .cljs .erl .hrl .zig .nim .dart .vue .svelte .html .css .scss .less .tf .gradle .cmake .vim " +
+			".el .groovy .m .mm .asm .s .tex",
+	} {
+		for name := range strings.FieldsSeq(names) {
+			byName[name] = language
+		}
+	}
+	return byName
+})
+
+// lookUp finds a file by its name, else by the end of it.
+func lookUp(name string) (l Language, found bool) {
+	base := path.Base(name)
+	if l, found = known()[base]; !found {
+		l, found = known()[strings.ToLower(path.Ext(base))]
+	}
+	return l, found
+}
+
+// LanguageOf tells the language of a file by its name.
+func LanguageOf(name string) Language {
+	l, _ := lookUp(name)
+	return cmp.Or(l, Text)
+}
+
+// IsSource reports whether a file is one that people write.
+func IsSource(name string) bool {
+	_, found := lookUp(name)
+	return found
 }

@@ -38,8 +38,8 @@ func Section() config.Part {
 	}
 }
 
-// Read reads the options of a config.
-func Read(cfg *config.Config) (o Options, err error) {
+// From gives the options of a config.
+func From(cfg *config.Config) (o Options, err error) {
 	err = cfg.Section(Section().Name).Decode(&o)
 	return o, err
 }
@@ -54,12 +54,12 @@ func (o Options) For(spec *tool.Spec) tool.Middleware {
 	if o.Off {
 		return nil
 	}
-	g := &gate{name: spec.Name, count: backoff.Breaker{Failures: o.Failures, First: -1, Open: o.Open}}
-	return g.stage
+	b := &circuit{name: spec.Name, count: backoff.Breaker{Failures: o.Failures, First: -1, Open: o.Open}}
+	return b.stage
 }
 
-// A gate is the breaker of one tool.
-type gate struct {
+// A circuit is the breaker of one tool.
+type circuit struct {
 	name string
 
 	mu     sync.Mutex
@@ -68,44 +68,44 @@ type gate struct {
 }
 
 // stage stands behind everything that may refuse a call, so that what is refused is neither counted nor tried.
-func (g *gate) stage(next tool.Handler) tool.Handler {
+func (b *circuit) stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
-		try, err := g.enter()
+		try, err := b.enter()
 		if err != nil {
 			return nil, err
 		}
-		defer func() { g.leave(try, r, err) }() // a runner that panics has neither result nor error, and is not counted
+		defer func() { b.leave(try, r, err) }() // a runner that panics has neither result nor error, and is not counted
 		return next.Invoke(ctx, c, out)
 	})
 }
 
 // enter lets a call through, unless the breaker is open. After its time one call is tried, and the others wait for its
 // outcome, but no longer than the breaker would have stayed open: the call may take hours.
-func (g *gate) enter() (try bool, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (b *circuit) enter() (try bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
-	case !g.count.Tripped():
+	case !b.count.Tripped():
 		return false, nil
-	case g.count.Wait() > 0 || time.Now().Before(g.trying):
-		return false, g.count.Refusal(g.name, "call")
+	case b.count.Wait() > 0 || time.Now().Before(b.trying):
+		return false, b.count.Refusal(b.name, "call")
 	}
-	g.trying = time.Now().Add(g.count.Pause())
+	b.trying = time.Now().Add(b.count.Pause())
 	return true, nil
 }
 
 // leave counts what became of a call.
-func (g *gate) leave(try bool, r *tool.Result, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (b *circuit) leave(try bool, r *tool.Result, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if try {
-		g.trying = time.Time{}
+		b.trying = time.Time{}
 	}
 	switch {
 	case r != nil && !r.Trace.Cached: // an answer from memory does not make a broken tool whole
-		g.count.Worked()
+		b.count.Worked()
 	case broke(err):
-		g.count.Failed(string(tool.CodeOf(err))) // the message may say what another caller sent
+		b.count.Failed(string(tool.CodeOf(err))) // the message may say what another caller sent
 	}
 }
 

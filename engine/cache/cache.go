@@ -7,8 +7,12 @@ import (
 	"container/list"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,10 +29,10 @@ type Options struct {
 
 // A Cache keeps the results of one engine. It starts without rules; see Replace.
 type Cache struct {
-	domains
-	now  func() time.Time
-	lru  lru
-	last atomic.Int64 // number of the last reader
+	domains // the rules, and what changed since: they are asked about calls, as the cache is
+	now     func() time.Time
+	lru     lru
+	last    atomic.Int64 // number of the last reader
 
 	hits, misses atomic.Int64
 }
@@ -212,4 +216,120 @@ func (ch *changer) stage(next tool.Handler) tool.Handler {
 		defer ch.cache.end(ch, touched)
 		return next.Invoke(ctx, c, out)
 	})
+}
+
+// Bounds on what a config may say, and on what is kept.
+const (
+	maxRules  = 100
+	maxTTL    = 24 * time.Hour
+	maxResult = 1 << 20  // bytes of one result
+	maxTotal  = 64 << 20 // bytes of all
+)
+
+// A Rule is an entry of limits.cache. Of several that match a tool the first counts.
+type Rule struct {
+	Tools      tool.Patterns `yaml:"tools" doc:"names of tools, whatever their source, or source.name; only tools that declare to read and do nothing else are kept"`
+	TTL        time.Duration `yaml:"ttl" doc:"how long a result may be given again, such as 30s; at most a day"`
+	MaxBytes   int           `yaml:"max_bytes" doc:"how large a result may be to be kept; default: 1 MiB, which is also the most"`
+	Shared     bool          `yaml:"shared" doc:"whether all callers share the results; default: each has its own"`
+	Invalidate tool.Patterns `yaml:"invalidate" doc:"tools of other sources whose calls make the results old; a call that may change something on the same source always does"`
+}
+
+// Validate implements config's validator.
+func (r *Rule) Validate() error {
+	switch {
+	case len(r.Tools) == 0:
+		return errors.New("a cache without tools keeps nothing; name them, such as `tools: [readFile]`")
+	case r.TTL <= 0 || r.TTL > maxTTL:
+		return fmt.Errorf("the cache of %s has no ttl between 0 and %v; say how old a result may be, such as "+
+			"`ttl: 30s`", r.Tools, maxTTL)
+	case r.MaxBytes < 0 || r.MaxBytes > maxResult:
+		return fmt.Errorf("the cache of %s: max_bytes is %d; it must be 1 to %d", r.Tools, r.MaxBytes, maxResult)
+	}
+	return nil
+}
+
+// names reports whether the rule asks for the tool by its name, not by a pattern that may have met it by chance.
+func (r *Rule) names(ref tool.Ref) bool {
+	return slices.ContainsFunc(r.Tools, func(p tool.Pattern) bool { return p.Plain() && p.Match(ref) })
+}
+
+// overhead is what a result takes beside its own bytes, roughly: many small ones are not free.
+const overhead = 512
+
+// An entry is a result that is kept.
+type entry struct {
+	key     key
+	stamp   stamp
+	until   time.Time
+	output  json.RawMessage
+	summary string
+	spec    *tool.Spec
+}
+
+func (e *entry) bytes() int64 {
+	return int64(overhead + len(e.output) + len(e.summary) + len(e.key.caller) + len(e.key.door))
+}
+
+// An lru holds results, the most recently used first, up to a number of bytes.
+type lru struct {
+	most int64
+
+	mu    sync.Mutex
+	byKey map[key]*list.Element
+	used  list.List // of *entry
+	bytes int64
+}
+
+// get returns the result of an equal call, if nothing has changed since and it is not too old.
+func (l *lru) get(k key, now stamp, at time.Time) *entry {
+	if now == (stamp{}) {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	el := l.byKey[k]
+	if el == nil {
+		return nil
+	}
+	e := el.Value.(*entry)
+	if e.stamp != now || !at.Before(e.until) {
+		l.remove(el)
+		return nil
+	}
+	l.used.MoveToFront(el)
+	return e
+}
+
+// put keeps a result, in the place of one before, and lets go of those that were not used for longest.
+func (l *lru) put(e *entry) {
+	if e.stamp == (stamp{}) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if el := l.byKey[e.key]; el != nil {
+		l.remove(el)
+	}
+	l.byKey[e.key] = l.used.PushFront(e)
+	l.bytes += e.bytes()
+	for l.bytes > l.most {
+		l.remove(l.used.Back())
+	}
+}
+
+// remove takes a result down; the caller holds the lock.
+func (l *lru) remove(el *list.Element) {
+	e := el.Value.(*entry)
+	l.used.Remove(el)
+	delete(l.byKey, e.key)
+	l.bytes -= e.bytes()
+}
+
+func (l *lru) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.byKey)
+	l.used.Init()
+	l.bytes = 0
 }

@@ -80,7 +80,7 @@ type Ledger interface {
 	Expire(ctx context.Context, before time.Time) (int, error)
 }
 
-// Options of a queue. Those that have a zero value say what it means.
+// Options of a queue. A field that may be left zero says what that means; the others have to be set.
 type Options struct {
 	Store interface {
 		Book

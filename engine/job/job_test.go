@@ -136,7 +136,7 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 		Policy: func() *policy.Policy { return judge },
 		Stages: map[string]engine.Stage{
 			"idempotency": idempotency.New(idempotency.Options{}).For,
-			"lease":       lease.Gate{From: 3, Consume: db.Leases()}.For,
+			"lease":       lease.Stage{From: 3, Consume: db.Leases()}.For,
 		},
 	})
 	o.Handler, o.Lookup = p.Engine, p.Lookup

@@ -24,8 +24,8 @@ type Leases interface {
 	Consume(ctx context.Context, token, caller, tool string, tier int) error
 }
 
-// A Gate asks for leases.
-type Gate struct {
+// A Stage asks for leases.
+type Stage struct {
 	From    int    // the tier from which on a lease is asked for; 0: never
 	Consume Leases // needed where From is not 0
 }
@@ -50,14 +50,14 @@ func From(cfg *config.Config, other int) (tier int, err error) {
 
 // For is an engine.Stage: nil for the tools of the tiers that need no lease. It stands behind idempotency and quota: a
 // replay and a call that is refused anyway use no lease up.
-func (g Gate) For(spec *tool.Spec) tool.Middleware {
-	if g.From <= 0 || spec != nil && spec.Tier < g.From {
+func (s Stage) For(spec *tool.Spec) tool.Middleware {
+	if s.From <= 0 || spec != nil && spec.Tier < s.From {
 		return nil
 	}
-	return tool.First(func(ctx context.Context, c *tool.Call) error { return g.pass(ctx, c, spec) })
+	return tool.First(func(ctx context.Context, c *tool.Call) error { return s.pass(ctx, c, spec) })
 }
 
-func (g Gate) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
+func (s Stage) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 	switch {
 	case spec == nil: // nobody knows how dangerous it is
 		return tool.Errorf(tool.CodeInternal, "%s was not resolved before its lease was asked for", c.Tool)
@@ -68,7 +68,7 @@ func (g Gate) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 		e.Details, _ = strictjson.Marshal(map[string]any{"tier": spec.Tier, "tool": spec.Name})
 		return e
 	}
-	err := g.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), spec.Tier)
+	err := s.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), spec.Tier)
 	var e *tool.Error
 	if err != nil && !errors.As(err, &e) {
 		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", spec.Name, err)

@@ -31,7 +31,7 @@ func run(t *testing.T, from int, p lease.Leases, token string, spec *tool.Spec) 
 		ran = true
 		return &tool.Result{OK: true}, nil
 	})
-	if stage := (lease.Gate{From: from, Consume: p}).For(spec); stage != nil {
+	if stage := (lease.Stage{From: from, Consume: p}).For(spec); stage != nil {
 		h = stage(h)
 	}
 	_, err = h.Invoke(t.Context(), &tool.Call{Tool: "alias", Lease: token, Spec: spec, Caller: tool.Principal{ID: "ada", Door: "http"}}, tool.Discard)

@@ -28,8 +28,8 @@ func Section() config.Part {
 	}
 }
 
-// Read reads the options of a config.
-func Read(cfg *config.Config) (o Options, err error) {
+// From gives the options of a config.
+func From(cfg *config.Config) (o Options, err error) {
 	err = cfg.Section(Section().Name).Decode(&o)
 	return o, err
 }

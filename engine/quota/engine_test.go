@@ -80,7 +80,7 @@ func open(t *testing.T, text string) *house {
 		Stages: map[string]engine.Stage{
 			"idempotency": idempotency.New(idempotency.Options{}).For,
 			"quota":       q.For,
-			"lease":       lease.Gate{From: 1, Consume: &h.leases}.For,
+			"lease":       lease.Stage{From: 1, Consume: &h.leases}.For,
 		},
 	})
 	h.bind(t)

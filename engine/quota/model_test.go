@@ -156,7 +156,7 @@ func TestQuotasDoWhatTheModelDoes(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"call": func(t *rapid.T) {
 				caller, name := rapid.SampledFrom([]string{"ada", "bob"}).Draw(t, "caller"), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "tool")
-				claims := q.gate(spec(name)).claims(&tool.Call{Caller: tool.Principal{ID: caller}}, nil)
+				claims := q.of(spec(name)).claims(&tool.Call{Caller: tool.Principal{ID: caller}}, nil)
 				_, got, why := q.enter(claims)
 				want, reason, ids := m.enter(caller, name, clk.now.Sub(start))
 				if got != want || got > 0 && why != reason {

@@ -85,22 +85,22 @@ func (q *Quotas) Replace(rules []Rule) {
 // For is an engine.Stage. It stands behind idempotency, so that a replay is free, and in
 // front of leases, so that a call that is refused uses none up. Nil: no rule speaks of the tool.
 func (q *Quotas) For(spec *tool.Spec) tool.Middleware {
-	if g := q.gate(spec); len(g.limits) > 0 {
-		return g.stage
+	if t := q.of(spec); len(t.limits) > 0 {
+		return t.stage
 	}
 	return nil
 }
 
-func (q *Quotas) gate(spec *tool.Spec) *gate {
+func (q *Quotas) of(spec *tool.Spec) *toolLimits {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	g := &gate{quotas: q, codebase: codebaseArguments(spec.Input)}
+	t := &toolLimits{quotas: q, codebase: codebaseArguments(spec.Input)}
 	for _, l := range q.limiters {
 		if l.Tools.Mentions(spec) && l.Sources.Match(spec.Source) {
-			g.limits = append(g.limits, toolLimit{l, costOf(l.Cost, spec), spec.Ref()})
+			t.limits = append(t.limits, toolLimit{l, costOf(l.Cost, spec), spec.Ref()})
 		}
 	}
-	return g
+	return t
 }
 
 // costOf is what a call of a tool costs. A tool with several names costs what the dearest of them does: its source
@@ -128,8 +128,8 @@ type toolLimit struct {
 	tool tool.Ref
 }
 
-// A gate is the stage of one tool.
-type gate struct {
+// The toolLimits are the stage of one tool: the rules that speak of it.
+type toolLimits struct {
 	quotas   *Quotas
 	limits   []toolLimit
 	codebase []string // the arguments that name a codebase
@@ -145,34 +145,34 @@ type claim struct {
 // usualClaims is how many rules speak of a call without costing it memory.
 const usualClaims = 8
 
-func (g *gate) stage(next tool.Handler) tool.Handler {
+func (t *toolLimits) stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		var room [usualClaims]claim
-		claims := g.claims(c, room[:0])
+		claims := t.claims(c, room[:0])
 		if len(claims) == 0 {
 			return next.Invoke(ctx, c, out)
 		}
-		if at, wait, reason := g.quotas.enter(claims); wait > 0 {
+		if at, wait, reason := t.quotas.enter(claims); wait > 0 {
 			return nil, claims[at].refusal(c, wait, reason)
 		}
-		defer g.quotas.leave(claims)
+		defer t.quotas.leave(claims)
 		return next.Invoke(ctx, c, out)
 	})
 }
 
 // claims adds what a call wants of the rules that speak of it.
-func (g *gate) claims(c *tool.Call, claims []claim) []claim {
+func (t *toolLimits) claims(c *tool.Call, claims []claim) []claim {
 	var codebase string
 	looked := false
-	for i := range g.limits {
-		l := &g.limits[i]
+	for i := range t.limits {
+		l := &t.limits[i]
 		if !l.Callers.Match(c.Caller.ID) || !l.Doors.Match(c.Caller.Door) {
 			continue
 		}
 		if !looked && slices.Contains(l.Per, PerCodebase) {
-			codebase, looked = codebaseOf(c.Args, g.codebase), true
+			codebase, looked = codebaseOf(c.Args, t.codebase), true
 		}
-		claims = append(claims, claim{toolLimit: l, key: g.quotas.key(l, c, codebase)})
+		claims = append(claims, claim{toolLimit: l, key: t.quotas.key(l, c, codebase)})
 	}
 	return claims
 }

@@ -407,7 +407,7 @@ func TestACallGivesItsSlotBackHoweverItEnds(t *testing.T) {
 func TestAReloadKeepsTheCountsOfRulesThatStayTheSame(t *testing.T) {
 	const same, other = "{name: a, per: caller, rate: 5/h, concurrency: 2, tools: ['x*'], cost: {x: 2}, units: 100/h}", "{name: b, rate: 7/h, tools: y}"
 	q := limited(t, newClock(), same, other)
-	inside := q.gate(spec("x1"))
+	inside := q.of(spec("x1"))
 	held := inside.claims(&tool.Call{}, nil)
 	if _, wait, _ := q.enter(held); wait > 0 {
 		t.Fatal(wait)
@@ -418,7 +418,7 @@ func TestAReloadKeepsTheCountsOfRulesThatStayTheSame(t *testing.T) {
 	count(t, q, spec("x1"), by("ada"), 0)
 	count(t, q, spec("y"), by("ada"), 8)
 	count(t, q, spec("z"), by("ada"), 9)
-	again := q.gate(spec("x1")).claims(&tool.Call{}, nil)
+	again := q.of(spec("x1")).claims(&tool.Call{}, nil)
 	if again[0].limiter != held[0].limiter || held[0].entry.running != 1 {
 		t.Error("the call that runs is not counted any more")
 	}
@@ -438,7 +438,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	q := New(Options{Now: clk.read, Keys: 1000})
 	q.Replace(rules(t, "{name: r, per: session, rate: 1/d}", "{name: c, per: caller, rate: 3/d}"))
 	count(t, q, spec("a"), by("ada"), 1) // the session without a name is used up
-	held := q.gate(spec("a")).claims(&tool.Call{Session: "held"}, nil)
+	held := q.of(spec("a")).claims(&tool.Call{Session: "held"}, nil)
 	if _, wait, _ := q.enter(held); wait > 0 {
 		t.Fatal(wait)
 	}

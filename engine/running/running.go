@@ -61,9 +61,10 @@ type entry struct {
 	last tool.Event // Kind is empty: there was none
 }
 
-// Begin notes a call that has an id when it comes in, so that it can be cancelled while it still waits for its turn. The
-// context, in which the call is then made, ends when somebody cancels it; end is called once it has been answered. Of
-// two calls of a caller with one id the second is not noted, not first: the stage refuses it, and so it is on record.
+// Begin notes a call that has an id when it comes in, so that it can be cancelled while it still waits for its turn.
+// The context, in which the call is then made, ends when somebody cancels it; end is called once it has been answered.
+// Of two calls of a caller with one id the second is not noted, not first: the stage refuses it, and so it is on
+// record.
 func (c *Calls) Begin(
 	ctx context.Context, p tool.Principal, id string,
 ) (_ context.Context, end func(), first bool) {

@@ -56,13 +56,15 @@ type sender struct {
 
 func newSender(o Options, env Env, every time.Duration, measure func() []family) *sender {
 	s := &sender{
-		writer: writer{service: cmp.Or(o.Service, "toolpost"), version: env.Version, instance: tool.NewID(), start: time.Now(), redact: env.Redact},
-		base:   strings.TrimRight(o.OTLP, "/"), headers: o.Headers, secret: env.Secret, log: env.Log, every: every, measure: measure,
-		queue: make(chan *span, maxWaiting), ended: make(chan struct{}),
+		writer: writer{service: cmp.Or(o.Service, "toolpost"), version: env.Version,
+			instance: tool.NewID(), start: time.Now(), redact: env.Redact},
+		base: strings.TrimRight(o.OTLP, "/"), headers: o.Headers, secret: env.Secret, log: env.Log, every: every,
+		measure: measure,
+		queue:   make(chan *span, maxWaiting), ended: make(chan struct{}),
 	}
 	s.client = &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the headers are for this one alone
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // with our headers
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	go s.run()
@@ -187,7 +189,9 @@ func (s *sender) sendMetrics(ctx context.Context) {
 
 // post sends a message. Of one that arrived it says how much the collector did not want; of one that did not, whether
 // and when to send it again.
-func (s *sender) post(ctx context.Context, path string, doc []byte) (rejected int64, wait time.Duration, again bool, err error) {
+func (s *sender) post(
+	ctx context.Context, path string, doc []byte,
+) (rejected int64, wait time.Duration, again bool, err error) {
 	defer func() { s.note(err) }()
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
@@ -264,8 +268,11 @@ func (s *sender) note(err error) {
 // samples tells how the sending goes.
 func (s *sender) samples() []Sample {
 	return []Sample{
-		{Name: "toolpost.telemetry.spans", Help: "Spans that the collector took.", Counter: true, Value: float64(s.sent.Load())},
-		{Name: "toolpost.telemetry.dropped", Help: "Spans that were not sent.", Counter: true, Value: float64(s.dropped.Load())},
-		{Name: "toolpost.telemetry.failures", Help: "Messages that did not reach the collector.", Counter: true, Value: float64(s.failed.Load())},
+		{Name: "toolpost.telemetry.spans", Help: "Spans that the collector took.", Counter: true,
+			Value: float64(s.sent.Load())},
+		{Name: "toolpost.telemetry.dropped", Help: "Spans that were not sent.", Counter: true,
+			Value: float64(s.dropped.Load())},
+		{Name: "toolpost.telemetry.failures", Help: "Messages that did not reach the collector.", Counter: true,
+			Value: float64(s.failed.Load())},
 	}
 }

@@ -36,8 +36,10 @@ type Options struct {
 // Validate implements config's validator.
 func (o *Options) Validate() error {
 	if o.OTLP == "" {
-		if len(o.Headers) > 0 || o.Traces != nil || o.Metrics != nil || o.Sample != nil || o.Service != "" || o.Interval != 0 {
-			return fmt.Errorf("the telemetry has no collector to go to; give it one, such as `otlp: http://127.0.0.1:4318`, or leave the section out")
+		if len(o.Headers) > 0 || o.Traces != nil || o.Metrics != nil || o.Sample != nil ||
+			o.Service != "" || o.Interval != 0 {
+			return fmt.Errorf("the telemetry has no collector to go to; give it one, such as `otlp: " +
+				"http://127.0.0.1:4318`, or leave the section out")
 		}
 		return nil
 	}
@@ -74,7 +76,8 @@ func checkCollector(address string) error {
 	case u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("otlp: the URL has a query or a fragment, and /v1/traces is put behind it; leave them out")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return fmt.Errorf("otlp: %s is another machine, and http is not encrypted; use https, or a collector on this one", u.Hostname())
+		return fmt.Errorf(
+			"otlp: %s is another machine, and http is not encrypted; use https, or a collector on this one", u.Hostname())
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package container
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,5 +118,23 @@ func TestAFolderBecomesWalls(t *testing.T) {
 	}
 	if _, err := (Options{Image: "alpine:3"}).Walls(walls.Options{}); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("the name of an image: %v", err)
+	}
+}
+
+// The program that runs containers, and the folder that becomes the root of one, are off limits like any other start of
+// a source: a tool that could change them would run what it likes.
+func TestWhatAContainerStartsFromIsListed(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want []string
+	}{
+		{Options{Runtime: "podman", Image: "python:3"}, nil},
+		{Options{Runtime: "bin/podman", Image: "python:3"}, []string{"/cfg/bin/podman"}},
+		{Options{Runtime: "bwrap", Image: "/srv/root/"}, []string{"/srv/root/"}},
+		{Options{Runtime: "bwrap", Image: "/"}, nil},
+	} {
+		if got := c.o.Starts("/cfg"); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %q, not %q", c.o, got, c.want)
+		}
 	}
 }

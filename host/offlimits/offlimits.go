@@ -219,14 +219,14 @@ func note(ids map[ID]Ban, info fs.FileInfo, ban Ban) {
 func (l *List) where(path string) []string {
 	a, rest, err := openNearest(path, l)
 	if err != nil {
-		return trail(path)
+		return links(path)
 	}
 	defer a.Close()
 	return []string{filepath.Join(a.Path, rest)}
 }
 
-// trail returns the links that a path leads through, and where they end.
-func trail(path string) []string {
+// links returns the links that a path leads through, and where they end.
+func links(path string) []string {
 	var links []string
 	at, rest := "/", names(path)
 	for len(rest) > 0 && len(links) < maxLinks {

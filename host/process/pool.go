@@ -59,7 +59,7 @@ type ticket[W Worker] struct {
 // NewPool makes a pool that starts workers as they are needed.
 func NewPool[W Worker](start func(ctx context.Context) (W, error), o PoolOptions) *Pool[W] {
 	o.Name, o.Max = cmp.Or(o.Name, "the worker"), cmp.Or(max(o.Max, 0), 16)
-	o.Idle, o.FastCrash = cmp.Or(o.Idle, 5*time.Minute), cmp.Or(o.FastCrash, backoff.FastCrash)
+	o.Idle, o.FastCrash = cmp.Or(max(o.Idle, 0), 5*time.Minute), cmp.Or(max(o.FastCrash, 0), backoff.FastCrash)
 	return &Pool[W]{start: start, o: o, restart: o.Restart, out: map[any]time.Time{}}
 }
 

@@ -80,7 +80,7 @@ type Child struct {
 	pidfd  *os.File
 	stderr *stderr
 	room   *sandbox.Confined // nil: it is not confined
-	window *sandbox.Window   // nil: they are not
+	window *sandbox.Window   // for Open; nil: it was not started with Look, or is closed
 
 	mu     sync.Mutex
 	over   bool // nothing more is fed

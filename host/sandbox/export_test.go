@@ -45,10 +45,10 @@ func Without(t *testing.T, layers ...string) {
 		}
 	}
 	m.groups = &groups
-	home.close()
+	ours.close()
 	thisMachine = func() *machine { return m }
 	t.Cleanup(func() {
-		home.close()
+		ours.close()
 		thisMachine = real
 	})
 }

@@ -23,9 +23,9 @@ const linger = 30 * time.Millisecond
 // machine may be slow, and nobody waits so long but for a broken one.
 const startTime = 30 * time.Second
 
-// A house keeps the forker of this program while somebody needs it, and a few rooms in advance. There is one for
+// A starter keeps the forker of this program while somebody needs it, and a few rooms in advance. There is one for
 // a program, as there is one program to start again.
-type house struct {
+type starter struct {
 	mu      sync.Mutex
 	users   int
 	forkers map[bool]*forker // by whether it stands outside, in the host's own network
@@ -37,10 +37,10 @@ type house struct {
 	tidied sync.Cond // there are fewer of them
 }
 
-var home = newHouse()
+var ours = newStarter()
 
-func newHouse() *house {
-	h := &house{forkers: map[bool]*forker{}}
+func newStarter() *starter {
+	h := &starter{forkers: map[bool]*forker{}}
 	h.tidied.L = &h.mu
 	return h
 }
@@ -49,11 +49,11 @@ func newHouse() *house {
 // it. Without it the forker comes with the first child and goes soon after the last. Who calls Keep when the
 // program begins and release when it ends leaves nothing behind: release waits for what is being removed.
 func Keep() (release func()) {
-	home.hold()
+	ours.hold()
 	m := thisMachine()
-	home.refill(m, m.ground(Profile{}))
+	ours.refill(m, m.ground(Profile{}))
 	return sync.OnceFunc(func() {
-		home.release()
+		ours.release()
 		Leave()
 	})
 }
@@ -61,12 +61,12 @@ func Keep() (release func()) {
 // Leave ends the forker, unless somebody keeps it, and waits for what is being removed: the last thing that a program
 // does which started confined children and leaves nothing behind.
 func Leave() {
-	home.rest()
-	home.close()
+	ours.rest()
+	ours.close()
 }
 
 // tidy does in the background what no call has to wait for.
-func (h *house) tidy(job func()) {
+func (h *starter) tidy(job func()) {
 	h.mu.Lock()
 	h.jobs++
 	h.mu.Unlock()
@@ -80,7 +80,7 @@ func (h *house) tidy(job func()) {
 }
 
 // rest waits until everything is tidy. Every job is bounded.
-func (h *house) rest() {
+func (h *starter) rest() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for h.jobs > 0 {
@@ -88,7 +88,7 @@ func (h *house) rest() {
 	}
 }
 
-func (h *house) hold() {
+func (h *starter) hold() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.users++; h.idle != nil {
@@ -97,7 +97,7 @@ func (h *house) hold() {
 	}
 }
 
-func (h *house) release() {
+func (h *starter) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.users--; h.users == 0 {
@@ -106,7 +106,7 @@ func (h *house) release() {
 }
 
 // close ends the forker and the spare rooms, unless somebody needs them.
-func (h *house) close() {
+func (h *starter) close() {
 	h.mu.Lock()
 	if h.users > 0 {
 		h.mu.Unlock()
@@ -136,7 +136,7 @@ type ground struct {
 }
 
 // take returns a room with its foundation laid. A caller that has to wait for one raises the number that is kept ready.
-func (h *house) take(m *machine, on ground) (*birth, error) {
+func (h *starter) take(m *machine, on ground) (*birth, error) {
 	began := time.Now()
 	defer func() {
 		if time.Since(began) > prompt {
@@ -164,7 +164,7 @@ func (h *house) take(m *machine, on ground) (*birth, error) {
 }
 
 // pop returns the oldest spare room that stands on a ground. Those that are too old are given up.
-func (h *house) pop(on ground) *birth {
+func (h *starter) pop(on ground) *birth {
 	h.mu.Lock()
 	old := 0
 	for old < len(h.spares) && time.Since(h.spares[old].began) >= fresh {
@@ -185,7 +185,7 @@ func (h *house) pop(on ground) *birth {
 }
 
 // refill begins the next rooms, and does not wait for them. Whoever needs one learns why there is none.
-func (h *house) refill(m *machine, on ground) {
+func (h *starter) refill(m *machine, on ground) {
 	for {
 		h.mu.Lock()
 		enough := len(h.spares) >= max(h.want, 1)
@@ -204,7 +204,7 @@ func (h *house) refill(m *machine, on ground) {
 }
 
 // begin sends the script of a foundation to the forker.
-func (h *house) begin(m *machine, on ground) (*birth, error) {
+func (h *starter) begin(m *machine, on ground) (*birth, error) {
 	g, err := m.groups.newGroup()
 	if err != nil {
 		return nil, unavailable("no cgroup could be made", err)
@@ -218,7 +218,7 @@ func (h *house) begin(m *machine, on ground) (*birth, error) {
 	return b, nil
 }
 
-func (b *birth) begin(h *house, m *machine) error {
+func (b *birth) begin(h *starter, m *machine) error {
 	f, err := m.lay(len(b.group.procs))
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (b *birth) begin(h *house, m *machine) error {
 }
 
 // ask sends a request to the forker, which is started if there is none. One that turns out to be gone is replaced once.
-func (h *house) ask(m *machine, outside bool, flags, size uint64, files []*os.File) error {
+func (h *starter) ask(m *machine, outside bool, flags, size uint64, files []*os.File) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for again := false; ; again = true {

@@ -486,11 +486,11 @@ func (s *script) trees(v, all *view) map[string]register {
 // openDirect opens what is at a path without links, to be pointed at.
 func (s *script) openDirect(what string, dir any, path string, resolve uint64) *op {
 	how := s.words(unix.O_PATH|unix.O_CLOEXEC, 0, resolve)
-	return s.call(what, unix.SYS_OPENAT2, dir, path, how, 24)
+	return s.call(what, unix.SYS_OPENAT2, dir, path, how, unix.SizeofOpenHow)
 }
 
 func (s *script) setAttr(what string, fd any, path string, flags uint64, attr uint64) {
-	s.call(what, unix.SYS_MOUNT_SETATTR, fd, path, flags, s.words(attr, 0, 0, 0), 32)
+	s.call(what, unix.SYS_MOUNT_SETATTR, fd, path, flags, s.words(attr, 0, 0, 0), unix.MOUNT_ATTR_SIZE_VER0)
 }
 
 func (s *script) mountFS(kind, path string, flags uint64, options string) {

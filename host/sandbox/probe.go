@@ -78,8 +78,8 @@ func probeMachine() *machine {
 	}
 	m.groups.sweep()
 	m.groups.probe()
-	home.hold()
-	defer home.release()
+	ours.hold()
+	defer ours.release()
 	for range 10 { // each round takes a layer away
 		err := m.try()
 		if err == nil {

@@ -302,7 +302,7 @@ func (p *plan) network() {
 func (s *script) hand(what int, fd register) {
 	rights := s.bytes(unix.UnixRights(0))
 	s.poke(rights+place(unix.CmsgLen(0)), fd)
-	iov := s.words(s.words(what, 0, 0), 24)
+	iov := s.words(s.words(what, 0, 0), recordSize)
 	message := s.words(0, 0, iov, 1, rights, unix.CmsgLen(4), 0)
 	s.call("hand over", unix.SYS_SENDMSG, regStatus, message, 0)
 	s.call("hand over", unix.SYS_CLOSE, fd)
@@ -319,7 +319,8 @@ func (s *script) dropPrivileges(on *machine) {
 	}
 	s.call("ambient set", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	head := s.words(unix.LINUX_CAPABILITY_VERSION_3, 0) // version and pid, 32 bits each
-	s.call("capabilities", unix.SYS_CAPSET, head, s.bytes(make([]byte, 24)))
+	none := bytesOf(make([]unix.CapUserData, 2))        // version 3 has two of them
+	s.call("capabilities", unix.SYS_CAPSET, head, s.bytes(none))
 	s.call("no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 

@@ -79,7 +79,8 @@ const cwd = unix.AT_FDCWD
 // in names the layer that the following ops build.
 func (s *script) in(layer string) { s.layer = layer }
 
-// call adds a system call that must succeed; what names its object, for the error.
+// call adds a system call that must succeed; what names its object, for the error. Its arguments are numbers,
+// registers, places, or what value puts into data: any other type is a mistake of ours, and panics.
 func (s *script) call(what string, nr uintptr, args ...any) *op {
 	return s.add(what, uint64(nr), args...)
 }
@@ -181,13 +182,14 @@ func (s *script) poke(at place, from register) { s.add("poke", opPoke, at, from)
 // A header stands at the beginning of a script's memory. All places are relative to that beginning.
 type header struct {
 	ops, relocs, nrelocs uint64
-	record               [3]uint64 // room for what is told
+	record               [3]uint64 // what is told next
 	regs                 [maxRegs]uint64
 }
 
 const (
 	headerSize = uint64(unsafe.Sizeof(header{}))
 	opSize     = uint64(unsafe.Sizeof(op{}))
+	recordSize = int(unsafe.Sizeof(header{}.record))
 )
 
 // image is the script as it lies in memory: header, ops, relocations, data. It is made once.

@@ -121,10 +121,10 @@ func (m *machine) start(s Spawn) (*Confined, error) {
 	if err != nil {
 		return nil, err
 	}
-	home.hold()
+	ours.hold()
 	c := &Confined{Layers: m.built(s.Profile, s.Violation != nil)}
 	if err := c.deliver(p); err != nil {
-		home.release()
+		ours.release()
 		return nil, err
 	}
 	return c, nil
@@ -188,7 +188,7 @@ func (p *plan) chooseDir() error {
 // deliver takes a room and makes it what the plan says. The next room is begun meanwhile.
 func (c *Confined) deliver(p *plan) error {
 	on := p.on.ground(p.Profile)
-	b, err := home.take(p.on, on)
+	b, err := ours.take(p.on, on)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (c *Confined) deliver(p *plan) error {
 		c.open(p, b.egress)
 	}
 	if on == p.on.ground(Profile{}) { // it is the common one
-		home.refill(p.on, on)
+		ours.refill(p.on, on)
 	}
 	return nil
 }
@@ -257,12 +257,12 @@ func (c *Confined) End() {
 		c.hangUp()
 	}
 	c.work.Wait()
-	home.tidy(func() { // the kernel takes its time with what stands around a room
+	ours.tidy(func() { // the kernel takes its time with what stands around a room
 		if c.Init != 0 && alone {
 			reap(c.Init)
 		}
 		c.group.remove()
-		home.release()
+		ours.release()
 	})
 }
 

@@ -110,16 +110,19 @@ func Blocked(c *tool.Call, guarantee string) *tool.Error {
 // Enforced notes in a call's trace, and in its record, which walls stood around it: the layers that process.Child
 // names. Without any it says that nothing was enforced.
 func Enforced(c *tool.Call, details map[string]any, g tool.Guarantees, layers []string, checks []Check) {
-	level, recorded := "none", "none"
+	level := "none"
 	if len(layers) > 0 {
 		level, details["enforcement"] = "enforced", layers
-		recorded = strings.Join(append(slices.Clip(g.Asked()), "layers:"+strings.Join(layers, "+")), ",")
 	}
 	details["enforcement_level"] = level
 	if len(checks) > 0 {
 		details["capability_checks"] = checks
 	}
-	if c.Record != nil {
-		c.Record.Walls = recorded
+	switch {
+	case c.Record == nil:
+	case len(layers) == 0:
+		c.Record.Walls = "none"
+	default:
+		c.Record.Walls = strings.Join(append(g.Asked(), "layers:"+strings.Join(layers, "+")), ",")
 	}
 }

@@ -110,7 +110,8 @@ func (s *Supervisor) Current() *Worker {
 	return s.current
 }
 
-// acquire returns a worker with a place. Only a worker that is not nil: that one, before everybody else.
+// acquire returns a worker with a place. Only a worker that is not nil: that one, before everybody else. To wait for it
+// is not the call's time.
 func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error) {
 	s.mu.Lock()
 	if len(s.line) == 0 || only != nil {
@@ -126,6 +127,7 @@ func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error)
 	s.line = slices.Insert(s.line, at, me)
 	s.serveLine()
 	s.mu.Unlock()
+	defer tool.Waiting(ctx)()
 	select {
 	case t := <-me.ticket:
 		return t.w, t.err
@@ -249,8 +251,8 @@ func (s *Supervisor) failed(err error) {
 	}
 }
 
-// ended takes note that a worker is gone.
-func (s *Supervisor) ended(w *Worker, why *tool.Error) {
+// ended takes note that a worker is gone. Calls that come later are told the brief of it.
+func (s *Supervisor) ended(w *Worker, why, brief *tool.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.gone, w.err, w.suspect = true, why, false
@@ -261,13 +263,13 @@ func (s *Supervisor) ended(w *Worker, why *tool.Error) {
 	delete(s.workers, w)
 	if s.current == w {
 		s.current = nil
-		s.crashed(w)
+		s.crashed(w, brief)
 	}
 	s.serveLine()
 }
 
 // crashed arranges for another worker, unless this one was ended by us. No call is repeated.
-func (s *Supervisor) crashed(w *Worker) {
+func (s *Supervisor) crashed(w *Worker, brief *tool.Error) {
 	if w.closing || s.closed {
 		return
 	}
@@ -275,7 +277,7 @@ func (s *Supervisor) crashed(w *Worker) {
 	if time.Since(w.started) >= backoff.FastCrash {
 		s.restart.Worked()
 	}
-	s.failed(w.err)
+	s.failed(brief)
 	if !s.restart.Tripped() {
 		s.wake(s.restart.Wait())
 	}

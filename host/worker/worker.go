@@ -346,8 +346,11 @@ func (w *Worker) bury() {
 	exit := w.child.Kill()
 	<-w.done
 	w.child.Close()
-	why := w.obituary(exit, exited)
-	w.s.ended(w, why)
+	why, brief := w.obituary(w.child.Describe(exit), exited), w.obituary(exit.String(), exited)
+	w.s.ended(w, why, brief)
+	if n, _ := w.conn.Pending(); n > 1 { // what it wrote last may be about one caller, and nobody knows which
+		why = brief
+	}
 	w.conn.End(why)
 }
 
@@ -357,8 +360,8 @@ func (w *Worker) babbled() bool {
 	return ok
 }
 
-// obituary says why the worker is gone.
-func (w *Worker) obituary(exit process.Exit, exited bool) *tool.Error {
+// obituary says why the worker is gone, and how it went.
+func (w *Worker) obituary(how string, exited bool) *tool.Error {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
 	switch name := w.s.o.Name; {
@@ -367,7 +370,7 @@ func (w *Worker) obituary(exit process.Exit, exited bool) *tool.Error {
 	case w.babbled() || !exited:
 		return tool.Errorf(tool.CodeProtocol, "%s broke the protocol and was ended: %w", name, w.fault)
 	default:
-		return tool.Errorf(tool.CodeCrash, "%s crashed: %s", name, w.child.Describe(exit))
+		return tool.Errorf(tool.CodeCrash, "%s crashed: %s", name, how)
 	}
 }
 

@@ -217,6 +217,35 @@ func TestWhatAProgramAsksIsServedInTheScopeOfItsCall(t *testing.T) {
 	}
 }
 
+// What a program writes before it dies may be about one caller: the others on their way, and those who come later, are
+// told how it ended and nothing of what it wrote.
+func TestWhatACrashedProgramWroteIsNotToldToOtherCallers(t *testing.T) {
+	s := supervise(t, "fine", Options{Restart: backoff.Breaker{Failures: 1, First: -1, Open: time.Minute}})
+	other := make(chan error)
+	go func() {
+		_, err := call(t.Context(), s, "never", `{}`)
+		other <- err
+	}()
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		if w := s.Current(); w != nil {
+			if n, _ := w.conn.Pending(); n == 1 {
+				break
+			}
+		}
+		if time.Since(start) > patience {
+			t.Fatal("the call does not arrive")
+		}
+	}
+	_, err := call(t.Context(), s, "die", `{}`)
+	_, later := call(t.Context(), s, "echo", `{}`)
+	for who, err := range map[string]error{"one": err, "another": <-other, "a later": later} {
+		e := tool.AsError(err)
+		if !strings.Contains(e.Message, "exit status 3") || strings.Contains(e.Message, "my last words") {
+			t.Errorf("%s call is told %v", who, e)
+		}
+	}
+}
+
 func TestACrashFailsTheCallAndTheProgramComesBackByItself(t *testing.T) {
 	s := supervise(t, "fine", Options{})
 	_, err := call(t.Context(), s, "die", `{}`)

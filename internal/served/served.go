@@ -29,20 +29,48 @@ const (
 	Token = "served-token-0123456789abcdef"
 )
 
-// Build builds the program.
+// Build builds the program, as make build does, and gives a copy of it. All tests build it at one place, so that the go
+// command links it anew only where something has changed; each takes its copy while it holds that place's lock.
 func Build(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(dir, "toolpost")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, "toolpost/cmd/toolpost")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	place := lockedPlace(t)
+	defer place.Close()
+	shared, bin := filepath.Join(filepath.Dir(place.Name()), "toolpost"), filepath.Join(dir, "toolpost")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", shared, "toolpost/cmd/toolpost")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	// What we had open for writing ourselves could not be started while some other test forks.
+	take := exec.CommandContext(t.Context(), "cp", shared, bin)
+	for _, cmd := range []*exec.Cmd{build, take} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", cmd, err, out)
+		}
 	}
 	return bin
+}
+
+// lockedPlace locks the folder in which the program is built, until the file is closed.
+func lockedPlace(t *testing.T) *os.File {
+	t.Helper()
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(dir, "toolpost-tests")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	return lock
 }
 
 // A Server is a `toolpost serve` of its own program.

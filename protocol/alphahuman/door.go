@@ -164,9 +164,9 @@ func (k *desktop) refuse(id []byte, err *jsonrpc.Error) {
 func (k *desktop) answer(ctx context.Context, method string, params []byte) (json.RawMessage, *jsonrpc.Error) {
 	switch method {
 	case methodInitialize:
-		return k.introduce(ctx, false), nil
+		return k.introduce(ctx, false)
 	case methodToolsList:
-		return k.introduce(ctx, true), nil
+		return k.introduce(ctx, true)
 	case methodOnSessionStart, methodSessionStart:
 		return k.talk(params, true)
 	case methodOnSessionEnd, methodSessionEnd:
@@ -178,7 +178,7 @@ func (k *desktop) answer(ctx context.Context, method string, params []byte) (jso
 	case methodAfterResponse:
 		return json.RawMessage(`{"response":null}`), nil
 	case methodStatus:
-		return k.status(ctx), nil
+		return encoded(map[string]any{"ok": true, "name": skillName, "tools": len(k.tools(ctx))})
 	}
 	return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(method))
 }
@@ -202,7 +202,7 @@ func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *jsonrpc.Er
 const skillName = "toolpost"
 
 // introduce says who we are and what can be called now.
-func (k *desktop) introduce(ctx context.Context, second bool) json.RawMessage {
+func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, *jsonrpc.Error) {
 	in := introduction{Tools: []json.RawMessage{}, Capabilities: &capabilities{Cancel: true, Sessions: true}}
 	if !second {
 		in.Name, in.Description, in.Version = skillName, "The tools of a Toolpost.", "1.0.0"
@@ -220,8 +220,15 @@ func (k *desktop) introduce(ctx context.Context, second bool) json.RawMessage {
 		}
 		in.Tools = append(in.Tools, b)
 	}
-	b, _ := strictjson.Marshal(in) // every tool is JSON
-	return b
+	return encoded(in)
+}
+
+func encoded(v any) (json.RawMessage, *jsonrpc.Error) {
+	b, err := strictjson.Marshal(v)
+	if err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "Internal error: %v", err)
+	}
+	return b, nil
 }
 
 // tools returns the tools by their names on the wire. What cannot be called now is only logged.
@@ -236,11 +243,6 @@ func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
 	}
 	k.listed = tool.Slugs(specs)
 	return k.listed
-}
-
-func (k *desktop) status(ctx context.Context) json.RawMessage {
-	b, _ := strictjson.Marshal(map[string]any{"ok": true, "name": skillName, "tools": len(k.tools(ctx))})
-	return b
 }
 
 // find returns the name that the engine has for a tool. A name that is on no list may be an alias, which the engine

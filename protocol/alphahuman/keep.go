@@ -142,15 +142,15 @@ func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
 // write replaces a file at once: a reader sees the old content or the new.
 func (d *dataFolder) write(params json.RawMessage) error {
 	return d.use(params, func(root *os.Root, name, content string) error {
-		if err := room(root, name, int64(len(content))); err != nil {
+		if err := fits(root, name, int64(len(content))); err != nil {
 			return err
 		}
 		return replace(root, name, []byte(content))
 	})
 }
 
-// room checks that a file of that size may be there.
-func room(root *os.Root, name string, size int64) error {
+// fits checks that a file of that size may be there.
+func fits(root *os.Root, name string, size int64) error {
 	files, total := 1, size
 	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || path == "." || path == name {

@@ -90,7 +90,7 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 	if err != nil {
 		return nil, err
 	}
-	return NewRunner(src.Dir, o, log)
+	return tool.Opened(NewRunner(src.Dir, o, log))
 }
 
 func optionsOf(src config.Source) (Options, error) {
@@ -401,13 +401,11 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 	return result, nil
 }
 
-// deliver hands a call to a worker and gives its answer. To wait for the worker is not the call's time.
+// deliver hands a call to a worker and gives its answer.
 func (p *program) deliver(
 	ctx context.Context, name string, c *tool.Call, events *tool.Relay,
 ) (*speaker, json.RawMessage, error) {
-	goOn := tool.Waiting(ctx)
 	w, err := p.get(ctx)
-	goOn()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,4 +1,4 @@
-// Package alphahuman is the room of the AlphaHuman skills: programs that speak JSON-RPC 2.0 on stdin and
+// Package alphahuman speaks the protocol of AlphaHuman skills: programs that speak JSON-RPC 2.0 on stdin and
 // stdout, one message a line.
 //
 // Two generations are spoken. The first is the contract: initialize, tools/call with a string as content,

@@ -114,7 +114,7 @@ func newStack(leases leases, from int) *stack {
 		}
 		return spec.Ref().String(), spec.Tier, nil
 	}})
-	gate := lease.Gate{From: from, Consume: leases}
+	gate := lease.Stage{From: from, Consume: leases}
 	s.next = idempotency.New(idempotency.Options{}).For(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		if leased := gate.For(c.Spec); leased != nil {
 			return leased(tool.HandlerFunc(s.run)).Invoke(ctx, c, out)

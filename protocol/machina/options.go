@@ -86,7 +86,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	if err != nil {
 		return nil, err
 	}
-	return New(ctx, src.Dir, o, log)
+	return tool.Opened(New(ctx, src.Dir, o, log))
 }
 
 func optionsOf(src config.Source) (Options, error) {

@@ -121,7 +121,7 @@ func text(value []byte) (s string, ok bool) {
 // unquoted returns the value of a JSON string that is known to be well formed. The protocol carries JSON inside JSON
 // strings, in every request and every reply.
 func unquoted(value []byte) []byte {
-	text, _ := strictjson.Unquote(value)
+	text, _ := strictjson.Unquote(value) // what the strict reader let in can be unquoted
 	return text
 }
 

@@ -78,7 +78,7 @@ func Open(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, er
 	if err != nil {
 		return nil, err
 	}
-	return New(src.Dir, o)
+	return tool.Opened(New(src.Dir, o))
 }
 
 func optionsOf(src config.Source) (Options, error) {

@@ -133,9 +133,11 @@ func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Princi
 			l.Tools = append(l.Tools, listing.Encode(spec, why))
 		}
 	}
-	body, _ := strictjson.Marshal(l) // every entry is JSON
-	web.Reply(w, http.StatusOK, body)
-	return nil
+	body, err := strictjson.Marshal(l)
+	if err == nil {
+		web.Reply(w, http.StatusOK, body)
+	}
+	return err
 }
 
 func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Principal) error {

@@ -28,7 +28,7 @@ func keyOf(p tool.Principal) accountKey {
 	return k
 }
 
-// An account is a caller's room on the embedded server.
+// An account is a caller's place on the embedded server.
 type account struct {
 	key    accountKey
 	caller tool.Principal
@@ -73,16 +73,16 @@ func (a *account) gone() bool {
 	return true
 }
 
-// A room is a NATS account that is free. A server cannot take an account away again, so one that is free is given to the
+// A vacancy is a NATS account that is free. A server cannot take an account away again, so one that is free is given to the
 // next caller; but not at once: what its last connection had sent may still be on its way.
-type room struct {
+type vacancy struct {
 	account *server.Account
 	since   time.Time
 }
 
-// takeRoom gives a NATS account to a new caller.
-func (k *doorkeeper) takeRoom() (*server.Account, error) {
-	i := slices.IndexFunc(k.free, func(f room) bool {
+// takeAccount gives a NATS account to a new caller.
+func (k *doorkeeper) takeAccount() (*server.Account, error) {
+	i := slices.IndexFunc(k.free, func(f vacancy) bool {
 		return time.Since(f.since) >= k.rest && f.account.NumLocalConnections() == 0 && f.account.TotalSubs() == 0
 	})
 	switch {
@@ -95,5 +95,5 @@ func (k *doorkeeper) takeRoom() (*server.Account, error) {
 			"%d callers are connected already, or were a moment ago: try again later", k.callers).Because("busy")
 	}
 	k.made++
-	return k.room(fmt.Sprintf("caller-%d", k.made)), nil
+	return k.register(fmt.Sprintf("caller-%d", k.made)), nil
 }

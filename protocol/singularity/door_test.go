@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -362,7 +363,8 @@ func TestAPanicCostsNobodyTheAnswer(t *testing.T) {
 	same(t, "nothing", ask(t, nc, "tools.execute.nothing", `{}`), `{"data":null,"error":"SystemError: nothing ended with neither a result nor an error"}`)
 }
 
-func TestTenThousandCallsAtOnceEachGetTheirOwnAnswer(t *testing.T) {
+// Ten thousand calls, and a thousand under the race detector.
+func TestEachOfACrowdOfCallsGetsItsOwnAnswer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
@@ -371,7 +373,7 @@ func TestTenThousandCallsAtOnceEachGetTheirOwnAnswer(t *testing.T) {
 	var wg sync.WaitGroup
 	var wrong atomic.Int64
 	start := make(chan struct{})
-	for n := range 10_000 {
+	for n := range rounds.Of(1000, 10_000, 10_000) {
 		wg.Go(func() {
 			body := fmt.Sprintf(`{"n":%d}`, n)
 			<-start

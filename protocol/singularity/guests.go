@@ -64,8 +64,8 @@ type doorkeeper struct {
 	guests   map[uint64]*guest // likewise
 	of       map[string]int    // guests by caller
 	accounts map[accountKey]*account
-	made     int    // NATS accounts
-	free     []room // those of them that no caller has
+	made     int       // NATS accounts
+	free     []vacancy // those of them that no caller has
 
 	leaving []*account // of those who watch alone
 }
@@ -89,7 +89,7 @@ func newDoorkeeper(o ServerOptions) *doorkeeper {
 	}
 }
 
-func (k *doorkeeper) room(name string) *server.Account {
+func (k *doorkeeper) register(name string) *server.Account {
 	a, _ := k.srv.LookupOrRegisterAccount(name)
 	return a
 }
@@ -107,7 +107,7 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 		k.mu.Lock()
 		k.ours[c.GetID()] = true
 		k.mu.Unlock()
-		c.RegisterUser(&server.User{Account: k.room(given.Username)})
+		c.RegisterUser(&server.User{Account: k.register(given.Username)})
 		return true
 	}
 	if err := k.admit(c, given.Username); err != nil {
@@ -205,11 +205,11 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) (*serving, error) {
 	key := keyOf(p)
 	a := k.accounts[key]
 	if a == nil {
-		room, err := k.takeRoom()
+		free, err := k.takeAccount()
 		if err != nil {
 			return nil, err
 		}
-		a = &account{key: key, caller: p, nats: room}
+		a = &account{key: key, caller: p, nats: free}
 		k.accounts[key] = a
 	}
 	a.guests++
@@ -436,7 +436,7 @@ func (k *doorkeeper) tidy() {
 		gone := a.gone()
 		if gone {
 			k.mu.Lock()
-			k.free = append(k.free, room{a.nats, time.Now()})
+			k.free = append(k.free, vacancy{a.nats, time.Now()})
 			k.mu.Unlock()
 		}
 		return gone

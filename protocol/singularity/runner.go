@@ -117,7 +117,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 		return nil, err
 	}
 	o.Connect = o.Resolve(src.Dir)
-	return New(ctx, o, log)
+	return tool.Opened(New(ctx, o, log))
 }
 
 // Claim says which files are a configured source's own.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/engine/audit"
+	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -124,15 +125,7 @@ func Run(t *testing.T, k Kind) {
 
 // Rounds returns how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under
 // the race detector.
-func Rounds(few, normal, many int) int {
-	switch {
-	case os.Getenv("TOOLPOST_LONG") != "":
-		return many
-	case raced:
-		return few
-	}
-	return normal
-}
+func Rounds(few, normal, many int) int { return rounds.Of(few, normal, many) }
 
 // rounds is Rounds for this kind: where each step takes longer, normal is a tenth of it.
 func (k Kind) rounds(few, normal, many int) int {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/big"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -270,4 +271,137 @@ func concurrent(p *probe) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+const children = 3
+
+func (p *probe) spawn(setsid, hang bool, out tool.Sink) *running {
+	args := fmt.Sprintf(`{"children":%d,"sleep":%q,"setsid":%t,"hang":%t}`, children, mark(), setsid, hang)
+	return p.start(context.Background(), "spawn", args, out)
+}
+
+func spawned(setsid bool) func(*probe) error {
+	return func(p *probe) error {
+		result, err := p.spawn(setsid, false, tool.Discard).succeed()
+		if err != nil {
+			return err
+		}
+		var out struct {
+			Started int `json:"started"`
+		}
+		if err := strictjson.Unmarshal(result.Output, &out); err != nil || out.Started != children {
+			return fmt.Errorf(`spawn: the output is %s and not {"started":%d}`, result.Output, children)
+		}
+		return p.allGone()
+	}
+}
+
+func spawnCancelled(setsid bool) func(*probe) error {
+	return func(p *probe) error {
+		r := p.spawn(setsid, true, tool.Discard)
+		if err := r.sleeping(); err != nil {
+			return err
+		}
+		r.end()
+		return errors.Join(r.refuse(tool.CodeCancelled), p.allGone())
+	}
+}
+
+// sleeping waits until the processes of a spawn are there.
+func (r *running) sleeping() error {
+	err := eventually(limit, func() error {
+		if n := len(sleepers()); n < children && r.live.Err() == nil {
+			return fmt.Errorf("%d of %d", n, children)
+		}
+		return nil
+	})
+	if err != nil || r.live.Err() != nil {
+		return r.tooSoon(fmt.Sprintf(`%d processes "sleep %s" were there`, children, mark()))
+	}
+	return nil
+}
+
+// allGone waits until they are gone. It does not close the handler: what a call started ends with the
+// call, and not only with the runner.
+func (p *probe) allGone() error {
+	err := eventually(p.grace, func() error { return describe(sleepers()) })
+	if err != nil {
+		return fmt.Errorf("spawn: the call has returned, and its processes still run: %w", err)
+	}
+	return nil
+}
+
+const (
+	maxAhead  = 8 << 20 // bytes that may lie in buffers of this process between a tool and its caller
+	freeCount = 1000    // events, of 1 KiB each, that flow before the sink blocks
+)
+
+// backPressure lets some events flow, blocks the sink, and looks whether memory grows. How long it
+// looks follows from the rate before: long enough for twice what may lie in buffers.
+func backPressure(p *probe) error {
+	v := &valve{blocked: make(chan struct{}), opened: make(chan struct{})}
+	r := p.start(context.Background(), "flood", `{}`, v)
+	open := sync.OnceFunc(func() { close(v.opened) })
+	defer open()
+	select {
+	case <-v.blocked:
+	case <-r.live.Done():
+		return r.tooSoon(fmt.Sprintf("%d events had come", freeCount))
+	}
+	const rounds = 2 * maxAhead / (freeCount << 10)
+	err := watchHeap(min(max(rounds*v.took, 200*time.Millisecond), 3*time.Second))
+	r.end()
+	open()
+	return errors.Join(err, v.short, r.refuse(tool.CodeCancelled))
+}
+
+func watchHeap(d time.Duration) error {
+	before := liveHeap()
+	for start := time.Now(); time.Since(start) < d; time.Sleep(20 * time.Millisecond) {
+		if now := liveHeap(); now > before+maxAhead {
+			return fmt.Errorf("flood: the sink blocks, and yet %d MiB of events were taken from the tool",
+				(now-before)>>20)
+		}
+	}
+	return nil
+}
+
+func liveHeap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A valve is a sink that lets some events through and then blocks until it is opened.
+type valve struct {
+	mu    sync.Mutex
+	count int
+	first time.Time
+
+	blocked, opened chan struct{}
+	took            time.Duration // until it blocked; like short set before blocked is closed
+	short           error         // events are so small that the check would see nothing
+}
+
+func (v *valve) Emit(e tool.Event) error {
+	if !v.pass(e) {
+		<-v.opened
+	}
+	return nil
+}
+
+func (v *valve) pass(e tool.Event) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch v.count++; v.count {
+	case 1:
+		v.first = time.Now()
+	case freeCount:
+		if v.took = time.Since(v.first); len(e.Data) < 1<<10 {
+			v.short = fmt.Errorf("flood: an event has %d bytes of data; 1 KiB is the least", len(e.Data))
+		}
+		close(v.blocked)
+	}
+	return v.count < freeCount
 }

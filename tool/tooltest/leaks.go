@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,11 +90,20 @@ func descendants(all []proc, pid int) []proc {
 	return below
 }
 
+// processes reads the names in /proc itself: filepath.Glob would list every process's folder too, to find stat in it.
 func processes() []proc {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1) // what was read before an error counts
 	var all []proc
-	for _, path := range stats {
-		b, err := os.ReadFile(path)
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + name + "/stat")
 		if err != nil {
 			continue // it ended meanwhile
 		}

@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"toolpost/tool"
@@ -132,4 +135,19 @@ func spawn(ctx context.Context, args arguments, out tool.Sink) (*tool.Result, er
 		return hang(ctx, out)
 	}
 	return &tool.Result{OK: true, Output: fmt.Appendf(nil, `{"started":%d}`, args.Children)}, nil
+}
+
+// Python is the interpreter behind whatever chooses one on the PATH: a test that starts many tools does not pay for
+// the choice each time.
+var Python = sync.OnceValue(func() string {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		panic("the tests need python3: " + err.Error())
+	}
+	return strings.TrimSpace(string(out))
+})
+
+// DirectPython puts the interpreter behind whatever chooses one first on the PATH of this program.
+func DirectPython() {
+	_ = os.Setenv("PATH", filepath.Dir(Python())+string(filepath.ListSeparator)+os.Getenv("PATH"))
 }

@@ -1,6 +1,12 @@
 package schema
 
-import "strings"
+import (
+	_ "embed"
+	"strings"
+	"sync"
+
+	"toolpost/wire/strictjson"
+)
 
 // A draft is an edition of the standard. The keywords of all of them are read in each, as long as no edition
 // gives a keyword two meanings; where one does, the draft decides.
@@ -53,3 +59,14 @@ var shapes = map[string]shape{
 	"additionalItems": oneSchema, "unevaluatedItems": oneSchema, "contains": oneSchema, "not": oneSchema,
 	"if": oneSchema, "then": oneSchema, "else": oneSchema, "contentSchema": oneSchema,
 }
+
+//go:embed metaschemas.json
+var metaText []byte
+
+// metaschemas are the schemas of schemas by their URIs, without what only people read. They are read when something
+// refers to one of them, and never otherwise.
+var metaschemas = sync.OnceValue(func() map[string]any {
+	docs, _ := strictjson.Decode(metaText) // a test refers to them
+	byURI, _ := docs.(map[string]any)
+	return byURI
+})

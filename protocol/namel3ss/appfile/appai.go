@@ -40,8 +40,8 @@ type field struct {
 	optional  bool
 }
 
-// schemas are the types of the language as JSON Schema. Older apps have other words for some of them, which the language
-// takes for the same: an int is any number.
+// schemas are the types of the language as JSON Schema. Older apps have other words for some of them, which the
+// language takes for the same: an int is any number.
 var schemas = map[string]string{
 	"text": `{"type":"string"}`, "string": `{"type":"string"}`, "str": `{"type":"string"}`,
 	"number": `{"type":"number"}`, "int": `{"type":"number"}`, "integer": `{"type":"number"}`,

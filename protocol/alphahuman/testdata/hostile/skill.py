@@ -45,8 +45,8 @@ def bad(request):
         raw(json.dumps({"jsonrpc": "2.0", "id": "x", "error": {"code": 1, "message": "to nobody"}}).encode())
         raw(json.dumps({"jsonrpc": "2.0", "id": -1, "result": "to nobody"}).encode())
         reply(request, content(request))
-    elif MODE == "a million lines":
-        for n in range(1000000):
+    elif MODE.endswith(" lines"):
+        for n in range(int(MODE.split()[0])):
             sys.stdout.write("line %d\n" % n)
         sys.stdout.flush()
         reply(request, content(request))

@@ -1,5 +1,5 @@
 //go:build !race
 
-package storetest
+package rounds
 
 const raced = false
