@@ -214,7 +214,16 @@ type Need struct {
 	Message string          `json:"message,omitzero"`
 	Schema  json.RawMessage `json:"schema,omitzero"` // of a form's content
 	Params  json.RawMessage `json:"params,omitzero"` // what else the one who is asked is told
+	// Optional says that the tool can go on without it, where the caller has nobody to ask for it.
+	Optional bool `json:"optional,omitzero"`
 }
+
+// What a person can do with a form or a link.
+const (
+	Accept  = "accept"
+	Decline = "decline" // a clear no
+	Cancel  = "cancel"  // neither yes nor no
+)
 
 // A Trace tells how a call was run. Details are in the words of the protocol that ran it.
 type Trace struct {
