@@ -142,7 +142,8 @@ func (h *house) config(t *testing.T, more string) *config.Config {
 func (h *house) keep(t *testing.T) {
 	t.Helper()
 	notes := map[string]string{
-		"tools":   "  - {name: transient, protocol: namel3ss, tool: transient, entry: 'tools.suite:simple_text', app: app}\n",
+		"tools": "  - {name: transient, description: Comes and goes., protocol: namel3ss, tool: transient, " +
+			"entry: 'tools.suite:simple_text', app: app}\n",
 		"prompts": "  - {name: more, protocol: alphahuman, skills: more}\n",
 	}
 	ctx, stop := context.WithCancel(context.Background())

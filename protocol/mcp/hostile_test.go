@@ -144,7 +144,7 @@ func stateOf(t *testing.T, s said) string {
 
 func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
 	b := newBench()
-	url := serveHTTP(t, mcp.Options{}, b, b)
+	url := serveHTTP(t, mcp.Options{}, carrying(b), b)
 	const answer = `"inputResponses":{"answer":{"action":"accept","content":{"colour":"red"}}},`
 	ask := func() string { return stateOf(t, call(t, url, "ask", `"arguments":{"n":1},`)) }
 	state := ask()
@@ -164,7 +164,7 @@ func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
 	if got := bring("ask", `{"n":1}`, state); !strings.Contains(got.body, `"answers":{"colour":"red"}`) {
 		t.Errorf("the answer: %s", got.body)
 	}
-	if got := bring("ask", `{"n":1}`, state); got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "used already") {
+	if got := bring("ask", `{"n":1}`, state); got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "answered already") {
 		t.Errorf("the answer once more: %s", got.body)
 	}
 	if got := call(t, url, "ask", `"arguments":{"n":1},"inputResponses":{},"requestState":"`+ask()+`",`); stateOf(t, got) == "" {

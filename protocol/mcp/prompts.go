@@ -197,31 +197,24 @@ func messages(output json.RawMessage, files [][]byte) []byte {
 func (s *server) fetch(
 	ctx context.Context, r *request, c *tool.Call, to peer,
 ) (res *tool.Result, files [][]byte, asks *strictjson.Writer, _ *jsonrpc.Error) {
-	if bad := s.resume(r, c); bad != nil {
-		return nil, nil, nil, bad
-	}
 	c.Name()
 	ctx, end, refused := to.begin(ctx, c)
 	if refused != nil {
 		return nil, nil, nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", refused.Message)
 	}
 	defer end()
-	out := &relay{request: r, to: to}
-	res, err := s.handler.Invoke(ctx, c, out)
-	switch {
+	res, out, asks, err := s.finish(ctx, r, c, to)
+	switch bad := refusedAs(err); {
+	case bad != nil:
+		return nil, nil, nil, bad
 	case err != nil && tool.CodeOf(err) == tool.CodeInvalidInput:
 		return nil, nil, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", tool.AsError(err).Message)
 	case err != nil:
 		return nil, nil, nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", tool.AsError(err).Message)
-	case res.Ask != nil && r.modern:
-		asks, bad := s.inputRequired(r, c, res.Ask)
-		return nil, nil, asks, bad
+	case asks != nil:
+		return nil, nil, asks, nil
 	case !res.OK:
-		message := r.name + " asks a question, which cannot be asked here"
-		if res.Failure != nil {
-			message = res.Failure.Message
-		}
-		return nil, nil, nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", message)
+		return nil, nil, nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", res.Failure.Message)
 	}
 	return res, out.assets, nil, nil
 }

@@ -179,9 +179,6 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 	}
 	s.resolve(ctx, r)
 	c.Tool = r.tool
-	if bad := s.resume(r, c); bad != nil {
-		return nil, bad
-	}
 	c.Name()
 	ctx, end, refused := to.begin(ctx, c)
 	if refused != nil {
@@ -193,34 +190,21 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 	return s.run(ctx, r, c, to)
 }
 
-// run makes the call, and asks a legacy client what the tool asks until it has its outcome.
+// run makes the call and answers with what came of it.
 func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*strictjson.Writer, *jsonrpc.Error) {
-	for range maxRounds {
-		out := &relay{request: r, to: to}
-		res, err := s.handler.Invoke(ctx, c, out)
-		if err == nil && out.patched && c.Session != "" {
-			s.ears.tell(c.Caller.ID, sessionURI(c.Session))
-		}
-		switch {
-		case err != nil && r.spec == nil && tool.CodeOf(err) == tool.CodeNotFound:
-			return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Unknown tool: %s", jsonrpc.Clip(r.name))
-		case err != nil:
-			return failure(r, tool.AsError(err)), nil
-		case res.Ask == nil:
-			return outcome(r, res, out.assets), nil
-		case r.modern:
-			return s.inputRequired(r, c, res.Ask)
-		}
-		answers, refused := s.elicit(ctx, r, res.Ask, to)
-		if refused != nil {
-			return failure(r, refused), nil
-		}
-		again := *c
-		again.Answers, again.Resume = answers, res.Ask.ID
-		c = &again
+	res, out, asks, err := s.finish(ctx, r, c, to)
+	switch bad := refusedAs(err); {
+	case bad != nil:
+		return nil, bad
+	case err != nil && r.spec == nil && tool.CodeOf(err) == tool.CodeNotFound:
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Unknown tool: %s", jsonrpc.Clip(r.name))
+	case err != nil:
+		return failure(r, tool.AsError(err)), nil
+	case asks != nil:
+		return asks, nil
 	}
-	return failure(r, tool.Errorf(tool.CodeToolError, "%s asked %d times and did not come to an end", r.name, maxRounds)), nil
+	if out.patched && c.Session != "" {
+		s.ears.tell(c.Caller.ID, sessionURI(c.Session))
+	}
+	return outcome(r, res, out.assets), nil
 }
-
-// maxRounds is how often a tool may ask in one call.
-const maxRounds = 32

@@ -195,14 +195,4 @@ func readText(name, value []byte, into *string) error {
 	return err
 }
 
-// can reports whether the client says that it can do something, such as elicitation.
-func (r *request) can(name string) bool {
-	raw := r.meta.capabilities
-	if r.session != nil {
-		raw = r.session.capabilities
-	}
-	var all map[string]json.RawMessage
-	return len(raw) > 0 && strictjson.Unmarshal(raw, &all) == nil && all[name] != nil
-}
-
 func known(version string) bool { return slices.Contains(versions(), version) }

@@ -110,9 +110,6 @@ def test_tool_with_logging(args, answers):
     done("Logged three times.")
 
 
-test_logging_tool = test_tool_with_logging
-
-
 def test_tool_with_progress(args, answers):
     for progress in (0, 50, 100):
         send("log", level="info", message=f"{progress} of 100", fields={"progress": progress, "total": 100})
@@ -155,7 +152,7 @@ def test_elicitation_sep1330_enums(args, answers):
 
 def test_streaming_elicitation(args, answers):
     if not answers:
-        log("about to ask")
+        log("about to ask", wait=0)
         ask(message="May I?", schema={"type": "object", "properties": {"ok": {"type": "boolean"}}})
     done("Thank you.")
 
@@ -207,7 +204,8 @@ def test_input_required_result_multi_round(args, answers):
 
 def test_input_required_result_capabilities(args, answers):
     if not answers:
-        ask(message="what you can", needs=[form("ok", "All right?", ok={"type": "boolean"}), model("said", "Hello")])
+        yes = dict(form("ok", "All right?", ok={"type": "boolean"}), optional=True)
+        ask(message="what you can", needs=[yes, model("said", "Hello")])
     done("Heard: " + ", ".join(answers))
 
 
