@@ -1,4 +1,4 @@
-"""The suite's tools whose schemas matter, as a skill of the second generation."""
+"""The suite's tools whose schemas matter, and one that has little time, as a skill of the second generation."""
 
 import json
 import sys
@@ -28,6 +28,7 @@ TOOLS = {
         "properties": {"region": {"type": "string", "description": "Where to ask.", "x-mcp-header": "Region"}},
         "required": ["region"],
     },
+    "test_logging_tool": {"type": "object"},
     "test_prompt_with_arguments": {
         "type": "object",
         "properties": {
@@ -42,6 +43,10 @@ TOOLS = {
 def call(name, args):
     if name == "test_prompt_with_arguments":
         return "Prompt with arguments: arg1='%(arg1)s', arg2='%(arg2)s'" % args
+    if name == "test_logging_tool":
+        said = {"eventType": "log", "data": {"level": "info", "message": "Somebody called."}}
+        print(json.dumps({"jsonrpc": "2.0", "id": "log", "method": "intelligence/emitEvent", "params": said}), flush=True)
+        sys.stdin.readline()
     return json.dumps(args)
 
 
@@ -56,8 +61,8 @@ def handle(method, params):
     return {"error": {"code": -32601, "message": "Unknown: " + method}}
 
 
-for line in sys.stdin:
+for line in iter(sys.stdin.readline, ""):
     request = json.loads(line)
-    if "id" in request:
+    if "id" in request and "method" in request:
         answer = dict(handle(request["method"], request.get("params", {})), jsonrpc="2.0", id=request["id"])
         print(json.dumps(answer), flush=True)

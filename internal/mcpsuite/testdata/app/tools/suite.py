@@ -7,11 +7,6 @@ def simple_text(payload):
     return "This is a simple text response for testing."
 
 
-def logging_tool(payload):
-    print("Somebody called.")
-    return "It was said."
-
-
 def error_handling(payload):
     raise RuntimeError("This tool intentionally returns an error for testing")
 
