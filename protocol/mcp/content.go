@@ -19,11 +19,9 @@ import (
 // know no structured content.
 func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 	w := begun(r, 3*len(res.Output))
-	text := res.Summary
+	text := plain(spoken(res))
 	if !res.OK && res.Failure != nil {
 		text = res.Failure.Message
-	} else if len(res.Output) > 0 && string(res.Output) != "null" {
-		text = plain(res.Output)
 	}
 	b := []byte{'['}
 	if text != "" || len(assets) == 0 {
@@ -48,6 +46,19 @@ func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 // structured reports whether an output can stand as it is. Before 2026 only objects could.
 func structured(r *request, output json.RawMessage) bool {
 	return len(output) > 0 && (strictjson.KindOf(output) == "object" || r.modern && string(output) != "null")
+}
+
+// spoken is what a tool gave to be read: its output, or its summary where the output says no more than that it went well.
+func spoken(res *tool.Result) json.RawMessage {
+	more := false
+	err := strictjson.Object(res.Output, func(name, _ []byte) error {
+		more = more || string(name) != "ok" && string(name) != "summary"
+		return nil
+	})
+	if len(res.Output) == 0 || string(res.Output) == "null" || err == nil && !more && res.OK {
+		return strictjson.Quote(res.Summary)
+	}
+	return res.Output
 }
 
 // plain is an output in words: a text as it is, everything else as JSON.

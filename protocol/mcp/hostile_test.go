@@ -152,7 +152,7 @@ func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
 		return call(t, url, name, `"arguments":`+args+`,`+answer+`"requestState":"`+state+`",`)
 	}
 	for name, got := range map[string]said{
-		"changed":             bring("ask", `{"n":1}`, state[:20]+"x"+state[21:]),
+		"changed":             bring("ask", `{"n":1}`, state[:20]+string(state[20]^1)+state[21:]),
 		"invented":            bring("ask", `{"n":1}`, "e30"),
 		"for other arguments": bring("ask", `{"n":2}`, state),
 		"for another tool":    bring("echo", `{"n":1}`, state),

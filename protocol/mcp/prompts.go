@@ -133,7 +133,7 @@ func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjso
 	if bad != nil || w != nil {
 		return w, bad
 	}
-	output := said(res)
+	output := spoken(res)
 	if p.skill != "" {
 		output = instructions(output)
 	}
@@ -154,14 +154,6 @@ func instructions(output json.RawMessage) json.RawMessage {
 		return output
 	}
 	return strictjson.Quote(given.Instructions)
-}
-
-// said is what a tool gave to be read: its output, or its summary where it has none.
-func said(res *tool.Result) json.RawMessage {
-	if len(res.Output) == 0 || string(res.Output) == "null" {
-		return strictjson.Quote(res.Summary)
-	}
-	return res.Output
 }
 
 // messages is what a tool gave as what a model is told: the messages that it wrote itself, or its text; and its files.

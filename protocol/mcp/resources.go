@@ -191,7 +191,7 @@ func (s *server) readTool(
 	case bad != nil || asks != nil:
 		return asks, bad
 	}
-	output := said(res)
+	output := spoken(res)
 	w := begun(r, 2*len(output)+200)
 	w.Raw("contents", contents(r.uri, one, output))
 	s.keep(r, w)
