@@ -25,7 +25,7 @@ type prompt struct {
 type argument struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
-	Required    bool   `json:"required,omitempty"`
+	Required    bool   `json:"required,omitzero"`
 }
 
 // prompts gives those that a caller can have, by name: those of the config whose tools the caller may call, and every

@@ -17,10 +17,10 @@ const methodListen = "subscriptions/listen"
 
 // A filter says which changes a client wants to hear of.
 type filter struct {
-	Tools     bool     `json:"toolsListChanged,omitempty"`
-	Prompts   bool     `json:"promptsListChanged,omitempty"`
-	Resources bool     `json:"resourcesListChanged,omitempty"`
-	URIs      []string `json:"resourceSubscriptions,omitempty"`
+	Tools     bool     `json:"toolsListChanged,omitzero"`
+	Prompts   bool     `json:"promptsListChanged,omitzero"`
+	Resources bool     `json:"resourcesListChanged,omitzero"`
+	URIs      []string `json:"resourceSubscriptions,omitzero"`
 }
 
 // everything is what legacy clients hear of: they cannot choose, but for resources.
