@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"sort"
 	"strings"
 
 	"toolpost/tool"
@@ -80,30 +81,35 @@ func badCursor() *jsonrpc.Error {
 
 // listed writes a page of a list that is sorted by name.
 func listed[T any](s *server, r *request, what string, list []T, name func(T) string) (*strictjson.Writer, *jsonrpc.Error) {
-	after, bad := readCursor(r.cursor)
+	list, next, bad := paged(s, r, list, name)
 	if bad != nil {
 		return nil, bad
 	}
-	if after != "" {
-		i := slices.IndexFunc(list, func(one T) bool { return name(one) > after })
-		if i < 0 {
-			i = len(list)
-		}
-		list = list[i:]
-	}
-	more := len(list) > s.Page
-	list = list[:min(len(list), s.Page)]
 	b, err := strictjson.Marshal(list)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the list cannot be written: %v", err)
 	}
 	w := begun(r, len(b))
 	w.Raw(what, b)
-	if more {
-		w.Text("nextCursor", cursorAt(name(list[len(list)-1])))
+	if next != "" {
+		w.Text("nextCursor", next)
 	}
 	s.keep(r, w)
 	return w, nil
+}
+
+// paged gives the page of a sorted list that a request asks for, and the cursor of the next one; "": there is none.
+func paged[T any](s *server, r *request, list []T, name func(T) string) (page []T, next string, _ *jsonrpc.Error) {
+	after, bad := readCursor(r.cursor)
+	if bad != nil {
+		return nil, "", bad
+	}
+	list = list[sort.Search(len(list), func(i int) bool { return after == "" || name(list[i]) > after }):]
+	if len(list) > s.Page {
+		list = list[:s.Page]
+		next = cursorAt(name(list[len(list)-1]))
+	}
+	return list, next, nil
 }
 
 // findPrompt gives a prompt that a caller can have; nil: there is none of that name for them.

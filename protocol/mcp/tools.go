@@ -17,40 +17,51 @@ import (
 
 // listTools gives a page of the tools that can be called now. One that cannot has no place where the list could say why.
 func (s *server) listTools(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	after, bad := readCursor(r.cursor)
+	list, next, bad := paged(s, r, s.tools(ctx, r.caller), func(t named) string { return t.name })
 	if bad != nil {
 		return nil, bad
 	}
-	named := s.tools(ctx, r.caller)
-	names := make([]string, 0, len(named))
-	for name := range named {
-		if name > after {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	more := len(names) > s.Page
-	names = names[:min(len(names), s.Page)]
-	w := begun(r, 500*len(names))
-	w.Raw("tools", strictjson.AppendList(make([]byte, 0, 500*len(names)), names, func(b []byte, name string) []byte {
-		return append(b, describe(name, named[name], r.modern)...)
+	w := begun(r, 500*len(list))
+	w.Raw("tools", strictjson.AppendList(make([]byte, 0, 500*len(list)), list, func(b []byte, t named) []byte {
+		return append(b, describe(t.name, t.spec, r.modern)...)
 	}))
-	if more {
-		w.Text("nextCursor", cursorAt(names[len(names)-1]))
+	if next != "" {
+		w.Text("nextCursor", next)
 	}
 	s.keep(r, w)
 	return w, nil
 }
 
-// tools gives the tools that a caller can call now, by their names on the wire.
-func (s *server) tools(ctx context.Context, p tool.Principal) map[string]*tool.Spec {
+// A named is a tool with its name on the wire.
+type named struct {
+	name string
+	spec *tool.Spec
+}
+
+// tools gives the tools that a caller can call now, by their names on the wire. Where all of them have names that the
+// protocol carries, as most do, they are that already, and in order: it is worth a look, since clients page through
+// thousands.
+func (s *server) tools(ctx context.Context, p tool.Principal) []named {
 	var specs []*tool.Spec
+	plain := true
 	for spec, err := range s.catalog.Specs(ctx, p) {
 		if err == nil {
+			plain = plain && tool.Slug(spec.Name) == spec.Name && (len(specs) == 0 || specs[len(specs)-1].Name < spec.Name)
 			specs = append(specs, spec)
 		}
 	}
-	return tool.Slugs(specs)
+	list := make([]named, 0, len(specs))
+	if plain {
+		for _, spec := range specs {
+			list = append(list, named{spec.Name, spec})
+		}
+		return list
+	}
+	for name, spec := range tool.Slugs(specs) {
+		list = append(list, named{name, spec})
+	}
+	slices.SortFunc(list, func(a, b named) int { return strings.Compare(a.name, b.name) })
+	return list
 }
 
 // A cursor is the name behind which the next page begins, so that a tool that comes or goes meanwhile moves no other.
@@ -137,8 +148,11 @@ func (s *server) resolve(ctx context.Context, r *request) {
 	r.tool = r.name
 	if spec, err := s.catalog.Lookup(ctx, r.caller, r.name); err == nil {
 		r.spec = spec
-	} else if spec := s.tools(ctx, r.caller)[r.name]; spec != nil {
-		r.tool, r.spec = spec.Name, spec
+	} else if list := s.tools(ctx, r.caller); len(list) > 0 {
+		i, found := slices.BinarySearchFunc(list, r.name, func(t named, name string) int { return strings.Compare(t.name, name) })
+		if found {
+			r.tool, r.spec = list[i].spec.Name, list[i].spec
+		}
 	}
 }
 
