@@ -141,6 +141,16 @@ func measurements() []measurement {
 		{"calls with audit / without, 64 callers", auditedCalls},
 		{"audit rows, 64 writers / one", auditRows},
 		{"audit top over 1,000,000 rows / plain scan", auditTop},
+		{"MCP tools/call / the SDK's server, 1 caller", mcpCalls(1, "none", sdkServer, 5)},
+		{"MCP tools/call / the SDK's server, 8 callers", mcpCalls(8, "none", sdkServer, 5)},
+		{"MCP tools/call / the SDK's server, 64 callers", mcpCalls(64, "none", sdkServer, 5)},
+		{"MCP tools/call / bare net/http, 1 caller", mcpCalls(1, "none", bareServer, 0.5)},
+		{"MCP tools/call / bare net/http, 8 callers", mcpCalls(8, "none", bareServer, 0.5)},
+		{"MCP tools/call / bare net/http, 64 callers", mcpCalls(64, "none", bareServer, 0.5)},
+		{"MCP tools/call with the record / bare net/http, 1 caller", mcpCalls(1, recorded, bareServer, 0)},
+		{"MCP tools/call with the record / bare net/http, 8 callers", mcpCalls(8, recorded, bareServer, 0)},
+		{"MCP tools/call with the record / bare net/http, 64 callers", mcpCalls(64, recorded, bareServer, 0)},
+		{"MCP tools/list of 10,000 tools", mcpList},
 	}
 }
 

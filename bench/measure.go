@@ -105,7 +105,7 @@ func us(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/floa
 
 // openNode writes a folder, toolpost.yaml among its files, and opens Toolpost over it, as `toolpost serve`
 // does: with every stage of the engine, but without a store where the config does not name one: what records cost
-// is measured apart. Beside the protocols of the build there is one named echo.
+// is measured apart. Beside the protocols of the build there are two, echo and many.
 func (l *lab) openNode(ctx context.Context, dir string, files map[string]string, o node.Options) *node.Node {
 	for name, text := range files {
 		path := filepath.Join(dir, name)
@@ -118,7 +118,8 @@ func (l *lab) openNode(ctx context.Context, dir string, files map[string]string,
 	}
 	cfg := attempt.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))
 	open := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return echo{}, nil }
-	o.Protocols = append(node.Protocols(), node.Protocol{Name: "echo", Open: open})
+	lots := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return many{}, nil }
+	o.Protocols = append(node.Protocols(), node.Protocol{Name: "echo", Open: open}, node.Protocol{Name: "many", Open: lots})
 	n := attempt.Must(node.Open(ctx, cfg, o))
 	l.atEnd(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -155,7 +156,7 @@ func invoke(ctx context.Context, h tool.Handler, c *tool.Call) ([]byte, error) {
 const echoConfig = `sources: [{name: bench, protocol: echo}]
 `
 
-// echo is a source with the one tool echo, in this process.
+// echo is a source with the tool echo, and with look, which only reads; in this process.
 type echo struct{}
 
 var (
@@ -164,7 +165,10 @@ var (
 )
 
 func (echo) Tools(context.Context) ([]*tool.Spec, error) {
-	return []*tool.Spec{{Name: "echo", Input: []byte(`{"type":"object"}`)}}, nil
+	return []*tool.Spec{
+		{Name: "echo", Input: []byte(`{"type":"object"}`)},
+		{Name: "look", Input: []byte(`{"type":"object"}`), Effects: tool.Effects{Reads: true}},
+	}, nil
 }
 
 func (echo) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {

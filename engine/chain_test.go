@@ -25,7 +25,7 @@ func before(do func(*tool.Call)) engine.Stage {
 func TestACallPassesTheStagesInTheOrderOfTheChain(t *testing.T) {
 	var passed []string
 	o := engine.Options{Stages: map[string]engine.Stage{}}
-	want := []string{"redact", "telemetry", "running", "idempotency", "quota", "lease", "cache", "session", "redact"}
+	want := []string{"redact", "telemetry", "running", "answers", "idempotency", "quota", "ask", "lease", "cache", "session", "redact"}
 	for _, name := range want {
 		o.Stages[name] = before(func(c *tool.Call) {
 			if (c.Spec == nil) != (len(passed) < 3) {

@@ -126,6 +126,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		always("audit", o.Audit.Named()),
 		// Before policy: the bytes validated are the bytes that policy sees and the runner gets.
 		of("validate", func(it *item) tool.Middleware { return validate(it.schema) }),
+		// As with arguments: answers to a question are those that were checked.
+		given("answers"),
 		// What the call would touch, also where policy refuses it.
 		of("audit", func(it *item) tool.Middleware { return o.Audit.Touching(it.toucher()) }),
 		// It also ends a dry run: those behind it learn of none.
@@ -138,6 +140,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		of("queue", func(it *item) tool.Middleware { return it.line(o.Queue) }),
 		// In front of everything that has an effect: a call that cannot be noted does not run.
 		always("audit", o.Audit.Begun()),
+		// Behind idempotency, whose replays answer nothing again, and before lease: a lease is dearer than a question.
+		given("ask"),
 		// Used up by calls that nobody refuses any more.
 		given("lease"),
 		// Behind lease: what a lease refuses says nothing about the tool, and is never the one call that an open breaker

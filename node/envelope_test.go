@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,14 +25,15 @@ const envelopeToken = "sixteen-letters-or-more"
 // withHeaders serves tools at every door whose protocol has headers, and gives those doors.
 func withHeaders(t *testing.T, protocols []node.Protocol) []node.Listening {
 	t.Helper()
-	ready := make(chan node.Listening, 3)
+	ready := make(chan node.Listening, 4)
 	n := open(t, parse(t, t.TempDir(), `
 sources: [{name: s, protocol: `+protocols[0].Name+`}]
 doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}, namel3ss: {listen: "127.0.0.1:0"}}
 `), node.Options{Protocols: protocols, Token: envelopeToken, Ready: func(l node.Listening) { ready <- l }})
 	stop := serve(t, n)
 	t.Cleanup(func() { stop(); shut(t, n) })
-	return []node.Listening{<-ready, <-ready, <-ready}
+	doors := []node.Listening{<-ready, <-ready, <-ready, <-ready}
+	return slices.DeleteFunc(doors, func(l node.Listening) bool { return l.Door == "mcp" }) // has _meta instead
 }
 
 // post calls a tool at a door with some headers, and gives the whole answer.
@@ -111,19 +114,22 @@ func (m mirror) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Re
 	short := deadline.Before(time.Now().Add(10 * time.Second)) // a tool has 30 s where nobody says anything
 	m <- fmt.Sprint("id=", c.ID, " session=", c.Session, " key=", c.Key, " lease=", c.Lease, " run=", c.Run, " resume=", c.Resume,
 		" answers=", string(c.Answers), " trace=", c.Trace, " short=", short)
+	if c.Resume == "" && strings.Contains(string(c.Args), "ask") {
+		return &tool.Result{Ask: &tool.Ask{ID: "a-1", Message: "sure?"}}, nil
+	}
 	return &tool.Result{OK: true}, nil
 }
 
 func TestEveryHeaderOfACallArrivesThroughEveryDoor(t *testing.T) {
 	fields := map[string][2]string{ // what is sent, and what the tool sees
 		"Toolpost-Call": {"my-call", "id=my-call "}, "Toolpost-Session": {"größe", " session=größe "}, "Idempotency-Key": {"k-1", " key=k-1 "},
-		"Toolpost-Lease": {"l-1", " lease=l-1 "}, "Toolpost-Run": {"r-1", " run=r-1 "}, "Toolpost-Resume": {"a-1", " resume=a-1 "},
-		"Toolpost-Answers": {`{"sure":true}`, ` answers={"sure":true} `}, "Toolpost-Timeout": {"5s", " short=true"},
+		"Toolpost-Lease": {"l-1", " lease=l-1 "}, "Toolpost-Run": {"r-1", " run=r-1 "}, "Toolpost-Timeout": {"5s", " short=true"},
 		"traceparent":      {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", " trace=0af76519-16cd-43dd-8448-eb211c80319c "},
 		"Toolpost-Dry-Run": {"false", " short=false"}, // true is the test above
 	}
 	for _, header := range envelope.Headers() {
-		if _, ok := fields[header]; !ok {
+		_, ok := fields[header]
+		if !ok && header != envelope.HeaderAnswers && header != envelope.HeaderResume { // they are the test below
 			t.Errorf("%s is not tested", header)
 		}
 	}
@@ -146,6 +152,39 @@ func TestEveryHeaderOfACallArrivesThroughEveryDoor(t *testing.T) {
 					t.Errorf("%s at %s: %s", name, door.Door, answer)
 				}
 			}
+		}
+	}
+}
+
+// The id of a question is bound to its caller and call, not to a door: one that cannot carry a question takes answers.
+func TestAnAnswerArrivesThroughEveryDoorOnce(t *testing.T) {
+	m := make(mirror, 1)
+	doors := withHeaders(t, m.protocol())
+	at := slices.IndexFunc(doors, func(l node.Listening) bool { return l.Door == "http" })
+	for _, door := range doors {
+		asked := post(t, doors[at], "look", `{"ask":1}`, nil)
+		<-m
+		id := regexp.MustCompile(`"id":"([^"]{40,})"`).FindStringSubmatch(asked)
+		if id == nil {
+			t.Fatalf("%s", asked)
+		}
+		answer := func(args, answers string) string {
+			return post(t, door, "look", args, map[string][]string{"Toolpost-Resume": {id[1]}, "Toolpost-Answers": {answers}})
+		}
+		if got := answer(`{"ask":2}`, `{"sure":true}`); !strings.Contains(got, "has not asked you") {
+			t.Errorf("%s: for other arguments: %s", door.Door, got)
+		}
+		got := answer(`{"ask":1}`, `{"sure":true}`)
+		select {
+		case seen := <-m:
+			if !strings.Contains(seen, ` resume=a-1 answers={"sure":true} `) {
+				t.Errorf("at %s they became %s", door.Door, seen)
+			}
+		default:
+			t.Errorf("%s: %s", door.Door, got)
+		}
+		if got := answer(`{"ask":1}`, `{"sure":true}`); !strings.Contains(got, "answered already") {
+			t.Errorf("%s: once more: %s", door.Door, got)
 		}
 	}
 }

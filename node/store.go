@@ -17,6 +17,7 @@ import (
 	leasetools "toolpost/builtin/lease"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/ask"
 	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/lease"
@@ -164,6 +165,7 @@ type keepers struct {
 	assets      assets
 	idempotency engine.Stage
 	session     engine.Stage
+	questions   *ask.Questions
 }
 
 // assetDir is the folder of the files that the store has the index of.
@@ -175,7 +177,9 @@ func (n *Node) keepIn() keepers {
 	window := idempotency.Options{TTL: n.storing.Idempotency.Window, Max: n.storing.Idempotency.Entries}
 	if n.store == nil {
 		files := new(store.Assets)
-		return keepers{new(store.Leases), files, idempotency.New(window).For, session.Stage(new(store.Sessions), files)}
+		return keepers{
+			new(store.Leases), files, idempotency.New(window).For, session.Stage(new(store.Sessions), files), ask.New(ask.Options{}),
+		}
 	}
 	window.Digests = secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
 	if n.storing.Idempotency.Durable {
@@ -186,7 +190,10 @@ func (n *Node) keepIn() keepers {
 		Digests: window.Digests, Logger: n.o.Log,
 	})
 	files := n.store.Assets(n.assetDir(), 0)
-	return keepers{n.store.Leases(), files, idempotency.New(window).For, session.Stage(n.store.Sessions(), files)}
+	return keepers{
+		n.store.Leases(), files, idempotency.New(window).For, session.Stage(n.store.Sessions(), files),
+		ask.New(ask.Options{Marks: n.store.Outcomes(), Keys: window.Digests}),
+	}
 }
 
 // How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it

@@ -103,6 +103,29 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 	return err
 }
 
+// Mark implements ask.Marks: a question that was answered is kept like an outcome, with who answered in the place of
+// the input.
+func (o *OutcomeTable) Mark(_ context.Context, question, who [32]byte, ttl time.Duration) (theirs bool, err error) {
+	err = o.db.w.do(true, func(t *tx) error {
+		now := time.Now()
+		if o.swept.due(now) {
+			if err := sweepOutcomes(t, now); err != nil {
+				return err
+			}
+		}
+		err := t.exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, result) VALUES (?, ?, ?, ?, ?, 'true') `+
+			`ON CONFLICT (scope) DO NOTHING`, question[:], who[:], o.db.owner, micros(now), micros(now.Add(ttl)))
+		if err != nil {
+			return err
+		}
+		var had []byte
+		_, err = row(t, `SELECT input FROM outcome WHERE scope = ?`, []any{question[:]}, &had)
+		theirs = string(had) == string(who[:])
+		return err
+	})
+	return theirs, err
+}
+
 func sweepOutcomes(t *tx, now time.Time) error {
 	if err := t.exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`,
 		micros(now)); err != nil {

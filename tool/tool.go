@@ -34,6 +34,15 @@ type Spec struct {
 	// Unlisted is for tools about calls, such as those for jobs: who knows of one can use it, and no list of what there
 	// is to do has it.
 	Unlisted bool `json:"unlisted,omitempty"`
+	// Skills are instructions for a model that the tool gives, each when it is called with {"name": ...}.
+	Skills []Skill `json:"skills,omitempty"`
+}
+
+// A Skill is instructions that have a name, so that protocols which know of prompts can offer them as such. They are
+// the member instructions of the tool's output.
+type Skill struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
 }
 
 // Effects says what a tool does to the world, as far as its author declared it.
@@ -214,7 +223,16 @@ type Need struct {
 	Message string          `json:"message,omitzero"`
 	Schema  json.RawMessage `json:"schema,omitzero"` // of a form's content
 	Params  json.RawMessage `json:"params,omitzero"` // what else the one who is asked is told
+	// Optional says that the tool can go on without it, where the caller has nobody to ask for it.
+	Optional bool `json:"optional,omitzero"`
 }
+
+// What a person can do with a form or a link.
+const (
+	Accept  = "accept"
+	Decline = "decline" // a clear no
+	Cancel  = "cancel"  // neither yes nor no
+)
 
 // A Trace tells how a call was run. Details are in the words of the protocol that ran it.
 type Trace struct {

@@ -9,6 +9,7 @@ package redact
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"toolpost/host/secret"
 	"toolpost/tool"
@@ -76,6 +77,10 @@ func outcome(r *secret.Redactor, was *tool.Result) *tool.Result {
 	if was.Ask != nil {
 		ask := *was.Ask
 		ask.ID, ask.Message, ask.Schema = r.String(ask.ID), r.String(ask.Message), r.JSON(ask.Schema)
+		ask.Needs = slices.Clone(was.Ask.Needs)
+		for i, n := range ask.Needs {
+			ask.Needs[i].Message, ask.Needs[i].Schema, ask.Needs[i].Params = r.String(n.Message), r.JSON(n.Schema), r.JSON(n.Params)
+		}
 		clean.Ask = &ask
 	}
 	if len(was.Trace.Details) > 0 {

@@ -60,6 +60,8 @@ type Stdio struct {
 	Caller tool.Principal
 	// Sources are those of the config, for a door whose callers may name one in their own way.
 	Sources []config.Source
+	// Doors are those of the config, for a door that is also one of them and offers the same there.
+	Doors []config.Door
 }
 
 type (
@@ -133,9 +135,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "mcp", Doc: "servers of the Model Context Protocol",
-			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
-				return &mcp.Door{In: s.In, Out: s.Out, Caller: s.Caller}, nil
-			}},
+			As: &As{Door: asMCP},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it stands where the door http stands, also if the config does not name it",
 				Options: mcpDoor{}, Path: mcp.Path, With: homeDoor, Mount: mountMCP,
@@ -160,15 +160,34 @@ func Protocols() []Protocol {
 type mcpDoor struct {
 	web.Config `yaml:",inline"`
 	mcp.Offers `yaml:",inline"`
+	URL        string `yaml:"url" doc:"the URL that clients know the door by, where a proxy stands in front; default: the one that they use"`
+}
+
+// asMCP is the door on stdin and stdout. It offers what the one over HTTP does.
+func asMCP(_ []string, s Stdio) (tool.Door, error) {
+	var c mcpDoor
+	for _, d := range s.Doors {
+		if d.Name == "mcp" {
+			if err := d.Decode(&c); err != nil {
+				return nil, err
+			}
+			if err := d.Placed(c.Check()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &mcp.Door{Options: mcp.Options{Offers: c.Offers}, In: s.In, Out: s.Out, Caller: s.Caller}, nil
 }
 
 func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
 	var c mcpDoor
 	err := d.Decode(&c)
 	if err == nil {
-		err = d.Placed(c.Check())
+		err = d.Placed(cmp.Or(c.Check(), mcp.CheckURL(c.URL)))
 	}
-	return c.Config, mcp.NewDoor(mcp.Options{Offers: c.Offers, Version: k.Version, Log: k.Log}), err
+	return c.Config, mcp.NewDoor(mcp.Options{
+		Offers: c.Offers, URL: c.URL, Issuers: k.Issuers, Version: k.Version, Log: k.Log,
+	}), err
 }
 
 func asMachina(words []string, s Stdio) (tool.Door, error) {

@@ -7,198 +7,369 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
-	"sync"
-	"time"
+	"errors"
+	"slices"
 
+	"toolpost/engine/ask"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
-// question is the name under which a tool's question goes to a client, and its answer comes back.
-const question = "answer"
+// What a client can be asked.
+const (
+	methodElicit = "elicitation/create"
+	methodSample = "sampling/createMessage"
+	methodRoots  = "roots/list"
+)
 
-// An elicitation is what a client says to a question.
-type elicitation struct {
-	Action  string          `json:"action"`
-	Content json.RawMessage `json:"content"`
+// single is the key of a question that has no needs.
+const single = "answer"
+
+// needs is what a question asks for, each a request of its own. A single question is a form, and where its answer is not
+// an object a form with one field.
+func needs(a *tool.Ask) []tool.Need {
+	if len(a.Needs) > 0 {
+		return a.Needs
+	}
+	schema := a.Schema
+	if !typed(schema) {
+		field := schema
+		if len(field) == 0 {
+			field = json.RawMessage(`{"type":"string"}`)
+		}
+		schema = json.RawMessage(`{"type":"object","properties":{"` + single + `":` + string(field) + `},"required":["` + single + `"]}`)
+	}
+	return []tool.Need{{Key: single, Kind: tool.NeedForm, Message: a.Message, Schema: schema}}
 }
 
-// answers gives what the tool is to get.
-func (e elicitation) answers(name string) (json.RawMessage, *tool.Error) {
-	switch {
-	case e.Action == "accept" && len(e.Content) > 0:
-		return e.Content, nil
-	case e.Action == "accept":
-		return json.RawMessage("{}"), nil
+// answersTo is what a tool gets for what a client said. A single question that was not answered is the end of the call;
+// where there are several, the tool sees which of them were.
+func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.RawMessage, *tool.Error) {
+	if len(a.Needs) > 0 {
+		b, _ := strictjson.Marshal(said) // JSON that was read
+		return b, nil
 	}
-	return nil, tool.Errorf(tool.CodeCancelled, "%s was not run to its end: its question was not answered (%s)", name,
-		jsonrpc.Clip(e.Action)).Because("not_answered")
+	var e struct {
+		Action  string          `json:"action"`
+		Content json.RawMessage `json:"content"`
+	}
+	if err := strictjson.Unmarshal(said[single], &e); err != nil || e.Action != tool.Accept {
+		return nil, tool.Errorf(tool.CodeCancelled, "%s was not run to its end: its question was not answered (%s)", name,
+			jsonrpc.Clip(e.Action)).Because("not_answered")
+	}
+	if typed(a.Schema) {
+		return orEmpty(e.Content), nil
+	}
+	var field map[string]json.RawMessage
+	if strictjson.Unmarshal(orEmpty(e.Content), &field) != nil || field[single] == nil {
+		return json.RawMessage("null"), nil // which is checked like any answer
+	}
+	return field[single], nil
 }
 
-func elicitParams(r *request, a *tool.Ask) []byte {
-	w := strictjson.NewWriter(100 + len(a.Message) + len(a.Schema))
-	if r.modern {
-		w.Text("mode", "form")
+// methodOf is the request by which a client is asked for something, and the capability that it takes, with its mode.
+func methodOf(kind tool.NeedKind) (method, capability, mode string) {
+	switch kind {
+	case tool.NeedForm:
+		return methodElicit, "elicitation", "form"
+	case tool.NeedLink:
+		return methodElicit, "elicitation", "url"
+	case tool.NeedModel:
+		return methodSample, "sampling", ""
 	}
-	w.Text("message", a.Message)
-	w.Raw("requestedSchema", objectSchema(a.Schema))
+	return methodRoots, "roots", ""
+}
+
+// paramsOf are those of the request for a need: what the tool wants to be told, and what the protocol has for it.
+func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
+	_, _, mode := methodOf(n.Kind)
+	if mode == "" {
+		return orEmpty(n.Params)
+	}
+	w := strictjson.NewWriter(100 + len(n.Message) + len(n.Schema) + len(n.Params))
+	if r.modern || mode == "url" {
+		w.Text("mode", mode) // earlier clients know one alone, and not by name
+	}
+	w.Text("message", n.Message)
+	ours := []string{"mode", "message"}
+	if mode == "form" {
+		w.Raw("requestedSchema", objectSchema(n.Schema))
+		ours = append(ours, "requestedSchema")
+	} else if !r.modern { // the legacy era has a name for each
+		sum := sha256.Sum256([]byte(id + "\x00" + n.Key))
+		w.Text("elicitationId", hex.EncodeToString(sum[:16]))
+		ours = append(ours, "elicitationId")
+	}
+	_ = strictjson.Object(orEmpty(n.Params), func(name, value []byte) error { // it was checked when it was asked
+		if !slices.Contains(ours, string(name)) {
+			quoted := strictjson.Quote(name)
+			w.Raw(string(quoted[1:len(quoted)-1]), value)
+		}
+		return nil
+	})
 	return w.Done()
 }
 
-// elicit asks a legacy client in the middle of its call.
-func (s *server) elicit(ctx context.Context, r *request, a *tool.Ask, to peer) (json.RawMessage, *tool.Error) {
-	if !r.can("elicitation") {
-		return nil, cannotAsk(r.name, a)
+// askable reports whether the client says that it can be asked for something. Elicitation without a mode is by form.
+func (r *request) askable(kind tool.NeedKind) bool {
+	_, capability, mode := methodOf(kind)
+	raw := r.meta.capabilities
+	if r.session != nil {
+		raw = r.session.capabilities
+	}
+	var all map[string]json.RawMessage
+	if len(raw) == 0 || strictjson.Unmarshal(raw, &all) != nil || all[capability] == nil {
+		return false
+	}
+	if mode == "" {
+		return true
+	}
+	var modes map[string]json.RawMessage
+	if strictjson.Unmarshal(all[capability], &modes) != nil {
+		return false
+	}
+	return modes[mode] != nil || mode == "form" && len(modes) == 0
+}
+
+// open gives the needs of a question that a client is to be asked for: not those that it has answered, nor those that
+// the tool can do without and the client knows nothing of. Missing is one that it knows nothing of and should.
+func (r *request) open(a *tool.Ask, said map[string]json.RawMessage) (list []tool.Need, missing *tool.Need) {
+	for _, n := range needs(a) {
+		switch {
+		case said[n.Key] != nil:
+		case r.askable(n.Kind):
+			list = append(list, n)
+		case !n.Optional:
+			return nil, &n
+		}
+	}
+	return list, nil
+}
+
+// finish makes a call until it has an outcome, or a question for a modern client: asks. A legacy client is asked in the
+// middle of it. The error is a *tool.Error, or a *jsonrpc.Error where the request itself is wrong.
+func (s *server) finish(
+	ctx context.Context, r *request, c *tool.Call, to peer,
+) (res *tool.Result, out *relay, asks *strictjson.Writer, err error) {
+	if asks, err = s.resume(r, c); err != nil || asks != nil {
+		return nil, nil, asks, err
+	}
+	early := r.state == "" && r.responses != nil
+	for range maxRounds {
+		out = &relay{request: r, to: to}
+		res, err = s.handler.Invoke(ctx, c, out)
+		if err != nil {
+			return nil, nil, nil, misanswered(r, err)
+		}
+		if res.Ask == nil {
+			return res, out, nil, nil
+		}
+		said := map[string]json.RawMessage{}
+		if early { // a client that knows what it will be asked has said it with its question
+			said, early = r.foreseen(res.Ask), false
+		}
+		if said, asks, err = s.put(ctx, r, res.Ask, said, to); err != nil || asks != nil {
+			return nil, nil, asks, err
+		}
+		again := *c
+		var refused *tool.Error
+		if again.Answers, refused = answersTo(r.name, res.Ask, said); refused != nil {
+			return nil, nil, nil, refused
+		}
+		again.Resume = res.Ask.ID
+		c = &again
+	}
+	return nil, nil, nil, tool.Errorf(tool.CodeToolError, "%s asked %d times and did not come to an end", r.name, maxRounds)
+}
+
+// maxRounds is how often a tool may ask in one call.
+const maxRounds = 32
+
+// put puts a question to the client: to a legacy one at once, to a modern one as the end of its request.
+func (s *server) put(
+	ctx context.Context, r *request, a *tool.Ask, said map[string]json.RawMessage, to peer,
+) (map[string]json.RawMessage, *strictjson.Writer, error) {
+	list, missing := r.open(a, said)
+	switch {
+	case missing != nil && r.modern:
+		return nil, nil, missingCapability(r.name, missing)
+	case missing != nil:
+		_, capability, _ := methodOf(missing.Kind)
+		return nil, nil, tool.Errorf(tool.CodeUnsupported, "%s asks %q, and this client cannot be asked: use one that has %s",
+			r.name, missing.Message, capability).Because(capability)
+	case len(list) == 0:
+		return said, nil, nil
+	case r.modern:
+		return nil, s.inputRequired(r, a, list, said), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Patience)
 	defer cancel()
-	raw, err := to.ask(ctx, "elicitation/create", elicitParams(r, a))
-	var said elicitation
-	if err == nil {
-		err = strictjson.Unmarshal(raw, &said)
+	for _, n := range list {
+		method, _, _ := methodOf(n.Kind)
+		raw, err := to.ask(ctx, method, r.paramsOf(n, a.ID))
+		if err == nil {
+			err = strictjson.CheckObject(raw)
+		}
+		if err != nil {
+			return nil, nil, tool.Errorf(tool.CodeCancelled, "%s asks %q, and the client did not answer: %w", r.name, n.Message, err).
+				Because("not_answered")
+		}
+		said[n.Key] = raw
 	}
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeCancelled, "%s asks %q, and the client did not answer: %w", r.name, a.Message, err).
-			Because("not_answered")
-	}
-	return said.answers(r.name)
+	return said, nil, nil
 }
 
-func cannotAsk(name string, a *tool.Ask) *tool.Error {
-	return tool.Errorf(tool.CodeUnsupported, "%s asks %q, and this client cannot be asked: use one that has elicitation",
-		name, a.Message).Because("elicitation")
+func missingCapability(name string, n *tool.Need) *jsonrpc.Error {
+	_, capability, mode := methodOf(n.Kind)
+	e := jsonrpc.Errorf(codeMissingCapability, "Missing required client capability: %s; %s asks %q", capability, name, n.Message)
+	what := "{}"
+	if mode == "url" {
+		what = `{"url":{}}`
+	}
+	e.Data = json.RawMessage(`{"requiredCapabilities":{"` + capability + `":` + what + `}}`)
+	return e
 }
 
-// inputRequired ends a modern call with the question. What the answer belongs to goes with it, sealed.
-func (s *server) inputRequired(r *request, c *tool.Call, a *tool.Ask) (*strictjson.Writer, *jsonrpc.Error) {
-	if !r.can("elicitation") {
-		e := jsonrpc.Errorf(codeMissingCapability, "Missing required client capability: elicitation; %s asks %q", r.name, a.Message)
-		e.Data = json.RawMessage(`{"requiredCapabilities":{"elicitation":{}}}`)
-		return nil, e
+// inputRequests is what a modern client is asked.
+func (r *request) inputRequests(list []tool.Need, id string) json.RawMessage {
+	all := strictjson.NewWriter(400)
+	for _, n := range list {
+		method, _, _ := methodOf(n.Kind)
+		one := strictjson.NewWriter(200)
+		one.Text("method", method)
+		one.Raw("params", r.paramsOf(n, id))
+		key := strictjson.Quote(n.Key)
+		all.Raw(string(key[1:len(key)-1]), one.Done())
 	}
-	w := strictjson.NewWriter(600 + len(a.Message) + len(a.Schema))
+	return all.Done()
+}
+
+// inputRequired ends a modern request with a question. The client brings back what it was asked, sealed, and what it has
+// said so far.
+func (s *server) inputRequired(
+	r *request, a *tool.Ask, list []tool.Need, said map[string]json.RawMessage,
+) *strictjson.Writer {
+	w := strictjson.NewWriter(1000)
 	w.Text("resultType", "input_required")
-	ask := strictjson.NewWriter(200)
-	ask.Text("method", "elicitation/create")
-	ask.Raw("params", elicitParams(r, a))
-	all := strictjson.NewWriter(200)
-	all.Raw(question, ask.Done())
-	w.Raw("inputRequests", all.Done())
-	w.Text("requestState", s.seal.close(ticketFor(c, a.ID)))
-	return w, nil
+	w.Raw("inputRequests", r.inputRequests(list, a.ID))
+	w.Text("requestState", s.seal.close(asked{a, said}))
+	return w
 }
 
-// resume takes the answers that a modern client brings, if it brings back what it was given for them.
-func (s *server) resume(r *request, c *tool.Call) *jsonrpc.Error {
+// readResponses gives what a client said, by the keys of what it was asked.
+func (r *request) readResponses() (said map[string]json.RawMessage, ok bool) {
+	if strictjson.KindOf(r.responses) != "object" || strictjson.Unmarshal(r.responses, &said) != nil {
+		return nil, false
+	}
+	for _, one := range said {
+		if strictjson.KindOf(one) != "object" {
+			return nil, false
+		}
+	}
+	return said, true
+}
+
+// foreseen gives the answers that came before the question, those that fit.
+func (r *request) foreseen(a *tool.Ask) map[string]json.RawMessage {
+	given, _ := r.readResponses()
+	said := map[string]json.RawMessage{}
+	for _, n := range needs(a) {
+		if one := given[n.Key]; one != nil {
+			said[n.Key] = one
+		}
+	}
+	return said
+}
+
+// resume takes the answers that a modern client brings with what it was given for them. Where some are missing it is
+// asked again.
+func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	if r.state == "" {
-		return nil // answers to a question that was not asked are ignored
+		return nil, nil
 	}
-	ask, err := s.seal.open(r.state, ticketFor(c, ""))
-	if err != "" {
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: requestState %s; call again without it", err)
-	}
-	var said map[string]elicitation
-	if r.responses == nil || strictjson.Unmarshal(r.responses, &said) != nil {
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: inputResponses must be an object with an answer for %q", question)
-	}
-	got, ok := said[question]
+	was, ok := s.seal.open(r.state)
 	if !ok {
-		return nil // the tool asks again
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: requestState is not one that this server "+
+			"gave out since it started; call again without it")
 	}
-	answers, refused := got.answers(r.name)
+	given, ok := r.readResponses()
+	if !ok {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: inputResponses must be an object with an "+
+			"object for each of the inputRequests")
+	}
+	said := was.Said
+	if said == nil {
+		said = map[string]json.RawMessage{}
+	}
+	for _, n := range needs(was.Ask) {
+		if one := given[n.Key]; one != nil {
+			said[n.Key] = one
+		}
+	}
+	list, missing := r.open(was.Ask, said)
+	switch {
+	case missing != nil:
+		return nil, missingCapability(r.name, missing)
+	case len(list) > 0:
+		return s.inputRequired(r, was.Ask, list, said), nil
+	}
+	answers, refused := answersTo(r.name, was.Ask, said)
 	if refused != nil {
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", refused.Message)
+		return nil, refused
 	}
-	c.Answers, c.Resume = answers, ask
-	return nil
+	c.Answers, c.Resume = answers, was.Ask.ID
+	return nil, nil
 }
 
-// A ticket binds an answer to its question: who was asked, by which call.
-type ticket struct {
-	Ask     string    `json:"ask"`
-	Caller  string    `json:"caller"`
-	Tool    string    `json:"tool"`
-	Session string    `json:"session"`
-	Args    []byte    `json:"args"` // a digest
-	Until   time.Time `json:"until"`
-	Once    string    `json:"once"`
+// misanswered says of a call that was refused for its answers that the request is wrong, as a modern client has it.
+func misanswered(r *request, err error) error {
+	e := tool.AsError(err)
+	if !r.modern || !slices.Contains([]string{ask.Unknown, ask.Expired, ask.Answered, ask.Invalid}, e.Reason) {
+		return e
+	}
+	member := "requestState"
+	if e.Reason == ask.Invalid {
+		member = "inputResponses"
+	}
+	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s: %s", member, e.Message)
 }
 
-func ticketFor(c *tool.Call, ask string) ticket {
-	sum := sha256.Sum256(c.Args)
-	return ticket{Ask: ask, Caller: c.Caller.ID, Tool: c.Tool, Session: c.Session, Args: sum[:]}
+// refusedAs gives an error of finish as the protocol's own; nil: it is one of the tool's, or there is none.
+func refusedAs(err error) *jsonrpc.Error {
+	bad, _ := errors.AsType[*jsonrpc.Error](err)
+	return bad
 }
 
-// Bounds of a seal.
-const (
-	sealTime = time.Hour // how long somebody may think about a question
-	maxOpen  = 100_000   // tickets that are remembered as used
-)
-
-// A seal closes tickets so that only this program opens them, and each of them once. Its key ends with the program.
-type seal struct {
-	aead cipher.AEAD
-
-	mu   sync.Mutex
-	used map[string]time.Time // by Once, until when
+// What was asked is what a client brings back with its answers. Whether they are answers to this call, and whether they
+// were given already, is not decided here: the question's id says so to the engine.
+type asked struct {
+	Ask  *tool.Ask                  `json:"ask"`
+	Said map[string]json.RawMessage `json:"said,omitzero"` // before the rest was asked for again
 }
+
+// A seal closes what clients bring back, so that nobody changes it. Its key ends with the program.
+type seal struct{ aead cipher.AEAD }
 
 func newSeal() *seal {
 	var key [32]byte
 	_, _ = rand.Read(key[:])          // it never fails
 	block, _ := aes.NewCipher(key[:]) // nor does this with 32 bytes
 	aead, _ := cipher.NewGCMWithRandomNonce(block)
-	return &seal{aead: aead, used: map[string]time.Time{}}
+	return &seal{aead}
 }
 
-func (s *seal) close(t ticket) string {
-	t.Until, t.Once = time.Now().Add(sealTime), rand.Text()
-	b, _ := strictjson.Marshal(t)
+func (s *seal) close(a asked) string {
+	b, _ := strictjson.Marshal(a) // JSON that was checked
 	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, b, nil))
 }
 
-// open gives which question a ticket is for, if it is one of ours and for this call; else why it is not.
-func (s *seal) open(text string, want ticket) (ask, why string) {
-	b, err := base64.RawURLEncoding.DecodeString(text)
+func (s *seal) open(text string) (a asked, ok bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err == nil {
 		b, err = s.aead.Open(nil, nil, b, nil)
 	}
-	var t ticket
-	if err != nil || strictjson.Unmarshal(b, &t) != nil {
-		return "", "is not one that this server gave out since it started"
-	}
-	switch {
-	case t.Caller != want.Caller || t.Tool != want.Tool || t.Session != want.Session || string(t.Args) != string(want.Args):
-		return "", "belongs to another call: repeat the tool and the arguments as they were"
-	case time.Now().After(t.Until):
-		return "", "is too old"
-	case !s.use(t):
-		return "", "was used already"
-	}
-	return t.Ask, ""
-}
-
-// use reports whether a ticket is used for the first time. When too many are remembered none is taken: to forget one
-// would let it be used again.
-func (s *seal) use(t ticket) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, again := s.used[t.Once]; again {
-		return false
-	}
-	if len(s.used) >= maxOpen {
-		now := time.Now()
-		for once, until := range s.used {
-			if now.After(until) {
-				delete(s.used, once)
-			}
-		}
-		if len(s.used) >= maxOpen {
-			return false
-		}
-	}
-	s.used[t.Once] = t.Until
-	return true
+	return a, err == nil && strictjson.Unmarshal(b, &a) == nil && a.Ask != nil
 }

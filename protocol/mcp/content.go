@@ -19,15 +19,19 @@ import (
 // know no structured content.
 func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 	w := begun(r, 3*len(res.Output))
-	text := res.Summary
+	text := plain(spoken(res))
 	if !res.OK && res.Failure != nil {
 		text = res.Failure.Message
-	} else if len(res.Output) > 0 && string(res.Output) != "null" {
-		text = plain(res.Output)
 	}
-	b := appendText([]byte{'['}, text)
+	b := []byte{'['}
+	if text != "" || len(assets) == 0 {
+		b = appendText(b, text)
+	}
 	for _, a := range assets {
-		b = append(append(b, ','), a...)
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(b, a...)
 	}
 	w.Raw("content", append(b, ']'))
 	if structured(r, res.Output) {
@@ -42,6 +46,19 @@ func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 // structured reports whether an output can stand as it is. Before 2026 only objects could.
 func structured(r *request, output json.RawMessage) bool {
 	return len(output) > 0 && (strictjson.KindOf(output) == "object" || r.modern && string(output) != "null")
+}
+
+// spoken is what a tool gave to be read: its output, or its summary where the output says no more than that it went well.
+func spoken(res *tool.Result) json.RawMessage {
+	more := false
+	err := strictjson.Object(res.Output, func(name, _ []byte) error {
+		more = more || string(name) != "ok" && string(name) != "summary"
+		return nil
+	})
+	if len(res.Output) == 0 || string(res.Output) == "null" || err == nil && !more && res.OK {
+		return strictjson.Quote(res.Summary)
+	}
+	return res.Output
 }
 
 // plain is an output in words: a text as it is, everything else as JSON.
@@ -92,6 +109,8 @@ type relay struct {
 	told   bool
 	assets [][]byte // content that tells of them
 	inline int64    // bytes of those that are in there whole
+	// patched says that the call changed the state of its session.
+	patched bool
 }
 
 // Emit implements tool.Sink.
@@ -103,6 +122,10 @@ func (l *relay) Emit(e tool.Event) error {
 		return l.message(e)
 	case tool.KindAsset:
 		l.asset(e)
+	case tool.KindStatePatch:
+		l.mu.Lock()
+		l.patched = true
+		l.mu.Unlock()
 	}
 	return nil
 }

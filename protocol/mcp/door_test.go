@@ -108,11 +108,13 @@ func serveHTTP(t *testing.T, o mcp.Options, h tool.Handler, c tool.Catalog) stri
 	return "http://" + <-ready + mcp.Path
 }
 
-// A bearer shows the token with every request.
+// A bearer shows the token with every request that has none.
 type bearer struct{ http.RoundTripper }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r.Header.Set("Authorization", "Bearer "+token)
+	if r.Header.Get("Authorization") == "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
 	return b.RoundTripper.RoundTrip(r)
 }
 

@@ -144,7 +144,7 @@ func stateOf(t *testing.T, s said) string {
 
 func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
 	b := newBench()
-	url := serveHTTP(t, mcp.Options{}, b, b)
+	url := serveHTTP(t, mcp.Options{}, carrying(b), b)
 	const answer = `"inputResponses":{"answer":{"action":"accept","content":{"colour":"red"}}},`
 	ask := func() string { return stateOf(t, call(t, url, "ask", `"arguments":{"n":1},`)) }
 	state := ask()
@@ -152,7 +152,7 @@ func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
 		return call(t, url, name, `"arguments":`+args+`,`+answer+`"requestState":"`+state+`",`)
 	}
 	for name, got := range map[string]said{
-		"changed":             bring("ask", `{"n":1}`, state[:20]+"x"+state[21:]),
+		"changed":             bring("ask", `{"n":1}`, state[:20]+string(state[20]^1)+state[21:]),
 		"invented":            bring("ask", `{"n":1}`, "e30"),
 		"for other arguments": bring("ask", `{"n":2}`, state),
 		"for another tool":    bring("echo", `{"n":1}`, state),
@@ -164,7 +164,7 @@ func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
 	if got := bring("ask", `{"n":1}`, state); !strings.Contains(got.body, `"answers":{"colour":"red"}`) {
 		t.Errorf("the answer: %s", got.body)
 	}
-	if got := bring("ask", `{"n":1}`, state); got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "used already") {
+	if got := bring("ask", `{"n":1}`, state); got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "answered already") {
 		t.Errorf("the answer once more: %s", got.body)
 	}
 	if got := call(t, url, "ask", `"arguments":{"n":1},"inputResponses":{},"requestState":"`+ask()+`",`); stateOf(t, got) == "" {

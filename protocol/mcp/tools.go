@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/wire/envelope"
@@ -15,48 +17,59 @@ import (
 
 // listTools gives a page of the tools that can be called now. One that cannot has no place where the list could say why.
 func (s *server) listTools(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	after, bad := readCursor(r.cursor)
+	list, next, bad := paged(s, r, s.tools(ctx, r.caller), func(t named) string { return t.name })
 	if bad != nil {
 		return nil, bad
 	}
-	named := s.tools(ctx, r.caller)
-	names := make([]string, 0, len(named))
-	for name := range named {
-		if name > after {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	more := len(names) > s.Page
-	names = names[:min(len(names), s.Page)]
-	w := begun(r, 500*len(names))
-	w.Raw("tools", strictjson.AppendList(make([]byte, 0, 500*len(names)), names, func(b []byte, name string) []byte {
-		return append(b, describe(name, named[name], r.modern)...)
+	w := begun(r, 500*len(list))
+	w.Raw("tools", strictjson.AppendList(make([]byte, 0, 500*len(list)), list, func(b []byte, t named) []byte {
+		return append(b, describe(t.name, t.spec, r.modern)...)
 	}))
-	if more {
-		w.Text("nextCursor", cursorAt(names[len(names)-1]))
+	if next != "" {
+		w.Text("nextCursor", next)
 	}
 	s.keep(r, w)
 	return w, nil
 }
 
-// tools gives the tools that a caller can call now, by their names on the wire.
-func (s *server) tools(ctx context.Context, p tool.Principal) map[string]*tool.Spec {
+// A named is a tool with its name on the wire.
+type named struct {
+	name string
+	spec *tool.Spec
+}
+
+// tools gives the tools that a caller can call now, by their names on the wire. Where all of them have names that the
+// protocol carries, as most do, they are that already, and in order: it is worth a look, since clients page through
+// thousands.
+func (s *server) tools(ctx context.Context, p tool.Principal) []named {
 	var specs []*tool.Spec
+	plain := true
 	for spec, err := range s.catalog.Specs(ctx, p) {
 		if err == nil {
+			plain = plain && tool.Slug(spec.Name) == spec.Name && (len(specs) == 0 || specs[len(specs)-1].Name < spec.Name)
 			specs = append(specs, spec)
 		}
 	}
-	return tool.Slugs(specs)
+	list := make([]named, 0, len(specs))
+	if plain {
+		for _, spec := range specs {
+			list = append(list, named{spec.Name, spec})
+		}
+		return list
+	}
+	for name, spec := range tool.Slugs(specs) {
+		list = append(list, named{name, spec})
+	}
+	slices.SortFunc(list, func(a, b named) int { return strings.Compare(a.name, b.name) })
+	return list
 }
 
 // A cursor is the name behind which the next page begins, so that a tool that comes or goes meanwhile moves no other.
 func cursorAt(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
 
 func readCursor(cursor string) (after string, _ *jsonrpc.Error) {
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || cursor != "" && tool.Slug(string(b)) != string(b) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || !utf8.Valid(b) {
 		return "", badCursor()
 	}
 	return string(b), nil
@@ -126,16 +139,39 @@ func annotations(e tool.Effects) json.RawMessage {
 	return w.Done()
 }
 
-// find gives the name that the engine has for a tool. Most are the same on the wire. One that is not there is called
-// all the same: it is refused by the engine, which keeps a record of that.
-func (s *server) find(ctx context.Context, p tool.Principal, name string) (_ string, found bool) {
-	if _, err := s.catalog.Lookup(ctx, p, name); err == nil {
-		return name, true
+// resolve finds the tool that a call means. Most have the same name on the wire as in the engine. One that is not there
+// is called all the same: it is refused by the engine, which keeps a record of that.
+func (s *server) resolve(ctx context.Context, r *request) {
+	if r.tool != "" {
+		return
 	}
-	if spec := s.tools(ctx, p)[name]; spec != nil {
-		return spec.Name, true
+	r.tool = r.name
+	if spec, err := s.catalog.Lookup(ctx, r.caller, r.name); err == nil {
+		r.spec = spec
+	} else if list := s.tools(ctx, r.caller); len(list) > 0 {
+		i, found := slices.BinarySearchFunc(list, r.name, func(t named, name string) int { return strings.Compare(t.name, name) })
+		if found {
+			r.tool, r.spec = list[i].spec.Name, list[i].spec
+		}
 	}
-	return name, false
+}
+
+// envelope is what a request says about its call: in _meta, or in headers where there are such. What stands in both is
+// there twice, and refused; but a trace goes on in _meta, since the header's may be that of a proxy.
+func (r *request) envelope() map[string][]string {
+	switch {
+	case r.header == nil:
+		return r.meta.envelope
+	case len(r.meta.envelope) == 0:
+		return r.header
+	}
+	both := maps.Clone(r.meta.envelope)
+	for name, values := range r.header {
+		if !strings.EqualFold(name, "traceparent") || len(both["traceparent"]) == 0 {
+			both[name] = append(both[name], values...)
+		}
+	}
+	return both
 }
 
 // callTool runs a call. What the tool or the engine says about it is a result, which a model reads and can mend; only a
@@ -151,14 +187,12 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 	if kind := strictjson.KindOf(c.Args); kind != "object" {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: arguments must be an object, not %s", kind)
 	}
-	timeout, err := envelope.Read(r.meta.envelope, c)
+	timeout, err := envelope.Read(r.envelope(), c)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: in _meta %s", tool.AsError(err).Message)
 	}
-	c.Tool, r.found = s.find(ctx, r.caller, r.name)
-	if bad := s.resume(r, c); bad != nil {
-		return nil, bad
-	}
+	s.resolve(ctx, r)
+	c.Tool = r.tool
 	c.Name()
 	ctx, end, refused := to.begin(ctx, c)
 	if refused != nil {
@@ -170,31 +204,21 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 	return s.run(ctx, r, c, to)
 }
 
-// run makes the call, and asks a legacy client what the tool asks until it has its outcome.
+// run makes the call and answers with what came of it.
 func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*strictjson.Writer, *jsonrpc.Error) {
-	for range maxRounds {
-		out := &relay{request: r, to: to}
-		res, err := s.handler.Invoke(ctx, c, out)
-		switch {
-		case err != nil && !r.found && tool.CodeOf(err) == tool.CodeNotFound:
-			return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Unknown tool: %s", jsonrpc.Clip(r.name))
-		case err != nil:
-			return failure(r, tool.AsError(err)), nil
-		case res.Ask == nil:
-			return outcome(r, res, out.assets), nil
-		case r.modern:
-			return s.inputRequired(r, c, res.Ask)
-		}
-		answers, refused := s.elicit(ctx, r, res.Ask, to)
-		if refused != nil {
-			return failure(r, refused), nil
-		}
-		again := *c
-		again.Answers, again.Resume = answers, res.Ask.ID
-		c = &again
+	res, out, asks, err := s.finish(ctx, r, c, to)
+	switch bad := refusedAs(err); {
+	case bad != nil:
+		return nil, bad
+	case err != nil && r.spec == nil && tool.CodeOf(err) == tool.CodeNotFound:
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Unknown tool: %s", jsonrpc.Clip(r.name))
+	case err != nil:
+		return failure(r, tool.AsError(err)), nil
+	case asks != nil:
+		return asks, nil
 	}
-	return failure(r, tool.Errorf(tool.CodeToolError, "%s asked %d times and did not come to an end", r.name, maxRounds)), nil
+	if out.patched && c.Session != "" {
+		s.ears.tell(c.Caller.ID, sessionURI(c.Session))
+	}
+	return outcome(r, res, out.assets), nil
 }
-
-// maxRounds is how often a tool may ask in one call.
-const maxRounds = 32

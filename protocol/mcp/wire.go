@@ -55,8 +55,12 @@ type request struct {
 	name, uri, cursor    string
 	arguments, responses json.RawMessage
 	state                string // what an earlier answer gave the client to bring back
-	found                bool   // there is a tool of that name
 	meta                 meta
+	header               map[string][]string // of HTTP; nil: there is none
+
+	// The tool that a call means: as the engine knows it, once resolve has looked; without a spec there is none.
+	tool string
+	spec *tool.Spec
 
 	// session is that of a legacy client; nil: it is modern, or has not introduced itself.
 	session *session
@@ -189,16 +193,6 @@ func readText(name, value []byte, into *string) error {
 	text, err := strictjson.Unquote(value)
 	*into = string(text)
 	return err
-}
-
-// can reports whether the client says that it can do something, such as elicitation.
-func (r *request) can(name string) bool {
-	raw := r.meta.capabilities
-	if r.session != nil {
-		raw = r.session.capabilities
-	}
-	var all map[string]json.RawMessage
-	return len(raw) > 0 && strictjson.Unmarshal(raw, &all) == nil && all[name] != nil
 }
 
 func known(version string) bool { return slices.Contains(versions(), version) }

@@ -29,6 +29,7 @@ type call struct {
 
 	done      *tool.Result     // the outcome, once the tool has said it
 	lastError *tool.ErrorEvent // what the tool said last about a failure
+	question  *tool.Ask        // what it asked last
 	fault     error            // how the tool broke the protocol
 	cut       int              // the number of a last line that ends in the middle; 0: none
 	count     struct{ events, afterDone, badLines int }
@@ -110,7 +111,7 @@ func (c *call) handle(typ string, number int) error {
 	case typeAsset:
 		return c.asset(number)
 	case typeUIEvent:
-		if err := c.checkChoices(number); err != nil {
+		if err := c.asks(number); err != nil {
 			return err
 		}
 	case typeError:
@@ -157,18 +158,21 @@ func (c *call) asset(number int) error {
 	return c.events.Emit(tool.NewEvent(tool.KindError, bad))
 }
 
-// checkChoices tells of choices that cannot be shown as such. Every ui_event is passed on: which of them are known is
-// for the caller's interface to say.
-func (c *call) checkChoices(number int) error {
-	if string(text(c.decoder.get("event"))) != "narrative_choice" {
-		return nil
+// asks takes note of a question, and tells of one that cannot be asked. Every ui_event is passed on: which of them are
+// known is for the caller's interface to say.
+func (c *call) asks(number int) error {
+	ask, err := questionOf(string(text(c.decoder.get("event"))), c.decoder.get("payload"))
+	switch {
+	case err != nil:
+		return c.events.Emit(tool.LogEvent("warn", fmt.Sprintf("line %d: %v", number, err)))
+	case ask != nil && c.question != nil:
+		err = c.events.Emit(tool.LogEvent("warn",
+			fmt.Sprintf("line %d: this question takes the place of an earlier one; ask for several things at once with needs", number)))
 	}
-	err := checkChoices(c.decoder.get("payload"))
-	if err == nil {
-		return nil
+	if ask != nil {
+		c.question = ask
 	}
-	return c.events.Emit(tool.LogEvent("warn",
-		fmt.Sprintf("line %d: this narrative_choice cannot be shown as choices: %v", number, err)))
+	return err
 }
 
 // outcome is what the call comes to, when the tool's output and its process have ended.
@@ -220,8 +224,12 @@ func (c *call) lastWords() string {
 func (c *call) result() *tool.Result {
 	r := c.done
 	r.Trace.Details = c.trace()
-	if !r.OK {
+	switch {
+	case !r.OK:
 		r.Failure = c.failure()
+	case c.question != nil: // it has ended, and goes on when it is called with the answers
+		r.OK, r.Ask = false, c.question
+		r.Ask.Message = cmp.Or(r.Ask.Message, r.Summary, "What next?")
 	}
 	return r
 }

@@ -44,7 +44,9 @@ func (d Door) Serve(ctx context.Context, h tool.Handler, _ tool.Catalog) error {
 	if err != nil {
 		return w.refuse(tool.AsError(err))
 	}
-	r, err := h.Invoke(ctx, &tool.Call{Tool: d.Tool, Args: req.args, Caller: d.Caller}, w)
+	r, err := h.Invoke(ctx, &tool.Call{
+		Tool: d.Tool, Args: req.args, Caller: d.Caller, Answers: req.answers, Resume: req.resume,
+	}, w)
 	if err != nil {
 		return w.refuse(tool.AsError(err))
 	}
@@ -228,15 +230,18 @@ func (w *writer) answer(r *tool.Result) error {
 	return w.fail(code, message, asObject(r.Failure.Details), rest...)
 }
 
-// ask shows the question and ends the call: the contract has no way to bring the answer back.
+// ask shows the question and ends the call well: who can answer calls again with the answers. The contract has no such
+// thing, and a host that does not know the event shows it as it is.
 func (w *writer) ask(a *tool.Ask) error {
-	question := object(member{"id", strictjson.Quote(a.ID)}, member{"message", strictjson.Quote(a.Message)},
-		member{"schema", a.Schema})
-	body := object(member{"event", strictjson.Quote("ask")}, member{"payload", question})
+	question, err := strictjson.Marshal(a)
+	if err != nil {
+		return w.refuse(tool.Errorf(tool.CodeProtocol, "the tool asks a question that is not JSON: %w", err))
+	}
+	body := object(member{"event", strictjson.Quote(eventAsk)}, member{"payload", question})
 	if err := w.line(time.Time{}, typeUIEvent, body); err != nil {
 		return err
 	}
-	return w.fail(string(tool.CodeUnsupported), "the tool asks: "+a.Message, nil)
+	return w.done("true", member{"summary", strictjson.Quote("it asks: " + a.Message)})
 }
 
 // asObject returns JSON as the contract wants it in places where only objects go.

@@ -188,8 +188,7 @@ func TestDoorEndsWithExactlyOneDone(t *testing.T) {
 			`{"fields":{"progress":2,"total":2},"level":"info","message":"half","type":"log"}`, `{"ok":true,"type":"done"}`}},
 		"a question": {emits(&tool.Result{Ask: &tool.Ask{ID: "q", Message: "sure?"}}, nil), []string{
 			`{"event":"ask","payload":{"id":"q","message":"sure?"},"type":"ui_event"}`,
-			`{"errorCode":"unsupported","errorMessage":"the tool asks: sure?","type":"error"}`,
-			`{"ok":false,"type":"done"}`}},
+			`{"ok":true,"summary":"it asks: sure?","type":"done"}`}},
 	} {
 		t.Run(name, func(t *testing.T) { wantLines(t, serve(t, c.handler, "", ""), c.want...) })
 	}
@@ -302,7 +301,7 @@ func TestDoorAndRunnerAreInverse(t *testing.T) {
 		tool.NewEvent(tool.KindLog, tool.Log{Level: "debug", Message: "é\u2028\"", Fields: []byte(`{"a":1.50}`)}),
 		{Kind: tool.KindStatePatch, Data: []byte(`{"a":{"b":null}}`)},
 		tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "a", Kind: "image", MediaType: "image/png", Path: file, Metadata: []byte(`{"w":1}`)}),
-		tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: "narrative_choice", Payload: []byte(`{"choices":["a"]}`)}),
+		tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: "mood", Payload: []byte(`{"choices":["a"]}`)}),
 		tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: "c", Message: "m", Details: []byte(`{"d":1}`)}),
 	}
 	for name, want := range map[string]*tool.Result{

@@ -4,29 +4,38 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
 // A request is the document of section 6 as a tool reads it.
 type request struct {
-	id   json.RawMessage // a JSON string; nil: none
-	args json.RawMessage
+	id      json.RawMessage // a JSON string; nil: none
+	args    json.RawMessage
+	answers json.RawMessage // to a question of an earlier call; nil: none
+	resume  string          // which one
 }
 
-// encodeRequest writes the document of section 6 on one line. The input's own fields are repeated at
-// top level for tools that look for them there, except where the document has such a field itself.
-func encodeRequest(id, name, operation string, args json.RawMessage) ([]byte, error) {
+// encodeRequest writes the document of section 6 on one line, with the answers where the call has some. The input's own
+// fields are repeated at top level for tools that look for them there, except where the document has such a field itself.
+func encodeRequest(name, operation string, c *tool.Call) ([]byte, error) {
+	args := c.Args
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage(`{}`)
 	}
-	w := strictjson.NewWriter(2*len(args) + len(id) + len(name) + len(operation) + 64)
-	w.Raw("requestId", strictjson.Quote(id))
+	w := strictjson.NewWriter(2*len(args) + len(c.ID) + len(name) + len(operation) + len(c.Answers) + len(c.Resume) + 96)
+	w.Raw("requestId", strictjson.Quote(c.ID))
 	w.Raw("tool", strictjson.Quote(name))
 	w.Raw("operation", strictjson.Quote(operation))
 	w.Raw("input", args)
+	if len(c.Answers) > 0 {
+		w.Raw("answers", c.Answers)
+		w.Raw("resume", strictjson.Quote(c.Resume))
+	}
 	err := strictjson.Object(args, func(name, value []byte) error {
 		switch string(name) {
 		case "requestId", "tool", "operation", "input":
+		case "answers", "resume": // an argument must not pass for an answer
 		default:
 			w.Raw(escaped(name), value)
 		}
@@ -52,8 +61,8 @@ func oneLine(b []byte) []byte {
 }
 
 // decodeRequest reads the document of section 6. All of it is optional: nothing at all is a request
-// without arguments. Without an input the other fields are the arguments. With an error the request
-// still has its id where that could be read, for the answer to carry.
+// without arguments. Without an input the other fields are the arguments, all of them: only beside an input are there
+// answers. With an error the request still has its id where that could be read, for the answer to carry.
 func decodeRequest(doc []byte) (request, error) {
 	if len(bytes.TrimSpace(doc)) == 0 {
 		return request{args: json.RawMessage(`{}`)}, nil
@@ -83,6 +92,18 @@ func decodeRequest(doc []byte) (request, error) {
 	r.args = input
 	if input == nil {
 		r.args = object(rest...)
+		return r, nil
+	}
+	for _, m := range rest {
+		switch value := unlessNull(m.value); m.name {
+		case "answers":
+			r.answers = value
+		case "resume":
+			if err := isKind("resume", value, "string"); err != nil {
+				return r, err
+			}
+			r.resume = string(text(value))
+		}
 	}
 	return r, isKind("input", input, "object")
 }

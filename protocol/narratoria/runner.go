@@ -126,7 +126,7 @@ func (r *Runner) Close(context.Context) error { return nil }
 
 // Invoke implements tool.Handler.
 func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	request, err := encodeRequest(c.ID, r.o.Tool, r.o.Operation, c.Args)
+	request, err := encodeRequest(r.o.Tool, r.o.Operation, c)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", r.o.Tool, err)
 	}

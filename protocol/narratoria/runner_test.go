@@ -327,7 +327,9 @@ func TestUIEventsPassThroughUntouched(t *testing.T) {
 		`{"version":"0","type":"ui_event","event":"bare"}`,
 		`{"version":"0","type":"ui_event","event":"narrative_choice","payload":{"choices":["north",{"id":"s","label":"south","hint":"cold"}]}}`,
 		doneOK))
-	wantOK(t, got)
+	if got.err != nil || got.result.Ask == nil {
+		t.Errorf("choices are a question: %+v, %v", got.result, got.err)
+	}
 	wantEvents(t, got.events,
 		`ui_event {"event":"never_heard_of","payload":{"a":[1.0]}}`,
 		`ui_event {"event":"bare"}`,

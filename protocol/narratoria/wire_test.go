@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
@@ -202,12 +203,12 @@ func TestACallRegistersOnlySoManyAssets(t *testing.T) {
 
 func TestChoicesAreStringsOrLabelled(t *testing.T) {
 	for _, s := range []string{`{"choices":["a","b"]}`, `{"choices":[{"id":"1","label":"a","hint":"h"},"b",{"label":"c"}],"more":1}`} {
-		if err := checkChoices([]byte(s)); err != nil {
+		if _, err := readChoices([]byte(s)); err != nil {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
 	for _, s := range []string{``, `[]`, `{}`, `{"choices":[]}`, `{"choices":"a"}`, `{"choices":[1]}`, `{"choices":[{}]}`, `{"choices":[{"label":1}]}`, `{"choices":[{"id":1,"label":"a"}]}`} {
-		if checkChoices([]byte(s)) == nil {
+		if _, err := readChoices([]byte(s)); err == nil {
 			t.Errorf("%s passes", s)
 		}
 	}
@@ -215,7 +216,7 @@ func TestChoicesAreStringsOrLabelled(t *testing.T) {
 
 func TestTheRequestIsOneLineWithTheInputsFieldsRepeated(t *testing.T) {
 	args := "{\n\t\"who\": \"b\\nc\",\r\n\"n\": 1.50, \"tool\": \"mine\", \"requestId\": 1, \"operation\": 2, \"input\": 3, \"q\\\"x\": []}"
-	b, err := encodeRequest("r1", "torch", "run", []byte(args))
+	b, err := encodeRequest("torch", "run", &tool.Call{ID: "r1", Args: []byte(args)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,11 +239,11 @@ func TestTheRequestIsOneLineWithTheInputsFieldsRepeated(t *testing.T) {
 
 func TestArgumentsThatAreNoObjectAreNotSent(t *testing.T) {
 	for _, args := range []string{`[]`, `1`, `{`, `{"a":1,"a":2}`, "{\"a\":\"\xff\"}"} {
-		if _, err := encodeRequest("r", "t", "run", []byte(args)); err == nil {
+		if _, err := encodeRequest("t", "run", &tool.Call{ID: "r", Args: []byte(args)}); err == nil {
 			t.Errorf("%s was sent", args)
 		}
 	}
-	if b, err := encodeRequest("r", "t", "run", nil); err != nil || !strings.Contains(string(b), `"input":{}`) {
+	if b, err := encodeRequest("t", "run", &tool.Call{ID: "r", Args: nil}); err != nil || !strings.Contains(string(b), `"input":{}`) {
 		t.Errorf("no arguments: got %s, %v", b, err)
 	}
 }
@@ -310,7 +311,10 @@ func useEvent(t *testing.T, d *decoder, typ string) {
 	case typeStatePatch:
 		data = d.get("patch")
 	case typeUIEvent:
-		_ = checkChoices(d.get("payload"))
+		a, err := questionOf(string(text(d.get("event"))), d.get("payload"))
+		if err == nil && a != nil && a.ID == "" {
+			t.Fatal("a question without an id")
+		}
 	case typeDone:
 		data = d.done().Output
 	case typeAsset:
@@ -335,7 +339,7 @@ func FuzzRequest(f *testing.F) {
 		if err := strictjson.CheckObject(r.args); err != nil {
 			t.Fatalf("arguments: %v: %s", err, r.args)
 		}
-		b, err := encodeRequest("id", "tool", "run", r.args)
+		b, err := encodeRequest("tool", "run", &tool.Call{ID: "id", Args: r.args})
 		if err != nil {
 			t.Fatal(err)
 		}

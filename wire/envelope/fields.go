@@ -27,6 +27,7 @@ const (
 const (
 	maxText    = 1 << 10
 	maxAnswers = 32 << 10
+	maxResume  = 16 << 10 // the id of a question has its schema in it
 	maxID      = 64
 )
 
@@ -54,7 +55,7 @@ var fields = [...]field{
 	text("Idempotency-Key", "TOOLPOST_KEY", func(c *contents) *string { return &c.Key }),
 	text("Toolpost-Lease", "TOOLPOST_LEASE", func(c *contents) *string { return &c.Lease }),
 	text("Toolpost-Run", "TOOLPOST_RUN", func(c *contents) *string { return &c.Run }),
-	text(HeaderResume, "TOOLPOST_RESUME", func(c *contents) *string { return &c.Resume }),
+	bounded(HeaderResume, "TOOLPOST_RESUME", maxResume, func(c *contents) *string { return &c.Resume }),
 	{header: HeaderAnswers, variable: "TOOLPOST_ANSWERS", read: readAnswers, write: writeAnswers},
 	{header: HeaderDryRun, variable: "TOOLPOST_DRY_RUN", read: readDryRun, write: writeDryRun},
 	{header: HeaderTimeout, variable: "TOOLPOST_TIMEOUT", read: readTimeout, write: writeTimeout},
@@ -63,11 +64,16 @@ var fields = [...]field{
 
 // text is a field of plain text, and in tells where it goes.
 func text(header, variable string, in func(*contents) *string) field {
+	return bounded(header, variable, maxText, in)
+}
+
+// bounded is a field of so many bytes of plain text.
+func bounded(header, variable string, most int, in func(*contents) *string) field {
 	return field{
 		header: header, variable: variable,
 		read: func(c *contents, text string) error {
 			*in(c) = text
-			return CheckText(text)
+			return checkText(text, most)
 		},
 		write: func(c *contents) (string, error) { return *in(c), nil },
 	}
@@ -75,10 +81,12 @@ func text(header, variable string, in func(*contents) *string) field {
 
 // CheckText refuses a text that would not arrive in a header as it was sent, or would be two headers. Its error goes
 // behind the name of the text.
-func CheckText(s string) error {
+func CheckText(s string) error { return checkText(s, maxText) }
+
+func checkText(s string, most int) error {
 	switch {
-	case len(s) > maxText:
-		return fmt.Errorf("is longer than %d bytes: shorten it", maxText)
+	case len(s) > most:
+		return fmt.Errorf("is longer than %d bytes: shorten it", most)
 	case !utf8.ValidString(s) || strings.TrimSpace(s) != s || strings.ContainsFunc(s, unicode.IsControl):
 		return errors.New("is not plain text: send UTF-8 without control characters, and without spaces at either end")
 	}

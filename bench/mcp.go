@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"toolpost/bench/attempt"
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// lookConfig has a tool that only reads, behind a policy.
+const lookConfig = `sources: [{name: bench, protocol: echo}]
+policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
+store: {url: %q}
+`
+
+// recorded is the store in which calls are kept.
+const recorded = "sqlite:.toolpost/toolpost.db"
+
+// lookCall is a call of it as a modern client makes one, and lookAnswer what every answer has.
+const (
+	lookCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{"name":"Ada"},"_meta":{` +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	lookAnswer = `"structuredContent":{"name":"Ada"}`
+)
+
+// mcpCalls gives the measurement of tools/call by so many callers, each with a connection of its own, against a server.
+func mcpCalls(callers int, store string, against func(*lab) (url string), least float64) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		const calls = 3200
+		dir := filepath.Join(l.dir, strings.ReplaceAll(fmt.Sprint("mcp", callers, store, least), "/", "-"))
+		ours := l.serveMCP(ctx, dir, fmt.Sprintf(lookConfig, store))
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
+		l.atEnd(func() error { client.CloseIdleConnections(); return nil })
+		at := func(url string) timed {
+			return clock(storm(callers, calls/callers, func() error { return look(ctx, client, url) }))
+		}
+		m, r := compare(11, at(ours), at(against(l)))
+		return ofTheRate(calls, m, r, least)
+	}
+}
+
+// serveMCP opens Toolpost over a config and gives the URL of its MCP door.
+func (l *lab) serveMCP(ctx context.Context, dir, text string) string {
+	ready := make(chan node.Listening, 2)
+	n := l.openNode(ctx, dir, map[string]string{config.FileName: text}, node.Options{
+		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) {
+			if l.Door == "http" {
+				ready <- l
+			}
+		},
+	})
+	return serve(ctx, l, ready, n.Serve).URL + "/mcp"
+}
+
+// look makes one call and insists on its answer.
+func look(ctx context.Context, client *http.Client, url string) error {
+	body, err := sendMCP(ctx, client, url, "tools/call", "look", lookCall)
+	if err == nil && !bytes.Contains(body, []byte(lookAnswer)) {
+		err = fmt.Errorf("unexpected answer %q", body)
+	}
+	return err
+}
+
+func sendMCP(ctx context.Context, client *http.Client, url, method, name, text string) ([]byte, error) {
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(text)))
+	req.Header = http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+		"Authorization": {"Bearer " + benchToken}, "Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method},
+	}
+	if name != "" {
+		req.Header["Mcp-Name"] = []string{name}
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+// sdkServer is the official SDK for Go with the same tool, and nothing before it: no caller, no policy.
+func sdkServer(l *lab) string {
+	s := sdk.NewServer(&sdk.Implementation{Name: "sdk", Version: "1"}, nil)
+	s.AddTool(&sdk.Tool{Name: "look", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return &sdk.CallToolResult{
+				Content: []sdk.Content{&sdk.TextContent{Text: string(r.Params.Arguments)}}, StructuredContent: r.Params.Arguments,
+			}, nil
+		})
+	options := &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true}
+	srv := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, options))
+	l.atEnd(func() error { srv.Close(); return nil })
+	return srv.URL
+}
+
+// bareServer is the least that answers the same: net/http and encoding/json.
+func bareServer(l *lab) string {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var req struct {
+			ID     json.RawMessage `json:"id"`
+			Params struct {
+				Arguments json.RawMessage `json:"arguments"`
+			} `json:"params"`
+		}
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = json.Unmarshal(body, &req)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": req.ID, "result": map[string]any{
+			"resultType": "complete", "content": []any{map[string]any{"type": "text", "text": string(req.Params.Arguments)}},
+			"structuredContent": req.Params.Arguments,
+		}})
+	}))
+	l.atEnd(func() error { srv.Close(); return nil })
+	return srv.URL
+}
+
+// mcpList measures how long a client takes to list 10,000 tools, page by page.
+func mcpList(ctx context.Context, l *lab) row {
+	const tools = 10_000
+	url := l.serveMCP(ctx, filepath.Join(l.dir, "mcplist"), `sources: [{name: bench, protocol: many}]
+policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
+`)
+	client := &http.Client{Transport: &http.Transport{}}
+	l.atEnd(func() error { client.CloseIdleConnections(); return nil })
+	var size int
+	m, _ := compare(11, clock(func() (err error) { size, err = listAll(ctx, client, url, tools); return err }), clock(func() error { return nil }))
+	return row{
+		measured: ms(m), reference: fmt.Sprintf("%.1f MB", float64(size)/1e6), ratio: "", target: "< 100 ms",
+		pass: m < 100*time.Millisecond,
+	}
+}
+
+func listAll(ctx context.Context, client *http.Client, url string, want int) (size int, err error) {
+	found := 0
+	for cursor := ""; ; {
+		body, err := sendMCP(ctx, client, url, "tools/list", "", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"`+cursor+`","_meta":{`+
+			`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
+		if err != nil {
+			return 0, err
+		}
+		size += len(body)
+		found += bytes.Count(body, []byte(`"inputSchema":`))
+		_, rest, more := bytes.Cut(body, []byte(`"nextCursor":"`))
+		if !more {
+			break
+		}
+		next, _, _ := bytes.Cut(rest, []byte(`"`))
+		cursor = string(next)
+	}
+	if found != want {
+		err = fmt.Errorf("%d tools were listed", found)
+	}
+	return size, err
+}
+
+// many is a source with many tools of the usual size.
+type many struct{ echo }
+
+func (many) Tools(context.Context) ([]*tool.Spec, error) {
+	var specs []*tool.Spec
+	for n := range 10_000 {
+		specs = append(specs, &tool.Spec{
+			Name: fmt.Sprintf("tool_%05d", n), Description: "Looks something up and gives what it found, with where it was found.",
+			Input: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"what to look for"},` +
+				`"limit":{"type":"integer","minimum":1,"maximum":100,"description":"how much to give"}},"required":["query"]}`),
+			Effects: tool.Effects{Reads: true},
+		})
+	}
+	return specs, nil
+}

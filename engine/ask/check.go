@@ -1,0 +1,165 @@
+package ask
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
+)
+
+// maxNeeds bounds what one question can be about.
+const maxNeeds = 32
+
+// sound finds what is wrong with a question before anybody is asked.
+func sound(a *tool.Ask) error {
+	if len(a.Needs) > maxNeeds {
+		return fmt.Errorf("it is about %d things; %d is the most", len(a.Needs), maxNeeds)
+	}
+	if err := works("its schema", a.Schema); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, n := range a.Needs {
+		switch {
+		case n.Key == "" || seen[n.Key]:
+			return fmt.Errorf("the key %.80q of a need is empty, or there twice", n.Key)
+		case !slices.Contains([]tool.NeedKind{tool.NeedForm, tool.NeedLink, tool.NeedModel, tool.NeedRoots}, n.Kind):
+			return fmt.Errorf("%.80q is of the kind %.40q; there are form, link, model and roots", n.Key, n.Kind)
+		}
+		seen[n.Key] = true
+		if err := works("the schema of "+n.Key, n.Schema); err != nil {
+			return err
+		}
+		if len(n.Params) > 0 && strictjson.CheckObject(n.Params) != nil {
+			return fmt.Errorf("the params of %.80q must be an object", n.Key)
+		}
+	}
+	return nil
+}
+
+func works(what string, raw json.RawMessage) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	if _, err := schema.Compile(raw); err != nil {
+		return fmt.Errorf("%s does not work: %w", what, err)
+	}
+	return nil
+}
+
+// check holds the answers of a call against the question. What it gives has nothing that was not asked for.
+func (s *sealed) check(c *tool.Call) (json.RawMessage, error) {
+	if len(c.Answers) == 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the question of %s came back without answers; send them along", c.Tool).Because(Invalid)
+	}
+	answers, err := c.Answers, s.match("", s.Schema, c.Answers)
+	if len(s.Needs) > 0 {
+		answers, err = s.each(c.Answers)
+	}
+	if err == nil {
+		return answers, nil
+	}
+	e := tool.Errorf(tool.CodeInvalidInput, "the answers for %s: %w", c.Tool, err).Because(Invalid)
+	if f, ok := errors.AsType[*faulty](err); ok {
+		e.Details, _ = strictjson.Marshal(map[string]any{"faults": f.faults}) // strings
+	}
+	return nil, e
+}
+
+// each checks one answer after the other, and leaves out those that nobody asked for.
+func (s *sealed) each(raw json.RawMessage) (json.RawMessage, error) {
+	var given map[string]json.RawMessage
+	if err := strictjson.Unmarshal(raw, &given); err != nil || given == nil {
+		return nil, errors.New("they must be an object with a member for each thing that was asked")
+	}
+	kept := map[string]json.RawMessage{}
+	for _, n := range s.Needs {
+		answer, ok := given[n.Key]
+		if !ok && n.Optional {
+			continue
+		}
+		if !ok {
+			return nil, fmt.Errorf("%q is missing", n.Key)
+		}
+		if err := s.one(n, answer); err != nil {
+			return nil, err
+		}
+		kept[n.Key] = answer
+	}
+	return strictjson.Marshal(kept)
+}
+
+// one checks one answer, in the form that its kind has.
+func (s *sealed) one(n tool.Need, raw json.RawMessage) error {
+	var said struct {
+		Action  *string           `json:"action"`
+		Content json.RawMessage   `json:"content"`
+		Role    *string           `json:"role"`
+		Roots   []json.RawMessage `json:"roots"`
+	}
+	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &said) != nil {
+		return fmt.Errorf("%q is not what is answered to a %s", n.Key, n.Kind)
+	}
+	switch n.Kind {
+	case tool.NeedForm, tool.NeedLink:
+		if said.Action == nil || !slices.Contains([]string{tool.Accept, tool.Decline, tool.Cancel}, *said.Action) {
+			return fmt.Errorf("the action of %q must be accept, decline or cancel", n.Key)
+		}
+		if n.Kind == tool.NeedLink || *said.Action != tool.Accept {
+			return nil
+		}
+		if len(said.Content) == 0 {
+			return fmt.Errorf("%q is accepted and has no content", n.Key)
+		}
+		return s.match("/"+n.Key+"/content", n.Schema, said.Content)
+	case tool.NeedModel:
+		if said.Role == nil || len(said.Content) == 0 {
+			return fmt.Errorf("%q must have what a model says: role and content", n.Key)
+		}
+	case tool.NeedRoots:
+		if said.Roots == nil {
+			return fmt.Errorf("%q must have a list of roots", n.Key)
+		}
+	}
+	return nil
+}
+
+// match holds JSON against a schema; none: anything goes.
+func (s *sealed) match(at string, want, raw json.RawMessage) error {
+	v, err := strictjson.Decode(raw)
+	if err != nil {
+		return fmt.Errorf("not JSON: %w", err)
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	compiled, err := schema.Compile(want)
+	if err != nil {
+		return err
+	}
+	faults := compiled.Validate(v)
+	if faults == nil {
+		return nil
+	}
+	for i := range faults {
+		faults[i].At = at + faults[i].At
+	}
+	return &faulty{faults}
+}
+
+// A faulty answer has faults.
+type faulty struct{ faults []schema.Fault }
+
+func (f *faulty) Error() string {
+	var words []string
+	for _, one := range f.faults[:min(len(f.faults), 3)] {
+		words = append(words, strings.TrimPrefix(one.At+": "+one.Problem, ": "))
+	}
+	return strings.Join(words, "; ")
+}

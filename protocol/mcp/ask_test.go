@@ -1,0 +1,280 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"toolpost/engine/ask"
+	"toolpost/protocol/mcp"
+	"toolpost/tool"
+)
+
+// carrying puts the engine's stages for questions in front of a tool.
+func carrying(h tool.Handler) tool.Handler {
+	q := ask.New(ask.Options{})
+	return q.Answers(nil)(q.Carry(nil)(h))
+}
+
+// An asker is a tool that asks one thing, whatever it is called.
+type asker struct {
+	*bench
+	asks *tool.Ask
+}
+
+func (a asker) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	if c.Resume == "" {
+		return &tool.Result{Ask: a.asks}, nil
+	}
+	out, _ := json.Marshal(map[string]any{"answers": c.Answers})
+	return &tool.Result{OK: true, Output: out}, nil
+}
+
+func form(key, field string) tool.Need {
+	return tool.Need{
+		Key: key, Kind: tool.NeedForm, Message: key + "?",
+		Schema: json.RawMessage(`{"type":"object","properties":{"` + field + `":{"type":"string"}},"required":["` + field + `"]}`),
+	}
+}
+
+func everything() *tool.Ask {
+	return &tool.Ask{ID: "q", Needs: []tool.Need{
+		form("who", "name"),
+		{Key: "says", Kind: tool.NeedModel, Params: json.RawMessage(`{"messages":[{"role":"user","content":{"type":"text","text":"Hi"}}],"maxTokens":10}`)},
+		{Key: "where", Kind: tool.NeedRoots},
+	}}
+}
+
+// serveAsker opens the door in front of a tool that asks.
+func serveAsker(t *testing.T, a *tool.Ask) string {
+	b := newBench()
+	return serveHTTP(t, mcp.Options{}, carrying(asker{b, a}), b)
+}
+
+func TestTheOfficialClientIsAskedForSeveralThings(t *testing.T) {
+	o := &sdk.ClientOptions{
+		ElicitationHandler: func(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+			if r.Params.Message != "who?" {
+				return nil, fmt.Errorf("asked %q", r.Params.Message)
+			}
+			return &sdk.ElicitResult{Action: "accept", Content: map[string]any{"name": "Ada"}}, nil
+		},
+		CreateMessageHandler: func(_ context.Context, r *sdk.CreateMessageRequest) (*sdk.CreateMessageResult, error) {
+			if r.Params.MaxTokens != 10 || len(r.Params.Messages) != 1 {
+				return nil, fmt.Errorf("asked %+v", r.Params)
+			}
+			return &sdk.CreateMessageResult{Role: "assistant", Model: "m", Content: &sdk.TextContent{Text: "Hello"}}, nil
+		},
+	}
+	for _, version := range []string{"2026-07-28", "2025-11-25"} {
+		t.Run(version, func(t *testing.T) {
+			client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
+			client.AddRoots(&sdk.Root{URI: "file:///home/ada", Name: "home"})
+			s, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{
+				Endpoint: serveAsker(t, everything()), HTTPClient: httpClient(t), MaxRetries: -1,
+			}, &sdk.ClientSessionOptions{ProtocolVersion: version})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "ask"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{`"name":"Ada"`, `"text":"Hello"`, `"uri":"file:///home/ada"`} {
+				if !strings.Contains(textOf(r), want) {
+					t.Errorf("the tool was answered %s", textOf(r))
+				}
+			}
+		})
+	}
+}
+
+// able is what a modern request says of itself when its client has these capabilities.
+func able(capabilities string) string {
+	return `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + capabilities + `}`
+}
+
+// askAs calls the asking tool as a client with these capabilities, with further params.
+func askAs(t *testing.T, url, capabilities, params string) said {
+	t.Helper()
+	return post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"ask","arguments":{},`+params+able(capabilities)+`}}`,
+		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "ask")
+}
+
+const allCapabilities = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`
+
+// A round is an input_required result.
+type round struct {
+	Type     string                     `json:"resultType"`
+	State    string                     `json:"requestState"`
+	Requests map[string]json.RawMessage `json:"inputRequests"`
+}
+
+func roundOf(t *testing.T, s said) (r round) {
+	t.Helper()
+	if err := json.Unmarshal(s.Result, &r); err != nil || r.Type != "input_required" || r.State == "" {
+		t.Fatalf("%v: %s", err, s.body)
+	}
+	return r
+}
+
+func TestAClientIsAskedOnlyForWhatItSaysItCan(t *testing.T) {
+	link := tool.Need{Key: "page", Kind: tool.NeedLink, Message: "Go there", Params: json.RawMessage(`{"url":"https://example.com"}`)}
+	optional := func(n tool.Need) tool.Need { n.Optional = true; return n }
+	for name, c := range map[string]struct {
+		needs        []tool.Need
+		capabilities string
+		want         string // the keys that are asked for, or the capability that is missing
+	}{
+		"all":                     {everything().Needs, allCapabilities, "says where who"},
+		"a form by an empty mode": {[]tool.Need{form("who", "name")}, `{"elicitation":{}}`, "who"},
+		"a form for links alone":  {[]tool.Need{form("who", "name")}, `{"elicitation":{"url":{}}}`, `{"elicitation":{}}`},
+		"a link for forms alone":  {[]tool.Need{link}, `{"elicitation":{}}`, `{"elicitation":{"url":{}}}`},
+		"a link":                  {[]tool.Need{link}, allCapabilities, "page"},
+		"no model":                {everything().Needs[1:2], `{"elicitation":{}}`, `{"sampling":{}}`},
+		"no roots":                {everything().Needs[2:], `{"elicitation":{}}`, `{"roots":{}}`},
+		"what can be left out":    {[]tool.Need{optional(form("who", "name")), everything().Needs[1]}, `{"sampling":{}}`, "says"},
+		"all can be left out":     {[]tool.Need{optional(form("who", "name"))}, `{}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := askAs(t, serveAsker(t, &tool.Ask{ID: "q", Needs: c.needs}), c.capabilities, "")
+			switch {
+			case c.want == "":
+				if !strings.Contains(got.body, `"answers":{}`) {
+					t.Errorf("%s", got.body)
+				}
+			case strings.HasPrefix(c.want, "{"):
+				if got.status != 400 || got.Error.Code != -32021 || !strings.Contains(got.body, `"requiredCapabilities":`+c.want) {
+					t.Errorf("%d %s", got.status, got.body)
+				}
+			default:
+				r := roundOf(t, got)
+				if keys := strings.Fields(c.want); len(r.Requests) != len(keys) {
+					t.Errorf("%s", got.body)
+				} else {
+					for _, k := range keys {
+						if r.Requests[k] == nil {
+							t.Errorf("%s is not among %s", k, got.body)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestALinkHasItsAddress(t *testing.T) {
+	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{{
+		Key: "page", Kind: tool.NeedLink, Message: "Go there", Params: json.RawMessage(`{"url":"https://example.com","mode":"form"}`),
+	}}})
+	r := roundOf(t, askAs(t, url, allCapabilities, ""))
+	if want := `{"method":"elicitation/create","params":{"mode":"url","message":"Go there","url":"https://example.com"}}`; string(r.Requests["page"]) != want {
+		t.Errorf("%s", r.Requests["page"])
+	}
+	got := askAs(t, url, allCapabilities, `"inputResponses":{"page":{"action":"accept"}},"requestState":"`+r.State+`",`)
+	if !strings.Contains(got.body, `\"page\":{\"action\":\"accept\"}`) {
+		t.Errorf("%s", got.body)
+	}
+}
+
+func TestWhatIsMissingIsAskedForAgainAndTheRestIsKept(t *testing.T) {
+	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name"), form("what", "thing")}})
+	r := roundOf(t, askAs(t, url, allCapabilities, ""))
+	const who, what = `"who":{"action":"accept","content":{"name":"Ada"}}`, `"what":{"action":"accept","content":{"thing":"x"}}`
+	bring := func(responses, state string) said {
+		return askAs(t, url, allCapabilities, `"inputResponses":{`+responses+`},"requestState":"`+state+`",`)
+	}
+	second := roundOf(t, bring(who+`,"more":{"action":"accept"}`, r.State))
+	if len(second.Requests) != 1 || second.Requests["what"] == nil {
+		t.Fatalf("asked again for %v", second.Requests)
+	}
+	if third := roundOf(t, bring(``, second.State)); len(third.Requests) != 1 {
+		t.Errorf("asked again for %v", third.Requests)
+	}
+	got := bring(what, second.State)
+	if !strings.Contains(got.body, `\"name\":\"Ada\"`) || !strings.Contains(got.body, `\"thing\":\"x\"`) || strings.Contains(got.body, "more") {
+		t.Errorf("%s", got.body)
+	}
+	// Every state that there was on the way is one question, which is answered now.
+	for _, state := range []string{r.State, second.State} {
+		if got := bring(who+","+what, state); got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "answered already") {
+			t.Errorf("%s", got.body)
+		}
+	}
+}
+
+func TestAnswersThatAreNotWhatWasAskedForAreRefused(t *testing.T) {
+	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}})
+	r := roundOf(t, askAs(t, url, allCapabilities, ""))
+	for _, responses := range []string{
+		`null`, `7`, `[]`, `{"who":7}`, `{"who":null}`, `{"who":{"action":"accept","content":{"name":7}}}`, `{"who":{"action":"accept"}}`,
+		`{"who":{"action":"sure"}}`, `{"who":{}}`, `{"who":{"action":"accept","content":{"name":"a","name":"b"}}}`,
+	} {
+		got := askAs(t, url, allCapabilities, `"inputResponses":`+responses+`,"requestState":"`+r.State+`",`)
+		if got.Error.Code != -32602 && got.Error.Code != -32700 {
+			t.Errorf("%s: %s", responses, got.body)
+		}
+	}
+	// None of them was an answer.
+	got := askAs(t, url, allCapabilities, `"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}},"requestState":"`+r.State+`",`)
+	if !strings.Contains(got.body, `\"name\":\"Ada\"`) {
+		t.Errorf("%s", got.body)
+	}
+}
+
+func TestEveryChangedByteOfAStateIsSeen(t *testing.T) {
+	url := serveAsker(t, &tool.Ask{ID: "q", Message: "sure?"})
+	state := roundOf(t, askAs(t, url, allCapabilities, "")).State
+	for i := 0; i < len(state); i += 7 {
+		other := "A"
+		if state[i] == 'A' {
+			other = "B"
+		}
+		got := askAs(t, url, allCapabilities, `"inputResponses":{"answer":{"action":"accept","content":{"answer":"yes"}}},"requestState":"`+
+			state[:i]+other+state[i+1:]+`",`)
+		if got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "requestState") {
+			t.Fatalf("byte %d: %s", i, got.body)
+		}
+	}
+}
+
+// A client that knows what it will be asked may say it at once; what does not fit is asked for.
+func TestAnswersThatComeWithTheCallAreHeldAgainstItsQuestion(t *testing.T) {
+	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}})
+	got := askAs(t, url, allCapabilities, `"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}},"more":{}},`)
+	if !strings.Contains(got.body, `\"name\":\"Ada\"`) {
+		t.Errorf("%s", got.body)
+	}
+	for _, responses := range []string{`{"wrong":{"action":"accept"}}`, `{"who":7}`, `null`, `{}`} {
+		roundOf(t, askAs(t, url, allCapabilities, `"inputResponses":`+responses+`,`))
+	}
+	got = askAs(t, url, allCapabilities, `"inputResponses":{"who":{"action":"accept","content":{"name":7}}},`)
+	if got.Error.Code != -32602 {
+		t.Errorf("%s", got.body)
+	}
+}
+
+func TestAnAnswerThatIsNoObjectIsAFieldOfAForm(t *testing.T) {
+	url := serveAsker(t, &tool.Ask{ID: "q", Message: "sure?", Schema: json.RawMessage(`{"type":"boolean"}`)})
+	r := roundOf(t, askAs(t, url, allCapabilities, ""))
+	if !strings.Contains(string(r.Requests["answer"]), `"requestedSchema":{"type":"object","properties":{"answer":{"type":"boolean"}},"required":["answer"]}`) {
+		t.Errorf("%s", r.Requests["answer"])
+	}
+	bring := func(content string) said {
+		return askAs(t, url, allCapabilities, `"inputResponses":{"answer":`+content+`},"requestState":"`+r.State+`",`)
+	}
+	if got := bring(`{"action":"accept","content":{"answer":"yes"}}`); got.Error.Code != -32602 {
+		t.Errorf("%s", got.body)
+	}
+	if got := bring(`{"action":"decline"}`); got.Error.Code != 0 || !strings.Contains(got.body, `"isError":true`) || !strings.Contains(got.body, "not answered") {
+		t.Errorf("%s", got.body)
+	}
+	if got := bring(`{"action":"accept","content":{"answer":true}}`); !strings.Contains(got.body, `{\"answers\":true}`) {
+		t.Errorf("%s", got.body)
+	}
+}
