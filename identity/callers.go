@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,6 +73,9 @@ func New(o Options, env Env) (*Callers, error) {
 
 // HasOwner reports whether the owner's token is accepted.
 func (c *Callers) HasOwner() bool { return c.o.Owner == nil || *c.o.Owner }
+
+// Issuers gives those whose tokens are accepted, by their names, which are URLs.
+func (c *Callers) Issuers() []string { return slices.Sorted(maps.Keys(c.issuers)) }
 
 // Apart refuses the name of a caller who is known in another way than by a token of an issuer, where an issuer could
 // call somebody so.

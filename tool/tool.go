@@ -34,6 +34,15 @@ type Spec struct {
 	// Unlisted is for tools about calls, such as those for jobs: who knows of one can use it, and no list of what there
 	// is to do has it.
 	Unlisted bool `json:"unlisted,omitempty"`
+	// Skills are instructions for a model that the tool gives, each when it is called with {"name": ...}.
+	Skills []Skill `json:"skills,omitempty"`
+}
+
+// A Skill is instructions that have a name, so that protocols which know of prompts can offer them as such. They are
+// the member instructions of the tool's output.
+type Skill struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
 }
 
 // Effects says what a tool does to the world, as far as its author declared it.

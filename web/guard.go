@@ -94,16 +94,19 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 		w.Header().Set("Retry-After", "1")
 	case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled: // nobody could be asked
 	default:
-		w.Header().Set("WWW-Authenticate", d.challenge(r.Header))
+		w.Header().Set("WWW-Authenticate", d.challenge(r))
 		status, e = http.StatusUnauthorized, e.Because("unauthenticated")
 	}
 	Refuse(w, r, d.Refusals, status, e)
 }
 
-func (d Door) challenge(h http.Header) string {
+func (d Door) challenge(r *http.Request) string {
 	text := `Bearer realm="toolpost"`
-	if len(h.Values("Authorization")) > 0 {
+	if len(r.Header.Values("Authorization")) > 0 {
 		text += `, error="invalid_token"`
+	}
+	if d.Challenge != nil {
+		text += d.Challenge(r)
 	}
 	if d.Basic {
 		text += `, Basic realm="toolpost"`

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"sync"
 
 	"toolpost/tool"
@@ -12,9 +13,16 @@ type inFlight struct {
 	calls    int
 	draining bool
 	idle     chan struct{} // closed when draining and none is left
+
+	leaving context.Context // ends when draining begins
+	leave   context.CancelFunc
 }
 
-func newInFlight() *inFlight { return &inFlight{idle: make(chan struct{})} }
+func newInFlight() *inFlight {
+	f := &inFlight{idle: make(chan struct{})}
+	f.leaving, f.leave = context.WithCancel(context.Background())
+	return f
+}
 
 // begin lets a call in; whoever did it calls end once it has been answered.
 func (f *inFlight) begin() *tool.Error {
@@ -41,6 +49,7 @@ func (f *inFlight) drain() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.draining = true
+	f.leave()
 	if f.calls == 0 {
 		close(f.idle)
 	}

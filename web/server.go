@@ -139,6 +139,10 @@ func (s *Server) Cancel(p tool.Principal, id string) error { return s.o.Calls.Ca
 // Draining reports whether the front is closing and takes no more calls.
 func (s *Server) Draining() bool { return s.inFlight.isDraining() }
 
+// Leaving is a context that ends when the front begins to close. Requests that are no calls and would never end by
+// themselves, such as streams of news, end with it.
+func (s *Server) Leaving() context.Context { return s.inFlight.leaving }
+
 // Patience is how long a peer may take nothing of what a door writes.
 func (s *Server) Patience() time.Duration { return s.o.Times.Write }
 

@@ -23,7 +23,6 @@ type Stream struct {
 // NewStream sends the header at once, so that whoever asked knows that it is heard.
 func (s *Server) NewStream(w http.ResponseWriter) *Stream {
 	w.Header().Set("Content-Type", TypeStream)
-	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies, too, are to hand on what they get
 	w.WriteHeader(http.StatusOK)
 	out := &Stream{w: w, rc: http.NewResponseController(w), patience: s.Patience()}

@@ -65,6 +65,9 @@ type Door struct {
 	// read, beside the usual ones.
 	Accepts, Exposes []string
 	Anonymous        identity.Anonymous // who comes in by its routes without showing anything; zero: nobody
+	// Challenge gives parameters of Bearer for whoever is refused, such as where tokens are to be had: `, name="value"`;
+	// nil: none.
+	Challenge func(*http.Request) string
 }
 
 // A Refuser says no in the form of its protocol. It is asked for everything that the front refuses before the door has

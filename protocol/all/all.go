@@ -160,15 +160,18 @@ func Protocols() []Protocol {
 type mcpDoor struct {
 	web.Config `yaml:",inline"`
 	mcp.Offers `yaml:",inline"`
+	URL        string `yaml:"url" doc:"the URL that clients know the door by, where a proxy stands in front; default: the one that they use"`
 }
 
 func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
 	var c mcpDoor
 	err := d.Decode(&c)
 	if err == nil {
-		err = d.Placed(c.Check())
+		err = d.Placed(cmp.Or(c.Check(), mcp.CheckURL(c.URL)))
 	}
-	return c.Config, mcp.NewDoor(mcp.Options{Offers: c.Offers, Version: k.Version, Log: k.Log}), err
+	return c.Config, mcp.NewDoor(mcp.Options{
+		Offers: c.Offers, URL: c.URL, Issuers: k.Issuers, Version: k.Version, Log: k.Log,
+	}), err
 }
 
 func asMachina(words []string, s Stdio) (tool.Door, error) {

@@ -30,6 +30,7 @@ type DoorOptions struct {
 	Metrics func(io.Writer) error                // what is told of calls in numbers; nil: nothing
 	Calls   *running.Calls                       // that run now, by whichever door they came; nil: each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
+	Issuers func() []string                      // of tokens that callers may show, by their URLs; nil: there are none
 }
 
 // Listening says where a door takes calls.

@@ -30,10 +30,14 @@ const (
 
 func (l *library) activateSpec() *tool.Spec {
 	about := "Gives the instructions of a skill and the list of its files. Use it when a task matches a skill:\n"
+	var skills []tool.Skill
 	for _, s := range l.skills {
 		about += "- " + s.Name() + ": " + s.Description() + "\n"
+		skills = append(skills, tool.Skill{Name: s.Name(), Description: s.Description()})
 	}
-	return l.spec(activateTool, "Activate a skill", about, "name")
+	spec := l.spec(activateTool, "Activate a skill", about, "name")
+	spec.Skills = skills
+	return spec
 }
 
 func (l *library) readSpec() *tool.Spec {

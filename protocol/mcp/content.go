@@ -25,9 +25,15 @@ func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 	} else if len(res.Output) > 0 && string(res.Output) != "null" {
 		text = plain(res.Output)
 	}
-	b := appendText([]byte{'['}, text)
+	b := []byte{'['}
+	if text != "" || len(assets) == 0 {
+		b = appendText(b, text)
+	}
 	for _, a := range assets {
-		b = append(append(b, ','), a...)
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(b, a...)
 	}
 	w.Raw("content", append(b, ']'))
 	if structured(r, res.Output) {
@@ -92,6 +98,8 @@ type relay struct {
 	told   bool
 	assets [][]byte // content that tells of them
 	inline int64    // bytes of those that are in there whole
+	// patched says that the call changed the state of its session.
+	patched bool
 }
 
 // Emit implements tool.Sink.
@@ -103,6 +111,10 @@ func (l *relay) Emit(e tool.Event) error {
 		return l.message(e)
 	case tool.KindAsset:
 		l.asset(e)
+	case tool.KindStatePatch:
+		l.mu.Lock()
+		l.patched = true
+		l.mu.Unlock()
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/web"
@@ -31,18 +32,22 @@ const (
 
 // NewDoor makes the door over HTTP, to be mounted.
 func NewDoor(o Options) web.Door {
+	guard := protection{o.URL, o.Issuers}
 	return web.Door{
-		Name:     "mcp",
-		Hint:     "MCP is at " + Path,
-		Refusals: refuse,
-		Accepts:  append([]string{headerVersion, headerMethod, headerName, headerSession}, envelope.Headers()...),
-		Exposes:  []string{headerSession},
+		Name:      "mcp",
+		Hint:      "MCP is at " + Path,
+		Refusals:  refuse,
+		Accepts:   append([]string{headerVersion, headerMethod, headerName, headerSession}, envelope.Headers()...),
+		Exposes:   []string{headerSession},
+		Challenge: guard.challenge,
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
 			d := &httpDoor{on, newServer(o, h, c), newSessions()}
 			return []web.Route{
 				{Method: http.MethodPost, Path: Path, Serve: d.post},
 				{Method: http.MethodGet, Path: Path, Serve: d.listen},
 				{Method: http.MethodDelete, Path: Path, Serve: d.leave},
+				{Method: http.MethodGet, Path: wellKnown, Open: true, Serve: guard.serve},
+				{Method: http.MethodGet, Path: wellKnown + Path, Open: true, Serve: guard.serve},
 			}
 		},
 	}
@@ -83,7 +88,7 @@ func (d *httpDoor) post(w http.ResponseWriter, r *http.Request, p tool.Principal
 		return
 	}
 	req, m, bad := decode(body)
-	req.caller = p
+	req.caller, req.header = p, r.Header
 	req.modern = isModern(r.Header, req)
 	if bad != nil {
 		d.reply(w, http.StatusBadRequest, refusal(req, bad))
@@ -130,6 +135,9 @@ func (d *httpDoor) postModern(w http.ResponseWriter, r *http.Request, req *reque
 	bad := checkModern(req)
 	if e := checkHeaders(r.Header, req); e != nil {
 		bad = e
+	}
+	if bad == nil && req.method == "tools/call" {
+		bad = d.checkParams(r.Context(), r.Header, req)
 	}
 	if bad != nil {
 		d.reply(w, http.StatusBadRequest, refusal(req, bad))
@@ -180,21 +188,40 @@ func plainHeader(value string) (string, error) {
 	inner, wrapped := strings.CutPrefix(value, "=?base64?")
 	inner, ends := strings.CutSuffix(inner, "?=")
 	if !wrapped || !ends {
+		if strings.ContainsFunc(value, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }) {
+			return "", errors.New("not printable ASCII")
+		}
 		return value, nil
 	}
-	b, err := base64.StdEncoding.DecodeString(inner)
+	b, err := base64.StdEncoding.Strict().DecodeString(inner)
+	if err == nil && !utf8.Valid(b) {
+		err = errors.New("not UTF-8")
+	}
 	return string(b), err
 }
 
 // serveHTTP answers a request: with one document, or with a stream where there is something to tell before it.
 func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *request) {
 	to := &exchange{door: d, w: w, r: r, session: req.session}
-	reply, failed := d.answer(r.Context(), req, to)
+	ctx := r.Context()
+	if req.method == methodListen {
+		var stop func()
+		ctx, stop = d.untilLeaving(ctx)
+		defer stop()
+	}
+	reply, failed := d.answer(ctx, req, to)
 	status := http.StatusOK
 	if failed != nil && req.modern {
 		status = statusOf(failed.Code)
 	}
 	to.finish(status, reply)
+}
+
+// untilLeaving gives a context that ends when the front closes, too: what would never end by itself does not hold it up.
+func (d *httpDoor) untilLeaving(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(d.Leaving(), cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // statusOf is the status of an answer that is an error. Legacy clients look into the body alone.
@@ -360,27 +387,16 @@ func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Princip
 			tool.Errorf(tool.CodeUnsupported, "a stream is all that GET gives here: accept %s", web.TypeStream))
 		return
 	}
+	ctx, end := d.untilLeaving(r.Context())
+	defer end()
+	changes := d.watch(ctx, p, one.ear)
+	defer d.ears.leave(p.ID, one.ear)
 	out := d.NewStream(w)
 	stop := out.KeepAlive(d.Beat)
 	defer stop()
-	d.watch(r.Context(), one, func(method string) error {
-		return out.Send("", "message", trimmed(jsonrpc.EncodeNotification(method, nil)))
+	changes.run(ctx, everything(), func(method string, params *strictjson.Writer) error {
+		return out.Send("", "message", trimmed(jsonrpc.EncodeNotification(method, params.Done())))
 	})
-}
-
-// watch tells of changes until ctx ends.
-func (d *httpDoor) watch(ctx context.Context, _ *session, tell func(method string) error) {
-	for {
-		changed := tool.Changed(d.catalog)
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-			if tell("notifications/tools/list_changed") != nil {
-				return
-			}
-		}
-	}
 }
 
 // leave ends a session.

@@ -3,41 +3,68 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
-// listPrompts gives those whose tools the caller may call.
-func (s *server) listPrompts(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	if r.cursor != "" {
-		return nil, badCursor()
-	}
-	type argument struct {
-		Name        string `json:"name"`
-		Description string `json:"description,omitempty"`
-		Required    bool   `json:"required,omitempty"`
-	}
-	type prompt struct {
-		Name        string     `json:"name"`
-		Title       string     `json:"title,omitempty"`
-		Description string     `json:"description,omitempty"`
-		Arguments   []argument `json:"arguments,omitempty"`
-	}
-	list := []prompt{}
-	for _, p := range s.Prompts {
-		spec := s.spec(ctx, r.caller, p.Tool)
+// A prompt is one that a caller can have, as it is listed.
+type prompt struct {
+	Name        string     `json:"name"`
+	Title       string     `json:"title,omitempty"`
+	Description string     `json:"description,omitempty"`
+	Arguments   []argument `json:"arguments,omitempty"`
+
+	spec  *tool.Spec // of the tool that writes it
+	skill string     // of that tool; "": the arguments are the tool's own
+}
+
+type argument struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	Required    bool   `json:"required,omitempty"`
+}
+
+// prompts gives those that a caller can have, by name: those of the config whose tools the caller may call, and every
+// skill. A name that is taken has the source in front.
+func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
+	list, taken := []prompt{}, map[string]bool{}
+	for _, o := range s.Prompts {
+		spec := s.spec(ctx, p, o.Tool)
 		if spec == nil {
 			continue
 		}
-		one := prompt{Name: p.name(), Title: spec.Title, Description: orElse(p.Description, spec.Description)}
+		one := prompt{Name: o.name(), Title: spec.Title, Description: orElse(o.Description, spec.Description), spec: spec}
 		for _, a := range parameters(spec) {
 			one.Arguments = append(one.Arguments, argument{a.name, a.description, a.required})
 		}
-		list = append(list, one)
+		list, taken[one.Name] = append(list, one), true
 	}
-	return s.listed(r, "prompts", list)
+	for spec, err := range s.catalog.Specs(ctx, p) {
+		if err != nil {
+			continue
+		}
+		for _, skill := range spec.Skills {
+			name := skill.Name
+			if taken[name] {
+				name = spec.Source + "." + name
+			}
+			if !taken[name] {
+				list, taken[name] = append(list, prompt{
+					Name: name, Description: skill.Description, spec: spec, skill: skill.Name,
+				}), true
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b prompt) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+func (s *server) listPrompts(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+	return listed(s, r, "prompts", s.prompts(ctx, r.caller), func(p prompt) string { return p.Name })
 }
 
 func orElse(a, b string) string {
@@ -51,50 +78,90 @@ func badCursor() *jsonrpc.Error {
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: the cursor is not one of ours; begin again without it")
 }
 
-// listed writes a list that has one page.
-func (s *server) listed(r *request, name string, list any) (*strictjson.Writer, *jsonrpc.Error) {
+// listed writes a page of a list that is sorted by name.
+func listed[T any](s *server, r *request, what string, list []T, name func(T) string) (*strictjson.Writer, *jsonrpc.Error) {
+	after, bad := readCursor(r.cursor)
+	if bad != nil {
+		return nil, bad
+	}
+	if after != "" {
+		i := slices.IndexFunc(list, func(one T) bool { return name(one) > after })
+		if i < 0 {
+			i = len(list)
+		}
+		list = list[i:]
+	}
+	more := len(list) > s.Page
+	list = list[:min(len(list), s.Page)]
 	b, err := strictjson.Marshal(list)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the list cannot be written: %v", err)
 	}
 	w := begun(r, len(b))
-	w.Raw(name, b)
+	w.Raw(what, b)
+	if more {
+		w.Text("nextCursor", cursorAt(name(list[len(list)-1])))
+	}
 	s.keep(r, w)
 	return w, nil
 }
 
-// findPrompt gives a prompt that a caller may have, and its tool.
-func (s *server) findPrompt(ctx context.Context, p tool.Principal, name string) (Prompt, *tool.Spec) {
-	for _, one := range s.Prompts {
-		if one.name() == name {
-			if spec := s.spec(ctx, p, one.Tool); spec != nil {
-				return one, spec
-			}
-		}
+// findPrompt gives a prompt that a caller can have; nil: there is none of that name for them.
+func (s *server) findPrompt(ctx context.Context, p tool.Principal, name string) *prompt {
+	list := s.prompts(ctx, p)
+	i := slices.IndexFunc(list, func(one prompt) bool { return one.Name == name })
+	if i < 0 {
+		return nil
 	}
-	return Prompt{}, nil
+	return &list[i]
 }
 
 // getPrompt has a prompt written.
 func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
-	p, spec := s.findPrompt(ctx, r.caller, r.name)
-	if spec == nil {
+	p := s.findPrompt(ctx, r.caller, r.name)
+	if p == nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Unknown prompt: %s", jsonrpc.Clip(r.name))
 	}
 	var texts map[string]string
 	if r.arguments != nil && strictjson.Unmarshal(r.arguments, &texts) != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: arguments must be an object of strings")
 	}
-	res, files, w, bad := s.fetch(ctx, r, &tool.Call{Caller: r.caller, Tool: p.Tool, Args: argumentsOf(spec, texts)}, to)
+	if p.skill != "" {
+		texts = map[string]string{"name": p.skill}
+	}
+	res, files, w, bad := s.fetch(ctx, r, &tool.Call{Caller: r.caller, Tool: p.spec.Name, Args: argumentsOf(p.spec, texts)}, to)
 	if bad != nil || w != nil {
 		return w, bad
 	}
-	w = begun(r, len(res.Output)+200)
-	if about := orElse(p.Description, spec.Description); about != "" {
-		w.Text("description", about)
+	output := said(res)
+	if p.skill != "" {
+		output = instructions(output)
 	}
-	w.Raw("messages", messages(res.Output, files))
+	w = begun(r, len(output)+200)
+	if p.Description != "" {
+		w.Text("description", p.Description)
+	}
+	w.Raw("messages", messages(output, files))
 	return w, nil
+}
+
+// instructions is what a tool gave of a skill.
+func instructions(output json.RawMessage) json.RawMessage {
+	var given struct {
+		Instructions string `json:"instructions"`
+	}
+	if strictjson.Unmarshal(output, &given) != nil {
+		return output
+	}
+	return strictjson.Quote(given.Instructions)
+}
+
+// said is what a tool gave to be read: its output, or its summary where it has none.
+func said(res *tool.Result) json.RawMessage {
+	if len(res.Output) == 0 || string(res.Output) == "null" {
+		return strictjson.Quote(res.Summary)
+	}
+	return res.Output
 }
 
 // messages is what a tool gave as what a model is told: the messages that it wrote itself, or its text; and its files.
@@ -109,7 +176,7 @@ func messages(output json.RawMessage, files [][]byte) []byte {
 		}
 		b = append(b, message...)
 	}
-	said := func(content []byte) []byte {
+	user := func(content []byte) []byte {
 		return append(append([]byte(`{"role":"user","content":`), content...), '}')
 	}
 	switch {
@@ -117,11 +184,11 @@ func messages(output json.RawMessage, files [][]byte) []byte {
 		for _, m := range own.Messages {
 			add(m)
 		}
-	case len(output) > 0 && string(output) != "null":
-		add(said(appendText(nil, plain(output))))
+	case plain(output) != "":
+		add(user(appendText(nil, plain(output))))
 	}
 	for _, f := range files {
-		add(said(f))
+		add(user(f))
 	}
 	return append(b, ']')
 }
@@ -171,7 +238,9 @@ func (s *server) complete(ctx context.Context, r *request, _ peer) (*strictjson.
 	var spec *tool.Spec
 	switch said.Ref.Type {
 	case "ref/prompt":
-		_, spec = s.findPrompt(ctx, r.caller, said.Ref.Name)
+		if p := s.findPrompt(ctx, r.caller, said.Ref.Name); p != nil {
+			spec = p.spec
+		}
 	case "ref/resource":
 		for _, one := range s.Resources {
 			if one.URI == said.Ref.URI {

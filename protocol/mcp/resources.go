@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"net/url"
+	"slices"
 	"strings"
 
 	"toolpost/tool"
@@ -27,10 +29,12 @@ func suggestions(spec *tool.Spec, argument, typed string) []string {
 	return values
 }
 
-// The resources that every door has: what calls brought, and what sessions keep.
+// The resources that every door has: what calls brought, what sessions keep, and skills.
 const (
 	assetPrefix   = "toolpost://assets/"
 	sessionPrefix = "toolpost://sessions/"
+	skillPrefix   = "skill://"
+	skillFile     = "/SKILL.md"
 )
 
 type resourceEntry struct {
@@ -41,27 +45,18 @@ type resourceEntry struct {
 	MediaType   string `json:"mimeType,omitempty"`
 }
 
+func (e resourceEntry) key() string { return e.URI + e.Template }
+
 func (s *server) listResources(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	if r.cursor != "" {
-		return nil, badCursor()
-	}
-	return s.listed(r, "resources", s.entries(ctx, r.caller, true))
+	return listed(s, r, "resources", s.resources(ctx, r.caller, true), resourceEntry.key)
 }
 
 func (s *server) listTemplates(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	if r.cursor != "" {
-		return nil, badCursor()
-	}
-	return s.listed(r, "resourceTemplates", append(s.entries(ctx, r.caller, false),
-		resourceEntry{Template: assetPrefix + "{sha256}", Name: "assets", Description: "A file that a call of yours brought."},
-		resourceEntry{
-			Template: sessionPrefix + "{session}", Name: "sessions", Description: "The state of a session of yours.",
-			MediaType: "application/json",
-		}))
+	return listed(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), resourceEntry.key)
 }
 
-// entries lists the resources of the config that a caller may read: those at one place, or those of a kind.
-func (s *server) entries(ctx context.Context, p tool.Principal, fixed bool) []resourceEntry {
+// resources lists those that a caller may read, by their URIs: those at one place, the skills among them, or those of a kind.
+func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []resourceEntry {
 	list := []resourceEntry{}
 	for _, one := range s.Resources {
 		spec := s.spec(ctx, p, one.Tool)
@@ -76,8 +71,55 @@ func (s *server) entries(ctx context.Context, p tool.Principal, fixed bool) []re
 		}
 		list = append(list, e)
 	}
+	if fixed {
+		for _, one := range s.prompts(ctx, p) {
+			if one.skill != "" {
+				list = append(list, resourceEntry{
+					URI: skillURI(one.Name), Name: one.Name, Description: one.Description, MediaType: "text/markdown",
+				})
+			}
+		}
+	} else {
+		list = append(list,
+			resourceEntry{Template: assetPrefix + "{sha256}", Name: "assets", Description: "A file that a call of yours brought."},
+			resourceEntry{
+				Template: sessionPrefix + "{session}", Name: "sessions", Description: "The state of a session of yours.",
+				MediaType: "application/json",
+			})
+	}
+	slices.SortFunc(list, func(a, b resourceEntry) int { return strings.Compare(a.key(), b.key()) })
 	return list
 }
+
+// offers reports whether there may be such a resource for a caller. Those of a kind are not looked for.
+func (s *server) offers(ctx context.Context, p tool.Principal, uri string) bool {
+	if strings.HasPrefix(uri, assetPrefix) || strings.HasPrefix(uri, sessionPrefix) {
+		return true
+	}
+	return s.findSkill(ctx, p, uri) != nil || slices.ContainsFunc(s.Resources, func(one Resource) bool {
+		return one.at(uri) && s.spec(ctx, p, one.Tool) != nil
+	})
+}
+
+func (r Resource) at(uri string) bool { return r.URI == uri || r.template().Match(uri) != nil }
+
+func skillURI(name string) string { return skillPrefix + url.PathEscape(name) + skillFile }
+
+// findSkill gives the skill that is read at a URI; nil: there is none there for this caller.
+func (s *server) findSkill(ctx context.Context, p tool.Principal, uri string) *prompt {
+	name, found := strings.CutPrefix(uri, skillPrefix)
+	name, whole := strings.CutSuffix(name, skillFile)
+	name, err := url.PathUnescape(name)
+	if !found || !whole || err != nil {
+		return nil
+	}
+	if one := s.findPrompt(ctx, p, name); one != nil && one.skill != "" {
+		return one
+	}
+	return nil
+}
+
+func sessionURI(id string) string { return sessionPrefix + url.PathEscape(id) }
 
 // noResource is the answer for what is not there, or not for this caller.
 func noResource(r *request) *jsonrpc.Error {
@@ -99,13 +141,19 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 		return s.readTool(ctx, r, Resource{Tool: "readAsset"}, map[string]string{"sha256": sum}, to, true)
 	}
 	if id, ok := strings.CutPrefix(r.uri, sessionPrefix); ok {
+		if plain, err := url.PathUnescape(id); err == nil {
+			id = plain
+		}
 		return s.readTool(ctx, r, Resource{Tool: "getState"}, map[string]string{"session": id}, to, true)
 	}
+	if skill := s.findSkill(ctx, r.caller, r.uri); skill != nil {
+		return s.readSkill(ctx, r, skill, to)
+	}
 	for _, one := range s.Resources {
-		found := one.template().Match(r.uri)
-		if found == nil && one.URI != r.uri {
+		if !one.at(r.uri) {
 			continue
 		}
+		found := one.template().Match(r.uri)
 		texts := map[string]string{}
 		for _, name := range one.template().Varnames() {
 			texts[name] = found.Get(name).String()
@@ -113,6 +161,19 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 		return s.readTool(ctx, r, one, texts, to, false)
 	}
 	return nil, noResource(r)
+}
+
+// readSkill reads the instructions of a skill.
+func (s *server) readSkill(ctx context.Context, r *request, skill *prompt, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	args := argumentsOf(skill.spec, map[string]string{"name": skill.skill})
+	res, _, asks, bad := s.fetch(ctx, r, &tool.Call{Caller: r.caller, Tool: skill.spec.Name, Args: args}, to)
+	if bad != nil || asks != nil {
+		return asks, bad
+	}
+	w := begun(r, len(res.Output)+200)
+	w.Raw("contents", contents(r.uri, Resource{MediaType: "text/markdown"}, instructions(res.Output)))
+	s.keep(r, w)
+	return w, nil
 }
 
 // readTool reads a resource by calling the tool that gives it. One of our own that fails is not there for this caller.
@@ -130,8 +191,9 @@ func (s *server) readTool(
 	case bad != nil || asks != nil:
 		return asks, bad
 	}
-	w := begun(r, 2*len(res.Output)+200)
-	w.Raw("contents", contents(r.uri, one, res.Output))
+	output := said(res)
+	w := begun(r, 2*len(output)+200)
+	w.Raw("contents", contents(r.uri, one, output))
 	s.keep(r, w)
 	return w, nil
 }

@@ -17,13 +17,15 @@ import (
 // Options of a door, whichever way it is spoken to. All of them have useful zero values.
 type Options struct {
 	Offers
-	Version      string        // of this program; "": dev
-	Instructions string        // what a model is told about the tools as a whole; "": a word about Toolpost
-	Page         int           // how many things a list has at once; 0: 1,000
-	Fresh        time.Duration // how long a client may keep a list without asking again; 0: 5 s
-	Beat         time.Duration // between two signs of life on a stream; 0: 15 s
-	Patience     time.Duration // how long a legacy client has to answer a question; 0: 10 min
-	Log          *slog.Logger  // nil: silence
+	URL          string          // by which clients know the door over HTTP; "": the one that they use
+	Issuers      func() []string // of tokens that callers may show; nil: none
+	Version      string          // of this program; "": dev
+	Instructions string          // what a model is told about the tools as a whole; "": a word about Toolpost
+	Page         int             // how many things a list has at once; 0: 1,000
+	Fresh        time.Duration   // how long a client may keep a list without asking again; 0: 5 s
+	Beat         time.Duration   // between two signs of life on a stream; 0: 15 s
+	Patience     time.Duration   // how long a legacy client has to answer a question; 0: 10 min
+	Log          *slog.Logger    // nil: silence
 }
 
 func (o Options) withDefaults() Options {
@@ -42,10 +44,15 @@ type server struct {
 	handler tool.Handler
 	catalog tool.Catalog
 	seal    *seal
+	methods map[string]method
+	ears    ears
+	about   json.RawMessage // who we are, as every modern result says
 }
 
 func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
-	return &server{o.withDefaults(), h, c, newSeal()}
+	s := &server{Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(), methods: methods()}
+	s.about = s.info()
+	return s
 }
 
 // A peer is the client, as far as one of its requests goes.
@@ -67,12 +74,12 @@ type method struct {
 // methods is all that can be asked of a server, beside what belongs to a transport: initialize and its kin.
 func methods() map[string]method {
 	return map[string]method{
-		"server/discover":      {(*server).discover, true, false},
-		"ping":                 {(*server).ping, false, true},
-		"logging/setLevel":     {(*server).setLevel, false, true},
-		"subscriptions/listen": {(*server).subscribe, true, false},
-		"tools/list":           {(*server).listTools, true, true},
-		"tools/call":           {(*server).callTool, true, true},
+		"server/discover":  {(*server).discover, true, false},
+		"ping":             {(*server).ping, false, true},
+		"logging/setLevel": {(*server).setLevel, false, true},
+		methodListen:       {(*server).subscribe, true, false},
+		"tools/list":       {(*server).listTools, true, true},
+		"tools/call":       {(*server).callTool, true, true},
 
 		"prompts/list":             {(*server).listPrompts, true, true},
 		"prompts/get":              {(*server).getPrompt, true, true},
@@ -80,6 +87,8 @@ func methods() map[string]method {
 		"resources/list":           {(*server).listResources, true, true},
 		"resources/templates/list": {(*server).listTemplates, true, true},
 		"resources/read":           {(*server).readResource, true, true},
+		"resources/subscribe":      {(*server).subscribeResource, false, true},
+		"resources/unsubscribe":    {(*server).unsubscribeResource, false, true},
 	}
 }
 
@@ -97,13 +106,13 @@ func (s *server) answer(ctx context.Context, r *request, to peer) (reply []byte,
 		return jsonrpc.EncodeReply(r.id, nil, failed), failed
 	}
 	if r.modern {
-		w.Raw("_meta", s.introduction())
+		w.Raw("_meta", s.introduction(r))
 	}
 	return jsonrpc.EncodeReply(r.id, w.Done(), nil), nil
 }
 
 func (s *server) serve(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
-	m, ok := methods()[r.method]
+	m, ok := s.methods[r.method]
 	if !ok || r.modern && !m.modern || !r.modern && !m.legacy {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(r.method))
 	}
@@ -127,10 +136,13 @@ func (s *server) keep(r *request, w *strictjson.Writer) {
 	}
 }
 
-// introduction is the _meta of every modern result.
-func (s *server) introduction() json.RawMessage {
+// introduction is the _meta of every modern result. That of a subscription says which one has ended.
+func (s *server) introduction(r *request) json.RawMessage {
 	w := strictjson.NewWriter(100)
-	w.Raw(metaServer, s.info())
+	w.Raw(metaServer, s.about)
+	if r.method == methodListen {
+		w.Raw(metaSubscription, r.id)
+	}
 	return w.Done()
 }
 
@@ -157,7 +169,8 @@ func (s *server) discover(_ context.Context, r *request, _ peer) (*strictjson.Wr
 
 // capabilities is what an era's clients are told that can be done here.
 func (s *server) capabilities(modern bool) json.RawMessage {
-	const both = `"completions":{},"prompts":{},"resources":{},"tools":{"listChanged":true}}`
+	const both = `"completions":{},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},` +
+		`"tools":{"listChanged":true}}`
 	if modern {
 		return json.RawMessage(`{` + both)
 	}

@@ -23,6 +23,7 @@ type session struct {
 	version      string
 	capabilities json.RawMessage
 	flight       flight
+	ear          *ear // for resources that the client subscribed to
 
 	mu      sync.Mutex
 	level   string // the least that the client wants to hear
@@ -107,7 +108,7 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 	}
 	one := &session{
 		owner: r.caller.ID, version: version, capabilities: slices.Clone(said.Capabilities), level: "info",
-		pending: map[string]chan answered{},
+		pending: map[string]chan answered{}, ear: newEar(),
 	}
 	w := strictjson.NewWriter(500)
 	w.Text("protocolVersion", version)

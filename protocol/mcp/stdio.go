@@ -11,6 +11,7 @@ import (
 	"toolpost/host/process"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
 )
 
 // A Door is an MCP server on stdin and stdout. It speaks both eras: an initialize makes the rest of what is said legacy.
@@ -33,11 +34,15 @@ const (
 func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	live, over := context.WithCancel(ctx)
+	defer over()
 	l := &line{
+		live: live, unwatch: func() {},
 		server: newServer(d.Options, h, c), caller: d.Caller, out: jsonrpc.NewStream(d.Out, cancel),
 		places: make(chan struct{}, maxInFlight),
 	}
 	err := l.read(ctx, process.NewLines(d.In, process.LineLimits{Line: maxLine, Open: true}))
+	over()
 	var limit *process.LimitError
 	if errors.As(err, &limit) {
 		l.send(withoutID(jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %v", limit)))
@@ -45,6 +50,7 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	l.drain(ctx)
 	cancel(nil)
 	l.calls.Wait()
+	l.watching.Wait()
 	return l.out.Err()
 }
 
@@ -56,8 +62,13 @@ type line struct {
 	places chan struct{}
 	calls  sync.WaitGroup
 	flight flight
+	live   context.Context // until the client has said all; what would never end by itself ends with it
 
-	session *session // of a legacy client, once it has introduced itself; of the goroutine that reads
+	// Of the goroutine that reads:
+	session *session // of a legacy client, once it has introduced itself
+	unwatch func()   // ends telling it of changes
+
+	watching sync.WaitGroup
 }
 
 // read takes messages until there are no more.
@@ -150,6 +161,17 @@ func (l *line) meet(r *request) {
 	}
 	l.session = one
 	l.send(jsonrpc.EncodeReply(r.id, result.Done(), nil))
+	l.unwatch()
+	ctx, cancel := context.WithCancel(l.live)
+	l.unwatch = cancel
+	changes := l.watch(ctx, l.caller, one.ear)
+	l.watching.Go(func() {
+		defer l.ears.leave(l.caller.ID, one.ear)
+		changes.run(ctx, everything(), func(method string, params *strictjson.Writer) error {
+			l.send(jsonrpc.EncodeNotification(method, params.Done()))
+			return l.out.Err()
+		})
+	})
 }
 
 // serve answers a request when it is done. One that was cancelled gets no answer.
@@ -164,6 +186,9 @@ func (l *line) serve(ctx context.Context, r *request) {
 	case l.places <- struct{}{}:
 	case <-ctx.Done():
 		return
+	}
+	if r.method == methodListen {
+		ctx = l.live
 	}
 	ctx, leave, ok := l.flight.enter(ctx, r.id)
 	if !ok {

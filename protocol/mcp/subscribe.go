@@ -3,18 +3,36 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"sync"
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
+const methodListen = "subscriptions/listen"
+
 // A filter says which changes a client wants to hear of.
 type filter struct {
-	Tools bool `json:"toolsListChanged,omitempty"`
+	Tools     bool     `json:"toolsListChanged,omitempty"`
+	Prompts   bool     `json:"promptsListChanged,omitempty"`
+	Resources bool     `json:"resourcesListChanged,omitempty"`
+	URIs      []string `json:"resourceSubscriptions,omitempty"`
 }
 
-// subscribe is subscriptions/listen: it tells of changes until the client has heard enough.
+// everything is what legacy clients hear of: they cannot choose, but for resources.
+func everything() filter { return filter{Tools: true, Prompts: true, Resources: true} }
+
+// Bounds on what one client listens for.
+const (
+	maxURIs = 1_000
+	maxURI  = 4 << 10
+)
+
+// subscribe is subscriptions/listen: it tells of changes until the client has heard enough, or the server ends.
 func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	var said struct {
 		Notifications filter `json:"notifications"`
@@ -22,25 +40,226 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", jsonrpc.Misread(err))
 	}
-	w := strictjson.NewWriter(60)
-	w.Raw(metaSubscription, r.id)
-	mark := w.Done()
-	changed := tool.Changed(s.catalog) // before the client is told that it will hear of changes
-	honoured, _ := strictjson.Marshal(said.Notifications)
-	w = strictjson.NewWriter(200)
-	w.Raw("_meta", mark)
-	w.Raw("notifications", honoured)
-	err := to.notify("notifications/subscriptions/acknowledged", w.Done())
-	for err == nil {
+	want := said.Notifications
+	if len(want.URIs) > maxURIs {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %d resources are the most for one subscription", maxURIs)
+	}
+	mark := strictjson.NewWriter(60)
+	mark.Raw(metaSubscription, r.id)
+	tell := func(method string, more *strictjson.Writer) error {
+		more.Raw("_meta", slices.Clone(mark.Done()))
+		return to.notify(method, more.Done())
+	}
+	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return !s.offers(ctx, r.caller, uri) })
+	honoured, _ := strictjson.Marshal(want) // booleans and strings
+	ack := strictjson.NewWriter(200 + len(honoured))
+	ack.Raw("notifications", honoured)
+	ear := newEar(want.URIs...)
+	w := s.watch(ctx, r.caller, ear) // before the client is told that it will hear of changes
+	if tell("notifications/subscriptions/acknowledged", ack) == nil {
+		w.run(ctx, want, tell)
+	}
+	s.ears.leave(r.caller.ID, ear)
+	return begun(r, 0), nil
+}
+
+// A watcher sees what changes for one caller.
+type watcher struct {
+	*server
+	caller  tool.Principal
+	ear     *ear
+	changed <-chan struct{}
+	before  lists
+}
+
+func (s *server) watch(ctx context.Context, p tool.Principal, e *ear) *watcher {
+	s.ears.join(p.ID, e)
+	changed := tool.Changed(s.catalog)
+	return &watcher{s, p, e, changed, s.lists(ctx, p)}
+}
+
+// run tells of changes as they happen until ctx ends or nobody hears it any more. A catalogue says that something
+// changed, and not what, nor for whom: a list that is the same as before for this caller is not told of.
+func (w *watcher) run(ctx context.Context, want filter, tell func(method string, params *strictjson.Writer) error) {
+	for err := error(nil); err == nil; {
 		select {
 		case <-ctx.Done():
-			err = ctx.Err()
-		case <-changed:
-			changed = tool.Changed(s.catalog)
-			if said.Notifications.Tools {
-				err = to.notify("notifications/tools/list_changed", json.RawMessage(`{"_meta":`+string(mark)+`}`))
+			return
+		case <-w.ear.wake:
+			for _, uri := range w.ear.heard() {
+				params := strictjson.NewWriter(100 + len(uri))
+				params.Text("uri", uri)
+				if err = tell("notifications/resources/updated", params); err != nil {
+					return
+				}
+			}
+		case <-w.changed:
+			w.changed = tool.Changed(w.catalog)
+			before := w.before
+			w.before = w.lists(ctx, w.caller)
+			for _, list := range []struct {
+				name string
+				tell bool
+			}{
+				{"tools", want.Tools && before.tools != w.before.tools},
+				{"prompts", want.Prompts && before.prompts != w.before.prompts},
+				{"resources", want.Resources && before.resources != w.before.resources},
+			} {
+				if list.tell && err == nil {
+					err = tell("notifications/"+list.name+"/list_changed", strictjson.NewWriter(100))
+				}
 			}
 		}
 	}
-	return begun(r, 0), nil
+}
+
+// lists is what a caller is offered, in short: digests, good within this process.
+type lists struct{ tools, prompts, resources uint64 }
+
+func (s *server) lists(ctx context.Context, p tool.Principal) lists {
+	var tools maphash.Hash
+	tools.SetSeed(s.ears.seed())
+	for spec, err := range s.catalog.Specs(ctx, p) {
+		if err != nil {
+			continue
+		}
+		for _, part := range []string{spec.Name, spec.Title, spec.Description} {
+			_, _ = tools.WriteString(part) // it never fails, nor do the others
+			_ = tools.WriteByte(0)
+		}
+		_, _ = tools.Write(spec.Input)
+		_, _ = tools.Write(spec.Output)
+		_, _ = tools.Write(annotations(spec.Effects))
+	}
+	return lists{
+		tools: tools.Sum64(), prompts: s.digest(s.prompts(ctx, p)), resources: s.digest(s.resources(ctx, p, true)),
+	}
+}
+
+func (s *server) digest(list any) uint64 {
+	b, _ := json.Marshal(list) //nolint:errchkjson // lists of texts
+	return maphash.Bytes(s.ears.seed(), b)
+}
+
+// An ear hears which of some resources changed. What it was told twice before anybody asked, it tells once.
+type ear struct {
+	wake chan struct{}
+
+	mu   sync.Mutex
+	uris map[string]bool // whether they changed
+}
+
+func newEar(uris ...string) *ear {
+	e := &ear{wake: make(chan struct{}, 1), uris: map[string]bool{}}
+	for _, uri := range uris {
+		e.uris[uri] = false
+	}
+	return e
+}
+
+func (e *ear) heard() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var changed []string
+	for _, uri := range slices.Sorted(maps.Keys(e.uris)) {
+		if e.uris[uri] {
+			changed, e.uris[uri] = append(changed, uri), false
+		}
+	}
+	return changed
+}
+
+func (e *ear) hear(uri string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, wanted := e.uris[uri]; !wanted {
+		return
+	}
+	e.uris[uri] = true
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// add begins to listen for a resource; false: there are too many.
+func (e *ear) add(uri string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, has := e.uris[uri]; !has && len(e.uris) >= maxURIs {
+		return false
+	}
+	e.uris[uri] = false
+	return true
+}
+
+func (e *ear) drop(uri string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.uris, uri)
+}
+
+// ears are those of all clients that listen now, by caller: nobody hears of what another's call changed.
+type ears struct {
+	mu   sync.Mutex
+	all  map[string]map[*ear]int // how many streams it has
+	once sync.Once
+	salt maphash.Seed
+}
+
+func (e *ears) seed() maphash.Seed {
+	e.once.Do(func() { e.salt = maphash.MakeSeed() })
+	return e.salt
+}
+
+func (e *ears) join(caller string, one *ear) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.all == nil {
+		e.all = map[string]map[*ear]int{}
+	}
+	if e.all[caller] == nil {
+		e.all[caller] = map[*ear]int{}
+	}
+	e.all[caller][one]++
+}
+
+func (e *ears) leave(caller string, one *ear) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.all[caller][one]--; e.all[caller][one] <= 0 {
+		delete(e.all[caller], one)
+	}
+	if len(e.all[caller]) == 0 {
+		delete(e.all, caller)
+	}
+}
+
+func (e *ears) tell(caller, uri string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for one := range e.all[caller] {
+		one.hear(uri)
+	}
+}
+
+// subscribeResource is how a legacy client says that it wants to hear of a resource; it hears on the stream of its session.
+func (s *server) subscribeResource(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+	switch {
+	case r.session == nil || r.uri == "" || len(r.uri) > maxURI:
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: uri must be that of a resource")
+	case !s.offers(ctx, r.caller, r.uri):
+		return nil, noResource(r)
+	case !r.session.ear.add(r.uri):
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+			"Invalid params: %d resources are the most for one session; unsubscribe from some", maxURIs)
+	}
+	return strictjson.NewWriter(0), nil
+}
+
+func (s *server) unsubscribeResource(_ context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+	if r.session != nil {
+		r.session.ear.drop(r.uri)
+	}
+	return strictjson.NewWriter(0), nil
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/wire/envelope"
@@ -55,8 +57,8 @@ func (s *server) tools(ctx context.Context, p tool.Principal) map[string]*tool.S
 func cursorAt(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
 
 func readCursor(cursor string) (after string, _ *jsonrpc.Error) {
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || cursor != "" && tool.Slug(string(b)) != string(b) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || !utf8.Valid(b) {
 		return "", badCursor()
 	}
 	return string(b), nil
@@ -126,16 +128,36 @@ func annotations(e tool.Effects) json.RawMessage {
 	return w.Done()
 }
 
-// find gives the name that the engine has for a tool. Most are the same on the wire. One that is not there is called
-// all the same: it is refused by the engine, which keeps a record of that.
-func (s *server) find(ctx context.Context, p tool.Principal, name string) (_ string, found bool) {
-	if _, err := s.catalog.Lookup(ctx, p, name); err == nil {
-		return name, true
+// resolve finds the tool that a call means. Most have the same name on the wire as in the engine. One that is not there
+// is called all the same: it is refused by the engine, which keeps a record of that.
+func (s *server) resolve(ctx context.Context, r *request) {
+	if r.tool != "" {
+		return
 	}
-	if spec := s.tools(ctx, p)[name]; spec != nil {
-		return spec.Name, true
+	r.tool = r.name
+	if spec, err := s.catalog.Lookup(ctx, r.caller, r.name); err == nil {
+		r.spec = spec
+	} else if spec := s.tools(ctx, r.caller)[r.name]; spec != nil {
+		r.tool, r.spec = spec.Name, spec
 	}
-	return name, false
+}
+
+// envelope is what a request says about its call: in _meta, or in headers where there are such. What stands in both is
+// there twice, and refused; but a trace goes on in _meta, since the header's may be that of a proxy.
+func (r *request) envelope() map[string][]string {
+	switch {
+	case r.header == nil:
+		return r.meta.envelope
+	case len(r.meta.envelope) == 0:
+		return r.header
+	}
+	both := maps.Clone(r.meta.envelope)
+	for name, values := range r.header {
+		if !strings.EqualFold(name, "traceparent") || len(both["traceparent"]) == 0 {
+			both[name] = append(both[name], values...)
+		}
+	}
+	return both
 }
 
 // callTool runs a call. What the tool or the engine says about it is a result, which a model reads and can mend; only a
@@ -151,11 +173,12 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 	if kind := strictjson.KindOf(c.Args); kind != "object" {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: arguments must be an object, not %s", kind)
 	}
-	timeout, err := envelope.Read(r.meta.envelope, c)
+	timeout, err := envelope.Read(r.envelope(), c)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: in _meta %s", tool.AsError(err).Message)
 	}
-	c.Tool, r.found = s.find(ctx, r.caller, r.name)
+	s.resolve(ctx, r)
+	c.Tool = r.tool
 	c.Name()
 	ctx, end, refused := to.begin(ctx, c)
 	if refused != nil {
@@ -173,12 +196,15 @@ func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*s
 	switch bad := refusedAs(err); {
 	case bad != nil:
 		return nil, bad
-	case err != nil && !r.found && tool.CodeOf(err) == tool.CodeNotFound:
+	case err != nil && r.spec == nil && tool.CodeOf(err) == tool.CodeNotFound:
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Unknown tool: %s", jsonrpc.Clip(r.name))
 	case err != nil:
 		return failure(r, tool.AsError(err)), nil
 	case asks != nil:
 		return asks, nil
+	}
+	if out.patched && c.Session != "" {
+		s.ears.tell(c.Caller.ID, sessionURI(c.Session))
 	}
 	return outcome(r, res, out.assets), nil
 }

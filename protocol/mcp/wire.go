@@ -55,8 +55,12 @@ type request struct {
 	name, uri, cursor    string
 	arguments, responses json.RawMessage
 	state                string // what an earlier answer gave the client to bring back
-	found                bool   // there is a tool of that name
 	meta                 meta
+	header               map[string][]string // of HTTP; nil: there is none
+
+	// The tool that a call means: as the engine knows it, once resolve has looked; without a spec there is none.
+	tool string
+	spec *tool.Spec
 
 	// session is that of a legacy client; nil: it is modern, or has not introduced itself.
 	session *session

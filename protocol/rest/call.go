@@ -86,9 +86,8 @@ func (s *server) answer(w http.ResponseWriter, c *tool.Call, status int, res *to
 
 // runStream answers with a stream, whose events are numbered on from those that the caller has had before.
 func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.Call, before uint64) {
-	out := newStream(w, s.Patience())
-	out.before = before
-	stop := out.keepAlive(s.Beat)
+	out := &stream{s.NewStream(w), before}
+	stop := out.KeepAlive(s.Beat)
 	res, err := s.invoke(ctx, c, out)
 	stop()
 	status, body := encodeOutcome(res, err, c.ID)
@@ -96,7 +95,7 @@ func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.C
 	if status != http.StatusOK {
 		name = eventNoOutcome
 	}
-	out.finish(name, body)
+	out.Finish(name, body)
 }
 
 // invoke keeps a panic of the handler from costing the caller its answer.
@@ -131,7 +130,7 @@ func checkContent(h http.Header) *tool.Error {
 
 func wantsStream(h http.Header) bool {
 	for one := range listed(h, "Accept") {
-		if kind, _, err := mime.ParseMediaType(one); err == nil && kind == typeStream {
+		if kind, _, err := mime.ParseMediaType(one); err == nil && kind == web.TypeStream {
 			return true
 		}
 	}

@@ -158,7 +158,7 @@ func (c *Client) post(ctx context.Context, call *tool.Call) (*http.Response, err
 	if err != nil {
 		return nil, err
 	}
-	h := http.Header{"Content-Type": {typeJSON}, "Accept": {typeStream}}
+	h := http.Header{"Content-Type": {typeJSON}, "Accept": {web.TypeStream}}
 	if err := envelope.Write(h, call, envelope.Left(ctx)); err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ type following struct {
 }
 
 func (f *following) run(h http.Header) (*tool.Result, error) {
-	if kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")); kind != typeStream {
+	if kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")); kind != web.TypeStream {
 		return nil, tool.Errorf(tool.CodeProtocol,
 			"the server answered with %q and not with a stream of events: is it a toolpost server?", kind)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/web"
 )
 
 // What the tests reach inside for: shorter waits, and the readers of streams.
@@ -19,7 +20,7 @@ func Follow(body io.Reader, out tool.Sink) (*tool.Result, error) {
 	timer := time.AfterFunc(time.Hour, func() {})
 	defer timer.Stop()
 	f := &following{out: out, body: &watched{body, timer, time.Hour}}
-	return f.run(http.Header{"Content-Type": {typeStream}})
+	return f.run(http.Header{"Content-Type": {web.TypeStream}})
 }
 
 // Patient is the writer that an asset is sent with.

@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/web"
 	"toolpost/wire/strictjson"
 )
 
@@ -115,25 +113,10 @@ func decodeProblem(data []byte) (*tool.Error, error) {
 	return p.Error, nil
 }
 
-// A stream sends the events of one call as server-sent events. A peer that reads slowly makes Emit
-// wait; one that takes nothing for the whole of patience is taken for dead.
+// A stream sends the events of one call as server-sent events.
 type stream struct {
-	mu       sync.Mutex
-	w        http.ResponseWriter
-	rc       *http.ResponseController
-	patience time.Duration
-	before   uint64 // how many events the peer has had in an earlier stream
-	done     bool
-}
-
-// newStream sends the header at once, so that the caller has the call's id before anything happens.
-func newStream(w http.ResponseWriter, patience time.Duration) *stream {
-	w.Header().Set("Content-Type", typeStream)
-	w.Header().Set("X-Accel-Buffering", "no") // proxies, too, are to hand on what they get
-	w.WriteHeader(http.StatusOK)
-	s := &stream{w: w, rc: http.NewResponseController(w), patience: patience}
-	_ = s.send([]byte(": started\n\n"))
-	return s
+	*web.Stream
+	before uint64 // how many events the peer has had in an earlier stream
 }
 
 // Emit implements tool.Sink.
@@ -146,59 +129,5 @@ func (s *stream) Emit(e tool.Event) error {
 	if strings.ContainsAny(string(e.Kind), "\r\n") {
 		return tool.Errorf(tool.CodeProtocol, "an event has the kind %q, which is none", e.Kind)
 	}
-	return s.send(message("id: "+strconv.FormatUint(e.Seq, 10)+"\n", string(e.Kind), data))
-}
-
-// finish sends the last message; after it nothing is sent.
-func (s *stream) finish(event string, body []byte) {
-	_ = s.send(message("", event, body)) // nobody is left to be told that the peer has gone
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.done = true
-}
-
-// message lays out one server-sent event. JSON of ours has no line breaks.
-func message(id, event string, data []byte) []byte {
-	b := make([]byte, 0, len(id)+len(event)+len(data)+32)
-	b = append(b, id...)
-	b = append(append(b, "event: "...), event...)
-	b = append(append(b, "\ndata: "...), data...)
-	return append(b, "\n\n"...)
-}
-
-var errEnded = errors.New("the call has ended; its events are no longer delivered")
-
-func (s *stream) send(b []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done {
-		return errEnded
-	}
-	if err := s.rc.SetWriteDeadline(time.Now().Add(s.patience)); err != nil {
-		return err
-	}
-	if _, err := s.w.Write(b); err != nil {
-		return err
-	}
-	return s.rc.Flush()
-}
-
-// keepAlive sends a comment now and then: both ends learn from it that the other is there. The function
-// that it returns ends that and waits for it.
-func (s *stream) keepAlive(every time.Duration) (stop func()) {
-	end := make(chan struct{})
-	var beating sync.WaitGroup
-	beating.Go(func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-end:
-				return
-			case <-tick.C:
-				_ = s.send([]byte(": running\n\n")) // a peer that has gone ends the request's context
-			}
-		}
-	})
-	return func() { close(end); beating.Wait() }
+	return s.Send(strconv.FormatUint(e.Seq, 10), string(e.Kind), data)
 }

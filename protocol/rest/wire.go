@@ -33,10 +33,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-const (
-	typeJSON   = "application/json"
-	typeStream = "text/event-stream"
-)
+const typeJSON = "application/json"
 
 // The last message of a stream is one of these; all others are named after the kind of their event.
 const (
