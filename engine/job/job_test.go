@@ -485,7 +485,7 @@ func TestWhoWatchesSeesEventsAsTheyComeAndAllOfThemOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := watcher.queue.Watch(ctx, ada, watcher.start("once", "b"), 0, tool.Discard); !errors.Is(err, context.Canceled) && tool.CodeOf(err) != tool.CodeCancelled {
+	if _, err := watcher.queue.Watch(ctx, ada, watcher.start("once", "b"), 0, false, tool.Discard); !errors.Is(err, context.Canceled) && tool.CodeOf(err) != tool.CodeCancelled {
 		t.Errorf("who does not want to watch any more: %v", err)
 	}
 }
@@ -505,7 +505,7 @@ func TestEventsAreBounded(t *testing.T) {
 		if id == many {
 			after = 9990
 		}
-		_, err := p.queue.Watch(t.Context(), ada, id, after, tool.SinkFunc(func(ev tool.Event) error { count++; last = string(ev.Data); return nil }))
+		_, err := p.queue.Watch(t.Context(), ada, id, after, false, tool.SinkFunc(func(ev tool.Event) error { count++; last = string(ev.Data); return nil }))
 		if err != nil || count != want || !strings.Contains(last, "the rest is left out") {
 			t.Errorf("%d events, not %d, the last %.200s, %v", count, want, last, err)
 		}
@@ -543,7 +543,7 @@ func TestAtAShutdownJobsEndOrArePutBackOrAreLost(t *testing.T) {
 	if got := p.show(once); got.State != job.Lost || got.Error.Reason != "job_lost" || !strings.Contains(got.Error.Message, "shut down") {
 		t.Errorf("one that may not: %+v", got)
 	}
-	if _, err := p.queue.Watch(t.Context(), ada, waits, 0, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable {
+	if _, err := p.queue.Watch(t.Context(), ada, waits, 0, false, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable {
 		t.Errorf("who watches at a shutdown: %v", err)
 	}
 	close(s.hold)
@@ -733,7 +733,7 @@ func TestTheEndOfAJobIsKeptWhenThereIsRoomAgain(t *testing.T) {
 		t.Errorf("%+v, ran %d times", got, s.times("a"))
 	}
 	events := 0
-	if _, err := p.queue.Watch(t.Context(), ada, id, 0, tool.SinkFunc(func(tool.Event) error { events++; return nil })); err != nil || events != 1 {
+	if _, err := p.queue.Watch(t.Context(), ada, id, 0, false, tool.SinkFunc(func(tool.Event) error { events++; return nil })); err != nil || events != 1 {
 		t.Errorf("%d events, %v", events, err)
 	}
 }
