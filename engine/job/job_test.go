@@ -21,10 +21,12 @@ import (
 	jobtools "toolpost/builtin/job"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/ask"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
+	"toolpost/host/secret"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -79,7 +81,13 @@ func (s *shop) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 	case "fails":
 		return tool.Failed("NoLuck", "not today"), nil
 	case "asks":
-		return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "sure?"}}, nil
+		if args.N == "twice" && c.Answers == nil || args.N == "several" && c.Answers == nil {
+			return &tool.Result{Ask: severalThings(args.N)}, nil
+		}
+		if c.Answers == nil || args.N == "twice" && c.Resume != "again" {
+			return &tool.Result{Ask: &tool.Ask{ID: "again", Message: "sure?", Schema: json.RawMessage(`{"type":"boolean"}`)}}, nil
+		}
+		return &tool.Result{OK: true, Output: json.RawMessage(`{"answers":` + string(c.Answers) + `,"resume":"` + c.Resume + `"}`)}, nil
 	case "talks":
 		lines, text := 12, "a line"
 		if args.N == "large" {
@@ -132,10 +140,15 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
+	questions := ask.New(ask.Options{
+		Marks: db.Outcomes(), Keys: secret.NewKeyed(func() ([]byte, error) { return []byte("shared by programs"), nil }),
+	})
 	p.Engine = engine.New(engine.Options{
 		Policy: func() *policy.Policy { return judge },
 		Stages: map[string]engine.Stage{
 			"idempotency": idempotency.New(idempotency.Options{}).For,
+			"answers":     questions.Answers,
+			"ask":         questions.Carry,
 			"lease":       lease.Gate{From: 3, Consume: db.Leases()}.For,
 		},
 	})
