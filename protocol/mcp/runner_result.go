@@ -225,4 +225,6 @@ func (e *errand) asset(i int, kind, mime, uri string, content []byte) error {
 }
 
 // taskStatuses that are the end of a task.
-func overStatus(status string) bool { return slices.Contains([]string{"completed", "failed", "cancelled"}, status) }
+func overStatus(status string) bool {
+	return slices.Contains([]string{"completed", "failed", "cancelled"}, status)
+}

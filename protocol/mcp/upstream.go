@@ -76,9 +76,9 @@ type abilities struct {
 	Tools *struct {
 		ListChanged bool `json:"listChanged"`
 	} `json:"tools"`
-	Logging    json.RawMessage `json:"logging"`
-	Resources  json.RawMessage `json:"resources"`
-	Tasks      struct {
+	Logging   json.RawMessage `json:"logging"`
+	Resources json.RawMessage `json:"resources"`
+	Tasks     struct {
 		Requests struct {
 			Tools struct {
 				Call json.RawMessage `json:"call"`
@@ -97,6 +97,7 @@ func ourAbilities(modern bool) json.RawMessage {
 	return json.RawMessage(`{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`)
 }
 
+// ourselves is what a server may show to people.
 const ourselves = `{"name":"toolpost","version":"1"}`
 
 // encode writes the params of a query for this server.
@@ -163,11 +164,7 @@ func readDiscovery(raw json.RawMessage, err error) (*greeting, error) {
 		if said.Code != codeBadVersion {
 			return nil, tool.Errorf(tool.CodeProtocol, "the server does not take our requests: %w", said)
 		}
-		var data struct {
-			Supported []string `json:"supported"`
-		}
-		_ = strictjson.Unmarshal(orEmpty(said.Data), &data) // what it does not say it has not
-		return nil, noCommon(data.Supported)
+		return nil, noCommon(supported(said))
 	}
 	var said struct {
 		Versions     []string        `json:"supportedVersions"`
@@ -181,6 +178,25 @@ func readDiscovery(raw json.RawMessage, err error) (*greeting, error) {
 	}
 	g := &greeting{modern: true, version: modernVersion}
 	return g, g.read(said.Capabilities)
+}
+
+// supported are the versions that a server says it has when it refuses one.
+func supported(said *jsonrpc.Error) []string {
+	var data struct {
+		Supported []string `json:"supported"`
+	}
+	_ = strictjson.Unmarshal(orEmpty(said.Data), &data) // what it does not say it has not
+	return data.Supported
+}
+
+// discover asks a server what it is. One that refuses the version of the request and names the same is asked once more.
+func discover(ask func() (json.RawMessage, error)) (json.RawMessage, error) {
+	raw, err := ask()
+	if said := (*jsonrpc.Error)(nil); errors.As(err, &said) && said.Code == codeBadVersion &&
+		slices.Contains(supported(said), modernVersion) {
+		return ask()
+	}
+	return raw, err
 }
 
 // noCommon is for a modern server that does not speak our version of that era.

@@ -161,7 +161,7 @@ func (h *remote) greet(ctx context.Context) (*visit, error) {
 
 func (h *remote) discover(ctx context.Context) (*greeting, error) {
 	v := &visit{greeting: &greeting{modern: true, version: modernVersion}}
-	raw, err := h.put(ctx, v, &query{method: methodDiscover})
+	raw, err := discover(func() (json.RawMessage, error) { return h.put(ctx, v, &query{method: methodDiscover}) })
 	var refused *refusalError
 	switch {
 	case err == nil, errors.As(err, new(*jsonrpc.Error)):

@@ -141,7 +141,9 @@ func (p *program) meet(ctx context.Context, w *worker.Worker) (*greeting, error)
 	defer over()
 	found := make(chan discovery, 1)
 	go func() {
-		raw, err := w.Ask(probe, methodDiscover, hello.encode(&query{}, 0), nil)
+		raw, err := discover(func() (json.RawMessage, error) {
+			return w.Ask(probe, methodDiscover, hello.encode(&query{}, 0), nil)
+		})
 		found <- discovery{raw, err}
 	}()
 	var late <-chan time.Time
