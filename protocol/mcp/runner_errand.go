@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -122,7 +121,7 @@ func (e *errand) call() (*tool.Result, error) {
 	for turn := 1; ; turn++ {
 		q := e.query()
 		raw, err := e.r.to.ask(e.ctx, q)
-		if said := (*jsonrpc.Error)(nil); errors.As(err, &said) && said.Code == codeHeaderMismatch && turn == 1 && e.relearn() {
+		if said := answeredError(err); said != nil && said.Code == codeHeaderMismatch && turn == 1 && e.relearn() {
 			continue
 		}
 		if err != nil {
@@ -200,9 +199,8 @@ func (e *errand) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, agai
 
 // unanswered is the outcome of a call without a result: the server said no, or nothing.
 func (e *errand) unanswered(err error) (*tool.Result, error) {
-	var said *jsonrpc.Error
-	switch {
-	case errors.As(err, &said):
+	switch said := answeredError(err); {
+	case said != nil:
 		return e.said(said)
 	case e.ctx.Err() != nil:
 		ended := *tool.AsError(context.Cause(e.ctx))

@@ -95,7 +95,7 @@ func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, overHTTP 
 		}
 	}}
 	raw, err := r.to.ask(ctx, q)
-	if said := (*jsonrpc.Error)(nil); errors.As(err, &said) {
+	if said := answeredError(err); said != nil {
 		if said.Code == jsonrpc.CodeMethodNotFound && q.met.can.Tools == nil {
 			return p, false, nil // it has resources or prompts, and no tools
 		}

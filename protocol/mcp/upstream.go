@@ -150,6 +150,15 @@ func progressOf(in *jsonrpc.Incoming) uint64 {
 	return n
 }
 
+// answeredError is the error that a server answered; nil: it answered none, or one that was made sense of already.
+func answeredError(err error) *jsonrpc.Error {
+	if _, ours := errors.AsType[*tool.Error](err); ours {
+		return nil
+	}
+	said, _ := errors.AsType[*jsonrpc.Error](err)
+	return said
+}
+
 // errEra is the end of a probe that shows a server of the legacy era.
 var errEra = errors.New("the server is of the legacy era")
 
@@ -157,8 +166,8 @@ var errEra = errors.New("the server is of the legacy era")
 // have one of the legacy era.
 func readDiscovery(raw json.RawMessage, err error) (*greeting, error) {
 	if err != nil {
-		said := (*jsonrpc.Error)(nil)
-		if !errors.As(err, &said) || !slices.Contains([]int{codeHeaderMismatch, codeMissingCapability, codeBadVersion}, said.Code) {
+		said := answeredError(err)
+		if said == nil || !slices.Contains([]int{codeHeaderMismatch, codeMissingCapability, codeBadVersion}, said.Code) {
 			return nil, errEra
 		}
 		if said.Code != codeBadVersion {
@@ -192,7 +201,7 @@ func supported(said *jsonrpc.Error) []string {
 // discover asks a server what it is. One that refuses the version of the request and names the same is asked once more.
 func discover(ask func() (json.RawMessage, error)) (json.RawMessage, error) {
 	raw, err := ask()
-	if said := (*jsonrpc.Error)(nil); errors.As(err, &said) && said.Code == codeBadVersion &&
+	if said := answeredError(err); said != nil && said.Code == codeBadVersion &&
 		slices.Contains(supported(said), modernVersion) {
 		return ask()
 	}

@@ -53,6 +53,7 @@ type visit struct {
 	session string
 	life    context.Context
 	leave   context.CancelFunc
+	heard   chan struct{} // closed when the server's own stream is open, or will not be
 }
 
 // Bounds on HTTP.
@@ -61,6 +62,7 @@ const (
 	maxRefusal = 1 << 20         // bytes of an answer that is no success
 	drainTime  = time.Second     // for a stream to end after its answer
 	maxDrained = 4 << 10         // bytes of it
+	openTime   = time.Second     // for the server's own stream to be open
 	byeTime    = 2 * time.Second // for the end of a session
 	maxStrays  = 64
 	maxResumes = 8 // times in a row that a stream is asked for again without a word from it
@@ -137,7 +139,13 @@ func (h *remote) meet(ctx context.Context) (*visit, error) {
 		h.r.changed()
 	}
 	if v.listens() || !v.modern {
+		v.heard = make(chan struct{})
 		h.running.Go(func() { h.listen(v) })
+		select { // what a server of the legacy era says before its stream is open is lost, questions too
+		case <-v.heard:
+		case <-time.After(openTime):
+		case <-ctx.Done():
+		}
 	}
 	return v, nil
 }
@@ -164,7 +172,7 @@ func (h *remote) discover(ctx context.Context) (*greeting, error) {
 	raw, err := discover(func() (json.RawMessage, error) { return h.put(ctx, v, &query{method: methodDiscover}) })
 	var refused *refusalError
 	switch {
-	case err == nil, errors.As(err, new(*jsonrpc.Error)):
+	case err == nil, answeredError(err) != nil:
 		return readDiscovery(raw, err)
 	case errors.As(err, &refused) && refused.legacy():
 		return nil, errEra
@@ -205,8 +213,7 @@ func (h *remote) left(v *visit) {
 // put makes one request. Its exchange ends with it, but for the rest of a stream that has brought the answer.
 func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, error) {
 	q.met = v.greeting
-	life, cancel := context.WithCancelCause(h.life)
-	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	life, cancel := context.WithCancel(h.life) // not of ctx: who gives up says so before the exchange breaks off
 	raw, err := h.conn.Put(ctx, jsonrpc.Query{
 		Method: q.method, Tag: q.from,
 		Params: func(id uint64) []byte {
@@ -217,7 +224,7 @@ func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, 
 		},
 		Send: func(_ context.Context, id uint64, line []byte) error {
 			h.running.Go(func() {
-				defer cancel(nil)
+				defer cancel()
 				if err := h.exchange(life, v, q, id, line); err != nil {
 					h.conn.Fail(id, err)
 				}
@@ -227,7 +234,7 @@ func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, 
 		},
 	})
 	if err != nil {
-		cancel(nil)
+		cancel()
 	}
 	return raw, h.spoken(err)
 }
@@ -328,15 +335,18 @@ func tooLarge(err error) error {
 
 // listen hears what a server says unasked, for as long as the visit lasts.
 func (h *remote) listen(v *visit) {
+	open := sync.OnceFunc(func() { close(v.heard) })
 	keepListening(v.life, func(first bool) error {
 		if !first {
 			h.r.changed() // nobody told us meanwhile
 		}
-		if v.modern {
+		if v.modern { // it says all about a request with the request
+			open()
 			_, err := h.put(v.life, v, listenQuery())
 			return err
 		}
 		resp, err := h.send(v.life, v, http.MethodGet, http.Header{}, nil)
+		open()
 		switch refused := (*refusalError)(nil); {
 		case errors.Is(err, errForgotten):
 			h.left(v)
@@ -507,11 +517,10 @@ const ReasonLogin = "login_required"
 // spoken says in words why there is no answer.
 func (h *remote) spoken(err error) error {
 	var known *tool.Error
-	var said *jsonrpc.Error
 	var refused *refusalError
 	var dial *net.OpError
 	switch {
-	case err == nil, errors.As(err, &known), errors.As(err, &said), errors.Is(err, errForgotten), errors.Is(err, errEra),
+	case err == nil, errors.As(err, &known), answeredError(err) != nil, errors.Is(err, errForgotten), errors.Is(err, errEra),
 		errors.Is(err, jsonrpc.ErrAbandoned), errors.As(err, &refused):
 		return err
 	case errors.As(err, &dial) && dial.Op == "dial":
@@ -600,6 +609,13 @@ func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, e *errand) {
 	g := &greeting{}
 	if v != nil {
 		g = v.greeting
+	}
+	if g.modern && in.ID != nil { // there is no way to answer it, and the server may wait for that without end
+		if e != nil {
+			e.cancel(tool.Errorf(tool.CodeProtocol, "the server asks %s in the middle of a call, as it may not in %s",
+				jsonrpc.Clip(in.Method), modernVersion))
+		}
+		return
 	}
 	result, err := h.r.serve(in, e, g, &h.asks, nil)
 	h.conn.Reply(ctx, in, result, err)

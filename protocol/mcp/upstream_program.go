@@ -171,7 +171,7 @@ func (p *program) meet(ctx context.Context, w *worker.Worker) (*greeting, error)
 
 // discovered goes on with what the probe found.
 func (p *program) discovered(ctx context.Context, w *worker.Worker, d discovery) (*greeting, error) {
-	if said := (*jsonrpc.Error)(nil); d.err != nil && !errors.As(d.err, &said) {
+	if d.err != nil && answeredError(d.err) == nil {
 		if ctx.Err() == nil { // it is gone: there are servers that end at the first word that they do not know
 			p.blunt.Store(p.r.o.Era == "")
 		}
@@ -267,7 +267,7 @@ func keepListening(ctx context.Context, listen func(first bool) error) {
 	for first := true; ctx.Err() == nil; first = false {
 		begun := time.Now()
 		err := listen(first)
-		if said := (*jsonrpc.Error)(nil); errors.As(err, &said) && first {
+		if answeredError(err) != nil && first {
 			return
 		}
 		if time.Since(begun) > lastListen {
