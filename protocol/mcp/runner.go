@@ -37,7 +37,7 @@ type SourceOptions struct {
 	spawn.Options // of a program; a server at a url has the timeout alone
 
 	Era         string       `yaml:"era" doc:"modern (2026-07-28) or legacy (2025-11-25 and before); default: the server is asked"`
-	Roots       []string     `yaml:"roots" doc:"folders that the server is told when it asks where to work; default: the caller is asked"`
+	Roots       []string     `yaml:"roots" doc:"folders that the server is told when it asks where to work; default: the caller is asked in the modern era, and nobody in the legacy one"`
 	LogLevel    string       `yaml:"log_level" doc:"least serious messages of the server to hear of: debug, info, notice, warning, error; default: info"`
 	Concurrency int          `yaml:"concurrency" doc:"calls that the server gets at once; default: any number"`
 	MaxMessage  int          `yaml:"max_message" doc:"bytes of one message; default: 16 MiB"`

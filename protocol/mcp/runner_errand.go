@@ -269,12 +269,12 @@ func (r *Runner) serve(
 		case g != nil && g.modern:
 			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "%s: in %s a server asks with a result that is input_required",
 				in.Method, modernVersion)
-		case in.Method == methodRoots && r.rootsAnswer() != nil:
+		case in.Method == methodRoots && len(r.o.Roots) == 0:
+			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "%s: we have said that we have none", in.Method)
+		case in.Method == methodRoots:
 			return r.rootsAnswer(), nil
 		case e != nil:
 			return e.inquire(in, open, gone)
-		case in.Method == methodRoots:
-			return json.RawMessage(`{"roots":[]}`), nil
 		default:
 			r.log.Warn("a question of the server could not be asked: it belongs to no call, or to one of several; "+
 				"with `concurrency: 1` it would be known which", "method", in.Method)

@@ -87,14 +87,17 @@ type abilities struct {
 	} `json:"tasks"`
 }
 
-// ourAbilities are what we say that we can do. All that a server may ask goes to our caller, who knows better than we do
-// whether it can be answered.
-func ourAbilities(modern bool) json.RawMessage {
-	if modern {
-		return json.RawMessage(`{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{},` +
-			`"extensions":{"` + extensionTasks + `":{}}}`)
+// modernAbilities are what we say that we can do in the modern era. All that a server may ask goes to our caller, who
+// knows better than we do whether it can be answered.
+const modernAbilities = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{},"extensions":{"` + extensionTasks + `":{}}}`
+
+// legacyAbilities are the same for the legacy era. There servers ask for roots at any time, mostly when they begin, and
+// nothing tells that from a question about the call that happens to be on its way: so only the config answers it.
+func legacyAbilities(roots bool) string {
+	if roots {
+		return `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`
 	}
-	return json.RawMessage(`{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`)
+	return `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
 }
 
 // ourselves is what a server may show to people.
@@ -111,7 +114,7 @@ func (g *greeting) encode(q *query, id uint64) []byte {
 	if g.modern {
 		m.Text(metaVersion, g.version)
 		m.Raw(metaClient, []byte(ourselves))
-		m.Raw(metaCapabilities, ourAbilities(true))
+		m.Raw(metaCapabilities, []byte(modernAbilities))
 	}
 	if q.from != nil {
 		some = true
@@ -224,9 +227,9 @@ func (g *greeting) read(capabilities json.RawMessage) error {
 }
 
 // initializeParams are what we say first to a server of the legacy era.
-func initializeParams() []byte {
+func initializeParams(roots bool) []byte {
 	return fmt.Appendf(nil, `{"protocolVersion":%q,"capabilities":%s,"clientInfo":%s}`, legacyVersions()[0],
-		ourAbilities(false), ourselves)
+		legacyAbilities(roots), ourselves)
 }
 
 // readInitialize reads the answer to initialize.

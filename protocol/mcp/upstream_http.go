@@ -218,7 +218,7 @@ func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, 
 		Method: q.method, Tag: q.from,
 		Params: func(id uint64) []byte {
 			if q.method == methodInitialize {
-				return initializeParams()
+				return initializeParams(len(h.r.o.Roots) > 0)
 			}
 			return v.encode(q, id)
 		},

@@ -188,7 +188,7 @@ func (p *program) discovered(ctx context.Context, w *worker.Worker, d discovery)
 }
 
 func (p *program) initialize(ctx context.Context, w *worker.Worker) (*greeting, error) {
-	raw, err := w.Ask(ctx, methodInitialize, initializeParams(), nil)
+	raw, err := w.Ask(ctx, methodInitialize, initializeParams(len(p.r.o.Roots) > 0), nil)
 	if err != nil {
 		return nil, err
 	}
