@@ -240,3 +240,27 @@ func TestServersOfTheGoSDK(t *testing.T) {
 		}
 	}
 }
+
+// Our own door and our own runner, against each other: what the one loses on the way the other cannot find.
+func TestTheRunnerInFrontOfOurOwnDoor(t *testing.T) {
+	for _, era := range []string{"modern", "legacy"} {
+		t.Run(era, func(t *testing.T) {
+			tooltest.Run(t, tooltest.Subject{
+				// A failure is a result there, whatever its class; the reference starts nothing.
+				Without: tooltest.Crash | tooltest.Spawn,
+				New: func(tb testing.TB) tool.Handler {
+					ref := &tooltest.Reference{}
+					url := serveHTTP(tb.(*testing.T), mcp.Options{}, ref, ref)
+					src := sourceOf(tb, tb.TempDir(), fmt.Sprintf("url: %q, era: %s, headers: {Authorization: 'Bearer ${secret:TOKEN}'}", url, era),
+						secretsOf{"TOKEN": token})
+					r, err := mcp.Open(tb.Context(), src, discard())
+					if err != nil {
+						tb.Fatal(err)
+					}
+					tb.Cleanup(func() { _ = r.Close(context.Background()) })
+					return r
+				},
+			})
+		})
+	}
+}

@@ -59,9 +59,11 @@ type Request struct {
 	Tag    any // the asker's own
 
 	news chan struct{} // one: something below has changed
+	room chan struct{} // one: there is more room in asked, or no use for it
 
 	// Guarded by the mutex of the connection.
 	asked     []*Incoming // what belongs to it and nobody has served yet
+	size      int         // of it, in bytes
 	answered  bool
 	result    json.RawMessage
 	err       error
@@ -72,16 +74,29 @@ type Request struct {
 // Request.
 func (r *Request) Abandoned() bool { return r.abandoned }
 
-func (r *Request) tell() {
+func (r *Request) tell() { signal(r.news) }
+
+func signal(c chan struct{}) {
 	select {
-	case r.news <- struct{}{}:
+	case c <- struct{}{}:
 	default: // who waits for it looks at everything
 	}
+}
+
+// full reports whether there is no room for something more that waits to be served. Who asks waits for an answer, and
+// asks little at once; who only says something may say a lot.
+func (r *Request) full(in *Incoming) bool {
+	if in.ID != nil {
+		return len(r.asked) >= maxAsked
+	}
+	return len(r.asked) >= maxNotes || r.size >= maxNoted
 }
 
 // Bounds on what waits.
 const (
 	maxAsked = 64              // things asked that wait for one of our requests to serve them
+	maxNotes = 1024            // the same with notifications among them
+	maxNoted = 16 << 20        // bytes of those
 	tellTime = 2 * time.Second // for an answer that nobody waits for to be taken
 )
 
@@ -204,7 +219,7 @@ func (c *Conn) enter(method string, tag any) (*Request, error) {
 	default:
 	}
 	c.last++
-	r := &Request{ID: c.last, Method: method, Tag: tag, news: make(chan struct{}, 1)}
+	r := &Request{ID: c.last, Method: method, Tag: tag, news: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	c.pending[r.ID] = r
 	return r, nil
 }
@@ -233,6 +248,8 @@ func (c *Conn) next(r *Request) (in *Incoming, answered bool) {
 		return nil, r.answered
 	}
 	in, r.asked = r.asked[0], r.asked[1:]
+	r.size -= len(in.Params)
+	signal(r.room)
 	return in, false
 }
 
@@ -251,6 +268,7 @@ func (c *Conn) abandon(r *Request) (json.RawMessage, error) {
 		c.refuse(in, requestEnded)
 	}
 	r.asked = nil
+	signal(r.room)
 	if c.o.Abandoned == nil || c.o.Forget {
 		delete(c.pending, r.ID)
 	}
@@ -439,30 +457,49 @@ func (c *Conn) takeAsked(m *Message, line []byte, of uint64) error {
 const requestEnded = "the call that this belongs to was ended"
 
 // owned hands something asked to the request that it belongs to, if there is one. Where several are on their way and
-// it names none it belongs to none: nobody gets to see what is another's.
+// it names none it belongs to none: nobody gets to see what is another's. What came with a request, and so holds nobody
+// else up, waits for room.
 func (c *Conn) owned(in *Incoming, of uint64) bool {
 	named := c.o.Names(in)
+	for {
+		r, taken := c.own(in, named, of)
+		if r == nil {
+			return taken
+		}
+		select {
+		case <-r.room:
+		case <-c.ended:
+			return true
+		}
+	}
+}
+
+// own tries it once. The request that it gives has no room for what came with it.
+func (c *Conn) own(in *Incoming, named, of uint64) (wait *Request, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.pending[named]
-	if r == nil {
+	switch {
+	case r == nil && of != 0:
 		r = c.pending[of]
-	}
-	if r == nil {
+	case r == nil && named == 0:
 		r = c.only()
 	}
 	switch {
-	case r == nil:
-		return false
-	case r.abandoned:
+	case r == nil && of != 0, r != nil && r.abandoned:
 		c.refuse(in, requestEnded)
-	case len(r.asked) >= maxAsked:
+	case r == nil:
+		return nil, false
+	case r.full(in) && r.ID == of:
+		return r, false
+	case r.full(in):
 		c.refuse(in, tooMany)
 	default:
 		r.asked = append(r.asked, in)
+		r.size += len(in.Params)
 		r.tell()
 	}
-	return true
+	return nil, true
 }
 
 const tooMany = "too many calls at once; wait for the answers"
