@@ -134,8 +134,9 @@ func Protocols() []Protocol {
 			}},
 		},
 		{
-			Name: "mcp", Doc: "servers of the Model Context Protocol",
-			As: &As{Door: asMCP},
+			Name: "mcp",
+			Doc:  "servers of the Model Context Protocol: programs that are started here, or servers over HTTP",
+			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, As: &As{Door: asMCP},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it stands where the door http stands, also if the config does not name it",
 				Options: mcpDoor{}, Path: mcp.Path, With: homeDoor, Mount: mountMCP,

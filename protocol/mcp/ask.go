@@ -18,13 +18,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// What a client can be asked.
-const (
-	methodElicit = "elicitation/create"
-	methodSample = "sampling/createMessage"
-	methodRoots  = "roots/list"
-)
-
 // single is the key of a question that has no needs.
 const single = "answer"
 

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
@@ -15,35 +19,86 @@ import (
 // headerParam begins the names of headers that repeat arguments.
 const headerParam = "Mcp-Param-"
 
-// A mirror is an argument that a tool's schema wants repeated in a header, for those on the way who do not read bodies.
+// A mirror is an argument that a header repeats, for those who route requests and do not read them.
 type mirror struct {
 	header string
-	path   []string // of properties
+	path   []string // of names in the arguments
 }
 
-// mirrors reads them from a schema. Most schemas have none, and are not read.
-func mirrors(schema json.RawMessage) []mirror {
-	if !bytes.Contains(schema, []byte(`"x-mcp-header"`)) {
+// annotation is the member of a schema that asks for a mirror.
+const annotation = "x-mcp-header"
+
+// mirrors finds the arguments of a tool that headers repeat. A schema that asks for one that cannot be is an error.
+func mirrors(schema json.RawMessage) (all []mirror, err error) {
+	if !bytes.Contains(schema, []byte(annotation)) {
+		return nil, nil // most schemas have none, and are not read
+	}
+	doc, err := strictjson.Decode(schema)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	var walk func(v any, path []string, reachable bool) error
+	walk = func(v any, path []string, reachable bool) error {
+		switch v := v.(type) {
+		case []any:
+			for _, one := range v {
+				if err := walk(one, nil, false); err != nil {
+					return err
+				}
+			}
+		case map[string]any:
+			if name, ok := v[annotation]; ok {
+				m, err := newMirror(name, v["type"], path, reachable)
+				if err != nil {
+					return err
+				}
+				if seen[strings.ToLower(m.header)] {
+					return fmt.Errorf("two of its arguments are %s %q", annotation, m.header)
+				}
+				seen[strings.ToLower(m.header)] = true
+				all = append(all, m)
+			}
+			return walkMembers(v, path, reachable, walk)
+		}
 		return nil
 	}
-	return appendMirrors(nil, schema, nil)
+	err = walk(doc, nil, true)
+	return all, err
 }
 
-func appendMirrors(list []mirror, schema json.RawMessage, path []string) []mirror {
-	var s struct {
-		Header     string                     `json:"x-mcp-header"`
-		Properties map[string]json.RawMessage `json:"properties"`
+// walkMembers goes into the parts of a schema. Only what lies below properties alone has one place in the arguments.
+func walkMembers(v map[string]any, path []string, reachable bool, walk func(any, []string, bool) error) error {
+	for name, part := range v {
+		switch name {
+		case "properties":
+			members, _ := part.(map[string]any)
+			for member, inner := range members {
+				if err := walk(inner, append(slices.Clip(path), member), reachable); err != nil {
+					return err
+				}
+			}
+		case "const", "enum", "default", "examples": // values and no schemas
+		default:
+			if err := walk(part, nil, false); err != nil {
+				return err
+			}
+		}
 	}
-	if strictjson.Unmarshal(schema, &s) != nil { // true and false are schemas too
-		return list
+	return nil
+}
+
+func newMirror(name, kind any, path []string, reachable bool) (mirror, error) {
+	text, ok := name.(string)
+	switch {
+	case !ok || !httpguts.ValidHeaderFieldName(text):
+		return mirror{}, fmt.Errorf("its %s is not the name of a header", annotation)
+	case !reachable || len(path) == 0:
+		return mirror{}, fmt.Errorf("its %s %q is at a place that no argument has for itself", annotation, text)
+	case kind != "string" && kind != "integer" && kind != "boolean":
+		return mirror{}, fmt.Errorf("its %s %q is not a string, an integer or a boolean", annotation, text)
 	}
-	if s.Header != "" && len(path) > 0 {
-		list = append(list, mirror{headerParam + s.Header, path})
-	}
-	for name, inner := range s.Properties {
-		list = appendMirrors(list, inner, append(path[:len(path):len(path)], name))
-	}
-	return list
+	return mirror{headerParam + text, path}, nil
 }
 
 // in gives the value of the argument; nil: there is none, or null.
@@ -67,7 +122,11 @@ func (s *server) checkParams(ctx context.Context, h http.Header, r *request) *js
 	if r.spec == nil {
 		return nil
 	}
-	for _, m := range mirrors(r.spec.Input) {
+	wanted, err := mirrors(r.spec.Input)
+	if err != nil {
+		return nil // clients leave such a tool alone, or repeat nothing
+	}
+	for _, m := range wanted {
 		given, value := h.Values(m.header), m.in(r.arguments)
 		switch {
 		case len(given) == 0 && value == nil:

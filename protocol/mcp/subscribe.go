@@ -13,8 +13,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-const methodListen = "subscriptions/listen"
-
 // A filter says which changes a client wants to hear of.
 type filter struct {
 	Tools     bool     `json:"toolsListChanged,omitzero"`

@@ -14,10 +14,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// extensionTasks lets a call be answered with a task, which the client looks after until it has an outcome. A task is a
-// job: who has one finds it with listJobs too.
-const extensionTasks = "io.modelcontextprotocol/tasks"
-
 // The tools that keep jobs. The door knows their names, and what their arguments look like.
 const (
 	startJob  = "startJob"
