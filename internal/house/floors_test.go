@@ -37,7 +37,8 @@ func floors() []floor {
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
 		{name: "measuring", rooms: []string{"bench/attempt"}},
-		{name: "top", rooms: []string{"cmd/...", "bench/embeddings", "bench"}},
+		{name: "parts of the command line", rooms: []string{"cmd/toolpost/*"}},
+		{name: "top", rooms: []string{"cmd/*", "bench/embeddings", "bench"}},
 	}
 }
 
