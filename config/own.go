@@ -206,8 +206,8 @@ func (o *Own) Beside(name string) (*Own, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && errors.Is(lerr, fs.ErrNotExist):
 		return b, nil
-	case err == nil && (lerr != nil || !os.SameFile(here, b.seen)):
-		err = errors.New("it is a link")
+	case lerr == nil && here.Mode().Type() == fs.ModeSymlink, err == nil && !os.SameFile(here, b.seen):
+		err = errors.New("it is a link; remove it")
 	}
 	if err != nil {
 		b.Close()
