@@ -132,7 +132,8 @@ func Protocols() []Protocol {
 			}},
 		},
 		{
-			Name: "mcp", Doc: "servers of the Model Context Protocol",
+			Name: "mcp", Doc: "servers of the Model Context Protocol: programs that are started here, or servers over HTTP",
+			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{},
 			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
 				return &mcp.Door{In: s.In, Out: s.Out, Caller: s.Caller}, nil
 			}},

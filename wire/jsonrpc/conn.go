@@ -103,11 +103,20 @@ type Options struct {
 	// given. Nil: nothing belongs to a request.
 	Names func(*Incoming) uint64
 	Serve func(context.Context, *Incoming, *Request)
+	// Early hears everything that the other side asks before all others, from Read, and reports whether it has dealt
+	// with it: what must not stand in a line behind something that takes long to serve. It must not wait. Nil: nothing
+	// is that urgent.
+	Early func(*Incoming) bool
+	// Owns reports whether what names no request may belong to this one. It is called with the connection locked: it
+	// must not wait, nor use it. Nil: it may belong to any.
+	Owns func(*Request) bool
 
 	// Abandoned hears that nobody waits for a request any more, and Answered that its answer has come, however late.
 	// They are called in the order in which these things happen, with the connection locked: they must not wait, nor
-	// use it. Without Abandoned a request that is abandoned is forgotten, and so is its answer.
+	// use it. Without Abandoned a request that is abandoned is forgotten, and so is its answer; with Forget likewise,
+	// for a side that does not answer what it was told to leave.
 	Abandoned, Answered func(*Request)
+	Forget              bool
 
 	// NullIDs takes an id that is null for an id, as the specification does. Otherwise it is none, as some mean it.
 	NullIDs bool
@@ -142,11 +151,28 @@ func NewConn(o Options) *Conn {
 // Ask makes a request and waits for its answer. Meanwhile it serves what belongs to the request. An error that the
 // other side answers is an *Error. When ctx ends first the request is abandoned.
 func (c *Conn) Ask(ctx context.Context, method string, params []byte, tag any) (json.RawMessage, error) {
-	r, err := c.enter(method, tag)
+	return c.Put(ctx, Query{Method: method, Params: func(uint64) []byte { return params }, Tag: tag})
+}
+
+// A Query is a request before it has its id.
+type Query struct {
+	Method string
+	Params func(id uint64) []byte // some name the request in them
+	Tag    any                    // the asker's own
+	// Send sends this one; nil: the Writer does. It must not wait for the answer, which Hear or Fail brings.
+	Send func(ctx context.Context, id uint64, line []byte) error
+}
+
+// Put is Ask for requests that know more about themselves.
+func (c *Conn) Put(ctx context.Context, q Query) (json.RawMessage, error) {
+	r, err := c.enter(q.Method, q.Tag)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.o.Writer.Send(ctx, c.leaving, EncodeRequest(r.ID, method, params)); err != nil {
+	if q.Send == nil {
+		q.Send = func(ctx context.Context, _ uint64, line []byte) error { return c.o.Writer.Send(ctx, c.leaving, line) }
+	}
+	if err := q.Send(ctx, r.ID, EncodeRequest(r.ID, q.Method, q.Params(r.ID))); err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.pending, r.ID) // it was never sent
@@ -225,9 +251,10 @@ func (c *Conn) abandon(r *Request) (json.RawMessage, error) {
 		c.refuse(in, requestEnded)
 	}
 	r.asked = nil
-	if c.o.Abandoned == nil {
+	if c.o.Abandoned == nil || c.o.Forget {
 		delete(c.pending, r.ID)
-	} else {
+	}
+	if c.o.Abandoned != nil {
 		c.o.Abandoned(r)
 	}
 	return nil, ErrAbandoned
@@ -259,15 +286,21 @@ func (c *Conn) Only() any {
 	return nil
 }
 
-// only returns the request that is on its way, if there is exactly one.
-func (c *Conn) only() *Request {
-	if len(c.pending) != 1 {
+// only returns the request that is on its way and may own things, if there is exactly one.
+func (c *Conn) only() (one *Request) {
+	if c.o.Owns == nil && len(c.pending) != 1 {
 		return nil
 	}
 	for _, r := range c.pending {
-		return r
+		switch {
+		case c.o.Owns != nil && !c.o.Owns(r):
+		case one != nil:
+			return nil
+		default:
+			one = r
+		}
 	}
-	return nil
+	return one
 }
 
 // Pending returns how many requests are on their way, and those among them that nobody waits for.
@@ -295,7 +328,7 @@ func (c *Conn) Read(ctx context.Context, in Reader) error {
 			}
 			taking.Lock()
 			if err = ctx.Err(); err == nil {
-				err = c.take(&scan, line)
+				err = c.Hear(&scan, line, 0)
 			}
 			taking.Unlock()
 			if err != nil {
@@ -318,8 +351,10 @@ func (c *Conn) Read(ctx context.Context, in Reader) error {
 	}
 }
 
-// take handles one line. Blank ones are skipped.
-func (c *Conn) take(scan *strictjson.Scanner, line []byte) error {
+// Hear takes one message, for whoever does not have all of them from one Reader. Of is the request of ours that it came
+// with, 0 where that is not known. Several goroutines may use it, each with a scanner of its own. Blank lines are
+// skipped.
+func (c *Conn) Hear(scan *strictjson.Scanner, line []byte, of uint64) error {
 	if line = bytes.TrimSpace(line); len(line) == 0 {
 		return nil
 	}
@@ -330,7 +365,7 @@ func (c *Conn) take(scan *strictjson.Scanner, line []byte) error {
 			c.o.Odd(&m, line, err)
 		}
 	case m.Method != nil:
-		return c.takeAsked(&m, line)
+		return c.takeAsked(&m, line, of)
 	case m.Result == nil && m.Err == nil:
 		c.o.Odd(&m, line, ErrNotMessage)
 	default:
@@ -350,6 +385,17 @@ func (c *Conn) takeAnswer(m *Message, line []byte) {
 	if id, ok := m.number(); !ok || !c.answer(id, result, failed) {
 		c.o.Odd(m, line, ErrUnasked)
 	}
+}
+
+// Fail ends a request of ours that will not be answered. One that was answered already stays so.
+func (c *Conn) Fail(id uint64, why error) { c.answer(id, nil, why) }
+
+// Waits reports whether somebody waits for the answer to a request of ours.
+func (c *Conn) Waits(id uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.pending[id]
+	return r != nil && !r.abandoned
 }
 
 // answer gives an answer to whoever waits for it, and reports whether it was asked for.
@@ -372,7 +418,7 @@ func (c *Conn) answer(id uint64, result json.RawMessage, err error) bool {
 }
 
 // takeAsked puts what the other side asks where it is served.
-func (c *Conn) takeAsked(m *Message, line []byte) error {
+func (c *Conn) takeAsked(m *Message, line []byte, of uint64) error {
 	if e := m.Check(); e != nil {
 		c.o.Odd(m, line, e)
 		return nil
@@ -381,7 +427,10 @@ func (c *Conn) takeAsked(m *Message, line []byte) error {
 	if in.ID == nil && m.ID != nil && c.o.NullIDs {
 		in.ID = bytes.Clone(m.ID)
 	}
-	if c.o.Names != nil && c.owned(in) {
+	if c.o.Early != nil && c.o.Early(in) {
+		return nil
+	}
+	if c.o.Names != nil && c.owned(in, of) {
 		return nil
 	}
 	return c.o.Take(in)
@@ -391,11 +440,14 @@ const requestEnded = "the call that this belongs to was ended"
 
 // owned hands something asked to the request that it belongs to, if there is one. Where several are on their way and
 // it names none it belongs to none: nobody gets to see what is another's.
-func (c *Conn) owned(in *Incoming) bool {
+func (c *Conn) owned(in *Incoming, of uint64) bool {
 	named := c.o.Names(in)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.pending[named]
+	if r == nil {
+		r = c.pending[of]
+	}
 	if r == nil {
 		r = c.only()
 	}
