@@ -18,8 +18,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Field is an entry that is written into a config, by a name that needs no quotes. Its value is a string, a bool, a
-// list of strings, or Fields.
+// A Field is an entry that is written into a config. Its value is a string, a bool, a list of strings, or Fields.
 type Field struct {
 	Name  string
 	Value any
@@ -397,10 +396,20 @@ func (f Fields) block(note string) []string {
 func (f Fields) flow() string {
 	var items []string
 	for _, field := range f {
-		items = append(items, field.Name+": "+written(field.Value))
+		name := field.Name
+		if !plainText.MatchString(name) {
+			name = plain(name)
+		}
+		items = append(items, name+": "+written(field.Value))
 	}
 	return "{" + strings.Join(items, ", ") + "}"
 }
+
+// String writes it as lines of its own.
+func (f Fields) String() string { return "  " + strings.Join(f.block(""), "\n    ") }
+
+// JSON is what it says, for machines.
+func (f Fields) JSON() map[string]any { return f.value() }
 
 // value is what it says.
 func (f Fields) value() map[string]any {
