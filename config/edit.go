@@ -79,6 +79,9 @@ func RemoveSecret(path string, text []byte, name string) ([]byte, error) {
 		if at < 0 {
 			return "", tool.Errorf(tool.CodeNotFound, "%s has no secret %q", path, name)
 		}
+		if len(pairs) == 1 && e.line < e.starts()[0] { // the section came with the first one
+			return "", e.drop()
+		}
 		return "", e.remove(at)
 	}, func(now any) any {
 		delete(now.(map[string]any), name)
@@ -344,6 +347,17 @@ func (e *editor) remove(n int) error {
 	for to = e.contentEnd(lines, to, indent+1); to <= from; to++ { // its comments stand further right than it does
 	}
 	if isEmpty(lines[from-1]) && (to == len(lines) || isEmpty(lines[to])) {
+		from--
+	}
+	e.text = []byte(strings.Join(slices.Delete(lines, from, to), ""))
+	return nil
+}
+
+// drop takes the whole section out.
+func (e *editor) drop() error {
+	lines := e.lines()
+	from, to := e.line-1, e.contentEnd(lines, e.end-1, 1)
+	if from > 0 && isEmpty(lines[from-1]) && (to == len(lines) || isEmpty(lines[to])) {
 		from--
 	}
 	e.text = []byte(strings.Join(slices.Delete(lines, from, to), ""))

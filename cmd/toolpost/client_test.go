@@ -1,7 +1,11 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +53,22 @@ func (n *newcomer) toolpost(args ...string) string {
 	return n.run(self, args...)
 }
 
+// try is toolpost for what is to fail, and gives all that it says.
+func (n *newcomer) try(args ...string) string {
+	n.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(n.t.Context(), self, args...)
+	cmd.Dir, cmd.Env = n.dir, n.env
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		n.t.Errorf("%v did not fail", args)
+	}
+	return string(out)
+}
+
 func (n *newcomer) run(program string, args ...string) string {
 	n.t.Helper()
 	cmd := exec.CommandContext(n.t.Context(), program, args...)
@@ -85,4 +105,108 @@ func TestAnOfficialClientUsesWhatConnectWrote(t *testing.T) {
 			t.Errorf("%s: %s", client, got)
 		}
 	}
+}
+
+// nodeServer is an MCP server without dependencies. It tells what its walls let it do.
+const nodeServer = `#!/usr/bin/env node
+const fs = require('fs'), net = require('net');
+require('readline').createInterface({input: process.stdin}).on('line', line => {
+  const m = JSON.parse(line);
+  if (m.id === undefined) return;
+  const send = body => console.log(JSON.stringify({jsonrpc: '2.0', id: m.id, ...body}));
+  const say = text => send({result: {content: [{type: 'text', text}], structuredContent: {result: text}}});
+  if (m.method === 'initialize') return send({result: {protocolVersion: '2025-11-25', capabilities: {tools: {}}, serverInfo: {name: 'n', version: '1'}}});
+  if (m.method === 'tools/list') return send({result: {tools: ['own', 'state', 'write', 'network'].map(name => ({name, inputSchema: {type: 'object'}}))}});
+  if (m.method !== 'tools/call') return send({error: {code: -32601, message: 'no such method'}});
+  const attempt = f => { try { f(); say('yes'); } catch (e) { say(e.code); } };
+  switch (m.params.name) {
+  case 'own': return attempt(() => fs.readFileSync(__filename));
+  case 'state': return attempt(() => fs.readFileSync(process.cwd() + '/../../toolpost.db'));
+  case 'write': return attempt(() => fs.writeFileSync(__dirname + '/x', 'x'));
+  case 'network': return net.connect(1, '127.0.0.1').on('error', e => say(e.code)).on('connect', () => say('yes'));
+  }
+});
+`
+
+// tarball writes a package as npm packs it.
+func tarball(t *testing.T, path string, files map[string]string) {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	for name, text := range files {
+		if err := w.WriteHeader(&tar.Header{Name: "package/" + name, Mode: 0o755, Size: int64(len(text))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close(), os.WriteFile(path, b.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A package is installed where no tool but its own server sees it, without its scripts, and starts from there behind
+// walls.
+func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
+	for _, program := range []string{"npm", "node"} {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("CI") == "true" {
+				t.Fatalf("%s is missing; `make setup` installs it", program)
+			}
+			t.Skipf("%s is missing; `make setup` installs it", program)
+		}
+	}
+	n := newNewcomer(t)
+	n.env = append(n.env, "npm_config_registry=http://127.0.0.1:1", "npm_config_fetch_retries=0")
+	tarball(t, filepath.Join(n.dir, "demo.tgz"), map[string]string{
+		"package.json": `{"name": "mcp-server-demo", "version": "1.2.3", "bin": "main.js", "scripts": {"postinstall": "touch ran"}}`,
+		"main.js":      nodeServer,
+	})
+	n.toolpost("init")
+	before := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+	if told := n.toolpost("mcp", "add", "--", "npx", "-y", "./demo.tgz"); !strings.Contains(told, "added demo") ||
+		!strings.Contains(told, "the install scripts of mcp-server-demo were not run") {
+		t.Error(told)
+	}
+	text := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+	if !strings.Contains(text, "- name: demo # from npm: mcp-server-demo 1.2.3\n") || !strings.Contains(text, "dir: .toolpost/npm/demo\n") {
+		t.Error(text)
+	}
+	if _, err := os.Stat(filepath.Join(n.dir, ".toolpost/npm/demo/node_modules/mcp-server-demo/ran")); err == nil {
+		t.Error("an install script was run")
+	}
+	if err := os.Remove(filepath.Join(n.dir, "demo.tgz")); err != nil { // what starts later needs nothing else
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"own": "yes", "state": "ENOENT", "write": "EROFS", "network": "EACCES"} {
+		got := n.toolpost("call", "demo."+name)
+		if name == "network" && strings.Contains(got, "ENETUNREACH") { // another wall, where this kernel has that one
+			continue
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := n.try("call", "readFile", "path=.toolpost/npm/demo/package.json"); !strings.Contains(got, "not allowed") &&
+		!strings.Contains(got, "not found") && !strings.Contains(got, "no such file") {
+		t.Errorf("another tool reads the package: %s", got)
+	}
+	n.toolpost("mcp", "remove", "demo")
+	if textOf(t, filepath.Join(n.dir, "toolpost.yaml")) != before {
+		t.Error("the config is not what it was")
+	}
+	if left, _ := os.ReadDir(filepath.Join(n.dir, ".toolpost/npm")); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+func textOf(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

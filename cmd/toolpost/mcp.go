@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/config"
+	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/node"
 	"toolpost/protocol/mcp"
@@ -45,6 +47,7 @@ type configEdit struct {
 	text  []byte         // as it will be
 	added []string       // names of sources
 	made  []string       // files and folders that go where it comes to nothing
+	gone  []string       // those that go once it is written
 }
 
 // editConfig opens the config for a change.
@@ -86,11 +89,16 @@ func (e *configEdit) write() error {
 	if _, err := e.parsed(); err != nil {
 		return err
 	}
-	err := e.own.Replace(e.text, e.own.Mode)
-	if err == nil {
-		e.made = nil
+	if err := e.own.Replace(e.text, e.own.Mode); err != nil {
+		return err
 	}
-	return err
+	e.made = nil
+	for _, path := range e.gone {
+		if err := os.RemoveAll(path); err != nil {
+			fmt.Fprintf(e.err, "%s is left: %s\n", path, because(err))
+		}
+	}
+	return nil
 }
 
 // taken reports whether a source has the name.
@@ -159,8 +167,8 @@ func (e *configEdit) keepSecret(ctx context.Context, s *mcpServer, one *mcpSecre
 func (e *configEdit) newSecret(one *mcpSecret, dry bool) (err error) {
 	from := config.Fields{{Name: "env", Value: one.env}}
 	if one.env == "" {
-		path := filepath.Join(e.secretsDir(), one.name)
-		from = config.Fields{{Name: "file", Value: filepath.ToSlash(filepath.Join(".toolpost", "secrets", one.name))}}
+		path := unused(filepath.Join(e.secretsDir(), one.name))
+		from = config.Fields{{Name: "file", Value: ".toolpost/secrets/" + filepath.Base(path)}}
 		if !dry {
 			if err := e.writeSecret(path, one.value); err != nil {
 				return err
@@ -171,11 +179,21 @@ func (e *configEdit) newSecret(one *mcpSecret, dry bool) (err error) {
 	return err
 }
 
+// unused is a path at which there is nothing: what is there may be needed until the change is written.
+func unused(path string) string {
+	for i, try := 2, path; ; i++ {
+		if _, err := os.Lstat(try); errors.Is(err, fs.ErrNotExist) {
+			return try
+		}
+		try = fmt.Sprintf("%s-%d", path, i)
+	}
+}
+
 func (e *configEdit) writeSecret(path, value string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the folder of secrets: %w", err)
 	}
-	f, err := config.OpenOwn(path) // one that was left behind is overwritten: no config names it
+	f, err := config.OpenOwn(path)
 	if err != nil {
 		return err
 	}
@@ -230,22 +248,26 @@ func (e *configEdit) try(ctx context.Context) ([]trial, error) {
 	return all, nil
 }
 
-// wallsHint says which option a server may need that failed behind its walls.
+// wallsHint says which option a server may need that failed behind its walls; empty: nothing is known.
 func wallsHint(message string) string {
-	lower := strings.ToLower(message)
-	says := func(words ...string) bool {
-		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(lower, w) })
-	}
-	switch {
-	case says("eai_again", "enotfound", "enetunreach", "econnrefused", "name resolution", "network is unreachable", "getaddrinfo",
-		"connection refused", "failed to fetch", "dns error"):
-		return "it has no network: allow the hosts that it needs with --network HOST (`walls: {network: [HOST]}`)"
-	case says("erofs", "read-only file system", "eacces", "permission denied", "eperm"):
-		return "it writes nothing: allow the folder that it needs with --write DIR (`walls: {write: [DIR]}`)"
-	case says("enoent", "no such file"):
-		return "it sees its own folder alone: allow what it needs with --read PATH or --write DIR (`walls: {read: [PATH]}`)"
-	case says("heap out of memory", "memoryerror", "oom"):
-		return "it has 512 MiB: allow more with `walls: {memory: BYTES}`"
+	for _, hint := range []struct{ words, option string }{
+		{
+			`sockets?|eai_again|enotfound|enetunreach|econnrefused|getaddrinfo|name resolution|network is unreachable|fetch failed|dns error`,
+			"it has no network: allow the hosts that it needs with --network HOST (`walls: {network: [HOST]}`)",
+		},
+		{
+			`erofs|read-only file system|eacces|permission denied|eperm`,
+			"it writes nothing: allow the folder that it needs with --write DIR (`walls: {write: [DIR]}`)",
+		},
+		{
+			`enoent|no such file`,
+			"it sees its own folder alone: allow what it needs with --read PATH or --write DIR (`walls: {read: [PATH]}`)",
+		},
+		{`heap out of memory|memoryerror`, "it has 512 MiB: allow more with `walls: {memory: BYTES}`"},
+	} {
+		if regexp.MustCompile(`(?i)\b(` + hint.words + `)\b`).MatchString(message) {
+			return hint.option
+		}
 	}
 	return ""
 }
@@ -365,35 +387,45 @@ func mcpSource(cfg *config.Config, name string) (config.Source, error) {
 	return config.Source{}, tool.Errorf(tool.CodeNotFound, "no MCP server is called %q%s", name, meant(name, names, known))
 }
 
-func (e *configEdit) remove(name string) (err error) {
+func (e *configEdit) remove(name string) error {
 	src, err := mcpSource(e.cfg, name)
 	if err != nil {
 		return err
 	}
-	unused, err := e.unusedWithout(name)
+	secrets, err := e.forget(src)
 	if err != nil {
 		return err
 	}
-	if e.text, err = config.RemoveSource(e.cfg.Path, e.text, name); err != nil {
-		return err
-	}
-	gone := []string{filepath.Join(e.cfg.StateDir(), "npm", name), mcp.TokenFile(src)}
-	for _, one := range unused {
-		if e.text, err = config.RemoveSecret(e.cfg.Path, e.text, one); err != nil {
-			return err
-		}
-		gone = append(gone, filepath.Join(e.secretsDir(), one))
-	}
+	e.gone = append(e.gone, mcp.TokenFile(src))
 	if err := e.write(); err != nil {
 		return err
 	}
-	for _, path := range gone {
-		if err := os.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintf(e.err, "%s is left: %s\n", path, because(err))
-		}
+	return e.tell(map[string]any{"removed": name, "secrets": append([]string{}, secrets...)}, "%s %s%s", e.out.green("removed"), name,
+		withSecrets(secrets))
+}
+
+// forget takes a source out, and what was kept for it alone: its package, and the secrets that it returns.
+func (e *configEdit) forget(src config.Source) (secrets []string, err error) {
+	known, err := e.onlyOf(src.Name)
+	if err != nil {
+		return nil, err
 	}
-	return e.tell(map[string]any{"removed": name, "secrets": append([]string{}, unused...)}, "%s %s%s", e.out.green("removed"), name,
-		withSecrets(unused))
+	if e.text, err = config.RemoveSource(e.cfg.Path, e.text, src.Name); err != nil {
+		return nil, err
+	}
+	var o mcp.SourceOptions
+	packages := filepath.Join(e.cfg.StateDir(), "npm")
+	if err := src.Decode(&o); err == nil && filepath.Dir(offlimits.Under(src.Dir, o.Dir)) == packages {
+		e.gone = append(e.gone, offlimits.Under(src.Dir, o.Dir))
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if e.text, err = config.RemoveSecret(e.cfg.Path, e.text, name); err != nil {
+			return nil, err
+		}
+		secrets, e.gone = append(secrets, name), append(e.gone, known[name])
+	}
+	e.cfg, err = e.parsed()
+	return secrets, err
 }
 
 func withSecrets(names []string) string {
@@ -403,29 +435,30 @@ func withSecrets(names []string) string {
 	return ", with its secrets " + strings.Join(names, ", ")
 }
 
-// unusedWithout lists the secrets that are files of ours and that no source speaks of but one.
-func (e *configEdit) unusedWithout(name string) (unused []string, err error) {
+// onlyOf lists the secrets that no source speaks of but one, and whose values are files of ours: by name, the file.
+func (e *configEdit) onlyOf(source string) (map[string]string, error) {
 	var known map[string]secret.From
 	if err := e.cfg.Secrets.Decode(&known); err != nil {
 		return nil, err
 	}
-	for one, from := range known {
-		word := regexp.MustCompile(`\b` + one + `\b`)
-		if from.File == "" || filepath.Join(e.cfg.Dir, from.File) != filepath.Join(e.secretsDir(), one) {
+	only := map[string]string{}
+	for name, from := range known {
+		path := offlimits.Under(e.cfg.Dir, from.File)
+		if from.File == "" || filepath.Dir(path) != e.secretsDir() {
 			continue
 		}
+		word := regexp.MustCompile(`\b` + name + `\b`)
 		var users []string
 		for _, s := range e.cfg.Sources {
 			if word.Match(s.JSON()) {
 				users = append(users, s.Name)
 			}
 		}
-		if slices.Equal(users, []string{name}) {
-			unused = append(unused, one)
+		if slices.Equal(users, []string{source}) {
+			only[name] = path
 		}
 	}
-	slices.Sort(unused)
-	return unused, nil
+	return only, nil
 }
 
 func (a *app) mcpLoginCommand() *cobra.Command {

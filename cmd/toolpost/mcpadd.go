@@ -56,6 +56,9 @@ func (a *app) mcpAddCommand() *cobra.Command {
 	f.BoolVar(&q.replace, "replace", false, "replace the source of this name")
 	f.BoolVar(&q.noTry, "no-try", false, "write the source without starting the server")
 	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return tool.Errorf(tool.CodeInvalidInput, "%w\na program and its flags come behind --: `toolpost mcp add -- npx -y PACKAGE`", err)
+	})
 	return a.withJSON("print the source and its tools as JSON", c)
 }
 
@@ -73,10 +76,11 @@ func (q *mcpAdding) run(ctx context.Context, args []string, program bool) error 
 		return err
 	}
 	if q.replace && e.taken(s.name) {
-		if _, err := mcpSource(e.cfg, s.name); err != nil {
-			return err
+		src, err := mcpSource(e.cfg, s.name)
+		if err == nil {
+			_, err = e.forget(src)
 		}
-		if err := e.forget(s.name); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -119,11 +123,12 @@ func (q *mcpAdding) server(args []string, program bool) (*mcpServer, error) {
 	case len(q.headers) > 0:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "--header is for a server at a URL; a program gets --secret and --env")
 	default:
-		if _, err := exec.LookPath(args[0]); err != nil && !strings.Contains(args[0], "/") {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "%s is not a program on PATH; install it, or give its path", args[0])
-		}
 		if why := fetches(args); why != "" {
 			s.remarks = append(s.remarks, why)
+		}
+		if _, err := exec.LookPath(args[0]); err != nil && !strings.Contains(args[0], "/") {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s is not a program on PATH; install it, or give its path%s", args[0],
+				strings.Join(append([]string{""}, s.remarks...), "\n  "))
 		}
 	}
 	return s, q.variables(s)
@@ -232,15 +237,6 @@ func fromConfig(cfg *config.Config, full string) string {
 	return full
 }
 
-// forget takes a source out that another is to replace.
-func (e *configEdit) forget(name string) (err error) {
-	if e.text, err = config.RemoveSource(e.cfg.Path, e.text, name); err != nil {
-		return err
-	}
-	e.cfg, err = e.parsed()
-	return err
-}
-
 // try starts the server. One that wants a login is as it should be; any other that fails is not written.
 func (q *mcpAdding) try(ctx context.Context, e *configEdit, s *mcpServer) (trial, error) {
 	all, err := e.try(ctx)
@@ -253,13 +249,20 @@ func (q *mcpAdding) try(ctx context.Context, e *configEdit, s *mcpServer) (trial
 		return one, nil
 	}
 	message := "the server did not start, so nothing was written: " + one.Error
-	for _, more := range append(s.remarks, wallsHint(one.Error)) {
-		if more != "" {
-			message += "\n  " + more
-		}
+	if s.url != "" {
+		message = "the server cannot be used, so nothing was written: " + one.Error
+	}
+	hints := s.remarks
+	if s.url == "" {
+		hints = append(hints, wallsHint(one.Error))
 	}
 	if s.url == "" && len(s.secrets)+len(s.env) == 0 {
-		message += "\n  it gets no variables but PATH, HOME, LANG and TMPDIR; --env and --secret give it more"
+		hints = append(hints, "it gets no variables but PATH, HOME, LANG and TMPDIR; --env and --secret give it more")
+	}
+	for _, hint := range hints {
+		if hint != "" {
+			message += "\n  " + hint
+		}
 	}
 	return one, tool.Errorf(tool.CodeOf(one.err), "%s\n  --no-try writes it all the same", message)
 }
@@ -310,7 +313,7 @@ func (a *app) showTools(tried trial) {
 	}
 	var rows [][]string
 	for _, t := range tried.Tools {
-		rows = append(rows, []string{t.Name, t.Description})
+		rows = append(rows, []string{t.Name, short(clean(t.Description), 100)})
 	}
 	a.out.table([]string{"TOOL", "DESCRIPTION"}, rows)
 }
@@ -328,8 +331,8 @@ func (q *mcpAdding) tellNext(s *mcpServer, tried trial) {
 			orNothing(append([]string{"its own folder"}, s.read...)), orNothing(s.write), orNothing(s.network))
 	}
 	if len(tried.Tools) > 0 {
-		fmt.Fprintf(q.out, "next: toolpost tools show %s; toolpost call %s; or `toolpost connect`, and your agent has them\n",
-			clean(tried.Tools[0].Name), clean(tried.Tools[0].Name))
+		first := s.name + "." + clean(tried.Tools[0].Name)
+		fmt.Fprintf(q.out, "next: toolpost tools show %s; toolpost call %s; or `toolpost connect`, and your agent has them\n", first, first)
 	}
 }
 

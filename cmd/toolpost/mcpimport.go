@@ -88,7 +88,7 @@ func (q *mcpImporting) run(ctx context.Context, path string) error {
 	if err := q.tryAll(ctx, e, all); err != nil {
 		return err
 	}
-	failed := slices.ContainsFunc(all, func(o *importedServer) bool { return o.Problem != "" })
+	failed := !q.dry && slices.ContainsFunc(all, func(o *importedServer) bool { return o.Problem != "" })
 	return q.conclude(map[string]any{"config": e.cfg.Path, "servers": all}, func() { q.show(e, all) }, failed)
 }
 
@@ -275,7 +275,9 @@ func (q *mcpImporting) tryAll(ctx context.Context, e *configEdit, all []*importe
 			}
 			if one.Tools = len(t.Tools); t.Error != "" {
 				one.Problem = "it does not start: " + t.Error
-				one.Notes = append(one.Notes, wallsHint(t.Error))
+				if one.server.url == "" {
+					one.Notes = append(one.Notes, wallsHint(t.Error))
+				}
 			}
 		}
 	}

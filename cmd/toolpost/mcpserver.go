@@ -165,12 +165,12 @@ func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error 
 	if s.pkg == nil {
 		return nil
 	}
-	s.dir = filepath.ToSlash(filepath.Join(".toolpost", "npm", s.name))
+	dir := unused(filepath.Join(e.cfg.StateDir(), "npm", s.name))
+	s.dir = ".toolpost/npm/" + filepath.Base(dir)
 	if dry {
 		s.note, s.command = "from npm: "+s.pkg.spec, append([]string{"node", "(the program of " + s.pkg.spec + ")"}, s.pkg.args...)
 		return nil
 	}
-	dir := filepath.Join(e.cfg.StateDir(), "npm", s.name)
 	base, err := os.Getwd()
 	if err != nil {
 		return err

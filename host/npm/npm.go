@@ -3,6 +3,7 @@
 package npm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,7 @@ const (
 	timeout   = 10 * time.Minute
 	maxOutput = 1 << 20
 	maxDoc    = 8 << 20
+	maxSaid   = 4 // lines of npm's errors that are told
 )
 
 // Install installs a package with the npm of this machine. Nothing is at Dir before it is whole; what was there is
@@ -106,28 +108,23 @@ func run(ctx context.Context, npm, stage string, r Request) error {
 	late := tool.Errorf(tool.CodeTimeout, "npm did not install %s within %v", r.Spec, timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
+	var said []string
 	_, exit, words, err := process.Run(ctx, process.Command{
 		Argv: append(argv, "--", r.Spec), Dir: stage, Env: append(os.Environ(), "NO_UPDATE_NOTIFIER=1"),
+		Stderr: func(line []byte) {
+			text, ok := strings.CutPrefix(string(line), "npm error ")
+			if ok && len(said) < maxSaid && !strings.Contains(text, "complete log of this run") {
+				said = append(said, strings.TrimSpace(text))
+			}
+		},
 	}, maxOutput)
 	if err != nil {
 		return err
 	}
 	if exit != (process.Exit{}) {
-		return tool.Errorf(tool.CodeUnavailable, "npm could not install %s: %s", r.Spec, firstLines(words))
+		return tool.Errorf(tool.CodeUnavailable, "npm could not install %s: %s", r.Spec, cmp.Or(strings.Join(said, "; "), words))
 	}
 	return nil
-}
-
-// firstLines leaves out where npm keeps its log.
-func firstLines(words string) string {
-	var kept []string
-	for line := range strings.Lines(words) {
-		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "npm error"))
-		if line != "" && !strings.Contains(line, "complete log of this run") && len(kept) < 6 {
-			kept = append(kept, line)
-		}
-	}
-	return strings.Join(kept, "; ")
 }
 
 // A manifest is as much of a package.json as is of interest.
