@@ -80,7 +80,8 @@ func RemoveSecret(path string, text []byte, name string) ([]byte, error) {
 			return "", tool.Errorf(tool.CodeNotFound, "%s has no secret %q", path, name)
 		}
 		if len(pairs) == 1 && e.line < e.starts()[0] { // the section came with the first one
-			return "", e.drop()
+			e.drop()
+			return "", nil
 		}
 		return "", e.remove(at)
 	}, func(now any) any {
@@ -354,14 +355,13 @@ func (e *editor) remove(n int) error {
 }
 
 // drop takes the whole section out.
-func (e *editor) drop() error {
+func (e *editor) drop() {
 	lines := e.lines()
 	from, to := e.line-1, e.contentEnd(lines, e.end-1, 1)
 	if from > 0 && isEmpty(lines[from-1]) && (to == len(lines) || isEmpty(lines[to])) {
 		from--
 	}
 	e.text = []byte(strings.Join(slices.Delete(lines, from, to), ""))
-	return nil
 }
 
 func (e *editor) removeFlow(n int) error {

@@ -140,8 +140,8 @@ func (q *connecting) check(ids []string) (err error) {
 		return tool.Errorf(tool.CodeInvalidInput, "--url goes with --http")
 	case q.name == "" || strings.Trim(q.name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
 		return tool.Errorf(tool.CodeInvalidInput, "--name %q: use letters, digits, _ and -", q.name)
-	case q.undo && !q.http: // what was written before goes, whatever the config says now
-		q.cfg, err = q.load()
+	case q.undo: // what was written before goes, whatever the config says now
+		q.cfg, _ = q.load()
 		return nil
 	}
 	if q.cfg, err = q.load(); err != nil {

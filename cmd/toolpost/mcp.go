@@ -345,7 +345,7 @@ func (a *app) mcpRemoveCommand() *cobra.Command {
 		Long: "Takes the source out of the config, and what was kept for it alone: its installed package, its login, and\n" +
 			"the secrets that no other source names, where their values are files of the state folder.",
 		Args: words(1, 1), DisableFlagsInUseLine: true, ValidArgsFunction: a.completeMCP,
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			e, err := a.editConfig()
 			if err != nil {
 				return err

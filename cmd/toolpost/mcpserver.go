@@ -118,7 +118,7 @@ type npxCall struct {
 
 // parseNPX reads a command that has npm fetch a package and run it; nil: it does not.
 func parseNPX(argv []string) (*npxCall, error) {
-	rest := argv
+	var rest []string
 	switch program := filepath.Base(argv[0]); {
 	case program == "npx":
 		rest = argv[1:]
@@ -185,7 +185,7 @@ func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error 
 	}
 	e.made = append(e.made, dir)
 	s.note = "from npm: " + p.Name + " " + p.Version
-	s.command = append(p.Argv, s.pkg.args...)
+	s.command = slices.Concat(p.Argv, s.pkg.args)
 	if len(p.Scripts) > 0 {
 		s.remarks = append(s.remarks, fmt.Sprintf("the install scripts of %s were not run; if it does not work without them, "+
 			"remove it and add it again with --scripts", strings.Join(p.Scripts, ", ")))
