@@ -127,6 +127,9 @@ func (s Source) Decode(into any) error {
 	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol"))
 }
 
+// JSON is the whole entry as JSON.
+func (s Source) JSON() json.RawMessage { return s.entry.value }
+
 // Equal reports whether two entries say the same in the same order, whatever their layout and comments.
 func (s Source) Equal(o Source) bool { return s.Dir == o.Dir && s.entry.Equal(o.entry) }
 

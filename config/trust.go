@@ -52,6 +52,7 @@ type walk struct {
 	above []step   // from the root down to where it stands
 	left  []string // names to go
 	links int
+	group bool // whether a group may write what is on the way
 }
 
 type step struct {
@@ -165,7 +166,7 @@ func (w *walk) judge(fd int, path string) error {
 	}
 	const others = unix.S_IWGRP | unix.S_IWOTH
 	sticky := info.Mode&unix.S_IFMT == unix.S_IFDIR && info.Mode&unix.S_ISVTX != 0
-	if info.Mode&others == 0 || sticky {
+	if info.Mode&others == 0 || sticky || w.group && info.Mode&unix.S_IWOTH == 0 {
 		return nil
 	}
 	who, option := "everybody", "go-w"

@@ -56,6 +56,9 @@ func Protocols() []Protocol { return all.Protocols() }
 // Dial gives the Toolpost that serves HTTP at url.
 func Dial(url, token string) (Remote, error) { return all.Dial(url, token) }
 
+// MCPAddress is where clients on this machine find the MCP door of a config.
+func MCPAddress(cfg *config.Config) (string, error) { return all.MCPAddress(cfg) }
+
 // Select lets a policy, an external program, choose among the tools that can be called now.
 func Select(
 	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage,

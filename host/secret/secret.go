@@ -161,7 +161,7 @@ type Source interface {
 
 // A Grant is what the config of a source of tools says about secrets. It is embedded in the options of a protocol.
 type Grant struct {
-	Secrets     []string `yaml:"secrets" doc:"names of secrets that the tools get, each as a variable of its name"`
+	Secrets     []string `yaml:"secrets" doc:"names of secrets that the tools get, each as a variable of its name; VARIABLE=NAME for a variable of another name"`
 	SecretFiles []string `yaml:"secret_files" doc:"names of secrets that the tools get as open files; a variable NAME_FD has the number of the descriptor"`
 	Vault       Source   `yaml:"-"` // nil: there are none
 }
@@ -204,21 +204,28 @@ func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err er
 
 type known struct{ name, value string }
 
-// grant returns the secrets that are both declared and allowed, each once.
+// grant returns the secrets that are both declared and allowed, each once, by the names of their variables.
 func grant(from Source, names, allowed []string) ([]known, error) {
 	if from == nil {
 		from = (*Vault)(nil)
 	}
 	var granted []known
-	for i, name := range names {
-		if allowed != nil && !slices.Contains(allowed, name) || slices.Contains(names[:i], name) {
+	for i, declared := range names {
+		variable, name, ok := strings.Cut(declared, "=")
+		if !ok {
+			name = variable
+		}
+		if allowed != nil && !slices.Contains(allowed, name) || slices.Contains(names[:i], declared) {
 			continue
+		}
+		if !validName(variable) {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of a variable, for the secret %s", variable, name)
 		}
 		value, err := from.Secret(name)
 		if err != nil {
 			return nil, err
 		}
-		granted = append(granted, known{name, value})
+		granted = append(granted, known{variable, value})
 	}
 	return granted, nil
 }

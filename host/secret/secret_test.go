@@ -178,6 +178,9 @@ func TestAToolGetsWhatIsDeclaredAndAllowed(t *testing.T) {
 		"unknown":        {v, []string{"A", "C"}, nil, "no secret C"},
 		"not to be had":  {v, []string{"A", "C"}, []string{"A"}, "A=" + canary},
 		"nothing wanted": {nil, nil, nil, ""},
+		"another name":   {v, []string{"X=A", "A", "Y=B"}, []string{"A"}, "X=" + canary + " A=" + canary},
+		"no variable":    {v, []string{"x y=A"}, nil, "cannot be the name of a variable"},
+		"no name":        {v, []string{"X="}, nil, "no secret "},
 	} {
 		var cmd process.Command
 		_, err := secret.Grant{Secrets: c.names, Vault: c.from}.Give(&cmd, c.allowed)

@@ -25,9 +25,9 @@ type floor struct {
 func floors() []floor {
 	return []floor{
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
-		{name: "wire", rooms: []string{"wire/nearest", "wire/strictjson", "wire/schema", "wire/typeschema", "wire/envelope", "wire/listing", "wire/jsonrpc"}, ordered: true},
+		{name: "wire", rooms: []string{"wire/nearest", "wire/strictjson", "wire/jsonc", "wire/schema", "wire/typeschema", "wire/envelope", "wire/listing", "wire/jsonrpc"}, ordered: true},
 		{name: "config", rooms: []string{"host/offlimits", "config", "examples"}, ordered: true},
-		{name: "host", rooms: []string{"host/backoff", "host/sandbox", "host/process", "host/secret", "host/walls", "host/container", "host/spawn", "host/worker", "host/workspace/ignore", "host/workspace"}, ordered: true},
+		{name: "host", rooms: []string{"host/backoff", "host/sandbox", "host/process", "host/npm", "host/secret", "host/walls", "host/container", "host/spawn", "host/worker", "host/workspace/ignore", "host/workspace"}, ordered: true},
 		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/disk", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/grep", "codesearch/trigram", "codesearch"}, ordered: true},
 		{name: "engine", rooms: []string{"engine", "engine/*"}},
 		{name: "store", rooms: []string{"store", "store/*"}},
@@ -37,7 +37,8 @@ func floors() []floor {
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
 		{name: "measuring", rooms: []string{"bench/attempt"}},
-		{name: "top", rooms: []string{"cmd/...", "bench/embeddings", "bench"}},
+		{name: "parts of the command line", rooms: []string{"cmd/toolpost/*"}},
+		{name: "top", rooms: []string{"cmd/*", "bench/embeddings", "bench"}},
 	}
 }
 

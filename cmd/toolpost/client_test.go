@@ -1,0 +1,212 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// peers are the official programs that speak MCP, and the Node that they need.
+func peers(t *testing.T) (modules string) {
+	t.Helper()
+	modules, err := filepath.Abs("../../protocol/mcp/testdata/js/node_modules")
+	if err == nil {
+		_, err = os.Stat(filepath.Join(modules, ".bin", "inspector"))
+	}
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("the JavaScript peers are missing: %v; `.ci/setup js` installs them", err)
+		}
+		t.Skipf("the JavaScript peers are missing: %v; `.ci/setup js` installs them", err)
+	}
+	return modules
+}
+
+// A newcomer has an empty home and an empty folder.
+type newcomer struct {
+	t         *testing.T
+	home, dir string
+	env       []string
+}
+
+func newNewcomer(t *testing.T) *newcomer {
+	t.Helper()
+	n := &newcomer{t: t, home: t.TempDir(), dir: t.TempDir()}
+	n.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + n.home, "TERM=dumb", "LANG=C.UTF-8", asProgram + "=1"}
+	return n
+}
+
+// toolpost runs the program as the newcomer types it.
+func (n *newcomer) toolpost(args ...string) string {
+	n.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return n.run(self, args...)
+}
+
+// try is toolpost for what is to fail, and gives all that it says.
+func (n *newcomer) try(args ...string) string {
+	n.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(n.t.Context(), self, args...)
+	cmd.Dir, cmd.Env = n.dir, n.env
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		n.t.Errorf("%v did not fail", args)
+	}
+	return string(out)
+}
+
+func (n *newcomer) run(program string, args ...string) string {
+	n.t.Helper()
+	cmd := exec.CommandContext(n.t.Context(), program, args...)
+	cmd.Dir, cmd.Env = n.dir, n.env
+	var words strings.Builder
+	cmd.Stderr = &words
+	out, err := cmd.Output()
+	if err != nil {
+		n.t.Fatalf("%s %v: %v\n%s\n%s", filepath.Base(program), args, err, out, words.String())
+	}
+	return string(out)
+}
+
+// The first minute: init, connect, and an official client that reads the file of the agent and starts what it says.
+func TestAnOfficialClientUsesWhatConnectWrote(t *testing.T) {
+	modules := peers(t)
+	n := newNewcomer(t)
+	n.toolpost("init")
+	for client, file := range map[string]string{"claude-code": ".claude.json", "cursor": ".cursor/mcp.json"} {
+		n.toolpost("connect", client, "--yes")
+		path := filepath.Join(n.home, file)
+		inspect := func(args ...string) string {
+			return n.run(filepath.Join(modules, ".bin", "node"), append([]string{filepath.Join(modules, ".bin", "inspector"),
+				"--cli", "--config", path, "--server", "toolpost", "-e", asProgram + "=1", "--method"}, args...)...)
+		}
+		if list := inspect("tools/list"); !strings.Contains(list, `"greet"`) || !strings.Contains(list, `"readFile"`) {
+			t.Errorf("%s: %s", client, list)
+		}
+		if got := inspect("tools/call", "--tool-name", "greet", "--tool-arg", "name=Ada"); !strings.Contains(got, "Hello Ada!") {
+			t.Errorf("%s: %s", client, got)
+		}
+		got := inspect("tools/call", "--tool-name", "readFile", "--tool-arg", "path=greeter/app.ai")
+		if !strings.Contains(got, `tool \"greet\"`) || !json.Valid([]byte(got)) {
+			t.Errorf("%s: %s", client, got)
+		}
+	}
+}
+
+// nodeServer is an MCP server without dependencies. It tells what its walls let it do.
+const nodeServer = `#!/usr/bin/env node
+const fs = require('fs'), net = require('net');
+require('readline').createInterface({input: process.stdin}).on('line', line => {
+  const m = JSON.parse(line);
+  if (m.id === undefined) return;
+  const send = body => console.log(JSON.stringify({jsonrpc: '2.0', id: m.id, ...body}));
+  const say = text => send({result: {content: [{type: 'text', text}], structuredContent: {result: text}}});
+  if (m.method === 'initialize') return send({result: {protocolVersion: '2025-11-25', capabilities: {tools: {}}, serverInfo: {name: 'n', version: '1'}}});
+  if (m.method === 'tools/list') return send({result: {tools: ['own', 'state', 'write', 'network'].map(name => ({name, inputSchema: {type: 'object'}}))}});
+  if (m.method !== 'tools/call') return send({error: {code: -32601, message: 'no such method'}});
+  const attempt = f => { try { f(); say('yes'); } catch (e) { say(e.code); } };
+  switch (m.params.name) {
+  case 'own': return attempt(() => fs.readFileSync(__filename));
+  case 'state': return attempt(() => fs.readFileSync(process.cwd() + '/../../toolpost.db'));
+  case 'write': return attempt(() => fs.writeFileSync(__dirname + '/x', 'x'));
+  case 'network': return net.connect(1, '127.0.0.1').on('error', e => say(e.code)).on('connect', () => say('yes'));
+  }
+});
+`
+
+// tarball writes a package as npm packs it.
+func tarball(t *testing.T, path string, files map[string]string) {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	for name, text := range files {
+		if err := w.WriteHeader(&tar.Header{Name: "package/" + name, Mode: 0o755, Size: int64(len(text))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close(), os.WriteFile(path, b.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A package is installed where no tool but its own server sees it, without its scripts, and starts from there behind
+// walls.
+func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
+	for _, program := range []string{"npm", "node"} {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("CI") == "true" {
+				t.Fatalf("%s is missing; `make setup` installs it", program)
+			}
+			t.Skipf("%s is missing; `make setup` installs it", program)
+		}
+	}
+	n := newNewcomer(t)
+	n.env = append(n.env, "npm_config_registry=http://127.0.0.1:1", "npm_config_fetch_retries=0")
+	tarball(t, filepath.Join(n.dir, "demo.tgz"), map[string]string{
+		"package.json": `{"name": "mcp-server-demo", "version": "1.2.3", "bin": "main.js", "scripts": {"postinstall": "touch ran"}}`,
+		"main.js":      nodeServer,
+	})
+	n.toolpost("init")
+	before := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+	if told := n.toolpost("mcp", "add", "--", "npx", "-y", "./demo.tgz"); !strings.Contains(told, "added demo") ||
+		!strings.Contains(told, "the install scripts of mcp-server-demo were not run") {
+		t.Error(told)
+	}
+	text := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+	if !strings.Contains(text, "- name: demo # from npm: mcp-server-demo 1.2.3\n") || !strings.Contains(text, "dir: .toolpost/npm/demo\n") {
+		t.Error(text)
+	}
+	if _, err := os.Stat(filepath.Join(n.dir, ".toolpost/npm/demo/node_modules/mcp-server-demo/ran")); err == nil {
+		t.Error("an install script was run")
+	}
+	if err := os.Remove(filepath.Join(n.dir, "demo.tgz")); err != nil { // what starts later needs nothing else
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"own": "yes", "state": "ENOENT", "write": "EROFS", "network": "EACCES"} {
+		got := n.toolpost("call", "demo."+name)
+		if name == "network" && strings.Contains(got, "ENETUNREACH") { // another wall, where this kernel has that one
+			continue
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := n.try("call", "readFile", "path=.toolpost/npm/demo/package.json"); !strings.Contains(got, "not allowed") &&
+		!strings.Contains(got, "not found") && !strings.Contains(got, "no such file") {
+		t.Errorf("another tool reads the package: %s", got)
+	}
+	n.toolpost("mcp", "remove", "demo")
+	if textOf(t, filepath.Join(n.dir, "toolpost.yaml")) != before {
+		t.Error("the config is not what it was")
+	}
+	if left, _ := os.ReadDir(filepath.Join(n.dir, ".toolpost/npm")); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+func textOf(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

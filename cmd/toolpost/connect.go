@@ -1,0 +1,427 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/cmd/toolpost/connect"
+	"toolpost/config"
+	"toolpost/identity"
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// A connecting is one run of `toolpost connect`.
+type connecting struct {
+	*app
+	yes, undo, dry, http bool
+	url, name, file      string
+
+	cfg     *config.Config
+	machine connect.Machine
+}
+
+func (a *app) connectCommand() *cobra.Command {
+	q := &connecting{app: a}
+	var known, ids []string
+	machine, _ := connect.Here() // what has no home is listed without one
+	for _, c := range connect.Clients() {
+		if ids = append(ids, c.ID); machine.Env != nil {
+			known = append(known, fmt.Sprintf("  %-15s %-15s %s", c.ID, c.Name, c.File(machine)))
+		}
+	}
+	c := &cobra.Command{
+		Use: "connect [CLIENT ...] [flags]", Short: "Let the agents on this machine use these tools",
+		Args: words(0, -1), DisableFlagsInUseLine: true,
+		Long: "Finds the agents on this machine, or takes those that are named, and adds this Toolpost to the MCP servers of\n" +
+			"each: a program that the agent starts, `toolpost as mcp` with this config, or with --http the address of a\n" +
+			"server and a token of the agent's own. It shows what it would write and asks first. What else is in the\n" +
+			"agent's file stays as it is, comments too, and the file as it was before is kept beside it.\n\n" +
+			"The agents, and the file of each:\n" + strings.Join(known, "\n"),
+		Example:   "  toolpost connect\n  toolpost connect claude-code --yes\n  toolpost connect cursor --undo",
+		ValidArgs: ids,
+		RunE:      func(c *cobra.Command, args []string) error { return q.run(c.Context(), args) },
+	}
+	f := c.Flags()
+	f.BoolVarP(&q.yes, "yes", "y", false, "write without asking")
+	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
+	f.BoolVar(&q.undo, "undo", false, "take the entry out again")
+	f.BoolVar(&q.http, "http", false, "let the agent call the server that toolpost serve runs, with a token of its own")
+	f.StringVar(&q.url, "url", "", "with --http: where the server is (default: where the config's HTTP door is)")
+	f.StringVar(&q.name, "name", "toolpost", "what the agent calls the server")
+	f.StringVar(&q.file, "file", "", "with one CLIENT: its file, where it is not the usual one, such as that of a project")
+	return a.withJSON("print what was done as JSON; without --yes, what would be", c)
+}
+
+// What happened to a client.
+const (
+	didWrite     = "written"
+	didRemove    = "removed"
+	didNothing   = "unchanged"
+	wouldWrite   = "would be written"
+	wouldRemove  = "would be removed"
+	notConnected = "not connected"
+	didRefuse    = "declined"
+	didFail      = "failed"
+)
+
+// A connection is what is told about one client.
+type connection struct {
+	Client string `json:"client"`
+	Name   string `json:"name"`
+	File   string `json:"file"`
+	Did    string `json:"did"`
+	Backup string `json:"backup,omitempty"`
+	Error  string `json:"error,omitempty"`
+	Then   string `json:"then,omitempty"`
+}
+
+func (q *connecting) run(ctx context.Context, ids []string) (err error) {
+	if err := q.check(ids); err != nil {
+		return err
+	}
+	if q.machine, err = connect.Here(); err != nil {
+		return err
+	}
+	clients, err := q.clients(ids)
+	if err != nil {
+		return err
+	}
+	all, failed := []connection{}, error(nil)
+	for _, c := range clients {
+		one, err := q.one(ctx, c)
+		if err != nil {
+			one.Did, one.Error = didFail, tool.AsError(err).Message
+			failed = cmp.Or(failed, err)
+			if !q.json {
+				q.complain(err)
+			}
+		}
+		all = append(all, one)
+	}
+	if q.json {
+		if err := q.printJSON(map[string]any{"clients": all}); err != nil {
+			return err
+		}
+	}
+	if failed != nil {
+		return exit(exitCode(failed))
+	}
+	return q.conclusion(all)
+}
+
+// conclusion ends a run in which nothing failed: one that could not ask has not done what it was told.
+func (q *connecting) conclusion(all []connection) error {
+	for _, one := range all {
+		if !q.dry && (one.Did == wouldWrite || one.Did == wouldRemove) {
+			if !q.json {
+				fmt.Fprintln(q.err, "nothing was written, since nobody can be asked here; --yes writes, --dry-run only shows")
+			}
+			return exitRefused
+		}
+	}
+	return nil
+}
+
+func (q *connecting) check(ids []string) (err error) {
+	switch {
+	case q.file != "" && len(ids) != 1:
+		return tool.Errorf(tool.CodeInvalidInput, "--file is the file of one client: name it, such as `toolpost connect "+
+			"cursor --file .cursor/mcp.json`")
+	case q.url != "" && !q.http:
+		return tool.Errorf(tool.CodeInvalidInput, "--url goes with --http")
+	case q.name == "" || strings.Trim(q.name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
+		return tool.Errorf(tool.CodeInvalidInput, "--name %q: use letters, digits, _ and -", q.name)
+	case q.undo: // what was written before goes, whatever the config says now
+		q.cfg, _ = q.load()
+		return nil
+	}
+	if q.cfg, err = q.load(); err != nil {
+		return err
+	}
+	if q.cfg.Path == "" {
+		return tool.Errorf(tool.CodeInvalidInput, "there is no config here for agents to use; `toolpost init` writes one, and "+
+			"--config names another")
+	}
+	return nil
+}
+
+// clients are those that are named, or all that are found.
+func (q *connecting) clients(ids []string) (found []connect.Client, err error) {
+	var known []string
+	for _, c := range connect.Clients() {
+		if known = append(known, c.ID); len(ids) == 0 && c.Found(q.machine) {
+			found = append(found, c)
+		}
+	}
+	for _, id := range ids {
+		c, ok := connect.Find(id)
+		if !ok {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "no client is called %q%s", id,
+				meant(id, known, "; known are "+strings.Join(known, ", ")))
+		}
+		found = append(found, c)
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	s, err := q.program()
+	if err != nil {
+		return nil, err
+	}
+	return nil, tool.Errorf(tool.CodeNotFound, "no agent was found in %s; name one of %s, or tell yours to start this MCP "+
+		"server:\n  %s %s", q.machine.Home, strings.Join(known, ", "), s.Command, strings.Join(s.Args, " "))
+}
+
+// program is the entry of a client that starts this program.
+func (q *connecting) program() (connect.Server, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return connect.Server{}, tool.Errorf(tool.CodeUnavailable, "where this program is: %w", err)
+	}
+	args := []string{"as", "mcp"}
+	if q.cfg != nil {
+		args = append(args, "--config", q.cfg.Path)
+	}
+	return connect.Server{Name: q.name, Command: path, Args: args}, nil
+}
+
+// one sees to one client.
+func (q *connecting) one(ctx context.Context, c connect.Client) (connection, error) {
+	file := cmp.Or(q.file, c.File(q.machine))
+	told := connection{Client: c.ID, Name: c.Name, File: file, Did: didNothing}
+	ch, s, err := q.plan(ctx, c, file)
+	if err != nil {
+		return told, err
+	}
+	defer ch.Close()
+	told.File = ch.File
+	if ch.Nothing() {
+		if q.undo {
+			told.Did = notConnected
+		}
+		q.say("%s  %s: %s", q.out.bold(c.Name), ch.File, told.Did)
+		return told, nil
+	}
+	q.show(ch)
+	switch ok, asked := q.agreed(ch); {
+	case q.dry || !ok && !asked:
+		told.Did = map[bool]string{true: wouldRemove, false: wouldWrite}[q.undo]
+		return told, nil
+	case !ok:
+		told.Did = didRefuse
+		q.say("left as it is")
+		return told, nil
+	}
+	if err := q.apply(ctx, c, &ch, s); err != nil {
+		return told, err
+	}
+	q.done(&told, ch)
+	return told, nil
+}
+
+// say prints a line for people.
+func (q *connecting) say(format string, args ...any) {
+	if !q.json {
+		fmt.Fprintf(q.out, format+"\n", args...)
+	}
+}
+
+func (q *connecting) done(told *connection, ch *connect.Change) {
+	if told.Did = didWrite; q.undo {
+		told.Did = didRemove
+		q.say("%s %s", q.out.green("took it out of"), ch.File)
+		return
+	}
+	told.Then = ch.Client.Then
+	if !ch.New {
+		told.Backup = ch.Backup()
+	}
+	q.say("%s %s", q.out.green("wrote"), ch.File)
+	if told.Backup != "" {
+		q.say("  as it was before: %s", told.Backup)
+	}
+	q.say("  now: %s", told.Then)
+}
+
+// plan works out what to do. The token of a client is made when it was agreed to; until then something stands for it.
+func (q *connecting) plan(ctx context.Context, c connect.Client, file string) (*connect.Change, connect.Server, error) {
+	if q.undo {
+		ch, err := connect.Disconnect(c, file, q.name)
+		return ch, connect.Server{}, err
+	}
+	s, err := q.program()
+	if err == nil && q.http {
+		s, err = q.address()
+	}
+	if err != nil {
+		return nil, s, err
+	}
+	ch, err := connect.Connect(c, file, s)
+	if err != nil || !q.http {
+		return ch, s, err
+	}
+	if token := connect.TokenOf(ch.Entry); token != "" && connect.URLOf(ch.Entry) == s.URL {
+		live, err := q.live(ctx, token)
+		if err != nil || !live {
+			return ch, s, err
+		}
+		ch.Close()
+		s.Token = token
+		ch, err = connect.Connect(c, file, s)
+		return ch, s, err
+	}
+	return ch, s, nil
+}
+
+// unissued stands for a token that is not there yet.
+const unissued = "tp_(a new token)"
+
+// address is the entry of a client that calls a server.
+func (q *connecting) address() (connect.Server, error) {
+	at := q.url
+	if at == "" {
+		var err error
+		if at, err = node.MCPAddress(q.cfg); err != nil {
+			return connect.Server{}, err
+		}
+	}
+	u, err := url.Parse(at)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return connect.Server{}, tool.Errorf(tool.CodeInvalidInput, "--url %q is not the address of a server; such as "+
+			"http://127.0.0.1:8700/mcp", at)
+	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		return connect.Server{}, tool.Errorf(tool.CodeInvalidInput, "%s would carry the token in clear over the network; use "+
+			"https, or an address of this machine", at)
+	}
+	return connect.Server{Name: q.name, URL: at, Token: unissued}, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// live reports whether a token is still good.
+func (q *connecting) live(ctx context.Context, token string) (bool, error) {
+	all, err := tokenListing().read(ctx, q.app, 0)
+	if err != nil {
+		return false, err
+	}
+	for _, t := range all {
+		if t.ID == identity.TokenID(token) {
+			return t.State == "live", nil
+		}
+	}
+	return false, nil
+}
+
+// apply does what was agreed to. A token is issued for the entry and revoked with it.
+func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.Change, s connect.Server) (err error) {
+	old := connect.TokenOf((*ch).Entry)
+	secret := s.Token != ""
+	if s.Token == unissued {
+		var id string
+		if s.Token, id, err = q.issue(ctx, c); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil { // nobody has it
+				_, also := kept[identity.Token](ctx, q.app, "token.revoke", map[string]string{"id": id}, "revoke tokens")
+				err = errors.Join(err, also)
+			}
+		}()
+		(*ch).Close()
+		if *ch, err = connect.Connect(c, cmp.Or(q.file, c.File(q.machine)), s); err != nil {
+			return err
+		}
+	}
+	if err := (*ch).Apply(secret); err != nil {
+		return err
+	}
+	if old != "" && old != s.Token {
+		q.revoke(ctx, old)
+	}
+	return nil
+}
+
+// issue makes the token of a client. It is the caller of that name: where the config lists it, it has what that says.
+func (q *connecting) issue(ctx context.Context, c connect.Client) (token, id string, err error) {
+	args := map[string]any{"caller": c.ID, "ttl_ms": 0, "note": "toolpost connect, for " + c.Name}
+	var listed identity.Options
+	if err := q.cfg.Callers.Decode(&listed); err != nil {
+		return "", "", err
+	}
+	if _, ok := listed.List[c.ID]; !ok {
+		args["tools"] = []string{"*"}
+	}
+	t, err := kept[struct {
+		Secret string `json:"token"`
+		identity.Token
+	}](ctx, q.app, "token.issue", args, "issue tokens")
+	return t.Secret, t.ID, err
+}
+
+// revoke makes the token of an entry useless that is gone. One that is not of this store is left to its own.
+func (q *connecting) revoke(ctx context.Context, token string) {
+	id := identity.TokenID(token)
+	if q.cfg == nil || q.cfg.Path == "" {
+		fmt.Fprintf(q.err, "its token is still good: `toolpost token revoke %s`, where its config is\n", id)
+		return
+	}
+	_, err := kept[identity.Token](ctx, q.app, "token.revoke", map[string]string{"id": id}, "revoke tokens")
+	switch {
+	case err == nil:
+		q.say("  revoked its token %s", id)
+	case tool.CodeOf(err) != tool.CodeConflict: // it was over before
+		fmt.Fprintf(q.err, "its token %s was not revoked: %s\n", id, because(err))
+	}
+}
+
+// agreed asks whether to go on; asked is false where nobody can be asked.
+func (q *connecting) agreed(ch *connect.Change) (ok, asked bool) {
+	if q.yes || q.dry {
+		return q.yes, true
+	}
+	in, ok := q.in.(*os.File)
+	if q.json || !ok || !newScreen(in).terminal {
+		return false, false
+	}
+	what := "write"
+	if q.undo {
+		what = "take it out of"
+	}
+	fmt.Fprintf(q.out, "%s %s? [y/N] ", what, ch.File)
+	var answer string
+	_, _ = fmt.Fscanln(in, &answer)
+	return strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes"), true
+}
+
+// show prints what would change.
+func (q *connecting) show(ch *connect.Change) {
+	q.say("%s  %s", q.out.bold(ch.Client.Name), ch.File)
+	if q.json {
+		return
+	}
+	for _, line := range ch.Diff() {
+		text := cleanLines(connect.Masked(line.Text))
+		switch line.Op {
+		case '+':
+			text = q.out.green("+ " + text)
+		case '-':
+			text = q.out.red("- " + text)
+		default:
+			text = "  " + text
+		}
+		fmt.Fprintln(q.out, "  "+text)
+	}
+}

@@ -1,0 +1,366 @@
+package connect
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/wire/jsonc"
+	"toolpost/wire/strictjson"
+)
+
+// A Server is the entry that a client gets: a program that it starts, or an address that it calls.
+type Server struct {
+	Name    string
+	Command string // absolute
+	Args    []string
+	URL     string
+	Token   string // what the client shows there
+}
+
+// backupSuffix ends the name of the file that has the client's settings as they were before.
+const backupSuffix = ".toolpost-backup"
+
+// A format is how a client writes its settings. Documents are read into what strictjson.Decode gives.
+type format interface {
+	// decode reads a document, and says where it is wrong.
+	decode(text []byte) (map[string]any, error)
+	// set puts an entry in place of the one of that name, or behind the others.
+	set(text []byte, key, name string, entry members) ([]byte, error)
+	// remove takes an entry out, and its key where that is then empty and emptied says so.
+	remove(text []byte, key, name string, emptied bool) ([]byte, error)
+}
+
+// A Change is what would be done to the file of a client. It holds the file until it is closed.
+type Change struct {
+	Client Client
+	File   string // where the file really is
+	New    bool   // there is no file yet
+	Gone   bool   // the file goes: nothing of anybody else is in it
+	Before []byte
+	After  []byte
+	Entry  map[string]any // the one that is there now; nil: there is none
+
+	own    *config.Own
+	backup *config.Own
+}
+
+// Close lets go of the file.
+func (c *Change) Close() {
+	c.backup.Close()
+	c.own.Close()
+}
+
+// Nothing reports whether there is nothing to do.
+func (c *Change) Nothing() bool { return !c.Gone && bytes.Equal(c.Before, c.After) }
+
+// Backup is where the file as it was before is kept.
+func (c *Change) Backup() string { return c.backup.Path }
+
+// open reads the file of a client.
+func open(c Client, file string) (*Change, map[string]any, error) {
+	own, err := config.OpenOwn(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	backup, err := own.Beside(filepath.Base(own.Path) + backupSuffix)
+	if err != nil {
+		own.Close()
+		return nil, nil, err
+	}
+	ch := &Change{Client: c, File: own.Path, New: !own.There(), Before: own.Text, After: own.Text, own: own, backup: backup}
+	doc, err := c.format.decode(own.Text)
+	if err == nil {
+		err = c.checkKey(doc)
+	}
+	if err != nil {
+		ch.Close()
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s, the settings of %s, cannot be read: %w; put it right first",
+			own.Path, c.Name, err)
+	}
+	return ch, doc, nil
+}
+
+func (c Client) checkKey(doc map[string]any) error {
+	if v, ok := doc[c.Key]; ok {
+		if _, ok := v.(map[string]any); !ok {
+			return fmt.Errorf("%q is not an object with servers", c.Key)
+		}
+	}
+	return nil
+}
+
+// entryOf is the entry of a name; nil: there is none.
+func entryOf(doc map[string]any, key, name string) map[string]any {
+	servers, _ := doc[key].(map[string]any)
+	switch e := servers[name].(type) {
+	case nil:
+		return nil
+	case map[string]any:
+		return e
+	default:
+		return map[string]any{"": e}
+	}
+}
+
+// entry makes the entry of a server as the client writes it.
+func (c Client) entry(s Server) (members, error) {
+	switch {
+	case s.URL == "":
+		return c.stdio(s), nil
+	case c.http == nil:
+		return nil, tool.Errorf(tool.CodeUnsupported, "%s takes no addresses from its file, only programs that it starts; "+
+			"leave --http out", c.Name)
+	}
+	return c.http(s), nil
+}
+
+// Connect works out how to put a server into the file of a client.
+func Connect(c Client, file string, s Server) (*Change, error) {
+	want, err := c.entry(s)
+	if err != nil {
+		return nil, err
+	}
+	ch, doc, err := open(c, file)
+	if err != nil {
+		return nil, err
+	}
+	if ch.Entry = entryOf(doc, c.Key, s.Name); ch.Entry != nil && reflect.DeepEqual(ch.Entry, want.decoded()) {
+		return ch, nil
+	}
+	if ch.Entry != nil && !Ours(ch.Entry) {
+		err = tool.Errorf(tool.CodeConflict, "%s has a server %q that `toolpost connect` did not write; take it out, or choose "+
+			"another name with --name", ch.File, s.Name)
+	}
+	if err == nil {
+		ch.After, err = c.format.set(ch.Before, c.Key, s.Name, want)
+	}
+	if err == nil {
+		err = c.harmless(ch, doc, s.Name, want.decoded())
+	}
+	if err != nil {
+		ch.Close()
+		return nil, err
+	}
+	return ch, nil
+}
+
+// harmless makes sure that nothing but the entry differs between the two texts: what we change is somebody else's.
+func (c Client) harmless(ch *Change, before map[string]any, name string, want map[string]any) error {
+	after, err := c.format.decode(ch.After)
+	if err != nil || !reflect.DeepEqual(entryOf(after, c.Key, name), want) {
+		return tool.Errorf(tool.CodeInternal, "%s could not be changed: the result would not be readable (%v); add the server "+
+			"by hand", ch.File, err)
+	}
+	for _, doc := range []map[string]any{before, after} {
+		if servers, ok := doc[c.Key].(map[string]any); ok {
+			if delete(servers, name); len(servers) == 0 {
+				delete(doc, c.Key)
+			}
+		}
+	}
+	if !reflect.DeepEqual(before, after) {
+		return tool.Errorf(tool.CodeInternal, "%s could not be changed without touching other settings; add or remove the "+
+			"server by hand", ch.File)
+	}
+	return nil
+}
+
+// Disconnect works out how to take a server out of the file of a client again. Where nothing else has happened to the
+// file since, it becomes what it was, byte for byte.
+func Disconnect(c Client, file, name string) (*Change, error) {
+	ch, doc, err := open(c, file)
+	if err != nil {
+		return nil, err
+	}
+	if ch.Entry = entryOf(doc, c.Key, name); ch.Entry == nil {
+		return ch, nil
+	}
+	if err := c.takeOut(ch, doc, name); err != nil {
+		ch.Close()
+		return nil, err
+	}
+	return ch, nil
+}
+
+func (c Client) takeOut(ch *Change, doc map[string]any, name string) (err error) {
+	if !Ours(ch.Entry) {
+		return tool.Errorf(tool.CodeConflict, "%s has a server %q that `toolpost connect` did not write; take it out by hand",
+			ch.File, name)
+	}
+	before, known := c.earlier(ch, name)
+	had := false
+	if known {
+		_, had = before[c.Key]
+	}
+	if ch.After, err = c.format.remove(ch.Before, c.Key, name, !had); err != nil {
+		return err
+	}
+	switch left := squeezed(ch.After); {
+	case !known && (left == "" || left == "{}"):
+		ch.Gone = true // there was no file, and there is nothing in it now
+	case known && left == squeezed(ch.backup.Text):
+		ch.After = ch.backup.Text
+	}
+	return c.harmless(ch, doc, name, nil)
+}
+
+// squeezed is a text without its layout: what is left is what people wrote, comments included.
+func squeezed(text []byte) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || r == ',' {
+			return -1
+		}
+		return r
+	}, string(text))
+}
+
+// earlier reads the file as it was before the server came in; false: there was none, or it is not known.
+func (c Client) earlier(ch *Change, name string) (map[string]any, bool) {
+	if !ch.backup.There() {
+		return nil, false
+	}
+	doc, err := c.format.decode(ch.backup.Text)
+	return doc, err == nil && entryOf(doc, c.Key, name) == nil
+}
+
+// Ours reports whether an entry is one that Connect writes.
+func Ours(entry map[string]any) bool {
+	if args, ok := entry["args"].([]any); ok && len(args) >= 2 {
+		return args[0] == "as" && args[1] == "mcp"
+	}
+	return TokenOf(entry) != ""
+}
+
+// tokenStart begins the tokens of Toolpost.
+const tokenStart = "tp_"
+
+// TokenOf is the token that an entry shows; empty: none of ours.
+func TokenOf(entry map[string]any) string {
+	for _, name := range []string{"headers", "http_headers"} {
+		headers, _ := entry[name].(map[string]any)
+		text, _ := headers["Authorization"].(string)
+		if token, ok := strings.CutPrefix(text, "Bearer "); ok && strings.HasPrefix(token, tokenStart) {
+			return token
+		}
+	}
+	return ""
+}
+
+var aToken = regexp.MustCompile(tokenStart + `[A-Za-z0-9_-]{20,}`)
+
+// Masked is a text without the tokens in it, for screens that others may see.
+func Masked(text string) string { return aToken.ReplaceAllString(text, tokenStart+"...") }
+
+// URLOf is the address that an entry names; empty: none.
+func URLOf(entry map[string]any) string {
+	for _, name := range []string{"url", "httpUrl", "serverUrl"} {
+		if text, ok := entry[name].(string); ok {
+			return text
+		}
+	}
+	return ""
+}
+
+// Apply does it. The file keeps its permissions, but a file with a token is its owner's alone; it is kept beside itself
+// as it was before the server came in.
+func (c *Change) Apply(secret bool) error {
+	if c.Gone {
+		return errors.Join(c.own.Remove(), c.forget())
+	}
+	mode := c.own.Mode
+	if secret {
+		mode &= 0o700
+	}
+	if undone := c.Entry != nil && bytes.Equal(c.After, c.backup.Text); undone {
+		return errors.Join(c.own.Replace(c.After, mode), c.forget())
+	}
+	// An entry that is replaced is no reason to forget how the file was without it.
+	if !c.New && (c.Entry == nil || !c.backup.There()) {
+		if err := c.backup.Replace(c.Before, 0o600); err != nil {
+			return err
+		}
+	}
+	return c.own.Replace(c.After, mode)
+}
+
+// forget removes the backup of a file that is what it was.
+func (c *Change) forget() error {
+	if !c.backup.There() {
+		return nil
+	}
+	return c.backup.Remove()
+}
+
+// decoded is an entry as a document has it.
+func (m members) decoded() map[string]any {
+	v, err := strictjson.Decode(m.json())
+	if err != nil {
+		panic(err) // it is our own
+	}
+	return v.(map[string]any)
+}
+
+func (m members) json() json.RawMessage {
+	var b []byte
+	for i, p := range m {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		value, err := strictjson.Marshal(p.value)
+		if err != nil {
+			panic(err) // text and lists of text
+		}
+		b = slices.Concat(b, strictjson.Quote(p.name), []byte(":"), value)
+	}
+	return slices.Concat([]byte("{"), b, []byte("}"))
+}
+
+// jsonFormat is JSON, for some clients with comments.
+type jsonFormat struct{ comments bool }
+
+func (f jsonFormat) decode(text []byte) (map[string]any, error) {
+	d, err := jsonc.Parse(text, f.comments)
+	if err != nil {
+		return nil, err
+	}
+	v, err := strictjson.Decode(d.Plain())
+	if err != nil {
+		return nil, err
+	}
+	return v.(map[string]any), nil
+}
+
+func (f jsonFormat) set(text []byte, key, name string, entry members) ([]byte, error) {
+	d, err := jsonc.Parse(text, f.comments)
+	if err == nil {
+		d, err = d.Set(entry.json(), key, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.Text(), nil
+}
+
+func (f jsonFormat) remove(text []byte, key, name string, emptied bool) ([]byte, error) {
+	d, err := jsonc.Parse(text, f.comments)
+	if err == nil {
+		d, err = d.Remove(key, name)
+	}
+	if err == nil && emptied && string(d.Get(key)) == "{}" {
+		d, err = d.Remove(key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.Text(), nil
+}

@@ -1,0 +1,274 @@
+package connect
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/tool"
+)
+
+var (
+	program = Server{Name: "toolpost", Command: "/opt/toolpost", Args: []string{"as", "mcp", "--config", "/w/toolpost.yaml"}}
+	address = Server{Name: "toolpost", URL: "http://127.0.0.1:8700/mcp", Token: "tp_" + strings.Repeat("x", 43)}
+)
+
+func nobody(string) string { return "" }
+
+func noProgram(string) (string, error) { return "", errors.New("none") }
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// do makes a change and does it; false: there was nothing to do.
+func do(t *testing.T, ch *Change, err error) bool {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ch.Close()
+	if ch.Nothing() {
+		return false
+	}
+	if err := ch.Apply(false); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
+func TestEveryClientIsConnectedOnceAndUndoneExactly(t *testing.T) {
+	for _, c := range Clients() {
+		texts := map[string]string{"nothing": "", "others": "{\n    \"z\": [1.50, \"//\"],\n    \"KEY\": {\n        \"mine\": {\"command\": \"x\"}\n    }\n}\n", "empty key": "{\"KEY\": {}}", "one line": "{\"a\":1}"}
+		if f, ok := c.format.(jsonFormat); ok && f.comments {
+			texts["remarks"] = "// mine\n{\n\t// and this\n\t\"KEY\": {\n\t\t\"mine\": {}, // last\n\t},\n}\n"
+		} else if !ok {
+			texts = map[string]string{"nothing": "", "others": "# mine\nmodel = \"x\" # why\n\n[mcp_servers.mine]\ncommand = \"x\"\n\n# the end\n[z]\na = 1.50\n", "no newline": "a = 1", "several lines": "a = [\n  1, # one\n]\n"}
+		}
+		for name, before := range texts {
+			before = strings.ReplaceAll(before, "KEY", c.Key)
+			file := filepath.Join(t.TempDir(), "sub", filepath.Base(c.paths.linux))
+			if before != "" {
+				write(t, file, before)
+			}
+			for _, s := range []Server{program, address} {
+				if s.URL != "" && c.http == nil {
+					continue
+				}
+				ch, err := Connect(c, file, s)
+				if !do(t, ch, err) {
+					t.Fatalf("%s, %s: nothing was written", c.ID, name)
+				}
+				text := read(t, file)
+				if ch, err := Connect(c, file, s); do(t, ch, err) || read(t, file) != text {
+					t.Errorf("%s, %s: the second time changed something:\n%s", c.ID, name, read(t, file))
+				}
+				for _, kept := range []string{"mine", "// and this", "// last", "# why", "# the end", "1.50"} {
+					if strings.Contains(before, kept) && !strings.Contains(text, kept) {
+						t.Errorf("%s, %s: %q is gone:\n%s", c.ID, name, kept, text)
+					}
+				}
+			}
+			ch, err := Disconnect(c, file, "toolpost")
+			if !do(t, ch, err) {
+				t.Errorf("%s, %s: nothing was taken out", c.ID, name)
+			}
+			left, _ := os.ReadDir(filepath.Dir(file))
+			if before == "" && len(left) != 0 || before != "" && (len(left) != 1 || read(t, file) != before) {
+				t.Errorf("%s, %s: %v is left:\n%q\nof\n%q", c.ID, name, left, read(t, file), before)
+			}
+			if ch, err := Disconnect(c, file, "toolpost"); do(t, ch, err) {
+				t.Errorf("%s, %s: undone twice", c.ID, name)
+			}
+		}
+	}
+}
+
+// What people and their programs did since stays: the entry goes, and nothing else.
+func TestUndoTakesOutNothingThatCameLater(t *testing.T) {
+	for id, c := range map[string]struct{ before, change, to, after string }{
+		"zed": {
+			"{\n  // theme\n  \"theme\": \"dark\"\n}\n", "\"dark\"", "\"light\" /* since then */",
+			"{\n  // theme\n  \"theme\": \"light\" /* since then */\n}\n",
+		},
+		"vscode": {"{\n}\n", "{\n", "{\n  // mine\n", "{\n  // mine\n}\n"},
+		"codex": {
+			"a = 1\n", "a = 1\n", "a = 2 # since then\n", "a = 2 # since then\n",
+		},
+		"gemini": {"", "\"mcpServers\": {", "\"mcpServers\": {\n    \"other\": {},", "{\n  \"mcpServers\": {\n    \"other\": {}\n  }\n}\n"},
+	} {
+		client, _ := Find(id)
+		file := filepath.Join(t.TempDir(), "settings")
+		if c.before != "" {
+			write(t, file, c.before)
+		}
+		ch, err := Connect(client, file, program)
+		do(t, ch, err)
+		write(t, file, strings.Replace(read(t, file), c.change, c.to, 1))
+		ch, err = Disconnect(client, file, "toolpost")
+		if do(t, ch, err); read(t, file) != c.after {
+			t.Errorf("%s: %q", id, read(t, file))
+		}
+	}
+}
+
+func TestATomlTableIsFoundAmongOthers(t *testing.T) {
+	codex, _ := Find("codex")
+	file := filepath.Join(t.TempDir(), "config.toml")
+	write(t, file, "[mcp_servers.toolpost]\ncommand = \"/old\"\nargs = [\n  \"as\", # x\n  \"mcp\"\n]\n\n[mcp_servers.toolpost.env]\nA = \"1\"\n\n# about b\n[b]\nc = 1\n")
+	ch, err := Connect(codex, file, program)
+	do(t, ch, err)
+	const want = "[mcp_servers.toolpost]\ncommand = \"/opt/toolpost\"\nargs = [\"as\", \"mcp\", \"--config\", \"/w/toolpost.yaml\"]\n\n# about b\n[b]\nc = 1\n"
+	if got := read(t, file); got != want {
+		t.Errorf("%s", got)
+	}
+	ch, err = Disconnect(codex, file, "toolpost")
+	if do(t, ch, err); read(t, file) != "# about b\n[b]\nc = 1\n" {
+		t.Errorf("%q", read(t, file))
+	}
+	for text, why := range map[string]string{
+		"mcp_servers = { toolpost = { command = \"x\", args = [\"as\", \"mcp\"] } }\n": "by hand",
+		"[mcp_servers]\ntoolpost = { command = \"x\", args = [\"as\", \"mcp\"] }\n":    "by hand",
+		"mcp_servers = 1\n":                   "not an object",
+		"a = 1\na = 2\n":                      "line 2",
+		"[mcp_servers.toolpost]\ncommand = x": "line 2",
+	} {
+		write(t, file, text)
+		if _, err := Connect(codex, file, program); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if _, err := Disconnect(codex, file, "toolpost"); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if read(t, file) != text {
+			t.Errorf("%q was changed", text)
+		}
+	}
+}
+
+func TestBrokenSettingsAndForeignEntriesAreRefused(t *testing.T) {
+	vscode, _ := Find("vscode")
+	for text, want := range map[string]string{
+		"{\n  \"servers\": {\n    \"a\": 1\n    \"b\": 2\n  }\n}": "line 4, column 5",
+		"{\"servers\": []}": "\"servers\" is not an object",
+		"[]":                "expected a JSON object",
+		"{\"servers\": {\"toolpost\": {\"command\": \"other\"}}}": "did not write",
+		"{\"servers\": {\"toolpost\": 7}}":                        "did not write",
+	} {
+		file := filepath.Join(t.TempDir(), "mcp.json")
+		write(t, file, text)
+		for _, err := range []error{second(Connect(vscode, file, program)), second(Disconnect(vscode, file, "toolpost"))} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+		if left, _ := os.ReadDir(filepath.Dir(file)); read(t, file) != text || len(left) != 1 {
+			t.Errorf("%q was changed", text)
+		}
+	}
+	claude, _ := Find("claude-code")
+	file := filepath.Join(t.TempDir(), ".claude.json")
+	write(t, file, "{} // no")
+	if _, err := Connect(claude, file, program); err == nil {
+		t.Error("Claude Code reads no comments")
+	}
+	desktop, _ := Find("claude-desktop")
+	if _, err := Connect(desktop, file, address); tool.CodeOf(err) != tool.CodeUnsupported {
+		t.Error(err)
+	}
+}
+
+func second(_ *Change, err error) error { return err }
+
+func TestAFileWithATokenIsItsOwnersAlone(t *testing.T) {
+	cursor, _ := Find("cursor")
+	file := filepath.Join(t.TempDir(), "mcp.json")
+	write(t, file, "{}")
+	ch, err := Connect(cursor, file, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ch.Close()
+	if err := ch.Apply(true); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, file + backupSuffix} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Error(path, info, err)
+		}
+	}
+	for _, line := range ch.Diff() {
+		if strings.Contains(Masked(line.Text), address.Token) {
+			t.Errorf("the token is shown: %s", line.Text)
+		}
+	}
+}
+
+func TestWhereTheFilesAre(t *testing.T) {
+	env := map[string]string{"XDG_CONFIG_HOME": "/x", "APPDATA": "/a", "CODEX_HOME": "/c", "CLAUDE_CONFIG_DIR": "/d"}
+	for _, c := range []struct {
+		system, id string
+		env        func(string) string
+		want       string
+	}{
+		{"linux", "vscode", nobody, "/h/.config/Code/User/mcp.json"},
+		{"linux", "vscode", func(n string) string { return env[n] }, "/x/Code/User/mcp.json"},
+		{"darwin", "vscode", nobody, "/h/Library/Application Support/Code/User/mcp.json"},
+		{"windows", "vscode", func(n string) string { return env[n] }, "/a/Code/User/mcp.json"},
+		{"windows", "zed", nobody, "/h/AppData/Roaming/Zed/settings.json"},
+		{"darwin", "zed", nobody, "/h/.config/zed/settings.json"},
+		{"darwin", "claude-desktop", nobody, "/h/Library/Application Support/Claude/claude_desktop_config.json"},
+		{"linux", "codex", func(n string) string { return env[n] }, "/c/config.toml"},
+		{"linux", "claude-code", func(n string) string { return env[n] }, "/d/.claude.json"},
+		{"linux", "claude-code", nobody, "/h/.claude.json"},
+		{"linux", "windsurf", nobody, "/h/.codeium/windsurf/mcp_config.json"},
+	} {
+		client, _ := Find(c.id)
+		if got := client.File(Machine{System: c.system, Home: "/h", Env: c.env}); got != c.want {
+			t.Errorf("%s, %s: %s", c.system, c.id, got)
+		}
+	}
+}
+
+func TestAClientIsFoundByItsFileItsFolderOrItsProgram(t *testing.T) {
+	found := func(m Machine) (ids []string) {
+		for _, c := range Clients() {
+			if c.Found(m) {
+				ids = append(ids, c.ID)
+			}
+		}
+		return ids
+	}
+	m := Machine{System: "linux", Home: t.TempDir(), Env: nobody, Look: noProgram}
+	if ids := found(m); ids != nil {
+		t.Error(ids)
+	}
+	write(t, m.Home+"/.claude.json", "{}")
+	write(t, m.Home+"/.cursor/extensions.json", "{}")
+	m.Look = func(name string) (string, error) {
+		if name == "codex" {
+			return "/bin/codex", nil
+		}
+		return noProgram(name)
+	}
+	if ids := strings.Join(found(m), " "); ids != "claude-code cursor codex" {
+		t.Error(ids)
+	}
+}

@@ -1,0 +1,147 @@
+package connect
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// A Listed is a server in the file of a client.
+type Listed struct {
+	Name    string
+	Command []string
+	Dir     string
+	Env     map[string]string
+	URL     string
+	Headers map[string]string
+	Problem string // why it cannot be used; empty: it can
+}
+
+// Servers reads the servers in the file of a client, whichever that is: the words for them differ, and comments are
+// taken wherever one client allows them.
+func Servers(path string, text []byte) ([]Listed, error) {
+	var f format = jsonFormat{comments: true}
+	if filepath.Ext(path) == ".toml" {
+		f = tomlFormat{}
+	}
+	doc, err := f.decode(text)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, err)
+	}
+	all, key := servers(doc)
+	if all == nil {
+		if inner, ok := doc["mcp"].(map[string]any); ok { // settings of earlier versions of VS Code
+			all, key = servers(inner)
+		}
+	}
+	if all == nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s lists no MCP servers; expected one of %s", path,
+			strings.Join(keys(), ", "))
+	}
+	var list []Listed
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, listed(name, all[name], key))
+	}
+	return list, nil
+}
+
+func keys() []string { return []string{"mcpServers", "servers", "mcp_servers", "context_servers"} }
+
+func servers(doc map[string]any) (map[string]any, string) {
+	for _, key := range keys() {
+		if all, ok := doc[key].(map[string]any); ok {
+			return all, key
+		}
+	}
+	return nil, ""
+}
+
+// An odd value is one of another type than was expected.
+type odd struct{ problem string }
+
+func listed(name string, v any, key string) Listed {
+	l := Listed{Name: name}
+	m, ok := v.(map[string]any)
+	if !ok {
+		l.Problem = "it is not an object"
+		return l
+	}
+	var wrong odd
+	command := wrong.text(m, "command")
+	if nested, ok := m["command"].(map[string]any); ok && key == "context_servers" { // earlier versions of Zed
+		wrong, m = odd{}, nested
+		command = wrong.text(m, "path")
+	}
+	if args := wrong.list(m, "args"); command != "" {
+		l.Command = append([]string{command}, args...)
+	}
+	for _, name := range []string{"url", "httpUrl", "serverUrl"} {
+		if text := wrong.text(m, name); text != "" {
+			l.URL = text
+		}
+	}
+	l.Dir = wrong.text(m, "cwd")
+	l.Env = wrong.texts(m, "env")
+	l.Headers = wrong.texts(m, "headers")
+	maps.Copy(l.Headers, wrong.texts(m, "http_headers"))
+	kind := wrong.text(m, "type")
+	switch {
+	case wrong.problem != "":
+		l.Problem = wrong.problem
+	case m["disabled"] == true || m["enabled"] == false:
+		l.Problem = "it is switched off"
+	case kind == "sse":
+		l.Problem = "it speaks HTTP with SSE, which is deprecated; ask who runs it for its streamable HTTP address"
+	case (len(l.Command) == 0) == (l.URL == ""):
+		l.Problem = "it needs a command or an url, and not both"
+	case m["envFile"] != nil:
+		l.Problem = fmt.Sprintf("its variables are in %v; put them into `env` of the file", m["envFile"])
+	}
+	return l
+}
+
+func (o *odd) text(m map[string]any, name string) string {
+	s, ok := m[name].(string)
+	if m[name] != nil && !ok {
+		o.problem = name + " is not a string"
+	}
+	return s
+}
+
+func (o *odd) list(m map[string]any, name string) (all []string) {
+	list, ok := m[name].([]any)
+	if m[name] != nil && !ok {
+		o.problem = name + " is not a list"
+	}
+	for _, v := range list {
+		s, ok := v.(string)
+		if !ok {
+			o.problem = name + " has something that is not a string"
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func (o *odd) texts(m map[string]any, name string) map[string]string {
+	all := map[string]string{}
+	given, ok := m[name].(map[string]any)
+	if m[name] != nil && !ok {
+		o.problem = name + " is not an object"
+	}
+	for key, v := range given {
+		switch v := v.(type) {
+		case string:
+			all[key] = v
+		case bool, fmt.Stringer: // numbers are json.Number
+			all[key] = fmt.Sprint(v)
+		default:
+			o.problem = name + "." + key + " is not a string"
+		}
+	}
+	return all
+}

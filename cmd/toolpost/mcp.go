@@ -1,0 +1,494 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/config"
+	"toolpost/host/offlimits"
+	"toolpost/host/secret"
+	"toolpost/node"
+	"toolpost/protocol/mcp"
+	"toolpost/tool"
+)
+
+// mcpProtocol is what a source with an MCP server has as its protocol.
+const mcpProtocol = "mcp"
+
+func (a *app) mcpCommand() *cobra.Command {
+	return group(&cobra.Command{
+		Use: "mcp", Short: "Add, import, list and remove MCP servers as sources of tools",
+		Long: "An MCP server becomes a source of the config: its tools are behind the same policy, walls, record and\n" +
+			"limits as all others. A program is started behind walls: it reads its own folder, writes nothing and has\n" +
+			"no network, unless the source says otherwise.",
+		Example: "  toolpost mcp add -- npx -y @modelcontextprotocol/server-memory\n  toolpost mcp add https://mcp.example.com/mcp\n" +
+			"  toolpost mcp import ~/.cursor/mcp.json --dry-run",
+	}, a.mcpAddCommand(), a.mcpImportCommand(), a.mcpListCommand(), a.mcpRemoveCommand(), a.mcpLoginCommand())
+}
+
+// A configEdit changes the config, in one step: until it is written, nothing of it is seen.
+type configEdit struct {
+	*app
+	own   *config.Own
+	cfg   *config.Config // as it is
+	text  []byte         // as it will be
+	added []string       // names of sources
+	made  []string       // files and folders that go where it comes to nothing
+	gone  []string       // those that go once it is written
+}
+
+// editConfig opens the config for a change.
+func (a *app) editConfig() (*configEdit, error) {
+	cfg, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Path == "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "there is no config here to write to; `toolpost init` writes one, and "+
+			"--config names another")
+	}
+	own, err := config.OpenOwn(cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	return &configEdit{app: a, own: own, cfg: cfg, text: own.Text}, nil
+}
+
+// close lets go of the config, and takes back what was made for a change that came to nothing.
+func (e *configEdit) close() {
+	e.own.Close()
+	e.takeBack(0)
+}
+
+// takeBack removes what was made, but for the first n.
+func (e *configEdit) takeBack(n int) {
+	for _, path := range slices.Backward(e.made[n:]) {
+		_ = os.RemoveAll(path)
+	}
+	e.made = e.made[:n]
+}
+
+// parsed is the config as it will be.
+func (e *configEdit) parsed() (*config.Config, error) { return config.Parse(e.cfg.Path, e.text) }
+
+// write puts the change into effect. A server that runs notices it.
+func (e *configEdit) write() error {
+	if _, err := e.parsed(); err != nil {
+		return err
+	}
+	if err := e.own.Replace(e.text, e.own.Mode); err != nil {
+		return err
+	}
+	e.made = nil
+	for _, path := range e.gone {
+		if err := os.RemoveAll(path); err != nil {
+			fmt.Fprintf(e.err, "%s is left: %s\n", path, because(err))
+		}
+	}
+	return nil
+}
+
+// taken reports whether a source has the name.
+func (e *configEdit) taken(name string) bool {
+	return slices.Contains(e.cfg.SourceNames(), name) || slices.Contains(e.added, name)
+}
+
+// add takes a server up: its package, its secrets, and its source.
+func (e *configEdit) add(ctx context.Context, s *mcpServer, dry bool) error {
+	if e.taken(s.name) {
+		return tool.Errorf(tool.CodeConflict, "there is a source %q already; choose another name with --name, or remove it first: "+
+			"`toolpost mcp remove %s`", s.name, s.name)
+	}
+	if err := e.install(ctx, s, dry); err != nil {
+		return err
+	}
+	if err := e.keepSecrets(ctx, s, dry); err != nil {
+		return err
+	}
+	text, err := config.AddSource(e.cfg.Path, e.text, s.note, s.source())
+	if err != nil {
+		return err
+	}
+	e.text, e.added = text, append(e.added, s.name)
+	return nil
+}
+
+// secretsDir is where imported values are kept, each in a file of its own. No tool sees the state folder.
+func (e *configEdit) secretsDir() string { return filepath.Join(e.cfg.StateDir(), "secrets") }
+
+// keepSecrets keeps the values of a server that nobody else is to see, and names them in the config.
+func (e *configEdit) keepSecrets(ctx context.Context, s *mcpServer, dry bool) error {
+	for i := range s.secrets {
+		if err := e.keepSecret(ctx, s, &s.secrets[i], dry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *configEdit) keepSecret(ctx context.Context, s *mcpServer, one *mcpSecret, dry bool) error {
+	var known map[string]secret.From
+	now, err := e.parsed()
+	if err == nil {
+		err = now.Secrets.Decode(&known)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{one.variable, secretName(s.name + "_" + one.variable)} {
+		one.name = name
+		from, there := known[name]
+		if !there {
+			return e.newSecret(one, dry)
+		}
+		vault := secret.Open(ctx, e.cfg.Dir, map[string]secret.From{name: from}, nil)
+		if value, err := vault.Secret(name); err == nil && value == one.value && one.env == "" || from.Env == one.env && one.env != "" {
+			return nil
+		}
+	}
+	return tool.Errorf(tool.CodeConflict, "the config has the secrets %s and %s already, with other values; rename one of them",
+		one.variable, one.name)
+}
+
+// newSecret writes a value to a file of its own, or names the variable that it comes from.
+func (e *configEdit) newSecret(one *mcpSecret, dry bool) (err error) {
+	from := config.Fields{{Name: "env", Value: one.env}}
+	if one.env == "" {
+		path := unused(filepath.Join(e.secretsDir(), one.name))
+		from = config.Fields{{Name: "file", Value: ".toolpost/secrets/" + filepath.Base(path)}}
+		if !dry {
+			if err := e.writeSecret(path, one.value); err != nil {
+				return err
+			}
+		}
+	}
+	e.text, err = config.AddSecret(e.cfg.Path, e.text, one.name, from)
+	return err
+}
+
+// unused is a path at which there is nothing: what is there may be needed until the change is written.
+func unused(path string) string {
+	for i, try := 2, path; ; i++ {
+		if _, err := os.Lstat(try); errors.Is(err, fs.ErrNotExist) {
+			return try
+		}
+		try = fmt.Sprintf("%s-%d", path, i)
+	}
+}
+
+func (e *configEdit) writeSecret(path, value string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the folder of secrets: %w", err)
+	}
+	f, err := config.OpenOwn(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Replace([]byte(value+"\n"), 0o600); err != nil {
+		return err
+	}
+	e.made = append(e.made, path)
+	return nil
+}
+
+// A trial is how a source did when it was opened.
+type trial struct {
+	Name  string      `json:"name"`
+	Tools []triedTool `json:"tools,omitempty"`
+	Error string      `json:"error,omitempty"`
+	err   error
+}
+
+type triedTool struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+}
+
+// try checks the config as it will be, and opens the sources that are new to it.
+func (e *configEdit) try(ctx context.Context) ([]trial, error) {
+	cfg, err := e.parsed()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Sources = slices.DeleteFunc(slices.Clone(cfg.Sources), func(s config.Source) bool {
+		return !slices.Contains(e.added, s.Name)
+	})
+	n, end, err := e.openNode(ctx, cfg, slog.LevelError+1, node.Options{Version: version})
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var all []trial
+	for _, s := range n.Sources() {
+		one := trial{Name: s.Name, err: s.Err}
+		if s.Err != nil {
+			one.Error = because(s.Err)
+		}
+		for spec := range n.Catalog().Specs(ctx, me()) {
+			if spec.Source == s.Name && s.Err == nil {
+				one.Tools = append(one.Tools, triedTool{spec.Name, spec.Description})
+			}
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// wallsHint says which option a server may need that failed behind its walls; empty: nothing is known.
+func wallsHint(message string) string {
+	for _, hint := range []struct{ words, option string }{
+		{
+			`sockets?|eai_again|enotfound|enetunreach|econnrefused|getaddrinfo|name resolution|network is unreachable|fetch failed|dns error`,
+			"it has no network: allow the hosts that it needs with --network HOST (`walls: {network: [HOST]}`)",
+		},
+		{
+			`erofs|read-only file system|eacces|permission denied|eperm`,
+			"it writes nothing: allow the folder that it needs with --write DIR (`walls: {write: [DIR]}`)",
+		},
+		{
+			`enoent|no such file`,
+			"it sees its own folder alone: allow what it needs with --read PATH or --write DIR (`walls: {read: [PATH]}`)",
+		},
+		{`heap out of memory|memoryerror`, "it has 512 MiB: allow more with `walls: {memory: BYTES}`"},
+	} {
+		if regexp.MustCompile(`(?i)\b(` + hint.words + `)\b`).MatchString(message) {
+			return hint.option
+		}
+	}
+	return ""
+}
+
+func (a *app) mcpListCommand() *cobra.Command {
+	return a.withJSON("print JSON", &cobra.Command{
+		Use: "list", Short: "List the MCP servers of the config, and how they are",
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := a.load()
+			if err != nil {
+				return err
+			}
+			all := []mcpRow{}
+			cfg.Sources = slices.DeleteFunc(slices.Clone(cfg.Sources), func(s config.Source) bool { return s.Protocol != mcpProtocol })
+			if len(cfg.Sources) > 0 {
+				if all, err = a.mcpRows(c.Context(), cfg); err != nil {
+					return err
+				}
+			}
+			return list(a, "MCP servers", all, []string{"NAME", "STATE", "TOOLS", "SERVER", "ERROR"}, func(r mcpRow) []string {
+				return []string{r.Name, r.State, fmt.Sprint(r.Tools), r.Server, r.Error}
+			})
+		},
+	})
+}
+
+// An mcpRow is a server as the list shows it.
+type mcpRow struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Tools  int    `json:"tools"`
+	Server string `json:"server"` // its command or its address
+	Error  string `json:"error,omitempty"`
+}
+
+func (a *app) mcpRows(ctx context.Context, cfg *config.Config) ([]mcpRow, error) {
+	n, end, err := a.openNode(ctx, cfg, slog.LevelError+1, node.Options{Version: version})
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	tools := map[string]int{}
+	for spec, err := range n.Catalog().Specs(ctx, me()) {
+		if err == nil {
+			tools[spec.Source]++
+		}
+	}
+	rows := []mcpRow{}
+	for i, s := range n.Sources() {
+		row := mcpRow{Name: s.Name, State: "open", Tools: tools[s.Name], Server: shownServer(cfg.Sources[i])}
+		if s.Err != nil {
+			row.State, row.Error = "failed", because(s.Err)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// shownServer is what a source says of its server, without what may be a secret.
+func shownServer(src config.Source) string {
+	var o mcp.SourceOptions
+	if err := src.Decode(&o); err != nil {
+		return ""
+	}
+	if u, err := url.Parse(o.URL); err == nil && o.URL != "" {
+		u.User, u.RawQuery, u.Fragment = nil, "", ""
+		return u.String()
+	}
+	return cmp.Or(strings.Join(o.Command, " "), o.Container.Image)
+}
+
+func (a *app) mcpRemoveCommand() *cobra.Command {
+	return a.withJSON("print what was removed as JSON", &cobra.Command{
+		Use: "remove NAME", Short: "Take an MCP server out of the config, with its package, its login and its secrets",
+		Long: "Takes the source out of the config, and what was kept for it alone: its installed package, its login, and\n" +
+			"the secrets that no other source names, where their values are files of the state folder.",
+		Args: words(1, 1), DisableFlagsInUseLine: true, ValidArgsFunction: a.completeMCP,
+		RunE: func(_ *cobra.Command, args []string) error {
+			e, err := a.editConfig()
+			if err != nil {
+				return err
+			}
+			defer e.close()
+			return e.remove(args[0])
+		},
+	})
+}
+
+// completeMCP completes the names of MCP servers.
+func (a *app) completeMCP(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+	if cfg, err := a.load(); err == nil {
+		for _, s := range cfg.Sources {
+			if s.Protocol == mcpProtocol {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// mcpSource is the source of an MCP server.
+func mcpSource(cfg *config.Config, name string) (config.Source, error) {
+	var names []string
+	for _, s := range cfg.Sources {
+		switch {
+		case s.Protocol != mcpProtocol:
+		case s.Name == name:
+			return s, nil
+		default:
+			names = append(names, s.Name)
+		}
+	}
+	known := "; the config has none"
+	if len(names) > 0 {
+		known = "; there are " + strings.Join(names, ", ")
+	}
+	return config.Source{}, tool.Errorf(tool.CodeNotFound, "no MCP server is called %q%s", name, meant(name, names, known))
+}
+
+func (e *configEdit) remove(name string) error {
+	src, err := mcpSource(e.cfg, name)
+	if err != nil {
+		return err
+	}
+	secrets, err := e.forget(src)
+	if err != nil {
+		return err
+	}
+	e.gone = append(e.gone, mcp.TokenFile(src))
+	if err := e.write(); err != nil {
+		return err
+	}
+	return e.tell(map[string]any{"removed": name, "secrets": append([]string{}, secrets...)}, "%s %s%s", e.out.green("removed"), name,
+		withSecrets(secrets))
+}
+
+// forget takes a source out, and what was kept for it alone: its package, and the secrets that it returns.
+func (e *configEdit) forget(src config.Source) (secrets []string, err error) {
+	known, err := e.onlyOf(src.Name)
+	if err != nil {
+		return nil, err
+	}
+	if e.text, err = config.RemoveSource(e.cfg.Path, e.text, src.Name); err != nil {
+		return nil, err
+	}
+	var o mcp.SourceOptions
+	packages := filepath.Join(e.cfg.StateDir(), "npm")
+	if err := src.Decode(&o); err == nil && filepath.Dir(offlimits.Under(src.Dir, o.Dir)) == packages {
+		e.gone = append(e.gone, offlimits.Under(src.Dir, o.Dir))
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if e.text, err = config.RemoveSecret(e.cfg.Path, e.text, name); err != nil {
+			return nil, err
+		}
+		secrets, e.gone = append(secrets, name), append(e.gone, known[name])
+	}
+	e.cfg, err = e.parsed()
+	return secrets, err
+}
+
+func withSecrets(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return ", with its secrets " + strings.Join(names, ", ")
+}
+
+// onlyOf lists the secrets that no source speaks of but one, and whose values are files of ours: by name, the file.
+func (e *configEdit) onlyOf(source string) (map[string]string, error) {
+	var known map[string]secret.From
+	if err := e.cfg.Secrets.Decode(&known); err != nil {
+		return nil, err
+	}
+	only := map[string]string{}
+	for name, from := range known {
+		path := offlimits.Under(e.cfg.Dir, from.File)
+		if from.File == "" || filepath.Dir(path) != e.secretsDir() {
+			continue
+		}
+		word := regexp.MustCompile(`\b` + name + `\b`)
+		var users []string
+		for _, s := range e.cfg.Sources {
+			if word.Match(s.JSON()) {
+				users = append(users, s.Name)
+			}
+		}
+		if slices.Equal(users, []string{source}) {
+			only[name] = path
+		}
+	}
+	return only, nil
+}
+
+func (a *app) mcpLoginCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "login NAME", Short: "Log in to an MCP server that asks who you are, in a browser", Args: words(1, 1),
+		Long: "Prints a link. Whoever opens it in a browser on this machine and agrees lets Toolpost use the server in their\n" +
+			"name. The tokens are kept in the state folder, for its owner alone; `toolpost mcp remove` forgets them.",
+		DisableFlagsInUseLine: true, ValidArgsFunction: a.completeMCP,
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := a.load()
+			if err != nil {
+				return err
+			}
+			src, err := mcpSource(cfg, args[0])
+			if err != nil {
+				return err
+			}
+			var from map[string]secret.From
+			if err := cfg.Secrets.Decode(&from); err != nil {
+				return err
+			}
+			src.Secrets = secret.Open(c.Context(), cfg.Dir, from, nil)
+			err = mcp.Login(c.Context(), src, func(link string) {
+				fmt.Fprintf(a.out, "open this link in a browser on this machine:\n  %s\n", clean(link))
+			})
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.out, "%s %s; `toolpost tools` lists its tools\n", a.out.green("logged in to"), src.Name)
+			return err
+		},
+	}
+}

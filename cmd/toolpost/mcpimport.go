@@ -1,0 +1,317 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/cmd/toolpost/connect"
+	"toolpost/host/offlimits"
+	"toolpost/tool"
+)
+
+// An mcpImporting is one run of `toolpost mcp import`.
+type mcpImporting struct {
+	*app
+	dry, noTry, scripts bool
+	only, plain         []string
+	file                string
+}
+
+func (a *app) mcpImportCommand() *cobra.Command {
+	q := &mcpImporting{app: a}
+	c := &cobra.Command{
+		Use: "import FILE [flags]", Short: "Take over the MCP servers of another program's file", Args: words(1, 1),
+		DisableFlagsInUseLine: true,
+		Long: "Reads the servers in a file such as mcp.json, claude_desktop_config.json, .vscode/mcp.json, Zed's settings or\n" +
+			"Codex's config.toml, and makes a source of each. Values of `env`, and tokens in headers, become secrets: they\n" +
+			"are kept in files of the state folder, and never written to the config or shown. Servers that are run with\n" +
+			"npx are installed once. What cannot be taken is said with the reason. The file itself stays as it is.",
+		Example: "  toolpost mcp import ~/.cursor/mcp.json --dry-run\n  toolpost mcp import .vscode/mcp.json --only github",
+		RunE:    func(c *cobra.Command, args []string) error { return q.run(c.Context(), args[0]) },
+	}
+	f := c.Flags()
+	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
+	f.StringArrayVar(&q.only, "only", nil, "take the server of this name; may be given again (default: all)")
+	f.StringArrayVar(&q.plain, "plain", nil,
+		"NAME of a variable whose value is no secret and goes into the config in clear; may be given again")
+	f.BoolVar(&q.scripts, "scripts", false, "run the install scripts of packages")
+	f.BoolVar(&q.noTry, "no-try", false, "write the sources without starting the servers")
+	return a.withJSON("print what was done as JSON", c)
+}
+
+// An importedServer is what is told about one server of the file.
+type importedServer struct {
+	Name    string         `json:"name"`             // in the file
+	Source  string         `json:"source,omitempty"` // in the config; empty: it was not taken
+	Config  map[string]any `json:"config,omitempty"`
+	Secrets []string       `json:"secrets,omitempty"`
+	Notes   []string       `json:"notes,omitempty"`
+	Problem string         `json:"problem,omitempty"` // why it was not taken, or does not start
+	Tools   int            `json:"tools"`
+
+	server *mcpServer
+}
+
+func (q *mcpImporting) run(ctx context.Context, path string) error {
+	list, err := q.read(path)
+	if err != nil {
+		return err
+	}
+	e, err := q.editConfig()
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	var all []*importedServer
+	for _, l := range list {
+		one := &importedServer{Name: l.Name}
+		if err := q.take(ctx, e, l, one); err != nil {
+			one.Source, one.Problem = "", tool.AsError(err).Message
+		}
+		all = append(all, one)
+	}
+	if len(e.added) > 0 && !q.dry {
+		if err := e.write(); err != nil {
+			return err
+		}
+	}
+	if err := q.tryAll(ctx, e, all); err != nil {
+		return err
+	}
+	failed := !q.dry && slices.ContainsFunc(all, func(o *importedServer) bool { return o.Problem != "" })
+	return q.conclude(map[string]any{"config": e.cfg.Path, "servers": all}, func() { q.show(e, all) }, failed)
+}
+
+// read reads the file.
+func (q *mcpImporting) read(path string) ([]connect.Listed, error) {
+	text, err := readBounded(path)
+	if err != nil {
+		return nil, err
+	}
+	if q.file, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	list, err := connect.Servers(path, text)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, l := range list {
+		names = append(names, l.Name)
+	}
+	for _, name := range q.only {
+		if !slices.Contains(names, name) {
+			return nil, tool.Errorf(tool.CodeNotFound, "%s has no server %q%s", path, name,
+				meant(name, names, "; it has "+strings.Join(names, ", ")))
+		}
+	}
+	return slices.DeleteFunc(list, func(l connect.Listed) bool {
+		return len(q.only) > 0 && !slices.Contains(q.only, l.Name)
+	}), nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, bare(err))
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxArguments+1))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, bare(err))
+	}
+	if len(text) > maxArguments {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is larger than %d bytes", path, maxArguments)
+	}
+	return text, nil
+}
+
+// take makes a source of one server. What was begun for a server that fails is no part of the config.
+func (q *mcpImporting) take(ctx context.Context, e *configEdit, l connect.Listed, one *importedServer) error {
+	if l.Problem != "" {
+		return tool.Errorf(tool.CodeInvalidInput, "%s", l.Problem)
+	}
+	s := &mcpServer{name: e.free(slug(l.Name)), scripts: q.scripts, env: map[string]string{}}
+	if isToolpost(l) {
+		return tool.Errorf(tool.CodeInvalidInput, "it is Toolpost itself")
+	}
+	var err error
+	if l.URL != "" {
+		err = q.remote(s, l, one)
+	} else {
+		err = q.program(s, l, one)
+	}
+	if err != nil {
+		return err
+	}
+	before, made := e.text, len(e.made)
+	if err := e.add(ctx, s, q.dry); err != nil {
+		e.text = before
+		e.takeBack(made)
+		return err
+	}
+	one.Source, one.server, one.Config, one.Secrets = s.name, s, s.source().JSON(), s.secretNames()
+	one.Notes = append(one.Notes, s.remarks...)
+	return nil
+}
+
+func isToolpost(l connect.Listed) bool {
+	return len(l.Command) >= 3 && filepath.Base(l.Command[0]) == "toolpost" && l.Command[1] == "as"
+}
+
+// free is a name that no source has.
+func (e *configEdit) free(name string) string {
+	for i, try := 2, name; ; i++ {
+		if !e.taken(try) {
+			return try
+		}
+		try = fmt.Sprintf("%s-%d", name, i)
+	}
+}
+
+func (q *mcpImporting) remote(s *mcpServer, l connect.Listed, one *importedServer) error {
+	if strings.Contains(l.URL, "${") {
+		return tool.Errorf(tool.CodeUnsupported, "its url is put together by the client (${...}); write it out")
+	}
+	if s.url = l.URL; strings.ContainsAny(l.URL, "?@") {
+		one.Notes = append(one.Notes, "its url may have a secret in it, and is in the config in clear; a header would not be")
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
+		if err := s.addHeader(name, l.Headers[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// secretFlag is an argument that names a secret, or is one.
+var secretFlag = regexp.MustCompile(`(?i)^--?[a-z-]*(api-?key|token|secret|password)|^(sk|ghp|xox[a-z]|glpat|tp)[-_][A-Za-z0-9_-]{12,}|://[^/@]*:[^/@]+@`)
+
+func (q *mcpImporting) program(s *mcpServer, l connect.Listed, one *importedServer) (err error) {
+	argv := slices.Clone(l.Command)
+	for i, word := range argv {
+		if argv[i] = q.inFolder(word); strings.Contains(argv[i], "${") {
+			return tool.Errorf(tool.CodeUnsupported, "its command has %s, which the client fills in; write it out", word)
+		}
+		if secretFlag.MatchString(word) {
+			one.Notes = append(one.Notes, "an argument of its command looks like a secret, and is in the config in clear; most servers "+
+				"take a variable instead")
+		}
+	}
+	if s.dir = q.inFolder(l.Dir); s.dir != "" {
+		s.dir = offlimits.Under(filepath.Dir(q.file), s.dir)
+	}
+	if s.pkg, err = parseNPX(argv); err != nil {
+		return err
+	}
+	if s.pkg == nil {
+		s.command = argv
+		if why := fetches(argv); why != "" {
+			if base := filepath.Base(argv[0]); base == "docker" || base == "podman" {
+				return tool.Errorf(tool.CodeUnsupported, "%s", why)
+			}
+			one.Notes = append(one.Notes, why)
+		}
+	}
+	return q.variables(s, l, one)
+}
+
+// inFolder fills in the folder that a project's file belongs to.
+func (q *mcpImporting) inFolder(word string) string {
+	folder := filepath.Dir(q.file)
+	if base := filepath.Base(folder); base == ".vscode" || base == ".cursor" {
+		folder = filepath.Dir(folder)
+	}
+	return strings.ReplaceAll(word, "${workspaceFolder}", folder)
+}
+
+// variables makes secrets of the server's variables. One that cannot be a secret is left out and told.
+func (q *mcpImporting) variables(s *mcpServer, l connect.Listed, one *importedServer) error {
+	for _, name := range slices.Sorted(maps.Keys(l.Env)) {
+		value := l.Env[name]
+		switch {
+		case secretName(name) != strings.ToUpper(name):
+			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of a variable", name)
+		case value == "":
+			continue
+		case slices.Contains(q.plain, name):
+			s.env[name] = value
+			continue
+		}
+		kept, err := newSecret(name, value)
+		if err != nil {
+			one.Notes = append(one.Notes, fmt.Sprintf("its variable %s was left out: %v", name, err))
+			continue
+		}
+		s.secrets = append(s.secrets, kept)
+	}
+	return nil
+}
+
+// tryAll starts what was taken. A server that does not start is a source all the same: it is tried again, and harms
+// nobody else.
+func (q *mcpImporting) tryAll(ctx context.Context, e *configEdit, all []*importedServer) error {
+	if q.dry || q.noTry || len(e.added) == 0 {
+		return nil
+	}
+	trials, err := e.try(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range trials {
+		for _, one := range all {
+			if one.Source != t.Name {
+				continue
+			}
+			if one.Tools = len(t.Tools); t.Error != "" {
+				one.Problem = "it does not start: " + t.Error
+				if one.server.url == "" {
+					one.Notes = append(one.Notes, wallsHint(t.Error))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (q *mcpImporting) show(e *configEdit, all []*importedServer) {
+	for _, one := range all {
+		switch {
+		case one.Source == "":
+			fmt.Fprintf(q.out, "%s %s: %s\n", q.out.red("not taken"), clean(one.Name), clean(one.Problem))
+		case q.dry:
+			fmt.Fprintf(q.out, "would take %s:\n%s\n", clean(one.Name), cleanLines(one.server.source().String()))
+		case one.Problem != "":
+			fmt.Fprintf(q.out, "%s %s as %s: %s\n", q.out.amber("took"), clean(one.Name), one.Source, clean(one.Problem))
+		default:
+			fmt.Fprintf(q.out, "%s %s as %s: %s\n", q.out.green("took"), clean(one.Name), one.Source, plural(one.Tools, "tool"))
+		}
+		for _, note := range one.Notes {
+			if note != "" {
+				fmt.Fprintf(q.out, "  note: %s\n", clean(note))
+			}
+		}
+		for _, name := range one.Secrets {
+			fmt.Fprintf(q.out, "  secret: %s\n", name)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		fmt.Fprintln(q.out, "the file lists no servers")
+	case q.dry:
+		fmt.Fprintf(q.out, "nothing was written to %s\n", e.cfg.Path)
+	case len(e.added) > 0:
+		fmt.Fprintf(q.out, "wrote %s; %s\n", e.cfg.Path, cmp.Or(map[bool]string{true: "see whether they start: toolpost mcp list"}[q.noTry],
+			"`toolpost mcp list` shows them, and `toolpost connect` lets your agents use them"))
+	}
+}

@@ -1,0 +1,332 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"toolpost/config"
+	"toolpost/host/npm"
+	"toolpost/host/secret"
+	"toolpost/tool"
+)
+
+// An mcpServer is a server that is to become a source.
+type mcpServer struct {
+	name    string
+	note    string // a comment beside it
+	command []string
+	dir     string
+	url     string
+	headers map[string]string
+	env     map[string]string // in clear
+	secrets []mcpSecret
+
+	read, write, network []string // of its walls
+
+	pkg     *npxCall // a package that is installed first
+	scripts bool
+	remarks []string // what its owner should know
+}
+
+// An mcpSecret is a value that nobody else is to see.
+type mcpSecret struct {
+	variable string // of the program; or what it is called for want of one
+	name     string // in the config
+	header   bool   // it is a part of a header, and no variable
+	value    string
+	env      string // the variable of this program that it comes from; empty: the value is kept
+}
+
+// source writes the server as a source of the config.
+func (s *mcpServer) source() config.Fields {
+	fields := config.Fields{{Name: "name", Value: s.name}, {Name: "protocol", Value: mcpProtocol}}
+	add := func(name string, value any, there bool) {
+		if there {
+			fields = append(fields, config.Field{Name: name, Value: value})
+		}
+	}
+	add("url", s.url, s.url != "")
+	add("headers", texts(s.filledHeaders()), len(s.headers) > 0)
+	add("command", s.command, len(s.command) > 0)
+	add("dir", s.dir, s.dir != "")
+	add("env", texts(s.env), len(s.env) > 0)
+	var names []string
+	for _, one := range s.secrets {
+		switch {
+		case one.header:
+		case one.name == one.variable:
+			names = append(names, one.name)
+		default:
+			names = append(names, one.variable+"="+one.name)
+		}
+	}
+	add("secrets", names, len(names) > 0)
+	var walls config.Fields
+	for _, w := range []struct {
+		name string
+		list []string
+	}{{"read", s.read}, {"write", s.write}} {
+		if len(w.list) > 0 {
+			walls = append(walls, config.Field{Name: w.name, Value: w.list})
+		}
+	}
+	switch {
+	case slices.Equal(s.network, []string{"all"}):
+		walls = append(walls, config.Field{Name: "network", Value: "all"})
+	case len(s.network) > 0:
+		walls = append(walls, config.Field{Name: "network", Value: s.network})
+	}
+	add("walls", walls, len(walls) > 0)
+	return fields
+}
+
+// filledHeaders are the headers with the names of secrets in place of those that stand for them.
+func (s *mcpServer) filledHeaders() map[string]string {
+	filled := maps.Clone(s.headers)
+	for _, one := range s.secrets {
+		for name, value := range filled {
+			if one.header {
+				filled[name] = strings.ReplaceAll(value, "${secret:"+one.variable+"}", "${secret:"+one.name+"}")
+			}
+		}
+	}
+	return filled
+}
+
+// texts writes a map in the order of its names.
+func texts(m map[string]string) config.Fields {
+	var fields config.Fields
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		fields = append(fields, config.Field{Name: name, Value: m[name]})
+	}
+	return fields
+}
+
+// An npxCall is what a command with npx says.
+type npxCall struct {
+	spec, bin string
+	args      []string
+}
+
+// parseNPX reads a command that has npm fetch a package and run it; nil: it does not.
+func parseNPX(argv []string) (*npxCall, error) {
+	var rest []string
+	switch program := filepath.Base(argv[0]); {
+	case program == "npx":
+		rest = argv[1:]
+	case program == "npm" && len(argv) > 1 && (argv[1] == "exec" || argv[1] == "x"):
+		rest = argv[2:]
+	default:
+		return nil, nil //nolint:nilnil // another command is no mistake
+	}
+	call := &npxCall{}
+	for end := false; !end && len(rest) > 0 && strings.HasPrefix(rest[0], "-"); {
+		flag, value, given := strings.Cut(rest[0], "=")
+		rest = rest[1:]
+		switch flag {
+		case "--":
+			end = true
+		case "-y", "--yes", "-q", "--quiet", "--prefer-online", "--prefer-offline":
+		case "-p", "--package":
+			if !given && len(rest) > 0 {
+				value, rest = rest[0], rest[1:]
+			}
+			if value == "" || call.spec != "" {
+				return nil, tool.Errorf(tool.CodeUnsupported, "npx %s names one package; where a server needs several, install them "+
+					"yourself, and add the program that they bring", flag)
+			}
+			call.spec = value
+		default:
+			return nil, tool.Errorf(tool.CodeUnsupported, "npx %s is not understood here; write `npx -y PACKAGE ARGUMENTS`", flag)
+		}
+	}
+	if len(rest) == 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "npx has no package to run; write `npx -y PACKAGE`")
+	}
+	if call.spec == "" {
+		call.spec = rest[0]
+	} else {
+		call.bin = rest[0]
+	}
+	call.args = rest[1:]
+	return call, nil
+}
+
+// install installs the package of a server into the state folder, and has the server start from there.
+func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error {
+	if s.pkg == nil {
+		return nil
+	}
+	dir := unused(filepath.Join(e.cfg.StateDir(), "npm", s.name))
+	s.dir = ".toolpost/npm/" + filepath.Base(dir)
+	if dry {
+		s.note, s.command = "from npm: "+s.pkg.spec, append([]string{"node", "(the program of " + s.pkg.spec + ")"}, s.pkg.args...)
+		return nil
+	}
+	base, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if !e.json {
+		fmt.Fprintf(e.err, "installing %s once, into %s%s\n", clean(s.pkg.spec), dir,
+			map[bool]string{false: ", without its install scripts", true: ""}[s.scripts])
+	}
+	p, err := npm.Install(ctx, npm.Request{Spec: s.pkg.spec, Bin: s.pkg.bin, Dir: dir, Base: base, Scripts: s.scripts})
+	if err != nil {
+		return err
+	}
+	e.made = append(e.made, dir)
+	s.note = "from npm: " + p.Name + " " + p.Version
+	s.command = slices.Concat(p.Argv, s.pkg.args)
+	if len(p.Scripts) > 0 {
+		s.remarks = append(s.remarks, fmt.Sprintf("the install scripts of %s were not run; if it does not work without them, "+
+			"remove it and add it again with --scripts", strings.Join(p.Scripts, ", ")))
+	}
+	return nil
+}
+
+// fetches says what is in the way of a program that reaches out at each start; empty: nothing is known of it.
+func fetches(argv []string) string {
+	const open = "; or let it reach out at each start, with --network and the hosts that it needs"
+	switch program := filepath.Base(argv[0]); {
+	case program == "uvx" || program == "uv" || program == "pipx":
+		return program + " fetches what it runs, and behind its walls a server has no network and cannot write: install the " +
+			"server once, such as with `uv tool install NAME`, and add the program that it brings" + open
+	case slices.Contains([]string{"bunx", "pnpx", "pnpm", "yarn", "bun", "deno"}, program):
+		return program + " may fetch what it runs, and behind its walls a server has no network: add it with `npx -y PACKAGE`, " +
+			"which is installed once" + open
+	case program == "docker" || program == "podman":
+		return program + " cannot be reached from behind walls: write a source with `container: {image: IMAGE}` by hand"
+	}
+	return ""
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9_-]+`)
+
+// slug makes the name of a source of any name.
+func slug(name string) string {
+	s := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-_")
+	if len(s) > 40 {
+		s = strings.Trim(s[:40], "-_")
+	}
+	return cmp.Or(s, "server")
+}
+
+// secretName makes the name of a secret of any name.
+func secretName(name string) string {
+	s := strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' {
+			return r - 'a' + 'A'
+		}
+		if 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '_'
+	}, name)
+	if s == "" || s[0] <= '9' {
+		s = "_" + s
+	}
+	return s
+}
+
+// named is a short name for a command.
+func named(argv []string, call *npxCall) string {
+	if call != nil {
+		name := strings.TrimSuffix(filepath.Base(call.spec), ".tgz")
+		if at := strings.LastIndex(name, "@"); at > 0 {
+			name = name[:at]
+		}
+		return shortName(name)
+	}
+	words := slices.DeleteFunc(slices.Clone(argv[1:]), func(w string) bool { return strings.HasPrefix(w, "-") || w == "run" })
+	program := filepath.Base(argv[0])
+	interpreters := regexp.MustCompile(`^(python[0-9.]*|node|uvx?|pipx|deno|bunx?|pnpx|ruby|java|sh|bash|docker|podman)$`)
+	if interpreters.MatchString(program) && len(words) > 0 {
+		program = filepath.Base(words[0])
+	}
+	return shortName(strings.TrimSuffix(program, filepath.Ext(program)))
+}
+
+// shortName leaves out what the names of all servers have.
+func shortName(name string) string {
+	short := name
+	for _, prefix := range []string{"mcp-server-", "server-", "mcp-"} {
+		short = strings.TrimPrefix(short, prefix)
+	}
+	for _, suffix := range []string{"-mcp-server", "-server", "-mcp"} {
+		short = strings.TrimSuffix(short, suffix)
+	}
+	return slug(cmp.Or(short, name))
+}
+
+// hostName is a short name for an address.
+func hostName(u *url.URL) string {
+	labels := strings.Split(u.Hostname(), ".")
+	if len(labels) > 1 {
+		labels = labels[:len(labels)-1]
+	}
+	kept := slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return slices.Contains([]string{"mcp", "www", "api"}, l) })
+	return slug(append(append(kept, labels...), "server")[0])
+}
+
+// isCredential reports whether a header shows who somebody is.
+func isCredential(name, value string) bool {
+	lower := strings.ToLower(name)
+	for _, word := range []string{"auth", "token", "key", "secret", "cookie", "password", "credential", "signature"} {
+		if strings.Contains(lower, word) {
+			return true
+		}
+	}
+	return strings.HasPrefix(value, "Bearer ") || strings.HasPrefix(value, "Basic ")
+}
+
+// reference is a value that is nothing but another variable, as clients write it: ${NAME}, ${env:NAME} or $NAME.
+var reference = regexp.MustCompile(`^\$(?:\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))$`)
+
+// addHeader gives the server a header, with what is secret of it apart.
+func (s *mcpServer) addHeader(name, value string) error {
+	if s.headers == nil {
+		s.headers = map[string]string{}
+	}
+	if !isCredential(name, value) && !strings.Contains(value, "${") {
+		s.headers[name] = value
+		return nil
+	}
+	before, rest := "", value
+	for _, scheme := range []string{"Bearer ", "Basic "} {
+		if after, ok := strings.CutPrefix(value, scheme); ok {
+			before, rest = scheme, after
+		}
+	}
+	one, err := newSecret(secretName(s.name+"_"+name), rest)
+	if err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "the header %s: %w", name, err)
+	}
+	one.header = true
+	s.headers[name] = before + "${secret:" + one.variable + "}"
+	s.secrets = append(s.secrets, one)
+	return nil
+}
+
+// newSecret makes a secret of a value, or of the variable that it stands for.
+func newSecret(variable, value string) (mcpSecret, error) {
+	if m := reference.FindStringSubmatch(value); m != nil {
+		return mcpSecret{variable: variable, env: cmp.Or(m[1], m[2])}, nil
+	}
+	switch {
+	case strings.Contains(value, "${"):
+		return mcpSecret{}, fmt.Errorf("its value is put together by the client (${...}), which cannot be taken over")
+	case len(value) < secret.MinSize:
+		return mcpSecret{}, fmt.Errorf("its value is shorter than %d bytes, and no secret can be; --plain keeps it in the config in "+
+			"clear", secret.MinSize)
+	}
+	return mcpSecret{variable: variable, value: value}, nil
+}
