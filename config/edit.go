@@ -34,7 +34,7 @@ func AddSource(path string, text []byte, note string, source Fields) ([]byte, er
 		return source.flow(), e.add(source.block(note), source.flow())
 	}, func(now any) any {
 		list, _ := now.([]any)
-		return append(list, source.value())
+		return append(list, source.JSON())
 	})
 }
 
@@ -66,7 +66,7 @@ func AddSecret(path string, text []byte, name string, from Fields) ([]byte, erro
 		if all == nil {
 			all = map[string]any{}
 		}
-		all[name] = from.value()
+		all[name] = from.JSON()
 		return all
 	})
 }
@@ -406,7 +406,7 @@ func (f Fields) block(note string) []string {
 	return lines
 }
 
-// flow writes it in brackets.
+// flow writes them in brackets.
 func (f Fields) flow() string {
 	var items []string
 	for _, field := range f {
@@ -419,19 +419,16 @@ func (f Fields) flow() string {
 	return "{" + strings.Join(items, ", ") + "}"
 }
 
-// String writes it as lines of its own.
+// String writes a source as lines of its own.
 func (f Fields) String() string { return "  " + strings.Join(f.block(""), "\n    ") }
 
-// JSON is what it says, for machines.
-func (f Fields) JSON() map[string]any { return f.value() }
-
-// value is what it says.
-func (f Fields) value() map[string]any {
+// JSON is what they say, as a decoder of JSON would have it.
+func (f Fields) JSON() map[string]any {
 	all := map[string]any{}
 	for _, field := range f {
 		switch v := field.Value.(type) {
 		case Fields:
-			all[field.Name] = v.value()
+			all[field.Name] = v.JSON()
 		case []string:
 			list := []any{}
 			for _, s := range v {

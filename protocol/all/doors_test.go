@@ -150,7 +150,7 @@ func TestTwoDoorsAnswerOnOneAddressEachInItsWords(t *testing.T) {
 		{"GET", "/tools", "ada", "", 405, `{"ok":false,"error":{"type":`},
 		{"POST", "/healthz", "ada", "", 405, `{"ok":false,"error":{"code":`},
 		{"GET", "/nothing", "ada", "", 404,
-			`{"ok":false,"error":{"code":"not_found","message":"nothing at /nothing: tools are at /v1/tools; POST to /tools or /capabilities/handshake"}}`},
+			`{"ok":false,"error":{"code":"not_found","message":"nothing at /nothing: tools are at /v1/tools; POST to /tools or /capabilities/handshake; MCP is at /mcp"}}`},
 	} {
 		status, got := s.ask(c.method, base+c.path, c.who, c.body)
 		if status != c.status || !strings.HasPrefix(got, c.want) {
