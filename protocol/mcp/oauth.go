@@ -53,11 +53,11 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 	}
 	ring := &keyring{path: TokenFile(src), server: o.URL, client: oauthClient()}
 	had := ring.read()
-	challenge, err := o.challenge(ctx, src.Secrets, had)
+	challenge, err := o.challenge(ctx, src.Secrets, had) //nolint:bodyclose // it has none
 	if err != nil {
 		return err
 	}
-	back, err := net.Listen("tcp", cmp.Or(o.OAuth.listen(), "127.0.0.1:0"))
+	back, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(o.OAuth.listen(), "127.0.0.1:0"))
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "no address for the browser to come back to: %w", err)
 	}
