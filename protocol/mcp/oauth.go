@@ -1,15 +1,18 @@
 package mcp
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -50,11 +53,11 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 	}
 	ring := &keyring{path: TokenFile(src), server: o.URL, client: oauthClient()}
 	had := ring.read()
-	challenge, err := o.challenge(ctx, src.Secrets, had)
+	challenge, err := o.challenge(ctx, src.Secrets, had) //nolint:bodyclose // it has none
 	if err != nil {
 		return err
 	}
-	back, err := net.Listen("tcp", cmp.Or(o.OAuth.listen(), "127.0.0.1:0"))
+	back, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(o.OAuth.listen(), "127.0.0.1:0"))
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "no address for the browser to come back to: %w", err)
 	}
@@ -202,24 +205,20 @@ func comeBack(ctx context.Context, at net.Listener, link string, show func(strin
 	if err != nil {
 		return nil, err
 	}
-	state := u.Query().Get("state")
 	came := make(chan url.Values, 1)
-	server := &http.Server{ReadHeaderTimeout: loginTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		if q.Get("state") != state || r.Method != http.MethodGet {
-			http.Error(w, "This is not the login that is waited for.", http.StatusBadRequest)
-			return
+	var answering sync.WaitGroup
+	answering.Go(func() {
+		for {
+			conn, err := at.Accept()
+			if err != nil {
+				return
+			}
+			// Browsers open connections and say nothing on them: nobody waits for those.
+			answering.Go(func() { answerBrowser(conn, u.Query().Get("state"), came) })
 		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, "Thank you. You can close this window and go back to Toolpost.\n")
-		select {
-		case came <- q:
-		default: // the browser asks twice
-		}
-	})}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(at) }()
-	defer func() { _ = server.Close(); <-served }()
+	})
+	defer answering.Wait()
+	defer at.Close()
 	show(link)
 	select {
 	case <-ctx.Done():
@@ -228,10 +227,37 @@ func comeBack(ctx context.Context, at net.Listener, link string, show func(strin
 		if q.Get("code") == "" { // what it says of the error is not shown: nobody has checked yet who says it
 			return nil, errors.New("access was not granted")
 		}
-		// The page is to arrive before the server ends.
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_ = server.Shutdown(ctx)
 		return &auth.AuthorizationResult{Code: q.Get("code"), State: q.Get("state"), Iss: q.Get("iss")}, nil
+	}
+}
+
+// Bounds on what comes to the loopback address. Anybody on this machine can come there.
+const (
+	browserTime = 5 * time.Second
+	maxBrowser  = 64 << 10 // bytes of a request
+)
+
+// answerBrowser reads one request and thanks whoever comes from our link. A server of HTTP would be too much for one page
+// that is shown once.
+func answerBrowser(conn net.Conn, state string, came chan<- url.Values) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(browserTime))
+	req, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxBrowser)))
+	if err != nil {
+		return
+	}
+	q := req.URL.Query()
+	status, page := "200 OK", "Thank you. You can close this window and go back to Toolpost.\n"
+	ours := req.Method == http.MethodGet && q.Get("state") == state
+	if !ours {
+		status, page = "400 Bad Request", "This is not the login that is waited for.\n"
+	}
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		status, len(page), page)
+	if ours {
+		select {
+		case came <- q:
+		default: // the browser asks twice
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -114,7 +115,7 @@ func (k *keyring) keep(next *keys) error {
 }
 
 func (k *keyring) store(next *keys) error {
-	body, err := json.MarshalIndent(next, "", "  ")
+	body, err := json.MarshalIndent(next, "", "  ") //nolint:gosec // to keep secrets is what it is for
 	if err == nil {
 		err = writePrivate(k.path, append(body, '\n'))
 	}
@@ -200,9 +201,9 @@ func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
 	defer resp.Body.Close()
 	body, err := process.ReadDocument(resp.Body, maxKeys)
 	var got struct {
-		Access  string      `json:"access_token"`
-		Refresh string      `json:"refresh_token"`
-		Expires json.Number `json:"expires_in"`
+		Access  string          `json:"access_token"`
+		Refresh string          `json:"refresh_token"`
+		Expires json.RawMessage `json:"expires_in"` // a number; some write it as a string
 	}
 	if err == nil {
 		err = strictjson.Unmarshal(body, &got)
@@ -219,7 +220,7 @@ func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
 	if got.Refresh != "" {
 		next.Refresh = got.Refresh
 	}
-	if s, err := got.Expires.Int64(); err == nil && s > 0 {
+	if s, err := strconv.ParseInt(strings.Trim(string(got.Expires), `"`), 10, 32); err == nil && s > 0 {
 		next.Expiry = time.Now().Add(time.Duration(s) * time.Second)
 	}
 	return next.Access, k.store(&next)

@@ -31,7 +31,7 @@ const (
 	methodElicit        = "elicitation/create"
 	methodSample        = "sampling/createMessage"
 	methodRoots         = "roots/list"
-	noteInitialized     = "notifications/initialized"
+	noteInitialized     = "notifications/initialized" //nolint:misspell // the word of the protocol
 	noteCancelled       = "notifications/cancelled"
 	noteProgress        = "notifications/progress"
 	noteMessage         = "notifications/message"

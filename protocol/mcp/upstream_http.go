@@ -402,10 +402,13 @@ func (h *remote) send(ctx context.Context, v *visit, method string, header http.
 	resp, err := h.sendAs(ctx, v, method, header, body, token)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized && token != "" {
 		next, err := h.ring.again(ctx, token)
-		if err != nil || next == "" || next == token {
+		if err == nil && (next == "" || next == token) {
 			return nil, h.refused(resp, v)
 		}
 		_ = resp.Body.Close()
+		if err != nil { // who could give us another is not there: the login is still good
+			return nil, err
+		}
 		resp, err = h.sendAs(ctx, v, method, header, body, next)
 		if err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,9 +32,11 @@ var _ upstream = (*program)(nil)
 
 // A partner is what we know of one worker of a program.
 type partner struct {
-	*greeting           // nil: it has not greeted yet
-	asks      inquiries // that it made and we have not answered
+	met  atomic.Pointer[greeting] // nil: it has not greeted yet
+	asks inquiries                // that it made and we have not answered
 }
+
+func greetingOf(w *worker.Worker) *greeting { return w.Own.(*partner).met.Load() }
 
 func (r *Runner) openProgram(src config.Source) error {
 	p := &program{r: r, base: src.Dir}
@@ -73,7 +76,7 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		q.met = w.Own.(*partner).greeting
+		q.met = greetingOf(w)
 		var scope worker.Scope
 		if q.from != nil {
 			scope, q.from.layers = q.from, w.Layers()
@@ -107,7 +110,7 @@ func (p *program) greet(ctx context.Context, w *worker.Worker) error {
 		return err
 	}
 	g.level = p.r.o.LogLevel
-	me.greeting = g
+	me.met.Store(g)
 	if !g.modern {
 		if err := w.Notify(ctx, noteInitialized, nil); err != nil {
 			return err
@@ -138,14 +141,16 @@ func (p *program) meet(ctx context.Context, w *worker.Worker) (*greeting, error)
 	}
 	hello := &greeting{modern: true, version: modernVersion}
 	probe, over := context.WithCancel(ctx)
-	defer over()
 	found := make(chan discovery, 1)
-	go func() {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer over()
+	asking.Go(func() {
 		raw, err := discover(func() (json.RawMessage, error) {
 			return w.Ask(probe, methodDiscover, hello.encode(&query{}, 0), nil)
 		})
 		found <- discovery{raw, err}
-	}()
+	})
 	var late <-chan time.Time
 	if p.r.o.Era == "" {
 		late = time.After(probeTime)
@@ -197,19 +202,21 @@ func (p *program) initialize(ctx context.Context, w *worker.Worker) (*greeting, 
 
 // subscribe hears of changes of a modern server's tools for as long as it lives. One of the legacy era says so unasked.
 func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
-	g := w.Own.(*partner).greeting
+	g := greetingOf(w)
 	if !g.listens() {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	defer cancel()
-	go func() {
+	watching.Go(func() {
 		select {
 		case <-w.Dead():
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	})
 	keepListening(ctx, func(first bool) error {
 		if !first {
 			p.r.changed() // nobody told us meanwhile
@@ -221,14 +228,14 @@ func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
 
 // cancel tells a worker that nobody waits for a request any more.
 func (p *program) cancel(w *worker.Worker, id uint64) {
-	if me := w.Own.(*partner); me.greeting != nil {
+	if greetingOf(w) != nil {
 		w.Tell(noteCancelled, fmt.Appendf(nil, `{"requestId":%d}`, id))
 	}
 }
 
 // probe asks a worker something simple.
 func (p *program) probe(ctx context.Context, w *worker.Worker) {
-	g := w.Own.(*partner).greeting
+	g := greetingOf(w)
 	method := methodPing
 	if g.modern {
 		method = methodDiscover
@@ -243,7 +250,7 @@ func (p *program) early(w *worker.Worker, in *jsonrpc.Incoming) bool {
 func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, s worker.Scope) (json.RawMessage, *jsonrpc.Error) {
 	e, _ := s.(*errand)
 	me := w.Own.(*partner)
-	return p.r.serve(in, e, me.greeting, &me.asks, w.Dead())
+	return p.r.serve(in, e, me.met.Load(), &me.asks, w.Dead())
 }
 
 // listens reports whether there is something to hear from this server that has to be asked for.
