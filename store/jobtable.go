@@ -176,9 +176,56 @@ func (j *JobTable) Settle(_ context.Context, id string, attempt int, state strin
 	return j.db.w.submit(&write{do: settle, durable: true, key: "job " + id + " " + strconv.Itoa(attempt)})
 }
 
+// endJob ends a job. What it calls is forgotten, unless it is called again with answers.
 func endJob(t *tx, id, state string, outcome []byte) error {
-	return t.exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = '', lease = '' WHERE id = ?`, state,
+	call := `''`
+	if state == job.Asked {
+		call = `call`
+	}
+	return t.exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = `+call+`, lease = '' WHERE id = ?`, state,
 		micros(time.Now()), string(outcome), id)
+}
+
+// Asked returns a job of a caller that waits for answers, with what it calls.
+func (j *JobTable) Asked(ctx context.Context, caller, id string) (job.Job, error) {
+	return reading(ctx, j.db, func(r *reader) (job.Job, error) { return askedJob(r, caller, id) })
+}
+
+func askedJob(a asker, caller, id string) (job.Job, error) {
+	x, err := only(a, noJob(id), scanJob, `SELECT `+wholeJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName),
+		named(caller))
+	if err == nil && x.State != job.Asked {
+		err = tool.Errorf(tool.CodeConflict, "job %s does not wait for an answer: it is %s", id, x.State).Because(x.State)
+	}
+	return x, err
+}
+
+// Answer puts a job of a caller back that waits for answers, with what it calls now; or, without a call, keeps another
+// outcome. Of several who answer what they have seen, one does.
+func (j *JobTable) Answer(
+	_ context.Context, caller, id string, seen, call, outcome []byte, lease string,
+) (job.Job, error) {
+	if plain(lease, maxName) != lease {
+		return job.Job{}, tool.Errorf(tool.CodeInvalidInput, "the lease of a job is too long, or not text")
+	}
+	return writing(j.db, func(t *tx) (job.Job, error) {
+		x, err := askedJob(t, caller, id)
+		switch {
+		case err != nil:
+			return x, err
+		case string(x.Outcome) != string(seen):
+			return x, tool.Errorf(tool.CodeConflict, "somebody else answered the question of job %s meanwhile", id).Because("answered")
+		case call == nil:
+			err = t.exec(`UPDATE job SET result = ? WHERE id = ?`, string(outcome), id)
+		default:
+			err = t.exec(`UPDATE job SET state = ?, owner = '', began_at = ?, ended_at = NULL, result = NULL, attempts = 0, `+
+				`call = ?, lease = ? WHERE id = ?`, job.Queued, micros(time.Now()), string(call), lease, id)
+		}
+		if err != nil {
+			return x, err
+		}
+		return findJob(t, caller, id)
+	})
 }
 
 // Recover looks for jobs whose program is gone. For each, decide says what becomes of it: its outcome, with the state
@@ -236,7 +283,7 @@ func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) 
 		switch {
 		case err != nil:
 			return x, err
-		case x.State == job.Queued:
+		case x.State == job.Queued || x.State == job.Asked:
 			err = endJob(t, id, job.Cancelled, outcome)
 		case x.State == job.Running:
 			err = t.exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)

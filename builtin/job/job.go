@@ -1,5 +1,5 @@
-// Package job has the tools for calls that run later: startJob, showJob, listJobs, cancelJob and watchJob. They are
-// tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
+// Package job has the tools for calls that run later: startJob, showJob, listJobs, answerJob, cancelJob and watchJob. They
+// are tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
 // record.
 package job
 
@@ -25,8 +25,11 @@ type Jobs interface {
 	All(ctx context.Context, state string, most int) (json.RawMessage, error)
 	Of(ctx context.Context, id string) (caller string, err error)
 	Cancel(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error)
-	// Watch hands over the events after so many, as they come, and gives the job at its end.
-	Watch(ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error)
+	// Answer answers the question of a job, or a part of it.
+	Answer(ctx context.Context, p tool.Principal, id string, answers json.RawMessage, lease string) (json.RawMessage, error)
+	// Watch hands over the events after so many, as they come, and gives the job at its end, or when it asks; asked: or
+	// when it goes on.
+	Watch(ctx context.Context, p tool.Principal, id string, after int64, asked bool, out tool.Sink) (json.RawMessage, error)
 }
 
 // watchTime is how long somebody may watch. Whoever still wants to, watches again.
@@ -51,6 +54,11 @@ func New(jobs Jobs) *define.Set {
 			Description: "Lists your jobs, the newest first, without their results.",
 		}, q.list),
 		define.New(tool.Spec{
+			Name: "answerJob",
+			Description: "Answers the question of a job that asked, which then goes on. Where it asks for several things, they " +
+				"may come one after the other.",
+		}, q.answer),
+		define.New(tool.Spec{
 			Name: "cancelJob", Effects: tool.Effects{Idempotent: true},
 			Description: "Cancels a job: one that waits at once, one that runs within a moment.",
 		}, q.one(jobs.Cancel)),
@@ -68,6 +76,8 @@ type startArgs struct {
 	Arguments json.RawMessage `json:"arguments" schema:"type=object" doc:"its arguments; default: none"`
 	Session   string          `json:"session" schema:"maxLength=1024" doc:"the session that the call belongs to; default: that of this call"`
 	Lease     string          `json:"lease" schema:"maxLength=256" doc:"the token of a lease, for a tool that asks for one; default: that of this call"`
+	Answers   json.RawMessage `json:"answers" doc:"the answers to a question that the tool asked in an earlier call"`
+	Resume    string          `json:"resume" schema:"maxLength=16384" doc:"the id of that question"`
 }
 
 // start makes the call that is to run later: by the same caller, as a part of the same trace and run.
@@ -75,6 +85,7 @@ func (q queue) start(ctx context.Context, c *define.Call, a startArgs) (json.Raw
 	return q.jobs.Start(ctx, &tool.Call{
 		Tool: a.Tool, Args: a.Arguments, Session: cmp.Or(a.Session, c.Session), Lease: cmp.Or(a.Lease, c.Lease),
 		Trace: c.Trace, Span: c.Span, Run: c.Run, Caller: c.Caller, Guarantees: c.Guarantees,
+		Answers: a.Answers, Resume: a.Resume,
 	})
 }
 
@@ -140,9 +151,20 @@ func (q queue) list(ctx context.Context, c *define.Call, a listArgs) (json.RawMe
 	return q.jobs.All(ctx, a.State, a.Limit)
 }
 
+type answerArgs struct {
+	named
+	Answers json.RawMessage `json:"answers" schema:"required" doc:"what its question asks for; of several things an object with those that are answered now"`
+	Lease   string          `json:"lease" schema:"maxLength=256" doc:"the token of a lease, for a tool that asks for one; default: that of this call"`
+}
+
+func (q queue) answer(ctx context.Context, c *define.Call, a answerArgs) (json.RawMessage, error) {
+	return q.jobs.Answer(ctx, c.Caller, a.Job, a.Answers, cmp.Or(a.Lease, c.Lease))
+}
+
 type watchArgs struct {
 	named
 	After int64 `json:"after" schema:"minimum=0" doc:"how many of its events were seen before; default 0"`
+	Asked bool  `json:"asked" doc:"its question was seen: watch until it goes on, or ends"`
 }
 
 func (q queue) watch(ctx context.Context, c *define.Call, a watchArgs) (json.RawMessage, error) {
@@ -150,7 +172,7 @@ func (q queue) watch(ctx context.Context, c *define.Call, a watchArgs) (json.Raw
 	if c.Session != "" {
 		out = bystander{out}
 	}
-	return q.jobs.Watch(ctx, c.Caller, a.Job, a.After, out)
+	return q.jobs.Watch(ctx, c.Caller, a.Job, a.After, a.Asked, out)
 }
 
 // A bystander sees what happens to the state of a session and does not do it a second time: the patches of a job are

@@ -38,12 +38,20 @@ func (d *desk) All(_ context.Context, state string, most int) (json.RawMessage, 
 
 func (d *desk) Of(context.Context, string) (string, error) { return "bob", nil }
 
+func (d *desk) Answer(_ context.Context, p tool.Principal, id string, answers json.RawMessage, lease string) (json.RawMessage, error) {
+	d.asked = append(d.asked, "answer "+p.ID+" "+id+" "+string(answers)+" "+lease)
+	return json.RawMessage(`{"job":"j"}`), nil
+}
+
 func (d *desk) Cancel(_ context.Context, p tool.Principal, id string) (json.RawMessage, error) {
 	d.asked = append(d.asked, "cancel "+p.ID+" "+id)
 	return json.RawMessage(`{"job":"j"}`), nil
 }
 
-func (d *desk) Watch(_ context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error) {
+func (d *desk) Watch(_ context.Context, p tool.Principal, id string, after int64, asked bool, out tool.Sink) (json.RawMessage, error) {
+	if asked {
+		id += "?"
+	}
 	d.asked = append(d.asked, "watch "+p.ID+" "+id+strings.Repeat("+", int(after)))
 	for _, ev := range []tool.Event{{Kind: tool.KindStatePatch, Data: json.RawMessage(`{"a":1}`)}, tool.LogEvent("info", "line")} {
 		if err := out.Emit(ev); err != nil {
@@ -61,17 +69,19 @@ func TestEachToolAsksForWhatItsCallerWants(t *testing.T) {
 		{Tool: "listJobs", Args: json.RawMessage(`{"state":"lost","limit":2}`)},
 		{Tool: "cancelJob", Args: json.RawMessage(`{"job":"b"}`)},
 		{Tool: "watchJob", Args: json.RawMessage(`{"job":"c","after":3}`)},
+		{Tool: "watchJob", Args: json.RawMessage(`{"job":"c","asked":true}`)},
+		{Tool: "answerJob", Args: json.RawMessage(`{"job":"d","answers":[1]}`), Lease: "l"},
 	} {
 		c.Caller.ID = "ada"
 		if got, err := r.Invoke(t.Context(), &c, tool.Discard); err != nil || !got.OK {
 			t.Errorf("%s: %v, %v", c.Tool, got, err)
 		}
 	}
-	if got := strings.Join(d.asked, ", "); got != "show ada a, list ada lost++, cancel ada b, watch ada c+++" {
+	if got := strings.Join(d.asked, ", "); got != "show ada a, list ada lost++, cancel ada b, watch ada c+++, watch ada c?, answer ada d [1] l" {
 		t.Error(got)
 	}
 	specs, err := r.Tools(t.Context())
-	names := []string{"cancelJob", "listJobs", "showJob", "startJob", "watchJob"}
+	names := []string{"answerJob", "cancelJob", "listJobs", "showJob", "startJob", "watchJob"}
 	if err != nil || len(specs) != len(names) {
 		t.Fatalf("%d tools, %v", len(specs), err)
 	}

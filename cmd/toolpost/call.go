@@ -24,6 +24,7 @@ type callRequest struct {
 	timeout time.Duration
 	events  bool
 	async   bool
+	answers string
 }
 
 func (a *app) callCommand() *cobra.Command {
@@ -34,7 +35,9 @@ func (a *app) callCommand() *cobra.Command {
 		Long: "Calls a tool and prints its result: text as it is, everything else as JSON. What happens meanwhile goes to\n" +
 			"stderr.\n\n" +
 			"Arguments are a JSON object, or name=value pairs: the tool's schema says whether a value is text or a number.\n" +
-			"name:=JSON gives any JSON value, @FILE reads the whole object from a file, and - from stdin.\n\n" + exitHelp,
+			"name:=JSON gives any JSON value, @FILE reads the whole object from a file, and - from stdin.\n\n" +
+			"What a tool asks is asked at the terminal, and the call goes on. Without one, the question is printed and the\n" +
+			"exit code is 6: call again with the same arguments, --answers and --resume.\n\n" + exitHelp,
 		Example: "  toolpost call readFile path=README.md\n" +
 			"  toolpost call greet name=Ada times=2\n" +
 			"  toolpost call greet '{\"name\": \"Ada\"}'\n" +
@@ -51,6 +54,8 @@ func (a *app) callCommand() *cobra.Command {
 	f.StringVar(&req.call.Key, "key", "", "idempotency key: a call with the same key is made once")
 	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that ask for one")
 	f.StringVar(&req.call.Run, "run", "", "the run of an agent that the call belongs to, for its record")
+	f.StringVar(&req.answers, "answers", "", "the answers to a question of the tool, as JSON")
+	f.StringVar(&req.call.Resume, "resume", "", "the id of the question that --answers is for")
 	f.BoolVar(&req.call.DryRun, "dry-run", false,
 		"only say what the policy decides and what the call would touch; exit code 3: refused")
 	f.DurationVar(&req.timeout, "timeout", 0, "give up after this time, such as 5s (default: the tool's own)")
@@ -61,12 +66,20 @@ func (a *app) callCommand() *cobra.Command {
 	c.MarkFlagsMutuallyExclusive("async", "events")
 	c.MarkFlagsMutuallyExclusive("async", "dry-run")
 	c.MarkFlagsMutuallyExclusive("async", "timeout")
+	c.MarkFlagsMutuallyExclusive("async", "resume")
+	c.MarkFlagsRequiredTogether("answers", "resume")
 	return c
 }
 
 func (a *app) call(ctx context.Context, req callRequest) error {
 	if req.timeout < 0 {
 		return tool.Errorf(tool.CodeInvalidInput, "--timeout cannot be negative")
+	}
+	if req.answers != "" {
+		req.call.Answers = json.RawMessage(req.answers)
+		if err := strictjson.Check(req.call.Answers); err != nil {
+			return tool.Errorf(tool.CodeInvalidInput, "--answers is not JSON: %w", err)
+		}
 	}
 	ctx, cancel := within(ctx, req.timeout,
 		tool.Errorf(tool.CodeTimeout, "%s took longer than --timeout %v", req.call.Tool, req.timeout))
@@ -127,11 +140,38 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 		req.call.Args = raw(map[string]json.RawMessage{"tool": raw(req.call.Tool), "arguments": req.call.Args})
 		req.call.Tool = startJob
 	}
-	r, err := b.Invoke(ctx, &req.call, out)
+	r, err := a.converse(ctx, b, req, out)
 	if req.async {
 		err = noJobs(ctx, b, err)
 	}
 	return r, withInputs(spec, explained(ctx, err))
+}
+
+// converse makes the call, and asks who sits at the terminal what the tool asks.
+func (a *app) converse(ctx context.Context, h tool.Handler, req callRequest, out tool.Sink) (*tool.Result, error) {
+	var p *prompter
+	for {
+		r, err := h.Invoke(ctx, &req.call, out)
+		plain, ok := out.(*plainReporter)
+		if err != nil || r.Ask == nil || !ok {
+			return r, err
+		}
+		if p == nil {
+			if p = a.prompter(req); p == nil {
+				return r, nil
+			}
+		}
+		call := req.call
+		err = plain.still(func() (err error) {
+			call.Answers, err = p.answer(ctx, req.call.Tool, r.Ask)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		call.ID, call.Resume = "", r.Ask.ID
+		req.call = call
+	}
 }
 
 // refused makes a call of a tool that was not found, so that there is a record of it. It is a dry run: should the tool

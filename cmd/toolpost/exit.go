@@ -20,6 +20,7 @@ const (
 	exitRefused   exit = 3
 	exitNotFound  exit = 4
 	exitTimeout   exit = 5
+	exitAsks      exit = 6
 	exitCancelled exit = 130
 )
 
@@ -30,6 +31,7 @@ const exitHelp = `Exit codes:
   3    refused: access, lease, quota, or a guarantee that cannot be kept here
   4    not found: no such tool, or the tool did not find what it was asked for
   5    timeout
+  6    the tool asks a question, and nobody was there to answer it
   130  cancelled (Ctrl-C)`
 
 // A protocol may have exit codes of its own for when we are its tool.

@@ -66,6 +66,14 @@ func (l *live) end() time.Duration {
 	return time.Since(l.start)
 }
 
+// still does something while nothing else is written to the screen.
+func (l *live) still(do func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.erase()
+	return do()
+}
+
 func (l *live) draw(elapsed time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -75,6 +75,8 @@ func writeOutcome(out *screen, before string, r *tool.Result, err error) (code e
 	switch {
 	case err != nil:
 		name, value, code = "error", tool.AsError(err), exit(exitCode(tool.AsError(err)))
+	case r.Ask != nil:
+		code = exitAsks
 	case !r.OK:
 		code = exitFailed
 	}
@@ -96,7 +98,7 @@ func (p *plainReporter) finish(r *tool.Result, err error) error {
 	case err != nil:
 		return err
 	case r.Ask != nil:
-		return tool.Errorf(tool.CodeToolError, "%s needs an answer first: %s", p.name, r.Ask.Message)
+		return p.unanswered(p.name, r.Ask)
 	}
 	if err := p.print(r.Output); err != nil {
 		return err

@@ -19,7 +19,7 @@ const (
 	Running   = "running"   //
 	Done      = "done"      // there is a result, and it is good
 	Failed    = "failed"    // the tool said no, or the call was refused or came to nothing
-	Asked     = "asked"     // the tool has a question first: its result has it
+	Asked     = "asked"     // the tool has a question first: its result has it, and it goes on when that is answered
 	Cancelled = "cancelled" // it was asked to end
 	Lost      = "lost"      // its program ended while it ran, and its outcome is unknown
 )
@@ -39,10 +39,11 @@ type Job struct {
 	Made     time.Time `json:"made"`
 	Began    time.Time `json:"began,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
+	Expires  time.Time `json:"expires,omitzero"`  // when it may be forgotten; of one that has ended
 	Attempts int       `json:"attempts,omitzero"` // how often it was begun
 	Again    bool      `json:"-"`                 // it does no harm when it runs twice
 	Lease    string    `json:"-"`                 // of a job that waits; when it is begun, whoever begins it has it
-	Call     []byte    `json:"-"`                 // what is called, JSON; not kept beyond its end
+	Call     []byte    `json:"-"`                 // what is called, JSON; not kept beyond its end, but for one that asked
 	Outcome  []byte    `json:"-"`                 // JSON; nil: there is none yet
 	Events   int       `json:"-"`                 // of the attempts before; for who begins it
 	Bytes    int       `json:"-"`                 // of these events
@@ -61,6 +62,10 @@ type Book interface {
 	Of(ctx context.Context, id string) (caller string, err error)
 	// Cancel ends a job that waits, with this outcome, and wants one that runs to end.
 	Cancel(ctx context.Context, caller, id string, outcome []byte) (Job, error)
+	// Asked gives a job that waits for answers, with what it calls. Answer puts it back to be run, with another call; or,
+	// without one, keeps another outcome. It does so only where the outcome is still the one that was seen.
+	Asked(ctx context.Context, caller, id string) (Job, error)
+	Answer(ctx context.Context, caller, id string, seen, call, outcome []byte, lease string) (Job, error)
 }
 
 // A Ledger keeps jobs for those who run them.
@@ -159,7 +164,7 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	}
 	nudge(q.wake)
 	j.Made = j.Made.UTC()
-	return show(j)
+	return show(q.dated(j))
 }
 
 // nudge wakes who waits on a channel, or will.
@@ -205,6 +210,9 @@ type request struct {
 	Trace    string          `json:"trace,omitzero"`
 	Span     string          `json:"span,omitzero"`
 	Run      string          `json:"run,omitzero"`
+	Answers  json.RawMessage `json:"answers,omitzero"` // to the question of an earlier run
+	Resume   string          `json:"resume,omitzero"`
+	Rounds   int             `json:"rounds,omitzero"` // how many questions were answered
 	Door     string          `json:"door,omitzero"`
 	Known    bool            `json:"known,omitzero"` // the caller was on the list of callers
 	Rights   *rights         `json:"rights,omitzero"`
@@ -223,7 +231,7 @@ type rights struct {
 func encode(c *tool.Call, known bool) ([]byte, error) {
 	r := request{
 		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door,
-		Known: known, Operates: c.Caller.Operates, Guarantees: c.Guarantees,
+		Known: known, Operates: c.Caller.Operates, Guarantees: c.Guarantees, Answers: c.Answers, Resume: c.Resume,
 	}
 	if have := c.Caller.Rights; have != nil {
 		r.Rights = &rights{have.Roles, have.Tools == nil, have.Tools}
@@ -250,7 +258,7 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 	}
 	c = &tool.Call{
 		ID: j.ID, Tool: r.Tool, Args: r.Args, Session: r.Session, Trace: r.Trace, Span: r.Span, Run: r.Run,
-		Lease: j.Lease, Caller: p, Guarantees: r.Guarantees,
+		Lease: j.Lease, Caller: p, Guarantees: r.Guarantees, Answers: r.Answers, Resume: r.Resume,
 	}
 	return c, r.Known, nil
 }

@@ -21,10 +21,12 @@ import (
 	jobtools "toolpost/builtin/job"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/ask"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
+	"toolpost/host/secret"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -79,7 +81,13 @@ func (s *shop) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 	case "fails":
 		return tool.Failed("NoLuck", "not today"), nil
 	case "asks":
-		return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "sure?"}}, nil
+		if args.N == "twice" && c.Answers == nil || args.N == "several" && c.Answers == nil {
+			return &tool.Result{Ask: severalThings(args.N)}, nil
+		}
+		if c.Answers == nil || args.N == "twice" && c.Resume != "again" {
+			return &tool.Result{Ask: &tool.Ask{ID: "again", Message: "sure?", Schema: json.RawMessage(`{"type":"boolean"}`)}}, nil
+		}
+		return &tool.Result{OK: true, Output: json.RawMessage(`{"answers":` + string(c.Answers) + `,"resume":"` + c.Resume + `"}`)}, nil
 	case "talks":
 		lines, text := 12, "a line"
 		if args.N == "large" {
@@ -132,10 +140,15 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
+	questions := ask.New(ask.Options{
+		Marks: db.Outcomes(), Keys: secret.NewKeyed(func() ([]byte, error) { return []byte("shared by programs"), nil }),
+	})
 	p.Engine = engine.New(engine.Options{
 		Policy: func() *policy.Policy { return judge },
 		Stages: map[string]engine.Stage{
 			"idempotency": idempotency.New(idempotency.Options{}).For,
+			"answers":     questions.Answers,
+			"ask":         questions.Carry,
 			"lease":       lease.Gate{From: 3, Consume: db.Leases()}.For,
 		},
 	})
@@ -485,7 +498,7 @@ func TestWhoWatchesSeesEventsAsTheyComeAndAllOfThemOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := watcher.queue.Watch(ctx, ada, watcher.start("once", "b"), 0, tool.Discard); !errors.Is(err, context.Canceled) && tool.CodeOf(err) != tool.CodeCancelled {
+	if _, err := watcher.queue.Watch(ctx, ada, watcher.start("once", "b"), 0, false, tool.Discard); !errors.Is(err, context.Canceled) && tool.CodeOf(err) != tool.CodeCancelled {
 		t.Errorf("who does not want to watch any more: %v", err)
 	}
 }
@@ -505,7 +518,7 @@ func TestEventsAreBounded(t *testing.T) {
 		if id == many {
 			after = 9990
 		}
-		_, err := p.queue.Watch(t.Context(), ada, id, after, tool.SinkFunc(func(ev tool.Event) error { count++; last = string(ev.Data); return nil }))
+		_, err := p.queue.Watch(t.Context(), ada, id, after, false, tool.SinkFunc(func(ev tool.Event) error { count++; last = string(ev.Data); return nil }))
 		if err != nil || count != want || !strings.Contains(last, "the rest is left out") {
 			t.Errorf("%d events, not %d, the last %.200s, %v", count, want, last, err)
 		}
@@ -543,7 +556,7 @@ func TestAtAShutdownJobsEndOrArePutBackOrAreLost(t *testing.T) {
 	if got := p.show(once); got.State != job.Lost || got.Error.Reason != "job_lost" || !strings.Contains(got.Error.Message, "shut down") {
 		t.Errorf("one that may not: %+v", got)
 	}
-	if _, err := p.queue.Watch(t.Context(), ada, waits, 0, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable {
+	if _, err := p.queue.Watch(t.Context(), ada, waits, 0, false, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable {
 		t.Errorf("who watches at a shutdown: %v", err)
 	}
 	close(s.hold)
@@ -733,7 +746,7 @@ func TestTheEndOfAJobIsKeptWhenThereIsRoomAgain(t *testing.T) {
 		t.Errorf("%+v, ran %d times", got, s.times("a"))
 	}
 	events := 0
-	if _, err := p.queue.Watch(t.Context(), ada, id, 0, tool.SinkFunc(func(tool.Event) error { events++; return nil })); err != nil || events != 1 {
+	if _, err := p.queue.Watch(t.Context(), ada, id, 0, false, tool.SinkFunc(func(tool.Event) error { events++; return nil })); err != nil || events != 1 {
 		t.Errorf("%d events, %v", events, err)
 	}
 }

@@ -306,7 +306,11 @@ func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
-		b, err := outcome{Result: r}.encode()
+		o := outcome{Result: r}
+		if r.Ask != nil {
+			o.Round = rounds(j) + 1
+		}
+		b, err := o.encode()
 		switch {
 		case err != nil:
 			return Failed, because(err)

@@ -14,6 +14,9 @@ import (
 type outcome struct {
 	Result *tool.Result `json:"result,omitzero"`
 	Error  *tool.Error  `json:"error,omitzero"`
+	// Of one that asked: which of its questions it is, and what was answered of those things that it asks for.
+	Round int                        `json:"round,omitzero"`
+	Said  map[string]json.RawMessage `json:"said,omitzero"`
 }
 
 // maxOutcome is how many bytes an outcome may have to be kept.
@@ -52,6 +55,8 @@ type view struct {
 type shown struct {
 	Result json.RawMessage `json:"result,omitzero"` // where there is one
 	Error  json.RawMessage `json:"error,omitzero"`  // why there is none
+	Round  int             `json:"round,omitzero"`  // which question it is
+	Said   json.RawMessage `json:"said,omitzero"`   // what was answered of it
 }
 
 func viewOf(j Job) (view, error) {
@@ -64,6 +69,14 @@ func viewOf(j Job) (view, error) {
 		return v, tool.Errorf(tool.CodeInternal, "the outcome of job %s cannot be read: %w", j.ID, err)
 	}
 	return v, nil
+}
+
+// dated says when a job may be forgotten.
+func (q *Queue) dated(j Job) Job {
+	if !j.Ended.IsZero() {
+		j.Expires = j.Ended.Add(q.o.Keep)
+	}
+	return j
 }
 
 // show writes a job for its caller, who knows whose it is.
@@ -82,7 +95,7 @@ func (q *Queue) Show(ctx context.Context, p tool.Principal, id string) (json.Raw
 	if err != nil {
 		return nil, err
 	}
-	return show(j)
+	return show(q.dated(j))
 }
 
 // The number of jobs in a list.
@@ -93,12 +106,12 @@ const (
 
 // List returns the jobs of a caller, as JSON, the newest first, without their outcomes.
 func (q *Queue) List(ctx context.Context, p tool.Principal, state string, most int) (json.RawMessage, error) {
-	return list(state, most, false, func(most int) ([]Job, error) { return q.o.Store.List(ctx, p.ID, state, most) })
+	return q.list(state, most, false, func(most int) ([]Job, error) { return q.o.Store.List(ctx, p.ID, state, most) })
 }
 
 // All is List for the jobs of all callers: each says whose it is.
 func (q *Queue) All(ctx context.Context, state string, most int) (json.RawMessage, error) {
-	return list(state, most, true, func(most int) ([]Job, error) { return q.o.Store.All(ctx, state, most) })
+	return q.list(state, most, true, func(most int) ([]Job, error) { return q.o.Store.All(ctx, state, most) })
 }
 
 // Of tells whose job one is.
@@ -106,7 +119,9 @@ func (q *Queue) Of(ctx context.Context, id string) (caller string, err error) {
 	return q.o.Store.Of(ctx, id)
 }
 
-func list(state string, most int, callers bool, read func(most int) ([]Job, error)) (json.RawMessage, error) {
+func (q *Queue) list(
+	state string, most int, callers bool, read func(most int) ([]Job, error),
+) (json.RawMessage, error) {
 	switch {
 	case state != "" && !slices.Contains(States(), state):
 		return nil, tool.Errorf(tool.CodeInvalidInput, "a job is never %.40q; the states are %v", state, States())
@@ -124,7 +139,7 @@ func list(state string, most int, callers bool, read func(most int) ([]Job, erro
 		if !callers {
 			j.Caller = ""
 		}
-		v, err := viewOf(j)
+		v, err := viewOf(q.dated(j))
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +154,7 @@ func (q *Queue) Cancel(ctx context.Context, p tool.Principal, id string) (json.R
 	if err != nil {
 		return nil, err
 	}
-	return show(j)
+	return show(q.dated(j))
 }
 
 // How often who watches looks: soon after something happened, and less often where nothing does.
@@ -149,9 +164,10 @@ const (
 	atOnce    = 256 // events that are read in one go
 )
 
-// Watch hands the events of a job of a caller to out, those after so many, and gives the job when it has ended.
+// Watch hands the events of a job of a caller to out, those after so many, and gives the job when it has ended, or asks.
+// Who has seen that it asks says so, and is given the job when it goes on.
 func (q *Queue) Watch(
-	ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink,
+	ctx context.Context, p tool.Principal, id string, after int64, asked bool, out tool.Sink,
 ) (json.RawMessage, error) {
 	ended := q.ended
 	pause := firstLook
@@ -167,8 +183,8 @@ func (q *Queue) Watch(
 		switch {
 		case len(events) == atOnce: // there may be more
 			continue
-		case j.State != Queued && j.State != Running:
-			return show(j)
+		case j.over(asked):
+			return show(q.dated(j))
 		case ended == nil:
 			return nil, tool.Errorf(tool.CodeUnavailable,
 				"the server is shutting down, and job %s is %s; watch it again later, after event %d", id, j.State,
@@ -185,6 +201,17 @@ func (q *Queue) Watch(
 			ended = nil // one look more
 		}
 	}
+}
+
+// over reports whether there is something to tell of a job; asked: it was seen with its question.
+func (j *Job) over(asked bool) bool {
+	switch j.State {
+	case Queued, Running:
+		return asked
+	case Asked:
+		return !asked
+	}
+	return true
 }
 
 func emit(events [][]byte, out tool.Sink) error {

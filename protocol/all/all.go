@@ -186,7 +186,7 @@ func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
 		err = d.Placed(cmp.Or(c.Check(), mcp.CheckURL(c.URL)))
 	}
 	return c.Config, mcp.NewDoor(mcp.Options{
-		Offers: c.Offers, URL: c.URL, Issuers: k.Issuers, Version: k.Version, Log: k.Log,
+		Offers: c.Offers, URL: c.URL, Issuers: k.Issuers, Version: k.Version, Log: k.Log, Jobs: true,
 	}), err
 }
 

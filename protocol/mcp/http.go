@@ -168,6 +168,8 @@ func checkHeaders(h http.Header, r *request) *jsonrpc.Error {
 		wants = append(wants, struct{ header, want string }{headerName, r.name})
 	case "resources/read":
 		wants = append(wants, struct{ header, want string }{headerName, r.uri})
+	case "tasks/get", "tasks/update", "tasks/cancel":
+		wants = append(wants, struct{ header, want string }{headerName, r.task})
 	}
 	for _, w := range wants {
 		values := h.Values(w.header)

@@ -32,6 +32,7 @@ type Resource struct {
 type Offers struct {
 	Prompts   []Prompt   `yaml:"prompts" doc:"prompts for clients of MCP, each written by a tool"`
 	Resources []Resource `yaml:"resources" doc:"resources for clients of MCP, each given by a tool"`
+	Tasks     Tasks      `yaml:"tasks" doc:"calls that run as tasks, for clients of MCP that know them"`
 }
 
 // Check finds what cannot be meant.

@@ -19,6 +19,7 @@ type Options struct {
 	Offers
 	URL          string          // by which clients know the door over HTTP; "": the one that they use
 	Issuers      func() []string // of tokens that callers may show; nil: none
+	Jobs         bool            // whether this program runs jobs, which tasks are
 	Version      string          // of this program; "": dev
 	Instructions string          // what a model is told about the tools as a whole; "": a word about Toolpost
 	Page         int             // how many things a list has at once; 0: 1,000
@@ -80,6 +81,10 @@ func methods() map[string]method {
 		methodListen:       {(*server).subscribe, true, false},
 		"tools/list":       {(*server).listTools, true, true},
 		"tools/call":       {(*server).callTool, true, true},
+
+		"tasks/get":    {(*server).getTask, true, false},
+		"tasks/update": {(*server).updateTask, true, false},
+		"tasks/cancel": {(*server).cancelTask, true, false},
 
 		"prompts/list":             {(*server).listPrompts, true, true},
 		"prompts/get":              {(*server).getPrompt, true, true},
@@ -157,21 +162,24 @@ func (s *server) instructions() string {
 	return cmp.Or(s.Instructions, "The tools of a Toolpost. A call that is refused says why, and what to do.")
 }
 
-func (s *server) discover(_ context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+func (s *server) discover(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
 	w := begun(r, 600)
 	list, _ := strictjson.Marshal(versions()) // strings
 	w.Raw("supportedVersions", list)
-	w.Raw("capabilities", s.capabilities(true))
+	w.Raw("capabilities", s.capabilities(true, s.keepsTasks(ctx, r.caller)))
 	w.Text("instructions", s.instructions())
 	s.keep(r, w)
 	return w, nil
 }
 
 // capabilities is what an era's clients are told that can be done here.
-func (s *server) capabilities(modern bool) json.RawMessage {
+func (s *server) capabilities(modern, tasks bool) json.RawMessage {
 	const both = `"completions":{},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},` +
 		`"tools":{"listChanged":true}}`
-	if modern {
+	switch {
+	case tasks:
+		return json.RawMessage(`{"extensions":{"` + extensionTasks + `":{}},` + both)
+	case modern:
 		return json.RawMessage(`{` + both)
 	}
 	return json.RawMessage(`{"logging":{},` + both)

@@ -112,7 +112,7 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 	}
 	w := strictjson.NewWriter(500)
 	w.Text("protocolVersion", version)
-	w.Raw("capabilities", s.capabilities(false))
+	w.Raw("capabilities", s.capabilities(false, false))
 	w.Raw("serverInfo", s.info())
 	w.Text("instructions", s.instructions())
 	return one, w, nil

@@ -21,6 +21,7 @@ type filter struct {
 	Prompts   bool     `json:"promptsListChanged,omitzero"`
 	Resources bool     `json:"resourcesListChanged,omitzero"`
 	URIs      []string `json:"resourceSubscriptions,omitzero"`
+	Tasks     []string `json:"taskIds,omitzero"`
 }
 
 // everything is what legacy clients hear of: they cannot choose, but for resources.
@@ -44,10 +45,15 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 	if len(want.URIs) > maxURIs {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %d resources are the most for one subscription", maxURIs)
 	}
-	mark := strictjson.NewWriter(60)
-	mark.Raw(metaSubscription, r.id)
-	tell := func(method string, more *strictjson.Writer) error {
-		more.Raw("_meta", slices.Clone(mark.Done()))
+	var bad *jsonrpc.Error
+	if want.Tasks, bad = s.ownTasks(ctx, r, want.Tasks); bad != nil {
+		return nil, bad
+	}
+	marked := strictjson.NewWriter(60)
+	marked.Raw(metaSubscription, r.id)
+	mark := marked.Done()
+	tell := func(method string, more *strictjson.Writer) error { // by several at once
+		more.Raw("_meta", mark)
 		return to.notify(method, more.Done())
 	}
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return !s.offers(ctx, r.caller, uri) })
@@ -57,7 +63,14 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 	ear := newEar(want.URIs...)
 	w := s.watch(ctx, r.caller, ear) // before the client is told that it will hear of changes
 	if tell("notifications/subscriptions/acknowledged", ack) == nil {
+		following, stop := context.WithCancel(ctx)
+		var tasks sync.WaitGroup
+		for _, id := range want.Tasks {
+			tasks.Go(func() { s.follow(following, r, id, tell) })
+		}
 		w.run(ctx, want, tell)
+		stop()
+		tasks.Wait()
 	}
 	s.ears.leave(r.caller.ID, ear)
 	return begun(r, 0), nil

@@ -199,6 +199,9 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 		return failure(r, refused), nil
 	}
 	defer end()
+	if w, bad := s.asTask(ctx, r, c); w != nil || bad != nil {
+		return w, bad
+	}
 	ctx, stop := envelope.Within(ctx, timeout, r.name)
 	defer stop()
 	return s.run(ctx, r, c, to)

@@ -54,6 +54,7 @@ type request struct {
 	// The members of params that most methods have.
 	name, uri, cursor    string
 	arguments, responses json.RawMessage
+	task                 string // by its id
 	state                string // what an earlier answer gave the client to bring back
 	meta                 meta
 	header               map[string][]string // of HTTP; nil: there is none
@@ -121,6 +122,8 @@ func (r *request) readParams(scan *strictjson.Scanner) error {
 			return readText(name, value, &r.uri)
 		case "cursor":
 			return readText(name, value, &r.cursor)
+		case "taskId":
+			return readText(name, value, &r.task)
 		case "requestState":
 			return readText(name, value, &r.state)
 		case "arguments":

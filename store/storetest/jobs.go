@@ -38,6 +38,37 @@ func find(t *testing.T, j *store.JobTable, id string) job.Job {
 	return x
 }
 
+func jobQuestions(t *testing.T, k Kind) {
+	ctx := t.Context()
+	db, other := k.two(t)
+	mine, theirs := db.Jobs(), other.Jobs()
+	x := added(t, mine, false)
+	must[[]job.Job](t)(mine.Claim(ctx, 1))
+	_, err := mine.Asked(ctx, "ada", x.ID)
+	gives(t, err, tool.CodeConflict, "one that runs")
+	works(t, mine.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":1}`)))
+	_, err = theirs.Asked(ctx, "eve", x.ID)
+	gives(t, err, tool.CodeNotFound, "that of another caller")
+	got := must[job.Job](t)(theirs.Asked(ctx, "ada", x.ID))
+	needs(t, string(got.Call) == string(x.Call) && string(got.Outcome) == `{"q":1}` && !got.Ended.IsZero(), "it waits: %+v", got)
+	got = must[job.Job](t)(theirs.Answer(ctx, "ada", x.ID, got.Outcome, nil, []byte(`{"q":2}`), ""))
+	needs(t, got.State == job.Asked && string(got.Outcome) == `{"q":2}`, "a part of the answer is kept: %+v", got)
+	_, err = mine.Answer(ctx, "ada", x.ID, []byte(`{"q":1}`), []byte(`{}`), nil, "")
+	gives(t, err, tool.CodeConflict, "an answer to what it asked before")
+	_, err = mine.Answer(ctx, "eve", x.ID, []byte(`{"q":2}`), []byte(`{}`), nil, "")
+	gives(t, err, tool.CodeNotFound, "an answer of another caller")
+	got = must[job.Job](t)(mine.Answer(ctx, "ada", x.ID, []byte(`{"q":2}`), []byte(`{"tool":"t","answers":1}`), nil, "tok_y"))
+	needs(t, got.State == job.Queued && got.Outcome == nil && got.Ended.IsZero(), "it waits to be run: %+v", got)
+	_, err = theirs.Answer(ctx, "ada", x.ID, []byte(`{"q":2}`), []byte(`{}`), nil, "")
+	gives(t, err, tool.CodeConflict, "an answer to one that was answered")
+	again := must[[]job.Job](t)(theirs.Claim(ctx, 1))
+	needs(t, len(again) == 1 && string(again[0].Call) == `{"tool":"t","answers":1}` && again[0].Attempts == 1 && again[0].Lease == "tok_y",
+		"it is begun with the answer: %+v", again)
+	works(t, theirs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":3}`)))
+	got = must[job.Job](t)(mine.Cancel(ctx, "ada", x.ID, []byte(`{}`)))
+	needs(t, got.State == job.Cancelled, "one that asked can be cancelled: %+v", got)
+}
+
 func jobLife(t *testing.T, k Kind) {
 	ctx := t.Context()
 	db, otherDB := k.two(t)

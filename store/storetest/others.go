@@ -214,6 +214,18 @@ func leaseStates(t *testing.T, l *store.LeaseTable, token string) map[string]int
 	return states
 }
 
+func marks(t *testing.T, k Kind) {
+	ctx := t.Context()
+	db, other := k.two(t)
+	mine, theirs := db.Outcomes(), other.Outcomes()
+	q, ada, eve := [32]byte{1}, [32]byte{2}, [32]byte{3}
+	needs(t, must[bool](t)(mine.Mark(ctx, q, ada, time.Hour)), "the first answer")
+	needs(t, must[bool](t)(theirs.Mark(ctx, q, ada, time.Hour)), "the same one, begun again elsewhere")
+	needs(t, !must[bool](t)(theirs.Mark(ctx, q, eve, time.Hour)), "another one")
+	needs(t, !must[bool](t)(mine.Mark(ctx, q, eve, time.Hour)), "another one, where the first was")
+	needs(t, must[bool](t)(theirs.Mark(ctx, [32]byte{4}, eve, time.Hour)), "an answer to another question")
+}
+
 func outcomes(t *testing.T, k Kind) {
 	db, otherDB := k.two(t)
 	o, other := db.Outcomes(), otherDB.Outcomes()

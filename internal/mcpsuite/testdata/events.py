@@ -225,6 +225,41 @@ def test_prompt_with_image(args, answers):
     done("Please analyze the image above.")
 
 
+def slow_compute(args, answers):
+    time.sleep(args.get("seconds", 0))
+    done("computed " + args.get("label", ""))
+
+
+def failing_job(args, answers):
+    time.sleep(1)
+    done("It did not work.", ok=False)
+
+
+def protocol_error_job(args, answers):
+    os.abort()
+
+
+def confirm_delete(args, answers):
+    if not answers:
+        ask(message="Delete " + args["filename"] + "?", schema={
+            "type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"],
+        })
+    done("deleted" if answers["confirm"] else "kept")
+
+
+def multi_input(args, answers):
+    if not answers:
+        ask(message="two things", needs=[form("first", "First name?", name=TEXT), form("second", "Second name?", name=TEXT)])
+    done(" and ".join(a["content"]["name"] for a in answers.values()))
+
+
+def test_tool_with_task(args, answers):
+    if not answers:
+        ask(message="your name", needs=[form("user_name", "What is your name?", name=TEXT)])
+    time.sleep(0.5)
+    done("Hello, " + answers["user_name"]["content"]["name"] + "!")
+
+
 def large_file(args, answers):
     asset("large.bin", "application/octet-stream", bytes(3 << 19))
     done("It is large.")

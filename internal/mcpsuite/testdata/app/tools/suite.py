@@ -30,3 +30,7 @@ def watched(payload):
 def template(payload):
     number = payload["id"]
     return {"id": number, "templateTest": True, "data": "Data for ID: " + number}
+
+
+def greet(name):
+    return "Hello, " + name + "!"

@@ -1,0 +1,427 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/tool"
+	jsonschema "toolpost/wire/schema"
+	"toolpost/wire/strictjson"
+)
+
+// A prompter puts the questions of tools to the person at the terminal, field by field.
+type prompter struct {
+	in  *os.File
+	out *screen
+	// lines are what the person types. A read cannot be interrupted, so somebody else does it: the goroutine ends with
+	// the program.
+	lines chan string
+	next  chan struct{}
+	err   error // why there are no more lines
+}
+
+// prompter gives nil where nobody can be asked: the answers would come from a script, which did not see the question.
+func (a *app) prompter(req callRequest) *prompter {
+	in, ok := a.in.(*os.File)
+	if !ok || a.json || req.events || !a.err.terminal || !newScreen(in).terminal {
+		return nil
+	}
+	p := &prompter{in: in, out: a.err, lines: make(chan string), next: make(chan struct{})}
+	go func() {
+		r := bufio.NewReader(in)
+		for range p.next {
+			line, err := r.ReadString('\n')
+			if err != nil && line == "" {
+				p.err = err
+				close(p.lines)
+				return
+			}
+			p.lines <- strings.TrimRight(line, "\r\n")
+		}
+	}()
+	return p
+}
+
+// errNotAnswered ends a call whose question the person did not want to answer.
+var errNotAnswered = tool.Errorf(tool.CodeCancelled, "the question was not answered").Because("not_answered")
+
+// line reads what the person types; an end of the input is a no.
+func (p *prompter) line(ctx context.Context) (string, error) {
+	fmt.Fprint(p.out, "> ")
+	select {
+	case p.next <- struct{}{}:
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			fmt.Fprintln(p.out)
+			if !errors.Is(p.err, io.EOF) {
+				return "", tool.Errorf(tool.CodeCancelled, "the answer cannot be read: %w", p.err)
+			}
+			return "", errNotAnswered
+		}
+		return line, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// secretly reads a line without showing what is typed.
+func (p *prompter) secretly(ctx context.Context) (string, error) {
+	fd := int(p.in.Fd())
+	was, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "the terminal cannot be made to hide what is typed: %w", err)
+	}
+	hidden := *was
+	hidden.Lflag &^= unix.ECHO
+	hidden.Lflag |= unix.ICANON | unix.ISIG
+	if err := unix.IoctlSetTermios(fd, unix.TCSETSW, &hidden); err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "the terminal cannot be made to hide what is typed: %w", err)
+	}
+	defer func() {
+		_ = unix.IoctlSetTermios(fd, unix.TCSETS, was)
+		fmt.Fprintln(p.out)
+	}()
+	return p.line(ctx)
+}
+
+// answer asks what a tool asks, and gives the answers.
+func (p *prompter) answer(ctx context.Context, name string, a *tool.Ask) (json.RawMessage, error) {
+	fmt.Fprintf(p.out, "%s %s\n", p.out.bold(clean(name)+" asks:"), cleanLines(a.Message))
+	if len(a.Needs) == 0 {
+		return p.form(ctx, a.Schema)
+	}
+	all := map[string]json.RawMessage{}
+	for _, n := range a.Needs {
+		one, err := p.need(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		all[n.Key] = raw(one)
+	}
+	return raw(all), nil
+}
+
+// need asks for one of several things.
+func (p *prompter) need(ctx context.Context, n tool.Need) (any, error) {
+	if n.Message != "" {
+		fmt.Fprintln(p.out, cleanLines(n.Message))
+	}
+	switch n.Kind {
+	case tool.NeedForm:
+		content, err := p.form(ctx, n.Schema)
+		return map[string]any{"action": tool.Accept, "content": content}, err
+	case tool.NeedLink:
+		return p.link(ctx, n)
+	case tool.NeedRoots:
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeUnavailable, "the current folder cannot be found: %w", err)
+		}
+		fmt.Fprintf(p.out, "it is told which folder you work in: %s\n", clean(dir))
+		return map[string]any{"roots": []any{map[string]string{"uri": (&url.URL{Scheme: "file", Path: dir}).String()}}}, nil
+	}
+	return p.model(ctx, n)
+}
+
+// link shows where the person is to go. Nothing is opened here: they see the whole address first.
+func (p *prompter) link(ctx context.Context, n tool.Need) (any, error) {
+	var params struct {
+		URL string `json:"url"`
+	}
+	_ = strictjson.Unmarshal(n.Params, &params) // without one there is nothing to show
+	fmt.Fprintf(p.out, "go to %s\n", p.out.bold(clean(params.URL)))
+	yes, err := p.field(ctx, "done", json.RawMessage(`{"type":"boolean","default":true}`), true)
+	action := tool.Accept
+	if string(yes) == "false" {
+		action = tool.Decline
+	}
+	return map[string]any{"action": action}, err
+}
+
+// model lets the person answer in the place of a model: there is none here.
+func (p *prompter) model(ctx context.Context, n tool.Need) (any, error) {
+	fmt.Fprintf(p.out, "a model is asked; you answer in its place\n%s\n", cleanLines(string(n.Params)))
+	text, err := p.field(ctx, "answer", json.RawMessage(`{"type":"string"}`), true)
+	return map[string]any{
+		"role": "assistant", "model": "person", "content": map[string]any{"type": "text", "text": text},
+	}, err
+}
+
+// form asks for what a schema describes: the fields of an object one by one, anything else at once.
+func (p *prompter) form(ctx context.Context, schema json.RawMessage) (json.RawMessage, error) {
+	s := readSchema(schema)
+	if !slices.Contains(s.types(), "object") && s.Properties == nil {
+		return p.field(ctx, "answer", schema, true)
+	}
+	for {
+		answers := []byte{'{'}
+		err := strictjson.Object(s.properties(schema), func(name, property []byte) error {
+			v, err := p.field(ctx, string(name), bytes.Clone(property), slices.Contains(s.Required, string(name)))
+			if err != nil || v == nil {
+				return err
+			}
+			if len(answers) > 1 {
+				answers = append(answers, ',')
+			}
+			answers = append(append(append(answers, strictjson.Quote(name)...), ':'), v...)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, '}')
+		fault := mismatch(schema, answers)
+		if fault == "" {
+			return answers, nil
+		}
+		fmt.Fprintf(p.out, "%s; once more\n", p.out.amber(fault))
+	}
+}
+
+// properties are those of a schema in the order in which it has them, which is that of the questions.
+func (s schema) properties(whole json.RawMessage) json.RawMessage {
+	found := json.RawMessage(`{}`)
+	_ = strictjson.Object(whole, func(name, value []byte) error { // it is one: it was read
+		if string(name) == "properties" {
+			found = value
+		}
+		return nil
+	})
+	return found
+}
+
+// mismatch says what is wrong with a value; empty: nothing.
+func mismatch(schema, value json.RawMessage) string {
+	if len(schema) == 0 {
+		return ""
+	}
+	s, err := jsonschema.Compile(schema)
+	if err != nil {
+		return ""
+	}
+	v, err := strictjson.Decode(value)
+	if err != nil {
+		return "that is not JSON: " + clean(err.Error())
+	}
+	var words []string
+	for _, f := range s.Validate(v) {
+		words = append(words, clean(strings.TrimPrefix(f.At+": "+f.Problem, ": ")))
+	}
+	return strings.Join(words, "; ")
+}
+
+// field asks for one value until there is one that fits; nil: it was left out.
+func (p *prompter) field(ctx context.Context, name string, schema json.RawMessage, required bool) (json.RawMessage, error) {
+	f := readField(schema)
+	f.show(p.out, name, required)
+	for {
+		read := p.line
+		if f.Format == "password" || f.WriteOnly {
+			read = p.secretly
+		}
+		text, err := read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		value := f.value(text)
+		switch {
+		case text == "" && f.Default != nil:
+			value = f.Default
+		case text == "" && !required:
+			return nil, nil
+		case text == "" && !slices.Contains(f.types(), "string"):
+			value = nil
+		}
+		fault := "it has to be answered; Ctrl-D ends the call"
+		if value != nil {
+			fault = mismatch(schema, value)
+		}
+		if fault == "" {
+			return value, nil
+		}
+		fmt.Fprintln(p.out, p.out.amber(fault))
+	}
+}
+
+// A field is as much of a property's schema as helps to ask for it.
+type field struct {
+	schema
+	Title     string            `json:"title"`
+	Format    string            `json:"format"`
+	WriteOnly bool              `json:"writeOnly"`
+	Default   json.RawMessage   `json:"default"`
+	Enum      []json.RawMessage `json:"enum"`
+	OneOf     []option          `json:"oneOf"`
+	Items     struct {
+		Enum  []json.RawMessage `json:"enum"`
+		AnyOf []option          `json:"anyOf"`
+	} `json:"items"`
+}
+
+// An option is one value of a few.
+type option struct {
+	Const json.RawMessage `json:"const"`
+	Title string          `json:"title"`
+}
+
+func readField(b json.RawMessage) (f field) {
+	if strictjson.Unmarshal(b, &f) != nil {
+		return field{}
+	}
+	return f
+}
+
+// options are the values of which one, or with many several, is chosen; none: anything may be typed.
+func (f field) options() (list []option, many bool) {
+	enum, oneOf := f.Enum, f.OneOf
+	if many = slices.Contains(f.types(), "array"); many {
+		enum, oneOf = f.Items.Enum, f.Items.AnyOf
+	}
+	for _, v := range enum {
+		list = append(list, option{Const: v})
+	}
+	for _, o := range oneOf {
+		if o.Const == nil { // it is more than a list of values
+			return nil, many
+		}
+		list = append(list, o)
+	}
+	return list, many
+}
+
+// show says what is asked for.
+func (f field) show(out *screen, name string, required bool) {
+	title := name
+	if f.Title != "" {
+		title = f.Title
+	}
+	line := out.bold(clean(title))
+	if f.Description != "" {
+		line += " " + clean(f.Description)
+	}
+	options, many := f.options()
+	var hints []string
+	switch {
+	case len(options) > 0 && many:
+		hints = append(hints, "numbers with commas between them")
+	case len(options) > 0:
+		hints = append(hints, "a number")
+	case slices.Contains(f.types(), "boolean"):
+		hints = append(hints, "y/n")
+	case len(f.types()) > 0 && !slices.Contains(f.types(), "string"):
+		hints = append(hints, strings.Join(f.types(), " or "))
+	}
+	if f.Default != nil {
+		hints = append(hints, "default "+plainText(f.Default))
+	} else if !required {
+		hints = append(hints, "may be left empty")
+	}
+	if len(hints) > 0 {
+		line += out.dim(" (" + clean(strings.Join(hints, ", ")) + ")")
+	}
+	fmt.Fprintln(out, line)
+	for i, o := range options {
+		fmt.Fprintf(out, "  %d  %s\n", i+1, clean(o.words()))
+	}
+}
+
+func (o option) words() string {
+	if o.Title != "" {
+		return o.Title
+	}
+	return plainText(o.Const)
+}
+
+// plainText is a JSON string as text, and anything else as JSON.
+func plainText(v json.RawMessage) string {
+	var text string
+	if json.Unmarshal(v, &text) == nil {
+		return text
+	}
+	return string(v)
+}
+
+// value makes JSON of what was typed. What makes none is taken as text, and what is wrong with it is found by the schema.
+func (f field) value(text string) json.RawMessage {
+	options, many := f.options()
+	switch {
+	case len(options) > 0 && many:
+		list := []json.RawMessage{}
+		for one := range strings.SplitSeq(text, ",") {
+			if one = strings.TrimSpace(one); one != "" {
+				list = append(list, pick(options, one))
+			}
+		}
+		return raw(list)
+	case len(options) > 0:
+		return pick(options, strings.TrimSpace(text))
+	case slices.Contains(f.types(), "boolean"):
+		switch strings.ToLower(strings.TrimSpace(text)) {
+		case "y", "yes", "true":
+			return json.RawMessage("true")
+		case "n", "no", "false":
+			return json.RawMessage("false")
+		}
+		return raw(text)
+	case len(f.types()) == 0 || slices.Contains(f.types(), "string"):
+		return raw(text)
+	}
+	if strictjson.Check([]byte(text)) != nil {
+		return raw(text)
+	}
+	return json.RawMessage(text)
+}
+
+// pick finds an option by its number, or by its value or title. A value comes before a number: 7 may be one.
+func pick(options []option, text string) json.RawMessage {
+	for _, o := range options {
+		if plainText(o.Const) == text || o.Title != "" && strings.EqualFold(o.Title, text) {
+			return o.Const
+		}
+	}
+	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= len(options) {
+		return options[n-1].Const
+	}
+	return raw(text)
+}
+
+// unanswered shows the question of a call that nobody answered, and how to.
+func (a *app) unanswered(name string, q *tool.Ask) error {
+	fmt.Fprintf(a.err, "%s %s asks: %s\n", a.err.amber("toolpost:"), clean(name), cleanLines(q.Message))
+	example := "JSON"
+	if len(q.Needs) > 0 {
+		example = `{"` + clean(q.Needs[0].Key) + `": ...}`
+		for _, n := range q.Needs {
+			fmt.Fprintf(a.err, "%s (%s): %s\n", clean(n.Key), n.Kind, cleanLines(n.Message))
+			a.showInputs(n.Schema)
+		}
+	} else {
+		a.showInputs(q.Schema)
+	}
+	fmt.Fprintf(a.err, "Answer by calling it again with the same arguments and\n  --answers '%s' --resume %s\n", example, clean(q.ID))
+	return exitAsks
+}
+
+func (a *app) showInputs(schema json.RawMessage) {
+	if lines := inputLines(schema); lines != "" {
+		fmt.Fprintln(a.err, lines)
+	} else if len(schema) > 0 {
+		fmt.Fprintln(a.err, "  "+clean(string(schema)))
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"toolpost/tool/tooltest"
+)
+
+// inquirer asks for a value of every kind that a person can be asked for.
+var inquirer = map[string]string{
+	"toolpost.yaml": "sources: [{name: inquirer, protocol: narratoria, command: [python3, inquirer.py]}]",
+	"inquirer.py": `
+import json, sys
+request = json.load(sys.stdin)
+def say(**fields): print(json.dumps({"version": "0", **fields}), flush=True)
+if "answers" in request:
+    say(type="done", ok=True, output=request["answers"])
+else:
+    schema = {"type": "object", "required": ["name", "sure", "colour", "pin"], "properties": {
+        "name": {"type": "string", "title": "Your name", "minLength": 2},
+        "sure": {"type": "boolean"},
+        "age": {"type": "integer", "minimum": 18, "default": 30},
+        "colour": {"type": "string", "oneOf": [{"const": "#f00", "title": "Red"}, {"const": "#00f", "title": "Blue"}]},
+        "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}},
+        "note": {"type": "string"},
+        "pin": {"type": "string", "format": "password"},
+    }}
+    say(type="ui_event", event="ask", payload={"message": "Who is there?\u001b[2J", "schema": schema})
+    say(type="done", ok=True)
+`,
+}
+
+// typedAt runs a command on a terminal and types a line at each prompt. It gives all that was on the screen.
+func typedAt(t *testing.T, cmd *exec.Cmd, lines ...string) string {
+	t.Helper()
+	tooltest.NoLeaks(t)
+	ours, theirs := terminal(t)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	var screen strings.Builder
+	buf, prompts := make([]byte, 4096), 0
+	for {
+		n, err := ours.Read(buf)
+		screen.Write(buf[:n])
+		for strings.Count(screen.String(), "\n> ") > prompts && prompts < len(lines) {
+			if _, err := ours.WriteString(lines[prompts]); err != nil {
+				t.Fatal(err)
+			}
+			prompts++
+		}
+		if err != nil { // EIO: nobody has the other end any more
+			return screen.String()
+		}
+	}
+}
+
+func TestAtATerminalAToolsQuestionIsAskedFieldByField(t *testing.T) {
+	cmd := program(t, inquirer, "call", "inquirer")
+	screen := typedAt(t, cmd, "A\n", "Ada\n", "perhaps\n", "y\n", "7\n", "\n", "2\n", "1, c\n", "\n", "hush\n")
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, screen)
+	}
+	at := strings.LastIndex(screen, "{\r\n")
+	var got map[string]any
+	if err := json.NewDecoder(strings.NewReader(screen[max(at, 0):])).Decode(&got); err != nil {
+		t.Fatalf("%v\n%q", err, screen)
+	}
+	want := `{"age":30,"colour":"#00f","name":"Ada","pin":"hush","sure":true,"tags":["a","c"]}`
+	if b, _ := json.Marshal(got); string(b) != want {
+		t.Errorf("it was answered %s\n%s", b, screen)
+	}
+	for _, words := range []string{`Who is there?\u001b[2J`, "Your name", "1  Red", "2  Blue", "default 30", "may be left empty", "y/n"} {
+		if !strings.Contains(screen, words) {
+			t.Errorf("%q is not on the screen: %q", words, screen)
+		}
+	}
+	if shown := strings.Count(screen, "hush"); shown != 1 { // in the result alone
+		t.Errorf("the password is on the screen %d times: %q", shown, screen)
+	}
+}
+
+func TestCtrlDEndsACallThatAsks(t *testing.T) {
+	cmd := program(t, inquirer, "call", "inquirer")
+	screen := typedAt(t, cmd, "\x04")
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(screen, "was not answered") {
+		t.Errorf("exit code %d: %q", code, screen)
+	}
+}
+
+func TestCtrlCEndsACallThatAsks(t *testing.T) {
+	cmd := program(t, inquirer, "call", "inquirer")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // Ctrl-C goes to who has the terminal
+	screen := typedAt(t, cmd, "\x03")
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit code %d: %q", code, screen)
+	}
+}

@@ -1,0 +1,97 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// Answer answers the question of a job, which then waits to be run again. Where the job needs several things, they may
+// come one after the other: until the last it waits for the rest. An answer that would be refused is refused now, and the
+// job waits for a better one. A lease is for the tool that asks for one at each run.
+func (q *Queue) Answer(
+	ctx context.Context, p tool.Principal, id string, answers json.RawMessage, lease string,
+) (json.RawMessage, error) {
+	j, err := q.o.Store.Asked(ctx, p.ID, id)
+	if err != nil {
+		return nil, err
+	}
+	var o outcome
+	if err := strictjson.Unmarshal(j.Outcome, &o); err != nil || o.Result == nil || o.Result.Ask == nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the question of job %s cannot be read", id)
+	}
+	seen := j.Outcome
+	if answers, err = o.add(answers); err != nil {
+		return nil, err
+	}
+	var call, kept []byte
+	if answers == nil {
+		kept, err = o.encode()
+	} else {
+		call, err = q.resumed(ctx, &j, o.Result.Ask.ID, answers)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if j, err = q.o.Store.Answer(ctx, p.ID, id, seen, call, kept, lease); err != nil {
+		return nil, err
+	}
+	nudge(q.wake)
+	return show(q.dated(j))
+}
+
+// add takes answers, and gives all of them when there are enough; nil: some are missing. Those that nobody asked for,
+// or that came before, count for nothing.
+func (o *outcome) add(answers json.RawMessage) (json.RawMessage, error) {
+	needs := o.Result.Ask.Needs
+	if len(needs) == 0 {
+		return answers, nil
+	}
+	var given map[string]json.RawMessage
+	if err := strictjson.Unmarshal(answers, &given); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the answers must be an object with a member for each thing that was asked")
+	}
+	if o.Said == nil {
+		o.Said = map[string]json.RawMessage{}
+	}
+	complete := true
+	for _, n := range needs {
+		if one := given[n.Key]; one != nil && o.Said[n.Key] == nil {
+			o.Said[n.Key] = one
+		}
+		complete = complete && (n.Optional || o.Said[n.Key] != nil)
+	}
+	if !complete {
+		return nil, nil
+	}
+	return strictjson.Marshal(o.Said)
+}
+
+// resumed gives the call of a job with the answers to its question, if it would pass with them.
+func (q *Queue) resumed(ctx context.Context, j *Job, question string, answers json.RawMessage) ([]byte, error) {
+	c, _, err := decode(j)
+	if err != nil {
+		return nil, err
+	}
+	c.Answers, c.Resume = answers, question
+	if err := q.wouldPass(ctx, c); err != nil {
+		return nil, err
+	}
+	var r request
+	if err := strictjson.Unmarshal(j.Call, &r); err != nil {
+		return nil, err
+	}
+	r.Answers, r.Resume, r.Rounds = answers, question, r.Rounds+1
+	return strictjson.Marshal(r)
+}
+
+// rounds is how often the question of a job was answered.
+func rounds(j *Job) int {
+	var r struct {
+		Rounds int `json:"rounds"`
+	}
+	_ = strictjson.Unmarshal(j.Call, &r) // one that cannot be read was not run
+	return r.Rounds
+}

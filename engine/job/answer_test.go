@@ -1,0 +1,163 @@
+package job_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"toolpost/engine/job"
+	"toolpost/tool"
+)
+
+func severalThings(string) *tool.Ask {
+	schema := json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}`)
+	return &tool.Ask{ID: "both", Needs: []tool.Need{
+		{Key: "one", Kind: tool.NeedForm, Schema: schema}, {Key: "two", Kind: tool.NeedForm, Schema: schema},
+		{Key: "three", Kind: tool.NeedRoots, Optional: true},
+	}}
+}
+
+// A question is what is shown of a job that asked.
+type question struct {
+	State   string
+	Result  struct{ Ask *tool.Ask }
+	Round   int
+	Said    map[string]json.RawMessage
+	Expires string
+}
+
+func (p *program) question(id string) (q question) {
+	p.t.Helper()
+	p.until(id, job.Asked)
+	_, text, err := p.tool(ada, "showJob", `{"job":"`+id+`"}`)
+	if err != nil || json.Unmarshal([]byte(text), &q) != nil || q.Result.Ask == nil || q.Expires == "" {
+		p.t.Fatalf("%s, %v", text, err)
+	}
+	return q
+}
+
+// answer gives a job an answer, and says why not.
+func (p *program) answer(who tool.Principal, id, answers string) (seen, error) {
+	s, _, err := p.tool(who, "answerJob", `{"job":"`+id+`","answers":`+answers+`}`)
+	return s, err
+}
+
+func TestAJobThatAskedGoesOnWhenItIsAnswered(t *testing.T) {
+	s := fresh()
+	p := open(t, file(t), s, job.Options{}).run()
+	id := p.start("asks", "a")
+	if q := p.question(id); q.Round != 1 || q.Result.Ask.Message != "sure?" {
+		t.Errorf("%+v", q)
+	}
+	if _, err := p.answer(tool.Principal{ID: "eve", Door: "http"}, id, `true`); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("somebody else's job: %v", err)
+	}
+	if _, err := p.answer(ada, id, `"perhaps"`); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "boolean") {
+		t.Errorf("an answer that was not asked for: %v", err)
+	}
+	if q := p.question(id); q.State != job.Asked || s.times("a") != 1 {
+		t.Errorf("%+v, and it ran %d times", q, s.times("a"))
+	}
+	if _, err := p.answer(ada, id, `true`); err != nil {
+		t.Fatal(err)
+	}
+	done := p.until(id, job.Done)
+	if string(done.Result.Output) != `{"answers":true,"resume":"again"}` || s.times("a") != 2 {
+		t.Errorf("%+v, and it ran %d times", done.Result, s.times("a"))
+	}
+	if _, err := p.answer(ada, id, `true`); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("a job that has ended: %v", err)
+	}
+}
+
+func TestThingsAreAnsweredOneAfterTheOther(t *testing.T) {
+	p := open(t, file(t), fresh(), job.Options{}).run()
+	id := p.start("asks", "several")
+	p.question(id)
+	if s, err := p.answer(ada, id, `{"one":{"action":"accept","content":{"name":"Ada"}},"never":{}}`); err != nil || s.State != job.Asked {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if q := p.question(id); len(q.Said) != 1 || q.Said["one"] == nil {
+		t.Errorf("%+v", q)
+	}
+	// What was answered stays answered.
+	if _, err := p.answer(ada, id, `{"one":{"action":"decline"}}`); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.answer(ada, id, `{"two":{"action":"accept","content":{"name":"Eve"}}}`); err != nil {
+		t.Fatal(err)
+	}
+	done := p.until(id, job.Done)
+	want := `{"answers":{"one":{"action":"accept","content":{"name":"Ada"}},"two":{"action":"accept","content":{"name":"Eve"}}},"resume":"both"}`
+	if string(done.Result.Output) != want {
+		t.Errorf("%s", done.Result.Output)
+	}
+}
+
+func TestTheQuestionsOfAJobAreNumbered(t *testing.T) {
+	p := open(t, file(t), fresh(), job.Options{}).run()
+	id := p.start("asks", "twice")
+	p.question(id)
+	if _, err := p.answer(ada, id, `{"one":{"action":"cancel"},"two":{"action":"cancel"}}`); err != nil {
+		t.Fatal(err)
+	}
+	for q := p.question(id); q.Round != 2; q = p.question(id) {
+		if q.Round != 1 { // it has not been begun yet
+			t.Fatalf("%+v", q)
+		}
+	}
+	if _, err := p.answer(ada, id, `true`); err != nil {
+		t.Fatal(err)
+	}
+	p.until(id, job.Done)
+}
+
+// The program that asked is gone, and so is what it had in memory: another one takes the answer, and runs the job.
+func TestAQuestionOutlivesTheProgramThatAsked(t *testing.T) {
+	path, s := file(t), fresh()
+	first := open(t, path, s, job.Options{}).run()
+	id := first.start("asks", "a")
+	first.question(id)
+	first.stop()
+	second := open(t, path, s, job.Options{}).run()
+	if _, err := second.answer(ada, id, `false`); err != nil {
+		t.Fatal(err)
+	}
+	if done := second.until(id, job.Done); string(done.Result.Output) != `{"answers":false,"resume":"again"}` {
+		t.Errorf("%+v", done.Result)
+	}
+}
+
+func TestAJobThatAskedCanBeCancelled(t *testing.T) {
+	p := open(t, file(t), fresh(), job.Options{}).run()
+	id := p.start("asks", "a")
+	p.question(id)
+	if s, _, err := p.tool(ada, "cancelJob", `{"job":"`+id+`"}`); err != nil || s.State != job.Cancelled {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := p.answer(ada, id, `true`); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAJobMayBeginWithAnAnswer(t *testing.T) {
+	p := open(t, file(t), fresh(), job.Options{}).run()
+	r, err := p.Invoke(t.Context(), &tool.Call{Tool: "asks", Args: json.RawMessage(`{"n":"a"}`), Caller: ada}, tool.Discard)
+	if err != nil || r.Ask == nil {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	begin := func(args string) (seen, error) {
+		s, _, err := p.tool(ada, "startJob", `{"tool":"asks","arguments":{"n":"a"},"resume":"`+r.Ask.ID+`","answers":`+args+`}`)
+		return s, err
+	}
+	if _, err := begin(`7`); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Errorf("%v", err)
+	}
+	s, err := begin(`true`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done := p.until(s.Job, job.Done); string(done.Result.Output) != `{"answers":true,"resume":"again"}` {
+		t.Errorf("%+v", done.Result)
+	}
+}

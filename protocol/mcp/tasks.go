@@ -1,0 +1,423 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// extensionTasks lets a call be answered with a task, which the client looks after until it has an outcome. A task is a
+// job: who has one finds it with listJobs too.
+const extensionTasks = "io.modelcontextprotocol/tasks"
+
+// The tools that keep jobs. The door knows their names, and what their arguments look like.
+const (
+	startJob  = "startJob"
+	showJob   = "showJob"
+	answerJob = "answerJob"
+	cancelJob = "cancelJob"
+	watchJob  = "watchJob"
+)
+
+// Tasks says which calls become tasks, for clients that know tasks: it is the server who decides. A tool's time is the
+// best guess at how long it takes, since clients commonly give up on a request after a minute.
+type Tasks struct {
+	Tools    tool.Patterns `yaml:"tools" doc:"tools whose calls run as tasks; default: those with a timeout above a minute"`
+	Required tool.Patterns `yaml:"required" doc:"tools that run only as tasks: clients that do not know tasks are refused"`
+	AskFirst tool.Patterns `yaml:"ask_first" doc:"those of them that ask before they begin: the first question is put to the client before there is a task"`
+}
+
+// longTime is from which timeout on a tool is taken for one that takes long.
+const longTime = time.Minute
+
+// pollEvery is how often a client had better look after a task.
+const pollEvery = time.Second
+
+// later reports whether a call is to become a task.
+func (t Tasks) later(spec *tool.Spec, answered bool) bool {
+	switch {
+	case names(t.AskFirst, spec) && !answered:
+		return false
+	case names(t.Required, spec) || names(t.AskFirst, spec) || names(t.Tools, spec):
+		return true
+	}
+	return t.Tools == nil && spec.Timeout > longTime && !spec.Unlisted
+}
+
+// names reports whether a config names a tool. A list that is not there names none, where elsewhere it names all.
+func names(p tool.Patterns, spec *tool.Spec) bool { return p != nil && p.Match(spec.Ref()) }
+
+// knowsTasks reports whether the client says that it knows tasks.
+func (r *request) knowsTasks() bool {
+	var said struct {
+		Extensions map[string]json.RawMessage `json:"extensions"`
+	}
+	return r.modern && strictjson.Unmarshal(orEmpty(r.meta.capabilities), &said) == nil && said.Extensions[extensionTasks] != nil
+}
+
+// keepsTasks reports whether there is somebody who keeps jobs for a caller, and runs them.
+func (s *server) keepsTasks(ctx context.Context, p tool.Principal) bool {
+	return s.Jobs && s.spec(ctx, p, startJob) != nil
+}
+
+func needsTasks(what string) *jsonrpc.Error {
+	e := jsonrpc.Errorf(codeMissingCapability, "Missing required client capability: %s is for clients that know tasks", what)
+	e.Data = json.RawMessage(`{"requiredCapabilities":{"extensions":{"` + extensionTasks + `":{}}}}`)
+	return e
+}
+
+// asTask makes a task of a call that is to become one; nothing: it is run as it is.
+func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictjson.Writer, *jsonrpc.Error) {
+	if r.spec == nil || !s.keepsTasks(ctx, r.caller) {
+		return nil, nil
+	}
+	if !r.knowsTasks() {
+		if names(s.Tasks.Required, r.spec) {
+			return nil, needsTasks(r.name)
+		}
+		return nil, nil
+	}
+	if !s.Tasks.later(r.spec, r.state != "") {
+		return nil, nil
+	}
+	if asks, err := s.resume(r, c); err != nil || asks != nil {
+		if bad := refusedAs(err); bad != nil {
+			return nil, bad
+		}
+		if err != nil {
+			return failure(r, tool.AsError(err)), nil
+		}
+		return asks, nil
+	}
+	args := map[string]any{"tool": c.Tool, "arguments": c.Args, "session": c.Session, "lease": c.Lease}
+	if c.Resume != "" {
+		args["answers"], args["resume"] = c.Answers, c.Resume
+	}
+	call := *c
+	call.Answers, call.Resume = nil, ""
+	j, err := s.job(ctx, &call, startJob, args)
+	if err != nil {
+		if bad := refusedAs(misanswered(r, err)); bad != nil {
+			return nil, bad
+		}
+		return failure(r, tool.AsError(err)), nil
+	}
+	w := strictjson.NewWriter(300)
+	w.Text("resultType", "task")
+	j.write(w)
+	return w, nil
+}
+
+// A job is a task, as the tools for jobs show it.
+type job struct {
+	ID      string                     `json:"job"`
+	State   string                     `json:"state"`
+	Made    time.Time                  `json:"made"`
+	Began   time.Time                  `json:"began"`
+	Ended   time.Time                  `json:"ended"`
+	Expires time.Time                  `json:"expires"`
+	Result  *tool.Result               `json:"result"`
+	Error   *tool.Error                `json:"error"`
+	Round   int                        `json:"round"`
+	Said    map[string]json.RawMessage `json:"said"`
+
+	assets [][]byte // content that tells of what it made
+}
+
+// job calls a tool for jobs, as a part of another call.
+func (s *server) job(ctx context.Context, c *tool.Call, name string, args map[string]any) (*job, error) {
+	j, _, err := s.jobWith(ctx, c, name, args, tool.Discard)
+	return j, err
+}
+
+func (s *server) jobWith(
+	ctx context.Context, c *tool.Call, name string, args map[string]any, out tool.Sink,
+) (j *job, _ json.RawMessage, err error) {
+	one := *c
+	one.ID, one.Tool, one.Session, one.Lease = "", name, "", ""
+	if one.Args, err = strictjson.Marshal(args); err != nil {
+		return nil, nil, err
+	}
+	if name != startJob {
+		one.Key = "" // who asks again wants to know again
+	}
+	res, err := s.handler.Invoke(ctx, &one, out)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !res.OK || strictjson.Unmarshal(res.Output, &j) != nil || j == nil {
+		return nil, nil, tool.Errorf(tool.CodeProtocol, "%s did not show a job", name)
+	}
+	return j, res.Output, nil
+}
+
+// The states of a task.
+const (
+	taskWorking   = "working"
+	taskAsks      = "input_required"
+	taskCompleted = "completed"
+	taskFailed    = "failed"
+	taskCancelled = "cancelled"
+)
+
+// status is how a job stands, in the words for tasks. What a tool or the engine says about a call is a result, as it is
+// without a task; a call that came to nothing, since its program died or broke its protocol, has failed.
+func (j *job) status() string {
+	switch {
+	case j.State == "queued" || j.State == "running":
+		return taskWorking
+	case j.State == "asked":
+		return taskAsks
+	case j.State == "cancelled":
+		return taskCancelled
+	case j.Error != nil && slices.Contains([]tool.Code{tool.CodeCrash, tool.CodeProtocol, tool.CodeInternal}, j.Error.Code):
+		return taskFailed
+	}
+	return taskCompleted
+}
+
+// changed is when something last happened to it.
+func (j *job) changed() time.Time {
+	last := j.Made
+	for _, t := range []time.Time{j.Began, j.Ended} {
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last
+}
+
+// write writes what every task says. One that has not ended is kept as long as it takes.
+func (j *job) write(w *strictjson.Writer) {
+	w.Text("taskId", j.ID)
+	w.Text("status", j.status())
+	if j.Error != nil {
+		w.Text("statusMessage", j.Error.Message)
+	}
+	w.Text("createdAt", j.Made.UTC().Format(time.RFC3339Nano))
+	w.Text("lastUpdatedAt", j.changed().UTC().Format(time.RFC3339Nano))
+	ttl := "null"
+	if !j.Expires.IsZero() {
+		ttl = fmt.Sprint(j.Expires.Sub(j.Made).Milliseconds())
+	}
+	w.Raw("ttlMs", []byte(ttl))
+	w.Raw("pollIntervalMs", fmt.Append(nil, pollEvery.Milliseconds()))
+}
+
+// detail adds what a task has in its state: what it asks, its result, or why there is none.
+func (s *server) detail(r *request, w *strictjson.Writer, j *job) {
+	j.write(w)
+	switch j.status() {
+	case taskAsks:
+		w.Raw("inputRequests", r.inputRequests(j.open(r), j.Result.Ask.ID))
+	case taskFailed:
+		e := strictjson.NewWriter(100)
+		e.Raw("code", fmt.Append(nil, jsonrpc.CodeInternal))
+		e.Text("message", j.Error.Message)
+		w.Raw("error", e.Done())
+	case taskCompleted:
+		done := func() *strictjson.Writer {
+			if j.Error != nil {
+				return failure(r, j.Error)
+			}
+			return outcome(r, j.Result, j.assets)
+		}()
+		w.Raw("result", done.Done())
+	}
+}
+
+// open is what a task asks for and has not been answered. Its keys have the number of the question before them: those of
+// one task are never the same twice.
+func (j *job) open(r *request) []tool.Need {
+	var list []tool.Need
+	for _, n := range needs(j.Result.Ask) {
+		if j.Said[n.Key] == nil && (!n.Optional || r.askable(n.Kind)) {
+			n.Key = fmt.Sprintf("%d-%s", j.Round, n.Key)
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// task begins a request about a task: the job that is meant. That of another caller is not there.
+func (s *server) task(ctx context.Context, r *request, to peer) (c *tool.Call, j *job, end func(), bad *jsonrpc.Error) {
+	if !r.knowsTasks() {
+		return nil, nil, nil, needsTasks(r.method)
+	}
+	c = &tool.Call{Caller: r.caller, Tool: showJob}
+	c.Name()
+	ctx, end, refused := to.begin(ctx, c)
+	if refused != nil {
+		return nil, nil, nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", refused.Message)
+	}
+	j, err := s.job(ctx, c, showJob, map[string]any{"job": r.task})
+	if err != nil {
+		end()
+		return nil, nil, nil, taskError(r, err)
+	}
+	return c, j, end, nil
+}
+
+func taskError(r *request, err error) *jsonrpc.Error {
+	switch e := tool.AsError(err); e.Code {
+	case tool.CodeNotFound, tool.CodeInvalidInput:
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: there is no task %q; one is forgotten some time after its end",
+			jsonrpc.Clip(r.task))
+	default:
+		return jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", e.Message)
+	}
+}
+
+// getTask is tasks/get.
+func (s *server) getTask(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	c, j, end, bad := s.task(ctx, r, to)
+	if bad != nil {
+		return nil, bad
+	}
+	defer end()
+	if j, bad = s.whole(ctx, r, c, j); bad != nil {
+		return nil, bad
+	}
+	w := begun(r, 500)
+	s.detail(r, w, j)
+	return w, nil
+}
+
+// whole gives a job with what it made, which its events tell.
+func (s *server) whole(ctx context.Context, r *request, c *tool.Call, j *job) (*job, *jsonrpc.Error) {
+	if j.status() != taskCompleted || j.Result == nil {
+		return j, nil
+	}
+	made := &relay{request: &request{}, to: deaf{}}
+	j, _, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": j.ID}, made)
+	if err != nil {
+		return nil, taskError(r, err)
+	}
+	j.assets = made.assets
+	return j, nil
+}
+
+// A deaf peer is told nothing: what a task says meanwhile is not for the one who asks how it is.
+type deaf struct{ peer }
+
+func (deaf) notify(string, []byte) error { return nil }
+
+// updateTask is tasks/update: answers to what a task asks. Those to something else are ignored.
+func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	c, j, end, bad := s.task(ctx, r, to)
+	if bad != nil {
+		return nil, bad
+	}
+	defer end()
+	given := map[string]json.RawMessage{}
+	if strictjson.KindOf(r.responses) != "object" || strictjson.Unmarshal(r.responses, &given) != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: inputResponses must be an object")
+	}
+	if j.status() != taskAsks {
+		return begun(r, 0), nil
+	}
+	said := map[string]json.RawMessage{}
+	for _, n := range j.open(r) {
+		_, key, _ := strings.Cut(n.Key, "-")
+		switch one := given[n.Key]; {
+		case one == nil:
+		case strictjson.KindOf(one) != "object":
+			return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: the answer to %q must be an object", jsonrpc.Clip(n.Key))
+		default:
+			said[key] = one
+		}
+	}
+	if len(said) == 0 {
+		return begun(r, 0), nil
+	}
+	return s.tellJob(ctx, r, c, j, said)
+}
+
+// tellJob hands answers to a job. A single question that was not answered ends it.
+func (s *server) tellJob(
+	ctx context.Context, r *request, c *tool.Call, j *job, said map[string]json.RawMessage,
+) (*strictjson.Writer, *jsonrpc.Error) {
+	answers, declined := answersTo(j.ID, j.Result.Ask, maps.Clone(said))
+	tellWith, args := answerJob, map[string]any{"job": j.ID, "answers": answers}
+	if declined != nil {
+		tellWith, args = cancelJob, map[string]any{"job": j.ID}
+	}
+	if _, err := s.job(ctx, c, tellWith, args); err != nil {
+		e := tool.AsError(err)
+		switch {
+		case e.Code == tool.CodeConflict: // somebody else was faster: it is answered
+		case e.Code == tool.CodeInvalidInput:
+			return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: inputResponses: %s", e.Message)
+		default:
+			return nil, taskError(r, err)
+		}
+	}
+	return begun(r, 0), nil
+}
+
+// cancelTask is tasks/cancel. One that has ended stays as it is.
+func (s *server) cancelTask(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	c, j, end, bad := s.task(ctx, r, to)
+	if bad != nil {
+		return nil, bad
+	}
+	defer end()
+	_, err := s.job(ctx, c, cancelJob, map[string]any{"job": j.ID})
+	if err != nil && tool.CodeOf(err) != tool.CodeConflict {
+		return nil, taskError(r, err)
+	}
+	return begun(r, 0), nil
+}
+
+// follow tells of a task each time that it comes to stand otherwise, until it has ended or ctx has.
+func (s *server) follow(ctx context.Context, r *request, id string, tell func(method string, params *strictjson.Writer) error) {
+	c := &tool.Call{Caller: r.caller}
+	asked := false
+	for ctx.Err() == nil {
+		made := &relay{request: &request{}, to: deaf{}}
+		j, _, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": id, "asked": asked}, made)
+		if err != nil {
+			return
+		}
+		j.assets = made.assets
+		w := strictjson.NewWriter(500)
+		s.detail(r, w, j)
+		if tell("notifications/tasks", w) != nil {
+			return
+		}
+		status := j.status()
+		if status != taskAsks && status != taskWorking {
+			return
+		}
+		asked = status == taskAsks
+	}
+}
+
+// maxTasks is how many tasks one subscription is about.
+const maxTasks = 100
+
+// ownTasks gives those of some tasks that are the caller's.
+func (s *server) ownTasks(ctx context.Context, r *request, ids []string) (own []string, _ *jsonrpc.Error) {
+	switch {
+	case len(ids) == 0:
+		return nil, nil
+	case !r.knowsTasks():
+		return nil, needsTasks("taskIds")
+	case len(ids) > maxTasks:
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %d tasks are the most for one subscription", maxTasks)
+	}
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		if _, err := s.job(ctx, &tool.Call{Caller: r.caller}, showJob, map[string]any{"job": id}); err == nil {
+			own = append(own, id)
+		}
+	}
+	return own, nil
+}
