@@ -145,7 +145,7 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 		if plain, err := url.PathUnescape(id); err == nil {
 			id = plain
 		}
-		return s.readTool(ctx, r, Resource{Tool: "getState"}, map[string]string{"session": id}, to, true)
+		return s.readTool(ctx, r, Resource{Tool: "state.get"}, map[string]string{"session": id}, to, true)
 	}
 	if skill := s.findSkill(ctx, r.caller, r.uri); skill != nil {
 		return s.readSkill(ctx, r, skill, to)
