@@ -106,7 +106,7 @@ func expected(era, over string) map[string]any {
 			`{"id":"7","templateTest":true,"data":"Data for ID: 7"}`, "image/png",
 			skill,
 		},
-		"missing": missing,
+		"missing": missing, "link": []any{"large.bin", 1572864.0, 2097152.0}, "session": era,
 	}
 	if over == "http" {
 		want["news"] = "tools"

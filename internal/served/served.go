@@ -122,6 +122,9 @@ func StartBy(t *testing.T, words []string, dir string, env ...string) *Server {
 	return s
 }
 
+// URL is where its HTTP front is.
+func (s *Server) URL() string { return s.url }
+
 // Pid is the number of its process.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,15 +51,18 @@ func structured(r *request, output json.RawMessage) bool {
 
 // spoken is what a tool gave to be read: its output, or its summary where the output says no more than that it went well.
 func spoken(res *tool.Result) json.RawMessage {
-	more := false
-	err := strictjson.Object(res.Output, func(name, _ []byte) error {
-		more = more || string(name) != "ok" && string(name) != "summary"
-		return nil
-	})
-	if len(res.Output) == 0 || string(res.Output) == "null" || err == nil && !more && res.OK {
-		return strictjson.Quote(res.Summary)
+	more := !res.OK || len(res.Output) > 100+6*len(res.Summary) // which a summary cannot be, however it is written
+	if !more && len(res.Output) > 0 && string(res.Output) != "null" {
+		err := strictjson.Object(res.Output, func(name, _ []byte) error {
+			more = more || string(name) != "ok" && string(name) != "summary"
+			return nil
+		})
+		more = more || err != nil // it is no object
 	}
-	return res.Output
+	if more && len(res.Output) > 0 {
+		return res.Output
+	}
+	return strictjson.Quote(res.Summary)
 }
 
 // plain is an output in words: a text as it is, everything else as JSON.
@@ -145,10 +149,15 @@ func (l *relay) asset(e tool.Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.file != nil {
+		if a.Size <= maxFile {
+			*l.file = file{a, whole(e.File, a.Size)}
+		}
+		return
+	}
 	var block []byte
-	if e.File != nil && a.Size <= maxInline && l.inline+a.Size <= maxInlined {
-		content := make([]byte, a.Size)
-		if n, err := e.File.ReadAt(content, 0); err == nil || errors.Is(err, io.EOF) && int64(n) == a.Size {
+	if a.Size <= maxInline && l.inline+a.Size <= maxInlined {
+		if content := whole(e.File, a.Size); content != nil {
 			block = embedded(a, content)
 		}
 	}
@@ -158,6 +167,27 @@ func (l *relay) asset(e tool.Event) {
 		l.inline += a.Size
 	}
 	l.assets = append(l.assets, block)
+}
+
+// A file is an asset with its content; nil: it could not be read.
+type file struct {
+	tool.Asset
+	content []byte
+}
+
+// maxFile bounds a file that is read as a resource: it is in memory, in Base64. HTTP has larger ones.
+const maxFile = 32 << 20
+
+// whole reads a file, wherever others have read to; nil: it is not there, or not of that size.
+func whole(f *os.File, size int64) []byte {
+	if f == nil {
+		return nil
+	}
+	content := make([]byte, size)
+	if n, err := f.ReadAt(content, 0); int64(n) != size || err != nil && !errors.Is(err, io.EOF) {
+		return nil
+	}
+	return content
 }
 
 // embedded is an asset as content of its kind; nil: it has none.

@@ -3,12 +3,16 @@ package mcp_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"toolpost/protocol/mcp"
+	"toolpost/tool"
 )
 
 // A said is what the door answered.
@@ -169,5 +173,69 @@ func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
 	}
 	if got := call(t, url, "ask", `"arguments":{"n":1},"inputResponses":{},"requestState":"`+ask()+`",`); stateOf(t, got) == "" {
 		t.Errorf("no answer: %s", got.body)
+	}
+}
+
+// On stdio a client that talks nonsense is answered, and one that cannot be understood any more is left; what it asked for
+// before is answered.
+func TestNonsenseOnStdioIsAnsweredInTheWordsOfTheProtocol(t *testing.T) {
+	b := newBench()
+	modern := func(id, method, rest string) string {
+		return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + rest + aboutMe + `}}` + "\n"
+	}
+	var out bytes.Buffer
+	in := strings.Join([]string{
+		"nonsense\n", "\n", `{"jsonrpc":"2.0","id":1,"method":"tools/list","id":2}` + "\n", "[]\n", "\xff\n",
+		`{"jsonrpc":"2.0","id":"old","method":"tools/list"}` + "\n", // before initialize, and without _meta
+		modern(`"burn"`, "tools/burn", ""),
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"nobody"}}` + "\n",
+		`{"jsonrpc":"2.0","id":"toolpost-1","result":{}}` + "\n", // an answer to what nobody asked
+		modern(`"good"`, "tools/call", `"name":"echo","arguments":{"a":1},`),
+		`{"jsonrpc":"2.0","id":3,"method":"` + strings.Repeat("x", 9<<20), // a line that is too long
+	}, "")
+	door := &mcp.Door{In: strings.NewReader(in), Out: &out, Caller: tool.Principal{ID: "ada"}}
+	if err := door.Serve(t.Context(), b, b); err != nil {
+		t.Fatal(err)
+	}
+	said := map[string][]int{}
+	for line := range strings.Lines(out.String()) {
+		var m struct {
+			ID     any
+			Result json.RawMessage
+			Error  struct{ Code int }
+		}
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		key := fmt.Sprint(m.ID)
+		said[key] = append(said[key], m.Error.Code)
+	}
+	slices.Sort(said["<nil>"])
+	want := map[string][]int{
+		"<nil>": {-32700, -32700, -32700, -32700, -32600}, "old": {-32602}, "burn": {-32601}, "good": {0},
+	}
+	if !reflect.DeepEqual(said, want) {
+		t.Errorf("it said %v\n%.2000s", said, out.String())
+	}
+}
+
+// A session is its client's own, and nobody can have so many that others have none.
+func TestSessionsAreTheirOwnersAndBounded(t *testing.T) {
+	b := newBench()
+	url, _ := serveTwo(t, mcp.Options{}, b, b)
+	id := handshake(t, url, "ada")
+	list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+	if got := post(t, url, list, "Authorization", "Bearer token-bob", "Mcp-Session-Id", id); got.status != http.StatusNotFound {
+		t.Errorf("another's session: %d %s", got.status, got.body)
+	}
+	for range 999 {
+		handshake(t, url, "ada")
+	}
+	const again = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`
+	if got := post(t, url, again, "Authorization", "Bearer token-ada"); got.status != http.StatusServiceUnavailable {
+		t.Errorf("one session more: %d %s", got.status, got.body)
+	}
+	if got := post(t, url, list, "Authorization", "Bearer token-bob", "Mcp-Session-Id", handshake(t, url, "bob")); got.status != http.StatusOK {
+		t.Errorf("the next caller: %d %s", got.status, got.body)
 	}
 }

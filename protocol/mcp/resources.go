@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
@@ -138,13 +139,13 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: uri must be a string that is not empty")
 	}
 	if sum, ok := strings.CutPrefix(r.uri, assetPrefix); ok {
-		return s.readTool(ctx, r, Resource{Tool: "readAsset"}, map[string]string{"sha256": sum}, to, true)
+		return s.readAsset(ctx, r, sum, to)
 	}
 	if id, ok := strings.CutPrefix(r.uri, sessionPrefix); ok {
 		if plain, err := url.PathUnescape(id); err == nil {
 			id = plain
 		}
-		return s.readTool(ctx, r, Resource{Tool: "getState"}, map[string]string{"session": id}, to, true)
+		return s.readTool(ctx, r, Resource{Tool: "state.get"}, map[string]string{"session": id}, to, true)
 	}
 	if skill := s.findSkill(ctx, r.caller, r.uri); skill != nil {
 		return s.readSkill(ctx, r, skill, to)
@@ -161,6 +162,36 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 		return s.readTool(ctx, r, one, texts, to, false)
 	}
 	return nil, noResource(r)
+}
+
+// readAsset reads a file that a call of the same caller brought. The tool hands it out with an event.
+func (s *server) readAsset(ctx context.Context, r *request, sum string, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	args := json.RawMessage(`{"content":false,"sha256":` + string(strictjson.Quote(sum)) + `}`)
+	r.file = new(file)
+	_, _, _, bad := s.fetch(ctx, r, &tool.Call{Caller: r.caller, Tool: "readAsset", Args: args}, to)
+	switch {
+	case bad != nil:
+		return nil, noResource(r)
+	case r.file.content == nil:
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the file is too large to be read here, or gone; it is at /v1/assets/%s over HTTP", sum)
+	}
+	w := begun(r, 2*len(r.file.content)+200)
+	w.Raw("contents", append(append([]byte{'['}, fileContents(r.uri, r.file.MediaType, r.file.content)...), ']'))
+	s.keep(r, w)
+	return w, nil
+}
+
+// fileContents is a file as what is read: a text as such, the rest in Base64.
+func fileContents(uri, kind string, content []byte) []byte {
+	w := strictjson.NewWriter(200 + 2*len(content))
+	w.Text("uri", uri)
+	w.Text("mimeType", kind)
+	if strings.HasPrefix(kind, "text/") && utf8.Valid(content) {
+		w.Raw("text", strictjson.Quote(content))
+	} else {
+		w.Text("blob", base64.StdEncoding.EncodeToString(content))
+	}
+	return w.Done()
 }
 
 // readSkill reads the instructions of a skill.
@@ -200,21 +231,15 @@ func (s *server) readTool(
 
 // contents is what a tool gave as what is read: a text, a file with its content in Base64, as readAsset gives it, or JSON.
 func contents(uri string, one Resource, output json.RawMessage) []byte {
-	w := strictjson.NewWriter(200 + len(output))
-	w.Text("uri", uri)
 	var file struct {
 		MediaType string  `json:"mediaType"`
 		Content   *[]byte `json:"content"`
 	}
+	w := strictjson.NewWriter(200 + len(output))
+	w.Text("uri", uri)
 	switch {
 	case strictjson.KindOf(output) == "object" && strictjson.Unmarshal(output, &file) == nil && file.Content != nil:
-		kind := orElse(one.MediaType, file.MediaType)
-		w.Text("mimeType", kind)
-		if strings.HasPrefix(kind, "text/") {
-			w.Raw("text", strictjson.Quote(*file.Content))
-		} else {
-			w.Text("blob", base64.StdEncoding.EncodeToString(*file.Content))
-		}
+		return append(append([]byte{'['}, fileContents(uri, orElse(one.MediaType, file.MediaType), *file.Content)...), ']')
 	case strictjson.KindOf(output) == "string":
 		w.Text("mimeType", orElse(one.MediaType, "text/plain"))
 		w.Text("text", plain(output))

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,7 +105,9 @@ func (l *line) read(ctx context.Context, in *process.Lines) error {
 			if got.err != nil {
 				return got.err
 			}
-			l.take(ctx, append([]byte(nil), got.text...))
+			if len(bytes.TrimSpace(got.text)) > 0 {
+				l.take(ctx, bytes.Clone(got.text))
+			}
 			taken <- struct{}{}
 		}
 	}

@@ -39,15 +39,17 @@ const pollEvery = time.Second
 
 // later reports whether a call is to become a task.
 func (t Tasks) later(spec *tool.Spec, answered bool) bool {
-	ref := spec.Ref()
 	switch {
-	case t.AskFirst.Match(ref) && !answered:
+	case names(t.AskFirst, spec) && !answered:
 		return false
-	case t.Required.Match(ref) || t.AskFirst.Match(ref) || t.Tools.Match(ref):
+	case names(t.Required, spec) || names(t.AskFirst, spec) || names(t.Tools, spec):
 		return true
 	}
-	return len(t.Tools) == 0 && spec.Timeout > longTime && !spec.Unlisted
+	return t.Tools == nil && spec.Timeout > longTime && !spec.Unlisted
 }
+
+// names reports whether a config names a tool. A list that is not there names none, where elsewhere it names all.
+func names(p tool.Patterns, spec *tool.Spec) bool { return p != nil && p.Match(spec.Ref()) }
 
 // knowsTasks reports whether the client says that it knows tasks.
 func (r *request) knowsTasks() bool {
@@ -74,7 +76,7 @@ func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictj
 		return nil, nil
 	}
 	if !r.knowsTasks() {
-		if s.Tasks.Required.Match(r.spec.Ref()) {
+		if names(s.Tasks.Required, r.spec) {
 			return nil, needsTasks(r.name)
 		}
 		return nil, nil

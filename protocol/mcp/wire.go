@@ -63,6 +63,8 @@ type request struct {
 	tool string
 	spec *tool.Spec
 
+	file *file // takes the file of a call that hands one out; nil: files are content of the result
+
 	// session is that of a legacy client; nil: it is modern, or has not introduced itself.
 	session *session
 }

@@ -260,6 +260,16 @@ def test_tool_with_task(args, answers):
     done("Hello, " + answers["user_name"]["content"]["name"] + "!")
 
 
+def large_file(args, answers):
+    asset("large.bin", "application/octet-stream", bytes(3 << 19))
+    done("It is large.")
+
+
+def remember(args, answers):
+    send("state_patch", patch={"word": args["word"]})
+    done("It is remembered.")
+
+
 def change(what):
     """Leaves a note for whoever keeps the config."""
     with open(os.path.join(os.environ["NOTES"], what), "a") as f:

@@ -45,8 +45,8 @@ await client.connect(
     ? new HTTP(new URL(where[0]), { requestInit: { headers: { Authorization: "Bearer " + where[1] } } })
     : new Stdio({ command: where[0], args: where.slice(1), env: process.env, stderr: "inherit" }),
 );
-const call = (name, args = {}, options) => {
-  const params = { name, arguments: args };
+const call = (name, args = {}, options, meta) => {
+  const params = { name, arguments: args, ...(meta && { _meta: meta }) };
   return era === "first" ? client.callTool(params, undefined, options) : client.callTool(params, options);
 };
 const text = (result) => result.content.map((c) => c.text ?? c.type).join("|");
@@ -79,6 +79,10 @@ report.templates = (await client.listResourceTemplates()).resourceTemplates.map(
 const read = async (uri) => (await client.readResource({ uri })).contents.map((c) => c.text ?? c.mimeType).join("|");
 report.read = await Promise.all(["test://template/7/data", "test://static-binary", "skill://review/SKILL.md"].map(read));
 report.missing = await read("test://nothing").catch((e) => e.code);
+const link = (await call("large_file")).content.find((c) => c.type === "resource_link");
+report.link = [link.name, link.size, (await client.readResource({ uri: link.uri })).contents[0].blob.length];
+await call("remember", { word: era }, undefined, { "toolpost/session": "a tale" });
+report.session = JSON.parse(await read("toolpost://sessions/a%20tale")).state.word;
 if (over === "http") {
   await call("test_trigger_tool_change");
   report.news = await Promise.race([news, new Promise((r) => setTimeout(r, 20000, "nothing was told"))]);
