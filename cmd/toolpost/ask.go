@@ -350,9 +350,8 @@ func (o option) words() string {
 
 // plainText is a JSON string as text, and anything else as JSON.
 func plainText(v json.RawMessage) string {
-	var text string
-	if json.Unmarshal(v, &text) == nil {
-		return text
+	if text, err := strictjson.Unquote(v); err == nil && strictjson.KindOf(v) == "string" {
+		return string(text)
 	}
 	return string(v)
 }

@@ -55,6 +55,7 @@ func serveAsker(t *testing.T, a *tool.Ask) string {
 	return serveHTTP(t, mcp.Options{}, carrying(asker{b, a}), b)
 }
 
+//nolint:staticcheck // what is deprecated is in the field, and asked for
 func TestTheOfficialClientIsAskedForSeveralThings(t *testing.T) {
 	o := &sdk.ClientOptions{
 		ElicitationHandler: func(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {

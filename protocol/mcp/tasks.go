@@ -130,29 +130,28 @@ type job struct {
 
 // job calls a tool for jobs, as a part of another call.
 func (s *server) job(ctx context.Context, c *tool.Call, name string, args map[string]any) (*job, error) {
-	j, _, err := s.jobWith(ctx, c, name, args, tool.Discard)
-	return j, err
+	return s.jobWith(ctx, c, name, args, tool.Discard)
 }
 
 func (s *server) jobWith(
 	ctx context.Context, c *tool.Call, name string, args map[string]any, out tool.Sink,
-) (j *job, _ json.RawMessage, err error) {
+) (j *job, err error) {
 	one := *c
 	one.ID, one.Tool, one.Session, one.Lease = "", name, "", ""
 	if one.Args, err = strictjson.Marshal(args); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if name != startJob {
 		one.Key = "" // who asks again wants to know again
 	}
 	res, err := s.handler.Invoke(ctx, &one, out)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if !res.OK || strictjson.Unmarshal(res.Output, &j) != nil || j == nil {
-		return nil, nil, tool.Errorf(tool.CodeProtocol, "%s did not show a job", name)
+		return nil, tool.Errorf(tool.CodeProtocol, "%s did not show a job", name)
 	}
-	return j, res.Output, nil
+	return j, nil
 }
 
 // The states of a task.
@@ -293,7 +292,7 @@ func (s *server) whole(ctx context.Context, r *request, c *tool.Call, j *job) (*
 		return j, nil
 	}
 	made := &relay{request: &request{}, to: deaf{}}
-	j, _, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": j.ID}, made)
+	j, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": j.ID}, made)
 	if err != nil {
 		return nil, taskError(r, err)
 	}
@@ -379,7 +378,7 @@ func (s *server) follow(ctx context.Context, r *request, id string, tell func(me
 	asked := false
 	for ctx.Err() == nil {
 		made := &relay{request: &request{}, to: deaf{}}
-		j, _, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": id, "asked": asked}, made)
+		j, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": id, "asked": asked}, made)
 		if err != nil {
 			return
 		}

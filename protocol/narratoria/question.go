@@ -66,14 +66,13 @@ type choice struct {
 	Hint  *string `json:"hint"`
 }
 
-func (c *choice) UnmarshalJSON(b []byte) error {
-	type plain choice
+func (c *choice) read(b []byte) error {
 	switch kind := strictjson.KindOf(b); {
 	case kind == "string":
-		return json.Unmarshal(b, &c.Label)
+		return strictjson.Unmarshal(b, &c.Label)
 	case kind != "object":
 		return errors.New("must be a string or an object {id, label, hint}")
-	case strictjson.Unmarshal(b, (*plain)(c)) != nil:
+	case strictjson.Unmarshal(b, c) != nil:
 		return errors.New("must have strings as id, label and hint")
 	case c.Label == nil:
 		return errors.New("has no label")
@@ -115,7 +114,7 @@ func readChoices(payload []byte) (*tool.Ask, error) {
 	plain := true
 	for i, raw := range p.Choices {
 		var c choice
-		if err := c.UnmarshalJSON(raw); err != nil {
+		if err := c.read(raw); err != nil {
 			return nil, fmt.Errorf("choice %d %w", i+1, err)
 		}
 		values, titles = append(values, c.value()), append(titles, titled{c.value(), c.title()})
