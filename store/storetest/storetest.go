@@ -101,6 +101,7 @@ func Run(t *testing.T, k Kind) {
 		{"Leases/RacedByFourProgramsEachIsUsedOnce", leasesRaced},
 		{"Leases/RacedByProgramsThatRevokeEachIsUsedOrRevoked", leasesRevoked},
 		{"Tokens/AreValidUntilTheyEndOrAreRevoked", tokenLife},
+		{"Pins/AreKeptAndChangedByThoseWhoKnowThem", pins},
 		{"Outcomes/AKeyIsClaimedOnce", outcomes},
 		{"Jobs/AreBegunByOneAndEndOnce", jobLife},
 		{"Jobs/RacedByFourProgramsEachIsBegunOnce", jobsRaced},
