@@ -48,7 +48,7 @@ func came[T any](ctx context.Context, c <-chan T) bool {
 func (e *Engine) relist(src *source) bool {
 	ctx, cancel := context.WithTimeout(src.life, relistTimeout)
 	defer cancel()
-	specs, err := list(ctx, src.Runner)
+	specs, err := e.list(ctx, src.Binding)
 	if err != nil {
 		if src.life.Err() == nil {
 			e.log.Warn("the tools of a source changed and cannot be listed; those that it had stay", "source", src.Name,
@@ -63,6 +63,7 @@ func (e *Engine) relist(src *source) bool {
 		return true
 	}
 	src.specs, src.Err = specs, nil
+	src.verdict = e.check(ctx, src)
 	e.publish(old.bound, old.policy) // not the current policy: that one comes with the sources it is for
 	e.log.Info("the tools of a source changed", "source", src.Name, "tools", len(specs))
 	return true

@@ -17,7 +17,8 @@ import (
 // A Spec says what a tool is. It is immutable once published: to change one, make a copy.
 type Spec struct {
 	Name        string          `json:"name"`
-	Own         string          `json:"own,omitempty"` // its source's name for it, where it is published by another; set by the engine
+	Own         string          `json:"own,omitempty"`  // its source's name for it, where it is published by another; set by the engine
+	Slug        string          `json:"slug,omitempty"` // its name where not all names can be carried, if others claim that; set by the engine
 	Title       string          `json:"title,omitempty"`
 	Description string          `json:"description,omitempty"`
 	Source      string          `json:"source"`            // the configured source that brought it

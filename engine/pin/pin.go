@@ -9,6 +9,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"toolpost/tool"
@@ -59,13 +61,13 @@ type face struct {
 }
 
 // Of makes the pin of a tool as it is now.
-func Of(source string, s *tool.Spec, now time.Time) (Pin, error) {
+func Of(source string, s *tool.Spec) (Pin, error) {
 	b, err := strictjson.Marshal(face{
 		Name: s.Name, Title: s.Title, Description: s.Description, Aliases: s.Aliases, Input: canonical(s.Input),
 		Output: canonical(s.Output), Effects: s.Effects, Tier: s.Tier, Guarantees: s.Guarantees,
 	})
 	sum := sha256.Sum256(b)
-	return Pin{Source: source, Name: s.Name, Digest: hex.EncodeToString(sum[:]), Face: b, Seen: now}, err
+	return Pin{Source: source, Name: s.Name, Digest: hex.EncodeToString(sum[:]), Face: b}, err
 }
 
 // canonical writes a schema with its members in order and without spaces: a server that writes the same in another order
@@ -119,13 +121,12 @@ const maxKept = 64 << 20
 // cannot be done all are held back: to take them as they are would let a server say anything while the store is away.
 func (b *Book) Check(ctx context.Context, source string, specs []*tool.Spec) *Verdict {
 	v := &Verdict{Seen: map[string]time.Time{}, Held: map[string]*Held{}}
-	now := time.Now()
 	for range 3 { // others may pin the same tools meanwhile, and a tool that they forget is new again
 		known, err := b.of(ctx, source)
 		if err != nil {
 			return v.holdAll(source, specs, unchecked(err))
 		}
-		fresh := v.compare(source, specs, known, now)
+		fresh := v.compare(source, specs, known)
 		if len(fresh) == 0 {
 			return v
 		}
@@ -146,7 +147,8 @@ func (b *Book) of(ctx context.Context, source string) (map[string]Pin, error) {
 }
 
 // compare fills a verdict, and gives what is to be pinned for the first time.
-func (v *Verdict) compare(source string, specs []*tool.Spec, known map[string]Pin, now time.Time) (fresh []Change) {
+func (v *Verdict) compare(source string, specs []*tool.Spec, known map[string]Pin) (fresh []Change) {
+	now := time.Now()
 	clear(v.Seen)
 	clear(v.Held)
 	v.Gone = nil
@@ -157,7 +159,7 @@ func (v *Verdict) compare(source string, specs []*tool.Spec, known map[string]Pi
 	brought := map[string]bool{}
 	for _, s := range specs {
 		brought[s.Name] = true
-		is, err := Of(source, s, now)
+		is, err := Of(source, s)
 		was, pinned := known[s.Name]
 		switch {
 		case err != nil:
@@ -170,29 +172,33 @@ func (v *Verdict) compare(source string, specs []*tool.Spec, known map[string]Pi
 			v.hold(was, is, tooMuch())
 		default:
 			kept += len(is.Name) + len(is.Face)
+			is.Seen = now
 			fresh = append(fresh, Change{Pin: is})
 		}
 	}
-	for name, p := range known {
+	for _, name := range slices.Sorted(maps.Keys(known)) {
 		if !brought[name] {
-			v.Gone = append(v.Gone, p)
+			v.Gone = append(v.Gone, known[name])
 		}
 	}
 	return fresh
 }
 
 func (v *Verdict) hold(was, is Pin, why error) {
-	v.Held[is.Name] = &Held{Was: was, Now: is, Why: why}
-	v.Seen[is.Name] = is.Seen
-	if was.Digest != "" {
-		v.Seen[is.Name] = was.Seen
+	is.Seen = was.Seen
+	v.Held[is.Name], v.Seen[is.Name] = &Held{Was: was, Now: is, Why: why}, is.Seen
+	if was.Digest == "" {
+		v.Seen[is.Name] = latest()
 	}
 }
+
+// latest is when a tool was seen of which that is not known: all others come before it.
+func latest() time.Time { return time.Unix(1<<40, 0) }
 
 func (v *Verdict) holdAll(source string, specs []*tool.Spec, why error) *Verdict {
 	clear(v.Held)
 	for _, s := range specs {
-		v.hold(Pin{}, Pin{Source: source, Name: s.Name, Seen: time.Now()}, why)
+		v.hold(Pin{}, Pin{Source: source, Name: s.Name}, why)
 	}
 	return v
 }
@@ -225,8 +231,8 @@ func (b *Book) Approve(ctx context.Context, by string, held []*Held) error {
 	for i, h := range held {
 		changes[i] = Change{h.Was.Digest, h.Now}
 		changes[i].By, changes[i].Approved = by, now
-		if h.Was.Digest != "" {
-			changes[i].Seen = h.Was.Seen // by which it is decided whose name it is
+		if h.Was.Digest == "" { // else it keeps the time by which it is decided whose name it is
+			changes[i].Seen = now
 		}
 	}
 	return b.Pins.Change(ctx, changes)

@@ -17,7 +17,9 @@ import (
 // pinOf is the pin of a tool that says so.
 func pinOf(t *testing.T, name, says string) pin.Pin {
 	t.Helper()
-	return must[pin.Pin](t)(pin.Of("up", &tool.Spec{Name: name, Description: says}, time.UnixMicro(1_000_000)))
+	p := must[pin.Pin](t)(pin.Of("up", &tool.Spec{Name: name, Description: says}))
+	p.Seen = time.UnixMicro(1_000_000)
+	return p
 }
 
 func pins(t *testing.T, k Kind) {
