@@ -145,11 +145,8 @@ func (sh *shelf) slug(inOrder []batch) {
 			if !it.source.Upstream {
 				continue
 			}
-			name := tool.Slug(it.spec.Name)
-			if taken[name] {
-				name = tool.QualifiedSlug(it.spec)
-			}
-			settle(it.spec, tool.Untaken(name, tool.MaxSlug, func(name string) bool { return taken[name] }))
+			free := tool.Untaken(tool.Slug(it.spec.Name), tool.MaxSlug, func(name string) bool { return taken[name] })
+			settle(it.spec, free)
 		}
 	}
 }

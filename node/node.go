@@ -24,6 +24,7 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/cache"
 	"toolpost/engine/job"
+	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
 	"toolpost/engine/redact"
@@ -65,7 +66,7 @@ func Select(ctx context.Context, command []string, c tool.Catalog, p tool.Princi
 func Schema() ([]byte, error) {
 	var protocols []config.Part
 	for _, p := range all.Protocols() {
-		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options})
+		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options, Pinned: p.Upstream})
 	}
 	return config.Schema(protocols, all.DoorParts(), append(stageSections(),
 		config.Part{Name: "store", Options: StoreOptions{}},
@@ -96,6 +97,7 @@ type Node struct {
 	trail   *audit.Trail     // nil: there is no store
 	own     []engine.Binding // sources that no config names; their names cannot be taken
 	keep    keepers
+	pins    *pin.Book
 	stages  []stage // as stages lists them
 	policy  *policy.Current
 	queue   queue.Options
@@ -151,7 +153,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.store, n.storing, err = OpenStore(n.cfg); err != nil {
 		return err
 	}
-	n.keep = n.keepIn()
+	n.keep, n.pins = n.keepIn(), n.pinsIn()
 	placed, err := n.openStages()
 	if err != nil {
 		return err
@@ -162,7 +164,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	}
 	n.engine = engine.New(engine.Options{
 		Log: n.o.Log, Timeout: time.Duration(n.cfg.Limits.Timeout), Policy: n.policy.Load, Audit: n.trail, Queue: n.queue,
-		Stages: placed,
+		Pins: n.pins, Stages: placed,
 	})
 	n.catalog = redact.Catalog(n.engine, n.redactor)
 	n.openJobs()
@@ -223,6 +225,9 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if some, lasting := n.Pins(); some && !lasting {
+		n.o.Log.Warn("there is no store: what upstream tools say of themselves is remembered until this program ends")
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range doors {
 		g.Go(func() error { return d.Serve(ctx, n.engine, n.catalog) })
@@ -230,6 +235,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	if n.store != nil {
 		g.Go(func() error { n.housekeeping(ctx); return nil })
 		g.Go(func() error { n.jobs.Run(ctx); return nil })
+		g.Go(func() error { n.watchPins(ctx); return nil })
 	}
 	return g.Wait()
 }

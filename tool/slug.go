@@ -44,16 +44,13 @@ func Slugs(specs []*Spec) map[string]*Spec {
 	for _, s := range specs {
 		name := cmp.Or(s.Slug, Slug(s.Name))
 		if count[name] > 1 {
-			name = QualifiedSlug(s)
+			name = Slug(s.Source + "_" + s.Ref().Name)
 		}
 		name = Untaken(name, MaxSlug, func(name string) bool { return named[name] != nil })
 		named[name] = s
 	}
 	return named
 }
-
-// QualifiedSlug is the slug of a tool with its source in front.
-func QualifiedSlug(s *Spec) string { return Slug(s.Source + "_" + s.Ref().Name) }
 
 // Untaken returns a name that is not taken, and within most bytes: the given one, or the first of name_2, name_3 ...
 // that is free.

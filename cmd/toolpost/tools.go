@@ -28,21 +28,23 @@ func (a *app) toolsCommand() *cobra.Command {
 	command := func(c *cobra.Command) *cobra.Command {
 		return a.withServer(a.withJSON("print everything as JSON", c))
 	}
+	var all bool
 	c := command(&cobra.Command{
 		Use:     "tools",
-		Short:   "List the tools, show one, or search",
-		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file",
+		Short:   "List the tools, show one, search, or decide about those that are held back",
+		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file\n  toolpost tools review",
 		Args:    noSuchCommand,
-		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), nil) },
+		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), nil, all) },
 	})
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that are held back, and why (for operators)")
 	c.AddCommand(command(&cobra.Command{
 		Use: "show NAME", Short: "Show one tool: what it takes, gives and does", Args: words(1, 1),
 		ValidArgsFunction: a.completeTool,
 		RunE:              func(c *cobra.Command, args []string) error { return a.showTool(c.Context(), args[0]) },
 	}), command(&cobra.Command{
 		Use: "search WORD ...", Short: "List the tools that have all words in their name or description", Args: words(1, -1),
-		RunE: func(c *cobra.Command, args []string) error { return a.listTools(c.Context(), args) },
-	}))
+		RunE: func(c *cobra.Command, args []string) error { return a.listTools(c.Context(), args, false) },
+	}), command(a.reviewCommand()), command(a.approveCommand()))
 	return c
 }
 
@@ -52,8 +54,8 @@ func matches(spec *tool.Spec, words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, strings.ToLower(w)) })
 }
 
-// listTools lists the tools that have all words.
-func (a *app) listTools(ctx context.Context, words []string) error {
+// listTools lists the tools that have all words, with those that are held back or without.
+func (a *app) listTools(ctx context.Context, words []string, all bool) error {
 	b, err := a.open(ctx, node.Options{})
 	if err != nil {
 		return err
@@ -67,6 +69,13 @@ func (a *app) listTools(ctx context.Context, words []string) error {
 		if matches(spec, words) {
 			tools = append(tools, listed{spec, err})
 		}
+	}
+	if all {
+		held, err := a.heldBack(ctx, b)
+		if err != nil {
+			return err
+		}
+		tools = append(tools, held...)
 	}
 	if a.server.url != "" && len(tools) == 1 && tools[0].spec.Name == "" {
 		return tools[0].err // the server itself did not answer

@@ -33,6 +33,9 @@ type Protocol struct {
 	Open func(context.Context, config.Source, *slog.Logger) (tool.Runner, error)
 	// Claim says which files a configured source starts from, keeps for itself, and lets its tools change; nil: none.
 	Claim func(config.Source) (offlimits.Claim, error)
+	// Upstream says that the tools of its sources are what a server of somebody else says when it is asked, and not what
+	// files of this machine say. They are pinned, unless the config says otherwise.
+	Upstream bool
 	// Options is the zero value of what Open decodes, for the schema of the config.
 	Options any
 	// As is the door for `toolpost as`; nil: not offered.
@@ -125,14 +128,14 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the contract, over NATS",
-			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{},
+			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{}, Upstream: true,
 			Doors: []Door{{
 				Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract",
 				Options: singularity.DoorConfig{}, Open: openNATS, Claim: claimNATS,
 			}},
 		},
 		{
-			Name: "mcp", Doc: "servers of the Model Context Protocol",
+			Name: "mcp", Doc: "servers of the Model Context Protocol", Upstream: true,
 			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
 				return &mcp.Door{In: s.In, Out: s.Out, Caller: s.Caller}, nil
 			}},
@@ -143,7 +146,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "rest", Doc: "the tools of another Toolpost, over HTTP",
-			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{},
+			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{}, Upstream: true,
 			Doors: []Door{{
 				Name: homeDoor, Doc: "the HTTP door; it listens on " + web.DefaultListen + " by default",
 				Options: web.Config{},
