@@ -52,6 +52,7 @@ func (sh *shelf) name(inOrder []batch) {
 	for _, b := range inOrder {
 		for _, it := range b.items {
 			sh.claim(it, it.spec.Ref().String())
+			sh.claim(it, it.own.Ref().String())
 		}
 	}
 	for _, b := range inOrder {
@@ -59,6 +60,7 @@ func (sh *shelf) name(inOrder []batch) {
 			if !sh.claim(it, it.spec.Name) {
 				it.rename(it.spec.Ref().String())
 			}
+			sh.claim(it, it.own.Name) // as its source writes it, with what cannot be seen
 		}
 		for _, it := range b.items {
 			for _, alias := range it.spec.Aliases {
