@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"io"
 	"iter"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -59,6 +60,7 @@ const MaxQuery = meaning.MaxQuery
 const (
 	least     = 0.05 // of one that has words of the question
 	leastMute = 0.12 // of one that has none
+	share     = 0.35 // of the best: who found what fits does not want what fits far less
 )
 
 // Search gives the tools that answer a question best, the best first.
@@ -90,8 +92,11 @@ func (f *Finder) Search(ctx context.Context, specs []*tool.Spec, question string
 		}
 	}
 	var hits []Hit
+	best := slices.Max(append(slices.Collect(maps.Values(scores)), 0))
 	for n, score := range scores {
-		hits = append(hits, Hit{specs[n], score})
+		if score >= share*best {
+			hits = append(hits, Hit{specs[n], score})
+		}
 	}
 	slices.SortFunc(hits, func(a, b Hit) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), strings.Compare(a.Spec.Name, b.Spec.Name))

@@ -63,6 +63,8 @@ type Stdio struct {
 	Caller tool.Principal
 	// Sources are those of the config, for a door whose callers may name one in their own way.
 	Sources []config.Source
+	// Doors are those of the config, for a door that offers on the standard streams what it offers on the network.
+	Doors []config.Door
 }
 
 type (
@@ -137,7 +139,8 @@ func Protocols() []Protocol {
 		{
 			Name: "mcp", Doc: "servers of the Model Context Protocol", Upstream: true,
 			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
-				return &mcp.Door{In: s.In, Out: s.Out, Caller: s.Caller}, nil
+				o, err := s.mcpOptions()
+				return &mcp.Door{Options: o, In: s.In, Out: s.Out, Caller: s.Caller}, err
 			}},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it stands where the door http stands, also if the config does not name it",
@@ -163,6 +166,21 @@ func Protocols() []Protocol {
 type mcpDoor struct {
 	web.Config `yaml:",inline"`
 	mcp.Offers `yaml:",inline"`
+	mcp.Search `yaml:",inline"`
+}
+
+// mcpOptions is what the config says of the MCP door, as far as it holds on the standard streams too.
+func (s Stdio) mcpOptions() (mcp.Options, error) {
+	var c mcpDoor
+	for _, d := range s.Doors {
+		if d.Name == "mcp" {
+			if err := d.Decode(&c); err != nil {
+				return mcp.Options{}, err
+			}
+			return mcp.Options{Offers: c.Offers, Search: c.Search}, d.Placed(c.Check())
+		}
+	}
+	return mcp.Options{}, nil
 }
 
 func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
@@ -171,7 +189,7 @@ func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
 	if err == nil {
 		err = d.Placed(c.Check())
 	}
-	return c.Config, mcp.NewDoor(mcp.Options{Offers: c.Offers, Version: k.Version, Log: k.Log}), err
+	return c.Config, mcp.NewDoor(mcp.Options{Offers: c.Offers, Search: c.Search, Version: k.Version, Log: k.Log}), err
 }
 
 func asMachina(words []string, s Stdio) (tool.Door, error) {

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"toolpost/codesearch/toolfind"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
@@ -17,6 +18,7 @@ import (
 // Options of a door, whichever way it is spoken to. All of them have useful zero values.
 type Options struct {
 	Offers
+	Search
 	Version      string        // of this program; "": dev
 	Instructions string        // what a model is told about the tools as a whole; "": a word about Toolpost
 	Page         int           // how many things a list has at once; 0: 1,000
@@ -42,10 +44,11 @@ type server struct {
 	handler tool.Handler
 	catalog tool.Catalog
 	seal    *seal
+	finder  *toolfind.Finder
 }
 
 func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
-	return &server{o.withDefaults(), h, c, newSeal()}
+	return &server{o.withDefaults(), h, c, newSeal(), new(toolfind.Finder)}
 }
 
 // A peer is the client, as far as one of its requests goes.

@@ -19,7 +19,7 @@ func (s *server) listTools(ctx context.Context, r *request, _ peer) (*strictjson
 	if bad != nil {
 		return nil, bad
 	}
-	named := s.tools(ctx, r.caller)
+	named := s.few(s.tools(ctx, r.caller))
 	names := make([]string, 0, len(named))
 	for name := range named {
 		if name > after {
@@ -141,6 +141,9 @@ func (s *server) find(ctx context.Context, p tool.Principal, name string) (_ str
 // callTool runs a call. What the tool or the engine says about it is a result, which a model reads and can mend; only a
 // request that means no call is an error of the protocol.
 func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	if w, answered := s.instead(ctx, r); answered {
+		return w, nil
+	}
 	c := &tool.Call{Caller: r.caller, Args: r.arguments}
 	if r.name == "" {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: name must be a string that is not empty")
