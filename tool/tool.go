@@ -52,6 +52,22 @@ func (e Effects) ReadOnly() bool {
 	return e.Reads && !e.Writes && !e.Network && !e.Exec && !e.Destructive
 }
 
+// Words lists the effects by their names.
+func (e Effects) Words() (list []string) {
+	for _, w := range []struct {
+		on   bool
+		name string
+	}{
+		{e.Reads, "reads"}, {e.Writes, "writes"}, {e.Network, "network"}, {e.Exec, "exec"},
+		{e.Idempotent, "idempotent"}, {e.Destructive, "destructive"},
+	} {
+		if w.on {
+			list = append(list, w.name)
+		}
+	}
+	return list
+}
+
 // Tier is how dangerous that is: 0 safe, 1 writes, 2 system (programs, network), 3 dangerous.
 func (e Effects) Tier() int {
 	switch {

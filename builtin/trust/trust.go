@@ -8,15 +8,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"toolpost/builtin/define"
 	"toolpost/engine/pin"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // The names of the tools.
@@ -234,7 +231,7 @@ func parts() []part {
 		{"aliases", func(s *tool.Spec) string { return strings.Join(s.Aliases, "\n") }},
 		{"arguments", func(s *tool.Spec) string { return indented(s.Input) }},
 		{"output", func(s *tool.Spec) string { return indented(s.Output) }},
-		{"effects", func(s *tool.Spec) string { return plain(s.Effects) }},
+		{"effects", func(s *tool.Spec) string { return strings.Join(s.Effects.Words(), "\n") }},
 		{"tier", func(s *tool.Spec) string { return fmt.Sprint(cmp.Or(s.Tier, s.Effects.Tier())) }},
 		{"guarantees", func(s *tool.Spec) string { return strings.Join(s.Guarantees.Asked(), "\n") }},
 	}
@@ -246,12 +243,4 @@ func indented(schema json.RawMessage) string {
 		return string(schema)
 	}
 	return b.String()
-}
-
-// plain lists what a struct of switches has on.
-func plain(switches any) string {
-	b, _ := strictjson.Marshal(switches) // booleans
-	var on map[string]bool
-	_ = strictjson.Unmarshal(b, &on)
-	return strings.Join(slices.Sorted(maps.Keys(on)), "\n")
 }

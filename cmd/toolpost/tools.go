@@ -178,7 +178,7 @@ func facts(t listed) [][2]string {
 	f := [][2]string{
 		{"source", clean(s.Source) + " (" + clean(s.Protocol) + ")"},
 		{"also", clean(strings.Join(s.Aliases, ", "))},
-		{"effects", effects(s.Effects)},
+		{"effects", strings.Join(s.Effects.Words(), ", ")},
 		{"tier", fmt.Sprint(s.Tier)},
 		{"guarantees", clean(strings.Join(s.Guarantees.Asked(), ", "))},
 		{"walls", clean(s.Walls)},
@@ -190,20 +190,4 @@ func facts(t listed) [][2]string {
 		f = append(f, [2]string{"unavailable", because(t.err)})
 	}
 	return f
-}
-
-func effects(e tool.Effects) string {
-	var words []string
-	for _, w := range []struct {
-		on   bool
-		name string
-	}{
-		{e.Reads, "reads"}, {e.Writes, "writes"}, {e.Network, "network"}, {e.Exec, "exec"},
-		{e.Idempotent, "idempotent"}, {e.Destructive, "destructive"},
-	} {
-		if w.on {
-			words = append(words, w.name)
-		}
-	}
-	return strings.Join(words, ", ")
 }
