@@ -126,7 +126,7 @@ func findingTools(ctx context.Context, _ *lab) row {
 	first := attempt.Must(clock(ask("send mail"))())
 	var took []time.Duration
 	for i := range 200 {
-		took = append(took, attempt.Must(clock(ask(does[i%10] + " " + what[i%7]))()))
+		took = append(took, attempt.Must(clock(ask(does[i%10]+" "+what[i%7]))()))
 	}
 	m := median(took)
 	return row{

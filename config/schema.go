@@ -81,8 +81,11 @@ func (p Part) source() object {
 	props := s["properties"].(object)
 	props["name"] = object{"type": "string", "pattern": sourceName.String(), "description": "what the source is called"}
 	props["protocol"] = object{"const": p.Name}
-	props["pin"] = object{"enum": []string{"on", "off"}, "description": "whether a tool that changes is held back until an operator " +
-		"approves it; default: " + onOrOff(p.Pinned)}
+	props["pin"] = object{
+		"enum": []string{"on", "off"},
+		"description": "whether a tool that changes is held back until an operator approves it; default: " +
+			onOrOff(p.Pinned),
+	}
 	s["required"] = []string{"name", "protocol"}
 	return s
 }

@@ -67,7 +67,9 @@ var (
 // nobody passes must not look like one that everybody passes.
 func New(o Options) *Engine {
 	o.Queue = o.Queue.WithDefaults()
-	e := &Engine{log: o.Log, policy: o.Policy, pins: o.Pins, timeout: cmp.Or(o.Timeout, 30*time.Second), wait: o.Queue.Wait}
+	e := &Engine{
+		log: o.Log, policy: o.Policy, pins: o.Pins, timeout: cmp.Or(o.Timeout, 30*time.Second), wait: o.Queue.Wait,
+	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}

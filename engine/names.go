@@ -46,8 +46,8 @@ func (s *source) inBatches(items []*item) []batch {
 	return batches
 }
 
-// name gives every tool its names. The first that brings a name keeps it; a later one is offered as source.name, so that
-// no source can put itself in another's place. The qualified name works for every tool.
+// name gives every tool its names. The first that brings a name keeps it; a later one is offered as source.name, so
+// that no source can put itself in another's place. The qualified name works for every tool.
 func (sh *shelf) name(inOrder []batch) {
 	for _, b := range inOrder {
 		for _, it := range b.items {

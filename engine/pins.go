@@ -16,10 +16,12 @@ func (e *Engine) check(ctx context.Context, src *source) *pin.Verdict {
 		return nil
 	}
 	v := e.pins.Check(ctx, src.Name, src.specs)
-	for _, h := range v.Held {
-		if before := src.verdict; before == nil || before.Held[h.Now.Name] == nil || before.Held[h.Now.Name].Now.Digest != h.Now.Digest {
-			e.log.Warn("a tool is held back", "source", src.Name, "tool", tool.VisibleName(h.Now.Name), "why", tool.AsError(h.Why).Message)
+	for name, h := range v.Held {
+		if src.verdict != nil && src.verdict.Held[name] != nil && src.verdict.Held[name].Now.Digest == h.Now.Digest {
+			continue // that has been said
 		}
+		e.log.Warn("a tool is held back", "source", src.Name, "tool", tool.VisibleName(name),
+			"why", tool.AsError(h.Why).Message)
 	}
 	return v
 }

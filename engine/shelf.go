@@ -161,7 +161,7 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 	}
 	// Stable: of those that were first seen together the order of the config decides.
 	slices.SortStableFunc(theirs, func(a, b batch) int { return a.seen.Compare(b.seen) })
-	inOrder := append(ours, theirs...)
+	inOrder := slices.Concat(ours, theirs)
 	sh.name(inOrder)
 	sh.slug(inOrder)
 	for _, b := range inOrder {

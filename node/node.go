@@ -175,6 +175,9 @@ func (n *Node) start(ctx context.Context) (err error) {
 		tools.sources = nil
 	}
 	n.replace(ctx, tools)
+	if n.store != nil {
+		n.tasks.Go(func() { n.watchPins(n.life) })
+	}
 	return errors.Join(ctx.Err(), n.cache.Misplaced())
 }
 
@@ -235,7 +238,6 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	if n.store != nil {
 		g.Go(func() error { n.housekeeping(ctx); return nil })
 		g.Go(func() error { n.jobs.Run(ctx); return nil })
-		g.Go(func() error { n.watchPins(ctx); return nil })
 	}
 	return g.Wait()
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // ownTools gives the source of the tools that Toolpost itself brings: for assets, for calls that run now, for how the
-// program is and for what upstream tools say; for leases, where calls need them or others that share the store may; and for sessions, jobs, tokens
-// and the log of calls, where these last. They are one source, so that a policy can name it.
+// program is and for what upstream tools say; for leases, where calls need them or others that share the store may; and
+// for sessions, jobs, tokens and the log of calls, where these last. They are one source, so that a policy can name it.
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
 		assettools.New(n.keep.assets), runningtools.New(&n.calls),

@@ -32,26 +32,28 @@ func (n *Node) upstream(s config.Source) bool {
 	return err == nil && p.Upstream
 }
 
-// pinPause is how often a program that serves looks for what others have approved.
+// pinPause is how often a program looks for what others have approved.
 const pinPause = time.Second
 
-// watchPins takes over what other programs that share the store decide, until ctx ends.
+// watchPins takes over what other programs that share the store decide, and compares tools again that could not be
+// compared, until ctx ends.
 func (n *Node) watchPins(ctx context.Context) {
 	seen := int64(-1)
 	for {
-		if some, _ := n.Pins(); some {
-			now, err := n.pins.Pins.Revision(ctx)
-			if err == nil && now != seen || n.unchecked() {
-				n.engine.Recheck(ctx)
-			}
-			if err == nil {
-				seen = now
-			}
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pinPause):
+		}
+		if some, _ := n.Pins(); !some {
+			continue
+		}
+		now, err := n.pins.Pins.Revision(ctx)
+		if err == nil && now != seen || n.unchecked() {
+			n.engine.Recheck(ctx)
+		}
+		if err == nil {
+			seen = now
 		}
 	}
 }

@@ -111,7 +111,7 @@ type Approved struct {
 }
 
 type approveArgs struct {
-	Tools  []string `json:"tools" schema:"items.minLength=1" doc:"names or source.name; with @ and a digest behind it only if it still has that"`
+	Tools  []string `json:"tools" schema:"items.minLength=1" doc:"names, also with @ and a digest, which they must still have"`
 	Source string   `json:"source" doc:"every tool of this source that is held back"`
 }
 
@@ -194,11 +194,12 @@ func find(all []*pin.Held, word string) (*pin.Held, error) {
 		case len(found) == 1:
 			return found[0], nil
 		case len(found) > 1:
-			return nil, tool.Errorf(tool.CodeConflict, "several sources have a tool %s that is held back: say which, as %s", name,
-				title(found[0]))
+			return nil, tool.Errorf(tool.CodeConflict, "several sources have a tool %s that is held back: say which, as %s",
+				name, title(found[0]))
 		}
 	}
-	return nil, tool.Errorf(tool.CodeNotFound, "no tool %q is held back; `toolpost tools review` lists those that are", word)
+	return nil, tool.Errorf(tool.CodeNotFound, "no tool %q is held back; `toolpost tools review` lists those that are",
+		word)
 }
 
 func title(h *pin.Held) string { return h.Now.Source + "." + tool.VisibleName(h.Now.Name) }

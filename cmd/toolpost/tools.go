@@ -45,7 +45,9 @@ func (a *app) toolsCommand() *cobra.Command {
 		Use: "search WORD ...", Short: "List the tools that do what the words say, the best first", Args: words(1, -1),
 		Long: "Lists tools by the words that their names, descriptions and arguments share with the question, and by what\n" +
 			"these mean, the best first. It is the search that agents have where there are too many tools to list.",
-		RunE: func(c *cobra.Command, args []string) error { return a.searchTools(c.Context(), strings.Join(args, " ")) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.searchTools(c.Context(), strings.Join(args, " "))
+		},
 	}), command(a.reviewCommand()), command(a.approveCommand()))
 	return c
 }

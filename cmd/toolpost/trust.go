@@ -103,12 +103,14 @@ func (a *app) showHeld(out trust.Reviewed) {
 			a.showSide("+", now, a.out.green)
 		}
 		if h.Digest != "" {
-			fmt.Fprintf(a.out, "  approve it with: toolpost tools approve %s@%s\n", clean(h.Tool), h.Digest[:min(shownDigest, len(h.Digest))])
+			fmt.Fprintf(a.out, "  approve it with: toolpost tools approve %s@%s\n", clean(h.Tool), digestOf(h))
 		}
 		fmt.Fprintln(a.out)
 	}
 	a.notLasting(out.Lasting)
 }
+
+func digestOf(h trust.Held) string { return h.Digest[:min(shownDigest, len(h.Digest))] }
 
 func approval(h trust.Held) string {
 	if h.Approved.IsZero() {
@@ -119,7 +121,7 @@ func approval(h trust.Held) string {
 
 func (a *app) showApproved(out trust.Approved) {
 	for _, h := range out.Approved {
-		fmt.Fprintf(a.out, "%s  %s (%s)\n", a.out.green("approved"), clean(h.Tool), h.Digest[:min(shownDigest, len(h.Digest))])
+		fmt.Fprintf(a.out, "%s  %s (%s)\n", a.out.green("approved"), clean(h.Tool), digestOf(h))
 	}
 	for _, name := range out.Forgotten {
 		fmt.Fprintf(a.out, "%s  %s\n", a.out.dim("forgotten"), clean(name))

@@ -1,5 +1,5 @@
-// Package toolfind finds tools by what they are for: by the words that their names, descriptions and arguments share with
-// a question, and by where these words point. It ranks as code search does, and needs no service and no network either.
+// Package toolfind finds tools by what they are for: by the words that their names, descriptions and arguments share
+// with a question, and by where these words point. It ranks as code search does, and needs no service and no network.
 package toolfind
 
 import (
@@ -30,9 +30,9 @@ type Hit struct {
 }
 
 // A Finder searches lists of tools. It makes an index of a list when it is first asked about it, and keeps those that
-// were asked about last: callers who see the same tools share one. An index of all tools for all callers was considered,
-// and would tell a caller by its ranking which words are common among tools that it does not see. The zero value is
-// ready for use.
+// were asked about last: callers who see the same tools share one. An index of all tools for all callers was
+// considered, and would tell a caller by its ranking which words are common among tools that it does not see. The zero
+// value is ready for use.
 type Finder struct {
 	seed  maphash.Seed
 	begun sync.Once
@@ -204,8 +204,8 @@ func page(s *tool.Spec) []byte {
 	return b.Bytes()[:min(b.Len(), maxPage)]
 }
 
-// spelled adds to a text its words with capitals inside in the other way that people write them: code search takes GitHub
-// for two words, as it would getHub, and github for one.
+// spelled adds to a text its words with capitals inside in the other way that people write them: code search takes
+// GitHub for two words, as it would getHub, and github for one.
 func spelled(text string) string {
 	var more []string
 	for _, word := range strings.Fields(text) {

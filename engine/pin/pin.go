@@ -70,8 +70,8 @@ func Of(source string, s *tool.Spec) (Pin, error) {
 	return Pin{Source: source, Name: s.Name, Digest: hex.EncodeToString(sum[:]), Face: b}, err
 }
 
-// canonical writes a schema with its members in order and without spaces: a server that writes the same in another order
-// has not changed. What is no JSON stays as it is, in quotes.
+// canonical writes a schema with its members in order and without spaces: a server that writes the same in another
+// order has not changed. What is no JSON stays as it is, in quotes.
 func canonical(schema json.RawMessage) json.RawMessage {
 	if len(schema) == 0 {
 		return nil
@@ -211,7 +211,8 @@ const (
 )
 
 func changed() error {
-	return tool.Errorf(tool.CodeUnavailable, "changed since it was first seen: toolpost tools review").Because(ReasonChanged)
+	return tool.Errorf(tool.CodeUnavailable, "changed since it was first seen: toolpost tools review").
+		Because(ReasonChanged)
 }
 
 func tooMuch() error {

@@ -61,7 +61,7 @@ func (m Many) are(tools int) bool { return !m.never() && tools > cmp.Or(m.above,
 
 // Search is what a config says of a door with many tools.
 type Search struct {
-	Above  Many     `yaml:"search_above" doc:"where a caller sees more tools than this, clients get search_tools, describe_tool and call_tool in place of a list of all; 0 or off: never; default: 60"`
+	Above  Many     `yaml:"search_above" doc:"with more tools than this a search stands in for the list; 0 or off: never; default: 60"`
 	Always []string `yaml:"always" doc:"names of tools that are listed beside them"`
 }
 
@@ -103,7 +103,8 @@ type (
 // usuallyFound is how many tools a search gives at the most where nobody says otherwise.
 const usuallyFound = 10
 
-// finders are the three. Their descriptions do not say how many tools there are: a list that stays the same can be kept.
+// finders are the three. Their descriptions do not say how many tools there are: a list that stays the same can be
+// kept.
 func finders() []*tool.Spec {
 	reads := tool.Effects{Reads: true, Idempotent: true}
 	return []*tool.Spec{
@@ -136,7 +137,8 @@ func takes[A any]() json.RawMessage {
 }
 
 // instead answers a call of one of the three. A call_tool becomes the call that it means, and goes on as if the client
-// had made that one: from here on nobody knows the difference, so that nothing which holds for a call can be gone around.
+// had made that one: from here on nobody knows the difference, so that nothing which holds for a call can be gone
+// around.
 func (s *server) instead(ctx context.Context, r *request) (w *strictjson.Writer, answered bool) {
 	if s.Above.never() || r.name != nameSearch && r.name != nameDescribe && r.name != nameCall {
 		return nil, false

@@ -41,14 +41,14 @@ func pinsOf(t *testing.T, mine, other pin.Pins) {
 	// Who approves says what it was. One that does not know changes nothing, also not what it says beside it.
 	next := pinOf(t, "echo", "and sends it home")
 	next.By, next.Approved, next.Seen = "ada", time.UnixMicro(2_000_000), first.Seen
-	gives(t, other.Change(ctx, []pin.Change{{Was: hostile.Digest, Pin: pin.Pin{Source: "up", Name: odd}}, {Was: next.Digest, Pin: next}}),
-		tool.CodeConflict)
+	forget := pin.Change{Was: hostile.Digest, Pin: pin.Pin{Source: "up", Name: odd}}
+	gives(t, other.Change(ctx, []pin.Change{forget, {Was: next.Digest, Pin: next}}), tool.CodeConflict)
 	havePins(t, mine, first, hostile)
 	equal(t, must[int64](t)(mine.Revision(ctx)), seen, "nothing has changed")
 	works(t, other.Change(ctx, []pin.Change{{Was: first.Digest, Pin: next}}))
 	havePins(t, mine, next, hostile)
 	holds(t, must[int64](t)(mine.Revision(ctx)) != seen, "a change is not seen elsewhere")
-	works(t, mine.Change(ctx, []pin.Change{{Was: hostile.Digest, Pin: pin.Pin{Source: "up", Name: odd}}}))
+	works(t, mine.Change(ctx, []pin.Change{forget}))
 	havePins(t, other, next)
 	holds(t, len(must[[]pin.Pin](t)(mine.Of(ctx, "down"))) == 0, "of another source")
 
