@@ -127,6 +127,8 @@ func measurements() []measurement {
 		{"machina --serve, one at a time / bare loop", machinaTurns},
 		{"machina --serve, pipelined / bare loop", machinaPipelined},
 		{"namel3ss service call / bare HTTP round trip", serviceCall},
+		{"MCP server over HTTP through the engine / called directly", mcpOverHTTP},
+		{"MCP server over stdio through the engine / called directly", mcpOverStdio},
 		{"confined spawn of /bin/true / bwrap", confinedSpawn},
 		{"confined spawn of /bin/true / bwrap, as an ordinary user", confinedSpawnAsNobody},
 		{"confined warm namel3ss call / unconfined", walledCall},

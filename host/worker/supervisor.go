@@ -41,13 +41,20 @@ type Options struct {
 	// asks names by Names; see jsonrpc.Options.
 	Serve func(w *Worker, in *jsonrpc.Incoming, s Scope) (json.RawMessage, *jsonrpc.Error)
 	Names func(*jsonrpc.Incoming) uint64
+	// Early deals with what must not wait for a Serve that takes long; see jsonrpc.Options. Nil: nothing is that urgent.
+	Early func(w *Worker, in *jsonrpc.Incoming) bool
 	// Cancel tells the worker that nobody waits for a request any more. It must not wait; nil: it is not told.
 	Cancel func(w *Worker, id uint64)
+	// Probe asks the worker something that it can answer at once. It is for programs that do not answer a request which
+	// was cancelled: the place of one is free at once, and Probe finds out whether the worker still works. Nil: the
+	// answer tells.
+	Probe func(context.Context, *Worker)
 
 	Places    func() int    // calls that the worker takes at once; 0: any number
 	MaxLine   int           // bytes of one message
 	StartTime time.Duration // for the handshake
 	Grace     time.Duration // a worker that left a call unanswered, and answers nothing for this long, is replaced
+	Idle      time.Duration // a worker that has had no call for this long is ended, until there is one; 0: never
 
 	Restart backoff.Breaker // when to start another after a fast crash or a failed start
 }
@@ -149,6 +156,7 @@ func (s *Supervisor) quit(ctx context.Context, me *waiter) error {
 
 // serveLine gives tickets to those in the line, in order, as far as there are any.
 func (s *Supervisor) serveLine() {
+	defer s.rest()
 	for len(s.line) > 0 {
 		t, ok := s.next(s.line[0].only)
 		if !ok {
@@ -172,6 +180,7 @@ func (s *Supervisor) next(only *Worker) (t ticket, ok bool) {
 	case w != nil:
 		w.busy++
 		t.w = w
+		s.rest()
 	case s.starting:
 		return t, false
 	case wait > 0 && s.restart.Tripped():
@@ -184,6 +193,31 @@ func (s *Supervisor) next(only *Worker) (t ticket, ok bool) {
 		return t, false
 	}
 	return t, true
+}
+
+// rest sets when the worker is ended that has no call now, and forgets about it when it has one.
+func (s *Supervisor) rest() {
+	w := s.current
+	switch {
+	case w == nil || s.o.Idle <= 0:
+	case w.busy > 0 && w.nap != nil:
+		w.nap.Stop()
+		w.nap = nil
+	case w.busy == 0 && w.nap == nil:
+		w.nap = time.AfterFunc(s.o.Idle, func() { s.asleep(w) })
+	}
+}
+
+// asleep ends a worker that had no call for long, politely. The next call starts another.
+func (s *Supervisor) asleep(w *Worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != w || w.busy > 0 || w.closing || s.closed {
+		return
+	}
+	s.o.Log.Debug("the program had no calls for a while; it is ended until there is one", "pid", w.Pid())
+	w.closing, s.current = true, nil
+	s.running.Go(func() { w.shutdown(s.ctx) })
 }
 
 // full reports whether so many calls are as many as a worker takes.
@@ -254,8 +288,10 @@ func (s *Supervisor) ended(w *Worker, why *tool.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.gone, w.err, w.suspect = true, why, false
-	if w.alarm != nil {
-		w.alarm.Stop()
+	for _, timer := range []*time.Timer{w.alarm, w.nap} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	close(w.dead)
 	delete(s.workers, w)

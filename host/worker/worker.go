@@ -52,6 +52,7 @@ type Worker struct {
 	suspect   bool        // a call was abandoned, and nothing was answered since
 	since     time.Time   // when it became one
 	alarm     *time.Timer // judges it
+	nap       *time.Timer // ends it when it has had no call for long; nil: it has one
 	retired   bool        // no new call comes here
 	closing   bool        // we are ending it
 	gone      bool        // it has ended
@@ -63,6 +64,22 @@ type Worker struct {
 type Scope interface {
 	// Events gives the sink of the call that the request belongs to; nil: it belongs to none.
 	Events() *tool.Relay
+}
+
+// A Pausing scope is one whose request may stand still, while it waits for somebody else: what the program says then and
+// names no request belongs to another.
+type Pausing interface {
+	Scope
+	Paused() bool // it must not wait
+}
+
+// owns reports whether what names no request may belong to this one.
+func owns(r *jsonrpc.Request) bool {
+	s := r.Tag.(*errand).scope
+	if p, ok := s.(Pausing); ok {
+		return !p.Paused()
+	}
+	return s != nil
 }
 
 // An errand is what the supervisor knows of a request.
@@ -77,10 +94,14 @@ func (s *Supervisor) newWorker() (*Worker, error) {
 		done: make(chan struct{}), broken: make(chan struct{}), dead: make(chan struct{}),
 	}
 	w.pipe = &pipe{out: make(chan []byte), gone: w.dead}
-	w.conn = jsonrpc.NewConn(jsonrpc.Options{
-		Writer: w.pipe, Take: w.takeStray, Odd: w.odd, Names: s.o.Names, Serve: w.serveFor,
-		Abandoned: w.wasAbandoned, Answered: w.wasAnswered, Go: s.running.Go,
-	})
+	o := jsonrpc.Options{
+		Writer: w.pipe, Take: w.takeStray, Odd: w.odd, Names: s.o.Names, Serve: w.serveFor, Owns: owns,
+		Abandoned: w.wasAbandoned, Answered: w.wasAnswered, Forget: s.o.Probe != nil, Go: s.running.Go,
+	}
+	if s.o.Early != nil {
+		o.Early = func(in *jsonrpc.Incoming) bool { return s.o.Early(w, in) }
+	}
+	w.conn = jsonrpc.NewConn(o)
 	if err := w.start(); err != nil {
 		return nil, err
 	}
@@ -143,15 +164,23 @@ func (w *Worker) listener() *tool.Relay {
 	return nil
 }
 
-// Ask makes a request and waits for its answer. Meanwhile it serves what the program asks, at d. When ctx ends first
-// the request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes.
+// Ask makes a request and waits for its answer. Meanwhile it serves what the program asks, at s. When ctx ends first
+// the request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes. A scope that is nil is for
+// requests about which the program says and asks nothing.
 func (w *Worker) Ask(ctx context.Context, method string, params []byte, s Scope) (json.RawMessage, error) {
-	return w.ask(ctx, method, params, &errand{scope: s})
+	return w.ask(ctx, method, func(uint64) []byte { return params }, &errand{scope: s})
 }
 
 // Call is Ask for the call that Get, or Hold, has taken a place for. It gives the place back when the call is
 // answered: for one that was abandoned that is later, since the program may still be busy with it.
 func (w *Worker) Call(ctx context.Context, method string, params []byte, s Scope) (json.RawMessage, error) {
+	return w.CallBy(ctx, method, func(uint64) []byte { return params }, s)
+}
+
+// CallBy is Call for params that have the id of the request in them.
+func (w *Worker) CallBy(
+	ctx context.Context, method string, params func(id uint64) []byte, s Scope,
+) (json.RawMessage, error) {
 	raw, err := w.ask(ctx, method, params, &errand{scope: s, call: true})
 	if !errors.Is(err, jsonrpc.ErrAbandoned) {
 		w.Release()
@@ -159,14 +188,20 @@ func (w *Worker) Call(ctx context.Context, method string, params []byte, s Scope
 	return raw, err
 }
 
-func (w *Worker) ask(ctx context.Context, method string, params []byte, e *errand) (json.RawMessage, error) {
+func (w *Worker) ask(
+	ctx context.Context, method string, params func(id uint64) []byte, e *errand,
+) (json.RawMessage, error) {
+	counts := 0 // what nobody says anything about may wait for as long as the worker lives
+	if e.scope != nil || e.call {
+		counts = 1
+	}
 	w.s.mu.Lock()
-	w.waiting++
+	w.waiting += counts
 	w.s.mu.Unlock()
-	raw, err := w.conn.Ask(ctx, method, params, e)
+	raw, err := w.conn.Put(ctx, jsonrpc.Query{Method: method, Params: params, Tag: e})
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	w.waiting--
+	w.waiting -= counts
 	w.s.drained(w)
 	if invalid, ok := errors.AsType[*jsonrpc.InvalidError](err); ok {
 		err = tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", w.s.o.Name,
@@ -183,6 +218,13 @@ func (w *Worker) Notify(ctx context.Context, method string, params []byte) error
 // Tell sends a notification in the background, and does not wait.
 func (w *Worker) Tell(method string, params []byte) {
 	w.conn.Tell(jsonrpc.EncodeNotification(method, params))
+}
+
+// Answer answers something that Early dealt with. It does not wait.
+func (w *Worker) Answer(in *jsonrpc.Incoming, result []byte, err *jsonrpc.Error) {
+	if in.ID != nil {
+		w.conn.Tell(jsonrpc.EncodeReply(in.ID, result, err))
+	}
 }
 
 // Hold takes a place for a call on this worker, before everybody else who waits for one.
@@ -233,13 +275,25 @@ func (w *Worker) Unanswered() (methods []string) {
 func (w *Worker) wasAbandoned(r *jsonrpc.Request) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	if r.Tag.(*errand).call {
+	switch call := r.Tag.(*errand).call; {
+	case call && w.s.o.Probe != nil:
+		w.busy--
+		w.s.doubt(w)
+		w.s.running.Go(w.probe)
+	case call:
 		w.abandoned++
 		w.s.doubt(w)
 	}
 	if w.s.o.Cancel != nil {
 		w.s.o.Cancel(w, r.ID)
 	}
+}
+
+// probe finds out whether the worker still works: any answer shows it.
+func (w *Worker) probe() {
+	ctx, cancel := context.WithTimeout(w.s.ctx, w.s.o.Grace)
+	defer cancel()
+	w.s.o.Probe(ctx, w)
 }
 
 // wasAnswered takes note of an answer. Any answer shows that the worker works.

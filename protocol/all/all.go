@@ -137,7 +137,8 @@ func Protocols() []Protocol {
 			}},
 		},
 		{
-			Name: "mcp", Doc: "servers of the Model Context Protocol", Upstream: true,
+			Name: "mcp", Doc: "servers of the Model Context Protocol: programs that are started here, or servers over HTTP",
+			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true,
 			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
 				o, err := s.mcpOptions()
 				return &mcp.Door{Options: o, In: s.In, Out: s.Out, Caller: s.Caller}, err

@@ -178,13 +178,13 @@ func (f *following) run(h http.Header) (*tool.Result, error) {
 		return nil, tool.Errorf(tool.CodeProtocol,
 			"the server answered with %q and not with a stream of events: is it a toolpost server?", kind)
 	}
-	messages := newReader(f.body, maxMessage)
+	messages := web.NewEvents(f.body, maxMessage)
 	for {
-		m, err := messages.next()
+		m, err := messages.Next()
 		if err != nil {
 			return nil, brokenStream(err)
 		}
-		switch m.event {
+		switch m.Event {
 		case eventResult, eventNoOutcome:
 			f.ended = true
 			f.drain()
@@ -207,15 +207,15 @@ func (f *following) drain() {
 	_, _ = io.CopyN(io.Discard, f.body, 4<<10)
 }
 
-func outcome(m received) (*tool.Result, error) {
-	if m.event == eventResult {
-		r, err := decodeResult(m.data)
+func outcome(m web.Received) (*tool.Result, error) {
+	if m.Event == eventResult {
+		r, err := decodeResult(m.Data)
 		if err != nil {
 			return nil, tool.Errorf(tool.CodeProtocol, "the server sent a result that cannot be read: %w", err)
 		}
 		return r, nil
 	}
-	e, err := decodeProblem(m.data)
+	e, err := decodeProblem(m.Data)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the server sent an error that cannot be read: %w", err)
 	}

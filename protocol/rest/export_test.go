@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/web"
 )
 
 // What the tests reach inside for: shorter waits, and the readers of streams.
@@ -29,12 +30,12 @@ func Patient(w http.ResponseWriter, ctx context.Context, d time.Duration) io.Wri
 
 // Messages reads a stream to its end, with messages of at most that many bytes.
 func Messages(r io.Reader, most int) (events []string, datas [][]byte, err error) {
-	in := newReader(r, most)
+	in := web.NewEvents(r, most)
 	for {
-		m, err := in.next()
+		m, err := in.Next()
 		if err != nil {
 			return events, datas, err
 		}
-		events, datas = append(events, m.event), append(datas, m.data)
+		events, datas = append(events, m.Event), append(datas, m.Data)
 	}
 }

@@ -1,9 +1,7 @@
 package rest
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,70 +9,21 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/web"
 	"toolpost/wire/strictjson"
 )
 
 // maxMessage bounds one message of a stream: a line of it, and all its data together.
 const maxMessage = 32 << 20
 
-// A received is one server-sent event. Its id is not kept: the event inside has its number.
-type received struct {
-	event string
-	data  []byte
-}
-
-// A reader reads server-sent events, as far as a peer of ours may send them: lines end with LF or CRLF.
-type reader struct {
-	lines *process.Lines
-	most  int
-}
-
-func newReader(r io.Reader, most int) *reader {
-	return &reader{process.NewLines(r, process.LineLimits{Line: most}), most}
-}
-
-// next returns the next message with data. A stream that ends, wherever it does, ends with
-// io.ErrUnexpectedEOF: whoever has read the last message does not ask for another.
-func (r *reader) next() (m received, err error) {
-	hasData := false
-	for {
-		line, err := r.lines.Next()
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return received{}, err
-		}
-		line = bytes.TrimSuffix(line, []byte("\r"))
-		name, value, _ := bytes.Cut(line, []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch {
-		case len(line) == 0 && hasData:
-			return m, nil
-		case len(line) == 0:
-			m.event = ""
-		case string(name) == "event":
-			m.event = string(value)
-		case string(name) == "data":
-			if hasData {
-				m.data = append(m.data, '\n')
-			}
-			if m.data, hasData = append(m.data, value...), true; len(m.data) > r.most {
-				return received{}, &process.LimitError{What: "a message", Max: int64(r.most)}
-			}
-		}
-	}
-}
-
 // decodeEvent reads the data of every message but the last.
-func decodeEvent(m received) (tool.Event, error) {
+func decodeEvent(m web.Received) (tool.Event, error) {
 	var e tool.Event
-	if err := strictjson.Unmarshal(m.data, &e); err != nil {
+	if err := strictjson.Unmarshal(m.Data, &e); err != nil {
 		return e, err
 	}
-	if e.Kind == "" || string(e.Kind) != m.event {
+	if e.Kind == "" || string(e.Kind) != m.Event {
 		return e, errors.New("an event has no kind, or another than its message")
 	}
 	if kind := strictjson.KindOf(e.Data); kind != "object" {

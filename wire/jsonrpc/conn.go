@@ -59,9 +59,11 @@ type Request struct {
 	Tag    any // the asker's own
 
 	news chan struct{} // one: something below has changed
+	room chan struct{} // one: there is more room in asked, or no use for it
 
 	// Guarded by the mutex of the connection.
 	asked     []*Incoming // what belongs to it and nobody has served yet
+	size      int         // of it, in bytes
 	answered  bool
 	result    json.RawMessage
 	err       error
@@ -72,16 +74,29 @@ type Request struct {
 // Request.
 func (r *Request) Abandoned() bool { return r.abandoned }
 
-func (r *Request) tell() {
+func (r *Request) tell() { signal(r.news) }
+
+func signal(c chan struct{}) {
 	select {
-	case r.news <- struct{}{}:
+	case c <- struct{}{}:
 	default: // who waits for it looks at everything
 	}
+}
+
+// full reports whether there is no room for something more that waits to be served. Who asks waits for an answer, and
+// asks little at once; who only says something may say a lot.
+func (r *Request) full(in *Incoming) bool {
+	if in.ID != nil {
+		return len(r.asked) >= maxAsked
+	}
+	return len(r.asked) >= maxNotes || r.size >= maxNoted
 }
 
 // Bounds on what waits.
 const (
 	maxAsked = 64              // things asked that wait for one of our requests to serve them
+	maxNotes = 1024            // the same with notifications among them
+	maxNoted = 16 << 20        // bytes of those
 	tellTime = 2 * time.Second // for an answer that nobody waits for to be taken
 )
 
@@ -103,11 +118,20 @@ type Options struct {
 	// given. Nil: nothing belongs to a request.
 	Names func(*Incoming) uint64
 	Serve func(context.Context, *Incoming, *Request)
+	// Early hears everything that the other side asks before all others, from Read, and reports whether it has dealt
+	// with it: what must not stand in a line behind something that takes long to serve. It must not wait. Nil: nothing
+	// is that urgent.
+	Early func(*Incoming) bool
+	// Owns reports whether what names no request may belong to this one. It is called with the connection locked: it
+	// must not wait, nor use it. Nil: it may belong to any.
+	Owns func(*Request) bool
 
 	// Abandoned hears that nobody waits for a request any more, and Answered that its answer has come, however late.
 	// They are called in the order in which these things happen, with the connection locked: they must not wait, nor
-	// use it. Without Abandoned a request that is abandoned is forgotten, and so is its answer.
+	// use it. Without Abandoned a request that is abandoned is forgotten, and so is its answer; with Forget likewise,
+	// for a side that does not answer what it was told to leave.
 	Abandoned, Answered func(*Request)
+	Forget              bool
 
 	// NullIDs takes an id that is null for an id, as the specification does. Otherwise it is none, as some mean it.
 	NullIDs bool
@@ -142,11 +166,28 @@ func NewConn(o Options) *Conn {
 // Ask makes a request and waits for its answer. Meanwhile it serves what belongs to the request. An error that the
 // other side answers is an *Error. When ctx ends first the request is abandoned.
 func (c *Conn) Ask(ctx context.Context, method string, params []byte, tag any) (json.RawMessage, error) {
-	r, err := c.enter(method, tag)
+	return c.Put(ctx, Query{Method: method, Params: func(uint64) []byte { return params }, Tag: tag})
+}
+
+// A Query is a request before it has its id.
+type Query struct {
+	Method string
+	Params func(id uint64) []byte // some name the request in them
+	Tag    any                    // the asker's own
+	// Send sends this one; nil: the Writer does. It must not wait for the answer, which Hear or Fail brings.
+	Send func(ctx context.Context, id uint64, line []byte) error
+}
+
+// Put is Ask for requests that know more about themselves.
+func (c *Conn) Put(ctx context.Context, q Query) (json.RawMessage, error) {
+	r, err := c.enter(q.Method, q.Tag)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.o.Writer.Send(ctx, c.leaving, EncodeRequest(r.ID, method, params)); err != nil {
+	if q.Send == nil {
+		q.Send = func(ctx context.Context, _ uint64, line []byte) error { return c.o.Writer.Send(ctx, c.leaving, line) }
+	}
+	if err := q.Send(ctx, r.ID, EncodeRequest(r.ID, q.Method, q.Params(r.ID))); err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.pending, r.ID) // it was never sent
@@ -178,7 +219,7 @@ func (c *Conn) enter(method string, tag any) (*Request, error) {
 	default:
 	}
 	c.last++
-	r := &Request{ID: c.last, Method: method, Tag: tag, news: make(chan struct{}, 1)}
+	r := &Request{ID: c.last, Method: method, Tag: tag, news: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	c.pending[r.ID] = r
 	return r, nil
 }
@@ -207,6 +248,8 @@ func (c *Conn) next(r *Request) (in *Incoming, answered bool) {
 		return nil, r.answered
 	}
 	in, r.asked = r.asked[0], r.asked[1:]
+	r.size -= len(in.Params)
+	signal(r.room)
 	return in, false
 }
 
@@ -225,9 +268,11 @@ func (c *Conn) abandon(r *Request) (json.RawMessage, error) {
 		c.refuse(in, requestEnded)
 	}
 	r.asked = nil
-	if c.o.Abandoned == nil {
+	signal(r.room)
+	if c.o.Abandoned == nil || c.o.Forget {
 		delete(c.pending, r.ID)
-	} else {
+	}
+	if c.o.Abandoned != nil {
 		c.o.Abandoned(r)
 	}
 	return nil, ErrAbandoned
@@ -259,15 +304,21 @@ func (c *Conn) Only() any {
 	return nil
 }
 
-// only returns the request that is on its way, if there is exactly one.
-func (c *Conn) only() *Request {
-	if len(c.pending) != 1 {
+// only returns the request that is on its way and may own things, if there is exactly one.
+func (c *Conn) only() (one *Request) {
+	if c.o.Owns == nil && len(c.pending) != 1 {
 		return nil
 	}
 	for _, r := range c.pending {
-		return r
+		switch {
+		case c.o.Owns != nil && !c.o.Owns(r):
+		case one != nil:
+			return nil
+		default:
+			one = r
+		}
 	}
-	return nil
+	return one
 }
 
 // Pending returns how many requests are on their way, and those among them that nobody waits for.
@@ -295,7 +346,7 @@ func (c *Conn) Read(ctx context.Context, in Reader) error {
 			}
 			taking.Lock()
 			if err = ctx.Err(); err == nil {
-				err = c.take(&scan, line)
+				err = c.Hear(&scan, line, 0)
 			}
 			taking.Unlock()
 			if err != nil {
@@ -318,8 +369,10 @@ func (c *Conn) Read(ctx context.Context, in Reader) error {
 	}
 }
 
-// take handles one line. Blank ones are skipped.
-func (c *Conn) take(scan *strictjson.Scanner, line []byte) error {
+// Hear takes one message, for whoever does not have all of them from one Reader. Of is the request of ours that it came
+// with, 0 where that is not known. Several goroutines may use it, each with a scanner of its own. Blank lines are
+// skipped.
+func (c *Conn) Hear(scan *strictjson.Scanner, line []byte, of uint64) error {
 	if line = bytes.TrimSpace(line); len(line) == 0 {
 		return nil
 	}
@@ -330,7 +383,7 @@ func (c *Conn) take(scan *strictjson.Scanner, line []byte) error {
 			c.o.Odd(&m, line, err)
 		}
 	case m.Method != nil:
-		return c.takeAsked(&m, line)
+		return c.takeAsked(&m, line, of)
 	case m.Result == nil && m.Err == nil:
 		c.o.Odd(&m, line, ErrNotMessage)
 	default:
@@ -350,6 +403,17 @@ func (c *Conn) takeAnswer(m *Message, line []byte) {
 	if id, ok := m.number(); !ok || !c.answer(id, result, failed) {
 		c.o.Odd(m, line, ErrUnasked)
 	}
+}
+
+// Fail ends a request of ours that will not be answered. One that was answered already stays so.
+func (c *Conn) Fail(id uint64, why error) { c.answer(id, nil, why) }
+
+// Waits reports whether somebody waits for the answer to a request of ours.
+func (c *Conn) Waits(id uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.pending[id]
+	return r != nil && !r.abandoned
 }
 
 // answer gives an answer to whoever waits for it, and reports whether it was asked for.
@@ -372,7 +436,7 @@ func (c *Conn) answer(id uint64, result json.RawMessage, err error) bool {
 }
 
 // takeAsked puts what the other side asks where it is served.
-func (c *Conn) takeAsked(m *Message, line []byte) error {
+func (c *Conn) takeAsked(m *Message, line []byte, of uint64) error {
 	if e := m.Check(); e != nil {
 		c.o.Odd(m, line, e)
 		return nil
@@ -381,7 +445,10 @@ func (c *Conn) takeAsked(m *Message, line []byte) error {
 	if in.ID == nil && m.ID != nil && c.o.NullIDs {
 		in.ID = bytes.Clone(m.ID)
 	}
-	if c.o.Names != nil && c.owned(in) {
+	if c.o.Early != nil && c.o.Early(in) {
+		return nil
+	}
+	if c.o.Names != nil && c.owned(in, of) {
 		return nil
 	}
 	return c.o.Take(in)
@@ -390,27 +457,49 @@ func (c *Conn) takeAsked(m *Message, line []byte) error {
 const requestEnded = "the call that this belongs to was ended"
 
 // owned hands something asked to the request that it belongs to, if there is one. Where several are on their way and
-// it names none it belongs to none: nobody gets to see what is another's.
-func (c *Conn) owned(in *Incoming) bool {
+// it names none it belongs to none: nobody gets to see what is another's. What came with a request, and so holds nobody
+// else up, waits for room.
+func (c *Conn) owned(in *Incoming, of uint64) bool {
 	named := c.o.Names(in)
+	for {
+		r, taken := c.own(in, named, of)
+		if r == nil {
+			return taken
+		}
+		select {
+		case <-r.room:
+		case <-c.ended:
+			return true
+		}
+	}
+}
+
+// own tries it once. The request that it gives has no room for what came with it.
+func (c *Conn) own(in *Incoming, named, of uint64) (wait *Request, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.pending[named]
-	if r == nil {
+	switch {
+	case r == nil && of != 0:
+		r = c.pending[of]
+	case r == nil && named == 0:
 		r = c.only()
 	}
 	switch {
-	case r == nil:
-		return false
-	case r.abandoned:
+	case r == nil && of != 0, r != nil && r.abandoned:
 		c.refuse(in, requestEnded)
-	case len(r.asked) >= maxAsked:
+	case r == nil:
+		return nil, false
+	case r.full(in) && r.ID == of:
+		return r, false
+	case r.full(in):
 		c.refuse(in, tooMany)
 	default:
 		r.asked = append(r.asked, in)
+		r.size += len(in.Params)
 		r.tell()
 	}
-	return true
+	return nil, true
 }
 
 const tooMany = "too many calls at once; wait for the answers"

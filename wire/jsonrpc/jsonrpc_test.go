@@ -249,7 +249,7 @@ func TestWhatWaitsForARequestIsBounded(t *testing.T) {
 	}
 	var scan strictjson.Scanner
 	for n := range maxAsked + 1 {
-		if err := c.take(&scan, fmt.Appendf(nil, `{"id":%d,"method":"m"}`, n)); err != nil {
+		if err := c.Hear(&scan, fmt.Appendf(nil, `{"id":%d,"method":"m"}`, n), 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,237 @@
+package mcp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+	"golang.org/x/oauth2"
+
+	"toolpost/config"
+	"toolpost/host/secret"
+	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/jsonrpc"
+)
+
+// OAuth says who we are to the authorization server of an upstream. All of it may be left out: we introduce ourselves
+// then, where the server lets us.
+type OAuth struct {
+	ClientID       string   `yaml:"client_id" doc:"id of a client that was registered beforehand; default: one is registered at login"`
+	ClientSecret   string   `yaml:"client_secret" doc:"name of the secret that this client has, if it has one"`
+	ClientMetadata string   `yaml:"client_metadata" doc:"https address of a document that describes the client, for servers that take one instead of a registration"`
+	Scopes         []string `yaml:"scopes" doc:"scopes to ask for beside those that the server names"`
+	Redirect       string   `yaml:"redirect" doc:"loopback address that the browser comes back to, such as http://127.0.0.1:8123/callback, for clients that were registered with one; default: any free port"`
+}
+
+// loginTime bounds one request of a login. The person who is asked may take as long as the login's context gives.
+const loginTime = 30 * time.Second
+
+// Login asks a person to let us use an upstream server over HTTP: it shows a link, waits until the browser comes back
+// from it to a loopback address, and keeps the tokens in TokenFile. A server that runs already uses them from its next
+// request on. Show is called once, with the link.
+func Login(ctx context.Context, src config.Source, show func(link string)) error {
+	o, err := sourceOptions(src)
+	if err == nil && o.URL == "" {
+		err = tool.Errorf(tool.CodeInvalidInput, "%s is started here and needs no login: give its secrets in `secrets` "+
+			"or `env`", src.Name)
+	}
+	if err != nil {
+		return err
+	}
+	ring := &keyring{path: TokenFile(src), server: o.URL, client: oauthClient()}
+	had := ring.read()
+	challenge, err := o.challenge(ctx, src.Secrets, had)
+	if err != nil {
+		return err
+	}
+	back, err := net.Listen("tcp", cmp.Or(o.OAuth.listen(), "127.0.0.1:0"))
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "no address for the browser to come back to: %w", err)
+	}
+	defer back.Close()
+	config, err := o.OAuth.handler(src.Secrets, back.Addr().String(), had)
+	if err != nil {
+		return err
+	}
+	resource := ""
+	config.AuthorizationCodeFetcher = func(ctx context.Context, args *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
+		if u, err := url.Parse(args.URL); err == nil {
+			resource = u.Query().Get("resource")
+		}
+		return comeBack(ctx, back, args.URL, show)
+	}
+	config.NewTokenSource = func(_ context.Context, c *oauth2.Config, t *oauth2.Token) (oauth2.TokenSource, error) {
+		next := newKeys(o.URL, c, t)
+		next.Resource = resource
+		return oauth2.StaticTokenSource(t), ring.keep(next)
+	}
+	handler, err := auth.NewAuthorizationCodeHandler(config)
+	if err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "oauth: %w", err)
+	}
+	if err := handler.Authorize(ctx, challenge.Request, challenge); err != nil {
+		if ctx.Err() != nil {
+			return tool.Ended(ctx)
+		}
+		return tool.Errorf(tool.CodeAccessDenied, "the login at %s failed: %s", o.shown(), jsonrpc.Clip(err.Error()))
+	}
+	return nil
+}
+
+func oauthClient() *http.Client { return &http.Client{Timeout: loginTime} }
+
+// listen is where the browser comes back to, if the config says it.
+func (o OAuth) listen() string {
+	u, err := url.Parse(o.Redirect)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+func (o OAuth) check() error {
+	u, err := url.Parse(o.Redirect)
+	if o.Redirect != "" && (err != nil || u.Scheme != "http" || u.Port() == "" || !net.ParseIP(u.Hostname()).IsLoopback()) {
+		return tool.Errorf(tool.CodeInvalidInput,
+			"oauth.redirect must be a loopback address with a port, such as http://127.0.0.1:8123/callback, not %q", o.Redirect)
+	}
+	if o.ClientSecret != "" && o.ClientID == "" {
+		return tool.Errorf(tool.CodeInvalidInput, "oauth.client_secret needs the oauth.client_id that it belongs to")
+	}
+	return nil
+}
+
+// handler is what the SDK is told about us. A client of our own comes first, then a document, then a registration.
+func (o OAuth) handler(secrets secret.Source, addr string, had *keys) (*auth.AuthorizationCodeHandlerConfig, error) {
+	redirect := cmp.Or(o.Redirect, "http://"+addr+"/callback")
+	c := &auth.AuthorizationCodeHandlerConfig{
+		RedirectURL: redirect, RequestRefreshToken: true, AcceptUnadvertisedIss: true, Client: oauthClient(),
+		// What was granted before is asked for again: a token with one more scope must not lose the others.
+		ScopeFilter: func(found []string) []string { return union(had.Scopes, o.Scopes, found) },
+	}
+	switch {
+	case o.ClientID != "":
+		c.PreregisteredClient = &oauthex.ClientCredentials{ClientID: o.ClientID}
+		if o.ClientSecret != "" {
+			value, err := secrets.Secret(o.ClientSecret)
+			if err != nil {
+				return nil, err
+			}
+			c.PreregisteredClient.ClientSecretAuth = &oauthex.ClientSecretAuth{ClientSecret: value}
+		}
+		return c, nil
+	case o.ClientMetadata != "":
+		c.ClientIDMetadataDocumentConfig = &auth.ClientIDMetadataDocumentConfig{URL: o.ClientMetadata}
+	}
+	c.DynamicClientRegistrationConfig = &auth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
+		ClientName: "Toolpost", RedirectURIs: []string{redirect}, ResponseTypes: []string{"code"},
+		GrantTypes: []string{"authorization_code", "refresh_token"},
+	}}
+	return c, nil
+}
+
+// union joins lists, each text once.
+func union(lists ...[]string) []string {
+	var all []string
+	for _, one := range slices.Concat(lists...) {
+		if !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// challenge is the refusal that a login answers: the one that a call came to, or else that of a first request. A server
+// that refuses nothing may still refuse calls: where it says so itself, the login goes on.
+func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, had *keys) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, loginTime)
+	defer cancel()
+	hello := &greeting{modern: true, version: modernVersion}
+	body := jsonrpc.EncodeRequest(1, methodDiscover, hello.encode(&query{}, 0))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", o.shown(), err)
+	}
+	headers, err := o.headers(secrets)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = headers
+	setModern(req.Header, methodDiscover, "")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, "+web.TypeStream)
+	if had.Status != 0 {
+		return &http.Response{
+			StatusCode: had.Status, Header: http.Header{"Www-Authenticate": had.Challenge}, Request: req, Body: http.NoBody,
+		}, nil
+	}
+	resp, err := oauthClient().Do(req)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be reached: %w", o.shown(), withoutURL(err))
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, maxRefusal)
+	// What comes after the answer is the SDK's: it finds the authorization server by the header, or by its places.
+	return &http.Response{
+		StatusCode: http.StatusUnauthorized, Header: resp.Header, Request: req, Body: http.NoBody,
+	}, nil
+}
+
+// withoutURL is why a request failed; the address, which may have a secret in it, is said by whoever says the error.
+func withoutURL(err error) error {
+	if asked := (*url.Error)(nil); errors.As(err, &asked) {
+		return asked.Err
+	}
+	return err
+}
+
+// comeBack shows the link and waits for the browser. What comes with another state belongs to another login, or to
+// nobody, and ends nothing.
+func comeBack(ctx context.Context, at net.Listener, link string, show func(string)) (*auth.AuthorizationResult, error) {
+	u, err := url.Parse(link)
+	if err != nil {
+		return nil, err
+	}
+	state := u.Query().Get("state")
+	came := make(chan url.Values, 1)
+	server := &http.Server{ReadHeaderTimeout: loginTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if q.Get("state") != state || r.Method != http.MethodGet {
+			http.Error(w, "This is not the login that is waited for.", http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, "Thank you. You can close this window and go back to Toolpost.\n")
+		select {
+		case came <- q:
+		default: // the browser asks twice
+		}
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(at) }()
+	defer func() { _ = server.Close(); <-served }()
+	show(link)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case q := <-came:
+		if q.Get("code") == "" { // what it says of the error is not shown: nobody has checked yet who says it
+			return nil, errors.New("access was not granted")
+		}
+		// The page is to arrive before the server ends.
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+		return &auth.AuthorizationResult{Code: q.Get("code"), State: q.Get("state"), Iss: q.Get("iss")}, nil
+	}
+}

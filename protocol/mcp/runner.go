@@ -1,0 +1,339 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"toolpost/config"
+	"toolpost/host/offlimits"
+	"toolpost/host/sandbox"
+	"toolpost/host/secret"
+	"toolpost/host/spawn"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// SourceOptions are the fields of a source with protocol mcp: a program that is started here, or a server at a url.
+type SourceOptions struct {
+	Command []string `yaml:"command" doc:"program that speaks MCP on its standard streams, with its arguments"`
+
+	URL     string            `yaml:"url" doc:"address of a server over HTTP, such as https://mcp.example.com/mcp"`
+	Headers map[string]string `yaml:"headers" doc:"headers of every request to the url; \u0024{secret:NAME} in them stands for the value of a secret"`
+	OAuth   OAuth             `yaml:"oauth" doc:"who we are at the url's authorization server, for toolpost mcp login"`
+
+	spawn.Options // of a program; a server at a url has the timeout alone
+
+	Era         string       `yaml:"era" doc:"modern (2026-07-28) or legacy (2025-11-25 and before); default: the server is asked"`
+	Roots       []string     `yaml:"roots" doc:"folders that the server is told when it asks where to work; default: the caller is asked in the modern era, and nobody in the legacy one"`
+	LogLevel    string       `yaml:"log_level" doc:"least serious messages of the server to hear of: debug, info, notice, warning, error; default: info"`
+	Concurrency int          `yaml:"concurrency" doc:"calls that the server gets at once; default: any number"`
+	MaxMessage  int          `yaml:"max_message" doc:"bytes of one message; default: 16 MiB"`
+	Effects     tool.Effects `yaml:"effects" doc:"what the tools do to the world; what the server says of them only adds to it; default: the worst"`
+	TrustHints  bool         `yaml:"trust_hints" doc:"believe what the server says its tools do to the world, also where that is harmless"`
+	Tier        int          `yaml:"tier" doc:"0 safe .. 3 dangerous; default: by the effects"`
+
+	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the server to say what it is; default: 30s"`
+	Grace        config.Duration `yaml:"grace" doc:"a program that left a call unanswered and answers nothing for this long is replaced; default: 2s"`
+	Idle         config.Duration `yaml:"idle" doc:"a program without calls for this long is ended, and started again by the next one; default: 30m; -1s: never"`
+	AskTimeout   config.Duration `yaml:"ask_timeout" doc:"how long a question of the server waits for its answer; default: 10m"`
+}
+
+// The values of Era.
+const (
+	eraModern = "modern"
+	eraLegacy = "legacy"
+)
+
+func (o *SourceOptions) check() error {
+	switch {
+	case (len(o.Command) == 0 && o.Container.Image == "") == (o.URL == ""):
+		return tool.Errorf(tool.CodeInvalidInput, "an mcp source needs `command`, a program to start, or `url`, a server; not both")
+	case o.Era != "" && o.Era != eraModern && o.Era != eraLegacy:
+		return tool.Errorf(tool.CodeInvalidInput, "era must be %s or %s, not %q", eraModern, eraLegacy, o.Era)
+	case o.Tier < 0 || o.Tier > 3:
+		return tool.Errorf(tool.CodeInvalidInput, "tier must be 0, 1, 2 or 3, not %d", o.Tier)
+	case o.Concurrency < 0 || o.MaxMessage < 0:
+		return tool.Errorf(tool.CodeInvalidInput, "concurrency and max_message cannot be negative")
+	case o.LogLevel != "" && !slices.Contains(levels(), o.LogLevel):
+		return tool.Errorf(tool.CodeInvalidInput, "log_level must be one of %s, not %q", strings.Join(levels(), ", "), o.LogLevel)
+	case o.URL == "" && len(o.Headers) > 0:
+		return tool.Errorf(tool.CodeInvalidInput, "headers are for a server at a url; a program gets its secrets with `secrets`")
+	}
+	if err := o.OAuth.check(); err != nil {
+		return err
+	}
+	if o.URL != "" {
+		return o.checkURL()
+	}
+	return o.Options.Check()
+}
+
+func (o *SourceOptions) checkURL() error {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return tool.Errorf(tool.CodeInvalidInput, "%s is not the address of a server: write it like https://mcp.example.com/mcp", o.shown())
+	}
+	if u.User != nil || u.Fragment != "" {
+		return tool.Errorf(tool.CodeInvalidInput, "the url of %s has a user or a fragment; put credentials into headers", o.shown())
+	}
+	if o.Dir != "" || len(o.Env) > 0 || len(o.PassEnv) > 0 || len(o.Secrets) > 0 || len(o.SecretFiles) > 0 {
+		return tool.Errorf(tool.CodeInvalidInput,
+			"dir, env, pass_env, secrets and secret_files are for a program that is started here; a server at a url gets headers")
+	}
+	for name := range o.Headers {
+		if !httpguts.ValidHeaderFieldName(name) || slices.Contains(ownHeaders(), http.CanonicalHeaderKey(name)) {
+			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of a header here", name)
+		}
+	}
+	return nil
+}
+
+// shown is the address as people are told it: without what may be a secret in it.
+func (o *SourceOptions) shown() string {
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return "the server"
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}
+
+func (o *SourceOptions) setDefaults() {
+	o.StartTimeout = cmp.Or(o.StartTimeout, config.Duration(30*time.Second))
+	o.Grace = cmp.Or(o.Grace, config.Duration(2*time.Second))
+	o.Idle = cmp.Or(o.Idle, config.Duration(30*time.Minute))
+	o.AskTimeout = cmp.Or(o.AskTimeout, config.Duration(10*time.Minute))
+	o.MaxMessage = cmp.Or(o.MaxMessage, 16<<20)
+	o.LogLevel = cmp.Or(o.LogLevel, "info")
+}
+
+func sourceOptions(src config.Source) (*SourceOptions, error) {
+	o := &SourceOptions{Options: spawn.Of(src)}
+	if err := src.Decode(o); err != nil {
+		return nil, err
+	}
+	o.setDefaults()
+	return o, o.check()
+}
+
+var secretInText = regexp.MustCompile(`\$\{secret:([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// headers are those of the config, with the values of secrets in them.
+func (o *SourceOptions) headers(secrets secret.Source) (http.Header, error) {
+	h := http.Header{}
+	for name, text := range o.Headers {
+		var missing error
+		value := secretInText.ReplaceAllStringFunc(text, func(ref string) string {
+			if secrets == nil {
+				secrets = (*secret.Vault)(nil)
+			}
+			value, err := secrets.Secret(secretInText.FindStringSubmatch(ref)[1])
+			if err != nil {
+				missing = err
+			}
+			return value
+		})
+		switch {
+		case missing != nil:
+			return nil, missing
+		case strings.Contains(value, "${"):
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the header %s has a ${...} that is not understood; write ${secret:NAME}", name)
+		case !httpguts.ValidHeaderFieldValue(value):
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the value of the header %s has characters that a header cannot have", name)
+		}
+		h.Set(name, value)
+	}
+	return h, nil
+}
+
+// A Runner calls the tools of one MCP server.
+type Runner struct {
+	o     *SourceOptions
+	log   *slog.Logger
+	to    upstream
+	walls func() (string, tool.Guarantees) // around a program; nil: it runs elsewhere
+
+	tool.Changes             // of the server's tools
+	stale        atomic.Bool // they may be others since they were asked for
+
+	life    context.Context // ends with the runner
+	end     context.CancelFunc
+	errands sync.WaitGroup
+	desk    desk // questions that wait for their answers
+
+	listing sync.Mutex // one at a time
+	mu      sync.Mutex
+	offers  map[string]*offer // nil: not listed yet
+	specs   []*tool.Spec
+}
+
+var (
+	_ tool.Runner   = (*Runner)(nil)
+	_ tool.Source   = (*Runner)(nil)
+	_ tool.Changing = (*Runner)(nil)
+)
+
+// Open makes the runner of a configured source. Nothing is started, and nobody asked, until the tools are listed.
+func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
+	o, err := sourceOptions(src)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{o: o, log: log}
+	r.desk.patience = time.Duration(o.AskTimeout)
+	r.stale.Store(true)
+	for i, root := range o.Roots {
+		o.Roots[i] = offlimits.Under(src.Dir, root)
+	}
+	if o.URL == "" {
+		err = r.openProgram(src)
+	} else {
+		err = r.openHTTP(src)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.life, r.end = context.WithCancel(context.Background())
+	return r, nil
+}
+
+// Claim says which files a configured source starts from, which it keeps for itself, and which its program may change.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	o := SourceOptions{Options: spawn.Of(src)}
+	err := src.Decode(&o)
+	if o.URL != "" {
+		return offlimits.Claim{Keeps: []string{filepath.Dir(TokenFile(src)) + "/"}}, err
+	}
+	return o.Claim(src.Dir, o.Command), err
+}
+
+// Places says how many calls the server takes at once, which its tools share.
+func (r *Runner) Places(string) (pool string, calls int) {
+	if r.o.Concurrency == 0 {
+		return "", 0
+	}
+	return "server", r.o.Concurrency
+}
+
+// changed says that the tools may be others now.
+func (r *Runner) changed() {
+	r.stale.Store(true)
+	r.Tell()
+}
+
+// Tools implements tool.Source. The server is asked again once it has said that its tools changed, or when there is a
+// new one in its place.
+func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
+	r.listing.Lock()
+	defer r.listing.Unlock()
+	if r.stale.Swap(false) {
+		offers, specs, err := r.list(ctx)
+		if err != nil {
+			r.stale.Store(true)
+			return nil, err
+		}
+		r.mu.Lock()
+		r.offers, r.specs = offers, specs
+		r.mu.Unlock()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.specs, nil
+}
+
+// find gives what a call is about.
+func (r *Runner) find(ctx context.Context, name string) (*offer, error) {
+	r.mu.Lock()
+	known, one := r.offers != nil, r.offers[name]
+	r.mu.Unlock()
+	if !known {
+		if _, err := r.Tools(ctx); err != nil {
+			return nil, err
+		}
+		r.mu.Lock()
+		one = r.offers[name]
+		r.mu.Unlock()
+	}
+	if one == nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "the server has no tool named %q", name)
+	}
+	return one, nil
+}
+
+// Invoke implements tool.Handler.
+func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if ctx.Err() != nil {
+		return nil, tool.Ended(ctx)
+	}
+	if err := r.covered(c); err != nil {
+		return nil, err
+	}
+	if err := strictjson.CheckObject(orEmpty(c.Args)); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", c.Tool, err)
+	}
+	one, err := r.find(ctx, c.Tool)
+	if err != nil {
+		return nil, err
+	}
+	if c.Resume != "" {
+		return r.resume(ctx, c, one, out)
+	}
+	return r.newErrand(c, one).run(ctx, out, (*errand).call)
+}
+
+// covered refuses a call that asks for more than the walls that the program was started with: they stand around all of
+// its calls. Around a server elsewhere there are none.
+func (r *Runner) covered(c *tool.Call) error {
+	asked, held := c.Tightened(r.o.Guarantees), r.o.Guarantees
+	if r.walls == nil {
+		return sandbox.Elsewhere(c.Tool, asked)
+	}
+	if c.Spec != nil {
+		held = held.Tighten(c.Spec.Held)
+	}
+	if held.Covers(asked) {
+		return nil
+	}
+	return tool.Errorf(tool.CodeUnsupported,
+		"%s was not run: %s cannot be enforced for one call of a server that runs already; put it into the guarantees "+
+			"of its source", c.Tool, strings.Join(asked.Asked(), ", ")).Because(sandbox.CoverageMissing)
+}
+
+// Close implements tool.Runner: calls that wait for an answer are given up, and the server is let go.
+func (r *Runner) Close(ctx context.Context) error {
+	r.end()
+	r.desk.close()
+	err := r.to.close(ctx)
+	r.errands.Wait() // each ends with the life of the runner
+	return err
+}
+
+// rootsAnswer is the answer to roots/list by the config; nil: it says nothing.
+func (r *Runner) rootsAnswer() json.RawMessage {
+	if len(r.o.Roots) == 0 {
+		return nil
+	}
+	type root struct {
+		URI  string `json:"uri"`
+		Name string `json:"name"`
+	}
+	var list []root
+	for _, path := range r.o.Roots {
+		list = append(list, root{(&url.URL{Scheme: "file", Path: path}).String(), filepath.Base(path)})
+	}
+	b, _ := strictjson.Marshal(map[string]any{"roots": list}) // strings cannot fail: invalid UTF-8 was escaped
+	return b
+}

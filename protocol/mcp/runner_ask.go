@@ -1,0 +1,438 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// needOf reads a question of a server.
+func needOf(key, method string, params json.RawMessage) (tool.Need, error) {
+	n := tool.Need{Key: key}
+	if kind := strictjson.KindOf(orEmpty(params)); kind != "object" {
+		return n, fmt.Errorf("the params of %s must be an object, not %s", method, kind)
+	}
+	switch method {
+	case methodElicit:
+		return elicitNeed(n, params)
+	case methodSample:
+		n.Kind, n.Params = tool.NeedModel, params
+		n.Message = "The tool asks for the answer of a model."
+	case methodRoots:
+		n.Kind = tool.NeedRoots
+		n.Message = "The tool asks which folders it is to work in."
+	default:
+		return n, fmt.Errorf("%q is not something that we can be asked", jsonrpc.Clip(method))
+	}
+	return n, nil
+}
+
+func elicitNeed(n tool.Need, params json.RawMessage) (tool.Need, error) {
+	var said struct {
+		Mode    string          `json:"mode"`
+		Message string          `json:"message"`
+		Schema  json.RawMessage `json:"requestedSchema"`
+		URL     string          `json:"url"`
+		ID      string          `json:"elicitationId"`
+	}
+	if err := strictjson.Unmarshal(params, &said); err != nil {
+		return n, errors.New(jsonrpc.Misread(err))
+	}
+	n.Message = said.Message
+	switch {
+	case said.Mode == "url" && said.URL != "":
+		n.Kind = tool.NeedLink
+		link := map[string]string{"url": said.URL}
+		if said.ID != "" {
+			link["elicitationId"] = said.ID
+		}
+		n.Params, _ = strictjson.Marshal(link)
+	case (said.Mode == "" || said.Mode == "form") && strictjson.KindOf(said.Schema) == "object":
+		n.Kind, n.Schema = tool.NeedForm, said.Schema
+	default:
+		return n, fmt.Errorf("an elicitation has a form with a requestedSchema, or a url; not %q", jsonrpc.Clip(said.Mode))
+	}
+	return n, nil
+}
+
+// An inquiry is a question in the middle of a call, of a server of the legacy era.
+type inquiry struct {
+	need   tool.Need
+	answer chan json.RawMessage // one
+}
+
+// inquiries are those of one connection that are not answered, by the server's ids, so that it can withdraw them.
+type inquiries struct {
+	mu   sync.Mutex
+	open map[string]chan struct{}
+}
+
+func (i *inquiries) enter(id []byte) (withdrawn <-chan struct{}, leave func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.open == nil {
+		i.open = map[string]chan struct{}{}
+	}
+	c, key := make(chan struct{}), string(id)
+	i.open[key] = c
+	return c, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if i.open[key] == c {
+			delete(i.open, key)
+		}
+	}
+}
+
+func (i *inquiries) withdraw(id []byte) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if c := i.open[string(id)]; c != nil {
+		delete(i.open, string(id))
+		close(c)
+	}
+}
+
+// inquire holds the call until somebody has answered the server's question.
+func (e *errand) inquire(in *jsonrpc.Incoming, open *inquiries, gone <-chan struct{}) (json.RawMessage, *jsonrpc.Error) {
+	need, err := needOf(question, in.Method, in.Params)
+	if err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %v", err)
+	}
+	withdrawn, leave := open.enter(in.ID)
+	defer leave()
+	e.paused.Store(true)
+	defer e.paused.Store(false)
+	q := &inquiry{need: need, answer: make(chan json.RawMessage, 1)}
+	asked := e.asked
+	for {
+		select {
+		case asked <- q:
+			asked = nil
+		case answer := <-q.answer:
+			return answer, nil
+		case <-withdrawn:
+			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: withdrawn", in.Method)
+		case <-gone:
+			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: the server is gone", in.Method)
+		case <-e.ctx.Done():
+			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: the call was given up", in.Method)
+		}
+	}
+}
+
+// answered goes on with a call whose server waits for an answer.
+func (e *errand) answered(q *inquiry) goOn {
+	return func(
+		ctx context.Context, _ *tool.Call, _ *offer, out tool.Sink, answers map[string]json.RawMessage,
+	) (*tool.Result, error) {
+		return e.follow(ctx, out, func() { q.answer <- answers[q.need.Key] })
+	}
+}
+
+// required reads what a server of the modern era has to know before it goes on. What we know ourselves is given at once.
+func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
+	needs, known, err := e.needs(a.requests)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(needs) == 0 && len(known) == 0 && a.state == nil {
+		return nil, false, tool.Errorf(tool.CodeProtocol, "the server wants something before it goes on with %s, and does not say what",
+			e.of.Tool)
+	}
+	if len(needs) == 0 {
+		e.state, e.responses = a.state, encodeAnswers(known)
+		return nil, true, nil
+	}
+	res, err := e.r.desk.ask(e.of, needs, func(
+		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
+	) (*tool.Result, error) {
+		for key, answer := range known {
+			answers[key] = answer
+		}
+		next := e.r.newErrand(c, o)
+		next.state, next.responses = a.state, encodeAnswers(answers)
+		return next.run(ctx, out, (*errand).call)
+	}, nil)
+	return res, false, err
+}
+
+// maxNeeds bounds what a server may want to know at once.
+const maxNeeds = 64
+
+// needs reads the requests in an answer, in their order. Known are those that the config answers.
+func (e *errand) needs(requests json.RawMessage) (needs []tool.Need, known map[string]json.RawMessage, err error) {
+	known = map[string]json.RawMessage{}
+	err = strictjson.Object(orEmpty(requests), func(name, value []byte) error {
+		key := string(name)
+		var one struct {
+			Method string          `json:"method"`
+			Params json.RawMessage `json:"params"`
+		}
+		if err := strictjson.Unmarshal(value, &one); err != nil {
+			return err
+		}
+		if answer := e.r.rootsAnswer(); one.Method == methodRoots && answer != nil {
+			known[key] = answer
+			return nil
+		}
+		if len(needs) == maxNeeds {
+			return fmt.Errorf("more than %d things at once", maxNeeds)
+		}
+		n, err := needOf(key, one.Method, slices.Clone(one.Params))
+		needs = append(needs, n)
+		return err
+	})
+	if err != nil {
+		err = tool.Errorf(tool.CodeProtocol, "what the server wants to know for %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+	}
+	return needs, known, err
+}
+
+func encodeAnswers(answers map[string]json.RawMessage) json.RawMessage {
+	if len(answers) == 0 {
+		return nil
+	}
+	b, _ := strictjson.Marshal(answers) // each was checked
+	return b
+}
+
+// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made again.
+func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
+	var data struct {
+		Elicitations []json.RawMessage `json:"elicitations"`
+	}
+	if err := strictjson.Unmarshal(orEmpty(said.Data), &data); err != nil || len(data.Elicitations) == 0 || len(data.Elicitations) > maxNeeds {
+		return nil, tool.Errorf(tool.CodeProtocol, "the server wants somebody to go to a link for %s, and does not say to which", e.of.Tool)
+	}
+	var needs []tool.Need
+	for i, raw := range data.Elicitations {
+		n, err := elicitNeed(tool.Need{Key: fmt.Sprint(question, i+1)}, raw)
+		if err != nil || n.Kind != tool.NeedLink {
+			return nil, tool.Errorf(tool.CodeProtocol, "a link of the server for %s cannot be read", e.of.Tool)
+		}
+		needs = append(needs, n)
+	}
+	return e.r.desk.ask(e.of, needs, func(
+		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
+	) (*tool.Result, error) {
+		for _, answer := range answers {
+			var said elicitation
+			if strictjson.Unmarshal(answer, &said) != nil || said.Action != "accept" {
+				return nil, tool.Errorf(tool.CodeCancelled, "%s was not run: somebody had to go to a link first, and did not", c.Tool).
+					Because("not_answered")
+			}
+		}
+		return e.r.newErrand(c, o).run(ctx, out, (*errand).call)
+	}, nil)
+}
+
+// goOn takes a call up again with the answers to its question.
+type goOn func(context.Context, *tool.Call, *offer, tool.Sink, map[string]json.RawMessage) (*tool.Result, error)
+
+// Bounds on questions that wait.
+const (
+	maxSlips       = 1_000 // of all callers
+	maxSlipsCaller = 100   // of one
+)
+
+// A desk keeps the questions of servers until they are answered, or their time is up. What a server gave us to bring back
+// stays here: callers get a name that means nothing elsewhere, and nothing to anybody else.
+type desk struct {
+	patience time.Duration
+
+	mu     sync.Mutex
+	open   map[string]*slip
+	mine   map[string]int // how many a caller has
+	closed bool
+}
+
+// A slip is one question, and which call it belongs to.
+type slip struct {
+	caller, tool, session string
+	args                  [sha256.Size]byte
+	needs                 []tool.Need
+	goOn                  goOn
+	drop                  func() // nobody will answer; nil: then nothing has to be done
+	timer                 *time.Timer
+}
+
+// ask ends a call with a question.
+func (d *desk) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*tool.Result, error) {
+	if drop == nil {
+		drop = func() {}
+	}
+	s := &slip{
+		caller: c.Caller.ID, tool: c.Tool, session: c.Session, args: sha256.Sum256(c.Args), needs: needs, goOn: then, drop: drop,
+	}
+	id := rand.Text()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		go drop()
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s asks something, and its server is no longer used", c.Tool)
+	case len(d.open) >= maxSlips || d.mine[s.caller] >= maxSlipsCaller:
+		go drop()
+		return nil, tool.Errorf(tool.CodeQuotaExceeded, "%s asks something, and too many questions wait for their answers: "+
+			"answer some of them first", c.Tool).Because("questions")
+	case d.open == nil:
+		d.open, d.mine = map[string]*slip{}, map[string]int{}
+	}
+	d.open[id] = s
+	d.mine[s.caller]++
+	s.timer = time.AfterFunc(d.patience, func() {
+		if d.remove(id, s) {
+			drop()
+		}
+	})
+	var said []string
+	for _, n := range needs {
+		said = append(said, n.Message)
+	}
+	return &tool.Result{Ask: &tool.Ask{ID: id, Message: strings.Join(said, "\n"), Needs: needs}}, nil
+}
+
+func (d *desk) remove(id string, s *slip) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open[id] != s {
+		return false
+	}
+	delete(d.open, id)
+	if d.mine[s.caller]--; d.mine[s.caller] == 0 {
+		delete(d.mine, s.caller)
+	}
+	s.timer.Stop()
+	return true
+}
+
+// take gives the question that a call answers, to the one who was asked and for the same call alone, once. Whoever
+// brings an answer that cannot be read may try again.
+func (d *desk) take(c *tool.Call) (*slip, map[string]json.RawMessage, error) {
+	d.mu.Lock()
+	s := d.open[c.Resume]
+	d.mu.Unlock()
+	if s == nil || s.caller != c.Caller.ID || s.tool != c.Tool || s.session != c.Session || s.args != sha256.Sum256(c.Args) {
+		return nil, nil, noSlip(c.Tool)
+	}
+	answers, err := s.read(c.Answers)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !d.remove(c.Resume, s) {
+		return nil, nil, noSlip(c.Tool)
+	}
+	return s, answers, nil
+}
+
+func noSlip(name string) error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s has no such question open for this caller and these arguments: it was answered, "+
+		"or its time is up; call again without an answer", name).Because("no_such_question")
+}
+
+// read checks answers: one for each need, in the form of its kind.
+func (s *slip) read(raw json.RawMessage) (map[string]json.RawMessage, error) {
+	var given map[string]json.RawMessage
+	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &given) != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the answers must be an object with a member for each of the needs, by its key")
+	}
+	answers := map[string]json.RawMessage{}
+	for _, n := range s.needs {
+		a, err := answerTo(n, given[n.Key])
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the answer to %q: %w", n.Key, err)
+		}
+		answers[n.Key] = a
+	}
+	return answers, nil
+}
+
+// answerTo checks one answer, and completes it.
+func answerTo(n tool.Need, raw json.RawMessage) (json.RawMessage, error) {
+	if strictjson.KindOf(raw) != "object" {
+		return nil, errors.New("there is none, or it is no object")
+	}
+	var said struct {
+		Action  string          `json:"action"`
+		Content json.RawMessage `json:"content"`
+		Role    string          `json:"role"`
+		Model   string          `json:"model"`
+		Roots   json.RawMessage `json:"roots"`
+	}
+	if err := strictjson.Unmarshal(raw, &said); err != nil {
+		return nil, errors.New(jsonrpc.Misread(err))
+	}
+	switch n.Kind {
+	case tool.NeedForm, tool.NeedLink:
+		if !slices.Contains([]string{"accept", "decline", "cancel"}, said.Action) {
+			return nil, errors.New("its action must be accept, decline or cancel")
+		}
+		if n.Kind == tool.NeedLink || said.Action != "accept" {
+			return strictjson.Marshal(map[string]string{"action": said.Action})
+		}
+		return filled(n.Schema, said.Content)
+	case tool.NeedModel:
+		if said.Role == "" || said.Content == nil || said.Model == "" {
+			return nil, errors.New("it must have role, content and model")
+		}
+	case tool.NeedRoots:
+		if strictjson.KindOf(said.Roots) != "array" {
+			return nil, errors.New("it must have roots, a list")
+		}
+	}
+	return raw, nil
+}
+
+// filled is an accepted form, with the defaults of its schema where it says nothing.
+func filled(schema, content json.RawMessage) (json.RawMessage, error) {
+	var form struct {
+		Properties map[string]struct {
+			Default json.RawMessage `json:"default"`
+		} `json:"properties"`
+	}
+	fields := map[string]json.RawMessage{}
+	if err := strictjson.Unmarshal(orEmpty(content), &fields); err != nil {
+		return nil, errors.New("its content must be an object")
+	}
+	_ = strictjson.Unmarshal(schema, &form) // a form without fields has no defaults
+	for name, field := range form.Properties {
+		if _, ok := fields[name]; !ok && field.Default != nil {
+			fields[name] = field.Default
+		}
+	}
+	return strictjson.Marshal(map[string]any{"action": "accept", "content": fields})
+}
+
+// resume takes a call up again.
+func (r *Runner) resume(ctx context.Context, c *tool.Call, o *offer, out tool.Sink) (*tool.Result, error) {
+	s, answers, err := r.desk.take(c)
+	if err != nil {
+		return nil, err
+	}
+	return s.goOn(ctx, c, o, out, answers)
+}
+
+// close drops every question.
+func (d *desk) close() {
+	d.mu.Lock()
+	d.closed = true
+	open := d.open
+	d.open, d.mine = nil, nil
+	d.mu.Unlock()
+	for _, s := range open {
+		s.timer.Stop()
+		s.drop()
+	}
+}

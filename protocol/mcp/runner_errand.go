@@ -1,0 +1,341 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"toolpost/host/worker"
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// An errand is one call on its way to a server. It is run apart from the Invoke that began it: a server of the legacy
+// era asks in the middle of a call, and then the Invoke ends with the question while the errand waits for another one to
+// bring the answer.
+type errand struct {
+	r     *Runner
+	of    *tool.Call
+	offer *offer
+
+	ctx    context.Context // ends with the call, or with the time for its question
+	cancel context.CancelCauseFunc
+	asked  chan *inquiry // what the server wants to know
+	ended  chan struct{} // closed with result and err
+	result *tool.Result
+	err    error
+
+	paused atomic.Bool // it waits for an answer
+
+	mu     sync.Mutex
+	events *tool.Relay // nil: nobody listens
+
+	// What a server of the modern era gets when the call is made again.
+	responses json.RawMessage
+	state     *string
+	task      string // its name for work that goes on without us
+
+	layers []string // the walls around the program that got it
+}
+
+var _ worker.Pausing = (*errand)(nil)
+
+func (r *Runner) newErrand(c *tool.Call, o *offer) *errand {
+	return &errand{r: r, of: c, offer: o, asked: make(chan *inquiry), ended: make(chan struct{})}
+}
+
+// run begins the errand and waits for its end or its first question.
+func (e *errand) run(ctx context.Context, out tool.Sink, do func(*errand) (*tool.Result, error)) (*tool.Result, error) {
+	// What the context has to say stays; its end counts only as long as somebody waits.
+	e.ctx, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(e.r.life, func() {
+		e.cancel(tool.Errorf(tool.CodeUnavailable, "the server is no longer used"))
+	})
+	return e.follow(ctx, out, func() {
+		e.r.errands.Go(func() {
+			defer close(e.ended)
+			defer e.cancel(nil)
+			defer forget()
+			e.result, e.err = do(e)
+		})
+	})
+}
+
+// follow waits for the errand on behalf of an Invoke.
+func (e *errand) follow(ctx context.Context, out tool.Sink, begin func()) (*tool.Result, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	events := tool.NewRelay(out, stop)
+	e.listen(events)
+	defer events.Close()
+	defer e.listen(nil)
+	begin()
+	select {
+	case <-e.ended:
+	case q := <-e.asked:
+		return e.r.desk.ask(e.of, []tool.Need{q.need}, e.answered(q), func() { e.cancel(errUnanswered) })
+	case <-ctx.Done():
+		e.cancel(context.Cause(ctx))
+		<-e.ended
+	}
+	if failed := events.Err(); failed != nil {
+		return nil, failed
+	}
+	return e.result, e.err
+}
+
+var errUnanswered error = tool.Errorf(tool.CodeTimeout, "the question of the server was not answered in time").
+	Because("not_answered")
+
+func (e *errand) listen(events *tool.Relay) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.events = events
+}
+
+// Events implements worker.Scope.
+func (e *errand) Events() *tool.Relay {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.events
+}
+
+// Paused implements worker.Pausing.
+func (e *errand) Paused() bool { return e.paused.Load() }
+
+// emit passes an event on, if somebody listens.
+func (e *errand) emit(ev tool.Event) {
+	if events := e.Events(); events != nil {
+		_ = events.Emit(ev) // the relay keeps an error and ends the call
+	}
+}
+
+// maxTurns bounds how often a server may have a call made again without anybody having been asked.
+const maxTurns = 16
+
+// call makes the call, and again for as long as the server wants nothing that a person must say.
+func (e *errand) call() (*tool.Result, error) {
+	for turn := 1; ; turn++ {
+		q := e.query()
+		raw, err := e.r.to.ask(e.ctx, q)
+		if said := answeredError(err); said != nil && said.Code == codeHeaderMismatch && turn == 1 && e.relearn() {
+			continue
+		}
+		if err != nil {
+			return e.unanswered(err)
+		}
+		res, again, err := e.outcome(raw, q.met)
+		if !again {
+			return res, err
+		}
+		if turn == maxTurns {
+			return nil, tool.Errorf(tool.CodeProtocol, "the server has %s called again and again, and gives no result", e.of.Tool)
+		}
+	}
+}
+
+// relearn asks for the tools again: the server takes a call for another than the one that we know.
+func (e *errand) relearn() bool {
+	e.r.stale.Store(true)
+	if _, err := e.r.Tools(e.ctx); err != nil {
+		return false
+	}
+	one, err := e.r.find(e.ctx, e.of.Tool)
+	if err == nil {
+		e.offer = one
+	}
+	return err == nil
+}
+
+func (e *errand) query() *query {
+	return &query{
+		method: methodCallTool, name: e.offer.Name, header: e.offer.mirrorHeaders(e.of.Args), call: e.of, from: e,
+		params: func(g *greeting, w *strictjson.Writer) {
+			w.Text("name", e.offer.Name)
+			w.Raw("arguments", orEmpty(e.of.Args))
+			switch {
+			case g.modern && e.responses != nil:
+				w.Raw("inputResponses", e.responses)
+			case e.asTask(g):
+				w.Raw("task", []byte("{}"))
+			}
+			if g.modern && e.state != nil {
+				w.Text("requestState", *e.state)
+			}
+		},
+	}
+}
+
+// outcome reads an answer to the call. Again: the call is to be made again at once.
+func (e *errand) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, again bool, _ error) {
+	a, err := readAnswer(raw)
+	if err != nil {
+		return nil, false, tool.Errorf(tool.CodeProtocol, "the answer to %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+	}
+	kind := a.kind
+	if !g.modern { // a word of the other era has no meaning here
+		kind = ""
+		if a.task != nil && e.asTask(g) {
+			res, err := e.awaitTask(a.task)
+			return res, false, err
+		}
+	}
+	switch kind {
+	case "", "complete":
+		res, err := e.complete(a, g)
+		return res, false, err
+	case "input_required":
+		return e.required(a)
+	case "task":
+		res, err := e.poll(raw)
+		return res, false, err
+	}
+	return nil, false, tool.Errorf(tool.CodeProtocol, "the server answers %s with a result of the unknown kind %q", e.of.Tool,
+		jsonrpc.Clip(kind))
+}
+
+// unanswered is the outcome of a call without a result: the server said no, or nothing.
+func (e *errand) unanswered(err error) (*tool.Result, error) {
+	switch said := answeredError(err); {
+	case said != nil:
+		return e.said(said)
+	case e.ctx.Err() != nil:
+		ended := *tool.AsError(context.Cause(e.ctx))
+		ended.Message = fmt.Sprintf("%s was given up: %s", e.of.Tool, ended.Message)
+		return nil, &ended
+	}
+	return nil, err
+}
+
+// said is what an error answer means: there was no outcome, or it is a server's own way to say that a tool failed.
+func (e *errand) said(said *jsonrpc.Error) (*tool.Result, error) {
+	name, why := e.of.Tool, jsonrpc.Clip(said.Message)
+	switch said.Code {
+	case jsonrpc.CodeMethodNotFound:
+		return nil, tool.Errorf(tool.CodeNotFound, "the server does not know %s: %s", name, why)
+	case jsonrpc.CodeInvalidParams:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the server does not take the call of %s: %s", name, why)
+	case jsonrpc.CodeParse, jsonrpc.CodeInvalidRequest, codeHeaderMismatch, codeBadVersion, codeMissingCapability:
+		return nil, tool.Errorf(tool.CodeProtocol, "the server did not understand the call of %s: %s", name, why)
+	case codeLinkRequired:
+		return e.linkRequired(said)
+	}
+	if why == "" {
+		why = "the tool failed and did not say why"
+	}
+	return tool.Failed(fmt.Sprint(said.Code), why), nil
+}
+
+// early deals with what a server says that must not stand in a line behind a question.
+func (r *Runner) early(in *jsonrpc.Incoming, open *inquiries, answer func([]byte)) bool {
+	switch in.Method {
+	case noteToolsChanged:
+		r.changed()
+	case noteCancelled:
+		var said struct {
+			ID json.RawMessage `json:"requestId"`
+		}
+		if strictjson.Unmarshal(orEmpty(in.Params), &said) == nil {
+			open.withdraw(said.ID)
+		}
+	case methodPing:
+		if in.ID != nil {
+			answer([]byte("{}"))
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// serve answers what a server asks, on behalf of the call that it belongs to; nil: of none. Gone is closed when nobody
+// is left to be answered.
+func (r *Runner) serve(
+	in *jsonrpc.Incoming, e *errand, g *greeting, open *inquiries, gone <-chan struct{},
+) (json.RawMessage, *jsonrpc.Error) {
+	switch in.Method {
+	case noteProgress:
+		if e != nil {
+			e.progress(in.Params)
+		}
+	case noteMessage:
+		r.message(in.Params, e)
+	case methodElicit, methodSample, methodRoots:
+		switch {
+		case in.ID == nil:
+		case g != nil && g.modern:
+			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "%s: in %s a server asks with a result that is input_required",
+				in.Method, modernVersion)
+		case in.Method == methodRoots && len(r.o.Roots) == 0:
+			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "%s: we have said that we have none", in.Method)
+		case in.Method == methodRoots:
+			return r.rootsAnswer(), nil
+		case e != nil:
+			return e.inquire(in, open, gone)
+		default:
+			r.log.Warn("a question of the server could not be asked: it belongs to no call, or to one of several; "+
+				"with `concurrency: 1` it would be known which", "method", in.Method)
+			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: nobody knows which call this is about", in.Method)
+		}
+	default:
+		if in.ID != nil {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(in.Method))
+		}
+	}
+	return nil, nil
+}
+
+// progress passes on how far the call is.
+func (e *errand) progress(params json.RawMessage) {
+	var p tool.Progress
+	if strictjson.Unmarshal(orEmpty(params), &p) == nil {
+		e.emit(tool.NewEvent(tool.KindProgress, p))
+	}
+}
+
+// message passes on what the server says meanwhile; what belongs to no call goes to the log.
+func (r *Runner) message(params json.RawMessage, e *errand) {
+	var said struct {
+		Level  string          `json:"level"`
+		Logger string          `json:"logger"`
+		Data   json.RawMessage `json:"data"`
+	}
+	if strictjson.Unmarshal(orEmpty(params), &said) != nil {
+		return
+	}
+	log := tool.Log{Level: levelOf(said.Level), Message: jsonrpc.Text(said.Data)}
+	if strictjson.KindOf(said.Data) != "string" {
+		log.Message, log.Fields = string(said.Data), fieldsOf(said.Data)
+	}
+	if said.Logger != "" && log.Fields == nil {
+		log.Fields, _ = strictjson.Marshal(map[string]string{"logger": said.Logger})
+	}
+	if e != nil {
+		e.emit(tool.NewEvent(tool.KindLog, log))
+		return
+	}
+	r.log.Info("the server says", "level", log.Level, "message", jsonrpc.Clip(log.Message))
+}
+
+func fieldsOf(data json.RawMessage) json.RawMessage {
+	if strictjson.KindOf(data) == "object" {
+		return data
+	}
+	return nil
+}
+
+// levelOf gives our word for a level of the protocol.
+func levelOf(level string) string {
+	switch level {
+	case "debug", "error":
+		return level
+	case "warning":
+		return "warn"
+	case "critical", "alert", "emergency":
+		return "error"
+	}
+	return "info"
+}

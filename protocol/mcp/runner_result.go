@@ -1,0 +1,230 @@
+package mcp
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/walls"
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// An answer is the result of tools/call, read as far as all kinds of it are the same. Its parts belong to the bytes that
+// were read.
+type answer struct {
+	kind       string // resultType
+	content    []json.RawMessage
+	structured json.RawMessage // nil: there is none
+	failed     bool
+	requests   json.RawMessage
+	state      *string
+	task       json.RawMessage
+}
+
+func readAnswer(raw json.RawMessage) (*answer, error) {
+	a := &answer{}
+	err := strictjson.Object(raw, func(name, value []byte) error {
+		var into any
+		switch string(name) {
+		case "resultType":
+			into = &a.kind
+		case "content":
+			into = &a.content
+		case "structuredContent":
+			a.structured = value
+			return nil
+		case "isError":
+			into = &a.failed
+		case "inputRequests":
+			a.requests = value
+			return nil
+		case "requestState":
+			into = &a.state
+		case "task":
+			a.task = value
+			return nil
+		default:
+			return nil
+		}
+		if err := strictjson.Unmarshal(value, into); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
+	return a, err
+}
+
+// A block is one piece of content.
+type block struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	Data     string `json:"data"`
+	MimeType string `json:"mimeType"`
+	URI      string `json:"uri"`
+	Name     string `json:"name"`
+	Resource *struct {
+		URI      string  `json:"uri"`
+		MimeType string  `json:"mimeType"`
+		Text     *string `json:"text"`
+		Blob     *string `json:"blob"`
+	} `json:"resource"`
+}
+
+// complete makes an outcome of an answer: what is structured is the output, or else the text; everything else that a
+// server brings is an asset.
+func (e *errand) complete(a *answer, g *greeting) (*tool.Result, error) {
+	if a.content == nil && a.structured == nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no content", e.of.Tool)
+	}
+	texts, err := e.unpack(a.content, g)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "the content of the answer to %s: %w", e.of.Tool, err)
+	}
+	res := &tool.Result{OK: !a.failed, Output: a.structured}
+	words := strings.Join(texts, "\n")
+	switch {
+	case a.failed:
+		if words == "" {
+			words = "the tool failed and did not say why"
+		}
+		res.Failure = tool.Failed("", words).Failure
+	case a.structured == nil && len(texts) > 0:
+		res.Output = strictjson.Quote(words)
+	}
+	res.Trace.Details = map[string]any{"era": eraOf(g), "version": g.version}
+	if e.r.walls != nil {
+		walls.Enforced(e.of, res.Trace.Details, e.r.o.Guarantees, e.layers, nil)
+	}
+	return res, nil
+}
+
+func eraOf(g *greeting) string {
+	if g.modern {
+		return eraModern
+	}
+	return eraLegacy
+}
+
+// maxBlocks bounds the pieces of one answer, and maxLinked those among them that are read from the server one by one.
+const (
+	maxBlocks = 10_000
+	maxLinked = 16
+)
+
+// unpack hands on the assets among pieces of content, and gives the texts.
+func (e *errand) unpack(content []json.RawMessage, g *greeting) (texts []string, err error) {
+	if len(content) > maxBlocks {
+		return nil, fmt.Errorf("it has more than %d pieces", maxBlocks)
+	}
+	linked := 0
+	for i, raw := range content {
+		var b block
+		if err := strictjson.Unmarshal(raw, &b); err != nil {
+			return nil, fmt.Errorf("piece %d: %s", i+1, jsonrpc.Misread(err))
+		}
+		switch b.Type {
+		case "text":
+			texts = append(texts, b.Text)
+		case "image", "audio":
+			err = e.binary(i, b.Type, b.MimeType, "", b.Data)
+		case "resource":
+			err = e.resource(i, &b)
+		case "resource_link":
+			if linked++; linked > maxLinked || g.can.Resources == nil {
+				e.emit(tool.LogEvent("info", "the tool refers to "+jsonrpc.Clip(b.URI)))
+				continue
+			}
+			e.linked(i, &b)
+		default: // of a version to come
+			e.emit(tool.LogEvent("warn", "a piece of the result is of the unknown kind "+jsonrpc.Clip(b.Type)))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("piece %d: %w", i+1, err)
+		}
+	}
+	return texts, nil
+}
+
+func (e *errand) resource(i int, b *block) error {
+	switch r := b.Resource; {
+	case r == nil:
+		return errors.New("a resource is missing")
+	case r.Text != nil:
+		return e.asset(i, "resource", orElse(r.MimeType, "text/plain"), r.URI, []byte(*r.Text))
+	case r.Blob != nil:
+		return e.binary(i, "resource", r.MimeType, r.URI, *r.Blob)
+	}
+	return errors.New("a resource has neither text nor blob")
+}
+
+// linked reads a resource that the result refers to. One that cannot be read is told of and changes nothing.
+func (e *errand) linked(i int, b *block) {
+	raw, err := e.r.to.ask(e.ctx, &query{
+		method: methodReadResource, name: b.URI, call: e.of,
+		params: func(_ *greeting, w *strictjson.Writer) { w.Text("uri", b.URI) },
+	})
+	var got struct {
+		Contents []json.RawMessage `json:"contents"`
+	}
+	if err == nil {
+		err = strictjson.Unmarshal(raw, &got)
+	}
+	for n, one := range got.Contents[:min(len(got.Contents), maxLinked)] {
+		var inner block
+		if err == nil {
+			err = strictjson.Unmarshal(append(append([]byte(`{"resource":`), one...), '}'), &inner)
+		}
+		if err == nil {
+			err = e.resource(i*maxBlocks+n, &inner)
+		}
+	}
+	if err != nil {
+		e.emit(tool.LogEvent("info", fmt.Sprintf("the tool refers to %s, which cannot be read: %s", jsonrpc.Clip(b.URI),
+			jsonrpc.Clip(err.Error()))))
+	}
+}
+
+func (e *errand) binary(i int, kind, mime, uri, data string) error {
+	content, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		return errors.New("its data is not base64")
+	}
+	return e.asset(i, kind, orElse(mime, "application/octet-stream"), uri, content)
+}
+
+// asset hands on a file. It is in memory: whoever keeps assets makes a copy.
+func (e *errand) asset(i int, kind, mime, uri string, content []byte) error {
+	fd, err := unix.MemfdCreate("asset", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), "asset")
+	defer f.Close()
+	if _, err = f.Write(content); err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		return err
+	}
+	a := tool.Asset{AssetID: fmt.Sprintf("%s-%d", kind, i+1), Kind: kind, MediaType: mime, Path: fmt.Sprintf("%s-%d", kind, i+1)}
+	if uri != "" {
+		a.Metadata, _ = strictjson.Marshal(map[string]string{"uri": uri})
+	}
+	ev := tool.NewEvent(tool.KindAsset, a)
+	ev.File = f
+	e.emit(ev)
+	return nil
+}
+
+// taskStatuses that are the end of a task.
+func overStatus(status string) bool {
+	return slices.Contains([]string{"completed", "failed", "cancelled"}, status)
+}

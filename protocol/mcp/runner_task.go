@@ -1,0 +1,200 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// A task is a call that the server goes on with after it has answered. In the modern era that is its own decision, and it
+// is asked how far it is until it is done; in the legacy era some tools can be called in no other way, and tasks/result
+// waits.
+type taskState struct {
+	ID       string          `json:"taskId"`
+	Status   string          `json:"status"`
+	Message  string          `json:"statusMessage"`
+	Poll     float64         `json:"pollIntervalMs"`
+	Result   json.RawMessage `json:"result"`
+	Error    json.RawMessage `json:"error"`
+	Requests json.RawMessage `json:"inputRequests"`
+}
+
+// Bounds on how often a server is asked how far it is.
+const (
+	firstPoll  = 100 * time.Millisecond // where it says nothing; then twice as long each time
+	lastPoll   = 5 * time.Second
+	fewestPoll = 20 * time.Millisecond // whatever it says
+	mostPoll   = time.Minute
+	leaveTime  = 2 * time.Second // to tell it that nobody wants the result
+)
+
+// asTask reports whether a server of the legacy era wants this tool to be called so.
+func (e *errand) asTask(g *greeting) bool {
+	return !g.modern && e.offer.Execution.Task == "required" && g.can.Tasks.Requests.Tools.Call != nil
+}
+
+// awaitTask waits for the result of a task of the legacy era. What the server asks meanwhile belongs to this call too.
+func (e *errand) awaitTask(raw json.RawMessage) (*tool.Result, error) {
+	var t taskState
+	if err := strictjson.Unmarshal(raw, &t); err != nil || t.ID == "" {
+		return nil, tool.Errorf(tool.CodeProtocol, "the server makes a task of %s that cannot be read", e.of.Tool)
+	}
+	q := e.aboutTask(methodTaskResult, t.ID, nil)
+	q.from = e
+	raw, err := e.r.to.ask(e.ctx, q)
+	if err != nil {
+		e.leaveTask(t.ID)
+		return e.unanswered(err)
+	}
+	a, err := readAnswer(raw)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "the result of the task of %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+	}
+	return e.complete(a, q.met)
+}
+
+func (e *errand) aboutTask(method, id string, responses json.RawMessage) *query {
+	return &query{method: method, name: id, call: e.of, params: func(_ *greeting, w *strictjson.Writer) {
+		w.Text("taskId", id)
+		if responses != nil {
+			w.Raw("inputResponses", responses)
+		}
+	}}
+}
+
+// poll asks for a task of the modern era until it is done.
+func (e *errand) poll(raw json.RawMessage) (*tool.Result, error) {
+	told := ""
+	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
+		var t taskState
+		if err := strictjson.Unmarshal(raw, &t); err != nil || t.ID == "" || e.task != "" && t.ID != e.task {
+			return nil, tool.Errorf(tool.CodeProtocol, "what the server says of the task of %s cannot be read", e.of.Tool)
+		}
+		if e.task = t.ID; t.Message != "" && t.Message != told {
+			told = t.Message
+			e.emit(tool.LogEvent("info", t.Message))
+		}
+		switch {
+		case overStatus(t.Status):
+			return e.taskOver(&t)
+		case t.Status == "input_required":
+			if res, again, err := e.taskAsks(&t); !again {
+				return res, err
+			}
+		case t.Status != "working":
+			return nil, tool.Errorf(tool.CodeProtocol, "the task of %s has the unknown status %q", e.of.Tool, jsonrpc.Clip(t.Status))
+		}
+		wait := pause
+		if t.Poll > 0 {
+			wait = min(max(time.Duration(t.Poll)*time.Millisecond, fewestPoll), mostPoll)
+		}
+		select {
+		case <-e.ctx.Done():
+			e.leaveTask(t.ID)
+			return e.unanswered(e.ctx.Err())
+		case <-time.After(wait):
+		}
+		var err error
+		if raw, err = e.r.to.ask(e.ctx, e.aboutTask(methodTaskGet, t.ID, nil)); err != nil {
+			if e.ctx.Err() != nil {
+				e.leaveTask(t.ID)
+			}
+			return e.unanswered(err)
+		}
+	}
+}
+
+// taskOver is the outcome of a task.
+func (e *errand) taskOver(t *taskState) (*tool.Result, error) {
+	switch t.Status {
+	case "cancelled":
+		return nil, tool.Errorf(tool.CodeCancelled, "the server has cancelled the task of %s: %s", e.of.Tool, jsonrpc.Clip(t.Message))
+	case "failed":
+		m := jsonrpc.Message{Err: t.Error}
+		if t.Error == nil {
+			return tool.Failed("task_failed", orElse(jsonrpc.Clip(t.Message), "the task failed and did not say why")), nil
+		}
+		return e.said(m.Failure())
+	}
+	a, err := readAnswer(t.Result)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "the result of the task of %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+	}
+	return e.complete(a, &greeting{modern: true, version: modernVersion})
+}
+
+// taskAsks ends the call with what a task has to know. Again: the server was told what we know ourselves, and goes on.
+func (e *errand) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
+	needs, known, err := e.needs(t.Requests)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(needs) == 0 && len(known) == 0 {
+		return nil, true, nil // the answer that it has is still on its way through it
+	}
+	if len(needs) == 0 {
+		_, err := e.r.to.ask(e.ctx, e.aboutTask(methodTaskUpdate, t.ID, encodeAnswers(known)))
+		if err != nil {
+			res, err := e.unanswered(err)
+			return res, false, err
+		}
+		return nil, true, nil
+	}
+	if e.responses != nil && e.answeredAlready(needs) {
+		return nil, true, nil
+	}
+	id := t.ID
+	res, err := e.r.desk.ask(e.of, needs, func(
+		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
+	) (*tool.Result, error) {
+		for key, answer := range known {
+			answers[key] = answer
+		}
+		next := e.r.newErrand(c, o)
+		next.task, next.responses = id, encodeAnswers(answers)
+		return next.run(ctx, out, (*errand).update)
+	}, func() { e.leaveTask(id) })
+	return res, false, err
+}
+
+// answeredAlready reports whether all of some needs were answered before: the server may take a while to notice.
+func (e *errand) answeredAlready(needs []tool.Need) bool {
+	var given map[string]json.RawMessage
+	if strictjson.Unmarshal(e.responses, &given) != nil {
+		return false
+	}
+	for _, n := range needs {
+		if given[n.Key] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// update brings a task its answers, and waits for it again.
+func (e *errand) update() (*tool.Result, error) {
+	_, err := e.r.to.ask(e.ctx, e.aboutTask(methodTaskUpdate, e.task, e.responses))
+	if err != nil {
+		return e.unanswered(err)
+	}
+	raw, err := e.r.to.ask(e.ctx, e.aboutTask(methodTaskGet, e.task, nil))
+	if err != nil {
+		return e.unanswered(err)
+	}
+	return e.poll(raw)
+}
+
+// leaveTask tells the server that nobody wants the result. It is a courtesy, and takes the caller little time.
+func (e *errand) leaveTask(id string) {
+	ctx, cancel := context.WithTimeout(e.r.life, leaveTime)
+	defer cancel()
+	if _, err := e.r.to.ask(ctx, e.aboutTask(methodTaskCancel, id, nil)); err != nil && !errors.Is(err, jsonrpc.ErrAbandoned) {
+		e.r.log.Debug("a task was not cancelled", "task", jsonrpc.Clip(id), "error", fmt.Sprint(err))
+	}
+}

@@ -1,0 +1,311 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// Bounds on what a server lists.
+const (
+	maxPages    = 1_000
+	maxTools    = 20_000
+	maxToolName = 200 // bytes
+)
+
+// An offer is a tool as its server describes it.
+type offer struct {
+	Name        string          `json:"name"`
+	Title       string          `json:"title"`
+	Description string          `json:"description"`
+	Input       json.RawMessage `json:"inputSchema"`
+	Output      json.RawMessage `json:"outputSchema"`
+	Hints       *toolHints      `json:"annotations"`
+	Execution   struct {
+		Task string `json:"taskSupport"`
+	} `json:"execution"`
+
+	mirrored []mirror // arguments that headers repeat
+}
+
+// toolHints are what a server says that a tool does. It may say anything.
+type toolHints struct {
+	Title       string `json:"title"`
+	ReadOnly    *bool  `json:"readOnlyHint"`
+	Destructive *bool  `json:"destructiveHint"`
+	Idempotent  *bool  `json:"idempotentHint"`
+	OpenWorld   *bool  `json:"openWorldHint"`
+}
+
+// list asks the server for all of its tools, page by page. A tool that cannot be used is left out, and the others stay.
+func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, error) {
+	offers, specs := map[string]*offer{}, []*tool.Spec{}
+	seen := map[string]bool{}
+	for cursor := ""; ; {
+		page, overHTTP, err := r.page(ctx, cursor)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, raw := range page.Tools {
+			o, err := readTool(raw, overHTTP)
+			if err == nil && offers[o.Name] != nil {
+				err = errors.New("another tool of the server has this name")
+			}
+			if err != nil {
+				r.log.Warn("a tool of the server is not offered", "tool", jsonrpc.Clip(o.Name), "error", err)
+				continue
+			}
+			offers[o.Name] = o
+			specs = append(specs, r.specOf(o))
+		}
+		switch {
+		case len(specs) > maxTools:
+			return nil, nil, tool.Errorf(tool.CodeProtocol, "the server lists more than %d tools", maxTools)
+		case page.Next == "":
+			return offers, specs, nil
+		case seen[page.Next] || len(seen) == maxPages:
+			return nil, nil, tool.Errorf(tool.CodeProtocol, "the server's list of tools has no end: it repeats a page, or has more than %d", maxPages)
+		}
+		cursor, seen[page.Next] = page.Next, true
+	}
+}
+
+type toolPage struct {
+	Tools []json.RawMessage `json:"tools"`
+	Next  string            `json:"nextCursor"`
+}
+
+func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, overHTTP bool, err error) {
+	q := &query{method: methodListTools, params: func(_ *greeting, w *strictjson.Writer) {
+		if cursor != "" {
+			w.Text("cursor", cursor)
+		}
+	}}
+	raw, err := r.to.ask(ctx, q)
+	if said := answeredError(err); said != nil {
+		if said.Code == jsonrpc.CodeMethodNotFound && q.met.can.Tools == nil {
+			return p, false, nil // it has resources or prompts, and no tools
+		}
+		return p, false, tool.Errorf(tool.CodeProtocol, "the server does not list its tools: %w", said)
+	}
+	if err != nil {
+		return p, false, ended(ctx, methodListTools, err)
+	}
+	if err := strictjson.Unmarshal(raw, &p); err != nil {
+		return p, false, tool.Errorf(tool.CodeProtocol, "the server's list of tools cannot be read: %s", jsonrpc.Misread(err))
+	}
+	_, overHTTP = r.to.(*remote)
+	return p, overHTTP && q.met.modern, nil
+}
+
+// ended is the error of a request that was not answered, in the words of the one who waited.
+func ended(ctx context.Context, what string, err error) error {
+	if ctx.Err() == nil && !errors.Is(err, jsonrpc.ErrAbandoned) {
+		return err
+	}
+	e := tool.Ended(ctx)
+	e.Message = fmt.Sprintf("%s was given up: %s", what, e.Message)
+	return e
+}
+
+// readTool reads a tool. Over HTTP the arguments that headers repeat must be ones that they can.
+func readTool(raw json.RawMessage, mirrored bool) (*offer, error) {
+	o := &offer{}
+	if err := strictjson.Unmarshal(raw, o); err != nil {
+		return o, errors.New(jsonrpc.Misread(err))
+	}
+	switch {
+	case o.Name == "" || len(o.Name) > maxToolName || jsonrpc.Clip(o.Name) != o.Name:
+		return o, fmt.Errorf("a name has 1 to %d printable characters", maxToolName)
+	case strictjson.KindOf(o.Input) != "object":
+		return o, errors.New("its inputSchema is not an object")
+	case len(o.Output) > 0 && strictjson.KindOf(o.Output) != "object":
+		return o, errors.New("its outputSchema is not an object")
+	}
+	if !mirrored {
+		return o, nil
+	}
+	var err error
+	o.mirrored, err = mirrors(o.Input)
+	return o, err
+}
+
+// specOf publishes a tool. Its schemas stay what they are, byte for byte.
+func (r *Runner) specOf(o *offer) *tool.Spec {
+	s := &tool.Spec{
+		Name: o.Name, Title: o.Title, Description: o.Description, Input: o.Input, Output: o.Output,
+		Effects: r.effects(o.Hints), Tier: r.o.Tier, Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
+	}
+	if s.Title == "" && o.Hints != nil {
+		s.Title = o.Hints.Title
+	}
+	if r.walls != nil {
+		s.Walls, s.Held = r.walls()
+	}
+	return s
+}
+
+// effects are what the config says, or the worst, and what the server's hints add to it. That a tool is harmless is
+// believed only where the config says so: a policy that lets harmless tools through must not be opened by whoever
+// writes a description. The default of a hint that is not there is the protocol's own.
+func (r *Runner) effects(h *toolHints) tool.Effects {
+	if h == nil {
+		h = &toolHints{}
+	}
+	says := func(hint *bool, otherwise bool) bool {
+		if hint == nil {
+			return otherwise
+		}
+		return *hint
+	}
+	if r.o.TrustHints {
+		harmless := says(h.ReadOnly, false)
+		return add(r.o.Effects, tool.Effects{
+			Reads: true, Writes: !harmless, Destructive: !harmless && says(h.Destructive, true),
+			Network: says(h.OpenWorld, true), Idempotent: harmless || says(h.Idempotent, false),
+		})
+	}
+	e := r.o.Effects
+	if e == (tool.Effects{}) {
+		e = tool.Effects{Reads: true, Writes: true, Network: true, Destructive: true}
+	}
+	return add(e, tool.Effects{
+		Writes: !says(h.ReadOnly, true) || says(h.Destructive, false), Destructive: says(h.Destructive, false),
+		Network: says(h.OpenWorld, false),
+	})
+}
+
+func add(a, b tool.Effects) tool.Effects {
+	return tool.Effects{
+		Reads: a.Reads || b.Reads, Writes: a.Writes || b.Writes, Network: a.Network || b.Network, Exec: a.Exec || b.Exec,
+		Idempotent: a.Idempotent || b.Idempotent, Destructive: a.Destructive || b.Destructive,
+	}
+}
+
+// A mirror is an argument that a header repeats, for those who route requests and do not read them.
+type mirror struct {
+	header string
+	path   []string // of names in the arguments
+}
+
+// annotation is the member of a schema that asks for a mirror.
+const annotation = "x-mcp-header"
+
+// mirrors finds the arguments of a tool that headers repeat. A schema that asks for one that cannot be is an error.
+func mirrors(schema json.RawMessage) (all []mirror, err error) {
+	doc, err := strictjson.Decode(schema)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	var walk func(v any, path []string, reachable bool) error
+	walk = func(v any, path []string, reachable bool) error {
+		switch v := v.(type) {
+		case []any:
+			for _, one := range v {
+				if err := walk(one, nil, false); err != nil {
+					return err
+				}
+			}
+		case map[string]any:
+			if name, ok := v[annotation]; ok {
+				m, err := newMirror(name, v["type"], path, reachable)
+				if err != nil {
+					return err
+				}
+				if seen[strings.ToLower(m.header)] {
+					return fmt.Errorf("two of its arguments are %s %q", annotation, m.header)
+				}
+				seen[strings.ToLower(m.header)] = true
+				all = append(all, m)
+			}
+			return walkMembers(v, path, reachable, walk)
+		}
+		return nil
+	}
+	err = walk(doc, nil, true)
+	return all, err
+}
+
+// walkMembers goes into the parts of a schema. Only what lies below properties alone has one place in the arguments.
+func walkMembers(v map[string]any, path []string, reachable bool, walk func(any, []string, bool) error) error {
+	for name, part := range v {
+		switch name {
+		case "properties":
+			members, _ := part.(map[string]any)
+			for member, inner := range members {
+				if err := walk(inner, append(slices.Clip(path), member), reachable); err != nil {
+					return err
+				}
+			}
+		case "const", "enum", "default", "examples": // values and no schemas
+		default:
+			if err := walk(part, nil, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func newMirror(name, kind any, path []string, reachable bool) (mirror, error) {
+	text, ok := name.(string)
+	switch {
+	case !ok || !httpguts.ValidHeaderFieldName(text):
+		return mirror{}, fmt.Errorf("its %s is not the name of a header", annotation)
+	case !reachable || len(path) == 0:
+		return mirror{}, fmt.Errorf("its %s %q is at a place that no argument has for itself", annotation, text)
+	case kind != "string" && kind != "integer" && kind != "boolean":
+		return mirror{}, fmt.Errorf("its %s %q is not a string, an integer or a boolean", annotation, text)
+	}
+	return mirror{headerParam + text, path}, nil
+}
+
+// mirrorHeaders are the headers that repeat arguments.
+func (o *offer) mirrorHeaders(args json.RawMessage) http.Header {
+	if len(o.mirrored) == 0 {
+		return nil
+	}
+	h := http.Header{}
+	doc, _ := strictjson.Decode(orEmpty(args)) // it was checked
+	for _, m := range o.mirrored {
+		v := doc
+		for _, name := range m.path {
+			members, _ := v.(map[string]any)
+			v = members[name]
+		}
+		if text, ok := headerValue(v); ok {
+			h.Set(m.header, headerText(text))
+		}
+	}
+	return h
+}
+
+func headerValue(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case bool:
+		return strconv.FormatBool(v), true
+	case json.Number:
+		f, err := v.Float64()
+		if err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+			return strconv.FormatInt(int64(f), 10), true
+		}
+		return v.String(), true
+	}
+	return "", false
+}

@@ -1,0 +1,647 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/config"
+	"toolpost/host/process"
+	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// A remote is a server over HTTP. Each request is a POST of its own, whose answer is a document or a stream; one
+// connection in the sense of JSON-RPC goes through all of them, so that what is said on one stream about another's
+// request, twice, or about none is treated as it is on stdio.
+type remote struct {
+	r       *Runner
+	headers http.Header // of the config
+	ring    *keyring    // nil: the headers have the credentials
+	client  *http.Client
+	conn    *jsonrpc.Conn
+	asks    inquiries
+	strays  chan struct{} // one for each thing that is served and belongs to no request
+
+	life    context.Context
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	meeting sync.Mutex // one at a time
+	mu      sync.Mutex
+	now     *visit // nil: there is none
+	met     bool   // there was one
+}
+
+var _ upstream = (*remote)(nil)
+
+// A visit is what we know of a server as long as it knows us: in the legacy era that is a session.
+type visit struct {
+	*greeting
+	session string
+	life    context.Context
+	leave   context.CancelFunc
+	heard   chan struct{} // closed when the server's own stream is open, or will not be
+}
+
+// Bounds on HTTP.
+const (
+	dialTime   = 10 * time.Second
+	maxRefusal = 1 << 20         // bytes of an answer that is no success
+	drainTime  = time.Second     // for a stream to end after its answer
+	maxDrained = 4 << 10         // bytes of it
+	openTime   = time.Second     // for the server's own stream to be open
+	byeTime    = 2 * time.Second // for the end of a session
+	maxStrays  = 64
+	maxResumes = 8 // times in a row that a stream is asked for again without a word from it
+)
+
+func (r *Runner) openHTTP(src config.Source) error {
+	headers, err := r.o.headers(src.Secrets)
+	if err != nil {
+		return err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = (&net.Dialer{Timeout: dialTime}).DialContext
+	transport.MaxIdleConnsPerHost, transport.DisableCompression = 64, true
+	h := &remote{
+		r: r, headers: headers, strays: make(chan struct{}, maxStrays),
+		client: &http.Client{
+			Transport: transport,
+			// The headers are for this address alone.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+	if headers.Get("Authorization") == "" {
+		h.ring = &keyring{path: TokenFile(src), server: r.o.URL, client: oauthClient()}
+	}
+	h.life, h.end = context.WithCancel(context.Background())
+	h.conn = jsonrpc.NewConn(jsonrpc.Options{
+		Writer: replies{h}, Take: h.takeStray, Odd: h.odd, Names: progressOf, Serve: h.serveFor, Early: h.early,
+		Owns:      func(q *jsonrpc.Request) bool { e, _ := q.Tag.(*errand); return e != nil && !e.Paused() },
+		Abandoned: h.abandoned, Forget: true, Go: h.running.Go,
+	})
+	r.to = h
+	return nil
+}
+
+// ask implements upstream. A session that the server has forgotten is begun again: what was asked in it was not done.
+func (h *remote) ask(ctx context.Context, q *query) (json.RawMessage, error) {
+	for try := 1; ; try++ {
+		v, err := h.meet(ctx)
+		if err != nil {
+			return nil, h.told(err)
+		}
+		raw, err := h.put(ctx, v, q)
+		if !errors.Is(err, errForgotten) || try == 3 {
+			return raw, h.told(err)
+		}
+		h.left(v)
+	}
+}
+
+var errForgotten = errors.New("the server has forgotten the session")
+
+// meet gives the visit that lasts, or begins one.
+func (h *remote) meet(ctx context.Context) (*visit, error) {
+	h.meeting.Lock()
+	defer h.meeting.Unlock()
+	h.mu.Lock()
+	v, again := h.now, h.met
+	h.mu.Unlock()
+	if v != nil {
+		return v, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(h.r.o.StartTimeout))
+	defer cancel()
+	v, err := h.greet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.level = h.r.o.LogLevel
+	v.life, v.leave = context.WithCancel(h.life)
+	h.mu.Lock()
+	h.now, h.met = v, true
+	h.mu.Unlock()
+	if again {
+		h.r.changed()
+	}
+	if v.listens() || !v.modern {
+		v.heard = make(chan struct{})
+		h.running.Go(func() { h.listen(v) })
+		select { // what a server of the legacy era says before its stream is open is lost, questions too
+		case <-v.heard:
+		case <-time.After(openTime):
+		case <-ctx.Done():
+		}
+	}
+	return v, nil
+}
+
+// greet finds out which era the server is of: see program.meet.
+func (h *remote) greet(ctx context.Context) (*visit, error) {
+	if h.r.o.Era != eraLegacy {
+		g, err := h.discover(ctx)
+		switch {
+		case err == nil:
+			return &visit{greeting: g}, nil
+		case !errors.Is(err, errEra):
+			return nil, err
+		case h.r.o.Era == eraModern:
+			return nil, tool.Errorf(tool.CodeProtocol,
+				"%s is of the legacy era, and the config says modern; leave `era` out", h.r.o.shown())
+		}
+	}
+	return h.initialize(ctx)
+}
+
+func (h *remote) discover(ctx context.Context) (*greeting, error) {
+	v := &visit{greeting: &greeting{modern: true, version: modernVersion}}
+	raw, err := discover(func() (json.RawMessage, error) { return h.put(ctx, v, &query{method: methodDiscover}) })
+	var refused *refusalError
+	switch {
+	case err == nil, answeredError(err) != nil:
+		return readDiscovery(raw, err)
+	case errors.As(err, &refused) && refused.legacy():
+		return nil, errEra
+	}
+	return nil, h.spoken(err)
+}
+
+func (h *remote) initialize(ctx context.Context) (*visit, error) {
+	v := &visit{greeting: &greeting{}}
+	raw, err := h.put(ctx, v, &query{method: methodInitialize})
+	if err != nil {
+		return nil, h.spoken(err)
+	}
+	g, err := readInitialize(raw)
+	if err != nil {
+		return nil, err
+	}
+	v.greeting = g
+	err = h.tell(ctx, v, jsonrpc.EncodeNotification(noteInitialized, nil))
+	if err == nil && g.can.Logging != nil { // whether it does is its own affair
+		_, _ = h.put(ctx, v, &query{method: methodSetLevel, params: func(_ *greeting, w *strictjson.Writer) {
+			w.Text("level", h.r.o.LogLevel)
+		}})
+	}
+	return v, h.spoken(err)
+}
+
+// left ends a visit that is over.
+func (h *remote) left(v *visit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now == v {
+		h.now = nil
+		v.leave()
+	}
+}
+
+// put makes one request. Its exchange ends with it, but for the rest of a stream that has brought the answer.
+func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, error) {
+	q.met = v.greeting
+	life, cancel := context.WithCancel(h.life) // not of ctx: who gives up says so before the exchange breaks off
+	raw, err := h.conn.Put(ctx, jsonrpc.Query{
+		Method: q.method, Tag: q.from,
+		Params: func(id uint64) []byte {
+			if q.method == methodInitialize {
+				return initializeParams(len(h.r.o.Roots) > 0)
+			}
+			return v.encode(q, id)
+		},
+		Send: func(_ context.Context, id uint64, line []byte) error {
+			h.running.Go(func() {
+				defer cancel()
+				if err := h.exchange(life, v, q, id, line); err != nil {
+					h.conn.Fail(id, err)
+				}
+				h.conn.Fail(id, errSilent) // where it was answered this is nothing
+			})
+			return nil
+		},
+	})
+	if err != nil {
+		cancel()
+	}
+	return raw, h.spoken(err)
+}
+
+var errSilent = errors.New("it ended its answer without one")
+
+// exchange posts a request and hears what comes back.
+func (h *remote) exchange(ctx context.Context, v *visit, q *query, id uint64, line []byte) error {
+	header := http.Header{}
+	if v.modern {
+		setModern(header, q.method, q.name)
+		for name, values := range q.header {
+			header[name] = values
+		}
+	}
+	resp, err := h.send(ctx, v, http.MethodPost, header, line)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // a stream may be another one in the end
+	if q.method == methodInitialize {
+		v.session = resp.Header.Get(headerSession)
+	}
+	var scan strictjson.Scanner
+	if mediaType(resp) == web.TypeStream {
+		return h.follow(ctx, v, resp, id)
+	}
+	body, err := process.ReadDocument(resp.Body, h.r.o.MaxMessage)
+	if err != nil {
+		return tooLarge(err)
+	}
+	return h.conn.Hear(&scan, body, id)
+}
+
+// follow hears a stream to its end. In the legacy era one may break off and be taken up again where it stopped.
+func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id uint64) error {
+	var scan strictjson.Scanner
+	last, wait, failed := "", time.Duration(0), 0
+	for {
+		events := web.NewEvents(resp.Body, h.r.o.MaxMessage)
+		events.Retry = wait
+		err := h.hear(events, &scan, id)
+		if err == nil { // the rest of the stream is read so that its connection can be used again
+			late := time.AfterFunc(drainTime, func() { _ = resp.Body.Close() })
+			_, _ = io.CopyN(io.Discard, resp.Body, maxDrained)
+			late.Stop()
+		}
+		_ = resp.Body.Close()
+		if events.LastID != "" && events.LastID != last {
+			last, failed = events.LastID, 0
+		}
+		if _, bad := errors.AsType[*process.LimitError](err); bad || last == "" || v.modern || ctx.Err() != nil || err == nil {
+			return tooLarge(err)
+		}
+		for wait = events.Retry; ; {
+			if failed++; failed > maxResumes {
+				return tooLarge(err)
+			}
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(max(wait, time.Duration(failed-1)*firstListen)):
+			}
+			resp, err = h.send(ctx, v, http.MethodGet, http.Header{"Last-Event-Id": {last}}, nil)
+			if err == nil {
+				break
+			}
+			if refused := (*refusalError)(nil); errors.As(err, &refused) && refused.status/100 == 4 {
+				return fmt.Errorf("its stream broke off and cannot be taken up again: %w", err)
+			}
+		}
+	}
+}
+
+// hear takes the messages of a stream, until it has brought the answer to the request that it is for.
+func (h *remote) hear(events *web.Events, scan *strictjson.Scanner, id uint64) error {
+	for {
+		m, err := events.Next()
+		if err != nil {
+			return err
+		}
+		if len(m.Data) == 0 || m.Event != "" && m.Event != "message" {
+			continue
+		}
+		if err := h.conn.Hear(scan, m.Data, id); err != nil || id != 0 && !h.conn.Waits(id) {
+			return err
+		}
+	}
+}
+
+// tooLarge is why the answer of a server cannot be used.
+func tooLarge(err error) error {
+	if _, ok := errors.AsType[*process.LimitError](err); ok {
+		return tool.Errorf(tool.CodeProtocol, "the answer of the server is out of bounds: %w", err)
+	}
+	return err
+}
+
+// listen hears what a server says unasked, for as long as the visit lasts.
+func (h *remote) listen(v *visit) {
+	open := sync.OnceFunc(func() { close(v.heard) })
+	keepListening(v.life, func(first bool) error {
+		if !first {
+			h.r.changed() // nobody told us meanwhile
+		}
+		if v.modern { // it says all about a request with the request
+			open()
+			_, err := h.put(v.life, v, listenQuery())
+			return err
+		}
+		resp, err := h.send(v.life, v, http.MethodGet, http.Header{}, nil)
+		open()
+		switch refused := (*refusalError)(nil); {
+		case errors.Is(err, errForgotten):
+			h.left(v)
+			return nil
+		case errors.As(err, &refused) && refused.status/100 == 4: // it has nothing to say
+			return &jsonrpc.Error{Message: refused.Error()}
+		case err != nil:
+			return nil //nolint:nilerr // it is tried again
+		}
+		defer resp.Body.Close()
+		var scan strictjson.Scanner
+		return h.hear(web.NewEvents(resp.Body, h.r.o.MaxMessage), &scan, 0)
+	})
+}
+
+// headerParam begins the headers that repeat arguments.
+const headerParam = "Mcp-Param-"
+
+// ownHeaders are those that a config cannot set: the protocol has them.
+func ownHeaders() []string {
+	return []string{headerSession, headerVersion, headerMethod, headerName, "Content-Type", "Content-Length", "Accept", "Host", "Last-Event-Id"}
+}
+
+// setModern sets the headers that repeat what a request says.
+func setModern(h http.Header, method, name string) {
+	h.Set(headerVersion, modernVersion)
+	h.Set(headerMethod, method)
+	if name != "" {
+		h.Set(headerName, headerText(name))
+	}
+}
+
+// headerText writes a text as a header can have it.
+func headerText(text string) string {
+	const begin, end = "=?base64?", "?="
+	safe := text == strings.TrimSpace(text) && !(strings.HasPrefix(text, begin) && strings.HasSuffix(text, end))
+	for i := 0; i < len(text) && safe; i++ {
+		safe = text[i] == '\t' || ' ' <= text[i] && text[i] <= '~'
+	}
+	if safe {
+		return text
+	}
+	return begin + base64.StdEncoding.EncodeToString([]byte(text)) + end
+}
+
+// send makes a request of HTTP and gives its answer if that is a success. One whose token is refused is made again with
+// another, once.
+func (h *remote) send(ctx context.Context, v *visit, method string, header http.Header, body []byte) (*http.Response, error) {
+	token := ""
+	if h.ring != nil {
+		var err error
+		if token, err = h.ring.token(ctx); err != nil {
+			return nil, err
+		}
+	}
+	resp, err := h.sendAs(ctx, v, method, header, body, token)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized && token != "" {
+		next, err := h.ring.again(ctx, token)
+		if err != nil || next == "" || next == token {
+			return nil, h.refused(resp, v)
+		}
+		_ = resp.Body.Close()
+		resp, err = h.sendAs(ctx, v, method, header, body, next)
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, h.refused(resp, v)
+	}
+	return resp, nil
+}
+
+func (h *remote) sendAs(
+	ctx context.Context, v *visit, method string, header http.Header, body []byte, token string,
+) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, h.r.o.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for _, some := range []http.Header{h.headers, header} {
+		for name, values := range some {
+			req.Header[name] = values
+		}
+	}
+	req.Header.Set("Accept", "application/json, "+web.TypeStream)
+	switch method {
+	case http.MethodPost:
+		req.Header.Set("Content-Type", "application/json")
+	case http.MethodGet:
+		req.Header.Set("Accept", web.TypeStream)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if !v.modern && v.version != "" {
+		req.Header.Set(headerVersion, v.version)
+	}
+	if v.session != "" {
+		req.Header.Set(headerSession, v.session)
+	}
+	return h.client.Do(req)
+}
+
+func mediaType(resp *http.Response) string {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return kind
+}
+
+// A refusalError is an answer that is no success, and no message of JSON-RPC.
+type refusalError struct {
+	status int
+	text   string
+}
+
+func (e *refusalError) Error() string { return "it answered " + e.text }
+
+// legacy reports whether a server may mean with it that it does not know the modern era.
+func (e *refusalError) legacy() bool {
+	return e.status/100 == 4 && e.status != http.StatusRequestTimeout && e.status != http.StatusTooManyRequests
+}
+
+// refused reads an answer that is no success.
+func (h *remote) refused(resp *http.Response, v *visit) error {
+	defer resp.Body.Close()
+	body, _ := process.ReadDocument(resp.Body, maxRefusal)
+	switch challenge := strings.Join(resp.Header.Values("Www-Authenticate"), ", "); {
+	case resp.StatusCode == http.StatusUnauthorized,
+		resp.StatusCode == http.StatusForbidden && strings.Contains(challenge, "insufficient_scope"):
+		return h.stranger(resp)
+	case resp.StatusCode == http.StatusNotFound && v.session != "":
+		return errForgotten
+	case resp.StatusCode/100 == 3:
+		return tool.Errorf(tool.CodeUnavailable, "%s has moved to %s: put that address into the config", h.r.o.shown(),
+			jsonrpc.Clip(resp.Header.Get("Location")))
+	}
+	var scan strictjson.Scanner
+	if m, err := jsonrpc.Decode(&scan, body); err == nil && m.Err != nil {
+		return m.Failure()
+	}
+	return &refusalError{resp.StatusCode, jsonrpc.Clip(resp.Status)}
+}
+
+// stranger is the error of a request whose sender the server does not know, or does not let do it.
+func (h *remote) stranger(resp *http.Response) error {
+	if h.ring == nil {
+		return tool.Errorf(tool.CodeAccessDenied, "%s refuses our credentials (%s): look at `headers` in the config",
+			h.r.o.shown(), jsonrpc.Clip(resp.Status)).Because("credentials_refused")
+	}
+	if err := h.ring.refused(resp); err != nil {
+		h.r.log.Warn("what the server asks for could not be kept for the next login", "error", err)
+	}
+	if resp.StatusCode == http.StatusForbidden {
+		return tool.Errorf(tool.CodeAccessDenied,
+			"%s wants more rights than the last login gave: run `toolpost mcp login` for this source", h.r.o.shown()).
+			Because(ReasonLogin)
+	}
+	return tool.Errorf(tool.CodeAccessDenied, "%s wants to know who we are: run `toolpost mcp login` for this source",
+		h.r.o.shown()).Because(ReasonLogin)
+}
+
+// ReasonLogin is the reason of an error after which somebody has to log in.
+const ReasonLogin = "login_required"
+
+// spoken says in words why there is no answer.
+func (h *remote) spoken(err error) error {
+	var known *tool.Error
+	var refused *refusalError
+	var dial *net.OpError
+	switch {
+	case err == nil, errors.As(err, &known), answeredError(err) != nil, errors.Is(err, errForgotten), errors.Is(err, errEra),
+		errors.Is(err, jsonrpc.ErrAbandoned), errors.As(err, &refused):
+		return err
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w)", h.r.o.shown(), dial.Err)
+	}
+	if invalid := (*jsonrpc.InvalidError)(nil); errors.As(err, &invalid) {
+		return tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", h.r.o.shown(), jsonrpc.Misread(invalid.Err))
+	}
+	return tool.Errorf(tool.CodeCrash, "%s broke off before the request had an outcome; it may have been done: %w", h.r.o.shown(),
+		withoutURL(err))
+}
+
+// told says what a refusal means to whoever has no other use for it.
+func (h *remote) told(err error) error {
+	refused := (*refusalError)(nil)
+	switch {
+	case errors.Is(err, errForgotten):
+		return tool.Errorf(tool.CodeUnavailable, "%s forgets every session that it begins", h.r.o.shown())
+	case !errors.As(err, &refused):
+		return err
+	case refused.status == http.StatusTooManyRequests || refused.status/100 == 5:
+		return tool.Errorf(tool.CodeUnavailable, "%s does not serve us now: %w", h.r.o.shown(), refused)
+	}
+	return tool.Errorf(tool.CodeProtocol, "%s does not speak MCP over streamable HTTP there: %w", h.r.o.shown(), refused)
+}
+
+// tell posts a message that has no answer.
+func (h *remote) tell(ctx context.Context, v *visit, line []byte) error {
+	header := http.Header{}
+	resp, err := h.send(ctx, v, http.MethodPost, header, line)
+	if err != nil {
+		return err
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, maxRefusal)
+	return resp.Body.Close()
+}
+
+// replies sends what we answer a server of the legacy era. One of the modern era asks nothing.
+type replies struct{ *remote }
+
+// Send implements jsonrpc.Writer.
+func (w replies) Send(ctx context.Context, _ <-chan struct{}, line []byte) error {
+	w.mu.Lock()
+	v := w.now
+	w.mu.Unlock()
+	if v == nil || v.modern {
+		return jsonrpc.ErrUnsent
+	}
+	return w.tell(ctx, v, line)
+}
+
+// abandoned tells a server of the legacy era that nobody waits for a request; one of the modern era sees its stream end.
+func (h *remote) abandoned(q *jsonrpc.Request) {
+	if q.Method != methodInitialize && h.life.Err() == nil {
+		h.conn.Tell(jsonrpc.EncodeNotification(noteCancelled, fmt.Appendf(nil, `{"requestId":%d}`, q.ID)))
+	}
+}
+
+func (h *remote) early(in *jsonrpc.Incoming) bool {
+	return h.r.early(in, &h.asks, func(result []byte) { h.conn.Tell(jsonrpc.EncodeReply(in.ID, result, nil)) })
+}
+
+func (h *remote) serveFor(ctx context.Context, in *jsonrpc.Incoming, q *jsonrpc.Request) {
+	e, _ := q.Tag.(*errand)
+	h.serve(ctx, in, e)
+}
+
+// takeStray serves what belongs to no request. It never waits: whoever reads has other things to hear.
+func (h *remote) takeStray(in *jsonrpc.Incoming) error {
+	select {
+	case h.strays <- struct{}{}:
+		h.running.Go(func() {
+			defer func() { <-h.strays }()
+			h.serve(h.life, in, nil)
+		})
+	default:
+		h.conn.TooMany(in)
+	}
+	return nil
+}
+
+func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, e *errand) {
+	h.mu.Lock()
+	v := h.now
+	h.mu.Unlock()
+	g := &greeting{}
+	if v != nil {
+		g = v.greeting
+	}
+	if g.modern && in.ID != nil { // there is no way to answer it, and the server may wait for that without end
+		if e != nil {
+			e.cancel(tool.Errorf(tool.CodeProtocol, "the server asks %s in the middle of a call, as it may not in %s",
+				jsonrpc.Clip(in.Method), modernVersion))
+		}
+		return
+	}
+	result, err := h.r.serve(in, e, g, &h.asks, nil)
+	h.conn.Reply(ctx, in, result, err)
+}
+
+// odd logs what cannot be used and skips it.
+func (h *remote) odd(_ *jsonrpc.Message, line []byte, why error) {
+	h.r.log.Debug("a message of the server is skipped", "why", why, "line", jsonrpc.Clip(string(line)))
+}
+
+// close implements upstream.
+func (h *remote) close(ctx context.Context) error {
+	h.mu.Lock()
+	v := h.now
+	h.now = nil
+	h.mu.Unlock()
+	if v != nil && v.session != "" {
+		ctx, cancel := context.WithTimeout(ctx, byeTime)
+		if resp, err := h.send(ctx, v, http.MethodDelete, http.Header{}, nil); err == nil {
+			_ = resp.Body.Close()
+		}
+		cancel()
+	}
+	h.end()
+	h.conn.End(tool.Errorf(tool.CodeUnavailable, "%s is no longer used", h.r.o.shown()))
+	h.running.Wait()
+	h.client.CloseIdleConnections()
+	return nil
+}

@@ -1,0 +1,282 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"toolpost/config"
+	"toolpost/host/spawn"
+	"toolpost/host/worker"
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// A program is a server that is started here and speaks on its standard streams. A supervisor keeps it running.
+type program struct {
+	*worker.Supervisor
+	r    *Runner
+	base string // the folder of the config
+
+	found  atomic.Pointer[spawn.Program]
+	blunt  atomic.Bool // the probe for its era killed it: it is of the legacy era
+	starts atomic.Int64
+}
+
+var _ upstream = (*program)(nil)
+
+// A partner is what we know of one worker of a program.
+type partner struct {
+	*greeting           // nil: it has not greeted yet
+	asks      inquiries // that it made and we have not answered
+}
+
+func (r *Runner) openProgram(src config.Source) error {
+	p := &program{r: r, base: src.Dir}
+	found, err := p.find()
+	if err != nil {
+		return err
+	}
+	r.to = p
+	r.walls = func() (string, tool.Guarantees) { return found.String(), found.Holds() }
+	p.Supervisor = worker.New(worker.Options{
+		Name: src.Name, Log: r.log,
+		Find: p.find, Guarantees: r.o.Guarantees,
+		Hello: methodInitialize, Greet: p.greet, Live: p.subscribe,
+		Serve: p.serve, Early: p.early, Names: progressOf, Cancel: p.cancel, Probe: p.probe,
+		Places: func() int { return r.o.Concurrency }, MaxLine: r.o.MaxMessage,
+		StartTime: time.Duration(r.o.StartTimeout), Grace: time.Duration(r.o.Grace), Idle: time.Duration(r.o.Idle),
+	})
+	return nil
+}
+
+func (p *program) find() (*spawn.Program, error) {
+	if found := p.found.Load(); found != nil {
+		return found, nil
+	}
+	found, err := p.r.o.Program(p.base, spawn.Command{Argv: p.r.o.Command, Log: p.r.log})
+	if err != nil {
+		return nil, err
+	}
+	p.found.Store(found)
+	return found, nil
+}
+
+// ask implements upstream. A request that was not sent is sent to the next worker.
+func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
+	for {
+		w, err := p.get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		q.met = w.Own.(*partner).greeting
+		var scope worker.Scope
+		if q.from != nil {
+			scope, q.from.layers = q.from, w.Layers()
+		}
+		raw, err := w.CallBy(ctx, q.method, func(id uint64) []byte { return q.met.encode(q, id) }, scope)
+		if !errors.Is(err, jsonrpc.ErrUnsent) {
+			return raw, err
+		}
+	}
+}
+
+// get gives a worker with a place. To wait for it is not the call's time.
+func (p *program) get(ctx context.Context) (*worker.Worker, error) {
+	defer tool.Waiting(ctx)()
+	blunt := p.blunt.Load()
+	w, err := p.Get(ctx)
+	if err != nil && !blunt && p.blunt.Load() {
+		return p.Get(ctx) // it is met in another way now
+	}
+	return w, err
+}
+
+func (p *program) close(ctx context.Context) error { return p.Close(ctx) }
+
+// greet finds out what a worker is. One that comes after another may have other tools.
+func (p *program) greet(ctx context.Context, w *worker.Worker) error {
+	me := &partner{}
+	w.Own = me
+	g, err := p.meet(ctx, w)
+	if err != nil {
+		return err
+	}
+	g.level = p.r.o.LogLevel
+	me.greeting = g
+	if !g.modern {
+		if err := w.Notify(ctx, noteInitialized, nil); err != nil {
+			return err
+		}
+		if g.can.Logging != nil { // whether it does is its own affair
+			_, _ = w.Ask(ctx, methodSetLevel, fmt.Appendf(nil, `{"level":%q}`, g.level), nil)
+		}
+	}
+	if p.starts.Add(1) > 1 {
+		p.r.changed()
+	}
+	return nil
+}
+
+// probeTime is how long a server may take to say that it does not know server/discover. Some never say so.
+const probeTime = 5 * time.Second
+
+type discovery struct {
+	raw json.RawMessage
+	err error
+}
+
+// meet finds out which era a server is of, as the specification says: it is asked in the words of the modern one, and
+// whatever is not an answer in these words shows one of the legacy era.
+func (p *program) meet(ctx context.Context, w *worker.Worker) (*greeting, error) {
+	if p.r.o.Era == eraLegacy || p.blunt.Load() {
+		return p.initialize(ctx, w)
+	}
+	hello := &greeting{modern: true, version: modernVersion}
+	probe, over := context.WithCancel(ctx)
+	defer over()
+	found := make(chan discovery, 1)
+	go func() {
+		raw, err := discover(func() (json.RawMessage, error) {
+			return w.Ask(probe, methodDiscover, hello.encode(&query{}, 0), nil)
+		})
+		found <- discovery{raw, err}
+	}()
+	var late <-chan time.Time
+	if p.r.o.Era == "" {
+		late = time.After(probeTime)
+	}
+	select {
+	case d := <-found:
+		return p.discovered(ctx, w, d)
+	case <-late:
+	}
+	// It may be slow and not deaf: the answer to the first question still counts if there is none to the second.
+	g, err := p.initialize(ctx, w)
+	if err != nil {
+		select {
+		case d := <-found:
+			if g, err := readDiscovery(d.raw, d.err); err == nil {
+				return g, nil
+			}
+		default:
+		}
+	}
+	return g, err
+}
+
+// discovered goes on with what the probe found.
+func (p *program) discovered(ctx context.Context, w *worker.Worker, d discovery) (*greeting, error) {
+	if d.err != nil && answeredError(d.err) == nil {
+		if ctx.Err() == nil { // it is gone: there are servers that end at the first word that they do not know
+			p.blunt.Store(p.r.o.Era == "")
+		}
+		return nil, d.err
+	}
+	g, err := readDiscovery(d.raw, d.err)
+	switch {
+	case !errors.Is(err, errEra):
+		return g, err
+	case p.r.o.Era == eraModern:
+		return nil, tool.Errorf(tool.CodeProtocol, "the server is of the legacy era, and the config says modern; leave `era` out")
+	}
+	return p.initialize(ctx, w)
+}
+
+func (p *program) initialize(ctx context.Context, w *worker.Worker) (*greeting, error) {
+	raw, err := w.Ask(ctx, methodInitialize, initializeParams(len(p.r.o.Roots) > 0), nil)
+	if err != nil {
+		return nil, err
+	}
+	return readInitialize(raw)
+}
+
+// subscribe hears of changes of a modern server's tools for as long as it lives. One of the legacy era says so unasked.
+func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
+	g := w.Own.(*partner).greeting
+	if !g.listens() {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-w.Dead():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	keepListening(ctx, func(first bool) error {
+		if !first {
+			p.r.changed() // nobody told us meanwhile
+		}
+		_, err := w.Ask(ctx, methodListen, g.encode(listenQuery(), 0), nil)
+		return err
+	})
+}
+
+// cancel tells a worker that nobody waits for a request any more.
+func (p *program) cancel(w *worker.Worker, id uint64) {
+	if me := w.Own.(*partner); me.greeting != nil {
+		w.Tell(noteCancelled, fmt.Appendf(nil, `{"requestId":%d}`, id))
+	}
+}
+
+// probe asks a worker something simple.
+func (p *program) probe(ctx context.Context, w *worker.Worker) {
+	g := w.Own.(*partner).greeting
+	method := methodPing
+	if g.modern {
+		method = methodDiscover
+	}
+	_, _ = w.Ask(ctx, method, g.encode(&query{}, 0), nil) // that it answers is enough
+}
+
+func (p *program) early(w *worker.Worker, in *jsonrpc.Incoming) bool {
+	return p.r.early(in, &w.Own.(*partner).asks, func(result []byte) { w.Answer(in, result, nil) })
+}
+
+func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, s worker.Scope) (json.RawMessage, *jsonrpc.Error) {
+	e, _ := s.(*errand)
+	me := w.Own.(*partner)
+	return p.r.serve(in, e, me.greeting, &me.asks, w.Dead())
+}
+
+// listens reports whether there is something to hear from this server that has to be asked for.
+func (g *greeting) listens() bool { return g.modern && g.can.Tools != nil && g.can.Tools.ListChanged }
+
+func listenQuery() *query {
+	return &query{method: methodListen, params: func(_ *greeting, w *strictjson.Writer) {
+		w.Raw("notifications", []byte(`{"toolsListChanged":true}`))
+	}}
+}
+
+// Pauses before a server is asked again to tell of changes.
+const (
+	firstListen = time.Second
+	lastListen  = 30 * time.Second
+)
+
+// keepListening listens again and again until ctx ends. A server that answers that it does not know how is left alone.
+func keepListening(ctx context.Context, listen func(first bool) error) {
+	pause := firstListen
+	for first := true; ctx.Err() == nil; first = false {
+		begun := time.Now()
+		err := listen(first)
+		if answeredError(err) != nil && first {
+			return
+		}
+		if time.Since(begun) > lastListen {
+			pause = firstListen
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastListen)
+	}
+}
