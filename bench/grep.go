@@ -19,6 +19,7 @@ import (
 	"toolpost/bench/attempt"
 	"toolpost/codesearch/grep"
 	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/toolfind"
 	"toolpost/codesearch/trigram"
 	"toolpost/host/workspace"
 	"toolpost/tool"
@@ -286,5 +287,38 @@ func searching(ctx context.Context, l *lab) row {
 	return row{
 		measured: ms(m), reference: fmt.Sprintf("%d chunks", stats.Chunks), ratio: "-", target: "< 20 ms",
 		pass: m < 20*time.Millisecond,
+	}
+}
+
+// findingTools asks for tools among 10,000, as the MCP door does where there are too many to list: the first question
+// waits for the index.
+func findingTools(ctx context.Context, _ *lab) row {
+	const wanted = 10_000
+	does := []string{"Reads", "Writes", "Lists", "Deletes", "Copies", "Counts", "Sends", "Translates", "Draws", "Compares"}
+	what := []string{
+		"the issues of a repository", "files in a folder", "rows of a table", "the weather of a city", "mail of a customer",
+		"pictures", "invoices", "events of a calendar", "the members of a team", "lines of a log",
+	}
+	specs := make([]*tool.Spec, wanted)
+	for i := range specs {
+		specs[i] = &tool.Spec{
+			Name: fmt.Sprintf("tool_%d", i), Source: "bench",
+			Description: fmt.Sprintf("%s %s. Number %d of its kind.", does[i%10], what[i/10%10], i/100),
+			Input:       []byte(`{"type":"object","properties":{"name":{"type":"string","description":"which one is meant"}}}`),
+		}
+	}
+	var f toolfind.Finder
+	ask := func(question string) func() error {
+		return func() error { _, err := f.Search(ctx, specs, question, 10); return err }
+	}
+	first := attempt.Must(clock(ask("send mail"))())
+	var took []time.Duration
+	for i := range 200 {
+		took = append(took, attempt.Must(clock(ask(does[i%10]+" "+what[i%7]))()))
+	}
+	m := median(took)
+	return row{
+		measured: ms(m), reference: fmt.Sprintf("%d tools", wanted), ratio: ms(first) + " the first time",
+		target: "< 20 ms", pass: m < 20*time.Millisecond,
 	}
 }

@@ -140,6 +140,7 @@ func measurements() []measurement {
 		{"grep with the index / ripgrep", grepWarm},
 		{"indexing 50,000 files", indexing},
 		{"search by meaning over 100,000 chunks", searching},
+		{"search of 10,000 tools", findingTools},
 		{"calls with audit / without, 64 callers", auditedCalls},
 		{"audit rows, 64 writers / one", auditRows},
 		{"audit top over 1,000,000 rows / plain scan", auditTop},

@@ -107,6 +107,7 @@ type Source struct {
 	Name     string
 	Protocol string
 	Dir      string // Config.Dir
+	Pin      string // on or off: whether what its tools say of themselves is pinned; empty: as its protocol has it
 	// Secrets gives the values of the secrets that the source's own fields name. It is set by the code that opens the
 	// source, and is no part of what Equal compares; nil: there are none.
 	Secrets Secrets
@@ -121,10 +122,10 @@ type Secrets interface {
 	Secret(name string) (string, error)
 }
 
-// Decode reads the fields of the source, other than name and protocol, into a struct with yaml tags.
+// Decode reads the fields of the source, other than name, protocol and pin, into a struct with yaml tags.
 // What the file leaves out keeps the value that it had.
 func (s Source) Decode(into any) error {
-	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol"))
+	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol", "pin"))
 }
 
 // JSON is the whole entry as JSON.
@@ -385,6 +386,7 @@ func (c *Config) source(n ast.Node) (Source, error) {
 	var head struct {
 		Name     string `yaml:"name"`
 		Protocol string `yaml:"protocol"`
+		Pin      string `yaml:"pin"`
 	}
 	if err := decodeSome(n, &head); err != nil {
 		return Source{}, err
@@ -398,9 +400,11 @@ func (c *Config) source(n ast.Node) (Source, error) {
 	case head.Protocol == "":
 		return Source{}, missing(n, "protocol",
 			"source %q has no protocol; say what its tools speak, such as `protocol: namel3ss`", head.Name)
+	case head.Pin != "" && head.Pin != "on" && head.Pin != "off":
+		return Source{}, faultAt(child(n, "pin"), "pin is on or off, not %q", head.Pin)
 	}
 	entry, err := c.doc.section(n)
-	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, entry: entry}, err
+	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, Pin: head.Pin, entry: entry}, err
 }
 
 // missing says that a field is not there, or which one is there in its place.

@@ -18,6 +18,7 @@ type Part struct {
 	Name    string
 	Doc     string
 	Options any
+	Pinned  bool // of a protocol: whether the tools of its sources are pinned where the config does not say
 }
 
 // Schema writes the JSON Schema of toolpost.yaml, read off the structs that the file is decoded into, so
@@ -80,8 +81,20 @@ func (p Part) source() object {
 	props := s["properties"].(object)
 	props["name"] = object{"type": "string", "pattern": sourceName.String(), "description": "what the source is called"}
 	props["protocol"] = object{"const": p.Name}
+	props["pin"] = object{
+		"enum": []string{"on", "off"},
+		"description": "whether a tool that changes is held back until an operator approves it; default: " +
+			onOrOff(p.Pinned),
+	}
 	s["required"] = []string{"name", "protocol"}
 	return s
+}
+
+func onOrOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
 }
 
 // door may be left without fields: then it has its defaults.

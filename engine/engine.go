@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
 	"toolpost/tool"
@@ -29,6 +30,7 @@ type Options struct {
 	// that tools and policy change together; nil: everything is allowed.
 	Policy func() *policy.Policy
 	Audit  *audit.Trail // keeps a record of every call; nil: nobody does
+	Pins   *pin.Book    // keeps what upstream tools said of themselves; nil: nobody does
 	// Queue bounds the lines in which calls wait for a place, where a runner has only so many.
 	Queue queue.Options
 	// Stages are the others, by the names that the chain has for their places. A place without a stage is passed by.
@@ -41,6 +43,7 @@ type Engine struct {
 	outer  tool.Handler
 	ofTool []place
 	policy func() *policy.Policy
+	pins   *pin.Book
 
 	timeout time.Duration // of a call whose tool says nothing
 	wait    time.Duration // for somebody who runs a call that has begun
@@ -64,7 +67,9 @@ var (
 // nobody passes must not look like one that everybody passes.
 func New(o Options) *Engine {
 	o.Queue = o.Queue.WithDefaults()
-	e := &Engine{log: o.Log, policy: o.Policy, timeout: cmp.Or(o.Timeout, 30*time.Second), wait: o.Queue.Wait}
+	e := &Engine{
+		log: o.Log, policy: o.Policy, pins: o.Pins, timeout: cmp.Or(o.Timeout, 30*time.Second), wait: o.Queue.Wait,
+	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"toolpost/engine/policy"
@@ -19,9 +20,16 @@ func (e *Engine) Replace(ctx context.Context, bindings []Binding) {
 	e.replacing.Lock()
 	defer e.replacing.Unlock()
 	old := e.shelf.Load()
-	var bound []*source
-	for _, b := range bindings {
-		bound = append(bound, e.bind(ctx, b, old))
+	bound := make([]*source, len(bindings))
+	var listing sync.WaitGroup // all at once: one that does not answer takes no other's time
+	for i, b := range bindings {
+		listing.Go(func() { bound[i] = e.bind(ctx, b, old) })
+	}
+	listing.Wait()
+	for _, src := range bound { // one by one: of those that are new the order decides who was seen first
+		if src != old.sources[src.Name] {
+			src.verdict = e.check(ctx, src)
+		}
 	}
 	var p *policy.Policy
 	if e.policy != nil {
@@ -50,7 +58,7 @@ func (e *Engine) bind(ctx context.Context, b Binding, old *shelf) *source {
 	src.life, src.end = context.WithCancel(context.WithoutCancel(ctx))
 	if b.Err == nil {
 		changed := tool.Changed(b.Runner) // asked for before the tools: what changes in between is a change
-		src.specs, src.Err = list(ctx, b.Runner)
+		src.specs, src.Err = e.list(ctx, b)
 		if changed != nil {
 			e.retiring.Go(func() { e.listen(src, changed) })
 		}
@@ -61,12 +69,27 @@ func (e *Engine) bind(ctx context.Context, b Binding, old *shelf) *source {
 	return src
 }
 
-func list(ctx context.Context, r tool.Runner) ([]*tool.Spec, error) {
-	s, ok := r.(tool.Source)
+// list asks a source for its tools. One that has no name, or that of another tool of the source, does not count: nobody
+// could say which is meant.
+func (e *Engine) list(ctx context.Context, b Binding) ([]*tool.Spec, error) {
+	s, ok := b.Runner.(tool.Source)
 	if !ok {
 		return nil, fmt.Errorf("the runner does not say which tools it has")
 	}
-	return s.Tools(ctx)
+	given, err := s.Tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	specs, names := make([]*tool.Spec, 0, len(given)), map[string]bool{}
+	for _, spec := range given {
+		if spec == nil || spec.Name == "" || names[tool.VisibleName(spec.Name)] {
+			e.log.Warn("a tool without a name of its own is left out", "source", b.Name)
+			continue
+		}
+		names[tool.VisibleName(spec.Name)] = true
+		specs = append(specs, spec)
+	}
+	return specs, nil
 }
 
 func (e *Engine) retire(ctx context.Context, src *source) {
@@ -130,7 +153,7 @@ func came[T any](ctx context.Context, c <-chan T) bool {
 func (e *Engine) relist(src *source) bool {
 	ctx, cancel := context.WithTimeout(src.life, relistTimeout)
 	defer cancel()
-	specs, err := list(ctx, src.Runner)
+	specs, err := e.list(ctx, src.Binding)
 	if err != nil {
 		if src.life.Err() == nil {
 			e.log.Warn("the tools of a source changed and cannot be listed; those that it had stay", "source", src.Name,
@@ -145,6 +168,7 @@ func (e *Engine) relist(src *source) bool {
 		return true
 	}
 	src.specs, src.Err = specs, nil
+	src.verdict = e.check(ctx, src)
 	e.publish(old.bound, old.policy) // not the current policy: that one comes with the sources it is for
 	e.log.Info("the tools of a source changed", "source", src.Name, "tools", len(specs))
 	return true

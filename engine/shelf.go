@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
 	"toolpost/tool"
@@ -19,6 +20,9 @@ type Binding struct {
 	Protocol string
 	Runner   tool.Runner
 	Err      error
+	// Upstream says that somebody else decides what its tools say of themselves. They are pinned, and take no name that
+	// another tool has.
+	Upstream bool
 }
 
 // A Runner may say that one of its tools cannot be called now, and why; the others are not harmed. It is
@@ -35,6 +39,7 @@ type crowded interface {
 type shelf struct {
 	items   []*item            // by name; dead sources that know no tools come as an item without a name
 	byName  map[string]*item   // names, qualified names (source.name) and aliases
+	alike   map[string]*source // who has a name that looks like this one; see looks
 	bound   []*source          // in their order
 	sources map[string]*source // the same by name
 	policy  *policy.Policy     // nil: everything is allowed
@@ -42,14 +47,19 @@ type shelf struct {
 
 // An item is one tool on the shelf.
 type item struct {
-	spec    *tool.Spec // as published
-	own     *tool.Spec // as its runner knows it: the name may differ
+	spec    *tool.Spec // as published: the name may differ, and nothing in it is hidden
+	own     *tool.Spec // as its runner knows it
 	source  *source
 	schema  schemas
 	judge   *policy.Judge
 	handler tool.Handler // the stages of this tool, down to its runner
 	err     error        // why it cannot be called, however often one asks
+	held    *pin.Held    // it is held back; nil: it is not
+	gone    bool         // its source does not bring it now; its names are kept for it
 }
+
+// back reports whether the tool is on no list. Its names are still its own.
+func (it *item) back() bool { return it.held != nil || it.gone }
 
 // why says why the tool cannot be called now, or nil.
 func (it *item) why() error {
@@ -65,7 +75,9 @@ func (it *item) why() error {
 // A source counts the calls that run on it, so that it is closed after the last of them.
 type source struct {
 	Binding
-	specs []*tool.Spec // what it brought, or brought when it last lived; with Err under Engine.replacing
+	// What it brought, or brought when it last lived, and what pins say of it; with Err under Engine.replacing.
+	specs   []*tool.Spec
+	verdict *pin.Verdict // nil: its tools are not pinned
 
 	life context.Context // ends when the source retires
 	end  context.CancelFunc
@@ -133,12 +145,33 @@ func (s *source) retire() <-chan struct{} {
 }
 
 func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
-	sh := &shelf{byName: map[string]*item{}, bound: bound, sources: map[string]*source{}, policy: p}
+	sh := &shelf{
+		byName: map[string]*item{}, alike: map[string]*source{}, bound: bound, sources: map[string]*source{}, policy: p,
+	}
 	for _, src := range bound {
 		sh.sources[src.Name] = src
 	}
+	var ours, theirs []batch
 	for _, src := range bound {
-		sh.add(src, e.handler)
+		if batches := sh.take(src); src.Upstream {
+			theirs = append(theirs, batches...)
+		} else {
+			ours = append(ours, batches...)
+		}
+	}
+	// Stable: of those that were first seen together the order of the config decides.
+	slices.SortStableFunc(theirs, func(a, b batch) int { return a.seen.Compare(b.seen) })
+	inOrder := slices.Concat(ours, theirs)
+	sh.name(inOrder)
+	sh.slug(inOrder)
+	for _, b := range inOrder {
+		for _, it := range b.items {
+			it.judge = sh.policy.For(it.spec, it.toucher())
+			it.handler = e.handler(it)
+			if !it.back() {
+				sh.items = append(sh.items, it)
+			}
+		}
 	}
 	slices.SortStableFunc(sh.items, func(a, b *item) int {
 		return cmp.Or(strings.Compare(a.spec.Name, b.spec.Name), strings.Compare(a.spec.Source, b.spec.Source))
@@ -146,68 +179,45 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 	return sh
 }
 
-// add shelves the tools of one source. The first source in the config that brings a name keeps it; a
-// later one is offered as source.name, so that no source can put itself in another's place. The
-// qualified name works for every tool.
-func (sh *shelf) add(src *source, ofTool func(*item) tool.Handler) {
+// take makes the items of a source. A dead source that knows no tools comes as an item without a name.
+func (sh *shelf) take(src *source) []batch {
 	if src.Err != nil && len(src.specs) == 0 {
 		nameless := &tool.Spec{Source: src.Name, Protocol: src.Protocol}
 		sh.items = append(sh.items, &item{
 			spec: nameless, source: src, judge: sh.policy.For(nameless, nil), err: src.Err,
 		})
-		return
 	}
-	items := make([]*item, len(src.specs))
-	for i, own := range src.specs {
-		items[i] = newItem(src, own)
-		sh.claim(items[i], items[i].own.Ref().String())
+	var items []*item
+	for _, own := range src.specs {
+		items = append(items, newItem(src, own))
 	}
-	for _, it := range items {
-		if !sh.claim(it, it.own.Name) {
-			it.rename(it.own.Ref().String())
-		}
-		it.judge = sh.policy.For(it.spec, it.toucher())
-		it.handler = ofTool(it)
+	if src.verdict == nil {
+		return []batch{{items: items}}
 	}
-	for _, it := range items {
-		for _, alias := range it.own.Aliases {
-			sh.claim(it, alias)
-		}
-	}
-	sh.items = append(sh.items, items...)
-}
-
-// claim gives a tool a name, where no other has it. A name that begins with a source and a dot is one of that source's
-// tools and never another's, whether it brings such a tool now or not: who asks for files.readFile gets nothing from
-// elsewhere that calls itself so.
-func (sh *shelf) claim(it *item, name string) bool {
-	first, _, dotted := strings.Cut(name, ".")
-	if dotted && first != it.source.Name && sh.sources[first] != nil {
-		return false
-	}
-	if sh.byName[name] == nil {
-		sh.byName[name] = it
-	}
-	return sh.byName[name] == it
+	return src.inBatches(items)
 }
 
 // newItem publishes a tool. Its tier is settled here, once: whoever asks for leases, judges, records or shows a tool
 // reads the same number.
 func newItem(src *source, given *tool.Spec) *item {
 	own := *given
-	own.Source, own.Protocol, own.Own = src.Name, src.Protocol, ""
+	own.Source, own.Protocol, own.Own, own.Slug = src.Name, src.Protocol, "", ""
 	own.Tier = cmp.Or(own.Tier, own.Effects.Tier())
-	it := &item{spec: &own, own: &own, source: src, err: src.Err}
+	it := &item{own: &own, source: src, err: src.Err}
+	var hides error
+	if it.spec, hides = shown(&own); it.err == nil {
+		it.err = hides
+	}
 	if it.err == nil {
 		it.schema, it.err = compile(&own)
 	}
 	return it
 }
 
-// rename publishes the tool under another name than its runner has for it.
+// rename publishes the tool under another name than its source has for it.
 func (it *item) rename(name string) {
-	published := *it.own
-	published.Name, published.Own = name, it.own.Name
+	published := *it.spec
+	published.Name, published.Own = name, it.spec.Name
 	it.spec = &published
 }
 
@@ -275,7 +285,7 @@ func (it *item) visible(p tool.Principal) bool { return p.May(it.spec) && it.jud
 
 // find finds a tool that the caller may know of.
 func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
-	if it := sh.byName[name]; it != nil && it.visible(p) {
+	if it := sh.byName[name]; it != nil && it.visible(p) && (!it.gone || it.err != nil) {
 		return it, nil
 	}
 	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", name)

@@ -24,6 +24,7 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/cache"
 	"toolpost/engine/job"
+	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
 	"toolpost/engine/redact"
@@ -70,7 +71,7 @@ func Select(
 func Schema() ([]byte, error) {
 	var protocols []config.Part
 	for _, p := range all.Protocols() {
-		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options})
+		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options, Pinned: p.Upstream})
 	}
 	return config.Schema(protocols, all.DoorParts(), append(stageSections(),
 		config.Part{Name: "store", Options: StoreOptions{}},
@@ -101,6 +102,7 @@ type Node struct {
 	trail   *audit.Trail     // nil: there is no store
 	own     []engine.Binding // sources that no config names; their names cannot be taken
 	keep    keepers
+	pins    *pin.Book
 	stages  []stage // as stages lists them
 	policy  *policy.Current
 	queue   queue.Options
@@ -156,7 +158,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.store, n.storing, err = OpenStore(n.cfg); err != nil {
 		return err
 	}
-	n.keep = n.keepIn()
+	n.keep, n.pins = n.keepIn(), n.pinsIn()
 	placed, err := n.openStages()
 	if err != nil {
 		return err
@@ -167,7 +169,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	}
 	n.engine = engine.New(engine.Options{
 		Log: n.o.Log, Timeout: time.Duration(n.cfg.Limits.Timeout), Policy: n.policy.Load, Audit: n.trail, Queue: n.queue,
-		Stages: placed,
+		Pins: n.pins, Stages: placed,
 	})
 	n.catalog = redact.Catalog(n.engine, n.redactor)
 	n.openJobs()
@@ -178,6 +180,9 @@ func (n *Node) start(ctx context.Context) (err error) {
 		tools.sources = nil
 	}
 	n.replace(ctx, tools)
+	if n.store != nil {
+		n.tasks.Go(func() { n.watchPins(n.life) })
+	}
 	return errors.Join(ctx.Err(), n.cache.Misplaced())
 }
 
@@ -228,6 +233,9 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	if some, lasting := n.Pins(); some && !lasting {
+		n.o.Log.Warn("there is no store: what upstream tools say of themselves is remembered until this program ends")
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range doors {

@@ -13,6 +13,7 @@ import (
 	runningtools "toolpost/builtin/running"
 	statetools "toolpost/builtin/state"
 	tokentools "toolpost/builtin/token"
+	trusttools "toolpost/builtin/trust"
 	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/engine/job"
@@ -22,13 +23,13 @@ import (
 	"toolpost/tool"
 )
 
-// ownTools gives the source of the tools that Toolpost itself brings: for assets, for calls that run now and for how
-// the program is; for leases, where calls need them or others that share the store may; and for sessions, jobs, tokens
-// and the log of calls, where these last. They are one source, so that a policy can name it.
+// ownTools gives the source of the tools that Toolpost itself brings: for assets, for calls that run now, for how the
+// program is and for what upstream tools say; for leases, where calls need them or others that share the store may; and
+// for sessions, jobs, tokens and the log of calls, where these last. They are one source, so that a policy can name it.
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
 		assettools.New(n.keep.assets), runningtools.New(&n.calls),
-		healthtools.New(healthtools.Options{Sources: n.health, Metrics: n.Metrics}),
+		healthtools.New(healthtools.Options{Sources: n.health, Metrics: n.Metrics}), trusttools.New(desk{n}),
 	}
 	if n.leaseTier > 0 || n.store != nil {
 		all = append(all, n.issuer(n.keep.leases))
@@ -53,10 +54,15 @@ func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Sourc
 			tools[spec.Source]++
 		}
 	}
+	held := map[string]int{}
+	for _, h := range n.engine.Held() {
+		held[h.Now.Source]++
+	}
 	list := []healthtools.Source{}
 	for _, s := range n.Sources() {
 		one := healthtools.Source{
 			Name: s.Name, Protocol: s.Protocol, State: healthtools.StateOpen, Since: s.Since, Tools: tools[s.Name],
+			Held: held[s.Name],
 		}
 		if s.Err != nil {
 			one.State, one.Error = healthtools.StateFailed, message(s.Err)

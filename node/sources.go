@@ -169,7 +169,9 @@ func (n *Node) bind(ctx context.Context) {
 	defer cancel()
 	bindings := slices.Clone(n.own)
 	for _, s := range n.sources {
-		bindings = append(bindings, engine.Binding{Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err})
+		bindings = append(bindings, engine.Binding{
+			Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err, Upstream: n.upstream(s.Source),
+		})
 	}
 	n.engine.Replace(ctx, bindings)
 }

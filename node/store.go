@@ -10,11 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	assettools "toolpost/builtin/asset"
 	leasetools "toolpost/builtin/lease"
+	trusttools "toolpost/builtin/trust"
 	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/engine/ask"
@@ -186,7 +188,7 @@ func (n *Node) keepIn() keepers {
 		window.Outcomes = n.store.Outcomes()
 	}
 	n.trail = audit.New(audit.Options{
-		Log: n.store.Audit(), Redactor: n.redactor, Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
+		Log: n.store.Audit(), Redactor: n.redactor, Values: n.recorded(), Redact: n.storing.Audit.Redact,
 		Digests: window.Digests, Logger: n.o.Log,
 	})
 	files := n.store.Assets(n.assetDir(), 0)
@@ -194,6 +196,12 @@ func (n *Node) keepIn() keepers {
 		n.store.Leases(), files, idempotency.New(window).For, session.Stage(n.store.Sessions(), files),
 		ask.New(ask.Options{Marks: n.store.Outcomes(), Keys: window.Digests}),
 	}
+}
+
+// recorded lists the tools whose arguments are recorded with their values: those of the config, and the decisions of
+// operators about upstream tools, which say nothing without the names of the tools.
+func (n *Node) recorded() tool.Patterns {
+	return append(slices.Clone(n.storing.Audit.Values), config.OwnSource+"."+trusttools.Approve)
 }
 
 // How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it

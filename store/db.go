@@ -21,6 +21,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
+	"toolpost/engine/pin"
 	"toolpost/engine/session"
 	"toolpost/tool"
 )
@@ -82,6 +83,7 @@ var (
 	_, _ session.Assets       = (*AssetTable)(nil), (*Assets)(nil)
 	_    job.Book             = (*JobTable)(nil)
 	_    job.Ledger           = (*JobTable)(nil)
+	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
 )
 
 // Options has useful zero values.

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 )
@@ -30,16 +31,18 @@ func Safe(name string, may func(rune) bool) string {
 	}, name)
 }
 
-// Slugs returns every tool a name of its own in a protocol that does not carry all names: its slug, prefixed with its
-// source where two would clash, and numbered where that does not help.
+// Slugs returns every tool a name of its own in a protocol that does not carry all names: the one that the engine has
+// settled; or else its slug, prefixed with its source where two would clash, and numbered where that does not help.
 func Slugs(specs []*Spec) map[string]*Spec {
 	count := map[string]int{}
 	for _, s := range specs {
-		count[Slug(s.Name)]++
+		if s.Slug == "" {
+			count[Slug(s.Name)]++
+		}
 	}
 	named := map[string]*Spec{}
 	for _, s := range specs {
-		name := Slug(s.Name)
+		name := cmp.Or(s.Slug, Slug(s.Name))
 		if count[name] > 1 {
 			name = Slug(s.Source + "_" + s.Ref().Name)
 		}

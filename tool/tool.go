@@ -17,7 +17,8 @@ import (
 // A Spec says what a tool is. It is immutable once published: to change one, make a copy.
 type Spec struct {
 	Name        string          `json:"name"`
-	Own         string          `json:"own,omitempty"` // its source's name for it, where it is published by another; set by the engine
+	Own         string          `json:"own,omitempty"`  // its source's name for it, where it is published by another; set by the engine
+	Slug        string          `json:"slug,omitempty"` // its name where not all names can be carried, if others claim that; set by the engine
 	Title       string          `json:"title,omitempty"`
 	Description string          `json:"description,omitempty"`
 	Source      string          `json:"source"`            // the configured source that brought it
@@ -58,6 +59,22 @@ type Effects struct {
 // ReadOnly reports whether a tool declares that it reads and does nothing else.
 func (e Effects) ReadOnly() bool {
 	return e.Reads && !e.Writes && !e.Network && !e.Exec && !e.Destructive
+}
+
+// Words lists the effects by their names.
+func (e Effects) Words() (list []string) {
+	for _, w := range []struct {
+		on   bool
+		name string
+	}{
+		{e.Reads, "reads"}, {e.Writes, "writes"}, {e.Network, "network"}, {e.Exec, "exec"},
+		{e.Idempotent, "idempotent"}, {e.Destructive, "destructive"},
+	} {
+		if w.on {
+			list = append(list, w.name)
+		}
+	}
+	return list
 }
 
 // Tier is how dangerous that is: 0 safe, 1 writes, 2 system (programs, network), 3 dangerous.

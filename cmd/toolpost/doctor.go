@@ -87,7 +87,13 @@ func (a *app) installation(ctx context.Context) []finding {
 			"goes to the tools whose sources name it, and is redacted everywhere else"))
 	}
 	for _, s := range n.Sources() {
-		findings = append(findings, sourceFinding(ctx, n.Catalog(), s))
+		findings = append(findings, sourceFinding(ctx, n, s))
+	}
+	if some, lasting := n.Pins(); some && !lasting {
+		findings = append(findings, finding{
+			"pins", stateMissing, "there is no store: they last as long as a program",
+			"hold back upstream tools that change what they say of themselves",
+		})
 	}
 	return findings
 }
@@ -111,10 +117,10 @@ func storeFinding(ctx context.Context, cfg *config.Config) finding {
 	return probe("store", err, stateFailed, where, keeps)
 }
 
-func sourceFinding(ctx context.Context, c tool.Catalog, s node.Status) finding {
+func sourceFinding(ctx context.Context, n *node.Node, s node.Status) finding {
 	f := probe("source "+s.Name, s.Err, stateFailed, "", "brings tools that speak "+clean(s.Protocol))
 	var names []string
-	for spec, err := range c.Specs(ctx, me()) {
+	for spec, err := range n.Catalog().Specs(ctx, me()) {
 		switch {
 		case spec.Source != s.Name || s.Err != nil:
 		case err != nil:
@@ -122,6 +128,12 @@ func sourceFinding(ctx context.Context, c tool.Catalog, s node.Status) finding {
 			names = append(names, spec.Name+" (unavailable: "+tool.AsError(err).Message+")")
 		default:
 			names = append(names, spec.Name)
+		}
+	}
+	for _, h := range n.Held() {
+		if h.Now.Source == s.Name && s.Err == nil {
+			f.State = stateFailed
+			names = append(names, tool.VisibleName(h.Now.Name)+" (held back: "+tool.AsError(h.Why).Message+")")
 		}
 	}
 	f.Detail += strings.Join(names, ", ")

@@ -296,7 +296,7 @@ func (q *mcpAdding) tellAdded(e *configEdit, s *mcpServer, tried trial) error {
 		})
 	}
 	fmt.Fprintf(q.out, "%s %s to %s\n", q.out.green("added"), q.out.bold(s.name), e.cfg.Path)
-	q.showTools(tried)
+	q.showTrial(tried)
 	for _, r := range s.remarks {
 		fmt.Fprintf(q.out, "note: %s\n", clean(r))
 	}
@@ -307,7 +307,7 @@ func (q *mcpAdding) tellAdded(e *configEdit, s *mcpServer, tried trial) error {
 	return nil
 }
 
-func (a *app) showTools(tried trial) {
+func (a *app) showTrial(tried trial) {
 	if len(tried.Tools) == 0 {
 		return
 	}

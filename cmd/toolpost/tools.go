@@ -5,11 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/codesearch/toolfind"
 	"toolpost/node"
 	"toolpost/tool"
 	entry "toolpost/wire/listing"
@@ -28,49 +28,99 @@ func (a *app) toolsCommand() *cobra.Command {
 	command := func(c *cobra.Command) *cobra.Command {
 		return a.withServer(a.withJSON("print everything as JSON", c))
 	}
+	var all bool
 	c := command(&cobra.Command{
 		Use:     "tools",
-		Short:   "List the tools, show one, or search",
-		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file",
+		Short:   "List the tools, show one, search, or decide about those that are held back",
+		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file\n  toolpost tools review",
 		Args:    noSuchCommand,
-		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), nil) },
+		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), all) },
 	})
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that are held back, and why (for operators)")
 	c.AddCommand(command(&cobra.Command{
 		Use: "show NAME", Short: "Show one tool: what it takes, gives and does", Args: words(1, 1),
 		ValidArgsFunction: a.completeTool,
 		RunE:              func(c *cobra.Command, args []string) error { return a.showTool(c.Context(), args[0]) },
 	}), command(&cobra.Command{
-		Use: "search WORD ...", Short: "List the tools that have all words in their name or description", Args: words(1, -1),
-		RunE: func(c *cobra.Command, args []string) error { return a.listTools(c.Context(), args) },
-	}))
+		Use: "search WORD ...", Short: "List the tools that do what the words say, the best first", Args: words(1, -1),
+		Long: "Lists tools by the words that their names, descriptions and arguments share with the question, and by what\n" +
+			"these mean, the best first. It is the search that agents have where there are too many tools to list.",
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.searchTools(c.Context(), strings.Join(args, " "))
+		},
+	}), command(a.reviewCommand()), command(a.approveCommand()))
 	return c
 }
 
-func matches(spec *tool.Spec, words []string) bool {
-	said := append([]string{spec.Name, spec.Title, spec.Description, spec.Source}, spec.Aliases...)
-	text := strings.ToLower(strings.Join(said, " "))
-	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, strings.ToLower(w)) })
-}
-
-// listTools lists the tools that have all words.
-func (a *app) listTools(ctx context.Context, words []string) error {
+// listTools lists the tools, with those that are held back or without.
+func (a *app) listTools(ctx context.Context, all bool) error {
 	b, err := a.open(ctx, node.Options{})
 	if err != nil {
 		return err
 	}
 	defer b.close()
+	tools, err := a.catalogue(ctx, b)
+	if err != nil {
+		return err
+	}
+	if all {
+		held, err := a.heldBack(ctx, b)
+		if err != nil {
+			return err
+		}
+		tools = append(tools, held...)
+	}
+	return a.showTools(tools)
+}
+
+// catalogue reads what there is.
+func (a *app) catalogue(ctx context.Context, b *backend) ([]listed, error) {
 	tools := []listed{}
 	for spec, err := range b.Specs(ctx, me()) {
 		if spec == nil {
-			return err
+			return nil, err
 		}
-		if matches(spec, words) {
-			tools = append(tools, listed{spec, err})
-		}
+		tools = append(tools, listed{spec, err})
 	}
 	if a.server.url != "" && len(tools) == 1 && tools[0].spec.Name == "" {
-		return tools[0].err // the server itself did not answer
+		return nil, tools[0].err // the server itself did not answer
 	}
+	return tools, nil
+}
+
+// mostFound is how many tools a search shows.
+const mostFound = 20
+
+// searchTools lists the tools that answer a question, the best first.
+func (a *app) searchTools(ctx context.Context, question string) error {
+	b, err := a.open(ctx, node.Options{})
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	tools, err := a.catalogue(ctx, b)
+	if err != nil {
+		return err
+	}
+	var specs []*tool.Spec
+	why := map[*tool.Spec]error{}
+	for _, t := range tools {
+		if t.spec.Name != "" {
+			specs, why[t.spec] = append(specs, t.spec), t.err
+		}
+	}
+	hits, err := new(toolfind.Finder).Search(ctx, specs, question, mostFound)
+	if err != nil {
+		return err
+	}
+	found := []listed{}
+	for _, h := range hits {
+		found = append(found, listed{h.Spec, why[h.Spec]})
+	}
+	return a.showTools(found)
+}
+
+func (a *app) showTools(tools []listed) error {
 	return list(a, "tools", tools, []string{"NAME", "SOURCE", "PROTOCOL", "DESCRIPTION"}, func(t listed) []string {
 		about := firstLine(t.spec)
 		if t.err != nil {
@@ -130,7 +180,7 @@ func facts(t listed) [][2]string {
 	f := [][2]string{
 		{"source", clean(s.Source) + " (" + clean(s.Protocol) + ")"},
 		{"also", clean(strings.Join(s.Aliases, ", "))},
-		{"effects", effects(s.Effects)},
+		{"effects", strings.Join(s.Effects.Words(), ", ")},
 		{"tier", fmt.Sprint(s.Tier)},
 		{"guarantees", clean(strings.Join(s.Guarantees.Asked(), ", "))},
 		{"walls", clean(s.Walls)},
@@ -142,20 +192,4 @@ func facts(t listed) [][2]string {
 		f = append(f, [2]string{"unavailable", because(t.err)})
 	}
 	return f
-}
-
-func effects(e tool.Effects) string {
-	var words []string
-	for _, w := range []struct {
-		on   bool
-		name string
-	}{
-		{e.Reads, "reads"}, {e.Writes, "writes"}, {e.Network, "network"}, {e.Exec, "exec"},
-		{e.Idempotent, "idempotent"}, {e.Destructive, "destructive"},
-	} {
-		if w.on {
-			words = append(words, w.name)
-		}
-	}
-	return strings.Join(words, ", ")
 }

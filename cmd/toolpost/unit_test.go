@@ -117,11 +117,30 @@ func TestAnAssetOfAnyTypeIsShownByNameAndPlace(t *testing.T) {
 	}
 }
 
-func TestSearchWantsAllWords(t *testing.T) {
-	s := &tool.Spec{Name: "readFile", Description: "Reads one file", Aliases: []string{"file.read"}}
-	for q, want := range map[string]bool{"read": true, "READ one": true, "file.read": true, "read two": false} {
-		if got := matches(s, strings.Fields(q)); got != want {
-			t.Errorf("%q: %v", q, got)
+func TestTwoTextsAreComparedWordByWord(t *testing.T) {
+	shown := func(side []stretch) string {
+		var b strings.Builder
+		for _, s := range side {
+			if s.other {
+				s.text = "[" + s.text + "]"
+			}
+			b.WriteString(s.text)
+		}
+		return b.String()
+	}
+	long := strings.Repeat("word ", 5000)
+	for was, c := range map[string]struct{ now, before, after string }{
+		"a b c":         {"a x c", "a [b] c", "a [x] c"},
+		"":              {"a b", "", "[a b]"},
+		"same":          {"same", "same", "same"},
+		"a b c d":       {"b d e", "[a ]b [c ]d", "b d[ e]"},
+		"x " + long:     {"y " + strings.ReplaceAll(long, "word", "sword"), "[x " + long + "]", ""},
+		"a\u200bb":      {"ab", "[a\u200bb]", "[ab]"},
+		"evil \x1b[2Jx": {"evil", "evil[ \\u001b[2Jx]", "evil"},
+	} {
+		before, after := beside(was, c.now)
+		if shown(before) != c.before && len(was) < 100 || shown(after) != c.after && len(was) < 100 {
+			t.Errorf("%q and %q: %s, %s", was, c.now, shown(before), shown(after))
 		}
 	}
 }

@@ -33,6 +33,9 @@ type Protocol struct {
 	Open func(context.Context, config.Source, *slog.Logger) (tool.Runner, error)
 	// Claim says which files a configured source starts from, keeps for itself, and lets its tools change; nil: none.
 	Claim func(config.Source) (offlimits.Claim, error)
+	// Upstream says that the tools of its sources are what a server of somebody else says when it is asked, and not what
+	// files of this machine say. They are pinned, unless the config says otherwise.
+	Upstream bool
 	// Options is the zero value of what Open decodes, for the schema of the config.
 	Options any
 	// As is the door for `toolpost as`; nil: not offered.
@@ -60,7 +63,7 @@ type Stdio struct {
 	Caller tool.Principal
 	// Sources are those of the config, for a door whose callers may name one in their own way.
 	Sources []config.Source
-	// Doors are those of the config, for a door that is also one of them and offers the same there.
+	// Doors are those of the config, for a door that offers on the standard streams what it offers on the network.
 	Doors []config.Door
 }
 
@@ -127,7 +130,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the contract, over NATS",
-			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{},
+			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{}, Upstream: true,
 			Doors: []Door{{
 				Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract",
 				Options: singularity.DoorConfig{}, Open: openNATS, Claim: claimNATS,
@@ -136,7 +139,8 @@ func Protocols() []Protocol {
 		{
 			Name: "mcp",
 			Doc:  "servers of the Model Context Protocol: programs that are started here, or servers over HTTP",
-			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, As: &As{Door: asMCP},
+			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true,
+			As: &As{Door: asMCP},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it stands where the door http stands, also if the config does not name it",
 				Options: mcpDoor{}, Path: mcp.Path, With: homeDoor, Mount: mountMCP,
@@ -144,7 +148,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "rest", Doc: "the tools of another Toolpost, over HTTP",
-			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{},
+			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{}, Upstream: true,
 			Doors: []Door{{
 				Name: homeDoor, Doc: "the HTTP door; it listens on " + web.DefaultListen + " by default",
 				Options: web.Config{},
@@ -161,6 +165,7 @@ func Protocols() []Protocol {
 type mcpDoor struct {
 	web.Config `yaml:",inline"`
 	mcp.Offers `yaml:",inline"`
+	mcp.Search `yaml:",inline"`
 	URL        string `yaml:"url" doc:"the URL that clients know the door by, where a proxy stands in front; default: the one that they use"`
 }
 
@@ -177,7 +182,7 @@ func asMCP(_ []string, s Stdio) (tool.Door, error) {
 			}
 		}
 	}
-	return &mcp.Door{Options: mcp.Options{Offers: c.Offers}, In: s.In, Out: s.Out, Caller: s.Caller}, nil
+	return &mcp.Door{Options: mcp.Options{Offers: c.Offers, Search: c.Search}, In: s.In, Out: s.Out, Caller: s.Caller}, nil
 }
 
 func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
@@ -187,7 +192,7 @@ func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
 		err = d.Placed(cmp.Or(c.Check(), mcp.CheckURL(c.URL)))
 	}
 	return c.Config, mcp.NewDoor(mcp.Options{
-		Offers: c.Offers, URL: c.URL, Issuers: k.Issuers, Version: k.Version, Log: k.Log, Jobs: true,
+		Offers: c.Offers, Search: c.Search, URL: c.URL, Issuers: k.Issuers, Version: k.Version, Log: k.Log, Jobs: true,
 	}), err
 }
 

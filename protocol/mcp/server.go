@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"toolpost/codesearch/toolfind"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
@@ -17,6 +18,7 @@ import (
 // Options of a door, whichever way it is spoken to. All of them have useful zero values.
 type Options struct {
 	Offers
+	Search
 	URL          string          // by which clients know the door over HTTP; "": the one that they use
 	Issuers      func() []string // of tokens that callers may show; nil: none
 	Jobs         bool            // whether this program runs jobs, which tasks are
@@ -47,6 +49,7 @@ type server struct {
 	seal    *seal
 	methods map[string]method
 	ears    ears
+	finder  toolfind.Finder
 	about   json.RawMessage // who we are, as every modern result says
 }
 

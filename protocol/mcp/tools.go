@@ -17,7 +17,7 @@ import (
 
 // listTools gives a page of the tools that can be called now. One that cannot has no place where the list could say why.
 func (s *server) listTools(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	list, next, bad := paged(s, r, s.tools(ctx, r.caller), func(t named) string { return t.name })
+	list, next, bad := paged(s, r, s.few(s.tools(ctx, r.caller)), func(t named) string { return t.name })
 	if bad != nil {
 		return nil, bad
 	}
@@ -60,8 +60,12 @@ func (s *server) tools(ctx context.Context, p tool.Principal) []named {
 	for name, spec := range tool.Slugs(specs) {
 		list = append(list, named{name, spec})
 	}
-	slices.SortFunc(list, func(a, b named) int { return strings.Compare(a.name, b.name) })
+	sortNamed(list)
 	return list
+}
+
+func sortNamed(list []named) {
+	slices.SortFunc(list, func(a, b named) int { return strings.Compare(a.name, b.name) })
 }
 
 // A cursor is the name behind which the next page begins, so that a tool that comes or goes meanwhile moves no other.
@@ -177,6 +181,9 @@ func (r *request) envelope() map[string][]string {
 // callTool runs a call. What the tool or the engine says about it is a result, which a model reads and can mend; only a
 // request that means no call is an error of the protocol.
 func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	if w, answered := s.instead(ctx, r); answered {
+		return w, nil
+	}
 	c := &tool.Call{Caller: r.caller, Args: r.arguments}
 	if r.name == "" {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: name must be a string that is not empty")

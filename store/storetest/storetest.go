@@ -102,6 +102,7 @@ func Run(t *testing.T, k Kind) {
 		{"Leases/RacedByFourProgramsEachIsUsedOnce", leasesRaced},
 		{"Leases/RacedByProgramsThatRevokeEachIsUsedOrRevoked", leasesRevoked},
 		{"Tokens/AreValidUntilTheyEndOrAreRevoked", tokenLife},
+		{"Pins/AreKeptAndChangedByThoseWhoKnowThem", pins},
 		{"Outcomes/AKeyIsClaimedOnce", outcomes},
 		{"Outcomes/AQuestionIsAnsweredByOne", marks},
 		{"Jobs/AreBegunByOneAndEndOnce", jobLife},

@@ -1,0 +1,247 @@
+// Package trust has the tools by which operators decide about upstream tools that are held back: tools.review and
+// tools.approve. Calling one of them passes the engine like any other call, so that who approved what is on record.
+package trust
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/pin"
+	"toolpost/tool"
+)
+
+// The names of the tools.
+const (
+	Review  = "tools.review"
+	Approve = "tools.approve"
+)
+
+// Upstream is what the tools decide about.
+type Upstream interface {
+	// Held lists the tools that are held back.
+	Held() []*pin.Held
+	// Approve lets tools be called as they are now.
+	Approve(ctx context.Context, by string, held []*pin.Held) error
+	// Forget drops what is remembered of tools that a source does not bring any more, and lists them.
+	Forget(ctx context.Context, source string) ([]pin.Pin, error)
+	// Pinned reports whether the tools of a source are pinned.
+	Pinned(source string) bool
+	// Lasting reports whether decisions outlive the program.
+	Lasting() bool
+}
+
+// New makes the tools.
+func New(u Upstream) *define.Set {
+	d := desk{u}
+	return define.NewSet(
+		define.New(tool.Spec{
+			Name: Review, Effects: tool.Effects{Reads: true},
+			Description: "Lists the upstream tools that are held back, with what they said when they were approved or first " +
+				"seen and what they say now. For operators.",
+		}, define.ForOperators("review tools", d.review)),
+		define.New(tool.Spec{
+			Name:        Approve,
+			Description: "Lets upstream tools that were held back be called again, as they are now. For operators.",
+		}, define.ForOperators("approve tools", d.approve)),
+	)
+}
+
+type desk struct{ up Upstream }
+
+// A Held is a tool that is held back, as operators see it. Nothing in it is hidden.
+type Held struct {
+	Tool     string    `json:"tool"` // source.name
+	Source   string    `json:"source"`
+	Name     string    `json:"name"`
+	Digest   string    `json:"digest"` // of what it says now; empty: it could not be compared
+	Why      string    `json:"why"`
+	Reason   string    `json:"reason"`
+	Seen     time.Time `json:"seen,omitzero"`     // when it was first seen
+	Approved time.Time `json:"approved,omitzero"` // when it was last approved
+	By       string    `json:"by,omitzero"`       // by whom
+	Changes  []Change  `json:"changes,omitzero"`
+}
+
+// A Change is one part of a tool that is another one now.
+type Change struct {
+	Part string `json:"part"`
+	Was  string `json:"was"`
+	Now  string `json:"now"`
+}
+
+// Reviewed is the output of tools.review.
+type Reviewed struct {
+	Held    []Held `json:"held"`
+	Lasting bool   `json:"lasting" doc:"whether decisions are still there when the program starts again"`
+}
+
+type reviewArgs struct {
+	Tools  []string `json:"tools" schema:"items.minLength=1" doc:"only these, by name or source.name; default: all"`
+	Source string   `json:"source" doc:"only those of this source"`
+}
+
+func (d desk) review(_ context.Context, c *define.Call, a reviewArgs) (Reviewed, error) {
+	all := d.up.Held()
+	if len(a.Tools)+len(a.Source) > 0 {
+		some, err := d.choose(all, a)
+		if err != nil {
+			return Reviewed{}, err
+		}
+		all = some
+	}
+	out := Reviewed{Held: []Held{}, Lasting: d.up.Lasting()}
+	for _, h := range all {
+		out.Held = append(out.Held, show(h))
+	}
+	c.Summary = fmt.Sprintf("%d tools are held back", len(all))
+	return out, nil
+}
+
+// Approved is the output of tools.approve.
+type Approved struct {
+	Approved  []Held   `json:"approved"`
+	Forgotten []string `json:"forgotten,omitzero" doc:"tools that the source does not bring any more"`
+	Lasting   bool     `json:"lasting" doc:"whether the decision is still there when the program starts again"`
+}
+
+type approveArgs struct {
+	Tools  []string `json:"tools" schema:"items.minLength=1" doc:"names, also with @ and a digest, which they must still have"`
+	Source string   `json:"source" doc:"every tool of this source that is held back"`
+}
+
+func (d desk) approve(ctx context.Context, c *define.Call, a approveArgs) (out Approved, err error) {
+	if len(a.Tools) == 0 && a.Source == "" {
+		return out, tool.Errorf(tool.CodeInvalidInput, "%s needs tools, or a source all of whose tools are approved", c.Tool)
+	}
+	some, err := d.choose(d.up.Held(), reviewArgs(a))
+	if err != nil {
+		return out, err
+	}
+	for _, h := range some {
+		if h.Now.Digest == "" {
+			return out, tool.Errorf(tool.CodeUnavailable, "%s cannot be approved: %s", title(h), tool.AsError(h.Why).Message)
+		}
+	}
+	if err := d.up.Approve(ctx, c.Caller.ID, some); err != nil {
+		return out, err
+	}
+	out = Approved{Approved: []Held{}, Lasting: d.up.Lasting()}
+	for _, h := range some {
+		out.Approved = append(out.Approved, show(h))
+	}
+	if a.Source != "" {
+		gone, err := d.up.Forget(ctx, a.Source)
+		if err != nil {
+			return out, err
+		}
+		for _, p := range gone {
+			out.Forgotten = append(out.Forgotten, tool.VisibleName(p.Name))
+		}
+	}
+	c.Summary = fmt.Sprintf("%d tools are approved", len(some))
+	return out, nil
+}
+
+// choose finds those that are meant among all that are held back.
+func (d desk) choose(all []*pin.Held, a reviewArgs) (some []*pin.Held, err error) {
+	if a.Source != "" && !d.up.Pinned(a.Source) {
+		return nil, tool.Errorf(tool.CodeNotFound, "there is no source %q whose tools are pinned; `toolpost sources` lists "+
+			"the sources", a.Source)
+	}
+	chosen := map[*pin.Held]bool{}
+	for _, word := range a.Tools {
+		h, err := find(all, word)
+		if err != nil {
+			return nil, err
+		}
+		chosen[h] = true
+	}
+	for _, h := range all {
+		if chosen[h] || h.Now.Source == a.Source {
+			some = append(some, h)
+		}
+	}
+	return some, nil
+}
+
+// minDigest is how much of a digest must be given at least, so that nobody can make another one that begins so.
+const minDigest = 12
+
+func find(all []*pin.Held, word string) (*pin.Held, error) {
+	for _, with := range []bool{false, true} { // a name may have an @ itself
+		name, digest := word, ""
+		if i := strings.LastIndexByte(word, '@'); with && i > 0 && len(word)-i > minDigest {
+			name, digest = word[:i], word[i+1:]
+		} else if with {
+			break
+		}
+		var found []*pin.Held
+		for _, h := range all {
+			if name == title(h) || name == tool.VisibleName(h.Now.Name) {
+				found = append(found, h)
+			}
+		}
+		switch {
+		case len(found) == 1 && !strings.HasPrefix(found[0].Now.Digest, digest):
+			return nil, tool.Errorf(tool.CodeConflict, "%s says something else now than what you looked at; look again with "+
+				"`toolpost tools review`", name)
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			return nil, tool.Errorf(tool.CodeConflict, "several sources have a tool %s that is held back: say which, as %s",
+				name, title(found[0]))
+		}
+	}
+	return nil, tool.Errorf(tool.CodeNotFound, "no tool %q is held back; `toolpost tools review` lists those that are",
+		word)
+}
+
+func title(h *pin.Held) string { return h.Now.Source + "." + tool.VisibleName(h.Now.Name) }
+
+func show(h *pin.Held) Held {
+	why := tool.AsError(h.Why)
+	out := Held{
+		Tool: title(h), Source: h.Now.Source, Name: tool.VisibleName(h.Now.Name), Digest: h.Now.Digest,
+		Why: why.Message, Reason: why.Reason, Seen: h.Was.Seen, Approved: h.Was.Approved, By: h.Was.By,
+	}
+	was, now := h.Was.Spec(), h.Now.Spec()
+	for _, part := range parts() {
+		if a, b := part.of(was), part.of(now); a != b {
+			out.Changes = append(out.Changes, Change{part.name, tool.Visible(a), tool.Visible(b)})
+		}
+	}
+	return out
+}
+
+// A part is something that a tool says of itself, as text.
+type part struct {
+	name string
+	of   func(*tool.Spec) string
+}
+
+func parts() []part {
+	return []part{
+		{"title", func(s *tool.Spec) string { return s.Title }},
+		{"description", func(s *tool.Spec) string { return s.Description }},
+		{"aliases", func(s *tool.Spec) string { return strings.Join(s.Aliases, "\n") }},
+		{"arguments", func(s *tool.Spec) string { return indented(s.Input) }},
+		{"output", func(s *tool.Spec) string { return indented(s.Output) }},
+		{"effects", func(s *tool.Spec) string { return strings.Join(s.Effects.Words(), "\n") }},
+		{"tier", func(s *tool.Spec) string { return fmt.Sprint(cmp.Or(s.Tier, s.Effects.Tier())) }},
+		{"guarantees", func(s *tool.Spec) string { return strings.Join(s.Guarantees.Asked(), "\n") }},
+	}
+}
+
+func indented(schema json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, schema, "", "  ") != nil {
+		return string(schema)
+	}
+	return b.String()
+}

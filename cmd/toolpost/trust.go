@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/builtin/trust"
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// reviewHint says what to do about tools that are held back.
+const reviewHint = "toolpost tools review"
+
+// shownDigest is how much of a digest is shown: enough that nobody finds another text with the same.
+const shownDigest = 16
+
+func (a *app) reviewCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "review [NAME ...]", Short: "Show what changed in tools that are held back", Args: words(0, -1),
+		Long: "Shows the tools of upstream servers that are held back: what each said of itself when it was approved or\n" +
+			"first seen, and what it says now, with the words that differ in brackets. Characters that cannot be seen are\n" +
+			"shown as escapes. A tool that is held back is on no list and cannot be called. It is for operators.",
+		Example: "  toolpost tools review\n  toolpost tools review weather.forecast",
+		RunE: func(c *cobra.Command, names []string) error {
+			args := map[string]any{}
+			if len(names) > 0 {
+				args["tools"] = names
+			}
+			out, err := own[trust.Reviewed](c.Context(), a, node.Options{}, trust.Review, args, "review tools")
+			if err != nil {
+				return err
+			}
+			return a.conclude(out, func() { a.showHeld(out) }, false)
+		},
+	}
+}
+
+func (a *app) approveCommand() *cobra.Command {
+	var source string
+	c := &cobra.Command{
+		Use: "approve NAME ... | --all SOURCE", Short: "Let tools that are held back be called again", Args: words(0, -1),
+		Long: "Approves tools of upstream servers as they are now: from then on they are held back only if they change\n" +
+			"again. NAME is what `toolpost tools review` shows; with its digest, as it is shown there, nothing is approved\n" +
+			"that has changed since. With --all every tool of a source that is held back is approved, and what is\n" +
+			"remembered of tools that it no longer brings is forgotten. Approving is a call of the tool tools.approve: the\n" +
+			"policy decides about it, and it is on record.",
+		Example: "  toolpost tools approve weather.forecast\n  toolpost tools approve --all weather",
+		RunE: func(c *cobra.Command, names []string) error {
+			if len(names) == 0 && source == "" {
+				return tool.Errorf(tool.CodeInvalidInput,
+					"which tools? Say their names, or --all SOURCE; `%s` lists those that are held back", reviewHint)
+			}
+			args := map[string]any{"source": source}
+			if len(names) > 0 {
+				args["tools"] = names
+			}
+			out, err := own[trust.Approved](c.Context(), a, node.Options{}, trust.Approve, args, "approve tools")
+			if err != nil {
+				return err
+			}
+			return a.conclude(out, func() { a.showApproved(out) }, false)
+		},
+	}
+	c.Flags().StringVar(&source, "all", "", "approve every tool of this source that is held back")
+	return c
+}
+
+// heldBack lists the tools that are held back, as entries of the catalogue.
+func (a *app) heldBack(ctx context.Context, b *backend) (list []listed, err error) {
+	var out trust.Reviewed
+	call := tool.Call{Tool: trust.Review, Args: raw(struct{}{})}
+	if err := a.callOwn(ctx, b, call, "list tools that are held back", &out); err != nil {
+		return nil, err
+	}
+	for _, h := range out.Held {
+		list = append(list, listed{
+			&tool.Spec{Name: h.Tool, Source: h.Source, Protocol: "-"},
+			&tool.Error{Code: tool.CodeUnavailable, Reason: h.Reason, Message: h.Why},
+		})
+	}
+	return list, nil
+}
+
+func (a *app) showHeld(out trust.Reviewed) {
+	if len(out.Held) == 0 {
+		fmt.Fprintln(a.err, "no tool is held back")
+	}
+	for _, h := range out.Held {
+		fmt.Fprintf(a.out, "%s  %s\n", a.out.bold(clean(h.Tool)), clean(h.Why))
+		a.out.facts("  ", 11, [][2]string{
+			{"first seen", when(h.Seen, time.Now())}, {"approved", approval(h)},
+		})
+		for _, c := range h.Changes {
+			was, now := beside(c.Was, c.Now)
+			fmt.Fprintf(a.out, "  %s\n", clean(c.Part))
+			a.showSide("-", was, a.out.red)
+			a.showSide("+", now, a.out.green)
+		}
+		if h.Digest != "" {
+			fmt.Fprintf(a.out, "  approve it with: toolpost tools approve %s@%s\n", clean(h.Tool), digestOf(h))
+		}
+		fmt.Fprintln(a.out)
+	}
+	a.notLasting(out.Lasting)
+}
+
+func digestOf(h trust.Held) string { return h.Digest[:min(shownDigest, len(h.Digest))] }
+
+func approval(h trust.Held) string {
+	if h.Approved.IsZero() {
+		return ""
+	}
+	return when(h.Approved, time.Now()) + " by " + clean(h.By)
+}
+
+func (a *app) showApproved(out trust.Approved) {
+	for _, h := range out.Approved {
+		fmt.Fprintf(a.out, "%s  %s (%s)\n", a.out.green("approved"), clean(h.Tool), digestOf(h))
+	}
+	for _, name := range out.Forgotten {
+		fmt.Fprintf(a.out, "%s  %s\n", a.out.dim("forgotten"), clean(name))
+	}
+	if len(out.Approved) == 0 {
+		fmt.Fprintln(a.err, "no tool of it is held back")
+	}
+	a.notLasting(out.Lasting)
+}
+
+// notLasting says so where decisions end with the program that took them.
+func (a *app) notLasting(lasting bool) {
+	if !lasting {
+		fmt.Fprintln(a.err, "there is no store: what is known of upstream tools lasts as long as the program that knows it")
+	}
+}
+
+// A stretch is words of a text that are also in the other one, or are not.
+type stretch struct {
+	text  string
+	other bool
+}
+
+// showSide shows one of two texts, line by line, with what the other does not have in brackets.
+func (a *app) showSide(mark string, side []stretch, color func(string) string) {
+	var b strings.Builder
+	for _, s := range side {
+		text := strings.TrimSpace(s.text)
+		if s.other && text != "" { // a bracket is around words, and not around the lines and spaces beside them
+			s.text = strings.Replace(s.text, text, color("["+text+"]"), 1)
+		}
+		b.WriteString(s.text)
+	}
+	if b.Len() == 0 {
+		b.WriteString(a.out.dim("(nothing)"))
+	}
+	for line := range strings.SplitSeq(b.String(), "\n") {
+		fmt.Fprintf(a.out, "    %s %s\n", mark, line)
+	}
+}
+
+// beside compares two texts word by word.
+func beside(was, now string) (before, after []stretch) {
+	a, b := pieces(cleanLines(was)), pieces(cleanLines(now))
+	start := 0
+	for start < min(len(a), len(b)) && a[start] == b[start] {
+		start++
+	}
+	end := 0
+	for end < min(len(a), len(b))-start && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	head, tail := a[:start], a[len(a)-end:]
+	inA, inB := inCommon(a[start:len(a)-end], b[start:len(b)-end])
+	return stretches(head, a[start:len(a)-end], inA, tail), stretches(head, b[start:len(b)-end], inB, tail)
+}
+
+// pieces cuts a text into words and what is between them.
+func pieces(text string) []string { return regexp.MustCompile(`\s+|\S+`).FindAllString(text, -1) }
+
+// maxCompared bounds what a comparison takes. What is longer is shown as changed from its first other word to its last.
+const maxCompared = 4_000_000
+
+// inCommon marks the words of a longest common subsequence.
+func inCommon(a, b []string) (inA, inB []bool) {
+	inA, inB = make([]bool, len(a)), make([]bool, len(b))
+	if len(a)*len(b) > maxCompared {
+		return inA, inB
+	}
+	long := make([][]int32, len(a)+1) // of what is behind i and j
+	for i := range long {
+		long[i] = make([]int32, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				long[i][j] = long[i+1][j+1] + 1
+			} else {
+				long[i][j] = max(long[i+1][j], long[i][j+1])
+			}
+		}
+	}
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i] == b[j]:
+			inA[i], inB[j] = true, true
+			i, j = i+1, j+1
+		case long[i+1][j] >= long[i][j+1]:
+			i++
+		default:
+			j++
+		}
+	}
+	return inA, inB
+}
+
+// stretches joins the words of one text to stretches.
+func stretches(head, words []string, common []bool, tail []string) (list []stretch) {
+	add := func(text string, other bool) {
+		if n := len(list); n > 0 && list[n-1].other == other {
+			list[n-1].text += text
+		} else if text != "" {
+			list = append(list, stretch{text, other})
+		}
+	}
+	add(strings.Join(head, ""), false)
+	for i, w := range words {
+		add(w, !common[i])
+	}
+	add(strings.Join(tail, ""), false)
+	return list
+}

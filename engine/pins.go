@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+
+	"toolpost/engine/pin"
+	"toolpost/tool"
+)
+
+// check compares the tools of an upstream source with their pins.
+func (e *Engine) check(ctx context.Context, src *source) *pin.Verdict {
+	if !src.Upstream || e.pins == nil {
+		return nil
+	}
+	v := e.pins.Check(ctx, src.Name, src.specs)
+	for name, h := range v.Held {
+		if src.verdict != nil && src.verdict.Held[name] != nil && src.verdict.Held[name].Now.Digest == h.Now.Digest {
+			continue // that has been said
+		}
+		e.log.Warn("a tool is held back", "source", src.Name, "tool", tool.VisibleName(name),
+			"why", tool.AsError(h.Why).Message)
+	}
+	return v
+}
+
+// Recheck compares all upstream tools with their pins again, after these have changed: here, or in another program.
+func (e *Engine) Recheck(ctx context.Context) {
+	e.replacing.Lock()
+	defer e.replacing.Unlock()
+	old := e.shelf.Load()
+	other := false
+	for _, src := range old.bound {
+		if v := e.check(ctx, src); !reflect.DeepEqual(v, src.verdict) {
+			src.verdict, other = v, true
+		}
+	}
+	if other {
+		e.publish(old.bound, old.policy)
+	}
+}
+
+// Held lists the tools that are held back, by source and name, for those who run the engine.
+func (e *Engine) Held() (list []*pin.Held) {
+	e.replacing.Lock()
+	defer e.replacing.Unlock()
+	for _, src := range e.shelf.Load().bound {
+		if src.verdict != nil {
+			for _, h := range src.verdict.Held {
+				list = append(list, h)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b *pin.Held) int {
+		return strings.Compare(a.Now.Source+"."+a.Now.Name, b.Now.Source+"."+b.Now.Name)
+	})
+	return list
+}
+
+// Gone lists the pins of tools that a source does not bring any more; none where it cannot be asked.
+func (e *Engine) Gone(name string) []pin.Pin {
+	e.replacing.Lock()
+	defer e.replacing.Unlock()
+	src := e.shelf.Load().sources[name]
+	if src == nil || src.verdict == nil || src.Err != nil {
+		return nil
+	}
+	return src.verdict.Gone
+}
+
+// heldItem is a tool that is held back, in the words that it was pinned with: nobody but an operator who looks at what
+// changed sees what it says now.
+func (s *source) heldItem(h *pin.Held, now *item) *item {
+	it := now
+	if h.Was.Digest != "" {
+		it = newItem(s, h.Was.Spec())
+	}
+	it.held, it.err = h, h.Why
+	return it
+}

@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"encoding/json"
+	"slices"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// shown is a tool as people and models see it: what its source wrote into names and descriptions to be seen by one of
+// them alone is there as escapes. It is done here, once, so that no door can forget it. The runner still gets the tool
+// in the words of its source.
+//
+// What is hidden in a schema where it takes part in validation, such as in the name of an argument, cannot be shown
+// otherwise without saying something else: such a tool cannot be called, and the error says why.
+func shown(own *tool.Spec) (*tool.Spec, error) {
+	s, other := *own, false
+	for _, line := range []*string{&s.Name, &s.Title, &s.Walls} {
+		other = replaced(line, tool.VisibleName(*line)) || other
+	}
+	other = replaced(&s.Description, tool.Visible(s.Description)) || other
+	s.Aliases = slices.Clone(s.Aliases)
+	for i := range s.Aliases {
+		other = replaced(&s.Aliases[i], tool.VisibleName(s.Aliases[i])) || other
+	}
+	var err error
+	for which, schema := range map[string]*json.RawMessage{"input": &s.Input, "output": &s.Output} {
+		clean, at := shownSchema(*schema)
+		other = other || len(clean) > 0 && &clean[0] != &(*schema)[0]
+		if *schema = clean; at != "" {
+			err = tool.Errorf(tool.CodeUnavailable, "its %s schema has characters that cannot be seen, at %s: the "+
+				"author of the tool has to take them out", which, at).Because("hidden_characters")
+		}
+	}
+	if !other { // nearly always: then there is one spec, and calls need no other one for the runner
+		return own, err
+	}
+	return &s, err
+}
+
+func replaced(text *string, by string) bool {
+	was := *text
+	*text = by
+	return was != by
+}
+
+// shownSchema gives a schema whose descriptions hide nothing, and the place of something hidden that had to stay; "":
+// there is none. A schema with nothing hidden in it stays as it is, byte for byte.
+func shownSchema(raw json.RawMessage) (_ json.RawMessage, at string) {
+	if !mayHide(raw) {
+		return raw, ""
+	}
+	v, err := strictjson.Decode(raw)
+	if err != nil {
+		return raw, "" // it does not compile either
+	}
+	w := walk{}
+	v = w.schema(v, "")
+	if w.at != "" {
+		return json.RawMessage(`{}`), w.at
+	}
+	if !w.escaped {
+		return raw, ""
+	}
+	clean, err := strictjson.Marshal(v)
+	if err != nil {
+		return raw, ""
+	}
+	return clean, ""
+}
+
+// mayHide reports whether it is worth taking a schema apart: it has characters beyond ASCII, or escapes.
+func mayHide(raw []byte) bool {
+	return slices.ContainsFunc(raw, func(c byte) bool { return c >= 0x7f || c == '\\' })
+}
+
+// A walk goes through a schema.
+type walk struct {
+	escaped bool   // something was written otherwise
+	at      string // where something is hidden that takes part in validation
+}
+
+// schema goes through one schema, whose members are keywords.
+func (w *walk) schema(v any, at string) any {
+	o, ok := v.(map[string]any)
+	if !ok {
+		return w.strict(v, at)
+	}
+	for key, value := range o {
+		below := w.below(at, key)
+		switch key {
+		case "title", "description", "$comment":
+			if text, ok := value.(string); ok {
+				o[key] = w.text(text)
+				continue
+			}
+			o[key] = w.strict(value, below)
+		case "default", "examples":
+			o[key] = w.loose(value, below)
+		case "enum", "const":
+			o[key] = w.strict(value, below)
+		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
+			o[key] = w.named(value, below)
+		case "allOf", "anyOf", "oneOf", "prefixItems", "items":
+			if list, ok := value.([]any); ok {
+				for i, one := range list {
+					list[i] = w.schema(one, below)
+				}
+				continue
+			}
+			o[key] = w.schema(value, below)
+		default:
+			o[key] = w.schema(value, below)
+		}
+	}
+	return o
+}
+
+// named goes through schemas that have names.
+func (w *walk) named(v any, at string) any {
+	o, ok := v.(map[string]any)
+	if !ok {
+		return w.strict(v, at)
+	}
+	for name, one := range o {
+		o[name] = w.schema(one, w.below(at, name))
+	}
+	return o
+}
+
+// strict goes through what takes part in validation.
+func (w *walk) strict(v any, at string) any {
+	switch v := v.(type) {
+	case string:
+		if tool.Hides(v) {
+			w.at = at
+		}
+	case []any:
+		for _, one := range v {
+			w.strict(one, at)
+		}
+	case map[string]any:
+		for name, one := range v {
+			w.strict(one, w.below(at, name))
+		}
+	}
+	return v
+}
+
+// loose goes through values that are there to be read.
+func (w *walk) loose(v any, at string) any {
+	switch v := v.(type) {
+	case string:
+		return w.text(v)
+	case []any:
+		for i, one := range v {
+			v[i] = w.loose(one, at)
+		}
+	case map[string]any:
+		for name, one := range v {
+			v[name] = w.loose(one, w.below(at, name))
+		}
+	}
+	return v
+}
+
+func (w *walk) text(text string) string {
+	clean := tool.Visible(text)
+	w.escaped = w.escaped || clean != text
+	return clean
+}
+
+// below is the place of a member. Its name takes part in validation.
+func (w *walk) below(at, name string) string {
+	at += "/" + tool.VisibleName(name)
+	if tool.VisibleName(name) != name {
+		w.at = at
+	}
+	return at
+}

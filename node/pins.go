@@ -1,0 +1,113 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	trusttools "toolpost/builtin/trust"
+	"toolpost/config"
+	"toolpost/engine/pin"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// pinsIn gives what remembers upstream tools: in the store, so that programs which share it agree, or in memory where
+// there is none.
+func (n *Node) pinsIn() *pin.Book {
+	if n.store == nil {
+		return &pin.Book{Pins: new(store.Pins)}
+	}
+	return &pin.Book{Pins: n.store.Pins(), Lasting: true}
+}
+
+// upstream reports whether the tools of a source are pinned: where the config does not say, those of protocols whose
+// tools are what a server says when it is asked. What is in files of this machine changes when somebody changes them,
+// who could change the config as well.
+func (n *Node) upstream(s config.Source) bool {
+	if s.Pin != "" {
+		return s.Pin == "on"
+	}
+	p, err := n.protocol(s.Protocol)
+	return err == nil && p.Upstream
+}
+
+// pinPause is how often a program looks for what others have approved.
+const pinPause = time.Second
+
+// watchPins takes over what other programs that share the store decide, and compares tools again that could not be
+// compared, until ctx ends.
+func (n *Node) watchPins(ctx context.Context) {
+	seen := int64(-1)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pinPause):
+		}
+		if some, _ := n.Pins(); !some {
+			continue
+		}
+		now, err := n.pins.Pins.Revision(ctx)
+		if err == nil && now != seen || n.unchecked() {
+			n.engine.Recheck(ctx)
+		}
+		if err == nil {
+			seen = now
+		}
+	}
+}
+
+// unchecked reports whether tools are held back because the store could not be asked.
+func (n *Node) unchecked() bool {
+	return slices.ContainsFunc(n.engine.Held(), func(h *pin.Held) bool {
+		return tool.AsError(h.Why).Reason == pin.ReasonUnchecked
+	})
+}
+
+// Held lists the upstream tools that are held back, for those who run the node.
+func (n *Node) Held() []*pin.Held { return n.engine.Held() }
+
+// Pins says whether there are sources whose tools are pinned, and whether that lasts longer than the program.
+func (n *Node) Pins() (some, lasting bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.sources, func(s *source) bool { return n.upstream(s.Source) }), n.pins.Lasting
+}
+
+// A desk is where operators decide about upstream tools.
+type desk struct{ *Node }
+
+var _ trusttools.Upstream = desk{}
+
+// Approve implements trusttools.Upstream.
+func (d desk) Approve(ctx context.Context, by string, held []*pin.Held) error {
+	if err := d.pins.Approve(ctx, by, held); err != nil {
+		return err
+	}
+	d.engine.Recheck(ctx)
+	return nil
+}
+
+// Forget implements trusttools.Upstream.
+func (d desk) Forget(ctx context.Context, source string) ([]pin.Pin, error) {
+	gone := d.engine.Gone(source)
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	if err := d.pins.Forget(ctx, gone); err != nil {
+		return nil, err
+	}
+	d.engine.Recheck(ctx)
+	return gone, nil
+}
+
+// Pinned implements trusttools.Upstream.
+func (d desk) Pinned(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.sources, func(s *source) bool { return s.Name == name && d.upstream(s.Source) })
+}
+
+// Lasting implements trusttools.Upstream.
+func (d desk) Lasting() bool { return d.pins.Lasting }

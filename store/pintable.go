@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"toolpost/engine/pin"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A PinTable keeps what the tools of other people's servers said of themselves.
+type PinTable struct{ db *DB }
+
+// Pins keeps the pins of tools.
+func (db *DB) Pins() *PinTable { return &PinTable{db} }
+
+// Of implements pin.Pins.
+func (k *PinTable) Of(ctx context.Context, source string) ([]pin.Pin, error) {
+	return reading(ctx, k.db, func(r *reader) ([]pin.Pin, error) {
+		return list(r, scanPin,
+			`SELECT source, digest, face, seen_at, approved_by, approved_at FROM pin WHERE source = ?`, source)
+	})
+}
+
+func scanPin(rows *sql.Rows) (p pin.Pin, err error) {
+	var face string
+	err = rows.Scan(&p.Source, &p.Digest, &face, (*microTime)(&p.Seen), &p.By, (*microTime)(&p.Approved))
+	if err != nil {
+		return p, err
+	}
+	var said struct {
+		Name string `json:"name"`
+	}
+	p.Face = []byte(face)
+	err = strictjson.Unmarshal(p.Face, &said)
+	p.Name = said.Name
+	return p, err
+}
+
+// Change implements pin.Pins.
+func (k *PinTable) Change(_ context.Context, changes []pin.Change) error {
+	return k.db.w.do(true, func(w *tx) error {
+		for _, c := range changes {
+			if err := w.changePin(c); err != nil {
+				return err
+			}
+		}
+		return w.exec(`UPDATE pin_change SET n = n + 1 WHERE id = 1`)
+	})
+}
+
+func (t *tx) changePin(c pin.Change) error {
+	id := digestOf(c.Name)
+	approved := sql.NullInt64{Int64: micros(c.Approved), Valid: !c.Approved.IsZero()}
+	if c.Was == "" {
+		return t.exec(`INSERT INTO pin (source, id, digest, face, seen_at, approved_by, approved_at) `+
+			`VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (source, id) DO NOTHING`,
+			c.Source, id, c.Digest, string(c.Face), micros(c.Seen), plain(c.By, maxName), approved)
+	}
+	var n int64
+	var err error
+	if c.Digest == "" {
+		n, err = t.count(`DELETE FROM pin WHERE source = ? AND id = ? AND digest = ?`, c.Source, id, c.Was)
+	} else {
+		n, err = t.count(`UPDATE pin SET digest = ?, face = ?, approved_by = ?, approved_at = ? `+
+			`WHERE source = ? AND id = ? AND digest = ?`,
+			c.Digest, string(c.Face), plain(c.By, maxName), approved, c.Source, id, c.Was)
+	}
+	if err == nil && n == 0 {
+		return pinConflict(c)
+	}
+	return err
+}
+
+func pinConflict(c pin.Change) error {
+	return tool.Errorf(tool.CodeConflict, "somebody else has decided about %s.%s meanwhile; look again with "+
+		"`toolpost tools review`", c.Source, tool.VisibleName(c.Name))
+}
+
+// Revision implements pin.Pins.
+func (k *PinTable) Revision(ctx context.Context) (int64, error) {
+	return reading(ctx, k.db, func(r *reader) (int64, error) {
+		return only(r, nil, value[int64], `SELECT n FROM pin_change WHERE id = 1`)
+	})
+}
+
+// Pins keeps pins in memory. The zero value is ready to use.
+type Pins struct {
+	mu   sync.Mutex
+	kept map[tool.Ref]pin.Pin
+	n    int64
+}
+
+// Of implements pin.Pins.
+func (k *Pins) Of(_ context.Context, source string) (list []pin.Pin, _ error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for ref, p := range k.kept {
+		if ref.Source == source {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b pin.Pin) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// Change implements pin.Pins.
+func (k *Pins) Change(_ context.Context, changes []pin.Change) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	next := maps.Clone(k.kept)
+	if next == nil {
+		next = map[tool.Ref]pin.Pin{}
+	}
+	for _, c := range changes {
+		ref := tool.Ref{Source: c.Source, Name: c.Name}
+		was, is := next[ref]
+		switch {
+		case c.Was == "" && is:
+		case c.Was != "" && was.Digest != c.Was:
+			return pinConflict(c)
+		case c.Digest == "":
+			delete(next, ref)
+		default:
+			next[ref] = c.Pin
+		}
+	}
+	k.kept = next
+	k.n++
+	return nil
+}
+
+// Revision implements pin.Pins.
+func (k *Pins) Revision(context.Context) (int64, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.n, nil
+}
