@@ -67,7 +67,9 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		return err
 	}
 	resource := ""
-	config.AuthorizationCodeFetcher = func(ctx context.Context, args *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
+	config.AuthorizationCodeFetcher = func(
+		ctx context.Context, args *auth.AuthorizationArgs,
+	) (*auth.AuthorizationResult, error) {
 		if u, err := url.Parse(args.URL); err == nil {
 			resource = u.Query().Get("resource")
 		}
@@ -104,7 +106,8 @@ func (o OAuth) listen() string {
 
 func (o OAuth) check() error {
 	u, err := url.Parse(o.Redirect)
-	if o.Redirect != "" && (err != nil || u.Scheme != "http" || u.Port() == "" || !net.ParseIP(u.Hostname()).IsLoopback()) {
+	if o.Redirect != "" &&
+		(err != nil || u.Scheme != "http" || u.Port() == "" || !net.ParseIP(u.Hostname()).IsLoopback()) {
 		return tool.Errorf(tool.CodeInvalidInput,
 			"oauth.redirect must be a loopback address with a port, such as http://127.0.0.1:8123/callback, not %q", o.Redirect)
 	}
@@ -136,10 +139,11 @@ func (o OAuth) handler(secrets secret.Source, addr string, had *keys) (*auth.Aut
 	case o.ClientMetadata != "":
 		c.ClientIDMetadataDocumentConfig = &auth.ClientIDMetadataDocumentConfig{URL: o.ClientMetadata}
 	}
-	c.DynamicClientRegistrationConfig = &auth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
+	ourselves := &oauthex.ClientRegistrationMetadata{
 		ClientName: "Toolpost", RedirectURIs: []string{redirect}, ResponseTypes: []string{"code"},
 		GrantTypes: []string{"authorization_code", "refresh_token"},
-	}}
+	}
+	c.DynamicClientRegistrationConfig = &auth.DynamicClientRegistrationConfig{Metadata: ourselves}
 	return c, nil
 }
 
@@ -237,7 +241,8 @@ const (
 	maxBrowser  = 64 << 10 // bytes of a request
 )
 
-// answerBrowser reads one request and thanks whoever comes from our link. A server of HTTP would be too much for one page
+// answerBrowser reads one request and thanks whoever comes from our link. A server of HTTP would be too much for
+// one page
 // that is shown once.
 func answerBrowser(conn net.Conn, state string, came chan<- url.Values) {
 	defer conn.Close()
@@ -252,7 +257,8 @@ func answerBrowser(conn net.Conn, state string, came chan<- url.Values) {
 	if !ours {
 		status, page = "400 Bad Request", "This is not the login that is waited for.\n"
 	}
-	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+		"Content-Length: %d\r\nConnection: close\r\n\r\n%s",
 		status, len(page), page)
 	if ours {
 		select {

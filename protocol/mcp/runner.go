@@ -60,7 +60,8 @@ const (
 func (o *SourceOptions) check() error {
 	switch {
 	case (len(o.Command) == 0 && o.Container.Image == "") == (o.URL == ""):
-		return tool.Errorf(tool.CodeInvalidInput, "an mcp source needs `command`, a program to start, or `url`, a server; not both")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"an mcp source needs `command`, a program to start, or `url`, a server; not both")
 	case o.Era != "" && o.Era != eraModern && o.Era != eraLegacy:
 		return tool.Errorf(tool.CodeInvalidInput, "era must be %s or %s, not %q", eraModern, eraLegacy, o.Era)
 	case o.Tier < 0 || o.Tier > 3:
@@ -68,9 +69,11 @@ func (o *SourceOptions) check() error {
 	case o.Concurrency < 0 || o.MaxMessage < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "concurrency and max_message cannot be negative")
 	case o.LogLevel != "" && !slices.Contains(levels(), o.LogLevel):
-		return tool.Errorf(tool.CodeInvalidInput, "log_level must be one of %s, not %q", strings.Join(levels(), ", "), o.LogLevel)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"log_level must be one of %s, not %q", strings.Join(levels(), ", "), o.LogLevel)
 	case o.URL == "" && len(o.Headers) > 0:
-		return tool.Errorf(tool.CodeInvalidInput, "headers are for a server at a url; a program gets its secrets with `secrets`")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"headers are for a server at a url; a program gets its secrets with `secrets`")
 	}
 	if err := o.OAuth.check(); err != nil {
 		return err
@@ -84,14 +87,17 @@ func (o *SourceOptions) check() error {
 func (o *SourceOptions) checkURL() error {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return tool.Errorf(tool.CodeInvalidInput, "%s is not the address of a server: write it like https://mcp.example.com/mcp", o.shown())
+		return tool.Errorf(tool.CodeInvalidInput,
+			"%s is not the address of a server: write it like https://mcp.example.com/mcp", o.shown())
 	}
 	if u.User != nil || u.Fragment != "" {
-		return tool.Errorf(tool.CodeInvalidInput, "the url of %s has a user or a fragment; put credentials into headers", o.shown())
+		return tool.Errorf(tool.CodeInvalidInput,
+			"the url of %s has a user or a fragment; put credentials into headers", o.shown())
 	}
 	if o.Dir != "" || len(o.Env) > 0 || len(o.PassEnv) > 0 || len(o.Secrets) > 0 || len(o.SecretFiles) > 0 {
 		return tool.Errorf(tool.CodeInvalidInput,
-			"dir, env, pass_env, secrets and secret_files are for a program that is started here; a server at a url gets headers")
+			"dir, env, pass_env, secrets and secret_files are for a program that is started here; "+
+				"a server at a url gets headers")
 	}
 	for name := range o.Headers {
 		if !httpguts.ValidHeaderFieldName(name) || slices.Contains(ownHeaders(), http.CanonicalHeaderKey(name)) {
@@ -150,9 +156,11 @@ func (o *SourceOptions) headers(secrets secret.Source) (http.Header, error) {
 		case missing != nil:
 			return nil, missing
 		case strings.Contains(value, "${"):
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the header %s has a ${...} that is not understood; write ${secret:NAME}", name)
+			return nil, tool.Errorf(tool.CodeInvalidInput,
+				"the header %s has a ${...} that is not understood; write ${secret:NAME}", name)
 		case !httpguts.ValidHeaderFieldValue(value):
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the value of the header %s has characters that a header cannot have", name)
+			return nil, tool.Errorf(tool.CodeInvalidInput,
+				"the value of the header %s has characters that a header cannot have", name)
 		}
 		h.Set(name, value)
 	}

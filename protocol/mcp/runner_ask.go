@@ -105,7 +105,9 @@ func (i *inquiries) withdraw(id []byte) {
 }
 
 // inquire holds the call until somebody has answered the server's question.
-func (e *errand) inquire(in *jsonrpc.Incoming, open *inquiries, gone <-chan struct{}) (json.RawMessage, *jsonrpc.Error) {
+func (e *errand) inquire(
+	in *jsonrpc.Incoming, open *inquiries, gone <-chan struct{},
+) (json.RawMessage, *jsonrpc.Error) {
 	need, err := needOf(single, in.Method, in.Params)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %v", err)
@@ -141,14 +143,16 @@ func (e *errand) answered(q *inquiry) goOn {
 	}
 }
 
-// required reads what a server of the modern era has to know before it goes on. What we know ourselves is given at once.
+// required reads what a server of the modern era has to know before it goes on. What we know ourselves is given
+// at once.
 func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 	needs, known, err := e.needs(a.requests)
 	if err != nil {
 		return nil, false, err
 	}
 	if len(needs) == 0 && len(known) == 0 && a.state == nil {
-		return nil, false, tool.Errorf(tool.CodeProtocol, "the server wants something before it goes on with %s, and does not say what",
+		return nil, false, tool.Errorf(tool.CodeProtocol,
+			"the server wants something before it goes on with %s, and does not say what",
 			e.of.Tool)
 	}
 	if len(needs) == 0 {
@@ -195,7 +199,8 @@ func (e *errand) needs(requests json.RawMessage) (needs []tool.Need, known map[s
 		return err
 	})
 	if err != nil {
-		err = tool.Errorf(tool.CodeProtocol, "what the server wants to know for %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+		err = tool.Errorf(tool.CodeProtocol,
+			"what the server wants to know for %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
 	}
 	return needs, known, err
 }
@@ -208,13 +213,16 @@ func encodeAnswers(answers map[string]json.RawMessage) json.RawMessage {
 	return b
 }
 
-// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made again.
+// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made
+// again.
 func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 	var data struct {
 		Elicitations []json.RawMessage `json:"elicitations"`
 	}
-	if err := strictjson.Unmarshal(orEmpty(said.Data), &data); err != nil || len(data.Elicitations) == 0 || len(data.Elicitations) > maxNeeds {
-		return nil, tool.Errorf(tool.CodeProtocol, "the server wants somebody to go to a link for %s, and does not say to which", e.of.Tool)
+	err := strictjson.Unmarshal(orEmpty(said.Data), &data)
+	if n := len(data.Elicitations); err != nil || n == 0 || n > maxNeeds {
+		return nil, tool.Errorf(tool.CodeProtocol,
+			"the server wants somebody to go to a link for %s, and does not say to which", e.of.Tool)
 	}
 	var needs []tool.Need
 	for i, raw := range data.Elicitations {
@@ -232,7 +240,8 @@ func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 				Action string `json:"action"`
 			}
 			if strictjson.Unmarshal(answer, &said) != nil || said.Action != tool.Accept {
-				return nil, tool.Errorf(tool.CodeCancelled, "%s was not run: somebody had to go to a link first, and did not", c.Tool).
+				return nil, tool.Errorf(tool.CodeCancelled,
+					"%s was not run: somebody had to go to a link first, and did not", c.Tool).
 					Because("not_answered")
 			}
 		}
@@ -249,7 +258,8 @@ const (
 	maxSlipsCaller = 100   // of one
 )
 
-// A desk keeps the questions of servers until they are answered, or their time is up. What a server gave us to bring back
+// A desk keeps the questions of servers until they are answered, or their time is up. What a server gave us to
+// bring back
 // stays here: callers get a name that means nothing elsewhere, and nothing to anybody else.
 type desk struct {
 	patience time.Duration
@@ -276,7 +286,8 @@ func (d *desk) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*to
 		drop = func() {}
 	}
 	s := &slip{
-		caller: c.Caller.ID, tool: c.Tool, session: c.Session, args: sha256.Sum256(c.Args), needs: needs, goOn: then, drop: drop,
+		caller: c.Caller.ID, tool: c.Tool, session: c.Session, args: sha256.Sum256(c.Args),
+		needs: needs, goOn: then, drop: drop,
 	}
 	id := rand.Text()
 	d.mu.Lock()
@@ -326,7 +337,8 @@ func (d *desk) take(c *tool.Call) (*slip, map[string]json.RawMessage, error) {
 	d.mu.Lock()
 	s := d.open[c.Resume]
 	d.mu.Unlock()
-	if s == nil || s.caller != c.Caller.ID || s.tool != c.Tool || s.session != c.Session || s.args != sha256.Sum256(c.Args) {
+	if s == nil || s.caller != c.Caller.ID || s.tool != c.Tool || s.session != c.Session ||
+		s.args != sha256.Sum256(c.Args) {
 		return nil, nil, noSlip(c.Tool)
 	}
 	answers, err := s.read(c.Answers)
@@ -340,15 +352,17 @@ func (d *desk) take(c *tool.Call) (*slip, map[string]json.RawMessage, error) {
 }
 
 func noSlip(name string) error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s has no such question open for this caller and these arguments: it was answered, "+
-		"or its time is up; call again without an answer", name).Because("no_such_question")
+	return tool.Errorf(tool.CodeInvalidInput,
+		"%s has no such question open for this caller and these arguments: it was answered, "+
+			"or its time is up; call again without an answer", name).Because("no_such_question")
 }
 
 // read checks answers: one for each need, in the form of its kind.
 func (s *slip) read(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	var given map[string]json.RawMessage
 	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &given) != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the answers must be an object with a member for each of the needs, by its key")
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the answers must be an object with a member for each of the needs, by its key")
 	}
 	answers := map[string]json.RawMessage{}
 	for _, n := range s.needs {

@@ -14,7 +14,8 @@ import (
 )
 
 // An errand is one call on its way to a server. It is run apart from the Invoke that began it: a server of the legacy
-// era asks in the middle of a call, and then the Invoke ends with the question while the errand waits for another one to
+// era asks in the middle of a call, and then the Invoke ends with the question while the errand waits for another
+// one to
 // bring the answer.
 type errand struct {
 	r     *Runner
@@ -132,7 +133,8 @@ func (e *errand) call() (*tool.Result, error) {
 			return res, err
 		}
 		if turn == maxTurns {
-			return nil, tool.Errorf(tool.CodeProtocol, "the server has %s called again and again, and gives no result", e.of.Tool)
+			return nil, tool.Errorf(tool.CodeProtocol,
+				"the server has %s called again and again, and gives no result", e.of.Tool)
 		}
 	}
 }
@@ -173,7 +175,8 @@ func (e *errand) query() *query {
 func (e *errand) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, again bool, _ error) {
 	a, err := readAnswer(raw)
 	if err != nil {
-		return nil, false, tool.Errorf(tool.CodeProtocol, "the answer to %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+		return nil, false, tool.Errorf(tool.CodeProtocol,
+			"the answer to %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
 	}
 	kind := a.kind
 	if !g.modern { // a word of the other era has no meaning here
@@ -193,7 +196,8 @@ func (e *errand) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, agai
 		res, err := e.poll(raw)
 		return res, false, err
 	}
-	return nil, false, tool.Errorf(tool.CodeProtocol, "the server answers %s with a result of the unknown kind %q", e.of.Tool,
+	return nil, false, tool.Errorf(tool.CodeProtocol,
+		"the server answers %s with a result of the unknown kind %q", e.of.Tool,
 		jsonrpc.Clip(kind))
 }
 
@@ -267,7 +271,8 @@ func (r *Runner) serve(
 		switch {
 		case in.ID == nil:
 		case g != nil && g.modern:
-			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "%s: in %s a server asks with a result that is input_required",
+			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound,
+				"%s: in %s a server asks with a result that is input_required",
 				in.Method, modernVersion)
 		case in.Method == methodRoots && len(r.o.Roots) == 0:
 			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "%s: we have said that we have none", in.Method)

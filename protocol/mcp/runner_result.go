@@ -17,7 +17,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An answer is the result of tools/call, read as far as all kinds of it are the same. Its parts belong to the bytes that
+// An answer is the result of tools/call, read as far as all kinds of it are the same. Its parts belong to the
+// bytes that
 // were read.
 type answer struct {
 	kind       string // resultType
@@ -214,7 +215,8 @@ func (e *errand) asset(i int, kind, mime, uri string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	a := tool.Asset{AssetID: fmt.Sprintf("%s-%d", kind, i+1), Kind: kind, MediaType: mime, Path: fmt.Sprintf("%s-%d", kind, i+1)}
+	name := fmt.Sprintf("%s-%d", kind, i+1)
+	a := tool.Asset{AssetID: name, Kind: kind, MediaType: mime, Path: name}
 	if uri != "" {
 		a.Metadata, _ = strictjson.Marshal(map[string]string{"uri": uri})
 	}

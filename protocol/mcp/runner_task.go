@@ -12,7 +12,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A task is a call that the server goes on with after it has answered. In the modern era that is its own decision, and it
+// A task is a call that the server goes on with after it has answered. In the modern era that is its own
+// decision, and it
 // is asked how far it is until it is done; in the legacy era some tools can be called in no other way, and tasks/result
 // waits.
 type taskState struct {
@@ -54,7 +55,8 @@ func (e *errand) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 	}
 	a, err := readAnswer(raw)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "the result of the task of %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+		return nil, tool.Errorf(tool.CodeProtocol,
+			"the result of the task of %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
 	}
 	return e.complete(a, q.met)
 }
@@ -88,7 +90,8 @@ func (e *errand) poll(raw json.RawMessage) (*tool.Result, error) {
 				return res, err
 			}
 		case t.Status != "working":
-			return nil, tool.Errorf(tool.CodeProtocol, "the task of %s has the unknown status %q", e.of.Tool, jsonrpc.Clip(t.Status))
+			return nil, tool.Errorf(tool.CodeProtocol,
+				"the task of %s has the unknown status %q", e.of.Tool, jsonrpc.Clip(t.Status))
 		}
 		wait := pause
 		if t.Poll > 0 {
@@ -114,7 +117,8 @@ func (e *errand) poll(raw json.RawMessage) (*tool.Result, error) {
 func (e *errand) taskOver(t *taskState) (*tool.Result, error) {
 	switch t.Status {
 	case "cancelled":
-		return nil, tool.Errorf(tool.CodeCancelled, "the server has cancelled the task of %s: %s", e.of.Tool, jsonrpc.Clip(t.Message))
+		return nil, tool.Errorf(tool.CodeCancelled,
+			"the server has cancelled the task of %s: %s", e.of.Tool, jsonrpc.Clip(t.Message))
 	case "failed":
 		m := jsonrpc.Message{Err: t.Error}
 		if t.Error == nil {
@@ -124,7 +128,8 @@ func (e *errand) taskOver(t *taskState) (*tool.Result, error) {
 	}
 	a, err := readAnswer(t.Result)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "the result of the task of %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+		return nil, tool.Errorf(tool.CodeProtocol,
+			"the result of the task of %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
 	}
 	return e.complete(a, &greeting{modern: true, version: modernVersion})
 }
@@ -194,7 +199,8 @@ func (e *errand) update() (*tool.Result, error) {
 func (e *errand) leaveTask(id string) {
 	ctx, cancel := context.WithTimeout(e.r.life, leaveTime)
 	defer cancel()
-	if _, err := e.r.to.ask(ctx, e.aboutTask(methodTaskCancel, id, nil)); err != nil && !errors.Is(err, jsonrpc.ErrAbandoned) {
+	_, err := e.r.to.ask(ctx, e.aboutTask(methodTaskCancel, id, nil))
+	if err != nil && !errors.Is(err, jsonrpc.ErrAbandoned) {
 		e.r.log.Debug("a task was not cancelled", "task", jsonrpc.Clip(id), "error", fmt.Sprint(err))
 	}
 }

@@ -73,7 +73,8 @@ func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, err
 		case page.Next == "":
 			return offers, specs, nil
 		case seen[page.Next] || len(seen) == maxPages:
-			return nil, nil, tool.Errorf(tool.CodeProtocol, "the server's list of tools has no end: it repeats a page, or has more than %d", maxPages)
+			return nil, nil, tool.Errorf(tool.CodeProtocol,
+				"the server's list of tools has no end: it repeats a page, or has more than %d", maxPages)
 		}
 		cursor, seen[page.Next] = page.Next, true
 	}

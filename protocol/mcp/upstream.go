@@ -91,7 +91,8 @@ type abilities struct {
 
 // modernAbilities are what we say that we can do in the modern era. All that a server may ask goes to our caller, who
 // knows better than we do whether it can be answered.
-const modernAbilities = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{},"extensions":{"` + extensionTasks + `":{}}}`
+const modernAbilities = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{},` +
+	`"extensions":{"` + extensionTasks + `":{}}}`
 
 // legacyAbilities are the same for the legacy era. There servers ask for roots at any time, mostly when they begin, and
 // nothing tells that from a question about the call that happens to be on its way: so only the config answers it.
@@ -218,12 +219,14 @@ func noCommon(offered []string) error {
 	if slices.ContainsFunc(offered, func(v string) bool { return slices.Contains(legacyVersions(), v) }) {
 		return errEra
 	}
-	return tool.Errorf(tool.CodeProtocol, "the server speaks %q and we speak %q: there is no common version", offered, versions())
+	return tool.Errorf(tool.CodeProtocol,
+		"the server speaks %q and we speak %q: there is no common version", offered, versions())
 }
 
 func (g *greeting) read(capabilities json.RawMessage) error {
 	if err := strictjson.Unmarshal(orEmpty(capabilities), &g.can); err != nil {
-		return tool.Errorf(tool.CodeProtocol, "the server describes itself in a way that cannot be read: %s", jsonrpc.Misread(err))
+		return tool.Errorf(tool.CodeProtocol,
+			"the server describes itself in a way that cannot be read: %s", jsonrpc.Misread(err))
 	}
 	return nil
 }

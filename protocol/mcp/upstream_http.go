@@ -286,7 +286,8 @@ func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id u
 		if events.LastID != "" && events.LastID != last {
 			last, failed = events.LastID, 0
 		}
-		if _, bad := errors.AsType[*process.LimitError](err); bad || last == "" || v.modern || ctx.Err() != nil || err == nil {
+		_, bad := errors.AsType[*process.LimitError](err)
+		if err == nil || bad || last == "" || v.modern || ctx.Err() != nil {
 			return tooLarge(err)
 		}
 		for wait = events.Retry; ; {
@@ -364,7 +365,10 @@ func (h *remote) listen(v *visit) {
 
 // ownHeaders are those that a config cannot set: the protocol has them.
 func ownHeaders() []string {
-	return []string{headerSession, headerVersion, headerMethod, headerName, "Content-Type", "Content-Length", "Accept", "Host", "Last-Event-Id"}
+	return []string{
+		headerSession, headerVersion, headerMethod, headerName, "Content-Type", "Content-Length", "Accept", "Host",
+		"Last-Event-Id",
+	}
 }
 
 // setModern sets the headers that repeat what a request says.
@@ -391,7 +395,9 @@ func headerText(text string) string {
 
 // send makes a request of HTTP and gives its answer if that is a success. One whose token is refused is made again with
 // another, once.
-func (h *remote) send(ctx context.Context, v *visit, method string, header http.Header, body []byte) (*http.Response, error) {
+func (h *remote) send(
+	ctx context.Context, v *visit, method string, header http.Header, body []byte,
+) (*http.Response, error) {
 	token := ""
 	if h.ring != nil {
 		var err error
@@ -520,16 +526,18 @@ func (h *remote) spoken(err error) error {
 	var refused *refusalError
 	var dial *net.OpError
 	switch {
-	case err == nil, errors.As(err, &known), answeredError(err) != nil, errors.Is(err, errForgotten), errors.Is(err, errEra),
-		errors.Is(err, jsonrpc.ErrAbandoned), errors.As(err, &refused):
+	case err == nil, errors.As(err, &known), answeredError(err) != nil, errors.Is(err, errForgotten),
+		errors.Is(err, errEra), errors.Is(err, jsonrpc.ErrAbandoned), errors.As(err, &refused):
 		return err
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w)", h.r.o.shown(), dial.Err)
 	}
 	if invalid := (*jsonrpc.InvalidError)(nil); errors.As(err, &invalid) {
-		return tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", h.r.o.shown(), jsonrpc.Misread(invalid.Err))
+		return tool.Errorf(tool.CodeProtocol,
+			"the answer of %s is not valid: %s", h.r.o.shown(), jsonrpc.Misread(invalid.Err))
 	}
-	return tool.Errorf(tool.CodeCrash, "%s broke off before the request had an outcome; it may have been done: %w", h.r.o.shown(),
+	return tool.Errorf(tool.CodeCrash,
+		"%s broke off before the request had an outcome; it may have been done: %w", h.r.o.shown(),
 		withoutURL(err))
 }
 
@@ -572,7 +580,8 @@ func (w replies) Send(ctx context.Context, _ <-chan struct{}, line []byte) error
 	return w.tell(ctx, v, line)
 }
 
-// abandoned tells a server of the legacy era that nobody waits for a request; one of the modern era sees its stream end.
+// abandoned tells a server of the legacy era that nobody waits for a request; one of the modern era sees its
+// stream end.
 func (h *remote) abandoned(q *jsonrpc.Request) {
 	if q.Method != methodInitialize && h.life.Err() == nil {
 		h.conn.Tell(jsonrpc.EncodeNotification(noteCancelled, fmt.Appendf(nil, `{"requestId":%d}`, q.ID)))

@@ -187,7 +187,8 @@ func (p *program) discovered(ctx context.Context, w *worker.Worker, d discovery)
 	case !errors.Is(err, errEra):
 		return g, err
 	case p.r.o.Era == eraModern:
-		return nil, tool.Errorf(tool.CodeProtocol, "the server is of the legacy era, and the config says modern; leave `era` out")
+		return nil, tool.Errorf(tool.CodeProtocol,
+			"the server is of the legacy era, and the config says modern; leave `era` out")
 	}
 	return p.initialize(ctx, w)
 }
