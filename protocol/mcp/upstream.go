@@ -16,30 +16,29 @@ import (
 
 // The methods that we use of a server, and those that it may use of us.
 const (
-	methodDiscover      = "server/discover"
-	methodInitialize    = "initialize"
-	methodPing          = "ping"
-	methodListTools     = "tools/list"
-	methodCallTool      = "tools/call"
-	methodReadResource  = "resources/read"
-	methodListen        = "subscriptions/listen"
-	methodSetLevel      = "logging/setLevel"
-	methodTaskGet       = "tasks/get"
-	methodTaskUpdate    = "tasks/update"
-	methodTaskCancel    = "tasks/cancel"
-	methodTaskResult    = "tasks/result"
-	methodElicit        = "elicitation/create"
-	methodSample        = "sampling/createMessage"
-	methodRoots         = "roots/list"
-	noteInitialized     = "notifications/initialized" //nolint:misspell // the word of the protocol
-	noteCancelled       = "notifications/cancelled"
-	noteProgress        = "notifications/progress"
-	noteMessage         = "notifications/message"
-	noteToolsChanged    = "notifications/tools/list_changed"
-	noteElicitationDone = "notifications/elicitation/complete"
-	extensionTasks      = "io.modelcontextprotocol/tasks"
-	metaClient          = "io.modelcontextprotocol/clientInfo"
-	codeLinkRequired    = -32042 // of 2025-11-25: somebody has to go somewhere first
+	methodDiscover     = "server/discover"
+	methodInitialize   = "initialize"
+	methodPing         = "ping"
+	methodListTools    = "tools/list"
+	methodCallTool     = "tools/call"
+	methodReadResource = "resources/read"
+	methodListen       = "subscriptions/listen"
+	methodSetLevel     = "logging/setLevel"
+	methodTaskGet      = "tasks/get"
+	methodTaskUpdate   = "tasks/update"
+	methodTaskCancel   = "tasks/cancel"
+	methodTaskResult   = "tasks/result"
+	methodElicit       = "elicitation/create"
+	methodSample       = "sampling/createMessage"
+	methodRoots        = "roots/list"
+	noteInitialized    = "notifications/initialized" //nolint:misspell // the word of the protocol
+	noteCancelled      = "notifications/cancelled"
+	noteProgress       = "notifications/progress"
+	noteMessage        = "notifications/message"
+	noteToolsChanged   = "notifications/tools/list_changed"
+	extensionTasks     = "io.modelcontextprotocol/tasks"
+	metaClient         = "io.modelcontextprotocol/clientInfo"
+	codeLinkRequired   = -32042 // of 2025-11-25: somebody has to go somewhere first
 )
 
 // An upstream is a server, over stdio or HTTP, whichever era it is of.
