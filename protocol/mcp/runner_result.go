@@ -226,7 +226,7 @@ func (e *errand) asset(i int, kind, mime, uri string, content []byte) error {
 	return nil
 }
 
-// taskStatuses that are the end of a task.
+// overStatus reports whether a status is the end of a task.
 func overStatus(status string) bool {
 	return slices.Contains([]string{"completed", "failed", "cancelled"}, status)
 }

@@ -12,10 +12,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A task is a call that the server goes on with after it has answered. In the modern era that is its own
-// decision, and it
-// is asked how far it is until it is done; in the legacy era some tools can be called in no other way, and tasks/result
-// waits.
+// A taskState is what a server says of a task: a call that it goes on with after it has answered. In the modern era
+// that is its own decision, and it is asked how far it is until it is done; in the legacy era some tools can be called
+// in no other way, and tasks/result waits.
 type taskState struct {
 	ID       string          `json:"taskId"`
 	Status   string          `json:"status"`
