@@ -31,14 +31,19 @@ const recorded = "sqlite:.toolpost/toolpost.db"
 
 // lookCall is a call of it as a modern client makes one, and lookAnswer what every answer has.
 const (
-	lookCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{"name":"Ada"},"_meta":{` +
-		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},` +
-		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	lookCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{"name":"Ada"},` + aboutBench + `}}`
+	listCall = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"%s",` + aboutBench + `}}`
+
+	aboutBench = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
+
 	lookAnswer = `"structuredContent":{"name":"Ada"}`
 )
 
 // mcpCalls gives the measurement of tools/call by so many callers, each with a connection of its own, against a server.
-func mcpCalls(callers int, store string, against func(*lab) (url string), least float64) func(context.Context, *lab) row {
+func mcpCalls(
+	callers int, store string, against func(*lab) (url string), least float64,
+) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		const calls = 3200
 		dir := filepath.Join(l.dir, strings.ReplaceAll(fmt.Sprint("mcp", callers, store, least), "/", "-"))
@@ -143,7 +148,8 @@ policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
 	client := &http.Client{Transport: &http.Transport{}}
 	l.atEnd(func() error { client.CloseIdleConnections(); return nil })
 	var size int
-	m, _ := compare(11, clock(func() (err error) { size, err = listAll(ctx, client, url, tools); return err }), clock(func() error { return nil }))
+	list := clock(func() (err error) { size, err = listAll(ctx, client, url, tools); return err })
+	m, _ := compare(11, list, clock(func() error { return nil }))
 	return row{
 		measured: ms(m), reference: fmt.Sprintf("%.1f MB", float64(size)/1e6), ratio: "", target: "< 100 ms",
 		pass: m < 100*time.Millisecond,
@@ -153,8 +159,7 @@ policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
 func listAll(ctx context.Context, client *http.Client, url string, want int) (size int, err error) {
 	found := 0
 	for cursor := ""; ; {
-		body, err := sendMCP(ctx, client, url, "tools/list", "", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"`+cursor+`","_meta":{`+
-			`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
+		body, err := sendMCP(ctx, client, url, "tools/list", "", fmt.Sprintf(listCall, cursor))
 		if err != nil {
 			return 0, err
 		}
@@ -180,7 +185,7 @@ func (many) Tools(context.Context) ([]*tool.Spec, error) {
 	var specs []*tool.Spec
 	for n := range 10_000 {
 		specs = append(specs, &tool.Spec{
-			Name: fmt.Sprintf("tool_%05d", n), Description: "Looks something up and gives what it found, with where it was found.",
+			Name: fmt.Sprintf("tool_%05d", n), Description: "Looks something up and gives what it found, with where it was.",
 			Input: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"what to look for"},` +
 				`"limit":{"type":"integer","minimum":1,"maximum":100,"description":"how much to give"}},"required":["query"]}`),
 			Effects: tool.Effects{Reads: true},

@@ -122,7 +122,7 @@ func (h *house) front(t *testing.T, ln net.Listener, to string) string {
 		},
 		Transport: behind, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}
-	srv := &httptest.Server{Listener: ln, Config: &http.Server{Handler: proxy}} //nolint:gosec // of a test
+	srv := &httptest.Server{Listener: ln, Config: &http.Server{Handler: proxy}}
 	srv.Start()
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close(); behind.CloseIdleConnections() })
 	return srv.URL
@@ -130,7 +130,8 @@ func (h *house) front(t *testing.T, ln net.Listener, to string) string {
 
 func (h *house) config(t *testing.T, more string) *config.Config {
 	t.Helper()
-	cfg, err := config.Parse(filepath.Join(h.dir, config.FileName), []byte(strings.Replace(h.text, "doors:\n", more+"doors:\n", 1)))
+	text := strings.Replace(h.text, "doors:\n", more+"doors:\n", 1)
+	cfg, err := config.Parse(filepath.Join(h.dir, config.FileName), []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

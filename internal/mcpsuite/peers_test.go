@@ -99,7 +99,7 @@ func expected(era, over string) map[string]any {
 			"test_prompt_with_image", "test_simple_prompt",
 		},
 		"skill":  skill,
-		"prompt": "Prompt with arguments: arg1='a', arg2='b'", "picture": "Please analyze the image above.|image",
+		"prompt": "Prompt with arguments: arg1='a', arg2='b'", "picture": "Please look at the image above.|image",
 		"resources": []any{"skill://review/SKILL.md", "test://static-binary", "test://static-text", "test://watched-resource"},
 		"templates": []any{"test://template/{id}/data", "toolpost://assets/{sha256}", "toolpost://sessions/{session}"},
 		"read": []any{

@@ -49,7 +49,7 @@ func structured(r *request, output json.RawMessage) bool {
 	return len(output) > 0 && (strictjson.KindOf(output) == "object" || r.modern && string(output) != "null")
 }
 
-// spoken is what a tool gave to be read: its output, or its summary where the output says no more than that it went well.
+// spoken is what a tool gave to be read: its output, or its summary where the output says no more than that all is well.
 func spoken(res *tool.Result) json.RawMessage {
 	more := !res.OK || len(res.Output) > 100+6*len(res.Summary) // which a summary cannot be, however it is written
 	if !more && len(res.Output) > 0 && string(res.Output) != "null" {
@@ -264,7 +264,7 @@ func (l *relay) message(e tool.Event) error {
 	if least == "" {
 		return nil
 	}
-	level, data := "info", json.RawMessage(e.Data)
+	level, data := "info", e.Data
 	switch e.Kind {
 	case tool.KindError:
 		level = "error"

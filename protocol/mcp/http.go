@@ -150,7 +150,7 @@ func (d *httpDoor) postModern(w http.ResponseWriter, r *http.Request, req *reque
 func checkModern(r *request) *jsonrpc.Error {
 	switch {
 	case r.meta.version == "" || r.meta.capabilities == nil:
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: _meta must have %s and %s", metaVersion, metaCapabilities)
+		return invalid("_meta must have %s and %s", metaVersion, metaCapabilities)
 	case r.meta.version != modernVersion:
 		e := jsonrpc.Errorf(codeBadVersion, "Unsupported protocol version")
 		e.Data, _ = strictjson.Marshal(map[string]any{"supported": versions(), "requested": r.meta.version}) // strings
@@ -174,12 +174,11 @@ func checkHeaders(h http.Header, r *request) *jsonrpc.Error {
 	for _, w := range wants {
 		values := h.Values(w.header)
 		if len(values) != 1 {
-			return jsonrpc.Errorf(codeHeaderMismatch, "Header mismatch: the header %s must be there once, not %d times", w.header, len(values))
+			return mismatch("%s must be there once, not %d times", w.header, len(values))
 		}
 		got, err := plainHeader(values[0])
 		if err != nil || got != w.want && !(w.header == headerVersion && w.want == "") {
-			return jsonrpc.Errorf(codeHeaderMismatch, "Header mismatch: the header %s says %q, and the body %q", w.header,
-				jsonrpc.Clip(values[0]), jsonrpc.Clip(w.want))
+			return mismatch("%s says %q, and the body %q", w.header, jsonrpc.Clip(values[0]), jsonrpc.Clip(w.want))
 		}
 	}
 	return nil
@@ -219,7 +218,7 @@ func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *reques
 	to.finish(status, reply)
 }
 
-// untilLeaving gives a context that ends when the front closes, too: what would never end by itself does not hold it up.
+// untilLeaving gives a context that ends when the front closes, too, for what would never end by itself.
 func (d *httpDoor) untilLeaving(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(d.Leaving(), cancel)
@@ -318,7 +317,8 @@ func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *reque
 	}
 	if version := r.Header.Get(headerVersion); version != "" && !known(version) {
 		d.reply(w, http.StatusBadRequest, refusal(req, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
-			"Bad Request: the version %s is not spoken here; there are %s", jsonrpc.Clip(version), strings.Join(versions(), ", "))))
+			"Bad Request: the version %s is not spoken here; there are %s", jsonrpc.Clip(version),
+			strings.Join(versions(), ", "))))
 		return
 	}
 	one, ok := d.sessionOf(w, r, req)

@@ -50,7 +50,8 @@ func (o Offers) Check() error {
 	}
 	for _, r := range o.Resources {
 		if _, err := uritemplate.New(r.URI); err != nil || r.URI == "" || r.Tool == "" {
-			return tool.Errorf(tool.CodeInvalidInput, "the resource %q needs a uri, such as notes://{name}, and a tool that gives it", r.URI)
+			return tool.Errorf(tool.CodeInvalidInput,
+				"the resource %q needs a uri, such as notes://{name}, and a tool that gives it", r.URI)
 		}
 	}
 	return nil
@@ -63,10 +64,25 @@ func (p Prompt) name() string {
 	return p.Tool
 }
 
-func (r Resource) template() *uritemplate.Template { return uritemplate.MustNew(r.URI) } // Check has made one
+// A place is a resource whose template was read.
+type place struct {
+	Resource
+	*uritemplate.Template
+}
+
+// places reads the templates; Check has seen that they can be read.
+func (o Offers) places() []place {
+	list := make([]place, len(o.Resources))
+	for i, r := range o.Resources {
+		list[i] = place{r, uritemplate.MustNew(r.URI)}
+	}
+	return list
+}
 
 // fixed reports whether a resource is one, and not many of a kind.
-func (r Resource) fixed() bool { return len(r.template().Varnames()) == 0 }
+func (p place) fixed() bool { return len(p.Varnames()) == 0 }
+
+func (p place) at(uri string) bool { return p.URI == uri || p.Match(uri) != nil }
 
 // A parameter is one argument of a tool, as far as people are told of it.
 type parameter struct {

@@ -131,13 +131,13 @@ func (s *server) checkParams(ctx context.Context, h http.Header, r *request) *js
 		switch {
 		case len(given) == 0 && value == nil:
 		case len(given) != 1 || value == nil:
-			return jsonrpc.Errorf(codeHeaderMismatch, "Header mismatch: the header %s must repeat the argument %s, and is there %d times",
-				m.header, strings.Join(m.path, "."), len(given))
+			return mismatch("%s must repeat the argument %s, and is there %d times", m.header, strings.Join(m.path, "."),
+				len(given))
 		default:
 			text, err := plainHeader(given[0])
 			if err != nil || !repeats(text, value) {
-				return jsonrpc.Errorf(codeHeaderMismatch, "Header mismatch: the header %s says %q, and the argument %s is %s", m.header,
-					jsonrpc.Clip(given[0]), strings.Join(m.path, "."), jsonrpc.Clip(string(value)))
+				return mismatch("%s says %q, and the argument %s is %s", m.header, jsonrpc.Clip(given[0]),
+					strings.Join(m.path, "."), jsonrpc.Clip(string(value)))
 			}
 		}
 	}

@@ -76,11 +76,13 @@ func orElse(a, b string) string {
 }
 
 func badCursor() *jsonrpc.Error {
-	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: the cursor is not one of ours; begin again without it")
+	return invalid("the cursor is not one of ours; begin again without it")
 }
 
 // listed writes a page of a list that is sorted by name.
-func listed[T any](s *server, r *request, what string, list []T, name func(T) string) (*strictjson.Writer, *jsonrpc.Error) {
+func listed[T any](
+	s *server, r *request, what string, list []T, name func(T) string,
+) (*strictjson.Writer, *jsonrpc.Error) {
 	list, next, bad := paged(s, r, list, name)
 	if bad != nil {
 		return nil, bad
@@ -130,12 +132,13 @@ func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjso
 	}
 	var texts map[string]string
 	if r.arguments != nil && strictjson.Unmarshal(r.arguments, &texts) != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: arguments must be an object of strings")
+		return nil, invalid("arguments must be an object of strings")
 	}
 	if p.skill != "" {
 		texts = map[string]string{"name": p.skill}
 	}
-	res, files, w, bad := s.fetch(ctx, r, &tool.Call{Caller: r.caller, Tool: p.spec.Name, Args: argumentsOf(p.spec, texts)}, to)
+	c := &tool.Call{Caller: r.caller, Tool: p.spec.Name, Args: argumentsOf(p.spec, texts)}
+	res, files, w, bad := s.fetch(ctx, r, c, to)
 	if bad != nil || w != nil {
 		return w, bad
 	}
@@ -206,7 +209,7 @@ func (s *server) fetch(
 	case bad != nil:
 		return nil, nil, nil, bad
 	case err != nil && tool.CodeOf(err) == tool.CodeInvalidInput:
-		return nil, nil, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", tool.AsError(err).Message)
+		return nil, nil, nil, invalid("%s", tool.AsError(err).Message)
 	case err != nil:
 		return nil, nil, nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", tool.AsError(err).Message)
 	case asks != nil:
@@ -231,7 +234,7 @@ func (s *server) complete(ctx context.Context, r *request, _ peer) (*strictjson.
 		} `json:"argument"`
 	}
 	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", jsonrpc.Misread(err))
+		return nil, invalid("%s", jsonrpc.Misread(err))
 	}
 	var spec *tool.Spec
 	switch said.Ref.Type {
@@ -247,7 +250,7 @@ func (s *server) complete(ctx context.Context, r *request, _ peer) (*strictjson.
 		}
 	}
 	if spec == nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: there is no such %s", jsonrpc.Clip(said.Ref.Type))
+		return nil, invalid("there is no such %s", jsonrpc.Clip(said.Ref.Type))
 	}
 	values := suggestions(spec, said.Argument.Name, said.Argument.Value)
 	const most = 100

@@ -12,7 +12,7 @@ import (
 // wellKnown is where clients look for what protects a resource (RFC 9728); behind it stands the path of the resource.
 const wellKnown = "/.well-known/oauth-protected-resource"
 
-// protection tells clients where callers get their tokens, so that one who comes without a token can send its user there.
+// protection tells clients where callers get their tokens, so that one who comes without can send its user there.
 // It says so only where there is such a place: the owner's token, and those that we issue, are not to be had by OAuth,
 // and a client that is sent there anyway would look for a way in vain.
 type protection struct {
@@ -47,8 +47,10 @@ func originOf(address string) string {
 // CheckURL finds what cannot be the URL of a door.
 func CheckURL(address string) error {
 	u, err := url.Parse(address)
-	if address != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Fragment != "" || u.RawQuery != "") {
-		return tool.Errorf(tool.CodeInvalidInput, "url: %.200q is not the URL of a door, such as https://tools.example.org%s", address, Path)
+	good := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.Fragment == "" && u.RawQuery == ""
+	if address != "" && !good {
+		return tool.Errorf(tool.CodeInvalidInput,
+			"url: %.200q is not the URL of a door, such as https://tools.example.org%s", address, Path)
 	}
 	return nil
 }
@@ -76,8 +78,8 @@ func (p protection) challenge(r *http.Request) string {
 func (p protection) serve(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
 	servers := p.servers()
 	if len(servers) == 0 {
-		web.Refuse(w, r, nil, http.StatusNotFound, tool.Errorf(tool.CodeNotFound,
-			"tokens for this server are not issued by OAuth: ask its owner for one; to accept those of an issuer, add it to callers.jwt"))
+		web.Refuse(w, r, nil, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "tokens for this server are not "+
+			"issued by OAuth: ask its owner for one; to accept those of an issuer, add it to callers.jwt"))
 		return
 	}
 	body, _ := strictjson.Marshal(map[string]any{ // strings

@@ -56,15 +56,17 @@ func (s *server) listTemplates(ctx context.Context, r *request, _ peer) (*strict
 	return listed(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), resourceEntry.key)
 }
 
-// resources lists those that a caller may read, by their URIs: those at one place, the skills among them, or those of a kind.
+// resources lists those that a caller may read, by URI: those at one place, skills among them, or those of a kind.
 func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []resourceEntry {
 	list := []resourceEntry{}
-	for _, one := range s.Resources {
+	for _, one := range s.places {
 		spec := s.spec(ctx, p, one.Tool)
 		if spec == nil || one.fixed() != fixed {
 			continue
 		}
-		e := resourceEntry{Name: orElse(one.Name, one.URI), Description: orElse(one.Description, spec.Description), MediaType: one.MediaType}
+		e := resourceEntry{
+			Name: orElse(one.Name, one.URI), Description: orElse(one.Description, spec.Description), MediaType: one.MediaType,
+		}
 		if fixed {
 			e.URI = one.URI
 		} else {
@@ -82,7 +84,9 @@ func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []
 		}
 	} else {
 		list = append(list,
-			resourceEntry{Template: assetPrefix + "{sha256}", Name: "assets", Description: "A file that a call of yours brought."},
+			resourceEntry{
+				Template: assetPrefix + "{sha256}", Name: "assets", Description: "A file that a call of yours brought.",
+			},
 			resourceEntry{
 				Template: sessionPrefix + "{session}", Name: "sessions", Description: "The state of a session of yours.",
 				MediaType: "application/json",
@@ -97,12 +101,10 @@ func (s *server) offers(ctx context.Context, p tool.Principal, uri string) bool 
 	if strings.HasPrefix(uri, assetPrefix) || strings.HasPrefix(uri, sessionPrefix) {
 		return true
 	}
-	return s.findSkill(ctx, p, uri) != nil || slices.ContainsFunc(s.Resources, func(one Resource) bool {
+	return s.findSkill(ctx, p, uri) != nil || slices.ContainsFunc(s.places, func(one place) bool {
 		return one.at(uri) && s.spec(ctx, p, one.Tool) != nil
 	})
 }
-
-func (r Resource) at(uri string) bool { return r.URI == uri || r.template().Match(uri) != nil }
 
 func skillURI(name string) string { return skillPrefix + url.PathEscape(name) + skillFile }
 
@@ -136,7 +138,7 @@ func noResource(r *request) *jsonrpc.Error {
 // readResource reads one.
 func (s *server) readResource(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	if r.uri == "" {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: uri must be a string that is not empty")
+		return nil, invalid("uri must be a string that is not empty")
 	}
 	if sum, ok := strings.CutPrefix(r.uri, assetPrefix); ok {
 		return s.readAsset(ctx, r, sum, to)
@@ -150,16 +152,15 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 	if skill := s.findSkill(ctx, r.caller, r.uri); skill != nil {
 		return s.readSkill(ctx, r, skill, to)
 	}
-	for _, one := range s.Resources {
+	for _, one := range s.places {
 		if !one.at(r.uri) {
 			continue
 		}
-		found := one.template().Match(r.uri)
-		texts := map[string]string{}
-		for _, name := range one.template().Varnames() {
+		found, texts := one.Match(r.uri), map[string]string{}
+		for _, name := range one.Varnames() {
 			texts[name] = found.Get(name).String()
 		}
-		return s.readTool(ctx, r, one, texts, to, false)
+		return s.readTool(ctx, r, one.Resource, texts, to, false)
 	}
 	return nil, noResource(r)
 }
@@ -173,7 +174,8 @@ func (s *server) readAsset(ctx context.Context, r *request, sum string, to peer)
 	case bad != nil:
 		return nil, noResource(r)
 	case r.file.content == nil:
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the file is too large to be read here, or gone; it is at /v1/assets/%s over HTTP", sum)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal,
+			"the file is larger than %d bytes, or gone; over HTTP it is at /v1/assets/%s", maxFile, sum)
 	}
 	w := begun(r, 2*len(r.file.content)+200)
 	w.Raw("contents", append(append([]byte{'['}, fileContents(r.uri, r.file.MediaType, r.file.content)...), ']'))
@@ -195,7 +197,9 @@ func fileContents(uri, kind string, content []byte) []byte {
 }
 
 // readSkill reads the instructions of a skill.
-func (s *server) readSkill(ctx context.Context, r *request, skill *prompt, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+func (s *server) readSkill(
+	ctx context.Context, r *request, skill *prompt, to peer,
+) (*strictjson.Writer, *jsonrpc.Error) {
 	args := argumentsOf(skill.spec, map[string]string{"name": skill.skill})
 	res, _, asks, bad := s.fetch(ctx, r, &tool.Call{Caller: r.caller, Tool: skill.spec.Name, Args: args}, to)
 	if bad != nil || asks != nil {
@@ -229,7 +233,7 @@ func (s *server) readTool(
 	return w, nil
 }
 
-// contents is what a tool gave as what is read: a text, a file with its content in Base64, as readAsset gives it, or JSON.
+// contents is what a tool gave as what is read: a text, a file with its media type and its content in Base64, or JSON.
 func contents(uri string, one Resource, output json.RawMessage) []byte {
 	var file struct {
 		MediaType string  `json:"mediaType"`

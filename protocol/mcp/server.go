@@ -50,11 +50,14 @@ type server struct {
 	methods map[string]method
 	ears    ears
 	finder  toolfind.Finder
+	places  []place
 	about   json.RawMessage // who we are, as every modern result says
 }
 
 func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
-	s := &server{Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(), methods: methods()}
+	s := &server{
+		Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(), methods: methods(), places: o.places(),
+	}
 	s.about = s.info()
 	return s
 }

@@ -45,7 +45,9 @@ func (s *session) logLevel() string {
 }
 
 // ask sends a request of ours by send, and waits for its answer.
-func (s *session) ask(ctx context.Context, method string, params []byte, send func([]byte) error) (json.RawMessage, error) {
+func (s *session) ask(
+	ctx context.Context, method string, params []byte, send func([]byte) error,
+) (json.RawMessage, error) {
 	got := make(chan answered, 1)
 	s.mu.Lock()
 	s.next++
@@ -97,10 +99,10 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
 	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil {
-		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", jsonrpc.Misread(err))
+		return nil, nil, invalid("%s", jsonrpc.Misread(err))
 	}
 	if said.Version == "" {
-		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: protocolVersion must be a string that is not empty")
+		return nil, nil, invalid("protocolVersion must be a string that is not empty")
 	}
 	version := said.Version
 	if !slices.Contains(legacyVersions(), version) {
@@ -131,7 +133,7 @@ func (s *server) setLevel(_ context.Context, r *request, _ peer) (*strictjson.Wr
 		Level string `json:"level"`
 	}
 	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil || !slices.Contains(levels(), said.Level) {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: level must be one of %s", strings.Join(levels(), ", "))
+		return nil, invalid("level must be one of %s", strings.Join(levels(), ", "))
 	}
 	if r.session != nil {
 		r.session.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Door is an MCP server on stdin and stdout. It speaks both eras: an initialize makes the rest of what is said legacy.
+// A Door is an MCP server on stdin and stdout. It speaks both eras: after an initialize what says no more is legacy.
 type Door struct {
 	Options
 	In     io.Reader

@@ -37,11 +37,11 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 		Notifications filter `json:"notifications"`
 	}
 	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", jsonrpc.Misread(err))
+		return nil, invalid("%s", jsonrpc.Misread(err))
 	}
 	want := said.Notifications
 	if len(want.URIs) > maxURIs {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %d resources are the most for one subscription", maxURIs)
+		return nil, invalid("%d resources are the most for one subscription", maxURIs)
 	}
 	var bad *jsonrpc.Error
 	if want.Tasks, bad = s.ownTasks(ctx, r, want.Tasks); bad != nil {
@@ -254,16 +254,15 @@ func (e *ears) tell(caller, uri string) {
 	}
 }
 
-// subscribeResource is how a legacy client says that it wants to hear of a resource; it hears on the stream of its session.
+// subscribeResource is how a legacy client says that it wants to hear of a resource, on the stream of its session.
 func (s *server) subscribeResource(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
 	switch {
 	case r.session == nil || r.uri == "" || len(r.uri) > maxURI:
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: uri must be that of a resource")
+		return nil, invalid("uri must be that of a resource")
 	case !s.offers(ctx, r.caller, r.uri):
 		return nil, noResource(r)
 	case !r.session.ear.add(r.uri):
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
-			"Invalid params: %d resources are the most for one session; unsubscribe from some", maxURIs)
+		return nil, invalid("%d resources are the most for one session; unsubscribe from some", maxURIs)
 	}
 	return strictjson.NewWriter(0), nil
 }

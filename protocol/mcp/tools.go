@@ -15,7 +15,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// listTools gives a page of the tools that can be called now. One that cannot has no place where the list could say why.
+// listTools gives a page of the tools that can be called now. A list has no place to say why another cannot.
 func (s *server) listTools(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
 	list, next, bad := paged(s, r, s.few(s.tools(ctx, r.caller)), func(t named) string { return t.name })
 	if bad != nil {
@@ -37,6 +37,8 @@ type named struct {
 	name string
 	spec *tool.Spec
 }
+
+func (n named) compare(name string) int { return strings.Compare(n.name, name) }
 
 // tools gives the tools that a caller can call now, by their names on the wire. Where all of them have names that the
 // protocol carries, as most do, they are that already, and in order: it is worth a look, since clients page through
@@ -65,7 +67,7 @@ func (s *server) tools(ctx context.Context, p tool.Principal) []named {
 }
 
 func sortNamed(list []named) {
-	slices.SortFunc(list, func(a, b named) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(list, func(a, b named) int { return a.compare(b.name) })
 }
 
 // A cursor is the name behind which the next page begins, so that a tool that comes or goes meanwhile moves no other.
@@ -153,7 +155,7 @@ func (s *server) resolve(ctx context.Context, r *request) {
 	if spec, err := s.catalog.Lookup(ctx, r.caller, r.name); err == nil {
 		r.spec = spec
 	} else if list := s.tools(ctx, r.caller); len(list) > 0 {
-		i, found := slices.BinarySearchFunc(list, r.name, func(t named, name string) int { return strings.Compare(t.name, name) })
+		i, found := slices.BinarySearchFunc(list, r.name, named.compare)
 		if found {
 			r.tool, r.spec = list[i].spec.Name, list[i].spec
 		}
@@ -186,17 +188,17 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 	}
 	c := &tool.Call{Caller: r.caller, Args: r.arguments}
 	if r.name == "" {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: name must be a string that is not empty")
+		return nil, invalid("name must be a string that is not empty")
 	}
 	if len(c.Args) == 0 {
 		c.Args = json.RawMessage("{}")
 	}
 	if kind := strictjson.KindOf(c.Args); kind != "object" {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: arguments must be an object, not %s", kind)
+		return nil, invalid("arguments must be an object, not %s", kind)
 	}
 	timeout, err := envelope.Read(r.envelope(), c)
 	if err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: in _meta %s", tool.AsError(err).Message)
+		return nil, invalid("in _meta %s", tool.AsError(err).Message)
 	}
 	s.resolve(ctx, r)
 	c.Tool = r.tool

@@ -106,7 +106,7 @@ func decode(body []byte) (*request, *jsonrpc.Message, *jsonrpc.Error) {
 	if m.Params != nil && string(m.Params) != "null" {
 		r.params = m.Params
 		if err := r.readParams(&scan); err != nil {
-			return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", jsonrpc.Misread(err))
+			return r, &m, invalid("%s", jsonrpc.Misread(err))
 		}
 	}
 	return r, &m, nil
@@ -198,6 +198,16 @@ func readText(name, value []byte, into *string) error {
 	text, err := strictjson.Unquote(value)
 	*into = string(text)
 	return err
+}
+
+// invalid says what is wrong with what a request asks for.
+func invalid(format string, args ...any) *jsonrpc.Error {
+	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: "+format, args...)
+}
+
+// mismatch says that a header says something else than the body.
+func mismatch(format string, args ...any) *jsonrpc.Error {
+	return jsonrpc.Errorf(codeHeaderMismatch, "Header mismatch: the header "+format, args...)
 }
 
 func known(version string) bool { return slices.Contains(versions(), version) }

@@ -222,7 +222,7 @@ def test_prompt_with_embedded_resource(args, answers):
 
 def test_prompt_with_image(args, answers):
     asset("pixel.png", "image/png", PIXEL)
-    done("Please analyze the image above.")
+    done("Please look at the image above.")
 
 
 def slow_compute(args, answers):
