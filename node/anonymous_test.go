@@ -28,15 +28,15 @@ func meet(t *testing.T, text string) map[string]string {
 	t.Helper()
 	const token = "sixteen-letters-or-more"
 	cfg := parse(t, t.TempDir(), text)
-	ready := make(chan node.Listening, len(cfg.Doors))
+	ready := make(chan node.Listening, 8)
 	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Token: token, Ready: func(l node.Listening) { ready <- l }})
 	defer shut(t, n)
 	defer serve(t, n)()
-	urls := map[string]string{}
-	for range cfg.Doors {
-		l := <-ready
-		urls[l.Door] = l.URL
+	var names []string
+	for _, d := range cfg.Doors {
+		names = append(names, d.Name)
 	}
+	urls := urlsOf(ready, names...)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "python3", "testdata/anonymous.py", urls["http"], urls["nats"], urls["namel3ss"], token).CombinedOutput()

@@ -217,18 +217,14 @@ policy: {record: record.jsonl}
 telemetry: {otlp: '` + spans.url + `', headers: {X-Key: ` + a.names[0] + `}}
 store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 `)
-	text, ready := a.config.String(), make(chan node.Listening, 2)
+	text, ready := a.config.String(), make(chan node.Listening, 8)
 	n := open(t, parse(t, dir, text), node.Options{
 		Protocols: append(node.Protocols(), node.Protocol{Name: "panicker", Open: openPanicker}), Token: a.bearers[0],
 		Log:   slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Ready: func(l node.Listening) { ready <- l },
 	})
 	stop := serve(t, n)
-	urls := map[string]string{}
-	for range 2 {
-		l := <-ready
-		urls[l.Door] = l.URL
-	}
+	urls := urlsOf(ready, "http", "nats")
 	a.overHTTP(t, n, urls["http"])
 	a.overNATS(t, urls["nats"])
 	a.leased(t, n, urls["http"])

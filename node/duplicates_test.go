@@ -73,7 +73,7 @@ func TestDuplicatesOverThreeDoorsWithCutConnectionsHaveOneEffectEach(t *testing.
 	}
 	const duplicates, callers, token = 8, 16, "sixteen-letters-or-more"
 	e := &effects{ran: map[string]int{}}
-	ready := make(chan node.Listening, 2)
+	ready := make(chan node.Listening, 8)
 	n := open(t, parse(t, t.TempDir(), `
 sources: [{name: till, protocol: effects}]
 doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}}
@@ -82,11 +82,7 @@ store: {idempotency: {durable: true, window: 10m}}
 	defer shut(t, n)
 	stop := serve(t, n)
 	defer stop()
-	urls := map[string]string{}
-	for range 2 {
-		l := <-ready
-		urls[l.Door] = l.URL
-	}
+	urls := urlsOf(ready, "http", "nats")
 
 	bills := shuffled(keys, duplicates)
 	receipts := make([]string, len(bills))

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -100,19 +101,24 @@ const (
 	w3cToken = "sixteen-letters-or-more"
 )
 
-// doors opens a node that measures, with both doors, and gives their addresses and what closes it all.
-func doors(t *testing.T, c *collector) (urls map[string]string, stop func()) {
-	t.Helper()
-	ready := make(chan node.Listening, 2)
-	n := open(t, parse(t, t.TempDir(), tells+"telemetry: {otlp: '"+c.url+"'}\ndoors: {http: {listen: '127.0.0.1:0'}, nats: {listen: '127.0.0.1:0'}}\n"),
-		node.Options{Token: w3cToken, Version: "1", Ready: func(l node.Listening) { ready <- l }})
-	end := serve(t, n)
-	urls = map[string]string{}
-	for range 2 {
+// urlsOf waits until these doors are open, and gives where they are. Others may be, too: MCP stands beside HTTP.
+func urlsOf(ready <-chan node.Listening, names ...string) map[string]string {
+	urls := map[string]string{}
+	for slices.ContainsFunc(names, func(name string) bool { return urls[name] == "" }) {
 		l := <-ready
 		urls[l.Door] = l.URL
 	}
-	return urls, func() { end(); shut(t, n) }
+	return urls
+}
+
+// doors opens a node that measures, with both doors, and gives their addresses and what closes it all.
+func doors(t *testing.T, c *collector) (urls map[string]string, stop func()) {
+	t.Helper()
+	ready := make(chan node.Listening, 8)
+	n := open(t, parse(t, t.TempDir(), tells+"telemetry: {otlp: '"+c.url+"'}\ndoors: {http: {listen: '127.0.0.1:0'}, nats: {listen: '127.0.0.1:0'}}\n"),
+		node.Options{Token: w3cToken, Version: "1", Ready: func(l node.Listening) { ready <- l }})
+	end := serve(t, n)
+	return urlsOf(ready, "http", "nats"), func() { end(); shut(t, n) }
 }
 
 func parentOf(span string) string { return "00-" + w3cID + "-" + span + "-01" }
