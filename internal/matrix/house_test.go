@@ -111,7 +111,11 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 	}
 	ready := make(chan node.Listening, len(cfg.Doors))
 	n, err := node.Open(t.Context(), cfg, node.Options{
-		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) { ready <- l },
+		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) {
+			if l.Door != "mcp" { // which stands beside http unasked
+				ready <- l
+			}
+		},
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)),
 	})
 	if err != nil {
