@@ -254,12 +254,3 @@ func TestAnonymousCallersHaveTheRightsOfNow(t *testing.T) {
 		t.Errorf("a caller that is gone came in: %+v, %v", p, err)
 	}
 }
-
-// except hears of every door but one, which stands beside the door http unasked.
-func except(door string, ready chan<- node.Listening) func(node.Listening) {
-	return func(l node.Listening) {
-		if l.Door != door {
-			ready <- l
-		}
-	}
-}

@@ -221,7 +221,7 @@ store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 	n := open(t, parse(t, dir, text), node.Options{
 		Protocols: append(node.Protocols(), node.Protocol{Name: "panicker", Open: openPanicker}), Token: a.bearers[0],
 		Log:   slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Ready: except("mcp", ready),
+		Ready: func(l node.Listening) { ready <- l },
 	})
 	stop := serve(t, n)
 	urls := urlsOf(ready, "http", "nats")

@@ -78,7 +78,7 @@ func TestDuplicatesOverThreeDoorsWithCutConnectionsHaveOneEffectEach(t *testing.
 sources: [{name: till, protocol: effects}]
 doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}}
 store: {idempotency: {durable: true, window: 10m}}
-`), node.Options{Protocols: e.protocol(), Token: token, Ready: except("mcp", ready)})
+`), node.Options{Protocols: e.protocol(), Token: token, Ready: func(l node.Listening) { ready <- l }})
 	defer shut(t, n)
 	stop := serve(t, n)
 	defer stop()
