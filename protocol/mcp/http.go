@@ -211,6 +211,7 @@ func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *reques
 		var stop func()
 		ctx, stop = d.untilLeaving(ctx)
 		defer stop()
+		d.ForgetBody(r) // it lasts, and has settled before it does
 	}
 	reply, failed := d.answer(ctx, req, to)
 	status := http.StatusOK
