@@ -211,8 +211,8 @@ func (q *mcpImporting) program(s *mcpServer, l connect.Listed, one *importedServ
 	if s.dir = q.inFolder(l.Dir); s.dir != "" {
 		s.dir = offlimits.Under(filepath.Dir(q.file), s.dir)
 		if home, err := os.UserHomeDir(); err == nil && below(home, s.dir) {
-			one.Notes = append(one.Notes, fmt.Sprintf("it runs in %s, so that it may read all that is in there; if that is too much, "+
-				"give it another `dir` in the config", s.dir))
+			one.Notes = append(one.Notes, fmt.Sprintf("it runs in %s, so that it may read all that is in there; "+
+				"if that is too much, give it another `dir` in the config", s.dir))
 		}
 	}
 	if s.pkg, err = parseNPX(argv); err != nil {

@@ -41,8 +41,8 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// dialed is the host and port that a URL means.
-func dialed(u *url.URL) string {
+// addressOf is the host and port that a URL means.
+func addressOf(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
 		port = map[string]string{"https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
@@ -65,7 +65,7 @@ func near(server string) *neighbourhood {
 	if err != nil {
 		return &neighbourhood{}
 	}
-	return &neighbourhood{u.Hostname(), dialed(u)}
+	return &neighbourhood{u.Hostname(), addressOf(u)}
 }
 
 // How near an address is.
@@ -103,7 +103,7 @@ func (n *neighbourhood) dial(ctx context.Context, network, addr string) (net.Con
 func isProxy(addr string) bool {
 	for _, scheme := range []string{"http", "https"} {
 		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: scheme, Host: "example.com"}})
-		if err == nil && proxy != nil && dialed(proxy) == addr {
+		if err == nil && proxy != nil && addressOf(proxy) == addr {
 			return true
 		}
 	}

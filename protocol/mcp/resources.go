@@ -108,7 +108,9 @@ func (s *server) offers(ctx context.Context, p tool.Principal) func(uri string) 
 		case strings.HasPrefix(uri, skillPrefix) && skillAt(prompts(), uri) != nil:
 			return true
 		}
-		return slices.ContainsFunc(s.places, func(one place) bool { return one.at(uri) && s.spec(ctx, p, one.Tool) != nil })
+		return slices.ContainsFunc(s.places, func(one place) bool {
+			return one.at(uri) && s.spec(ctx, p, one.Tool) != nil
+		})
 	}
 }
 

@@ -151,7 +151,8 @@ func (e *errand) answered(q *inquiry) goOn {
 func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 	needs, known, err := e.needs(a.requests)
 	if err == nil && a.state != nil && len(*a.state) > maxKept {
-		err = tool.Errorf(tool.CodeProtocol, "what the server wants to have back for %s has more than %d bytes", e.of.Tool, maxKept)
+		err = tool.Errorf(tool.CodeProtocol,
+			"what the server wants to have back for %s has more than %d bytes", e.of.Tool, maxKept)
 	}
 	if err != nil {
 		return nil, false, err

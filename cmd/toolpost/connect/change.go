@@ -78,7 +78,10 @@ func open(c Client, file string) (*Change, map[string]any, error) {
 		own.Close()
 		return nil, nil, err
 	}
-	ch := &Change{Client: c, File: own.Path, New: !own.There(), Before: own.Text, After: own.Text, file: own, backup: backup, ours: map[string]bool{}}
+	ch := &Change{
+		Client: c, File: own.Path, New: !own.There(), Before: own.Text, After: own.Text, file: own, backup: backup,
+		ours: map[string]bool{},
+	}
 	doc, err := c.format.decode(own.Text)
 	if err == nil {
 		err = c.checkKey(doc)
