@@ -8,7 +8,10 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -98,18 +101,20 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	if r.ContentLength/2 > s.o.MaxBody { // one that is not far over is read: a peer that still sends may miss the answer
 		return nil, http.StatusRequestEntityTooLarge, large
 	}
-	room := min(r.ContentLength, s.o.MaxBody)
-	if room < 0 {
-		room = s.o.MaxBody
+	if room := min(r.ContentLength, s.o.MaxBody); room > 0 { // one for which there is none is not even begun
+		if !s.bodies.TryAcquire(room) {
+			return nil, http.StatusServiceUnavailable, errBusy()
+		}
+		s.bodies.Release(room)
 	}
-	if !s.bodies.TryAcquire(room) {
-		return nil, http.StatusServiceUnavailable, tool.Errorf(tool.CodeUnavailable,
-			"busy: the requests that are being served are too large together; try again in a moment").Because("busy").
-			RetryAfter(time.Second)
-	}
-	context.AfterFunc(r.Context(), func() { s.bodies.Release(room) }) // it ends when the request is answered
-	body, failed := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
+	ration := &ration{ReadCloser: r.Body, of: s.bodies}
+	r.Body = ration
+	body, failed := io.ReadAll(http.MaxBytesReader(w, ration, s.o.MaxBody))
+	ration.free = sync.OnceFunc(func() { s.bodies.Release(ration.held) })
+	context.AfterFunc(r.Context(), ration.free) // it ends when the request is answered
 	switch {
+	case ration.busy:
+		return nil, http.StatusServiceUnavailable, errBusy()
 	case errors.As(failed, new(*http.MaxBytesError)):
 		return nil, http.StatusRequestEntityTooLarge, large
 	case errors.Is(failed, os.ErrDeadlineExceeded):
@@ -118,4 +123,40 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		return nil, http.StatusBadRequest, tool.Errorf(tool.CodeInvalidInput, "the body cannot be read: %w", failed)
 	}
 	return body, 0, nil
+}
+
+// ForgetBody says that nothing of the body is kept for the rest of a request, which may last. It makes room for others.
+func (s *Server) ForgetBody(r *http.Request) {
+	if b, ok := r.Body.(*ration); ok {
+		b.free()
+	}
+}
+
+func errBusy() *tool.Error {
+	return tool.Errorf(tool.CodeUnavailable,
+		"busy: the requests that are being served are too large together; try again in a moment").Because("busy").
+		RetryAfter(time.Second)
+}
+
+// A ration is a body that takes as much of the room for all bodies as it has brought. To take what it may bring, from
+// the start, would let a few that bring nothing keep all others out.
+type ration struct {
+	io.ReadCloser
+	of   *semaphore.Weighted
+	held int64
+	busy bool
+	free func() // gives it back
+}
+
+// Read implements io.Reader.
+func (b *ration) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		if !b.of.TryAcquire(int64(n)) {
+			b.busy = true
+			return 0, errBusy()
+		}
+		b.held += int64(n)
+	}
+	return n, err
 }

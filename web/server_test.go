@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -97,4 +98,56 @@ func TestManyLargeBodiesAreBoundedTogether(t *testing.T) {
 	for post() != http.StatusOK { // what the others had is given back soon after they are answered
 		runtime.Gosched()
 	}
+}
+
+// What a body may bring is not what it has brought: those that bring nothing, or are not needed any more, keep nobody out.
+func TestBodiesThatBringNothingKeepNobodyOut(t *testing.T) {
+	inside, leave := make(chan struct{}), make(chan struct{})
+	door := Door{Name: "api", Routes: func(s *Server, _ tool.Handler, _ tool.Catalog) []Route {
+		return []Route{{Method: "POST", Path: "/", Open: true, Serve: func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
+			if r.Header.Get("Last") != "" {
+				if _, status, err := s.ReadBody(w, r); err != nil {
+					Refuse(w, r, nil, status, err)
+				}
+				return
+			}
+			if r.Header.Get("Slow") != "" {
+				inside <- struct{}{}
+			}
+			_, _, _ = s.ReadBody(w, r)
+			if s.ForgetBody(r); r.Header.Get("Slow") == "" {
+				inside <- struct{}{}
+				<-leave
+			}
+		}}}
+	}}
+	s := newServer(New(Options{MaxBody: 4}).o, []Door{door}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, nil, nil)
+	post := func(header string, body io.Reader) int {
+		w := httptest.NewRecorder()
+		ctx, answered := context.WithCancel(t.Context())
+		defer answered()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body)
+		r.Host = "localhost:1"
+		if header != "" {
+			r.Header.Set(header, "1")
+		}
+		s.ServeHTTP(w, r)
+		return w.Code
+	}
+	var served sync.WaitGroup
+	for range 70 {
+		served.Go(func() { post("", strings.NewReader("four")) })
+		<-inside
+	}
+	silent, end := io.Pipe()
+	for range 70 {
+		served.Go(func() { post("Slow", silent) })
+		<-inside
+	}
+	if status := post("Last", strings.NewReader("four")); status != http.StatusOK {
+		t.Errorf("one more is answered %d", status)
+	}
+	_ = end.Close()
+	close(leave)
+	served.Wait()
 }

@@ -8,6 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -173,30 +175,31 @@ func (d desk) choose(all []*pin.Held, a reviewArgs) (some []*pin.Held, err error
 // minDigest is how much of a digest must be given at least, so that nobody can make another one that begins so.
 const minDigest = 12
 
+// withDigest is a name with the digest that its tool has.
+var withDigest = regexp.MustCompile(`^(.+)@([0-9a-f]{` + strconv.Itoa(minDigest) + `,64})$`)
+
+// find gives the tool that a word means. What looks like a digest is one: a server could call another of its tools by
+// the name and the digest of the one that somebody has looked at. A name that ends so is given with its own behind it.
 func find(all []*pin.Held, word string) (*pin.Held, error) {
-	for _, with := range []bool{false, true} { // a name may have an @ itself
-		name, digest := word, ""
-		if i := strings.LastIndexByte(word, '@'); with && i > 0 && len(word)-i > minDigest {
-			name, digest = word[:i], word[i+1:]
-		} else if with {
-			break
+	name, digest := word, ""
+	if parts := withDigest.FindStringSubmatch(word); parts != nil {
+		name, digest = parts[1], parts[2]
+	}
+	var found []*pin.Held
+	for _, h := range all {
+		if name == title(h) || name == tool.VisibleName(h.Now.Name) {
+			found = append(found, h)
 		}
-		var found []*pin.Held
-		for _, h := range all {
-			if name == title(h) || name == tool.VisibleName(h.Now.Name) {
-				found = append(found, h)
-			}
-		}
-		switch {
-		case len(found) == 1 && !strings.HasPrefix(found[0].Now.Digest, digest):
-			return nil, tool.Errorf(tool.CodeConflict, "%s says something else now than what you looked at; look again with "+
-				"`toolpost tools review`", name)
-		case len(found) == 1:
-			return found[0], nil
-		case len(found) > 1:
-			return nil, tool.Errorf(tool.CodeConflict, "several sources have a tool %s that is held back: say which, as %s",
-				name, title(found[0]))
-		}
+	}
+	switch {
+	case len(found) == 1 && !strings.HasPrefix(found[0].Now.Digest, digest):
+		return nil, tool.Errorf(tool.CodeConflict, "%s says something else now than what you looked at; look again with "+
+			"`toolpost tools review`", name)
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, tool.Errorf(tool.CodeConflict, "several sources have a tool %s that is held back: say which, as %s",
+			name, title(found[0]))
 	}
 	return nil, tool.Errorf(tool.CodeNotFound, "no tool %q is held back; `toolpost tools review` lists those that are",
 		word)

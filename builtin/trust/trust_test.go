@@ -52,10 +52,12 @@ func TestWhatIsMeantIsApprovedAndNothingElse(t *testing.T) {
 	for words, want := range map[string]string{
 		`["a.echo"]`: "a.echo", `["b.echo","a.echo"]`: "a.echo b.echo", `["echo"]`: "conflict", `["nobody"]`: "not_found",
 		`["a.echo@` + digest[:16] + `"]`: "a.echo", `["a.echo@` + digest + `"]`: "a.echo", `["a.echo@ffffffffffffffff"]`: "conflict",
-		`["a.echo@` + digest[:4] + `"]`: "not_found", `["o\\u200bdd"]`: "a.o\u200bdd", `["me@0123456789abcdef"]`: "a.me@0123456789abcdef",
+		`["a.echo@` + digest[:4] + `"]`: "not_found", `["o\\u200bdd"]`: "a.o\u200bdd", `["me@0123456789abcdef"]`: "not_found",
+		`["me@0123456789abcdef@` + mail.Now.Digest[:16] + `"]`: "a.me@0123456789abcdef",
 		`["a.echo","nobody"]`: "not_found", `["away"]`: "unavailable", `[]`: "invalid_input",
 	} {
-		d := &desk{held: []*pin.Held{one, two, odd, mail, away}}
+		// One of them is called like another that was looked at.
+		d := &desk{held: []*pin.Held{heldBack(t, "a", "echo@"+digest), heldBack(t, "a", "echo@"+digest[:16]), one, two, odd, mail, away}}
 		args := json.RawMessage(`{"tools":` + words + `}`)
 		_, err := trust.New(d).Invoke(t.Context(), &tool.Call{Tool: trust.Approve, Args: args, Caller: tool.Principal{ID: "ada", Operates: true}}, tool.Discard)
 		got := strings.Join(d.approved, " ")

@@ -413,7 +413,7 @@ func (q *connecting) show(ch *connect.Change) {
 		return
 	}
 	for _, line := range ch.Diff() {
-		text := cleanLines(connect.Masked(line.Text))
+		text := cleanLines(ch.Shown(line.Text))
 		switch line.Op {
 		case '+':
 			text = q.out.green("+ " + text)

@@ -331,7 +331,7 @@ func (q *mcpAdding) tellNext(s *mcpServer, tried trial) {
 			orNothing(append([]string{"its own folder"}, s.read...)), orNothing(s.write), orNothing(s.network))
 	}
 	if len(tried.Tools) > 0 {
-		first := s.name + "." + clean(tried.Tools[0].Name)
+		first := shellWord(s.name + "." + tried.Tools[0].Name)
 		fmt.Fprintf(q.out, "next: toolpost tools show %s; toolpost call %s; or `toolpost connect`, and your agent has them\n", first, first)
 	}
 }

@@ -210,6 +210,10 @@ func (q *mcpImporting) program(s *mcpServer, l connect.Listed, one *importedServ
 	}
 	if s.dir = q.inFolder(l.Dir); s.dir != "" {
 		s.dir = offlimits.Under(filepath.Dir(q.file), s.dir)
+		if home, err := os.UserHomeDir(); err == nil && below(home, s.dir) {
+			one.Notes = append(one.Notes, fmt.Sprintf("it runs in %s, so that it may read all that is in there; "+
+				"if that is too much, give it another `dir` in the config", s.dir))
+		}
 	}
 	if s.pkg, err = parseNPX(argv); err != nil {
 		return err
@@ -224,6 +228,12 @@ func (q *mcpImporting) program(s *mcpServer, l connect.Listed, one *importedServ
 		}
 	}
 	return q.variables(s, l, one)
+}
+
+// below reports whether a path is a folder or below it.
+func below(path, folder string) bool {
+	rest, err := filepath.Rel(folder, path)
+	return err == nil && rest != ".." && !strings.HasPrefix(rest, "../")
 }
 
 // inFolder fills in the folder that a project's file belongs to.

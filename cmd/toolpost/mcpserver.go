@@ -168,7 +168,7 @@ func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error 
 	dir := unused(filepath.Join(e.cfg.StateDir(), "npm", s.name))
 	s.dir = ".toolpost/npm/" + filepath.Base(dir)
 	if dry {
-		s.note, s.command = "from npm: "+s.pkg.spec, append([]string{"node", "(the program of " + s.pkg.spec + ")"}, s.pkg.args...)
+		s.note, s.command = "from npm: "+clean(s.pkg.spec), append([]string{"node", "(the program of " + s.pkg.spec + ")"}, s.pkg.args...)
 		return nil
 	}
 	base, err := os.Getwd()
@@ -184,7 +184,7 @@ func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error 
 		return err
 	}
 	e.made = append(e.made, dir)
-	s.note = "from npm: " + p.Name + " " + p.Version
+	s.note = "from npm: " + clean(p.Name+" "+p.Version) // in the package's own words
 	s.command = slices.Concat(p.Argv, s.pkg.args)
 	if len(p.Scripts) > 0 {
 		s.remarks = append(s.remarks, fmt.Sprintf("the install scripts of %s were not run; if it does not work without them, "+

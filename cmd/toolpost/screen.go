@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -69,6 +70,17 @@ func cleanLines(s string) string {
 
 // clean is cleanLines for what must stay on one line.
 func clean(s string) string { return cleanLines(strings.Join(strings.Fields(s), " ")) }
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@:][A-Za-z0-9_./@:-]*$`)
+
+// shellWord is a name that somebody else chose, in a command for people to paste into a shell: there it is nothing but
+// that name.
+func shellWord(s string) string {
+	if s = clean(s); plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
 
 func unsafeRune(r rune) bool {
 	switch {

@@ -103,7 +103,7 @@ func (a *app) showHeld(out trust.Reviewed) {
 			a.showSide("+", now, a.out.green)
 		}
 		if h.Digest != "" {
-			fmt.Fprintf(a.out, "  approve it with: toolpost tools approve %s@%s\n", clean(h.Tool), digestOf(h))
+			fmt.Fprintf(a.out, "  approve it with: toolpost tools approve %s\n", shellWord(h.Tool+"@"+digestOf(h)))
 		}
 		fmt.Fprintln(a.out)
 	}

@@ -155,3 +155,19 @@ func TestWhatWasHeardOfACallFitsIntoALine(t *testing.T) {
 		}
 	}
 }
+
+// The name of a tool is its server's, and people paste commands.
+func TestANameInACommandIsNothingButAName(t *testing.T) {
+	for name, want := range map[string]string{
+		"weather.forecast@ab12": "weather.forecast@ab12",
+		"x.$(id)":               "'x.$(id)'",
+		"x.a; rm -rf ~":         "'x.a; rm -rf ~'",
+		"x.it's":                `'x.it'\''s'`,
+		"-v":                    "'-v'",
+		"x.a\nb":                "'x.a b'",
+	} {
+		if got := shellWord(name); got != want {
+			t.Errorf("%q becomes %s", name, got)
+		}
+	}
+}

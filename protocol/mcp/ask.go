@@ -248,7 +248,7 @@ func (s *server) inputRequired(
 	w := strictjson.NewWriter(1000)
 	w.Text("resultType", "input_required")
 	w.Raw("inputRequests", r.inputRequests(list, a.ID))
-	w.Text("requestState", s.seal.close(asked{a, said}))
+	w.Text("requestState", s.seal.close(r, asked{a, said}))
 	return w
 }
 
@@ -283,10 +283,10 @@ func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	if r.state == "" {
 		return nil, nil
 	}
-	was, ok := s.seal.open(r.state)
+	was, ok := s.seal.open(r, r.state)
 	if !ok {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: requestState is not one that this server "+
-			"gave out since it started; call again without it")
+			"gave you for this call since it started; call again without it")
 	}
 	given, ok := r.readResponses()
 	if !ok {
@@ -337,13 +337,15 @@ func refusedAs(err error) *jsonrpc.Error {
 }
 
 // What was asked is what a client brings back with its answers. Whether they are answers to this call, and whether they
-// were given already, is not decided here: the question's id says so to the engine.
+// were given already, is not decided here: the question's id says so to the engine. But a client that brings nothing is
+// told the question once more, and the engine is not asked about that: so the seal says whose it is, too.
 type asked struct {
 	Ask  *tool.Ask                  `json:"ask"`
 	Said map[string]json.RawMessage `json:"said,omitzero"` // before the rest was asked for again
 }
 
-// A seal closes what clients bring back, so that nobody changes it. Its key ends with the program.
+// A seal closes what clients bring back, so that nobody changes it, or sees what another was asked. Its key ends with
+// the program.
 type seal struct{ aead cipher.AEAD }
 
 func newSeal() *seal {
@@ -354,15 +356,21 @@ func newSeal() *seal {
 	return &seal{aead}
 }
 
-func (s *seal) close(a asked) string {
-	b, _ := strictjson.Marshal(a)                                              // JSON that was checked
-	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, b, nil)) //nolint:gosec // it makes a nonce
+// of is what a state is good for alone: the caller, and what was called.
+func (s *seal) of(r *request) []byte {
+	b, _ := strictjson.Marshal([]string{r.caller.ID, r.method, r.name, r.uri}) // strings
+	return b
 }
 
-func (s *seal) open(text string) (a asked, ok bool) {
+func (s *seal) close(r *request, a asked) string {
+	b, _ := strictjson.Marshal(a)                                                  // JSON that was checked
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, b, s.of(r))) //nolint:gosec // it makes a nonce
+}
+
+func (s *seal) open(r *request, text string) (a asked, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err == nil {
-		b, err = s.aead.Open(nil, nil, b, nil)
+		b, err = s.aead.Open(nil, nil, b, s.of(r))
 	}
 	return a, err == nil && strictjson.Unmarshal(b, &a) == nil && a.Ask != nil
 }

@@ -279,3 +279,23 @@ func TestAnAnswerThatIsNoObjectIsAFieldOfAForm(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 }
+
+// A client that answers nothing is told the question again, which is nobody else's to see.
+func TestTheStateOfAQuestionTellsNobodyElseWhatWasAsked(t *testing.T) {
+	b := newBench()
+	url, _ := serveTwo(t, mcp.Options{}, carrying(asker{b, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}}}), b)
+	ask := func(caller, name, params string) said {
+		return post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"`+name+`","arguments":{},`+
+			params+able(allCapabilities)+`}}`, "Authorization", "Bearer token-"+caller, "Mcp-Protocol-Version", "2026-07-28",
+			"Mcp-Method", "tools/call", "Mcp-Name", name)
+	}
+	again := `"inputResponses":{},"requestState":"` + roundOf(t, ask("ada", "ask", "")).State + `",`
+	for what, got := range map[string]said{"another caller": ask("bob", "ask", again), "another tool": ask("ada", "echo", again)} {
+		if got.Error.Code != -32602 || strings.Contains(got.body, "who?") {
+			t.Errorf("%s: %s", what, got.body)
+		}
+	}
+	if r := roundOf(t, ask("ada", "ask", again)); r.Requests["who"] == nil {
+		t.Errorf("its own caller: %v", r.Requests)
+	}
+}

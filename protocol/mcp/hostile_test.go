@@ -95,6 +95,9 @@ func TestBadRequestsAreRefusedInTheWordsOfTheProtocol(t *testing.T) {
 		"no version":                 {strings.Replace(good, `"jsonrpc":"2.0",`, "", 1), modern, 400, -32600},
 		"an id that is null":         {strings.Replace(good, `"id":7`, `"id":null`, 1), modern, 400, -32600},
 		"an id that is an object":    {strings.Replace(good, `"id":7`, `"id":{}`, 1), modern, 400, -32600},
+		"a huge id":                  {strings.Replace(good, `"id":7`, `"id":"`+strings.Repeat("x", 2000)+`"`, 1), modern, 400, -32600},
+		"a huge progress token":      {strings.Replace(good, `"_meta":{`, `"_meta":{"progressToken":"`+strings.Repeat("x", 2000)+`",`, 1), modern, 400, -32602},
+		"huge capabilities":          {strings.Replace(good, `"elicitation":{}`, `"x":"`+strings.Repeat("x", 20_000)+`"`, 1), modern, 400, -32602},
 		"params that are a list":     {`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}`, modern, 400, -32602},
 		"no _meta":                   {body(`"name":"echo"`), modern, 400, -32602},
 		"no capabilities":            {body(`"name":"echo","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}`), modern, 400, -32602},
@@ -238,4 +241,49 @@ func TestSessionsAreTheirOwnersAndBounded(t *testing.T) {
 	if got := post(t, url, list, "Authorization", "Bearer token-bob", "Mcp-Session-Id", handshake(t, url, "bob")); got.status != http.StatusOK {
 		t.Errorf("the next caller: %d %s", got.status, got.body)
 	}
+}
+
+// What a client says is kept for as long as its session or its subscription lasts, of which it may have many: so it is
+// little.
+func TestWhatASessionOrASubscriptionKeepsIsBounded(t *testing.T) {
+	b := newBench()
+	url, _ := serveTwo(t, mcp.Options{}, b, b)
+	huge := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"x":"` +
+		strings.Repeat("x", 1<<20) + `"}}}`
+	if got := post(t, url, huge, "Authorization", "Bearer token-ada"); got.Error.Code != -32602 {
+		t.Errorf("a mebibyte of capabilities: %d %s", got.status, got.body)
+	}
+	id, uri := handshake(t, url, "ada"), "toolpost://assets/"+strings.Repeat("x", 4000)
+	refused := 0
+	for n := range 50 {
+		got := post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"%s%d"}}`, uri, n),
+			"Authorization", "Bearer token-ada", "Mcp-Session-Id", id)
+		if got.Error.Code == -32602 {
+			refused++
+		}
+	}
+	if refused < 10 {
+		t.Errorf("a session keeps %d URIs of 4 KiB", 50-refused)
+	}
+	for name, list := range map[string]string{
+		"one that is long":      `"toolpost://assets/` + strings.Repeat("x", 1<<20) + `"`,
+		"more than are allowed": numbered(1001),
+		"long ones":             numbered(50, uri),
+	} {
+		got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":[`+
+			list+`]},`+aboutMe+`}}`, "Authorization", "Bearer token-ada", "Mcp-Protocol-Version", "2026-07-28",
+			"Mcp-Method", "subscriptions/listen", "Accept", "application/json")
+		if got.Error.Code != -32602 {
+			t.Errorf("%s: %d %.200s", name, got.status, got.body)
+		}
+	}
+}
+
+// numbered is a list of URIs.
+func numbered(n int, begin ...string) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`"toolpost://assets/%s%d"`, strings.Join(begin, ""), i))
+	}
+	return strings.Join(all, ",")
 }

@@ -151,6 +151,8 @@ func checkModern(r *request) *jsonrpc.Error {
 	switch {
 	case r.meta.version == "" || r.meta.capabilities == nil:
 		return invalid("_meta must have %s and %s", metaVersion, metaCapabilities)
+	case len(r.meta.capabilities) > maxCapabilities:
+		return invalid("%s has at most %d bytes", metaCapabilities, maxCapabilities)
 	case r.meta.version != modernVersion:
 		e := jsonrpc.Errorf(codeBadVersion, "Unsupported protocol version")
 		e.Data, _ = strictjson.Marshal(map[string]any{"supported": versions(), "requested": r.meta.version}) // strings
@@ -209,6 +211,7 @@ func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *reques
 		var stop func()
 		ctx, stop = d.untilLeaving(ctx)
 		defer stop()
+		d.ForgetBody(r) // it lasts, and has settled before it does
 	}
 	reply, failed := d.answer(ctx, req, to)
 	status := http.StatusOK

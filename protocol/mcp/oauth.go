@@ -31,13 +31,11 @@ import (
 type OAuth struct {
 	ClientID       string   `yaml:"client_id" doc:"id of a client that was registered beforehand; default: one is registered at login"`
 	ClientSecret   string   `yaml:"client_secret" doc:"name of the secret that this client has, if it has one"`
+	Issuer         string   `yaml:"issuer" doc:"the authorization server that this client was registered at: a login that leads to another one is refused, and the secret is not sent there"`
 	ClientMetadata string   `yaml:"client_metadata" doc:"https address of a document that describes the client, for servers that take one instead of a registration"`
 	Scopes         []string `yaml:"scopes" doc:"scopes to ask for beside those that the server names"`
 	Redirect       string   `yaml:"redirect" doc:"loopback address that the browser comes back to, such as http://127.0.0.1:8123/callback, for clients that were registered with one; default: any free port"`
 }
-
-// loginTime bounds one request of a login. The person who is asked may take as long as the login's context gives.
-const loginTime = 30 * time.Second
 
 // Login asks a person to let us use an upstream server over HTTP: it shows a link, waits until the browser comes back
 // from it to a loopback address, and keeps the tokens in TokenFile. A server that runs already uses them from its next
@@ -51,9 +49,8 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 	if err != nil {
 		return err
 	}
-	ring := &keyring{path: TokenFile(src), server: o.URL, client: oauthClient()}
-	had := ring.read()
-	challenge, err := o.challenge(ctx, src.Secrets, had) //nolint:bodyclose // it has none
+	ring := &keyring{path: TokenFile(src), server: o.URL, client: oauthClient(o.URL)}
+	challenge, err := o.challenge(ctx, src.Secrets, ring) //nolint:bodyclose // it has none
 	if err != nil {
 		return err
 	}
@@ -62,7 +59,7 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		return tool.Errorf(tool.CodeUnavailable, "no address for the browser to come back to: %w", err)
 	}
 	defer back.Close()
-	config, err := o.OAuth.handler(src.Secrets, back.Addr().String(), had)
+	config, err := o.OAuth.handler(src.Secrets, back.Addr().String(), ring)
 	if err != nil {
 		return err
 	}
@@ -93,8 +90,6 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 	return nil
 }
 
-func oauthClient() *http.Client { return &http.Client{Timeout: loginTime} }
-
 // listen is where the browser comes back to, if the config says it.
 func (o OAuth) listen() string {
 	u, err := url.Parse(o.Redirect)
@@ -111,23 +106,25 @@ func (o OAuth) check() error {
 		return tool.Errorf(tool.CodeInvalidInput,
 			"oauth.redirect must be a loopback address with a port, such as http://127.0.0.1:8123/callback, not %q", o.Redirect)
 	}
-	if o.ClientSecret != "" && o.ClientID == "" {
-		return tool.Errorf(tool.CodeInvalidInput, "oauth.client_secret needs the oauth.client_id that it belongs to")
+	if (o.ClientSecret != "" || o.Issuer != "") && o.ClientID == "" {
+		return tool.Errorf(tool.CodeInvalidInput,
+			"oauth.client_secret and oauth.issuer need the oauth.client_id that they belong to")
 	}
 	return nil
 }
 
 // handler is what the SDK is told about us. A client of our own comes first, then a document, then a registration.
-func (o OAuth) handler(secrets secret.Source, addr string, had *keys) (*auth.AuthorizationCodeHandlerConfig, error) {
+func (o OAuth) handler(secrets secret.Source, addr string, ring *keyring) (*auth.AuthorizationCodeHandlerConfig, error) {
+	had := ring.read()
 	redirect := cmp.Or(o.Redirect, "http://"+addr+"/callback")
 	c := &auth.AuthorizationCodeHandlerConfig{
-		RedirectURL: redirect, RequestRefreshToken: true, AcceptUnadvertisedIss: true, Client: oauthClient(),
+		RedirectURL: redirect, RequestRefreshToken: true, AcceptUnadvertisedIss: true, Client: ring.client,
 		// What was granted before is asked for again: a token with one more scope must not lose the others.
 		ScopeFilter: func(found []string) []string { return union(had.Scopes, o.Scopes, found) },
 	}
 	switch {
 	case o.ClientID != "":
-		c.PreregisteredClient = &oauthex.ClientCredentials{ClientID: o.ClientID}
+		c.PreregisteredClient = &oauthex.ClientCredentials{ClientID: o.ClientID, Issuer: o.Issuer}
 		if o.ClientSecret != "" {
 			value, err := secrets.Secret(o.ClientSecret)
 			if err != nil {
@@ -160,7 +157,7 @@ func union(lists ...[]string) []string {
 
 // challenge is the refusal that a login answers: the one that a call came to, or else that of a first request. A server
 // that refuses nothing may still refuse calls: where it says so itself, the login goes on.
-func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, had *keys) (*http.Response, error) {
+func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, ring *keyring) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
 	hello := &greeting{modern: true, version: modernVersion}
@@ -177,12 +174,12 @@ func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, ha
 	setModern(req.Header, methodDiscover, "")
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, "+web.TypeStream)
-	if had.Status != 0 {
+	if had := ring.read(); had.Status != 0 {
 		return &http.Response{
 			StatusCode: had.Status, Header: http.Header{"Www-Authenticate": had.Challenge}, Request: req, Body: http.NoBody,
 		}, nil
 	}
-	resp, err := oauthClient().Do(req)
+	resp, err := ring.client.Do(req)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be reached: %w", o.shown(), withoutURL(err))
 	}

@@ -170,3 +170,46 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 		t.Errorf("another server gets our token: %v", err)
 	}
 }
+
+// A login sends what it brings to the server of the config, and to nobody whom that one names.
+func TestALoginTakesNoSecretElsewhere(t *testing.T) {
+	tooltest.NoLeaks(t)
+	var stolen atomic.Int64
+	thief := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Key") != "" || r.Method != http.MethodGet {
+			stolen.Add(1)
+		}
+	}))
+	defer thief.Close()
+	moved := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, thief.URL, http.StatusTemporaryRedirect)
+	}))
+	defer moved.Close()
+	src := sourceOf(t, t.TempDir(), "url: '"+moved.URL+"', headers: {X-Key: 'k-${secret:KEY}'}", secretsOf{"KEY": "hush"})
+	if err := mcp.Login(t.Context(), src, func(string) { t.Error("it shows a link") }); err == nil || stolen.Load() > 0 {
+		t.Errorf("%v, and the thief got %d requests", err, stolen.Load())
+	}
+}
+
+// A client that was registered somewhere shows its secret there alone, whatever authorization server is named.
+func TestASecretOfAClientIsForItsIssuerAlone(t *testing.T) {
+	tooltest.NoLeaks(t)
+	g := newGuarded(t, 4)
+	for issuer, says := range map[string]string{"https://login.example.org": "issuer", g.URL: ""} {
+		src := sourceOf(t, t.TempDir(), fmt.Sprintf("url: %q, oauth: {client_id: c1, client_secret: KEY, issuer: %q}", g.URL+"/mcp", issuer),
+			secretsOf{"KEY": "hush"})
+		err := mcp.Login(t.Context(), src, func(link string) {
+			go func() {
+				if resp, err := httpClient(t).Get(link); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+		})
+		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", issuer, err)
+		}
+	}
+	if g.given.Load() != 1 {
+		t.Errorf("%d tokens were given", g.given.Load())
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"toolpost/tool"
@@ -96,30 +97,38 @@ func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []
 	return list
 }
 
-// offers reports whether there may be such a resource for a caller. Those of a kind are not looked for.
-func (s *server) offers(ctx context.Context, p tool.Principal, uri string) bool {
-	if strings.HasPrefix(uri, assetPrefix) || strings.HasPrefix(uri, sessionPrefix) {
-		return true
+// offers gives what reports whether there may be a resource for a caller. Those of a kind are not looked for, and skills
+// are looked for once: a client may ask about a thousand of them.
+func (s *server) offers(ctx context.Context, p tool.Principal) func(uri string) bool {
+	prompts := sync.OnceValue(func() []prompt { return s.prompts(ctx, p) })
+	return func(uri string) bool {
+		switch {
+		case strings.HasPrefix(uri, assetPrefix) || strings.HasPrefix(uri, sessionPrefix):
+			return true
+		case strings.HasPrefix(uri, skillPrefix) && skillAt(prompts(), uri) != nil:
+			return true
+		}
+		return slices.ContainsFunc(s.places, func(one place) bool {
+			return one.at(uri) && s.spec(ctx, p, one.Tool) != nil
+		})
 	}
-	return s.findSkill(ctx, p, uri) != nil || slices.ContainsFunc(s.places, func(one place) bool {
-		return one.at(uri) && s.spec(ctx, p, one.Tool) != nil
-	})
 }
 
 func skillURI(name string) string { return skillPrefix + url.PathEscape(name) + skillFile }
 
-// findSkill gives the skill that is read at a URI; nil: there is none there for this caller.
-func (s *server) findSkill(ctx context.Context, p tool.Principal, uri string) *prompt {
+// skillAt gives the skill among prompts that is read at a URI; nil: there is none.
+func skillAt(prompts []prompt, uri string) *prompt {
 	name, found := strings.CutPrefix(uri, skillPrefix)
 	name, whole := strings.CutSuffix(name, skillFile)
 	name, err := url.PathUnescape(name)
 	if !found || !whole || err != nil {
 		return nil
 	}
-	if one := s.findPrompt(ctx, p, name); one != nil && one.skill != "" {
-		return one
+	i := slices.IndexFunc(prompts, func(one prompt) bool { return one.Name == name && one.skill != "" })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &prompts[i]
 }
 
 func sessionURI(id string) string { return sessionPrefix + url.PathEscape(id) }
@@ -149,8 +158,10 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 		}
 		return s.readTool(ctx, r, Resource{Tool: "state.get"}, map[string]string{"session": id}, to, true)
 	}
-	if skill := s.findSkill(ctx, r.caller, r.uri); skill != nil {
-		return s.readSkill(ctx, r, skill, to)
+	if strings.HasPrefix(r.uri, skillPrefix) {
+		if skill := skillAt(s.prompts(ctx, r.caller), r.uri); skill != nil {
+			return s.readSkill(ctx, r, skill, to)
+		}
 	}
 	for _, one := range s.places {
 		if !one.at(r.uri) {

@@ -181,6 +181,7 @@ type Runner struct {
 	end     context.CancelFunc
 	errands sync.WaitGroup
 	desk    desk // questions that wait for their answers
+	said    chatter
 
 	listing sync.Mutex // one at a time
 	mu      sync.Mutex

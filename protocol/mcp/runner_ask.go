@@ -109,6 +109,9 @@ func (e *errand) inquire(
 	in *jsonrpc.Incoming, open *inquiries, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
 	need, err := needOf(single, in.Method, in.Params)
+	if len(in.Params) > maxKept {
+		err = fmt.Errorf("a question has at most %d bytes", maxKept)
+	}
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %v", err)
 	}
@@ -147,6 +150,10 @@ func (e *errand) answered(q *inquiry) goOn {
 // at once.
 func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 	needs, known, err := e.needs(a.requests)
+	if err == nil && a.state != nil && len(*a.state) > maxKept {
+		err = tool.Errorf(tool.CodeProtocol,
+			"what the server wants to have back for %s has more than %d bytes", e.of.Tool, maxKept)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -172,12 +179,19 @@ func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 	return res, false, err
 }
 
-// maxNeeds bounds what a server may want to know at once.
-const maxNeeds = 64
+// Bounds on what a server may want to know at once. It is kept until somebody answers.
+const (
+	maxNeeds = 64
+	maxKept  = 256 << 10 // bytes of the questions, and as many of what the server wants to have back
+)
 
 // needs reads the requests in an answer, in their order. Known are those that the config answers.
 func (e *errand) needs(requests json.RawMessage) (needs []tool.Need, known map[string]json.RawMessage, err error) {
 	known = map[string]json.RawMessage{}
+	if len(requests) > maxKept {
+		return nil, nil, tool.Errorf(tool.CodeProtocol, "what the server wants to know for %s has more than %d bytes",
+			e.of.Tool, maxKept)
+	}
 	err = strictjson.Object(orEmpty(requests), func(name, value []byte) error {
 		key := string(name)
 		var one struct {
@@ -220,7 +234,7 @@ func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 		Elicitations []json.RawMessage `json:"elicitations"`
 	}
 	err := strictjson.Unmarshal(orEmpty(said.Data), &data)
-	if n := len(data.Elicitations); err != nil || n == 0 || n > maxNeeds {
+	if n := len(data.Elicitations); err != nil || n == 0 || n > maxNeeds || len(said.Data) > maxKept {
 		return nil, tool.Errorf(tool.CodeProtocol,
 			"the server wants somebody to go to a link for %s, and does not say to which", e.of.Tool)
 	}

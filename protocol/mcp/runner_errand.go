@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"toolpost/host/worker"
 	"toolpost/tool"
@@ -145,6 +147,7 @@ func (e *errand) relearn() bool {
 	if _, err := e.r.Tools(e.ctx); err != nil {
 		return false
 	}
+	e.r.Tell() // whoever holds tools back that changed has not seen them
 	one, err := e.r.find(e.ctx, e.of.Tool)
 	if err == nil {
 		e.offer = one
@@ -322,7 +325,34 @@ func (r *Runner) message(params json.RawMessage, e *errand) {
 		e.emit(tool.NewEvent(tool.KindLog, log))
 		return
 	}
-	r.log.Info("the server says", "level", log.Level, "message", jsonrpc.Clip(log.Message))
+	r.said.log(r.log, "level", log.Level, "message", jsonrpc.Clip(log.Message))
+}
+
+// A chatter writes to the log what a server says unasked: not more of it than somebody reads.
+type chatter struct {
+	mu     sync.Mutex
+	until  time.Time // of the minute
+	lines  int       // in it
+	silent int
+}
+
+// maxChatter is how many lines a minute a server has in the log.
+const maxChatter = 60
+
+func (c *chatter) log(to *slog.Logger, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.After(c.until) {
+		if c.silent > 0 {
+			to.Warn("the server said more than is written down", "lines", c.silent)
+		}
+		c.until, c.lines, c.silent = now.Add(time.Minute), 0, 0
+	}
+	if c.lines++; c.lines > maxChatter {
+		c.silent++
+		return
+	}
+	to.Info("the server says", args...)
 }
 
 func fieldsOf(data json.RawMessage) json.RawMessage {

@@ -267,7 +267,7 @@ func TestWrongSourcesAreRefused(t *testing.T) {
 		"url: 'http://x', tier: 9":                             "tier must be",
 		"url: 'http://x', log_level: loud":                     "log_level must be",
 		"url: 'http://x', oauth: {redirect: 'http://a.b:1/c'}": "loopback address",
-		"url: 'http://x', oauth: {client_secret: S}":           "needs the oauth.client_id",
+		"url: 'http://x', oauth: {client_secret: S}":           "need the oauth.client_id",
 		"url: 'http://x', concurrency: -1":                     "cannot be negative",
 	} {
 		_, err := mcp.Open(t.Context(), sourceOf(t, t.TempDir(), fields, secretsOf{}), discard())

@@ -19,7 +19,9 @@ import (
 const (
 	maxPages    = 1_000
 	maxTools    = 20_000
-	maxToolName = 200 // bytes
+	maxToolName = 200      // bytes
+	maxListed   = 64 << 20 // bytes of all pages together, as much as is kept of a source's tools
+	maxLeftOut  = 20       // tools that are not offered, until they are only counted
 )
 
 // An offer is a tool as its server describes it.
@@ -50,27 +52,36 @@ type toolHints struct {
 func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, error) {
 	offers, specs := map[string]*offer{}, []*tool.Spec{}
 	seen := map[string]bool{}
+	size, listed, leftOut := 0, 0, 0
 	for cursor := ""; ; {
-		page, overHTTP, err := r.page(ctx, cursor)
+		page, err := r.page(ctx, cursor)
 		if err != nil {
 			return nil, nil, err
 		}
+		size, listed = size+page.size, listed+len(page.Tools)
+		if listed > maxTools || size > maxListed {
+			return nil, nil, tool.Errorf(tool.CodeProtocol, "the server lists more than %d tools, or more than %d MiB of them",
+				maxTools, maxListed>>20)
+		}
 		for _, raw := range page.Tools {
-			o, err := readTool(raw, overHTTP)
+			o, err := readTool(raw, page.mirrored)
 			if err == nil && offers[o.Name] != nil {
 				err = errors.New("another tool of the server has this name")
 			}
 			if err != nil {
-				r.log.Warn("a tool of the server is not offered", "tool", jsonrpc.Clip(o.Name), "error", err)
+				if leftOut++; leftOut <= maxLeftOut {
+					r.log.Warn("a tool of the server is not offered", "tool", jsonrpc.Clip(o.Name), "error", err)
+				}
 				continue
 			}
 			offers[o.Name] = o
 			specs = append(specs, r.specOf(o))
 		}
 		switch {
-		case len(specs) > maxTools:
-			return nil, nil, tool.Errorf(tool.CodeProtocol, "the server lists more than %d tools", maxTools)
 		case page.Next == "":
+			if leftOut > maxLeftOut {
+				r.log.Warn("more tools of the server are not offered", "tools", leftOut-maxLeftOut)
+			}
 			return offers, specs, nil
 		case seen[page.Next] || len(seen) == maxPages:
 			return nil, nil, tool.Errorf(tool.CodeProtocol,
@@ -83,9 +94,12 @@ func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, err
 type toolPage struct {
 	Tools []json.RawMessage `json:"tools"`
 	Next  string            `json:"nextCursor"`
+
+	size     int  // in bytes
+	mirrored bool // headers repeat arguments
 }
 
-func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, overHTTP bool, err error) {
+func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, err error) {
 	q := &query{method: methodListTools, params: func(_ *greeting, w *strictjson.Writer) {
 		if cursor != "" {
 			w.Text("cursor", cursor)
@@ -94,18 +108,19 @@ func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, overHTTP 
 	raw, err := r.to.ask(ctx, q)
 	if said := answeredError(err); said != nil {
 		if said.Code == jsonrpc.CodeMethodNotFound && q.met.can.Tools == nil {
-			return p, false, nil // it has resources or prompts, and no tools
+			return p, nil // it has resources or prompts, and no tools
 		}
-		return p, false, tool.Errorf(tool.CodeProtocol, "the server does not list its tools: %w", said)
+		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its tools: %w", said)
 	}
 	if err != nil {
-		return p, false, ended(ctx, methodListTools, err)
+		return p, ended(ctx, methodListTools, err)
 	}
 	if err := strictjson.Unmarshal(raw, &p); err != nil {
-		return p, false, tool.Errorf(tool.CodeProtocol, "the server's list of tools cannot be read: %s", jsonrpc.Misread(err))
+		return p, tool.Errorf(tool.CodeProtocol, "the server's list of tools cannot be read: %s", jsonrpc.Misread(err))
 	}
-	_, overHTTP = r.to.(*remote)
-	return p, overHTTP && q.met.modern, nil
+	_, overHTTP := r.to.(*remote)
+	p.size, p.mirrored = len(raw), overHTTP && q.met.modern
+	return p, nil
 }
 
 // ended is the error of a request that was not answered, in the words of the one who waited.

@@ -104,13 +104,17 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 	if said.Version == "" {
 		return nil, nil, invalid("protocolVersion must be a string that is not empty")
 	}
+	if len(said.Capabilities) > maxCapabilities {
+		return nil, nil, invalid("capabilities have at most %d bytes", maxCapabilities)
+	}
 	version := said.Version
 	if !slices.Contains(legacyVersions(), version) {
 		version = legacyVersions()[0]
 	}
+	ear, _ := newEar()
 	one := &session{
 		owner: r.caller.ID, version: version, capabilities: slices.Clone(said.Capabilities), level: "info",
-		pending: map[string]chan answered{}, ear: newEar(),
+		pending: map[string]chan answered{}, ear: ear,
 	}
 	w := strictjson.NewWriter(500)
 	w.Text("protocolVersion", version)
@@ -143,8 +147,11 @@ func (s *server) setLevel(_ context.Context, r *request, _ peer) (*strictjson.Wr
 	return strictjson.NewWriter(0), nil
 }
 
-// Bounds on sessions. A client that went away without a word costs one until it is idle for too long.
+// Bounds on sessions. A client that went away without a word costs one until it is idle for too long, with all that it
+// said.
 const (
+	maxCapabilities = 16 << 10 // bytes of what a client says that it can
+
 	maxSessions = 10_000 // of all callers
 	maxOwned    = 1_000  // of one
 	sessionIdle = time.Hour

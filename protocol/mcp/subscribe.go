@@ -25,10 +25,11 @@ type filter struct {
 // everything is what legacy clients hear of: they cannot choose, but for resources.
 func everything() filter { return filter{Tools: true, Prompts: true, Resources: true} }
 
-// Bounds on what one client listens for.
+// Bounds on what one client listens for, which is kept for as long as it listens.
 const (
-	maxURIs = 1_000
-	maxURI  = 4 << 10
+	maxURIs  = 1_000
+	maxURI   = 4 << 10
+	maxHeard = 128 << 10 // bytes of all URIs together
 )
 
 // subscribe is subscriptions/listen: it tells of changes until the client has heard enough, or the server ends.
@@ -40,9 +41,11 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 		return nil, invalid("%s", jsonrpc.Misread(err))
 	}
 	want := said.Notifications
-	if len(want.URIs) > maxURIs {
-		return nil, invalid("%d resources are the most for one subscription", maxURIs)
+	ear, ok := newEar(want.URIs...)
+	if !ok {
+		return nil, tooManyURIs("one subscription")
 	}
+	r.settle()
 	var bad *jsonrpc.Error
 	if want.Tasks, bad = s.ownTasks(ctx, r, want.Tasks); bad != nil {
 		return nil, bad
@@ -54,11 +57,12 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 		more.Raw("_meta", mark)
 		return to.notify(method, more.Done())
 	}
-	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return !s.offers(ctx, r.caller, uri) })
+	offered := s.offers(ctx, r.caller)
+	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return !offered(uri) })
+	ear.keep(want.URIs)
 	honoured, _ := strictjson.Marshal(want) // booleans and strings
 	ack := strictjson.NewWriter(200 + len(honoured))
 	ack.Raw("notifications", honoured)
-	ear := newEar(want.URIs...)
 	w := s.watch(ctx, r.caller, ear) // before the client is told that it will hear of changes
 	if tell("notifications/subscriptions/acknowledged", ack) == nil {
 		following, stop := context.WithCancel(ctx)
@@ -158,14 +162,27 @@ type ear struct {
 
 	mu   sync.Mutex
 	uris map[string]bool // whether they changed
+	size int             // of the URIs, in bytes
 }
 
-func newEar(uris ...string) *ear {
-	e := &ear{wake: make(chan struct{}, 1), uris: map[string]bool{}}
+// newEar makes one; false: it would have too much to listen for.
+func newEar(uris ...string) (e *ear, ok bool) {
+	e = &ear{wake: make(chan struct{}, 1), uris: map[string]bool{}}
 	for _, uri := range uris {
-		e.uris[uri] = false
+		if !e.add(uri) {
+			return nil, false
+		}
 	}
-	return e
+	return e, true
+}
+
+// keep listens for these alone.
+func (e *ear) keep(uris []string) {
+	for _, uri := range slices.Collect(maps.Keys(e.uris)) { // nobody else has it yet
+		if !slices.Contains(uris, uri) {
+			e.drop(uri)
+		}
+	}
 }
 
 func (e *ear) heard() []string {
@@ -197,8 +214,11 @@ func (e *ear) hear(uri string) {
 func (e *ear) add(uri string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, has := e.uris[uri]; !has && len(e.uris) >= maxURIs {
-		return false
+	if _, has := e.uris[uri]; !has {
+		if len(e.uris) >= maxURIs || len(uri) > maxURI || e.size+len(uri) > maxHeard {
+			return false
+		}
+		e.size += len(uri)
 	}
 	e.uris[uri] = false
 	return true
@@ -207,7 +227,14 @@ func (e *ear) add(uri string) bool {
 func (e *ear) drop(uri string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.uris, uri)
+	if _, has := e.uris[uri]; has {
+		delete(e.uris, uri)
+		e.size -= len(uri)
+	}
+}
+
+func tooManyURIs(where string) *jsonrpc.Error {
+	return invalid("%d resources, with %d bytes of URIs, are the most for %s", maxURIs, maxHeard, where)
 }
 
 // ears are those of all clients that listen now, by caller: nobody hears of what another's call changed.
@@ -259,10 +286,10 @@ func (s *server) subscribeResource(ctx context.Context, r *request, _ peer) (*st
 	switch {
 	case r.session == nil || r.uri == "" || len(r.uri) > maxURI:
 		return nil, invalid("uri must be that of a resource")
-	case !s.offers(ctx, r.caller, r.uri):
+	case !s.offers(ctx, r.caller)(r.uri):
 		return nil, noResource(r)
 	case !r.session.ear.add(r.uri):
-		return nil, invalid("%d resources are the most for one session; unsubscribe from some", maxURIs)
+		return nil, tooManyURIs("one session; unsubscribe from some")
 	}
 	return strictjson.NewWriter(0), nil
 }

@@ -9,6 +9,7 @@ package mcp
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"toolpost/tool"
@@ -69,6 +70,13 @@ type request struct {
 	session *session
 }
 
+// settle copies what is still needed of a request that lasts, so that the body it came in does not last with it.
+func (r *request) settle() {
+	r.id = slices.Clone(r.id)
+	r.params, r.arguments, r.responses = nil, nil, nil
+	r.meta.capabilities, r.meta.progress = slices.Clone(r.meta.capabilities), slices.Clone(r.meta.progress)
+}
+
 // meta is what _meta says.
 type meta struct {
 	version      string
@@ -77,6 +85,9 @@ type meta struct {
 	progress     json.RawMessage // a string or a number; nil: nobody wants to know
 	envelope     map[string][]string
 }
+
+// maxID bounds what a client calls its request by, in bytes: everything that is said about it repeats that.
+const maxID = 1 << 10
 
 // decode reads a message. With an error the request has what could be read of it, so that it can be answered.
 func decode(body []byte) (*request, *jsonrpc.Message, *jsonrpc.Error) {
@@ -98,6 +109,10 @@ func decode(body []byte) (*request, *jsonrpc.Message, *jsonrpc.Error) {
 	}
 	if bad := m.Check(); bad != nil {
 		return r, &m, bad
+	}
+	if len(r.id) > maxID {
+		r.id = nil
+		return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: an id has at most %d bytes", maxID)
 	}
 	if m.Version == nil || m.ID != nil && r.id == nil {
 		return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
@@ -157,6 +172,9 @@ func (m *meta) read(scan *strictjson.Scanner, raw []byte) error {
 		case metaProgress:
 			if kind := strictjson.KindOf(value); kind != "string" && kind != "number" {
 				return errors.New("progressToken must be a string or a number")
+			}
+			if len(value) > maxID {
+				return fmt.Errorf("progressToken has at most %d bytes", maxID)
 			}
 			m.progress = value
 		default:

@@ -50,14 +50,15 @@ type Change struct {
 	After  []byte
 	Entry  map[string]any // the one that is there now; nil: there is none
 
-	own    *config.Own
+	file   *config.Own
 	backup *config.Own
+	ours   map[string]bool // values of the entry, before and after
 }
 
 // Close lets go of the file.
 func (c *Change) Close() {
 	c.backup.Close()
-	c.own.Close()
+	c.file.Close()
 }
 
 // Nothing reports whether there is nothing to do.
@@ -77,7 +78,10 @@ func open(c Client, file string) (*Change, map[string]any, error) {
 		own.Close()
 		return nil, nil, err
 	}
-	ch := &Change{Client: c, File: own.Path, New: !own.There(), Before: own.Text, After: own.Text, own: own, backup: backup}
+	ch := &Change{
+		Client: c, File: own.Path, New: !own.There(), Before: own.Text, After: own.Text, file: own, backup: backup,
+		ours: map[string]bool{},
+	}
 	doc, err := c.format.decode(own.Text)
 	if err == nil {
 		err = c.checkKey(doc)
@@ -134,6 +138,8 @@ func Connect(c Client, file string, s Server) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	ch.own(want.decoded())
+	ch.own(entryOf(doc, c.Key, s.Name))
 	if ch.Entry = entryOf(doc, c.Key, s.Name); ch.Entry != nil && reflect.DeepEqual(ch.Entry, want.decoded()) {
 		return ch, nil
 	}
@@ -185,6 +191,7 @@ func Disconnect(c Client, file, name string) (*Change, error) {
 	if ch.Entry = entryOf(doc, c.Key, name); ch.Entry == nil {
 		return ch, nil
 	}
+	ch.own(ch.Entry)
 	if err := c.takeOut(ch, doc, name); err != nil {
 		ch.Close()
 		return nil, err
@@ -275,14 +282,14 @@ func URLOf(entry map[string]any) string {
 // as it was before the server came in.
 func (c *Change) Apply(secret bool) error {
 	if c.Gone {
-		return errors.Join(c.own.Remove(), c.forget())
+		return errors.Join(c.file.Remove(), c.forget())
 	}
-	mode := c.own.Mode
+	mode := c.file.Mode
 	if secret {
 		mode &= 0o700
 	}
 	if undone := c.Entry != nil && bytes.Equal(c.After, c.backup.Text); undone {
-		return errors.Join(c.own.Replace(c.After, mode), c.forget())
+		return errors.Join(c.file.Replace(c.After, mode), c.forget())
 	}
 	// An entry that is replaced is no reason to forget how the file was without it.
 	if !c.New && (c.Entry == nil || !c.backup.There()) {
@@ -290,7 +297,7 @@ func (c *Change) Apply(secret bool) error {
 			return err
 		}
 	}
-	return c.own.Replace(c.After, mode)
+	return c.file.Replace(c.After, mode)
 }
 
 // forget removes the backup of a file that is what it was.

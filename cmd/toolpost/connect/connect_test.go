@@ -272,3 +272,35 @@ func TestAClientIsFoundByItsFileItsFolderOrItsProgram(t *testing.T) {
 		t.Error(ids)
 	}
 }
+
+// What is around the entry is not ours to show: tokens of other servers are in such files.
+func TestTheDifferenceShowsNoValuesOfOthers(t *testing.T) {
+	const secret = "ghp_a-secret"
+	for name, text := range map[string]string{
+		"cursor": "{\n  \"mcpServers\": {\n    \"github\": {\n      \"env\": {\"TOKEN\": \"" + secret + "\"}\n    }\n  }\n}\n",
+		"gemini": `{"mcpServers":{"github":{"env":{"TOKEN":"` + secret + `"}}}}`,
+		"codex": "[mcp_servers.github]\ncommand = \"x\"\n[mcp_servers.github.env]\nA = '" + secret + "'\nB = \"" + secret + "\"\nC = \"\"\"" +
+			secret + "\n\"\"\"\n",
+	} {
+		for _, c := range Clients() {
+			if c.ID != name {
+				continue
+			}
+			file := filepath.Join(t.TempDir(), "settings")
+			write(t, file, text)
+			ch, err := Connect(c, file, program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var shown []string
+			for _, line := range ch.Diff() {
+				shown = append(shown, string(line.Op)+ch.Shown(line.Text))
+			}
+			all := strings.Join(shown, "\n")
+			if strings.Contains(all, secret) || !strings.Contains(all, "/opt/toolpost") || !strings.Contains(all, "/w/toolpost.yaml") {
+				t.Errorf("%s shows\n%s", name, all)
+			}
+			ch.Close()
+		}
+	}
+}

@@ -1,6 +1,11 @@
 package connect
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+
+	"toolpost/wire/strictjson"
+)
 
 // A Line of a difference: '+' comes, '-' goes, and a blank stays.
 type Line struct {
@@ -43,4 +48,45 @@ func split(text []byte) []string {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// aString is a string of JSON or TOML, with what stands behind one that is a name.
+var aString = regexp.MustCompile(`("(?:[^"\\]|\\.)*"|'[^']*')(\s*[:=])?`)
+
+// Shown is a line of the difference for screens that others may see. The values in it that are not of the entry are
+// somebody else's, tokens often, and none of what is asked about.
+func (c *Change) Shown(text string) string {
+	shown := aString.ReplaceAllStringFunc(text, func(part string) string {
+		if end := part[len(part)-1]; end == ':' || end == '=' || c.ours[plainText(part)] {
+			return part
+		}
+		return `"..."`
+	})
+	if rest := aString.ReplaceAllString(text, ""); strings.ContainsAny(rest, `"'`) { // a string of several lines
+		shown = "..."
+	}
+	return Masked(shown)
+}
+
+func plainText(literal string) string {
+	if text, err := strictjson.Unquote([]byte(literal)); err == nil && literal[0] == '"' {
+		return string(text)
+	}
+	return literal[1 : len(literal)-1]
+}
+
+// own notes the values of an entry, which may be shown.
+func (c *Change) own(v any) {
+	switch v := v.(type) {
+	case string:
+		c.ours[v] = true
+	case []any:
+		for _, one := range v {
+			c.own(one)
+		}
+	case map[string]any:
+		for _, one := range v {
+			c.own(one)
+		}
+	}
 }

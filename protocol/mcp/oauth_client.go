@@ -1,0 +1,144 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// loginTime bounds one request of a login. The person who is asked may take as long as the login's context gives.
+const loginTime = 30 * time.Second
+
+// oauthClient makes the requests that a server's word leads to: to its authorization server, and to wherever that one
+// says that clients are registered and tokens given. None of them is somebody whom the config names, and all of them
+// could name an address that only this machine can reach, so that we ask there in their stead.
+func oauthClient(server string) *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext, transport.DisableKeepAlives = near(server).dial, true
+	return &http.Client{Timeout: loginTime, Transport: transport, CheckRedirect: checkRedirect}
+}
+
+// maxRedirects is how often a document may be somewhere else.
+const maxRedirects = 5
+
+// checkRedirect lets documents be elsewhere. A request that brings something, be it a token, a code or a header with a
+// secret, is for the address that it is sent to and for no other.
+func checkRedirect(next *http.Request, via []*http.Request) error {
+	switch first := via[0]; {
+	case first.Method != http.MethodGet:
+		return http.ErrUseLastResponse
+	case len(via) > maxRedirects:
+		return fmt.Errorf("it is somewhere else more than %d times", maxRedirects)
+	case first.URL.Scheme == "https" && next.URL.Scheme != "https":
+		return fmt.Errorf("it is at %s, which is not https", next.URL.Redacted())
+	}
+	return nil
+}
+
+// addressOf is the host and port that a URL means.
+func addressOf(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
+	}
+	if port == "" {
+		port = "80"
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// A neighbourhood is the part of the network that the word of a server may lead to: the public one, and what is as near
+// as the server itself.
+type neighbourhood struct {
+	host   string // of the server
+	server string // with its port
+}
+
+func near(server string) *neighbourhood {
+	u, err := url.Parse(server)
+	if err != nil {
+		return &neighbourhood{}
+	}
+	return &neighbourhood{u.Hostname(), addressOf(u)}
+}
+
+// How near an address is.
+const (
+	nearPublic = iota
+	nearPrivate
+	nearHere // this machine
+	nearNone // no server of anybody's has such an address, but the services of clouds have
+)
+
+func nearness(ip netip.Addr) int {
+	ip = ip.Unmap()
+	switch shared := netip.MustParsePrefix("100.64.0.0/10"); {
+	case ip.IsLoopback() || ip.IsUnspecified():
+		return nearHere
+	case ip.IsPrivate() || shared.Contains(ip):
+		return nearPrivate
+	case !ip.IsGlobalUnicast():
+		return nearNone
+	}
+	return nearPublic
+}
+
+func (n *neighbourhood) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: dialTime}
+	if addr != n.server && !isProxy(addr) {
+		d.ControlContext = func(ctx context.Context, _, address string, _ syscall.RawConn) error {
+			return n.check(ctx, address)
+		}
+	}
+	return d.DialContext(ctx, network, addr)
+}
+
+// isProxy reports whether an address is that of the proxy that the environment names.
+func isProxy(addr string) bool {
+	for _, scheme := range []string{"http", "https"} {
+		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: scheme, Host: "example.com"}})
+		if err == nil && proxy != nil && addressOf(proxy) == addr {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *neighbourhood) check(ctx context.Context, address string) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if how := nearness(at.Addr()); how == nearPublic || how <= n.own(ctx) {
+		return nil
+	}
+	return fmt.Errorf("%s is an address of this machine or of its network, to which a server from outside may not send us",
+		at.Addr())
+}
+
+// own is how near the server is. A name can mean another address the next moment, so that no name means this machine,
+// but for the one that always does.
+func (n *neighbourhood) own(ctx context.Context) int {
+	if ip, err := netip.ParseAddr(n.host); err == nil {
+		return nearness(ip) % nearNone
+	}
+	if host := strings.ToLower(n.host); host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return nearHere
+	}
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", n.host)
+	for _, ip := range all {
+		if nearness(ip) == nearPublic {
+			return nearPublic
+		}
+	}
+	if err != nil || len(all) == 0 {
+		return nearPublic
+	}
+	return nearPrivate
+}
