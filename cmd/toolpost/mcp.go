@@ -300,7 +300,8 @@ type mcpRow struct {
 	Name   string `json:"name"`
 	State  string `json:"state"`
 	Tools  int    `json:"tools"`
-	Server string `json:"server"` // its command or its address
+	Held   int    `json:"held,omitzero"` // how many more are held back
+	Server string `json:"server"`        // its command or its address
 	Error  string `json:"error,omitempty"`
 }
 
@@ -316,11 +317,18 @@ func (a *app) mcpRows(ctx context.Context, cfg *config.Config) ([]mcpRow, error)
 			tools[spec.Source]++
 		}
 	}
+	held := map[string]int{}
+	for _, h := range n.Held() {
+		held[h.Now.Source]++
+	}
 	rows := []mcpRow{}
 	for i, s := range n.Sources() {
 		row := mcpRow{Name: s.Name, State: "open", Tools: tools[s.Name], Server: shownServer(cfg.Sources[i])}
 		if s.Err != nil {
 			row.State, row.Error = "failed", because(s.Err)
+		}
+		if row.Held = held[s.Name]; row.Held > 0 && row.Error == "" {
+			row.Error = fmt.Sprintf("%d held back: %s", row.Held, reviewHint)
 		}
 		rows = append(rows, row)
 	}

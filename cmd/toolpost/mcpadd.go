@@ -216,13 +216,17 @@ func (q *mcpAdding) variables(s *mcpServer) error {
 // walls writes the paths that the command line gives as the config is to have them: those below its folder from there.
 func (q *mcpAdding) walls(e *configEdit, s *mcpServer) error {
 	for _, list := range []struct {
+		flag string
 		from []string
 		to   *[]string
-	}{{q.read, &s.read}, {q.write, &s.write}} {
+	}{{"--read", q.read, &s.read}, {"--write", q.write, &s.write}} {
 		for _, path := range list.from {
 			full, err := filepath.Abs(path)
 			if err != nil {
 				return err
+			}
+			if _, err := os.Stat(full); err != nil && !q.noTry {
+				return tool.Errorf(tool.CodeInvalidInput, "%s %s: %w; make it first", list.flag, path, bare(err))
 			}
 			*list.to = append(*list.to, fromConfig(e.cfg, full))
 		}

@@ -95,7 +95,6 @@ func (a *app) showHeld(out trust.Reviewed) {
 	}
 	held := map[string]int{}
 	for _, h := range out.Held {
-		held[h.Source]++
 		fmt.Fprintf(a.out, "%s  %s\n", a.out.bold(clean(h.Tool)), clean(strings.TrimSuffix(h.Why, ": "+reviewHint)))
 		a.out.facts("  ", 11, [][2]string{
 			{"first seen", when(h.Seen, time.Now())}, {"approved", approval(h)},
@@ -107,6 +106,7 @@ func (a *app) showHeld(out trust.Reviewed) {
 			a.showSide("+", now, a.out.green)
 		}
 		if h.Digest != "" {
+			held[h.Source]++
 			fmt.Fprintf(a.out, "  approve it with: toolpost tools approve %s@%s\n", clean(h.Tool), digestOf(h))
 		}
 		fmt.Fprintln(a.out)
