@@ -16,15 +16,24 @@ func (e *Engine) check(ctx context.Context, src *source) *pin.Verdict {
 		return nil
 	}
 	v := e.pins.Check(ctx, src.Name, src.specs)
+	held := map[string][]string{} // by why: a server whose tools have all changed is one line
 	for name, h := range v.Held {
 		if src.verdict != nil && src.verdict.Held[name] != nil && src.verdict.Held[name].Now.Digest == h.Now.Digest {
 			continue // that has been said
 		}
-		e.log.Warn("a tool is held back", "source", src.Name, "tool", tool.VisibleName(name),
-			"why", tool.AsError(h.Why).Message)
+		why := tool.AsError(h.Why).Message
+		held[why] = append(held[why], tool.VisibleName(name))
+	}
+	for why, names := range held {
+		slices.Sort(names)
+		e.log.Warn("tools are held back", "source", src.Name, "count", len(names),
+			"tools", strings.Join(names[:min(len(names), maxNamed)], " "), "why", why)
 	}
 	return v
 }
+
+// maxNamed is how many tools a line of the log names.
+const maxNamed = 10
 
 // Recheck compares all upstream tools with their pins again, after these have changed: here, or in another program.
 func (e *Engine) Recheck(ctx context.Context) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -302,4 +304,24 @@ func (w *waits) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+func TestToolsThatChangeTogetherAreOneLineOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		o, _ := pinned()
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		var was, now []*tool.Spec
+		for i := range 70 {
+			name := fmt.Sprintf("t%02d", i)
+			was, now = append(was, &tool.Spec{Name: name}), append(now, &tool.Spec{Name: name, Description: "Other."})
+		}
+		one, up := upstream("up", was...)
+		start(t, o, one)
+		up.bring(now...)
+		synctest.Wait()
+		if got := log.String(); strings.Count(got, "held back") != 1 || !strings.Contains(got, `count=70 tools="t00 t01`) {
+			t.Errorf("the log says\n%s", got)
+		}
+	})
 }

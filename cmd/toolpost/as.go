@@ -22,17 +22,17 @@ func (a *app) asCommand() *cobra.Command {
 	}
 	return group(&cobra.Command{
 		Use:   "as",
-		Short: "Serve a protocol on stdin and stdout, as one of its tools",
+		Short: "Serve these tools over stdin and stdout, in another protocol",
 		Long: "Lets other programs run the tools of this Toolpost as if they were tools of their own protocol: the\n" +
 			"request is read from stdin, the answer goes to stdout, and nothing else does.",
 		Example: "  toolpost as narratoria light_torch < request.json\n  toolpost as namel3ss < request.json\n" +
-			"  toolpost as machina --serve files\n\nCalled by the name machina_toolhost, toolpost is `toolpost as machina`.",
+			"  toolpost as machina --serve files\n  toolpost as mcp\n\nCalled by the name machina_toolhost, toolpost is `toolpost as machina`.",
 	}, spoken...)
 }
 
 func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 	c := &cobra.Command{
-		Use: strings.TrimSpace(p.Name + " " + p.As.Usage), Short: "Speak " + p.Name, Args: words(p.As.Least, p.As.Most),
+		Use: strings.TrimSpace(p.Name + " " + p.As.Usage), Short: "Serve these tools over stdin and stdout in " + p.Name, Args: words(p.As.Least, p.As.Most),
 		ValidArgsFunction: a.completeTool, DisableFlagsInUseLine: true,
 	}
 	for _, name := range p.As.Flags {

@@ -108,6 +108,9 @@ func (p *prompter) answer(ctx context.Context, name string, a *tool.Ask) (json.R
 	}
 	all := map[string]json.RawMessage{}
 	for _, n := range a.Needs {
+		if n.Message != "" && n.Message != a.Message {
+			fmt.Fprintln(p.out, cleanLines(n.Message))
+		}
 		one, err := p.need(ctx, n)
 		if err != nil {
 			return nil, err
@@ -119,9 +122,6 @@ func (p *prompter) answer(ctx context.Context, name string, a *tool.Ask) (json.R
 
 // need asks for one of several things.
 func (p *prompter) need(ctx context.Context, n tool.Need) (any, error) {
-	if n.Message != "" {
-		fmt.Fprintln(p.out, cleanLines(n.Message))
-	}
 	switch n.Kind {
 	case tool.NeedForm:
 		content, err := p.form(ctx, n.Schema)
@@ -141,17 +141,22 @@ func (p *prompter) need(ctx context.Context, n tool.Need) (any, error) {
 
 // link shows where the person is to go. Nothing is opened here: they see the whole address first.
 func (p *prompter) link(ctx context.Context, n tool.Need) (any, error) {
-	var params struct {
-		URL string `json:"url"`
-	}
-	_ = strictjson.Unmarshal(n.Params, &params) // without one there is nothing to show
-	fmt.Fprintf(p.out, "go to %s\n", p.out.bold(clean(params.URL)))
+	fmt.Fprintf(p.out, "go to %s\n", p.out.bold(linkOf(n)))
 	yes, err := p.field(ctx, "done", json.RawMessage(`{"type":"boolean","default":true}`), true)
 	action := tool.Accept
 	if string(yes) == "false" {
 		action = tool.Decline
 	}
 	return map[string]any{"action": action}, err
+}
+
+// linkOf is where the person is to go; empty where the tool does not say.
+func linkOf(n tool.Need) string {
+	var params struct {
+		URL string `json:"url"`
+	}
+	_ = strictjson.Unmarshal(n.Params, &params) // without one there is nothing to show
+	return clean(params.URL)
 }
 
 // model lets the person answer in the place of a model: there is none here.
@@ -267,6 +272,7 @@ type field struct {
 	WriteOnly bool              `json:"writeOnly"`
 	Default   json.RawMessage   `json:"default"`
 	Enum      []json.RawMessage `json:"enum"`
+	EnumNames []string          `json:"enumNames"` // what MCP had before titles in oneOf
 	OneOf     []option          `json:"oneOf"`
 	Items     struct {
 		Enum  []json.RawMessage `json:"enum"`
@@ -293,8 +299,12 @@ func (f field) options() (list []option, many bool) {
 	if many = slices.Contains(f.types(), "array"); many {
 		enum, oneOf = f.Items.Enum, f.Items.AnyOf
 	}
-	for _, v := range enum {
-		list = append(list, option{Const: v})
+	for i, v := range enum {
+		o := option{Const: v}
+		if !many && len(f.EnumNames) == len(enum) {
+			o.Title = f.EnumNames[i]
+		}
+		list = append(list, o)
 	}
 	for _, o := range oneOf {
 		if o.Const == nil { // it is more than a list of values
@@ -313,7 +323,7 @@ func (f field) show(out *screen, name string, required bool) {
 	}
 	line := out.bold(clean(title))
 	if f.Description != "" {
-		line += " " + clean(f.Description)
+		line += ": " + clean(f.Description)
 	}
 	options, many := f.options()
 	var hints []string
@@ -400,21 +410,45 @@ func pick(options []option, text string) json.RawMessage {
 	return raw(text)
 }
 
-// unanswered shows the question of a call that nobody answered, and how to.
-func (a *app) unanswered(name string, q *tool.Ask) error {
+// unanswered shows the question of a call that nobody answered, and how to. What an MCP server waits for is kept by the
+// program that called it: here that ends with the question.
+func (a *app) unanswered(name, protocol string, q *tool.Ask) error {
 	fmt.Fprintf(a.err, "%s %s asks: %s\n", a.err.amber("toolpost:"), clean(name), cleanLines(q.Message))
-	example := "JSON"
-	if len(q.Needs) > 0 {
-		example = `{"` + clean(q.Needs[0].Key) + `": ...}`
-		for _, n := range q.Needs {
-			fmt.Fprintf(a.err, "%s (%s): %s\n", clean(n.Key), n.Kind, cleanLines(n.Message))
-			a.showInputs(n.Schema)
+	var examples []string
+	for _, n := range q.Needs {
+		what := cleanLines(n.Message)
+		switch n.Kind {
+		case tool.NeedLink:
+			what = strings.TrimSpace(what + " " + linkOf(n))
+		case tool.NeedModel:
+			what = strings.TrimSpace(what + " " + clean(string(n.Params)))
 		}
-	} else {
+		fmt.Fprintf(a.err, "%s (%s): %s\n", clean(n.Key), n.Kind, what)
+		a.showInputs(n.Schema)
+		examples = append(examples, `"`+clean(n.Key)+`": `+answerForms[n.Kind])
+	}
+	if len(q.Needs) == 0 {
 		a.showInputs(q.Schema)
+	}
+	if protocol == mcpProtocol && a.server.url == "" {
+		fmt.Fprintln(a.err, "The server does not wait for an answer, since this program ends now. Make the call at a terminal, or to a "+
+			"Toolpost that runs: `toolpost serve`, and --server URL.")
+		return exitAsks
+	}
+	example := "JSON"
+	if len(examples) > 0 {
+		example = "{" + strings.Join(examples, ", ") + "}"
 	}
 	fmt.Fprintf(a.err, "Answer by calling it again with the same arguments and\n  --answers '%s' --resume %s\n", example, clean(q.ID))
 	return exitAsks
+}
+
+// answerForms are the answers to what a tool may need, by its kind.
+var answerForms = map[tool.NeedKind]string{
+	tool.NeedForm:  `{"action": "accept", "content": {...}}`,
+	tool.NeedLink:  `{"action": "accept"}`,
+	tool.NeedModel: `{"role": "assistant", "model": "NAME", "content": {"type": "text", "text": "..."}}`,
+	tool.NeedRoots: `{"roots": [{"uri": "file:///DIR"}]}`,
 }
 
 func (a *app) showInputs(schema json.RawMessage) {

@@ -144,7 +144,10 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 	if req.async {
 		err = noJobs(ctx, b, err)
 	}
-	return r, withInputs(spec, explained(ctx, err))
+	if err = explained(ctx, err); req.call.Resume == "" { // else the answers are what is wrong
+		err = withInputs(spec, err)
+	}
+	return r, err
 }
 
 // converse makes the call, and asks who sits at the terminal what the tool asks.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +54,7 @@ func (a *app) connectCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&q.yes, "yes", "y", false, "write without asking")
 	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
-	f.BoolVar(&q.undo, "undo", false, "take the entry out again")
+	f.BoolVar(&q.undo, "undo", false, "remove the entry again")
 	f.BoolVar(&q.http, "http", false, "let the agent call the server that toolpost serve runs, with a token of its own")
 	f.StringVar(&q.url, "url", "", "with --http: where the server is (default: where the config's HTTP door is)")
 	f.StringVar(&q.name, "name", "toolpost", "what the agent calls the server")
@@ -81,6 +82,7 @@ type connection struct {
 	Did    string `json:"did"`
 	Backup string `json:"backup,omitempty"`
 	Error  string `json:"error,omitempty"`
+	First  string `json:"first,omitempty"` // what it needs before it works
 	Then   string `json:"then,omitempty"`
 }
 
@@ -123,7 +125,7 @@ func (q *connecting) conclusion(all []connection) error {
 	for _, one := range all {
 		if !q.dry && (one.Did == wouldWrite || one.Did == wouldRemove) {
 			if !q.json {
-				fmt.Fprintln(q.err, "nothing was written, since nobody can be asked here; --yes writes, --dry-run only shows")
+				fmt.Fprintln(q.err, "nothing was written: there is no terminal to ask at; --yes writes, --dry-run only shows")
 			}
 			return exitRefused
 		}
@@ -224,7 +226,7 @@ func (q *connecting) one(ctx context.Context, c connect.Client) (connection, err
 	if err := q.apply(ctx, c, &ch, s); err != nil {
 		return told, err
 	}
-	q.done(&told, ch)
+	q.done(&told, ch, s.URL)
 	return told, nil
 }
 
@@ -235,10 +237,10 @@ func (q *connecting) say(format string, args ...any) {
 	}
 }
 
-func (q *connecting) done(told *connection, ch *connect.Change) {
+func (q *connecting) done(told *connection, ch *connect.Change, at string) {
 	if told.Did = didWrite; q.undo {
 		told.Did = didRemove
-		q.say("%s %s", q.out.green("took it out of"), ch.File)
+		q.say("%s %s", q.out.green("removed it from"), ch.File)
 		return
 	}
 	told.Then = ch.Client.Then
@@ -249,7 +251,11 @@ func (q *connecting) done(told *connection, ch *connect.Change) {
 	if told.Backup != "" {
 		q.say("  as it was before: %s", told.Backup)
 	}
-	q.say("  now: %s", told.Then)
+	if at != "" && !answers(at) {
+		told.First = "run `toolpost serve`: nothing answers at " + at + " yet"
+		q.say("  first: %s", told.First)
+	}
+	q.say("  next: %s", told.Then)
 }
 
 // plan works out what to do. The token of a client is made when it was agreed to; until then something stands for it.
@@ -304,6 +310,20 @@ func (q *connecting) address() (connect.Server, error) {
 			"https, or an address of this machine", at)
 	}
 	return connect.Server{Name: q.name, URL: at, Token: unissued}, nil
+}
+
+// answers reports whether something listens where a client was told to call.
+func answers(at string) bool {
+	u, err := url.Parse(at)
+	if err != nil {
+		return false
+	}
+	port := cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80")
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(u.Hostname(), port), time.Second)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
 }
 
 func isLoopback(host string) bool {
@@ -398,7 +418,7 @@ func (q *connecting) agreed(ch *connect.Change) (ok, asked bool) {
 	}
 	what := "write"
 	if q.undo {
-		what = "take it out of"
+		what = "remove it from"
 	}
 	fmt.Fprintf(q.out, "%s %s? [y/N] ", what, ch.File)
 	var answer string

@@ -109,8 +109,8 @@ func (e *configEdit) taken(name string) bool {
 // add takes a server up: its package, its secrets, and its source.
 func (e *configEdit) add(ctx context.Context, s *mcpServer, dry bool) error {
 	if e.taken(s.name) {
-		return tool.Errorf(tool.CodeConflict, "there is a source %q already; choose another name with --name, or remove it first: "+
-			"`toolpost mcp remove %s`", s.name, s.name)
+		return tool.Errorf(tool.CodeConflict, "there is a source %q already; --replace replaces it, and --name NAME adds this one "+
+			"beside it", s.name)
 	}
 	if err := e.install(ctx, s, dry); err != nil {
 		return err
@@ -260,8 +260,9 @@ func wallsHint(message string) string {
 			"it writes nothing: allow the folder that it needs with --write DIR (`walls: {write: [DIR]}`)",
 		},
 		{
-			`enoent|no such file`,
-			"it sees its own folder alone: allow what it needs with --read PATH or --write DIR (`walls: {read: [PATH]}`)",
+			`enoent|no such file|err_module_not_found|cannot find (module|package)|modulenotfounderror|can't open file`,
+			"it sees its own folder alone, by default the config's: name another with --dir DIR, or allow what it needs with " +
+				"--read PATH (`walls: {read: [PATH]}`)",
 		},
 		{`heap out of memory|memoryerror`, "it has 512 MiB: allow more with `walls: {memory: BYTES}`"},
 	} {
@@ -287,7 +288,7 @@ func (a *app) mcpListCommand() *cobra.Command {
 					return err
 				}
 			}
-			return list(a, "MCP servers", all, []string{"NAME", "STATE", "TOOLS", "SERVER", "ERROR"}, func(r mcpRow) []string {
+			return list(a, "servers", all, []string{"NAME", "STATE", "TOOLS", "SERVER", "ERROR"}, func(r mcpRow) []string {
 				return []string{r.Name, r.State, fmt.Sprint(r.Tools), r.Server, r.Error}
 			})
 		},
@@ -299,7 +300,8 @@ type mcpRow struct {
 	Name   string `json:"name"`
 	State  string `json:"state"`
 	Tools  int    `json:"tools"`
-	Server string `json:"server"` // its command or its address
+	Held   int    `json:"held,omitzero"` // how many more are held back
+	Server string `json:"server"`        // its command or its address
 	Error  string `json:"error,omitempty"`
 }
 
@@ -315,11 +317,18 @@ func (a *app) mcpRows(ctx context.Context, cfg *config.Config) ([]mcpRow, error)
 			tools[spec.Source]++
 		}
 	}
+	held := map[string]int{}
+	for _, h := range n.Held() {
+		held[h.Now.Source]++
+	}
 	rows := []mcpRow{}
 	for i, s := range n.Sources() {
 		row := mcpRow{Name: s.Name, State: "open", Tools: tools[s.Name], Server: shownServer(cfg.Sources[i])}
 		if s.Err != nil {
 			row.State, row.Error = "failed", because(s.Err)
+		}
+		if row.Held = held[s.Name]; row.Held > 0 && row.Error == "" {
+			row.Error = fmt.Sprintf("%d held back: %s", row.Held, reviewHint)
 		}
 		rows = append(rows, row)
 	}
@@ -373,6 +382,8 @@ func mcpSource(cfg *config.Config, name string) (config.Source, error) {
 	var names []string
 	for _, s := range cfg.Sources {
 		switch {
+		case s.Protocol != mcpProtocol && s.Name == name:
+			return s, tool.Errorf(tool.CodeNotFound, "the source %q is not an MCP server, but of the protocol %s", name, s.Protocol)
 		case s.Protocol != mcpProtocol:
 		case s.Name == name:
 			return s, nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -148,11 +149,18 @@ func absolute(args []string) []string {
 	return all
 }
 
+// withoutScheme is a host with a port or a dot, and what may follow: a URL that somebody typed as browsers take it.
+var withoutScheme = regexp.MustCompile(`^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*):[0-9]+(/.*)?$|^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/.*$`)
+
 // remote reads the command line of a server at a URL.
 func (q *mcpAdding) remote(s *mcpServer, args []string) error {
 	u, err := url.Parse(args[0])
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+	case len(args) == 1 && withoutScheme.MatchString(args[0]):
+		return tool.Errorf(tool.CodeInvalidInput, "%q is not a whole URL; write http://%s or https://%s", args[0], args[0], args[0])
+	case err == nil && u.Host != "" && u.Scheme != "http" && u.Scheme != "https":
+		return tool.Errorf(tool.CodeInvalidInput, "%q is not the URL of an MCP server: it must begin with https:// or http://", args[0])
+	case err != nil || u.Host == "":
 		return tool.Errorf(tool.CodeInvalidInput, "%q is not a URL; a program comes behind --, such as `toolpost mcp add -- %s`", args[0],
 			strings.Join(args, " "))
 	case len(args) > 1:
@@ -208,13 +216,17 @@ func (q *mcpAdding) variables(s *mcpServer) error {
 // walls writes the paths that the command line gives as the config is to have them: those below its folder from there.
 func (q *mcpAdding) walls(e *configEdit, s *mcpServer) error {
 	for _, list := range []struct {
+		flag string
 		from []string
 		to   *[]string
-	}{{q.read, &s.read}, {q.write, &s.write}} {
+	}{{"--read", q.read, &s.read}, {"--write", q.write, &s.write}} {
 		for _, path := range list.from {
 			full, err := filepath.Abs(path)
 			if err != nil {
 				return err
+			}
+			if _, err := os.Stat(full); err != nil && !q.noTry {
+				return tool.Errorf(tool.CodeInvalidInput, "%s %s: %w; make it first", list.flag, path, bare(err))
 			}
 			*list.to = append(*list.to, fromConfig(e.cfg, full))
 		}

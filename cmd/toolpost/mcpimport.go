@@ -16,6 +16,7 @@ import (
 
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/host/offlimits"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 )
 
@@ -154,6 +155,9 @@ func (q *mcpImporting) take(ctx context.Context, e *configEdit, l connect.Listed
 	if err != nil {
 		return err
 	}
+	if has := e.has(s, slug(l.Name)); has {
+		return tool.Errorf(tool.CodeConflict, "the source %s is this server already", slug(l.Name))
+	}
 	before, made := e.text, len(e.made)
 	if err := e.add(ctx, s, q.dry); err != nil {
 		e.text = before
@@ -163,6 +167,27 @@ func (q *mcpImporting) take(ctx context.Context, e *configEdit, l connect.Listed
 	one.Source, one.server, one.Config, one.Secrets = s.name, s, s.source().JSON(), s.secretNames()
 	one.Notes = append(one.Notes, s.remarks...)
 	return nil
+}
+
+// has reports whether the config has the server already, under the name that it would get.
+func (e *configEdit) has(s *mcpServer, name string) bool {
+	src, err := mcpSource(e.cfg, name)
+	var o mcp.SourceOptions
+	if err != nil || src.Decode(&o) != nil {
+		return false
+	}
+	switch {
+	case s.url != "":
+		return o.URL == s.url
+	case s.pkg == nil:
+		return slices.Equal(o.Command, s.command)
+	}
+	spec := s.pkg.spec
+	if at := strings.LastIndex(spec, "@"); at > 0 {
+		spec = spec[:at]
+	}
+	return len(o.Command) > 1 && strings.HasPrefix(o.Command[1], "node_modules/"+spec+"/") &&
+		slices.Equal(o.Command[2:], s.pkg.args)
 }
 
 func isToolpost(l connect.Listed) bool {
@@ -260,7 +285,8 @@ func (q *mcpImporting) variables(s *mcpServer, l connect.Listed, one *importedSe
 		}
 		kept, err := newSecret(name, value)
 		if err != nil {
-			one.Notes = append(one.Notes, fmt.Sprintf("its variable %s was left out: %v", name, err))
+			one.Notes = append(one.Notes, fmt.Sprintf("its variable %s was left out: %v; --plain %s keeps it in the config in clear",
+				name, err, name))
 			continue
 		}
 		s.secrets = append(s.secrets, kept)

@@ -308,7 +308,7 @@ func (s *mcpServer) addHeader(name, value string) error {
 	}
 	one, err := newSecret(secretName(s.name+"_"+name), rest)
 	if err != nil {
-		return tool.Errorf(tool.CodeInvalidInput, "the header %s: %w", name, err)
+		return tool.Errorf(tool.CodeInvalidInput, "the header %s: %w; write it into `headers` of the source by hand", name, err)
 	}
 	one.header = true
 	s.headers[name] = before + "${secret:" + one.variable + "}"
@@ -325,8 +325,7 @@ func newSecret(variable, value string) (mcpSecret, error) {
 	case strings.Contains(value, "${"):
 		return mcpSecret{}, fmt.Errorf("its value is put together by the client (${...}), which cannot be taken over")
 	case len(value) < secret.MinSize:
-		return mcpSecret{}, fmt.Errorf("its value is shorter than %d bytes, and no secret can be; --plain keeps it in the config in "+
-			"clear", secret.MinSize)
+		return mcpSecret{}, fmt.Errorf("its value is shorter than %d bytes, and no secret can be", secret.MinSize)
 	}
 	return mcpSecret{variable: variable, value: value}, nil
 }

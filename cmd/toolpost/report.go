@@ -98,7 +98,7 @@ func (p *plainReporter) finish(r *tool.Result, err error) error {
 	case err != nil:
 		return err
 	case r.Ask != nil:
-		return p.unanswered(p.name, r.Ask)
+		return p.unanswered(p.name, r.Trace.Protocol, r.Ask)
 	}
 	if err := p.print(r.Output); err != nil {
 		return err

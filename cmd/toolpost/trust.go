@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,8 +93,9 @@ func (a *app) showHeld(out trust.Reviewed) {
 	if len(out.Held) == 0 {
 		fmt.Fprintln(a.err, "no tool is held back")
 	}
+	held := map[string]int{}
 	for _, h := range out.Held {
-		fmt.Fprintf(a.out, "%s  %s\n", a.out.bold(clean(h.Tool)), clean(h.Why))
+		fmt.Fprintf(a.out, "%s  %s\n", a.out.bold(clean(h.Tool)), clean(strings.TrimSuffix(h.Why, ": "+reviewHint)))
 		a.out.facts("  ", 11, [][2]string{
 			{"first seen", when(h.Seen, time.Now())}, {"approved", approval(h)},
 		})
@@ -103,9 +106,15 @@ func (a *app) showHeld(out trust.Reviewed) {
 			a.showSide("+", now, a.out.green)
 		}
 		if h.Digest != "" {
+			held[h.Source]++
 			fmt.Fprintf(a.out, "  approve it with: toolpost tools approve %s\n", shellWord(h.Tool+"@"+digestOf(h)))
 		}
 		fmt.Fprintln(a.out)
+	}
+	for _, source := range slices.Sorted(maps.Keys(held)) {
+		if held[source] > 1 {
+			fmt.Fprintf(a.out, "approve all %d of %s with: toolpost tools approve --all %s\n", held[source], source, source)
+		}
 	}
 	a.notLasting(out.Lasting)
 }

@@ -32,6 +32,11 @@ func TestDescribeSaysWhy(t *testing.T) {
 		{"silence", Exit{Code: 2}, "", false, "exit status 2"},
 		{"its last words", Exit{Code: 1}, "a\nb\n\n c\r\nd\n", false, "exit status 1; the last it wrote to stderr: b | c | d"},
 		{"no escapes", Exit{Code: 1}, "\x1b[31mred\x07\tblue\n", false, "exit status 1; the last it wrote to stderr: [31mred blue"},
+		{
+			"why, above where", Exit{Code: 1},
+			"    throw new X(\n\nError [ERR_MODULE_NOT_FOUND]: Cannot find module 'x'\n    at a (b:1:1)\n    at c (d:2:2)\n}\n\nNode.js v22\n", false,
+			"exit status 1; the last it wrote to stderr: Error [ERR_MODULE_NOT_FOUND]: Cannot find module 'x'",
+		},
 		{"killed by us", sigkill, "", true, "killed by SIGKILL (killed) by toolpost"},
 		{"killed by somebody", sigkill, "", false, "killed by SIGKILL (killed), but not by toolpost: the machine may have run out of memory"},
 		{

@@ -472,7 +472,11 @@ func withTail(said, tail string) string {
 	return said
 }
 
-// LastLines returns at most three lines and 500 bytes of a text, as one line without control characters.
+// namesError finds the line of a crash that says what happened: "TypeError: x", "Error [CODE]: x", "error: x".
+var namesError = regexp.MustCompile(`(?i)\b\w*error\b[^:]{0,60}: `)
+
+// LastLines returns at most three lines and 500 bytes of a text, as one line without control characters. Node writes
+// where a program died below why: where none of the three names an error, the last line that does comes in their place.
 func LastLines(text string) string {
 	const lines, size = 3, 500
 	var last []string
@@ -481,11 +485,25 @@ func LastLines(text string) string {
 			last = append(last, line)
 		}
 	}
-	joined := strings.Join(last[max(0, len(last)-lines):], " | ")
+	from, to := max(0, len(last)-lines), len(last)
+	if i := lastNamed(last); 0 <= i && i < from {
+		from, to = i, i+1
+	}
+	joined := strings.Join(last[from:to], " | ")
 	if len(joined) > size {
 		joined = "..." + strings.ToValidUTF8(joined[len(joined)-size:], "")
 	}
 	return joined
+}
+
+// lastNamed is the last line that names an error; -1: none does.
+func lastNamed(lines []string) int {
+	for i, line := range slices.Backward(lines) {
+		if namesError.MatchString(line) {
+			return i
+		}
+	}
+	return -1
 }
 
 func printable(r rune) rune {

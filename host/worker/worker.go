@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -423,6 +424,8 @@ func (w *Worker) obituary(how string, exited bool) *tool.Error {
 		return tool.Errorf(tool.CodeUnavailable, "%s was shut down", name)
 	case w.babbled() || !exited:
 		return tool.Errorf(tool.CodeProtocol, "%s broke the protocol and was ended: %w", name, w.fault)
+	case strings.HasPrefix(how, process.Exit{}.String()):
+		return tool.Errorf(tool.CodeCrash, "%s ended by itself: %s", name, how)
 	default:
 		return tool.Errorf(tool.CodeCrash, "%s crashed: %s", name, how)
 	}

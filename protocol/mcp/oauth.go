@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,7 +86,11 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		if ctx.Err() != nil {
 			return tool.Ended(ctx)
 		}
-		return tool.Errorf(tool.CodeAccessDenied, "the login at %s failed: %s", o.shown(), jsonrpc.Clip(err.Error()))
+		hint := ""
+		if o.OAuth.ClientID == "" && strings.Contains(err.Error(), "register") {
+			hint = "; where a server registers no clients, give one that it knows in `oauth: {client_id: ID}` of the source"
+		}
+		return tool.Errorf(tool.CodeAccessDenied, "the login at %s failed: %s%s", o.shown(), jsonrpc.Clip(err.Error()), hint)
 	}
 	return nil
 }

@@ -213,3 +213,21 @@ func TestASecretOfAClientIsForItsIssuerAlone(t *testing.T) {
 		t.Errorf("%d tokens were given", g.given.Load())
 	}
 }
+
+func TestALoginWithoutRegistrationNamesTheOptionThatHelps(t *testing.T) {
+	tooltest.NoLeaks(t)
+	defer http.DefaultClient.CloseIdleConnections()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/mcp" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	src := sourceOf(t, t.TempDir(), fmt.Sprintf("url: %q", server.URL+"/mcp"), nil)
+	err := mcp.Login(t.Context(), src, func(link string) { t.Errorf("it leads to %s", link) })
+	if err == nil || !strings.Contains(err.Error(), "`oauth: {client_id: ID}` of the source") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -274,5 +276,44 @@ func TestWrongSourcesAreRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), says) || tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: %v", fields, err)
 		}
+	}
+}
+
+func TestAnAddressThatIsNoMCPServerIsNamedWithWhatToCheck(t *testing.T) {
+	answers := func(status int, kind, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(body))
+		}
+	}
+	for name, at := range map[string]struct {
+		handler http.HandlerFunc
+		tls     bool
+		code    tool.Code
+		says    string
+	}{
+		"a page":         {answers(200, "text/html", "<html></html>"), false, tool.CodeProtocol, "answered with text/html that is not a message"},
+		"other JSON":     {answers(200, "application/json", `{"a":1}`), false, tool.CodeProtocol, "check that the URL"},
+		"nothing there":  {answers(404, "text/plain", "no"), false, tool.CodeProtocol, "404 Not Found; check the URL"},
+		"a stranger":     {answers(401, "text/plain", "no"), false, tool.CodeAccessDenied, "run `toolpost mcp login up`"},
+		"a certificate":  {answers(200, "application/json", `{}`), true, tool.CodeUnavailable, "there is no TLS connection to https://"},
+		"an answer of 5": {answers(500, "text/plain", "no"), false, tool.CodeUnavailable, "500 Internal Server Error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			server := httptest.NewUnstartedServer(at.handler)
+			server.Config.ErrorLog = log.New(io.Discard, "", 0)
+			if at.tls {
+				server.StartTLS()
+			} else {
+				server.Start()
+			}
+			defer server.Close()
+			_, err := open(t, "url: '"+server.URL+"'").Tools(t.Context())
+			if err == nil || tool.CodeOf(err) != at.code || !strings.Contains(err.Error(), at.says) {
+				t.Errorf("got %s, %v; want %s with %q", tool.CodeOf(err), err, at.code, at.says)
+			}
+		})
 	}
 }

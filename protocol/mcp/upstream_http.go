@@ -2,7 +2,9 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -28,6 +30,7 @@ import (
 // request, twice, or about none is treated as it is on stdio.
 type remote struct {
 	r       *Runner
+	name    string      // of the source
 	headers http.Header // of the config
 	ring    *keyring    // nil: the headers have the credentials
 	client  *http.Client
@@ -77,7 +80,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 	transport.DialContext = (&net.Dialer{Timeout: dialTime}).DialContext
 	transport.MaxIdleConnsPerHost, transport.DisableCompression = 64, true
 	h := &remote{
-		r: r, headers: headers, strays: make(chan struct{}, maxStrays),
+		r: r, name: src.Name, headers: headers, strays: make(chan struct{}, maxStrays),
 		client: &http.Client{
 			Transport: transport,
 			// The headers are for this address alone.
@@ -266,7 +269,11 @@ func (h *remote) exchange(ctx context.Context, v *visit, q *query, id uint64, li
 	if err != nil {
 		return tooLarge(err)
 	}
-	return h.conn.Hear(&scan, body, id)
+	if err := h.conn.Hear(&scan, body, id); err != nil || len(body) == 0 || !h.conn.Waits(id) {
+		return err
+	}
+	return tool.Errorf(tool.CodeProtocol, "%s answered with %s that is not a message of MCP; check that the URL is the "+
+		"server's MCP endpoint, which often ends in /mcp", h.r.o.shown(), cmp.Or(jsonrpc.Clip(mediaType(resp)), "something"))
 }
 
 // follow hears a stream to its end. In the legacy era one may break off and be taken up again where it stopped.
@@ -510,11 +517,11 @@ func (h *remote) stranger(resp *http.Response) error {
 	}
 	if resp.StatusCode == http.StatusForbidden {
 		return tool.Errorf(tool.CodeAccessDenied,
-			"%s wants more rights than the last login gave: run `toolpost mcp login` for this source", h.r.o.shown()).
+			"%s wants more rights than the last login gave: run `toolpost mcp login %s`", h.r.o.shown(), h.name).
 			Because(ReasonLogin)
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%s wants to know who we are: run `toolpost mcp login` for this source",
-		h.r.o.shown()).Because(ReasonLogin)
+	return tool.Errorf(tool.CodeAccessDenied, "%s wants to know who we are: run `toolpost mcp login %s`",
+		h.r.o.shown(), h.name).Because(ReasonLogin)
 }
 
 // ReasonLogin is the reason of an error after which somebody has to log in.
@@ -531,6 +538,8 @@ func (h *remote) spoken(err error) error {
 		return err
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w)", h.r.o.shown(), dial.Err)
+	case untrusted(err): // nothing was sent
+		return tool.Errorf(tool.CodeUnavailable, "there is no TLS connection to %s: %w", h.r.o.shown(), withoutURL(err))
 	}
 	if invalid := (*jsonrpc.InvalidError)(nil); errors.As(err, &invalid) {
 		return tool.Errorf(tool.CodeProtocol,
@@ -539,6 +548,13 @@ func (h *remote) spoken(err error) error {
 	return tool.Errorf(tool.CodeCrash,
 		"%s broke off before the request had an outcome; it may have been done: %w", h.r.o.shown(),
 		withoutURL(err))
+}
+
+// untrusted reports whether a connection ended before anything was said on it, for want of TLS.
+func untrusted(err error) bool {
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, record := errors.AsType[tls.RecordHeaderError](err)
+	return certificate || record || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // told says what a refusal means to whoever has no other use for it.
@@ -552,7 +568,8 @@ func (h *remote) told(err error) error {
 	case refused.status == http.StatusTooManyRequests || refused.status/100 == 5:
 		return tool.Errorf(tool.CodeUnavailable, "%s does not serve us now: %w", h.r.o.shown(), refused)
 	}
-	return tool.Errorf(tool.CodeProtocol, "%s does not speak MCP over streamable HTTP there: %w", h.r.o.shown(), refused)
+	return tool.Errorf(tool.CodeProtocol, "%s does not speak MCP over streamable HTTP there: %w; check the URL, which often "+
+		"ends in /mcp, and what the server wants in its headers", h.r.o.shown(), refused)
 }
 
 // tell posts a message that has no answer.

@@ -60,7 +60,7 @@ func Clients() []Client {
 			programs: []string{"claude-desktop"}, format: jsonFormat{}, stdio: command,
 		},
 		{
-			ID: "cursor", Name: "Cursor", Key: "mcpServers", Then: "see the server in its settings, under MCP",
+			ID: "cursor", Name: "Cursor", Key: "mcpServers", Then: "the server is in its settings, under MCP",
 			paths: everywhere("{home}/.cursor/mcp.json"), programs: []string{"cursor"}, format: jsonFormat{comments: true},
 			stdio: command, http: urlAs("url"),
 		},
@@ -75,7 +75,7 @@ func Clients() []Client {
 			stdio: typed("stdio", command), http: typed("http", urlAs("url")),
 		},
 		{
-			ID: "codex", Name: "Codex", Key: "mcp_servers", Then: "start it again; /mcp lists the server",
+			ID: "codex", Name: "Codex", Key: "mcp_servers", Then: "restart it; /mcp lists the server",
 			paths: everywhere("{home}/.codex/config.toml"), variable: "CODEX_HOME", programs: []string{"codex"},
 			format: tomlFormat{}, stdio: command,
 			http: func(s Server) members {
@@ -83,12 +83,12 @@ func Clients() []Client {
 			},
 		},
 		{
-			ID: "gemini", Name: "Gemini CLI", Key: "mcpServers", Then: "start it again; /mcp lists the server",
+			ID: "gemini", Name: "Gemini CLI", Key: "mcpServers", Then: "restart it; /mcp lists the server",
 			paths: everywhere("{home}/.gemini/settings.json"), programs: []string{"gemini"},
 			format: jsonFormat{comments: true}, stdio: command, http: urlAs("httpUrl"),
 		},
 		{
-			ID: "zed", Name: "Zed", Key: "context_servers", Then: "see the server in the settings of its agent panel",
+			ID: "zed", Name: "Zed", Key: "context_servers", Then: "the server is in the settings of its agent panel",
 			paths: paths{
 				linux: "{config}/zed/settings.json", mac: "{home}/.config/zed/settings.json",
 				windows: "{appdata}/Zed/settings.json",
