@@ -246,7 +246,7 @@ func (s *server) inputRequired(
 	r *request, a *tool.Ask, list []tool.Need, said map[string]json.RawMessage,
 ) *strictjson.Writer {
 	w := strictjson.NewWriter(1000)
-	w.Text("resultType", "input_required")
+	w.Text("resultType", resultAsks)
 	w.Raw("inputRequests", r.inputRequests(list, a.ID))
 	w.Text("requestState", s.seal.close(asked{a, said}))
 	return w
@@ -285,12 +285,12 @@ func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	}
 	was, ok := s.seal.open(r.state)
 	if !ok {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: requestState is not one that this server "+
+		return nil, invalid("requestState is not one that this server " +
 			"gave out since it started; call again without it")
 	}
 	given, ok := r.readResponses()
 	if !ok {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: inputResponses must be an object with an "+
+		return nil, invalid("inputResponses must be an object with an " +
 			"object for each of the inputRequests")
 	}
 	said := was.Said
@@ -327,7 +327,7 @@ func misanswered(r *request, err error) error {
 	if e.Reason == ask.Invalid {
 		member = "inputResponses"
 	}
-	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s: %s", member, e.Message)
+	return invalid("%s: %s", member, e.Message)
 }
 
 // refusedAs gives an error of finish as the protocol's own; nil: it is one of the tool's, or there is none.

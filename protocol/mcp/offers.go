@@ -1,8 +1,10 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -57,12 +59,7 @@ func (o Offers) Check() error {
 	return nil
 }
 
-func (p Prompt) name() string {
-	if p.Name != "" {
-		return p.Name
-	}
-	return p.Tool
-}
+func (p Prompt) name() string { return cmp.Or(p.Name, p.Tool) }
 
 // A place is a resource whose template was read.
 type place struct {
@@ -128,7 +125,7 @@ func argumentsOf(spec *tool.Spec, texts map[string]string) json.RawMessage {
 	for _, p := range parameters(spec) {
 		kinds[p.name] = p.kind
 	}
-	for _, name := range sortedKeys(texts) {
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		quoted, _ := strictjson.Marshal(name)
 		value := strictjson.Quote(texts[name])
 		switch kinds[name] {
@@ -141,15 +138,6 @@ func argumentsOf(spec *tool.Spec, texts map[string]string) json.RawMessage {
 		w.Raw(string(quoted[1:len(quoted)-1]), value)
 	}
 	return w.Done()
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // spec finds a tool that somebody may call; nil: there is none for them.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -38,7 +39,7 @@ func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 		if spec == nil {
 			continue
 		}
-		one := prompt{Name: o.name(), Title: spec.Title, Description: orElse(o.Description, spec.Description), spec: spec}
+		one := prompt{Name: o.name(), Title: spec.Title, Description: cmp.Or(o.Description, spec.Description), spec: spec}
 		for _, a := range parameters(spec) {
 			one.Arguments = append(one.Arguments, argument{a.name, a.description, a.required})
 		}
@@ -66,13 +67,6 @@ func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 
 func (s *server) listPrompts(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
 	return listed(s, r, "prompts", s.prompts(ctx, r.caller), func(p prompt) string { return p.Name })
-}
-
-func orElse(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 func badCursor() *jsonrpc.Error {
@@ -233,8 +227,8 @@ func (s *server) complete(ctx context.Context, r *request, _ peer) (*strictjson.
 			Value string `json:"value"`
 		} `json:"argument"`
 	}
-	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil {
-		return nil, invalid("%s", jsonrpc.Misread(err))
+	if bad := r.read(&said); bad != nil {
+		return nil, bad
 	}
 	var spec *tool.Spec
 	switch said.Ref.Type {

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -65,7 +66,7 @@ func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []
 			continue
 		}
 		e := resourceEntry{
-			Name: orElse(one.Name, one.URI), Description: orElse(one.Description, spec.Description), MediaType: one.MediaType,
+			Name: cmp.Or(one.Name, one.URI), Description: cmp.Or(one.Description, spec.Description), MediaType: one.MediaType,
 		}
 		if fixed {
 			e.URI = one.URI
@@ -243,12 +244,12 @@ func contents(uri string, one Resource, output json.RawMessage) []byte {
 	w.Text("uri", uri)
 	switch {
 	case strictjson.KindOf(output) == "object" && strictjson.Unmarshal(output, &file) == nil && file.Content != nil:
-		return append(append([]byte{'['}, fileContents(uri, orElse(one.MediaType, file.MediaType), *file.Content)...), ']')
+		return append(append([]byte{'['}, fileContents(uri, cmp.Or(one.MediaType, file.MediaType), *file.Content)...), ']')
 	case strictjson.KindOf(output) == "string":
-		w.Text("mimeType", orElse(one.MediaType, "text/plain"))
+		w.Text("mimeType", cmp.Or(one.MediaType, "text/plain"))
 		w.Text("text", plain(output))
 	default:
-		w.Text("mimeType", orElse(one.MediaType, "application/json"))
+		w.Text("mimeType", cmp.Or(one.MediaType, "application/json"))
 		w.Text("text", string(output))
 	}
 	return append(append([]byte{'['}, w.Done()...), ']')

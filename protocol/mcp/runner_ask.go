@@ -72,47 +72,18 @@ type inquiry struct {
 	answer chan json.RawMessage // one
 }
 
-// inquiries are those of one connection that are not answered, by the server's ids, so that it can withdraw them.
-type inquiries struct {
-	mu   sync.Mutex
-	open map[string]chan struct{}
-}
-
-func (i *inquiries) enter(id []byte) (withdrawn <-chan struct{}, leave func()) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.open == nil {
-		i.open = map[string]chan struct{}{}
-	}
-	c, key := make(chan struct{}), string(id)
-	i.open[key] = c
-	return c, func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		if i.open[key] == c {
-			delete(i.open, key)
-		}
-	}
-}
-
-func (i *inquiries) withdraw(id []byte) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if c := i.open[string(id)]; c != nil {
-		delete(i.open, string(id))
-		close(c)
-	}
-}
-
 // inquire holds the call until somebody has answered the server's question.
 func (e *errand) inquire(
-	in *jsonrpc.Incoming, open *inquiries, gone <-chan struct{},
+	in *jsonrpc.Incoming, open *flight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
 	need, err := needOf(single, in.Method, in.Params)
 	if err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %v", err)
+		return nil, invalid("%v", err)
 	}
-	withdrawn, leave := open.enter(in.ID)
+	ctx, leave, ok := open.enter(e.ctx, in.ID)
+	if !ok {
+		return nil, errTwice()
+	}
 	defer leave()
 	e.paused.Store(true)
 	defer e.paused.Store(false)
@@ -124,12 +95,10 @@ func (e *errand) inquire(
 			asked = nil
 		case answer := <-q.answer:
 			return answer, nil
-		case <-withdrawn:
-			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: withdrawn", in.Method)
 		case <-gone:
 			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: the server is gone", in.Method)
-		case <-e.ctx.Done():
-			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: the call was given up", in.Method)
+		case <-ctx.Done():
+			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: it was withdrawn, or the call given up", in.Method)
 		}
 	}
 }

@@ -32,7 +32,7 @@ type remote struct {
 	ring    *keyring    // nil: the headers have the credentials
 	client  *http.Client
 	conn    *jsonrpc.Conn
-	asks    inquiries
+	asks    flight        // what it asks, and has no answer yet
 	strays  chan struct{} // one for each thing that is served and belongs to no request
 
 	life    context.Context

@@ -33,7 +33,7 @@ var _ upstream = (*program)(nil)
 // A partner is what we know of one worker of a program.
 type partner struct {
 	met  atomic.Pointer[greeting] // nil: it has not greeted yet
-	asks inquiries                // that it made and we have not answered
+	asks flight                   // what it asks, and has no answer yet
 }
 
 func greetingOf(w *worker.Worker) *greeting { return w.Own.(*partner).met.Load() }
