@@ -2,9 +2,6 @@ package mcp
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -147,7 +144,7 @@ func (r *request) open(a *tool.Ask, said map[string]json.RawMessage) (list []too
 func (s *server) finish(
 	ctx context.Context, r *request, c *tool.Call, to peer,
 ) (res *tool.Result, out *relay, asks *strictjson.Writer, err error) {
-	if asks, err = s.resume(r, c); err != nil || asks != nil {
+	if asks, err = r.resume(c); err != nil || asks != nil {
 		return nil, nil, asks, err
 	}
 	early := r.state == "" && r.responses != nil
@@ -162,7 +159,8 @@ func (s *server) finish(
 		}
 		said := map[string]json.RawMessage{}
 		if early { // a client that knows what it will be asked has said it with its question
-			said, early = r.foreseen(res.Ask), false
+			given, _ := r.readResponses()
+			said, early = fitting(res.Ask, nil, given), false
 		}
 		if said, asks, err = s.put(ctx, r, res.Ask, said, to); err != nil || asks != nil {
 			return nil, nil, asks, err
@@ -196,7 +194,7 @@ func (s *server) put(
 	case len(list) == 0:
 		return said, nil, nil
 	case r.modern:
-		return nil, s.inputRequired(r, a, list, said), nil
+		return nil, r.inputRequired(a, list, said), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Patience)
 	defer cancel()
@@ -240,15 +238,13 @@ func (r *request) inputRequests(list []tool.Need, id string) json.RawMessage {
 	return all.Done()
 }
 
-// inputRequired ends a modern request with a question. The client brings back what it was asked, sealed, and what it has
-// said so far.
-func (s *server) inputRequired(
-	r *request, a *tool.Ask, list []tool.Need, said map[string]json.RawMessage,
-) *strictjson.Writer {
+// inputRequired ends a modern request with a question. The client brings back what it was asked, and what it has said so
+// far.
+func (r *request) inputRequired(a *tool.Ask, list []tool.Need, said map[string]json.RawMessage) *strictjson.Writer {
 	w := strictjson.NewWriter(1000)
 	w.Text("resultType", resultAsks)
 	w.Raw("inputRequests", r.inputRequests(list, a.ID))
-	w.Text("requestState", s.seal.close(asked{a, said}))
+	w.Text("requestState", asked{a, said}.encode())
 	return w
 }
 
@@ -265,49 +261,40 @@ func (r *request) readResponses() (said map[string]json.RawMessage, ok bool) {
 	return said, true
 }
 
-// foreseen gives the answers that came before the question, those that fit.
-func (r *request) foreseen(a *tool.Ask) map[string]json.RawMessage {
-	given, _ := r.readResponses()
-	said := map[string]json.RawMessage{}
+// fitting adds to what was said those of the answers that were given which the question asks for.
+func fitting(a *tool.Ask, said, given map[string]json.RawMessage) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
 	for _, n := range needs(a) {
-		if one := given[n.Key]; one != nil {
-			said[n.Key] = one
+		if one, ok := given[n.Key]; ok {
+			all[n.Key] = one
+		} else if one, ok := said[n.Key]; ok {
+			all[n.Key] = one
 		}
 	}
-	return said
+	return all
 }
 
 // resume takes the answers that a modern client brings with what it was given for them. Where some are missing it is
 // asked again.
-func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
+func (r *request) resume(c *tool.Call) (*strictjson.Writer, error) {
 	if r.state == "" {
 		return nil, nil
 	}
-	was, ok := s.seal.open(r.state)
+	was, ok := readAsked(r.state)
 	if !ok {
-		return nil, invalid("requestState is not one that this server " +
-			"gave out since it started; call again without it")
+		return nil, invalid("requestState is not one that this server gave out; call again without it")
 	}
 	given, ok := r.readResponses()
 	if !ok {
-		return nil, invalid("inputResponses must be an object with an " +
-			"object for each of the inputRequests")
+		return nil, invalid("inputResponses must be an object with an object for each of the inputRequests")
 	}
-	said := was.Said
-	if said == nil {
-		said = map[string]json.RawMessage{}
-	}
-	for _, n := range needs(was.Ask) {
-		if one := given[n.Key]; one != nil {
-			said[n.Key] = one
-		}
-	}
+	said := fitting(was.Ask, was.Said, given)
 	list, missing := r.open(was.Ask, said)
 	switch {
 	case missing != nil:
 		return nil, missingCapability(r.name, missing)
 	case len(list) > 0:
-		return s.inputRequired(r, was.Ask, list, said), nil
+		return r.inputRequired(was.Ask, list, said), nil
 	}
 	answers, refused := answersTo(r.name, was.Ask, said)
 	if refused != nil {
@@ -336,33 +323,21 @@ func refusedAs(err error) *jsonrpc.Error {
 	return bad
 }
 
-// What was asked is what a client brings back with its answers. Whether they are answers to this call, and whether they
-// were given already, is not decided here: the question's id says so to the engine.
+// What was asked is what a client brings back with its answers. It is not sealed, but for the id of the question, in which
+// the engine has sealed what the answers must look like and whose they are: who changes the rest changes what it is
+// asked itself, and answers that are not what the tool asked for are refused. A seal of the door's own would end with
+// this program, where the id is good in all programs that share a store.
 type asked struct {
 	Ask  *tool.Ask                  `json:"ask"`
 	Said map[string]json.RawMessage `json:"said,omitzero"` // before the rest was asked for again
 }
 
-// A seal closes what clients bring back, so that nobody changes it. Its key ends with the program.
-type seal struct{ aead cipher.AEAD }
-
-func newSeal() *seal {
-	var key [32]byte
-	_, _ = rand.Read(key[:])          // it never fails
-	block, _ := aes.NewCipher(key[:]) // nor does this with 32 bytes
-	aead, _ := cipher.NewGCMWithRandomNonce(block)
-	return &seal{aead}
+func (a asked) encode() string {
+	b, _ := strictjson.Marshal(a) // JSON that was checked
+	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-func (s *seal) close(a asked) string {
-	b, _ := strictjson.Marshal(a)                                              // JSON that was checked
-	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, b, nil)) //nolint:gosec // it makes a nonce
-}
-
-func (s *seal) open(text string) (a asked, ok bool) {
+func readAsked(text string) (a asked, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err == nil {
-		b, err = s.aead.Open(nil, nil, b, nil)
-	}
-	return a, err == nil && strictjson.Unmarshal(b, &a) == nil && a.Ask != nil
+	return a, err == nil && strictjson.Unmarshal(b, &a) == nil && a.Ask != nil && a.Ask.ID != ""
 }

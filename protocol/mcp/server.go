@@ -46,7 +46,6 @@ type server struct {
 	Options
 	handler tool.Handler
 	catalog tool.Catalog
-	seal    *seal
 	methods map[string]method
 	ears    ears
 	finder  toolfind.Finder
@@ -56,7 +55,7 @@ type server struct {
 
 func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
 	s := &server{
-		Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(), methods: methods(), places: o.places(),
+		Options: o.withDefaults(), handler: h, catalog: c, methods: methods(), places: o.places(),
 	}
 	s.about = s.info()
 	return s

@@ -84,7 +84,7 @@ func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictj
 	if !s.Tasks.later(r.spec, r.state != "") {
 		return nil, nil
 	}
-	if asks, err := s.resume(r, c); err != nil || asks != nil {
+	if asks, err := r.resume(c); err != nil || asks != nil {
 		if bad := refusedAs(err); bad != nil {
 			return nil, bad
 		}
