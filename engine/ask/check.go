@@ -101,6 +101,7 @@ func (s *sealed) one(n tool.Need, raw json.RawMessage) error {
 		Action  *string           `json:"action"`
 		Content json.RawMessage   `json:"content"`
 		Role    *string           `json:"role"`
+		Model   *string           `json:"model"`
 		Roots   []json.RawMessage `json:"roots"`
 	}
 	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &said) != nil {
@@ -119,8 +120,8 @@ func (s *sealed) one(n tool.Need, raw json.RawMessage) error {
 		}
 		return s.match("/"+n.Key+"/content", n.Schema, said.Content)
 	case tool.NeedModel:
-		if said.Role == nil || len(said.Content) == 0 {
-			return fmt.Errorf("%q must have what a model says: role and content", n.Key)
+		if said.Role == nil || len(said.Content) == 0 || said.Model == nil {
+			return fmt.Errorf("%q must have what a model says: role, content and model", n.Key)
 		}
 	case tool.NeedRoots:
 		if said.Roots == nil {

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"mime"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/web"
@@ -21,14 +19,6 @@ import (
 
 // Path is where the door stands on its front.
 const Path = "/mcp"
-
-// The headers of the transport.
-const (
-	headerVersion = "Mcp-Protocol-Version"
-	headerMethod  = "Mcp-Method"
-	headerName    = "Mcp-Name"
-	headerSession = "Mcp-Session-Id"
-)
 
 // NewDoor makes the door over HTTP, to be mounted.
 func NewDoor(o Options) web.Door {
@@ -182,23 +172,6 @@ func checkHeaders(h http.Header, r *request) *jsonrpc.Error {
 		}
 	}
 	return nil
-}
-
-// plainHeader reads a value that may be wrapped in base64.
-func plainHeader(value string) (string, error) {
-	inner, wrapped := strings.CutPrefix(value, "=?base64?")
-	inner, ends := strings.CutSuffix(inner, "?=")
-	if !wrapped || !ends {
-		if strings.ContainsFunc(value, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }) {
-			return "", errors.New("not printable ASCII")
-		}
-		return value, nil
-	}
-	b, err := base64.StdEncoding.Strict().DecodeString(inner)
-	if err == nil && !utf8.Valid(b) {
-		err = errors.New("not UTF-8")
-	}
-	return string(b), err
 }
 
 // serveHTTP answers a request: with one document, or with a stream where there is something to tell before it.

@@ -3,10 +3,10 @@ package mcp
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -131,9 +131,7 @@ func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 	res, err := e.r.desk.ask(e.of, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
-		for key, answer := range known {
-			answers[key] = answer
-		}
+		maps.Copy(answers, known)
 		next := e.r.newErrand(c, o)
 		next.state, next.responses = a.state, encodeAnswers(answers)
 		return next.run(ctx, out, (*errand).call)
@@ -182,8 +180,7 @@ func encodeAnswers(answers map[string]json.RawMessage) json.RawMessage {
 	return b
 }
 
-// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made
-// again.
+// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made again.
 func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 	var data struct {
 		Elicitations []json.RawMessage `json:"elicitations"`
@@ -227,9 +224,8 @@ const (
 	maxSlipsCaller = 100   // of one
 )
 
-// A desk keeps the questions of servers until they are answered, or their time is up. What a server gave us to
-// bring back
-// stays here: callers get a name that means nothing elsewhere, and nothing to anybody else.
+// A desk keeps the questions of servers until they are answered, or their time is up. What a server gave us to bring
+// back stays here.
 type desk struct {
 	patience time.Duration
 
@@ -239,14 +235,13 @@ type desk struct {
 	closed bool
 }
 
-// A slip is one single, and which call it belongs to.
+// A slip is one question that waits.
 type slip struct {
-	caller, tool, session string
-	args                  [sha256.Size]byte
-	needs                 []tool.Need
-	goOn                  goOn
-	drop                  func() // nobody will answer; nil: then nothing has to be done
-	timer                 *time.Timer
+	caller string
+	needs  []tool.Need
+	goOn   goOn
+	drop   func() // nobody will answer
+	timer  *time.Timer
 }
 
 // ask ends a call with a question.
@@ -254,10 +249,7 @@ func (d *desk) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*to
 	if drop == nil {
 		drop = func() {}
 	}
-	s := &slip{
-		caller: c.Caller.ID, tool: c.Tool, session: c.Session, args: sha256.Sum256(c.Args),
-		needs: needs, goOn: then, drop: drop,
-	}
+	s := &slip{caller: c.Caller.ID, needs: needs, goOn: then, drop: drop}
 	id := rand.Text()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -300,104 +292,52 @@ func (d *desk) remove(id string, s *slip) bool {
 	return true
 }
 
-// take gives the question that a call answers, to the one who was asked and for the same call alone, once. Whoever
-// brings an answer that cannot be read may try again.
+// take gives the question that a call answers, once. That it is the call which asked, of the same caller, and that the
+// answers are what was asked for, package engine/ask has made sure.
 func (d *desk) take(c *tool.Call) (*slip, map[string]json.RawMessage, error) {
 	d.mu.Lock()
 	s := d.open[c.Resume]
 	d.mu.Unlock()
-	if s == nil || s.caller != c.Caller.ID || s.tool != c.Tool || s.session != c.Session ||
-		s.args != sha256.Sum256(c.Args) {
-		return nil, nil, noSlip(c.Tool)
+	if s == nil || !d.remove(c.Resume, s) {
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput,
+			"%s has no such question open: it was answered, or its time is up; call again without an answer", c.Tool).
+			Because("no_such_question")
 	}
-	answers, err := s.read(c.Answers)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !d.remove(c.Resume, s) {
-		return nil, nil, noSlip(c.Tool)
+	answers := map[string]json.RawMessage{}
+	_ = strictjson.Unmarshal(c.Answers, &answers) // it was checked, like each of them
+	for _, n := range s.needs {
+		if n.Kind == tool.NeedForm {
+			answers[n.Key] = filled(n.Schema, answers[n.Key])
+		}
 	}
 	return s, answers, nil
 }
 
-func noSlip(name string) error {
-	return tool.Errorf(tool.CodeInvalidInput,
-		"%s has no such question open for this caller and these arguments: it was answered, "+
-			"or its time is up; call again without an answer", name).Because("no_such_question")
-}
-
-// read checks answers: one for each need, in the form of its kind.
-func (s *slip) read(raw json.RawMessage) (map[string]json.RawMessage, error) {
-	var given map[string]json.RawMessage
-	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &given) != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput,
-			"the answers must be an object with a member for each of the needs, by its key")
-	}
-	answers := map[string]json.RawMessage{}
-	for _, n := range s.needs {
-		a, err := answerTo(n, given[n.Key])
-		if err != nil {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the answer to %q: %w", n.Key, err)
-		}
-		answers[n.Key] = a
-	}
-	return answers, nil
-}
-
-// answerTo checks one answer, and completes it.
-func answerTo(n tool.Need, raw json.RawMessage) (json.RawMessage, error) {
-	if strictjson.KindOf(raw) != "object" {
-		return nil, errors.New("there is none, or it is no object")
-	}
-	var said struct {
-		Action  string          `json:"action"`
-		Content json.RawMessage `json:"content"`
-		Role    string          `json:"role"`
-		Model   string          `json:"model"`
-		Roots   json.RawMessage `json:"roots"`
-	}
-	if err := strictjson.Unmarshal(raw, &said); err != nil {
-		return nil, errors.New(jsonrpc.Misread(err))
-	}
-	switch n.Kind {
-	case tool.NeedForm, tool.NeedLink:
-		if !slices.Contains([]string{"accept", "decline", "cancel"}, said.Action) {
-			return nil, errors.New("its action must be accept, decline or cancel")
-		}
-		if n.Kind == tool.NeedLink || said.Action != "accept" {
-			return strictjson.Marshal(map[string]string{"action": said.Action})
-		}
-		return filled(n.Schema, said.Content)
-	case tool.NeedModel:
-		if said.Role == "" || said.Content == nil || said.Model == "" {
-			return nil, errors.New("it must have role, content and model")
-		}
-	case tool.NeedRoots:
-		if strictjson.KindOf(said.Roots) != "array" {
-			return nil, errors.New("it must have roots, a list")
-		}
-	}
-	return raw, nil
-}
-
-// filled is an accepted form, with the defaults of its schema where it says nothing.
-func filled(schema, content json.RawMessage) (json.RawMessage, error) {
+// filled is the answer to a form, with the defaults of its schema where one that is accepted says nothing.
+func filled(schema, answer json.RawMessage) json.RawMessage {
 	var form struct {
 		Properties map[string]struct {
 			Default json.RawMessage `json:"default"`
 		} `json:"properties"`
 	}
-	fields := map[string]json.RawMessage{}
-	if err := strictjson.Unmarshal(orEmpty(content), &fields); err != nil {
-		return nil, errors.New("its content must be an object")
+	said := struct {
+		Action  string                     `json:"action"`
+		Content map[string]json.RawMessage `json:"content,omitzero"`
+	}{}
+	if strictjson.Unmarshal(answer, &said) != nil || said.Action != tool.Accept {
+		return answer
 	}
 	_ = strictjson.Unmarshal(schema, &form) // a form without fields has no defaults
 	for name, field := range form.Properties {
-		if _, ok := fields[name]; !ok && field.Default != nil {
-			fields[name] = field.Default
+		if _, ok := said.Content[name]; !ok && field.Default != nil {
+			if said.Content == nil {
+				said.Content = map[string]json.RawMessage{}
+			}
+			said.Content[name] = field.Default
 		}
 	}
-	return strictjson.Marshal(map[string]any{"action": "accept", "content": fields})
+	b, _ := strictjson.Marshal(said) // JSON that was read
+	return b
 }
 
 // resume takes a call up again.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"toolpost/tool"
@@ -158,9 +159,7 @@ func (e *errand) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
 	res, err := e.r.desk.ask(e.of, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
-		for key, answer := range known {
-			answers[key] = answer
-		}
+		maps.Copy(answers, known)
 		next := e.r.newErrand(c, o)
 		next.task, next.responses = id, encodeAnswers(answers)
 		return next.run(ctx, out, (*errand).update)
