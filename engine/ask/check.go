@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"toolpost/tool"
 	"toolpost/wire/schema"
@@ -157,10 +156,4 @@ func (s *sealed) match(at string, want, raw json.RawMessage) error {
 // A faulty answer has faults.
 type faulty struct{ faults []schema.Fault }
 
-func (f *faulty) Error() string {
-	var words []string
-	for _, one := range f.faults[:min(len(f.faults), 3)] {
-		words = append(words, strings.TrimPrefix(one.At+": "+one.Problem, ": "))
-	}
-	return strings.Join(words, "; ")
-}
+func (f *faulty) Error() string { return schema.Words(f.faults) }

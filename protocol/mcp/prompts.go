@@ -10,6 +10,7 @@ import (
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -40,8 +41,8 @@ func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 			continue
 		}
 		one := prompt{Name: o.name(), Title: spec.Title, Description: cmp.Or(o.Description, spec.Description), spec: spec}
-		for _, a := range parameters(spec) {
-			one.Arguments = append(one.Arguments, argument{a.name, a.description, a.required})
+		for _, p := range schema.Properties(spec.Input) {
+			one.Arguments = append(one.Arguments, argument{p.Name, p.Description, p.Required})
 		}
 		list, taken[one.Name] = append(list, one), true
 	}
@@ -255,4 +256,20 @@ func (s *server) complete(ctx context.Context, r *request, _ peer) (*strictjson.
 	w := begun(r, len(b))
 	w.Raw("completion", b)
 	return w, nil
+}
+
+// suggestions are the values of an argument that begin with what somebody typed, in the order of the schema.
+func suggestions(spec *tool.Spec, argument, typed string) []string {
+	values := []string{}
+	for _, p := range schema.Properties(spec.Input) {
+		if p.Name != argument {
+			continue
+		}
+		for _, raw := range p.Enum {
+			if v := plain(raw); strings.HasPrefix(strings.ToLower(v), strings.ToLower(typed)) {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
 }

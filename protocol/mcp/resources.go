@@ -15,22 +15,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// suggestions are the values of an argument that begin with what somebody typed, in the order of the schema.
-func suggestions(spec *tool.Spec, argument, typed string) []string {
-	values := []string{}
-	for _, p := range parameters(spec) {
-		if p.name != argument {
-			continue
-		}
-		for _, v := range p.values {
-			if strings.HasPrefix(strings.ToLower(v), strings.ToLower(typed)) {
-				values = append(values, v)
-			}
-		}
-	}
-	return values
-}
-
 // The resources that every door has: what calls brought, what sessions keep, and skills.
 const (
 	assetPrefix   = "toolpost://assets/"

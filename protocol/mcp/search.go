@@ -193,8 +193,7 @@ func read[A any](r *request) (a A, err error) {
 		return a, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are not JSON: %w", r.name, err)
 	}
 	if faults := s.Validate(v); len(faults) > 0 {
-		return a, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %s", r.name,
-			strings.TrimPrefix(faults[0].At+": "+faults[0].Problem, ": "))
+		return a, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %s", r.name, schema.Words(faults))
 	}
 	return a, strictjson.Unmarshal(orEmpty(r.arguments), &a)
 }
@@ -221,8 +220,8 @@ func (s *server) search(ctx context.Context, r *request, all []named) (*strictjs
 	list, text := []found{}, ""
 	for _, h := range hits {
 		var takes []string
-		for _, arg := range toolfind.Arguments(h.Spec) {
-			takes = append(takes, arg.String())
+		for _, p := range schema.Properties(h.Spec.Input) {
+			takes = append(takes, shortly(p))
 		}
 		one := found{nameOf[h.Spec], toolfind.Brief(h.Spec), strings.Join(takes, ", ")}
 		list, text = append(list, one), text+one.Name+"("+one.Arguments+"): "+one.Description+"\n"
@@ -232,6 +231,18 @@ func (s *server) search(ctx context.Context, r *request, all []named) (*strictjs
 	}
 	structured, err := strictjson.Marshal(map[string]any{"tools": list})
 	return said(r, text, structured), err
+}
+
+// shortly is an argument as a list has it: with a ? where it may be left out, and its type.
+func shortly(p schema.Property) string {
+	text := p.Name
+	if !p.Required {
+		text += "?"
+	}
+	if len(p.Type) > 0 {
+		text += ": " + strings.Join(p.Type, "|")
+	}
+	return text
 }
 
 // describeOne is describe_tool. A tool that is not there and one that the caller does not see are the same to it.
