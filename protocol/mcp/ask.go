@@ -95,8 +95,7 @@ func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
 	}
 	_ = strictjson.Object(orEmpty(n.Params), func(name, value []byte) error { // it was checked when it was asked
 		if !slices.Contains(ours, string(name)) {
-			quoted := strictjson.Quote(name)
-			w.Raw(string(quoted[1:len(quoted)-1]), value)
+			w.Named(string(name), value)
 		}
 		return nil
 	})
@@ -232,8 +231,7 @@ func (r *request) inputRequests(list []tool.Need, id string) json.RawMessage {
 		one := strictjson.NewWriter(200)
 		one.Text("method", method)
 		one.Raw("params", r.paramsOf(n, id))
-		key := strictjson.Quote(n.Key)
-		all.Raw(string(key[1:len(key)-1]), one.Done())
+		all.Named(n.Key, one.Done())
 	}
 	return all.Done()
 }

@@ -90,14 +90,13 @@ func argumentsOf(spec *tool.Spec, texts map[string]string) json.RawMessage {
 		types[p.Name] = p.Type
 	}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		quoted, _ := strictjson.Marshal(name)
 		value := strictjson.Quote(texts[name])
 		if raw := []byte(texts[name]); len(types[name]) > 0 && !slices.Contains(types[name], "string") {
 			if kind := strictjson.KindOf(raw); strictjson.Check(raw) == nil && (kind == "number" || kind == "boolean") {
 				value = raw
 			}
 		}
-		w.Raw(string(quoted[1:len(quoted)-1]), value)
+		w.Named(name, value)
 	}
 	return w.Done()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"sort"
 	"strings"
 
 	"toolpost/tool"
@@ -67,46 +66,7 @@ func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 }
 
 func (s *server) listPrompts(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "prompts", s.prompts(ctx, r.caller), func(p prompt) string { return p.Name })
-}
-
-func badCursor() *jsonrpc.Error {
-	return invalid("the cursor is not one of ours; begin again without it")
-}
-
-// listed writes a page of a list that is sorted by name.
-func listed[T any](
-	s *server, r *request, what string, list []T, name func(T) string,
-) (*strictjson.Writer, *jsonrpc.Error) {
-	list, next, bad := paged(s, r, list, name)
-	if bad != nil {
-		return nil, bad
-	}
-	b, err := strictjson.Marshal(list)
-	if err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the list cannot be written: %v", err)
-	}
-	w := begun(r, len(b))
-	w.Raw(what, b)
-	if next != "" {
-		w.Text("nextCursor", next)
-	}
-	s.keep(r, w)
-	return w, nil
-}
-
-// paged gives the page of a sorted list that a request asks for, and the cursor of the next one; "": there is none.
-func paged[T any](s *server, r *request, list []T, name func(T) string) (page []T, next string, _ *jsonrpc.Error) {
-	after, bad := readCursor(r.cursor)
-	if bad != nil {
-		return nil, "", bad
-	}
-	list = list[sort.Search(len(list), func(i int) bool { return after == "" || name(list[i]) > after }):]
-	if len(list) > s.Page {
-		list = list[:s.Page]
-		next = cursorAt(name(list[len(list)-1]))
-	}
-	return list, next, nil
+	return listed(s, r, "prompts", s.prompts(ctx, r.caller), func(p prompt) string { return p.Name }, encoded[prompt])
 }
 
 // findPrompt gives a prompt that a caller can have; nil: there is none of that name for them.

@@ -34,11 +34,12 @@ type resourceEntry struct {
 func (e resourceEntry) key() string { return e.URI + e.Template }
 
 func (s *server) listResources(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "resources", s.resources(ctx, r.caller, true), resourceEntry.key)
+	return listed(s, r, "resources", s.resources(ctx, r.caller, true), resourceEntry.key, encoded[resourceEntry])
 }
 
 func (s *server) listTemplates(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), resourceEntry.key)
+	return listed(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), resourceEntry.key,
+		encoded[resourceEntry])
 }
 
 // resources lists those that a caller may read, by URI: those at one place, skills among them, or those of a kind.

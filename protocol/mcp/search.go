@@ -24,16 +24,8 @@ const (
 	nameCall     = "call_tool"
 )
 
-// Many says from how many tools on a door offers a search in place of a list. The zero value is the default.
-type Many struct{ above int }
-
-// MoreThan is for a search where there are more tools than n; 0: never.
-func MoreThan(n int) Many {
-	if n == 0 {
-		return Many{-1}
-	}
-	return Many{n}
-}
+// Many is above how many tools a door offers a search in place of a list; below 0: never. The zero value is the default.
+type Many int
 
 // usualMany is about what a model still chooses well among: each tool costs a hundred tokens and more.
 const usualMany = 60
@@ -42,21 +34,18 @@ const usualMany = 60
 func (m *Many) UnmarshalText(b []byte) error {
 	n, err := strconv.Atoi(string(b))
 	switch {
-	case string(b) == "off":
-		*m = MoreThan(0)
+	case string(b) == "off" || err == nil && n == 0:
+		*m = -1
 	case err != nil || n < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "expected a number of tools, or off, got %q", b)
 	default:
-		*m = MoreThan(n)
+		*m = Many(n)
 	}
 	return nil
 }
 
-// never reports whether everything is listed, however much it is.
-func (m Many) never() bool { return m.above < 0 }
-
 // are reports whether so many tools are too many to be listed.
-func (m Many) are(tools int) bool { return !m.never() && tools > cmp.Or(m.above, usualMany) }
+func (m Many) are(tools int) bool { return m >= 0 && tools > int(cmp.Or(m, usualMany)) }
 
 // Search is what a config says of a door with many tools.
 type Search struct {
@@ -149,7 +138,7 @@ func takes[A any]() json.RawMessage {
 // had made that one: from here on nobody knows the difference, so that nothing which holds for a call can be gone
 // around.
 func (s *server) instead(ctx context.Context, r *request) (w *strictjson.Writer, answered bool) {
-	if s.Above.never() || r.name != nameSearch && r.name != nameDescribe && r.name != nameCall {
+	if s.Above < 0 || r.name != nameSearch && r.name != nameDescribe && r.name != nameCall {
 		return nil, false
 	}
 	all := s.tools(ctx, r.caller)
