@@ -1,6 +1,9 @@
 package connect
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A Line of a difference: '+' comes, '-' goes, and a blank stays.
 type Line struct {
@@ -37,10 +40,4 @@ func (c *Change) Diff() (lines []Line) {
 	return lines
 }
 
-func split(text []byte) []string {
-	var lines []string
-	for line := range strings.Lines(string(text)) {
-		lines = append(lines, line)
-	}
-	return lines
-}
+func split(text []byte) []string { return slices.Collect(strings.Lines(string(text))) }
