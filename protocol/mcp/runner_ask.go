@@ -128,7 +128,7 @@ func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 		e.state, e.responses = a.state, encodeAnswers(known)
 		return nil, true, nil
 	}
-	res, err := e.r.desk.ask(e.of, needs, func(
+	res, err := e.r.questions.ask(e.of, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		maps.Copy(answers, known)
@@ -198,7 +198,7 @@ func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 		}
 		needs = append(needs, n)
 	}
-	return e.r.desk.ask(e.of, needs, func(
+	return e.r.questions.ask(e.of, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		for _, answer := range answers {
@@ -220,23 +220,23 @@ type goOn func(context.Context, *tool.Call, *offer, tool.Sink, map[string]json.R
 
 // Bounds on questions that wait.
 const (
-	maxSlips       = 1_000 // of all callers
-	maxSlipsCaller = 100   // of one
+	maxWaiting       = 1_000 // of all callers
+	maxWaitingCaller = 100   // of one
 )
 
-// A desk keeps the questions of servers until they are answered, or their time is up. What a server gave us to bring
+// questions keeps those of servers until they are answered, or their time is up. What a server gave us to bring
 // back stays here.
-type desk struct {
+type questions struct {
 	patience time.Duration
 
 	mu     sync.Mutex
-	open   map[string]*slip
+	open   map[string]*question
 	mine   map[string]int // how many a caller has
 	closed bool
 }
 
-// A slip is one question that waits.
-type slip struct {
+// A question is one that waits.
+type question struct {
 	caller string
 	needs  []tool.Need
 	goOn   goOn
@@ -245,11 +245,11 @@ type slip struct {
 }
 
 // ask ends a call with a question.
-func (d *desk) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*tool.Result, error) {
+func (d *questions) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*tool.Result, error) {
 	if drop == nil {
 		drop = func() {}
 	}
-	s := &slip{caller: c.Caller.ID, needs: needs, goOn: then, drop: drop}
+	s := &question{caller: c.Caller.ID, needs: needs, goOn: then, drop: drop}
 	id := rand.Text()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -257,12 +257,12 @@ func (d *desk) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*to
 	case d.closed:
 		go drop()
 		return nil, tool.Errorf(tool.CodeUnavailable, "%s asks something, and its server is no longer used", c.Tool)
-	case len(d.open) >= maxSlips || d.mine[s.caller] >= maxSlipsCaller:
+	case len(d.open) >= maxWaiting || d.mine[s.caller] >= maxWaitingCaller:
 		go drop()
 		return nil, tool.Errorf(tool.CodeQuotaExceeded, "%s asks something, and too many questions wait for their answers: "+
 			"answer some of them first", c.Tool).Because("questions")
 	case d.open == nil:
-		d.open, d.mine = map[string]*slip{}, map[string]int{}
+		d.open, d.mine = map[string]*question{}, map[string]int{}
 	}
 	d.open[id] = s
 	d.mine[s.caller]++
@@ -278,7 +278,7 @@ func (d *desk) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*to
 	return &tool.Result{Ask: &tool.Ask{ID: id, Message: strings.Join(said, "\n"), Needs: needs}}, nil
 }
 
-func (d *desk) remove(id string, s *slip) bool {
+func (d *questions) remove(id string, s *question) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.open[id] != s {
@@ -294,7 +294,7 @@ func (d *desk) remove(id string, s *slip) bool {
 
 // take gives the question that a call answers, once. That it is the call which asked, of the same caller, and that the
 // answers are what was asked for, package engine/ask has made sure.
-func (d *desk) take(c *tool.Call) (*slip, map[string]json.RawMessage, error) {
+func (d *questions) take(c *tool.Call) (*question, map[string]json.RawMessage, error) {
 	d.mu.Lock()
 	s := d.open[c.Resume]
 	d.mu.Unlock()
@@ -342,7 +342,7 @@ func filled(schema, answer json.RawMessage) json.RawMessage {
 
 // resume takes a call up again.
 func (r *Runner) resume(ctx context.Context, c *tool.Call, o *offer, out tool.Sink) (*tool.Result, error) {
-	s, answers, err := r.desk.take(c)
+	s, answers, err := r.questions.take(c)
 	if err != nil {
 		return nil, err
 	}
@@ -350,7 +350,7 @@ func (r *Runner) resume(ctx context.Context, c *tool.Call, o *offer, out tool.Si
 }
 
 // close drops every question.
-func (d *desk) close() {
+func (d *questions) close() {
 	d.mu.Lock()
 	d.closed = true
 	open := d.open

@@ -77,7 +77,7 @@ func (e *errand) follow(ctx context.Context, out tool.Sink, begin func()) (*tool
 	select {
 	case <-e.ended:
 	case q := <-e.asked:
-		return e.r.desk.ask(e.of, []tool.Need{q.need}, e.answered(q), func() { e.cancel(errUnanswered) })
+		return e.r.questions.ask(e.of, []tool.Need{q.need}, e.answered(q), func() { e.cancel(errUnanswered) })
 	case <-ctx.Done():
 		e.cancel(context.Cause(ctx))
 		<-e.ended

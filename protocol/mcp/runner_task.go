@@ -156,7 +156,7 @@ func (e *errand) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
 		return nil, true, nil
 	}
 	id := t.ID
-	res, err := e.r.desk.ask(e.of, needs, func(
+	res, err := e.r.questions.ask(e.of, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		maps.Copy(answers, known)

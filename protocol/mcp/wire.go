@@ -4,6 +4,9 @@
 //
 // The official SDK for Go is not the server here: it decodes a body several times, reads a tool's schema at each call
 // and builds a session for each request, and it knows nothing of a catalogue that differs from caller to caller.
+//
+// Files whose names begin with door are the server that clients come to; those that begin with runner are our way to
+// other people's servers, whose two transports are runner_http.go and runner_program.go. What both use is in the others.
 package mcp
 
 import (

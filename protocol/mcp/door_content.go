@@ -80,7 +80,7 @@ func appendText(b []byte, text string) []byte {
 	return append(strictjson.AppendString(b, text), '}')
 }
 
-// failure writes that a call has no outcome, in a form that a model can act on; programs find the code beside it.
+// failure writes that a call has no outcome, in words that a model can act on.
 func failure(r *request, e *tool.Error) *strictjson.Writer {
 	w := begun(r, 300+len(e.Message))
 	w.Raw("content", append(appendText([]byte{'['}, e.Message), ']'))
