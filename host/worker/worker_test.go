@@ -143,7 +143,7 @@ func call(ctx context.Context, s *Supervisor, method, params string) (string, er
 	if err != nil {
 		return "", err
 	}
-	raw, err := w.Call(ctx, method, []byte(params), nobody{})
+	raw, err := w.Call(ctx, method, func(uint64) []byte { return []byte(params) }, nobody{})
 	return string(raw), err
 }
 

@@ -81,7 +81,7 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 		if q.from != nil {
 			scope, q.from.layers = q.from, w.Layers()
 		}
-		raw, err := w.CallBy(ctx, q.method, func(id uint64) []byte { return q.met.encode(q, id) }, scope)
+		raw, err := w.Call(ctx, q.method, func(id uint64) []byte { return q.met.encode(q, id) }, scope)
 		if !errors.Is(err, jsonrpc.ErrUnsent) {
 			return raw, err
 		}
