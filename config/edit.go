@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,7 +19,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Field is an entry that is written into a config. Its value is a string, a bool, a list of strings, or Fields.
+// A Field is an entry that is written into a config, here or for another program. Its value is a string, a bool, a list
+// of strings, or Fields.
 type Field struct {
 	Name  string
 	Value any
@@ -191,13 +193,7 @@ func newEditor(path string, text []byte, key string) (*editor, error) {
 	return e, nil
 }
 
-func (e *editor) lines() []string {
-	var all []string
-	for line := range strings.Lines(string(e.text)) {
-		all = append(all, line)
-	}
-	return all
-}
+func (e *editor) lines() []string { return slices.Collect(strings.Lines(string(e.text))) }
 
 // add puts an entry behind the others: as lines, or in brackets where the others are in brackets.
 func (e *editor) add(block []string, flow string) error {
@@ -440,6 +436,20 @@ func (f Fields) JSON() map[string]any {
 		}
 	}
 	return all
+}
+
+// Encode writes them as a JSON object, in their order.
+func (f Fields) Encode() json.RawMessage {
+	w := strictjson.NewWriter(200)
+	for _, field := range f {
+		if inner, ok := field.Value.(Fields); ok {
+			w.Named(field.Name, inner.Encode())
+			continue
+		}
+		value, _ := strictjson.Marshal(field.Value) // text, and lists of it
+		w.Named(field.Name, value)
+	}
+	return w.Done()
 }
 
 func written(v any) string {

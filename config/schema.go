@@ -167,7 +167,7 @@ func textSchema(t reflect.Type) object {
 	case t.Kind() == reflect.Slice:
 		item := typeSchema(t.Elem())
 		return object{"anyOf": []object{item, {"type": "array", "items": item}}}
-	case onlyText(t):
+	case onlyText(t), t.Kind() == reflect.Int:
 		return object{"type": []string{"string", "number"}}
 	case t.Kind() == reflect.Struct:
 		return object{"anyOf": []object{{"type": "string"}, structSchema(t)}}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"strings"
 
 	"toolpost/tool"
 	"toolpost/wire/schema"
@@ -123,14 +121,7 @@ func checkOutput(name string, raw json.RawMessage, output *schema.Schema) error 
 
 // mismatch lists the faults, each with its place; the first few in words, all of them (within reason) as details.
 func mismatch(code tool.Code, what string, faults []schema.Fault) error {
-	var words []string
-	for _, f := range faults[:min(len(faults), 3)] {
-		words = append(words, strings.TrimPrefix(f.At+": "+f.Problem, ": "))
-	}
-	if n := len(faults) - len(words); n > 0 {
-		words = append(words, fmt.Sprintf("and %d more", n))
-	}
-	e := tool.Errorf(code, "%s: %s", what, strings.Join(words, "; "))
+	e := tool.Errorf(code, "%s: %s", what, schema.Words(faults))
 	e.Details, _ = strictjson.Marshal(map[string]any{"faults": faults})
 	return e
 }

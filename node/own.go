@@ -29,7 +29,7 @@ import (
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
 		assettools.New(n.keep.assets), runningtools.New(&n.calls),
-		healthtools.New(healthtools.Options{Sources: n.health, Metrics: n.Metrics}), trusttools.New(desk{n}),
+		healthtools.New(healthtools.Options{Sources: n.health, Metrics: n.Metrics}), trusttools.New(operators{n}),
 	}
 	if n.leaseTier > 0 || n.store != nil {
 		all = append(all, n.issuer(n.keep.leases))

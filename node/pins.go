@@ -75,13 +75,13 @@ func (n *Node) Pins() (some, lasting bool) {
 	return slices.ContainsFunc(n.sources, func(s *source) bool { return n.upstream(s.Source) }), n.pins.Lasting
 }
 
-// A desk is where operators decide about upstream tools.
-type desk struct{ *Node }
+// operators is where they decide about upstream tools.
+type operators struct{ *Node }
 
-var _ trusttools.Upstream = desk{}
+var _ trusttools.Upstream = operators{}
 
 // Approve implements trusttools.Upstream.
-func (d desk) Approve(ctx context.Context, by string, held []*pin.Held) error {
+func (d operators) Approve(ctx context.Context, by string, held []*pin.Held) error {
 	if err := d.pins.Approve(ctx, by, held); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (d desk) Approve(ctx context.Context, by string, held []*pin.Held) error {
 }
 
 // Forget implements trusttools.Upstream.
-func (d desk) Forget(ctx context.Context, source string) ([]pin.Pin, error) {
+func (d operators) Forget(ctx context.Context, source string) ([]pin.Pin, error) {
 	gone := d.engine.Gone(source)
 	if len(gone) == 0 {
 		return nil, nil
@@ -103,11 +103,11 @@ func (d desk) Forget(ctx context.Context, source string) ([]pin.Pin, error) {
 }
 
 // Pinned implements trusttools.Upstream.
-func (d desk) Pinned(name string) bool {
+func (d operators) Pinned(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.ContainsFunc(d.sources, func(s *source) bool { return s.Name == name && d.upstream(s.Source) })
 }
 
 // Lasting implements trusttools.Upstream.
-func (d desk) Lasting() bool { return d.pins.Lasting }
+func (d operators) Lasting() bool { return d.pins.Lasting }

@@ -40,7 +40,7 @@ type Upstream interface {
 
 // New makes the tools.
 func New(u Upstream) *define.Set {
-	d := desk{u}
+	d := decider{u}
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: Review, Effects: tool.Effects{Reads: true},
@@ -54,7 +54,7 @@ func New(u Upstream) *define.Set {
 	)
 }
 
-type desk struct{ up Upstream }
+type decider struct{ up Upstream }
 
 // A Held is a tool that is held back, as operators see it. Nothing in it is hidden.
 type Held struct {
@@ -88,7 +88,7 @@ type reviewArgs struct {
 	Source string   `json:"source" doc:"only those of this source"`
 }
 
-func (d desk) review(_ context.Context, c *define.Call, a reviewArgs) (Reviewed, error) {
+func (d decider) review(_ context.Context, c *define.Call, a reviewArgs) (Reviewed, error) {
 	all := d.up.Held()
 	if len(a.Tools)+len(a.Source) > 0 {
 		some, err := d.choose(all, a)
@@ -117,7 +117,7 @@ type approveArgs struct {
 	Source string   `json:"source" doc:"every tool of this source that is held back"`
 }
 
-func (d desk) approve(ctx context.Context, c *define.Call, a approveArgs) (out Approved, err error) {
+func (d decider) approve(ctx context.Context, c *define.Call, a approveArgs) (out Approved, err error) {
 	if len(a.Tools) == 0 && a.Source == "" {
 		return out, tool.Errorf(tool.CodeInvalidInput, "%s needs tools, or a source all of whose tools are approved", c.Tool)
 	}
@@ -151,7 +151,7 @@ func (d desk) approve(ctx context.Context, c *define.Call, a approveArgs) (out A
 }
 
 // choose finds those that are meant among all that are held back.
-func (d desk) choose(all []*pin.Held, a reviewArgs) (some []*pin.Held, err error) {
+func (d decider) choose(all []*pin.Held, a reviewArgs) (some []*pin.Held, err error) {
 	if a.Source != "" && !d.up.Pinned(a.Source) {
 		return nil, tool.Errorf(tool.CodeNotFound, "there is no source %q whose tools are pinned; `toolpost sources` lists "+
 			"the sources", a.Source)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"toolpost/tool"
+	jsonschema "toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -97,7 +98,7 @@ func pairs(words []string, s schema) (json.RawMessage, error) {
 
 // typed makes JSON of a value: text stays text unless the schema wants something else.
 func typed(name, value string, asJSON bool, s schema) (json.RawMessage, error) {
-	types := s.property(name).types()
+	types := s.property(name).Type
 	if !asJSON && (len(types) == 0 || slices.Contains(types, "string")) {
 		if err := strictjson.Check(raw(value)); err != nil {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the text is not valid UTF-8", name)
@@ -115,7 +116,7 @@ func typed(name, value string, asJSON bool, s schema) (json.RawMessage, error) {
 
 // A schema is as much of a JSON Schema as helps a person to type arguments.
 type schema struct {
-	Type        json.RawMessage            `json:"type"`
+	Type        jsonschema.Types           `json:"type"`
 	Description string                     `json:"description"`
 	Properties  map[string]json.RawMessage `json:"properties"`
 	Required    []string                   `json:"required"`
@@ -131,14 +132,3 @@ func readSchema(b json.RawMessage) schema {
 }
 
 func (s schema) property(name string) schema { return readSchema(s.Properties[name]) }
-
-// types lists the types that the schema names; none: any.
-func (s schema) types() []string {
-	var one string
-	if strictjson.Unmarshal(s.Type, &one) == nil {
-		return []string{one}
-	}
-	var several []string
-	_ = strictjson.Unmarshal(s.Type, &several)
-	return several
-}

@@ -171,7 +171,7 @@ func (p *prompter) model(ctx context.Context, n tool.Need) (any, error) {
 // form asks for what a schema describes: the fields of an object one by one, anything else at once.
 func (p *prompter) form(ctx context.Context, schema json.RawMessage) (json.RawMessage, error) {
 	s := readSchema(schema)
-	if !slices.Contains(s.types(), "object") && s.Properties == nil {
+	if !slices.Contains(s.Type, "object") && s.Properties == nil {
 		return p.field(ctx, "answer", schema, true)
 	}
 	for {
@@ -224,11 +224,7 @@ func mismatch(schema, value json.RawMessage) string {
 	if err != nil {
 		return "that is not JSON: " + clean(err.Error())
 	}
-	var words []string
-	for _, f := range s.Validate(v) {
-		words = append(words, clean(strings.TrimPrefix(f.At+": "+f.Problem, ": ")))
-	}
-	return strings.Join(words, "; ")
+	return clean(jsonschema.Words(s.Validate(v)))
 }
 
 // field asks for one value until there is one that fits; nil: it was left out.
@@ -250,7 +246,7 @@ func (p *prompter) field(ctx context.Context, name string, schema json.RawMessag
 			value = f.Default
 		case text == "" && !required:
 			return nil, nil
-		case text == "" && !slices.Contains(f.types(), "string"):
+		case text == "" && !slices.Contains(f.Type, "string"):
 			value = nil
 		}
 		fault := "it has to be answered; Ctrl-D ends the call"
@@ -296,7 +292,7 @@ func readField(b json.RawMessage) (f field) {
 // options are the values of which one, or with many several, is chosen; none: anything may be typed.
 func (f field) options() (list []option, many bool) {
 	enum, oneOf := f.Enum, f.OneOf
-	if many = slices.Contains(f.types(), "array"); many {
+	if many = slices.Contains(f.Type, "array"); many {
 		enum, oneOf = f.Items.Enum, f.Items.AnyOf
 	}
 	for i, v := range enum {
@@ -332,10 +328,10 @@ func (f field) show(out *screen, name string, required bool) {
 		hints = append(hints, "numbers with commas between them")
 	case len(options) > 0:
 		hints = append(hints, "a number")
-	case slices.Contains(f.types(), "boolean"):
+	case slices.Contains(f.Type, "boolean"):
 		hints = append(hints, "y/n")
-	case len(f.types()) > 0 && !slices.Contains(f.types(), "string"):
-		hints = append(hints, strings.Join(f.types(), " or "))
+	case len(f.Type) > 0 && !slices.Contains(f.Type, "string"):
+		hints = append(hints, strings.Join(f.Type, " or "))
 	}
 	if f.Default != nil {
 		hints = append(hints, "default "+plainText(f.Default))
@@ -380,7 +376,7 @@ func (f field) value(text string) json.RawMessage {
 		return raw(list)
 	case len(options) > 0:
 		return pick(options, strings.TrimSpace(text))
-	case slices.Contains(f.types(), "boolean"):
+	case slices.Contains(f.Type, "boolean"):
 		switch strings.ToLower(strings.TrimSpace(text)) {
 		case "y", "yes", "true":
 			return json.RawMessage("true")
@@ -388,7 +384,7 @@ func (f field) value(text string) json.RawMessage {
 			return json.RawMessage("false")
 		}
 		return raw(text)
-	case len(f.types()) == 0 || slices.Contains(f.types(), "string"):
+	case len(f.Type) == 0 || slices.Contains(f.Type, "string"):
 		return raw(text)
 	}
 	if strictjson.Check([]byte(text)) != nil {

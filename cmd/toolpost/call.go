@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,6 +12,7 @@ import (
 
 	"toolpost/node"
 	"toolpost/tool"
+	jsonschema "toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -254,16 +253,12 @@ func because(err error) string { return cleanLines(tool.AsError(err).Message) }
 
 // inputsOf reads the properties off a schema, the required ones first, as far as they are plain to see.
 func inputsOf(schema json.RawMessage) (inputs []input) {
-	s := readSchema(schema)
-	for name := range s.Properties {
-		p, need := s.property(name), "optional"
-		if slices.Contains(s.Required, name) {
+	for _, p := range jsonschema.Properties(schema) {
+		need := "optional"
+		if p.Required {
 			need = "required"
 		}
-		inputs = append(inputs, input{clean(name), clean(strings.Join(p.types(), "|")), clean(p.Description), need})
+		inputs = append(inputs, input{clean(p.Name), clean(strings.Join(p.Type, "|")), clean(p.Description), need})
 	}
-	slices.SortStableFunc(inputs, func(a, b input) int {
-		return cmp.Or(strings.Compare(b.Need, a.Need), strings.Compare(a.Name, b.Name))
-	})
 	return inputs
 }

@@ -28,6 +28,8 @@ import (
 // mcpProtocol is what a source with an MCP server has as its protocol.
 const mcpProtocol = "mcp"
 
+func isMCP(s config.Source) bool { return s.Protocol == mcpProtocol }
+
 func (a *app) mcpCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "mcp", Short: "Add, import, list and remove MCP servers as sources of tools",
@@ -181,12 +183,16 @@ func (e *configEdit) newSecret(one *mcpSecret, dry bool) (err error) {
 
 // unused is a path at which there is nothing: what is there may be needed until the change is written.
 func unused(path string) string {
-	for i, try := 2, path; ; i++ {
-		if _, err := os.Lstat(try); errors.Is(err, fs.ErrNotExist) {
-			return try
-		}
-		try = fmt.Sprintf("%s-%d", path, i)
+	return numbered(path, func(try string) bool { _, err := os.Lstat(try); return !errors.Is(err, fs.ErrNotExist) })
+}
+
+// numbered gives the first of name, name-2, name-3 and so on that is not taken.
+func numbered(name string, taken func(string) bool) string {
+	try := name
+	for i := 2; taken(try); i++ {
+		try = fmt.Sprintf("%s-%d", name, i)
 	}
+	return try
 }
 
 func (e *configEdit) writeSecret(path, value string) error {
@@ -210,7 +216,10 @@ type trial struct {
 	Name  string      `json:"name"`
 	Tools []triedTool `json:"tools,omitempty"`
 	Error string      `json:"error,omitempty"`
-	err   error
+
+	source config.Source
+	held   int // tools that wait for a review
+	err    error
 }
 
 type triedTool struct {
@@ -224,22 +233,32 @@ func (e *configEdit) try(ctx context.Context) ([]trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Sources = slices.DeleteFunc(slices.Clone(cfg.Sources), func(s config.Source) bool {
-		return !slices.Contains(e.added, s.Name)
-	})
-	n, end, err := e.openNode(ctx, cfg, slog.LevelError+1, node.Options{Version: version})
+	return e.tryThose(ctx, cfg, func(s config.Source) bool { return slices.Contains(e.added, s.Name) })
+}
+
+// tryThose opens some sources of a config, and no others.
+func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(config.Source) bool) ([]trial, error) {
+	cfg.Sources = slices.DeleteFunc(slices.Clone(cfg.Sources), func(s config.Source) bool { return !those(s) })
+	if len(cfg.Sources) == 0 {
+		return nil, nil
+	}
+	n, end, err := a.openNode(ctx, cfg, slog.LevelError+1, node.Options{Version: version})
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	held := map[string]int{}
+	for _, h := range n.Held() {
+		held[h.Now.Source]++
+	}
 	var all []trial
-	for _, s := range n.Sources() {
-		one := trial{Name: s.Name, err: s.Err}
+	for i, s := range n.Sources() {
+		one := trial{Name: s.Name, source: cfg.Sources[i], held: held[s.Name], err: s.Err}
 		if s.Err != nil {
 			one.Error = because(s.Err)
 		}
-		for spec := range n.Catalog().Specs(ctx, me()) {
-			if spec.Source == s.Name && s.Err == nil {
+		for spec, err := range n.Catalog().Specs(ctx, me()) {
+			if spec != nil && spec.Source == s.Name && s.Err == nil && err == nil {
 				one.Tools = append(one.Tools, triedTool{spec.Name, spec.Description})
 			}
 		}
@@ -281,12 +300,22 @@ func (a *app) mcpListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			tried, err := a.tryThose(c.Context(), cfg, isMCP)
+			if err != nil {
+				return err
+			}
 			all := []mcpRow{}
-			cfg.Sources = slices.DeleteFunc(slices.Clone(cfg.Sources), func(s config.Source) bool { return s.Protocol != mcpProtocol })
-			if len(cfg.Sources) > 0 {
-				if all, err = a.mcpRows(c.Context(), cfg); err != nil {
-					return err
+			for _, t := range tried {
+				row := mcpRow{
+					Name: t.Name, State: "open", Tools: len(t.Tools), Held: t.held, Server: shownServer(t.source), Error: t.Error,
 				}
+				if t.err != nil {
+					row.State = "failed"
+				}
+				if row.Held > 0 && row.Error == "" {
+					row.Error = fmt.Sprintf("%d held back: %s", row.Held, reviewHint)
+				}
+				all = append(all, row)
 			}
 			return list(a, "servers", all, []string{"NAME", "STATE", "TOOLS", "SERVER", "ERROR"}, func(r mcpRow) []string {
 				return []string{r.Name, r.State, fmt.Sprint(r.Tools), r.Server, r.Error}
@@ -303,36 +332,6 @@ type mcpRow struct {
 	Held   int    `json:"held,omitzero"` // how many more are held back
 	Server string `json:"server"`        // its command or its address
 	Error  string `json:"error,omitempty"`
-}
-
-func (a *app) mcpRows(ctx context.Context, cfg *config.Config) ([]mcpRow, error) {
-	n, end, err := a.openNode(ctx, cfg, slog.LevelError+1, node.Options{Version: version})
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	tools := map[string]int{}
-	for spec, err := range n.Catalog().Specs(ctx, me()) {
-		if err == nil {
-			tools[spec.Source]++
-		}
-	}
-	held := map[string]int{}
-	for _, h := range n.Held() {
-		held[h.Now.Source]++
-	}
-	rows := []mcpRow{}
-	for i, s := range n.Sources() {
-		row := mcpRow{Name: s.Name, State: "open", Tools: tools[s.Name], Server: shownServer(cfg.Sources[i])}
-		if s.Err != nil {
-			row.State, row.Error = "failed", because(s.Err)
-		}
-		if row.Held = held[s.Name]; row.Held > 0 && row.Error == "" {
-			row.Error = fmt.Sprintf("%d held back: %s", row.Held, reviewHint)
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
 }
 
 // shownServer is what a source says of its server, without what may be a secret.
@@ -369,7 +368,7 @@ func (a *app) mcpRemoveCommand() *cobra.Command {
 func (a *app) completeMCP(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 	if cfg, err := a.load(); err == nil {
 		for _, s := range cfg.Sources {
-			if s.Protocol == mcpProtocol {
+			if isMCP(s) {
 				names = append(names, s.Name)
 			}
 		}
@@ -382,9 +381,9 @@ func mcpSource(cfg *config.Config, name string) (config.Source, error) {
 	var names []string
 	for _, s := range cfg.Sources {
 		switch {
-		case s.Protocol != mcpProtocol && s.Name == name:
+		case !isMCP(s) && s.Name == name:
 			return s, tool.Errorf(tool.CodeNotFound, "the source %q is not an MCP server, but of the protocol %s", name, s.Protocol)
-		case s.Protocol != mcpProtocol:
+		case !isMCP(s):
 		case s.Name == name:
 			return s, nil
 		default:

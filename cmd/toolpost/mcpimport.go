@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/host/offlimits"
+	"toolpost/host/process"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 )
@@ -127,12 +127,9 @@ func readBounded(path string) ([]byte, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, bare(err))
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxArguments+1))
+	text, err := process.ReadDocument(f, maxArguments)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, bare(err))
-	}
-	if len(text) > maxArguments {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is larger than %d bytes", path, maxArguments)
 	}
 	return text, nil
 }
@@ -142,7 +139,7 @@ func (q *mcpImporting) take(ctx context.Context, e *configEdit, l connect.Listed
 	if l.Problem != "" {
 		return tool.Errorf(tool.CodeInvalidInput, "%s", l.Problem)
 	}
-	s := &mcpServer{name: e.free(slug(l.Name)), scripts: q.scripts, env: map[string]string{}}
+	s := &mcpServer{name: numbered(slug(l.Name), e.taken), scripts: q.scripts, env: map[string]string{}}
 	if isToolpost(l) {
 		return tool.Errorf(tool.CodeInvalidInput, "it is Toolpost itself")
 	}
@@ -192,16 +189,6 @@ func (e *configEdit) has(s *mcpServer, name string) bool {
 
 func isToolpost(l connect.Listed) bool {
 	return len(l.Command) >= 3 && filepath.Base(l.Command[0]) == "toolpost" && l.Command[1] == "as"
-}
-
-// free is a name that no source has.
-func (e *configEdit) free(name string) string {
-	for i, try := 2, name; ; i++ {
-		if !e.taken(try) {
-			return try
-		}
-		try = fmt.Sprintf("%s-%d", name, i)
-	}
 }
 
 func (q *mcpImporting) remote(s *mcpServer, l connect.Listed, one *importedServer) error {

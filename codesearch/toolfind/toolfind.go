@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"hash/maphash"
 	"io"
 	"iter"
@@ -20,7 +19,7 @@ import (
 
 	"toolpost/codesearch/meaning"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
+	"toolpost/wire/schema"
 )
 
 // A Hit is a tool that answers a question.
@@ -51,9 +50,6 @@ type indexed struct {
 	index *meaning.Index
 	err   error
 }
-
-// MaxQuery is how long a question may be, in characters.
-const MaxQuery = meaning.MaxQuery
 
 // What is not about the question at all is left out. Found by trying: below these are tools that share a word like "of"
 // with it, or that point the same way by chance.
@@ -198,8 +194,8 @@ func page(s *tool.Spec) []byte {
 	line(" " + spelled(s.Title))
 	line(" " + spelled(s.Description))
 	line(" " + strings.Join(s.Aliases, " ") + " " + s.Source)
-	for _, a := range Arguments(s) {
-		line(" " + a.Name + " " + a.Description)
+	for _, p := range schema.Properties(s.Input) {
+		line(" " + p.Name + " " + p.Description)
 	}
 	return b.Bytes()[:min(b.Len(), maxPage)]
 }
@@ -214,56 +210,6 @@ func spelled(text string) string {
 		}
 	}
 	return strings.Join(append([]string{text}, more...), " ")
-}
-
-// An Argument is one that a tool takes, as far as a reader needs to know in short.
-type Argument struct {
-	Name        string
-	Description string
-	Kind        string // such as string; "": any
-	Required    bool
-}
-
-// String is how an argument is written in a list: with a ? where it may be left out.
-func (a Argument) String() string {
-	text := a.Name
-	if !a.Required {
-		text += "?"
-	}
-	if a.Kind != "" {
-		text += ": " + a.Kind
-	}
-	return text
-}
-
-// Arguments lists the arguments of a tool, those that must be there first.
-func Arguments(s *tool.Spec) (list []Argument) {
-	var schema struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-		Required   []string                   `json:"required"`
-	}
-	if len(s.Input) == 0 || strictjson.Unmarshal(s.Input, &schema) != nil {
-		return nil
-	}
-	for name, raw := range schema.Properties {
-		var about struct {
-			Type        any    `json:"type"`
-			Description string `json:"description"`
-		}
-		_ = strictjson.Unmarshal(raw, &about) // true, or one of another shape, says nothing
-		kind, _ := about.Type.(string)
-		list = append(list, Argument{name, about.Description, kind, slices.Contains(schema.Required, name)})
-	}
-	slices.SortFunc(list, func(a, b Argument) int {
-		if a.Required != b.Required {
-			if a.Required {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	return list
 }
 
 // Brief is the first sentence of what a tool says of itself, on one line.

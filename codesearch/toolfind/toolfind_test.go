@@ -114,11 +114,7 @@ func TestHostileDescriptionsAreSearchedLikeOthers(t *testing.T) {
 }
 
 func TestInShort(t *testing.T) {
-	s := &tool.Spec{
-		Description: "Reads\na file. More of it.",
-		Input:       json.RawMessage(`{"required":["path"],"properties":{"from":{"type":"integer"},"path":{"type":"string"},"any":true}}`),
-	}
-	if got := fmt.Sprint(toolfind.Brief(s), toolfind.Arguments(s)); got != "Reads a file.[path: string any? from?: integer]" {
+	if got := toolfind.Brief(&tool.Spec{Description: "Reads\na file. More of it."}); got != "Reads a file." {
 		t.Error(got)
 	}
 }

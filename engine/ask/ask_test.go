@@ -228,8 +228,9 @@ func TestAnswersAreThoseThatWereAskedFor(t *testing.T) {
 		{tool.Ask{Needs: several}, `{"who":7,"page":{"action":"accept"}}`, "who"},
 		{tool.Ask{Needs: several}, `[]`, "a member for each"},
 		{tool.Ask{Needs: several}, `null`, "a member for each"},
-		{tool.Ask{Needs: several[2:]}, `{"says":{"content":{}}}`, "role and content"},
-		{tool.Ask{Needs: several[2:]}, `{"says":{"role":"assistant","content":{"type":"text","text":"hi"}},"where":{"roots":[]}}`, ""},
+		{tool.Ask{Needs: several[2:]}, `{"says":{"content":{}}}`, "role, content and model"},
+		{tool.Ask{Needs: several[2:]}, `{"says":{"role":"assistant","content":{"type":"text","text":"hi"}}}`, "model"},
+		{tool.Ask{Needs: several[2:]}, `{"says":{"role":"assistant","model":"m","content":{"type":"text","text":"hi"}},"where":{"roots":[]}}`, ""},
 		{tool.Ask{Needs: several[2:]}, `{"where":{}}`, "list of roots"},
 		{tool.Ask{Needs: several[2:]}, `{}`, ""},
 	} {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"toolpost/tool"
 	"toolpost/wire/schema"
@@ -101,6 +100,7 @@ func (s *sealed) one(n tool.Need, raw json.RawMessage) error {
 		Action  *string           `json:"action"`
 		Content json.RawMessage   `json:"content"`
 		Role    *string           `json:"role"`
+		Model   *string           `json:"model"`
 		Roots   []json.RawMessage `json:"roots"`
 	}
 	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &said) != nil {
@@ -119,8 +119,8 @@ func (s *sealed) one(n tool.Need, raw json.RawMessage) error {
 		}
 		return s.match("/"+n.Key+"/content", n.Schema, said.Content)
 	case tool.NeedModel:
-		if said.Role == nil || len(said.Content) == 0 {
-			return fmt.Errorf("%q must have what a model says: role and content", n.Key)
+		if said.Role == nil || len(said.Content) == 0 || said.Model == nil {
+			return fmt.Errorf("%q must have what a model says: role, content and model", n.Key)
 		}
 	case tool.NeedRoots:
 		if said.Roots == nil {
@@ -156,10 +156,4 @@ func (s *sealed) match(at string, want, raw json.RawMessage) error {
 // A faulty answer has faults.
 type faulty struct{ faults []schema.Fault }
 
-func (f *faulty) Error() string {
-	var words []string
-	for _, one := range f.faults[:min(len(f.faults), 3)] {
-		words = append(words, strings.TrimPrefix(one.At+": "+one.Problem, ": "))
-	}
-	return strings.Join(words, "; ")
-}
+func (f *faulty) Error() string { return schema.Words(f.faults) }

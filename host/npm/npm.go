@@ -5,10 +5,7 @@ package npm
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -46,8 +43,8 @@ const (
 	maxSaid   = 4 // lines of npm's errors that are told
 )
 
-// Install installs a package with the npm of this machine. Nothing is at Dir before it is whole; what was there is
-// replaced.
+// Install installs a package with the npm of this machine. Nothing is at Dir before it is whole, and nothing may have been
+// there before.
 func Install(ctx context.Context, r Request) (*Package, error) {
 	node, err := look("node")
 	if err != nil {
@@ -78,7 +75,10 @@ func Install(ctx context.Context, r Request) (*Package, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, replace(stage, r.Dir)
+	if err := os.Rename(stage, r.Dir); err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the package cannot be put in its place: %w", err)
+	}
+	return p, nil
 }
 
 func look(program string) (string, error) {
@@ -155,8 +155,8 @@ func read(stage, node string, r Request) (*Package, error) {
 		return nil, err
 	}
 	defer root.Close()
-	top, err := readManifest(root, "package.json")
-	if err != nil {
+	var top, m manifest
+	if err := readDoc(root, "package.json", &top); err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "what npm installed for %s cannot be read: %w", r.Spec, err)
 	}
 	if len(top.Dependencies) != 1 {
@@ -164,8 +164,7 @@ func read(stage, node string, r Request) (*Package, error) {
 	}
 	name := slices.Collect(maps.Keys(top.Dependencies))[0]
 	dir := path.Join("node_modules", name)
-	m, err := readManifest(root, path.Join(dir, "package.json"))
-	if err != nil {
+	if err := readDoc(root, path.Join(dir, "package.json"), &m); err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the package %s: %w", name, err)
 	}
 	script, err := m.program(r.Bin)
@@ -187,20 +186,21 @@ func read(stage, node string, r Request) (*Package, error) {
 	return p, nil
 }
 
-func readManifest(root *os.Root, name string) (m manifest, err error) {
+// readDoc reads a file of JSON.
+func readDoc(root *os.Root, name string, into any) error {
 	f, err := root.Open(name)
 	if err != nil {
-		return m, err
+		return err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxDoc))
+	text, err := process.ReadDocument(f, maxDoc)
+	if err == nil {
+		err = strictjson.Unmarshal(text, into)
+	}
 	if err != nil {
-		return m, err
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	if err := strictjson.Unmarshal(text, &m); err != nil {
-		return m, fmt.Errorf("%s: %w", name, err)
-	}
-	return m, nil
+	return nil
 }
 
 // program chooses among the programs of a package, as npx does.
@@ -237,18 +237,12 @@ func forNode(root *os.Root, name string) (bool, error) {
 
 // withScripts lists the packages that would have run scripts at their installation, as the lock file knows them.
 func withScripts(root *os.Root) (names []string) {
-	f, err := root.Open("package-lock.json")
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxDoc))
 	var lock struct {
 		Packages map[string]struct {
 			HasInstallScript bool `json:"hasInstallScript"`
 		} `json:"packages"`
 	}
-	if err != nil || strictjson.Unmarshal(text, &lock) != nil {
+	if readDoc(root, "package-lock.json", &lock) != nil {
 		return nil
 	}
 	for name, p := range lock.Packages {
@@ -258,18 +252,4 @@ func withScripts(root *os.Root) (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// replace puts a finished folder in the place of another.
-func replace(stage, dir string) error {
-	old := stage + ".old"
-	err := os.Rename(dir, old)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return tool.Errorf(tool.CodeUnavailable, "the package that is there cannot be replaced: %w", err)
-	}
-	if err := os.Rename(stage, dir); err != nil {
-		return errors.Join(tool.Errorf(tool.CodeUnavailable, "the package cannot be put in its place: %w", err),
-			os.Rename(old, dir))
-	}
-	return os.RemoveAll(old)
 }

@@ -175,7 +175,6 @@ func TestAPackageIsInstalledOnceAndWhole(t *testing.T) {
 
 func TestWhichProgramIsStarted(t *testing.T) {
 	newRegistry(t, demo())
-	dir := t.TempDir()
 	for _, c := range []struct{ spec, bin, want, err string }{
 		{"@acme/demo@1.0.0", "other", "node_modules/@acme/demo/dist/other.js", ""},
 		{"@acme/demo@^1", "", "node_modules/@acme/demo/dist/main.js", ""},
@@ -186,7 +185,7 @@ func TestWhichProgramIsStarted(t *testing.T) {
 		{"nosuch", "", "", "npm could not install nosuch"},
 		{"--version", "", "", "is not the name of a package"},
 	} {
-		p, err := Install(t.Context(), Request{Spec: c.spec, Bin: c.bin, Dir: filepath.Join(dir, "x")})
+		p, err := Install(t.Context(), Request{Spec: c.spec, Bin: c.bin, Dir: filepath.Join(t.TempDir(), "x")})
 		switch {
 		case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
 			t.Errorf("%s: %v", c.spec, err)

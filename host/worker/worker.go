@@ -173,13 +173,9 @@ func (w *Worker) Ask(ctx context.Context, method string, params []byte, s Scope)
 }
 
 // Call is Ask for the call that Get, or Hold, has taken a place for. It gives the place back when the call is
-// answered: for one that was abandoned that is later, since the program may still be busy with it.
-func (w *Worker) Call(ctx context.Context, method string, params []byte, s Scope) (json.RawMessage, error) {
-	return w.CallBy(ctx, method, func(uint64) []byte { return params }, s)
-}
-
-// CallBy is Call for params that have the id of the request in them.
-func (w *Worker) CallBy(
+// answered: for one that was abandoned that is later, since the program may still be busy with it. Params may have the id
+// of the request in them.
+func (w *Worker) Call(
 	ctx context.Context, method string, params func(id uint64) []byte, s Scope,
 ) (json.RawMessage, error) {
 	raw, err := w.ask(ctx, method, params, &errand{scope: s, call: true})

@@ -143,7 +143,7 @@ func call(ctx context.Context, s *Supervisor, method, params string) (string, er
 	if err != nil {
 		return "", err
 	}
-	raw, err := w.Call(ctx, method, []byte(params), nobody{})
+	raw, err := w.Call(ctx, method, func(uint64) []byte { return []byte(params) }, nobody{})
 	return string(raw), err
 }
 
@@ -319,6 +319,49 @@ func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
 	_, _ = call(ctx, s, "never", `{}`)
 	if _, err := call(t.Context(), s, "echo", `{}`); err != nil || s.Current() == first {
 		t.Errorf("it was not replaced: %v", err)
+	}
+}
+
+// For programs that do not answer what was cancelled: the place is free at once, and one that still answers is kept.
+func TestAProgramThatAnswersAProbeStays(t *testing.T) {
+	s := supervise(t, "fine", Options{
+		Places: func() int { return 1 },
+		Probe:  func(ctx context.Context, w *Worker) { _, _ = w.Ask(ctx, "echo", nil, nil) },
+	})
+	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
+		t.Fatal(err)
+	}
+	first := s.Current()
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err := call(ctx, s, "never", `{}`)
+		cancel()
+		if !errors.Is(err, jsonrpc.ErrAbandoned) {
+			t.Errorf("got %v", err)
+		}
+	}
+	time.Sleep(400 * time.Millisecond) // longer than its grace
+	if _, err := call(t.Context(), s, "echo", `{}`); err != nil || s.Current() != first {
+		t.Errorf("it was replaced: %v", err)
+	}
+}
+
+func TestAProgramWithoutCallsIsEndedUntilThereIsOne(t *testing.T) {
+	s := supervise(t, "fine", Options{Idle: 50 * time.Millisecond})
+	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
+		t.Fatal(err)
+	}
+	first := s.Current()
+	select {
+	case <-first.Dead():
+	case <-time.After(patience):
+		t.Fatal("it still runs")
+	}
+	if s.Current() != nil {
+		t.Error("another was started for nobody")
+	}
+	if got, err := call(t.Context(), s, "echo", `{"a":1}`); err != nil || got != `{"a":1}` {
+		t.Errorf("%s, %v", got, err)
 	}
 }
 

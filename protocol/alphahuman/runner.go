@@ -415,7 +415,8 @@ func (p *program) deliver(
 	if !w.sessionful {
 		session = ""
 	}
-	raw, err := w.Call(ctx, methodToolsCall, callParams(name, orEmpty(c.Args), session), s)
+	params := callParams(name, orEmpty(c.Args), session)
+	raw, err := w.Call(ctx, methodToolsCall, func(uint64) []byte { return params }, s)
 	return w, raw, err
 }
 

@@ -9,14 +9,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A flight is the requests of one client that are being answered, by their ids as they are written, so that the client
-// can cancel them.
+// A flight is the requests of one peer that are being answered, by their ids as they are written, so that the peer can
+// cancel them: calls of a client, or questions of a server.
 type flight struct {
 	mu      sync.Mutex
 	running map[string]context.CancelCauseFunc
 }
 
-// enter notes a request. Its context ends when the client cancels it; false: one of this id is still being answered.
+// enter notes a request. Its context ends when the peer cancels it; false: one of this id is still being answered.
 func (f *flight) enter(ctx context.Context, id []byte) (_ context.Context, leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,15 +36,15 @@ func (f *flight) enter(ctx context.Context, id []byte) (_ context.Context, leave
 	}, true
 }
 
-// errCancelled is the cause when a client cancelled its request.
+// errCancelled is the cause when a peer cancelled its request.
 var errCancelled error = tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller")
 
-// cancelled hears notifications/cancelled. One that means no request that runs is late, and ignored.
-func (f *flight) cancelled(r *request) {
+// hear takes a notification: one that a request is cancelled. One that means no request that runs is late, and ignored.
+func (f *flight) hear(method string, params json.RawMessage) {
 	var said struct {
 		ID json.RawMessage `json:"requestId"`
 	}
-	if r.method != "notifications/cancelled" || strictjson.Unmarshal(orEmpty(r.params), &said) != nil {
+	if method != noteCancelled || strictjson.Unmarshal(orEmpty(params), &said) != nil {
 		return
 	}
 	f.mu.Lock()

@@ -177,11 +177,11 @@ type Runner struct {
 	tool.Changes             // of the server's tools
 	stale        atomic.Bool // they may be others since they were asked for
 
-	life    context.Context // ends with the runner
-	end     context.CancelFunc
-	errands sync.WaitGroup
-	desk    desk // questions that wait for their answers
-	said    chatter
+	life      context.Context // ends with the runner
+	end       context.CancelFunc
+	errands   sync.WaitGroup
+	questions questions // of the server, that wait for their answers
+	said      chatter
 
 	listing sync.Mutex // one at a time
 	mu      sync.Mutex
@@ -202,7 +202,7 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 		return nil, err
 	}
 	r := &Runner{o: o, log: log}
-	r.desk.patience = time.Duration(o.AskTimeout)
+	r.questions.patience = time.Duration(o.AskTimeout)
 	r.stale.Store(true)
 	for i, root := range o.Roots {
 		o.Roots[i] = offlimits.Under(src.Dir, root)
@@ -324,7 +324,7 @@ func (r *Runner) covered(c *tool.Call) error {
 // Close implements tool.Runner: calls that wait for an answer are given up, and the server is let go.
 func (r *Runner) Close(ctx context.Context) error {
 	r.end()
-	r.desk.close()
+	r.questions.close()
 	err := r.to.close(ctx)
 	r.errands.Wait() // each ends with the life of the runner
 	return err

@@ -3,10 +3,10 @@ package mcp
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -72,50 +72,21 @@ type inquiry struct {
 	answer chan json.RawMessage // one
 }
 
-// inquiries are those of one connection that are not answered, by the server's ids, so that it can withdraw them.
-type inquiries struct {
-	mu   sync.Mutex
-	open map[string]chan struct{}
-}
-
-func (i *inquiries) enter(id []byte) (withdrawn <-chan struct{}, leave func()) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.open == nil {
-		i.open = map[string]chan struct{}{}
-	}
-	c, key := make(chan struct{}), string(id)
-	i.open[key] = c
-	return c, func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		if i.open[key] == c {
-			delete(i.open, key)
-		}
-	}
-}
-
-func (i *inquiries) withdraw(id []byte) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if c := i.open[string(id)]; c != nil {
-		delete(i.open, string(id))
-		close(c)
-	}
-}
-
 // inquire holds the call until somebody has answered the server's question.
 func (e *errand) inquire(
-	in *jsonrpc.Incoming, open *inquiries, gone <-chan struct{},
+	in *jsonrpc.Incoming, open *flight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
 	need, err := needOf(single, in.Method, in.Params)
 	if len(in.Params) > maxKept {
 		err = fmt.Errorf("a question has at most %d bytes", maxKept)
 	}
 	if err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %v", err)
+		return nil, invalid("%v", err)
 	}
-	withdrawn, leave := open.enter(in.ID)
+	ctx, leave, ok := open.enter(e.ctx, in.ID)
+	if !ok {
+		return nil, errTwice()
+	}
 	defer leave()
 	e.paused.Store(true)
 	defer e.paused.Store(false)
@@ -127,12 +98,10 @@ func (e *errand) inquire(
 			asked = nil
 		case answer := <-q.answer:
 			return answer, nil
-		case <-withdrawn:
-			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: withdrawn", in.Method)
 		case <-gone:
 			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: the server is gone", in.Method)
-		case <-e.ctx.Done():
-			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: the call was given up", in.Method)
+		case <-ctx.Done():
+			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: it was withdrawn, or the call given up", in.Method)
 		}
 	}
 }
@@ -166,12 +135,10 @@ func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 		e.state, e.responses = a.state, encodeAnswers(known)
 		return nil, true, nil
 	}
-	res, err := e.r.desk.ask(e.of, needs, func(
+	res, err := e.r.questions.ask(e.of, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
-		for key, answer := range known {
-			answers[key] = answer
-		}
+		maps.Copy(answers, known)
 		next := e.r.newErrand(c, o)
 		next.state, next.responses = a.state, encodeAnswers(answers)
 		return next.run(ctx, out, (*errand).call)
@@ -227,8 +194,7 @@ func encodeAnswers(answers map[string]json.RawMessage) json.RawMessage {
 	return b
 }
 
-// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made
-// again.
+// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made again.
 func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 	var data struct {
 		Elicitations []json.RawMessage `json:"elicitations"`
@@ -246,7 +212,7 @@ func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 		}
 		needs = append(needs, n)
 	}
-	return e.r.desk.ask(e.of, needs, func(
+	return e.r.questions.ask(e.of, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		for _, answer := range answers {
@@ -268,41 +234,36 @@ type goOn func(context.Context, *tool.Call, *offer, tool.Sink, map[string]json.R
 
 // Bounds on questions that wait.
 const (
-	maxSlips       = 1_000 // of all callers
-	maxSlipsCaller = 100   // of one
+	maxWaiting       = 1_000 // of all callers
+	maxWaitingCaller = 100   // of one
 )
 
-// A desk keeps the questions of servers until they are answered, or their time is up. What a server gave us to
-// bring back
-// stays here: callers get a name that means nothing elsewhere, and nothing to anybody else.
-type desk struct {
+// questions keeps those of servers until they are answered, or their time is up. What a server gave us to bring
+// back stays here.
+type questions struct {
 	patience time.Duration
 
 	mu     sync.Mutex
-	open   map[string]*slip
+	open   map[string]*question
 	mine   map[string]int // how many a caller has
 	closed bool
 }
 
-// A slip is one single, and which call it belongs to.
-type slip struct {
-	caller, tool, session string
-	args                  [sha256.Size]byte
-	needs                 []tool.Need
-	goOn                  goOn
-	drop                  func() // nobody will answer; nil: then nothing has to be done
-	timer                 *time.Timer
+// A question is one that waits.
+type question struct {
+	caller string
+	needs  []tool.Need
+	goOn   goOn
+	drop   func() // nobody will answer
+	timer  *time.Timer
 }
 
 // ask ends a call with a question.
-func (d *desk) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*tool.Result, error) {
+func (d *questions) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*tool.Result, error) {
 	if drop == nil {
 		drop = func() {}
 	}
-	s := &slip{
-		caller: c.Caller.ID, tool: c.Tool, session: c.Session, args: sha256.Sum256(c.Args),
-		needs: needs, goOn: then, drop: drop,
-	}
+	s := &question{caller: c.Caller.ID, needs: needs, goOn: then, drop: drop}
 	id := rand.Text()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -310,12 +271,12 @@ func (d *desk) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*to
 	case d.closed:
 		go drop()
 		return nil, tool.Errorf(tool.CodeUnavailable, "%s asks something, and its server is no longer used", c.Tool)
-	case len(d.open) >= maxSlips || d.mine[s.caller] >= maxSlipsCaller:
+	case len(d.open) >= maxWaiting || d.mine[s.caller] >= maxWaitingCaller:
 		go drop()
 		return nil, tool.Errorf(tool.CodeQuotaExceeded, "%s asks something, and too many questions wait for their answers: "+
 			"answer some of them first", c.Tool).Because("questions")
 	case d.open == nil:
-		d.open, d.mine = map[string]*slip{}, map[string]int{}
+		d.open, d.mine = map[string]*question{}, map[string]int{}
 	}
 	d.open[id] = s
 	d.mine[s.caller]++
@@ -331,7 +292,7 @@ func (d *desk) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*to
 	return &tool.Result{Ask: &tool.Ask{ID: id, Message: strings.Join(said, "\n"), Needs: needs}}, nil
 }
 
-func (d *desk) remove(id string, s *slip) bool {
+func (d *questions) remove(id string, s *question) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.open[id] != s {
@@ -345,109 +306,57 @@ func (d *desk) remove(id string, s *slip) bool {
 	return true
 }
 
-// take gives the question that a call answers, to the one who was asked and for the same call alone, once. Whoever
-// brings an answer that cannot be read may try again.
-func (d *desk) take(c *tool.Call) (*slip, map[string]json.RawMessage, error) {
+// take gives the question that a call answers, once. That it is the call which asked, of the same caller, and that the
+// answers are what was asked for, package engine/ask has made sure.
+func (d *questions) take(c *tool.Call) (*question, map[string]json.RawMessage, error) {
 	d.mu.Lock()
 	s := d.open[c.Resume]
 	d.mu.Unlock()
-	if s == nil || s.caller != c.Caller.ID || s.tool != c.Tool || s.session != c.Session ||
-		s.args != sha256.Sum256(c.Args) {
-		return nil, nil, noSlip(c.Tool)
+	if s == nil || !d.remove(c.Resume, s) {
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput,
+			"%s has no such question open: it was answered, or its time is up; call again without an answer", c.Tool).
+			Because("no_such_question")
 	}
-	answers, err := s.read(c.Answers)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !d.remove(c.Resume, s) {
-		return nil, nil, noSlip(c.Tool)
+	answers := map[string]json.RawMessage{}
+	_ = strictjson.Unmarshal(c.Answers, &answers) // it was checked, like each of them
+	for _, n := range s.needs {
+		if n.Kind == tool.NeedForm {
+			answers[n.Key] = filled(n.Schema, answers[n.Key])
+		}
 	}
 	return s, answers, nil
 }
 
-func noSlip(name string) error {
-	return tool.Errorf(tool.CodeInvalidInput,
-		"%s has no such question open for this caller and these arguments: it was answered, "+
-			"or its time is up; call again without an answer", name).Because("no_such_question")
-}
-
-// read checks answers: one for each need, in the form of its kind.
-func (s *slip) read(raw json.RawMessage) (map[string]json.RawMessage, error) {
-	var given map[string]json.RawMessage
-	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &given) != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput,
-			"the answers must be an object with a member for each of the needs, by its key")
-	}
-	answers := map[string]json.RawMessage{}
-	for _, n := range s.needs {
-		a, err := answerTo(n, given[n.Key])
-		if err != nil {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the answer to %q: %w", n.Key, err)
-		}
-		answers[n.Key] = a
-	}
-	return answers, nil
-}
-
-// answerTo checks one answer, and completes it.
-func answerTo(n tool.Need, raw json.RawMessage) (json.RawMessage, error) {
-	if strictjson.KindOf(raw) != "object" {
-		return nil, errors.New("there is none, or it is no object")
-	}
-	var said struct {
-		Action  string          `json:"action"`
-		Content json.RawMessage `json:"content"`
-		Role    string          `json:"role"`
-		Model   string          `json:"model"`
-		Roots   json.RawMessage `json:"roots"`
-	}
-	if err := strictjson.Unmarshal(raw, &said); err != nil {
-		return nil, errors.New(jsonrpc.Misread(err))
-	}
-	switch n.Kind {
-	case tool.NeedForm, tool.NeedLink:
-		if !slices.Contains([]string{"accept", "decline", "cancel"}, said.Action) {
-			return nil, errors.New("its action must be accept, decline or cancel")
-		}
-		if n.Kind == tool.NeedLink || said.Action != "accept" {
-			return strictjson.Marshal(map[string]string{"action": said.Action})
-		}
-		return filled(n.Schema, said.Content)
-	case tool.NeedModel:
-		if said.Role == "" || said.Content == nil || said.Model == "" {
-			return nil, errors.New("it must have role, content and model")
-		}
-	case tool.NeedRoots:
-		if strictjson.KindOf(said.Roots) != "array" {
-			return nil, errors.New("it must have roots, a list")
-		}
-	}
-	return raw, nil
-}
-
-// filled is an accepted form, with the defaults of its schema where it says nothing.
-func filled(schema, content json.RawMessage) (json.RawMessage, error) {
+// filled is the answer to a form, with the defaults of its schema where one that is accepted says nothing.
+func filled(schema, answer json.RawMessage) json.RawMessage {
 	var form struct {
 		Properties map[string]struct {
 			Default json.RawMessage `json:"default"`
 		} `json:"properties"`
 	}
-	fields := map[string]json.RawMessage{}
-	if err := strictjson.Unmarshal(orEmpty(content), &fields); err != nil {
-		return nil, errors.New("its content must be an object")
+	said := struct {
+		Action  string                     `json:"action"`
+		Content map[string]json.RawMessage `json:"content,omitzero"`
+	}{}
+	if strictjson.Unmarshal(answer, &said) != nil || said.Action != tool.Accept {
+		return answer
 	}
 	_ = strictjson.Unmarshal(schema, &form) // a form without fields has no defaults
 	for name, field := range form.Properties {
-		if _, ok := fields[name]; !ok && field.Default != nil {
-			fields[name] = field.Default
+		if _, ok := said.Content[name]; !ok && field.Default != nil {
+			if said.Content == nil {
+				said.Content = map[string]json.RawMessage{}
+			}
+			said.Content[name] = field.Default
 		}
 	}
-	return strictjson.Marshal(map[string]any{"action": "accept", "content": fields})
+	b, _ := strictjson.Marshal(said) // JSON that was read
+	return b
 }
 
 // resume takes a call up again.
 func (r *Runner) resume(ctx context.Context, c *tool.Call, o *offer, out tool.Sink) (*tool.Result, error) {
-	s, answers, err := r.desk.take(c)
+	s, answers, err := r.questions.take(c)
 	if err != nil {
 		return nil, err
 	}
@@ -455,7 +364,7 @@ func (r *Runner) resume(ctx context.Context, c *tool.Call, o *offer, out tool.Si
 }
 
 // close drops every question.
-func (d *desk) close() {
+func (d *questions) close() {
 	d.mu.Lock()
 	d.closed = true
 	open := d.open

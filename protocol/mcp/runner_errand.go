@@ -79,7 +79,7 @@ func (e *errand) follow(ctx context.Context, out tool.Sink, begin func()) (*tool
 	select {
 	case <-e.ended:
 	case q := <-e.asked:
-		return e.r.desk.ask(e.of, []tool.Need{q.need}, e.answered(q), func() { e.cancel(errUnanswered) })
+		return e.r.questions.ask(e.of, []tool.Need{q.need}, e.answered(q), func() { e.cancel(errUnanswered) })
 	case <-ctx.Done():
 		e.cancel(context.Cause(ctx))
 		<-e.ended
@@ -190,12 +190,12 @@ func (e *errand) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, agai
 		}
 	}
 	switch kind {
-	case "", "complete":
+	case "", resultComplete:
 		res, err := e.complete(a, g)
 		return res, false, err
-	case "input_required":
+	case resultAsks:
 		return e.required(a)
-	case "task":
+	case resultTask:
 		res, err := e.poll(raw)
 		return res, false, err
 	}
@@ -237,17 +237,12 @@ func (e *errand) said(said *jsonrpc.Error) (*tool.Result, error) {
 }
 
 // early deals with what a server says that must not stand in a line behind a question.
-func (r *Runner) early(in *jsonrpc.Incoming, open *inquiries, answer func([]byte)) bool {
+func (r *Runner) early(in *jsonrpc.Incoming, open *flight, answer func([]byte)) bool {
 	switch in.Method {
 	case noteToolsChanged:
 		r.changed()
 	case noteCancelled:
-		var said struct {
-			ID json.RawMessage `json:"requestId"`
-		}
-		if strictjson.Unmarshal(orEmpty(in.Params), &said) == nil {
-			open.withdraw(said.ID)
-		}
+		open.hear(in.Method, in.Params)
 	case methodPing:
 		if in.ID != nil {
 			answer([]byte("{}"))
@@ -261,7 +256,7 @@ func (r *Runner) early(in *jsonrpc.Incoming, open *inquiries, answer func([]byte
 // serve answers what a server asks, on behalf of the call that it belongs to; nil: of none. Gone is closed when nobody
 // is left to be answered.
 func (r *Runner) serve(
-	in *jsonrpc.Incoming, e *errand, g *greeting, open *inquiries, gone <-chan struct{},
+	in *jsonrpc.Incoming, e *errand, g *greeting, open *flight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
 	switch in.Method {
 	case noteProgress:

@@ -1,12 +1,12 @@
 package mcp
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -159,7 +159,7 @@ func (e *errand) resource(i int, b *block) error {
 	case r == nil:
 		return errors.New("a resource is missing")
 	case r.Text != nil:
-		return e.asset(i, "resource", orElse(r.MimeType, "text/plain"), r.URI, []byte(*r.Text))
+		return e.asset(i, "resource", cmp.Or(r.MimeType, "text/plain"), r.URI, []byte(*r.Text))
 	case r.Blob != nil:
 		return e.binary(i, "resource", r.MimeType, r.URI, *r.Blob)
 	}
@@ -198,7 +198,7 @@ func (e *errand) binary(i int, kind, mime, uri, data string) error {
 	if err != nil {
 		return errors.New("its data is not base64")
 	}
-	return e.asset(i, kind, orElse(mime, "application/octet-stream"), uri, content)
+	return e.asset(i, kind, cmp.Or(mime, "application/octet-stream"), uri, content)
 }
 
 // asset hands on a file. It is in memory: whoever keeps assets makes a copy.
@@ -224,9 +224,4 @@ func (e *errand) asset(i int, kind, mime, uri string, content []byte) error {
 	ev.File = f
 	e.emit(ev)
 	return nil
-}
-
-// overStatus reports whether a status is the end of a task.
-func overStatus(status string) bool {
-	return slices.Contains([]string{"completed", "failed", "cancelled"}, status)
 }

@@ -1,10 +1,12 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"toolpost/tool"
@@ -82,13 +84,13 @@ func (e *errand) poll(raw json.RawMessage) (*tool.Result, error) {
 			e.emit(tool.LogEvent("info", t.Message))
 		}
 		switch {
-		case overStatus(t.Status):
-			return e.taskOver(&t)
-		case t.Status == "input_required":
+		case taskOver(t.Status):
+			return e.endOf(&t)
+		case t.Status == taskAsks:
 			if res, again, err := e.taskAsks(&t); !again {
 				return res, err
 			}
-		case t.Status != "working":
+		case t.Status != taskWorking:
 			return nil, tool.Errorf(tool.CodeProtocol,
 				"the task of %s has the unknown status %q", e.of.Tool, jsonrpc.Clip(t.Status))
 		}
@@ -112,16 +114,16 @@ func (e *errand) poll(raw json.RawMessage) (*tool.Result, error) {
 	}
 }
 
-// taskOver is the outcome of a task.
-func (e *errand) taskOver(t *taskState) (*tool.Result, error) {
+// endOf is the outcome of a task that is over.
+func (e *errand) endOf(t *taskState) (*tool.Result, error) {
 	switch t.Status {
-	case "cancelled":
+	case taskCancelled:
 		return nil, tool.Errorf(tool.CodeCancelled,
 			"the server has cancelled the task of %s: %s", e.of.Tool, jsonrpc.Clip(t.Message))
-	case "failed":
+	case taskFailed:
 		m := jsonrpc.Message{Err: t.Error}
 		if t.Error == nil {
-			return tool.Failed("task_failed", orElse(jsonrpc.Clip(t.Message), "the task failed and did not say why")), nil
+			return tool.Failed("task_failed", cmp.Or(jsonrpc.Clip(t.Message), "the task failed and did not say why")), nil
 		}
 		return e.said(m.Failure())
 	}
@@ -154,12 +156,10 @@ func (e *errand) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
 		return nil, true, nil
 	}
 	id := t.ID
-	res, err := e.r.desk.ask(e.of, needs, func(
+	res, err := e.r.questions.ask(e.of, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
-		for key, answer := range known {
-			answers[key] = answer
-		}
+		maps.Copy(answers, known)
 		next := e.r.newErrand(c, o)
 		next.task, next.responses = id, encodeAnswers(answers)
 		return next.run(ctx, out, (*errand).update)

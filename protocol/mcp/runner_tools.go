@@ -213,32 +213,22 @@ func (o *offer) mirrorHeaders(args json.RawMessage) http.Header {
 		return nil
 	}
 	h := http.Header{}
-	doc, _ := strictjson.Decode(orEmpty(args)) // it was checked
 	for _, m := range o.mirrored {
-		v := doc
-		for _, name := range m.path {
-			members, _ := v.(map[string]any)
-			v = members[name]
-		}
-		if text, ok := headerValue(v); ok {
-			h.Set(m.header, headerText(text))
+		switch v := m.in(orEmpty(args)); strictjson.KindOf(v) {
+		case "string", "boolean":
+			h.Set(m.header, headerText(plain(v)))
+		case "number":
+			h.Set(m.header, wholeNumber(string(v)))
 		}
 	}
 	return h
 }
 
-func headerValue(v any) (string, bool) {
-	switch v := v.(type) {
-	case string:
-		return v, true
-	case bool:
-		return strconv.FormatBool(v), true
-	case json.Number:
-		f, err := v.Float64()
-		if err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-			return strconv.FormatInt(int64(f), 10), true
-		}
-		return v.String(), true
+// wholeNumber writes a number without a fraction or an exponent, where it has none in truth.
+func wholeNumber(text string) string {
+	f, err := strconv.ParseFloat(text, 64)
+	if err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		return strconv.FormatInt(int64(f), 10)
 	}
-	return "", false
+	return text
 }

@@ -4,6 +4,9 @@
 //
 // The official SDK for Go is not the server here: it decodes a body several times, reads a tool's schema at each call
 // and builds a session for each request, and it knows nothing of a catalogue that differs from caller to caller.
+//
+// Files whose names begin with door are the server that clients come to; those that begin with runner are our way to
+// other people's servers, whose two transports are runner_http.go and runner_program.go. What both use is in the others.
 package mcp
 
 import (
@@ -26,12 +29,14 @@ func legacyVersions() []string {
 
 func versions() []string { return append([]string{modernVersion}, legacyVersions()...) }
 
-// The codes that the modern era adds to those of JSON-RPC, and the one that the legacy era had for resources.
+// The codes that the modern era adds to those of JSON-RPC, and those that the legacy era had: for a resource that is not
+// there, and for a person who has to go somewhere first.
 const (
 	codeHeaderMismatch    = -32020
 	codeMissingCapability = -32021
 	codeBadVersion        = -32022
 	codeNoResource        = -32002
+	codeLinkRequired      = -32042
 )
 
 // What a message says about itself.
@@ -41,8 +46,59 @@ const (
 	metaLogLevel     = "io.modelcontextprotocol/logLevel"
 	metaSubscription = "io.modelcontextprotocol/subscriptionId"
 	metaServer       = "io.modelcontextprotocol/serverInfo"
+	metaClient       = "io.modelcontextprotocol/clientInfo"
 	metaProgress     = "progressToken"
 )
+
+// The methods and notifications that both sides know, or that are named in several places.
+const (
+	methodDiscover     = "server/discover"
+	methodInitialize   = "initialize"
+	methodPing         = "ping"
+	methodListTools    = "tools/list"
+	methodCallTool     = "tools/call"
+	methodReadResource = "resources/read"
+	methodGetPrompt    = "prompts/get"
+	methodListen       = "subscriptions/listen"
+	methodSetLevel     = "logging/setLevel"
+	methodTaskGet      = "tasks/get"
+	methodTaskUpdate   = "tasks/update"
+	methodTaskCancel   = "tasks/cancel"
+	methodTaskResult   = "tasks/result"
+	methodElicit       = "elicitation/create"
+	methodSample       = "sampling/createMessage"
+	methodRoots        = "roots/list"
+	noteInitialized    = "notifications/initialized" //nolint:misspell // the word of the protocol
+	noteCancelled      = "notifications/cancelled"
+	noteProgress       = "notifications/progress"
+	noteMessage        = "notifications/message"
+	noteToolsChanged   = "notifications/tools/list_changed"
+)
+
+// extensionTasks lets a call be answered with a task, which the client looks after until it has an outcome. Here a task
+// is a job: who has one finds it with listJobs too.
+const extensionTasks = "io.modelcontextprotocol/tasks"
+
+// The kinds of results that the modern era has.
+const (
+	resultComplete = "complete"
+	resultAsks     = "input_required"
+	resultTask     = "task"
+)
+
+// The states of a task.
+const (
+	taskWorking   = "working"
+	taskAsks      = "input_required"
+	taskCompleted = "completed"
+	taskFailed    = "failed"
+	taskCancelled = "cancelled"
+)
+
+// taskOver reports whether a state is the end of a task.
+func taskOver(state string) bool {
+	return slices.Contains([]string{taskCompleted, taskFailed, taskCancelled}, state)
+}
 
 // A request is a request or a notification of a client, read.
 type request struct {
@@ -90,41 +146,41 @@ type meta struct {
 const maxID = 1 << 10
 
 // decode reads a message. With an error the request has what could be read of it, so that it can be answered.
-func decode(body []byte) (*request, *jsonrpc.Message, *jsonrpc.Error) {
+func decode(body []byte) (*request, *jsonrpc.Error) {
 	r := &request{}
 	var scan strictjson.Scanner
 	m, err := jsonrpc.Decode(&scan, body)
 	switch {
 	case err == nil:
 	case strictjson.Check(body) != nil:
-		return r, &m, jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %s", jsonrpc.Clip(err.Error()))
+		return r, jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %s", jsonrpc.Clip(err.Error()))
 	case strictjson.KindOf(body) == "array":
-		return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: batches are not taken; send one message")
+		return r, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: batches are not taken; send one message")
 	default:
-		return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: %s", jsonrpc.Clip(err.Error()))
+		return r, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: %s", jsonrpc.Clip(err.Error()))
 	}
 	r.id, r.method = m.ReplyID(), jsonrpc.Text(m.Method)
 	if m.Method == nil && (m.Result != nil || m.Err != nil) {
-		return r, &m, nil // an answer: those who wait for it know what to do with it
+		return r, nil // an answer: those who wait for it know what to do with it
 	}
 	if bad := m.Check(); bad != nil {
-		return r, &m, bad
+		return r, bad
 	}
 	if len(r.id) > maxID {
 		r.id = nil
-		return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: an id has at most %d bytes", maxID)
+		return r, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: an id has at most %d bytes", maxID)
 	}
 	if m.Version == nil || m.ID != nil && r.id == nil {
-		return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
+		return r, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
 			`Invalid Request: jsonrpc must be "2.0", and the id a string or a number`)
 	}
 	if m.Params != nil && string(m.Params) != "null" {
 		r.params = m.Params
 		if err := r.readParams(&scan); err != nil {
-			return r, &m, invalid("%s", jsonrpc.Misread(err))
+			return r, invalid("%s", jsonrpc.Misread(err))
 		}
 	}
-	return r, &m, nil
+	return r, nil
 }
 
 func (r *request) readParams(scan *strictjson.Scanner) error {
@@ -216,6 +272,21 @@ func readText(name, value []byte, into *string) error {
 	text, err := strictjson.Unquote(value)
 	*into = string(text)
 	return err
+}
+
+// read reads the params that a method has for itself.
+func (r *request) read(into any) *jsonrpc.Error {
+	if err := strictjson.Unmarshal(orEmpty(r.params), into); err != nil {
+		return invalid("%s", jsonrpc.Misread(err))
+	}
+	return nil
+}
+
+func orEmpty(params json.RawMessage) json.RawMessage {
+	if len(params) == 0 {
+		return json.RawMessage("{}")
+	}
+	return params
 }
 
 // invalid says what is wrong with what a request asks for.

@@ -260,6 +260,116 @@ func TestWhatWaitsForARequestIsBounded(t *testing.T) {
 
 // What the decoder takes for a message is one object to the standard library too, and what we make of it is
 // one line of strict JSON.
+// hears gives a connection whose messages come by Hear, as over HTTP: each request is sent by itself.
+func hears(t *testing.T, o Options) (*Conn, func(of uint64, text string)) {
+	t.Helper()
+	o.Odd = func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) }
+	c := NewConn(o)
+	return c, func(of uint64, text string) {
+		t.Helper()
+		if err := c.Hear(new(strictjson.Scanner), []byte(text), of); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// query is a request that tells its id in its params, and through sent that it was sent.
+func query(tag any, sent chan<- uint64) Query {
+	return Query{
+		Method: "do", Tag: tag, Params: func(id uint64) []byte { return fmt.Appendf(nil, `{"id":%d}`, id) },
+		Send: func(_ context.Context, id uint64, line []byte) error {
+			if want := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"do","params":{"id":%d}}`+"\n", id, id); string(line) != want {
+				return fmt.Errorf("it is sent as %s", line)
+			}
+			sent <- id
+			return nil
+		},
+	}
+}
+
+func TestARequestThatIsSentByItselfIsAnsweredByWhatIsHeard(t *testing.T) {
+	c, hear := hears(t, Options{})
+	sent := make(chan uint64, 1)
+	go func() {
+		id := <-sent
+		if !c.Waits(id) || c.Waits(id+1) {
+			t.Error("nobody waits for it")
+		}
+		hear(id, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":7}`, id))
+		c.Fail(id, io.EOF) // it was answered
+	}()
+	if raw, err := c.Put(t.Context(), query(nil, sent)); err != nil || string(raw) != "7" {
+		t.Errorf("%s, %v", raw, err)
+	}
+	go func() { c.Fail(<-sent, io.EOF) }()
+	if raw, err := c.Put(t.Context(), query(nil, sent)); !errors.Is(err, io.EOF) {
+		t.Errorf("%s, %v", raw, err)
+	}
+	failing := query(nil, sent)
+	failing.Send = func(context.Context, uint64, []byte) error { return io.ErrClosedPipe }
+	if _, err := c.Put(t.Context(), failing); !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+	if n, _ := c.Pending(); n != 0 {
+		t.Errorf("%d are on their way", n)
+	}
+}
+
+func TestWhatIsUrgentIsHeardBeforeAllOthers(t *testing.T) {
+	var early, late []string
+	_, hear := hears(t, Options{
+		Early: func(in *Incoming) bool { early = append(early, in.Method); return in.Method == "now" },
+		Take:  func(in *Incoming) error { late = append(late, in.Method); return nil },
+	})
+	hear(0, `{"jsonrpc":"2.0","method":"now"}`)
+	hear(0, `{"jsonrpc":"2.0","method":"then"}`)
+	if !slices.Equal(early, []string{"now", "then"}) || !slices.Equal(late, []string{"then"}) {
+		t.Errorf("early %q, late %q", early, late)
+	}
+}
+
+func TestWhatNamesNoRequestBelongsToTheOneThatMayOwnIt(t *testing.T) {
+	served := make(chan any, 4)
+	var stray []string
+	c, hear := hears(t, Options{
+		Names: func(*Incoming) uint64 { return 0 },
+		Owns:  func(r *Request) bool { return r.Tag != "paused" },
+		Serve: func(_ context.Context, _ *Incoming, r *Request) { served <- r.Tag },
+		Take:  func(in *Incoming) error { stray = append(stray, in.Method); return nil },
+	})
+	sent := make(chan uint64, 1)
+	var asking sync.WaitGroup
+	var ids []uint64
+	for _, tag := range []string{"paused", "runs"} {
+		asking.Go(func() { _, _ = c.Put(t.Context(), query(tag, sent)) })
+		ids = append(ids, <-sent)
+	}
+	hear(0, `{"jsonrpc":"2.0","method":"note"}`)
+	hear(ids[0], `{"jsonrpc":"2.0","method":"note"}`) // what comes with a request is that one's
+	got := []any{<-served, <-served}
+	if !slices.Contains(got, any("runs")) || !slices.Contains(got, any("paused")) || stray != nil {
+		t.Errorf("served by %v; stray are %q", got, stray)
+	}
+	for _, id := range ids {
+		c.Fail(id, io.EOF)
+	}
+	asking.Wait()
+}
+
+func TestARequestThatIsForgottenTakesNoPlace(t *testing.T) {
+	told := make(chan uint64, 1)
+	c, _ := hears(t, Options{Forget: true, Abandoned: func(r *Request) { told <- r.ID }})
+	ctx, cancel := context.WithCancel(t.Context())
+	sent := make(chan uint64, 1)
+	go func() { sent <- <-sent; cancel() }()
+	if _, err := c.Put(ctx, query(nil, sent)); !errors.Is(err, ErrAbandoned) || <-told != <-sent {
+		t.Error(err)
+	}
+	if n, _ := c.Pending(); n != 0 {
+		t.Errorf("%d are on their way", n)
+	}
+}
+
 func FuzzMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`,

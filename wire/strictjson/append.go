@@ -82,6 +82,12 @@ func (w *Writer) Raw(name string, value []byte) {
 	}
 }
 
+// Named is Raw for a name that is not our own, and may be any text.
+func (w *Writer) Named(name string, value []byte) {
+	quoted := Quote(name)
+	w.Raw(string(quoted[1:len(quoted)-1]), value)
+}
+
 // Done returns the object. The writer is of no use afterwards.
 func (w *Writer) Done() json.RawMessage { return append(w.b, '}') }
 

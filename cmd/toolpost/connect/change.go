@@ -2,13 +2,11 @@ package connect
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -35,7 +33,7 @@ type format interface {
 	// decode reads a document, and says where it is wrong.
 	decode(text []byte) (map[string]any, error)
 	// set puts an entry in place of the one of that name, or behind the others.
-	set(text []byte, key, name string, entry members) ([]byte, error)
+	set(text []byte, key, name string, entry config.Fields) ([]byte, error)
 	// remove takes an entry out, and its key where that is then empty and emptied says so.
 	remove(text []byte, key, name string, emptied bool) ([]byte, error)
 }
@@ -117,7 +115,7 @@ func entryOf(doc map[string]any, key, name string) map[string]any {
 }
 
 // entry makes the entry of a server as the client writes it.
-func (c Client) entry(s Server) (members, error) {
+func (c Client) entry(s Server) (config.Fields, error) {
 	switch {
 	case s.URL == "":
 		return c.stdio(s), nil
@@ -138,9 +136,9 @@ func Connect(c Client, file string, s Server) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	ch.own(want.decoded())
+	ch.own(want.JSON())
 	ch.own(entryOf(doc, c.Key, s.Name))
-	if ch.Entry = entryOf(doc, c.Key, s.Name); ch.Entry != nil && reflect.DeepEqual(ch.Entry, want.decoded()) {
+	if ch.Entry = entryOf(doc, c.Key, s.Name); ch.Entry != nil && reflect.DeepEqual(ch.Entry, want.JSON()) {
 		return ch, nil
 	}
 	if ch.Entry != nil && !Ours(ch.Entry) {
@@ -151,7 +149,7 @@ func Connect(c Client, file string, s Server) (*Change, error) {
 		ch.After, err = c.format.set(ch.Before, c.Key, s.Name, want)
 	}
 	if err == nil {
-		err = c.harmless(ch, doc, s.Name, want.decoded())
+		err = c.harmless(ch, doc, s.Name, want.JSON())
 	}
 	if err != nil {
 		ch.Close()
@@ -308,30 +306,6 @@ func (c *Change) forget() error {
 	return c.backup.Remove()
 }
 
-// decoded is an entry as a document has it.
-func (m members) decoded() map[string]any {
-	v, err := strictjson.Decode(m.json())
-	if err != nil {
-		panic(err) // it is our own
-	}
-	return v.(map[string]any)
-}
-
-func (m members) json() json.RawMessage {
-	var b []byte
-	for i, p := range m {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		value, err := strictjson.Marshal(p.value)
-		if err != nil {
-			panic(err) // text and lists of text
-		}
-		b = slices.Concat(b, strictjson.Quote(p.name), []byte(":"), value)
-	}
-	return slices.Concat([]byte("{"), b, []byte("}"))
-}
-
 // jsonFormat is JSON, for some clients with comments.
 type jsonFormat struct{ comments bool }
 
@@ -347,10 +321,10 @@ func (f jsonFormat) decode(text []byte) (map[string]any, error) {
 	return v.(map[string]any), nil
 }
 
-func (f jsonFormat) set(text []byte, key, name string, entry members) ([]byte, error) {
+func (f jsonFormat) set(text []byte, key, name string, entry config.Fields) ([]byte, error) {
 	d, err := jsonc.Parse(text, f.comments)
 	if err == nil {
-		d, err = d.Set(entry.json(), key, name)
+		d, err = d.Set(entry.Encode(), key, name)
 	}
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/config"
 	"toolpost/tool"
 )
 
@@ -26,20 +27,12 @@ type Client struct {
 	marks    []string // folders that are there when it is installed, beside that of the file
 	programs []string // likewise, on PATH
 	format   format
-	stdio    func(Server) members
-	http     func(Server) members // nil: it takes none from its file
+	stdio    func(Server) config.Fields
+	http     func(Server) config.Fields // nil: it takes none from its file
 }
 
 // paths are where the file is on each system. {home}, {config} and {appdata} stand for the user's folders.
 type paths struct{ linux, mac, windows string }
-
-// members are those of an entry, in the order in which they are written.
-type members []pair
-
-type pair struct {
-	name  string
-	value any
-}
 
 // Clients lists those that are known.
 func Clients() []Client {
@@ -48,7 +41,7 @@ func Clients() []Client {
 			ID: "claude-code", Name: "Claude Code", Key: "mcpServers", Then: "type /mcp in it to see the server",
 			paths: everywhere("{home}/.claude.json"), variable: "CLAUDE_CONFIG_DIR",
 			marks: []string{"{home}/.claude"}, programs: []string{"claude"}, format: jsonFormat{},
-			stdio: typed("stdio", command), http: typed("http", urlAs("url")),
+			stdio: typed("stdio", command), http: typed("http", urlAs("url", "headers")),
 		},
 		{
 			ID: "claude-desktop", Name: "Claude Desktop", Key: "mcpServers", Then: "restart it",
@@ -62,7 +55,7 @@ func Clients() []Client {
 		{
 			ID: "cursor", Name: "Cursor", Key: "mcpServers", Then: "the server is in its settings, under MCP",
 			paths: everywhere("{home}/.cursor/mcp.json"), programs: []string{"cursor"}, format: jsonFormat{comments: true},
-			stdio: command, http: urlAs("url"),
+			stdio: command, http: urlAs("url", "headers"),
 		},
 		{
 			ID: "vscode", Name: "VS Code", Key: "servers", Then: "run `MCP: List Servers` in it and start the server",
@@ -72,20 +65,18 @@ func Clients() []Client {
 				windows: "{appdata}/Code/User/mcp.json",
 			},
 			programs: []string{"code"}, format: jsonFormat{comments: true},
-			stdio: typed("stdio", command), http: typed("http", urlAs("url")),
+			stdio: typed("stdio", command), http: typed("http", urlAs("url", "headers")),
 		},
 		{
 			ID: "codex", Name: "Codex", Key: "mcp_servers", Then: "restart it; /mcp lists the server",
 			paths: everywhere("{home}/.codex/config.toml"), variable: "CODEX_HOME", programs: []string{"codex"},
 			format: tomlFormat{}, stdio: command,
-			http: func(s Server) members {
-				return members{{"url", s.URL}, {"http_headers", map[string]string{"Authorization": "Bearer " + s.Token}}}
-			},
+			http: urlAs("url", "http_headers"),
 		},
 		{
 			ID: "gemini", Name: "Gemini CLI", Key: "mcpServers", Then: "restart it; /mcp lists the server",
 			paths: everywhere("{home}/.gemini/settings.json"), programs: []string{"gemini"},
-			format: jsonFormat{comments: true}, stdio: command, http: urlAs("httpUrl"),
+			format: jsonFormat{comments: true}, stdio: command, http: urlAs("httpUrl", "headers"),
 		},
 		{
 			ID: "zed", Name: "Zed", Key: "context_servers", Then: "the server is in the settings of its agent panel",
@@ -95,29 +86,34 @@ func Clients() []Client {
 			},
 			programs: []string{"zed", "zeditor"}, format: jsonFormat{comments: true},
 			// Earlier versions take an entry for that of an extension where it does not say that it is the user's own.
-			stdio: func(s Server) members { return append(members{{"source", "custom"}}, command(s)...) },
-			http:  urlAs("url"),
+			stdio: func(s Server) config.Fields {
+				return append(config.Fields{{Name: "source", Value: "custom"}}, command(s)...)
+			},
+			http: urlAs("url", "headers"),
 		},
 		{
 			ID: "windsurf", Name: "Windsurf", Key: "mcpServers", Then: "refresh the list of plugins in its Cascade panel",
 			paths: everywhere("{home}/.codeium/windsurf/mcp_config.json"), programs: []string{"windsurf"},
-			format: jsonFormat{}, stdio: command, http: urlAs("serverUrl"),
+			format: jsonFormat{}, stdio: command, http: urlAs("serverUrl", "headers"),
 		},
 	}
 }
 
 func everywhere(path string) paths { return paths{linux: path, mac: path, windows: path} }
 
-func command(s Server) members { return members{{"command", s.Command}, {"args", s.Args}} }
+func command(s Server) config.Fields {
+	return config.Fields{{Name: "command", Value: s.Command}, {Name: "args", Value: s.Args}}
+}
 
-func urlAs(name string) func(Server) members {
-	return func(s Server) members {
-		return members{{name, s.URL}, {"headers", map[string]string{"Authorization": "Bearer " + s.Token}}}
+func urlAs(name, headers string) func(Server) config.Fields {
+	return func(s Server) config.Fields {
+		shows := config.Fields{{Name: "Authorization", Value: "Bearer " + s.Token}}
+		return config.Fields{{Name: name, Value: s.URL}, {Name: headers, Value: shows}}
 	}
 }
 
-func typed(kind string, rest func(Server) members) func(Server) members {
-	return func(s Server) members { return append(members{{"type", kind}}, rest(s)...) }
+func typed(kind string, rest func(Server) config.Fields) func(Server) config.Fields {
+	return func(s Server) config.Fields { return append(config.Fields{{Name: "type", Value: kind}}, rest(s)...) }
 }
 
 // A Machine is whose settings are looked for.
@@ -139,12 +135,12 @@ func Here() (Machine, error) {
 
 // path puts the user's folders in place of the names that stand for them.
 func (m Machine) path(p string) string {
-	config := m.Env("XDG_CONFIG_HOME")
-	if !filepath.IsAbs(config) {
-		config = filepath.Join(m.Home, ".config")
+	settings := m.Env("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(settings) {
+		settings = filepath.Join(m.Home, ".config")
 	}
 	appdata := cmp.Or(m.Env("APPDATA"), filepath.Join(m.Home, "AppData", "Roaming"))
-	return filepath.FromSlash(strings.NewReplacer("{home}", m.Home, "{config}", config, "{appdata}", appdata).Replace(p))
+	return filepath.FromSlash(strings.NewReplacer("{home}", m.Home, "{config}", settings, "{appdata}", appdata).Replace(p))
 }
 
 // File is where a client keeps its servers on a machine.

@@ -2,6 +2,7 @@ package connect
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"toolpost/wire/strictjson"
@@ -42,13 +43,7 @@ func (c *Change) Diff() (lines []Line) {
 	return lines
 }
 
-func split(text []byte) []string {
-	var lines []string
-	for line := range strings.Lines(string(text)) {
-		lines = append(lines, line)
-	}
-	return lines
-}
+func split(text []byte) []string { return slices.Collect(strings.Lines(string(text))) }
 
 // aString is a string of JSON or TOML, with what stands behind one that is a name.
 var aString = regexp.MustCompile(`("(?:[^"\\]|\\.)*"|'[^']*')(\s*[:=])?`)

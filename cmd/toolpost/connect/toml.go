@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 
+	"toolpost/config"
 	"toolpost/wire/strictjson"
 )
 
@@ -30,7 +29,7 @@ func (tomlFormat) decode(text []byte) (map[string]any, error) {
 	return doc, err
 }
 
-func (f tomlFormat) set(text []byte, key, name string, entry members) ([]byte, error) {
+func (f tomlFormat) set(text []byte, key, name string, entry config.Fields) ([]byte, error) {
 	lines, err := tomlLines(key, name, entry)
 	if err != nil {
 		return nil, err
@@ -130,15 +129,15 @@ func tomlText(s string) string {
 }
 
 // tomlLines writes a server as a table.
-func tomlLines(key, name string, entry members) ([]byte, error) {
+func tomlLines(key, name string, entry config.Fields) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "[%s.%s]\n", tomlKey(key), tomlKey(name))
 	for _, p := range entry {
-		value, err := tomlValue(p.value)
+		value, err := tomlValue(p.Value)
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&b, "%s = %s\n", tomlKey(p.name), value)
+		fmt.Fprintf(&b, "%s = %s\n", tomlKey(p.Name), value)
 	}
 	return b.Bytes(), nil
 }
@@ -147,18 +146,20 @@ func tomlValue(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
 		return tomlText(v), nil
-	case bool:
-		return strconv.FormatBool(v), nil
 	case []string:
 		var items []string
 		for _, s := range v {
 			items = append(items, tomlText(s))
 		}
 		return "[" + strings.Join(items, ", ") + "]", nil
-	case map[string]string:
+	case config.Fields:
 		var items []string
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			items = append(items, tomlKey(name)+" = "+tomlText(v[name]))
+		for _, f := range v {
+			value, err := tomlValue(f.Value)
+			if err != nil {
+				return "", err
+			}
+			items = append(items, tomlKey(f.Name)+" = "+value)
 		}
 		return "{ " + strings.Join(items, ", ") + " }", nil
 	}

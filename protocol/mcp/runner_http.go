@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,7 +34,7 @@ type remote struct {
 	ring    *keyring    // nil: the headers have the credentials
 	client  *http.Client
 	conn    *jsonrpc.Conn
-	asks    inquiries
+	asks    flight        // what it asks, and has no answer yet
 	strays  chan struct{} // one for each thing that is served and belongs to no request
 
 	life    context.Context
@@ -376,28 +375,6 @@ func ownHeaders() []string {
 		headerSession, headerVersion, headerMethod, headerName, "Content-Type", "Content-Length", "Accept", "Host",
 		"Last-Event-Id",
 	}
-}
-
-// setModern sets the headers that repeat what a request says.
-func setModern(h http.Header, method, name string) {
-	h.Set(headerVersion, modernVersion)
-	h.Set(headerMethod, method)
-	if name != "" {
-		h.Set(headerName, headerText(name))
-	}
-}
-
-// headerText writes a text as a header can have it.
-func headerText(text string) string {
-	const begin, end = "=?base64?", "?="
-	safe := text == strings.TrimSpace(text) && !(strings.HasPrefix(text, begin) && strings.HasSuffix(text, end))
-	for i := 0; i < len(text) && safe; i++ {
-		safe = text[i] == '\t' || ' ' <= text[i] && text[i] <= '~'
-	}
-	if safe {
-		return text
-	}
-	return begin + base64.StdEncoding.EncodeToString([]byte(text)) + end
 }
 
 // send makes a request of HTTP and gives its answer if that is a success. One whose token is refused is made again with

@@ -3,18 +3,69 @@ package mcp
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
+
+// The headers of the transport.
+const (
+	headerVersion = "Mcp-Protocol-Version"
+	headerMethod  = "Mcp-Method"
+	headerName    = "Mcp-Name"
+	headerSession = "Mcp-Session-Id"
+)
+
+// What stands around a text in base64, for one that a header cannot have as it is.
+const wrapBegin, wrapEnd = "=?base64?", "?="
+
+func notInHeader(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }
+
+// headerText writes a text as a header can have it.
+func headerText(text string) string {
+	taken := strings.HasPrefix(text, wrapBegin) && strings.HasSuffix(text, wrapEnd)
+	if text == strings.TrimSpace(text) && !taken && !strings.ContainsFunc(text, notInHeader) {
+		return text
+	}
+	return wrapBegin + base64.StdEncoding.EncodeToString([]byte(text)) + wrapEnd
+}
+
+// plainHeader reads a value that may be wrapped in base64.
+func plainHeader(value string) (string, error) {
+	inner, wrapped := strings.CutPrefix(value, wrapBegin)
+	inner, ends := strings.CutSuffix(inner, wrapEnd)
+	if !wrapped || !ends {
+		if strings.ContainsFunc(value, notInHeader) {
+			return "", errors.New("not printable ASCII")
+		}
+		return value, nil
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(inner)
+	if err == nil && !utf8.Valid(b) {
+		err = errors.New("not UTF-8")
+	}
+	return string(b), err
+}
+
+// setModern sets the headers that repeat what a request says.
+func setModern(h http.Header, method, name string) {
+	h.Set(headerVersion, modernVersion)
+	h.Set(headerMethod, method)
+	if name != "" {
+		h.Set(headerName, headerText(name))
+	}
+}
 
 // headerParam begins the names of headers that repeat arguments.
 const headerParam = "Mcp-Param-"

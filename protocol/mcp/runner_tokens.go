@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -178,7 +179,7 @@ func (k *keyring) again(ctx context.Context, refused string) (string, error) {
 // renew asks the authorization server for another token. The library would do it too, but for the resource that the
 // token is to be good for, which every request for one has to name.
 func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
-	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {now.Refresh}, "resource": {now.resource()}}
+	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {now.Refresh}, "resource": {cmp.Or(now.Resource, now.Server)}}
 	if !now.InHeader {
 		form.Set("client_id", now.ClientID)
 		if now.ClientSecret != "" {
@@ -224,13 +225,6 @@ func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
 		next.Expiry = time.Now().Add(time.Duration(s) * time.Second)
 	}
 	return next.Access, k.store(&next)
-}
-
-func (k *keys) resource() string {
-	if k.Resource != "" {
-		return k.Resource
-	}
-	return k.Server
 }
 
 // refused notes the refusal that a call came to, so that the next login can answer it.

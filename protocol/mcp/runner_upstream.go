@@ -14,35 +14,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The methods that we use of a server, and those that it may use of us.
-const (
-	methodDiscover     = "server/discover"
-	methodInitialize   = "initialize"
-	methodPing         = "ping"
-	methodListTools    = "tools/list"
-	methodCallTool     = "tools/call"
-	methodReadResource = "resources/read"
-	methodListen       = "subscriptions/listen"
-	methodSetLevel     = "logging/setLevel"
-	methodTaskGet      = "tasks/get"
-	methodTaskUpdate   = "tasks/update"
-	methodTaskCancel   = "tasks/cancel"
-	methodTaskResult   = "tasks/result"
-	methodElicit       = "elicitation/create"
-	methodSample       = "sampling/createMessage"
-	methodRoots        = "roots/list"
-	noteInitialized    = "notifications/initialized" //nolint:misspell // the word of the protocol
-	noteCancelled      = "notifications/cancelled"
-	noteProgress       = "notifications/progress"
-	noteMessage        = "notifications/message"
-	noteToolsChanged   = "notifications/tools/list_changed"
-	// extensionTasks lets a call be answered with a task, which the client looks after until it has an outcome. Here a
-	// task is a job: who has one finds it with listJobs too.
-	extensionTasks   = "io.modelcontextprotocol/tasks"
-	metaClient       = "io.modelcontextprotocol/clientInfo"
-	codeLinkRequired = -32042 // of 2025-11-25: somebody has to go somewhere first
-)
-
 // An upstream is a server, over stdio or HTTP, whichever era it is of.
 type upstream interface {
 	// ask makes a request and gives its result. It connects first where that is needed. An error that the server

@@ -1,14 +1,15 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
-	"sort"
 	"strings"
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -38,9 +39,9 @@ func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 		if spec == nil {
 			continue
 		}
-		one := prompt{Name: o.name(), Title: spec.Title, Description: orElse(o.Description, spec.Description), spec: spec}
-		for _, a := range parameters(spec) {
-			one.Arguments = append(one.Arguments, argument{a.name, a.description, a.required})
+		one := prompt{Name: o.name(), Title: spec.Title, Description: cmp.Or(o.Description, spec.Description), spec: spec}
+		for _, p := range schema.Properties(spec.Input) {
+			one.Arguments = append(one.Arguments, argument{p.Name, p.Description, p.Required})
 		}
 		list, taken[one.Name] = append(list, one), true
 	}
@@ -65,53 +66,7 @@ func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 }
 
 func (s *server) listPrompts(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "prompts", s.prompts(ctx, r.caller), func(p prompt) string { return p.Name })
-}
-
-func orElse(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
-func badCursor() *jsonrpc.Error {
-	return invalid("the cursor is not one of ours; begin again without it")
-}
-
-// listed writes a page of a list that is sorted by name.
-func listed[T any](
-	s *server, r *request, what string, list []T, name func(T) string,
-) (*strictjson.Writer, *jsonrpc.Error) {
-	list, next, bad := paged(s, r, list, name)
-	if bad != nil {
-		return nil, bad
-	}
-	b, err := strictjson.Marshal(list)
-	if err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the list cannot be written: %v", err)
-	}
-	w := begun(r, len(b))
-	w.Raw(what, b)
-	if next != "" {
-		w.Text("nextCursor", next)
-	}
-	s.keep(r, w)
-	return w, nil
-}
-
-// paged gives the page of a sorted list that a request asks for, and the cursor of the next one; "": there is none.
-func paged[T any](s *server, r *request, list []T, name func(T) string) (page []T, next string, _ *jsonrpc.Error) {
-	after, bad := readCursor(r.cursor)
-	if bad != nil {
-		return nil, "", bad
-	}
-	list = list[sort.Search(len(list), func(i int) bool { return after == "" || name(list[i]) > after }):]
-	if len(list) > s.Page {
-		list = list[:s.Page]
-		next = cursorAt(name(list[len(list)-1]))
-	}
-	return list, next, nil
+	return listed(s, r, "prompts", s.prompts(ctx, r.caller), func(p prompt) string { return p.Name }, encoded[prompt])
 }
 
 // findPrompt gives a prompt that a caller can have; nil: there is none of that name for them.
@@ -233,8 +188,8 @@ func (s *server) complete(ctx context.Context, r *request, _ peer) (*strictjson.
 			Value string `json:"value"`
 		} `json:"argument"`
 	}
-	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil {
-		return nil, invalid("%s", jsonrpc.Misread(err))
+	if bad := r.read(&said); bad != nil {
+		return nil, bad
 	}
 	var spec *tool.Spec
 	switch said.Ref.Type {
@@ -261,4 +216,20 @@ func (s *server) complete(ctx context.Context, r *request, _ peer) (*strictjson.
 	w := begun(r, len(b))
 	w.Raw("completion", b)
 	return w, nil
+}
+
+// suggestions are the values of an argument that begin with what somebody typed, in the order of the schema.
+func suggestions(spec *tool.Spec, argument, typed string) []string {
+	values := []string{}
+	for _, p := range schema.Properties(spec.Input) {
+		if p.Name != argument {
+			continue
+		}
+		for _, raw := range p.Enum {
+			if v := plain(raw); strings.HasPrefix(strings.ToLower(v), strings.ToLower(typed)) {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
 }

@@ -235,11 +235,11 @@ func TestFewToolsAreListedAsTheyAre(t *testing.T) {
 		if r := use(t, s, "search_tools", nil); textOf(r) != "search_tools ran" {
 			t.Errorf("somebody's own tool: %s", textOf(r))
 		}
-		s, _ = among(t, version, mcp.Options{Search: mcp.Search{Above: mcp.MoreThan(14)}}, newCrowd(10), nil)
+		s, _ = among(t, version, mcp.Options{Search: mcp.Search{Above: 14}}, newCrowd(10), nil)
 		if got := listedNames(t, s); len(got) != 3 {
 			t.Errorf("above 14 there are listed %v", got)
 		}
-		s, _ = among(t, version, mcp.Options{Search: mcp.Search{Above: mcp.MoreThan(0)}}, newCrowd(90), nil)
+		s, _ = among(t, version, mcp.Options{Search: mcp.Search{Above: -1}}, newCrowd(90), nil)
 		if got := listedNames(t, s); len(got) != 95 {
 			t.Errorf("without a search there are listed %d", len(got))
 		}
@@ -250,7 +250,7 @@ func TestFewToolsAreListedAsTheyAre(t *testing.T) {
 }
 
 func TestHowManyAreManyIsANumberOrOff(t *testing.T) {
-	for text, want := range map[string]mcp.Many{"off": mcp.MoreThan(0), "0": mcp.MoreThan(0), "7": mcp.MoreThan(7)} {
+	for text, want := range map[string]mcp.Many{"off": -1, "0": -1, "7": 7} {
 		var got mcp.Many
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
 			t.Errorf("%s: %v, %v", text, got, err)

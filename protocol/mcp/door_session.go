@@ -5,8 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,17 +25,11 @@ type session struct {
 	flight       flight
 	ear          *ear // for resources that the client subscribed to
 
-	mu      sync.Mutex
-	level   string // the least that the client wants to hear
-	used    time.Time
-	pending map[string]chan answered // our requests, by their ids
-	next    int
-}
+	conn *jsonrpc.Conn // of our requests
 
-// An answered is what a client answered.
-type answered struct {
-	result json.RawMessage
-	err    error
+	mu    sync.Mutex
+	level string // the least that the client wants to hear
+	used  time.Time
 }
 
 func (s *session) logLevel() string {
@@ -44,51 +38,36 @@ func (s *session) logLevel() string {
 	return s.level
 }
 
-// ask sends a request of ours by send, and waits for its answer.
+// ask sends a request of ours by send, and waits for its answer. A client whose answer nobody waits for is told so.
 func (s *session) ask(
 	ctx context.Context, method string, params []byte, send func([]byte) error,
 ) (json.RawMessage, error) {
-	got := make(chan answered, 1)
-	s.mu.Lock()
-	s.next++
-	id := "toolpost-" + strconv.Itoa(s.next)
-	s.pending[id] = got
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		delete(s.pending, id)
-		s.mu.Unlock()
-	}()
-	w := strictjson.NewWriter(100 + len(params))
-	w.Text("jsonrpc", "2.0")
-	w.Text("id", id)
-	w.Text("method", method)
-	w.Raw("params", params)
-	if err := send(w.Done()); err != nil {
-		return nil, err
+	var id uint64
+	raw, err := s.conn.Put(ctx, jsonrpc.Query{
+		Method: method, Params: func(uint64) []byte { return params },
+		Send: func(_ context.Context, asked uint64, line []byte) error {
+			id = asked
+			return send(line)
+		},
+	})
+	if errors.Is(err, jsonrpc.ErrAbandoned) {
+		_ = send(jsonrpc.EncodeNotification(noteCancelled, fmt.Appendf(nil, `{"requestId":%d}`, id)))
+		err = context.Cause(ctx)
 	}
-	select {
-	case a := <-got:
-		return a.result, a.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return raw, err
 }
 
 // take hands an answer to whoever waits for it. One that nobody waits for is late, and dropped.
-func (s *session) take(m *jsonrpc.Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	got := s.pending[jsonrpc.Text(m.ID)]
-	if got == nil {
-		return
-	}
-	delete(s.pending, jsonrpc.Text(m.ID))
-	a := answered{result: slices.Clone(m.Result)}
-	if m.Err != nil {
-		a.err = m.Failure()
-	}
-	got <- a
+func (s *session) take(text []byte) {
+	var scan strictjson.Scanner
+	_ = s.conn.Hear(&scan, text, 0) // only what is asked could end in an error
+}
+
+// newConn is for what we ask a client. What the client asks is not heard there, and what is odd is dropped.
+func newConn() *jsonrpc.Conn {
+	return jsonrpc.NewConn(jsonrpc.Options{
+		Take: func(*jsonrpc.Incoming) error { return nil }, Odd: func(*jsonrpc.Message, []byte, error) {},
+	})
 }
 
 // initialize reads what a legacy client says about itself, and answers it. The version is the client's own where we
@@ -98,8 +77,8 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
-	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil {
-		return nil, nil, invalid("%s", jsonrpc.Misread(err))
+	if bad := r.read(&said); bad != nil {
+		return nil, nil, bad
 	}
 	if said.Version == "" {
 		return nil, nil, invalid("protocolVersion must be a string that is not empty")
@@ -114,7 +93,7 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 	ear, _ := newEar()
 	one := &session{
 		owner: r.caller.ID, version: version, capabilities: slices.Clone(said.Capabilities), level: "info",
-		pending: map[string]chan answered{}, ear: ear,
+		conn: newConn(), ear: ear,
 	}
 	w := strictjson.NewWriter(500)
 	w.Text("protocolVersion", version)
@@ -124,19 +103,12 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 	return one, w, nil
 }
 
-func orEmpty(params json.RawMessage) json.RawMessage {
-	if len(params) == 0 {
-		return json.RawMessage("{}")
-	}
-	return params
-}
-
 // setLevel is logging/setLevel.
 func (s *server) setLevel(_ context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
 	var said struct {
 		Level string `json:"level"`
 	}
-	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil || !slices.Contains(levels(), said.Level) {
+	if bad := r.read(&said); bad != nil || !slices.Contains(levels(), said.Level) {
 		return nil, invalid("level must be one of %s", strings.Join(levels(), ", "))
 	}
 	if r.session != nil {
@@ -220,7 +192,8 @@ func (s *sessions) sweep() {
 	now := time.Now()
 	for _, one := range s.all {
 		one.mu.Lock()
-		idle := len(one.pending) == 0 && now.Sub(one.used) > sessionIdle
+		asked, _ := one.conn.Pending()
+		idle := asked == 0 && now.Sub(one.used) > sessionIdle
 		one.mu.Unlock()
 		if idle {
 			s.drop(one)

@@ -107,7 +107,7 @@ func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictj
 		return failure(r, tool.AsError(err)), nil
 	}
 	w := strictjson.NewWriter(300)
-	w.Text("resultType", "task")
+	w.Text("resultType", resultTask)
 	j.write(w)
 	return w, nil
 }
@@ -153,15 +153,6 @@ func (s *server) jobWith(
 	}
 	return j, nil
 }
-
-// The states of a task.
-const (
-	taskWorking   = "working"
-	taskAsks      = "input_required"
-	taskCompleted = "completed"
-	taskFailed    = "failed"
-	taskCancelled = "cancelled"
-)
 
 // status is how a job stands, in the words for tasks. What a tool or the engine says about a call is a result, as it is
 // without a task; a call that came to nothing, since its program died or broke its protocol, has failed.
@@ -264,7 +255,7 @@ func (s *server) task(ctx context.Context, r *request, to peer) (c *tool.Call, j
 func taskError(r *request, err error) *jsonrpc.Error {
 	switch e := tool.AsError(err); e.Code {
 	case tool.CodeNotFound, tool.CodeInvalidInput:
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: there is no task %q; one is forgotten some time after its end",
+		return invalid("there is no task %q; one is forgotten some time after its end",
 			jsonrpc.Clip(r.task))
 	default:
 		return jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", e.Message)
@@ -314,7 +305,7 @@ func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjs
 	defer end()
 	given := map[string]json.RawMessage{}
 	if strictjson.KindOf(r.responses) != "object" || strictjson.Unmarshal(r.responses, &given) != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: inputResponses must be an object")
+		return nil, invalid("inputResponses must be an object")
 	}
 	if j.status() != taskAsks {
 		return begun(r, 0), nil
@@ -325,7 +316,7 @@ func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjs
 		switch one := given[n.Key]; {
 		case one == nil:
 		case strictjson.KindOf(one) != "object":
-			return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: the answer to %q must be an object", jsonrpc.Clip(n.Key))
+			return nil, invalid("the answer to %q must be an object", jsonrpc.Clip(n.Key))
 		default:
 			said[key] = one
 		}
@@ -350,7 +341,7 @@ func (s *server) tellJob(
 		switch {
 		case e.Code == tool.CodeConflict: // somebody else was faster: it is answered
 		case e.Code == tool.CodeInvalidInput:
-			return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: inputResponses: %s", e.Message)
+			return nil, invalid("inputResponses: %s", e.Message)
 		default:
 			return nil, taskError(r, err)
 		}
@@ -388,11 +379,10 @@ func (s *server) follow(ctx context.Context, r *request, id string, tell func(me
 		if tell("notifications/tasks", w) != nil {
 			return
 		}
-		status := j.status()
-		if status != taskAsks && status != taskWorking {
+		if taskOver(j.status()) {
 			return
 		}
-		asked = status == taskAsks
+		asked = j.status() == taskAsks
 	}
 }
 
@@ -407,7 +397,7 @@ func (s *server) ownTasks(ctx context.Context, r *request, ids []string) (own []
 	case !r.knowsTasks():
 		return nil, needsTasks("taskIds")
 	case len(ids) > maxTasks:
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %d tasks are the most for one subscription", maxTasks)
+		return nil, invalid("%d tasks are the most for one subscription", maxTasks)
 	}
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		if _, err := s.job(ctx, &tool.Call{Caller: r.caller}, showJob, map[string]any{"job": id}); err == nil {

@@ -33,7 +33,7 @@ var _ upstream = (*program)(nil)
 // A partner is what we know of one worker of a program.
 type partner struct {
 	met  atomic.Pointer[greeting] // nil: it has not greeted yet
-	asks inquiries                // that it made and we have not answered
+	asks flight                   // what it asks, and has no answer yet
 }
 
 func greetingOf(w *worker.Worker) *greeting { return w.Own.(*partner).met.Load() }
@@ -81,7 +81,7 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 		if q.from != nil {
 			scope, q.from.layers = q.from, w.Layers()
 		}
-		raw, err := w.CallBy(ctx, q.method, func(id uint64) []byte { return q.met.encode(q, id) }, scope)
+		raw, err := w.Call(ctx, q.method, func(id uint64) []byte { return q.met.encode(q, id) }, scope)
 		if !errors.Is(err, jsonrpc.ErrUnsent) {
 			return raw, err
 		}

@@ -1,15 +1,21 @@
 package mcp_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"toolpost/engine/ask"
+	"toolpost/host/secret"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 )
@@ -228,19 +234,88 @@ func TestAnswersThatAreNotWhatWasAskedForAreRefused(t *testing.T) {
 	}
 }
 
-func TestEveryChangedByteOfAStateIsSeen(t *testing.T) {
-	url := serveAsker(t, &tool.Ask{ID: "q", Message: "sure?"})
+// A state is the client's own, but for the id in it: whatever else it says, the tool is answered what it asked or nothing.
+func TestAForgedStateAnswersNothing(t *testing.T) {
+	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}})
 	state := roundOf(t, askAs(t, url, allCapabilities, "")).State
-	for i := 0; i < len(state); i += 7 {
-		other := "A"
-		if state[i] == 'A' {
-			other = "B"
+	plain, err := base64.RawURLEncoding.DecodeString(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bring := func(state, responses string) said {
+		return askAs(t, url, allCapabilities, `"inputResponses":`+responses+`,"requestState":"`+state+`",`)
+	}
+	forge := func(old, other string) string {
+		t.Helper()
+		forged := bytes.Replace(plain, []byte(old), []byte(other), 1)
+		if bytes.Equal(forged, plain) {
+			t.Fatalf("%s has no %s", plain, old)
 		}
-		got := askAs(t, url, allCapabilities, `"inputResponses":{"answer":{"action":"accept","content":{"answer":"yes"}}},"requestState":"`+
-			state[:i]+other+state[i+1:]+`",`)
-		if got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "requestState") {
-			t.Fatalf("byte %d: %s", i, got.body)
+		return base64.RawURLEncoding.EncodeToString(forged)
+	}
+	const good = `{"who":{"action":"accept","content":{"name":"Ada"}}}`
+	for what, c := range map[string][2]string{
+		"more":              {state + "-TAMPERED", good},
+		"less":              {state[:len(state)-8], good},
+		"no id":             {forge(`"id":"`, `"di":"`), good},
+		"another id":        {forge(`"id":"`, `"id":"A`), good},
+		"another key":       {forge(`"key":"who"`, `"key":"you"`), `{"you":{"action":"accept","content":{"name":"Ada"}}}`},
+		"another form":      {forge(`"type":"string"`, `"type":"number"`), `{"who":{"action":"accept","content":{"name":7}}}`},
+		"no needs":          {forge(`"needs":`, `"seeds":`), `{"answer":{"action":"accept","content":{"answer":"yes"}}}`},
+		"answers of a sort": {forge(`{"ask":`, `{"said":{"who":7},"ask":`), `{}`},
+	} {
+		if got := bring(c[0], c[1]); got.Error.Code != -32602 {
+			t.Errorf("%s: %s", what, got.body)
 		}
+	}
+	if got := bring(state, good); !strings.Contains(got.body, `\"name\":\"Ada\"`) {
+		t.Errorf("none of them was an answer, and yet: %s", got.body)
+	}
+}
+
+// Behind an address there may be several programs, and one may be started again while a person thinks.
+func TestAQuestionIsAnsweredInAnotherProgramThatSharesTheStore(t *testing.T) {
+	keys := func() *secret.Keyed {
+		return secret.NewKeyed(func() ([]byte, error) { return []byte("a key that programs share"), nil })
+	}
+	serve := func() string {
+		q, b := ask.New(ask.Options{Keys: keys()}), newBench()
+		return serveHTTP(t, mcp.Options{}, q.Answers(nil)(q.Carry(nil)(asker{b, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}}})), b)
+	}
+	r := roundOf(t, askAs(t, serve(), allCapabilities, ""))
+	got := askAs(t, serve(), allCapabilities, `"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}},"requestState":"`+r.State+`",`)
+	if !strings.Contains(got.body, `\"name\":\"Ada\"`) {
+		t.Errorf("%s", got.body)
+	}
+}
+
+func TestALegacyClientIsToldThatNobodyWaitsForItsAnswer(t *testing.T) {
+	in, toDoor := io.Pipe()
+	fromDoor, out := io.Pipe()
+	ended := make(chan error, 1)
+	b := newBench()
+	door := &mcp.Door{
+		Options: mcp.Options{Patience: 50 * time.Millisecond}, In: in, Out: out, Caller: tool.Principal{ID: "ada"},
+	}
+	go func() {
+		ended <- door.Serve(context.Background(), carrying(asker{b, &tool.Ask{ID: "q", Message: "sure?"}}), b)
+	}()
+	lines := bufio.NewScanner(fromDoor)
+	hears := func(want string) {
+		t.Helper()
+		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+			t.Fatalf("it hears %q and not %s", lines.Text(), want)
+		}
+	}
+	_, _ = io.WriteString(toDoor, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
+		`"capabilities":{"elicitation":{}}}}`+"\n"+`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"ask"}}`+"\n")
+	hears(`"protocolVersion"`)
+	hears(`{"jsonrpc":"2.0","id":1,"method":"elicitation/create"`)
+	hears(`"method":"notifications/cancelled","params":{"requestId":1}`)
+	hears("did not answer")
+	_ = toDoor.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -81,23 +81,23 @@ type method struct {
 // methods is all that can be asked of a server, beside what belongs to a transport: initialize and its kin.
 func methods() map[string]method {
 	return map[string]method{
-		"server/discover":  {(*server).discover, true, false},
-		"ping":             {(*server).ping, false, true},
-		"logging/setLevel": {(*server).setLevel, false, true},
-		methodListen:       {(*server).subscribe, true, false},
-		"tools/list":       {(*server).listTools, true, true},
-		"tools/call":       {(*server).callTool, true, true},
+		methodDiscover:  {(*server).discover, true, false},
+		methodPing:      {(*server).ping, false, true},
+		methodSetLevel:  {(*server).setLevel, false, true},
+		methodListen:    {(*server).subscribe, true, false},
+		methodListTools: {(*server).listTools, true, true},
+		methodCallTool:  {(*server).callTool, true, true},
 
-		"tasks/get":    {(*server).getTask, true, false},
-		"tasks/update": {(*server).updateTask, true, false},
-		"tasks/cancel": {(*server).cancelTask, true, false},
+		methodTaskGet:    {(*server).getTask, true, false},
+		methodTaskUpdate: {(*server).updateTask, true, false},
+		methodTaskCancel: {(*server).cancelTask, true, false},
 
 		"prompts/list":             {(*server).listPrompts, true, true},
-		"prompts/get":              {(*server).getPrompt, true, true},
+		methodGetPrompt:            {(*server).getPrompt, true, true},
 		"completion/complete":      {(*server).complete, true, true},
 		"resources/list":           {(*server).listResources, true, true},
 		"resources/templates/list": {(*server).listTemplates, true, true},
-		"resources/read":           {(*server).readResource, true, true},
+		methodReadResource:         {(*server).readResource, true, true},
 		"resources/subscribe":      {(*server).subscribeResource, false, true},
 		"resources/unsubscribe":    {(*server).unsubscribeResource, false, true},
 	}
@@ -134,7 +134,7 @@ func (s *server) serve(ctx context.Context, r *request, to peer) (*strictjson.Wr
 func begun(r *request, size int) *strictjson.Writer {
 	w := strictjson.NewWriter(size + 200)
 	if r.modern {
-		w.Text("resultType", "complete")
+		w.Text("resultType", resultComplete)
 	}
 	return w
 }

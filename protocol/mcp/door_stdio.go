@@ -133,10 +133,10 @@ func (l *line) send(b []byte) {
 
 // take sees to one message.
 func (l *line) take(ctx context.Context, text []byte) {
-	r, m, bad := decode(text)
+	r, bad := decode(text)
 	r.caller = l.caller
 	r.session = l.session
-	r.modern = r.meta.version != "" || r.session == nil && r.method != "initialize"
+	r.modern = r.meta.version != "" || r.session == nil && r.method != methodInitialize
 	if r.modern {
 		r.session = nil
 	}
@@ -144,11 +144,11 @@ func (l *line) take(ctx context.Context, text []byte) {
 	case bad != nil:
 		l.send(refusal(r, bad))
 	case r.method == "" && r.session != nil:
-		r.session.take(m)
+		r.session.take(text)
 	case r.method == "":
 	case r.id == nil:
-		l.flight.cancelled(r)
-	case r.method == "initialize":
+		l.flight.hear(r.method, r.params)
+	case r.method == methodInitialize:
 		l.meet(r)
 	default:
 		l.serve(ctx, r)

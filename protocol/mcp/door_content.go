@@ -80,7 +80,7 @@ func appendText(b []byte, text string) []byte {
 	return append(strictjson.AppendString(b, text), '}')
 }
 
-// failure writes that a call has no outcome, in a form that a model can act on; programs find the code beside it.
+// failure writes that a call has no outcome, in words that a model can act on.
 func failure(r *request, e *tool.Error) *strictjson.Writer {
 	w := begun(r, 300+len(e.Message))
 	w.Raw("content", append(appendText([]byte{'['}, e.Message), ']'))
@@ -92,7 +92,7 @@ func failure(r *request, e *tool.Error) *strictjson.Writer {
 func link(a tool.Asset) []byte {
 	w := strictjson.NewWriter(200)
 	w.Text("type", "resource_link")
-	w.Text("uri", assetURI(a.SHA256))
+	w.Text("uri", assetPrefix+a.SHA256)
 	w.Text("name", a.AssetID)
 	w.Text("mimeType", a.MediaType)
 	if a.Size > 0 {
@@ -100,8 +100,6 @@ func link(a tool.Asset) []byte {
 	}
 	return w.Done()
 }
-
-func assetURI(sha256 string) string { return "toolpost://assets/" + sha256 }
 
 // A relay hands the events of a call on as far as the client asked for them, and keeps its assets for the result.
 type relay struct {
@@ -201,7 +199,7 @@ func embedded(a tool.Asset, content []byte) []byte {
 		w.Text("mimeType", a.MediaType)
 	case (kind == "text" || a.MediaType == "application/json") && utf8.Valid(content):
 		inner := strictjson.NewWriter(200 + len(content))
-		inner.Text("uri", assetURI(a.SHA256))
+		inner.Text("uri", assetPrefix+a.SHA256)
 		inner.Text("mimeType", a.MediaType)
 		inner.Raw("text", strictjson.Quote(content))
 		w.Text("type", "resource")
@@ -239,7 +237,7 @@ func (l *relay) progress(data []byte) error {
 	if p.Message != "" {
 		w.Text("message", p.Message)
 	}
-	return l.to.notify("notifications/progress", w.Done())
+	return l.to.notify(noteProgress, w.Done())
 }
 
 func number(f float64) []byte {
@@ -288,5 +286,5 @@ func (l *relay) message(e tool.Event) error {
 	w.Text("level", level)
 	w.Text("logger", l.name)
 	w.Raw("data", data)
-	return l.to.notify("notifications/message", w.Done())
+	return l.to.notify(noteMessage, w.Done())
 }

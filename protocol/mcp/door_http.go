@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"mime"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/web"
@@ -21,14 +19,6 @@ import (
 
 // Path is where the door stands on its front.
 const Path = "/mcp"
-
-// The headers of the transport.
-const (
-	headerVersion = "Mcp-Protocol-Version"
-	headerMethod  = "Mcp-Method"
-	headerName    = "Mcp-Name"
-	headerSession = "Mcp-Session-Id"
-)
 
 // NewDoor makes the door over HTTP, to be mounted.
 func NewDoor(o Options) web.Door {
@@ -87,7 +77,7 @@ func (d *httpDoor) post(w http.ResponseWriter, r *http.Request, p tool.Principal
 		web.Refuse(w, r, refuse, status, refused)
 		return
 	}
-	req, m, bad := decode(body)
+	req, bad := decode(body)
 	req.caller, req.header = p, r.Header
 	req.modern = isModern(r.Header, req)
 	if bad != nil {
@@ -98,16 +88,16 @@ func (d *httpDoor) post(w http.ResponseWriter, r *http.Request, p tool.Principal
 		d.postModern(w, r, req)
 		return
 	}
-	d.postLegacy(w, r, req, m)
+	d.postLegacy(w, r, req, body)
 }
 
 // isModern decides of which era a message is.
 func isModern(h http.Header, r *request) bool {
 	version := h.Get(headerVersion)
 	switch {
-	case version >= modernVersion || r.meta.version != "" || r.method == "server/discover":
+	case version >= modernVersion || r.meta.version != "" || r.method == methodDiscover:
 		return true
-	case h.Get(headerSession) != "" || r.method == "initialize" || version != "":
+	case h.Get(headerSession) != "" || r.method == methodInitialize || version != "":
 		return false
 	}
 	return true
@@ -136,7 +126,7 @@ func (d *httpDoor) postModern(w http.ResponseWriter, r *http.Request, req *reque
 	if e := checkHeaders(r.Header, req); e != nil {
 		bad = e
 	}
-	if bad == nil && req.method == "tools/call" {
+	if bad == nil && req.method == methodCallTool {
 		bad = d.checkParams(r.Context(), r.Header, req)
 	}
 	if bad != nil {
@@ -166,11 +156,11 @@ func checkModern(r *request) *jsonrpc.Error {
 func checkHeaders(h http.Header, r *request) *jsonrpc.Error {
 	wants := []struct{ header, want string }{{headerVersion, r.meta.version}, {headerMethod, r.method}}
 	switch r.method {
-	case "tools/call", "prompts/get":
+	case methodCallTool, methodGetPrompt:
 		wants = append(wants, struct{ header, want string }{headerName, r.name})
-	case "resources/read":
+	case methodReadResource:
 		wants = append(wants, struct{ header, want string }{headerName, r.uri})
-	case "tasks/get", "tasks/update", "tasks/cancel":
+	case methodTaskGet, methodTaskUpdate, methodTaskCancel:
 		wants = append(wants, struct{ header, want string }{headerName, r.task})
 	}
 	for _, w := range wants {
@@ -184,23 +174,6 @@ func checkHeaders(h http.Header, r *request) *jsonrpc.Error {
 		}
 	}
 	return nil
-}
-
-// plainHeader reads a value that may be wrapped in base64.
-func plainHeader(value string) (string, error) {
-	inner, wrapped := strings.CutPrefix(value, "=?base64?")
-	inner, ends := strings.CutSuffix(inner, "?=")
-	if !wrapped || !ends {
-		if strings.ContainsFunc(value, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }) {
-			return "", errors.New("not printable ASCII")
-		}
-		return value, nil
-	}
-	b, err := base64.StdEncoding.Strict().DecodeString(inner)
-	if err == nil && !utf8.Valid(b) {
-		err = errors.New("not UTF-8")
-	}
-	return string(b), err
 }
 
 // serveHTTP answers a request: with one document, or with a stream where there is something to tell before it.
@@ -280,8 +253,11 @@ func (x *exchange) notify(method string, params []byte) error {
 	if out == nil {
 		return nil
 	}
-	return out.Send("", "message", trimmed(jsonrpc.EncodeNotification(method, params)))
+	return tell(out, jsonrpc.EncodeNotification(method, params))
 }
+
+// tell sends a message on a stream.
+func tell(out *web.Stream, line []byte) error { return out.Send("", "message", trimmed(line)) }
 
 // trimmed takes off the line break, which an event of a stream has no room for.
 func trimmed(line []byte) []byte { return line[:len(line)-1] }
@@ -293,7 +269,7 @@ func (x *exchange) ask(ctx context.Context, method string, params []byte) (json.
 	if out == nil || x.session == nil {
 		return nil, errNoStream
 	}
-	return x.session.ask(ctx, method, params, func(b []byte) error { return out.Send("", "message", b) })
+	return x.session.ask(ctx, method, params, func(line []byte) error { return tell(out, line) })
 }
 
 func (x *exchange) begin(_ context.Context, c *tool.Call) (context.Context, func(), *tool.Error) {
@@ -313,8 +289,8 @@ func (x *exchange) finish(status int, reply []byte) {
 }
 
 // postLegacy takes a message of a client that introduced itself, or does so now.
-func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *request, m *jsonrpc.Message) {
-	if req.method == "initialize" {
+func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *request, body []byte) {
+	if req.method == methodInitialize {
 		d.initializeHTTP(w, req)
 		return
 	}
@@ -331,10 +307,10 @@ func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *reque
 	req.session = one
 	switch {
 	case req.method == "": // an answer to something that we asked
-		one.take(m)
+		one.take(body)
 		w.WriteHeader(http.StatusAccepted)
 	case req.id == nil:
-		one.flight.cancelled(req)
+		one.flight.hear(req.method, req.params)
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		ctx, leave, ok := one.flight.enter(r.Context(), req.id)
@@ -400,7 +376,7 @@ func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Princip
 	stop := out.KeepAlive(d.Beat)
 	defer stop()
 	changes.run(ctx, everything(), func(method string, params *strictjson.Writer) error {
-		return out.Send("", "message", trimmed(jsonrpc.EncodeNotification(method, params.Done())))
+		return tell(out, jsonrpc.EncodeNotification(method, params.Done()))
 	})
 }
 

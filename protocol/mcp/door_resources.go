@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -14,22 +15,6 @@ import (
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
-
-// suggestions are the values of an argument that begin with what somebody typed, in the order of the schema.
-func suggestions(spec *tool.Spec, argument, typed string) []string {
-	values := []string{}
-	for _, p := range parameters(spec) {
-		if p.name != argument {
-			continue
-		}
-		for _, v := range p.values {
-			if strings.HasPrefix(strings.ToLower(v), strings.ToLower(typed)) {
-				values = append(values, v)
-			}
-		}
-	}
-	return values
-}
 
 // The resources that every door has: what calls brought, what sessions keep, and skills.
 const (
@@ -50,11 +35,12 @@ type resourceEntry struct {
 func (e resourceEntry) key() string { return e.URI + e.Template }
 
 func (s *server) listResources(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "resources", s.resources(ctx, r.caller, true), resourceEntry.key)
+	return listed(s, r, "resources", s.resources(ctx, r.caller, true), resourceEntry.key, encoded[resourceEntry])
 }
 
 func (s *server) listTemplates(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), resourceEntry.key)
+	return listed(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), resourceEntry.key,
+		encoded[resourceEntry])
 }
 
 // resources lists those that a caller may read, by URI: those at one place, skills among them, or those of a kind.
@@ -66,7 +52,7 @@ func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []
 			continue
 		}
 		e := resourceEntry{
-			Name: orElse(one.Name, one.URI), Description: orElse(one.Description, spec.Description), MediaType: one.MediaType,
+			Name: cmp.Or(one.Name, one.URI), Description: cmp.Or(one.Description, spec.Description), MediaType: one.MediaType,
 		}
 		if fixed {
 			e.URI = one.URI
@@ -254,12 +240,12 @@ func contents(uri string, one Resource, output json.RawMessage) []byte {
 	w.Text("uri", uri)
 	switch {
 	case strictjson.KindOf(output) == "object" && strictjson.Unmarshal(output, &file) == nil && file.Content != nil:
-		return append(append([]byte{'['}, fileContents(uri, orElse(one.MediaType, file.MediaType), *file.Content)...), ']')
+		return append(append([]byte{'['}, fileContents(uri, cmp.Or(one.MediaType, file.MediaType), *file.Content)...), ']')
 	case strictjson.KindOf(output) == "string":
-		w.Text("mimeType", orElse(one.MediaType, "text/plain"))
+		w.Text("mimeType", cmp.Or(one.MediaType, "text/plain"))
 		w.Text("text", plain(output))
 	default:
-		w.Text("mimeType", orElse(one.MediaType, "application/json"))
+		w.Text("mimeType", cmp.Or(one.MediaType, "application/json"))
 		w.Text("text", string(output))
 	}
 	return append(append([]byte{'['}, w.Done()...), ']')

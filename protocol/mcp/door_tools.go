@@ -2,12 +2,10 @@ package mcp
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/wire/envelope"
@@ -17,19 +15,8 @@ import (
 
 // listTools gives a page of the tools that can be called now. A list has no place to say why another cannot.
 func (s *server) listTools(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	list, next, bad := paged(s, r, s.few(s.tools(ctx, r.caller)), func(t named) string { return t.name })
-	if bad != nil {
-		return nil, bad
-	}
-	w := begun(r, 500*len(list))
-	w.Raw("tools", strictjson.AppendList(make([]byte, 0, 500*len(list)), list, func(b []byte, t named) []byte {
-		return append(b, describe(t.name, t.spec, r.modern)...)
-	}))
-	if next != "" {
-		w.Text("nextCursor", next)
-	}
-	s.keep(r, w)
-	return w, nil
+	return listed(s, r, "tools", s.few(s.tools(ctx, r.caller)), func(t named) string { return t.name },
+		func(t named) json.RawMessage { return describe(t.name, t.spec, r.modern) })
 }
 
 // A named is a tool with its name on the wire.
@@ -70,19 +57,8 @@ func sortNamed(list []named) {
 	slices.SortFunc(list, func(a, b named) int { return a.compare(b.name) })
 }
 
-// A cursor is the name behind which the next page begins, so that a tool that comes or goes meanwhile moves no other.
-func cursorAt(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
-
-func readCursor(cursor string) (after string, _ *jsonrpc.Error) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || !utf8.Valid(b) {
-		return "", badCursor()
-	}
-	return string(b), nil
-}
-
 // describe writes a tool as the protocol has it.
-func describe(name string, spec *tool.Spec, modern bool) []byte {
+func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 	w := strictjson.NewWriter(200 + len(spec.Description) + len(spec.Input) + len(spec.Output))
 	w.Text("name", name)
 	if spec.Title != "" {

@@ -1,14 +1,16 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/yosida95/uritemplate/v3"
 
 	"toolpost/tool"
+	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -57,12 +59,7 @@ func (o Offers) Check() error {
 	return nil
 }
 
-func (p Prompt) name() string {
-	if p.Name != "" {
-		return p.Name
-	}
-	return p.Tool
-}
+func (p Prompt) name() string { return cmp.Or(p.Name, p.Tool) }
 
 // A place is a resource whose template was read.
 type place struct {
@@ -84,72 +81,24 @@ func (p place) fixed() bool { return len(p.Varnames()) == 0 }
 
 func (p place) at(uri string) bool { return p.URI == uri || p.Match(uri) != nil }
 
-// A parameter is one argument of a tool, as far as people are told of it.
-type parameter struct {
-	name        string
-	description string
-	kind        string
-	values      []string // those that it can have; none: any
-	required    bool
-}
-
-// parameters reads the arguments of a tool from its schema, in the order of their names.
-func parameters(spec *tool.Spec) (list []parameter) {
-	var schema struct {
-		Properties map[string]struct {
-			Description string            `json:"description"`
-			Type        json.RawMessage   `json:"type"`
-			Enum        []json.RawMessage `json:"enum"`
-		} `json:"properties"`
-		Required []string `json:"required"`
-	}
-	if len(spec.Input) == 0 || strictjson.Unmarshal(spec.Input, &schema) != nil {
-		return nil
-	}
-	for name, p := range schema.Properties {
-		one := parameter{name: name, description: p.Description, required: slices.Contains(schema.Required, name)}
-		if text, err := strictjson.Unquote(p.Type); err == nil && strictjson.KindOf(p.Type) == "string" {
-			one.kind = string(text)
-		}
-		for _, v := range p.Enum {
-			one.values = append(one.values, plain(v))
-		}
-		list = append(list, one)
-	}
-	slices.SortFunc(list, func(a, b parameter) int { return strings.Compare(a.name, b.name) })
-	return list
-}
-
 // argumentsOf makes arguments of texts, which is all that prompts and URIs have. What a tool wants as a number or a
 // boolean is written as such, if it is one; the engine tells what is wrong with what is not.
 func argumentsOf(spec *tool.Spec, texts map[string]string) json.RawMessage {
 	w := strictjson.NewWriter(200)
-	kinds := map[string]string{}
-	for _, p := range parameters(spec) {
-		kinds[p.name] = p.kind
+	types := map[string]schema.Types{}
+	for _, p := range schema.Properties(spec.Input) {
+		types[p.Name] = p.Type
 	}
-	for _, name := range sortedKeys(texts) {
-		quoted, _ := strictjson.Marshal(name)
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		value := strictjson.Quote(texts[name])
-		switch kinds[name] {
-		case "integer", "number", "boolean":
-			raw := []byte(texts[name])
+		if raw := []byte(texts[name]); len(types[name]) > 0 && !slices.Contains(types[name], "string") {
 			if kind := strictjson.KindOf(raw); strictjson.Check(raw) == nil && (kind == "number" || kind == "boolean") {
 				value = raw
 			}
 		}
-		w.Raw(string(quoted[1:len(quoted)-1]), value)
+		w.Named(name, value)
 	}
 	return w.Done()
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // spec finds a tool that somebody may call; nil: there is none for them.

@@ -37,8 +37,8 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 	var said struct {
 		Notifications filter `json:"notifications"`
 	}
-	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil {
-		return nil, invalid("%s", jsonrpc.Misread(err))
+	if bad := r.read(&said); bad != nil {
+		return nil, bad
 	}
 	want := said.Notifications
 	ear, ok := newEar(want.URIs...)
@@ -46,8 +46,8 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 		return nil, tooManyURIs("one subscription")
 	}
 	r.settle()
-	var bad *jsonrpc.Error
-	if want.Tasks, bad = s.ownTasks(ctx, r, want.Tasks); bad != nil {
+	own, bad := s.ownTasks(ctx, r, want.Tasks)
+	if want.Tasks = own; bad != nil {
 		return nil, bad
 	}
 	marked := strictjson.NewWriter(60)

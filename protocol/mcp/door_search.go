@@ -24,16 +24,8 @@ const (
 	nameCall     = "call_tool"
 )
 
-// Many says from how many tools on a door offers a search in place of a list. The zero value is the default.
-type Many struct{ above int }
-
-// MoreThan is for a search where there are more tools than n; 0: never.
-func MoreThan(n int) Many {
-	if n == 0 {
-		return Many{-1}
-	}
-	return Many{n}
-}
+// Many is above how many tools a door offers a search in place of a list; below 0: never. The zero value is the default.
+type Many int
 
 // usualMany is about what a model still chooses well among: each tool costs a hundred tokens and more.
 const usualMany = 60
@@ -42,21 +34,18 @@ const usualMany = 60
 func (m *Many) UnmarshalText(b []byte) error {
 	n, err := strconv.Atoi(string(b))
 	switch {
-	case string(b) == "off":
-		*m = MoreThan(0)
+	case string(b) == "off" || err == nil && n == 0:
+		*m = -1
 	case err != nil || n < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "expected a number of tools, or off, got %q", b)
 	default:
-		*m = MoreThan(n)
+		*m = Many(n)
 	}
 	return nil
 }
 
-// never reports whether everything is listed, however much it is.
-func (m Many) never() bool { return m.above < 0 }
-
 // are reports whether so many tools are too many to be listed.
-func (m Many) are(tools int) bool { return !m.never() && tools > cmp.Or(m.above, usualMany) }
+func (m Many) are(tools int) bool { return m >= 0 && tools > int(cmp.Or(m, usualMany)) }
 
 // Search is what a config says of a door with many tools.
 type Search struct {
@@ -149,7 +138,7 @@ func takes[A any]() json.RawMessage {
 // had made that one: from here on nobody knows the difference, so that nothing which holds for a call can be gone
 // around.
 func (s *server) instead(ctx context.Context, r *request) (w *strictjson.Writer, answered bool) {
-	if s.Above.never() || r.name != nameSearch && r.name != nameDescribe && r.name != nameCall {
+	if s.Above < 0 || r.name != nameSearch && r.name != nameDescribe && r.name != nameCall {
 		return nil, false
 	}
 	all := s.tools(ctx, r.caller)
@@ -193,8 +182,7 @@ func read[A any](r *request) (a A, err error) {
 		return a, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are not JSON: %w", r.name, err)
 	}
 	if faults := s.Validate(v); len(faults) > 0 {
-		return a, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %s", r.name,
-			strings.TrimPrefix(faults[0].At+": "+faults[0].Problem, ": "))
+		return a, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %s", r.name, schema.Words(faults))
 	}
 	return a, strictjson.Unmarshal(orEmpty(r.arguments), &a)
 }
@@ -221,8 +209,8 @@ func (s *server) search(ctx context.Context, r *request, all []named) (*strictjs
 	list, text := []found{}, ""
 	for _, h := range hits {
 		var takes []string
-		for _, arg := range toolfind.Arguments(h.Spec) {
-			takes = append(takes, arg.String())
+		for _, p := range schema.Properties(h.Spec.Input) {
+			takes = append(takes, shortly(p))
 		}
 		one := found{nameOf[h.Spec], toolfind.Brief(h.Spec), strings.Join(takes, ", ")}
 		list, text = append(list, one), text+one.Name+"("+one.Arguments+"): "+one.Description+"\n"
@@ -232,6 +220,18 @@ func (s *server) search(ctx context.Context, r *request, all []named) (*strictjs
 	}
 	structured, err := strictjson.Marshal(map[string]any{"tools": list})
 	return said(r, text, structured), err
+}
+
+// shortly is an argument as a list has it: with a ? where it may be left out, and its type.
+func shortly(p schema.Property) string {
+	text := p.Name
+	if !p.Required {
+		text += "?"
+	}
+	if len(p.Type) > 0 {
+		text += ": " + strings.Join(p.Type, "|")
+	}
+	return text
 }
 
 // describeOne is describe_tool. A tool that is not there and one that the caller does not see are the same to it.

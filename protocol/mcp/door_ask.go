@@ -98,8 +98,7 @@ func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
 	}
 	_ = strictjson.Object(orEmpty(n.Params), func(name, value []byte) error { // it was checked when it was asked
 		if !slices.Contains(ours, string(name)) {
-			quoted := strictjson.Quote(name)
-			w.Raw(string(quoted[1:len(quoted)-1]), value)
+			w.Named(string(name), value)
 		}
 		return nil
 	})
@@ -162,7 +161,8 @@ func (s *server) finish(
 		}
 		said := map[string]json.RawMessage{}
 		if early { // a client that knows what it will be asked has said it with its question
-			said, early = r.foreseen(res.Ask), false
+			given, _ := r.readResponses()
+			said, early = fitting(res.Ask, nil, given), false
 		}
 		if said, asks, err = s.put(ctx, r, res.Ask, said, to); err != nil || asks != nil {
 			return nil, nil, asks, err
@@ -234,8 +234,7 @@ func (r *request) inputRequests(list []tool.Need, id string) json.RawMessage {
 		one := strictjson.NewWriter(200)
 		one.Text("method", method)
 		one.Raw("params", r.paramsOf(n, id))
-		key := strictjson.Quote(n.Key)
-		all.Raw(string(key[1:len(key)-1]), one.Done())
+		all.Named(n.Key, one.Done())
 	}
 	return all.Done()
 }
@@ -246,7 +245,7 @@ func (s *server) inputRequired(
 	r *request, a *tool.Ask, list []tool.Need, said map[string]json.RawMessage,
 ) *strictjson.Writer {
 	w := strictjson.NewWriter(1000)
-	w.Text("resultType", "input_required")
+	w.Text("resultType", resultAsks)
 	w.Raw("inputRequests", r.inputRequests(list, a.ID))
 	w.Text("requestState", s.seal.close(r, asked{a, said}))
 	return w
@@ -265,16 +264,17 @@ func (r *request) readResponses() (said map[string]json.RawMessage, ok bool) {
 	return said, true
 }
 
-// foreseen gives the answers that came before the question, those that fit.
-func (r *request) foreseen(a *tool.Ask) map[string]json.RawMessage {
-	given, _ := r.readResponses()
-	said := map[string]json.RawMessage{}
+// fitting adds to what was said those of the answers that were given which the question asks for.
+func fitting(a *tool.Ask, said, given map[string]json.RawMessage) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
 	for _, n := range needs(a) {
-		if one := given[n.Key]; one != nil {
-			said[n.Key] = one
+		if one, ok := given[n.Key]; ok {
+			all[n.Key] = one
+		} else if one, ok := said[n.Key]; ok {
+			all[n.Key] = one
 		}
 	}
-	return said
+	return all
 }
 
 // resume takes the answers that a modern client brings with what it was given for them. Where some are missing it is
@@ -290,18 +290,9 @@ func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	}
 	given, ok := r.readResponses()
 	if !ok {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: inputResponses must be an object with an "+
-			"object for each of the inputRequests")
+		return nil, invalid("inputResponses must be an object with an object for each of the inputRequests")
 	}
-	said := was.Said
-	if said == nil {
-		said = map[string]json.RawMessage{}
-	}
-	for _, n := range needs(was.Ask) {
-		if one := given[n.Key]; one != nil {
-			said[n.Key] = one
-		}
-	}
+	said := fitting(was.Ask, was.Said, given)
 	list, missing := r.open(was.Ask, said)
 	switch {
 	case missing != nil:
@@ -327,7 +318,7 @@ func misanswered(r *request, err error) error {
 	if e.Reason == ask.Invalid {
 		member = "inputResponses"
 	}
-	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s: %s", member, e.Message)
+	return invalid("%s: %s", member, e.Message)
 }
 
 // refusedAs gives an error of finish as the protocol's own; nil: it is one of the tool's, or there is none.

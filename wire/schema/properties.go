@@ -1,0 +1,76 @@
+package schema
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"toolpost/wire/strictjson"
+)
+
+// A Property is one member of the objects that a schema describes, as far as people are told of it.
+type Property struct {
+	Name        string            `json:"-"`
+	Description string            `json:"description"`
+	Type        Types             `json:"type"`
+	Enum        []json.RawMessage `json:"enum"` // the values that it can have; none: any
+	Required    bool              `json:"-"`
+}
+
+// Types are those that a schema names; none: any.
+type Types []string
+
+// UnmarshalJSON implements json.Unmarshaler. What is neither a type nor a list of them says nothing.
+func (t *Types) UnmarshalJSON(b []byte) error {
+	var one string
+	if strictjson.Unmarshal(b, &one) == nil {
+		*t = Types{one}
+		return nil
+	}
+	if strictjson.Unmarshal(b, (*[]string)(t)) != nil {
+		*t = nil
+	}
+	return nil
+}
+
+// Properties lists the members that a schema names, those that must be there first, as far as they are plain to see. One
+// that is not understood says nothing, and neither does such a schema.
+func Properties(raw json.RawMessage) (list []Property) {
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+		Required   []string                   `json:"required"`
+	}
+	if strictjson.Unmarshal(raw, &s) != nil {
+		return nil
+	}
+	for name, about := range s.Properties {
+		var p Property
+		if strictjson.Unmarshal(about, &p) != nil {
+			p = Property{}
+		}
+		p.Name, p.Required = name, slices.Contains(s.Required, name)
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b Property) int {
+		if a.Required != b.Required {
+			return map[bool]int{true: -1, false: 1}[a.Required]
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	return list
+}
+
+// Words tells the first few of some faults, each with its place.
+func Words(faults []Fault) string {
+	const most = 3
+	var words []string
+	for _, f := range faults[:min(len(faults), most)] {
+		words = append(words, strings.TrimPrefix(f.At+": "+f.Problem, ": "))
+	}
+	if n := len(faults) - len(words); n > 0 {
+		words = append(words, "and "+strconv.Itoa(n)+" more")
+	}
+	return strings.Join(words, "; ")
+}

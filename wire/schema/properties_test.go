@@ -1,0 +1,43 @@
+package schema_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"toolpost/wire/schema"
+)
+
+func TestPropertiesAreListedAsFarAsTheyArePlainToSee(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"properties":{"b":{"type":"string"},"a":{"type":["string","null"],"description":"x"},"c":{}},"required":["c","b"]}`: "b! string, c! , a string|null x",
+		`{"properties":{"a":true,"b":{"type":7,"enum":[1,"x"]}}}`:                                                             "a , b  1 \"x\"",
+		`{"properties":7}`: "", `{}`: "", `true`: "", ``: "", `{"required":["a"]}`: "",
+	} {
+		var list []string
+		for _, p := range schema.Properties(json.RawMessage(raw)) {
+			one := p.Name + map[bool]string{true: "!"}[p.Required] + " " + strings.Join(p.Type, "|")
+			if p.Description != "" {
+				one += " " + p.Description
+			}
+			for _, v := range p.Enum {
+				one += fmt.Sprintf(" %s", v)
+			}
+			list = append(list, one)
+		}
+		if got := strings.Join(list, ", "); got != want {
+			t.Errorf("%s: %q, not %q", raw, got, want)
+		}
+	}
+}
+
+func TestWordsTellTheFirstFewFaults(t *testing.T) {
+	faults := []schema.Fault{{At: "", Problem: "a"}, {At: "/b", Problem: "b"}, {At: "/c", Problem: "c"}, {At: "/d", Problem: "d"}}
+	if got := schema.Words(faults); got != "a; /b: b; /c: c; and 1 more" {
+		t.Error(got)
+	}
+	if got := schema.Words(faults[1:2]); got != "/b: b" {
+		t.Error(got)
+	}
+}
