@@ -226,7 +226,7 @@ func (q *connecting) one(ctx context.Context, c connect.Client) (connection, err
 	if err := q.apply(ctx, c, &ch, s); err != nil {
 		return told, err
 	}
-	q.done(&told, ch, s.URL)
+	q.done(ctx, &told, ch, s.URL)
 	return told, nil
 }
 
@@ -237,7 +237,7 @@ func (q *connecting) say(format string, args ...any) {
 	}
 }
 
-func (q *connecting) done(told *connection, ch *connect.Change, at string) {
+func (q *connecting) done(ctx context.Context, told *connection, ch *connect.Change, at string) {
 	if told.Did = didWrite; q.undo {
 		told.Did = didRemove
 		q.say("%s %s", q.out.green("removed it from"), ch.File)
@@ -251,7 +251,7 @@ func (q *connecting) done(told *connection, ch *connect.Change, at string) {
 	if told.Backup != "" {
 		q.say("  as it was before: %s", told.Backup)
 	}
-	if at != "" && !answers(at) {
+	if at != "" && !answers(ctx, at) {
 		told.First = "run `toolpost serve`: nothing answers at " + at + " yet"
 		q.say("  first: %s", told.First)
 	}
@@ -313,13 +313,13 @@ func (q *connecting) address() (connect.Server, error) {
 }
 
 // answers reports whether something listens where a client was told to call.
-func answers(at string) bool {
+func answers(ctx context.Context, at string) bool {
 	u, err := url.Parse(at)
 	if err != nil {
 		return false
 	}
 	port := cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80")
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort(u.Hostname(), port), time.Second)
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	if err != nil {
 		return false
 	}
