@@ -28,7 +28,7 @@ func TestAStreamIsReadAsItWasWritten(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	resp, err := srv.Client().Get(srv.URL) //nolint:noctx // it is here
+	resp, err := srv.Client().Get(srv.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
