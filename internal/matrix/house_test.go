@@ -49,7 +49,7 @@ type house struct {
 }
 
 // addresses says where a node takes calls.
-type addresses struct{ http, nats, service string }
+type addresses struct{ http, nats, service, mcp string }
 
 // openHouse opens everything. Its end is checked for leaks.
 func openHouse(t *testing.T) *house {
@@ -109,7 +109,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ready := make(chan node.Listening, len(cfg.Doors))
+	ready := make(chan node.Listening, len(cfg.Doors)+1) // MCP stands beside HTTP
 	n, err := node.Open(t.Context(), cfg, node.Options{
 		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) { ready <- l },
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)),
@@ -131,7 +131,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 			t.Errorf("the node did not end in good order: %v", err)
 		}
 	})
-	return n, await(t, ready, ended, len(cfg.Doors))
+	return n, await(t, ready, ended)
 }
 
 const doorsConfig = `doors:
@@ -140,9 +140,9 @@ const doorsConfig = `doors:
   namel3ss: {listen: "127.0.0.1:0"}
 `
 
-func await(t *testing.T, ready <-chan node.Listening, ended <-chan error, doors int) (s addresses) {
+func await(t *testing.T, ready <-chan node.Listening, ended <-chan error) (s addresses) {
 	t.Helper()
-	for range doors {
+	for s.http == "" || s.nats == "" || s.service == "" || s.mcp == "" {
 		select {
 		case l := <-ready:
 			switch l.Door {
@@ -152,6 +152,8 @@ func await(t *testing.T, ready <-chan node.Listening, ended <-chan error, doors 
 				s.nats = l.URL
 			case "namel3ss":
 				s.service = l.URL
+			case "mcp":
+				s.mcp = l.URL
 			}
 		case err := <-ended:
 			t.Fatalf("serving ended: %v", err)
