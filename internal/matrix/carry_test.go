@@ -25,12 +25,14 @@ const (
 	logs     feature = "log messages"
 	state    feature = "a state patch"
 	asset    feature = "an asset"
+	question feature = "a question"
+	cancel   feature = "cancelling a call"
 )
 
 // features lists them in the order of the page. Log messages are a way in which progress may come, so only
 // doors have them.
 func features() []feature {
-	return []feature{output, large, failure, reason, timeout, invalid, lease, progress, logs, state, asset}
+	return []feature{output, large, failure, reason, timeout, invalid, lease, progress, logs, state, asset, question, cancel}
 }
 
 // A way is how something arrives.
@@ -43,6 +45,7 @@ const (
 	asLog    way = "log event"
 	asLine   way = "log line" // on stderr, beside the protocol
 	asClass  way = "wider class"
+	unnamed  way = "unnamed"
 	asError  way = "error"
 	never    way = "–"
 )
@@ -141,6 +144,8 @@ type outcome struct {
 	class   string // in the door's own word
 	reason  string // the tool's own name for its failure
 	events  []event
+	ask     *tool.Ask      // what the caller has to answer before there is more
+	asked   string         // what it was asked
 	lines   []string       // beside the protocol
 	state   map[string]any // what the patches come to
 }

@@ -3,6 +3,7 @@ package matrix
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -18,12 +19,25 @@ func commandLine() *door {
 }
 
 func callProgram(t *testing.T, h *house, r *runner, req request) *outcome {
-	cmd := exec.CommandContext(t.Context(), h.bin, "call", r.where(req.tool)+"."+req.tool, "-",
-		"--json", "--server", h.doors.http, "--session", strings.ReplaceAll(req.session, " ", "_"))
+	words := []string{
+		"call", r.where(req.tool) + "." + req.tool, "-",
+		"--json", "--server", h.doors.http, "--session", strings.ReplaceAll(req.session, " ", "_"),
+	}
+	if req.resume != "" {
+		words = append(words, "--resume", req.resume, "--answers", req.answers)
+	}
+	cmd := exec.CommandContext(req.ctx, h.bin, words...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // as Ctrl-C does
 	cmd.Env = append(cmd.Environ(), "TOOLPOST_TOKEN="+token)
 	cmd.Stdin = strings.NewReader(req.args)
 	printed, err := cmd.Output()
 	var exit *exec.ExitError
+	if req.gone() {
+		if got := cmd.ProcessState.ExitCode(); got != 130 {
+			t.Errorf("the program was interrupted and ended with %d", got)
+		}
+		return &outcome{}
+	}
 	if err != nil && !errors.As(err, &exit) {
 		t.Error(err)
 		return &outcome{}
@@ -59,6 +73,8 @@ func exitCode(out *outcome) int {
 	switch {
 	case out.ok:
 		return 0
+	case out.ask != nil:
+		return 6
 	case out.class == string(tool.CodeInvalidInput):
 		return 2
 	case out.class == string(tool.CodeLeaseRequired):

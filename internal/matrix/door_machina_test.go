@@ -15,6 +15,7 @@ func machinaDoorCarries() carries {
 		progress: {asLine, line + "progress goes to stderr"},
 		logs:     {asLine, line + "log messages go to stderr"},
 		asset:    {asLine, line + "an asset goes to stderr"},
+		question: {asError, "the contract has one reply for a request, and no questions: the error says what the tool asks"},
 	}
 }
 
@@ -42,7 +43,10 @@ func callToolhost(mode string) func(*testing.T, *house, *runner, request) *outco
 		} else {
 			asked["aid"] = aid
 		}
-		answer, lines := h.as(t, string(encode(t, asked))+"\n", "machina", words...)
+		answer, lines := h.as(req.ctx, t, string(encode(t, asked))+"\n", "machina", words...)
+		if req.gone() {
+			return &outcome{}
+		}
 		out := machinaReply(t, answer)
 		out.lines = lines
 		return out
@@ -51,7 +55,7 @@ func callToolhost(mode string) func(*testing.T, *house, *runner, request) *outco
 
 // aidOf asks the toolhost for its list, as a host does.
 func aidOf(t *testing.T, h *house, source, name string) string {
-	printed, _ := h.as(t, "", "machina", "--list", source)
+	printed, _ := h.as(t.Context(), t, "", "machina", "--list", source)
 	list := read[struct {
 		Tools []struct {
 			AID  string `json:"aid"`

@@ -22,13 +22,17 @@ func narratoriaDoor() *door {
 }
 
 func callNarratoria(t *testing.T, h *house, r *runner, req request) *outcome {
-	asked := `{"requestId":"r1","tool":"any","operation":"run","input":` + req.args + `}` + "\n"
-	printed, _ := h.as(t, asked, "narratoria", r.where(req.tool)+"."+req.tool)
+	again := ""
+	if req.resume != "" {
+		again = `,"resume":` + quoted(req.resume) + `,"answers":` + req.answers
+	}
+	asked := `{"requestId":"r1","tool":"any","operation":"run","input":` + req.args + again + `}` + "\n"
+	printed, _ := h.as(req.ctx, t, asked, "narratoria", r.where(req.tool)+"."+req.tool)
 	o, done := &outcome{}, 0
 	for line := range bytes.Lines(printed) {
 		done += o.told(t, line)
 	}
-	if done != 1 {
+	if done != 1 && !req.gone() {
 		t.Errorf("%d done events; the contract wants exactly one", done)
 	}
 	return o
@@ -45,6 +49,8 @@ func (o *outcome) told(t *testing.T, line []byte) (done int) {
 		Code      string          `json:"errorCode"`
 		Message   string          `json:"errorMessage"`
 		OK        bool            `json:"ok"`
+		Event     string          `json:"event"`
+		Payload   tool.Ask        `json:"payload"`
 	}](t, line)
 	if e.Version != "0" || e.RequestID != "r1" {
 		t.Errorf("not an event of the contract: %.300s", line)
@@ -55,7 +61,12 @@ func (o *outcome) told(t *testing.T, line []byte) (done int) {
 		return 1
 	case "state_patch":
 		o.add(t, tool.KindStatePatch, e.Patch)
-	case "log", "asset", "ui_event":
+	case "ui_event":
+		if e.Event == "ask" {
+			o.ask = &e.Payload
+		}
+		o.add(t, tool.Kind(e.Type), line)
+	case "log", "asset":
 		o.add(t, tool.Kind(e.Type), line)
 	case "error":
 		o.class, o.reason, o.message = e.Code, e.Code, e.Message

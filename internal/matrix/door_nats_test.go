@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -15,13 +16,15 @@ import (
 const (
 	natsClass  = "the contract has five types of errors: a lease that is missing is AccessDenied"
 	natsReason = "an error of the contract is one of five types and a sentence: a tool's failure is SystemError"
+	natsAsk    = "a reply of this style has data or an error, and no questions: the error says what the tool asks; " +
+		"the native style, between nodes, carries them"
 )
 
 func natsPlainDoor() *door {
 	return &door{
 		name: "NATS, plain", about: "bare arguments at `tools.execute.NAME`, answered with `{data, error}`",
 		call: callNATS(plainRequest, plainReply), word: errorType, sessions: true,
-		carries: carries{reason: {never, natsReason}, lease: {asClass, natsClass}},
+		carries: carries{reason: {never, natsReason}, lease: {asClass, natsClass}, question: {asError, natsAsk}},
 	}
 }
 
@@ -30,7 +33,7 @@ func natsToolCallDoor() *door {
 	return &door{
 		name: "NATS, tool_call", about: "an OpenAI tool call at `tools.execute`, answered with `{tool_call_id, role, name, content}`",
 		call: callNATS(toolCallRequest, toolCallReply), word: errorType, sessions: true,
-		carries: carries{output: {asText, text}, large: {asText, text}, reason: {never, natsReason}, lease: {asClass, natsClass}},
+		carries: carries{output: {asText, text}, large: {asText, text}, reason: {never, natsReason}, lease: {asClass, natsClass}, question: {asError, natsAsk}},
 	}
 }
 
@@ -57,9 +60,11 @@ func callNATS(write func(t *testing.T, name, args string) (string, []byte), read
 			return out
 		}
 		defer func() { _ = events.Unsubscribe() }()
+		id := tool.NewID()
+		defer context.AfterFunc(req.ctx, func() { _ = h.client.Publish("toolpost.cancel", []byte(id)) })()
 		subject, body := write(t, r.where(req.tool)+"."+req.tool, req.args)
 		reply, err := h.client.RequestMsg(&nats.Msg{Subject: subject, Data: body, Header: nats.Header{
-			"Toolpost-Stream": {events.Subject}, "Toolpost-Session": {strings.ReplaceAll(req.session, " ", "_")},
+			"Toolpost-Call": {id}, "Toolpost-Stream": {events.Subject}, "Toolpost-Session": {strings.ReplaceAll(req.session, " ", "_")},
 		}}, 30*time.Second)
 		if err != nil {
 			t.Error(err)

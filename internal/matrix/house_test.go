@@ -38,18 +38,21 @@ type house struct {
 	python  string // the interpreter
 	runners []*runner
 	node    *node.Node
+	far     *node.Node // another one, which is a source here
 	doors   addresses
 	remote  addresses
-	service string  // the address of a namel3ss service
-	image   string  // of the tools in a container
-	log     journal // of the nodes
+	service string            // the address of a namel3ss service
+	mcp     map[string]string // the addresses of MCP servers, by era
+	image   string            // of the tools in a container
+	log     journal           // of the nodes
 
-	client *nats.Conn   // of callers over NATS
-	web    *http.Client // of callers over HTTP
+	client *nats.Conn          // of callers over NATS
+	web    *http.Client        // of callers over HTTP
+	talks  map[string]*mcpTalk // of callers over MCP, by era and transport
 }
 
 // addresses says where a node takes calls.
-type addresses struct{ http, nats, service string }
+type addresses struct{ http, nats, service, mcp string }
 
 // openHouse opens everything. Its end is checked for leaks.
 func openHouse(t *testing.T) *house {
@@ -59,13 +62,16 @@ func openHouse(t *testing.T) *house {
 	t.Setenv(tokenEnv, token)
 	h := newHouse(t)
 	h.python = python
-	if err := os.CopyFS(h.dir, os.DirFS("testdata")); err != nil {
-		t.Fatal(err)
+	for to, from := range map[string]string{"": "testdata", "mcp": "../../protocol/mcp/testdata/py"} {
+		if err := os.CopyFS(filepath.Join(h.dir, to), os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	h.bin = served.Build(t)
-	_, h.remote = h.open(t, "remote", "sources:\n- {name: builtin, protocol: builtin}\n")
+	h.far, h.remote = h.open(t, "remote", "sources:\n- {name: builtin, protocol: builtin}\n")
 	serveContract(t, h.remote.nats)
 	h.service = serveTools(t, python)
+	h.mcp = serveMCP(t)
 	var missing string
 	if h.image, missing = makeImage(t); missing != "" {
 		t.Run(containerRow, func(t *testing.T) { t.Skip(missing) })
@@ -78,6 +84,7 @@ func openHouse(t *testing.T) *house {
 	h.node, h.doors = h.open(t, "", "sources:\n"+entries.String()+"limits: {lease_tier: 3}\n")
 	h.complete(t)
 	h.connect(t)
+	h.talkMCP(t)
 	return h
 }
 
@@ -109,7 +116,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ready := make(chan node.Listening, len(cfg.Doors))
+	ready := make(chan node.Listening, len(cfg.Doors)+1) // MCP stands beside HTTP
 	n, err := node.Open(t.Context(), cfg, node.Options{
 		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) {
 			if l.Door != "mcp" { // which stands beside http unasked
@@ -135,7 +142,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 			t.Errorf("the node did not end in good order: %v", err)
 		}
 	})
-	return n, await(t, ready, ended, len(cfg.Doors))
+	return n, await(t, ready, ended)
 }
 
 const doorsConfig = `doors:
@@ -144,9 +151,9 @@ const doorsConfig = `doors:
   namel3ss: {listen: "127.0.0.1:0"}
 `
 
-func await(t *testing.T, ready <-chan node.Listening, ended <-chan error, doors int) (s addresses) {
+func await(t *testing.T, ready <-chan node.Listening, ended <-chan error) (s addresses) {
 	t.Helper()
-	for range doors {
+	for s.http == "" || s.nats == "" || s.service == "" || s.mcp == "" {
 		select {
 		case l := <-ready:
 			switch l.Door {
@@ -156,6 +163,8 @@ func await(t *testing.T, ready <-chan node.Listening, ended <-chan error, doors 
 				s.nats = l.URL
 			case "namel3ss":
 				s.service = l.URL
+			case "mcp":
+				s.mcp = l.URL
 			}
 		case err := <-ended:
 			t.Fatalf("serving ended: %v", err)
@@ -209,14 +218,14 @@ func (h *house) connect(t *testing.T) {
 }
 
 // as is `toolpost as PROTOCOL WORDS`: one conversation on the standard streams.
-func (h *house) as(t *testing.T, stdin, protocol string, words ...string) (stdout []byte, lines []string) {
+func (h *house) as(ctx context.Context, t *testing.T, stdin, protocol string, words ...string) (stdout []byte, lines []string) {
 	t.Helper()
 	var out, log bytes.Buffer
-	h.serveAs(t, node.Stdio{In: strings.NewReader(stdin), Out: &out, Log: &log}, protocol, words...)
+	h.serveAs(ctx, t, node.Stdio{In: strings.NewReader(stdin), Out: &out, Log: &log}, protocol, words...)
 	return out.Bytes(), strings.Split(log.String(), "\n")
 }
 
-func (h *house) serveAs(t *testing.T, std node.Stdio, protocol string, words ...string) {
+func (h *house) serveAs(ctx context.Context, t *testing.T, std node.Stdio, protocol string, words ...string) {
 	t.Helper()
 	std.Caller = tool.Principal{ID: "local", Door: protocol}
 	for _, p := range h.protocols() {
@@ -225,9 +234,9 @@ func (h *house) serveAs(t *testing.T, std node.Stdio, protocol string, words ...
 		}
 		d, err := p.As.Door(words, std)
 		if err == nil {
-			err = d.Serve(t.Context(), h.node.Handler(), h.node.Catalog())
+			err = d.Serve(ctx, h.node.Handler(), h.node.Catalog())
 		}
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			t.Errorf("toolpost as %s %s: %v", protocol, strings.Join(words, " "), err)
 		}
 	}

@@ -1,14 +1,18 @@
 package matrix
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -22,6 +26,9 @@ const (
 	halfWay = "half way"
 	hangFor = "300ms"
 	oneMiB  = 1 << 20
+
+	which      = "Which colour?"
+	colourForm = `{"type":"object","properties":{"colour":{"type":"string"}},"required":["colour"]}`
 )
 
 // A request is one call of the matrix.
@@ -29,7 +36,14 @@ type request struct {
 	tool    string
 	args    string
 	session string // for doors that have some
+
+	ctx     context.Context // ends when the caller cancels
+	resume  string          // the question that is answered
+	answers string
 }
+
+// gone reports whether the caller has cancelled: then nothing that goes wrong is a fault.
+func (r request) gone() bool { return r.ctx.Err() != nil }
 
 // A check makes one call and looks at what comes back.
 type check struct {
@@ -49,6 +63,7 @@ func checks() []check {
 		{request{tool: "report", args: `{}`}, []feature{progress, logs}, lookProgress},
 		{request{tool: "patch", args: `{}`}, []feature{state}, lookState},
 		{request{tool: "asset", args: `{}`}, []feature{asset}, lookAsset},
+		{request{tool: "ask", args: `{}`}, []feature{question}, lookQuestion},
 	}
 }
 
@@ -62,6 +77,7 @@ func TestEveryDoorReachesEveryRunner(t *testing.T) {
 	h := openHouse(t)
 	for _, d := range doors() {
 		t.Run(d.name, func(t *testing.T) {
+			cancelAll(t, h, d)
 			hung := hangAll(t, h, d)
 			for _, r := range h.runners {
 				t.Run(r.name, func(t *testing.T) {
@@ -78,7 +94,7 @@ func hangAll(t *testing.T, h *house, d *door) map[string]*outcome {
 	var mu sync.Mutex
 	hung := map[string]*outcome{}
 	hang := func(r *runner) {
-		out := d.call(t, h, r, request{tool: "hang", args: `{}`, session: "hang-" + r.name})
+		out := d.call(t, h, r, request{tool: "hang", args: `{}`, session: "hang-" + r.name, ctx: t.Context()})
 		mu.Lock()
 		defer mu.Unlock()
 		hung[r.name] = out
@@ -91,16 +107,87 @@ func hangAll(t *testing.T, h *house, d *door) map[string]*outcome {
 	return hung
 }
 
+// cancelAll makes calls that would go on for long, all at once, and cancels them. They end in the engine of every node
+// that has to do with them, and so in its runners.
+func cancelAll(t *testing.T, h *house, d *door) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, r := range h.runners {
+		calls.Go(func() {
+			d.call(t, h, r, request{tool: "wait", args: `{}`, session: "wait-" + r.name, ctx: ctx})
+		})
+	}
+	begun := func() bool { return len(waiting(t, h.node)) == len(h.runners) }
+	within(t, begun, func() string { return fmt.Sprintf("not all have begun: %q", waiting(t, h.node)) })
+	cancel()
+	calls.Wait()
+	ended := func() bool { return len(waiting(t, h.node))+len(waiting(t, h.far)) == 0 }
+	within(t, ended, func() string {
+		return fmt.Sprintf("cancelled, and still there: %q, and on the other node %q", waiting(t, h.node), waiting(t, h.far))
+	})
+}
+
+// waiting lists the calls of a node that wait to be cancelled.
+func waiting(t *testing.T, n *node.Node) (names []string) {
+	t.Helper()
+	res, err := n.Handler().Invoke(t.Context(), &tool.Call{
+		Tool: "toolpost.listCalls", Args: json.RawMessage(`{}`), Caller: tool.Principal{ID: "matrix", Operates: true},
+	}, tool.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := read[struct {
+		Calls []struct {
+			Tool string `json:"tool"`
+		} `json:"calls"`
+	}](t, res.Output)
+	for _, c := range list.Calls {
+		if strings.HasSuffix(c.Tool, "wait") {
+			names = append(names, c.Tool)
+		}
+	}
+	return names
+}
+
+func within(t *testing.T, ok func() bool, otherwise func() string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Error(otherwise())
+			return
+		}
+	}
+}
+
+// answer calls again with the answer to a question.
+func answer(t *testing.T, h *house, d *door, r *runner, req request, ask *tool.Ask) *outcome {
+	said := `{"colour":"blue"}`
+	message := ask.Message
+	if len(ask.Needs) > 0 {
+		message = ask.Needs[0].Message
+		said = `{` + quoted(ask.Needs[0].Key) + `:{"action":"accept","content":` + said + `}}`
+	}
+	req.resume, req.answers = ask.ID, said
+	out := d.call(t, h, r, req)
+	out.asked = message
+	return out
+}
+
 func everyCheck(t *testing.T, h *house, d *door, r *runner, hung *outcome) {
 	for _, c := range checks() {
 		t.Run(string(c.features[0]), func(t *testing.T) {
 			if !r.has(c.tool) {
 				return // the table of the runner says why; TestEveryLossHasAReason holds it to that
 			}
-			c.session = d.name + "-" + r.name
+			c.session, c.ctx = d.name+"-"+r.name, t.Context()
 			out := hung
 			if c.tool != "hang" {
 				out = d.call(t, h, r, c.request)
+			}
+			if out.ask != nil {
+				out = answer(t, h, d, r, c.request, out.ask)
 			}
 			c.look(t, d, r, out)
 			if t.Failed() {
@@ -192,13 +279,31 @@ func lookState(t *testing.T, d *door, r *runner, out *outcome) {
 }
 
 func lookAsset(t *testing.T, d *door, r *runner, out *outcome) {
+	way := between(d, r, asset)
 	whole := func(e event) bool {
 		path, _ := e.data["path"].(string)
-		content, err := os.ReadFile(path)
-		return e.kind == tool.KindAsset && e.data["assetId"] == "torch" && e.data["mediaType"] == "text/plain" &&
-			err == nil && string(content) == "a torch"
+		content, has := e.data["content"].(string)
+		if !has {
+			b, _ := os.ReadFile(path) // without a content it is not what we look for
+			content = string(b)
+		}
+		return e.kind == tool.KindAsset && (e.data["assetId"] == "torch" || way.last() == unnamed) &&
+			e.data["mediaType"] == "text/plain" && content == "a torch"
 	}
-	arrived(t, out, between(d, r, asset), tool.KindAsset, "text/plain", whole)
+	arrived(t, out, way, tool.KindAsset, "text/plain", whole)
+}
+
+// lookQuestion wants the question at the caller, and the answer at the tool.
+func lookQuestion(t *testing.T, d *door, r *runner, out *outcome) {
+	if between(d, r, question).last() == asError {
+		if wantRefusal(t, d, out, tool.CodeUnsupported); !strings.Contains(out.message, which) {
+			t.Errorf("the error does not say what was asked: %q", out.message)
+		}
+		return
+	}
+	if !out.ok || out.asked != which || !strings.Contains(string(out.output), "blue") {
+		t.Errorf("asked %q, and then got %v", out.asked, out)
+	}
 }
 
 // arrived wants an event in the way that its route says, and in no other.
@@ -212,7 +317,7 @@ func arrived(t *testing.T, out *outcome, way route, kind tool.Kind, says string,
 	line := slices.ContainsFunc(out.lines, func(l string) bool { return strings.Contains(l, says) })
 	last := way.last()
 	log := last == asLog || last == same && logged // Narratoria's progress is a log event too
-	if asEvent != (last == same) || logged != log || line != (last == asLine) {
+	if asEvent != (last == same || last == unnamed) || logged != log || line != (last == asLine) {
 		t.Errorf("%s should arrive as %q; as an event: %v, as a log event: %v, as a line: %v", kind, last, asEvent, logged, line)
 	}
 }

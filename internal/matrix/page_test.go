@@ -39,13 +39,14 @@ with the reason; the tests hold that it arrives in the way that is written here,
 | in an object | ` + "`{\"value\": ...}`" + ` around what is not an object |
 | log event | a log message in place of the event |
 | log line | a line on stderr, or in the log of the server, beside the protocol |
+| unnamed | the content of a file and its media type, without the tool's name for it |
 | wider class | an error of a class that says less |
 | error | a clear error in place of the result |
 | – | nothing |
 `
 
 // columns are the features whose way depends on both sides.
-func columns() []feature { return []feature{output, large, reason, progress, state, asset} }
+func columns() []feature { return []feature{output, large, reason, progress, state, asset, question} }
 
 func writePage() string {
 	var b strings.Builder
@@ -71,7 +72,8 @@ func writePage() string {
 			fmt.Fprintf(&b, "  - %s: *%s* at some doors. %s.\n", state, never, sentence(noSession))
 		}
 	}
-	b.WriteString("\n## Together\n\nThe words of a failure, a timeout and a refusal arrive everywhere, each with the door's own name for its class. The rest:\n")
+	b.WriteString("\n## Together\n\nThe words of a failure, a timeout and a refusal arrive everywhere, each with the door's own name for its class. " +
+		"A call whose caller cancels it, or goes away, ends at once, at every door and with every runner. The rest:\n")
 	for _, f := range columns() {
 		product(&b, f)
 	}

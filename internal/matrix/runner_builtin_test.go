@@ -51,6 +51,7 @@ func runners() []*runner {
 		machinaRun(), machinaServe(),
 		narratoriaRunner(),
 		natsNode(), natsPlain(), natsToolCall(), restNode(),
+		mcpProgram("modern"), mcpProgram("legacy"), mcpServer("modern"), mcpServer("legacy"),
 	}
 }
 
@@ -58,7 +59,7 @@ func builtinRunner() *runner {
 	return &runner{
 		name: "built-in", about: "in this process",
 		sources: func(*house) string { return "- {name: builtin, protocol: builtin}\n" },
-		where:   in("builtin", "echo", "fail", "hang", "report", "patch", "asset", "large", "danger"),
+		where:   in("builtin", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "large", "danger"),
 		patch:   `{"torch":{"lit":true}}`,
 	}
 }
@@ -85,7 +86,7 @@ func (r *inProcess) Tools(context.Context) ([]*tool.Spec, error) {
 	limit, err := time.ParseDuration(hangFor)
 	return []*tool.Spec{
 		{Name: "echo", Input: json.RawMessage(echoInput)},
-		{Name: "fail"}, {Name: "report"}, {Name: "patch"}, {Name: "asset"}, {Name: "large"},
+		{Name: "fail"}, {Name: "wait"}, {Name: "ask"}, {Name: "report"}, {Name: "patch"}, {Name: "asset"}, {Name: "large"},
 		{Name: "hang", Timeout: limit},
 		{Name: "danger", Tier: 3},
 	}, err
@@ -104,7 +105,9 @@ func (r *inProcess) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*t
 		}
 		err := strictjson.Unmarshal(c.Args, &args)
 		return tool.Failed("NoTorch", args.Message), err
-	case "hang":
+	case "ask":
+		return asking(c), nil
+	case "hang", "wait":
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case "report":
@@ -117,6 +120,14 @@ func (r *inProcess) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*t
 		result.Output = json.RawMessage(`{"text":"` + strings.Repeat("x", oneMiB) + `"}`)
 	}
 	return result, nil
+}
+
+// asking is a tool that wants to know something before it goes on.
+func asking(c *tool.Call) *tool.Result {
+	if c.Answers == nil {
+		return &tool.Result{Ask: &tool.Ask{ID: "colour", Message: which, Schema: json.RawMessage(colourForm)}}
+	}
+	return &tool.Result{OK: true, Output: json.RawMessage(`{"answers":` + string(c.Answers) + `}`)}
 }
 
 func (r *inProcess) asset(out tool.Sink) error {

@@ -11,7 +11,7 @@ import (
 )
 
 func namel3ssContainer() *runner {
-	tools := []string{"echo", "fail", "hang", "report", "large", "danger"}
+	tools := []string{"echo", "fail", "hang", "wait", "report", "large", "danger"}
 	return &runner{
 		name: containerRow, about: "a container for each call",
 		sources: func(h *house) string { return one("box", tools, fmt.Sprintf("runner: container, image: %q", h.image)) },
@@ -20,6 +20,7 @@ func namel3ssContainer() *runner {
 			progress: {asLog, "the namel3ss contract has no events: what a tool writes to stderr is its log"},
 			state:    {never, namel3ssState},
 			asset:    {never, namel3ssAsset},
+			question: {never, namel3ssAsk},
 		},
 	}
 }

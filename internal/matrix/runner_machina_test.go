@@ -9,7 +9,7 @@ import (
 func toolhost(name, mode, more string) func(*house) string {
 	return func(h *house) string {
 		var tools []string
-		for _, t := range []string{"echo", "fail", "hang", "report", "patch", "large", "danger"} {
+		for _, t := range []string{"echo", "fail", "hang", "wait", "report", "patch", "large", "danger"} {
 			entry := fmt.Sprintf("{aid: AID.MATRIX.%s.v1, name: %s", strings.ToUpper(t), t)
 			switch t {
 			case "echo":
@@ -29,7 +29,7 @@ func toolhostTool(source string) func(string) string {
 		if tool == "hang" {
 			return source + "-slow"
 		}
-		return in(source, "echo", "fail", "report", "patch", "large", "danger")(tool)
+		return in(source, "echo", "fail", "wait", "report", "patch", "large", "danger")(tool)
 	}
 }
 
@@ -41,6 +41,7 @@ func machinaCarries() carries {
 		reason:   {never, "a toolhost's error is words alone"},
 		progress: {asLog, "the contract has no events: what a toolhost writes to stderr is its log"},
 		asset:    {never, "the contract has artifacts in slots of the state, and no files"},
+		question: {never, "the contract has one reply for a request, and nobody to ask"},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 const (
 	namel3ssState = "the namel3ss contract has no state: a tool gets a payload and gives a result"
 	namel3ssAsset = "the namel3ss contract has no assets: a tool gives one result"
+	namel3ssAsk   = "the namel3ss contract has no questions: a tool gets all that it needs with its payload"
 )
 
 func namel3ssLocal() *runner {
@@ -24,12 +25,13 @@ func namel3ssLocal() *runner {
 			if tool == "danger" {
 				return "n3-danger"
 			}
-			return in("n3", "echo", "fail", "hang", "report", "large")(tool)
+			return in("n3", "echo", "fail", "hang", "wait", "report", "large")(tool)
 		},
 		carries: carries{
 			progress: {asLog, "the namel3ss contract has no events: what a tool prints is its log"},
 			state:    {never, namel3ssState},
 			asset:    {never, namel3ssAsset},
+			question: {never, namel3ssAsk},
 		},
 	}
 }
@@ -53,7 +55,7 @@ func one(name string, tools []string, more string) string {
 }
 
 func namel3ssService() *runner {
-	tools := []string{"echo", "fail", "hang", "large", "danger"}
+	tools := []string{"echo", "fail", "hang", "wait", "large", "danger"}
 	return &runner{
 		name: "namel3ss service", about: "a tool service, over HTTP",
 		sources: func(h *house) string { return one("svc", tools, fmt.Sprintf("runner: service, url: %q", h.service)) },
@@ -62,6 +64,7 @@ func namel3ssService() *runner {
 			progress: {never, "the namel3ss contract has one reply for a request, and a service's output is its own"},
 			state:    {never, namel3ssState},
 			asset:    {never, namel3ssAsset},
+			question: {never, namel3ssAsk},
 		},
 	}
 }

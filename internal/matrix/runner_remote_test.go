@@ -19,7 +19,7 @@ func natsNode() *runner {
 		sources: func(h *house) string {
 			return fmt.Sprintf("- {name: far, protocol: singularity, url: %q, token_env: %s}\n", h.remote.nats, tokenEnv)
 		},
-		where: in("far", "echo", "fail", "hang", "report", "patch", "asset", "large", "danger"),
+		where: in("far", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "large", "danger"),
 		patch: `{"torch":{"lit":true}}`,
 	}
 }
@@ -30,7 +30,7 @@ func restNode() *runner {
 		sources: func(h *house) string {
 			return fmt.Sprintf("- {name: web, protocol: rest, url: %q, token_env: %s}\n", h.remote.http, tokenEnv)
 		},
-		where: in("web", "echo", "fail", "hang", "report", "patch", "asset", "large", "danger"),
+		where: in("web", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "large", "danger"),
 		patch: `{"torch":{"lit":true}}`,
 	}
 }
@@ -52,7 +52,7 @@ func natsToolCall() *runner {
 }
 
 func contractTool(style string) func(string) string {
-	return in("contract-"+style, "echo", "fail", "hang", "large", "danger")
+	return in("contract-"+style, "echo", "fail", "hang", "wait", "large", "danger")
 }
 
 func contractCarries() carries {
@@ -62,6 +62,7 @@ func contractCarries() carries {
 		progress: {never, reply + "and lists progress among its future enhancements"},
 		state:    {never, reply + "and no state"},
 		asset:    {never, reply + "and no assets"},
+		question: {never, reply + "and nobody to ask"},
 	}
 }
 
@@ -69,7 +70,7 @@ func contractSource(style string) func(*house) string {
 	return func(h *house) string {
 		tools := []string{
 			"{name: echo, subject: contract.echo, input: " + echoInput + "}",
-			"{name: fail, subject: contract.fail}", "{name: large, subject: contract.large}",
+			"{name: fail, subject: contract.fail}", "{name: wait, subject: contract.wait}", "{name: large, subject: contract.large}",
 			"{name: hang, subject: contract.hang, timeout: " + hangFor + "}",
 			"{name: danger, subject: contract.danger, tier: 3}",
 		}
@@ -112,7 +113,7 @@ func contractReply(name string, body []byte) []byte {
 		args = json.RawMessage(call.Function.Arguments)
 	}
 	data, problem := contractCall(name, args)
-	if name == "hang" {
+	if name == "hang" || name == "wait" {
 		return nil
 	}
 	var reply any = map[string]any{"data": data, "error": nil}

@@ -116,7 +116,7 @@ func (s *server) answer(ctx context.Context, r *request, to peer) (reply []byte,
 	if failed != nil {
 		return jsonrpc.EncodeReply(r.id, nil, failed), failed
 	}
-	if r.modern {
+	if r.modern || r.failed != nil {
 		w.Raw("_meta", s.introduction(r))
 	}
 	return jsonrpc.EncodeReply(r.id, w.Done(), nil), nil
@@ -147,12 +147,18 @@ func (s *server) keep(r *request, w *strictjson.Writer) {
 	}
 }
 
-// introduction is the _meta of every modern result. That of a subscription says which one has ended.
+// introduction is the _meta of every modern result. That of a subscription says which one has ended, and that of a call,
+// in both eras, why it failed.
 func (s *server) introduction(r *request) json.RawMessage {
 	w := strictjson.NewWriter(100)
-	w.Raw(metaServer, s.about)
+	if r.modern {
+		w.Raw(metaServer, s.about)
+	}
 	if r.method == methodListen {
 		w.Raw(metaSubscription, r.id)
+	}
+	if r.failed != nil {
+		w.Raw(metaError, classOf(r.failed))
 	}
 	return w.Done()
 }

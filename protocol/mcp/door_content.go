@@ -40,6 +40,7 @@ func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 	}
 	if !res.OK {
 		w.Raw("isError", []byte("true"))
+		r.failed = res.Failure
 	}
 	return w
 }
@@ -80,12 +81,26 @@ func appendText(b []byte, text string) []byte {
 	return append(strictjson.AppendString(b, text), '}')
 }
 
-// failure writes that a call has no outcome, in words that a model can act on.
+// failure writes that a call has no outcome, in a form that a model can act on; programs find the code in _meta.
 func failure(r *request, e *tool.Error) *strictjson.Writer {
+	r.failed = e
 	w := begun(r, 300+len(e.Message))
 	w.Raw("content", append(appendText([]byte{'['}, e.Message), ']'))
 	w.Raw("isError", []byte("true"))
 	return w
+}
+
+// classOf is what programs are told of an error beside its words.
+func classOf(e *tool.Error) json.RawMessage {
+	w := strictjson.NewWriter(100 + len(e.Details))
+	w.Text("code", string(e.Code))
+	if e.Reason != "" {
+		w.Text("reason", e.Reason)
+	}
+	if len(e.Details) > 0 {
+		w.Raw("details", e.Details)
+	}
+	return w.Done()
 }
 
 // link refers to an asset, which can be read as a resource.

@@ -216,6 +216,12 @@ func (s *server) detail(r *request, w *strictjson.Writer, j *job) {
 			}
 			return outcome(r, j.Result, j.assets)
 		}()
+		if r.failed != nil {
+			why := strictjson.NewWriter(100)
+			why.Raw(metaError, classOf(r.failed))
+			done.Raw("_meta", why.Done())
+			r.failed = nil // the call failed, and not this request
+		}
 		w.Raw("result", done.Done())
 	}
 }

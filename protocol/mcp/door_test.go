@@ -183,6 +183,12 @@ func textOf(r *sdk.CallToolResult) string {
 	return text.Text
 }
 
+// codeOf is the class of a failure, which programs find beside its words.
+func codeOf(r *sdk.CallToolResult) any {
+	why, _ := r.Meta["toolpost/error"].(map[string]any)
+	return why["code"]
+}
+
 func TestTheOfficialClientListsAndCalls(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *sdk.ClientSession, _ *bench, modern bool) {
 		list, err := s.ListTools(t.Context(), nil)
@@ -217,11 +223,11 @@ func TestTheOfficialClientListsAndCalls(t *testing.T) {
 func TestAFailureIsAResultAndAnUnknownToolIsNot(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *sdk.ClientSession, _ *bench, _ bool) {
 		r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "fail", Arguments: map[string]any{"message": "no luck"}})
-		if err != nil || !r.IsError || textOf(r) != "no luck" {
+		if err != nil || !r.IsError || textOf(r) != "no luck" || codeOf(r) != "tool_error" {
 			t.Errorf("%+v, %v", r, err)
 		}
 		r, err = s.CallTool(t.Context(), &sdk.CallToolParams{Name: "crash"})
-		if err != nil || !r.IsError || !strings.Contains(textOf(r), "died without an answer") {
+		if err != nil || !r.IsError || !strings.Contains(textOf(r), "died without an answer") || codeOf(r) != "crash" {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if _, err = s.CallTool(t.Context(), &sdk.CallToolParams{Name: "nobody"}); err == nil || !strings.Contains(err.Error(), "Unknown tool: nobody") {

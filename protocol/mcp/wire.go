@@ -120,6 +120,8 @@ type request struct {
 	tool string
 	spec *tool.Spec
 
+	failed *tool.Error // why the call has no good outcome, for programs; nil: it has one
+
 	file *file // takes the file of a call that hands one out; nil: files are content of the result
 
 	// session is that of a legacy client; nil: it is modern, or has not introduced itself.
@@ -249,8 +251,11 @@ func (m *meta) read(scan *strictjson.Scanner, raw []byte) error {
 	})
 }
 
-// ourMeta begins the names in _meta that are ours.
-const ourMeta = "toolpost/"
+// ourMeta begins the names in _meta that are ours, and metaError is the one in results.
+const (
+	ourMeta   = "toolpost/"
+	metaError = ourMeta + "error"
+)
 
 // headerOf gives the header of package envelope that a name in _meta stands for; "": none.
 func headerOf(key string) string {

@@ -7,8 +7,8 @@ import tempfile
 import time
 
 
-def send(event, **more):
-    print(json.dumps(dict({"version": "0", "type": event}, **more)), flush=True)
+def send(what, **more):
+    print(json.dumps(dict({"version": "0", "type": what}, **more)), flush=True)
 
 
 def asset():
@@ -27,8 +27,13 @@ elif name == "fail":
     send("error", errorCode="NoTorch", errorMessage=args["message"])
     send("done", ok=False, summary=args["message"])
     sys.exit(0)
-elif name == "hang":
+elif name in ("hang", "wait"):
     time.sleep(600)
+elif name == "ask" and "answers" not in request:
+    form = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
+    send("ui_event", event="ask", payload={"message": "Which colour?", "schema": form})
+elif name == "ask":
+    output = {"answers": request["answers"]}
 elif name == "report":
     send("log", level="info", message="half way", fields={"progress": 1, "total": 2})
 elif name == "patch":

@@ -18,6 +18,8 @@ def answer(request):
         return {"ok": True, "result": {"text": "x" * (1 << 20)}}
     if name == "hang":
         time.sleep(3)  # far longer than the caller waits, and not so long that the end of the test waits for it
+    if name == "wait":
+        time.sleep(60)  # in a thread that ends with the process
     return {"ok": False, "error": {"type": "LookupError", "message": "no tool " + name}}
 
 

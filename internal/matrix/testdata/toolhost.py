@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-NAMES = ["echo", "fail", "hang", "report", "patch", "large", "danger"]
+NAMES = ["echo", "fail", "hang", "wait", "report", "patch", "large", "danger"]
 
 
 def artifact(value):
@@ -21,7 +21,7 @@ def call(name, args, slots):
         return done(args)
     if name == "fail":
         return done({}, "TOOL_ERROR", args["message"])
-    if name == "hang":
+    if name in ("hang", "wait"):
         time.sleep(600)
     if name == "report":
         print("half way", file=sys.stderr, flush=True)

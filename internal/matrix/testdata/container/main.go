@@ -35,7 +35,7 @@ func main() {
 			said.Message = err.Error()
 		}
 		reply["ok"], reply["error"] = false, problem{"NoTorch", said.Message}
-	case "hang":
+	case "hang", "wait":
 		time.Sleep(time.Hour)
 	case "report":
 		fmt.Fprintln(os.Stderr, "half way")

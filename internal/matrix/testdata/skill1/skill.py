@@ -13,6 +13,7 @@ TOOLS = [
     {"name": "echo", "description": "gives back what it gets", "parameters": ECHO},
     {"name": "fail", "description": "fails with a message", "parameters": {"type": "object"}},
     {"name": "hang", "description": "never ends", "parameters": {"type": "object"}},
+    {"name": "wait", "description": "waits until it is cancelled", "parameters": {"type": "object"}},
     {"name": "report", "description": "says how far it is", "parameters": {"type": "object"}},
     {"name": "large", "description": "1 MiB of output", "parameters": {"type": "object"}},
     {"name": "danger", "description": "needs a lease", "parameters": {"type": "object"}},
@@ -24,7 +25,7 @@ def call(name, args):
         return {"content": json.dumps(args, ensure_ascii=False)}
     if name == "fail":
         return {"content": args["message"], "isError": True}
-    if name == "hang":
+    if name in ("hang", "wait"):
         time.sleep(600)
     if name == "report":
         print("half way", file=sys.stderr, flush=True)

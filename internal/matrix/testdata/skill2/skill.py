@@ -12,7 +12,7 @@ ECHO = {
     "required": ["value"],
 }
 ANY = {"type": "object"}
-NAMES = ["fail", "hang", "report", "patch", "asset", "large", "danger"]
+NAMES = ["fail", "hang", "wait", "report", "patch", "asset", "large", "danger"]
 TOOLS = [{"name": "echo", "description": "gives back what it gets", "inputSchema": ECHO}]
 TOOLS += [{"name": name, "description": name, "inputSchema": ANY} for name in NAMES]
 
@@ -50,7 +50,7 @@ def call(name, args):
         return text(json.dumps(args, ensure_ascii=False))
     if name == "fail":
         return text(args["message"], isError=True)
-    if name == "hang":
+    if name in ("hang", "wait"):
         time.sleep(600)
     if name == "report":
         ask("intelligence/emitEvent", {"eventType": "progress", "data": {"progress": 1, "total": 2, "message": "half way"}})

@@ -19,6 +19,10 @@ def hang(payload):
     time.sleep(600)
 
 
+def wait(payload):
+    time.sleep(600)
+
+
 def report(payload):
     print("half way")
     return {"done": True}
