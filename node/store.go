@@ -168,6 +168,7 @@ type keepers struct {
 	idempotency engine.Stage
 	session     engine.Stage
 	questions   *ask.Questions
+	keys        *secret.Keyed // nil: nothing that it seals outlives this program
 }
 
 // assetDir is the folder of the files that the store has the index of.
@@ -180,7 +181,8 @@ func (n *Node) keepIn() keepers {
 	if n.store == nil {
 		files := new(store.Assets)
 		return keepers{
-			new(store.Leases), files, idempotency.New(window).For, session.Stage(new(store.Sessions), files), ask.New(ask.Options{}),
+			new(store.Leases), files, idempotency.New(window).For, session.Stage(new(store.Sessions), files),
+			ask.New(ask.Options{}), nil,
 		}
 	}
 	window.Digests = secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
@@ -194,7 +196,7 @@ func (n *Node) keepIn() keepers {
 	files := n.store.Assets(n.assetDir(), 0)
 	return keepers{
 		n.store.Leases(), files, idempotency.New(window).For, session.Stage(n.store.Sessions(), files),
-		ask.New(ask.Options{Marks: n.store.Outcomes(), Keys: window.Digests}),
+		ask.New(ask.Options{Marks: n.store.Outcomes(), Keys: window.Digests}), window.Digests,
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"bytes"
 	"compress/flate"
 	"context"
-	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/base64"
@@ -70,17 +69,7 @@ func New(o Options) *Questions {
 	if q.keys == nil {
 		q.keys = secret.NewKeyed(nil)
 	}
-	q.seal = sync.OnceValues(func() (cipher.AEAD, error) {
-		key, err := q.keys.Sum("key that seals questions")
-		if err != nil {
-			return nil, err
-		}
-		block, err := aes.NewCipher(key[:])
-		if err != nil {
-			return nil, err
-		}
-		return cipher.NewGCMWithRandomNonce(block)
-	})
+	q.seal = sync.OnceValues(func() (cipher.AEAD, error) { return q.keys.Seal("key that seals questions") })
 	return q
 }
 

@@ -192,7 +192,7 @@ func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
 		err = d.Placed(cmp.Or(c.Check(), mcp.CheckURL(c.URL)))
 	}
 	return c.Config, mcp.NewDoor(mcp.Options{
-		Offers: c.Offers, Search: c.Search, URL: c.URL, Issuers: k.Issuers, Version: k.Version, Log: k.Log, Jobs: true,
+		Offers: c.Offers, Search: c.Search, URL: c.URL, Issuers: k.Issuers, Keys: k.Keys, Version: k.Version, Log: k.Log, Jobs: true,
 	}), err
 }
 

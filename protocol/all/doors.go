@@ -11,6 +11,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/running"
 	"toolpost/host/offlimits"
+	"toolpost/host/secret"
 	"toolpost/identity"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
@@ -30,6 +31,7 @@ type DoorOptions struct {
 	Metrics func(io.Writer) error                // what is told of calls in numbers; nil: nothing
 	Calls   *running.Calls                       // that run now, by whichever door they came; nil: each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
+	Keys    *secret.Keyed                        // seals what callers bring back; nil: one that ends with this program
 	Issuers func() []string                      // of tokens that callers may show, by their URLs; nil: there are none
 }
 

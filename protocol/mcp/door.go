@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/codesearch/toolfind"
+	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
@@ -21,6 +22,7 @@ type Options struct {
 	Search
 	URL          string          // by which clients know the door over HTTP; "": the one that they use
 	Issuers      func() []string // of tokens that callers may show; nil: none
+	Keys         *secret.Keyed   // seals what clients bring back, the same where programs share a store; nil: one of its own
 	Jobs         bool            // whether this program runs jobs, which tasks are
 	Version      string          // of this program; "": dev
 	Instructions string          // what a model is told about the tools as a whole; "": a word about Toolpost
@@ -46,7 +48,7 @@ type server struct {
 	Options
 	handler tool.Handler
 	catalog tool.Catalog
-	seal    *seal
+	seal    seal
 	methods map[string]method
 	ears    ears
 	finder  toolfind.Finder
@@ -56,7 +58,7 @@ type server struct {
 
 func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
 	s := &server{
-		Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(), methods: methods(), places: o.places(),
+		Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(o.Keys), methods: methods(), places: o.places(),
 	}
 	s.about = s.info()
 	return s

@@ -2,17 +2,17 @@ package mcp
 
 import (
 	"context"
-	"crypto/aes"
 	"crypto/cipher"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 
 	"toolpost/engine/ask"
+	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
@@ -196,7 +196,8 @@ func (s *server) put(
 	case len(list) == 0:
 		return said, nil, nil
 	case r.modern:
-		return nil, s.inputRequired(r, a, list, said), nil
+		asks, err := s.inputRequired(r, a, list, said)
+		return nil, asks, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Patience)
 	defer cancel()
@@ -243,12 +244,16 @@ func (r *request) inputRequests(list []tool.Need, id string) json.RawMessage {
 // said so far.
 func (s *server) inputRequired(
 	r *request, a *tool.Ask, list []tool.Need, said map[string]json.RawMessage,
-) *strictjson.Writer {
+) (*strictjson.Writer, error) {
+	state, err := s.seal.close(r, asked{a, said})
+	if err != nil {
+		return nil, err
+	}
 	w := strictjson.NewWriter(1000)
 	w.Text("resultType", resultAsks)
 	w.Raw("inputRequests", r.inputRequests(list, a.ID))
-	w.Text("requestState", s.seal.close(r, asked{a, said}))
-	return w
+	w.Text("requestState", state)
+	return w, nil
 }
 
 // readResponses gives what a client said, by the keys of what it was asked.
@@ -286,7 +291,7 @@ func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	was, ok := s.seal.open(r, r.state)
 	if !ok {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: requestState is not one that this server "+
-			"gave you for this call since it started; call again without it")
+			"gave you for this call; call again without it")
 	}
 	given, ok := r.readResponses()
 	if !ok {
@@ -298,7 +303,7 @@ func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	case missing != nil:
 		return nil, missingCapability(r.name, missing)
 	case len(list) > 0:
-		return s.inputRequired(r, was.Ask, list, said), nil
+		return s.inputRequired(r, was.Ask, list, said)
 	}
 	answers, refused := answersTo(r.name, was.Ask, said)
 	if refused != nil {
@@ -335,33 +340,39 @@ type asked struct {
 	Said map[string]json.RawMessage `json:"said,omitzero"` // before the rest was asked for again
 }
 
-// A seal closes what clients bring back, so that nobody changes it, or sees what another was asked. Its key ends with
-// the program.
-type seal struct{ aead cipher.AEAD }
+// A seal closes what clients bring back, so that nobody changes it, or sees what another was asked.
+type seal func() (cipher.AEAD, error)
 
-func newSeal() *seal {
-	var key [32]byte
-	_, _ = rand.Read(key[:])          // it never fails
-	block, _ := aes.NewCipher(key[:]) // nor does this with 32 bytes
-	aead, _ := cipher.NewGCMWithRandomNonce(block)
-	return &seal{aead}
+func newSeal(keys *secret.Keyed) seal {
+	if keys == nil {
+		keys = secret.NewKeyed(nil)
+	}
+	return sync.OnceValues(func() (cipher.AEAD, error) { return keys.Seal("key that seals the states of requests") })
 }
 
-// of is what a state is good for alone: the caller, and what was called.
-func (s *seal) of(r *request) []byte {
+// bound is what a state is good for alone: the caller, and what was called.
+func (r *request) bound() []byte {
 	b, _ := strictjson.Marshal([]string{r.caller.ID, r.method, r.name, r.uri}) // strings
 	return b
 }
 
-func (s *seal) close(r *request, a asked) string {
-	b, _ := strictjson.Marshal(a)                                                  // JSON that was checked
-	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, b, s.of(r))) //nolint:gosec // it makes a nonce
+func (s seal) close(r *request, a asked) (string, error) {
+	aead, err := s()
+	if err != nil {
+		return "", err
+	}
+	b, _ := strictjson.Marshal(a)                                                       // JSON that was checked
+	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, r.bound())), nil //nolint:gosec // it makes a nonce
 }
 
-func (s *seal) open(r *request, text string) (a asked, ok bool) {
+func (s seal) open(r *request, text string) (a asked, ok bool) {
+	aead, err := s()
+	if err != nil {
+		return a, false
+	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err == nil {
-		b, err = s.aead.Open(nil, nil, b, s.of(r))
+		b, err = aead.Open(nil, nil, b, r.bound())
 	}
 	return a, err == nil && strictjson.Unmarshal(b, &a) == nil && a.Ask != nil
 }

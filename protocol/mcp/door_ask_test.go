@@ -234,41 +234,30 @@ func TestAnswersThatAreNotWhatWasAskedForAreRefused(t *testing.T) {
 	}
 }
 
-// A state is the client's own, but for the id in it: whatever else it says, the tool is answered what it asked or nothing.
+// A state that was changed is none, wherever it was changed.
 func TestAForgedStateAnswersNothing(t *testing.T) {
 	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}})
 	state := roundOf(t, askAs(t, url, allCapabilities, "")).State
-	plain, err := base64.RawURLEncoding.DecodeString(state)
+	closed, err := base64.RawURLEncoding.DecodeString(state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	bring := func(state, responses string) said {
-		return askAs(t, url, allCapabilities, `"inputResponses":`+responses+`,"requestState":"`+state+`",`)
+	bring := func(state string) said {
+		return askAs(t, url, allCapabilities,
+			`"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}},"requestState":"`+state+`",`)
 	}
-	forge := func(old, other string) string {
-		t.Helper()
-		forged := bytes.Replace(plain, []byte(old), []byte(other), 1)
-		if bytes.Equal(forged, plain) {
-			t.Fatalf("%s has no %s", plain, old)
-		}
-		return base64.RawURLEncoding.EncodeToString(forged)
+	forged := []string{state + "-TAMPERED", state[:len(state)-8], base64.RawURLEncoding.EncodeToString([]byte(`{"ask":{"id":"q"}}`))}
+	for at := 0; at < len(closed); at += 1 + len(closed)/40 {
+		other := bytes.Clone(closed)
+		other[at] ^= 1
+		forged = append(forged, base64.RawURLEncoding.EncodeToString(other))
 	}
-	const good = `{"who":{"action":"accept","content":{"name":"Ada"}}}`
-	for what, c := range map[string][2]string{
-		"more":              {state + "-TAMPERED", good},
-		"less":              {state[:len(state)-8], good},
-		"no id":             {forge(`"id":"`, `"di":"`), good},
-		"another id":        {forge(`"id":"`, `"id":"A`), good},
-		"another key":       {forge(`"key":"who"`, `"key":"you"`), `{"you":{"action":"accept","content":{"name":"Ada"}}}`},
-		"another form":      {forge(`"type":"string"`, `"type":"number"`), `{"who":{"action":"accept","content":{"name":7}}}`},
-		"no needs":          {forge(`"needs":`, `"seeds":`), `{"answer":{"action":"accept","content":{"answer":"yes"}}}`},
-		"answers of a sort": {forge(`{"ask":`, `{"said":{"who":7},"ask":`), `{}`},
-	} {
-		if got := bring(c[0], c[1]); got.Error.Code != -32602 {
-			t.Errorf("%s: %s", what, got.body)
+	for _, f := range forged {
+		if got := bring(f); got.Error.Code != -32602 {
+			t.Errorf("%s: %s", f, got.body)
 		}
 	}
-	if got := bring(state, good); !strings.Contains(got.body, `\"name\":\"Ada\"`) {
+	if got := bring(state); !strings.Contains(got.body, `\"name\":\"Ada\"`) {
 		t.Errorf("none of them was an answer, and yet: %s", got.body)
 	}
 }
@@ -280,7 +269,7 @@ func TestAQuestionIsAnsweredInAnotherProgramThatSharesTheStore(t *testing.T) {
 	}
 	serve := func() string {
 		q, b := ask.New(ask.Options{Keys: keys()}), newBench()
-		return serveHTTP(t, mcp.Options{}, q.Answers(nil)(q.Carry(nil)(asker{b, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}}})), b)
+		return serveHTTP(t, mcp.Options{Keys: keys()}, q.Answers(nil)(q.Carry(nil)(asker{b, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}}})), b)
 	}
 	r := roundOf(t, askAs(t, serve(), allCapabilities, ""))
 	got := askAs(t, serve(), allCapabilities, `"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}},"requestState":"`+r.State+`",`)
