@@ -111,6 +111,9 @@ type Source struct {
 	// Secrets gives the values of the secrets that the source's own fields name. It is set by the code that opens the
 	// source, and is no part of what Equal compares; nil: there are none.
 	Secrets Secrets
+	// Hush is told of secrets that the source comes by itself, such as the tokens of a login, so that they are redacted
+	// like those of the config. It is set likewise; nil: nobody wants to know.
+	Hush func(name, value string)
 	// OffLimits is what no tool of the source sees or changes. It is set and compared likewise.
 	OffLimits *offlimits.Book
 

@@ -111,7 +111,7 @@ func (n *Node) replace(ctx context.Context, to wanted) {
 	for i, w := range to.sources {
 		if next[i] = n.kept(w, to); next[i] == nil {
 			next[i] = &source{Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, list: to.offLimits}
-			next[i].Secrets, next[i].OffLimits = next[i].lent, &n.book
+			next[i].Secrets, next[i].Hush, next[i].OffLimits = next[i].lent, n.redactor.Add, &n.book
 			next[i].ctx, next[i].stop = context.WithCancel(n.life)
 			opening.Go(func() {
 				next[i].runner, next[i].err = n.open(ctx, next[i].Source)

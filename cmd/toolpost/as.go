@@ -56,7 +56,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		}
 		std := node.Stdio{
 			In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: identity.Local, Door: p.Name}, Sources: cfg.Sources,
-			Doors: cfg.Doors,
+			Doors: cfg.Doors, Version: version,
 		}
 		door, err := p.As.Door(given, std)
 		if err != nil {

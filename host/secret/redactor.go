@@ -27,7 +27,8 @@ type Redactor struct {
 	matcher atomic.Pointer[matcher] // nil: no secrets
 
 	learning sync.Mutex
-	known    []known // those of the last vault first
+	vault    []known // what the last vault has
+	former   []known // what others had, and what was added, the newest first
 }
 
 // maxFormer is how many values are remembered that are no longer used: what still runs may still print them.
@@ -43,10 +44,24 @@ func (r *Redactor) Learn(v *Vault) {
 			all = append(all, known{name, value})
 		}
 	}
-	former := slices.DeleteFunc(slices.Clone(r.known), func(k known) bool { return slices.Contains(all, k) })
-	r.known = slices.Concat(all, former[:min(len(former), maxFormer)])
-	if len(r.known) > 0 {
-		r.matcher.Store(newMatcher(r.known))
+	former := slices.DeleteFunc(slices.Concat(r.vault, r.former), func(k known) bool { return slices.Contains(all, k) })
+	r.knows(all, former)
+}
+
+// Add adds a value that no vault has, such as a token that is good for an hour.
+func (r *Redactor) Add(name, value string) {
+	r.learning.Lock()
+	defer r.learning.Unlock()
+	one := known{name, value}
+	if check(value) == nil && !slices.Contains(slices.Concat(r.vault, r.former), one) {
+		r.knows(r.vault, slices.Concat([]known{one}, r.former))
+	}
+}
+
+func (r *Redactor) knows(vault, former []known) {
+	r.vault, r.former = vault, former[:min(len(former), maxFormer)]
+	if len(r.vault)+len(r.former) > 0 {
+		r.matcher.Store(newMatcher(slices.Concat(r.vault, r.former)))
 	}
 }
 

@@ -61,6 +61,8 @@ type Stdio struct {
 	Out    io.Writer
 	Log    io.Writer
 	Caller tool.Principal
+	// Version of this program, for those who ask.
+	Version string
 	// Sources are those of the config, for a door whose callers may name one in their own way.
 	Sources []config.Source
 	// Doors are those of the config, for a door that offers on the standard streams what it offers on the network.
@@ -182,7 +184,7 @@ func asMCP(_ []string, s Stdio) (tool.Door, error) {
 			}
 		}
 	}
-	return &mcp.Door{Options: mcp.Options{Offers: c.Offers, Search: c.Search}, In: s.In, Out: s.Out, Caller: s.Caller}, nil
+	return &mcp.Door{Options: mcp.Options{Offers: c.Offers, Search: c.Search, Version: s.Version}, In: s.In, Out: s.Out, Caller: s.Caller}, nil
 }
 
 func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {

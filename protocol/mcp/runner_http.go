@@ -87,7 +87,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 		},
 	}
 	if headers.Get("Authorization") == "" {
-		h.ring = &keyring{path: TokenFile(src), server: r.o.URL, client: oauthClient(r.o.URL)}
+		h.ring = &keyring{path: TokenFile(src), server: r.o.URL, client: oauthClient(r.o.URL), hush: src.Hush}
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.conn = jsonrpc.NewConn(jsonrpc.Options{

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"toolpost/host/secret"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -102,6 +103,8 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	g := newGuarded(t, 4)
 	src := sourceOf(t, t.TempDir(), fmt.Sprintf("url: %q", g.URL+"/mcp"), nil)
+	var redactor secret.Redactor
+	src.Hush = redactor.Add
 	r, err := mcp.Open(t.Context(), src, discard())
 	if err != nil {
 		t.Fatal(err)
@@ -137,6 +140,11 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 		res, err := r.Invoke(t.Context(), &tool.Call{Tool: "t"}, tool.Discard)
 		if err != nil || string(res.Output) != `"in"` {
 			t.Fatalf("call %d: %+v, %v", n, res, err)
+		}
+	}
+	for n := range g.given.Load() {
+		if text := fmt.Sprint("token-", n+1, " was sent"); redactor.String(text) == text {
+			t.Errorf("%q is not redacted", text)
 		}
 	}
 	if g.refresh.Load() < 2 || g.given.Load() != 1+g.refresh.Load() {

@@ -69,6 +69,7 @@ type keyring struct {
 	path   string
 	server string
 	client *http.Client
+	hush   func(name, value string) // nil: there is nobody who redacts
 
 	mu   sync.Mutex
 	seen time.Time // when the file was changed that kept is from
@@ -99,6 +100,7 @@ func (k *keyring) load() *keys {
 			if err != nil || strictjson.Unmarshal(body, &found) != nil {
 				found = keys{}
 			}
+			k.hide(&found)
 		}
 		k.kept, k.seen = &found, info.ModTime()
 	}
@@ -115,7 +117,20 @@ func (k *keyring) keep(next *keys) error {
 	return k.store(next)
 }
 
+// hide has tokens redacted: a server that repeats what it was sent shows them to nobody.
+func (k *keyring) hide(found *keys) {
+	if k.hush == nil {
+		return
+	}
+	for _, one := range []string{found.Access, found.Refresh, found.ClientSecret} {
+		if one != "" {
+			k.hush("a token of "+strings.TrimSuffix(filepath.Base(k.path), ".json"), one)
+		}
+	}
+}
+
 func (k *keyring) store(next *keys) error {
+	k.hide(next)
 	body, err := json.MarshalIndent(next, "", "  ") //nolint:gosec // to keep secrets is what it is for
 	if err == nil {
 		err = writePrivate(k.path, append(body, '\n'))
