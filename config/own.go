@@ -124,8 +124,12 @@ func (o *Own) Close() { _ = o.root.Close() }
 func (o *Own) There() bool { return o.Text != nil }
 
 // Replace writes the file anew, with these permissions, whole or not at all: whoever reads it meanwhile has all of the
-// old text or all of the new. Where another program has changed it since it was read, nothing is written.
+// old text or all of the new. Where another program has changed it since it was read, nothing is written; nor is one
+// that its owner has made read-only, though a rename would not ask.
 func (o *Own) Replace(text []byte, mode fs.FileMode) error {
+	if o.There() && o.Mode&0o200 == 0 {
+		return tool.Errorf(tool.CodeAccessDenied, "%s is read-only; to have it changed, run chmod u+w on it", o.Path)
+	}
 	if o.missing != "" {
 		if err := o.root.MkdirAll(o.missing, 0o700); err != nil {
 			return ownError(o.Path, err)

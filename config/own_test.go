@@ -219,3 +219,15 @@ func TestABackupDoesNotGoThroughALink(t *testing.T) {
 		t.Error("a file was taken for a folder")
 	}
 }
+
+func TestWhatItsOwnerMadeReadOnlyStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "settings.json")
+	write(t, path, "old", 0o440)
+	o := openOwn(t, path)
+	if err := o.Replace([]byte("new"), o.Mode); err == nil || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("got %v", err)
+	}
+	if text, _ := content(t, path); text != "old" {
+		t.Errorf("it has %q", text)
+	}
+}
