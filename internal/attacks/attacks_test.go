@@ -54,6 +54,7 @@ func rooms() []room {
 		{name: "node", each: true, source: "{name: node, protocol: namel3ss, app: app, tool: node, kind: node, entry: 'tools.attack:attack', %s}"},
 		{name: "event", each: true, source: "{name: event, protocol: narratoria, command: [python3, events.py], %s}"},
 		{name: "skill", source: "{name: skill, protocol: alphahuman, skill: skills/one, %s}"},
+		{name: "mcp", source: "{name: mcp, protocol: mcp, command: [python3, mcp.py], %s}"},
 		{name: "serve", source: "{name: serve, protocol: machina, command: [python3, toolhost.py], plugin: probe.so, dir: host, mode: serve, " +
 			"tools: [{aid: AID.HOST.ATTACK.v1, name: serve}], %s}"},
 		{name: "run", each: true, source: "{name: run, protocol: machina, command: [python3, toolhost.py], plugin: probe.so, dir: host, mode: run, " +

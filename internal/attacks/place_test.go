@@ -36,7 +36,7 @@ const (
 func fixed() []string {
 	return []string{
 		"toolpost.yaml", "app/app.ai", "app/.namel3ss", "app/.namel3ss/tools.yaml", "app/tools", "app/tools/attack.py", "app/packs",
-		"app/.venv", "skills/one", "skills/one/skill.py", "skills/one/manifest.json", "events.py", "host/toolhost.py", "host/probe.so",
+		"app/.venv", "skills/one", "skills/one/skill.py", "skills/one/manifest.json", "events.py", "mcp.py", "host/toolhost.py", "host/probe.so",
 		".toolpost", ".toolpost/canary", "data/tp.db", "tls/key.pem", "keys/secret.txt", "store.key",
 	}
 }
