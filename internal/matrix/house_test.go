@@ -118,11 +118,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 	}
 	ready := make(chan node.Listening, len(cfg.Doors)+1) // MCP stands beside HTTP
 	n, err := node.Open(t.Context(), cfg, node.Options{
-		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) {
-			if l.Door != "mcp" { // which stands beside http unasked
-				ready <- l
-			}
-		},
+		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) { ready <- l },
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)),
 	})
 	if err != nil {
