@@ -143,6 +143,7 @@ func bareServer(l *lab) string {
 func mcpList(ctx context.Context, l *lab) row {
 	const tools = 10_000
 	url := l.serveMCP(ctx, filepath.Join(l.dir, "mcplist"), `sources: [{name: bench, protocol: many}]
+doors: {http: {}, mcp: {search_above: off}}
 policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
 `)
 	client := &http.Client{Transport: &http.Transport{}}
