@@ -145,7 +145,10 @@ func (d *decoder) check(fields ...field) error {
 
 // isKind reports whether a member, if it is there, is of a kind.
 func isKind(name string, value []byte, want string) error {
-	if kind := strictjson.KindOf(value); value != nil && want != "" && kind != want {
+	if value == nil || want == "" {
+		return nil
+	}
+	if kind := strictjson.KindOf(value); kind != want {
 		return fmt.Errorf("%s must be a JSON %s, not %s", name, want, kind)
 	}
 	return nil

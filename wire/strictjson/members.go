@@ -17,41 +17,78 @@ type Scanner struct {
 }
 
 // Object checks that b is exactly one strict object and calls each for every member, with its name
-// unquoted and its value as raw JSON. Both are part of b: they live as long as b does.
-// Members may have been reported before a later fault in b is found; act on none of them until Object
-// has returned nil.
+// unquoted and its value as raw JSON. Both are part of b: they live as long as b does. Nothing is reported
+// of a b that has a fault anywhere.
+//
+// The library reads all of b first, in one go; to walk what is known to be well formed takes a look at its
+// brackets and quotes. Reading token by token costs twice as much.
 func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
+	if err := s.check(b); err != nil {
+		return err
+	}
+	if kind := KindOf(b); kind != "object" {
+		return fmt.Errorf("expected a JSON object, got %s", kind)
+	}
+	for i := after(b, bytes.IndexByte(b, '{')+1); b[i] != '}'; {
+		end := endOfString(b, i+1) + 1
+		name, err := unquote(b[i:end:end])
+		if err != nil {
+			return explain(err)
+		}
+		i = after(b, after(b, end)+1) // over the colon
+		end = endOfValue(b, i)
+		if err := each(name, b[i:end:end]); err != nil {
+			return err
+		}
+		if i = after(b, end); b[i] == ',' {
+			i = after(b, i+1)
+		}
+	}
+	return nil
+}
+
+// check reports whether b is exactly one strict JSON value.
+func (s *Scanner) check(b []byte) error {
 	if err := checkShape(b); err != nil {
 		return err
 	}
-	s.reset(b)
-	t, err := s.d.ReadToken()
-	if err != nil {
+	d := s.reset(b)
+	if _, err := d.ReadValue(); err != nil {
 		return explain(err)
 	}
-	if t.Kind() != '{' {
-		return fmt.Errorf("expected a JSON object, got %s", KindOf(b))
+	return atEnd(d)
+}
+
+// after skips white space.
+func after(b []byte, i int) int {
+	for b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r' {
+		i++
 	}
-	for s.d.PeekKind() != '}' {
-		name, err := s.next(b)
-		if err != nil {
-			return err
-		}
-		value, err := s.next(b)
-		if err != nil {
-			return err
-		}
-		if name, err = unquote(name); err != nil {
-			return explain(err)
-		}
-		if err := each(name, value); err != nil {
-			return err
+	return i
+}
+
+// endOfValue returns the index behind the value at i, in JSON that is known to be well formed.
+func endOfValue(b []byte, i int) int {
+	for depth := 0; ; i++ {
+		switch b[i] {
+		case '"':
+			if i = endOfString(b, i+1); depth == 0 {
+				return i + 1
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth < 0 { // that of the object around a number or a word
+				return i
+			} else if depth == 0 {
+				return i + 1
+			}
+		case ',', ' ', '\n', '\t', '\r':
+			if depth == 0 {
+				return i
+			}
 		}
 	}
-	if _, err := s.d.ReadToken(); err != nil {
-		return explain(err)
-	}
-	return atEnd(&s.d)
 }
 
 // reset starts reading b.
@@ -59,16 +96,6 @@ func (s *Scanner) reset(b []byte) *jsontext.Decoder {
 	s.in = *bytes.NewBuffer(b)
 	s.d.Reset(&s.in)
 	return &s.d
-}
-
-// next reads one value and finds it in b: what the decoder returns does not outlive its next read.
-func (s *Scanner) next(b []byte) ([]byte, error) {
-	v, err := s.d.ReadValue()
-	if err != nil {
-		return nil, explain(err)
-	}
-	end := s.d.InputOffset()
-	return b[end-int64(len(v)) : end : end], nil
 }
 
 func unquote(name []byte) ([]byte, error) {

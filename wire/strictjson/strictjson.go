@@ -8,7 +8,6 @@ package strictjson
 
 import (
 	"bytes"
-	"cmp"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -32,24 +31,9 @@ const (
 
 // Check reports whether b is exactly one strict JSON value.
 func Check(b []byte) error {
-	return one(b, func(d *jsontext.Decoder) error {
-		_, err := d.ReadValue()
-		return err
-	})
-}
-
-// one has one value read, and makes sure that nothing follows it.
-func one(b []byte, read func(*jsontext.Decoder) error) error {
-	if err := checkShape(b); err != nil {
-		return err
-	}
 	s := scanners.Get().(*Scanner)
 	defer scanners.Put(s)
-	d := s.reset(b)
-	if err := read(d); err != nil {
-		return explain(err)
-	}
-	return atEnd(d)
+	return s.check(b)
 }
 
 // CheckObject reports whether b is exactly one strict JSON object.
@@ -66,11 +50,16 @@ func CheckObject(b []byte) error {
 // KindOf names the kind of a JSON value by its first byte, for messages: object, array, string,
 // number, boolean, null, or nothing.
 func KindOf(b []byte) string {
-	b = bytes.TrimLeft(b, " \t\r\n")
+	for len(b) > 0 && b[0] <= ' ' {
+		b = b[1:]
+	}
 	if len(b) == 0 {
 		return "nothing"
 	}
-	return cmp.Or(kinds[b[0]], "number")
+	if kind := kinds[b[0]]; kind != "" {
+		return kind
+	}
+	return "number"
 }
 
 var kinds = [256]string{'{': "object", '[': "array", '"': "string", 't': "boolean", 'f': "boolean", 'n': "null"}
@@ -111,11 +100,16 @@ func Decode(b []byte) (v any, err error) {
 	if text, ok := unquoted(b); ok {
 		return text, nil
 	}
-	err = one(b, func(d *jsontext.Decoder) (err error) {
-		v, err = decodeValue(d)
-		return err
-	})
-	return v, err
+	if err := checkShape(b); err != nil {
+		return nil, err
+	}
+	s := scanners.Get().(*Scanner)
+	defer scanners.Put(s)
+	d := s.reset(b)
+	if v, err = decodeValue(d); err != nil {
+		return nil, explain(err)
+	}
+	return v, atEnd(d)
 }
 
 func decodeValue(d *jsontext.Decoder) (any, error) {

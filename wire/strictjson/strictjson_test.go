@@ -3,6 +3,7 @@ package strictjson_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -162,13 +163,16 @@ func FuzzReadersAgree(f *testing.F) {
 			t.Fatalf("Check says %v, Decode says %v", checkErr, decodeErr)
 		}
 		if _, isObject := v.(map[string]any); checkErr == nil {
-			members := 0
-			err := strictjson.Object(b, func(_, value []byte) error { members++; return strictjson.Check(value) })
+			found := map[string]any{}
+			err := strictjson.Object(b, func(name, value []byte) (err error) {
+				found[string(name)], err = strictjson.Decode(value)
+				return err
+			})
 			if isObject != (err == nil) {
 				t.Fatalf("object %v, but Object says %v", isObject, err)
 			}
-			if isObject && members != len(v.(map[string]any)) {
-				t.Fatalf("%d members reported", members)
+			if isObject && !reflect.DeepEqual(any(found), v) {
+				t.Fatalf("Object finds %v, Decode %v", found, v)
 			}
 			if !json.Valid(b) {
 				t.Fatal("the standard library does not call this JSON")
