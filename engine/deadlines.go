@@ -114,8 +114,8 @@ func (d *deadlines) start(ctx context.Context, end time.Time, wait time.Duration
 	d.mu.Lock()
 	l.place = len(d.calls)
 	d.calls = append(d.calls, l)
+	d.ringBy(end)
 	d.mu.Unlock()
-	d.lookAt(end)
 	return l
 }
 
@@ -123,6 +123,11 @@ func (d *deadlines) start(ctx context.Context, end time.Time, wait time.Duration
 func (d *deadlines) lookAt(at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.ringBy(at)
+}
+
+// ringBy is lookAt for who holds mu.
+func (d *deadlines) ringBy(at time.Time) {
 	if d.rings.IsZero() || at.Before(d.rings) {
 		d.ringAt(at)
 	}

@@ -111,7 +111,7 @@ func argsOf(input, inputs []byte) json.RawMessage {
 func text(value []byte) (s string, ok bool) {
 	switch strictjson.KindOf(value) {
 	case "string":
-		return string(unquoted(value)), true
+		return strictjson.Text(value), true
 	case "nothing", "null":
 		return "", true
 	}

@@ -107,8 +107,14 @@ func unquote(name []byte) ([]byte, error) {
 
 // Unquote returns the text of a JSON string that is known to be one, such as a value that Object gave.
 func Unquote(value []byte) ([]byte, error) {
-	text, err := jsontext.AppendUnquote(nil, value)
+	text, err := jsontext.AppendUnquote(make([]byte, 0, len(value)), value)
 	return text, explain(err)
+}
+
+// Text is what a JSON string says that is known to be one.
+func Text(value []byte) string {
+	text, _ := unquote(value)
+	return string(text)
 }
 
 // Object is Scanner.Object for a single document.
