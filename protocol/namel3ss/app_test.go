@@ -134,10 +134,8 @@ func TestSummaryTellsFormAndNotContent(t *testing.T) {
 		`"secret"`:  `{"type":"string"}`,
 		`null`:      `{"type":"null"}`,
 	} {
-		seen, err := summarise(json.RawMessage(value))
-		got, _ := json.Marshal(seen)
-		if err != nil || string(got) != want {
-			t.Errorf("%s: got %s, %v", value, got, err)
+		if got, _ := json.Marshal(summarise(json.RawMessage(value))); string(got) != want {
+			t.Errorf("%s: got %s", value, got)
 		}
 	}
 }

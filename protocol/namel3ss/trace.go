@@ -23,12 +23,12 @@ type trace struct {
 // newTrace starts the trace of a call. The error says what is wrong with the arguments.
 func (t *boundTool) newTrace(args json.RawMessage) (*trace, error) {
 	tr := &trace{start: time.Now(), fields: maps.Clone(t.known)}
-	seen, err := summarise(args)
-	tr.set("input_summary", seen)
 	tr.set("timeout_ms", millis(t.spec.Timeout))
-	if err != nil {
+	if err := strictjson.Check(args); err != nil {
+		tr.set("input_summary", summary{strictjson.KindOf(args)})
 		return tr, tool.Errorf(tool.CodeInvalidInput, "%s: the arguments: %w", t.spec.Name, err)
 	}
+	tr.set("input_summary", summarise(args))
 	return tr, nil
 }
 
@@ -75,8 +75,7 @@ func (tr *trace) end(status string) {
 func (tr *trace) result(rep *reply) *tool.Result {
 	r := &tool.Result{OK: true, Output: slices.Clone(rep.Result)}
 	if rep.OK {
-		seen, _ := summarise(rep.Result) // a part of a reply that was read
-		tr.set("output_summary", seen)
+		tr.set("output_summary", summarise(rep.Result))
 		tr.end("ok")
 	} else {
 		if rep.Error.ReasonCode == "" && slices.ContainsFunc(tr.checks, blocks(walls.GuaranteeBlocked)) {
@@ -150,24 +149,24 @@ type (
 	}
 )
 
-// summarise returns the summary of a value, and what is wrong with it where it is an object or an array.
-func summarise(value json.RawMessage) (any, error) {
+// summarise returns the summary of a value that was checked.
+func summarise(value json.RawMessage) any {
 	const most = 10
 	switch kind := strictjson.KindOf(value); kind {
 	case "object":
 		o := objectSummary{Keys: []string{}, Type: kind}
-		err := strictjson.Object(value, func(name, _ []byte) error {
+		_ = strictjson.Walk(value, func(name, _ []byte) error {
 			if o.Count++; o.Count <= most {
 				o.Keys = append(o.Keys, string(name))
 			}
 			return nil
 		})
-		return o, err
+		return o
 	case "array":
 		var items []json.RawMessage
-		err := strictjson.Unmarshal(value, &items)
-		return listSummary{len(items), kind}, err
+		_ = strictjson.Unmarshal(value, &items)
+		return listSummary{len(items), kind}
 	default:
-		return summary{kind}, nil
+		return summary{kind}
 	}
 }

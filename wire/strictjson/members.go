@@ -26,6 +26,11 @@ func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
 	if err := s.check(b); err != nil {
 		return err
 	}
+	return Walk(b, each)
+}
+
+// Walk is Object for JSON that is known to be strict, such as a value that Object gave.
+func Walk(b []byte, each func(name, value []byte) error) error {
 	if kind := KindOf(b); kind != "object" {
 		return fmt.Errorf("expected a JSON object, got %s", kind)
 	}
