@@ -11,10 +11,15 @@ import (
 type LazyContext struct {
 	Parent context.Context
 
-	mu    sync.Mutex
-	own   context.Context // what others wait for; nil: nobody does
+	mu     sync.Mutex
+	ended  bool
+	waited *waited // nil: nobody waits, and the end had no cause
+}
+
+// A waited is what others wait for, and why it ends.
+type waited struct {
+	ctx   context.Context // nil: nobody waits
 	stop  context.CancelCauseFunc
-	ended bool
 	cause error
 }
 
@@ -22,13 +27,14 @@ type LazyContext struct {
 func (c *LazyContext) End(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended {
-		return
+	switch {
+	case c.ended:
+	case c.waited != nil:
+		c.waited.stop(cause)
+	case cause != nil:
+		c.waited = &waited{cause: cause}
 	}
-	c.ended, c.cause = true, cause
-	if c.own != nil {
-		c.stop(cause)
-	}
+	c.ended = true
 }
 
 // Ended reports whether End was called.
@@ -43,8 +49,8 @@ func (c *LazyContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.own != nil:
-		return c.own.Err()
+	case c.waited != nil && c.waited.ctx != nil:
+		return c.waited.ctx.Err()
 	case c.ended:
 		return context.Canceled
 	}
@@ -64,11 +70,14 @@ func (c *LazyContext) Deadline() (time.Time, bool) { return c.Parent.Deadline() 
 func (c *LazyContext) waitable() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.own == nil {
-		c.own, c.stop = context.WithCancelCause(c.Parent)
-		if c.ended {
-			c.stop(c.cause)
+	if c.waited == nil {
+		c.waited = new(waited)
+	}
+	w := c.waited
+	if w.ctx == nil {
+		if w.ctx, w.stop = context.WithCancelCause(c.Parent); c.ended {
+			w.stop(w.cause)
 		}
 	}
-	return c.own
+	return w.ctx
 }

@@ -58,7 +58,7 @@ type entry struct {
 	out    tool.Sink
 
 	mu   sync.Mutex
-	last tool.Event // Kind is empty: there was none
+	last *tool.Event // nil: there was none
 }
 
 // Begin notes a call that has an id when it comes in, so that it can be cancelled while it still waits for its turn.
@@ -178,7 +178,10 @@ func (e *entry) Emit(ev tool.Event) error {
 func (e *entry) heard(ev tool.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.last = ev
+	if e.last == nil {
+		e.last = new(tool.Event)
+	}
+	*e.last = ev
 }
 
 // signOf reads an event. What does not fit is left out: its reader only wants to see that something happens.
@@ -219,10 +222,10 @@ func (c *Calls) List(p tool.Principal) []Call {
 func (e *entry) sign() *Sign {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.last.Kind == "" {
+	if e.last == nil {
 		return nil
 	}
-	return signOf(e.last)
+	return signOf(*e.last)
 }
 
 // Cancel ends a call of p's, by its id; an operator may end anybody's, and says whose where several callers gave the id
