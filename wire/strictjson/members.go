@@ -137,11 +137,13 @@ type Members struct {
 	names  []string
 	values []json.RawMessage
 	few    [8]json.RawMessage // the values of most, in the same piece of memory
+	there  []uint8            // which names this object has, for objects have few of those that are known
+	places [8]uint8
 	scan   *Scanner
 	keep   func(name, value []byte) error
 }
 
-// NewMembers makes a reader of members with these names.
+// NewMembers makes a reader of members with these names, of which there are less than 256.
 func NewMembers(names ...string) *Members {
 	m := known(names)
 	m.scan = new(Scanner)
@@ -156,6 +158,7 @@ func ReadMembers(b []byte, names ...string) (*Members, error) {
 
 func known(names []string) *Members {
 	m := &Members{names: names}
+	m.there = m.places[:0]
 	if m.values = m.few[:]; len(names) > len(m.few) {
 		m.values = make([]json.RawMessage, len(names))
 	}
@@ -163,6 +166,7 @@ func known(names []string) *Members {
 		for i, known := range m.names {
 			if known == string(name) {
 				m.values[i] = value
+				m.there = append(m.there, uint8(i))
 				break
 			}
 		}
@@ -173,14 +177,14 @@ func known(names []string) *Members {
 
 // Read is Scanner.Object for what is known of b. It forgets the object before.
 func (m *Members) Read(b []byte) error {
-	clear(m.values)
+	m.there = m.there[:0]
 	return m.scan.Object(b, m.keep)
 }
 
 // Get returns the value of a member, which is a part of the object; nil: there is none, or its name is not known.
 func (m *Members) Get(name string) json.RawMessage {
-	for i, known := range m.names {
-		if known == name {
+	for _, i := range m.there {
+		if m.names[i] == name {
 			return m.values[i]
 		}
 	}
