@@ -33,6 +33,7 @@ RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/l
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test
 # programs are linked without what debuggers read (-w), which is two fifths of the work of linking; traces stay whole.
 # A version manager's python3 is a shell script that costs more than Python itself, and the tests start thousands.
+# Half of a test's time is waiting for what it started, so twice as many packages as there are cores run at once.
 test: ## install what the tests need, vet, and run every test with the race detector
 	@echo '== 1 of 4: what the tests need'
 	@.ci/setup python3 curl cc git node js podman postgres
@@ -44,7 +45,7 @@ test: ## install what the tests need, vet, and run every test with the race dete
 	echo '== 3 of 4: the layout of the house'; \
 	go test -count=1 ./internal/house; \
 	echo "== 4 of 4: the tests of $$(go list ./... | wc -l) packages, a line for each one that is done; the slowest take a minute"; \
-	echo "go test $${race%% *} ./..."; go test $$race -vet=off -ldflags=-w -timeout 12m ./... | grep --line-buffered -v '\[no test files\]$$'
+	echo "go test $${race%% *} ./..."; go test $$race -p $$(($$(nproc) * 2)) -vet=off -ldflags=-w -timeout 12m ./... | grep --line-buffered -v '\[no test files\]$$'
 
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
 	@.ci/setup python3 postgres
