@@ -46,6 +46,7 @@ func newWorld(t *testing.T) *world {
 		"TOOLPOST_URL="+server.URL(), "TOOLPOST_TOKEN="+served.Token, "PYTHONDONTWRITEBYTECODE=1",
 		"CLIENTS_HOSTILE="+string(codes), "CLIENTS_HOSTILE_URL="+w.hostile.url, "CLIENTS_CA="+ca, "CLIENTS_TLS_URL="+tls,
 		"CLIENTS_SOCKET="+overSocket(t, server.URL()), "CLIENTS_CUTTING_URL="+overCuts(t, server.URL()),
+		"CLIENTS_NOBODY_URL="+nobody(t),
 		"MODEL_URL="+w.model.url+"/v1", "MODEL=small", "MODEL_KEY=key-of-the-model")
 	return w
 }
@@ -79,7 +80,7 @@ func TestPython(t *testing.T) {
 	w.env = append(w.env, "PYTHONPATH="+absolute(t, "python/src"), "PYTHONWARNINGS=error::ResourceWarning")
 	t.Run("scenarios", func(t *testing.T) {
 		w.run(t, t.TempDir(), "python3", "-W", "error", absolute(t, "python/tests/test_toolpost.py"))
-		w.hostile.check(t, 2)
+		w.hostile.check(t, 2, !fetches)
 	})
 	t.Run("agent", func(t *testing.T) {
 		w.model.check(t, w.run(t, t.TempDir(), "python3", absolute(t, "python/examples/agent.py"), "Say seven."))

@@ -3,10 +3,14 @@ package clients_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"toolpost/wire/strictjson"
 )
 
-// requireNode gives a Node whose fetch is there, if what checks types is installed too.
+// requireNode gives Node, if what checks types is installed too.
 func requireNode(t *testing.T) string {
 	t.Helper()
 	_, err := os.Stat("testdata/js/node_modules")
@@ -20,4 +24,59 @@ func requireNode(t *testing.T) string {
 	}
 	t.Skip(hint)
 	return ""
+}
+
+// What is tested is what would be published: the package as it is built, under its own name.
+func TestTypeScript(t *testing.T) {
+	node := requireNode(t)
+	dir := t.TempDir()
+	for _, part := range []string{"src", "test", "examples"} {
+		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("typescript", part))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"package.json", "tsconfig.json"} {
+		text, err := os.ReadFile(filepath.Join("typescript", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorld(t)
+	tsc := absolute(t, "testdata/js/node_modules/typescript/bin/tsc")
+	w.run(t, dir, node, tsc)
+	w.run(t, dir, node, tsc, "-p", "examples")
+	t.Run("scenarios", func(t *testing.T) {
+		w.run(t, dir, node, "--test", "test/")
+		w.hostile.check(t, 1, fetches)
+	})
+	t.Run("agent", func(t *testing.T) {
+		w.model.check(t, w.run(t, dir, node, "examples/agent.js", "Say seven."))
+	})
+}
+
+// Both clients are published together, and say so.
+func TestTheClientsHaveOneVersion(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var about struct {
+		Version string            `json:"version"`
+		Dev     map[string]string `json:"devDependencies"`
+	}
+	if err := strictjson.Unmarshal([]byte(read("typescript/package.json")), &about); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(read("python/src/toolpost/__init__.py"), `__version__ = "`+about.Version+`"`) {
+		t.Errorf("the client for Python has another version than %s", about.Version)
+	}
+	if !strings.Contains(read("testdata/js/package.json"), `"typescript": "`+about.Dev["typescript"]+`"`) {
+		t.Errorf("the types are checked by another compiler than %s", about.Dev["typescript"])
+	}
 }

@@ -222,6 +222,13 @@ class Calls(unittest.TestCase):
         for n in range(2):
             self.assertEqual((await client.call("seldom", {"n": n})).unwrap(), {"n": n})
 
+    def test_a_refusal_says_when(self) -> None:
+        with self.assertRaises(ToolpostError) as e:
+            while True:
+                Client(retries=0).call("seldom")
+        self.assertEqual((e.exception.code, e.exception.reason), ("quota_exceeded", "rate"))
+        self.assertGreater(e.exception.retry_after or 0, 0)
+
     @on_both
     async def test_a_long_stream_is_not_kept(self, client: Any) -> None:
         tracemalloc.start()
@@ -283,7 +290,7 @@ class Peers(unittest.TestCase):
         for url in ("127.0.0.1:8700", "ftp://x", "http://", "http://a:b@c", "http://x?y", "http://x:port", "http://[::1"):
             with self.subTest(url), self.assertRaises(ToolpostError):
                 Client(url)
-        for client in self.both("http://127.0.0.1:1"):
+        for client in self.both(os.environ["CLIENTS_NOBODY_URL"]):
             asyncio.run(refused(self, client.call("echo"), "unavailable", "unreachable"))
 
     def test_a_watch_goes_on_where_it_was_cut(self) -> None:
