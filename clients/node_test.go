@@ -26,9 +26,11 @@ func requireNode(t *testing.T) string {
 	return ""
 }
 
-// What is tested is what would be published: the package as it is built, under its own name.
-func TestTypeScript(t *testing.T) {
-	node := requireNode(t)
+func tsc(t *testing.T) string { return absolute(t, "testdata/js/node_modules/typescript/bin/tsc") }
+
+// builtPackage is the package as it would be published, with its tests and examples, which know it by its name.
+func builtPackage(t *testing.T, w *world, node string) string {
+	t.Helper()
 	dir := t.TempDir()
 	for _, part := range []string{"src", "test", "examples"} {
 		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("typescript", part))); err != nil {
@@ -37,22 +39,25 @@ func TestTypeScript(t *testing.T) {
 	}
 	for _, name := range []string{"package.json", "tsconfig.json"} {
 		text, err := os.ReadFile(filepath.Join("typescript", name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		write(t, filepath.Join(dir, name), string(text))
 	}
+	w.run(t, dir, node, tsc(t))
+	return dir
+}
+
+func TestTypeScript(t *testing.T) {
+	node := requireNode(t)
 	w := newWorld(t)
-	tsc := absolute(t, "testdata/js/node_modules/typescript/bin/tsc")
-	w.run(t, dir, node, tsc)
-	w.run(t, dir, node, tsc, "-p", "examples")
+	dir := builtPackage(t, w, node)
 	t.Run("scenarios", func(t *testing.T) {
 		w.run(t, dir, node, "--test", "test/")
 		w.hostile.check(t, 1, fetches)
 	})
 	t.Run("agent", func(t *testing.T) {
+		w.run(t, dir, node, tsc(t), "-p", "examples")
 		w.model.check(t, w.run(t, dir, node, "examples/agent.js", "Say seven."))
 	})
 }
