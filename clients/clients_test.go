@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 // run runs a program to its end, and gives what it printed.
 func (w *world) run(t *testing.T, dir string, words ...string) string {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 2*served.Hang)
+	ctx, stop := context.WithTimeout(t.Context(), 4*served.Hang)
 	defer stop()
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
