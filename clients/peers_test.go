@@ -187,6 +187,7 @@ func hostileCases() map[string]answer {
 		"half-a-message": stream("crash", oneEvent+"event: result\ndata: {\"ok\":true}\n"),
 		"other-kind":     stream("protocol", strings.Replace(oneEvent, "event: log", "event: output", 1)),
 		"no-kind":        stream("protocol", "event: log\ndata: {\"seq\":1,\"data\":{}}\n\n"),
+		"same-again":     stream("protocol", oneEvent+oneEvent),
 		"no-ok":          stream("protocol", "event: result\ndata: {\"output\":1}\n\n"),
 		"not-json":       stream("protocol", "event: result\ndata: {\"ok\":tru\n\n"),
 		"deep-event":     stream("protocol", "event: log\ndata: "+deep+"\n\n"),

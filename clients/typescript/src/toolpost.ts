@@ -276,8 +276,8 @@ export class Toolpost {
 
   /** The events of a job after so many. A connection that breaks is made again, and no event comes twice. */
   watch(id: string, after = 0, signal?: AbortSignal): Stream {
-    const request = (seen: number): Sent => ({ headers: { "Last-Event-ID": String(Math.max(seen, after)) }, signal });
-    return new Stream(id, this.#follow("GET", path("/v1/jobs", id) + "/events", id, reading, request));
+    const request = (seen: number): Sent => ({ headers: { "Last-Event-ID": String(seen) }, signal });
+    return new Stream(id, this.#follow("GET", path("/v1/jobs", id) + "/events", id, reading, request, after));
   }
 
   /** Waits until a job has ended, or asks. */
@@ -361,9 +361,9 @@ export class Toolpost {
   }
 
   async *#follow<T>(
-    method: string, path: string, call: string, again: Again, request: (seen: number) => Sent,
+    method: string, path: string, call: string, again: Again, request: (seen: number) => Sent, seen = 0,
   ): AsyncGenerator<ToolEvent, Result<T>> {
-    for (let tries = 1, seen = 0; ; tries++) {
+    for (let tries = 1; ; tries++) {
       const sent = request(seen);
       let answer: Answer | undefined;
       try {
@@ -373,6 +373,7 @@ export class Toolpost {
           if (name === "result") return new Result<T>(of);
           if (name === "no_outcome") throw failure(ToolpostError, of["error"], take(of, "call", "string", ""));
           const event = toEvent(name, of);
+          if (event.seq <= seen) throw bad(`the server sent event ${event.seq} after event ${seen}`);
           seen = event.seq;
           tries = 0;
           if (again === unlessRun) again = never;

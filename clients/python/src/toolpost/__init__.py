@@ -573,6 +573,8 @@ class AsyncStream:
             self._result = _result(_decode(data))
             return None
         event = _event(name, data)
+        if event.seq <= self._seen:
+            raise BadAnswer(f"the server sent event {event.seq} after event {self._seen}")
         self._seen, self._tries = event.seq, 0
         if self._again is _unless_run:
             self._again = _never
