@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	tooltest.DirectPython()
-	os.Exit(m.Run()) //nolint:forbidigo // it is the main of the tests
+	os.Exit(m.Run())
 }
 
 // A world is everything that the clients talk to, and the variables that say where it is.
