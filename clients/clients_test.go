@@ -29,13 +29,13 @@ type world struct {
 	model   *model
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, bin string) *world {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("testdata/served")); err != nil {
 		t.Fatal(err)
 	}
-	server := served.Start(t, served.Build(t), dir)
+	server := served.Start(t, bin, dir)
 	w := &world{hostile: newHostile(t), model: newModel(t)}
 	codes, err := json.Marshal(w.hostile.cases)
 	if err != nil {
@@ -75,16 +75,19 @@ func absolute(t *testing.T, path string) string {
 	return path
 }
 
-func TestPython(t *testing.T) {
-	w := newWorld(t)
-	w.env = append(w.env, "PYTHONPATH="+absolute(t, "python/src"), "PYTHONWARNINGS=error::ResourceWarning")
-	t.Run("scenarios", func(t *testing.T) {
-		w.run(t, t.TempDir(), "python3", "-W", "error", absolute(t, "python/tests/test_toolpost.py"))
-		w.hostile.check(t, 2, !fetches)
-	})
-	t.Run("agent", func(t *testing.T) {
-		w.model.check(t, w.run(t, t.TempDir(), "python3", absolute(t, "python/examples/agent.py"), "Say seven."))
-	})
+func TestClients(t *testing.T) {
+	bin := served.Build(t)
+	w := newWorld(t, bin)
+	t.Run("Python", w.testPython)
+	t.Run("TypeScript", w.testTypeScript)
+	t.Run("the programs of the page", func(t *testing.T) { testPage(t, bin) })
+}
+
+func (w *world) testPython(t *testing.T) {
+	python := &world{env: append(w.env, "PYTHONPATH="+absolute(t, "python/src"))}
+	python.run(t, t.TempDir(), "python3", "-W", "error", absolute(t, "python/tests/test_toolpost.py"))
+	w.hostile.check(t, 2, !fetches)
+	w.model.check(t, python.run(t, t.TempDir(), "python3", absolute(t, "python/examples/agent.py"), "Say seven."))
 }
 
 func TestTheTypesOfThePythonClient(t *testing.T) {

@@ -48,18 +48,13 @@ func builtPackage(t *testing.T, w *world, node string) string {
 	return dir
 }
 
-func TestTypeScript(t *testing.T) {
+func (w *world) testTypeScript(t *testing.T) {
 	node := requireNode(t)
-	w := newWorld(t)
 	dir := builtPackage(t, w, node)
-	t.Run("scenarios", func(t *testing.T) {
-		w.run(t, dir, node, "--test", "test/")
-		w.hostile.check(t, 1, fetches)
-	})
-	t.Run("agent", func(t *testing.T) {
-		w.run(t, dir, node, tsc(t), "-p", "examples")
-		w.model.check(t, w.run(t, dir, node, "examples/agent.js", "Say seven."))
-	})
+	w.run(t, dir, node, "--test", "test/")
+	w.hostile.check(t, 1, fetches)
+	w.run(t, dir, node, tsc(t), "-p", "examples")
+	w.model.check(t, w.run(t, dir, node, "examples/agent.js", "Say seven."))
 }
 
 // Both clients are published together, and say so.

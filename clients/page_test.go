@@ -40,14 +40,14 @@ func programs(t *testing.T) (list []program) {
 	return list
 }
 
-func TestTheProgramsOfThePage(t *testing.T) {
+func testPage(t *testing.T, bin string) {
+	t.Helper()
 	node := requireNode(t)
 	dir := t.TempDir()
 	lab, err := os.ReadFile("testdata/served/lab.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := served.Build(t)
 	new(world).run(t, dir, bin, "init")
 	config, err := os.ReadFile(filepath.Join(dir, "toolpost.yaml"))
 	if err != nil {

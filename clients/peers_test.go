@@ -188,6 +188,8 @@ func hostileCases() map[string]answer {
 		"other-kind":     stream("protocol", strings.Replace(oneEvent, "event: log", "event: output", 1)),
 		"no-kind":        stream("protocol", "event: log\ndata: {\"seq\":1,\"data\":{}}\n\n"),
 		"same-again":     stream("protocol", oneEvent+oneEvent),
+		"several-lines":  stream("protocol", "event: result\ndata: {\"ok\":\ndata: true}\n\n"),
+		"announcements":  below(protocol(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100))),
 		"no-ok":          stream("protocol", "event: result\ndata: {\"output\":1}\n\n"),
 		"not-json":       stream("protocol", "event: result\ndata: {\"ok\":tru\n\n"),
 		"deep-event":     stream("protocol", "event: log\ndata: "+deep+"\n\n"),

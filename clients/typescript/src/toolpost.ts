@@ -513,21 +513,19 @@ class Answer {
     return all;
   }
 
-  /** The server-sent events that the body is made of. It never ends by itself: a stream has a last message. */
+  /** The server-sent events that the body is made of, each with a line of data. It never ends by itself: a stream has a last message. */
   async *messages(): AsyncGenerator<{ name: string; data: string }, void> {
     if (this.#response?.headers.get("Content-Type")?.split(";")[0]?.trim() !== "text/event-stream") {
       throw bad("the server did not answer with a stream of events: is it a toolpost server?");
     }
-    let name = "", data: string[] = [], size = 0;
+    let name = "", data: string | undefined;
     for await (const line of this.#lines()) {
-      const [, field, value] = /^([^:]*):? ?(.*)$/s.exec(line) ?? [];
-      if (line === "" && data.length > 0) yield { name, data: data.join("\n") };
-      if (line === "") [name, data, size] = ["", [], 0];
-      else if (field === "event") name = value ?? "";
-      else if (field === "data") {
-        data.push(value ?? "");
-        if ((size += value?.length ?? 0) > maxMessage) throw bad(`the server sent a message of more than ${maxMessage} characters`);
-      }
+      const [, field, value = ""] = /^([^:]*):? ?(.*)$/s.exec(line) ?? [];
+      if (line === "" && data !== undefined) yield { name, data };
+      if (line === "") [name, data] = ["", undefined];
+      else if (field === "event") name = value;
+      else if (field === "data" && data === undefined) data = value;
+      else if (field === "data") throw bad("the server sent a message of several lines");
     }
     throw new ToolpostError("crash", "the server ended its answer before there was an outcome; a call may have run", disconnected);
   }

@@ -382,7 +382,7 @@ class _Exchange:
             await self._wire.send(request, self._within())
         except (OSError, asyncio.TimeoutError):
             pass  # a server that refuses may not read all of it; whether it said why is seen below
-        while self.status < 200:  # others only announce the answer
+        for _ in range(10):  # those before the last only announce it
             head = (await self._head_line()).split(" ", 2)
             if len(head) < 2 or head[0] not in ("HTTP/1.1", "HTTP/1.0") or not re.fullmatch("[1-5][0-9]{2}", head[1]):
                 raise BadAnswer(f"{self._to.name} does not speak HTTP: is it a toolpost server?")
@@ -393,6 +393,8 @@ class _Exchange:
                 if not colon or size > _MAX_HEAD or name.lower() in self.headers and name.lower() in _FRAMING:
                     raise BadAnswer(f"the headers of {self._to.name} cannot be read")
                 self.headers[name.lower()] = value.strip()
+            if self.status >= 200:
+                break
         coding, length = (self.headers.get(name) for name in _FRAMING)
         if coding and not length and coding.lower() == "chunked":
             self._chunks = 0
@@ -450,9 +452,9 @@ class _Exchange:
         return bytes(self._text)
 
     async def message(self) -> tuple[str, bytes]:
-        """The next of the server-sent events that the body is made of: its name and its data."""
+        """The next of the server-sent events that the body is made of: its name and its data, which is one line."""
         name, looked = "", 0
-        data: list[bytes] = []
+        data: bytes | None = None
         while True:
             while (line := _line(self._text, _MAX_MESSAGE, looked)) is None:
                 looked = len(self._text)
@@ -463,16 +465,16 @@ class _Exchange:
             looked = 0
             field, _, value = line.partition(b":")
             value = value[1:] if value.startswith(b" ") else value
-            if not line and data:
-                return name, b"\n".join(data)
+            if not line and data is not None:
+                return name, data
             if not line:
                 name = ""
             elif field == b"event":
                 name = value.decode("utf-8", "replace")
+            elif field == b"data" and data is None:
+                data = value
             elif field == b"data":
-                data.append(value)
-                if sum(map(len, data)) > _MAX_MESSAGE:
-                    raise BadAnswer(f"{self._to.name} sent a message of more than {_MAX_MESSAGE} bytes")
+                raise BadAnswer(f"{self._to.name} sent a message of several lines")
 
 
 _FRAMING = ("transfer-encoding", "content-length")
@@ -621,6 +623,7 @@ class AsyncClient:
         """Makes a call, when the first event is asked for."""
         given: dict[str, Any] = {"call": uuid.uuid4().hex, **options}
         timeout, limited = float(given.get("timeout", math.inf)), "timeout" in given
+        _headers(given)  # what is misspelt is refused now
 
         def request(left: float, _: int) -> _Request:
             given["timeout"] = left if limited else None
@@ -633,7 +636,7 @@ class AsyncClient:
         """Makes a call and returns its outcome. ask gives the answers to a tool's question, or is a coroutine function
         that does; without it the question is in the result. The call is cancelled when the task is."""
         key = options.get("key")
-        for n in range(1, _ROUNDS):
+        for n in range(1, _ROUNDS + 1):
             async with self.stream(name, args, **options) as stream:
                 async for event in stream:
                     if on_event:
