@@ -44,7 +44,7 @@ func floors() []floor {
 
 // Packages that stand beside the floors: tests import them, programs do not.
 func beside() []string {
-	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs"}
+	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs", "clients"}
 }
 
 // mayKnow lists, for a package that few may know, those few: doors and runners cannot go around the engine where they

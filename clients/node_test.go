@@ -1,0 +1,82 @@
+package clients_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/wire/strictjson"
+)
+
+// requireNode gives Node, if what checks types is installed too.
+func requireNode(t *testing.T) string {
+	t.Helper()
+	_, err := os.Stat("testdata/js/node_modules")
+	node, missing := exec.LookPath("node")
+	if err == nil && missing == nil {
+		return node
+	}
+	const hint = "node, or what is in clients/testdata/js, is not installed; `make setup` installs it"
+	if os.Getenv("CI") == "true" {
+		t.Fatal(hint)
+	}
+	t.Skip(hint)
+	return ""
+}
+
+func tsc(t *testing.T) string { return absolute(t, "testdata/js/node_modules/typescript/bin/tsc") }
+
+// builtPackage is the package as it would be published, with its tests and examples, which know it by its name.
+func builtPackage(t *testing.T, w *world, node string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, part := range []string{"src", "test", "examples"} {
+		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("typescript", part))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"package.json", "tsconfig.json"} {
+		text, err := os.ReadFile(filepath.Join("typescript", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), string(text))
+	}
+	w.run(t, dir, node, tsc(t))
+	return dir
+}
+
+func (w *world) testTypeScript(t *testing.T) {
+	node := requireNode(t)
+	dir := builtPackage(t, w, node)
+	w.run(t, dir, node, "--test", "test/")
+	w.hostile.check(t, 1, fetches)
+	w.run(t, dir, node, tsc(t), "-p", "examples")
+	w.model.check(t, w.run(t, dir, node, "examples/agent.js", "Say seven."))
+}
+
+// Both clients are published together, and say so.
+func TestTheClientsHaveOneVersion(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var about struct {
+		Version string            `json:"version"`
+		Dev     map[string]string `json:"devDependencies"`
+	}
+	if err := strictjson.Unmarshal([]byte(read("typescript/package.json")), &about); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(read("python/src/toolpost/__init__.py"), `__version__ = "`+about.Version+`"`) {
+		t.Errorf("the client for Python has another version than %s", about.Version)
+	}
+	if !strings.Contains(read("testdata/js/package.json"), `"typescript": "`+about.Dev["typescript"]+`"`) {
+		t.Errorf("the types are checked by another compiler than %s", about.Dev["typescript"])
+	}
+}
