@@ -57,7 +57,6 @@ test: ## install what the tests need, vet, and run every test with the race dete
 	race='$(RACE)'; .ci/setup --check cc || { race=; echo 'no C compiler: the tests run without the race detector'; }; \
 	echo '== 2 of 4: vet'; \
 	echo "go vet $${race%% *} ./..."; go vet $$race ./...; \
-	echo 'GOOS=darwin go vet ./cmd/... # what is released for macOS'; GOOS=darwin CGO_ENABLED=0 go vet ./cmd/...; \
 	echo '== 3 of 4: the layout of the house'; \
 	go test -count=1 ./internal/house; \
 	echo "== 4 of 4: the tests of $$(go list ./... | wc -l) packages, a line for each one that is done; the slowest take a minute"; \
@@ -99,6 +98,10 @@ lint: ## run the linter, installed into ./.tools where it is missing
 		GOBIN='$(CURDIR)/.tools' go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(LINT_VERSION); \
 		mv .tools/golangci-lint "$$lint"; }; \
 	"$$lint" run ./...
+	@echo 'vet for macOS: the program as it is built there, without its tests'
+	@export GOOS=darwin CGO_ENABLED=0; \
+	go list -deps -f '{{with .Module}}{{if eq .Path "toolpost"}}{{$$.Dir}} {{join $$.GoFiles " "}}{{end}}{{end}}' ./cmd/toolpost \
+		| sed '/^$$/d' | while read -r dir files; do (cd "$$dir" && go vet $$files); done
 
 setup: ## install what tests, examples and benchmarks need (Debian packages, as root; npm)
 	@.ci/setup python3 curl cc git node js podman postgres rg bwrap
