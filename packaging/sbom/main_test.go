@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -13,7 +14,7 @@ import (
 )
 
 func TestABinaryTellsWhatItIsMadeOf(t *testing.T) {
-	self, err := os.Executable() // a Go binary too, with one module in it that this test needs
+	self, err := os.Executable() // a Go binary too
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,19 +34,33 @@ func TestABinaryTellsWhatItIsMadeOf(t *testing.T) {
 	if c := doc.Metadata.Component; c.Name != "toolpost" || c.Version != "1.2.3" || doc.Format != "CycloneDX" {
 		t.Errorf("%+v", doc.Metadata)
 	}
-	found := map[string]component{}
-	for _, c := range doc.Components {
-		found[c.Name] = c
+	if len(doc.Components) == 0 || doc.Components[0].Name != "std" || doc.Components[0].Version != runtime.Version() {
+		t.Errorf("the standard library is missing: %+v", doc.Components)
 	}
-	if found["std"].Version != runtime.Version() {
-		t.Errorf("std: %+v", found["std"])
+	if err := run(io.Discard, "main_test.go", "", ""); err == nil {
+		t.Error("a file that is no binary was described")
 	}
-	if c := found["github.com/google/go-cmp"]; !strings.HasPrefix(c.PURL, "pkg:golang/github.com/google/go-cmp@v0.") ||
-		len(c.Hashes) != 1 || len(c.Hashes[0].Content) != 64 {
-		t.Errorf("go-cmp: %+v", c)
+}
+
+// What the go command writes into a binary; one of a test has no modules.
+func TestEveryModuleIsListed(t *testing.T) {
+	info, err := debug.ParseBuildInfo("path\ttoolpost/cmd/toolpost\nmod\ttoolpost\t(devel)\t\n" +
+		"dep\texample.com/a\tv1.2.3\th1:" + strings.Repeat("A", 43) + "=\n" +
+		"dep\texample.com/b/v2\tv2.0.0\th1:" + strings.Repeat("B", 42) + "A=\n" +
+		"build\tGOOS=linux\nbuild\t-trimpath=true\n")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(doc.Dependencies) != 1 || len(doc.Dependencies[0].DependsOn) != len(doc.Components) {
-		t.Errorf("%+v", doc.Dependencies)
+	doc, err := describe(info, "1.2.3", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"pkg:golang/std@", "pkg:golang/example.com/a@v1.2.3", "pkg:golang/example.com/b/v2@v2.0.0"}
+	if diff := cmp.Diff(want, doc.Dependencies[0].DependsOn); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]property{{"toolpost:build:GOOS", "linux"}}, doc.Metadata.Component.Properties); diff != "" {
+		t.Error(diff)
 	}
 }
 
