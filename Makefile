@@ -3,11 +3,16 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build test long bench compare embeddings eval fuzz lint setup clean
+.PHONY: help run build release release-test test long bench compare embeddings eval fuzz lint setup clean
 
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # git refuses to speak about a tree that somebody else owns; the build then goes without it.
-BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
+DATE   := $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The version of a release is the newest one in the changelog; before its tag is set it is a -dev version, which comes before it.
+LATEST   := $(shell sed -nE 's/^\#\# \[?([0-9]+\.[0-9]+\.[0-9]+).*/\1/p' CHANGELOG.md | head -1)
+RELEASE  ?= $(LATEST)$(shell [ "$$(git describe --exact-match --tags --dirty 2>/dev/null)" = v$(LATEST) ] \
+	|| echo "-dev.$$(git rev-list --count HEAD 2>/dev/null || echo 0)$$(git diff --quiet HEAD 2>/dev/null || echo .dirty)")
 FUZZTIME ?= 30s
 CONFIG   ?= examples/toolpost.yaml
 
@@ -16,14 +21,25 @@ LINT = $(shell golangci-lint version 2>/dev/null | grep -Eq 'version v?$(LINT_VE
 	|| echo .tools/golangci-lint-$(LINT_VERSION))
 
 help: ## say what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 run: build ## build, and serve the examples (CONFIG=FILE serves another config)
 	@.ci/setup python3
 	./bin/toolpost serve --config $(CONFIG)
 
 build: ## build ./bin/toolpost, one static file
-	CGO_ENABLED=0 go build -buildvcs=$(BUILDVCS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/toolpost ./cmd/toolpost
+	CGO_ENABLED=0 go build -buildvcs=false -trimpath -o bin/toolpost ./cmd/toolpost \
+		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)'
+
+release: ## build what is published into ./dist: archives for Linux and macOS, .deb, SBOMs, checksums
+	@.ci/setup deb
+	packaging/release '$(RELEASE)' '$(COMMIT)' '$(DATE)'
+
+release-test: release ## try the release: the .deb on a fresh Debian in a virtual machine, the container (as root; minutes)
+	@.ci/setup vm podman curl
+	packaging/test/archives
+	packaging/test/container
+	packaging/test/debian
 
 # SQLite is C turned into Go, which the race detector makes ten times as slow, and whose own memory is none of our affair: it is
 # left out. What calls it is not, the driver's Go code included.
@@ -83,9 +99,13 @@ lint: ## run the linter, installed into ./.tools where it is missing
 		GOBIN='$(CURDIR)/.tools' go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(LINT_VERSION); \
 		mv .tools/golangci-lint "$$lint"; }; \
 	"$$lint" run ./...
+	@echo 'vet for macOS: the program as it is built there, without its tests'
+	@export GOOS=darwin CGO_ENABLED=0; \
+	go list -deps -f '{{with .Module}}{{if eq .Path "toolpost"}}{{$$.Dir}} {{join $$.GoFiles " "}}{{end}}{{end}}' ./cmd/toolpost \
+		| sed '/^$$/d' | while read -r dir files; do (cd "$$dir" && go vet $$files); done
 
 setup: ## install what tests, examples and benchmarks need (Debian packages, as root; npm)
 	@.ci/setup python3 curl cc git node js podman postgres tmux rg bwrap
 
 clean: ## remove what was built
-	rm -rf bin .tools
+	rm -rf bin dist .tools

@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/tool"
 )
 
@@ -54,7 +54,11 @@ func OpenOwn(path string) (*Own, error) {
 	at := w.above[len(w.above)-1]
 	o.Path = filepath.Join(append([]string{at.path}, rest...)...)
 	o.name, o.missing = filepath.Join(rest...), filepath.Join(rest[:len(rest)-1]...)
-	if o.root, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", at.fd)); err != nil {
+	again, err := kernel.Again(at.fd)
+	if err == nil {
+		o.root, err = os.OpenRoot(again)
+	}
+	if err != nil {
 		return nil, ownError(path, err)
 	}
 	if f == nil {

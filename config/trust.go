@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/tool"
 )
 
@@ -93,7 +94,7 @@ func (w *walk) back(n int) {
 
 // enter opens a folder and looks at it.
 func (w *walk) enter(from int, name, path string) error {
-	fd, err := unix.Openat(from, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(from, name, kernel.PathOnly|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return cannotRead(w.path, err)
 	}

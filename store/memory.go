@@ -9,17 +9,15 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
-	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"toolpost/engine/lease"
+	"toolpost/host/kernel"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -173,7 +171,7 @@ type memoryFile struct {
 }
 
 // path is where anybody who may finds the file.
-func (f *memoryFile) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) }
+func (f *memoryFile) path() string { return kernel.ForOthers(int(f.Fd())) }
 
 // Add is that of AssetTable.
 func (s *Assets) Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error) {
@@ -212,17 +210,14 @@ func (s *Assets) has(a tool.Asset, file *os.File) bool {
 
 // newMemoryFile copies a file into memory, where nobody can change it.
 func newMemoryFile(ctx context.Context, path string, from *os.File, most int64) (*memoryFile, error) {
-	fd, err := unix.MemfdCreate("asset", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f := &memoryFile{owners: map[string]tool.Asset{}}
+	var err error
+	f.File, err = kernel.Sealed("asset", func(w io.Writer) (err error) {
+		f.sum, f.size, err = copyAsset(ctx, w, from, path, most)
+		return err
+	})
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInternal, "there is no memory for asset %s: %w", path, err)
-	}
-	f := &memoryFile{File: os.NewFile(uintptr(fd), path), owners: map[string]tool.Asset{}}
-	if f.sum, f.size, err = copyAsset(ctx, f.File, from, path, most); err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
-			unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, err
 	}
 	return f, nil
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"toolpost/host/kernel"
 	"toolpost/identity"
 	"toolpost/tool"
 )
@@ -150,14 +151,12 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if err != nil {
 		return ctx
 	}
-	var cred *syscall.Ucred
-	failed := raw.Control(func(fd uintptr) {
-		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	})
+	var p identity.Peer
+	failed := raw.Control(func(fd uintptr) { p.UID, p.GID, p.PID, err = kernel.Peer(int(fd)) })
 	if failed != nil || err != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, peerKey{}, &identity.Peer{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid})
+	return context.WithValue(ctx, peerKey{}, &p)
 }
 
 func peerOf(ctx context.Context) *identity.Peer {

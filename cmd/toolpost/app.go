@@ -95,7 +95,7 @@ func (a *app) commands(args []string) (made []*cobra.Command) {
 		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"state", a.stateCommand}, {"lease", a.leaseCommand},
 		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"ps", a.psCommand}, {"sources", a.sourcesCommand},
 		{"config", a.configCommand}, {"doctor", a.doctorCommand},
-		{"version", a.versionCommand},
+		{"version", a.versionCommand}, {"man", a.manCommand},
 	}
 	if i := slices.IndexFunc(all, func(m maker) bool { return len(args) > 0 && args[0] == m.name }); i >= 0 {
 		all = all[i : i+1]

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/tool"
 	jsonschema "toolpost/wire/schema"
 	"toolpost/wire/strictjson"
@@ -83,18 +84,18 @@ func (p *prompter) line(ctx context.Context) (string, error) {
 // secretly reads a line without showing what is typed.
 func (p *prompter) secretly(ctx context.Context) (string, error) {
 	fd := int(p.in.Fd())
-	was, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	was, err := unix.IoctlGetTermios(fd, kernel.TermGet)
 	if err != nil {
 		return "", tool.Errorf(tool.CodeUnavailable, "the terminal cannot be made to hide what is typed: %w", err)
 	}
 	hidden := *was
 	hidden.Lflag &^= unix.ECHO
 	hidden.Lflag |= unix.ICANON | unix.ISIG
-	if err := unix.IoctlSetTermios(fd, unix.TCSETSW, &hidden); err != nil {
+	if err := unix.IoctlSetTermios(fd, kernel.TermSetLater, &hidden); err != nil {
 		return "", tool.Errorf(tool.CodeUnavailable, "the terminal cannot be made to hide what is typed: %w", err)
 	}
 	defer func() {
-		_ = unix.IoctlSetTermios(fd, unix.TCSETS, was)
+		_ = unix.IoctlSetTermios(fd, kernel.TermSet, was)
 		fmt.Fprintln(p.out)
 	}()
 	return p.line(ctx)

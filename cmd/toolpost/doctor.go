@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"toolpost/config"
 	"toolpost/host/sandbox"
@@ -145,16 +142,7 @@ const probeTimeout = 5 * time.Second
 
 // machine looks at the kernel and the interpreters: what this build uses, and the walls that can be built here.
 func machine(ctx context.Context) []finding {
-	findings := []finding{
-		kernel(),
-		python(ctx),
-		probe("whole trees", subreaper(), stateFailed, "works",
-			"a tool's processes end with it, also those that hide from it"),
-		probe("process handles", closed(unix.PidfdOpen(os.Getpid(), 0)), stateMissing, "works",
-			"a signal can never reach a process that got a recycled number"),
-		probe("memory files", closed(unix.MemfdCreate("toolpost", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)), stateFailed,
-			"works", "Python tools start without a file on disk"),
-	}
+	findings := append([]finding{python(ctx)}, system()...)
 	for _, l := range sandbox.Probe() {
 		f := finding{l.Name, stateOK, cmp.Or(l.Why, "works"), l.Means}
 		if !l.Works {
@@ -173,19 +161,6 @@ func probe(name string, err error, otherwise, detail, means string) finding {
 	return finding{name, stateOK, detail, means}
 }
 
-func kernel() finding {
-	var u unix.Utsname
-	err := unix.Uname(&u)
-	release := unix.ByteSliceToString(u.Release[:])
-	f := probe("kernel", err, stateFailed, unix.ByteSliceToString(u.Sysname[:])+" "+release, "Linux 5.10 or later")
-	var major, minor int
-	_, unread := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	if err == nil && (unread != nil || major < 5 || major == 5 && minor < 10) {
-		f.State = stateMissing
-	}
-	return f
-}
-
 func python(ctx context.Context) finding {
 	f := finding{Name: "python3", State: stateMissing, Means: "runs Python tools; 3.9 or later"}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -202,17 +177,4 @@ func python(ctx context.Context) finding {
 		f.State = stateOK
 	}
 	return f
-}
-
-func subreaper() error {
-	var on int32
-	return unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&on)), 0, 0, 0)
-}
-
-// closed closes what was only opened to see that it can be.
-func closed(fd int, err error) error {
-	if err != nil {
-		return err
-	}
-	return unix.Close(fd)
 }

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"toolpost/host/kernel"
 )
 
 // A screen is an output stream that knows whether a person looks at it.
@@ -19,7 +21,7 @@ type screen struct {
 }
 
 func newScreen(f *os.File) *screen {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	_, err := unix.IoctlGetTermios(int(f.Fd()), kernel.TermGet)
 	s := &screen{File: f, terminal: err == nil}
 	s.colour = s.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return s

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,33 @@ func TestEveryCodeHasItsExitCode(t *testing.T) {
 	for _, c := range tool.Codes() {
 		if code, ok := want[c]; !ok || exitOf(c) != code {
 			t.Errorf("%s: exit code %d, want %d", c, exitOf(c), code)
+		}
+	}
+}
+
+func TestABuildWithoutMakeSaysWhatTheGoCommandKnows(t *testing.T) {
+	var b build
+	b.stamp([]debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"},
+	})
+	if got, want := b.origin(), " (0123456789ab, 2026-01-02)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := (build{Version: "dev"}).origin(); got != "" {
+		t.Errorf("a build that knows nothing says %q", got)
+	}
+}
+
+func TestRoffTakesNothingForARequest(t *testing.T) {
+	for in, want := range map[string]string{
+		".config":       `\&.config`,
+		"'quoted'":      `\&'quoted'`,
+		"--json":        `\-\-json`,
+		`C:\dir`:        `C:\edir`,
+		"see `a b` now": `see \fBa b\fR now`,
+	} {
+		if got := inline(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
 }

@@ -40,6 +40,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/codesearch/disk"
+	"toolpost/host/kernel"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -122,18 +123,12 @@ func Open(dir string, view *workspace.View, o Options) (*Index, error) {
 
 // checkLocal refuses a tree on another machine: what its stamps say here may be old.
 func checkLocal(root *workspace.File) error {
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(root.Fd(), &fs); err != nil {
-		return err
-	}
-	remote := []int64{unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC,
-		unix.FUSE_SUPER_MAGIC,
-		unix.V9FS_MAGIC, unix.AFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.CODA_SUPER_MAGIC, unix.NCP_SUPER_MAGIC}
-	if slices.Contains(remote, fs.Type) {
+	remote, err := kernel.Remote(root.Fd())
+	if err == nil && remote {
 		return fmt.Errorf("%s is on a file system that may show old stamps; it is searched without an index",
 			root.Abs())
 	}
-	return nil
+	return err
 }
 
 // Close ends what runs in the background and closes the index.

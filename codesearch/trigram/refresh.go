@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/codesearch/grep"
+	"toolpost/host/kernel"
 	"toolpost/host/workspace"
 )
 
@@ -245,7 +246,7 @@ func stampOf(s workspace.Stamp) uint64 {
 }
 
 func rawStamp(st *unix.Stat_t) workspace.Stamp {
-	return workspace.Stamp{Dev: st.Dev, Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
+	return workspace.Stamp{Dev: kernel.Device(st), Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
 }
 
 // restingStamp is the stamp of a state that was at rest at a time, else 0. The change time alone tells: every change

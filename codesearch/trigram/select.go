@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/codesearch/grep"
+	"toolpost/host/kernel"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 )
@@ -214,7 +215,7 @@ func (c *check) batch(from, to int) {
 	common := first[:strings.LastIndexByte(first[:sharedPrefix(first, last)], '/')+1]
 	dir := c.x.root.Fd()
 	if common != "" {
-		fd, err := unix.Openat(dir, common, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(dir, common, kernel.PathOnly|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			common = "" // it is gone: each path will say so
 		} else {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/tool"
 )
 
@@ -32,10 +33,6 @@ func (a *Anchor) Fd() int { return int(a.file.Fd()) }
 // Close closes the descriptor.
 func (a *Anchor) Close() { _ = a.file.Close() }
 
-// NoLinks is how a path is opened that has no links, or was found to have none: in one step, by the kernel, whatever is
-// renamed meanwhile. A link that has come in between is an error.
-const NoLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
-
 const maxLinks = 40 // the kernel's own number
 
 // Open opens an absolute path of a config. A link is followed where only the owner of this machine can have made it,
@@ -56,15 +53,6 @@ func Open(path string, l *List, more ...string) (*Anchor, error) {
 	return w.walk()
 }
 
-// Resolve opens a path from an open folder, and resolves it as the kernel is told.
-func Resolve(dir int, path string, flags, resolve uint64) (*os.File, error) {
-	fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve})
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
 // Plain is the kernel's error in one about a path, for messages that name the path already.
 func Plain(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
@@ -73,16 +61,17 @@ func Plain(err error) error {
 	return err
 }
 
-// openDirect opens a path that has no link.
+// openDirect opens a path that has no links, or was found to have none. A link that has come in between is an error.
 func openDirect(dir int, path, real string) (*Anchor, error) {
-	return openAnchor(dir, path, real, 0, NoLinks)
+	return openAnchor(dir, path, real, 0, kernel.NoLinks)
 }
 
-func openAnchor(dir int, path, real string, flags, resolve uint64) (*Anchor, error) {
-	f, err := Resolve(dir, path, flags|unix.O_PATH, resolve)
+func openAnchor(dir int, path, real string, flags int, refuse kernel.Resolve) (*Anchor, error) {
+	fd, err := kernel.Open(dir, path, flags|kernel.PathOnly, refuse)
 	if err != nil {
 		return nil, err
 	}
+	f := os.NewFile(uintptr(fd), path)
 	info, err := f.Stat()
 	if err != nil {
 		_ = f.Close()
@@ -93,7 +82,7 @@ func openAnchor(dir int, path, real string, flags, resolve uint64) (*Anchor, err
 
 func idOf(info fs.FileInfo) ID {
 	st := info.Sys().(*syscall.Stat_t)
-	return ID{st.Dev, st.Ino}
+	return ID{uint64(st.Dev), st.Ino} //nolint:gosec,unconvert // int32 on macOS; only compared
 }
 
 // A way is a path that has links, on the way to being opened.
@@ -111,7 +100,7 @@ type way struct {
 func (w *way) walk() (*Anchor, error) {
 	w.links = map[string]string{}
 	w.open = identities(apart(slices.Concat(w.more, w.list.Roots())), 0)
-	w.shut = identities(slices.Concat(w.list.Fixed(), w.list.Hidden()), NoLinks)
+	w.shut = identities(slices.Concat(w.list.Fixed(), w.list.Hidden()), kernel.NoLinks)
 	at, err := openDirect(unix.AT_FDCWD, "/", "/")
 	if err != nil {
 		return nil, err
@@ -161,8 +150,7 @@ func (w *way) step(at *Anchor, name string, theirs bool) (*Anchor, error) {
 	case next.Mode != fs.ModeSymlink:
 		return next, nil
 	}
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(next.Fd(), "", buf)
+	to, err := kernel.ReadLink(next.Fd(), at.Fd(), name)
 	switch {
 	case theirs:
 		err = &LinkError{Path: w.asked, Link: here}
@@ -174,7 +162,7 @@ func (w *way) step(at *Anchor, name string, theirs bool) (*Anchor, error) {
 		return nil, err
 	}
 	w.count++
-	w.links[here] = string(buf[:n])
+	w.links[here] = to
 	return next, nil
 }
 
@@ -203,10 +191,10 @@ func apart(paths []string) []string {
 
 // identities returns what is at some paths. A writable folder that a tool has replaced by a link gives another one than
 // was meant: then more links are refused, and not fewer, since the folder around it is among the paths too.
-func identities(paths []string, resolve uint64) []ID {
+func identities(paths []string, refuse kernel.Resolve) []ID {
 	var ids []ID
 	for _, path := range paths {
-		if a, err := openAnchor(unix.AT_FDCWD, path, path, 0, resolve); err == nil {
+		if a, err := openAnchor(unix.AT_FDCWD, path, path, 0, refuse); err == nil {
 			ids = append(ids, a.ID)
 			a.Close()
 		}
@@ -288,7 +276,7 @@ func (t Thing) Make(private bool) (bool, error) {
 		if i < len(rest)-1 || t.Folder {
 			err = unix.Mkdirat(at.Fd(), name, mode)
 		} else {
-			err = unix.Mknodat(at.Fd(), name, unix.S_IFREG|mode&0o666, 0)
+			err = kernel.MakeFile(at.Fd(), name, mode&0o666)
 		}
 		switch {
 		case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):

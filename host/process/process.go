@@ -77,7 +77,7 @@ type Child struct {
 	claim  string
 	end    func(killed bool) // see Command.End
 	proc   *os.Process
-	pidfd  *os.File
+	handle *os.File // tells when it exits
 	stderr *stderr
 	room   *sandbox.Confined // nil: it is not confined
 	window *sandbox.Window   // for Open; nil: it was not started with Look, or is closed
@@ -253,10 +253,10 @@ func (c *Child) stopFeeding() {
 // watch owns the child as the kernel knows it. The child stays a zombie until its tree is ended, so
 // that its pid, which is also the name of its group and session, means nobody else before that.
 func (c *Child) watch() {
-	awaitExit(c.pidfd)
+	awaitExit(c.handle)
 	close(c.exited)
 	<-c.settled
-	_ = c.pidfd.Close()
+	_ = c.handle.Close()
 	c.status = ours.reap(c)
 	if c.room != nil {
 		c.reached = c.room.Reached()
@@ -404,18 +404,6 @@ func closeAll(files []*os.File) {
 	for _, f := range files {
 		_ = f.Close()
 	}
-}
-
-// awaitExit waits until the process of a pidfd has exited, all threads of it, and leaves it a zombie.
-func awaitExit(pidfd *os.File) {
-	conn, err := pidfd.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = conn.Read(func(fd uintptr) bool {
-		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return n > 0
-	})
 }
 
 // An Exit tells how a child ended.

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/host/sandbox"
-	"toolpost/tool"
 )
 
 // ours is the one registry of this program. It is package-level state because what it mirrors is: the
@@ -41,24 +40,6 @@ type registry struct {
 	starter  *starter
 }
 
-// adopt makes this program the parent of whatever loses its own: a daemon that its tool has left comes
-// to us and not to init, whatever it did to get away. It also keeps the descriptors to ourselves that
-// our own parent left open for us; those that Go opened are private already.
-func (r *registry) adopt() {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		r.unfit = tool.Errorf(tool.CodeUnavailable,
-			"cannot look after the children of tools: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
-	} else if _, ok := r.proc.stat(os.Getpid()); !ok {
-		r.unfit = tool.Errorf(tool.CodeUnavailable,
-			"cannot look after the children of tools: %s is not readable: mount it", r.proc)
-	}
-	for _, fd := range r.proc.numbers("self/fd") {
-		if fd > 2 {
-			unix.CloseOnExec(fd)
-		}
-	}
-}
-
 // start starts a leader and registers it.
 func (r *registry) start(path string, cmd Command, attr *os.ProcAttr, c *Child) error {
 	if r.once.Do(r.adopt); r.unfit != nil {
@@ -77,31 +58,10 @@ func (r *registry) start(path string, cmd Command, attr *os.ProcAttr, c *Child) 
 	return err
 }
 
-// register makes a process a leader. The caller holds mu.
-func (r *registry) register(c *Child, proc *os.Process, pidfd int) {
-	_ = unix.SetNonblock(pidfd, true) // lets the runtime's poller wait for it, without a thread
-	c.proc, c.pidfd = proc, os.NewFile(uintptr(pidfd), "pidfd")
+// register makes a process a leader, with a handle that tells of its exit. The caller holds mu.
+func (r *registry) register(c *Child, proc *os.Process, handle *os.File) {
+	c.proc, c.handle = proc, handle
 	r.leaders[proc.Pid], r.marked[c.marker] = c, c
-}
-
-// plain starts a child, on the starter's thread.
-func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	pidfd := -1
-	attr.Sys = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd}
-	proc, err := os.StartProcess(path, argv, attr)
-	if err != nil {
-		return err
-	}
-	if pidfd < 0 {
-		_ = proc.Kill()
-		_, _ = proc.Wait()
-		return tool.Errorf(tool.CodeUnavailable,
-			"this kernel gives no handle on a process (pidfd); Linux 5.4 or later is needed")
-	}
-	r.register(c, proc, pidfd)
-	return nil
 }
 
 // confined starts a child behind walls. It is our child like any other; its orphans go to the room's init. It is known
@@ -111,16 +71,16 @@ func (r *registry) confined(path string, cmd Command, attr *os.ProcAttr, c *Chil
 	born := func(pid int) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		pidfd, err := unix.PidfdOpen(pid, 0)
+		handle, err := openHandle(pid)
 		if err != nil {
 			return err
 		}
 		proc, err := os.FindProcess(pid)
 		if err != nil {
-			_ = unix.Close(pidfd)
+			_ = handle.Close()
 			return err
 		}
-		r.register(c, proc, pidfd)
+		r.register(c, proc, handle)
 		return nil
 	}
 	spawn := sandbox.Spawn{
@@ -148,8 +108,8 @@ func (r *registry) forget(c *Child) {
 		delete(r.leaders, c.proc.Pid)
 		delete(r.marked, c.marker)
 		_ = c.proc.Release()
-		_ = c.pidfd.Close()
-		c.proc, c.pidfd = nil, nil
+		_ = c.handle.Close()
+		c.proc, c.handle = nil, nil
 	}
 }
 

@@ -33,8 +33,7 @@ func sweepTemp(prefix string) {
 
 // startOf returns the time at which a process was started, in the kernel's own units; 0: there is none.
 func startOf(pid int) uint64 {
-	s, _ := ours.proc.stat(pid)
-	return s.start
+	return ours.proc.started(pid)
 }
 
 // RemoveTree removes a folder, also one in which a program made others that cannot be written to.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package process
 
 import (
@@ -231,6 +233,12 @@ func (p procfs) stat(pid int) (stat, bool) {
 		return stat{}, false
 	}
 	return parseStat(buf[:n])
+}
+
+// started is when a process was started; 0: there is none.
+func (p procfs) started(pid int) uint64 {
+	s, _ := p.stat(pid)
+	return s.start
 }
 
 // parseStat reads "PID (NAME) STATE PPID PGRP SESSION ...". The name may hold spaces and parentheses.

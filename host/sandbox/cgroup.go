@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -22,15 +24,6 @@ import (
 
 	"toolpost/host/offlimits"
 )
-
-// The controllers that a room needs.
-const (
-	ctlMemory = "memory"
-	ctlPids   = "pids"
-	ctlCPU    = "cpu"
-)
-
-func controllerNames() []string { return []string{ctlMemory, ctlPids, ctlCPU} }
 
 // controllers are the folders below which this program may make cgroups: by controller, in version 1 of the
 // hierarchy or in 2.

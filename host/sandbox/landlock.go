@@ -1,9 +1,9 @@
+//go:build linux
+
 package sandbox
 
 import (
 	"golang.org/x/sys/unix"
-
-	"toolpost/host/offlimits"
 )
 
 // Landlock is the wall around files that needs no namespace, and a second one where there are mounts. Every
@@ -78,7 +78,7 @@ func (s *script) ruleset(version int) {
 
 // grant gives rights back, on paths without links.
 func (s *script) grant(version int, grants []grant) {
-	s.grantBy(version, grants, func(path string) *op { return s.openDirect(path, cwd, path, offlimits.NoLinks) })
+	s.grantBy(version, grants, func(path string) *op { return s.openDirect(path, cwd, path, noLinks) })
 }
 
 // grantInside does so in a room that stands, whose filter of system calls has no openat2, see setIDs. Names lead to no

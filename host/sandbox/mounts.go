@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -463,7 +465,7 @@ func (s *script) trees(v, all *view) map[string]register {
 			continue
 		}
 		fd := s.newReg()
-		s.openDirect(from, cwd, from, offlimits.NoLinks).into(at)
+		s.openDirect(from, cwd, from, noLinks).into(at)
 		const clone = unix.AT_EMPTY_PATH | unix.AT_RECURSIVE | unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
 		s.call(p.path, unix.SYS_OPEN_TREE, at, "", clone).into(fd)
 		s.call(p.path, unix.SYS_CLOSE, at)
@@ -532,9 +534,9 @@ func (b *builder) make(what, path string, nr uintptr, mode int) {
 // open opens a place of the room.
 func (b *builder) open(path string) register {
 	if b.root == 0 {
-		b.openDirect(path, cwd, b.base+path, offlimits.NoLinks).into(b.spot)
+		b.openDirect(path, cwd, b.base+path, noLinks).into(b.spot)
 	} else {
-		b.openDirect(path, b.root, "."+path, offlimits.NoLinks|unix.RESOLVE_BENEATH).into(b.spot)
+		b.openDirect(path, b.root, "."+path, noLinks|unix.RESOLVE_BENEATH).into(b.spot)
 	}
 	return b.spot
 }

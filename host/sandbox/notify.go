@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -15,13 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// A Violation is an attempt that a wall has stopped.
-type Violation struct {
-	Capability string // network, filesystem_write, subprocess
-	Guarantee  string // the guarantee that forbids it: no_network ...
-	Target     string // the path or the address
-}
 
 // mostViolations bounds the reports of one child. One that tries for ever says nothing new.
 const mostViolations = 64

@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -12,34 +14,6 @@ import (
 
 	"toolpost/tool"
 )
-
-// The layers that a room is made of, as they are named in probes, errors and results.
-const (
-	LayerNamespaces = "user namespace"
-	LayerPid        = "pid namespace"
-	LayerNetwork    = "network namespace"
-	LayerMounts     = "mounts"
-	LayerProc       = "own /proc"
-	LayerPrivileges = "no new privileges"
-	LayerLandlock   = "landlock"
-	LayerSeccomp    = "seccomp"
-	LayerNotify     = "seccomp notify"
-	LayerLimits     = "rlimits"
-	LayerMemory     = "cgroup memory"
-	LayerPids       = "cgroup pids"
-	LayerCPU        = "cgroup cpu"
-
-	layerExec  = "exec"
-	layerGroup = "cgroup"
-)
-
-// A Layer is one kind of wall, and whether it can be built here.
-type Layer struct {
-	Name  string
-	Works bool
-	Why   string // what was found: a version, or why it does not work
-	Means string // what it is for, in one sentence
-}
 
 // A machine is what can be built here.
 type machine struct {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,6 +132,77 @@ func FromGuarantees(g tool.Guarantees, p Profile) Profile {
 	p.Subprocess = p.Subprocess && !g.NoSubprocess
 	return p
 }
+
+// A Confinement is a profile and who hears of what goes on behind its walls.
+type Confinement struct {
+	Profile
+	// Violation is called for every attempt that a wall stops and that can be seen, from one goroutine, at
+	// most 64 times for a child; it must not block for long. Nil: nobody looks.
+	Violation func(Violation)
+	// Egress is called with every connection that a child with NetworkEgress makes to EgressAddress, each in
+	// a goroutine of its own, 64 at a time. It closes the connection. It must return soon after the child's
+	// end, which it sees as the end of the connection.
+	Egress func(net.Conn)
+}
+
+// A Spawn says what to start behind which walls.
+type Spawn struct {
+	Path string   // the program; a relative one is looked for in Dir
+	Argv []string // its arguments, its own name first
+	// working folder; empty: ours if it is in the room, else /. One that is not in the room is there, and empty
+	Dir   string
+	Env   []string   // the whole environment
+	Files []*os.File // its descriptors 0, 1, 2 and so on; the caller keeps and closes its own
+	Look  bool       // whether a Window is wanted
+	// Born is told the pid of the child before that does anything, and while it is in our session; an error ends
+	// it. Nil: nobody is told.
+	Born func(pid int) error
+	Confinement
+}
+
+// A Violation is an attempt that a wall has stopped.
+type Violation struct {
+	Capability string // network, filesystem_write, subprocess
+	Guarantee  string // the guarantee that forbids it: no_network ...
+	Target     string // the path or the address
+}
+
+// The layers that a room is made of, as they are named in probes, errors and results.
+const (
+	LayerNamespaces = "user namespace"
+	LayerPid        = "pid namespace"
+	LayerNetwork    = "network namespace"
+	LayerMounts     = "mounts"
+	LayerProc       = "own /proc"
+	LayerPrivileges = "no new privileges"
+	LayerLandlock   = "landlock"
+	LayerSeccomp    = "seccomp"
+	LayerNotify     = "seccomp notify"
+	LayerLimits     = "rlimits"
+	LayerMemory     = "cgroup memory"
+	LayerPids       = "cgroup pids"
+	LayerCPU        = "cgroup cpu"
+
+	layerExec  = "exec"
+	layerGroup = "cgroup"
+)
+
+// A Layer is one kind of wall, and whether it can be built here.
+type Layer struct {
+	Name  string
+	Works bool
+	Why   string // what was found: a version, or why it does not work
+	Means string // what it is for, in one sentence
+}
+
+// The controllers that a room needs.
+const (
+	ctlMemory = "memory"
+	ctlPids   = "pids"
+	ctlCPU    = "cpu"
+)
+
+func controllerNames() []string { return []string{ctlMemory, ctlPids, ctlCPU} }
 
 // check refuses paths that say nothing, or say it to somebody else.
 func (p Profile) check() error {

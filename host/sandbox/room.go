@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -7,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"toolpost/host/offlimits"
 )
 
 // A room is built by two scripts. The foundation is the same for all rooms, so one is always laid in advance; it
@@ -222,7 +222,7 @@ func (p *plan) write() error {
 	}
 	p.in("start")
 	dir := p.newReg()
-	p.openDirect("working folder "+p.dir, cwd, p.dir, offlimits.NoLinks).into(dir)
+	p.openDirect("working folder "+p.dir, cwd, p.dir, noLinks).into(dir)
 	p.call("working folder "+p.dir, unix.SYS_FCHDIR, dir)
 	p.call("working folder "+p.dir, unix.SYS_CLOSE, dir)
 	p.limits()

@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -21,33 +23,6 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
-
-// A Confinement is a profile and who hears of what goes on behind its walls.
-type Confinement struct {
-	Profile
-	// Violation is called for every attempt that a wall stops and that can be seen, from one goroutine, at
-	// most 64 times for a child; it must not block for long. Nil: nobody looks.
-	Violation func(Violation)
-	// Egress is called with every connection that a child with NetworkEgress makes to EgressAddress, each in
-	// a goroutine of its own, 64 at a time. It closes the connection. It must return soon after the child's
-	// end, which it sees as the end of the connection.
-	Egress func(net.Conn)
-}
-
-// A Spawn says what to start behind which walls.
-type Spawn struct {
-	Path string   // the program; a relative one is looked for in Dir
-	Argv []string // its arguments, its own name first
-	// working folder; empty: ours if it is in the room, else /. One that is not in the room is there, and empty
-	Dir   string
-	Env   []string   // the whole environment
-	Files []*os.File // its descriptors 0, 1, 2 and so on; the caller keeps and closes its own
-	Look  bool       // whether a Window is wanted
-	// Born is told the pid of the child before that does anything, and while it is in our session; an error ends
-	// it. Nil: nobody is told.
-	Born func(pid int) error
-	Confinement
-}
 
 // A Confined is a started child. It is a child of this program, which waits for it as for any other.
 type Confined struct {
@@ -359,7 +334,7 @@ func (p *plan) programInRoot() error {
 		candidates = onPath(p.Path, p.Env)
 	}
 	for _, path := range candidates {
-		if f, err := offlimits.Resolve(root.Fd(), path, unix.O_PATH, resolveInRoom); err == nil {
+		if f, err := resolve(root.Fd(), path, unix.O_PATH, resolveInRoom); err == nil {
 			p.Path = path
 			return f.Close()
 		}

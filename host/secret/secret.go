@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -19,8 +20,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/tool"
@@ -234,24 +235,10 @@ func grant(from Source, names, allowed []string) ([]known, error) {
 
 // Sealed makes a file in memory that can be read and not be changed.
 func Sealed(name, value string) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), name)
-	_, err = strings.NewReader(value).WriteTo(f)
-	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
-			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
-	}
-	if err == nil {
-		_, err = f.Seek(0, 0)
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
+	return kernel.Sealed(name, func(w io.Writer) error {
+		_, err := io.WriteString(w, value)
+		return err
+	})
 }
 
 // Keyed makes digests with a key. Arguments are often short, or one of a few: who had a plain digest of them could try

@@ -15,8 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"toolpost/host/kernel"
 	"toolpost/tool"
 )
 
@@ -81,12 +80,7 @@ func (s *side) ended() (half, whole bool) {
 	if err != nil {
 		return true, true
 	}
-	err = raw.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		half = err == nil &&
-			!slices.Contains([]uint8{unix.BPF_TCP_ESTABLISHED, unix.BPF_TCP_FIN_WAIT1, unix.BPF_TCP_FIN_WAIT2},
-				info.State)
-	})
+	err = raw.Control(func(fd uintptr) { half = kernel.HalfClosed(int(fd)) })
 	return half, err != nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
@@ -325,11 +326,7 @@ func (v *View) mayMove(ctx context.Context, src, dst *spot) error {
 
 // rename moves a name of an open folder to a spot.
 func rename(dir int, name string, to *spot, overwrite bool) error {
-	flags := uint(unix.RENAME_NOREPLACE)
-	if overwrite {
-		flags = 0
-	}
-	err := retry(func() error { return unix.Renameat2(dir, name, to.dir.fd, to.name, flags) })
+	err := retry(func() error { return kernel.Rename(dir, name, to.dir.fd, to.name, overwrite) })
 	if err == unix.EINVAL && !overwrite { // a file system that cannot rename without replacing
 		if err = unix.Linkat(dir, name, to.dir.fd, to.name, 0); err == nil {
 			err = unix.Unlinkat(dir, name, 0)

@@ -5,16 +5,15 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
@@ -34,7 +33,13 @@ func (f *File) Fd() int { return f.fd }
 
 // ProcPath is a name of the open file that leads to nothing else, for as long as it is open: what a child
 // takes as its working folder.
-func (f *File) ProcPath() string { return "/proc/self/fd/" + strconv.Itoa(f.fd) }
+func (f *File) ProcPath() string {
+	path, err := kernel.Again(f.fd)
+	if err != nil {
+		return f.Abs()
+	}
+	return path
+}
 
 // Abs is where the file really is, links resolved.
 func (f *File) Abs() string {
@@ -145,7 +150,7 @@ type Stamp struct {
 }
 
 func stampOf(st *unix.Stat_t) Stamp {
-	return Stamp{Dev: st.Dev, Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
+	return Stamp{Dev: kernel.Device(st), Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
 }
 
 // How files are opened for reading: never waiting for the writer of a FIFO, never making a terminal ours.
@@ -234,7 +239,7 @@ func (f *File) load() error {
 
 // ban says what of the file is off limits by what it is. What has one name is known by that.
 func (f *File) ban() offlimits.Ban {
-	id := offlimits.ID{Dev: f.stat.Dev, Ino: f.stat.Ino}
+	id := offlimits.ID{Dev: kernel.Device(&f.stat), Ino: f.stat.Ino}
 	switch {
 	case typeOf(f.stat.Mode) == fs.ModeDir:
 		return f.root.book.Folder(id)
@@ -285,8 +290,7 @@ func (w *Workspace) openBelow(p Place, flags int) (fd int, abs string, err error
 }
 
 func openNoLinks(dir int, rel string, flags int) (fd int, err error) {
-	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_BENEATH | offlimits.NoLinks}
-	err = retry(func() error { fd, err = unix.Openat2(dir, rel, &how); return err })
+	err = retry(func() error { fd, err = kernel.Open(dir, rel, flags, kernel.Beneath|kernel.NoLinks); return err })
 	return fd, err
 }
 
@@ -322,11 +326,10 @@ func (w *Workspace) openByLinks(p Place, flags int) (fd int, abs string, err err
 
 func (w *Workspace) checkReal(p Place, fd int) (abs string, err error) {
 	// The kernel says where an open file is. Asking before the open could be answered for another file.
-	if abs, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)); err != nil {
+	if abs, err = kernel.PathOf(fd); err != nil {
 		return "", tool.Errorf(tool.CodeUnavailable, "%s: cannot tell which file it is: %w; is /proc mounted?", p.Shown,
 			offlimits.Plain(err))
 	}
-	abs = strings.TrimSuffix(abs, " (deleted)") // the kernel's mark on a name that is gone
 	rel, ok := below(p.Dir, abs)
 	if !ok {
 		rel = abs // the root itself was moved
@@ -365,7 +368,7 @@ func (i fileInfo) Mode() fs.FileMode {
 }
 
 // typeOf returns the type bits of a mode as io/fs has them.
-func typeOf(mode uint32) fs.FileMode {
+func typeOf[Mode uint16 | uint32](mode Mode) fs.FileMode {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		return 0

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
@@ -188,7 +189,7 @@ func (w *walk) list(ctx context.Context, d *folder) (items []item, err error) {
 			return nil, ctx.Err()
 		}
 		var n int
-		if err := retry(func() error { n, err = unix.Getdents(d.fd, w.buf); return err }); err != nil || n == 0 {
+		if err := retry(func() error { n, err = unix.ReadDirent(d.fd, w.buf); return err }); err != nil || n == 0 {
 			return items, nil //nolint:nilerr // a folder that cannot be read any more has no further entries
 		}
 		items = appendItems(items, d.fd, w.buf[:n])
@@ -298,27 +299,20 @@ func statAt(dir int, name string) (st unix.Stat_t, err error) {
 	return st, err
 }
 
-// Where the parts of struct linux_dirent64 are.
-const (
-	direntLength = 16
-	direntType   = 18
-	direntName   = 19
-)
-
-// appendItems adds the names that getdents wrote. The file system says what most of them are; where it does not, we
-// ask.
+// appendItems adds the names of a folder's entries, as the kernel wrote them. The file system says what most of them
+// are; where it does not, we ask.
 func appendItems(items []item, fd int, buf []byte) []item {
-	for len(buf) > direntName {
-		length := int(binary.NativeEndian.Uint16(buf[direntLength:]))
-		if length <= direntName || length > len(buf) {
+	for len(buf) > kernel.DirentName {
+		length := int(binary.NativeEndian.Uint16(buf[kernel.DirentLength:]))
+		if length <= kernel.DirentName || length > len(buf) {
 			return items
 		}
-		name := buf[direntName:length]
+		name := buf[kernel.DirentName:length]
 		if end := bytes.IndexByte(name, 0); end >= 0 {
 			name = name[:end]
 		}
 		if s := string(name); s != "." && s != ".." {
-			items = append(items, item{s, itemType(fd, s, buf[direntType])})
+			items = append(items, item{s, itemType(fd, s, buf[kernel.DirentType])})
 		}
 		buf = buf[length:]
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
@@ -140,7 +141,11 @@ func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 
 // resolve opens the folder that was found, by its descriptor.
 func (r *root) resolve(at *offlimits.Anchor) (err error) {
-	found := "/proc/self/fd/" + strconv.Itoa(at.Fd()) + "/" // the slash: what is no folder is an error, not a wait
+	found, err := kernel.Again(at.Fd())
+	if err != nil {
+		return err
+	}
+	found += "/" // what is no folder is an error, not a wait
 	if r.dir, err = os.OpenRoot(found); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/tool"
 )
 
@@ -155,7 +156,7 @@ func newTemp(s *spot, old *unix.Stat_t, o WriteOptions) (*temp, error) {
 	if old != nil {
 		create = 0o600
 		if t.mode == 0 {
-			t.mode = old.Mode & 0o777
+			t.mode = uint32(old.Mode & 0o777) //nolint:unconvert // uint16 on macOS
 		}
 	}
 	var err error
@@ -220,7 +221,7 @@ type sweeps struct {
 
 // once sweeps a folder that is about to be written, unless that was done.
 func (s *sweeps) once(dir *File) {
-	key := [2]uint64{dir.stat.Dev, dir.stat.Ino}
+	key := [2]uint64{kernel.Device(&dir.stat), dir.stat.Ino}
 	s.mu.Lock()
 	if len(s.done) >= maxSwept || s.done == nil {
 		s.done = map[[2]uint64]bool{}
@@ -242,7 +243,7 @@ func sweep(dir *File) {
 	defer unix.Close(fd)
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := unix.Getdents(fd, buf)
+		n, err := unix.ReadDirent(fd, buf)
 		if err != nil || n <= 0 {
 			return
 		}

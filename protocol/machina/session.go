@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"toolpost/host/kernel"
 	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
@@ -79,7 +78,7 @@ func unread(f *os.File) (n int) {
 	}
 	n = -1
 	_ = conn.Control(func(fd uintptr) {
-		if waiting, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+		if waiting, err := kernel.Waiting(int(fd)); err == nil {
 			n = waiting
 		}
 	})

@@ -6,11 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"toolpost/host/kernel"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
@@ -203,18 +202,14 @@ func (e *errand) binary(i int, kind, mime, uri, data string) error {
 
 // asset hands on a file. It is in memory: whoever keeps assets makes a copy.
 func (e *errand) asset(i int, kind, mime, uri string, content []byte) error {
-	fd, err := unix.MemfdCreate("asset", unix.MFD_CLOEXEC)
+	f, err := kernel.Sealed("asset", func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), "asset")
 	defer f.Close()
-	if _, err = f.Write(content); err == nil {
-		_, err = f.Seek(0, 0)
-	}
-	if err != nil {
-		return err
-	}
 	name := fmt.Sprintf("%s-%d", kind, i+1)
 	a := tool.Asset{AssetID: name, Kind: kind, MediaType: mime, Path: name}
 	if uri != "" {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/host/walls"
@@ -137,7 +138,7 @@ func (t *localTool) forkRoom(call sandbox.Profile) (*os.File, error) {
 }
 
 func socketPair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fds, err := kernel.SocketPair()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,10 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
-	"golang.org/x/sys/unix"
-
+	"toolpost/host/kernel"
 	"toolpost/tool"
 )
 
@@ -67,12 +65,5 @@ func (s *assets) readable(path string) (*os.File, error) {
 
 // ofKernel reports whether a file is made up by the kernel for whoever reads it: we are shown more than the tool is.
 func ofKernel(f *os.File) bool {
-	var s unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &s); err != nil {
-		return true
-	}
-	return slices.Contains([]int64{
-		unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
-		unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC,
-	}, s.Type)
+	return kernel.MadeUp(int(f.Fd()))
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -58,7 +59,7 @@ func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
 	f.bound(ctx, conn)
 	dir, err := f.folder()
 	if err == nil {
-		err = unix.FcntlFlock(dir.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: number, Len: 1})
+		err = kernel.Lock(dir, number)
 	}
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable,
@@ -73,9 +74,7 @@ func (f *files) lives(_ context.Context, _ store.Querier, number int64) (bool, e
 	if err != nil {
 		return false, err
 	}
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: number, Len: 1}
-	err = unix.FcntlFlock(dir.Fd(), unix.F_OFD_GETLK, &lock)
-	return lock.Type != unix.F_UNLCK, err
+	return kernel.Locked(dir, number)
 }
 
 // leave gives the lock back.
@@ -126,20 +125,20 @@ func inodeOf(path string) (inode, error) {
 	if err := unix.Stat(path, &st); err != nil {
 		return inode{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return inode{st.Dev, st.Ino}, nil
+	return inode{kernel.Device(&st), st.Ino}, nil
 }
 
 // isOpen reports whether this program has a file open. The last who closes the database removes the files beside it, so
 // one that is gone, and is not open, is nothing out of the ordinary.
 func isOpen(file inode) bool {
-	entries, err := os.ReadDir("/proc/self/fd")
+	entries, err := os.ReadDir(kernel.Descriptors)
 	if err != nil {
 		return true
 	}
 	for _, e := range entries {
 		var st unix.Stat_t
 		if fd, err := strconv.Atoi(e.Name()); err == nil && unix.Fstat(fd, &st) == nil &&
-			(inode{st.Dev, st.Ino}) == file {
+			(inode{kernel.Device(&st), st.Ino}) == file {
 			return true
 		}
 	}

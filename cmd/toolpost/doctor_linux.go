@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// system looks at what this program needs of the kernel, beside walls.
+func system() []finding {
+	return []finding{
+		kernelVersion(),
+		probe("whole trees", subreaper(), stateFailed, "works",
+			"a tool's processes end with it, also those that hide from it"),
+		probe("process handles", closed(unix.PidfdOpen(os.Getpid(), 0)), stateMissing, "works",
+			"a signal can never reach a process that got a recycled number"),
+		probe("memory files", closed(unix.MemfdCreate("toolpost", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)), stateFailed,
+			"works", "Python tools start without a file on disk"),
+	}
+}
+
+func kernelVersion() finding {
+	var u unix.Utsname
+	err := unix.Uname(&u)
+	release := unix.ByteSliceToString(u.Release[:])
+	f := probe("kernel", err, stateFailed, unix.ByteSliceToString(u.Sysname[:])+" "+release, "Linux 5.10 or later")
+	var major, minor int
+	_, unread := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	if err == nil && (unread != nil || major < 5 || major == 5 && minor < 10) {
+		f.State = stateMissing
+	}
+	return f
+}
+
+func subreaper() error {
+	var on int32
+	return unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&on)), 0, 0, 0)
+}
+
+// closed closes what was only opened to see that it can be.
+func closed(fd int, err error) error {
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// The build sets these: -ldflags "-X main.version=... -X main.commit=... -X main.date=...".
+var (
+	version = "dev"
+	commit  string
+	date    string
+)
+
+// A build is what a binary says of itself. The date is the commit's: the day on which somebody ran the compiler says
+// nothing about what is in the binary, and would make two builds of one commit differ.
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Date     string `json:"date,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return a.withJSON("print it as JSON", &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, its commit and its date",
+		RunE: func(*cobra.Command, []string) error {
+			b := thisBuild()
+			return a.tell(b, "toolpost %s%s %s %s", b.Version, b.origin(), b.Go, b.Platform)
+		},
+	})
+}
+
+// origin says in brackets where a build comes from, for as much as it knows.
+func (b build) origin() string {
+	if b.Commit == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%.12s, %.10s)", b.Commit, b.Date)
+}
+
+func thisBuild() build {
+	b := build{
+		Version: version, Commit: commit, Date: date,
+		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && commit == "" {
+		b.stamp(info.Settings)
+	}
+	return b
+}
+
+// stamp takes what the go command found out about the tree, for those who build without make.
+func (b *build) stamp(settings []debug.BuildSetting) {
+	for _, s := range settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Date = s.Value
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package kernel
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// PathOnly opens a file to look at it or to go on from it, and for nothing else: no right to it is needed.
+	PathOnly = unix.O_PATH
+	// Descriptors is the folder that lists what this program has open.
+	Descriptors = "/proc/self/fd"
+
+	// TermGet, TermSet and TermSetLater read and set the state of a terminal; the last once all was written.
+	TermGet, TermSet, TermSetLater = unix.TCGETS, unix.TCSETS, unix.TCSETSW
+
+	// Where the parts of a folder's entry are that unix.ReadDirent reads: struct linux_dirent64.
+	DirentLength, DirentType, DirentName = 16, 18, 19
+
+	fionread         = unix.TIOCINQ
+	setLock, getLock = unix.F_OFD_SETLK, unix.F_OFD_GETLK
+)
+
+// Open opens a path from an open folder, in one step of the kernel's, whatever is renamed meanwhile.
+func Open(dir int, path string, flags int, refuse Resolve) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC} //nolint:gosec // flags are not negative
+	if refuse&NoLinks != 0 {
+		how.Resolve |= unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	}
+	if refuse&Beneath != 0 {
+		how.Resolve |= unix.RESOLVE_BENEATH
+	}
+	return unix.Openat2(dir, path, &how)
+}
+
+// ReadLink reads where a link leads, which was opened by its name in a folder.
+func ReadLink(link, _ int, _ string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(link, "", buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// MakeFile makes an empty file that is not there yet.
+func MakeFile(dir int, name string, mode uint32) error {
+	return unix.Mknodat(dir, name, unix.S_IFREG|mode, 0)
+}
+
+// Again is a path that leads to an open file, for as long as that is open, and to nothing else.
+func Again(fd int) (string, error) { return Descriptors + "/" + strconv.Itoa(fd), nil }
+
+// ForOthers is a path by which other programs of this user find an open file.
+func ForOthers(fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd) }
+
+// PathOf is where an open file is now.
+func PathOf(fd int) (string, error) {
+	path, err := os.Readlink(Descriptors + "/" + strconv.Itoa(fd))
+	return strings.TrimSuffix(path, " (deleted)"), err // the kernel's mark on a name that is gone
+}
+
+// Sealed makes a file that has no name, is on no disk, and can be read and not be changed.
+func Sealed(name string, fill func(io.Writer) error) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err := filled(f, fill); err != nil {
+		return nil, err
+	}
+	const all = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, all); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func renameNew(from int, name string, to int, newName string) error {
+	return unix.Renameat2(from, name, to, newName, unix.RENAME_NOREPLACE)
+}
+
+// SocketPair makes two Unix sockets that are connected with each other, and that no child inherits.
+func SocketPair() ([2]int, error) {
+	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+}
+
+// Peer is who is at the other end of a Unix socket.
+func Peer(fd int) (uid, gid uint32, pid int32, err error) {
+	cred, err := syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	return cred.Uid, cred.Gid, cred.Pid, nil
+}
+
+// HalfClosed reports whether the other end of a TCP connection has closed its direction.
+func HalfClosed(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	open := []uint8{unix.BPF_TCP_ESTABLISHED, unix.BPF_TCP_FIN_WAIT1, unix.BPF_TCP_FIN_WAIT2}
+	return err == nil && !slices.Contains(open, info.State)
+}
+
+// Remote reports whether a file is on a file system that another machine, or another program, keeps.
+func Remote(fd int) (bool, error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return false, err
+	}
+	return slices.Contains([]int64{unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC,
+		unix.CIFS_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC, unix.AFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC,
+		unix.CODA_SUPER_MAGIC, unix.NCP_SUPER_MAGIC}, fs.Type), nil
+}
+
+// MadeUp reports whether a file is made up by the kernel for whoever reads it. What cannot be told may be.
+func MadeUp(fd int) bool {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return true
+	}
+	return slices.Contains([]int64{unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC,
+		unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC},
+		fs.Type)
+}
