@@ -85,15 +85,20 @@ func (w *Word) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// literal is the text of a word that names no argument.
+// literal is the text of a word in which no value of an argument can be.
 func (w Word) literal() (text string, ok bool) {
 	for _, p := range w.parts {
-		if p.name != "" {
+		if p.name != "" && !p.only {
 			return "", false
 		}
 		text += p.text
 	}
 	return text, true
+}
+
+// condition reports whether the word is nothing but {name?}: it is no element of the command line.
+func (w Word) condition() bool {
+	return len(w.parts) > 0 && !slices.ContainsFunc(w.parts, func(p part) bool { return !p.only })
 }
 
 // before is the text in front of the first argument.
@@ -232,7 +237,8 @@ func (w Word) first() string {
 type interpreter struct {
 	code    *regexp.Regexp // the options whose value is code; nil: none
 	valued  string         // further options that have a value of their own
-	operand bool           // its first operand is code, or a program
+	starts  bool           // its first operand is a program, with its own arguments; else it is code, or names a script
+	assigns bool           // NAME=value may stand before it
 }
 
 // interpreters are those whose command lines we know. Versions behind their names do not count.
@@ -241,9 +247,10 @@ func interpreters() map[string]interpreter {
 	script := regexp.MustCompile(`^(-[A-Za-z]*[ef]|--(expression|file|source|exec)=?)$`)
 	shell := interpreter{code: inline, valued: "-o +o -O +O --rcfile --init-file"}
 	language := interpreter{code: inline, valued: "-W -X -I -M -C -L --require --import"}
-	editor := interpreter{code: script, valued: "-v -F -i -l", operand: true}
-	starter := interpreter{valued: "-u -g -n -I -P -L -d -E -s -a -i -o -e -f -C", operand: true}
-	all := map[string]interpreter{"env": {code: regexp.MustCompile(`^(-S|--split-string=?)$`), valued: "-u -C", operand: true}}
+	editor := interpreter{code: script, valued: "-v -F -i -l"}
+	starter := interpreter{valued: "-u -g -n -I -P -L -d -E -s -a -i -o -e -f -C", starts: true}
+	env := interpreter{code: regexp.MustCompile(`^(-S|--split-string=?)$`), valued: "-u -C", starts: true, assigns: true}
+	all := map[string]interpreter{"env": env}
 	for names, kind := range map[string]interpreter{
 		"sh bash dash zsh ksh mksh ash fish rbash busybox":      shell,
 		"python perl ruby node nodejs deno bun php lua Rscript": language,
@@ -269,8 +276,11 @@ func checkCode(all []Word) error {
 			continue
 		}
 		if w := in.codeOf(all[i+1:]); w != nil {
-			return tool.Errorf(tool.CodeInvalidInput, "%q would be code that %s runs; give it as an argument of its own, "+
-				"such as [sh, -c, 'grep -e \"$1\" notes.txt', sh, \"{%s}\"]", w, name, w.first())
+			return tool.Errorf(tool.CodeInvalidInput, "%q would be code, or the name of a program, that %s runs; "+
+				"write that out, and give it the argument: [sh, -c, 'grep -e \"$1\" notes.txt', sh, \"{%s}\"]", w, name, w.first())
+		}
+		if !in.starts {
+			return nil // the rest are the arguments of its code
 		}
 	}
 	return nil
@@ -284,12 +294,15 @@ func (in interpreter) codeOf(rest []Word) *Word {
 	for i, w := range rest {
 		text, literal := w.literal()
 		switch {
+		case w.condition():
+			continue
 		case isCode(previous) && literal:
 			return nil
 		case isCode(previous), !literal && isCode(w.before()):
 			return &rest[i]
-		case slices.Contains(strings.Fields(in.valued), previous), strings.HasPrefix(w.before(), "-"):
-		case in.operand && !literal:
+		case slices.Contains(strings.Fields(in.valued), previous), strings.HasPrefix(w.before(), "-"),
+			in.assigns && strings.Contains(w.before(), "="):
+		case !literal:
 			return &rest[i]
 		default:
 			return nil
@@ -338,10 +351,11 @@ func render(template []Piece, v *values) (argv []string, err error) {
 
 // elements are what one word comes to: one element, or as many as a list in it has items.
 func (v *values) elements(w Word, open bool) ([]string, error) {
+	if w.condition() {
+		return nil, nil
+	}
 	all := []string{""}
-	optional := len(w.parts) > 0 // a word of nothing but {name?} is no element
 	for _, p := range w.parts {
-		optional = optional && p.only
 		if p.only {
 			continue
 		}
@@ -353,9 +367,6 @@ func (v *values) elements(w Word, open bool) ([]string, error) {
 			}
 		}
 		all = product(all, texts)
-	}
-	if optional {
-		return nil, nil
 	}
 	for _, e := range all {
 		if err := mayStand(e, w, open); err != nil {
