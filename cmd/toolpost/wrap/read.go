@@ -37,8 +37,11 @@ type Operand struct {
 // Useful reports whether there is anything to make a draft of.
 func (p *Program) Useful() bool { return len(p.Options)+len(p.Operands) > 0 }
 
-// maxHelp is how much of a help text is looked at, in lines.
-const maxHelp = 20_000
+// How much of a help text is looked at: lines of it, and operands of its usage.
+const (
+	maxHelp     = 20_000
+	maxOperands = 16
+)
 
 // Read reads a help text of a program, or of the command of one, that is called by these words.
 func Read(text string, words []string) *Program {
@@ -183,6 +186,9 @@ func (u *usage) group(optional bool, level int) {
 }
 
 func (u *usage) operand(word string, optional bool) {
+	if len(u.p.Operands) == maxOperands {
+		return
+	}
 	name := strings.TrimSuffix(strings.TrimRight(word, ".,*+"), "...")
 	repeats := strings.HasSuffix(word, "...")
 	for _, kind := range []string{"option", "flag", "switch", "opts"} {
