@@ -35,7 +35,7 @@ RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/l
 # A version manager's python3 is a shell script that costs more than Python itself, and the tests start thousands.
 test: ## install what the tests need, vet, and run every test with the race detector
 	@echo '== 1 of 4: what the tests need'
-	@.ci/setup python3 curl cc git node js podman postgres
+	@.ci/setup python3 curl cc git jq sqlite3 node js podman postgres
 	@python=$$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))' 2>/dev/null) && PATH=$$python:$$PATH; \
 	export GORACE=atexit_sleep_ms=50; \
 	race='$(RACE)'; .ci/setup --check cc || { race=; echo 'no C compiler: the tests run without the race detector'; }; \
@@ -84,7 +84,7 @@ lint: ## run the linter, installed into ./.tools where it is missing
 	"$$lint" run ./...
 
 setup: ## install what tests, examples and benchmarks need (Debian packages, as root; npm)
-	@.ci/setup python3 curl cc git node js podman postgres rg bwrap
+	@.ci/setup python3 curl cc git jq sqlite3 node js podman postgres rg bwrap
 
 clean: ## remove what was built
 	rm -rf bin .tools

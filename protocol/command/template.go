@@ -213,7 +213,7 @@ func (w Word) check(about map[string]*argument) error {
 	name := w.first()
 	switch before := w.before(); {
 	case name == "":
-	case before != "" && strings.Trim(before, "-+") == "":
+	case before != "" && onlySigns(before) && !about[name].closed():
 		return tool.Errorf(tool.CodeInvalidInput, "%q lets {%s} choose an option; write the option out: [\"{%s?}\", \"%sname\"]",
 			w, name, name, before)
 	case shortOption.MatchString(before) && !about[name].closed():
@@ -396,10 +396,15 @@ func mayStand(element string, w Word, open bool) error {
 	case len(element) > maxElement:
 		return tool.Errorf(tool.CodeInvalidInput, "the argument %s has %d bytes; on a command line it can have %d. "+
 			"Give it less, or have its source send it on stdin", name, len(element), maxElement)
-	case !open && w.before() == "" && element != "" && (element[0] == '-' || element[0] == '+'):
+	}
+	value, signed := strings.CutPrefix(element, w.before())
+	if !open && signed && onlySigns(w.before()) && value != "" && onlySigns(value[:1]) {
 		return tool.Errorf(tool.CodeInvalidInput, "the argument %s begins with %q and could be taken for an option: %.40q; "+
 			"give it without, or write \"--\" before \"%s\" in its source if the program ends its options so",
-			name, element[:1], element, w).Because("option")
+			name, value[:1], value, w).Because("option")
 	}
 	return nil
 }
+
+// onlySigns reports whether there is nothing in a text but what options begin with.
+func onlySigns(text string) bool { return strings.Trim(text, "-+") == "" }

@@ -78,6 +78,8 @@ func TestAnArgumentStaysAnArgument(t *testing.T) {
 		{ended, "a\x00b", tool.CodeInvalidInput, "NUL"},
 		{`command: [prog, "{e}{a}"]` + "\narguments: {a: string, e: {type: string, default: ''}}", "-x", tool.CodeInvalidInput, "option"},
 		{`command: [prog, "x{a}"]`, "-x", "", ""},
+		{`command: [prog, "-{a}"]` + "\narguments: {a: {enum: [x, -x]}}", "x", "", ""},
+		{`command: [prog, "-{a}"]` + "\narguments: {a: {enum: [x, -x]}}", "-x", tool.CodeInvalidInput, "begins with \"-\""},
 		{path, "-x", "", ""},
 		{path, "sub/../x", "", ""},
 		{path, "~/x", "", ""},
