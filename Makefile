@@ -52,7 +52,7 @@ RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/l
 # Half of a test's time is waiting for what it started, so twice as many packages as there are cores run at once.
 test: ## install what the tests need, vet, and run every test with the race detector
 	@echo '== 1 of 4: what the tests need'
-	@.ci/setup python3 curl cc git node js podman postgres tmux
+	@.ci/setup python3 curl cc git jq sqlite3 node js podman postgres tmux
 	@python=$$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))' 2>/dev/null) && PATH=$$python:$$PATH; \
 	export GORACE=atexit_sleep_ms=50; \
 	race='$(RACE)'; .ci/setup --check cc || { race=; echo 'no C compiler: the tests run without the race detector'; }; \
@@ -105,7 +105,7 @@ lint: ## run the linter, installed into ./.tools where it is missing
 		| sed '/^$$/d' | while read -r dir files; do (cd "$$dir" && go vet $$files); done
 
 setup: ## install what tests, examples and benchmarks need (Debian packages, as root; npm)
-	@.ci/setup python3 curl cc git node js podman postgres tmux rg bwrap
+	@.ci/setup python3 curl cc git jq sqlite3 node js podman postgres tmux rg bwrap
 
 clean: ## remove what was built
 	rm -rf bin dist .tools

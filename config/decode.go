@@ -148,7 +148,7 @@ func decodePointer(n ast.Node, v reflect.Value) error {
 func decodeSlice(n ast.Node, v reflect.Value) error {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		return faultAt(n, "expected a list, got %s", kindOf(n))
+		return faultAt(n, "expected a list, got %s%s", kindOf(n), listQuotes(n, v.Type()))
 	}
 	out := reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values))
 	for i, item := range seq.Values {
@@ -180,13 +180,25 @@ func decodeMap(n ast.Node, v reflect.Value) error {
 	return nil
 }
 
-// quotes is what makes a string of a value that is written like a number or a boolean.
+// quotes is what makes a string of a value that is written like a number, a boolean or, as {name} is, a mapping.
 func quotes(n ast.Node) string {
 	switch n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode:
+	case *ast.MappingNode, *ast.MappingValueNode:
+		if pairs, err := pairsOf(n); err != nil || len(pairs) != 1 || !isNull(pairs[0].value) {
+			return ""
+		}
+	case *ast.SequenceNode:
 		return ""
 	}
 	return "; put it in quotes"
+}
+
+// listQuotes is quotes where a list may be written as text alone.
+func listQuotes(n ast.Node, t reflect.Type) string {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return quotes(n)
+	}
+	return ""
 }
 
 func decodeScalar(n ast.Node, v reflect.Value) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/host/workspace"
+	"toolpost/internal/hostile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -22,29 +23,8 @@ import (
 // sizeOfSecret is what a listing would say of a file with the secret.
 var sizeOfSecret = fmt.Sprintf(`"size":%d,"type":"file"`, len(secret))
 
-// hostilePaths multiplies what attackers put before, in between, in place of and after a name.
 func hostilePaths(w *world) []string {
-	before := []string{
-		"", "./", "/", "//", "../", "..//", "../../", "sub/../../", "sub/deep/../../../", w.root + "/", w.root + "/../", w.root + "/sub/../../", w.outside + "/",
-		w.root + "beside/", "/proc/self/root" + w.top + "/", "/proc/self/cwd/../../../../../../" + w.top + "/", "/dev/fd/../../" + w.top + "/", "~/", "file://" + w.top + "/",
-		"dirlink/", "abslink/", "chain/", "loop/", "dangling/", "inner/", "rootlink/", "notes.txt/../", "%2e%2e/", "..%2f", `..\`, "．．/", "․․/", "..\u200b/", "\u202e../",
-	}
-	between := []string{"", "../", "x/../", "outside/", "../outside/", "sub/", "./../outside/./"}
-	names := []string{
-		"secret.txt", "outside/secret.txt", ".env", ".ｅnv", "sub/.ssh/config", "hard", "fifo", "filelink", "envlink", "newfile",
-	}
-	after := []string{"", "/", "/.", "/..", "\n", "\x00", " ", ".", "/x"}
-	var all []string
-	for _, b := range before {
-		for _, m := range between {
-			for _, n := range names {
-				for _, a := range after {
-					all = append(all, b+m+n+a)
-				}
-			}
-		}
-	}
-	return all
+	return hostile.Paths(hostile.Place{Top: w.top, Root: w.root, Outside: w.outside})
 }
 
 // newHostileWorld is a world with every trap in it.

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"io/fs"
 )
 
 const (
@@ -144,4 +145,10 @@ func MadeUp(fd int) bool {
 		return true
 	}
 	return slices.Contains([]string{"devfs", "fdesc", "autofs"}, unix.ByteSliceToString(fs.Fstypename[:]))
+}
+
+// Stamp tells one state of a file from another, as far as what os.Lstat gave can.
+func Stamp(info fs.FileInfo) (ino uint64, mtime, ctime syscall.Timespec) {
+	st := info.Sys().(*syscall.Stat_t)
+	return st.Ino, st.Mtimespec, st.Ctimespec
 }

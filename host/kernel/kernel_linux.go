@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	"io/fs"
 )
 
 const (
@@ -130,4 +131,10 @@ func MadeUp(fd int) bool {
 	return slices.Contains([]int64{unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC,
 		unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC},
 		fs.Type)
+}
+
+// Stamp tells one state of a file from another, as far as what os.Lstat gave can.
+func Stamp(info fs.FileInfo) (ino uint64, mtime, ctime syscall.Timespec) {
+	st := info.Sys().(*syscall.Stat_t)
+	return st.Ino, st.Mtim, st.Ctim
 }

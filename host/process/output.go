@@ -123,10 +123,11 @@ const (
 
 // stderr reads a child's standard error to its end, so that the child never waits for a reader.
 type stderr struct {
-	pipe *os.File
-	emit func([]byte)
-	left int // bytes that may still be handed to emit
-	done chan struct{}
+	pipe    *os.File
+	emit    func([]byte)
+	left    int  // bytes that may still be handed to emit
+	redraws bool // see Command
+	done    chan struct{}
 
 	silent atomic.Bool // emit is no longer called
 
@@ -134,8 +135,11 @@ type stderr struct {
 	last []byte     // at least the tail, at most twice of it
 }
 
-func newStderr(pipe *os.File, emit func([]byte), limit int) *stderr {
-	s := &stderr{pipe: pipe, emit: emit, left: cmp.Or(max(limit, 0), stderrLimit), done: make(chan struct{})}
+func newStderr(pipe *os.File, cmd Command) *stderr {
+	s := &stderr{
+		pipe: pipe, emit: cmd.Stderr, left: cmp.Or(max(cmd.StderrLimit, 0), stderrLimit), redraws: cmd.Redraws,
+		done: make(chan struct{}),
+	}
 	go s.run()
 	return s
 }
@@ -146,7 +150,7 @@ func (s *stderr) run() {
 	if s.emit != nil {
 		lines := bufio.NewScanner(all)
 		lines.Buffer(make([]byte, pieceSize+1), 0)
-		lines.Split(splitPieces)
+		lines.Split(s.split)
 		for s.left > 0 && lines.Scan() {
 			s.hand(lines.Bytes())
 		}
@@ -165,9 +169,13 @@ func (s *stderr) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// splitPieces finds the next line, or a piece of one that is too long.
-func splitPieces(data []byte, last bool) (size int, piece []byte, err error) {
-	switch i := bytes.IndexByte(data, '\n'); {
+// split finds the next line, or a piece of one that is too long.
+func (s *stderr) split(data []byte, last bool) (size int, piece []byte, err error) {
+	ends := "\n"
+	if s.redraws {
+		ends = "\r\n"
+	}
+	switch i := bytes.IndexAny(data, ends); {
 	case i >= 0:
 		return i + 1, bytes.TrimSuffix(data[:i], []byte{'\r'}), nil
 	case len(data) > pieceSize:
@@ -191,7 +199,7 @@ func WholeRunes(b []byte) int {
 
 // hand gives a line to the caller. The one that exceeds the limit is the first that is not given.
 func (s *stderr) hand(line []byte) {
-	if s.left -= len(line) + 1; s.left < 0 || s.silent.Load() {
+	if s.left -= len(line) + 1; s.left < 0 || s.silent.Load() || s.redraws && len(line) == 0 {
 		return
 	}
 	if !utf8.Valid(line) {

@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/kernel"
 	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
 )
@@ -60,6 +61,9 @@ type Command struct {
 	// StderrLimit is how many bytes are handed to Stderr at the most; what comes after is only kept as
 	// the tail. 0: 1 MiB.
 	StderrLimit int
+	// Redraws says that a carriage return ends a line of standard error too, as programs write it that draw their
+	// progress over and over; empty lines are left out then.
+	Redraws bool
 }
 
 // A Child is a started process and everything that it starts in turn. Its starter calls Wait,
@@ -204,6 +208,20 @@ func (c *Child) Open(dir, path string) (*os.File, error) {
 	return c.window.Open(dir, path)
 }
 
+// OpenFile is Open for regular files alone, and not for those that the kernel makes up for whoever reads them: we are
+// shown more than the child is. Its errors end the sentence that begins with the path.
+func (c *Child) OpenFile(dir, path string) (*os.File, error) {
+	f, err := c.Open(dir, path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", offlimits.Plain(err))
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || kernel.MadeUp(int(f.Fd())) {
+		_ = f.Close()
+		return nil, errors.New("is not a regular file")
+	}
+	return f, nil
+}
+
 // Sweep ends everything that the child started and leaves the child itself alone: what a warm worker
 // gets between two calls.
 func (c *Child) Sweep() { ours.end(c) }
@@ -307,7 +325,7 @@ func Start(cmd Command) (*Child, error) {
 		closeAll(p.ours[:])
 		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
 	}
-	c.stderr = newStderr(p.ours[2], cmd.Stderr, cmd.StderrLimit)
+	c.stderr = newStderr(p.ours[2], cmd)
 	go c.watch()
 	return c, nil
 }

@@ -20,19 +20,22 @@ func TestStderrComesInLines(t *testing.T) {
 		name, written string
 		limit         int
 		want          []string
+		redraws       bool
 	}{
-		{"nothing", "", 0, nil},
-		{"lines", "a\nb\n", 0, []string{"a", "b"}},
-		{"the last without a newline", "a\nb", 0, []string{"a", "b"}},
-		{"empty lines", "\n\n", 0, []string{"", ""}},
-		{"carriage returns", "a\r\nb\r\n", 0, []string{"a", "b"}},
-		{"invalid UTF-8", "a\xff\xfeb\n", 0, []string{"a\uFFFDb"}},
-		{"a line as long as a piece", long + "\nb\n", 0, []string{long, "b"}},
-		{"a longer line", long + "yz\nb\n", 0, []string{long, "yz", "b"}},
-		{"a long line without an end", long + long + "y", 0, []string{long, long, "y"}},
-		{"no character is cut in two", long[1:] + "é\n", 0, []string{long[1:], "é"}},
-		{"up to the limit", "123\n456\n789\n", 8, []string{"123", "456"}},
-		{"a line beyond the limit", "123\n4567\n8\n", 8, []string{"123"}},
+		{"nothing", "", 0, nil, false},
+		{"lines", "a\nb\n", 0, []string{"a", "b"}, false},
+		{"the last without a newline", "a\nb", 0, []string{"a", "b"}, false},
+		{"empty lines", "\n\n", 0, []string{"", ""}, false},
+		{"carriage returns", "a\r\nb\r\n", 0, []string{"a", "b"}, false},
+		{"invalid UTF-8", "a\xff\xfeb\n", 0, []string{"a\uFFFDb"}, false},
+		{"a line as long as a piece", long + "\nb\n", 0, []string{long, "b"}, false},
+		{"a longer line", long + "yz\nb\n", 0, []string{long, "yz", "b"}, false},
+		{"a long line without an end", long + long + "y", 0, []string{long, long, "y"}, false},
+		{"no character is cut in two", long[1:] + "é\n", 0, []string{long[1:], "é"}, false},
+		{"up to the limit", "123\n456\n789\n", 8, []string{"123", "456"}, false},
+		{"a line beyond the limit", "123\n4567\n8\n", 8, []string{"123"}, false},
+		{"progress that is drawn again", "\r10%\r20%\r\n30%\n\n\rdone", 0, []string{"10%", "20%", "30%", "done"}, true},
+		{"progress that is not", "\r10%\r20%\n", 0, []string{"\r10%\r20%"}, false},
 	} {
 		for _, chunk := range []int{1, 7, 1 << 20} {
 			t.Run(fmt.Sprintf("%s, %d bytes at a time", test.name, chunk), func(t *testing.T) {
@@ -41,7 +44,9 @@ func TestStderrComesInLines(t *testing.T) {
 					t.Fatal(err)
 				}
 				var got []string
-				s := newStderr(r, func(line []byte) { got = append(got, string(line)) }, test.limit)
+				s := newStderr(r, Command{
+					Stderr: func(line []byte) { got = append(got, string(line)) }, StderrLimit: test.limit, Redraws: test.redraws,
+				})
 				for rest := []byte(test.written); len(rest) > 0; rest = rest[min(chunk, len(rest)):] {
 					w.Write(rest[:min(chunk, len(rest))])
 				}

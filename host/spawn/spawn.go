@@ -228,6 +228,7 @@ type Run struct {
 	Look        bool // see process.Command, as for those below
 	Stderr      func(line []byte)
 	StderrLimit int
+	Redraws     bool
 }
 
 // Start starts the program, with its secrets, behind its walls or in its container. A guarantee that cannot be held is
@@ -235,7 +236,7 @@ type Run struct {
 func (p *Program) Start(ctx context.Context, r Run) (*process.Child, error) {
 	cmd := process.Command{
 		Argv: p.Argv, Dir: p.Dir, Env: distinct(slices.Concat(p.env, process.Assigned(r.Env))),
-		Look: r.Look, Stderr: r.Stderr, StderrLimit: r.StderrLimit,
+		Look: r.Look, Stderr: r.Stderr, StderrLimit: r.StderrLimit, Redraws: r.Redraws,
 	}
 	if r.Call != nil {
 		cmd.Env = r.Call.TraceEnv(cmd.Env)

@@ -14,6 +14,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/protocol/alphahuman"
+	"toolpost/protocol/command"
 	"toolpost/protocol/machina"
 	"toolpost/protocol/mcp"
 	"toolpost/protocol/namel3ss"
@@ -113,6 +114,10 @@ func Protocols() []Protocol {
 			As: &As{Usage: "NAME", Least: 1, Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
 				return &narratoria.Door{In: s.In, Out: s.Out, Tool: words[0], Caller: s.Caller}, nil
 			}},
+		},
+		{
+			Name: "command", Doc: "any program: its command line is made of the arguments, its output is the result",
+			Open: command.Open, Claim: command.Claim, Options: command.Options{},
 		},
 		{
 			Name: "alphahuman",

@@ -3,11 +3,9 @@ package narratoria
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
-	"toolpost/host/kernel"
 	"toolpost/tool"
 )
 
@@ -17,7 +15,7 @@ const maxAssets = 10_000
 // assets are those of one call.
 type assets struct {
 	dir  string                                   // relative paths start here
-	open func(dir, path string) (*os.File, error) // as the tool itself could
+	open func(dir, path string) (*os.File, error) // a regular file, as the tool itself could
 	seen map[string]struct{}
 }
 
@@ -36,34 +34,13 @@ func (s *assets) register(d *decoder) (tool.Asset, *os.File, error) {
 	if !filepath.IsAbs(a.Path) {
 		a.Path = filepath.Join(s.dir, a.Path)
 	}
-	f, err := s.readable(a.Path)
+	f, err := s.open(s.dir, a.Path)
 	if err != nil {
-		return a, nil, err
+		return a, nil, fmt.Errorf("path %s %w", quote([]byte(a.Path)), err)
 	}
 	if s.seen == nil {
 		s.seen = map[string]struct{}{}
 	}
 	s.seen[a.AssetID] = struct{}{}
 	return a, f, nil
-}
-
-// readable opens the file as a reader would; only that answers the question.
-func (s *assets) readable(path string) (*os.File, error) {
-	f, err := s.open(s.dir, path)
-	if err != nil {
-		if why, ok := errors.AsType[*fs.PathError](err); ok {
-			err = why.Err
-		}
-		return nil, fmt.Errorf("path %s cannot be read: %w", quote([]byte(path)), err)
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || ofKernel(f) {
-		_ = f.Close()
-		return nil, fmt.Errorf("path %s is not a regular file", quote([]byte(path)))
-	}
-	return f, nil
-}
-
-// ofKernel reports whether a file is made up by the kernel for whoever reads it: we are shown more than the tool is.
-func ofKernel(f *os.File) bool {
-	return kernel.MadeUp(int(f.Fd()))
 }

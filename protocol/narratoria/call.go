@@ -21,7 +21,7 @@ type call struct {
 	o          *Options
 	guarantees tool.Guarantees
 	child      *process.Child
-	reaper     *reaper
+	reaper     *process.Reaper
 	events     *tool.Relay
 	watch      walls.Watch
 	decoder    *decoder
@@ -39,7 +39,7 @@ type call struct {
 // is being ended is not its outcome. A sink that blocks keeps us from reading, and so the tool from
 // writing.
 func (c *call) read(ctx context.Context) {
-	defer c.reaper.finish()
+	defer c.reaper.Finish()
 	lines := process.NewLines(c.reaper, process.LineLimits{Line: c.o.MaxLine, Total: c.o.MaxOutput})
 	for {
 		line, err := lines.Next()
@@ -64,7 +64,7 @@ func (c *call) broke(fault error) {
 	if c.done == nil {
 		c.fault = fault
 	}
-	c.reaper.abort()
+	c.reaper.Abort()
 }
 
 // take handles one line. An error means that reading is over. A blank line says nothing, and breaks nothing.
@@ -100,7 +100,7 @@ func (c *call) badLine(line []byte, number int, why error) error {
 func (c *call) handle(typ string, number int) error {
 	if typ == typeDone {
 		c.done = c.decoder.done()
-		c.reaper.finish()
+		c.reaper.Finish()
 		return c.leftOut(number)
 	}
 	c.count.events++
@@ -180,7 +180,7 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 	if err := c.events.Err(); err != nil {
 		return nil, err
 	}
-	exit, killed := c.reaper.exit, c.reaper.killed
+	exit, killed := c.reaper.Exit, c.reaper.Killed
 	clean := exit.Code == 0 && exit.Signal == 0
 	switch {
 	case c.fault != nil:
@@ -247,8 +247,8 @@ func (c *call) failure() *tool.Error {
 func (c *call) trace() map[string]any {
 	t := map[string]any{
 		"requestId": c.ID,
-		"exit_code": c.reaper.exit.Code,
-		"exit":      c.reaper.exit.String(),
+		"exit_code": c.reaper.Exit.Code,
+		"exit":      c.reaper.Exit.String(),
 		"events":    c.count.events,
 		"assets":    len(c.assets.seen),
 	}
@@ -258,7 +258,7 @@ func (c *call) trace() map[string]any {
 	if c.count.badLines > 0 {
 		t["bad_lines"] = c.count.badLines
 	}
-	if c.done != nil && c.reaper.killed {
+	if c.done != nil && c.reaper.Killed {
 		t["killed_after_done"] = true
 	}
 	walls.Enforced(c.Call, t, c.guarantees, c.child.Layers(), c.watch.Checks())

@@ -149,11 +149,11 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	}
 	defer child.Close()
 	child.Feed(request)
-	run.child, run.reaper, run.assets = child, reap(ctx, child, time.Duration(r.o.Grace)), assets{
-		dir: r.program.Dir, open: child.Open,
+	run.child, run.reaper, run.assets = child, process.Reap(ctx, child, time.Duration(r.o.Grace)), assets{
+		dir: r.program.Dir, open: child.OpenFile,
 	}
 	run.read(ctx)
-	<-run.reaper.ended
+	<-run.reaper.Ended
 	return run.outcome(ctx)
 }
 

@@ -1,0 +1,123 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"toolpost/host/kernel"
+	"toolpost/tool"
+)
+
+// maxAssets bounds what one call may bring.
+const maxAssets = 1000
+
+// patterns are those of the files that a call makes. What an argument says in one is a name and no pattern.
+func (v *values) patterns(assets []Word) (list []string, err error) {
+	escape := strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`)
+	for _, w := range assets {
+		pattern, given := "", true
+		for _, p := range w.parts {
+			pattern += p.text
+			if p.name == "" {
+				continue
+			}
+			value, ok := v.given[p.name]
+			text, err := textOf(value)
+			if err != nil {
+				return nil, err
+			}
+			given = given && ok
+			pattern += escape.Replace(text)
+		}
+		if pattern = path.Clean(pattern); !given {
+			continue
+		}
+		if !filepath.IsLocal(pattern) {
+			return nil, tool.Errorf(tool.CodeAccessDenied, "the argument %s: %.80q is outside the working folder of the tool; "+
+				"give a path in it, from there", w.first(), pattern).Because("outside")
+		}
+		list = append(list, pattern)
+	}
+	return list, nil
+}
+
+// files are those in a folder that match patterns, as they were before a call. A call brings those that were made or
+// changed since; where calls run at the same time, patterns that name their arguments keep them apart.
+type files struct {
+	root     *os.Root
+	patterns []string
+	before   map[string]stamp
+}
+
+// A stamp tells one state of a file from another.
+type stamp struct {
+	ino          uint64
+	size         int64
+	mtime, ctime syscall.Timespec
+}
+
+func watchFiles(root *os.Root, patterns []string) (*files, error) {
+	f := &files{root: root, patterns: patterns}
+	var err error
+	f.before, err = f.now()
+	return f, err
+}
+
+// now looks at the files, below the root and nowhere else.
+func (f *files) now() (map[string]stamp, error) {
+	all := map[string]stamp{}
+	for _, pattern := range f.patterns {
+		names, err := fs.Glob(f.root.FS(), pattern)
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%q is not a pattern: %w", pattern, err)
+		}
+		for _, name := range names {
+			info, err := f.root.Lstat(name)
+			if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
+				continue
+			}
+			if err != nil {
+				return nil, tool.Errorf(tool.CodeUnavailable, "the file %s: %w", name, err)
+			}
+			ino, mtime, ctime := kernel.Stamp(info)
+			all[name] = stamp{ino, info.Size(), mtime, ctime}
+		}
+	}
+	return all, nil
+}
+
+// changed lists the files that the call has made or changed.
+func (f *files) changed() (names []string, err error) {
+	after, err := f.now()
+	for name, now := range after {
+		if before, was := f.before[name]; !was || before != now {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if len(names) > maxAssets {
+		return nil, fmt.Errorf("%d files match assets, and a call may bring %d; none of them is registered", len(names), maxAssets)
+	}
+	return names, err
+}
+
+// assetOf describes a file. Its media type follows from its name, else from its first bytes.
+func assetOf(dir, name string, f *os.File) tool.Asset {
+	start := make([]byte, 512)
+	n, _ := f.ReadAt(start, 0) // what cannot be read says nothing
+	kind, _, err := mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(name)))
+	if err != nil {
+		kind, _, _ = mime.ParseMediaType(http.DetectContentType(start[:n]))
+	}
+	major, _, _ := strings.Cut(kind, "/")
+	return tool.Asset{AssetID: name, Kind: major, MediaType: kind, Path: filepath.Join(dir, name)}
+}

@@ -1,0 +1,410 @@
+package command
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// A Piece is a part of a command line as the config writes it. A text is always there; a list only when all of the
+// arguments that it names are given.
+type Piece []Word
+
+// UnmarshalText implements encoding.TextUnmarshaler: this is the piece that is a text.
+func (p *Piece) UnmarshalText(b []byte) error {
+	*p = Piece{{always: true}}
+	return (*p)[0].UnmarshalText(b)
+}
+
+// always reports whether the piece is there whatever the arguments.
+func (p Piece) always() bool { return len(p) == 1 && p[0].always }
+
+// names lists the arguments that the piece names.
+func (p Piece) names() (all []string) {
+	for _, w := range p {
+		for _, part := range w.parts {
+			if part.name != "" {
+				all = append(all, part.name)
+			}
+		}
+	}
+	return all
+}
+
+// A Word is one element of a command line, with placeholders: {name} stands for an argument; {name?} for nothing, and
+// makes its piece depend on the argument: given, and neither false nor empty. A brace is written twice.
+type Word struct {
+	parts  []part
+	always bool // it is a piece of its own
+}
+
+// A part is text, or a placeholder where it has a name.
+type part struct {
+	text string
+	name string
+	only bool // {name?}
+}
+
+// everything is what stands for all arguments, as JSON, on standard input.
+const everything = "*"
+
+var placeholder = regexp.MustCompile(`^\{([A-Za-z_][A-Za-z0-9_-]*|\*)(\?)?\}`)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (w *Word) UnmarshalText(b []byte) error {
+	var text strings.Builder
+	flush := func() {
+		if text.Len() > 0 {
+			w.parts = append(w.parts, part{text: text.String()})
+			text.Reset()
+		}
+	}
+	for rest := string(b); rest != ""; {
+		switch m := placeholder.FindStringSubmatch(rest); {
+		case strings.HasPrefix(rest, "{{"), strings.HasPrefix(rest, "}}"):
+			text.WriteByte(rest[0])
+			rest = rest[2:]
+		case m != nil:
+			flush()
+			w.parts = append(w.parts, part{name: m[1], only: m[2] != ""})
+			rest = rest[len(m[0]):]
+		case rest[0] == '{', rest[0] == '}':
+			return fmt.Errorf("%q has a brace that belongs to no {argument}; write it twice to mean the brace itself", b)
+		case rest[0] == 0:
+			return fmt.Errorf("%q has a NUL byte, which no command line can have", b)
+		default:
+			text.WriteByte(rest[0])
+			rest = rest[1:]
+		}
+	}
+	flush()
+	return nil
+}
+
+// literal is the text of a word in which no value of an argument can be.
+func (w Word) literal() (text string, ok bool) {
+	for _, p := range w.parts {
+		if p.name != "" && !p.only {
+			return "", false
+		}
+		text += p.text
+	}
+	return text, true
+}
+
+// condition reports whether the word is nothing but {name?}: it is no element of the command line.
+func (w Word) condition() bool {
+	return len(w.parts) > 0 && !slices.ContainsFunc(w.parts, func(p part) bool { return !p.only })
+}
+
+// before is the text in front of the first argument.
+func (w Word) before() (text string) {
+	for _, p := range w.parts {
+		if p.name != "" && !p.only {
+			break
+		}
+		text += p.text
+	}
+	return text
+}
+
+// String is the word as the config has it.
+func (w Word) String() string {
+	var b strings.Builder
+	for _, p := range w.parts {
+		switch {
+		case p.name == "":
+			b.WriteString(strings.NewReplacer("{", "{{", "}", "}}").Replace(p.text))
+		case p.only:
+			b.WriteString("{" + p.name + "?}")
+		default:
+			b.WriteString("{" + p.name + "}")
+		}
+	}
+	return b.String()
+}
+
+// words are all words of a template, in order.
+func words(template []Piece) []Word { return slices.Concat(template...) }
+
+// literals are the words of a template that name no argument, up to the first one that does, or all of them.
+func literals(template []Piece, all bool) (list []string) {
+	for _, p := range template {
+		text, ok := "", false
+		if p.always() {
+			text, ok = p[0].literal()
+		}
+		if ok {
+			list = append(list, text)
+		} else if !all {
+			break
+		}
+	}
+	return list
+}
+
+// check refuses templates in which an argument could become more than an argument, whatever its value.
+func check(template []Piece, about map[string]*argument) error {
+	if len(template) == 0 || len(literals(template[:1], false)) == 0 || literals(template[:1], false)[0] == "" {
+		return tool.Errorf(tool.CodeInvalidInput,
+			"command begins with the program, as a text of its own: an argument cannot choose what is run")
+	}
+	for _, p := range template {
+		if err := p.check(about); err != nil {
+			return err
+		}
+	}
+	return checkCode(words(template))
+}
+
+func (p Piece) check(about map[string]*argument) error {
+	if len(p) == 0 {
+		return tool.Errorf(tool.CodeInvalidInput, "command has an empty list; a list is a piece that is optional")
+	}
+	names := p.names()
+	if !p.always() && len(names) == 0 {
+		return tool.Errorf(tool.CodeInvalidInput, "the list [%s] of command names no argument, so nothing says when it is there; "+
+			"write its words without the list, or put \"{argument?}\" in front of them", p)
+	}
+	for _, name := range names {
+		if about[name] == nil {
+			return tool.Errorf(tool.CodeInvalidInput, "{%s} is no argument; declare it under arguments, or write {{%s}} for the text",
+				name, name)
+		}
+	}
+	for _, w := range p {
+		if err := w.check(about); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// String is the piece as the config has it, without brackets.
+func (p Piece) String() string {
+	var all []string
+	for _, w := range p {
+		all = append(all, w.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+var shortOption = regexp.MustCompile(`^[-+][^-=]$`)
+
+func (w Word) check(about map[string]*argument) error {
+	lists := 0
+	for _, p := range w.parts {
+		switch {
+		case p.name == "":
+			continue
+		case p.only && w.always:
+			return tool.Errorf(tool.CodeInvalidInput, "%q must be in a list: {%s?} says when the list is there", w, p.name)
+		case !p.only && about[p.name].Items != nil:
+			lists++
+		}
+	}
+	if lists > 1 {
+		return tool.Errorf(tool.CodeInvalidInput, "%q has two lists; only one can be spread over the command line", w)
+	}
+	name := w.first()
+	switch before := w.before(); {
+	case name == "":
+	case before != "" && onlySigns(before) && !about[name].closed():
+		return tool.Errorf(tool.CodeInvalidInput, "%q lets {%s} choose an option; write the option out: [\"{%s?}\", \"%sname\"]",
+			w, name, name, before)
+	case shortOption.MatchString(before) && !about[name].closed():
+		return tool.Errorf(tool.CodeInvalidInput, "%q: what stands behind a short option can be more options; "+
+			"write the long one, \"--name={%s}\", or make it two words: [\"%s\", \"{%s}\"]", w, name, before, name)
+	}
+	return nil
+}
+
+// first is the argument that the word's value begins with, or the first one after its text.
+func (w Word) first() string {
+	for _, p := range w.parts {
+		if p.name != "" && !p.only {
+			return p.name
+		}
+	}
+	return ""
+}
+
+// An interpreter is how a program takes code, or another program, on its command line.
+type interpreter struct {
+	code    *regexp.Regexp // the options whose value is code; nil: none
+	valued  string         // further options that have a value of their own
+	starts  bool           // its first operand is a program, with its own arguments; else it is code, or names a script
+	assigns bool           // NAME=value may stand before it
+}
+
+// interpreters are those whose command lines we know. Versions behind their names do not count.
+func interpreters() map[string]interpreter {
+	inline := regexp.MustCompile(`^(-[A-Za-z]*[ceEpr]|--(eval|print|command|execute)=?)$`)
+	script := regexp.MustCompile(`^(-[A-Za-z]*[ef]|--(expression|file|source|exec)=?)$`)
+	shell := interpreter{code: inline, valued: "-o +o -O +O --rcfile --init-file"}
+	language := interpreter{code: inline, valued: "-W -X -I -M -C -L --require --import"}
+	editor := interpreter{code: script, valued: "-v -F -i -l"}
+	starter := interpreter{valued: "-u -g -n -I -P -L -d -E -s -a -i -o -e -f -C", starts: true}
+	env := interpreter{code: regexp.MustCompile(`^(-S|--split-string=?)$`), valued: "-u -C", starts: true, assigns: true}
+	all := map[string]interpreter{"env": env}
+	for names, kind := range map[string]interpreter{
+		"sh bash dash zsh ksh mksh ash fish rbash busybox":      shell,
+		"python perl ruby node nodejs deno bun php lua Rscript": language,
+		"awk gawk mawk nawk sed":                                editor,
+		"xargs nohup setsid sudo doas time nice stdbuf chroot":  starter,
+	} {
+		for name := range strings.FieldsSeq(names) {
+			all[name] = kind
+		}
+	}
+	return all
+}
+
+// checkCode refuses an argument in a place where it would be code: quoting it would be our affair then, and no quoting
+// is right for every interpreter. A shell is one wherever it stands on the command line.
+func checkCode(all []Word) error {
+	known := interpreters()
+	for i, w := range all {
+		text, literal := w.literal()
+		name := path.Base(text)
+		in, ok := known[strings.TrimRight(name, "0123456789.")]
+		if !literal || !ok {
+			continue
+		}
+		if w := in.codeOf(all[i+1:]); w != nil {
+			return tool.Errorf(tool.CodeInvalidInput, "%q would be code, or the name of a program, that %s runs; "+
+				"write that out, and give it the argument: [sh, -c, 'grep -e \"$1\" notes.txt', sh, \"{%s}\"]", w, name, w.first())
+		}
+		if !in.starts {
+			return nil // the rest are the arguments of its code
+		}
+	}
+	return nil
+}
+
+// codeOf finds the word with an argument that is code among those behind the interpreter's name. What follows its code
+// or its script are the arguments of that.
+func (in interpreter) codeOf(rest []Word) *Word {
+	isCode := func(option string) bool { return in.code != nil && in.code.MatchString(option) }
+	previous := ""
+	for i, w := range rest {
+		text, literal := w.literal()
+		switch {
+		case w.condition():
+			continue
+		case isCode(previous) && literal:
+			return nil
+		case isCode(previous), !literal && isCode(w.before()):
+			return &rest[i]
+		case slices.Contains(strings.Fields(in.valued), previous), strings.HasPrefix(w.before(), "-"),
+			in.assigns && strings.Contains(w.before(), "="):
+		case !literal:
+			return &rest[i]
+		default:
+			return nil
+		}
+		previous = text
+	}
+	return nil
+}
+
+// Bounds of a command line. The kernel has no more than 128 KiB for one element, and a quarter of the stack for all.
+const (
+	maxElement = 128<<10 - 1
+	maxLine    = 1 << 20
+)
+
+// render makes the command line of a call.
+func render(template []Piece, v *values) (argv []string, err error) {
+	size, open := 0, false // whether options have ended
+	for _, p := range template {
+		there, err := v.has(p)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			continue
+		}
+		for _, w := range p {
+			elements, err := v.elements(w, open)
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range elements {
+				size += len(e) + 1
+			}
+			argv = append(argv, elements...)
+			text, literal := w.literal()
+			open = open || literal && text == "--"
+		}
+	}
+	if size > maxLine {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the command line would have %d bytes, and can have %d; "+
+			"give it less, or have its source send the largest argument on stdin", size, maxLine)
+	}
+	return argv, nil
+}
+
+// elements are what one word comes to: one element, or as many as a list in it has items.
+func (v *values) elements(w Word, open bool) ([]string, error) {
+	if w.condition() {
+		return nil, nil
+	}
+	all := []string{""}
+	for _, p := range w.parts {
+		if p.only {
+			continue
+		}
+		texts := []string{p.text}
+		if p.name != "" {
+			var err error
+			if texts, err = v.texts(p.name); err != nil {
+				return nil, err
+			}
+		}
+		all = product(all, texts)
+	}
+	for _, e := range all {
+		if err := mayStand(e, w, open); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func product(fronts, ends []string) (all []string) {
+	for _, front := range fronts {
+		for _, end := range ends {
+			all = append(all, front+end)
+		}
+	}
+	return all
+}
+
+// mayStand refuses an element that the program would take for something else than the value of an argument.
+func mayStand(element string, w Word, open bool) error {
+	name := w.first()
+	switch {
+	case name == "":
+		return nil
+	case strings.ContainsRune(element, 0):
+		return tool.Errorf(tool.CodeInvalidInput, "the argument %s has a NUL byte, which no command line can have; leave it out", name)
+	case len(element) > maxElement:
+		return tool.Errorf(tool.CodeInvalidInput, "the argument %s has %d bytes; on a command line it can have %d. "+
+			"Give it less, or have its source send it on stdin", name, len(element), maxElement)
+	}
+	value, signed := strings.CutPrefix(element, w.before())
+	if !open && signed && onlySigns(w.before()) && value != "" && onlySigns(value[:1]) {
+		return tool.Errorf(tool.CodeInvalidInput, "the argument %s begins with %q and could be taken for an option: %.40q; "+
+			"give it without, or write \"--\" before \"%s\" in its source if the program ends its options so",
+			name, value[:1], value, w).Because("option")
+	}
+	return nil
+}
+
+// onlySigns reports whether there is nothing in a text but what options begin with.
+func onlySigns(text string) bool { return strings.Trim(text, "-+") == "" }
