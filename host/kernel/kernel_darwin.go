@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-	"io/fs"
 )
 
 const (

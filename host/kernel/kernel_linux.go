@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -10,7 +11,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-	"io/fs"
 )
 
 const (
