@@ -34,15 +34,15 @@ import (
 
 // StoreOptions is the store section of a config.
 type StoreOptions struct {
-	URL string `yaml:"url" doc:"sqlite:FILE, or postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:.toolpost/toolpost.db"`
+	URL string `yaml:"url" schema:"default=sqlite:.toolpost/toolpost.db" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none"`
 	// How long things are kept. They are looked after by a program that serves.
-	Retention config.Duration `yaml:"retention" doc:"how long the records of calls are kept; default: for ever"`
-	Sessions  config.Duration `yaml:"sessions" doc:"how long a session is kept that nobody changes; default: for ever"`
-	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept that no call brings again; default: for ever"`
+	Retention config.Duration `yaml:"retention" doc:"how long records of calls are kept; default: forever"`
+	Sessions  config.Duration `yaml:"sessions" doc:"how long an unchanged session is kept; default: forever"`
+	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept after the last call that produced it; default: forever"`
 
-	Jobs config.Duration `yaml:"jobs" doc:"how long a job is kept after its end; default: 24h"`
+	Jobs config.Duration `yaml:"jobs" schema:"default=24h" doc:"how long a finished job is kept"`
 
-	Audit       audit.Settings       `yaml:"audit" doc:"what is recorded of calls"`
+	Audit       audit.Settings       `yaml:"audit" doc:"what is recorded about calls"`
 	Idempotency idempotency.Settings `yaml:"idempotency" doc:"how repeated calls are recognised"`
 }
 
