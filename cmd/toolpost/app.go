@@ -92,7 +92,7 @@ func (a *app) commands(args []string) (made []*cobra.Command) {
 		{"call", a.callCommand}, {"tools", a.toolsCommand}, {"serve", a.serveCommand}, {"as", a.asCommand},
 		{"init", a.initCommand}, {"connect", a.connectCommand}, {"mcp", a.mcpCommand},
 		{"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
-		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"state", a.stateCommand}, {"lease", a.leaseCommand},
+		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"store", a.storeCommand}, {"state", a.stateCommand}, {"lease", a.leaseCommand},
 		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"ps", a.psCommand}, {"sources", a.sourcesCommand},
 		{"config", a.configCommand}, {"doctor", a.doctorCommand},
 		{"version", a.versionCommand},
