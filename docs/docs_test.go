@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"toolpost/internal/pg"
 	"toolpost/internal/served"
 	"toolpost/tool"
 )
@@ -22,19 +24,23 @@ import (
 // A block that starts with "```console run" is run. In it, lines that start with "$ " are commands, in one
 // shell for the whole page; what follows is what they print, where "..." stands for anything, also for several
 // lines. The comment "<!-- serve -->" on a line of its own starts `toolpost serve` in the folder that the
-// commands have come to, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends.
+// commands have come to, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends. "<!-- stop -->" ends it
+// before. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL.
 const (
 	blockStart = "```console run"
 	blockEnd   = "```"
-	serveMark  = "<!-- serve -->"
+
+	serveMark    = "<!-- serve -->"
+	stopMark     = "<!-- stop -->"
+	postgresMark = "<!-- postgres -->"
 )
 
-// A step is one command and what it should print; or the start of the server.
+// A step is one command and what it should print; or a mark.
 type step struct {
 	line    int
 	command string
 	want    []string
-	serve   bool
+	mark    string
 }
 
 func TestEveryCommandInTheDocsDoesWhatThePageSays(t *testing.T) {
@@ -77,8 +83,8 @@ func parse(page string) (steps []step) {
 	for i, line := range strings.Split(page, "\n") {
 		command, isCommand := strings.CutPrefix(line, "$ ")
 		switch {
-		case !inside && line == serveMark:
-			steps = append(steps, step{line: i + 1, serve: true})
+		case !inside && (line == serveMark || line == stopMark || line == postgresMark):
+			steps = append(steps, step{line: i + 1, mark: line})
 		case !inside:
 			inside = strings.TrimSpace(line) == blockStart
 		case line == blockEnd:
@@ -103,6 +109,8 @@ type reader struct {
 	bin string // the folder of the program
 	dir string // where the commands have come to
 	env []string
+
+	stop func() // ends the server
 }
 
 func newReader(t *testing.T, bin string) *reader {
@@ -116,8 +124,15 @@ func newReader(t *testing.T, bin string) *reader {
 func (r *reader) follow(steps []step) {
 	r.t.Helper()
 	for _, s := range steps {
-		if s.serve {
+		switch s.mark {
+		case serveMark:
 			r.serve()
+			continue
+		case stopMark:
+			r.stop()
+			continue
+		case postgresMark:
+			r.env = append(r.env, "DATABASE_URL="+pg.New(r.t).Database(r.t))
 			continue
 		}
 		got, err := r.run(s.command)
@@ -172,7 +187,7 @@ func (r *reader) serve() {
 	said := make(chan string, 1)
 	ended := make(chan struct{})
 	go func() { defer close(ended); findURL(out, said) }()
-	r.t.Cleanup(func() {
+	r.stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
 			r.t.Errorf("toolpost serve: %v", err)
@@ -180,6 +195,7 @@ func (r *reader) serve() {
 		out.Close()
 		<-ended
 	})
+	r.t.Cleanup(r.stop)
 	select {
 	case url := <-said:
 		r.env = append(r.env, "TOOLPOST_URL="+url)
