@@ -23,7 +23,8 @@ import (
 
 // A block that starts with "```console run" is run. In it, lines that start with "$ " are commands, in one
 // shell for the whole page; what follows is what they print, where "..." stands for anything, also for several
-// lines. The comment "<!-- serve -->" on a line of its own starts `toolpost serve` in the folder that the
+// lines. A block that starts with "```python write tools/x.py", in whatever language, is a file that the reader saves
+// in the folder that the commands have come to. The comment "<!-- serve -->" on a line of its own starts `toolpost serve` in the folder that the
 // commands have come to, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends. "<!-- stop -->" ends it
 // before. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL.
 const (
@@ -35,13 +36,16 @@ const (
 	postgresMark = "<!-- postgres -->"
 )
 
-// A step is one command and what it should print; or a mark.
+// A step is one command and what it should print; or a file and its lines; or a mark.
 type step struct {
 	line    int
 	command string
+	file    string
 	want    []string
 	mark    string
 }
+
+var fileStart = regexp.MustCompile("^```[a-z]+ write (\\S+)$")
 
 func TestEveryCommandInTheDocsDoesWhatThePageSays(t *testing.T) {
 	requirePrograms(t, "bash", "curl", "python3")
@@ -85,15 +89,17 @@ func parse(page string) (steps []step) {
 		switch {
 		case !inside && (line == serveMark || line == stopMark || line == postgresMark):
 			steps = append(steps, step{line: i + 1, mark: line})
+		case !inside && fileStart.MatchString(line):
+			steps, inside = append(steps, step{line: i + 1, file: fileStart.FindStringSubmatch(line)[1]}), true
 		case !inside:
 			inside = strings.TrimSpace(line) == blockStart
 		case line == blockEnd:
 			inside = false
-		case isCommand:
+		case isCommand && !writing(steps):
 			steps = append(steps, step{line: i + 1, command: command})
 		case len(steps) > 0:
 			last := &steps[len(steps)-1]
-			if n := len(last.want); n == 0 && strings.HasSuffix(last.command, "\\") {
+			if n := len(last.want); n == 0 && last.file == "" && strings.HasSuffix(last.command, "\\") {
 				last.command += "\n" + line
 			} else {
 				last.want = append(last.want, line)
@@ -102,6 +108,9 @@ func parse(page string) (steps []step) {
 	}
 	return steps
 }
+
+// writing reports whether the last step is a file, whose lines may begin like commands.
+func writing(steps []step) bool { return len(steps) > 0 && steps[len(steps)-1].file != "" }
 
 // A reader follows a page in one folder.
 type reader struct {
@@ -135,10 +144,26 @@ func (r *reader) follow(steps []step) {
 			r.env = append(r.env, "DATABASE_URL="+pg.New(r.t).Database(r.t))
 			continue
 		}
+		if s.file != "" {
+			r.save(s.file, s.want)
+			continue
+		}
 		got, err := r.run(s.command)
 		if !pattern(s.want).MatchString(strings.TrimRight(got, "\n")) {
 			r.t.Fatalf("line %d: $ %s\nprinted (%v):\n%s\nthe page says:\n%s", s.line, s.command, err, got, strings.Join(s.want, "\n"))
 		}
+	}
+}
+
+// save writes a file, and the folders that it is in.
+func (r *reader) save(name string, lines []string) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as an editor does
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil { //nolint:gosec // likewise
+		r.t.Fatal(err)
 	}
 }
 
