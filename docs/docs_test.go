@@ -26,7 +26,8 @@ import (
 // lines. A block that starts with "```python write tools/x.py", in whatever language, is a file that the reader saves
 // in the folder that the commands have come to. The comment "<!-- serve -->" on a line of its own starts `toolpost serve` in the folder that the
 // commands have come to, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends. "<!-- stop -->" ends it
-// before. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL.
+// before. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL. "<!-- run: COMMAND -->" does
+// what the page describes and a test cannot do in the same way, such as to install something from the network.
 const (
 	blockStart = "```console run"
 	blockEnd   = "```"
@@ -34,6 +35,7 @@ const (
 	serveMark    = "<!-- serve -->"
 	stopMark     = "<!-- stop -->"
 	postgresMark = "<!-- postgres -->"
+	runMark      = "<!-- run: "
 )
 
 // A step is one command and what it should print; or a file and its lines; or a mark.
@@ -89,6 +91,9 @@ func parse(page string) (steps []step) {
 		switch {
 		case !inside && (line == serveMark || line == stopMark || line == postgresMark):
 			steps = append(steps, step{line: i + 1, mark: line})
+		case !inside && strings.HasPrefix(line, runMark):
+			hidden := strings.TrimSuffix(strings.TrimPrefix(line, runMark), " -->")
+			steps = append(steps, step{line: i + 1, command: hidden})
 		case !inside && fileStart.MatchString(line):
 			steps, inside = append(steps, step{line: i + 1, file: fileStart.FindStringSubmatch(line)[1]}), true
 		case !inside:
