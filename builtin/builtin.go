@@ -22,10 +22,10 @@ import (
 
 // Options are the fields of a source with protocol builtin. The zero value offers the config's folder, to be read.
 type Options struct {
-	Roots     []workspace.RootOptions `yaml:"roots" doc:"folders that are offered; default: the folder of the config, read-only"`
-	Sensitive workspace.Sensitive     `yaml:"sensitive" doc:"names of files and folders that nobody gets to see, beside those that hold secrets anyway"`
+	Roots     []workspace.RootOptions `yaml:"roots" doc:"folders to offer; default: the config's folder, read-only"`
+	Sensitive workspace.Sensitive     `yaml:"sensitive" doc:"names of files and folders to hide, in addition to the known names of secrets"`
 	file.Options
-	Shell *shell.Options     `yaml:"shell" doc:"which commands may be run below the folders; left out: none, and there is no tool for it"`
+	Shell *shell.Options     `yaml:"shell" doc:"which commands may run below the roots; default: none, and no tool for commands"`
 	Code  codesearch.Options `yaml:"code" doc:"how code is searched"`
 
 	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config

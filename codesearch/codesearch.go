@@ -25,18 +25,18 @@ import (
 
 // Options say how much a library takes on. The zero value has useful limits.
 type Options struct {
-	Rate     int           `yaml:"rate" doc:"expensive operations that a caller may do in a minute on a codebase; default: 100; -1: any number"`
-	MaxFile  int64         `yaml:"max_file" doc:"bytes of the largest file that is searched; default: 64 MiB"`
-	MaxLines int           `yaml:"max_lines" doc:"lines that one grep may give, whatever its limit says; default: 10,000"`
+	Rate     int           `yaml:"rate" schema:"default=100" doc:"expensive operations per caller, codebase and minute; -1: unlimited"`
+	MaxFile  int64         `yaml:"max_file" schema:"default=67108864" doc:"bytes of the largest file that is searched"`
+	MaxLines int           `yaml:"max_lines" schema:"default=10000" doc:"lines that one grep returns at most, whatever its own limit says"`
 	Index    IndexOptions  `yaml:"index" doc:"the index that makes searching fast"`
 	Search   SearchOptions `yaml:"search" doc:"search by meaning"`
 }
 
 // IndexOptions are the quotas of a codebase.
 type IndexOptions struct {
-	Off      bool  `yaml:"off" doc:"search without an index, and write nothing"`
-	MaxFiles int   `yaml:"max_files" doc:"files and folders of a codebase; with more it has no index; default: 1,000,000"`
-	MaxBytes int64 `yaml:"max_bytes" doc:"bytes of a codebase that are indexed; the rest is searched each time; default: 4 GiB"`
+	Off      bool  `yaml:"off" doc:"search without an index, and write nothing to disk"`
+	MaxFiles int   `yaml:"max_files" schema:"default=1000000" doc:"files and folders in a codebase; a larger one gets no index"`
+	MaxBytes int64 `yaml:"max_bytes" schema:"default=4294967296" doc:"bytes of a codebase that are indexed; the rest is read on every search"`
 }
 
 const (

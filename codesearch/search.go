@@ -26,18 +26,18 @@ const (
 
 // SearchOptions are for search by meaning. The zero value needs no service.
 type SearchOptions struct {
-	MaxChunks  int             `yaml:"max_chunks" doc:"functions and sections of a codebase that are indexed; with more it is not searched by meaning; default: 1,000,000"`
-	Embeddings *ServiceOptions `yaml:"embeddings" doc:"an OpenAI-compatible embeddings service in place of the table that comes with the program"`
-	Reranker   *ServiceOptions `yaml:"reranker" doc:"a service that puts the best hits into a better order"`
+	MaxChunks  int             `yaml:"max_chunks" schema:"default=1000000" doc:"functions and sections in a codebase; a larger one cannot be searched by meaning"`
+	Embeddings *ServiceOptions `yaml:"embeddings" doc:"an OpenAI-compatible embeddings service, used instead of the built-in table of word vectors"`
+	Reranker   *ServiceOptions `yaml:"reranker" doc:"a service that reorders the best hits"`
 }
 
 // ServiceOptions say where a service is.
 type ServiceOptions struct {
-	URL        string        `yaml:"url" doc:"the whole address, such as the one that ends in /v1/embeddings"`
-	Model      string        `yaml:"model" doc:"which model to ask for"`
-	TokenEnv   string        `yaml:"token_env" doc:"name of the environment variable that holds its token"`
-	Dimensions int           `yaml:"dimensions" doc:"of the vectors that the embeddings service gives"`
-	Timeout    time.Duration `yaml:"timeout" doc:"for one request; default: 20s"`
+	URL        string        `yaml:"url" doc:"full URL, such as one that ends in /v1/embeddings"`
+	Model      string        `yaml:"model" doc:"the model to ask for"`
+	TokenEnv   string        `yaml:"token_env" doc:"environment variable with the service's token"`
+	Dimensions int           `yaml:"dimensions" doc:"length of the vectors that the service returns"`
+	Timeout    time.Duration `yaml:"timeout" schema:"default=20s" doc:"time limit of one request"`
 }
 
 func (o *ServiceOptions) service(what string) (*meaning.Service, error) {

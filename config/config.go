@@ -200,18 +200,18 @@ func (s Section) Equal(o Section) bool { return bytes.Equal(s.value, o.value) }
 
 // Limits are the defaults of the engine and of every door. Zero leaves it to them.
 type Limits struct {
-	Timeout Duration `yaml:"timeout" doc:"of a call whose tool says nothing; default: 30 s"`
-	Drain   Duration `yaml:"drain" doc:"how long a shutdown waits for calls in flight; default: 10 s"`
+	Timeout Duration `yaml:"timeout" schema:"default=30s" doc:"time limit of a call whose tool sets none"`
+	Drain   Duration `yaml:"drain" schema:"default=10s" doc:"how long a shutdown waits for calls in flight"`
 }
 
 // layout is the file as it is written, but for the sections that others bring; see Config.Only.
 type layout struct {
 	Sources []entry `yaml:"sources" doc:"where tools come from"`
-	Doors   *entry  `yaml:"doors" doc:"where calls come in; default: the HTTP door alone"`
-	Limits  *entry  `yaml:"limits" doc:"defaults of every call"`
-	Store   *entry  `yaml:"store" doc:"where records, state and leases are kept; default: a file in the folder .toolpost"`
-	Callers *entry  `yaml:"callers" doc:"who may come in and what each may use; default: the owner of this folder alone"`
-	Secrets *entry  `yaml:"secrets" doc:"the secrets that there are, by name, and where each comes from; no tool gets one that its source does not name"`
+	Doors   *entry  `yaml:"doors" doc:"where calls come in; default: the HTTP door, with the MCP door on the same address"`
+	Limits  *entry  `yaml:"limits" doc:"limits that apply to every call"`
+	Store   *entry  `yaml:"store" doc:"where records, sessions, leases and jobs are kept; default: a SQLite file in the state folder"`
+	Callers *entry  `yaml:"callers" doc:"who may call, and what each caller may use; default: only the owner of this folder"`
+	Secrets *entry  `yaml:"secrets" doc:"secrets by name, and where each value comes from; a tool only gets the secrets that its source names"`
 }
 
 // An entry is a part of the file that is left as it is until its protocol decodes it.

@@ -332,6 +332,11 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 		"limits: {tier: high}":                                    false,
 		"policy: {most: 1}":                                       true,
 		"policy: {moist: 1}":                                      false,
+		"policy: {mood: bold}":                                    true,
+		"policy: {mood: loud}":                                    false,
+		"policy: {ways: down}":                                    true,
+		"policy: {ways: [up, down]}":                              true,
+		"policy: {ways: [up, left]}":                              false,
 		"telemetry: {}":                                           false,
 		"secrets: {A_1: {env: A}, b: {file: b}}":                  true,
 		"secrets: {A: {env: A, file: b}}":                         false,
@@ -349,6 +354,9 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 	}
 	if !strings.Contains(string(b), `"what to run"`) || !strings.Contains(string(b), `"how high"`) {
 		t.Error("the doc strings are missing")
+	}
+	if !strings.Contains(string(b), `"default": "calm"`) {
+		t.Error("the defaults are missing")
 	}
 }
 
@@ -428,6 +436,8 @@ func (l *wordList) UnmarshalText(b []byte) error {
 type section struct {
 	Words wordList `yaml:"words"`
 	Most  int      `yaml:"most"`
+	Mood  string   `yaml:"mood" schema:"enum=calm|bold default=calm"`
+	Ways  wordList `yaml:"ways" schema:"items.enum=up|down"`
 }
 
 func (s *section) Validate() error {

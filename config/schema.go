@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/wire/strictjson"
+	"toolpost/wire/typeschema"
 )
 
 // A Part is a protocol of sources, a door or a section as the schema knows it: its name, which is a path where a
@@ -54,7 +55,7 @@ func Schema(protocols, doors, sections []Part) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-type object = map[string]any
+type object map[string]any
 
 // section puts a section in its place: at the top of the file, or among the limits.
 func (p Part) section(top, limits object) {
@@ -79,12 +80,11 @@ func (p Part) section(top, limits object) {
 func (p Part) source() object {
 	s := p.described()
 	props := s["properties"].(object)
-	props["name"] = object{"type": "string", "pattern": sourceName.String(), "description": "what the source is called"}
+	props["name"] = object{"type": "string", "pattern": sourceName.String(), "description": "name of the source"}
 	props["protocol"] = object{"const": p.Name}
 	props["pin"] = object{
-		"enum": []string{"on", "off"},
-		"description": "whether a tool that changes is held back until an operator approves it; default: " +
-			onOrOff(p.Pinned),
+		"enum": []string{"on", "off"}, "default": onOrOff(p.Pinned),
+		"description": "whether a tool that changes is held back until an operator approves it",
 	}
 	s["required"] = []string{"name", "protocol"}
 	return s
@@ -117,12 +117,35 @@ func structSchema(t reflect.Type) object {
 	props := object{}
 	for _, f := range fieldsOf(t) {
 		p := typeSchema(f.Type)
+		p.say(strings.Fields(f.Tag.Get("schema")))
 		if f.Doc != "" {
 			p["description"] = f.Doc
 		}
 		props[f.Name] = p
 	}
 	return object{"type": "object", "properties": props, "additionalProperties": false}
+}
+
+// say adds the words of the tag schema: which values there are, and which one holds where the file says nothing.
+func (o object) say(words []string) {
+	for _, w := range typeschema.Words(words) {
+		at := o
+		if w.Items {
+			at = o.element()
+		}
+		if w.Name == "enum" {
+			delete(at, "type") // the values say it
+		}
+		at[w.Name] = w.Value
+	}
+}
+
+// element is the schema of the elements of a list, also of one that may be written as a single element.
+func (o object) element() object {
+	if short, ok := o["anyOf"].([]object); ok {
+		return short[0]
+	}
+	return o["items"].(object)
 }
 
 // secretsSchema is for names that each have one field of a struct.

@@ -11,31 +11,43 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"toolpost/internal/pg"
 	"toolpost/internal/served"
 	"toolpost/tool"
 )
 
 // A block that starts with "```console run" is run. In it, lines that start with "$ " are commands, in one
 // shell for the whole page; what follows is what they print, where "..." stands for anything, also for several
-// lines. The comment "<!-- serve -->" on a line of its own starts `toolpost serve` in the folder that the
-// commands have come to, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends.
+// lines. A block that starts with "```python write tools/x.py", in whatever language, is a file that the reader saves
+// in the folder that the commands have come to. The comment "<!-- serve -->" on a line of its own starts `toolpost serve` in the folder that the
+// commands have come to, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends. "<!-- stop -->" ends it
+// before. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL. "<!-- run: COMMAND -->" does
+// what the page describes and a test cannot do in the same way, such as to install something from the network.
 const (
 	blockStart = "```console run"
 	blockEnd   = "```"
-	serveMark  = "<!-- serve -->"
+
+	serveMark    = "<!-- serve -->"
+	stopMark     = "<!-- stop -->"
+	postgresMark = "<!-- postgres -->"
+	runMark      = "<!-- run: "
 )
 
-// A step is one command and what it should print; or the start of the server.
+// A step is one command and what it should print; or a file and its lines; or a mark.
 type step struct {
 	line    int
 	command string
+	file    string
 	want    []string
-	serve   bool
+	mark    string
 }
+
+var fileStart = regexp.MustCompile("^```[a-z]+ write (\\S+)$")
 
 func TestEveryCommandInTheDocsDoesWhatThePageSays(t *testing.T) {
 	requirePrograms(t, "bash", "curl", "python3")
@@ -77,17 +89,22 @@ func parse(page string) (steps []step) {
 	for i, line := range strings.Split(page, "\n") {
 		command, isCommand := strings.CutPrefix(line, "$ ")
 		switch {
-		case !inside && line == serveMark:
-			steps = append(steps, step{line: i + 1, serve: true})
+		case !inside && (line == serveMark || line == stopMark || line == postgresMark):
+			steps = append(steps, step{line: i + 1, mark: line})
+		case !inside && strings.HasPrefix(line, runMark):
+			hidden := strings.TrimSuffix(strings.TrimPrefix(line, runMark), " -->")
+			steps = append(steps, step{line: i + 1, command: hidden})
+		case !inside && fileStart.MatchString(line):
+			steps, inside = append(steps, step{line: i + 1, file: fileStart.FindStringSubmatch(line)[1]}), true
 		case !inside:
 			inside = strings.TrimSpace(line) == blockStart
 		case line == blockEnd:
 			inside = false
-		case isCommand:
+		case isCommand && !writing(steps):
 			steps = append(steps, step{line: i + 1, command: command})
 		case len(steps) > 0:
 			last := &steps[len(steps)-1]
-			if n := len(last.want); n == 0 && strings.HasSuffix(last.command, "\\") {
+			if n := len(last.want); n == 0 && last.file == "" && strings.HasSuffix(last.command, "\\") {
 				last.command += "\n" + line
 			} else {
 				last.want = append(last.want, line)
@@ -97,12 +114,17 @@ func parse(page string) (steps []step) {
 	return steps
 }
 
+// writing reports whether the last step is a file, whose lines may begin like commands.
+func writing(steps []step) bool { return len(steps) > 0 && steps[len(steps)-1].file != "" }
+
 // A reader follows a page in one folder.
 type reader struct {
 	t   *testing.T
 	bin string // the folder of the program
 	dir string // where the commands have come to
 	env []string
+
+	stop func() // ends the server
 }
 
 func newReader(t *testing.T, bin string) *reader {
@@ -116,14 +138,37 @@ func newReader(t *testing.T, bin string) *reader {
 func (r *reader) follow(steps []step) {
 	r.t.Helper()
 	for _, s := range steps {
-		if s.serve {
+		switch s.mark {
+		case serveMark:
 			r.serve()
+			continue
+		case stopMark:
+			r.stop()
+			continue
+		case postgresMark:
+			r.env = append(r.env, "DATABASE_URL="+pg.New(r.t).Database(r.t))
+			continue
+		}
+		if s.file != "" {
+			r.save(s.file, s.want)
 			continue
 		}
 		got, err := r.run(s.command)
 		if !pattern(s.want).MatchString(strings.TrimRight(got, "\n")) {
 			r.t.Fatalf("line %d: $ %s\nprinted (%v):\n%s\nthe page says:\n%s", s.line, s.command, err, got, strings.Join(s.want, "\n"))
 		}
+	}
+}
+
+// save writes a file, and the folders that it is in.
+func (r *reader) save(name string, lines []string) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as an editor does
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil { //nolint:gosec // likewise
+		r.t.Fatal(err)
 	}
 }
 
@@ -172,7 +217,7 @@ func (r *reader) serve() {
 	said := make(chan string, 1)
 	ended := make(chan struct{})
 	go func() { defer close(ended); findURL(out, said) }()
-	r.t.Cleanup(func() {
+	r.stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
 			r.t.Errorf("toolpost serve: %v", err)
@@ -180,6 +225,7 @@ func (r *reader) serve() {
 		out.Close()
 		<-ended
 	})
+	r.t.Cleanup(r.stop)
 	select {
 	case url := <-said:
 		r.env = append(r.env, "TOOLPOST_URL="+url)

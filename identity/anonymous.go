@@ -15,8 +15,8 @@ import (
 // Clients that know nothing of credentials exist, and some drop those of a URL. They get in where somebody has said as
 // whom; there is no caller that everybody is by default, and no setting for all doors at once.
 type Anonymous struct {
-	Name     string `yaml:"anonymous" doc:"the caller in callers.list for requests without credentials; default: such requests are refused"`
-	Anywhere bool   `yaml:"anonymous_anywhere" doc:"allow anonymous on addresses that others than this machine can reach, too"`
+	Name     string `yaml:"anonymous" doc:"the caller from callers.list that requests without credentials count as; default: they are refused"`
+	Anywhere bool   `yaml:"anonymous_anywhere" doc:"allow anonymous callers even on an address that other machines can reach"`
 }
 
 // String says who comes in, for people.

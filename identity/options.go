@@ -24,42 +24,42 @@ import (
 
 // Options is the callers section of a config. The zero value knows the owner alone.
 type Options struct {
-	Owner *bool             `yaml:"owner" doc:"whether the owner's token is accepted beside the callers' own; default: true"`
-	Roles map[string]Role   `yaml:"roles" doc:"what callers can be, and the tools that each role may use"`
-	List  map[string]Caller `yaml:"list" doc:"people and programs by their names: what each may use, and how each is known"`
-	JWT   []Issuer          `yaml:"jwt" doc:"who else says who somebody is: issuers of JSON Web Tokens"`
+	Owner *bool             `yaml:"owner" schema:"default=true" doc:"whether the owner's token is accepted as well as the callers' own"`
+	Roles map[string]Role   `yaml:"roles" doc:"roles, and the tools that each may use"`
+	List  map[string]Caller `yaml:"list" doc:"callers by name: what each may use, and how each is recognised"`
+	JWT   []Issuer          `yaml:"jwt" doc:"issuers of JSON Web Tokens that are trusted"`
 }
 
 // A Role is what some callers are.
 type Role struct {
-	Tools tool.Patterns `yaml:"tools" doc:"names of tools, or source.name, with * and ?; default: all tools"`
+	Tools tool.Patterns `yaml:"tools" doc:"tools by name or as source.name, with * and ?; default: all tools"`
 }
 
 // A Caller is somebody whom the config lists. Its rights are those of its roles and its own tools together.
 type Caller struct {
-	Roles        Names         `yaml:"roles" doc:"roles that it has"`
-	Tools        tool.Patterns `yaml:"tools" doc:"tools that it may use beside those of its roles"`
-	Tokens       []Digest      `yaml:"tokens" doc:"SHA-256 of tokens that it shows, in hexadecimal digits; those of toolpost token issue need no entry"`
-	Certificates []string      `yaml:"certificates" doc:"subjects such as CN=ci,O=acme, or names such as spiffe://acme/ci, ci.acme.org or ci@acme.org, of certificates that it shows"`
-	Users        []User        `yaml:"users" doc:"names or numbers of users of this machine who are this caller, at the command line and at Unix sockets"`
+	Roles        Names         `yaml:"roles" doc:"its roles"`
+	Tools        tool.Patterns `yaml:"tools" doc:"tools that it may use in addition to those of its roles"`
+	Tokens       []Digest      `yaml:"tokens" doc:"SHA-256 digests, in hex, of the tokens that it shows; tokens from 'toolpost token issue' need no entry here"`
+	Certificates []string      `yaml:"certificates" doc:"client certificates: a subject such as CN=ci,O=acme, or a name such as spiffe://acme/ci, ci.acme.org or ci@acme.org"`
+	Users        []User        `yaml:"users" doc:"names or ids of users of this machine who count as this caller on the command line and at Unix sockets"`
 }
 
 // An Issuer makes JSON Web Tokens.
 type Issuer struct {
-	Issuer     string     `yaml:"issuer" doc:"its name, the claim iss: an URL"`
-	Audience   Names      `yaml:"audience" doc:"a token must be for one of these, the claim aud"`
-	JWKS       string     `yaml:"jwks" doc:"URL or file of its public keys; default: where its OpenID configuration says"`
-	Caller     string     `yaml:"caller" doc:"the claim that names the caller; default: sub"`
-	Prefix     string     `yaml:"prefix" doc:"put before the name of the caller; all callers whose names begin so are the issuer's, and nobody else's"`
-	Roles      ClaimRoles `yaml:"roles" doc:"which roles its callers have"`
-	Algorithms Names      `yaml:"algorithms" doc:"how tokens may be signed; default: RS256, ES256 and EdDSA"`
+	Issuer     string     `yaml:"issuer" doc:"the issuer's URL, as in the claim iss"`
+	Audience   Names      `yaml:"audience" doc:"accepted values of the claim aud; a token must carry one of them"`
+	JWKS       string     `yaml:"jwks" doc:"URL or file with the issuer's public keys; default: taken from its OpenID configuration"`
+	Caller     string     `yaml:"caller" schema:"default=sub" doc:"the claim that names the caller"`
+	Prefix     string     `yaml:"prefix" doc:"prepended to the caller's name; no other caller's name may start with it"`
+	Roles      ClaimRoles `yaml:"roles" doc:"how callers of this issuer get their roles"`
+	Algorithms Names      `yaml:"algorithms" schema:"items.enum=RS256|RS384|RS512|PS256|PS384|PS512|ES256|ES384|ES512|EdDSA default=[\"RS256\",\"ES256\",\"EdDSA\"]" doc:"accepted signature algorithms"`
 }
 
 // ClaimRoles says how roles follow from claims.
 type ClaimRoles struct {
-	Claim  string           `yaml:"claim" doc:"the claim that says what a caller is, such as groups, or realm_access.roles for one within another"`
-	Map    map[string]Names `yaml:"map" doc:"the roles that each value of the claim gives; default: the values are names of roles"`
-	Always Names            `yaml:"always" doc:"roles that every caller of the issuer has"`
+	Claim  string           `yaml:"claim" doc:"the claim with the caller's groups or roles; a dot reaches into an object, as in realm_access.roles"`
+	Map    map[string]Names `yaml:"map" doc:"roles for each value of the claim; default: the values are role names"`
+	Always Names            `yaml:"always" doc:"roles that every caller of this issuer has"`
 }
 
 // Names are several names; a single one may be written alone.

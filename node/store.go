@@ -34,15 +34,15 @@ import (
 
 // StoreOptions is the store section of a config.
 type StoreOptions struct {
-	URL string `yaml:"url" doc:"sqlite:FILE, or postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:.toolpost/toolpost.db"`
+	URL string `yaml:"url" schema:"default=sqlite:.toolpost/toolpost.db" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none"`
 	// How long things are kept. They are looked after by a program that serves.
-	Retention config.Duration `yaml:"retention" doc:"how long the records of calls are kept; default: for ever"`
-	Sessions  config.Duration `yaml:"sessions" doc:"how long a session is kept that nobody changes; default: for ever"`
-	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept that no call brings again; default: for ever"`
+	Retention config.Duration `yaml:"retention" doc:"how long records of calls are kept; default: forever"`
+	Sessions  config.Duration `yaml:"sessions" doc:"how long an unchanged session is kept; default: forever"`
+	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept after the last call that produced it; default: forever"`
 
-	Jobs config.Duration `yaml:"jobs" doc:"how long a job is kept after its end; default: 24h"`
+	Jobs config.Duration `yaml:"jobs" schema:"default=24h" doc:"how long a finished job is kept"`
 
-	Audit       audit.Settings       `yaml:"audit" doc:"what is recorded of calls"`
+	Audit       audit.Settings       `yaml:"audit" doc:"what is recorded about calls"`
 	Idempotency idempotency.Settings `yaml:"idempotency" doc:"how repeated calls are recognised"`
 }
 
@@ -74,22 +74,51 @@ func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	if err != nil {
 		return nil, o, err
 	}
+	db, err := openStoreAt(cfg, &o)
+	return db, o, err
+}
+
+func openStoreAt(cfg *config.Config, o *StoreOptions) (*store.DB, error) {
 	options := store.Options{
 		Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }, Mark: auditMark(cfg, o.URL),
 	}
-	scheme, rest, _ := strings.Cut(o.URL, ":")
-	var db *store.DB
-	switch scheme {
+	switch scheme, rest, _ := strings.Cut(o.URL, ":"); scheme {
 	case noStore:
+		return nil, nil
 	case "sqlite":
-		db, err = sqlite.Open(offlimits.Under(cfg.Dir, rest), options)
+		return sqlite.Open(offlimits.Under(cfg.Dir, rest), options)
 	case "postgres", "postgresql":
-		db, err = postgres.Open(o.URL, options)
+		return postgres.Open(o.URL, options)
 	default:
-		err = tool.Errorf(tool.CodeInvalidInput,
+		return nil, tool.Errorf(tool.CodeInvalidInput,
 			"the URL of the store starts with %q; expected sqlite:FILE, postgres://... or none", scheme+":")
 	}
-	return db, o, err
+}
+
+// CopyStore copies the store of a config to another URL, which must have none yet, and verifies the audit log of the
+// copy. The key that signs the log stays the same.
+func CopyStore(ctx context.Context, cfg *config.Config, url string) (*audit.Report, error) {
+	from, o, err := OpenStore(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o.URL = url
+	to, err := openStoreAt(cfg, &o)
+	if err == nil && (from == nil || to == nil) {
+		err = tool.Errorf(tool.CodeInvalidInput, "there is no store to copy; a store has a URL such as sqlite:FILE")
+	}
+	for _, db := range []*store.DB{from, to} {
+		if db != nil {
+			defer func() { _ = db.Close() }()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := from.CopyTo(ctx, to); err != nil {
+		return nil, err
+	}
+	return to.Audit().Verify(ctx)
 }
 
 // auditMark names the file that says how far the audit log of a store had come.

@@ -9,18 +9,18 @@ import (
 // guarantees of the namel3ss contract and its allow-list of secrets. The zero value guarantees
 // nothing.
 type Guarantees struct {
-	NoFilesystemRead  bool `json:"no_filesystem_read,omitempty"`
-	NoFilesystemWrite bool `json:"no_filesystem_write,omitempty"`
-	NoNetwork         bool `json:"no_network,omitempty"`
-	NoSubprocess      bool `json:"no_subprocess,omitempty"`
-	NoEnvRead         bool `json:"no_env_read,omitempty"`
-	NoEnvWrite        bool `json:"no_env_write,omitempty"`
+	NoFilesystemRead  bool `json:"no_filesystem_read,omitempty" doc:"cannot read files other than its own code"`
+	NoFilesystemWrite bool `json:"no_filesystem_write,omitempty" doc:"cannot write files"`
+	NoNetwork         bool `json:"no_network,omitempty" doc:"has no network"`
+	NoSubprocess      bool `json:"no_subprocess,omitempty" doc:"cannot start programs"`
+	NoEnvRead         bool `json:"no_env_read,omitempty" doc:"cannot read environment variables"`
+	NoEnvWrite        bool `json:"no_env_write,omitempty" doc:"cannot change environment variables"`
 	// SecretsAllowed names the secrets that the tool may have. Nil says nothing about secrets; an empty
 	// list allows none.
-	SecretsAllowed []string `json:"secrets_allowed,omitzero"`
+	SecretsAllowed []string `json:"secrets_allowed,omitzero" doc:"gets only these secrets; an empty list: none"`
 	// Sandbox asks for the default walls even where the config of the tool's source turns them off. It is the
 	// contract's `sandbox: true`: it says that there are walls, and not which.
-	Sandbox bool `json:"sandbox,omitempty"`
+	Sandbox bool `json:"sandbox,omitempty" doc:"has the default walls, even if its source turns walls off"`
 }
 
 // flags are the guarantees that are on or off, in the contract's order, and Sandbox.

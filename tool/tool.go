@@ -48,12 +48,12 @@ type Skill struct {
 
 // Effects says what a tool does to the world, as far as its author declared it.
 type Effects struct {
-	Reads       bool `json:"reads,omitempty"`
-	Writes      bool `json:"writes,omitempty"`
-	Network     bool `json:"network,omitempty"`
-	Exec        bool `json:"exec,omitempty"`
-	Idempotent  bool `json:"idempotent,omitempty"`
-	Destructive bool `json:"destructive,omitempty"`
+	Reads       bool `json:"reads,omitempty" doc:"reads data"`
+	Writes      bool `json:"writes,omitempty" doc:"changes data"`
+	Network     bool `json:"network,omitempty" doc:"uses the network"`
+	Exec        bool `json:"exec,omitempty" doc:"runs programs"`
+	Idempotent  bool `json:"idempotent,omitempty" doc:"a second identical call changes nothing more"`
+	Destructive bool `json:"destructive,omitempty" doc:"may delete or overwrite data"`
 }
 
 // ReadOnly reports whether a tool declares that it reads and does nothing else.

@@ -14,11 +14,11 @@ import (
 // Config is what a config says about where a door of the front stands, and who comes in there without credentials. A
 // door with options of its own embeds it.
 type Config struct {
-	Listen  string   `yaml:"listen" doc:"address to listen on, or unix:PATH for a Unix socket; doors with the same one share it"`
-	Mode    string   `yaml:"mode" doc:"mode of the Unix socket, such as \"0660\"; default \"0600\""`
-	TLS     TLSFiles `yaml:"tls" doc:"speak TLS, with these files; default: no TLS"`
-	Hosts   []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
-	Origins []string `yaml:"origins" doc:"browser origins accepted beside our own; default: none"`
+	Listen  string   `yaml:"listen" doc:"address to listen on, or unix:PATH for a Unix socket; doors with the same address share it"`
+	Mode    string   `yaml:"mode" schema:"default=\"0600\"" doc:"permissions of the Unix socket"`
+	TLS     TLSFiles `yaml:"tls" doc:"serve TLS with these files; default: no TLS"`
+	Hosts   []string `yaml:"hosts" doc:"Host headers to accept, in addition to the listen address and localhost"`
+	Origins []string `yaml:"origins" doc:"browser origins to accept, in addition to our own"`
 	identity.Anonymous
 }
 

@@ -18,9 +18,9 @@ import (
 // TLSFiles says where the door's certificate is, and whose clients it believes. The files are read again when they
 // change.
 type TLSFiles struct {
-	Cert     string `yaml:"cert" doc:"file with the door's certificate, and with those between it and its authority; PEM"`
-	Key      string `yaml:"key" doc:"file with the key of the certificate; PEM"`
-	ClientCA string `yaml:"client_ca" doc:"file with the authorities whose client certificates are trusted; PEM; default: clients are not asked for a certificate"`
+	Cert     string `yaml:"cert" doc:"PEM file with the certificate and its intermediates"`
+	Key      string `yaml:"key" doc:"PEM file with the certificate's private key"`
+	ClientCA string `yaml:"client_ca" doc:"PEM file with the authorities of client certificates; default: clients are not asked for one"`
 }
 
 // on reports whether the door speaks TLS.

@@ -12,7 +12,7 @@ import (
 
 // CacheOptions say how much is kept.
 type CacheOptions struct {
-	Size int64 `yaml:"size" doc:"bytes that are kept in memory; default: 0, nothing"`
+	Size int64 `yaml:"size" schema:"default=0" doc:"bytes to keep in memory"`
 }
 
 // settled is how long ago a file must have been changed before it is kept: within the grain of a file system's

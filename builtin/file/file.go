@@ -15,8 +15,8 @@ import (
 
 // Options say how much the tools take on. The zero value has useful limits and no cache.
 type Options struct {
-	MaxFile int64        `yaml:"max_file" doc:"bytes of the largest file that is read or written as a whole; default: 10 MiB"`
-	Cache   CacheOptions `yaml:"cache" doc:"keep what was read in memory, and notice when it changes"`
+	MaxFile int64        `yaml:"max_file" schema:"default=10485760" doc:"bytes of the largest file that is read or written in one piece"`
+	Cache   CacheOptions `yaml:"cache" doc:"keep files that were read in memory until they change"`
 }
 
 const defaultMaxFile = 10 << 20

@@ -16,28 +16,28 @@ import (
 // Options are the field shell of a source with protocol builtin. The short form is enough to begin with:
 // shell: {allow: [ls, git]}.
 type Options struct {
-	Allow     []string          `yaml:"allow" doc:"what may be run: a program (git), or a program with its first words and options (git status, go test); an absolute path for a program that is not on the path"`
-	Deny      []string          `yaml:"deny" doc:"what may not, in the same words; it wins over allow: git push --force"`
-	Rules     []Rule            `yaml:"rules" doc:"more about a program's arguments; a program with a rule is allowed"`
-	Env       map[string]string `yaml:"env" doc:"variables that every command gets"`
-	CallerEnv []string          `yaml:"caller_env" doc:"names of variables that a caller may set; default: none"`
-	Path      []string          `yaml:"path" doc:"folders in which programs are looked up; default: those of PATH that are absolute and that not everybody can write to"`
-	Timeout   config.Duration   `yaml:"timeout" doc:"of one call, also the most that a caller can ask for; default: 60s"`
-	MaxOutput int               `yaml:"max_output" doc:"bytes of standard output, and of standard error, that a result has; default: 1 MiB"`
-	Walls     walls.Options     `yaml:"walls" doc:"what commands may do beside the offered folders; default: start programs, 512 MiB, 128 processes, 10 minutes of processor time, and the network where a rule allows it"`
-	Line      bool              `yaml:"line" doc:"whether there is a tool for shell lines, runLine, too; each command in a line is judged like a command of its own"`
+	Allow     []string          `yaml:"allow" doc:"what may run: a program (git), or a program with its first words and options (git status, go test); use an absolute path for a program that is not on the path"`
+	Deny      []string          `yaml:"deny" doc:"what may not run, written the same way; deny wins over allow: git push --force"`
+	Rules     []Rule            `yaml:"rules" doc:"detailed rules for a program's arguments; a program with a rule is allowed"`
+	Env       map[string]string `yaml:"env" doc:"variables for every command"`
+	CallerEnv []string          `yaml:"caller_env" doc:"variables that a caller may set; default: none"`
+	Path      []string          `yaml:"path" doc:"folders in which programs are looked up; default: the absolute ones on PATH that not everybody can write to"`
+	Timeout   config.Duration   `yaml:"timeout" schema:"default=60s" doc:"time limit of one call; a caller can only ask for less"`
+	MaxOutput int               `yaml:"max_output" schema:"default=1048576" doc:"bytes of stdout, and of stderr, in a result"`
+	Walls     walls.Options     `yaml:"walls" doc:"what commands may do outside the offered folders; default: start programs, 512 MiB, 128 processes, 10 minutes of CPU time, and the network if a rule allows it"`
+	Line      bool              `yaml:"line" doc:"also offer runLine, a tool for shell lines; every command in a line is judged like a command of its own"`
 }
 
 // A Rule says more about one program.
 type Rule struct {
 	Program     string   `yaml:"program" doc:"its name, or an absolute path"`
-	Subcommands []string `yaml:"subcommands" doc:"only these, of a program that has some"`
-	AllowArgs   []string `yaml:"allow_args" doc:"arguments that are allowed beside those that are known to be harmless; * stands for anything, ? for one character. Paths in them are judged all the same"`
-	DenyArgs    []string `yaml:"deny_args" doc:"arguments that are refused, in the same way"`
-	MaxArgs     int      `yaml:"max_args" doc:"how many arguments there may be; default: 1000"`
-	Code        Code     `yaml:"code" doc:"which code an interpreter or build tool may run: none; tree: what lies below an offered folder; any: also what arguments and standard input hold"`
-	Network     bool     `yaml:"network" doc:"whether what is known to reach the network, such as git fetch, is allowed"`
-	Trust       bool     `yaml:"trust" doc:"whether all arguments are allowed; paths in them are judged all the same"`
+	Subcommands []string `yaml:"subcommands" doc:"allow only these subcommands"`
+	AllowArgs   []string `yaml:"allow_args" doc:"arguments to allow in addition to those known to be harmless; * and ? are wildcards; paths in them are still checked"`
+	DenyArgs    []string `yaml:"deny_args" doc:"arguments to refuse, written the same way"`
+	MaxArgs     int      `yaml:"max_args" schema:"default=1000" doc:"how many arguments there may be"`
+	Code        Code     `yaml:"code" schema:"enum=none|tree|any" doc:"code that an interpreter or build tool may run: none; tree: files below an offered folder; any: also code in arguments and on stdin"`
+	Network     bool     `yaml:"network" doc:"allow what is known to use the network, such as git fetch"`
+	Trust       bool     `yaml:"trust" doc:"allow all arguments; paths in them are still checked"`
 }
 
 // A Code says which code an interpreter or a build tool may run.

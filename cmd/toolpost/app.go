@@ -61,7 +61,7 @@ func (a *app) root(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "toolpost",
 		Short: "Runs tools for AI agents and applications",
-		Long: "Toolpost runs tools for AI agents and applications: Python functions, programs that report events,\n" +
+		Long: "Toolpost runs tools for AI agents and applications: Python functions, programs, skills, MCP servers, and\n" +
 			"built-in ones. Start with `toolpost init`, then `toolpost tools` and `toolpost call`.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -74,7 +74,7 @@ func (a *app) root(args []string) *cobra.Command {
 	root.SetHelpFunc(a.help)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.config, "config", "",
-		"config file (default: $TOOLPOST_CONFIG, else ./toolpost.yaml if it is there)")
+		"config file (default: $TOOLPOST_CONFIG, otherwise ./toolpost.yaml if it exists)")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	classify(group(root, a.commands(args)...))
 	root.InitDefaultCompletionCmd()
@@ -92,7 +92,8 @@ func (a *app) commands(args []string) (made []*cobra.Command) {
 		{"call", a.callCommand}, {"tools", a.toolsCommand}, {"serve", a.serveCommand}, {"as", a.asCommand},
 		{"init", a.initCommand}, {"connect", a.connectCommand}, {"mcp", a.mcpCommand},
 		{"wrap", a.wrapCommand}, {"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
-		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"state", a.stateCommand}, {"lease", a.leaseCommand},
+		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"store", a.storeCommand}, {"state", a.stateCommand},
+		{"lease", a.leaseCommand},
 		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"ps", a.psCommand}, {"sources", a.sourcesCommand},
 		{"config", a.configCommand}, {"doctor", a.doctorCommand},
 		{"version", a.versionCommand}, {"man", a.manCommand},

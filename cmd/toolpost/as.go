@@ -22,9 +22,9 @@ func (a *app) asCommand() *cobra.Command {
 	}
 	return group(&cobra.Command{
 		Use:   "as",
-		Short: "Serve these tools over stdin and stdout, in another protocol",
-		Long: "Lets other programs run the tools of this Toolpost as if they were tools of their own protocol: the\n" +
-			"request is read from stdin, the answer goes to stdout, and nothing else does.",
+		Short: "Serve your tools over stdin and stdout, in another protocol",
+		Long: "Lets other programs run these tools as if they were tools of their own protocol: requests come from\n" +
+			"stdin, answers go to stdout, and nothing else does.",
 		Example: "  toolpost as narratoria light_torch < request.json\n  toolpost as namel3ss < request.json\n" +
 			"  toolpost as machina --serve files\n  toolpost as mcp\n\nCalled by the name machina_toolhost, toolpost is `toolpost as machina`.",
 	}, spoken...)

@@ -31,9 +31,9 @@ type audit struct {
 
 func (a *app) auditCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "audit", Short: "Ask what was called, by whom, and what came of it",
-		Long: "Every call leaves a row in a log that nobody can change unnoticed: what was called, by whom, through which\n" +
-			"door, what was decided, what it touched, and what came of it.",
+		Use: "audit", Short: "Ask what was called, by whom, and how it ended",
+		Long: "Every call leaves a record in a log that cannot be changed unnoticed: what was called, by whom, through\n" +
+			"which door, what was decided, what it touched, and how it ended.",
 		Example: "  toolpost audit log --since 1h\n  toolpost audit top --by caller\n" +
 			"  toolpost audit errors --tool execShell\n  toolpost audit verify",
 	}, a.auditLogCommand(), a.auditTopCommand(), a.auditPathsCommand(), a.auditErrorsCommand(), a.auditLatencyCommand(),
@@ -184,7 +184,7 @@ func formulaSafe(row []string) []string {
 }
 
 func (a *app) auditLogCommand() *cobra.Command {
-	return a.question("log", "Show calls, the newest first", "Shows calls, the newest first.", 20,
+	return a.question("log", "Show calls, newest first", "Shows calls, newest first.", 20,
 		func(ctx context.Context, q *audit) error {
 			head, rows := []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}, [][]string{}
 			calls := []json.RawMessage{}
@@ -331,7 +331,7 @@ func (q *audit) plot(days []record.Moment) {
 
 func (a *app) auditPathsCommand() *cobra.Command {
 	return a.question("paths", "Show which files are accessed",
-		"Shows which files calls access, as far as their arguments tell. Of refused calls (--outcome refused) it shows\n"+
+		"Shows which files calls access, as far as their arguments say. For refused calls (--outcome refused) it shows\n"+
 			"what they asked for.", 20,
 		tabled("paths", []string{"reads", "writes", "last", "path"},
 			func(_ *audit, found audittools.Paths) (rows [][]string) {
@@ -359,7 +359,7 @@ func (a *app) auditErrorsCommand() *cobra.Command {
 
 func (a *app) auditLatencyCommand() *cobra.Command {
 	return a.question("latency", "Show how long tools take",
-		"Shows how long the calls of each tool take: the slowest first. Shares are told to within an eighth.", 20,
+		"Shows how long the calls of each tool take, slowest first. Percentiles are accurate to within an eighth.", 20,
 		tabled("latency", []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"},
 			func(q *audit, found audittools.Latencies) (rows [][]string) {
 				for _, u := range found.Tools {
@@ -373,8 +373,8 @@ func (a *app) auditLatencyCommand() *cobra.Command {
 }
 
 func (a *app) auditExportCommand() *cobra.Command {
-	return a.question("export", "Write calls as JSON lines or CSV, the oldest first",
-		"Writes every call that fits, the oldest first: one JSON object on each line, or CSV.", 0,
+	return a.question("export", "Write calls as JSON lines or CSV, oldest first",
+		"Writes every matching call, oldest first: one JSON object per line, or CSV.", 0,
 		func(ctx context.Context, q *audit) error {
 			if q.csv {
 				return q.exportCSV(ctx)
@@ -400,10 +400,10 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	var expect []string
 	c := &cobra.Command{
 		Use: "verify", Short: "Verify that the audit log has not been altered",
-		Long: "Checks every row of the log: none was changed, removed, added or moved, and its head was signed with the\n" +
-			"key. A log that is empty, or shorter than it was, is found by a mark in the state folder. Someone who\n" +
-			"could change that folder too is found out by a point that was kept elsewhere: keep the one that this\n" +
-			"prints, and give it back with --expect. Exit code 1: something was found.",
+		Long: "Checks that no record was changed, removed, added or moved, and that the end of the log is signed with the\n" +
+			"key. A mark in the state folder reveals a log that is empty or shorter than it was. To detect somebody who\n" +
+			"can change that folder too, keep the point that this prints somewhere else, and check it later with\n" +
+			"--expect. Exit code 1: something was found.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			r, err := kept[record.Report](c.Context(), a, "audit.verify", audittools.VerifyArgs{Expect: expect}, asksLog)
 			if err != nil {

@@ -31,8 +31,7 @@ func (a *app) callCommand() *cobra.Command {
 	c := a.withServer(a.withJSON("print all events and the outcome as one JSON document", &cobra.Command{
 		Use:   "call NAME [JSON | name=value ... | @FILE | -]",
 		Short: "Call a tool and print its result",
-		Long: "Calls a tool and prints its result: text as it is, everything else as JSON. What happens meanwhile goes to\n" +
-			"stderr.\n\n" +
+		Long: "Calls a tool and prints its result: text as it is, everything else as JSON. Events go to stderr.\n\n" +
 			"Arguments are a JSON object, or name=value pairs: the tool's schema says whether a value is text or a number.\n" +
 			"name:=JSON gives any JSON value, @FILE reads the whole object from a file, and - from stdin.\n\n" +
 			"What a tool asks is asked at the terminal, and the call goes on. Without one, the question is printed and the\n" +
@@ -49,14 +48,14 @@ func (a *app) callCommand() *cobra.Command {
 		},
 	}))
 	f := c.Flags()
-	f.StringVar(&req.call.Session, "session", "", "session whose state the call belongs to")
+	f.StringVar(&req.call.Session, "session", "", "session that the call belongs to")
 	f.StringVar(&req.call.Key, "key", "", "idempotency key: a call with the same key is made once")
-	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that ask for one")
-	f.StringVar(&req.call.Run, "run", "", "the run of an agent that the call belongs to, for its record")
-	f.StringVar(&req.answers, "answers", "", "the answers to a question of the tool, as JSON")
+	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that need one")
+	f.StringVar(&req.call.Run, "run", "", "agent run that the call belongs to, for the record")
+	f.StringVar(&req.answers, "answers", "", "answers to the tool's question, as JSON")
 	f.StringVar(&req.call.Resume, "resume", "", "the id of the question that --answers is for")
 	f.BoolVar(&req.call.DryRun, "dry-run", false,
-		"only say what the policy decides and what the call would touch; exit code 3: refused")
+		"only report what the policy decides and what the call would touch; exit code 3: refused")
 	f.DurationVar(&req.timeout, "timeout", 0, "give up after this time, such as 5s (default: the tool's own)")
 	f.BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
 	f.BoolVar(&req.async, "async", false,

@@ -33,7 +33,7 @@ func (a *app) configCommand() *cobra.Command {
 func (a *app) configCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "Read the config and open its sources, and say what is wrong",
+		Short: "Read the config, open its sources, and report what is wrong",
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load()
 			if err != nil {

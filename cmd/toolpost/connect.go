@@ -42,10 +42,10 @@ func (a *app) connectCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "connect [CLIENT ...] [flags]", Short: "Let the agents on this machine use these tools",
 		Args: words(0, -1), DisableFlagsInUseLine: true,
-		Long: "Finds the agents on this machine, or takes those that are named, and adds this Toolpost to the MCP servers of\n" +
-			"each: a program that the agent starts, `toolpost as mcp` with this config, or with --http the address of a\n" +
-			"server and a token of the agent's own. It shows what it would write and asks first. What else is in the\n" +
-			"agent's file stays as it is, comments too, and the file as it was before is kept beside it.\n\n" +
+		Long: "Finds the agents on this machine, or takes those that you name, and adds this Toolpost to the MCP servers of\n" +
+			"each: as a program that the agent starts, `toolpost as mcp` with this config, or with --http as the address\n" +
+			"of a server with a token for the agent. It shows what it would write and asks first. Everything else in the\n" +
+			"agent's file stays as it is, comments too, and the old file is kept beside it.\n\n" +
 			"The agents, and the file of each:\n" + strings.Join(known, "\n"),
 		Example:   "  toolpost connect\n  toolpost connect claude-code --yes\n  toolpost connect cursor --undo",
 		ValidArgs: ids,
@@ -57,8 +57,8 @@ func (a *app) connectCommand() *cobra.Command {
 	f.BoolVar(&q.undo, "undo", false, "remove the entry again")
 	f.BoolVar(&q.http, "http", false, "let the agent call the server that toolpost serve runs, with a token of its own")
 	f.StringVar(&q.url, "url", "", "with --http: where the server is (default: where the config's HTTP door is)")
-	f.StringVar(&q.name, "name", "toolpost", "what the agent calls the server")
-	f.StringVar(&q.file, "file", "", "with one CLIENT: its file, where it is not the usual one, such as that of a project")
+	f.StringVar(&q.name, "name", "toolpost", "the agent's name for the server")
+	f.StringVar(&q.file, "file", "", "with one CLIENT: its file, if it is not the usual one, such as a project's")
 	return a.withJSON("print what was done as JSON; without --yes, what would be", c)
 }
 

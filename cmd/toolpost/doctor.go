@@ -37,9 +37,9 @@ const (
 func (a *app) doctorCommand() *cobra.Command {
 	return a.withJSON("print the findings as JSON", &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what works on this machine, and what it means",
-		Long: "Looks at the kernel, the interpreters, the config and its sources. \"missing\" makes something weaker;\n" +
-			"\"failed\" means that something does not work, and gives exit code 1.",
+		Short: "Report what works on this machine, and what that means",
+		Long: "Checks the kernel, the interpreters, the config and its sources. \"missing\" makes something weaker;\n" +
+			"\"failed\" means that something does not work, with exit code 1.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			findings := append(machine(c.Context()), a.installation(c.Context())...)
 			return a.conclude(map[string]any{"findings": findings}, func() { a.showFindings(findings) },

@@ -19,13 +19,13 @@ func (a *app) initCommand() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use:   "init [DIR]",
-		Short: "Write a config and a sample tool of each protocol",
+		Short: "Write a config and sample tools",
 		Args:  words(0, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.init(append(args, ".")[0], force)
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "overwrite files that are there")
+	c.Flags().BoolVar(&force, "force", false, "overwrite existing files")
 	return c
 }
 

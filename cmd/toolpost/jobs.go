@@ -40,25 +40,25 @@ func (j job) state() string {
 
 func (a *app) jobsCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "jobs", Short: "Look at, follow and cancel calls that run later",
-		Long: "A job is a call that runs later, in a program that serves, whatever becomes of the one who made it.\n" +
+		Use: "jobs", Short: "Show, follow and cancel calls that run later",
+		Long: "A job is a call that runs later, in a program that serves, even if the client that made it is gone.\n" +
 			"`toolpost call --async` makes one. It needs a store.",
 		Example: "  JOB=$(toolpost call greet name=Ada --async)\n  toolpost jobs wait $JOB\n" +
 			"  toolpost jobs list --state running",
 	}, a.jobsListCommand(), a.aboutJob("showJob", &cobra.Command{
-		Use: "show JOB", Short: "Show a job, and its outcome where it has one",
-		Long: "Shows a job: its state, when it was made, begun and ended, and its result or why there is none.",
+		Use: "show JOB", Short: "Show a job, and its outcome if it has one",
+		Long: "Shows a job: its state, when it was made, began and ended, and its result or why there is none.",
 	}), a.aboutJob("cancelJob", &cobra.Command{
 		Use: "cancel JOB", Short: "Cancel a job",
-		Long: "Cancels a job: one that waits at once, one that runs within a moment, in whatever program it runs. Exit\n" +
-			"code 3: it has ended otherwise.",
+		Long: "Cancels a job: a queued one at once, a running one within a moment, whichever program runs it. Exit\n" +
+			"code 3: it has already ended.",
 	}), a.follow(true, &cobra.Command{
 		Use: "watch JOB", Short: "Follow a job to its end",
 		Long: "Shows the events of a job, those so far and those to come, and its result when it has ended, as `toolpost\n" +
 			"call` would have done, with the same exit code. The job does not end when this command does.",
 	}), a.follow(false, &cobra.Command{
 		Use: "wait JOB", Short: "Wait for the end of a job and print its result",
-		Long: "Waits for the end of a job and prints its result as `toolpost call` would have done, with the same exit code.",
+		Long: "Waits for the end of a job and prints its result as `toolpost call` would, with the same exit code.",
 	}))
 }
 
@@ -125,9 +125,9 @@ func (a *app) jobsListCommand() *cobra.Command {
 	var state string
 	var most int
 	c := &cobra.Command{
-		Use: "list", Short: "List jobs, the newest first",
-		Long: "Lists your jobs, the newest first; --all lists those of all callers, for who runs Toolpost. A job is\n" +
-			"forgotten a day after its end.",
+		Use: "list", Short: "List jobs, newest first",
+		Long: "Lists your jobs, newest first; operators list those of all callers with --all. A job is forgotten a day\n" +
+			"after its end, unless `store.jobs` says otherwise.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if most < 1 || most > 1000 {
 				return tool.Errorf(tool.CodeInvalidInput, "--limit is from 1 to 1000, not %d", most)
@@ -158,8 +158,8 @@ func (a *app) jobsListCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&state, "state", "", "only those that are queued, running, done, failed, asked, cancelled or lost")
-	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many")
-	c.Flags().BoolVar(&all, "all", false, "those of all callers")
+	c.Flags().IntVarP(&most, "limit", "n", 100, "list at most this many")
+	c.Flags().BoolVar(&all, "all", false, "list the jobs of all callers")
 	return a.withServer(a.withJSON("print JSON", c))
 }
 

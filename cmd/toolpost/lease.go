@@ -17,8 +17,8 @@ import (
 func (a *app) leaseCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "lease", Short: "Issue, list and revoke leases",
-		Long: "A lease is the permission for one call of a tool, up to a tier, for a while. Tools of the tier that\n" +
-			"`limits.lease_tier` in the config names, and above, need one for each call.",
+		Long: "A lease permits one call of a tool, up to a tier, for a limited time. Tools of the tier in\n" +
+			"`limits.lease_tier`, and above, need one for each call.",
 		Example: "  LEASE=$(toolpost lease issue --tool deleteFile --ttl 1m)\n" +
 			"  toolpost call deleteFile path=old.txt --lease $LEASE\n  toolpost lease list",
 	}, a.leaseIssueCommand(), leaseListing().list(a), leaseListing().revoke(a))
@@ -30,9 +30,9 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 	var ttl time.Duration
 	c := &cobra.Command{
 		Use: "issue --tool NAME", Short: "Issue a lease and print its token",
-		Long: "Issues a lease and prints its token, which is not shown again: only a digest of it is kept. The id, which does\n" +
-			"not reveal the token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it,\n" +
-			"and it is on record.",
+		Long: "Issues a lease and prints its token, once: only a digest of it is kept. The id, which does not reveal the\n" +
+			"token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it, and it is\n" +
+			"recorded.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
 			case name == "":

@@ -294,7 +294,7 @@ func wallsHint(message string) string {
 
 func (a *app) mcpListCommand() *cobra.Command {
 	return a.withJSON("print JSON", &cobra.Command{
-		Use: "list", Short: "List the MCP servers of the config, and how they are",
+		Use: "list", Short: "List the MCP servers of the config, with their state",
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load()
 			if err != nil {
@@ -349,9 +349,9 @@ func shownServer(src config.Source) string {
 
 func (a *app) mcpRemoveCommand() *cobra.Command {
 	return a.withJSON("print what was removed as JSON", &cobra.Command{
-		Use: "remove NAME", Short: "Take an MCP server out of the config, with its package, its login and its secrets",
-		Long: "Takes the source out of the config, and what was kept for it alone: its installed package, its login, and\n" +
-			"the secrets that no other source names, where their values are files of the state folder.",
+		Use: "remove NAME", Short: "Remove an MCP server from the config, with its package, login and secrets",
+		Long: "Removes the source from the config, and what was kept only for it: its installed package, its login, and\n" +
+			"the secrets that no other source names, if their values are files in the state folder.",
 		Args: words(1, 1), DisableFlagsInUseLine: true, ValidArgsFunction: a.completeMCP,
 		RunE: func(_ *cobra.Command, args []string) error {
 			e, err := a.editConfig()
@@ -473,9 +473,9 @@ func (e *configEdit) onlyOf(source string) (map[string]string, error) {
 
 func (a *app) mcpLoginCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "login NAME", Short: "Log in to an MCP server that asks who you are, in a browser", Args: words(1, 1),
-		Long: "Prints a link. Whoever opens it in a browser on this machine and agrees lets Toolpost use the server in their\n" +
-			"name. The tokens are kept in the state folder, for its owner alone; `toolpost mcp remove` forgets them.",
+		Use: "login NAME", Short: "Log in to an MCP server, in a browser", Args: words(1, 1),
+		Long: "Prints a link. Open it in a browser on this machine and agree, and Toolpost can use the server in your name.\n" +
+			"The tokens are kept in the state folder, readable only by its owner; `toolpost mcp remove` deletes them.",
 		DisableFlagsInUseLine: true, ValidArgsFunction: a.completeMCP,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := a.load()

@@ -33,7 +33,7 @@ func (a *app) mcpAddCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "add [flags] (URL | -- COMMAND [ARG ...])", Short: "Write an MCP server into the config as a source",
 		Args: words(1, -1), DisableFlagsInUseLine: true,
-		Long: "Writes the source, checks the config, starts the server and lists its tools; where any of that fails, nothing\n" +
+		Long: "Writes the source, checks the config, starts the server and lists its tools; if any of that fails, nothing\n" +
 			"is written. A server that is run with npx is installed once, into the state folder, at the version that npm\n" +
 			"finds now, and started from there: behind its walls it has no network. Install scripts of packages are not\n" +
 			"run unless --scripts says so.",
@@ -44,7 +44,7 @@ func (a *app) mcpAddCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error { return q.run(c.Context(), args, c.ArgsLenAtDash() == 0) },
 	}
 	f := c.Flags()
-	f.StringVar(&q.name, "name", "", "of the source (default: after the server)")
+	f.StringVar(&q.name, "name", "", "name of the source (default: from the server)")
 	f.StringArrayVar(&q.env, "env", nil, "NAME=VALUE that the program gets, in clear in the config; may be given again")
 	f.StringArrayVar(&q.secrets, "secret", nil,
 		"NAME of a variable of this shell that the program gets; its value is kept as a secret; may be given again")
@@ -52,7 +52,7 @@ func (a *app) mcpAddCommand() *cobra.Command {
 	f.StringArrayVar(&q.read, "read", nil, "file or folder that the program may read; may be given again")
 	f.StringArrayVar(&q.write, "write", nil, "file or folder that the program may change; may be given again")
 	f.StringArrayVar(&q.network, "network", nil, "host that the program may reach, or all; may be given again")
-	f.StringVar(&q.dir, "dir", "", "folder that the program runs in (default: that of the config)")
+	f.StringVar(&q.dir, "dir", "", "folder that the program runs in (default: the config's)")
 	f.BoolVar(&q.scripts, "scripts", false, "run the install scripts of the package")
 	f.BoolVar(&q.replace, "replace", false, "replace the source of this name")
 	f.BoolVar(&q.noTry, "no-try", false, "write the source without starting the server")

@@ -31,20 +31,20 @@ type mcpImporting struct {
 func (a *app) mcpImportCommand() *cobra.Command {
 	q := &mcpImporting{app: a}
 	c := &cobra.Command{
-		Use: "import FILE [flags]", Short: "Take over the MCP servers of another program's file", Args: words(1, 1),
+		Use: "import FILE [flags]", Short: "Import the MCP servers from another program's settings", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
 		Long: "Reads the servers in a file such as mcp.json, claude_desktop_config.json, .vscode/mcp.json, Zed's settings or\n" +
-			"Codex's config.toml, and makes a source of each. Values of `env`, and tokens in headers, become secrets: they\n" +
+			"Codex's config.toml, and makes each one a source. Values of `env`, and tokens in headers, become secrets: they\n" +
 			"are kept in files of the state folder, and never written to the config or shown. Servers that are run with\n" +
-			"npx are installed once. What cannot be taken is said with the reason. The file itself stays as it is.",
+			"npx are installed once. What cannot be imported is reported with the reason. The file is not changed.",
 		Example: "  toolpost mcp import ~/.cursor/mcp.json --dry-run\n  toolpost mcp import .vscode/mcp.json --only github",
 		RunE:    func(c *cobra.Command, args []string) error { return q.run(c.Context(), args[0]) },
 	}
 	f := c.Flags()
 	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
-	f.StringArrayVar(&q.only, "only", nil, "take the server of this name; may be given again (default: all)")
+	f.StringArrayVar(&q.only, "only", nil, "import the server of this name; may be given again (default: all)")
 	f.StringArrayVar(&q.plain, "plain", nil,
-		"NAME of a variable whose value is no secret and goes into the config in clear; may be given again")
+		"NAME of a variable whose value is not a secret and goes into the config in clear; may be given again")
 	f.BoolVar(&q.scripts, "scripts", false, "run the install scripts of packages")
 	f.BoolVar(&q.noTry, "no-try", false, "write the sources without starting the servers")
 	return a.withJSON("print what was done as JSON", c)

@@ -113,7 +113,7 @@ type listing[T any] struct {
 func (l listing[T]) list(a *app) *cobra.Command {
 	var most int
 	c := &cobra.Command{
-		Use: "list", Short: "List " + l.kind + "s, the newest first", Long: l.lists,
+		Use: "list", Short: "List " + l.kind + "s, newest first", Long: l.lists,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if most < 0 {
 				return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")

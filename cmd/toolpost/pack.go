@@ -13,7 +13,7 @@ func (a *app) packCommand() *cobra.Command {
 		Use:   "pack",
 		Short: "Sign, verify and install packs of namel3ss tools",
 		Long: "A pack is a folder with pack.yaml, the tools' code and capabilities.yaml. A signature covers every file of\n" +
-			"it: a pack that was changed, added to or cut is not the one that was signed.",
+			"it, so any change, addition or removal is detected.",
 		Example: "  toolpost pack keygen team.key\n  toolpost pack sign ./greetings --key team.key\n" +
 			"  toolpost pack install ./greetings --app ./app --key team.key.pub",
 	}, a.packKeygen(), a.packSign(), a.packVerify(), a.packInstall())
@@ -21,7 +21,7 @@ func (a *app) packCommand() *cobra.Command {
 
 func (a *app) packKeygen() *cobra.Command {
 	return &cobra.Command{
-		Use: "keygen FILE", Short: "Make a key pair: FILE, which is to stay secret, and FILE.pub", Args: words(1, 1),
+		Use: "keygen FILE", Short: "Make a key pair: FILE, which must stay secret, and FILE.pub", Args: words(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := (node.Packs{}).Keygen(args[0]); err != nil {
 				return err
@@ -53,7 +53,7 @@ func (a *app) packSign() *cobra.Command {
 func (a *app) packVerify() *cobra.Command {
 	var keys []string
 	c := &cobra.Command{
-		Use: "verify DIR --key FILE.pub", Short: "Say whether a trusted key signed the pack as it is", Args: words(1, 1),
+		Use: "verify DIR --key FILE.pub", Short: "Check that a trusted key signed the pack as it is", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := node.Packs{}.Verify(args[0], keys)
@@ -63,7 +63,7 @@ func (a *app) packVerify() *cobra.Command {
 			return a.tell(s, "%s is as signer %s signed it: %d files", clean(args[0]), s.SignerID, len(s.Files))
 		},
 	}
-	c.Flags().StringArrayVar(&keys, "key", nil, "a public key that is trusted; may be given several times")
+	c.Flags().StringArrayVar(&keys, "key", nil, "a trusted public key; may be given again")
 	_ = c.MarkFlagRequired("key")
 	return a.withJSON("print the signature as JSON", c)
 }
@@ -73,7 +73,7 @@ func (a *app) packInstall() *cobra.Command {
 	var app string
 	var unsigned, replace bool
 	c := &cobra.Command{
-		Use: "install DIR [flags]", Short: "Copy a pack into an app, once it is verified", Args: words(1, 1),
+		Use: "install DIR [flags]", Short: "Verify a pack and copy it into an app", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := node.Packs{}.Install(args[0], app, keys, unsigned, replace)
@@ -84,8 +84,8 @@ func (a *app) packInstall() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&app, "app", ".", "the app's folder")
-	c.Flags().StringArrayVar(&keys, "key", nil, "a public key that is trusted; may be given several times")
-	c.Flags().BoolVar(&unsigned, "unsigned", false, "install without looking at a signature")
+	c.Flags().StringArrayVar(&keys, "key", nil, "a trusted public key; may be given again")
+	c.Flags().BoolVar(&unsigned, "unsigned", false, "install without checking the signature")
 	c.Flags().BoolVar(&replace, "replace", false, "replace a pack of the same id")
 	return a.withJSON("print what was installed as JSON", c)
 }

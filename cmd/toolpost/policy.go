@@ -45,9 +45,9 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	var session string
 	c := a.withJSON("print the explanation as JSON", &cobra.Command{
 		Use:   "explain NAME [JSON | name=value ... | @FILE | -]",
-		Short: "Say what the policy decides about a call, and why",
-		Long: "Says what the policy decides about a call, which rule decided, and what each rule has to do with it.\n" +
-			"Nothing is run. Without arguments it says what does not depend on them. Exit code 3: the call would be\n" +
+		Short: "Explain what the policy decides about a call",
+		Long: "Explains what the policy decides about a call, which rule decided, and how each rule relates to it.\n" +
+			"Nothing is run. Without arguments it reports what does not depend on them. Exit code 3: the call would be\n" +
 			"refused.",
 		Args: words(1, -1), ValidArgsFunction: a.completeTool,
 	})

@@ -63,12 +63,12 @@ type caseResult struct {
 func (a *app) policyTestCommand() *cobra.Command {
 	return a.withJSON("print every case as JSON", &cobra.Command{
 		Use: "test FILE", Short: "Run a table of cases against the policy",
-		Long: "Judges each case of a YAML file and compares what was decided with what was wanted. Nothing is run. Exit\n" +
-			"code 1: a case came out differently.\n\n" +
+		Long: "Judges each case in a YAML file and compares the decision with the expected one. Nothing is run. Exit\n" +
+			"code 1: a case differs.\n\n" +
 			"  cases:\n" +
 			"    - {name: no writes from outside, door: http, tool: writeFile, args: {path: a, content: b}, want: deny,\n" +
 			"       rule: read-only}\n\n" +
-			"caller and door are local and cli where they are left out; time, such as 2026-01-31T08:00:00Z, is now.",
+			"caller defaults to local and door to cli; time, such as 2026-01-31T08:00:00Z, is now.",
 		Args: words(1, 1),
 		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
 			cases, err := readCases(args[0])

@@ -28,9 +28,9 @@ type replayed struct {
 func (a *app) policyReplayCommand() *cobra.Command {
 	return a.withJSON("print the changes as JSON", &cobra.Command{
 		Use: "replay FILE", Short: "Judge recorded calls again, and show what would change",
-		Long: "Reads a file that `policy.record` of the config names (- for stdin), judges each of its calls by the\n" +
-			"policy of now, at the time that it was made, and shows those that would be decided differently. Nothing is\n" +
-			"run. Exit code 1: there are some.",
+		Long: "Reads a file written by `policy.record` (- for stdin), judges each call with the current policy, at the time\n" +
+			"the call was made, and shows those that would be decided differently. Nothing is run. Exit code 1: there\n" +
+			"are some.",
 		Args: words(1, 1),
 		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
 			in := a.in

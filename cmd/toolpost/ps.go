@@ -15,10 +15,10 @@ import (
 
 func (a *app) psCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "ps", Short: "List the calls that run now, and cancel them",
-		Long: "Lists the calls that run now, the oldest first: who called what, by which door and since when, and what\n" +
-			"was last heard of it. Those of a server are asked for with --server. Operators see the calls of everybody,\n" +
-			"others their own.",
+		Use: "ps", Short: "List the calls that are running, and cancel them",
+		Long: "Lists the calls that are running, oldest first: who called what, through which door and since when, and the\n" +
+			"last event of each. With --server it lists those of a server. Operators see the calls of everybody, others\n" +
+			"their own.",
 		Example: "  toolpost ps --server http://127.0.0.1:8700\n  toolpost ps cancel 6f1c --server http://127.0.0.1:8700",
 		Args:    noSuchCommand,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -57,12 +57,12 @@ func heard(s *calls.Sign) string {
 func (a *app) psCancelCommand() *cobra.Command {
 	var caller string
 	c := &cobra.Command{
-		Use: "cancel CALL", Short: "Cancel a call that runs now", Args: words(1, 1),
+		Use: "cancel CALL", Short: "Cancel a running call", Args: words(1, 1),
 		ValidArgsFunction: completeIDs(a.calls, func(c calls.Call) (id, about string, ok bool) {
 			return c.ID, c.Tool + " of " + c.Caller, true
 		}),
-		Long: "Cancels a call that runs now, by its id: one of yours or, for operators, anybody's, whichever door it came\n" +
-			"by. Its caller is told who cancelled it.",
+		Long: "Cancels a running call by its id: one of yours or, for operators, anybody's, whichever door it came\n" +
+			"through. Its caller is told who cancelled it.",
 		RunE: func(c *cobra.Command, words []string) error {
 			args := map[string]string{"call": words[0]}
 			if caller != "" {
@@ -76,16 +76,16 @@ func (a *app) psCancelCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&caller, "caller", "",
-		"whose call it is, where several callers gave the same id to a call of theirs")
+		"the caller, if several callers have a call with this id")
 	return a.withServer(a.withJSON("print JSON", c))
 }
 
 func (a *app) sourcesCommand() *cobra.Command {
 	return a.withServer(a.withJSON("print JSON", &cobra.Command{
-		Use: "sources", Short: "List the sources of tools and how they are",
-		Long: "Lists every source of the config, or of a server's with --server: its protocol, whether it is open or\n" +
-			"failed and since when, how many tools it brings, and why it is not there or how many of its tools are held\n" +
-			"back. It is for operators.",
+		Use: "sources", Short: "List the sources of tools, with their state",
+		Long: "Lists every source of the config, or of a server with --server: its protocol, whether it is open or failed\n" +
+			"and since when, how many tools it has, and why it failed or how many of its tools are held back. It is for\n" +
+			"operators.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			all, err := own[map[string][]health.Source](
 				c.Context(), a, node.Options{}, "listSources", struct{}{}, "see sources")

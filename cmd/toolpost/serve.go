@@ -23,14 +23,14 @@ func (a *app) serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the tools at every configured door",
-		Long: "Serves the tools of the config at its doors until it gets SIGINT or SIGTERM; calls in flight may end\n" +
+		Long: "Serves the tools of the config at its doors until SIGINT or SIGTERM; calls in flight may finish\n" +
 			"first. It reads the config again when the file changes, and on SIGHUP.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o) },
 	}
 	c.Flags().StringVar(&o.Listen, "listen", "",
-		"address of the HTTP door and of the doors that share it (default: the config's, else 127.0.0.1:8700)")
+		"address of the HTTP door and of the doors that share it (default: the config's, otherwise 127.0.0.1:8700)")
 	c.Flags().BoolVar(&a.logJSON, "log-json", false, "write the log as lines of JSON")
-	c.Flags().BoolVar(&o.NewToken, "new-token", false, "make another token and print it; the old one is no longer valid")
+	c.Flags().BoolVar(&o.NewToken, "new-token", false, "make a new token and print it; the old one stops working")
 	return c
 }
 

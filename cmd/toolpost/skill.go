@@ -12,7 +12,7 @@ import (
 func (a *app) skillCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "skill",
-		Short: "List, check, install and write AlphaHuman skills",
+		Short: "List, check, install and create AlphaHuman skills",
 		Long: "A skill is a folder: with manifest.json or skill.json it is a program that speaks JSON-RPC on stdin and\n" +
 			"stdout; with SKILL.md alone it is instructions, as the Agent Skills standard has them. A source with\n" +
 			"`protocol: alphahuman` offers them.",
@@ -71,7 +71,7 @@ func (r skillRow) cells() []string {
 
 func (a *app) skillCheck() *cobra.Command {
 	return a.withJSON("print the findings as JSON", &cobra.Command{
-		Use: "check DIR", Short: "Say what is wrong with a skill folder, without running it", Args: words(1, 1),
+		Use: "check DIR", Short: "Report what is wrong with a skill folder, without running it", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			findings := append([]node.SkillFinding{}, node.Skills{}.Check(args[0])...)
@@ -90,7 +90,7 @@ func (a *app) skillCheck() *cobra.Command {
 func (a *app) skillInstall() *cobra.Command {
 	return &cobra.Command{
 		Use: "install DIR", Args: words(1, 1),
-		Short: "Put what a Python skill's requirements.txt names into an environment of its own",
+		Short: "Install a Python skill's requirements.txt into its own .venv",
 		RunE: func(c *cobra.Command, args []string) error {
 			return node.Skills{}.Install(c.Context(), args[0], a.err)
 		},
@@ -100,7 +100,7 @@ func (a *app) skillInstall() *cobra.Command {
 func (a *app) skillNew() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
-		Use: "new NAME", Short: "Write a working Python skill", Args: words(1, 1), DisableFlagsInUseLine: true,
+		Use: "new NAME", Short: "Create a working Python skill", Args: words(1, 1), DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			path, err := node.Skills{}.New(dir, args[0])
 			if err != nil {
@@ -111,6 +111,6 @@ func (a *app) skillNew() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "skills", "the folder of skills that it becomes part of")
+	c.Flags().StringVar(&dir, "dir", "skills", "folder of skills to create it in")
 	return c
 }

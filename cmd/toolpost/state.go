@@ -23,10 +23,10 @@ type stateRequest struct {
 
 func (a *app) stateCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "state", Short: "Look at and change the state of sessions",
-		Long: "A session has a document that its calls read and patch. Each change is a version of it. A session belongs\n" +
-			"to a caller: two callers never share one, whatever names they choose. From the command line the caller is\n" +
-			"local.",
+		Use: "state", Short: "Show and change the state of sessions",
+		Long: "A session has a document that its calls read and patch. Each change makes a new version. A session belongs\n" +
+			"to a caller: two callers never share one, even if they choose the same name. On the command line the\n" +
+			"caller is local.",
 		Example: "  toolpost state get work\n  toolpost state patch work '{\"user\": {\"name\": \"Ada\"}}' --if-version 3\n" +
 			"  toolpost state watch work",
 	}, a.stateGetCommand(), a.statePatchCommand(), a.stateResetCommand(), a.stateWatchCommand())
@@ -35,7 +35,7 @@ func (a *app) stateCommand() *cobra.Command {
 // about makes c a command about one session.
 func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, []string) error) *cobra.Command {
 	q := stateRequest{app: a}
-	c.Flags().StringVar(&q.caller, "caller", "", "whose session it is (default: yours)")
+	c.Flags().StringVar(&q.caller, "caller", "", "the session's caller (default: you)")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		if q.session = args[0]; q.session == "" || c.Flags().Changed("caller") && q.caller == "" {
 			return tool.Errorf(tool.CodeInvalidInput, "a session and its caller have names; one of them is empty")
@@ -70,8 +70,8 @@ func (a *app) stateGetCommand() *cobra.Command {
 	var version int64
 	c := a.withJSON("print the document with its version and time as JSON", &cobra.Command{
 		Use: "get SESSION", Short: "Print the state of a session", Args: words(1, 1),
-		Long: "Prints the document of a session; its version and when it was changed go to stderr. A session that nobody\n" +
-			"has changed is {}, at version 0. The last 100 versions can be printed.",
+		Long: "Prints the document of a session; its version and when it was changed go to stderr. A new session is {},\n" +
+			"at version 0. The last 100 versions can be printed.",
 	})
 	c.Flags().Int64Var(&version, "version", 0, "print an earlier version (default: the newest)")
 	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
@@ -140,8 +140,8 @@ func (a *app) statePatchCommand() *cobra.Command {
 		Args: words(2, -1), DisableFlagsInUseLine: true,
 		Long: "Merges a JSON object into the document of a session: objects merge key by key at every depth, everything\n" +
 			"else replaces, null removes. The patch is written as the arguments of `toolpost call` are; the value of\n" +
-			"name=value is text. With --if-version it is merged only where nobody has changed the session since that\n" +
-			"version; exit code 3: somebody has. Patching is a call of the tool state.patch: the policy decides about\n" +
+			"name=value is text. With --if-version it is only merged if the session has not changed since that\n" +
+			"version; exit code 3: it has. Patching is a call of the tool state.patch: the policy decides about\n" +
 			"it, and it is on record.",
 	})
 	c.Flags().Int64Var(&seen, "if-version", 0,
@@ -184,8 +184,8 @@ func (q stateRequest) changed(how string, to statetools.Change) error {
 func (a *app) stateResetCommand() *cobra.Command {
 	c := a.withJSON("print the new version as JSON", &cobra.Command{
 		Use: "reset SESSION", Short: "Empty the state of a session", Args: words(1, 1),
-		Long: "Makes the document of a session {} again. That is a new version of it, and earlier ones can still be\n" +
-			"printed. Emptying is a call of the tool state.reset: the policy decides about it, and it is on record.",
+		Long: "Makes the document of a session {} again. That is a new version; earlier ones can still be printed.\n" +
+			"Emptying is a call of the tool state.reset: the policy decides about it, and it is on record.",
 	})
 	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
 		to, err := q.change(ctx, "state.reset", map[string]any{})
@@ -202,8 +202,8 @@ func (a *app) stateResetCommand() *cobra.Command {
 func (a *app) stateWatchCommand() *cobra.Command {
 	c := a.withJSON("print errors as JSON too", &cobra.Command{
 		Use: "watch SESSION", Short: "Print each new version of a session as a line of JSON", Args: words(1, 1),
-		Long: "Prints the newest version of a session as a line of JSON, and then every one that follows, until it is\n" +
-			"interrupted. Where more than 100 versions come at once, the oldest of them may be left out.",
+		Long: "Prints the newest version of a session as a line of JSON, and then each new one, until it is\n" +
+			"interrupted. If more than 100 versions come at once, the oldest of them may be left out.",
 	})
 	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
 		err := q.watch(ctx)

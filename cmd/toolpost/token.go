@@ -32,10 +32,10 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 	var note string
 	c := &cobra.Command{
 		Use: "issue CALLER", Short: "Issue a token and print it", Args: words(1, 1),
-		Long: "Issues a token and prints it; it is not shown again: only a digest of it is kept. Its id, which does not\n" +
-			"reveal the token, goes to stderr. A caller whom the config lists has what the config says, and with\n" +
-			"--role or --tools only what is within that; any other has what --role and --tools say. Issuing is a call of the tool\n" +
-			"token.issue: the policy decides about it, and it is on record.",
+		Long: "Issues a token and prints it, once: only a digest of it is kept. Its id, which does not reveal the token,\n" +
+			"goes to stderr. A caller that the config lists has the rights in the config, limited by --role and --tools;\n" +
+			"any other caller has the rights that --role and --tools name. Issuing is a call of the tool token.issue:\n" +
+			"the policy decides about it, and it is recorded.",
 		RunE: func(c *cobra.Command, words []string) error {
 			if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
 				return tool.Errorf(tool.CodeInvalidInput,

@@ -31,20 +31,20 @@ func (a *app) toolsCommand() *cobra.Command {
 	var all bool
 	c := command(&cobra.Command{
 		Use:     "tools",
-		Short:   "List the tools, show one, search, or decide about those that are held back",
+		Short:   "List, show and search tools, and approve changed ones",
 		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file\n  toolpost tools review",
 		Args:    noSuchCommand,
 		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), all) },
 	})
 	c.Flags().BoolVarP(&all, "all", "a", false, "also those that are held back, and why (for operators)")
 	c.AddCommand(command(&cobra.Command{
-		Use: "show NAME", Short: "Show one tool: what it takes, gives and does", Args: words(1, 1),
+		Use: "show NAME", Short: "Show one tool: what it takes, returns and does", Args: words(1, 1),
 		ValidArgsFunction: a.completeTool,
 		RunE:              func(c *cobra.Command, args []string) error { return a.showTool(c.Context(), args[0]) },
 	}), command(&cobra.Command{
-		Use: "search WORD ...", Short: "List the tools that do what the words say, the best first", Args: words(1, -1),
-		Long: "Lists tools by the words that their names, descriptions and arguments share with the question, and by what\n" +
-			"these mean, the best first. It is the search that agents have where there are too many tools to list.",
+		Use: "search WORD ...", Short: "Search tools by words and by meaning, best first", Args: words(1, -1),
+		Long: "Searches names, descriptions and arguments, by their words and by their meaning, best first. Agents get the\n" +
+			"same search if there are too many tools to list.",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.searchTools(c.Context(), strings.Join(args, " "))
 		},

@@ -25,9 +25,9 @@ const shownDigest = 16
 func (a *app) reviewCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "review [NAME ...]", Short: "Show what changed in tools that are held back", Args: words(0, -1),
-		Long: "Shows the tools of upstream servers that are held back: what each said of itself when it was approved or\n" +
-			"first seen, and what it says now, with the words that differ in brackets. Characters that cannot be seen are\n" +
-			"shown as escapes. A tool that is held back is on no list and cannot be called. It is for operators.",
+		Long: "Shows the tools of upstream servers that are held back: what each said about itself when it was approved or\n" +
+			"first seen, and what it says now, with the words that differ in brackets. Invisible characters are\n" +
+			"shown as escapes. A tool that is held back is not listed and cannot be called. It is for operators.",
 		Example: "  toolpost tools review\n  toolpost tools review weather.forecast",
 		RunE: func(c *cobra.Command, names []string) error {
 			args := map[string]any{}
@@ -46,7 +46,7 @@ func (a *app) reviewCommand() *cobra.Command {
 func (a *app) approveCommand() *cobra.Command {
 	var source string
 	c := &cobra.Command{
-		Use: "approve NAME ... | --all SOURCE", Short: "Let tools that are held back be called again", Args: words(0, -1),
+		Use: "approve NAME ... | --all SOURCE", Short: "Approve tools that are held back", Args: words(0, -1),
 		Long: "Approves tools of upstream servers as they are now: from then on they are held back only if they change\n" +
 			"again. NAME is what `toolpost tools review` shows; with its digest, as it is shown there, nothing is approved\n" +
 			"that has changed since. With --all every tool of a source that is held back is approved, and what is\n" +

@@ -31,9 +31,9 @@ type Log interface {
 
 // Settings is what a config says of the stage, under store.audit.
 type Settings struct {
-	Values tool.Patterns `yaml:"values" doc:"names of tools, or source.name, whose arguments are recorded with their values, or * for all; of others their shape and a digest are recorded"`
-	Redact []string      `yaml:"redact" doc:"further arguments whose values are never recorded"`
-	Key    string        `yaml:"key" doc:"file with the key that signs the log; made if it is missing; default .toolpost/audit.key"`
+	Values tool.Patterns `yaml:"values" doc:"tools, by name or as source.name, whose argument values are recorded, or * for all; for others only the shape and a digest are"`
+	Redact []string      `yaml:"redact" doc:"further argument names whose values are never recorded"`
+	Key    string        `yaml:"key" schema:"default=.toolpost/audit.key" doc:"file with the key that signs the log; created if it is missing"`
 }
 
 // Options of the stage.

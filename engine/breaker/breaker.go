@@ -17,9 +17,9 @@ import (
 
 // Options is the section limits.breaker of a config. It has useful zero values.
 type Options struct {
-	Off      bool          `yaml:"off" doc:"let every call reach its tool, however often it broke"`
-	Failures int           `yaml:"failures" doc:"crashes, invalid replies and unavailable tools in a row that open the breaker of a tool; default: 5"`
-	Open     time.Duration `yaml:"open" doc:"how long calls are then refused before one is tried; default: 30s"`
+	Off      bool          `yaml:"off" doc:"let every call reach its tool, however often it has failed"`
+	Failures int           `yaml:"failures" schema:"default=5" doc:"crashes, invalid replies or unavailable answers in a row that open a tool's breaker"`
+	Open     time.Duration `yaml:"open" schema:"default=30s" doc:"how long calls are refused before one is tried again"`
 }
 
 // Validate checks what a config says.
@@ -34,7 +34,7 @@ func (o *Options) Validate() error {
 func Section() config.Part {
 	return config.Part{
 		Name: "limits.breaker", Options: Options{},
-		Doc: "when a tool that breaks call after call is left alone for a while",
+		Doc: "when to stop calling a tool that keeps failing",
 	}
 }
 

@@ -49,7 +49,7 @@ func New(o Options) *Cache {
 func Section() config.Part {
 	return config.Part{
 		Name: "limits.cache", Options: []Rule(nil),
-		Doc: "which tools that only read may be answered from memory; default: none",
+		Doc: "which read-only tools may be answered from memory; default: none",
 	}
 }
 
@@ -228,11 +228,11 @@ const (
 
 // A Rule is an entry of limits.cache. Of several that match a tool the first counts.
 type Rule struct {
-	Tools      tool.Patterns `yaml:"tools" doc:"names of tools, whatever their source, or source.name; only tools that declare to read and do nothing else are kept"`
-	TTL        time.Duration `yaml:"ttl" doc:"how long a result may be given again, such as 30s; at most a day"`
-	MaxBytes   int           `yaml:"max_bytes" doc:"how large a result may be to be kept; default: 1 MiB, which is also the most"`
-	Shared     bool          `yaml:"shared" doc:"whether all callers share the results; default: each has its own"`
-	Invalidate tool.Patterns `yaml:"invalidate" doc:"tools of other sources whose calls make the results old; a call that may change something on the same source always does"`
+	Tools      tool.Patterns `yaml:"tools" doc:"tools by name or as source.name; only tools that declare that they read, and nothing else, are cached"`
+	TTL        time.Duration `yaml:"ttl" doc:"how old a cached result may be, such as 30s; at most 24h"`
+	MaxBytes   int           `yaml:"max_bytes" schema:"default=1048576" doc:"size of the largest result that is cached; at most 1 MiB"`
+	Shared     bool          `yaml:"shared" doc:"share results between callers; default: each caller has its own"`
+	Invalidate tool.Patterns `yaml:"invalidate" doc:"tools of other sources whose calls make the results stale; calls that may change something on the same source always do"`
 }
 
 // Validate implements config's validator.

@@ -18,9 +18,9 @@ import (
 
 // Settings is what a config says of the stage, under store.idempotency.
 type Settings struct {
-	Window  time.Duration `yaml:"window" doc:"how long an outcome is remembered; default 60 s"`
-	Entries int           `yaml:"entries" doc:"how many outcomes are remembered; default 1024"`
-	Durable bool          `yaml:"durable" doc:"whether outcomes are remembered after a restart, and by all programs that share the store"`
+	Window  time.Duration `yaml:"window" schema:"default=60s" doc:"how long an outcome is remembered"`
+	Entries int           `yaml:"entries" schema:"default=1024" doc:"how many outcomes are remembered"`
+	Durable bool          `yaml:"durable" doc:"remember outcomes across restarts and share them between programs that share the store"`
 }
 
 // Options has useful zero values.

@@ -34,7 +34,7 @@ type Stage struct {
 func Section() config.Part {
 	return config.Part{
 		Name: "limits.lease_tier", Options: 0,
-		Doc: "tools of this tier and above need a lease for every call; 0, the default: none does",
+		Doc: "tools of this tier and above need a lease for every call; 0: none do; default: 0",
 	}
 }
 

@@ -21,35 +21,35 @@ import (
 
 // Options is the policy section of a config. The zero value allows everything.
 type Options struct {
-	Default Effect `yaml:"default" doc:"what happens to a call that no rule speaks of: allow or deny; default: allow"`
-	Rules   []Rule `yaml:"rules" doc:"deny wins over allow; their order does not matter"`
-	Limits  Limits `yaml:"limits" doc:"bounds that hold for every call"`
-	Record  string `yaml:"record" doc:"a file to which every judged call is added as a line of JSON, with its arguments, but for secrets, for toolpost policy replay"`
+	Default Effect `yaml:"default" schema:"enum=allow|deny default=allow" doc:"what happens to a call that no rule decides"`
+	Rules   []Rule `yaml:"rules" doc:"deny wins over allow; the order does not matter"`
+	Limits  Limits `yaml:"limits" doc:"limits that apply to every call"`
+	Record  string `yaml:"record" doc:"file to append every judged call to, as a line of JSON with its arguments, secrets redacted; for 'toolpost policy replay'"`
 }
 
 // A Rule speaks of the calls that match every field it has. A field that is not set matches everything.
 type Rule struct {
-	Name     string        `yaml:"name" doc:"what messages call the rule"`
-	Effect   Effect        `yaml:"effect" doc:"allow, deny, or confine: build walls around the call"`
+	Name     string        `yaml:"name" doc:"name of the rule in messages"`
+	Effect   Effect        `yaml:"effect" schema:"enum=allow|deny|confine" doc:"allow the call, deny it, or confine it: run it behind more walls"`
 	Callers  tool.Globs    `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
-	Roles    tool.Globs    `yaml:"roles" doc:"what the caller is, as the section callers says: one of its roles matches"`
-	Doors    tool.Globs    `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
-	Tools    tool.Patterns `yaml:"tools" doc:"names of tools, whatever their source, or source.name; a rule that denies or confines also knows their aliases"`
+	Roles    tool.Globs    `yaml:"roles" doc:"roles of the caller; one match is enough"`
+	Doors    tool.Globs    `yaml:"doors" doc:"where the call came in: cli, http, nats, or a protocol's name"`
+	Tools    tool.Patterns `yaml:"tools" doc:"tools by name or as source.name; a rule that denies or confines also matches their aliases"`
 	Sources  tool.Globs    `yaml:"sources" doc:"names of sources"`
-	Tiers    Tiers         `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; several: one of them"`
-	Paths    PathGlobs     `yaml:"paths" doc:"files that the call reads or writes; allow: all of them match, deny: one of them does, or a folder that it is in"`
-	Access   Access        `yaml:"access" doc:"read or write: which use of files the rule speaks of; default: both"`
-	Commands Commands      `yaml:"commands" doc:"commands that the call runs, a pattern for each word, ** at the end for the others; allow: all of them match, deny: one of them does, whatever follows"`
+	Tiers    Tiers         `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; in a list, one match is enough"`
+	Paths    PathGlobs     `yaml:"paths" doc:"files that the call reads or writes; an allow rule must match all of them, a deny rule one of them or a folder above it"`
+	Access   Access        `yaml:"access" schema:"enum=read|write" doc:"limit paths to files that are read, or to files that are written; default: both"`
+	Commands Commands      `yaml:"commands" doc:"commands that the call runs: a pattern for each word, ** for the rest; an allow rule must match all commands, a deny rule one of them, whatever follows"`
 	Time     *Window       `yaml:"time" doc:"when the call is made"`
-	When     Condition     `yaml:"when" doc:"a condition, such as size(args.content) > 1000; one that cannot be decided refuses the call"`
+	When     Condition     `yaml:"when" doc:"a CEL condition, such as size(args.content) > 1000; if it cannot be evaluated the call is refused"`
 	Reason   string        `yaml:"reason" doc:"why, for whoever is refused"`
 
-	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what a call that the rule confines must not be able to do; one that cannot be kept to it is refused"`
+	Guarantees tool.Guarantees `yaml:"guarantees" doc:"with effect confine: what the call must not be able to do; if that cannot be enforced the call is refused"`
 }
 
 // Limits bound every call.
 type Limits struct {
-	Arguments int64 `yaml:"arguments" doc:"bytes of a call's arguments; default: what the door takes"`
+	Arguments int64 `yaml:"arguments" doc:"bytes of a call's arguments; default: the door's own limit"`
 }
 
 // The names that a decision has where no rule made it.

@@ -50,10 +50,10 @@ func (t *Tier) UnmarshalText(b []byte) error {
 // A Window is a part of the week. A part that ends before it begins goes over midnight and belongs to the
 // day on which it began.
 type Window struct {
-	Days []Day `yaml:"days" doc:"days of the week: mon, tue, ...; default: every day"`
-	From Clock `yaml:"from" doc:"the minute it begins, such as '08:30'; default: midnight"`
-	To   Clock `yaml:"to" doc:"the minute it ends, which is no longer part of it; default: midnight"`
-	Zone Zone  `yaml:"zone" doc:"the time zone, such as Europe/Berlin; default: UTC"`
+	Days []Day `yaml:"days" doc:"days of the week: mon, tue, wed, thu, fri, sat, sun; default: every day"`
+	From Clock `yaml:"from" doc:"first minute, such as '08:30'; default: midnight"`
+	To   Clock `yaml:"to" doc:"the minute it ends, not included; default: midnight"`
+	Zone Zone  `yaml:"zone" schema:"default=UTC" doc:"time zone, such as Europe/Berlin"`
 }
 
 // Validate implements config's validator.

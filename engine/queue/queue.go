@@ -16,15 +16,15 @@ import (
 
 // Options is the section limits.queue of a config. It has useful zero values.
 type Options struct {
-	Calls int           `yaml:"calls" doc:"that wait for the same workers; default 1000"`
-	Wait  time.Duration `yaml:"wait" doc:"how long each may wait, which is not the tool's time; default 30 s"`
+	Calls int           `yaml:"calls" schema:"default=1000" doc:"calls that may wait for the same workers"`
+	Wait  time.Duration `yaml:"wait" schema:"default=30s" doc:"how long a call may wait; this does not count against the tool's own time limit"`
 }
 
 // Section is the part of the config that the stage reads.
 func Section() config.Part {
 	return config.Part{
 		Name: "limits.queue", Options: Options{},
-		Doc: "how many calls wait, and how long, for a tool that runs only so many at once",
+		Doc: "how many calls may wait for a busy tool, and for how long",
 	}
 }
 

@@ -23,17 +23,17 @@ const (
 // A Rule is an entry of limits.quotas. It speaks of the calls that match every pattern it has, and keeps them to at
 // least one of a rate, units and a concurrency.
 type Rule struct {
-	Name        string         `yaml:"name" doc:"what messages call the rule"`
-	Per         Parts          `yaml:"per" doc:"whose calls are counted together: those of one caller, tool, source, door, session or codebase, or of several of these; default: all calls together"`
-	Rate        Rate           `yaml:"rate" doc:"how many calls, such as 100/m; s, m, h and d are known"`
-	Burst       int64          `yaml:"burst" doc:"how many of them at once; default: the whole rate"`
-	Concurrency int64          `yaml:"concurrency" doc:"how many calls run at the same time; default: any number"`
-	Units       Rate           `yaml:"units" doc:"how many units calls may cost, such as 1000/h"`
-	Cost        map[string]int `yaml:"cost" doc:"how many units a call of a tool costs, by its name, or source.name; default is for all others; default: 1"`
-	Tools       tool.Patterns  `yaml:"tools" doc:"names of tools, or source.name, or aliases"`
+	Name        string         `yaml:"name" doc:"name of the rule in messages"`
+	Per         Parts          `yaml:"per" schema:"items.enum=caller|tool|source|door|session|codebase" doc:"which calls are counted together; a list combines them; default: all calls"`
+	Rate        Rate           `yaml:"rate" doc:"number of calls per s, m, h or d, such as 100/m"`
+	Burst       int64          `yaml:"burst" doc:"calls that may come at once; default: the whole rate"`
+	Concurrency int64          `yaml:"concurrency" doc:"calls that may run at the same time; default: unlimited"`
+	Units       Rate           `yaml:"units" doc:"units that calls may cost, such as 1000/h"`
+	Cost        map[string]int `yaml:"cost" doc:"units per call, by tool name or source.name; the key default covers all other tools, which otherwise cost 1"`
+	Tools       tool.Patterns  `yaml:"tools" doc:"tools by name, source.name or alias"`
 	Sources     tool.Globs     `yaml:"sources" doc:"names of sources"`
 	Callers     tool.Globs     `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
-	Doors       tool.Globs     `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
+	Doors       tool.Globs     `yaml:"doors" doc:"where the call came in: cli, http, nats, or a protocol's name"`
 	Reason      string         `yaml:"reason" doc:"why, for whoever is refused"`
 }
 

@@ -24,13 +24,13 @@ import (
 
 // Options is the telemetry section of a config.
 type Options struct {
-	OTLP     string            `yaml:"otlp" doc:"address of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; https, unless it is on this machine. Without it nothing is sent"`
-	Headers  map[string]string `yaml:"headers" doc:"headers for the collector: the name of each, and the name of the secret that is its value"`
-	Traces   *bool             `yaml:"traces" doc:"whether spans are sent; default: true"`
-	Metrics  *bool             `yaml:"metrics" doc:"whether metrics are sent; default: true"`
-	Sample   *float64          `yaml:"sample" doc:"the share of traces that is sent, 0 to 1; default: 1"`
-	Service  string            `yaml:"service" doc:"what this program is called there; default: toolpost"`
-	Interval time.Duration     `yaml:"interval" doc:"how often metrics are sent; default: 60s"`
+	OTLP     string            `yaml:"otlp" doc:"OTLP/HTTP address of an OpenTelemetry collector, such as http://127.0.0.1:4318; must be https unless it is on this machine; default: nothing is sent"`
+	Headers  map[string]string `yaml:"headers" doc:"headers to send to the collector, each with the name of the secret that holds its value"`
+	Traces   *bool             `yaml:"traces" schema:"default=true" doc:"whether to send spans"`
+	Metrics  *bool             `yaml:"metrics" schema:"default=true" doc:"whether to send metrics"`
+	Sample   *float64          `yaml:"sample" schema:"default=1" doc:"share of traces to send, from 0 to 1"`
+	Service  string            `yaml:"service" schema:"default=toolpost" doc:"service name in the telemetry"`
+	Interval time.Duration     `yaml:"interval" schema:"default=60s" doc:"how often metrics are sent"`
 }
 
 // Validate implements config's validator.

@@ -23,14 +23,14 @@ import (
 
 // Options say which containers the programs of a source run in, and how. Zero values are the defaults.
 type Options struct {
-	Image   string   `yaml:"image" doc:"the image that the tools run in; for the runtime sandbox the folder that becomes their root"`
-	Runtime string   `yaml:"runtime" doc:"podman or docker, or a path to one of them; or sandbox: this program itself, around a folder; default: podman or docker, whichever is there"`
-	Memory  string   `yaml:"memory" doc:"memory of one container; default: 512m"`
-	CPUs    float64  `yaml:"cpus" doc:"processors of one container; default: 1"`
-	PIDs    int      `yaml:"pids" doc:"processes and threads of one container; default: 128"`
-	Network string   `yaml:"network" doc:"none (default), or the name of a network for tools without no_network; the runtime sandbox knows host alone"`
+	Image   string   `yaml:"image" doc:"the image to run the tools in; with runtime sandbox: the folder that becomes their root"`
+	Runtime string   `yaml:"runtime" doc:"podman, docker, or a path to one of them; or sandbox: no container engine, a folder as the root; default: podman or docker, whichever is found"`
+	Memory  string   `yaml:"memory" schema:"default=512m" doc:"memory of one container"`
+	CPUs    float64  `yaml:"cpus" schema:"default=1" doc:"CPUs of one container"`
+	PIDs    int      `yaml:"pids" schema:"default=128" doc:"processes and threads of one container"`
+	Network string   `yaml:"network" schema:"default=none" doc:"none, or the name of a network for tools without no_network; runtime sandbox only supports none and host"`
 	OCI     string   `yaml:"oci_runtime" doc:"what runs the container for podman or docker, such as runc, crun or runsc (gVisor); default: the engine's choice"`
-	Args    []string `yaml:"args" doc:"more options for the run command of podman or docker"`
+	Args    []string `yaml:"args" doc:"extra options for 'podman run' or 'docker run'"`
 }
 
 const (

@@ -35,9 +35,9 @@ const (
 
 // A From says where the value of a secret comes from, in exactly one way.
 type From struct {
-	Env     string   `yaml:"env" doc:"the environment variable of this program that has the value"`
-	File    string   `yaml:"file" doc:"the file that has the value, readable by its owner alone; one newline at its end is cut"`
-	Command []string `yaml:"command" doc:"the program, with its arguments, that writes the value to standard output within 10 s; one newline at its end is cut"`
+	Env     string   `yaml:"env" doc:"environment variable of Toolpost that holds the value"`
+	File    string   `yaml:"file" doc:"file that holds the value; only its owner may have access; one trailing newline is removed"`
+	Command []string `yaml:"command" doc:"program and arguments that print the value to stdout within 10s; one trailing newline is removed"`
 }
 
 // Validate reports whether there is exactly one way.
@@ -164,8 +164,8 @@ type Source interface {
 
 // A Grant is what the config of a source of tools says about secrets. It is embedded in the options of a protocol.
 type Grant struct {
-	Secrets     []string `yaml:"secrets" doc:"names of secrets that the tools get, each as a variable of its name; VARIABLE=NAME for a variable of another name"`
-	SecretFiles []string `yaml:"secret_files" doc:"names of secrets that the tools get as open files; a variable NAME_FD has the number of the descriptor"`
+	Secrets     []string `yaml:"secrets" doc:"secrets that the tools get as environment variables of the same name; VARIABLE=NAME uses another variable"`
+	SecretFiles []string `yaml:"secret_files" doc:"secrets that the tools get as open files; the variable NAME_FD holds the descriptor number"`
 	Vault       Source   `yaml:"-"` // nil: there are none
 }
 

@@ -27,14 +27,14 @@ import (
 // Options are the fields that a source of every protocol has whose programs we start. They are embedded in the
 // protocol's own.
 type Options struct {
-	Dir     string            `yaml:"dir" doc:"folder in which programs are found and run, from the folder of the config, which is the default; in a container: the working folder there"`
-	Env     map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
-	PassEnv []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
+	Dir     string            `yaml:"dir" doc:"folder in which programs are found and run, relative to the config; in a container: the working folder there; default: the config's folder"`
+	Env     map[string]string `yaml:"env" doc:"environment variables, in addition to PATH, HOME, LANG and TMPDIR"`
+	PassEnv []string          `yaml:"pass_env" doc:"names of our own environment variables to pass on"`
 	secret.Grant
-	Timeout    config.Duration   `yaml:"timeout" doc:"of one call; default: that of the protocol, else limits.timeout"`
+	Timeout    config.Duration   `yaml:"timeout" doc:"time limit of one call; default: the protocol's own, otherwise limits.timeout"`
 	Guarantees tool.Guarantees   `yaml:"guarantees" doc:"what the tools must not be able to do"`
 	Walls      walls.Options     `yaml:"walls" doc:"what the tools may do; default: read their own folder, start programs, 512 MiB, 128 processes, no network"`
-	Container  container.Options `yaml:"container" doc:"the container that the tools run in, if it has an image"`
+	Container  container.Options `yaml:"container" doc:"run the tools in this container, if it names an image"`
 }
 
 // Of returns the options of a configured source before they are decoded: where its secrets are, and what its tools

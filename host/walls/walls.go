@@ -25,20 +25,20 @@ import (
 
 // Options are what the config of a source says. The zero value is the default.
 type Options struct {
-	Off       bool            `yaml:"off" doc:"run the tools without walls, but for those that a guarantee needs"`
-	Read      []string        `yaml:"read" doc:"files and folders that the tools may read, beside their own folder; relative ones start in the folder of the config"`
+	Off       bool            `yaml:"off" doc:"run the tools without walls, except those that a guarantee needs"`
+	Read      []string        `yaml:"read" doc:"files and folders that the tools may read, in addition to their own folder; relative to the config"`
 	Write     []string        `yaml:"write" doc:"files and folders that the tools may change; default: none"`
-	Run       []string        `yaml:"run" doc:"files and folders that the tools may read and run programs from, beside those of the system and of their own interpreter"`
-	Network   Network         `yaml:"network" doc:"none (default), loopback: one that the tool shares with nobody, all, or a list of hosts, such as [api.example.com, *.example.org, 10.0.0.7:8080]"`
-	Unix      bool            `yaml:"unix_sockets" doc:"let the tools use Unix sockets, also those in what they may read"`
-	Tmp       int64           `yaml:"tmp" doc:"bytes of a private /tmp; default: 64 MiB"`
-	Machine   bool            `yaml:"machine" doc:"let the tools see in /proc what the kernel tells of the machine"`
-	Memory    int64           `yaml:"memory" doc:"bytes of all processes of a tool together; default: 512 MiB; -1: no limit"`
-	CPU       float64         `yaml:"cpu" doc:"processors; default: no limit"`
-	Processes int             `yaml:"processes" doc:"and threads of a tool; default: 128; -1: no limit"`
-	Files     int             `yaml:"files" doc:"that a process has open; default: 1024"`
-	FileSize  int64           `yaml:"file_size" doc:"bytes of a file that is written; default: 1 GiB"`
-	CPUTime   config.Duration `yaml:"cpu_time" doc:"processor time of a process; default: no limit"`
+	Run       []string        `yaml:"run" doc:"files and folders that the tools may read and run programs from, in addition to the system's and their interpreter's"`
+	Network   Network         `yaml:"network" schema:"default=none" doc:"none; loopback: a private one; all; or a list of hosts, such as [api.example.com, *.example.org, 10.0.0.7:8080]"`
+	Unix      bool            `yaml:"unix_sockets" doc:"allow Unix sockets, including those in folders that the tools may read"`
+	Tmp       int64           `yaml:"tmp" schema:"default=67108864" doc:"bytes of the private /tmp"`
+	Machine   bool            `yaml:"machine" doc:"show the tools what /proc says about this machine"`
+	Memory    int64           `yaml:"memory" schema:"default=536870912" doc:"bytes of all processes of a tool together; -1: unlimited"`
+	CPU       float64         `yaml:"cpu" doc:"number of CPUs; default: unlimited"`
+	Processes int             `yaml:"processes" schema:"default=128" doc:"processes and threads of a tool; -1: unlimited"`
+	Files     int             `yaml:"files" schema:"default=1024" doc:"open files per process"`
+	FileSize  int64           `yaml:"file_size" schema:"default=1073741824" doc:"bytes of the largest file that a process may write"`
+	CPUTime   config.Duration `yaml:"cpu_time" doc:"CPU time per process; default: unlimited"`
 
 	Root      string          `yaml:"-"` // a folder that has the place of the system's programs, see sandbox.Profile; empty: none has
 	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config

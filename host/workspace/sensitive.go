@@ -15,8 +15,8 @@ import (
 // indexed. Patterns are of names, without slashes: *, ?, [a-z] and {a,b} as in a shell; upper and lower case are the
 // same.
 type Sensitive struct {
-	Add   []string `yaml:"add" doc:"further names that are denied, such as *.kdbx"`
-	Allow []string `yaml:"allow" doc:"names that are denied by default and allowed here, such as .env.example"`
+	Add   []string `yaml:"add" doc:"more names to hide, such as *.kdbx"`
+	Allow []string `yaml:"allow" doc:"names to show although they are hidden by default, such as .env.example"`
 }
 
 // TempPrefix is how the names of unfinished files begin. Nobody sees them.

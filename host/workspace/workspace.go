@@ -27,19 +27,19 @@ import (
 
 // Options say what is offered. The zero value offers the base folder, read-only.
 type Options struct {
-	Roots     []RootOptions `yaml:"roots" doc:"folders that are offered; default: the folder of the config, read-only"`
-	Sensitive Sensitive     `yaml:"sensitive" doc:"names of files and folders that nobody gets to see"`
+	Roots     []RootOptions `yaml:"roots" doc:"folders to offer; default: the config's folder, read-only"`
+	Sensitive Sensitive     `yaml:"sensitive" doc:"names of files and folders to hide"`
 
 	OffLimits *offlimits.Book `yaml:"-"` // what nobody sees or changes; nil: the state beside the config
 }
 
 // RootOptions is one folder that is offered.
 type RootOptions struct {
-	Path      string     `yaml:"path" doc:"the folder; a relative one starts at the folder of the config"`
+	Path      string     `yaml:"path" doc:"the folder, relative to the config"`
 	Write     bool       `yaml:"write" doc:"whether tools may write below it"`
-	Codebase  string     `yaml:"codebase" doc:"its codebase_id; default: the name of the folder"`
-	Callers   tool.Globs `yaml:"callers" doc:"who sees it, such as team-*; default: everyone"`
-	HardLinks string     `yaml:"hard_links" doc:"refuse or allow files that have a second name, which may be outside; default: refuse"`
+	Codebase  string     `yaml:"codebase" doc:"its codebase_id; default: the folder's name"`
+	Callers   tool.Globs `yaml:"callers" doc:"who can see it, such as team-*; default: everyone"`
+	HardLinks string     `yaml:"hard_links" schema:"enum=refuse|allow default=refuse" doc:"what to do with files that have a second name, which may be outside of the root"`
 }
 
 // A Root is a folder that is offered.

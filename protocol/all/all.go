@@ -85,11 +85,11 @@ type (
 func Protocols() []Protocol {
 	return []Protocol{
 		{
-			Name: "builtin", Doc: "tools that Toolpost brings: for files, commands and code below configured folders",
+			Name: "builtin", Doc: "built-in tools for files, commands and code below the folders that you offer",
 			Open: builtin.Open, Claim: builtin.Claim, Options: builtin.Options{},
 		},
 		{
-			Name: "namel3ss", Doc: "Python functions, one JSON document in and one out",
+			Name: "namel3ss", Doc: "Python and Node functions: one JSON document in, one out",
 			Open: namel3ss.Open, Claim: namel3ss.Claim, Options: namel3ss.Options{},
 			As: &As{Usage: "[NAME]", Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
 				return &namel3ss.Door{
@@ -109,7 +109,7 @@ func Protocols() []Protocol {
 			}},
 		},
 		{
-			Name: "narratoria", Doc: "programs that report events, one JSON object a line",
+			Name: "narratoria", Doc: "programs that report events, one JSON object per line",
 			Open: narratoria.Open, Claim: narratoria.Claim, Options: narratoria.Options{},
 			As: &As{Usage: "NAME", Least: 1, Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
 				return &narratoria.Door{In: s.In, Out: s.Out, Tool: words[0], Caller: s.Caller}, nil
@@ -128,7 +128,7 @@ func Protocols() []Protocol {
 			}},
 		},
 		{
-			Name: "machina", Doc: "the tools of a Machina toolhost and its plugin",
+			Name: "machina", Doc: "tools of a Machina toolhost and its plugin",
 			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{},
 			As: &As{
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: []string{"list", "run", "serve"},
@@ -136,7 +136,7 @@ func Protocols() []Protocol {
 			},
 		},
 		{
-			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the contract, over NATS",
+			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the Singularity contract, over NATS",
 			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{}, Upstream: true,
 			Doors: []Door{{
 				Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract",
@@ -145,16 +145,16 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "mcp",
-			Doc:  "servers of the Model Context Protocol: programs that are started here, or servers over HTTP",
+			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
 			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true,
 			As: &As{Door: asMCP},
 			Doors: []Door{{
-				Name: "mcp", Doc: "the MCP door; it stands where the door http stands, also if the config does not name it",
+				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
 				Options: mcpDoor{}, Path: mcp.Path, With: homeDoor, Mount: mountMCP,
 			}},
 		},
 		{
-			Name: "rest", Doc: "the tools of another Toolpost, over HTTP",
+			Name: "rest", Doc: "tools of another Toolpost, over HTTP",
 			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{}, Upstream: true,
 			Doors: []Door{{
 				Name: homeDoor, Doc: "the HTTP door; it listens on " + web.DefaultListen + " by default",
@@ -173,7 +173,7 @@ type mcpDoor struct {
 	web.Config `yaml:",inline"`
 	mcp.Offers `yaml:",inline"`
 	mcp.Search `yaml:",inline"`
-	URL        string `yaml:"url" doc:"the URL that clients know the door by, where a proxy stands in front; default: the one that they use"`
+	URL        string `yaml:"url" doc:"public URL of the door, if a proxy stands in front; default: the URL that the client used"`
 }
 
 // asMCP is the door on stdin and stdout. It offers what the one over HTTP does.

@@ -24,23 +24,23 @@ import (
 
 // Options are the fields of a source of this protocol: a folder of skills, or a single one.
 type Options struct {
-	Skills string `yaml:"skills" doc:"folder whose sub-folders with a manifest.json, a skill.json or a SKILL.md are offered"`
-	Skill  string `yaml:"skill" doc:"the folder of a single skill"`
-	Data   string `yaml:"data" doc:"folder for the files that skills keep; default: .toolpost/skills/SOURCE"`
+	Skills string `yaml:"skills" doc:"folder of skills: each subfolder with a manifest.json, skill.json or SKILL.md is one"`
+	Skill  string `yaml:"skill" doc:"folder of a single skill"`
+	Data   string `yaml:"data" doc:"folder where skills keep their files; default: .toolpost/skills/SOURCE"`
 
 	spawn.Options // folders of skills are found in its dir, and each skill runs in its own
 
-	Concurrency int `yaml:"concurrency" doc:"calls that one skill gets at once; default: as its manifest says, else one where it calls back, else any number"`
-	Generation  int `yaml:"generation" doc:"1: the contract; 2: tools/list and skill/ hooks; default: the skill is asked"`
+	Concurrency int `yaml:"concurrency" doc:"calls that one skill gets at a time; default: from its manifest, else 1 if it calls back, else unlimited"`
+	Generation  int `yaml:"generation" schema:"minimum=1 maximum=2" doc:"1: the contract; 2: tools/list and skill/ hooks; default: found out by asking the skill"`
 
-	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the answer to initialize; default: 30s"`
-	HookTimeout  config.Duration `yaml:"hook_timeout" doc:"for each lifecycle hook; default: 10s"`
-	Grace        config.Duration `yaml:"grace" doc:"a skill that left a call unanswered and answers nothing for this long is replaced; each step of its shutdown has as long, and never more than 2s; default: 2s"`
-	SessionIdle  config.Duration `yaml:"session_idle" doc:"a session without calls for this long is ended; default: 30m"`
-	MaxLine      int             `yaml:"max_line" doc:"bytes of one message; default: 16 MiB"`
+	StartTimeout config.Duration `yaml:"start_timeout" schema:"default=30s" doc:"time limit for the reply to initialize"`
+	HookTimeout  config.Duration `yaml:"hook_timeout" schema:"default=10s" doc:"time limit of each lifecycle hook"`
+	Grace        config.Duration `yaml:"grace" schema:"default=2s" doc:"a skill that left a call unanswered and then stays silent for this long is replaced; each step of its shutdown gets as long, at most 2s"`
+	SessionIdle  config.Duration `yaml:"session_idle" schema:"default=30m" doc:"a session without calls for this long is ended"`
+	MaxLine      int             `yaml:"max_line" schema:"default=16777216" doc:"bytes of one message"`
 
 	Effects tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
-	Tier    int          `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+	Tier    int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
 }
 
 func (o *Options) check() error {

@@ -21,14 +21,14 @@ import (
 
 // Options says how a toolhost is run. Only Command is needed.
 type Options struct {
-	Command []string     `yaml:"command" doc:"the toolhost, on PATH or, with a slash, from dir; and its arguments before --run, --serve or --list"`
+	Command []string     `yaml:"command" doc:"the toolhost and its arguments before --run, --serve or --list; looked up on PATH or, if it contains a slash, relative to dir"`
 	Plugin  string       `yaml:"plugin" doc:"what the toolhost loads"`
-	Mode    string       `yaml:"mode" doc:"serve (default): warm sessions; run: a process for each call"`
-	Tools   []ToolOption `yaml:"tools" doc:"the tools; default: what --list says"`
+	Mode    string       `yaml:"mode" schema:"enum=serve|run default=serve" doc:"serve: keep warm sessions; run: start a process for each call"`
+	Tools   []ToolOption `yaml:"tools" doc:"the tools; default: whatever --list reports"`
 
-	Tiers    map[string]int `yaml:"tiers" doc:"tier of a tool by its aid, 1 write .. 3 dangerous, before what --list says; 0: as its effects say"`
-	Sessions int            `yaml:"sessions" doc:"warm sessions at the most; default: 2"`
-	MaxReply int            `yaml:"max_reply" doc:"bytes of one reply; default: 1 MiB"`
+	Tiers    map[string]int `yaml:"tiers" doc:"tier of each tool by aid, 1 (write) to 3 (dangerous), overriding --list; 0: from its effects"`
+	Sessions int            `yaml:"sessions" schema:"default=2" doc:"warm sessions at most"`
+	MaxReply int            `yaml:"max_reply" schema:"default=1048576" doc:"bytes of one reply"`
 
 	spawn.Options // the timeout's default: MACHINA_TOOLHOST_TIMEOUT in seconds, else 30s
 }
@@ -36,13 +36,13 @@ type Options struct {
 // A ToolOption is one tool of a toolhost that is not asked for its list.
 type ToolOption struct {
 	AID         string       `yaml:"aid" doc:"the tool's action id"`
-	Name        string       `yaml:"name" doc:"the tool's name; default: made of its aid"`
-	Title       string       `yaml:"title" doc:"name for people"`
+	Name        string       `yaml:"name" doc:"name of the tool; default: derived from its aid"`
+	Title       string       `yaml:"title" doc:"display name"`
 	Description string       `yaml:"description" doc:"what the tool does and when to use it"`
 	Input       config.JSON  `yaml:"input" doc:"JSON Schema of the arguments"`
 	Output      config.JSON  `yaml:"output" doc:"JSON Schema of the result"`
 	Effects     tool.Effects `yaml:"effects" doc:"what the tool does to the world"`
-	Tier        int          `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+	Tier        int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
 }
 
 func (o Options) withDefaults() Options {

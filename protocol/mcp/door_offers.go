@@ -16,25 +16,25 @@ import (
 
 // A Prompt is what a tool gives to be told to a model. Its arguments are those of the tool.
 type Prompt struct {
-	Name        string `yaml:"name" doc:"what clients call it; default: the tool's name"`
-	Tool        string `yaml:"tool" doc:"the tool that writes it: a text, or a list of messages"`
-	Description string `yaml:"description" doc:"for people who choose among prompts; default: that of the tool"`
+	Name        string `yaml:"name" doc:"name of the prompt; default: the tool's name"`
+	Tool        string `yaml:"tool" doc:"the tool that writes the prompt: a text, or a list of messages"`
+	Description string `yaml:"description" doc:"shown to people who choose a prompt; default: the tool's description"`
 }
 
 // A Resource is what a tool gives to be read. The variables of its URI are the arguments of the tool.
 type Resource struct {
-	URI         string `yaml:"uri" doc:"where it is, or a template with {variables}, which are arguments of the tool"`
-	Tool        string `yaml:"tool" doc:"the tool that gives it: a text, JSON, or a file"`
-	Name        string `yaml:"name" doc:"for people; default: the URI"`
-	Description string `yaml:"description" doc:"what it is; default: what the tool says of itself"`
-	MediaType   string `yaml:"media_type" doc:"of what is read; default: text/plain for a text, that of a file, or application/json"`
+	URI         string `yaml:"uri" doc:"its URI, or a template whose {variables} are arguments of the tool"`
+	Tool        string `yaml:"tool" doc:"the tool that returns it: a text, JSON, or a file"`
+	Name        string `yaml:"name" doc:"display name; default: the URI"`
+	Description string `yaml:"description" doc:"what it is; default: the tool's description"`
+	MediaType   string `yaml:"media_type" doc:"media type; default: text/plain for a text, the file's own for a file, otherwise application/json"`
 }
 
 // Offers is what a door has beside tools.
 type Offers struct {
-	Prompts   []Prompt   `yaml:"prompts" doc:"prompts for clients of MCP, each written by a tool"`
-	Resources []Resource `yaml:"resources" doc:"resources for clients of MCP, each given by a tool"`
-	Tasks     Tasks      `yaml:"tasks" doc:"calls that run as tasks, for clients of MCP that know them"`
+	Prompts   []Prompt   `yaml:"prompts" doc:"prompts for MCP clients, each written by a tool"`
+	Resources []Resource `yaml:"resources" doc:"resources for MCP clients, each returned by a tool"`
+	Tasks     Tasks      `yaml:"tasks" doc:"calls that run as tasks, for MCP clients that support them"`
 }
 
 // Check finds what cannot be meant.

@@ -49,8 +49,8 @@ func (m Many) are(tools int) bool { return m >= 0 && tools > int(cmp.Or(m, usual
 
 // Search is what a config says of a door with many tools.
 type Search struct {
-	Above  Many     `yaml:"search_above" doc:"with more tools than this a search stands in for the list; 0 or off: never; default: 60"`
-	Always []string `yaml:"always" doc:"names of tools that are listed beside them"`
+	Above  Many     `yaml:"search_above" schema:"default=60" doc:"if a caller sees more tools than this, list three search tools instead of all of them; 0 or off: never"`
+	Always []string `yaml:"always" doc:"tools to list in addition to the three"`
 }
 
 // few gives what a caller is listed who sees too many tools: those that are always listed, and the three by which it

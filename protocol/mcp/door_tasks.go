@@ -26,9 +26,9 @@ const (
 // Tasks says which calls become tasks, for clients that know tasks: it is the server who decides. A tool's time is the
 // best guess at how long it takes, since clients commonly give up on a request after a minute.
 type Tasks struct {
-	Tools    tool.Patterns `yaml:"tools" doc:"tools whose calls run as tasks; default: those with a timeout above a minute"`
-	Required tool.Patterns `yaml:"required" doc:"tools that run only as tasks: clients that do not know tasks are refused"`
-	AskFirst tool.Patterns `yaml:"ask_first" doc:"those of them that ask before they begin: the first question is put to the client before there is a task"`
+	Tools    tool.Patterns `yaml:"tools" doc:"tools whose calls run as tasks; default: those with a timeout above one minute"`
+	Required tool.Patterns `yaml:"required" doc:"tools that only run as tasks; clients without support for tasks are refused"`
+	AskFirst tool.Patterns `yaml:"ask_first" doc:"task tools that ask before they start: their first question reaches the client before the task exists"`
 }
 
 // longTime is from which timeout on a tool is taken for one that takes long.

@@ -28,27 +28,27 @@ import (
 
 // SourceOptions are the fields of a source with protocol mcp: a program that is started here, or a server at a url.
 type SourceOptions struct {
-	Command []string `yaml:"command" doc:"program that speaks MCP on its standard streams, with its arguments"`
+	Command []string `yaml:"command" doc:"program that speaks MCP on stdin and stdout, with its arguments"`
 
-	URL     string            `yaml:"url" doc:"address of a server over HTTP, such as https://mcp.example.com/mcp"`
-	Headers map[string]string `yaml:"headers" doc:"headers of every request to the url; \u0024{secret:NAME} in them stands for the value of a secret"`
-	OAuth   OAuth             `yaml:"oauth" doc:"who we are at the url's authorization server, for toolpost mcp login"`
+	URL     string            `yaml:"url" doc:"URL of an MCP server, such as https://mcp.example.com/mcp"`
+	Headers map[string]string `yaml:"headers" doc:"headers of every request to url; \u0024{secret:NAME} stands for the value of a secret"`
+	OAuth   OAuth             `yaml:"oauth" doc:"our OAuth client at the server's authorization server, for 'toolpost mcp login'"`
 
 	spawn.Options // of a program; a server at a url has the timeout alone
 
-	Era         string       `yaml:"era" doc:"modern (2026-07-28) or legacy (2025-11-25 and before); default: the server is asked"`
-	Roots       []string     `yaml:"roots" doc:"folders that the server is told when it asks where to work; default: the caller is asked in the modern era, and nobody in the legacy one"`
-	LogLevel    string       `yaml:"log_level" doc:"least serious messages of the server to hear of: debug, info, notice, warning, error; default: info"`
-	Concurrency int          `yaml:"concurrency" doc:"calls that the server gets at once; default: any number"`
-	MaxMessage  int          `yaml:"max_message" doc:"bytes of one message; default: 16 MiB"`
-	Effects     tool.Effects `yaml:"effects" doc:"what the tools do to the world; what the server says of them only adds to it; default: the worst"`
-	TrustHints  bool         `yaml:"trust_hints" doc:"believe what the server says its tools do to the world, also where that is harmless"`
-	Tier        int          `yaml:"tier" doc:"0 safe .. 3 dangerous; default: by the effects"`
+	Era         string       `yaml:"era" schema:"enum=modern|legacy" doc:"modern: 2026-07-28; legacy: 2025-11-25 and earlier; default: found out by asking the server"`
+	Roots       []string     `yaml:"roots" doc:"folders to report when the server asks where to work; default: modern servers get the caller's answer, legacy servers none"`
+	LogLevel    string       `yaml:"log_level" schema:"enum=debug|info|notice|warning|error|critical|alert|emergency default=info" doc:"least severe messages to take from the server"`
+	Concurrency int          `yaml:"concurrency" doc:"calls that the server gets at a time; default: unlimited"`
+	MaxMessage  int          `yaml:"max_message" schema:"default=16777216" doc:"bytes of one message"`
+	Effects     tool.Effects `yaml:"effects" doc:"what the tools do to the world; what the server says can only add to it; default: everything"`
+	TrustHints  bool         `yaml:"trust_hints" doc:"believe the server's hints about what its tools do, even if they make a tool look harmless"`
+	Tier        int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects"`
 
-	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the server to say what it is; default: 30s"`
-	Grace        config.Duration `yaml:"grace" doc:"a program that left a call unanswered and answers nothing for this long is replaced; default: 2s"`
-	Idle         config.Duration `yaml:"idle" doc:"a program without calls for this long is ended, and started again by the next one; default: 30m; -1s: never"`
-	AskTimeout   config.Duration `yaml:"ask_timeout" doc:"how long a question of the server waits for its answer; default: 10m"`
+	StartTimeout config.Duration `yaml:"start_timeout" schema:"default=30s" doc:"how long the server may take to introduce itself"`
+	Grace        config.Duration `yaml:"grace" schema:"default=2s" doc:"a program that left a call unanswered and then stays silent for this long is replaced"`
+	Idle         config.Duration `yaml:"idle" schema:"default=30m" doc:"a program without calls for this long is stopped; the next call starts it again; -1s: never"`
+	AskTimeout   config.Duration `yaml:"ask_timeout" schema:"default=10m" doc:"how long a question from the server waits for its answer"`
 }
 
 // The values of Era.

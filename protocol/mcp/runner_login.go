@@ -30,12 +30,12 @@ import (
 // OAuth says who we are to the authorization server of an upstream. All of it may be left out: we introduce ourselves
 // then, where the server lets us.
 type OAuth struct {
-	ClientID       string   `yaml:"client_id" doc:"id of a client that was registered beforehand; default: one is registered at login"`
-	ClientSecret   string   `yaml:"client_secret" doc:"name of the secret that this client has, if it has one"`
-	Issuer         string   `yaml:"issuer" doc:"the authorization server that this client was registered at: a login that leads to another one is refused, and the secret is not sent there"`
-	ClientMetadata string   `yaml:"client_metadata" doc:"https address of a document that describes the client, for servers that take one instead of a registration"`
-	Scopes         []string `yaml:"scopes" doc:"scopes to ask for beside those that the server names"`
-	Redirect       string   `yaml:"redirect" doc:"loopback address that the browser comes back to, such as http://127.0.0.1:8123/callback, for clients that were registered with one; default: any free port"`
+	ClientID       string   `yaml:"client_id" doc:"id of a client that you registered; default: a client is registered at login"`
+	ClientSecret   string   `yaml:"client_secret" doc:"name of the secret that holds this client's password, if it has one"`
+	Issuer         string   `yaml:"issuer" doc:"the authorization server that this client belongs to; a login that leads elsewhere is refused, and the client secret is not sent there"`
+	ClientMetadata string   `yaml:"client_metadata" doc:"https URL of a document that describes the client, for servers that accept one instead of a registration"`
+	Scopes         []string `yaml:"scopes" doc:"scopes to request in addition to those that the server names"`
+	Redirect       string   `yaml:"redirect" doc:"loopback URL for the browser to return to, such as http://127.0.0.1:8123/callback, if the client was registered with one; default: any free port"`
 }
 
 // Login asks a person to let us use an upstream server over HTTP: it shows a link, waits until the browser comes back

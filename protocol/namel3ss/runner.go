@@ -27,33 +27,33 @@ import (
 // Options are the fields of a source of this protocol. A source is a whole app, or a single tool where
 // Tool is set. What it says holds for each of its tools, and before what the app's own files say.
 type Options struct {
-	App         string      `yaml:"app" doc:"the app's folder, from dir, which is the default; its tools run there"`
-	Tool        string      `yaml:"tool" doc:"offer this tool alone"`
-	Kind        string      `yaml:"kind" doc:"python (default) or node"`
-	Entry       string      `yaml:"entry" doc:"the tool's function as module:function"`
-	Runner      string      `yaml:"runner" doc:"local (default), service or container (default where container has an image)"`
-	URL         string      `yaml:"url" doc:"where the service takes calls, such as http://127.0.0.1:8787/tools"`
-	TokenEnv    string      `yaml:"token_env" doc:"name of the environment variable that holds the service's token"`
-	Handshake   bool        `yaml:"service_handshake_required" doc:"ask the service what it enforces even where no guarantee is asked for"`
-	Image       string      `yaml:"image" doc:"the image of a single tool, before that of container"`
-	Command     []string    `yaml:"command" doc:"what to run in the container; default: what the image says"`
-	Description string      `yaml:"description" doc:"what the tool does, for those who choose it"`
+	App         string      `yaml:"app" doc:"the app's folder, relative to dir; default: dir"`
+	Tool        string      `yaml:"tool" doc:"offer only this tool"`
+	Kind        string      `yaml:"kind" schema:"enum=python|node default=python" doc:"language of the tool's function"`
+	Entry       string      `yaml:"entry" doc:"the tool's function, as module:function"`
+	Runner      string      `yaml:"runner" schema:"enum=local|service|container" doc:"where the tool runs; default: container if container.image is set, otherwise local"`
+	URL         string      `yaml:"url" doc:"the service's URL, such as http://127.0.0.1:8787/tools"`
+	TokenEnv    string      `yaml:"token_env" doc:"environment variable with the service's token"`
+	Handshake   bool        `yaml:"service_handshake_required" doc:"ask the service what it enforces even if no guarantee needs it"`
+	Image       string      `yaml:"image" doc:"image for a single tool; takes precedence over container.image"`
+	Command     []string    `yaml:"command" doc:"what to run in the container; default: the image's own command"`
+	Description string      `yaml:"description" doc:"what the tool does, for whoever chooses it"`
 	Input       config.JSON `yaml:"input" doc:"JSON Schema of the tool's arguments"`
 	Output      config.JSON `yaml:"output" doc:"JSON Schema of the tool's result"`
-	Interpreter string      `yaml:"python" doc:"the Python to use instead of the app's .venv or python3"`
-	Node        string      `yaml:"node" doc:"the Node.js to use instead of node"`
-	Mode        string      `yaml:"mode" doc:"warm (default): a clean fork for each call; fresh: an interpreter for each"`
-	Workers     int         `yaml:"workers" doc:"interpreters for each tool at the most; default: 16. Further calls wait, see limits.queue"`
+	Interpreter string      `yaml:"python" doc:"the Python to use; default: the app's .venv, then python3"`
+	Node        string      `yaml:"node" doc:"the Node.js to use; default: node"`
+	Mode        string      `yaml:"mode" schema:"enum=warm|fresh default=warm" doc:"warm: fork a clean child for each call; fresh: start an interpreter for each call"`
+	Workers     int         `yaml:"workers" schema:"default=16" doc:"interpreters per tool at most; further calls wait, see limits.queue"`
 
 	spawn.Options // the timeout's default is what the app says, else 10s
 
-	PackKeys []string     `yaml:"pack_keys" doc:"files with public keys: installed packs that one of them signed are run"`
-	Trusted  []string     `yaml:"trusted_packs" doc:"ids of installed packs that are run although no such key signed them"`
+	PackKeys []string     `yaml:"pack_keys" doc:"public key files; installed packs signed by one of these keys are run"`
+	Trusted  []string     `yaml:"trusted_packs" doc:"ids of installed packs to run without such a signature"`
 	Effects  tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
-	Tier     int          `yaml:"tier" doc:"0 safe to 3 dangerous"`
-	Sandbox  *bool        `yaml:"sandbox" doc:"ask the tools to run sandboxed"`
+	Tier     int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
+	Sandbox  *bool        `yaml:"sandbox" doc:"whether requests to the tools say sandbox: true"`
 
-	AllowUnsafeExecution bool `yaml:"allow_unsafe_execution" doc:"run although a guarantee cannot be enforced here"`
+	AllowUnsafeExecution bool `yaml:"allow_unsafe_execution" doc:"run even if a guarantee cannot be enforced here"`
 }
 
 const (

@@ -19,22 +19,22 @@ import (
 
 // Options says how a tool is run. Only Tool and Command are needed.
 type Options struct {
-	Tool        string      `yaml:"tool" doc:"name of the tool; default: the name of the source"`
-	Title       string      `yaml:"title" doc:"name for people"`
+	Tool        string      `yaml:"tool" doc:"name of the tool; default: the source's name"`
+	Title       string      `yaml:"title" doc:"display name"`
 	Description string      `yaml:"description" doc:"what the tool does and when to use it"`
-	Command     []string    `yaml:"command" doc:"the program, on PATH or, with a slash, from dir; and its arguments"`
-	Operation   string      `yaml:"operation" doc:"what the request says as operation; default: run"`
+	Command     []string    `yaml:"command" doc:"program and arguments; the program is looked up on PATH or, if it contains a slash, relative to dir"`
+	Operation   string      `yaml:"operation" schema:"default=run" doc:"value of operation in the request"`
 	Input       config.JSON `yaml:"input" doc:"JSON Schema of the arguments"`
 	Output      config.JSON `yaml:"output" doc:"JSON Schema of the result"`
 
 	spawn.Options
 	Effects tool.Effects `yaml:"effects" doc:"what the tool does to the world"`
-	Tier    int          `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+	Tier    int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
 
-	Lenient   bool            `yaml:"lenient" doc:"report bad lines and unknown event types as warnings and go on; a missing version is 0"`
-	Grace     config.Duration `yaml:"grace" doc:"how long the tool may take to exit after done; default: 2s"`
-	MaxLine   int             `yaml:"max_line" doc:"bytes of one event; default: 4 MiB"`
-	MaxOutput int64           `yaml:"max_output" doc:"bytes of all events of a call; default: 256 MiB"`
+	Lenient   bool            `yaml:"lenient" doc:"report malformed lines and unknown event types as warnings and carry on; a missing version counts as 0"`
+	Grace     config.Duration `yaml:"grace" schema:"default=2s" doc:"how long the program may take to exit after done"`
+	MaxLine   int             `yaml:"max_line" schema:"default=4194304" doc:"bytes of one event"`
+	MaxOutput int64           `yaml:"max_output" schema:"default=268435456" doc:"bytes of all events of one call"`
 }
 
 func (o Options) withDefaults() Options {

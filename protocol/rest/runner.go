@@ -17,12 +17,12 @@ import (
 
 // SourceOptions are the fields of a source with protocol rest: the tools of another Toolpost.
 type SourceOptions struct {
-	URL      string          `yaml:"url" doc:"address of the other server, such as http://10.0.0.7:8700, https://tools.example.org or unix:PATH"`
-	TokenEnv string          `yaml:"token_env" doc:"name of the environment variable that holds its token"`
-	CA       string          `yaml:"ca" doc:"file with the authorities that may vouch for the other server, PEM; default: those of this machine"`
-	Cert     string          `yaml:"cert" doc:"file with the certificate to show to the other server, PEM; default: none"`
-	Key      string          `yaml:"key" doc:"file with the key of that certificate, PEM"`
-	Timeout  config.Duration `yaml:"timeout" doc:"of calls of tools that state none of their own"`
+	URL      string          `yaml:"url" doc:"address of the other server: http://10.0.0.7:8700, https://tools.example.org or unix:PATH"`
+	TokenEnv string          `yaml:"token_env" doc:"environment variable with the server's token"`
+	CA       string          `yaml:"ca" doc:"PEM file with the authorities to trust for the server; default: this machine's"`
+	Cert     string          `yaml:"cert" doc:"PEM file with the client certificate to show to the server; default: none"`
+	Key      string          `yaml:"key" doc:"PEM file with that certificate's private key"`
+	Timeout  config.Duration `yaml:"timeout" doc:"time limit of calls whose tool sets none"`
 }
 
 // Open binds a source. It asks the server for its tools, so that one that is not there is noticed now.

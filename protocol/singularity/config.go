@@ -13,12 +13,12 @@ import (
 
 // DoorConfig is what a config says about the door. Without a url the NATS server is embedded.
 type DoorConfig struct {
-	Embedded bool      `yaml:"embedded" doc:"start a NATS server in this process, where each caller is told apart; default: true unless url is set"`
-	Listen   string    `yaml:"listen" doc:"address of the embedded server; default 127.0.0.1:4222"`
+	Embedded bool      `yaml:"embedded" doc:"run a NATS server in this process, which tells callers apart; default: true unless url is set"`
+	Listen   string    `yaml:"listen" schema:"default=127.0.0.1:4222" doc:"address of the embedded server"`
 	TLS      ServerTLS `yaml:"tls" doc:"certificates of the embedded server; default: no TLS"`
-	Queue    string    `yaml:"queue" doc:"queue group: doors of one group share the requests; default: toolpost"`
-	Workers  int       `yaml:"workers" doc:"calls at the same time; default: 256"`
-	Caller   string    `yaml:"caller" doc:"with url: the caller that all requests from that server are attributed to; default: nats"`
+	Queue    string    `yaml:"queue" schema:"default=toolpost" doc:"queue group; doors in the same group share the requests"`
+	Workers  int       `yaml:"workers" schema:"default=256" doc:"calls at the same time"`
+	Caller   string    `yaml:"caller" schema:"default=nats" doc:"with url: the caller that all requests from that server count as"`
 	identity.Anonymous
 	Connect
 }
@@ -80,9 +80,9 @@ func (c DoorConfig) Claim(dir string) offlimits.Claim {
 
 // ServerTLS names the files of the embedded server for TLS.
 type ServerTLS struct {
-	Cert     string `yaml:"cert" doc:"file with the server's certificate, and those between it and its authority"`
-	Key      string `yaml:"key" doc:"file with the key of the certificate"`
-	ClientCA string `yaml:"client_ca" doc:"file with the authorities of callers' certificates; with one of those a caller needs no token"`
+	Cert     string `yaml:"cert" doc:"file with the certificate and its intermediates"`
+	Key      string `yaml:"key" doc:"file with the certificate's private key"`
+	ClientCA string `yaml:"client_ca" doc:"file with the authorities of client certificates; a caller with such a certificate needs no token"`
 }
 
 // Load reads the files; relative paths start at dir. It gives nil where none is named.

@@ -18,16 +18,16 @@ import (
 
 // Connect says how to reach a NATS server, and who we are there. Only URL is needed.
 type Connect struct {
-	URL         string `yaml:"url" doc:"address of the NATS server, such as nats://127.0.0.1:4222; several are separated by commas"`
+	URL         string `yaml:"url" doc:"address of the NATS server, such as nats://127.0.0.1:4222; separate several with commas"`
 	User        string `yaml:"user" doc:"user name"`
-	Password    string `yaml:"password" doc:"password of the user; password_env keeps it out of the file"`
-	PasswordEnv string `yaml:"password_env" doc:"name of the environment variable that holds the password"`
-	TokenEnv    string `yaml:"token_env" doc:"name of the environment variable that holds the token"`
+	Password    string `yaml:"password" doc:"password; use password_env to keep it out of the file"`
+	PasswordEnv string `yaml:"password_env" doc:"environment variable with the password"`
+	TokenEnv    string `yaml:"token_env" doc:"environment variable with the token"`
 	NKey        string `yaml:"nkey" doc:"file with an nkey seed"`
 	Creds       string `yaml:"creds" doc:"credentials file with a JWT and a seed"`
-	CA          string `yaml:"tls_ca" doc:"file with the certificates that the server's is checked against"`
+	CA          string `yaml:"tls_ca" doc:"file with the authorities to trust for the server"`
 	Cert        string `yaml:"tls_cert" doc:"file with our own certificate"`
-	Key         string `yaml:"tls_key" doc:"file with the key of our certificate"`
+	Key         string `yaml:"tls_key" doc:"file with our certificate's private key"`
 }
 
 const (

@@ -25,22 +25,22 @@ import (
 // Options are the fields of a source with protocol singularity. Only the url is needed.
 type Options struct {
 	Connect
-	Tools   []Declared      `yaml:"tools" doc:"the tools of a server that speaks the contract; default: the server is a Toolpost node, and is asked for its tools"`
-	Style   string          `yaml:"style" doc:"how declared tools are called: plain arguments (plain, the default) or OpenAI tool calls (tool_call)"`
-	Timeout config.Duration `yaml:"timeout" doc:"of calls of tools that state none; default: the contract's for its subjects, else limits.timeout"`
+	Tools   []Declared      `yaml:"tools" doc:"tools of a server that speaks the contract; default: the server is a Toolpost and is asked for its tools"`
+	Style   string          `yaml:"style" schema:"enum=plain|tool_call default=plain" doc:"how declared tools are called: with plain arguments, or as OpenAI tool calls"`
+	Timeout config.Duration `yaml:"timeout" doc:"time limit of calls whose tool sets none; default: the contract's for its subjects, otherwise limits.timeout"`
 }
 
 // Declared is a tool of a server that cannot be asked.
 type Declared struct {
-	Name        string          `yaml:"name" doc:"name of the tool; in style tool_call also the name of the function"`
-	Title       string          `yaml:"title" doc:"name for people"`
+	Name        string          `yaml:"name" doc:"name of the tool; with style tool_call also the function's name"`
+	Title       string          `yaml:"title" doc:"display name"`
 	Description string          `yaml:"description" doc:"what the tool does and when to use it"`
-	Subject     string          `yaml:"subject" doc:"where requests go; default: the contract's subject of that name, else tools.execute.<name>"`
+	Subject     string          `yaml:"subject" doc:"where requests go; default: the contract's subject for this name, otherwise tools.execute.NAME"`
 	Input       config.JSON     `yaml:"input" doc:"JSON Schema of the arguments"`
 	Output      config.JSON     `yaml:"output" doc:"JSON Schema of the result"`
 	Effects     tool.Effects    `yaml:"effects" doc:"what the tool does to the world"`
-	Tier        int             `yaml:"tier" doc:"0 safe .. 3 dangerous"`
-	Timeout     config.Duration `yaml:"timeout" doc:"of one call; default: that of the source"`
+	Tier        int             `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
+	Timeout     config.Duration `yaml:"timeout" doc:"time limit of one call; default: the source's timeout"`
 }
 
 // The styles of Options.

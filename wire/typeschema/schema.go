@@ -100,28 +100,45 @@ func (w writer) requires(f Field, words []string) bool {
 
 // describe adds what the words of a tag say. An enum or a const says which type its values have.
 func describe(o *Object, words []string, doc string) *Object {
-	for _, word := range words {
-		name, value, _ := strings.Cut(word, "=")
+	for _, w := range Words(words) {
 		at := o
-		if item, ok := strings.CutPrefix(name, "items."); ok {
-			name, at = item, o.At("items")
+		if w.Items {
+			at = o.At("items")
 		}
-		switch name {
+		switch w.Name {
 		case required:
-		case "enum":
+			continue
+		case "enum", "const":
 			at.Delete("type")
-			at.Set(name, strings.Split(value, "|"))
-		case "const":
-			at.Delete("type")
-			fallthrough
-		default:
-			at.Set(name, literal(value))
 		}
+		at.Set(w.Name, w.Value)
 	}
 	if doc != "" {
 		o.Set("description", doc)
 	}
 	return o
+}
+
+// A Word is one word of the tag schema.
+type Word struct {
+	Name  string // such as enum
+	Items bool   // it is about the elements of a list
+	Value any    // a list of strings for enum, else JSON or a string
+}
+
+// Words reads the words of a tag.
+func Words(words []string) []Word {
+	read := make([]Word, 0, len(words))
+	for _, word := range words {
+		name, value, _ := strings.Cut(word, "=")
+		name, items := strings.CutPrefix(name, "items.")
+		w := Word{name, items, literal(value)}
+		if name == "enum" {
+			w.Value = strings.Split(value, "|")
+		}
+		read = append(read, w)
+	}
+	return read
 }
 
 func literal(s string) any {

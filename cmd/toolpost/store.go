@@ -1,0 +1,42 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/node"
+)
+
+func (a *app) storeCommand() *cobra.Command {
+	return group(&cobra.Command{Use: "store", Short: "Back up the store, or move it to another database"},
+		a.withJSON("print what the audit log of the copy looks like as JSON", &cobra.Command{
+			Use: "copy URL", Short: "Copy the store to an empty one: sqlite:FILE or postgres://...",
+			Long: "Copies everything in the store of the config, as it is at this moment, and verifies the audit log of the\n" +
+				"copy. The copy must be empty, or not there yet. To move, stop `toolpost serve`, copy, and name the copy\n" +
+				"in `store: {url: ...}`. Files that tools made (.toolpost/assets) and keys stay where they are.\n\n" +
+				"Leave the password of a database out of the URL: PGPASSWORD and ~/.pgpass are read.",
+			Example: "  toolpost store copy sqlite:backup.db\n  toolpost store copy postgres://toolpost@db.example.org/toolpost",
+			Args:    words(1, 1),
+			RunE: func(c *cobra.Command, args []string) error {
+				cfg, err := a.load()
+				if err != nil {
+					return err
+				}
+				url := args[0]
+				if file, ok := strings.CutPrefix(url, "sqlite:"); ok { // where the person is, not where the config is
+					path, err := filepath.Abs(file)
+					if err != nil {
+						return err
+					}
+					url = "sqlite:" + path
+				}
+				r, err := node.CopyStore(c.Context(), cfg, url)
+				if err != nil {
+					return err
+				}
+				return a.conclude(r, func() { a.showReport(r) }, len(r.Findings) > 0)
+			},
+		}))
+}

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// created finds the names of tables in migrations, so that nobody has to remember a later one here.
+var created = regexp.MustCompile(`CREATE TABLE (\w+)`)
+
+// The tables that begin with a row, and that of the programs which have a store open: the programs of one store are not
+// those of another.
+const (
+	pinChanges = "pin_change"
+	programs   = "program"
+)
+
+// tables lists what a store consists of.
+func (db *DB) tables() (names []string) {
+	for _, step := range migrations(db.audit.layout) {
+		for _, statement := range step {
+			for _, m := range created.FindAllStringSubmatch(statement, -1) {
+				if m[1] != programs {
+					names = append(names, m[1])
+				}
+			}
+		}
+	}
+	return names
+}
+
+// CopyTo copies the store, as it is at one moment, into an empty one, of whatever kind, in one transaction: all of it
+// arrives, or nothing. Other programs may use db meanwhile; what they add later is not in the copy, and calls that they
+// have begun are lost there, as after a crash.
+func (db *DB) CopyTo(ctx context.Context, to *DB) error {
+	return db.read(ctx, func(r *reader) error {
+		return to.w.do(true, func(t *tx) error {
+			for _, table := range to.tables() {
+				if err := t.mustBeEmpty(table); err != nil {
+					return err
+				}
+				if err := t.take(r, table); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+func (t *tx) mustBeEmpty(table string) error {
+	if table == pinChanges {
+		return t.exec(`DELETE FROM ` + table)
+	}
+	full, err := row(t, `SELECT 1 FROM `+table+` LIMIT 1`, nil, new(int))
+	if err == nil && full {
+		err = tool.Errorf(tool.CodeConflict, "the store to copy to is not empty: it has rows in %s; name a new one", table)
+	}
+	return err
+}
+
+// take copies a table.
+func (t *tx) take(from *reader, table string) error {
+	var add string
+	return from.each(func(rows *sql.Rows) error {
+		columns, err := rows.Columns()
+		if err != nil {
+			return err
+		}
+		if add == "" {
+			add = fmt.Sprintf(`INSERT INTO %s (%s) VALUES (?%s)`, table, strings.Join(columns, ", "),
+				strings.Repeat(", ?", len(columns)-1))
+		}
+		values, into := make([]any, len(columns)), make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		return t.exec(add, values...)
+	}, `SELECT * FROM `+table)
+}
