@@ -35,10 +35,10 @@ func New(o Options) *define.Set {
 // Args are the arguments of watchLogs.
 type Args struct {
 	Filter
-	Level  string  `json:"level,omitzero" schema:"enum=debug|info|warn|error" doc:"only lines that are at least as grave; default: info"`
-	Last   int     `json:"last,omitzero" schema:"minimum=0 maximum=4096" doc:"begin with so many of the last lines; default: none"`
-	Follow bool    `json:"follow,omitzero" doc:"go on with the lines to come"`
-	After  *uint64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind this line: next of the call before. Then last is not asked for"`
+	Level  string `json:"level,omitzero" schema:"enum=debug|info|warn|error" doc:"only lines that are at least as grave; default: info"`
+	Last   int    `json:"last,omitzero" schema:"minimum=0 maximum=4096" doc:"begin with so many of the last lines; default: none"`
+	Follow bool   `json:"follow,omitzero" doc:"go on with the lines to come"`
+	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind this line: next of the call before. Then last is not asked for"`
 }
 
 // A Filter says which lines are meant. With any of these, lines that are not about a call are left out.
@@ -52,8 +52,8 @@ type Filter struct {
 
 // Watched is the outcome of watchLogs.
 type Watched struct {
-	Next   uint64 `json:"next"`            // the after of a call that goes on
-	Missed uint64 `json:"missed,omitzero"` // lines that were no longer kept when this follower came to them
+	Next   int64 `json:"next"`            // the after of a call that goes on
+	Missed int64 `json:"missed,omitzero"` // lines that were no longer kept when this follower came to them
 }
 
 // page is how many lines are read at once.
@@ -88,7 +88,11 @@ func (o Options) watch(ctx context.Context, c *define.Call, a Args) (w Watched, 
 // begin shows the last lines, or goes on where a call before has ended.
 func (o Options) begin(c *define.Call, a Args, s *selector, w *Watched) error {
 	if w.Next = o.Journal.Last(); a.After != nil {
-		w.Next = min(*a.After, w.Next)
+		if w.Next < *a.After { // it was a line of a program before this one: nobody has seen any of this one's
+			w.Next = 0
+		} else {
+			w.Next = *a.After
+		}
 		return nil
 	}
 	if a.Last == 0 {
@@ -109,10 +113,10 @@ func (o Options) begin(c *define.Call, a Args, s *selector, w *Watched) error {
 }
 
 // emit tells who listens about lines that were read.
-func (o Options) emit(c *define.Call, s *selector, w *Watched, lines []journal.Line, missed uint64) error {
+func (o Options) emit(c *define.Call, s *selector, w *Watched, lines []journal.Line, missed int64) error {
 	if w.Missed += missed; missed > 0 {
 		text := fmt.Sprintf("%d lines are missing: they came faster than they were read", missed)
-		err := c.Out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "warn", Message: text, Fields: raw(map[string]uint64{"missed": missed})}))
+		err := c.Out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "warn", Message: text, Fields: raw(map[string]int64{"missed": missed})}))
 		if err != nil {
 			return err
 		}

@@ -156,6 +156,12 @@ func TestWhoFollowsSeesLinesAsTheyComeUntilTheProgramEnds(t *testing.T) {
 	if want := []string{"before", "one", "said", "end of 1"}; !slices.Equal(got.said(), want) {
 		t.Errorf("%q", got.said())
 	}
+	for after, want := range map[string]int{"2": 2, "4": 0, "5": 4} { // 5: of a program before this one
+		var got lines
+		if b.ask(t, `{"follow":true,"after":`+after+`}`, &got); len(got.all) != want {
+			t.Errorf("after %s: %q", after, got.said())
+		}
+	}
 }
 
 // A follower that does not read keeps nobody from going on, and learns how much it missed.
@@ -183,7 +189,7 @@ func TestNobodyWaitsForASlowFollower(t *testing.T) {
 	close(release)
 	w := <-done
 	last := got.all[len(got.all)-1]
-	if w.Missed < many-5000 || last.Message != "last" || uint64(len(got.all)-1)+w.Missed != last.Seq {
+	if w.Missed < many-5000 || last.Message != "last" || int64(len(got.all)-1)+w.Missed != last.Seq {
 		t.Errorf("%d lines came, %d were missed, the last is %+v", len(got.all), w.Missed, last)
 	}
 	if !slices.ContainsFunc(got.all, func(l journal.Line) bool { return strings.Contains(l.Message, "lines are missing") }) {

@@ -35,7 +35,7 @@ const (
 
 // A Line is one thing that happened.
 type Line struct {
-	Seq     uint64          `json:"seq"` // 1, 2, 3 ... since the start of the program
+	Seq     int64           `json:"seq"` // 1, 2, 3 ... since the start of the program
 	Time    time.Time       `json:"time"`
 	From    Origin          `json:"from"`
 	Level   string          `json:"level"` // debug, info, warn, error
@@ -62,8 +62,8 @@ type Journal struct {
 
 	mu    sync.Mutex
 	ring  []kept // line n is at (n-1) % keepLines
-	gone  uint64 // lines up to this number are no longer kept
-	last  uint64 // the number of the last line
+	gone  int64  // lines up to this number are no longer kept
+	last  int64  // the number of the last line
 	bytes int
 }
 
@@ -98,10 +98,10 @@ func (j *Journal) add(k kept) {
 }
 
 // at is where a line is kept.
-func (j *Journal) at(seq uint64) *kept { return &j.ring[(seq-1)%keepLines] }
+func (j *Journal) at(seq int64) *kept { return &j.ring[(seq-1)%keepLines] }
 
 // Last is the number of the last line.
-func (j *Journal) Last() uint64 {
+func (j *Journal) Last() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.last
@@ -109,7 +109,7 @@ func (j *Journal) Last() uint64 {
 
 // Next gives the lines behind the one with a number, the oldest first, at most so many, and how many that came in
 // between are no longer kept.
-func (j *Journal) Next(after uint64, most int) (lines []Line, missed uint64) {
+func (j *Journal) Next(after int64, most int) (lines []Line, missed int64) {
 	for _, k := range j.take(after, most) {
 		if len(lines) == 0 {
 			missed = k.Seq - after - 1
@@ -120,7 +120,7 @@ func (j *Journal) Next(after uint64, most int) (lines []Line, missed uint64) {
 }
 
 // take copies lines, so that they are read while nobody waits.
-func (j *Journal) take(after uint64, most int) (lines []kept) {
+func (j *Journal) take(after int64, most int) (lines []kept) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for seq := max(after, j.gone) + 1; seq <= j.last && len(lines) < most; seq++ {

@@ -75,7 +75,7 @@ func TestWhatToolsSayAndHowCallsEndIsKept(t *testing.T) {
 	} {
 		l := lines[i]
 		if l.From != want.From || l.Level != want.Level || l.Message != want.Message || l.Tool != want.Tool || l.Outcome != want.Outcome ||
-			l.Seq != uint64(i+1) || l.Caller != "ada" || l.Door != "http" || l.Run != "r1" || l.Session != "s1" || l.Call != "c1" || l.Time.IsZero() {
+			l.Seq != int64(i+1) || l.Caller != "ada" || l.Door != "http" || l.Run != "r1" || l.Session != "s1" || l.Call != "c1" || l.Time.IsZero() {
 			t.Errorf("%d: %+v, want %+v", i, l, want)
 		}
 	}
