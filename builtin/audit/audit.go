@@ -27,8 +27,8 @@ type Log interface {
 	Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error)
 	Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error)
 	Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error)
-	// Verify looks at every row for any change. The points must be in the log.
-	Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error)
+	// VerifyTelling looks at every row for any change, and tells how many it has seen. The points must be in the log.
+	VerifyTelling(ctx context.Context, tell func(rows, all int64) error, points ...audit.Point) (*audit.Report, error)
 	// Head gives the number of the last row; Next gives the rows behind one, the oldest first, and at most so many; Changed
 	// tells when this program has added some, see tool.Changing.
 	Head(ctx context.Context) (int64, error)
@@ -193,7 +193,9 @@ func (t tools) verify(ctx context.Context, c *define.Call, a VerifyArgs) (*audit
 		}
 		points = append(points, p)
 	}
-	r, err := t.log.Verify(ctx, points...)
+	r, err := t.log.VerifyTelling(ctx, func(rows, all int64) error {
+		return c.Out.Emit(tool.NewEvent(tool.KindProgress, tool.Progress{Progress: float64(rows), Total: float64(all)}))
+	}, points...)
 	if err == nil {
 		c.Summary = fmt.Sprintf("%d rows, %d findings", r.Rows, len(r.Findings))
 	}

@@ -120,3 +120,22 @@ func TestOnlyOperatorsFollowAndOnlySoMany(t *testing.T) {
 		<-began
 	}
 }
+
+func TestWhoHasTheLogVerifiedSeesHowFarItIs(t *testing.T) {
+	s := tools(t, 1100, 0)
+	var told []tool.Progress
+	out := tool.SinkFunc(func(ev tool.Event) error {
+		var p tool.Progress
+		err := strictjson.Unmarshal(ev.Data, &p)
+		told = append(told, p)
+		return err
+	})
+	call := &tool.Call{Tool: "audit.verify", Caller: local}
+	if _, err := s.Invoke(t.Context(), call, out); err != nil || len(told) != 1 || told[0].Progress != 1000 || told[0].Total != 1100 {
+		t.Errorf("%+v, %v", told, err)
+	}
+	page := ask[audit.Page](t, s, "audit.log", audit.LogArgs{Oldest: true})
+	if page.Head != 1100 || page.Next != 1000 {
+		t.Errorf("head %d, next %d", page.Head, page.Next)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	audittools "toolpost/builtin/audit"
+	"toolpost/cmd/toolpost/progress"
 	record "toolpost/engine/audit"
 	"toolpost/node"
 	"toolpost/tool"
@@ -27,6 +28,7 @@ type audit struct {
 	calls        callFilter
 	since, until string
 	csv          bool
+	shown        *progress.Line // of an export; nil: nobody wants to see how far it is
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -74,6 +76,8 @@ func (q *audit) ask(ctx context.Context, name string, args, into any) error {
 // each visits the calls that the filter names, a page at a time. A limit of 0 is none.
 func (q *audit) each(ctx context.Context, oldest bool, visit func(doc json.RawMessage, r *tool.Record) error) error {
 	args, columns := audittools.LogArgs{Filter: q.filter, Oldest: oldest}, record.Columns()
+	var first, last int64
+	seen := 0
 	for left := q.filter.Limit; ; {
 		var page audittools.Page
 		if err := q.ask(ctx, "log", args, &page); err != nil {
@@ -87,7 +91,10 @@ func (q *audit) each(ctx context.Context, oldest bool, visit func(doc json.RawMe
 			if err := visit(doc, &r); err != nil {
 				return err
 			}
+			first, last = cmp.Or(first, r.Seq), r.Seq
 		}
+		seen += len(page.Calls)
+		q.exported(first, last, page.Head, seen)
 		left -= len(page.Calls)
 		if page.Next == 0 || q.filter.Limit > 0 && left <= 0 {
 			return nil
@@ -424,6 +431,10 @@ func (a *app) auditExportCommand() *cobra.Command {
 	return a.question("export", "Write calls as JSON lines or CSV, the oldest first",
 		"Writes every call that fits, the oldest first: one JSON object on each line, or CSV.", 0,
 		func(ctx context.Context, q *audit) error {
+			if !q.out.terminal { // else the calls themselves show how far it is
+				q.shown = q.err.progress("audit export")
+				defer q.shown.End()
+			}
 			if q.csv {
 				return q.exportCSV(ctx)
 			}
@@ -432,6 +443,23 @@ func (a *app) auditExportCommand() *cobra.Command {
 				return err
 			})
 		})
+}
+
+// exported shows how far an export has come: by the numbers of rows, of which some may not fit the filter. The oldest
+// comes first.
+func (q *audit) exported(first, last, head int64, calls int) {
+	if q.shown == nil {
+		return
+	}
+	done, all := float64(last-first+1), float64(head-first+1)
+	if q.filter.Limit > 0 {
+		done, all = float64(calls), float64(q.filter.Limit)
+	}
+	about := ""
+	if float64(calls) != done {
+		about = plural(calls, "call")
+	}
+	q.shown.Set(done, all, about)
 }
 
 func (q *audit) exportCSV(ctx context.Context) error {
@@ -453,7 +481,7 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 			"could change that folder too is found out by a point that was kept elsewhere: keep the one that this\n" +
 			"prints, and give it back with --expect. Exit code 1: something was found.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			r, err := kept[record.Report](c.Context(), a, "audit.verify", audittools.VerifyArgs{Expect: expect}, asksLog)
+			r, err := a.verify(c.Context(), expect)
 			if err != nil {
 				return err
 			}
@@ -462,6 +490,20 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	}
 	c.Flags().StringArrayVar(&expect, "expect", nil, "a point, NUMBER:HASH, that an earlier verify printed")
 	return a.withServer(a.withJSON("print the report as JSON", c))
+}
+
+// verify has the log verified, and shows how far that is.
+func (a *app) verify(ctx context.Context, expect []string) (r record.Report, err error) {
+	b, err := a.openKept(ctx, node.Options{Own: true})
+	if err != nil {
+		return r, err
+	}
+	defer b.close()
+	shown := newLive(a.err, "audit verify", a.verbose)
+	defer shown.End()
+	call := tool.Call{Tool: "audit.verify", Args: raw(audittools.VerifyArgs{Expect: expect})}
+	err = a.callOwnTo(ctx, b, call, shown, asksLog, &r)
+	return r, err
 }
 
 func (a *app) showReport(r *record.Report) {

@@ -8,7 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
+	"toolpost/cmd/toolpost/progress"
 )
 
 // A screen is an output stream that knows whether a person looks at it.
@@ -19,8 +19,7 @@ type screen struct {
 }
 
 func newScreen(f *os.File) *screen {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	s := &screen{File: f, terminal: err == nil}
+	s := &screen{File: f, terminal: progress.IsTerminal(f)}
 	s.colour = s.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return s
 }
@@ -30,11 +29,8 @@ func (s *screen) width() int {
 	if !s.terminal {
 		return 0
 	}
-	size, err := unix.IoctlGetWinsize(int(s.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
-		return 80
-	}
-	return int(size.Col)
+	_, width := progress.Size(s.File)
+	return width
 }
 
 func (s *screen) bold(t string) string  { return s.paint("1", t) }
@@ -167,11 +163,8 @@ func (s *screen) facts(margin string, width int, known [][2]string) {
 
 // height is how many lines a terminal has.
 func (s *screen) height() int {
-	size, err := unix.IoctlGetWinsize(int(s.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Row == 0 {
-		return 24
-	}
-	return int(size.Row)
+	lines, _ := progress.Size(s.File)
+	return lines
 }
 
 // cut shortens a line of ours to what fits on the terminal. What paints it takes no room, and ends with it.

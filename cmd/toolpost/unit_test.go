@@ -182,3 +182,27 @@ func TestANameInACommandIsNothingButAName(t *testing.T) {
 		}
 	}
 }
+
+func TestAnExportSaysHowFarItIs(t *testing.T) {
+	for want, c := range map[string]struct {
+		limit, calls      int
+		first, last, head int64
+	}{
+		"torch: 50% 500/1000":         {0, 500, 101, 600, 1100},
+		"torch: 50% 500/1000 7 calls": {0, 7, 101, 600, 1100}, // a filter leaves most of them out
+		"torch: 25% 5/20":             {20, 5, 101, 600, 1100},
+		"torch: 100% 1100/1100":       {0, 1100, 1, 1100, 1100},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, text := liveOnFile(t, false)
+			q := &audit{shown: l.Line}
+			q.filter.Limit = c.limit
+			q.exported(c.first, c.last, c.head, c.calls)
+			time.Sleep(3 * time.Second)
+			l.End()
+			if got := strings.TrimSpace(text()); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+}

@@ -239,3 +239,47 @@ func TestTheScreenIsSharedByTheTables(t *testing.T) {
 		}
 	}
 }
+
+// A tool that tells how far it is: a step of forty every tenth of a second, and its last ones when it may.
+var steppingTool = map[string]string{
+	"toolpost.yaml": "sources: [{name: steps, protocol: narratoria, command: [sh, steps.sh], walls: {write: [.]}}]",
+	"steps.sh": `
+step() { echo "{\"version\":\"0\",\"type\":\"log\",\"level\":\"info\",\"message\":\"evil \\u001b[2J\",\"fields\":{\"progress\":$1,\"total\":40}}"; }
+n=0
+while ! test -e go; do n=$((n+1)); test $n -gt 39 || step $n; sleep 0.1; done
+echo '{"version":"0","type":"done","ok":true,"summary":"ready"}'
+`,
+}
+
+var (
+	movingBar = regexp.MustCompile(`steps \d+\.\ds █+░+ \d+% \d+/40 [\d.]+/s \d+s left evil \\u001b\[2J`)
+	plainLine = regexp.MustCompile(`(?m)^steps: \d+% \d+/40 [\d.]+/s \d+s left evil \\u001b\[2J$`)
+)
+
+func TestProgressIsABarOnATerminalAndPlainLinesElsewhere(t *testing.T) {
+	tooltest.NoLeaks(t)
+	release := func(cmd *exec.Cmd) {
+		if err := os.WriteFile(filepath.Join(cmd.Dir, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := program(t, steppingTool, "call", "steps")
+	s := sit(t, cmd, 24, 120)
+	s.until("a bar", func() bool { return movingBar.MatchString(s.written()) })
+	release(cmd)
+	s.ends(0)
+
+	cmd = program(t, steppingTool, "call", "steps")
+	said := &running{cmd: cmd}
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); !plainLine.MatchString(said.text()) && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	release(cmd)
+	if err := cmd.Wait(); err != nil || !plainLine.MatchString(said.text()) || strings.ContainsAny(said.text(), "\r\x1b█") {
+		t.Errorf("%v: %q", err, said.text())
+	}
+}

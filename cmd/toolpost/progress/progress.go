@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // How the line moves. On a terminal it comes after a moment; elsewhere a line comes after plainFirst, and each further
@@ -28,6 +31,26 @@ type Out struct {
 	Terminal bool
 	Width    func() int          // of the terminal, in characters; nil: 80
 	Dim      func(string) string // paints what is not so important; nil: it does not
+}
+
+// IsTerminal reports whether a person may be looking at a file.
+func IsTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// Size is how many lines a terminal has, and how many characters fit on one; 24 and 80 where it does not say.
+func Size(f *os.File) (lines, width int) {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Row == 0 || size.Col == 0 {
+		return 24, 80
+	}
+	return int(size.Row), int(size.Col)
+}
+
+// To shows progress on a file.
+func To(f *os.File) Out {
+	return Out{Writer: f, Terminal: IsTerminal(f), Width: func() int { _, width := Size(f); return width }}
 }
 
 // A Line tells how far one thing has come. Several goroutines may use it.
