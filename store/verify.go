@@ -32,7 +32,8 @@ func (a *AuditTable) Verify(ctx context.Context, points ...audit.Point) (*audit.
 // tellRows is how often VerifyTelling tells, in rows.
 const tellRows = 1000
 
-// VerifyTelling is Verify for who wants to know now and then how many of all rows were looked at. An error of tell ends it.
+// VerifyTelling is Verify for who wants to know now and then how many of all rows were looked at. An error of tell ends
+// it.
 func (a *AuditTable) VerifyTelling(
 	ctx context.Context, tell func(rows, all int64) error, points ...audit.Point,
 ) (*audit.Report, error) {

@@ -1,6 +1,6 @@
 // Package audit has the tools that ask the log of calls: audit.log, audit.watch, audit.top, audit.paths, audit.errors,
-// audit.latency and audit.verify. The log tells about every caller, so they answer those who run this program and nobody else. A
-// question is a call like any other: who asked what is on record too.
+// audit.latency and audit.verify. The log tells about every caller, so they answer those who run this program and nobody
+// else. A question is a call like any other: who asked what is on record too.
 package audit
 
 import (
@@ -45,8 +45,8 @@ func New(log Log, followers *follow.Followers) *define.Set {
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "audit.watch", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
-			Description: "Gives the records of calls as they are added to the log, by whichever program, as log events: the record is " +
-				"in their fields. It ends after an hour.",
+			Description: "Gives the records of calls as they are added to the log, by whichever program, as log events: " +
+				"the record is in their fields. It ends after an hour.",
 		}, define.ForOperators(asks, t.watch)),
 		question("log", "Gives the records of calls, in pages.", t.page),
 		question("top", "Tells what is called most, with what success, and how many calls each day had.", t.top),

@@ -1,5 +1,5 @@
-// Package health has the tools that tell operators how the program is: listSources, readMetrics and watchLoad. They are about what
-// all callers have in common, so nobody else may use them.
+// Package health has the tools that tell operators how the program is: listSources, readMetrics and watchLoad. They are
+// about what all callers have in common, so nobody else may use them.
 package health
 
 import (

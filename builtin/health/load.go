@@ -69,7 +69,8 @@ func (o Options) load(ctx context.Context, c *define.Call, a LoadArgs) (w watche
 		if err != nil {
 			return w, err
 		}
-		if err := c.Out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: l.String(), Fields: fields})); err != nil {
+		ev := tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: l.String(), Fields: fields})
+		if err := c.Out.Emit(ev); err != nil {
 			return w, err
 		}
 		if w.Seen++; w.Seen == a.Count {
@@ -139,6 +140,7 @@ func (l *Load) String() string {
 			alive, busy = alive+s.Workers.Alive, busy+s.Workers.Busy
 		}
 	}
-	return fmt.Sprintf("in flight %d, calls/s %.1f, bad %d, p50 %.1fms, p95 %.1fms, workers %d/%d busy, sources %d (%d failed)",
+	return fmt.Sprintf("in flight %d, calls/s %.1f, bad %d, p50 %.1fms, p95 %.1fms, "+
+		"workers %d/%d busy, sources %d (%d failed)",
 		l.InFlight, l.All.Rate, l.All.Bad, l.All.P50, l.All.P95, busy, alive, len(l.Sources), failed)
 }

@@ -27,8 +27,8 @@ type Options struct {
 func New(o Options) *define.Set {
 	return define.NewSet(define.New(tool.Spec{
 		Name: "watchLogs", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
-		Description: "Gives the last lines of the program's log, what tools logged, and how calls ended, as log events: the line " +
-			"itself is in their fields. With follow, also those to come, for an hour at the most. For operators.",
+		Description: "Gives the last lines of the program's log, what tools logged, and how calls ended, as log events: " +
+			"the line itself is in their fields. With follow, also those to come, for an hour at the most. For operators.",
 	}, define.ForOperators("see the log", o.watch)))
 }
 
@@ -116,8 +116,8 @@ func (o Options) begin(c *define.Call, a Args, s *selector, w *Watched) error {
 func (o Options) emit(c *define.Call, s *selector, w *Watched, lines []journal.Line, missed int64) error {
 	if w.Missed += missed; missed > 0 {
 		text := fmt.Sprintf("%d lines are missing: they came faster than they were read", missed)
-		err := c.Out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "warn", Message: text, Fields: raw(map[string]int64{"missed": missed})}))
-		if err != nil {
+		about := tool.Log{Level: "warn", Message: text, Fields: raw(map[string]int64{"missed": missed})}
+		if err := c.Out.Emit(tool.NewEvent(tool.KindLog, about)); err != nil {
 			return err
 		}
 	}

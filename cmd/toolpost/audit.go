@@ -209,8 +209,10 @@ func (a *app) auditLogCommand() *cobra.Command {
 			}
 			return q.show(logHead(), rows, map[string]any{"calls": calls})
 		})
-	c.Example = "  toolpost audit log --since 1h --caller ada\n  toolpost audit log -f --outcome refused --server http://127.0.0.1:8700"
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with the calls to come; -n says how many of the last it begins with")
+	c.Example = "  toolpost audit log --since 1h --caller ada\n" +
+		"  toolpost audit log -f --outcome refused --server http://127.0.0.1:8700"
+	c.Flags().BoolVarP(&follow, "follow", "f", false,
+		"go on with the calls to come; -n says how many of the last it begins with")
 	return c
 }
 

@@ -38,8 +38,8 @@ const (
 )
 
 // followOwn calls one of our tools that tell what happens, again and again: each call ends after an hour, and the next
-// one goes on behind it, until ctx ends. A server that goes away, as for a restart, is waited for. What comes is given to
-// each, which gives its number; 0: it has none.
+// one goes on behind it, until ctx ends. A server that goes away, as for a restart, is waited for. What comes is given
+// to each, which gives its number; 0: it has none.
 func (a *app) followOwn(
 	ctx context.Context, b *backend, name, does string, args func(after *int64) any, each func(tool.Log) (int64, error),
 ) error {

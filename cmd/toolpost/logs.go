@@ -22,8 +22,8 @@ func (a *app) logsCommand() *cobra.Command {
 	args := logs.Args{}
 	c := &cobra.Command{
 		Use: "logs", Short: "Show what a server logs, what its tools log, and how calls end",
-		Long: "Shows what happened last in a server (--server), the oldest first: the lines of its own log, what tools logged\n" +
-			"and reported while they ran, and a line for the end of each call. --follow goes on with what happens, until\n" +
+		Long: "Shows what happened last in a server (--server), the oldest first: the lines of its own log, what tools\n" +
+			"logged and reported while they ran, and a line for the end of each call. --follow goes on with what happens, until\n" +
 			"Ctrl-C. The server keeps the last 4,096 lines in memory; calls that ended longer ago are in `toolpost audit\n" +
 			"log`. It is for operators.\n\n" +
 			"With a filter, only lines about such calls are shown. With --outcome, what a tool said comes when its call has\n" +
@@ -52,7 +52,8 @@ func (a *app) logsCommand() *cobra.Command {
 	f.add(c.Flags())
 	c.Flags().BoolVarP(&args.Follow, "follow", "f", false, "go on with the lines to come")
 	c.Flags().IntVarP(&args.Last, "lines", "n", 50, "begin with so many of the last lines")
-	c.Flags().StringVar(&args.Level, "level", "info", "only lines that are at least as grave: debug (as -v), info, warn, error")
+	c.Flags().StringVar(&args.Level, "level", "info",
+		"only lines that are at least as grave: debug (as -v), info, warn, error")
 	return a.withServer(a.withJSON("print each line as a JSON object", c))
 }
 
@@ -109,7 +110,9 @@ func logLine(l *journal.Line) string {
 	if len(l.Fields) > 0 {
 		parts = append(parts, string(l.Fields))
 	}
-	for _, more := range [][2]string{{"caller", l.Caller}, {"door", l.Door}, {"session", l.Session}, {"run", l.Run}, {"call", l.Call}} {
+	for _, more := range [][2]string{
+		{"caller", l.Caller}, {"door", l.Door}, {"session", l.Session}, {"run", l.Run}, {"call", l.Call},
+	} {
 		if more[1] != "" {
 			parts = append(parts, more[0]+"="+more[1])
 		}

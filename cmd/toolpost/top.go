@@ -35,8 +35,8 @@ func (a *app) topCommand() *cobra.Command {
 	var req topRequest
 	c := &cobra.Command{
 		Use: "top", Short: "Show what a server has to do, live",
-		Long: "Shows the calls in flight, how many calls end each second and how long they take, by tool, and the sources and\n" +
-			"their workers, of a server (--server). On a terminal it takes the whole screen, until q or Ctrl-C; elsewhere it\n" +
+		Long: "Shows the calls in flight, how many calls end each second and how long they take, by tool, and the sources\n" +
+			"and their workers, of a server (--server). On a terminal it takes the whole screen, until q or Ctrl-C; elsewhere it\n" +
 			"prints a line for each interval. How long calls take is known by classes, so shares of them are rough. It is\n" +
 			"for operators.",
 		Example: "  toolpost top --server http://127.0.0.1:8700\n" +
@@ -142,7 +142,8 @@ func (a *app) topParts(l *health.Load) [][]string {
 	}
 	for _, r := range l.Tools {
 		tools = append(tools, []string{
-			r.Tool, r.Source, fmt.Sprintf("%.1f", r.Rate), count(r.Bad), millis(r.P50), millis(r.P95), millis(r.P99), count(r.Total),
+			r.Tool, r.Source, fmt.Sprintf("%.1f", r.Rate), count(r.Bad), millis(r.P50), millis(r.P95), millis(r.P99),
+			count(r.Total),
 		})
 	}
 	for _, s := range l.Sources {

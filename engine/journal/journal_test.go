@@ -114,7 +114,7 @@ func TestWhatOurOwnToolsSayIsNotKept(t *testing.T) {
 func TestWhoFallsBehindLearnsHowMuchItMissed(t *testing.T) {
 	var j journal.Journal
 	log := slog.New(j.Handler(slog.DiscardHandler))
-	const many = 5000
+	const many = 4200
 	for range many {
 		log.Info("line")
 	}
@@ -135,7 +135,7 @@ func TestWhoFallsBehindLearnsHowMuchItMissed(t *testing.T) {
 		err := out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Message: "m", Fields: strictjson.Quote(strings.Repeat("x", 3900))}))
 		return nil, errors.Join(err, errors.New("over"))
 	})
-	for range many {
+	for range 2500 {
 		_, _ = huge.Invoke(t.Context(), &tool.Call{Tool: "a"}, tool.Discard)
 	}
 	if lines, _ := j.Next(0, 1<<20); len(lines) > 2500 { // 4 MiB of lines of about 2 KiB on average

@@ -146,7 +146,8 @@ func questions(t *testing.T, k Kind) {
 	})
 	holds(t, err == nil && newest >= int64(len(all)-20), "the newest of ada's: %d, %v", newest, err)
 	some := 0
-	err = db.Audit().Log(t.Context(), audit.Filter{Limit: 3, Run: "a%b"}, true, func(*tool.Record) error { some++; return nil })
+	ofRun := audit.Filter{Limit: 3, Run: "a%b"}
+	err = db.Audit().Log(t.Context(), ofRun, true, func(*tool.Record) error { some++; return nil })
 	holds(t, err == nil && some == 3, "three of a run: %d, %v", some, err)
 }
 
