@@ -103,10 +103,16 @@ func TestAQuestionThatCannotBeMeantIsRefused(t *testing.T) {
 			_, _, err := l.Grep(ctx, Call{Call: c}, GrepQuery{Pattern: "a", Before: 101}, nil)
 			return err
 		},
-		"no pattern":     func(ctx context.Context) error { _, _, err := l.Grep(ctx, Call{Call: c}, GrepQuery{Pattern: "("}, nil); return err },
+		"no pattern": func(ctx context.Context) error {
+			_, _, err := l.Grep(ctx, Call{Call: c}, GrepQuery{Pattern: "("}, nil)
+			return err
+		},
 		"an empty query": func(ctx context.Context) error { _, err := l.Search(ctx, Call{Call: c}, SearchQuery{}); return err },
 		"no name":        func(ctx context.Context) error { _, _, err := l.Find(ctx, Call{Call: c}, FindQuery{}); return err },
-		"too many":       func(ctx context.Context) error { _, _, err := l.Dependencies(ctx, Call{Call: c}, Limited{Limit: 1001}); return err },
+		"too many": func(ctx context.Context) error {
+			_, _, err := l.Dependencies(ctx, Call{Call: c}, Limited{Limit: 1001})
+			return err
+		},
 	} {
 		if err := ask(ctx); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: %v", name, err)

@@ -26,7 +26,7 @@ const maxFindings = 20
 // Verify looks at every row of the log. What it finds is in the report; the error says that it could not look.
 // The points, if any, must be in the log.
 func (a *AuditTable) Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error) {
-	return a.VerifyTelling(ctx, func(rows, all int64) error { return nil }, points...)
+	return a.VerifyTelling(ctx, func(_, _ int64) error { return nil }, points...)
 }
 
 // tellRows is how often VerifyTelling tells, in rows.

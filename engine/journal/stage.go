@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -203,6 +204,6 @@ func (h *handler) WithGroup(name string) slog.Handler {
 }
 
 func (h *handler) adding(with func(slog.Handler) slog.Handler) slog.Handler {
-	all := append(h.with[:len(h.with):len(h.with)], with)
+	all := slices.Concat(h.with, []func(slog.Handler) slog.Handler{with})
 	return &handler{h.j, with(h.to), all}
 }
