@@ -44,6 +44,12 @@ const (
 	defaultMaxLines = 10_000
 )
 
+// A Call is one that asks something. Out gets its progress: to make an index takes a while. Nil: nobody wants to know.
+type Call struct {
+	*tool.Call
+	Out tool.Sink
+}
+
 // A Library answers questions about the codebases of a workspace, which stays its owner's. Every question names the
 // call that asks it: who may see what, and how often, is decided here and not by the tools in front.
 type Library struct {
@@ -112,10 +118,16 @@ func (l *Library) Locate(c *tool.Call, w Where) ([]string, error) {
 type asked struct {
 	context.Context
 	call *tool.Call
+	out  tool.Sink
 	view *workspace.View
 }
 
-func (l *Library) ask(ctx context.Context, c *tool.Call) *asked { return &asked{ctx, c, l.ws.View(c)} }
+func (l *Library) ask(ctx context.Context, c Call) *asked {
+	if c.Out == nil {
+		c.Out = tool.Discard
+	}
+	return &asked{ctx, c.Call, c.Out, l.ws.View(c.Call)}
+}
 
 // rates bound how often a caller does what is expensive, on each codebase.
 type rates struct {

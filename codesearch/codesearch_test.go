@@ -3,16 +3,21 @@ package codesearch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"toolpost/codesearch/meaning"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 const logTS = "export function log(line: string) {\n  console.error(line);\n}\n"
@@ -63,26 +68,26 @@ func TestALibraryAnswersEveryKindOfQuestion(t *testing.T) {
 		t.Errorf("files: %+v, %v", got, err)
 	}
 	var told int
-	lines, stats, err := l.Grep(ctx, c, GrepQuery{Pattern: "Zero"}, func(some []Line) error { told += len(some); return nil })
+	lines, stats, err := l.Grep(ctx, Call{Call: c}, GrepQuery{Pattern: "Zero"}, func(some []Line) error { told += len(some); return nil })
 	if err != nil || len(lines) != 3 || told != 3 || stats.Matches != 3 || lines[0].Path != "cart.go" {
 		t.Errorf("grep: %+v, %d told, %+v, %v", lines, told, stats, err)
 	}
-	if got, err := l.Search(ctx, c, SearchQuery{Query: "empty purse", Limit: 1}); err != nil || len(got.Hits) != 1 || got.Hits[0].Name != "Zero" {
+	if got, err := l.Search(ctx, Call{Call: c}, SearchQuery{Query: "empty purse", Limit: 1}); err != nil || len(got.Hits) != 1 || got.Hits[0].Name != "Zero" {
 		t.Errorf("search: %+v, %v", got, err)
 	}
-	if got, more, err := l.Find(ctx, c, FindQuery{Name: "Zero"}); err != nil || more || len(got) != 1 || got[0].Line != 4 {
+	if got, more, err := l.Find(ctx, Call{Call: c}, FindQuery{Name: "Zero"}); err != nil || more || len(got) != 1 || got[0].Line != 4 {
 		t.Errorf("find: %+v, %v, %v", got, more, err)
 	}
-	if got, more, err := l.References(ctx, c, ReferencesQuery{Name: "Zero", Limited: Limited{Limit: 1}}); err != nil || !more || len(got) != 1 {
+	if got, more, err := l.References(ctx, Call{Call: c}, ReferencesQuery{Name: "Zero", Limited: Limited{Limit: 1}}); err != nil || !more || len(got) != 1 {
 		t.Errorf("references: %+v, %v, %v", got, more, err)
 	}
-	if got, _, err := l.Symbols(ctx, c, SymbolsQuery{Limited: Limited{Where: Where{Path: "money"}}}); err != nil || len(got) != 1 {
+	if got, _, err := l.Symbols(ctx, Call{Call: c}, SymbolsQuery{Limited: Limited{Where: Where{Path: "money"}}}); err != nil || len(got) != 1 {
 		t.Errorf("symbols: %+v, %v", got, err)
 	}
-	if got, _, err := l.Dependencies(ctx, c, Limited{Where: Where{Path: "cart.go"}}); err != nil || len(got) != 1 || got[0].Imports[0].Path != "money" {
+	if got, _, err := l.Dependencies(ctx, Call{Call: c}, Limited{Where: Where{Path: "cart.go"}}); err != nil || len(got) != 1 || got[0].Imports[0].Path != "money" {
 		t.Errorf("dependencies: %+v, %v", got, err)
 	}
-	if got, err := l.Graph(ctx, c, GraphQuery{}); err != nil || len(got.Edges) != 1 || got.Edges[0] != (Edge{".", "money", 1}) {
+	if got, err := l.Graph(ctx, Call{Call: c}, GraphQuery{}); err != nil || len(got.Edges) != 1 || got.Edges[0] != (Edge{".", "money", 1}) {
 		t.Errorf("graph: %+v, %v", got, err)
 	}
 	if got, err := l.Locate(c, Where{Path: "money"}); err != nil || len(got) != 1 || !strings.HasSuffix(got[0], filepath.Base(dir)+"/money") {
@@ -95,13 +100,19 @@ func TestAQuestionThatCannotBeMeantIsRefused(t *testing.T) {
 	ctx, c := t.Context(), &tool.Call{}
 	for name, ask := range map[string]func(context.Context) error{
 		"a context of 101": func(ctx context.Context) error {
-			_, _, err := l.Grep(ctx, c, GrepQuery{Pattern: "a", Before: 101}, nil)
+			_, _, err := l.Grep(ctx, Call{Call: c}, GrepQuery{Pattern: "a", Before: 101}, nil)
 			return err
 		},
-		"no pattern":     func(ctx context.Context) error { _, _, err := l.Grep(ctx, c, GrepQuery{Pattern: "("}, nil); return err },
-		"an empty query": func(ctx context.Context) error { _, err := l.Search(ctx, c, SearchQuery{}); return err },
-		"no name":        func(ctx context.Context) error { _, _, err := l.Find(ctx, c, FindQuery{}); return err },
-		"too many":       func(ctx context.Context) error { _, _, err := l.Dependencies(ctx, c, Limited{Limit: 1001}); return err },
+		"no pattern": func(ctx context.Context) error {
+			_, _, err := l.Grep(ctx, Call{Call: c}, GrepQuery{Pattern: "("}, nil)
+			return err
+		},
+		"an empty query": func(ctx context.Context) error { _, err := l.Search(ctx, Call{Call: c}, SearchQuery{}); return err },
+		"no name":        func(ctx context.Context) error { _, _, err := l.Find(ctx, Call{Call: c}, FindQuery{}); return err },
+		"too many": func(ctx context.Context) error {
+			_, _, err := l.Dependencies(ctx, Call{Call: c}, Limited{Limit: 1001})
+			return err
+		},
 	} {
 		if err := ask(ctx); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: %v", name, err)
@@ -133,5 +144,57 @@ func TestASnippetIsOfTheLinesThatWereIndexed(t *testing.T) {
 	}
 	if src, err := w.read("src/log.ts"); err == nil {
 		t.Errorf("a link was followed: %q", src)
+	}
+}
+
+// To make an index takes a while: who waits for it is told how far it is, and so is who waits for that one.
+func TestWhoWaitsForAnIndexSeesItsProgress(t *testing.T) {
+	release := make(chan struct{})
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-release
+		http.Error(w, "over", http.StatusTeapot)
+	}))
+	defer service.Close()
+	files := map[string]string{}
+	for i := range 40 {
+		files[fmt.Sprintf("f%d.go", i)] = fmt.Sprintf("package a\n\n// F%d adds.\nfunc F%d() int { return %d }\n", i, i, i)
+	}
+	l, _ := over(t, files)
+	var err error
+	embeddings := &ServiceOptions{URL: service.URL, Model: "m", Dimensions: 8, Timeout: time.Minute}
+	if l.embedder, err = embeddings.service("embeddings"); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan tool.Progress)
+	out := tool.SinkFunc(func(ev tool.Event) error {
+		var p tool.Progress
+		err := strictjson.Unmarshal(ev.Data, &p)
+		told <- p
+		return err
+	})
+	ended := make(chan struct{})
+	for range 2 {
+		go func() {
+			_, _ = l.Search(t.Context(), Call{Call: &tool.Call{}, Out: out}, SearchQuery{Query: "adds"})
+			ended <- struct{}{}
+		}()
+	}
+	for seen := (tool.Progress{}); seen.Total == 0; seen = <-told {
+		if seen.Message != "" && (seen.Message != "indexing main" || seen.Progress > 40) {
+			t.Fatalf("%+v", seen)
+		}
+	}
+	if p := <-told; p.Total != 40 || p.Progress > 40 {
+		t.Errorf("%+v", p)
+	}
+	close(release)
+	for range 2 {
+		for done := false; !done; {
+			select {
+			case <-told:
+			case <-ended:
+				done = true
+			}
+		}
 	}
 }

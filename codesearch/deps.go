@@ -11,7 +11,6 @@ import (
 	"toolpost/codesearch/split"
 	"toolpost/codesearch/symbol"
 	"toolpost/host/workspace"
-	"toolpost/tool"
 )
 
 // maxManifests is how many manifests of a codebase are read.
@@ -48,7 +47,7 @@ func project(w *scoped) symbol.Project {
 // Dependencies returns what the manifests of a folder ask for, or what a source file imports. More says that there are
 // others beyond the limit; 0 stands for 100.
 func (l *Library) Dependencies(
-	ctx context.Context, c *tool.Call, q Limited,
+	ctx context.Context, c Call, q Limited,
 ) (found []Dependencies, more bool, err error) {
 	if err := q.check("", false); err != nil {
 		return nil, false, err
@@ -149,7 +148,7 @@ type graphing struct {
 }
 
 // Graph returns who depends on whom.
-func (l *Library) Graph(ctx context.Context, c *tool.Call, q GraphQuery) (Graph, error) {
+func (l *Library) Graph(ctx context.Context, c Call, q GraphQuery) (Graph, error) {
 	g := &graphing{asked: l.ask(ctx, c), library: l, q: q, nodes: map[Node]bool{}, edges: map[[2]string]int{}}
 	if err := eachTarget(g.view, q.Where, g.add); err != nil {
 		return Graph{}, err

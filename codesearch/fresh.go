@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,8 @@ type fresh struct {
 	index *meaning.Index
 	busy  chan struct{} // holds one token while nobody updates
 	last  update        // who holds the token may look at it
+
+	seen, all atomic.Int64 // files that the update under way has come to, and how many there are; 0: not counted yet
 }
 
 // An update is one that was finished.
@@ -60,10 +63,8 @@ func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.In
 	if err != nil {
 		return nil, meaning.Stats{}, err
 	}
-	select {
-	case <-f.busy:
-	case <-r.Done():
-		return nil, meaning.Stats{}, stillIndexing(r, root)
+	if _, err := await(r, f, root, f.busy); err != nil {
+		return nil, meaning.Stats{}, err
 	}
 	done := make(chan update, 1)
 	m.mu.Lock() // close waits for what is begun before it has the lock
@@ -79,14 +80,41 @@ func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.In
 		f.busy <- struct{}{}
 		return nil, meaning.Stats{}, tool.Errorf(tool.CodeUnavailable, "the code tools are closing")
 	}
-	select {
-	case u := <-done:
-		if u.err != nil && u.stats.Files == 0 {
-			return nil, u.stats, u.err
+	u, err := await(r, f, root, done)
+	switch {
+	case err != nil:
+		return nil, meaning.Stats{}, err
+	case u.err != nil && u.stats.Files == 0:
+		return nil, u.stats, u.err
+	}
+	return f.index, u.stats, u.err
+}
+
+// How often who waits for an index is told how far it is, and when its files are counted: most are up to date sooner.
+const (
+	tellEvery  = 500 * time.Millisecond
+	countAfter = time.Second
+)
+
+// await waits for something that an update gives back, and tells who asked how far it is.
+func await[T any](r *asked, f *fresh, root workspace.Root, from <-chan T) (v T, err error) {
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case v = <-from:
+			return v, nil
+		case <-r.Done():
+			return v, stillIndexing(r, root)
+		case <-tick.C:
+			p := tool.Progress{Progress: float64(f.seen.Load()), Message: "indexing " + root.Codebase}
+			if all := f.all.Load(); float64(all) >= p.Progress {
+				p.Total = float64(all)
+			}
+			if err := r.out.Emit(tool.NewEvent(tool.KindProgress, p)); err != nil {
+				return v, err
+			}
 		}
-		return f.index, u.stats, u.err
-	case <-r.Done():
-		return nil, meaning.Stats{}, stillIndexing(r, root)
 	}
 }
 
@@ -124,10 +152,44 @@ func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.T
 		return f.last
 	}
 	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	var counting sync.WaitGroup
+	defer counting.Wait()
 	defer cancel()
+	f.seen.Store(0)
+	f.all.Store(0)
+	counting.Go(func() { f.count(ctx, view) })
 	f.last.began = time.Now()
-	f.last.stats, f.last.err = f.index.Update(ctx, sourcesOf(ctx, view))
+	f.last.stats, f.last.err = f.index.Update(ctx, f.counted(sourcesOf(ctx, view)))
 	return f.last
+}
+
+// counted notes how many files an update has come to.
+func (f *fresh) counted(files iter.Seq2[meaning.File, error]) iter.Seq2[meaning.File, error] {
+	return func(yield func(meaning.File, error) bool) {
+		for file, err := range files {
+			if !yield(file, err) {
+				return
+			}
+			f.seen.Add(1)
+		}
+	}
+}
+
+// count finds out how many files there are, where an update takes so long that somebody wants to know.
+func (f *fresh) count(ctx context.Context, view *workspace.View) {
+	select {
+	case <-time.After(countAfter):
+	case <-ctx.Done():
+		return
+	}
+	n := int64(0)
+	for _, err := range sourcesOf(ctx, view) {
+		if err != nil {
+			return
+		}
+		n++
+	}
+	f.all.Store(n)
 }
 
 // sourcesOf walks the files of a codebase that people wrote.

@@ -52,7 +52,7 @@ type GrepStats struct {
 // Grep finds lines, sorted by path. Each is given the lines of a file as soon as they are found; nil: nobody wants them
 // before the end.
 func (l *Library) Grep(
-	ctx context.Context, c *tool.Call, q GrepQuery, each func([]Line) error,
+	ctx context.Context, c Call, q GrepQuery, each func([]Line) error,
 ) ([]Line, GrepStats, error) {
 	g, err := l.newGrep(l.ask(ctx, c), q, each)
 	if err != nil {

@@ -93,7 +93,7 @@ type Found struct {
 }
 
 // Search finds code by what it does.
-func (l *Library) Search(ctx context.Context, c *tool.Call, q SearchQuery) (*Found, error) {
+func (l *Library) Search(ctx context.Context, c Call, q SearchQuery) (*Found, error) {
 	q.Limit = cmp.Or(q.Limit, defaultHits)
 	if q.Limit < 1 || q.Limit > maxHits || strings.TrimSpace(q.Query) == "" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the query must say something, and limit is 1 to %d", maxHits)

@@ -103,7 +103,7 @@ func closeness(name, wanted string) int {
 
 // Find finds the definitions of a name: those that are the name first, then those that have it in them. More says that
 // there are others beyond the limit.
-func (l *Library) Find(ctx context.Context, c *tool.Call, q FindQuery) (found []Definition, more bool, err error) {
+func (l *Library) Find(ctx context.Context, c Call, q FindQuery) (found []Definition, more bool, err error) {
 	if err := q.check(q.Name, true); err != nil {
 		return nil, false, err
 	}
@@ -130,7 +130,7 @@ func (l *Library) Find(ctx context.Context, c *tool.Call, q FindQuery) (found []
 
 // References finds the lines of code that use a name as a whole word.
 func (l *Library) References(
-	ctx context.Context, c *tool.Call, q ReferencesQuery,
+	ctx context.Context, c Call, q ReferencesQuery,
 ) (found []Reference, more bool, err error) {
 	if err := q.check(q.Name, true); err != nil {
 		return nil, false, err
@@ -147,7 +147,7 @@ func (l *Library) References(
 
 // Symbols lists what files define.
 func (l *Library) Symbols(
-	ctx context.Context, c *tool.Call, q SymbolsQuery,
+	ctx context.Context, c Call, q SymbolsQuery,
 ) (found []Definition, more bool, err error) {
 	if err := q.check("", false); err != nil {
 		return nil, false, err

@@ -122,6 +122,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		always("trace", traced),
 		// Outside all that refuses: refusals are recorded too.
 		always("audit", o.Audit.Stage),
+		// Inside audit, whose record knows the tool's name. Those who follow are told of refusals too.
+		given("journal"),
 		// Behind trace, which gives the id by which it can be cancelled. In front of all that a call could wait for.
 		given("running"),
 	}
@@ -156,6 +158,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		given("cache"),
 		// Only what really ran changes state.
 		given("session"),
+		// Behind all that answers in the place of a tool: a replay says nothing new. Outside redact: it keeps no secret.
+		given("journal"),
 		// Innermost: none of those above keeps a secret that a tool printed.
 		given("redact"),
 	}

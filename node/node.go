@@ -23,7 +23,9 @@ import (
 	"toolpost/engine"
 	"toolpost/engine/audit"
 	"toolpost/engine/cache"
+	"toolpost/engine/follow"
 	"toolpost/engine/job"
+	"toolpost/engine/journal"
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
@@ -119,6 +121,9 @@ type Node struct {
 	catalog  tool.Catalog
 	calls    running.Calls // those that run now
 
+	journal   *journal.Journal  // what happened last
+	followers *follow.Followers // those who are told of what happens; they end with Serve
+
 	storing StoreOptions
 
 	life    context.Context // ends with Close
@@ -144,8 +149,8 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	if o.Ready == nil {
 		o.Ready = func(Listening) {}
 	}
-	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor)}
-	n.o.Log = slog.New(secret.Handler(o.Log.Handler(), n.redactor)) // it writes no secrets
+	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), journal: new(journal.Journal), followers: follow.New()}
+	n.o.Log = slog.New(secret.Handler(n.journal.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
@@ -238,6 +243,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 		n.o.Log.Warn("there is no store: what upstream tools say of themselves is remembered until this program ends")
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	defer context.AfterFunc(ctx, n.followers.Close)() // else doors would wait for them
 	for _, d := range doors {
 		g.Go(func() error { return d.Serve(ctx, n.engine, n.catalog) })
 	}
@@ -290,6 +296,7 @@ func (n *Node) fixed(cfg *config.Config) (changed []string) {
 // Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.
 func (n *Node) Close(ctx context.Context) (err error) {
 	n.end()
+	n.followers.Close()
 	n.loading.Lock()
 	defer n.loading.Unlock()
 	if n.engine != nil {

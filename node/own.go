@@ -10,6 +10,7 @@ import (
 	"toolpost/builtin/define"
 	healthtools "toolpost/builtin/health"
 	jobtools "toolpost/builtin/job"
+	logtools "toolpost/builtin/logs"
 	runningtools "toolpost/builtin/running"
 	statetools "toolpost/builtin/state"
 	tokentools "toolpost/builtin/token"
@@ -29,14 +30,18 @@ import (
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
 		assettools.New(n.keep.assets), runningtools.New(&n.calls),
-		healthtools.New(healthtools.Options{Sources: n.health, Metrics: n.Metrics}), trusttools.New(operators{n}),
+		healthtools.New(healthtools.Options{
+			Sources: n.health, Metrics: n.Metrics, Started: time.Now(), Calls: &n.calls, Counts: n.telemetry.Counts,
+			Followers: n.followers,
+		}),
+		logtools.New(logtools.Options{Journal: n.journal, Followers: n.followers}), trusttools.New(operators{n}),
 	}
 	if n.leaseTier > 0 || n.store != nil {
 		all = append(all, n.issuer(n.keep.leases))
 	}
 	if n.store != nil {
 		all = append(all, statetools.New(sessions{n.store.Sessions(), n.redactor}), jobtools.New(n.jobs),
-			tokentools.New(tokens{n.store.Tokens(), n}), audittools.New(n.store.Audit()))
+			tokentools.New(tokens{n.store.Tokens(), n}), audittools.New(n.store.Audit(), n.followers))
 	}
 	one := define.Join(all...)
 	specs, err := one.Tools(ctx)
@@ -62,7 +67,7 @@ func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Sourc
 	for _, s := range n.Sources() {
 		one := healthtools.Source{
 			Name: s.Name, Protocol: s.Protocol, State: healthtools.StateOpen, Since: s.Since, Tools: tools[s.Name],
-			Held: held[s.Name],
+			Held: held[s.Name], Workers: s.Workers,
 		}
 		if s.Err != nil {
 			one.State, one.Error = healthtools.StateFailed, message(s.Err)

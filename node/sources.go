@@ -45,8 +45,9 @@ type source struct {
 type Status struct {
 	Name     string
 	Protocol string
-	Err      error     // why it is not there; nil: it is
-	Since    time.Time // when it came to be so
+	Err      error         // why it is not there; nil: it is
+	Since    time.Time     // when it came to be so
+	Workers  *tool.Workers // that its runner keeps; nil: it keeps none
 }
 
 // Sources tells about every source, in the order of the config.
@@ -55,7 +56,12 @@ func (n *Node) Sources() []Status {
 	defer n.mu.Unlock()
 	var list []Status
 	for _, s := range n.sources {
-		list = append(list, Status{Name: s.Name, Protocol: s.Protocol, Err: n.redactor.Error(s.err), Since: s.since})
+		one := Status{Name: s.Name, Protocol: s.Protocol, Err: n.redactor.Error(s.err), Since: s.since}
+		if staffed, ok := s.runner.(tool.Staffed); ok {
+			w := staffed.Workers()
+			one.Workers = &w
+		}
+		list = append(list, one)
 	}
 	return list
 }

@@ -41,6 +41,7 @@ func stages() []stageKind {
 	return []stageKind{
 		{place: "redact", open: func(n *Node) (stage, error) { return stage{in: redact.Stage(n.redactor)}, nil }},
 		{"telemetry", telemetry.Section(), (*Node).openTelemetry},
+		{place: "journal", open: func(n *Node) (stage, error) { return stage{in: n.journal.Stage(n.o.Log)}, nil }},
 		{place: "running", open: func(n *Node) (stage, error) { return stage{in: n.calls.For}, nil }},
 		{place: "answers", open: func(n *Node) (stage, error) { return stage{in: n.keep.questions.Answers}, nil }},
 		{"policy", policy.Section(), (*Node).openPolicy},

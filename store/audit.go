@@ -35,6 +35,7 @@ type AuditTable struct {
 	key   func() ([]byte, error)
 	mark  mark
 	moved atomic.Bool // the log is longer than its mark says
+	grown tool.Changes
 
 	// What only the leader of a group uses.
 	epoch int64
@@ -264,7 +265,7 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 	if err := a.closeHead(t, &h); err != nil {
 		return err
 	}
-	t.after(func() { a.last = h.seq; a.moved.Store(true) })
+	t.after(func() { a.last = h.seq; a.moved.Store(true); a.grown.Tell() })
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -194,22 +195,71 @@ func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, 
 		if newestFirst {
 			order += ` DESC`
 		}
-		if f.Limit > 0 {
+		if f.Limit > 0 && f.Run == "" { // rows of other runs are left out behind the query
 			order += ` LIMIT ` + strconv.Itoa(f.Limit)
 		}
-		return q.rows(lo, hi, q.since, q.until, order, func(id int64, r *tool.Record, doc string) error {
+		left := atMost(f.Limit)
+		err = q.rows(lo, hi, q.since, q.until, order, func(id int64, r *tool.Record, doc string) error {
 			k := q.kinds[id]
 			for i := range a.inKind {
 				*a.inKind[i].Value(r).(*string) = *a.inKind[i].Value(k).(*string)
 			}
-			if err := a.all.Unmarshal([]byte(doc), r); err != nil {
-				return tool.Errorf(tool.CodeUnavailable,
-					"row %d of the audit log cannot be read: %w; see `toolpost audit verify`", r.Seq, err)
+			if err := a.readDetail(doc, r); err != nil {
+				return err
 			}
-			return visit(r)
+			if err := visit(r); err != nil {
+				return err
+			}
+			if left--; left == 0 {
+				return errEnough
+			}
+			return nil
 		})
+		if errors.Is(err, errEnough) {
+			return nil
+		}
+		return err
 	})
 }
+
+// readDetail reads the document of a row.
+func (l *layout) readDetail(doc string, r *tool.Record) error {
+	if err := l.all.Unmarshal([]byte(doc), r); err != nil {
+		return tool.Errorf(tool.CodeUnavailable,
+			"row %d of the audit log cannot be read: %w; see `toolpost audit verify`", r.Seq, err)
+	}
+	return nil
+}
+
+// Head gives the number of the last row.
+func (a *AuditTable) Head(ctx context.Context) (seq int64, err error) {
+	err = a.db.read(ctx, func(r *reader) error {
+		_, err := row(r, `SELECT seq FROM audit_head WHERE id = 1`, nil, &seq)
+		return err
+	})
+	return seq, err
+}
+
+// Next gives the rows behind the one with a number, the oldest first, at most so many: those of all programs that share
+// the database. It looks at these rows alone, however long the log is. Rows are numbered in the order in which they
+// appear, so whoever goes on behind the last one misses none.
+func (a *AuditTable) Next(ctx context.Context, after int64, most int) ([]*tool.Record, error) {
+	return reading(ctx, a.db, func(r *reader) ([]*tool.Record, error) {
+		return list(r, func(rows *sql.Rows) (*tool.Record, error) {
+			rec, doc := new(tool.Record), ""
+			dest := append(into(a.inRow, rec), into(a.inKind, rec, &doc)...)
+			if err := rows.Scan(dest...); err != nil {
+				return nil, err
+			}
+			return rec, a.readDetail(doc, rec)
+		}, `SELECT `+a.rowNames+`, `+a.kindNames+`, detail FROM audit JOIN audit_kind ON audit_kind.id = audit.kind
+			WHERE seq > ? ORDER BY seq LIMIT ?`, after, most)
+	})
+}
+
+// Changed gives a channel that is closed when this program has added rows; see tool.Changing. Of rows that others add
+// it tells nothing.
+func (a *AuditTable) Changed() <-chan struct{} { return a.grown.Changed() }
 
 // A query is a filter over one state of the log.
 type query struct {
@@ -316,9 +366,9 @@ func addUp[V any](
 func (q *query) with(args ...any) []any { return append(args, q.args...) }
 
 // apart visits, one by one, the calls that no sum tells about: those of days that the filter holds in part, and all
-// where it asks for a session. It gives the days, both included, whose sums tell about the others.
+// where it asks for a session or a run. It gives the days, both included, whose sums tell about the others.
 func (q *query) apart(visit func(kind int64, r *tool.Record, doc string) error) (from, to int64, err error) {
-	if q.f.Session != "" {
+	if q.f.Session != "" || q.f.Run != "" {
 		return 1, 0, q.rows(0, math.MaxInt64, q.since, q.until, "", visit)
 	}
 	from, to = dayOf(q.since-1)+1, dayOf(q.until)-1
@@ -361,6 +411,10 @@ func (q *query) rows(
 	if q.f.Session != "" {
 		where, args = where+` AND session = ? AND session <> ''`, append(args, plain(q.f.Session, maxName))
 	}
+	run := plain(q.f.Run, maxName)
+	if run != "" { // most rows of others need not be read: what is left may have the text elsewhere
+		where, args = where+` AND detail LIKE ? ESCAPE '!'`, append(args, likeMember("run", run))
+	}
 	return q.each(func(rows *sql.Rows) error {
 		var id int64
 		var r tool.Record
@@ -372,6 +426,21 @@ func (q *query) rows(
 			return tool.Errorf(tool.CodeUnavailable,
 				"row %d of the audit log refers to nothing; see `toolpost audit verify`", r.Seq)
 		}
+		if run != "" {
+			var of struct {
+				Run string `json:"run"`
+			}
+			if err := strictjson.Unmarshal([]byte(doc), &of); err != nil || of.Run != run {
+				return err
+			}
+		}
 		return visit(id, &r, doc)
 	}, `SELECT `+q.rowNames+`, kind, detail FROM audit`+where+q.in+order, q.with(args...)...)
+}
+
+// likeMember is the pattern of documents that have a text as one of their members, for LIKE with ! before what stands
+// for itself.
+func likeMember(name, text string) string {
+	member := strictjson.AppendString(strictjson.AppendName(nil, name), text)
+	return `%` + strings.NewReplacer(`!`, `!!`, `%`, `!%`, `_`, `!_`).Replace(string(member)) + `%`
 }

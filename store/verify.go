@@ -26,13 +26,24 @@ const maxFindings = 20
 // Verify looks at every row of the log. What it finds is in the report; the error says that it could not look.
 // The points, if any, must be in the log.
 func (a *AuditTable) Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error) {
+	return a.VerifyTelling(ctx, func(_, _ int64) error { return nil }, points...)
+}
+
+// tellRows is how often VerifyTelling tells, in rows.
+const tellRows = 1000
+
+// VerifyTelling is Verify for who wants to know now and then how many of all rows were looked at. An error of tell ends
+// it.
+func (a *AuditTable) VerifyTelling(
+	ctx context.Context, tell func(rows, all int64) error, points ...audit.Point,
+) (*audit.Report, error) {
 	key, err := a.key()
 	if err != nil {
 		return nil, err
 	}
 	v := &verifier{
 		layout: a.layout, mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
-		sums: newSums(), report: &audit.Report{Findings: []audit.Finding{}, Signed: len(key) > 0},
+		tell: tell, sums: newSums(), report: &audit.Report{Findings: []audit.Finding{}, Signed: len(key) > 0},
 	}
 	err = a.db.read(ctx, v.look)
 	if errors.Is(err, errEnough) {
@@ -72,6 +83,7 @@ type verifier struct {
 	// order.
 	seed         maphash.Seed
 	tooks, paths uint64
+	tell         func(rows, all int64) error
 }
 
 func (v *verifier) find(seq int64, format string, args ...any) error {
@@ -161,7 +173,11 @@ func (v *verifier) readRows() error {
 		if err := rows.Scan(into(v.inRow, &r, &id, &doc, &hash)...); err != nil {
 			return err
 		}
-		v.report.Rows++
+		if v.report.Rows++; v.report.Rows%tellRows == 0 {
+			if err := v.tell(v.report.Rows, v.head.seq-v.head.cutSeq); err != nil {
+				return err
+			}
+		}
 		if err := v.link(at, before, id, &r, doc, hash); err != nil {
 			return err
 		}

@@ -35,6 +35,7 @@ func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair
 	mined := make([][]pair, len(packages))
 	var g errgroup.Group
 	g.SetLimit(cores)
+	step, end := f.steps("reading packages", len(packages))
 	for i, p := range packages {
 		g.Go(func() error {
 			s, err := sourcesOf(f.archive(p))
@@ -42,10 +43,13 @@ func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair
 				return fmt.Errorf("%s: %w", p, err)
 			}
 			mined[i] = mine(s)
+			step()
 			return nil
 		})
 	}
-	attempt.Check(g.Wait())
+	err := g.Wait()
+	end()
+	attempt.Check(err)
 	for i, pairs := range mined {
 		each(i, pairs)
 	}

@@ -28,8 +28,8 @@ const (
 // A fetcher keeps the archives of packages in a folder and gets those that are missing, each with the program that
 // knows its registry: go, npm or apt-get. Which hosts these ask is the machine's business.
 type fetcher struct {
+	teller
 	dir string
-	log func(format string, args ...any)
 }
 
 // archive is where a package lies once it is fetched.
@@ -51,11 +51,14 @@ func (f *fetcher) fetch(ctx context.Context, packages []pkg) error {
 	var g errgroup.Group
 	g.SetLimit(fetchers)
 	failures := make([]error, len(packages))
+	step, end := f.steps("fetching packages", len(packages))
+	defer end()
 	for i, p := range packages {
 		g.Go(func() error {
 			if err := attempt.Do(func() { f.fetchOne(ctx, p) }); err != nil {
 				failures[i] = fmt.Errorf("%s: %w", p, err)
 			}
+			step()
 			return nil
 		})
 	}

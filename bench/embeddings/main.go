@@ -35,9 +35,9 @@ func main() {
 
 // A program is one run of this command.
 type program struct {
+	teller
 	fetcher fetcher
 	cores   int
-	log     func(format string, args ...any)
 }
 
 func run(ctx context.Context) {
@@ -50,13 +50,10 @@ func run(ctx context.Context) {
 	if (*table == "") == !*eval || flag.NArg() > 0 || *cores < 1 {
 		attempt.Check(errors.New("give -train FILE or -eval"))
 	}
-	start := time.Now()
-	log := func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, "%5.0fs "+format+"\n", append([]any{time.Since(start).Seconds()}, args...)...)
-	}
+	shown := &display{begun: time.Now()}
 	attempt.Check(os.MkdirAll(*dir, 0o755))
 	packages := attempt.Must(parsePackages(packageList))
-	prog := &program{fetcher: fetcher{dir: *dir, log: log}, cores: *cores, log: log}
+	prog := &program{teller: shown, fetcher: fetcher{dir: *dir, teller: shown}, cores: *cores}
 	if *eval {
 		prog.eval(ctx, only(packages, "eval"))
 	} else {
@@ -76,7 +73,7 @@ func (prog *program) train(ctx context.Context, packages []pkg, file string) {
 	words := vocabulary(all)
 	samples := samplesOf(all, words)
 	prog.log("%d pairs of a sentence and a function:%s; %d words", len(samples), count(samples), len(words))
-	t := newTrainer(standard(), len(words), prog.cores, prog.log)
+	t := newTrainer(standard(), len(words), prog.cores, prog.teller)
 	attempt.Check(t.train(ctx, samples))
 	b := meaning.WriteTable(t.dims, t.rows(words))
 	prog.log("the table has %.1f MB", float64(len(b))/1e6)

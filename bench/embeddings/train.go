@@ -61,12 +61,12 @@ type trainer struct {
 	squares []float32
 	sides   [2]side // queries, and code
 	logits  [][]float32
-	log     func(format string, args ...any)
+	teller
 }
 
-func newTrainer(r recipe, words int, cores int, log func(string, ...any)) *trainer {
+func newTrainer(r recipe, words int, cores int, told teller) *trainer {
 	t := &trainer{
-		recipe: r, cores: cores, log: log, vectors: make([]float32, words*r.dims),
+		recipe: r, cores: cores, teller: told, vectors: make([]float32, words*r.dims),
 		squares: make([]float32, words*r.dims),
 	}
 	rng := rand.New(rand.NewPCG(r.seed, 1))
@@ -106,9 +106,13 @@ func (t *trainer) weigh(samples []sample) {
 // train runs over the samples for as many epochs as the recipe says.
 func (t *trainer) train(ctx context.Context, samples []sample) error {
 	t.weigh(samples)
-	step := 0
+	step, told, end := 0, func() {}, func() {}
+	defer func() { end() }()
 	for epoch := range t.epochs {
 		batches := t.batches(samples, epoch) // as many in every epoch
+		if epoch == 0 {
+			told, end = t.steps("training", len(batches)*t.epochs)
+		}
 		loss := 0.0
 		for _, b := range batches {
 			if err := ctx.Err(); err != nil {
@@ -117,6 +121,7 @@ func (t *trainer) train(ctx context.Context, samples []sample) error {
 			pace := 1 - 0.9*float64(step)/float64(len(batches)*t.epochs)
 			loss += t.step(samples, b, pace)
 			step++
+			told()
 		}
 		t.log("epoch %d of %d: loss %.4f", epoch+1, t.epochs, loss/float64(max(1, len(batches))))
 	}

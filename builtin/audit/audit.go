@@ -1,6 +1,6 @@
-// Package audit has the tools that ask the log of calls: audit.log, audit.top, audit.paths, audit.errors, audit.latency
-// and audit.verify. The log tells about every caller, so they answer those who run this program and nobody else. A
-// question is a call like any other: who asked what is on record too.
+// Package audit has the tools that ask the log of calls: audit.log, audit.watch, audit.top, audit.paths, audit.errors,
+// audit.latency and audit.verify. The log tells about every caller, so they answer those who run this program and nobody
+// else. A question is a call like any other: who asked what is on record too.
 package audit
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"toolpost/builtin/define"
 	"toolpost/engine/audit"
+	"toolpost/engine/follow"
 	"toolpost/tool"
 )
 
@@ -26,17 +27,27 @@ type Log interface {
 	Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error)
 	Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error)
 	Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error)
-	// Verify looks at every row for any change. The points must be in the log.
-	Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error)
+	// VerifyTelling looks at every row for any change, and tells how many it has seen. The points must be in the log.
+	VerifyTelling(ctx context.Context, tell func(rows, all int64) error, points ...audit.Point) (*audit.Report, error)
+	// Head gives the number of the last row; Next gives the rows behind one, the oldest first, and at most so many; Changed
+	// tells when this program has added some, see tool.Changing.
+	Head(ctx context.Context) (int64, error)
+	Next(ctx context.Context, after int64, most int) ([]*tool.Record, error)
+	tool.Changing
 }
 
 // longest is how long looking at a whole log may take: some have many millions of rows.
 const longest = time.Hour
 
 // New makes the tools.
-func New(log Log) *define.Set {
-	t := tools{log}
+func New(log Log, followers *follow.Followers) *define.Set {
+	t := tools{log, followers}
 	return define.NewSet(
+		define.New(tool.Spec{
+			Name: "audit.watch", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
+			Description: "Gives the records of calls as they are added to the log, by whichever program, as log events: " +
+				"the record is in their fields. It ends after an hour.",
+		}, define.ForOperators(asks, t.watch)),
 		question("log", "Gives the records of calls, in pages.", t.page),
 		question("top", "Tells what is called most, with what success, and how many calls each day had.", t.top),
 		question("paths", "Tells which files calls access, as far as their arguments tell.", t.paths),
@@ -46,14 +57,20 @@ func New(log Log) *define.Set {
 	)
 }
 
+// asks is what the tools do.
+const asks = "ask about the calls of all callers"
+
 // question defines a tool. None of them changes anything, and each may have to look at the whole log.
 func question[A, O any](name, description string, run func(context.Context, *define.Call, A) (O, error)) define.Tool {
 	return define.New(tool.Spec{
 		Name: "audit." + name, Description: description, Effects: tool.Effects{Reads: true}, Timeout: longest,
-	}, define.ForOperators("ask about the calls of all callers", run))
+	}, define.ForOperators(asks, run))
 }
 
-type tools struct{ log Log }
+type tools struct {
+	log       Log
+	followers *follow.Followers
+}
 
 // LogArgs are the arguments of audit.log.
 type LogArgs struct {
@@ -62,10 +79,12 @@ type LogArgs struct {
 	After  int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind the row with this number: next of the page before"`
 }
 
-// A Page is the outcome of audit.log. Next is 0 where nothing follows.
+// A Page is the outcome of audit.log. Next is 0 where nothing follows. Head is the number of the last row of the log, for
+// those who want to know how far they have come.
 type Page struct {
 	Calls []json.RawMessage `json:"calls"`
 	Next  int64             `json:"next,omitzero"`
+	Head  int64             `json:"head"`
 }
 
 // The bounds of a page: whoever wants more asks again, and nobody holds the store, or the memory of a server, for long.
@@ -85,7 +104,11 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 	f := a.Filter
 	f.After, f.Limit = a.After, rows+1 // one more tells whether there is another page
 	p, size, last, columns := Page{Calls: []json.RawMessage{}}, 0, int64(0), audit.Columns()
-	err := t.log.Log(ctx, f, !a.Oldest, func(r *tool.Record) error {
+	var err error
+	if p.Head, err = t.log.Head(ctx); err != nil {
+		return p, err
+	}
+	err = t.log.Log(ctx, f, !a.Oldest, func(r *tool.Record) error {
 		if len(p.Calls) == rows || size > pageBytes {
 			p.Next = last
 			return errFull
@@ -170,7 +193,9 @@ func (t tools) verify(ctx context.Context, c *define.Call, a VerifyArgs) (*audit
 		}
 		points = append(points, p)
 	}
-	r, err := t.log.Verify(ctx, points...)
+	r, err := t.log.VerifyTelling(ctx, func(rows, all int64) error {
+		return c.Out.Emit(tool.NewEvent(tool.KindProgress, tool.Progress{Progress: float64(rows), Total: float64(all)}))
+	}, points...)
 	if err == nil {
 		c.Summary = fmt.Sprintf("%d rows, %d findings", r.Rows, len(r.Findings))
 	}

@@ -11,6 +11,7 @@ import (
 	"toolpost/builtin/audit"
 	"toolpost/builtin/define"
 	record "toolpost/engine/audit"
+	"toolpost/engine/follow"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -43,7 +44,7 @@ func tools(t *testing.T, calls, long int) *define.Set {
 			t.Fatal(err)
 		}
 	}
-	return audit.New(log)
+	return audit.New(log, follow.New())
 }
 
 func ask[T any](t *testing.T, s *define.Set, name string, args any) (out T) {
@@ -141,7 +142,7 @@ func TestEachQuestionIsAnswered(t *testing.T) {
 func TestNobodyElseLearnsAnything(t *testing.T) {
 	s := tools(t, 1, 0)
 	specs, err := s.Tools(t.Context())
-	if err != nil || len(specs) != 6 {
+	if err != nil || len(specs) != 7 {
 		t.Fatal(specs, err)
 	}
 	for _, spec := range specs {

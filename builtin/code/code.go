@@ -59,12 +59,15 @@ func asks[A place, O any](
 	})
 }
 
+// asking is a call as the library takes it.
+func asking(c *define.Call) codesearch.Call { return codesearch.Call{Call: c.Call, Out: c.Out} }
+
 // lists defines a tool that asks the library for a list, of which there may be more than it gives.
 func lists[A place, O any](
-	t *Tools, spec tool.Spec, what string, ask func(context.Context, *tool.Call, A) ([]O, bool, error),
+	t *Tools, spec tool.Spec, what string, ask func(context.Context, codesearch.Call, A) ([]O, bool, error),
 ) define.Tool {
 	return asks(t, spec, func(ctx context.Context, c *define.Call, a A) ([]O, error) {
-		list, more, err := ask(ctx, c.Call, a)
+		list, more, err := ask(ctx, asking(c), a)
 		c.Summary = fmt.Sprintf("%d %s", len(list), what)
 		if more {
 			c.Summary += "; there are more: narrow the path, or give a larger limit"
@@ -83,7 +86,7 @@ func (t *Tools) grep(ctx context.Context, c *define.Call, a grepArgs) ([]codesea
 	if a.Stream {
 		each = func(lines []codesearch.Line) error { return stream(c.Out, lines) }
 	}
-	lines, stats, err := t.library.Grep(ctx, c.Call, a.GrepQuery, each)
+	lines, stats, err := t.library.Grep(ctx, asking(c), a.GrepQuery, each)
 	c.Details = map[string]any{"grep": stats}
 	c.Summary = count(stats.Matches, "line")
 	if stats.More {
@@ -105,7 +108,7 @@ func stream(out tool.Sink, lines []codesearch.Line) error {
 }
 
 func (t *Tools) search(ctx context.Context, c *define.Call, q codesearch.SearchQuery) ([]codesearch.Hit, error) {
-	found, err := t.library.Search(ctx, c.Call, q)
+	found, err := t.library.Search(ctx, asking(c), q)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +128,7 @@ func (t *Tools) list(ctx context.Context, c *define.Call, q codesearch.FileQuery
 }
 
 func (t *Tools) graph(ctx context.Context, c *define.Call, q codesearch.GraphQuery) (codesearch.Graph, error) {
-	g, err := t.library.Graph(ctx, c.Call, q)
+	g, err := t.library.Graph(ctx, asking(c), q)
 	c.Summary = fmt.Sprintf("%d nodes, %d edges", len(g.Nodes), len(g.Edges))
 	return g, err
 }

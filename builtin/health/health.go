@@ -1,5 +1,5 @@
-// Package health has the tools that tell operators how the program is: listSources and readMetrics. They are about what
-// all callers have in common, so nobody else may use them.
+// Package health has the tools that tell operators how the program is: listSources, readMetrics and watchLoad. They are
+// about what all callers have in common, so nobody else may use them.
 package health
 
 import (
@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"toolpost/builtin/define"
+	"toolpost/engine/follow"
+	"toolpost/engine/running"
+	"toolpost/engine/telemetry"
 	"toolpost/tool"
 )
 
@@ -21,6 +24,8 @@ type Source struct {
 	Tools    int       `json:"tools"`         // how many it brings now
 	Held     int       `json:"held,omitzero"` // how many more are held back, since they changed
 	Error    string    `json:"error,omitzero"`
+	// Workers are the programs that it keeps running; nil: it keeps none.
+	Workers *tool.Workers `json:"workers,omitzero"`
 }
 
 // The states of a source. One that failed is tried again.
@@ -34,6 +39,12 @@ type Options struct {
 	// Sources tells about all of them, in the order of the config, with the tools that p sees.
 	Sources func(ctx context.Context, p tool.Principal) []Source
 	Metrics func(io.Writer) error // as Prometheus reads them
+
+	// What watchLoad looks at.
+	Started   time.Time // the program
+	Calls     *running.Calls
+	Counts    func() telemetry.Counts
+	Followers *follow.Followers
 }
 
 // New makes the tools.
@@ -48,6 +59,11 @@ func New(o Options) *define.Set {
 			Name: "readMetrics", Effects: reads,
 			Description: "Gives what was measured of all calls, as text that Prometheus reads. For operators.",
 		}, define.ForOperators("use readMetrics", o.metrics)),
+		define.New(tool.Spec{
+			Name: "watchLoad", Effects: reads, Timeout: follow.Timeout,
+			Description: "Tells every second, as log events, which calls run, how many end and how long they take, and how the " +
+				"workers and the sources are: all of it is in the fields. It ends after an hour. For operators.",
+		}, define.ForOperators("use watchLoad", o.load)),
 	)
 }
 

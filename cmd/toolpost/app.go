@@ -94,7 +94,8 @@ func (a *app) commands(args []string) (made []*cobra.Command) {
 		{"wrap", a.wrapCommand}, {"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
 		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"store", a.storeCommand}, {"state", a.stateCommand},
 		{"lease", a.leaseCommand},
-		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"ps", a.psCommand}, {"sources", a.sourcesCommand},
+		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"ps", a.psCommand}, {"top", a.topCommand},
+		{"logs", a.logsCommand}, {"sources", a.sourcesCommand},
 		{"config", a.configCommand}, {"doctor", a.doctorCommand},
 		{"version", a.versionCommand}, {"man", a.manCommand},
 	}

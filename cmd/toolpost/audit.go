@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	audittools "toolpost/builtin/audit"
+	"toolpost/cmd/toolpost/progress"
 	record "toolpost/engine/audit"
 	"toolpost/node"
 	"toolpost/tool"
@@ -24,9 +25,10 @@ type audit struct {
 	*app
 	tools        *backend // who is asked
 	filter       record.Filter
+	calls        callFilter
 	since, until string
-	outcome      string
 	csv          bool
+	shown        *progress.Line // of an export; nil: nobody wants to see how far it is
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -48,10 +50,7 @@ func (a *app) question(use, short, long string, limit int, run func(context.Cont
 	f.StringVar(&q.since, "since", "",
 		"only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or within the last 90m, 7d")
 	f.StringVar(&q.until, "until", "", "only calls before a time")
-	f.StringVar(&q.filter.Tool, "tool", "", "only calls of a tool")
-	f.StringVar(&q.filter.Caller, "caller", "", "only calls of a caller")
-	f.StringVar(&q.filter.Session, "session", "", "only calls of a session")
-	f.StringVar(&q.outcome, "outcome", "", "only calls with this outcome: ok, failed, asked, refused, error, lost")
+	q.calls.add(f)
 	f.IntVarP(&q.filter.Limit, "limit", "n", limit, "show at most this many rows; 0: all")
 	f.BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
@@ -74,9 +73,11 @@ func (q *audit) ask(ctx context.Context, name string, args, into any) error {
 	return q.callOwn(ctx, q.tools, tool.Call{Tool: "audit." + name, Args: raw(args)}, asksLog, into)
 }
 
-// calls visits the calls that the filter names, a page at a time. A limit of 0 is none.
-func (q *audit) calls(ctx context.Context, oldest bool, visit func(doc json.RawMessage, r *tool.Record) error) error {
+// each visits the calls that the filter names, a page at a time. A limit of 0 is none.
+func (q *audit) each(ctx context.Context, oldest bool, visit func(doc json.RawMessage, r *tool.Record) error) error {
 	args, columns := audittools.LogArgs{Filter: q.filter, Oldest: oldest}, record.Columns()
+	var first, last int64
+	seen := 0
 	for left := q.filter.Limit; ; {
 		var page audittools.Page
 		if err := q.ask(ctx, "log", args, &page); err != nil {
@@ -90,7 +91,10 @@ func (q *audit) calls(ctx context.Context, oldest bool, visit func(doc json.RawM
 			if err := visit(doc, &r); err != nil {
 				return err
 			}
+			first, last = cmp.Or(first, r.Seq), r.Seq
 		}
+		seen += len(page.Calls)
+		q.exported(first, last, page.Head, seen)
 		left -= len(page.Calls)
 		if page.Next == 0 || q.filter.Limit > 0 && left <= 0 {
 			return nil
@@ -106,10 +110,12 @@ func (q *audit) read(now time.Time) (err error) {
 	if q.filter.Until, err = moment(q.until, now); err != nil {
 		return err
 	}
-	q.filter.Outcome = tool.Outcome(q.outcome)
-	if q.outcome != "" && !slices.Contains(tool.Outcomes(), q.filter.Outcome) {
-		return tool.Errorf(tool.CodeInvalidInput, "%q is not an outcome; there are %v", q.outcome, tool.Outcomes())
+	if err := q.calls.check(); err != nil {
+		return err
 	}
+	c := &q.calls
+	q.filter.Tool, q.filter.Caller, q.filter.Session = c.tool, c.caller, c.session
+	q.filter.Run, q.filter.Outcome = c.run, tool.Outcome(c.outcome)
 	if q.filter.Limit < 0 {
 		return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
 	}
@@ -184,23 +190,74 @@ func formulaSafe(row []string) []string {
 }
 
 func (a *app) auditLogCommand() *cobra.Command {
-	return a.question("log", "Show calls, newest first", "Shows calls, newest first.", 20,
+	var follow bool
+	c := a.question("log", "Show calls, newest first",
+		"Shows calls, newest first. With --follow it shows the last ones, the oldest of them first, and then each that\n"+
+			"is recorded, by whichever program shares the store, until Ctrl-C: a line for each, or with --json an object on\n"+
+			"each line.", 20,
 		func(ctx context.Context, q *audit) error {
-			head, rows := []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}, [][]string{}
-			calls := []json.RawMessage{}
-			err := q.calls(ctx, false, func(doc json.RawMessage, r *tool.Record) error {
-				calls = append(calls, doc)
-				rows = append(rows, []string{
-					r.Time.Local().Format(time.DateTime), cmp.Or(r.Tool, "? "+r.Asked), r.Caller, r.Door,
-					string(r.Outcome), string(r.Code), q.took(r.Duration), aboutCall(r),
-				})
+			if follow {
+				return q.followLog(ctx)
+			}
+			calls, rows := []json.RawMessage{}, [][]string{}
+			err := q.each(ctx, false, func(doc json.RawMessage, r *tool.Record) error {
+				calls, rows = append(calls, doc), append(rows, q.logRow(r))
 				return nil
 			})
 			if err != nil {
 				return err
 			}
-			return q.show(head, rows, map[string]any{"calls": calls})
+			return q.show(logHead(), rows, map[string]any{"calls": calls})
 		})
+	c.Example = "  toolpost audit log --since 1h --caller ada\n" +
+		"  toolpost audit log -f --outcome refused --server http://127.0.0.1:8700"
+	c.Flags().BoolVarP(&follow, "follow", "f", false,
+		"go on with the calls to come; -n says how many of the last it begins with")
+	return c
+}
+
+func logHead() []string {
+	return []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}
+}
+
+// logRow is a call as a row of a table.
+func (q *audit) logRow(r *tool.Record) []string {
+	return []string{
+		r.Time.Local().Format(time.DateTime), cmp.Or(r.Tool, "? "+r.Asked), r.Caller, r.Door, string(r.Outcome),
+		string(r.Code), q.took(r.Duration), aboutCall(r),
+	}
+}
+
+// followLog shows calls as they are recorded. Columns are as wide as those of most calls: nobody knows what comes.
+func (q *audit) followLog(ctx context.Context) error {
+	columns, lines := record.Columns(), csv.NewWriter(q.out)
+	if q.csv {
+		_ = lines.Write(logHead())
+		lines.Flush()
+	}
+	args := func(after *int64) any { return audittools.WatchArgs{Filter: q.filter, After: after} }
+	return q.followOwn(ctx, q.tools, "audit.watch", asksLog, args, func(log tool.Log) (int64, error) {
+		var r tool.Record
+		if len(log.Fields) == 0 { // a word about the log, and not a row of it
+			fmt.Fprintln(q.err, clean(log.Message))
+			return 0, nil
+		}
+		if err := columns.Unmarshal(log.Fields, &r); err != nil {
+			return 0, tool.Errorf(tool.CodeProtocol, "what came is no record of a call: %w", err)
+		}
+		switch row := q.logRow(&r); {
+		case q.json:
+			_, err := fmt.Fprintln(q.out, cleanLines(string(log.Fields)))
+			return r.Seq, err
+		case q.csv:
+			_ = lines.Write(formulaSafe(row))
+			lines.Flush()
+			return r.Seq, lines.Error()
+		default:
+			_, err := fmt.Fprintln(q.out, q.out.painted(log.Level, q.out.row([]int{19, 16, 10, 5, 7, 0, 0}, row)))
+			return r.Seq, err
+		}
+	})
 }
 
 // aboutCall says in a few words what a call was about.
@@ -376,20 +433,41 @@ func (a *app) auditExportCommand() *cobra.Command {
 	return a.question("export", "Write calls as JSON lines or CSV, oldest first",
 		"Writes every matching call, oldest first: one JSON object per line, or CSV.", 0,
 		func(ctx context.Context, q *audit) error {
+			if !q.out.terminal { // else the calls themselves show how far it is
+				q.shown = q.err.progress("audit export")
+				defer q.shown.End()
+			}
 			if q.csv {
 				return q.exportCSV(ctx)
 			}
-			return q.calls(ctx, true, func(line json.RawMessage, _ *tool.Record) error {
+			return q.each(ctx, true, func(line json.RawMessage, _ *tool.Record) error {
 				_, err := fmt.Fprintf(q.out, "%s\n", line)
 				return err
 			})
 		})
 }
 
+// exported shows how far an export has come: by the numbers of rows, of which some may not fit the filter. The oldest
+// comes first.
+func (q *audit) exported(first, last, head int64, calls int) {
+	if q.shown == nil {
+		return
+	}
+	done, all := float64(last-first+1), float64(head-first+1)
+	if q.filter.Limit > 0 {
+		done, all = float64(calls), float64(q.filter.Limit)
+	}
+	about := ""
+	if float64(calls) != done {
+		about = plural(calls, "call")
+	}
+	q.shown.Set(done, all, about)
+}
+
 func (q *audit) exportCSV(ctx context.Context) error {
 	w, columns := csv.NewWriter(q.out), record.Columns()
 	_ = w.Write(columns.Names())
-	err := q.calls(ctx, true, func(_ json.RawMessage, r *tool.Record) error {
+	err := q.each(ctx, true, func(_ json.RawMessage, r *tool.Record) error {
 		return w.Write(formulaSafe(columns.Cells(r)))
 	})
 	w.Flush()
@@ -405,7 +483,7 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 			"can change that folder too, keep the point that this prints somewhere else, and check it later with\n" +
 			"--expect. Exit code 1: something was found.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			r, err := kept[record.Report](c.Context(), a, "audit.verify", audittools.VerifyArgs{Expect: expect}, asksLog)
+			r, err := a.verify(c.Context(), expect)
 			if err != nil {
 				return err
 			}
@@ -414,6 +492,20 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	}
 	c.Flags().StringArrayVar(&expect, "expect", nil, "a point, NUMBER:HASH, that an earlier verify printed")
 	return a.withServer(a.withJSON("print the report as JSON", c))
+}
+
+// verify has the log verified, and shows how far that is.
+func (a *app) verify(ctx context.Context, expect []string) (r record.Report, err error) {
+	b, err := a.openKept(ctx, node.Options{Own: true})
+	if err != nil {
+		return r, err
+	}
+	defer b.close()
+	shown := newLive(a.err, "audit verify", a.verbose)
+	defer shown.End()
+	call := tool.Call{Tool: "audit.verify", Args: raw(audittools.VerifyArgs{Expect: expect})}
+	err = a.callOwnTo(ctx, b, call, shown, asksLog, &r)
+	return r, err
 }
 
 func (a *app) showReport(r *record.Report) {

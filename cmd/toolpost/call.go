@@ -163,7 +163,7 @@ func (a *app) converse(ctx context.Context, h tool.Handler, req callRequest, out
 			}
 		}
 		call := req.call
-		err = plain.still(func() (err error) {
+		err = plain.Above(func() (err error) {
 			call.Answers, err = p.answer(ctx, req.call.Tool, r.Ask)
 			return err
 		})

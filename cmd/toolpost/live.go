@@ -4,86 +4,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
-	"time"
 
+	"toolpost/cmd/toolpost/progress"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
-// How the progress line moves. Quick calls never show it.
-const (
-	liveDelay    = 300 * time.Millisecond
-	liveInterval = 100 * time.Millisecond
-	spinner      = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-)
-
-// A live view shows the events of a call as lines and, on a terminal, below them a line that moves.
+// A live view shows the events of a call as lines and, below them, how far it has come.
 type live struct {
+	*progress.Line
 	s       *screen
 	name    string
 	verbose bool
-	start   time.Time
-
-	mu       sync.Mutex
-	progress tool.Progress
-	frame    int
-	shown    bool // the moving line is on the screen
-
-	stop chan struct{}
-	done sync.WaitGroup
 }
 
 func newLive(s *screen, name string, verbose bool) *live {
-	l := &live{s: s, name: clean(name), verbose: verbose, start: time.Now(), stop: make(chan struct{})}
-	if s.terminal {
-		l.done.Go(l.move)
-	}
-	return l
+	name = clean(name)
+	return &live{s.progress(name), s, name, verbose}
 }
 
-func (l *live) move() {
-	wait := time.NewTimer(liveDelay)
-	defer wait.Stop()
-	for {
-		select {
-		case <-l.stop:
-			return
-		case now := <-wait.C:
-			l.draw(now.Sub(l.start))
-			wait.Reset(liveInterval)
-		}
-	}
-}
-
-// end takes the moving line away and says how long it all took.
-func (l *live) end() time.Duration {
-	close(l.stop)
-	l.done.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.erase()
-	return time.Since(l.start)
-}
-
-// still does something while nothing else is written to the screen.
-func (l *live) still(do func() error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.erase()
-	return do()
-}
-
-func (l *live) draw(elapsed time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.erase()
-	frames := []rune(spinner)
-	l.frame = (l.frame + 1) % len(frames)
-	p := l.progress
-	text := strings.TrimSpace(fmt.Sprintf("%s %.1fs %s", l.name, elapsed.Seconds(), share(p.Progress, p.Total, p.Message)))
-	fmt.Fprintf(l.s, "%c %s", frames[l.frame], l.s.dim(short(text, l.s.width()-3)))
-	l.shown = true
+// progress begins to show how far something has come; the name is one that was made fit to be shown.
+func (s *screen) progress(name string) *progress.Line {
+	return progress.New(progress.Out{Writer: s, Terminal: s.terminal, Width: s.width, Dim: s.dim}, name)
 }
 
 // share says how far something has come, and the last word of it.
@@ -94,24 +36,21 @@ func share(done, total float64, message string) string {
 	return clean(fmt.Sprintf("%.0f%% %s", 100*done/total, message))
 }
 
-func (l *live) erase() {
-	if l.shown {
-		fmt.Fprint(l.s, "\r\x1b[2K")
-		l.shown = false
-	}
-}
-
 // Emit implements tool.Sink.
 func (l *live) Emit(ev tool.Event) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if ev.Kind == tool.KindProgress {
+		p := read[tool.Progress](ev)
+		l.Set(p.Progress, p.Total, clean(p.Message))
+		return nil
+	}
 	line := l.line(ev)
 	if line == "" {
 		return nil
 	}
-	l.erase()
-	_, err := fmt.Fprintln(l.s, line)
-	return err
+	return l.Above(func() error {
+		_, err := fmt.Fprintln(l.s, line)
+		return err
+	})
 }
 
 // line is an event in words; empty: it is not shown.
@@ -119,9 +58,6 @@ func (l *live) line(ev tool.Event) string {
 	switch ev.Kind {
 	case tool.KindLog:
 		return l.logLine(read[tool.Log](ev))
-	case tool.KindProgress:
-		l.progress = read[tool.Progress](ev)
-		return ""
 	case tool.KindOutput:
 		return l.s.dim("output: " + indented(read[tool.Output](ev).Text))
 	case tool.KindStatePatch:

@@ -179,7 +179,9 @@ func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error 
 		fmt.Fprintf(e.err, "installing %s once, into %s%s\n", clean(s.pkg.spec), dir,
 			map[bool]string{false: ", without its install scripts", true: ""}[s.scripts])
 	}
+	shown := e.err.progress("installing " + clean(s.pkg.spec)) // npm does not say how far it is
 	p, err := npm.Install(ctx, npm.Request{Spec: s.pkg.spec, Bin: s.pkg.bin, Dir: dir, Base: base, Scripts: s.scripts})
+	shown.End()
 	if err != nil {
 		return err
 	}

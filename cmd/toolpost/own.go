@@ -62,8 +62,13 @@ func own[T any](ctx context.Context, a *app, o node.Options, name string, args a
 // callOwn calls one of the tools, by its name within their source. What it does is for who is told that it cannot be
 // done.
 func (a *app) callOwn(ctx context.Context, b *backend, call tool.Call, does string, into any) error {
+	return a.callOwnTo(ctx, b, call, tool.Discard, does, into)
+}
+
+// callOwnTo is callOwn for who wants the events too.
+func (a *app) callOwnTo(ctx context.Context, b *backend, call tool.Call, out tool.Sink, does string, into any) error {
 	call.Tool, call.Caller = "toolpost."+call.Tool, me()
-	r, err := b.Invoke(ctx, &call, tool.Discard)
+	r, err := b.Invoke(ctx, &call, out)
 	switch {
 	case tool.CodeOf(err) == tool.CodeNotFound:
 		return a.missing(ctx, b, call.Tool, does, err)

@@ -93,7 +93,7 @@ type plainReporter struct {
 }
 
 func (p *plainReporter) finish(r *tool.Result, err error) error {
-	took := p.end()
+	took := p.End()
 	switch {
 	case err != nil:
 		return err

@@ -8,9 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
-	"toolpost/host/kernel"
+	"toolpost/cmd/toolpost/progress"
 )
 
 // A screen is an output stream that knows whether a person looks at it.
@@ -21,8 +19,7 @@ type screen struct {
 }
 
 func newScreen(f *os.File) *screen {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), kernel.TermGet)
-	s := &screen{File: f, terminal: err == nil}
+	s := &screen{File: f, terminal: progress.IsTerminal(f)}
 	s.colour = s.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return s
 }
@@ -32,11 +29,8 @@ func (s *screen) width() int {
 	if !s.terminal {
 		return 0
 	}
-	size, err := unix.IoctlGetWinsize(int(s.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
-		return 80
-	}
-	return int(size.Col)
+	_, width := progress.Size(s.File)
+	return width
 }
 
 func (s *screen) bold(t string) string  { return s.paint("1", t) }
@@ -105,6 +99,13 @@ func short(s string, n int) string {
 
 // table prints rows in columns, each cell on one line; the last column takes what is left of the line.
 func (s *screen) table(head []string, rows [][]string) {
+	for _, line := range s.lines(head, rows) {
+		fmt.Fprintln(s, line)
+	}
+}
+
+// lines lays out a table.
+func (s *screen) lines(head []string, rows [][]string) (lines []string) {
 	rows = append([][]string{head}, rows...)
 	widths := make([]int, len(head))
 	for _, row := range rows {
@@ -114,20 +115,41 @@ func (s *screen) table(head []string, rows [][]string) {
 		}
 	}
 	for n, row := range rows {
-		var b strings.Builder
-		for i, cell := range row[:len(row)-1] {
-			fmt.Fprintf(&b, "%-*s  ", widths[i], cell)
-		}
-		last := row[len(row)-1]
-		if w := s.width(); w > 0 {
-			last = short(last, max(w-utf8.RuneCountInString(b.String()), 20))
-		}
-		line := strings.TrimRight(b.String()+last, " ")
+		line := s.row(widths, row)
 		if n == 0 {
 			line = s.bold(line)
 		}
-		fmt.Fprintln(s, line)
+		lines = append(lines, line)
 	}
+	return lines
+}
+
+// row lays out one row: each cell but the last is at least as wide as its column, and the last takes what is left.
+func (s *screen) row(widths []int, row []string) string {
+	var b strings.Builder
+	for i, cell := range row[:len(row)-1] {
+		if cell = clean(cell); cell != "" || widths[i] > 0 {
+			fmt.Fprintf(&b, "%-*s  ", widths[i], cell)
+		}
+	}
+	last := clean(row[len(row)-1])
+	if w := s.width(); w > 0 {
+		last = short(last, max(w-utf8.RuneCountInString(b.String()), 20))
+	}
+	return strings.TrimRight(b.String()+last, " ")
+}
+
+// painted shows how grave a line is.
+func (s *screen) painted(level, line string) string {
+	switch level {
+	case "debug":
+		return s.dim(line)
+	case "warn":
+		return s.amber(line)
+	case "error":
+		return s.red(line)
+	}
+	return line
 }
 
 // facts prints what is known, each below the other behind its name; what is empty is left out.
@@ -137,4 +159,33 @@ func (s *screen) facts(margin string, width int, known [][2]string) {
 			fmt.Fprintf(s, "%s%-*s %s\n", margin, width, f[0], f[1])
 		}
 	}
+}
+
+// height is how many lines a terminal has.
+func (s *screen) height() int {
+	lines, _ := progress.Size(s.File)
+	return lines
+}
+
+// cut shortens a line of ours to what fits on the terminal. What paints it takes no room, and ends with it.
+func (s *screen) cut(line string) string {
+	left, painting := s.width(), false
+	if left <= 0 {
+		return line
+	}
+	for i, r := range line {
+		switch {
+		case painting:
+			painting = r != 'm'
+		case r == '\x1b':
+			painting = true
+		case left == 0 && s.colour:
+			return line[:i] + "\x1b[0m"
+		case left == 0:
+			return line[:i]
+		default:
+			left--
+		}
+	}
+	return line
 }

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	calls "toolpost/engine/running"
@@ -74,15 +75,15 @@ func TestCleanShowsWhatCouldHarmATerminal(t *testing.T) {
 	}
 }
 
-// A file stands in for the terminal: the live view is told that it is one.
-func liveOnFile(t *testing.T) (*live, func() string) {
+// A file stands in for the screen.
+func liveOnFile(t *testing.T, terminal bool) (*live, func() string) {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "screen")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	l := &live{s: &screen{File: f, terminal: true}, name: "torch", start: time.Now(), stop: make(chan struct{})}
+	l := newLive(&screen{File: f, terminal: terminal}, "torch", false)
 	return l, func() string {
 		b, err := os.ReadFile(f.Name())
 		if err != nil {
@@ -92,29 +93,38 @@ func liveOnFile(t *testing.T) (*live, func() string) {
 	}
 }
 
-func TestTheMovingLineTellsProgress(t *testing.T) {
-	l, text := liveOnFile(t)
-	l.draw(1200 * time.Millisecond)
-	for _, ev := range []tool.Event{
-		tool.NewEvent(tool.KindProgress, tool.Progress{Progress: 2, Total: 5, Message: "halfway\x1b"}),
-		tool.LogEvent("info", "first\nsecond"),
-		tool.LogEvent("debug", "hidden"),
-		tool.NewEvent(tool.KindOutput, tool.Output{Text: "piece\n"}),
-		tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: "choice"}),
-		{Kind: "novel", Data: []byte(`{}`)},
-		{Kind: tool.KindLog, Data: []byte(`not json`)},
-	} {
-		if err := l.Emit(ev); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.draw(1300 * time.Millisecond)
-	l.end()
-	want := "⠙ torch 1.2s" +
-		"\r\x1b[2Kinfo: first\n  second\noutput: piece\nui: choice \n: \n" +
-		"⠹ torch 1.3s 40% halfway\\u001b" + "\r\x1b[2K"
-	if got := text(); got != want {
-		t.Errorf("got  %q\nwant %q", got, want)
+func TestEventsAreLinesAboveTheProgress(t *testing.T) {
+	for _, terminal := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			l, text := liveOnFile(t, terminal)
+			time.Sleep(310 * time.Millisecond)
+			for _, ev := range []tool.Event{
+				tool.NewEvent(tool.KindProgress, tool.Progress{Progress: 2, Total: 5, Message: "halfway\x1b"}),
+				tool.LogEvent("info", "first\nsecond"),
+				tool.LogEvent("debug", "hidden"),
+				tool.NewEvent(tool.KindOutput, tool.Output{Text: "piece\n"}),
+				tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: "choice"}),
+				{Kind: "novel", Data: []byte(`{}`)},
+				{Kind: tool.KindLog, Data: []byte(`not json`)},
+			} {
+				if err := l.Emit(ev); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+			if !terminal {
+				time.Sleep(2 * time.Second)
+			}
+			l.End()
+			lines := "info: first\n  second\noutput: piece\nui: choice \n: \n"
+			want := "⠙ torch 0.3s\r\x1b[2K" + lines + "⠹ torch 0.4s ████████░░░░░░░░░░░░ 40% 2/5 halfway\\u001b\r\x1b[2K"
+			if !terminal {
+				want = lines + "torch: 40% 2/5 halfway\\u001b\n"
+			}
+			if got := text(); got != want {
+				t.Errorf("got  %q\nwant %q", got, want)
+			}
+		})
 	}
 }
 
@@ -138,7 +148,8 @@ func TestChoicesAreListedAndOtherRequestsAreShownAsTheyAre(t *testing.T) {
 
 // contract(narratoria): Narratoria MUST: Display degraded or placeholder UI for unsupported `mediaType` values.
 func TestAnAssetOfAnyTypeIsShownByNameAndPlace(t *testing.T) {
-	l, _ := liveOnFile(t)
+	l, _ := liveOnFile(t, false)
+	defer l.End()
 	got := l.line(tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "a", MediaType: "model/never-heard-of", Path: "/x"}))
 	if !strings.Contains(got, "asset: a (model/never-heard-of) /x") {
 		t.Error(got)
@@ -197,5 +208,29 @@ func TestANameInACommandIsNothingButAName(t *testing.T) {
 		if got := shellWord(name); got != want {
 			t.Errorf("%q becomes %s", name, got)
 		}
+	}
+}
+
+func TestAnExportSaysHowFarItIs(t *testing.T) {
+	for want, c := range map[string]struct {
+		limit, calls      int
+		first, last, head int64
+	}{
+		"torch: 50% 500/1000":         {0, 500, 101, 600, 1100},
+		"torch: 50% 500/1000 7 calls": {0, 7, 101, 600, 1100}, // a filter leaves most of them out
+		"torch: 25% 5/20":             {20, 5, 101, 600, 1100},
+		"torch: 100% 1100/1100":       {0, 1100, 1, 1100, 1100},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, text := liveOnFile(t, false)
+			q := &audit{shown: l.Line}
+			q.filter.Limit = c.limit
+			q.exported(c.first, c.last, c.head, c.calls)
+			time.Sleep(3 * time.Second)
+			l.End()
+			if got := strings.TrimSpace(text()); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
 	}
 }

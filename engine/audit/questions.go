@@ -14,9 +14,18 @@ type Filter struct {
 	Tool    string       `json:"tool,omitzero" doc:"only calls of this tool"`
 	Caller  string       `json:"caller,omitzero" doc:"only calls of this caller"`
 	Session string       `json:"session,omitzero" doc:"only calls of this session"`
+	Run     string       `json:"run,omitzero" doc:"only calls of this run of an agent"`
 	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only calls that ended so"`
 	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"at most so many rows; default: all"`
 	After   int64        `json:"-"` // in a log: only what comes behind the row with this number; 0: from its start
+}
+
+// Fits reports whether a call is one that the filter names.
+func (f *Filter) Fits(r *tool.Record) bool {
+	either := func(want, is string) bool { return want == "" || want == is }
+	return either(f.Tool, r.Tool) && either(f.Caller, r.Caller) && either(f.Session, r.Session) && either(f.Run, r.Run) &&
+		either(string(f.Outcome), string(r.Outcome)) &&
+		(f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() || r.Time.Before(f.Until))
 }
 
 // A Use says how often something was called, with what success, and how long that took.

@@ -284,3 +284,10 @@ func (p *Pool[W]) Close(ctx context.Context) error {
 		return tool.Errorf(tool.CodeTimeout, "%s: %d workers are still running: %w", p.o.Name, p.alive, ctx.Err())
 	}
 }
+
+// Workers tells how the workers are.
+func (p *Pool[W]) Workers() tool.Workers {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return tool.Workers{Alive: p.alive, Busy: len(p.out), Wait: len(p.line), Most: p.o.Max}
+}

@@ -451,3 +451,16 @@ func (s *Supervisor) allGone(ctx context.Context) error {
 		return tool.Errorf(tool.CodeTimeout, "%s did not end in time: %w", s.o.Name, ctx.Err())
 	}
 }
+
+// Workers tells how the program is. Beside the one that takes calls there may be some that only finish theirs.
+func (s *Supervisor) Workers() tool.Workers {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := tool.Workers{Alive: len(s.workers), Wait: len(s.line), Most: 1}
+	for w := range s.workers {
+		if n.Calls += w.busy; w.busy > 0 {
+			n.Busy++
+		}
+	}
+	return n
+}

@@ -461,6 +461,14 @@ func interrupted(ctx context.Context, name, note string) *tool.Error {
 	return e
 }
 
+// Workers implements tool.Staffed.
+func (r *Runner) Workers() (n tool.Workers) {
+	for _, p := range r.programs {
+		n = n.Plus(p.Workers())
+	}
+	return n
+}
+
 // Close implements tool.Runner: every skill is shut down.
 func (r *Runner) Close(ctx context.Context) error {
 	errs := make([]error, len(r.programs))

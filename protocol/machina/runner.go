@@ -40,6 +40,9 @@ func (r *Runner) Places(string) (pool string, calls int) {
 	return "sessions", r.o.Sessions
 }
 
+// Workers implements tool.Staffed.
+func (r *Runner) Workers() tool.Workers { return r.sessions.Workers() }
+
 // Close implements tool.Runner: it ends the warm sessions.
 func (r *Runner) Close(ctx context.Context) error { return r.sessions.Close(ctx) }
 

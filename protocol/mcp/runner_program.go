@@ -101,6 +101,14 @@ func (p *program) get(ctx context.Context) (*worker.Worker, error) {
 
 func (p *program) close(ctx context.Context) error { return p.Close(ctx) }
 
+// Workers implements tool.Staffed. A server elsewhere has none that we know of.
+func (r *Runner) Workers() (n tool.Workers) {
+	if p, ok := r.to.(*program); ok {
+		n = p.Supervisor.Workers()
+	}
+	return n
+}
+
 // greet finds out what a worker is. One that comes after another may have other tools.
 func (p *program) greet(ctx context.Context, w *worker.Worker) error {
 	me := &partner{}

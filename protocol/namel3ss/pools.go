@@ -97,6 +97,26 @@ func (p *pools) close(ctx context.Context) error {
 	return atOnce(all, func(o *pool) error { return o.Close(ctx) })
 }
 
+// count tells how the interpreters of a tool are.
+func (p *pools) count() (n tool.Workers) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.all {
+		n = n.Plus(one.Workers())
+	}
+	return n
+}
+
+// Workers implements tool.Staffed: the interpreters of all tools.
+func (r *Runner) Workers() (n tool.Workers) {
+	for _, name := range r.names {
+		if t, ok := r.tools[name].way.(*localTool); ok && t.pools != nil {
+			n = n.Plus(t.pools.count())
+		}
+	}
+	return n
+}
+
 // atOnce does something with all of a list at the same time.
 func atOnce[T any](all []T, do func(T) error) error {
 	errs := make([]error, len(all))

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,7 +83,8 @@ func random(rng *rand.Rand) *tool.Record {
 		r.Time = r.Time.Truncate(24 * time.Hour)
 	}
 	r.Tool, r.Caller, r.Session = pick("readFile", "writeFile", "grepCode"), pick("ada", "bob"), pick("", "s1", "s2")
-	r.Door, r.Source = pick("http", "cli"), pick("files", "code")
+	r.Door, r.Source, r.Run = pick("http", "cli"), pick("files", "code"), pick("", "a%b", "a_b", `a"b!`)
+	r.Args = []byte(`{"run":"a%b"}`) // which is not its run
 	r.Duration = time.Duration(rng.Int64N(1<<uint(rng.IntN(30)))) * time.Microsecond
 	r.Call, r.In, r.Out = tool.NewID(), rng.Int64N(100), rng.Int64N(1000)
 	r.Touches = tool.Touches{Reads: []string{pick("/a", "/b", "/c")}}
@@ -116,7 +118,8 @@ func oneChain(t *testing.T, k Kind) {
 func keep(f audit.Filter, r *tool.Record) bool {
 	return (f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() || r.Time.Before(f.Until)) &&
 		(f.Tool == "" || r.Tool == f.Tool) && (f.Caller == "" || r.Caller == f.Caller) &&
-		(f.Session == "" || r.Session == f.Session) && (f.Outcome == "" || r.Outcome == f.Outcome)
+		(f.Session == "" || r.Session == f.Session) && (f.Outcome == "" || r.Outcome == f.Outcome) &&
+		(f.Run == "" || r.Run == f.Run)
 }
 
 func questions(t *testing.T, k Kind) {
@@ -142,6 +145,55 @@ func questions(t *testing.T, k Kind) {
 		return nil
 	})
 	holds(t, err == nil && newest >= int64(len(all)-20), "the newest of ada's: %d, %v", newest, err)
+	some := 0
+	ofRun := audit.Filter{Limit: 3, Run: "a%b"}
+	err = db.Audit().Log(t.Context(), ofRun, true, func(*tool.Record) error { some++; return nil })
+	holds(t, err == nil && some == 3, "three of a run: %d, %v", some, err)
+}
+
+// Who follows the log sees every row of every program once, in the order of the log, and is woken by those of its own
+// program.
+func followed(t *testing.T, k Kind) {
+	db, other := k.two(t)
+	add(t, db, full())
+	log := db.Audit()
+	head := must[int64](t)(log.Head(t.Context()))
+	holds(t, head == 1, "the head of one row is %d", head)
+	const callers, each = 4, 15
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		together(callers, func(i int) {
+			rng := rand.New(rand.NewPCG(5, uint64(i)))
+			for range each {
+				gives(t, []*store.DB{db, other}[i%2].Audit().Append(context.Background(), random(rng), false), success)
+			}
+		})
+	})
+	var seen []*tool.Record
+	for len(seen) < callers*each {
+		changed := log.Changed()
+		rows := must[[]*tool.Record](t)(log.Next(t.Context(), head, 7))
+		for _, r := range rows {
+			needs(t, r.Seq == head+1, "row %d follows %d", r.Seq, head)
+			head = r.Seq
+		}
+		seen = append(seen, rows...)
+		if len(rows) == 0 {
+			select {
+			case <-changed:
+			case <-time.After(20 * time.Millisecond): // of the other program it learns by looking
+			}
+		}
+	}
+	writing.Wait()
+	equal(t, seen, logOf(t, db, audit.Filter{})[1:], "what was followed, and what is there")
+	changed := log.Changed()
+	add(t, db, full())
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was told of a new row")
+	}
 }
 
 func randomFilter(rng *rand.Rand) audit.Filter {
@@ -160,7 +212,7 @@ func randomFilter(rng *rand.Rand) audit.Filter {
 	}
 	return audit.Filter{
 		Since: moment(), Until: moment(), Tool: some("readFile", "nosuch"), Caller: some("ada", "bob"),
-		Session: some("s1", "s2"), Outcome: tool.Outcome(some("ok", "refused")),
+		Session: some("s1", "s2"), Outcome: tool.Outcome(some("ok", "refused")), Run: some("a%b", "a_b", `a"b!`),
 	}
 }
 
@@ -170,7 +222,7 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	uses, paths, days, calls := map[string]audit.Use{}, map[string]int64{}, map[time.Time]int64{}, []string{}
 	longest := map[string][]time.Duration{}
 	for _, r := range all {
-		if !keep(f, r) {
+		if holds(t, keep(f, r) == f.Fits(r), "%+v, and %+v", f, r); !keep(f, r) {
 			continue
 		}
 		u := uses[r.Tool]

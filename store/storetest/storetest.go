@@ -85,6 +85,7 @@ func Run(t *testing.T, k Kind) {
 		{"Audit/HostileTextIsKeptHarmless", hostileText},
 		{"Audit/ManyWritersMakeOneChain", oneChain},
 		{"Audit/QuestionsAreAnsweredAsCountingWould", questions},
+		{"Audit/WhoFollowsMissesNothing", followed},
 		{"Audit/AnySingleChangeIsFound", anyChange},
 		{"Audit/AForgedHeadIsNotBuiltOn", forgedHead},
 		{"Audit/APointThatWasKeptElsewhereIsLookedFor", keptPoints},

@@ -1,0 +1,115 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/audit"
+	"toolpost/tool"
+)
+
+// WatchArgs are the arguments of audit.watch.
+type WatchArgs struct {
+	audit.Filter
+	After *int64 `json:"after,omitzero" schema:"minimum=0" doc:"begin behind the row with this number: next of the call before. Else limit says with how many of the last rows it begins, by default none"`
+}
+
+// Watched is the outcome of audit.watch.
+type Watched struct {
+	Next int64 `json:"next"` // the after of a call that goes on
+}
+
+// How much is read at once; how often somebody looks for the rows of other programs, by the number of the last one; and
+// how often for a store that is away.
+const (
+	watchRows = 200
+	lookEvery = 500 * time.Millisecond
+	awayEvery = 2 * time.Second
+)
+
+// watch reads the log itself, row by row behind the last one, at the pace of who listens. So nothing is missed however
+// slow that is, nothing is held in memory for it, and no call waits.
+func (t tools) watch(ctx context.Context, c *define.Call, a WatchArgs) (w Watched, err error) {
+	f, err := t.followers.Begin(c.Caller)
+	if err != nil {
+		return w, err
+	}
+	defer f.End()
+	if w.Next, err = t.begin(ctx, c, a); err != nil {
+		return w, err
+	}
+	away := false
+	for more := true; more && err == nil; {
+		changed, wait := t.log.Changed(), lookEvery
+		rows, failed := t.log.Next(ctx, w.Next, watchRows)
+		switch {
+		case ctx.Err() != nil:
+			return w, context.Cause(ctx)
+		case failed != nil && !tool.StoreAway(failed):
+			return w, failed
+		case failed != nil && !away:
+			err = c.Out.Emit(tool.LogEvent("warn", "the store is away; the rows follow when it is back"))
+		}
+		if away = failed != nil; away {
+			changed, wait = nil, awayEvery
+		}
+		for _, r := range rows {
+			if w.Next = r.Seq; err == nil && a.Fits(r) {
+				err = tell(c.Out, r)
+			}
+		}
+		if err != nil {
+			return w, err
+		}
+		if len(rows) == watchRows { // there are more already
+			wait = 0
+		}
+		more, err = f.Wait(ctx, changed, wait)
+	}
+	return w, err
+}
+
+// begin shows the last rows where they are asked for, and gives the row behind which it goes on. Rows that are added
+// meanwhile are among those that are shown, or behind it: the head is asked for first.
+func (t tools) begin(ctx context.Context, c *define.Call, a WatchArgs) (after int64, err error) {
+	if a.After != nil {
+		return *a.After, nil
+	}
+	if after, err = t.log.Head(ctx); err != nil || a.Limit == 0 {
+		return after, err
+	}
+	var last []*tool.Record
+	a.Limit = min(a.Limit, pageRows)
+	err = t.log.Log(ctx, a.Filter, true, func(r *tool.Record) error {
+		last, after = append(last, r), max(after, r.Seq)
+		return nil
+	})
+	for _, r := range slices.Backward(last) {
+		if err == nil {
+			err = tell(c.Out, r)
+		}
+	}
+	return after, err
+}
+
+// tell gives a row as an event: in words for whoever knows nothing of records, and whole in its fields.
+func tell(out tool.Sink, r *tool.Record) error {
+	doc, err := audit.Columns().Marshal(r)
+	if err != nil {
+		return err
+	}
+	level := "warn"
+	if r.Outcome == tool.OutcomeOK || r.Outcome == tool.OutcomeAsked {
+		level = "info"
+	}
+	name := r.Tool
+	if name == "" {
+		name = "? " + r.Asked
+	}
+	words := strings.TrimSpace(fmt.Sprintf("%s of %s by %s: %s %s", name, r.Caller, r.Door, r.Outcome, r.Code))
+	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: level, Message: words, Fields: doc}))
+}

@@ -1,0 +1,241 @@
+// Package logs has the tool that shows what happens in this program, and what happened last: watchLogs. It tells about
+// every caller, so it answers those who run this program and nobody else.
+package logs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/follow"
+	"toolpost/engine/journal"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// Options of the tool.
+type Options struct {
+	Journal   *journal.Journal
+	Followers *follow.Followers
+}
+
+// New makes the tool.
+func New(o Options) *define.Set {
+	return define.NewSet(define.New(tool.Spec{
+		Name: "watchLogs", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
+		Description: "Gives the last lines of the program's log, what tools logged, and how calls ended, as log events: " +
+			"the line itself is in their fields. With follow, also those to come, for an hour at the most. For operators.",
+	}, define.ForOperators("see the log", o.watch)))
+}
+
+// Args are the arguments of watchLogs.
+type Args struct {
+	Filter
+	Level  string `json:"level,omitzero" schema:"enum=debug|info|warn|error" doc:"only lines that are at least as grave; default: info"`
+	Last   int    `json:"last,omitzero" schema:"minimum=0 maximum=4096" doc:"begin with so many of the last lines; default: none"`
+	Follow bool   `json:"follow,omitzero" doc:"go on with the lines to come"`
+	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind this line: next of the call before. Then last is not asked for"`
+}
+
+// A Filter says which lines are meant. With any of these, lines that are not about a call are left out.
+type Filter struct {
+	Tool    string       `json:"tool,omitzero" doc:"only lines about calls of this tool"`
+	Caller  string       `json:"caller,omitzero" doc:"only lines about calls of this caller"`
+	Session string       `json:"session,omitzero" doc:"only lines about calls of this session"`
+	Run     string       `json:"run,omitzero" doc:"only lines about calls of this run of an agent"`
+	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only lines about calls that ended so; what a tool said comes when its call has ended, the last 50 lines of it"`
+}
+
+// Watched is the outcome of watchLogs.
+type Watched struct {
+	Next   int64 `json:"next"`            // the after of a call that goes on
+	Missed int64 `json:"missed,omitzero"` // lines that were no longer kept when this follower came to them
+}
+
+// page is how many lines are read at once.
+const page = 500
+
+// watch reads the journal at the pace of who listens: a slow one finds that lines are gone, and nobody waits for it.
+func (o Options) watch(ctx context.Context, c *define.Call, a Args) (w Watched, err error) {
+	f, err := o.Followers.Begin(c.Caller)
+	if err != nil {
+		return w, err
+	}
+	defer f.End()
+	s := newSelector(a)
+	if err := o.begin(c, a, s, &w); err != nil || !a.Follow {
+		return w, err
+	}
+	for more := true; more && err == nil; {
+		changed := o.Journal.Changed()
+		lines, missed := o.Journal.Next(w.Next, page)
+		if err := o.emit(c, s, &w, lines, missed); err != nil {
+			return w, err
+		}
+		most := follow.Longest
+		if len(lines) == page { // there are more already
+			most = 0
+		}
+		more, err = f.Wait(ctx, changed, most)
+	}
+	return w, err
+}
+
+// begin shows the last lines, or goes on where a call before has ended.
+func (o Options) begin(c *define.Call, a Args, s *selector, w *Watched) error {
+	if w.Next = o.Journal.Last(); a.After != nil {
+		if w.Next < *a.After { // it was a line of a program before this one: nobody has seen any of this one's
+			w.Next = 0
+		} else {
+			w.Next = *a.After
+		}
+		return nil
+	}
+	if a.Last == 0 {
+		return nil
+	}
+	var last []journal.Line
+	lines, _ := o.Journal.Next(0, int(w.Next)) // what is kept is bounded
+	for _, l := range lines {
+		last = append(last, s.take(l)...)
+		w.Next = l.Seq
+	}
+	for _, l := range last[max(0, len(last)-a.Last):] {
+		if err := c.Out.Emit(event(l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emit tells who listens about lines that were read.
+func (o Options) emit(c *define.Call, s *selector, w *Watched, lines []journal.Line, missed int64) error {
+	if w.Missed += missed; missed > 0 {
+		text := fmt.Sprintf("%d lines are missing: they came faster than they were read", missed)
+		about := tool.Log{Level: "warn", Message: text, Fields: raw(map[string]int64{"missed": missed})}
+		if err := c.Out.Emit(tool.NewEvent(tool.KindLog, about)); err != nil {
+			return err
+		}
+	}
+	for _, l := range lines {
+		w.Next = l.Seq
+		for _, l := range s.take(l) {
+			if err := c.Out.Emit(event(l)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// event is a line as an event: in words for whoever knows nothing of lines, and whole in its fields.
+func event(l journal.Line) tool.Event {
+	var words []string
+	switch l.From {
+	case journal.Call:
+		words = []string{l.Tool, "of", l.Caller, "ended:", string(l.Outcome), string(l.Code),
+			time.Duration(l.Millis * float64(time.Millisecond)).String()}
+	case journal.Tool:
+		words = []string{l.Tool + ":"}
+	}
+	words = slices.DeleteFunc(append(words, l.Message), func(w string) bool { return w == "" })
+	ev := tool.NewEvent(tool.KindLog, tool.Log{Level: l.Level, Message: strings.Join(words, " "), Fields: raw(l)})
+	ev.Time = l.Time
+	return ev
+}
+
+// raw writes what has a JSON form: fields of a line were checked when they came in.
+func raw(v any) json.RawMessage {
+	b, err := strictjson.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// How much a selector holds back: calls, and lines of each.
+const (
+	mostCalls = 50
+	mostLines = 50
+)
+
+// A selector finds the lines that are meant. Those of calls that must end in some way are held back until they do.
+type selector struct {
+	Filter
+	least int // level
+	held  []*call
+}
+
+// A call is one that has not ended, with what its tool said.
+type call struct {
+	id, caller string
+	lines      []journal.Line
+}
+
+func newSelector(a Args) *selector {
+	s := &selector{Filter: a.Filter, least: 1}
+	if i := slices.Index(journal.Levels(), a.Level); i >= 0 {
+		s.least = i
+	}
+	return s
+}
+
+// take gives the lines that are to be shown now that l came.
+func (s *selector) take(l journal.Line) []journal.Line {
+	either := func(want, is string) bool { return want == "" || want == is }
+	fits := either(s.Tool, l.Tool) && either(s.Caller, l.Caller) && either(s.Session, l.Session) && either(s.Run, l.Run)
+	shown := slices.Index(journal.Levels(), l.Level) >= s.least
+	switch {
+	case l.From == journal.Server:
+		if !shown || s.Filter != (Filter{}) {
+			return nil
+		}
+	case !fits:
+		return nil
+	case s.Outcome != "" && l.From == journal.Call:
+		lines := s.release(l)
+		if l.Outcome != s.Outcome {
+			return nil
+		}
+		return append(lines, l) // whoever asks for an outcome wants to see it
+	case !shown:
+		return nil
+	case s.Outcome != "":
+		s.hold(l)
+		return nil
+	}
+	return []journal.Line{l}
+}
+
+func (s *selector) find(l journal.Line) int {
+	return slices.IndexFunc(s.held, func(c *call) bool { return c.id == l.Call && c.caller == l.Caller })
+}
+
+// hold keeps a line until its call has ended. Of too many lines the last are kept, and of too many calls.
+func (s *selector) hold(l journal.Line) {
+	i := s.find(l)
+	if i < 0 {
+		if len(s.held) == mostCalls {
+			s.held = slices.Delete(s.held, 0, 1)
+		}
+		i, s.held = len(s.held), append(s.held, &call{id: l.Call, caller: l.Caller})
+	}
+	c := s.held[i]
+	if len(c.lines) == mostLines {
+		c.lines = slices.Delete(c.lines, 0, 1)
+	}
+	c.lines = append(c.lines, l)
+}
+
+// release gives what was held back of a call that has ended.
+func (s *selector) release(l journal.Line) (lines []journal.Line) {
+	if i := s.find(l); i >= 0 {
+		lines = s.held[i].lines
+		s.held = slices.Delete(s.held, i, i+1)
+	}
+	return lines
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A callFilter says which calls are meant: the same flags wherever calls are shown.
+type callFilter struct{ tool, caller, session, run, outcome string }
+
+func (f *callFilter) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.tool, "tool", "", "only calls of a tool")
+	flags.StringVar(&f.caller, "caller", "", "only calls of a caller")
+	flags.StringVar(&f.session, "session", "", "only calls of a session")
+	flags.StringVar(&f.run, "run", "", "only calls of a run of an agent")
+	flags.StringVar(&f.outcome, "outcome", "", "only calls with this outcome: ok, failed, asked, refused, error, lost")
+}
+
+func (f *callFilter) check() error {
+	if f.outcome != "" && !slices.Contains(tool.Outcomes(), tool.Outcome(f.outcome)) {
+		return tool.Errorf(tool.CodeInvalidInput, "%q is not an outcome; there are %v", f.outcome, tool.Outcomes())
+	}
+	return nil
+}
+
+// How long a follower waits for a server that went away, from the first try to the last.
+const (
+	againFirst = time.Second
+	againLast  = 10 * time.Second
+	againFor   = 2 * time.Minute
+)
+
+// followOwn calls one of our tools that tell what happens, again and again: each call ends after an hour, and the next
+// one goes on behind it, until ctx ends. A server that goes away, as for a restart, is waited for. What comes is given
+// to each, which gives its number; 0: it has none.
+func (a *app) followOwn(
+	ctx context.Context, b *backend, name, does string, args func(after *int64) any, each func(tool.Log) (int64, error),
+) error {
+	var after *int64
+	var away time.Time
+	pause := againFirst
+	sink := tool.SinkFunc(func(ev tool.Event) error {
+		var log tool.Log
+		if err := strictjson.Unmarshal(ev.Data, &log); ev.Kind != tool.KindLog || err != nil {
+			return err
+		}
+		seen, err := each(log)
+		if seen > 0 {
+			after, away, pause = &seen, time.Time{}, againFirst
+		}
+		return err
+	})
+	for {
+		var w struct {
+			Next int64 `json:"next"`
+		}
+		begun := time.Now()
+		err := a.callOwnTo(ctx, b, tool.Call{Tool: name, Args: raw(args(after))}, sink, does, &w)
+		switch code := tool.CodeOf(err); {
+		case ctx.Err() != nil: // whoever follows ends it so
+			return nil
+		case err == nil:
+			after, away, pause = &w.Next, time.Time{}, againFirst
+			if time.Since(begun) > pause { // else it is about to end, and need not be asked at once
+				continue
+			}
+		case a.server.url == "" || after == nil || code != tool.CodeUnavailable && code != tool.CodeCrash:
+			return err
+		case away.IsZero():
+			away = time.Now()
+			fmt.Fprintf(a.err, "%s\n", a.err.amber("the server went away; waiting for it"))
+		case time.Since(away) > againFor:
+			return err
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, againLast)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// alone says that what is shown is about nobody else, where no server is named.
+func (a *app) alone() {
+	if a.server.url == "" && !a.json {
+		fmt.Fprintln(a.err, "this is about this process alone; --server URL names one that serves")
+	}
+}

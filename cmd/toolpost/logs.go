@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/builtin/logs"
+	"toolpost/engine/journal"
+	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+func (a *app) logsCommand() *cobra.Command {
+	var f callFilter
+	args := logs.Args{}
+	c := &cobra.Command{
+		Use: "logs", Short: "Show what a server logs, what its tools log, and how calls end",
+		Long: "Shows what happened last in a server (--server), the oldest first: the lines of its own log, what tools\n" +
+			"logged and reported while they ran, and a line for the end of each call. --follow goes on with what happens, until\n" +
+			"Ctrl-C. The server keeps the last 4,096 lines in memory; calls that ended longer ago are in `toolpost audit\n" +
+			"log`. It is for operators.\n\n" +
+			"With a filter, only lines about such calls are shown. With --outcome, what a tool said comes when its call has\n" +
+			"ended so.",
+		Example: "  toolpost logs -f --server http://127.0.0.1:8700\n" +
+			"  toolpost logs -f --caller ada --outcome failed --server http://127.0.0.1:8700",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			if args.Level = strings.ToLower(args.Level); !slices.Contains(journal.Levels(), args.Level) {
+				return tool.Errorf(tool.CodeInvalidInput, "%q is not a level; there are %v", args.Level, journal.Levels())
+			}
+			if args.Last < 0 || args.Last > 4096 {
+				return tool.Errorf(tool.CodeInvalidInput, "--lines is from 0 to 4096, not %d", args.Last)
+			}
+			if a.verbose {
+				args.Level = "debug"
+			}
+			args.Filter = logs.Filter{
+				Tool: f.tool, Caller: f.caller, Session: f.session, Run: f.run, Outcome: tool.Outcome(f.outcome),
+			}
+			return a.logs(c.Context(), args)
+		},
+	}
+	f.add(c.Flags())
+	c.Flags().BoolVarP(&args.Follow, "follow", "f", false, "go on with the lines to come")
+	c.Flags().IntVarP(&args.Last, "lines", "n", 50, "begin with so many of the last lines")
+	c.Flags().StringVar(&args.Level, "level", "info",
+		"only lines that are at least as grave: debug (as -v), info, warn, error")
+	return a.withServer(a.withJSON("print each line as a JSON object", c))
+}
+
+const seesLogs = "see the log"
+
+func (a *app) logs(ctx context.Context, args logs.Args) error {
+	b, err := a.open(ctx, node.Options{Own: true})
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	a.alone()
+	each := func(log tool.Log) (int64, error) {
+		var l journal.Line
+		if err := strictjson.Unmarshal(log.Fields, &l); err != nil || l.Seq == 0 { // a word about the lines
+			fmt.Fprintln(a.err, a.err.amber(clean(log.Message)))
+			return 0, nil
+		}
+		text := cleanLines(string(log.Fields))
+		if !a.json {
+			text = a.out.painted(l.Level, logLine(&l))
+		}
+		_, err := fmt.Fprintln(a.out, text)
+		return l.Seq, err
+	}
+	if args.Follow {
+		return a.followOwn(ctx, b, "watchLogs", seesLogs, func(after *int64) any {
+			args.After = after
+			return args
+		}, each)
+	}
+	sink := tool.SinkFunc(func(ev tool.Event) error {
+		_, err := each(read[tool.Log](ev))
+		return err
+	})
+	return a.callOwnTo(ctx, b, tool.Call{Tool: "watchLogs", Args: raw(args)}, sink, seesLogs, &logs.Watched{})
+}
+
+// logLine is a line of the journal for people: on one line, whatever its tool wrote.
+func logLine(l *journal.Line) string {
+	var parts []string
+	switch l.From {
+	case journal.Server:
+		parts = append(parts, "toolpost:", l.Message)
+	case journal.Tool:
+		parts = append(parts, l.Tool+":", l.Message)
+	case journal.Call:
+		took := tidy(time.Duration(l.Millis * float64(time.Millisecond)))
+		parts = append(parts, cmp.Or(l.Tool, unnamed), string(l.Outcome), string(l.Code), took)
+		if l.Message != "" {
+			parts = append(parts, "("+l.Message+")")
+		}
+	}
+	if len(l.Fields) > 0 {
+		parts = append(parts, string(l.Fields))
+	}
+	for _, more := range [][2]string{
+		{"caller", l.Caller}, {"door", l.Door}, {"session", l.Session}, {"run", l.Run}, {"call", l.Call},
+	} {
+		if more[1] != "" {
+			parts = append(parts, more[0]+"="+more[1])
+		}
+	}
+	return fmt.Sprintf("%s %-5s %s", l.Time.Local().Format("15:04:05.000"), clean(l.Level), clean(strings.Join(parts, " ")))
+}

@@ -1,0 +1,296 @@
+// Package progress shows how far something long has come: on a terminal by a line that moves, with a bar, the rate and
+// the time that is left; elsewhere by a plain line now and then. Whatever is quick shows nothing.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/kernel"
+)
+
+// How the line moves. On a terminal it comes after a moment; elsewhere a line comes after plainFirst, and each further
+// one after twice the time, up to plainMost: a log of half an hour is to be read by people.
+const (
+	liveDelay    = 300 * time.Millisecond
+	liveInterval = 100 * time.Millisecond
+	plainFirst   = 2 * time.Second
+	plainMost    = 30 * time.Second
+	spinner      = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+)
+
+// An Out is where progress is shown.
+type Out struct {
+	io.Writer
+	Terminal bool
+	Width    func() int          // of the terminal, in characters; nil: 80
+	Dim      func(string) string // paints what is not so important; nil: it does not
+}
+
+// IsTerminal reports whether a person may be looking at a file.
+func IsTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), kernel.TermGet)
+	return err == nil
+}
+
+// Size is how many lines a terminal has, and how many characters fit on one; 24 and 80 where it does not say.
+func Size(f *os.File) (lines, width int) {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Row == 0 || size.Col == 0 {
+		return 24, 80
+	}
+	return int(size.Row), int(size.Col)
+}
+
+// To shows progress on a file.
+func To(f *os.File) Out {
+	return Out{Writer: f, Terminal: IsTerminal(f), Width: func() int { _, width := Size(f); return width }}
+}
+
+// A Line tells how far one thing has come. Several goroutines may use it.
+type Line struct {
+	out   Out
+	name  string
+	start time.Time
+
+	mu    sync.Mutex
+	at    state
+	pace  pace
+	frame int
+	shown bool // the moving line is on the terminal
+	news  bool // something was said since the last plain line
+
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+// A state is how far it has come.
+type state struct {
+	done, total float64
+	about       string
+}
+
+// New begins to show progress, until End. The name, as all texts here, must be fit to be shown.
+func New(out Out, name string) *Line {
+	if out.Width == nil {
+		out.Width = func() int { return 80 }
+	}
+	if out.Dim == nil {
+		out.Dim = func(text string) string { return text }
+	}
+	l := &Line{out: out, name: name, start: time.Now(), stop: make(chan struct{})}
+	l.done.Go(l.move)
+	return l
+}
+
+// move shows the line again and again.
+func (l *Line) move() {
+	wait, show := plainFirst, l.plain
+	if l.out.Terminal {
+		wait, show = liveDelay, l.draw
+	}
+	for timer := time.NewTimer(wait); ; timer.Reset(wait) {
+		select {
+		case <-l.stop:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		show()
+		if wait = liveInterval; !l.out.Terminal {
+			wait = min(2*time.Since(l.start), plainMost)
+		}
+	}
+}
+
+// Set says how far it has come, of how much in all (0: nobody knows), and what it is about now.
+func (l *Line) Set(done, total float64, about string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at, l.news = state{done, total, about}, true
+	l.pace.note(done, time.Now())
+}
+
+// Above does something that writes to the same place: above the line, and while nothing else is written.
+func (l *Line) Above(write func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.erase()
+	return write()
+}
+
+// End takes the line away, and tells how long it all took.
+func (l *Line) End() time.Duration {
+	close(l.stop)
+	l.done.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.erase()
+	return time.Since(l.start)
+}
+
+func (l *Line) erase() {
+	if l.shown {
+		fmt.Fprint(l.out, "\r\x1b[2K")
+		l.shown = false
+	}
+}
+
+// draw shows the line on a terminal.
+func (l *Line) draw() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.erase()
+	frames := []rune(spinner)
+	l.frame = (l.frame + 1) % len(frames)
+	width := l.out.Width()
+	text := []rune(join(fmt.Sprintf("%s %.1fs", l.name, time.Since(l.start).Seconds()), l.bar(width), l.words()))
+	if most := width - 3; most > 0 && len(text) > most {
+		text = append(text[:most-1], '…')
+	}
+	fmt.Fprintf(l.out, "%c %s", frames[l.frame], l.out.Dim(string(text)))
+	l.shown = true
+}
+
+// plain shows a line elsewhere, if there is news.
+func (l *Line) plain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.news {
+		l.news = false
+		fmt.Fprintln(l.out, join(l.name+":", l.words()))
+	}
+}
+
+// The bar is for terminals that have the room for it.
+const (
+	barLength = 20
+	barNeeds  = 60
+)
+
+func (l *Line) bar(width int) string {
+	if l.at.total <= 0 || width < barNeeds {
+		return ""
+	}
+	return Bar(l.at.done/l.at.total, barLength)
+}
+
+// Bar draws a share as a bar that is so long.
+func Bar(share float64, length int) string {
+	full := int(math.Round(min(max(share, 0), 1) * float64(length)))
+	return strings.Repeat("█", full) + strings.Repeat("░", length-full)
+}
+
+// words say how far it has come: the share, the number where it counts something, the rate, and the time that is left.
+func (l *Line) words() string {
+	at, rate := l.at, l.pace.rate(time.Now())
+	var share, count, left string
+	if at.total > 0 {
+		share = fmt.Sprintf("%.0f%%", 100*at.done/at.total)
+		if togo := at.total - at.done; rate > 0 && togo > 0 {
+			left = remaining(togo/rate) + " left"
+		}
+	}
+	switch { // of 0 to 1 and of 0 to 100 the share says it all
+	case at.total > 1 && at.total != 100:
+		count = number(at.done) + "/" + number(at.total)
+	case at.total <= 0 && at.done > 0:
+		count = number(at.done)
+	}
+	speed := ""
+	if rate > 0 && count != "" {
+		speed = number(rate) + "/s"
+	}
+	return join(share, count, speed, left, at.about)
+}
+
+func join(parts ...string) string {
+	var all []string
+	for _, p := range parts {
+		if p != "" {
+			all = append(all, p)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// number writes a number with few digits.
+func number(n float64) string {
+	digits := 100.0
+	switch {
+	case n >= 100:
+		digits = 1
+	case n >= 1:
+		digits = 10
+	}
+	return strconv.FormatFloat(math.Round(n*digits)/digits, 'f', -1, 64)
+}
+
+// remaining writes a time as precisely as a guess deserves.
+func remaining(seconds float64) string {
+	switch d := time.Duration(min(seconds, 1e9) * float64(time.Second)); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", max(1, int(math.Round(d.Seconds()))))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 100*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
+
+// A pace is how fast something goes, by what was done within the last while: it follows a change soon, and does not
+// jump with every step.
+type pace struct {
+	marks []mark // in order; the first is from before the while, if there is one
+}
+
+type mark struct {
+	at   time.Time
+	done float64
+}
+
+// window is the while.
+const (
+	window    = 15 * time.Second
+	markEvery = 250 * time.Millisecond
+)
+
+func (p *pace) note(done float64, now time.Time) {
+	n := len(p.marks)
+	switch {
+	case n > 0 && done < p.marks[n-1].done: // it began anew
+		p.marks = p.marks[:0]
+	case n > 1 && now.Sub(p.marks[n-2].at) < markEvery: // the last is of the same moment
+		p.marks = p.marks[:n-1]
+	}
+	p.marks = append(p.marks, mark{now, done})
+	for len(p.marks) > 2 && now.Sub(p.marks[1].at) >= window {
+		p.marks = p.marks[1:]
+	}
+}
+
+// rate is how much is done in a second; 0: nobody knows yet. Time in which nothing was said counts too.
+func (p *pace) rate(now time.Time) float64 {
+	if len(p.marks) < 2 {
+		return 0
+	}
+	first, last := p.marks[0], p.marks[len(p.marks)-1]
+	over := last.at.Sub(first.at)
+	if quiet := now.Sub(last.at); quiet > over {
+		over = quiet
+	}
+	if over <= 0 {
+		return 0
+	}
+	return (last.done - first.done) / over.Seconds()
+}

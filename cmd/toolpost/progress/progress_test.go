@@ -1,0 +1,106 @@
+package progress_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"toolpost/cmd/toolpost/progress"
+)
+
+// frames are what a terminal shows one after the other.
+func frames(text string) []string { return strings.Split(text, "\r\x1b[2K") }
+
+func TestOnATerminalALineMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		l := progress.New(progress.Out{Writer: &out, Terminal: true, Width: func() int { return 80 }}, "torch")
+		time.Sleep(250 * time.Millisecond)
+		if out.Len() > 0 {
+			t.Errorf("something quick shows %q", out.String())
+		}
+		time.Sleep(100 * time.Millisecond)
+		for i := range 11 {
+			l.Set(float64(i*20), 1000, fmt.Sprintf("step %d", i))
+			time.Sleep(time.Second)
+		}
+		if err := l.Above(func() error { out.WriteString("a line\n"); return errors.New("kept") }); err == nil || err.Error() != "kept" {
+			t.Error(err)
+		}
+		time.Sleep(150 * time.Millisecond)
+		if took := l.End(); took != 11*time.Second+500*time.Millisecond {
+			t.Error(took)
+		}
+		got := frames(out.String())
+		if got[0] != "⠙ torch 0.3s" {
+			t.Errorf("the first frame: %q", got[0])
+		}
+		want := "torch 11.3s ████░░░░░░░░░░░░░░░░ 20% 200/1000 20/s 40s left step 10"
+		if frame := got[len(got)-4]; !strings.Contains(frame, want) {
+			t.Errorf("the last frame above the line: %q", frame)
+		}
+		if got[len(got)-1] != "" || !strings.HasPrefix(got[len(got)-3], "a line\n") {
+			t.Errorf("at the end the line is not taken away: %q", got[len(got)-3:])
+		}
+	})
+}
+
+func TestALineFitsIntoATerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		l := progress.New(progress.Out{Writer: &out, Terminal: true, Width: func() int { return 30 }}, "torch")
+		l.Set(1, 4, strings.Repeat("ä", 100))
+		time.Sleep(350 * time.Millisecond)
+		l.End()
+		if frame := []rune(frames(out.String())[0]); len(frame) != 29 || frame[28] != '…' || strings.ContainsRune(string(frame), '█') {
+			t.Errorf("%d characters: %q", len(frame), string(frame))
+		}
+	})
+}
+
+func TestElsewhereThereIsAPlainLineNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		l := progress.New(progress.Out{Writer: &out}, "indexing")
+		time.Sleep(500 * time.Millisecond)
+		for i := range 100 {
+			l.Set(float64(i), 100, "")
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Hour) // nothing new is said
+		l.End()
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		if len(lines) != 6 || lines[0] != "indexing: 1% 1m39s left" || lines[2] != "indexing: 17% 1m23s left" || strings.ContainsAny(out.String(), "\x1b\r█") {
+			t.Errorf("%q", lines)
+		}
+	})
+}
+
+func TestRateAndRemainingTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for want, steps := range map[string][][3]float64{ // seconds, done, total
+			"x: 50%":                        {{0, 0.5, 1}},
+			"x: 50% 2s left":                {{0, 0, 1}, {1.99, 0.5, 1}},
+			"x: 40% 400/1000 101/s 6s left": {{0, 200, 1000}, {1.99, 400, 1000}},
+			"x: 12 6/s":                     {{0, 0, 0}, {1.99, 12, 0}},
+			"x: 25% 1/4":                    {{0, 3, 4}, {1, 1, 4}}, // it began anew
+			"x: 100% 4/4 2/s":               {{0, 0, 4}, {1.99, 4, 4}},
+		} {
+			var out strings.Builder
+			l := progress.New(progress.Out{Writer: &out}, "x")
+			begun := time.Now()
+			for _, s := range steps {
+				time.Sleep(time.Duration(s[0]*float64(time.Second)) - time.Since(begun))
+				l.Set(s[1], s[2], "")
+			}
+			time.Sleep(2*time.Second + time.Millisecond - time.Since(begun))
+			l.End()
+			if got := strings.TrimSuffix(out.String(), "\n"); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	})
+}

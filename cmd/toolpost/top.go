@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"toolpost/builtin/health"
+	"toolpost/cmd/toolpost/progress"
+	calls "toolpost/engine/running"
+	"toolpost/host/kernel"
+	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A topRequest is what the command line of `top` asks for.
+type topRequest struct {
+	every time.Duration
+	once  bool
+}
+
+func (a *app) topCommand() *cobra.Command {
+	var req topRequest
+	c := &cobra.Command{
+		Use: "top", Short: "Show what a server has to do, live",
+		Long: "Shows the calls in flight, how many calls end each second and how long they take, by tool, and the sources\n" +
+			"and their workers, of a server (--server). On a terminal it takes the whole screen, until q or Ctrl-C; elsewhere it\n" +
+			"prints a line for each interval. How long calls take is known by classes, so shares of them are rough. It is\n" +
+			"for operators.",
+		Example: "  toolpost top --server http://127.0.0.1:8700\n" +
+			"  toolpost top --once --json --server http://127.0.0.1:8700",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if req.every < 200*time.Millisecond || req.every > time.Minute {
+				return tool.Errorf(tool.CodeInvalidInput, "--interval is from 200ms to 1m, not %v", req.every)
+			}
+			return a.top(c.Context(), req)
+		},
+	}
+	c.Flags().DurationVar(&req.every, "interval", time.Second, "how often to look")
+	c.Flags().BoolVar(&req.once, "once", false, "look for one interval, print what was seen, and end")
+	return a.withServer(a.withJSON("print each look as a JSON object on a line", c))
+}
+
+func (a *app) top(ctx context.Context, req topRequest) error {
+	b, err := a.open(ctx, node.Options{})
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	show := a.topPrinter(req.once)
+	if a.out.terminal && !a.json && !req.once {
+		full, quit, err := a.fullScreen(ctx)
+		if err != nil {
+			return err
+		}
+		ctx, show = full.ctx, full.load
+		defer quit()
+	} else {
+		a.alone()
+	}
+	args := health.LoadArgs{Interval: int(req.every.Milliseconds())}
+	if req.once {
+		args.Count = 2
+	}
+	each := func(log tool.Log) (int64, error) {
+		var l health.Load
+		if err := strictjson.Unmarshal(log.Fields, &l); err != nil {
+			return 0, tool.Errorf(tool.CodeProtocol, "what came tells nothing of the load: %w", err)
+		}
+		return 1, show(&l, log)
+	}
+	if req.once {
+		sink := tool.SinkFunc(func(ev tool.Event) error {
+			_, err := each(read[tool.Log](ev))
+			return err
+		})
+		return a.callOwnTo(ctx, b, tool.Call{Tool: "watchLoad", Args: raw(args)}, sink, seesLoad, &struct{}{})
+	}
+	return a.followOwn(ctx, b, "watchLoad", seesLoad, func(*int64) any { return args }, each)
+}
+
+const seesLoad = "see the load"
+
+// topPrinter prints what was seen where there is no screen to draw on. The first look has no rates: once is the second.
+func (a *app) topPrinter(once bool) func(*health.Load, tool.Log) error {
+	return func(l *health.Load, log tool.Log) (err error) {
+		switch {
+		case l.Window == 0:
+		case a.json:
+			_, err = fmt.Fprintln(a.out, cleanLines(string(log.Fields)))
+		case once:
+			for _, line := range a.topLines(l) {
+				fmt.Fprintln(a.out, line)
+			}
+		default:
+			_, err = fmt.Fprintf(a.out, "%s %s\n", l.Time.Local().Format(time.TimeOnly), clean(l.String()))
+		}
+		return err
+	}
+}
+
+// topLines lays out what was seen.
+func (a *app) topLines(l *health.Load) []string {
+	all := a.topHead(l)
+	for _, part := range a.topParts(l) {
+		all = append(append(all, ""), part...)
+	}
+	return all
+}
+
+func (a *app) topHead(l *health.Load) []string {
+	rates := "measuring"
+	if r := l.All; l.Window > 0 {
+		rates = fmt.Sprintf("%.1f calls/s   %.1f bad/s   p50 %s   p95 %s   p99 %s", r.Rate, float64(r.Bad)/l.Window,
+			millis(r.P50), millis(r.P95), millis(r.P99))
+	}
+	up := roughly(time.Duration(l.Up * float64(time.Second)))
+	return []string{
+		a.out.bold("toolpost") + "  " + clean(a.server.url) + "  up " + up + "  " + l.Time.Local().Format(time.TimeOnly),
+		fmt.Sprintf("%d in flight   %s   %d calls since the start", l.InFlight, rates, l.All.Total),
+	}
+}
+
+// topParts are the tables: calls, tools and sources.
+func (a *app) topParts(l *health.Load) [][]string {
+	var flight, tools, sources [][]string
+	for _, c := range l.Calls {
+		age := roughly(l.Time.Sub(c.Since))
+		flight = append(flight, []string{c.Tool, c.Caller, c.Door, age, c.ID, lastOf(&c)})
+	}
+	for _, r := range l.Tools {
+		tools = append(tools, []string{
+			r.Tool, r.Source, fmt.Sprintf("%.1f", r.Rate), count(r.Bad), millis(r.P50), millis(r.P95), millis(r.P99),
+			count(r.Total),
+		})
+	}
+	for _, s := range l.Sources {
+		sources = append(sources, []string{s.Name, s.Protocol, s.State, strconv.Itoa(s.Tools), workers(s.Workers), s.Error})
+	}
+	return [][]string{
+		a.out.lines([]string{"IN FLIGHT", "CALLER", "DOOR", "FOR", "CALL", "LAST"}, flight),
+		a.out.lines([]string{"TOOL", "SOURCE", "CALLS/S", "BAD", "P50", "P95", "P99", "TOTAL"}, tools),
+		a.out.lines([]string{"SOURCE", "PROTOCOL", "STATE", "TOOLS", "WORKERS", "ERROR"}, sources),
+	}
+}
+
+// lastOf is what was last heard of a call, with a bar where it says how far it is.
+func lastOf(c *calls.Call) string {
+	if c.Last != nil && c.Last.Total > 0 {
+		return progress.Bar(c.Last.Progress/c.Last.Total, 10) + " " + heard(c.Last)
+	}
+	return heard(c.Last)
+}
+
+func workers(w *tool.Workers) string {
+	if w == nil {
+		return "-"
+	}
+	text := fmt.Sprintf("%d/%d busy", w.Busy, w.Alive)
+	if w.Calls > w.Busy {
+		text += fmt.Sprintf(", %d calls", w.Calls)
+	}
+	if w.Wait > 0 {
+		text += fmt.Sprintf(", %d wait", w.Wait)
+	}
+	return text
+}
+
+func millis(ms float64) string { return tidy(time.Duration(ms * float64(time.Millisecond))) }
+
+// A fullScreen is the terminal while it shows one thing and nothing else.
+type fullScreen struct {
+	*app
+	ctx context.Context // ends with q
+
+	mu   sync.Mutex
+	last *health.Load
+}
+
+// What a terminal is told: to keep what it shows for later and to hide the cursor, and the other way round.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[2J"
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+)
+
+// fullScreen takes the terminal, until quit gives it back as it was.
+func (a *app) fullScreen(ctx context.Context) (f *fullScreen, quit func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	keys, restore, err := a.keys()
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	f = &fullScreen{app: a, ctx: ctx}
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	var tasks sync.WaitGroup
+	if keys != nil {
+		tasks.Go(func() { waitForQ(ctx, keys, cancel) })
+	}
+	tasks.Go(func() {
+		for {
+			select {
+			case <-resized:
+				_ = f.draw()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	fmt.Fprint(a.out, enterScreen)
+	return f, func() {
+		cancel()
+		signal.Stop(resized)
+		tasks.Wait()
+		fmt.Fprint(a.out, leaveScreen)
+		restore()
+	}, nil
+}
+
+// keys lets keys be read one by one, unseen; nil: nobody is at the keyboard. A read gives up after a tenth of a second,
+// so that nobody is left reading at the end. Ctrl-C stays what it is.
+func (a *app) keys() (keys *os.File, restore func(), err error) {
+	in, ok := a.in.(*os.File)
+	if !ok {
+		return nil, func() {}, nil
+	}
+	fd := int(in.Fd())
+	was, err := unix.IoctlGetTermios(fd, kernel.TermGet)
+	if err != nil {
+		return nil, func() {}, nil //nolint:nilerr // it is not a terminal
+	}
+	single := *was
+	single.Lflag &^= unix.ECHO | unix.ICANON
+	single.Cc[unix.VMIN], single.Cc[unix.VTIME] = 0, 1
+	if err := unix.IoctlSetTermios(fd, kernel.TermSetLater, &single); err != nil {
+		return nil, nil, tool.Errorf(tool.CodeUnavailable, "the terminal cannot be made to give keys one by one: %w", err)
+	}
+	return in, func() { _ = unix.IoctlSetTermios(fd, kernel.TermSetLater, was) }, nil
+}
+
+// waitForQ ends what is shown when somebody types q, or is gone.
+func waitForQ(ctx context.Context, keys *os.File, cancel func()) {
+	buf := make([]byte, 16)
+	for ctx.Err() == nil {
+		n, err := keys.Read(buf)
+		if slices.Contains(buf[:n], 'q') || err != nil && !errors.Is(err, io.EOF) { // EOF: no key within the time
+			cancel()
+		}
+	}
+}
+
+// load shows what was seen.
+func (f *fullScreen) load(l *health.Load, _ tool.Log) error {
+	f.mu.Lock()
+	f.last = l
+	f.mu.Unlock()
+	return f.draw()
+}
+
+// draw shows what was seen last, as large as the terminal is now. What was there before is written over, and not erased
+// first, which would flicker.
+func (f *fullScreen) draw() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last == nil {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	lines := f.fitted(f.out.height())
+	for i, line := range lines {
+		b.WriteString(line + "\x1b[K")
+		if i < len(lines)-1 {
+			b.WriteString("\n")
+		}
+	}
+	_, err := io.WriteString(f.out, b.String()+"\x1b[J")
+	return err
+}
+
+// fitted lays out what was seen in so many lines, none longer than the terminal is wide: the tables share what is left
+// below the head, the first come first where that is little, and what does not fit is counted.
+func (f *fullScreen) fitted(height int) []string {
+	lines := append(f.topHead(f.last), f.out.dim("q quits"))
+	parts := f.topParts(f.last)
+	for i, part := range parts {
+		left := height - len(lines) - 1 // a line stays empty before each
+		room := max((left+1)/(len(parts)-i)-1, min(left, 3))
+		if room < 2 {
+			continue
+		}
+		if more := len(part) - room; more > 0 {
+			part = append(part[:room-1:room-1], f.out.dim(fmt.Sprintf("… %d more", more+1)))
+		}
+		lines = append(append(lines, ""), part...)
+	}
+	for i, line := range lines {
+		lines[i] = f.out.cut(line)
+	}
+	return lines[:min(len(lines), height)]
+}

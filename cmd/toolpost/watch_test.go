@@ -1,0 +1,285 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/builtin/health"
+	calls "toolpost/engine/running"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// served starts a server in a folder with these files, and gives it with its address and token.
+func served(t *testing.T, files map[string]string) (dir, url, token string) {
+	t.Helper()
+	cmd := program(t, files, "serve", "--listen", "127.0.0.1:0")
+	r := &running{cmd: cmd, ready: make(chan struct{})}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		cmd.Stderr = r
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		r.closed.Wait()
+	})
+	r.closed.Go(func() { r.read(out) })
+	<-r.ready
+	for line := range strings.Lines(r.text()) {
+		if after, ok := strings.CutPrefix(line, "serving on "); ok && url == "" {
+			url = strings.TrimSpace(after)
+		}
+		if after, ok := strings.CutPrefix(line, "token "); ok {
+			token = strings.TrimSpace(after)
+		}
+	}
+	if url == "" || token == "" {
+		t.Fatal(r.text())
+	}
+	return cmd.Dir, url, token
+}
+
+// A seat is a program at a terminal of its own, and what it has written there so far.
+type seat struct {
+	t    *testing.T
+	ours *os.File
+	cmd  *exec.Cmd
+	done sync.WaitGroup
+
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func sit(t *testing.T, cmd *exec.Cmd, rows, columns uint16) *seat {
+	t.Helper()
+	ours, theirs := terminal(t)
+	s := &seat{t: t, ours: ours, cmd: cmd}
+	s.resize(rows, columns)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // where it has not ended
+	s.done.Go(func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := ours.Read(buf)
+			s.mu.Lock()
+			s.text.Write(buf[:n])
+			s.mu.Unlock()
+			if err != nil { // EIO: nobody has the other end any more
+				return
+			}
+		}
+	})
+	return s
+}
+
+func (s *seat) resize(rows, columns uint16) {
+	if err := unix.IoctlSetWinsize(int(s.ours.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *seat) written() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// frame is what a full screen shows last, line by line, without its colours.
+func (s *seat) frame() []string {
+	frames := strings.Split(s.written(), "\x1b[H")
+	whole := frames[len(frames)-1]
+	if !strings.Contains(whole, "\x1b[J") && len(frames) > 1 { // it is still being written
+		whole = frames[len(frames)-2]
+	}
+	whole, _, _ = strings.Cut(whole, "\x1b[J")
+	return strings.Split(paint.ReplaceAllString(whole, ""), "\r\n")
+}
+
+var paint = regexp.MustCompile("\x1b\\[[0-9;]*[mK]")
+
+// until waits for something on the screen.
+func (s *seat) until(what string, so func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			text := s.written()
+			s.t.Fatalf("%s is not on the screen: %q", what, text[max(0, len(text)-2000):])
+		}
+	}
+}
+
+func (s *seat) ends(code int) {
+	s.t.Helper()
+	_ = s.cmd.Wait()
+	s.done.Wait()
+	if got := s.cmd.ProcessState.ExitCode(); got != code {
+		s.t.Errorf("ended with %d, want %d: %q", got, code, s.written())
+	}
+}
+
+func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, url, token := served(t, slowTool)
+	ask := func(args ...string) *exec.Cmd {
+		cmd := program(t, nil, append(args, "--server", url)...)
+		cmd.Env = append(cmd.Env, "TOOLPOST_TOKEN="+token)
+		return cmd
+	}
+	call := ask("call", "slow")
+	if err := call.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := sit(t, ask("top", "--interval", "200ms"), 24, 100)
+	shows := func(text string) func() bool {
+		return func() bool { return strings.Contains(strings.Join(s.frame(), "\n"), text) }
+	}
+	s.until("the call, harmless", shows(`working \u001b[2J`))
+	s.until("a rate", shows("1 in flight   0.0 calls/s"))
+	s.until("a source", shows("slow    narratoria  open   1      -"))
+	if !strings.HasPrefix(s.written(), enterScreen) {
+		t.Errorf("%q", s.written()[:40])
+	}
+	s.resize(6, 30)
+	s.until("a smaller frame", func() bool {
+		f := s.frame()
+		if !shows("IN FLIGHT")() { // what matters most
+			return false
+		}
+		for _, line := range f {
+			if len([]rune(line)) > 30 {
+				return false
+			}
+		}
+		return len(f) <= 6
+	})
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := call.Wait(); err != nil {
+		t.Error(err)
+	}
+	s.until("the end of the call", shows("0 in flight"))
+	if _, err := s.ours.WriteString("xq"); err != nil {
+		t.Fatal(err)
+	}
+	s.ends(0)
+	if !strings.HasSuffix(s.written(), leaveScreen) {
+		t.Errorf("the terminal is left as %q", s.written())
+	}
+	// Ctrl-C gives the screen back too.
+	s = sit(t, ask("top", "--interval", "200ms"), 24, 100)
+	s.until("a source", shows("narratoria"))
+	if _, err := s.ours.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	s.ends(0)
+	if !strings.HasSuffix(s.written(), leaveScreen) {
+		t.Errorf("the terminal is left as %q", s.written())
+	}
+	// So do lines that are followed, which are coloured there, and harmless.
+	s = sit(t, ask("logs", "-f", "--tool", "slow"), 24, 100)
+	s.until("a line", func() bool { return strings.Contains(s.written(), `info  slow: working \u001b[2J`) })
+	if _, err := s.ours.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	s.ends(0)
+	if strings.Contains(s.written(), "\x1b[2J") {
+		t.Errorf("%q", s.written())
+	}
+}
+
+func TestTheScreenIsSharedByTheTables(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "screen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	l := &health.Load{Time: time.Now(), Window: 1, InFlight: 30}
+	for range 30 {
+		c := calls.Call{ID: "c", Tool: "evil\x1b[2J", Since: l.Time, Last: &calls.Sign{Progress: 3, Total: 4}}
+		l.Calls = append(l.Calls, c)
+		l.Tools = append(l.Tools, health.Rate{Tool: "t"})
+	}
+	l.Sources = []health.Source{{Name: "s", Workers: &tool.Workers{Alive: 3, Busy: 1, Calls: 4, Wait: 2}}}
+	full := &fullScreen{app: &app{out: &screen{File: f}}, last: l}
+	for _, height := range []int{1, 3, 5, 10, 24, 60, 200} {
+		lines := full.fitted(height)
+		text := strings.Join(lines, "\n")
+		if len(lines) > height || strings.Contains(text, "\x1b") {
+			t.Errorf("%d lines of %d: %q", len(lines), height, text)
+		}
+		for _, want := range map[int][]string{
+			24:  {"… 26 more", `evil\u001b[2J`, "████████░░ 75%", "1/3 busy, 4 calls, 2 wait"},
+			200: {"1/3 busy, 4 calls, 2 wait"},
+		}[height] {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not among the %d lines: %s", want, height, text)
+			}
+		}
+		if height == 200 && strings.Contains(text, "more") {
+			t.Error(text)
+		}
+	}
+}
+
+// A tool that tells how far it is: a step of forty every tenth of a second, and its last ones when it may.
+var steppingTool = map[string]string{
+	"toolpost.yaml": "sources: [{name: steps, protocol: narratoria, command: [sh, steps.sh], walls: {write: [.]}}]",
+	"steps.sh": `
+step() { echo "{\"version\":\"0\",\"type\":\"log\",\"level\":\"info\",\"message\":\"evil \\u001b[2J\",\"fields\":{\"progress\":$1,\"total\":40}}"; }
+n=0
+while ! test -e go; do n=$((n+1)); test $n -gt 39 || step $n; sleep 0.1; done
+echo '{"version":"0","type":"done","ok":true,"summary":"ready"}'
+`,
+}
+
+var (
+	movingBar = regexp.MustCompile(`steps \d+\.\ds █+░+ \d+% \d+/40 [\d.]+/s \d+s left evil \\u001b\[2J`)
+	plainLine = regexp.MustCompile(`(?m)^steps: \d+% \d+/40 [\d.]+/s \d+s left evil \\u001b\[2J$`)
+)
+
+func TestProgressIsABarOnATerminalAndPlainLinesElsewhere(t *testing.T) {
+	tooltest.NoLeaks(t)
+	release := func(cmd *exec.Cmd) {
+		if err := os.WriteFile(filepath.Join(cmd.Dir, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := program(t, steppingTool, "call", "steps")
+	s := sit(t, cmd, 24, 120)
+	s.until("a bar", func() bool { return movingBar.MatchString(s.written()) })
+	release(cmd)
+	s.ends(0)
+
+	cmd = program(t, steppingTool, "call", "steps")
+	said := &running{cmd: cmd}
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); !plainLine.MatchString(said.text()) && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	release(cmd)
+	if err := cmd.Wait(); err != nil || !plainLine.MatchString(said.text()) || strings.ContainsAny(said.text(), "\r\x1b█") {
+		t.Errorf("%v: %q", err, said.text())
+	}
+}

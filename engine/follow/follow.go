@@ -1,0 +1,97 @@
+// Package follow is what all that can be followed has in common: the log of calls, the log of the program, its load.
+// There are only so many followers at once, of a caller and of all; each ends after an hour, whereupon whoever still
+// wants to know asks again and is judged again; and all end when the program does. A follower waits in its own call and
+// reads at its own pace, so nobody who tells it something ever waits for it.
+package follow
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+)
+
+// How many follow something at once, and for how long.
+const (
+	MostOfCaller = 8
+	MostOfAll    = 64
+	Longest      = time.Hour
+)
+
+// Timeout is that of a tool by which something is followed: it ends by itself before.
+const Timeout = Longest + time.Minute
+
+// gather is how long a follower that was told of something waits for more: then many lines cost as much as one.
+const gather = 20 * time.Millisecond
+
+// Followers are those who follow something now.
+type Followers struct {
+	ending chan struct{}
+	end    func()
+
+	mu  sync.Mutex
+	of  map[string]int // by caller
+	all int
+}
+
+// New makes an empty set of followers.
+func New() *Followers {
+	f := &Followers{ending: make(chan struct{}), of: map[string]int{}}
+	f.end = sync.OnceFunc(func() { close(f.ending) })
+	return f
+}
+
+// Close ends all followers: the program is about to.
+func (f *Followers) Close() { f.end() }
+
+// A Follower is one call that follows something.
+type Follower struct {
+	of     *Followers
+	caller string
+	over   *time.Timer
+}
+
+// Begin lets a caller follow something, until End.
+func (f *Followers) Begin(p tool.Principal) (*Follower, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.of[p.ID] >= MostOfCaller || f.all >= MostOfAll {
+		return nil, tool.Errorf(tool.CodeQuotaExceeded, "%q follows %d things and all callers together %d; at most %d and %d "+
+			"are followed at once: end one first (`toolpost ps` lists them)", p.ID, f.of[p.ID], f.all, MostOfCaller, MostOfAll,
+		).Because("followers")
+	}
+	f.of[p.ID]++
+	f.all++
+	return &Follower{f, p.ID, time.NewTimer(Longest)}, nil
+}
+
+// End is called once.
+func (f *Follower) End() {
+	f.over.Stop()
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	f.of.all--
+	if f.of.of[f.caller]--; f.of.of[f.caller] == 0 {
+		delete(f.of.of, f.caller)
+	}
+}
+
+// Wait waits until there may be something new: changed is closed, or so much time has passed. It reports whether to go
+// on: not when the follower's time is over or the program ends. The error is that of a call which was cancelled.
+func (f *Follower) Wait(ctx context.Context, changed <-chan struct{}, most time.Duration) (bool, error) {
+	tick := time.NewTimer(most)
+	defer tick.Stop()
+	select {
+	case <-changed:
+		return f.Wait(ctx, nil, min(gather, most))
+	case <-tick.C:
+		return true, nil
+	case <-f.over.C:
+		return false, nil
+	case <-f.of.ending:
+		return false, nil
+	case <-ctx.Done():
+		return false, tool.AsError(context.Cause(ctx))
+	}
+}

@@ -1,0 +1,191 @@
+package journal_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/slogtest"
+
+	"toolpost/config"
+	"toolpost/engine/journal"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// chain is the stage at both of its places around a tool.
+func chain(j *journal.Journal, log *slog.Logger, spec *tool.Spec, run tool.HandlerFunc) tool.Handler {
+	stage := j.Stage(log)
+	var inner tool.Handler = run
+	if m := stage(spec); m != nil {
+		inner = m(inner)
+	}
+	return stage(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		found := *c
+		found.Spec = spec
+		return inner.Invoke(ctx, &found, out)
+	}))
+}
+
+var silent = slog.New(slog.DiscardHandler)
+
+func TestWhatToolsSayAndHowCallsEndIsKept(t *testing.T) {
+	var j journal.Journal
+	var log bytes.Buffer
+	debug := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	h := chain(&j, debug, &tool.Spec{Name: "greet", Source: "greeter"}, func(_ context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if c.Args != nil {
+			return nil, tool.Errorf(tool.CodeAccessDenied, "no")
+		}
+		for _, ev := range []tool.Event{
+			tool.LogEvent("warn", "hot"), tool.NewEvent(tool.KindProgress, tool.Progress{Progress: 1}),
+			tool.NewEvent(tool.KindLog, tool.Log{Level: "SHOUT", Message: strings.Repeat("ä", 4000), Fields: []byte(`{"a":1}`)}),
+			tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: "E1", Message: "broken"}),
+		} {
+			if err := out.Emit(ev); err != nil {
+				return nil, err
+			}
+		}
+		return &tool.Result{OK: true, Summary: "greeted", Trace: tool.Trace{Tool: "greet"}}, nil
+	})
+	c := &tool.Call{ID: "c1", Tool: "say.hello", Run: "r1", Session: "s1", Caller: tool.Principal{ID: "ada", Door: "http"}}
+	events := 0
+	count := tool.SinkFunc(func(tool.Event) error { events++; return nil })
+	if _, err := h.Invoke(t.Context(), c, count); err != nil || events != 4 {
+		t.Fatal(events, err)
+	}
+	refused := *c
+	refused.Args = json.RawMessage(`{}`)
+	if _, err := h.Invoke(t.Context(), &refused, count); err == nil {
+		t.Fatal("it was not refused")
+	}
+	lines, missed := j.Next(0, 100)
+	if len(lines) != 5 || missed != 0 || j.Last() != 5 {
+		t.Fatalf("%d lines, %d missed: %+v", len(lines), missed, lines)
+	}
+	for i, want := range []journal.Line{
+		{From: journal.Tool, Level: "warn", Message: "hot", Tool: "greet"},
+		{From: journal.Tool, Level: "info", Message: strings.Repeat("ä", 1000) + "…", Tool: "greet"},
+		{From: journal.Tool, Level: "error", Message: "E1: broken", Tool: "greet"},
+		{From: journal.Call, Level: "info", Message: "greeted", Tool: "greet", Outcome: tool.OutcomeOK},
+		{From: journal.Call, Level: "warn", Message: "no", Tool: "say.hello", Outcome: tool.OutcomeRefused},
+	} {
+		l := lines[i]
+		if l.From != want.From || l.Level != want.Level || l.Message != want.Message || l.Tool != want.Tool || l.Outcome != want.Outcome ||
+			l.Seq != int64(i+1) || l.Caller != "ada" || l.Door != "http" || l.Run != "r1" || l.Session != "s1" || l.Call != "c1" || l.Time.IsZero() {
+			t.Errorf("%d: %+v, want %+v", i, l, want)
+		}
+	}
+	if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "level=DEBUG msg=call tool=greet caller=ada door=http outcome=ok ms=") ||
+		!strings.Contains(text, "code=access_denied run=r1 about=no\n") {
+		t.Error(text)
+	}
+}
+
+func TestACallThatPanicsHasALine(t *testing.T) {
+	var j journal.Journal
+	h := chain(&j, silent, &tool.Spec{Name: "a"}, func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { panic("!") })
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = h.Invoke(t.Context(), &tool.Call{Tool: "a"}, tool.Discard)
+	}()
+	if lines, _ := j.Next(0, 9); len(lines) != 1 || lines[0].Outcome != tool.OutcomeError || lines[0].Level != "error" {
+		t.Errorf("%+v", lines)
+	}
+}
+
+// A tool that hands out these lines as events would otherwise make each of them anew, for ever.
+func TestWhatOurOwnToolsSayIsNotKept(t *testing.T) {
+	var j journal.Journal
+	h := chain(&j, silent, &tool.Spec{Name: "watchLogs", Source: config.OwnSource}, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true}, out.Emit(tool.LogEvent("info", "a line"))
+	})
+	if _, err := h.Invoke(t.Context(), &tool.Call{Tool: "watchLogs"}, tool.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if lines, _ := j.Next(0, 9); len(lines) != 1 || lines[0].From != journal.Call {
+		t.Errorf("%+v", lines)
+	}
+}
+
+func TestWhoFallsBehindLearnsHowMuchItMissed(t *testing.T) {
+	var j journal.Journal
+	log := slog.New(j.Handler(slog.DiscardHandler))
+	const many = 4200
+	for range many {
+		log.Info("line")
+	}
+	lines, missed := j.Next(10, 1<<20)
+	if len(lines) != 4096 || missed != many-4096-10 || lines[0].Seq != 11+missed || lines[len(lines)-1].Seq != many {
+		t.Errorf("%d lines, %d missed", len(lines), missed)
+	}
+	if some, missed := j.Next(many-2, 1); len(some) != 1 || some[0].Seq != many-1 || missed != 0 {
+		t.Errorf("%+v, %d", some, missed)
+	}
+	if none, missed := j.Next(many, 1); len(none) != 0 || missed != 0 {
+		t.Errorf("%+v, %d", none, missed)
+	}
+	if none, _ := j.Next(many+7, 1); len(none) != 0 { // of another program, or made up
+		t.Errorf("%+v", none)
+	}
+	huge := chain(&j, silent, &tool.Spec{Name: "a"}, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		err := out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Message: "m", Fields: strictjson.Quote(strings.Repeat("x", 3900))}))
+		return nil, errors.Join(err, errors.New("over"))
+	})
+	for range 2500 {
+		_, _ = huge.Invoke(t.Context(), &tool.Call{Tool: "a"}, tool.Discard)
+	}
+	if lines, _ := j.Next(0, 1<<20); len(lines) > 2500 { // 4 MiB of lines of about 2 KiB on average
+		t.Errorf("%d lines are kept", len(lines))
+	}
+}
+
+func TestTheProgramsOwnLogIsKeptAndWrittenAsBefore(t *testing.T) {
+	var j journal.Journal
+	var text bytes.Buffer
+	h := j.Handler(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := slog.New(h).With("door", "http").WithGroup("g").With("a", 1)
+	log.Debug("nothing")
+	log.Info("kept", "b", 2)
+	log.Error("both", "error", errors.New("why"))
+	lines, _ := j.Next(0, 9)
+	if len(lines) != 2 || lines[0].Message != "kept" || string(lines[0].Fields) != `{"door":"http","g":{"a":1,"b":2}}` ||
+		lines[1].Level != "error" || string(lines[1].Fields) != `{"door":"http","g":{"a":1,"error":"why"}}` {
+		t.Errorf("%+v", lines)
+	}
+	if strings.Count(text.String(), "\n") != 1 || !strings.Contains(text.String(), `"msg":"both","door":"http","g":{"a":1,"error":"why"}`) {
+		t.Error(text.String())
+	}
+	// What comes out of the handler behind it is what would have come out without it.
+	text.Reset()
+	err := slogtest.TestHandler(j.Handler(slog.NewJSONHandler(&text, nil)), func() (all []map[string]any) {
+		for line := range bytes.Lines(text.Bytes()) {
+			var m map[string]any
+			if err := strictjson.Unmarshal(line, &m); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, m)
+		}
+		return all
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkACallWithALine(b *testing.B) {
+	var j journal.Journal
+	h := chain(&j, silent, &tool.Spec{Name: "a"}, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true}, nil
+	})
+	c := &tool.Call{ID: "c1", Tool: "a", Caller: tool.Principal{ID: "ada"}}
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			_, _ = h.Invoke(context.Background(), c, tool.Discard)
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package journal
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/config"
+	"toolpost/tool"
+)
+
+// Stage gives the stage for both of its places: in front of resolve it notes how each call ends, refusals too, and
+// writes that to log as well, at the level debug; behind it, what tools log while they run. The tools of Toolpost
+// itself are left out there: one of them hands out these very lines.
+func (j *Journal) Stage(log *slog.Logger) func(*tool.Spec) tool.Middleware {
+	return func(s *tool.Spec) tool.Middleware {
+		switch {
+		case s == nil:
+			return j.ends(log)
+		case s.Source == config.OwnSource:
+			return nil
+		}
+		return j.events
+	}
+}
+
+func (j *Journal) ends(log *slog.Logger) tool.Middleware {
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
+			start := time.Now()
+			defer func() { // a panic passes here too, and leaves neither result nor error
+				l := ended(c, r, err, start)
+				j.add(kept{Line: l})
+				if log.Enabled(ctx, slog.LevelDebug) {
+					log.LogAttrs(ctx, slog.LevelDebug, "call", l.attrs()...)
+				}
+			}()
+			return next.Invoke(ctx, c, out)
+		})
+	}
+}
+
+// ended is the line of a call that is over.
+func ended(c *tool.Call, r *tool.Result, err error, start time.Time) Line {
+	l := of(c)
+	took := time.Since(start)
+	l.From, l.Time, l.Millis = Call, start.Add(took), float64(took.Microseconds())/1000
+	l.Outcome, l.Code, _ = tool.OutcomeOf(r, err)
+	switch l.Outcome {
+	case tool.OutcomeOK, tool.OutcomeAsked:
+		l.Level = "info"
+	case tool.OutcomeFailed, tool.OutcomeRefused:
+		l.Level = "warn"
+	default:
+		l.Level = "error"
+	}
+	switch {
+	case err != nil:
+		l.Message = short(tool.AsError(err).Message)
+	case r != nil && r.Failure != nil:
+		l.Message = short(r.Failure.Message)
+	case r != nil:
+		l.Tool = cmp.Or(r.Trace.Tool, l.Tool)
+		l.Message = short(r.Summary)
+	}
+	return l
+}
+
+// of is a line about a call. Its tool has the name that it is published by, as far as that is known.
+func of(c *tool.Call) Line {
+	name := c.Tool
+	switch {
+	case c.Spec != nil:
+		name = c.Spec.Name
+	case c.Record != nil:
+		name = cmp.Or(c.Record.Tool, name)
+	}
+	l := Line{
+		Call: short(c.ID), Tool: short(name), Caller: short(c.Caller.ID), Session: short(c.Session), Run: short(c.Run),
+		Door: c.Caller.Door,
+	}
+	// One text of its own, apart from the requests that these may be cut out of.
+	rest := l.Call + l.Tool + l.Caller + l.Session + l.Run
+	for _, text := range []*string{&l.Call, &l.Tool, &l.Caller, &l.Session, &l.Run} {
+		*text, rest = rest[:len(*text)], rest[len(*text):]
+	}
+	return l
+}
+
+// attrs is the line as this program's log has it.
+func (l *Line) attrs() []slog.Attr {
+	attrs := []slog.Attr{
+		slog.String("tool", l.Tool), slog.String("caller", l.Caller), slog.String("door", l.Door),
+		slog.String("outcome", string(l.Outcome)), slog.Float64("ms", l.Millis), slog.String("call", l.Call),
+	}
+	for _, more := range []slog.Attr{
+		slog.String("code", string(l.Code)), slog.String("run", l.Run), slog.String("about", l.Message),
+	} {
+		if more.Value.String() != "" {
+			attrs = append(attrs, more)
+		}
+	}
+	return attrs
+}
+
+// events is the stage behind resolve.
+func (j *Journal) events(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		return next.Invoke(ctx, c, &listener{j: j, call: c, out: out})
+	})
+}
+
+// A listener hears what a tool says during one call.
+type listener struct {
+	j    *Journal
+	call *tool.Call
+	out  tool.Sink
+}
+
+// Emit implements tool.Sink.
+func (l *listener) Emit(ev tool.Event) error {
+	if ev.Kind == tool.KindLog || ev.Kind == tool.KindError {
+		k := kept{Line: of(l.call), event: tool.Event{Kind: ev.Kind, Data: ev.Data}}
+		if k.From, k.Time = Tool, ev.Time; k.Time.IsZero() {
+			k.Time = time.Now()
+		}
+		if len(ev.Data) > 2*maxText { // much of it would not be shown
+			k.Line, k.event = k.read(), tool.Event{}
+		}
+		l.j.add(k)
+	}
+	return l.out.Emit(ev)
+}
+
+// Handler gives a handler that writes to another one, and keeps what is not for debugging. It must get what has no
+// secrets in it any more.
+func (j *Journal) Handler(to slog.Handler) slog.Handler { return &handler{j: j, to: to} }
+
+type handler struct {
+	j    *Journal
+	to   slog.Handler
+	with []func(slog.Handler) slog.Handler // attributes and groups that were added, in order
+}
+
+// Enabled implements slog.Handler.
+func (h *handler) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelInfo || h.to.Enabled(ctx, l)
+}
+
+// Handle implements slog.Handler.
+func (h *handler) Handle(ctx context.Context, rec slog.Record) error {
+	if rec.Level >= slog.LevelInfo {
+		h.j.add(kept{Line: Line{
+			Time: rec.Time, From: Server, Level: level(strings.ToLower(rec.Level.String())), Message: short(rec.Message),
+			Fields: h.fields(ctx, rec),
+		}})
+	}
+	if !h.to.Enabled(ctx, rec.Level) {
+		return nil
+	}
+	return h.to.Handle(ctx, rec)
+}
+
+// fields writes the attributes as JSON. The handler of the standard library knows how; it is made anew for each line,
+// of which there are few.
+func (h *handler) fields(ctx context.Context, rec slog.Record) json.RawMessage {
+	var text bytes.Buffer
+	var to slog.Handler = slog.NewJSONHandler(&text, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && (a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
+				return slog.Attr{}
+			}
+			return a
+		},
+	})
+	for _, with := range h.with {
+		to = with(to)
+	}
+	rec.Time, rec.Message = time.Time{}, "" // left out
+	if err := to.Handle(ctx, rec); err != nil {
+		return nil
+	}
+	fields := bytes.TrimSpace(text.Bytes())
+	if len(fields) > maxText || string(fields) == "{}" {
+		return nil
+	}
+	return fields
+}
+
+// WithAttrs implements slog.Handler.
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return h.adding(func(to slog.Handler) slog.Handler { return to.WithAttrs(attrs) })
+}
+
+// WithGroup implements slog.Handler.
+func (h *handler) WithGroup(name string) slog.Handler {
+	return h.adding(func(to slog.Handler) slog.Handler { return to.WithGroup(name) })
+}
+
+func (h *handler) adding(with func(slog.Handler) slog.Handler) slog.Handler {
+	all := slices.Concat(h.with, []func(slog.Handler) slog.Handler{with})
+	return &handler{h.j, with(h.to), all}
+}

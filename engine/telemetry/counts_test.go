@@ -1,0 +1,38 @@
+package telemetry_test
+
+import (
+	"testing"
+	"time"
+
+	"toolpost/engine/telemetry"
+	"toolpost/tool"
+)
+
+func TestCountsTellWhatHappenedBetweenTwoMoments(t *testing.T) {
+	tel := open(t, telemetry.Options{}, telemetry.Env{})
+	h := tel.For(nil)(tool.HandlerFunc(fake))
+	invoke := func(name string, times int) {
+		for range times {
+			_, _ = h.Invoke(t.Context(), &tool.Call{Tool: name}, tool.Discard)
+		}
+	}
+	invoke("works", 3)
+	before := tel.Counts()
+	invoke("works", 2)
+	invoke("refused", 1)
+	invoke("asks", 1)
+	now := tel.Counts().Since(before)
+	if len(now) != 3 || now[telemetry.Of{Tool: "works", Source: "src"}].Calls != 2 {
+		t.Errorf("%+v", now)
+	}
+	all := now.All()
+	if all.Calls != 4 || all.Bad != 1 || all.Took <= 0 {
+		t.Errorf("%+v", all)
+	}
+	if p50, p99 := all.Quantile(0.5), all.Quantile(0.99); p50 <= 0 || p50 > p99 || p99 > 30*time.Second {
+		t.Errorf("p50 %v, p99 %v", p50, p99)
+	}
+	if none := tel.Counts().Since(tel.Counts()); len(none) != 0 || none.All().Quantile(0.5) != 0 {
+		t.Errorf("%+v", none)
+	}
+}
