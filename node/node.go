@@ -30,6 +30,7 @@ import (
 	"toolpost/engine/redact"
 	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
+	"toolpost/host/notice"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
@@ -87,6 +88,7 @@ type Options struct {
 	Listen    string          // of the HTTP door and those that share its address, in place of what the config says
 	Token     string          // of the owner; empty: one is made and kept in the state folder
 	NewToken  bool            // make another token
+	Watch     bool            // look at the files that sources start from, for Watch
 	Own       bool            // open no source of the config: its own tools are all that is called
 	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
 	Version   string          // of this program, for those who ask a door
@@ -114,8 +116,9 @@ type Node struct {
 	telemetry *telemetry.Telemetry
 	leaseTier int // the tier from which on calls need a lease; 0: none does
 
-	book     offlimits.Book   // what no tool sees or changes
-	redactor *secret.Redactor // knows the values of all secrets, also of those that a reload changed
+	book     offlimits.Book               // what no tool sees or changes
+	seen     atomic.Pointer[notice.Sight] // the file of the config, when it was last read
+	redactor *secret.Redactor             // knows the values of all secrets, also of those that a reload changed
 	catalog  tool.Catalog
 	calls    running.Calls // those that run now
 
@@ -127,6 +130,7 @@ type Node struct {
 	loading sync.Mutex     // one Reload at a time
 
 	mu      sync.Mutex
+	now     wanted    // by the config that was taken last
 	sources []*source // in the order of the config
 	secrets map[string]secret.From
 	vault   *secret.Vault // nil: the config has no secrets
@@ -146,6 +150,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}
 	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor)}
 	n.o.Log = slog.New(secret.Handler(o.Log.Handler(), n.redactor)) // it writes no secrets
+	n.seen.Store(n.lookAtConfig())
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
@@ -179,7 +184,9 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.o.Own {
 		tools.sources = nil
 	}
-	n.replace(ctx, tools)
+	n.loading.Lock()
+	n.replace(ctx, tools, alive)
+	n.loading.Unlock()
 	if n.store != nil {
 		n.tasks.Go(func() { n.watchPins(n.life) })
 	}
@@ -248,27 +255,6 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-// Reload goes over to the sources, the callers and the secrets of another config, and to the settings of those stages
-// that can read them again, to all at once. Sources that say the same as before, and whose secrets are the same, keep
-// their runner and their calls; calls in flight on the others end in peace, under the policy that let them in. What a
-// door, the store or any other stage is told takes effect at the next start. A config that cannot be read is logged,
-// and the one before it stays.
-func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
-	tools, err := n.read(ctx, cfg)
-	if err != nil {
-		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
-		return
-	}
-	if changed := n.fixed(cfg); len(changed) > 0 {
-		n.o.Log.Warn("parts of the config changed that hold from start to end; restart to apply them", "parts", changed)
-	}
-	n.replace(ctx, tools)
-	if err := n.cache.Misplaced(); err != nil {
-		n.o.Log.Warn("a rule of limits.cache does nothing", "error", message(err))
-	}
-	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
-}
-
 // fixed lists what another config says differently of that which holds from start to end.
 func (n *Node) fixed(cfg *config.Config) (changed []string) {
 	note := func(what string, same bool) {
@@ -287,11 +273,19 @@ func (n *Node) fixed(cfg *config.Config) (changed []string) {
 	return changed
 }
 
+// still waits until what is being published is: of a node whose life has ended nothing is published after that. Nothing
+// is locked when it returns, since a call that is waited for may be one that reloads.
+func (n *Node) still() {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+}
+
 // Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.
 func (n *Node) Close(ctx context.Context) (err error) {
 	n.end()
-	n.loading.Lock()
-	defer n.loading.Unlock()
+	n.still()
 	if n.engine != nil {
 		err = n.engine.Close(ctx)
 	}

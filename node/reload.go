@@ -1,0 +1,226 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/config"
+	"toolpost/engine"
+	"toolpost/tool"
+)
+
+// A Reloaded is what came of a reload.
+type Reloaded struct {
+	Config  string          // the file that was read; empty: there is none
+	Changes []engine.Change // of tools
+	Failed  []Status        // sources that are not there, or not as their files say
+	Restart []string        // parts that changed and hold from start to end
+}
+
+// Reload goes over to the sources, the callers and the secrets of another config, and to the settings of those stages
+// that can read them again, to all at once. Sources that say the same as before, and whose secrets are the same, keep
+// their runner and their calls; calls in flight on the others end in peace, under the policy that let them in. What
+// Restart lists takes effect at the next start. A config that cannot be read is logged, and the one before it stays.
+func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
+	_, _ = n.reload(ctx, func() (*config.Config, error) { return cfg, nil })
+}
+
+// reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so
+// it is only taken from those who may decide that.
+func (n *Node) reloadFile(ctx context.Context) (Reloaded, error) {
+	return n.reload(ctx, func() (*config.Config, error) {
+		if n.cfg.Path == "" {
+			return n.cfg, nil
+		}
+		return config.LoadTrusted(n.cfg.Path)
+	})
+}
+
+// Refresh reads the config again, and takes the files of the sources as they are now: what Watch does when it notices
+// a change, but at once.
+func (n *Node) Refresh(ctx context.Context) (Reloaded, error) {
+	did, err := n.reloadFile(ctx)
+	if err != nil {
+		return did, err
+	}
+	did.Changes = append(did.Changes, n.takeFiles()...)
+	did.Failed = slices.DeleteFunc(n.Sources(), func(s Status) bool { return s.Err == nil && s.Stale == nil })
+	return did, nil
+}
+
+func (n *Node) reload(ctx context.Context, load func() (*config.Config, error)) (did Reloaded, err error) {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	n.seen.Store(n.lookAtConfig()) // before it is read: what changes in between is a change
+	cfg, err := load()
+	if err != nil {
+		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
+		return did, err
+	}
+	tools, err := n.read(ctx, cfg)
+	if err != nil {
+		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
+		return did, err
+	}
+	did = Reloaded{Config: cfg.Path, Restart: n.fixed(cfg)}
+	if len(did.Restart) > 0 {
+		n.o.Log.Warn("parts of the config changed that hold from start to end; restart to apply them",
+			"parts", did.Restart)
+	}
+	did.Changes = n.replace(ctx, tools, alive)
+	for _, c := range did.Changes {
+		n.o.Log.Info("the tools of a source changed", "source", c.Source, "tools", c.String())
+	}
+	if err := n.cache.Misplaced(); err != nil {
+		n.o.Log.Warn("a rule of limits.cache does nothing", "error", message(err))
+	}
+	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
+	return did, nil
+}
+
+// takeFiles opens every source again whose files have changed, and returns what became of their tools.
+func (n *Node) takeFiles() (changes []engine.Change) {
+	n.mu.Lock()
+	sources := slices.Clone(n.sources)
+	n.mu.Unlock()
+	each := make([]engine.Change, len(sources))
+	var opening sync.WaitGroup
+	for i, s := range sources {
+		if at := n.standing(s); !at.dead && (at.stale || n.look(at.claim) != at.sight) {
+			opening.Go(func() { each[i] = n.reopen(s) })
+		}
+	}
+	opening.Wait()
+	return slices.DeleteFunc(each, engine.Change.Empty)
+}
+
+// reopen opens a source once more, with its files as they are now, and returns what became of its tools. Calls in
+// flight end on the runner of before. Where it cannot be opened the runner of before stays, and Stale says why.
+func (n *Node) reopen(s *source) engine.Change {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	return n.openAgain(s)
+}
+
+// openAgain is reopen for those who hold opening.
+func (n *Node) openAgain(s *source) engine.Change {
+	claim := n.claim(s.Source)
+	sight := n.look(claim) // before it is opened: what changes in between is a change
+	n.mu.Lock()
+	s.trying, s.sight = &claim, sight
+	n.limit()
+	n.mu.Unlock()
+	return n.settle(s, n.open(s.ctx, s.Source, claim))
+}
+
+// settle keeps what opening a source again brought.
+func (n *Node) settle(s *source, o opened) (did engine.Change) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer n.limit()
+	s.trying = nil
+	if s.ctx.Err() != nil {
+		n.tasks.Go(func() { n.discard(s.Name, o.runner) })
+		return did
+	}
+	dead, was := s.runner == nil, cmp.Or(s.stale, s.err)
+	if err := o.loses(s.opened); err != nil {
+		n.tasks.Go(func() { n.discard(s.Name, o.runner) })
+		o = opened{err: err}
+	}
+	switch again := was != nil && o.err != nil && message(was) == message(o.err); {
+	case again: // it was said
+		s.retries++
+	case o.err != nil && dead:
+		s.opened = o
+		n.bind(s.ctx)
+		n.o.Log.Warn("a source is still not available", "source", s.Name, "error", message(o.err))
+	case o.err != nil:
+		s.stale, s.retries = o.err, 0
+		n.o.Log.Warn("the files of a source changed and are not taken; its tools stay as they were", "source", s.Name,
+			"error", message(o.err))
+	default:
+		return n.take(s, o, dead)
+	}
+	return did
+}
+
+// take puts a source that was opened again into the place of what it was. The caller holds mu.
+func (n *Node) take(s *source, o opened, dead bool) (did engine.Change) {
+	s.opened, s.stale, s.retries = o, nil, 0
+	n.limit()
+	s.list = n.book.Now() // what was opened had all of this off limits, and what it was before
+	did.Source = s.Name
+	for _, c := range n.bind(s.ctx) {
+		if c.Source == s.Name {
+			did = c
+		}
+	}
+	if dead {
+		s.since = time.Now()
+		n.o.Log.Info("a source is available again", "source", s.Name)
+	} else {
+		n.o.Log.Info("the files of a source changed", "source", s.Name, "tools", did.String())
+	}
+	outdated := func(s *source) bool { return s.claim.Outdates(s.list, n.book.Now()) }
+	if slices.ContainsFunc(n.sources, outdated) {
+		n.tasks.Go(n.rebuild)
+	}
+	return did
+}
+
+// rebuild opens the sources again whose rooms were built when other things were off limits.
+func (n *Node) rebuild() {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	n.mu.Lock()
+	to := n.now
+	n.mu.Unlock()
+	to.stages = nil // they have read it
+	n.replace(n.life, to, func(*source) bool { return true })
+}
+
+// loses says why tools that could be called would be gone, or could not be called any more: by mistake, as when one of
+// several skills was saved with half of its manifest. Nil where all is well, where tools were taken away, and where it
+// is said that they must not run: what nobody vouches for any more does not go on running.
+func (o opened) loses(before opened) error {
+	if o.err != nil || before.runner == nil {
+		return nil
+	}
+	left := o.callable()
+	if !slices.ContainsFunc(before.callable(), func(name string) bool { return !slices.Contains(left, name) }) {
+		return nil
+	}
+	known := before.problems()
+	for name, why := range o.problems() {
+		if known[name] == nil && tool.CodeOf(why) != tool.CodeAccessDenied {
+			return tool.Errorf(tool.CodeUnavailable, "%s: %w", tool.VisibleName(name), why)
+		}
+	}
+	return nil
+}
+
+// problems are the reasons why some of the tools cannot be called.
+func (o opened) problems() map[string]error {
+	all := map[string]error{}
+	for _, spec := range o.specs {
+		if why := engine.Unavailable(o.runner, spec.Name); why != nil {
+			all[spec.Name] = why
+		}
+	}
+	return all
+}
+
+// callable lists the tools that can be called.
+func (o opened) callable() (names []string) {
+	problems := o.problems()
+	for _, spec := range o.specs {
+		if problems[spec.Name] == nil {
+			names = append(names, spec.Name)
+		}
+	}
+	return names
+}
