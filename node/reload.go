@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -89,7 +90,7 @@ func (n *Node) takeFiles() (changes []engine.Change) {
 	each := make([]engine.Change, len(sources))
 	var opening sync.WaitGroup
 	for i, s := range sources {
-		if at := n.standing(s); !at.dead && (at.stale || n.look(at.claim) != at.sight) {
+		if at := n.standing(s); !at.dead && (at.stale != nil || n.look(at.claim) != at.sight) {
 			opening.Go(func() { each[i] = n.reopen(s) })
 		}
 	}
@@ -128,7 +129,8 @@ func (n *Node) settle(s *source, o opened) (did engine.Change) {
 	}
 	dead, was := s.runner == nil, cmp.Or(s.stale, s.err)
 	if err := o.loses(s.opened); err != nil {
-		n.tasks.Go(func() { n.discard(s.Name, o.runner) })
+		poorer := o.runner
+		n.tasks.Go(func() { n.discard(s.Name, poorer) })
 		o = opened{err: err}
 	}
 	switch again := was != nil && o.err != nil && message(was) == message(o.err); {
@@ -194,18 +196,27 @@ func (o opened) loses(before opened) error {
 	if !slices.ContainsFunc(before.callable(), func(name string) bool { return !slices.Contains(left, name) }) {
 		return nil
 	}
-	known := before.problems()
-	for name, why := range o.problems() {
-		if known[name] == nil && tool.CodeOf(why) != tool.CodeAccessDenied {
-			return tool.Errorf(tool.CodeUnavailable, "%s: %w", tool.VisibleName(name), why)
+	known, problems := before.problems(), o.problems()
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		why := tool.AsError(problems[name])
+		if known[name] == nil && why.Code != tool.CodeAccessDenied {
+			return tool.Errorf(why.Code, "%s: %s", tool.VisibleName(name), why.Message)
 		}
 	}
 	return nil
 }
 
-// problems are the reasons why some of the tools cannot be called.
+// A doubtful runner may not have understood all of its files.
+type doubtful interface{ Doubts() []string }
+
+// problems are the reasons why some of the tools cannot be called, and why there may be too few.
 func (o opened) problems() map[string]error {
 	all := map[string]error{}
+	if d, ok := o.runner.(doubtful); ok {
+		for _, doubt := range d.Doubts() {
+			all["its files"] = tool.Errorf(tool.CodeInvalidInput, "%s", doubt)
+		}
+	}
 	for _, spec := range o.specs {
 		if why := engine.Unavailable(o.runner, spec.Name); why != nil {
 			all[spec.Name] = why

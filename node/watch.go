@@ -9,6 +9,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/notice"
 	"toolpost/host/offlimits"
+	"toolpost/tool"
 )
 
 // How often Watch looks. A change is taken when two looks in a row saw the same: editors write in steps, and so does a
@@ -96,7 +97,9 @@ func (w *watch) lookAt(s *source, a *attention) {
 		n.o.Log.Warn("a source starts from more files than are looked at; what changes in the rest is not noticed",
 			"source", s.Name, "files", notice.Most)
 	}
-	again := at.stale && time.Since(a.taken) > min(firstRetry<<min(at.retries, 8), lastRetry)
+	// What is wrong with the files themselves stays wrong until they change.
+	again := at.stale != nil && tool.CodeOf(at.stale) != tool.CodeInvalidInput &&
+		time.Since(a.taken) > min(firstRetry<<min(at.retries, 8), lastRetry)
 	switch due := a.due(at.sight, sight); {
 	case due && at.dead: // somebody opens it as soon as it can be opened
 		select {
@@ -175,12 +178,12 @@ type standing struct {
 	claim   offlimits.Claim
 	sight   notice.Sight // of the files as they were taken
 	dead    bool
-	stale   bool // they were not taken
+	stale   error // why they were not taken
 	retries int
 }
 
 func (n *Node) standing(s *source) standing {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return standing{claim: s.claim, sight: s.sight, dead: !alive(s), stale: s.stale != nil, retries: s.retries}
+	return standing{claim: s.claim, sight: s.sight, dead: !alive(s), stale: s.stale, retries: s.retries}
 }
