@@ -1,91 +1,11 @@
 package engine
 
-import (
-	"fmt"
-	"reflect"
-	"slices"
-	"strings"
-
-	"toolpost/tool"
-)
-
-// A Change is what became of the tools of one source, by the names that it has for them.
-type Change struct {
-	Source  string   `json:"source"`
-	Added   []string `json:"added,omitempty"`
-	Removed []string `json:"removed,omitempty"`
-	Changed []string `json:"changed,omitempty"` // it says something else of itself
-}
-
-// Empty reports whether its tools are what they were.
-func (c Change) Empty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
-
-// String says it in a line, without the source.
-func (c Change) String() string {
-	var parts []string
-	for _, part := range []struct {
-		what  string
-		names []string
-	}{{"added", c.Added}, {"removed", c.Removed}, {"changed", c.Changed}} {
-		if len(part.names) > 0 {
-			parts = append(parts, part.what+" "+few(part.names))
-		}
-	}
-	if len(parts) == 0 {
-		return "the same tools"
-	}
-	return strings.Join(parts, "; ")
-}
-
-// few names things, as many as fit into a line.
-func few(names []string) string {
-	const most = 8
-	visible := make([]string, 0, most)
-	for _, name := range names[:min(most, len(names))] {
-		visible = append(visible, tool.VisibleName(name))
-	}
-	list := strings.Join(visible, ", ")
-	if more := len(names) - most; more > 0 {
-		list += fmt.Sprintf(" and %d more", more)
-	}
-	return list
-}
-
-// compare says what became of the tools of a source.
-func compare(source string, before, after []*tool.Spec) Change {
-	was, is := byName(before), byName(after)
-	c := Change{Source: source}
-	for name, spec := range is {
-		switch old, ok := was[name]; {
-		case !ok:
-			c.Added = append(c.Added, name)
-		case !reflect.DeepEqual(old, spec):
-			c.Changed = append(c.Changed, name)
-		}
-	}
-	for name := range was {
-		if is[name] == nil {
-			c.Removed = append(c.Removed, name)
-		}
-	}
-	for _, names := range [][]string{c.Added, c.Removed, c.Changed} {
-		slices.Sort(names)
-	}
-	return c
-}
-
-func byName(specs []*tool.Spec) map[string]*tool.Spec {
-	named := make(map[string]*tool.Spec, len(specs))
-	for _, s := range specs {
-		named[s.Name] = s
-	}
-	return named
-}
+import "toolpost/tool"
 
 // changesOf says what became of all tools between two shelves, in the order of the new one; sources that are gone come
 // last.
-func changesOf(old *shelf, bound []*source) (changes []Change) {
-	note := func(c Change) {
+func changesOf(old *shelf, bound []*source) (changes []tool.Change) {
+	note := func(c tool.Change) {
 		if !c.Empty() {
 			changes = append(changes, c)
 		}
@@ -95,14 +15,14 @@ func changesOf(old *shelf, bound []*source) (changes []Change) {
 		is[src.Name] = true
 		switch before := old.sources[src.Name]; {
 		case before == nil:
-			note(compare(src.Name, nil, src.specs))
+			note(tool.Compare(src.Name, nil, src.specs))
 		case before != src:
-			note(compare(src.Name, before.specs, src.specs))
+			note(tool.Compare(src.Name, before.specs, src.specs))
 		}
 	}
 	for _, src := range old.bound {
 		if !is[src.Name] {
-			note(compare(src.Name, src.specs, nil))
+			note(tool.Compare(src.Name, src.specs, nil))
 		}
 	}
 	return changes

@@ -17,7 +17,7 @@ import (
 // call has ended. A source that fails keeps the tools that it had when it last lived on the list, as
 // unavailable, with the reason. The order of the bindings decides who keeps a name that two bring. It returns what became
 // of the tools of each source whose tools are others now.
-func (e *Engine) Replace(ctx context.Context, bindings []Binding) []Change {
+func (e *Engine) Replace(ctx context.Context, bindings []Binding) []tool.Change {
 	e.replacing.Lock()
 	defer e.replacing.Unlock()
 	old := e.shelf.Load()
@@ -169,7 +169,7 @@ func (e *Engine) relist(src *source) bool {
 	if old.sources[src.Name] != src || src.Err == nil && reflect.DeepEqual(specs, src.specs) {
 		return true
 	}
-	change := compare(src.Name, src.specs, specs)
+	change := tool.Compare(src.Name, src.specs, specs)
 	src.specs, src.Err = specs, nil
 	src.verdict = e.check(ctx, src)
 	e.publish(old.bound, old.policy) // not the current policy: that one comes with the sources it is for

@@ -61,6 +61,9 @@ func Dial(url, token string) (Remote, error) { return all.Dial(url, token) }
 // MCPAddress is where clients on this machine find the MCP door of a config.
 func MCPAddress(cfg *config.Config) (string, error) { return all.MCPAddress(cfg) }
 
+// HTTPAddress is where programs on this machine find the HTTP door of a config.
+func HTTPAddress(cfg *config.Config) (string, error) { return all.HTTPAddress(cfg) }
+
 // Select lets a policy, an external program, choose among the tools that can be called now.
 func Select(
 	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage,
@@ -114,7 +117,6 @@ type Node struct {
 	jobs    *job.Queue                    // nil: there is no store to keep them in
 
 	telemetry *telemetry.Telemetry
-	leaseTier int // the tier from which on calls need a lease; 0: none does
 
 	book     offlimits.Book               // what no tool sees or changes
 	seen     atomic.Pointer[notice.Sight] // the file of the config, when it was last read
@@ -193,7 +195,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	return errors.Join(ctx.Err(), n.cache.Misplaced())
 }
 
-// issuer brings the tools that issue leases, where calls need them.
+// issuer brings the tools that issue leases.
 func (n *Node) issuer(book leases) *define.Set {
 	return leasetools.New(leasetools.Options{
 		Leases: book,
@@ -255,19 +257,43 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-// fixed lists what another config says differently of that which holds from start to end.
-func (n *Node) fixed(cfg *config.Config) (changed []string) {
-	note := func(what string, same bool) {
-		if !same {
-			changed = append(changed, what)
+// A lasting part of the config holds from start to end: a change of it takes a restart.
+type lasting struct {
+	name string
+	same func(a, b *config.Config) bool
+}
+
+// lasting lists those parts. All the others are taken while the node runs.
+func (n *Node) lasting() []lasting {
+	parts := []lasting{
+		{"doors", func(a, b *config.Config) bool { return slices.EqualFunc(a.Doors, b.Doors, config.Door.Equal) }},
+		{"store", func(a, b *config.Config) bool { return a.Store.Equal(b.Store) }},
+		{"limits.timeout", func(a, b *config.Config) bool { return a.Limits.Timeout == b.Limits.Timeout }},
+		{"limits.drain", func(a, b *config.Config) bool { return a.Limits.Drain == b.Limits.Drain }},
+	}
+	for i, kind := range stages() {
+		if name := kind.section.Name; name != "" && n.stages[i].read == nil {
+			parts = append(parts, lasting{name, func(a, b *config.Config) bool {
+				return a.Section(name).Equal(b.Section(name))
+			}})
 		}
 	}
-	note("doors", slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal))
-	note("limits", n.cfg.Limits == cfg.Limits)
-	note("store", n.cfg.Store.Equal(cfg.Store))
-	for i, kind := range stages() {
-		if name := kind.section.Name; n.stages[i].read == nil {
-			note(name, n.cfg.Section(name).Equal(cfg.Section(name)))
+	return parts
+}
+
+// Restart lists the parts of a config whose changes take a restart.
+func (n *Node) Restart() (names []string) {
+	for _, p := range n.lasting() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// fixed lists those of which another config says something else.
+func (n *Node) fixed(cfg *config.Config) (changed []string) {
+	for _, p := range n.lasting() {
+		if !p.same(n.cfg, cfg) {
+			changed = append(changed, p.name)
 		}
 	}
 	return changed

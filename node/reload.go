@@ -8,18 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/builtin/reload"
 	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/tool"
 )
-
-// A Reloaded is what came of a reload.
-type Reloaded struct {
-	Config  string          // the file that was read; empty: there is none
-	Changes []engine.Change // of tools
-	Failed  []Status        // sources that are not there, or not as their files say
-	Restart []string        // parts that changed and hold from start to end
-}
 
 // Reload goes over to the sources, the callers and the secrets of another config, and to the settings of those stages
 // that can read them again, to all at once. Sources that say the same as before, and whose secrets are the same, keep
@@ -31,7 +24,7 @@ func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 
 // reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so
 // it is only taken from those who may decide that.
-func (n *Node) reloadFile(ctx context.Context) (Reloaded, error) {
+func (n *Node) reloadFile(ctx context.Context) (reload.Report, error) {
 	return n.reload(ctx, func() (*config.Config, error) {
 		if n.cfg.Path == "" {
 			return n.cfg, nil
@@ -42,17 +35,21 @@ func (n *Node) reloadFile(ctx context.Context) (Reloaded, error) {
 
 // Refresh reads the config again, and takes the files of the sources as they are now: what Watch does when it notices
 // a change, but at once.
-func (n *Node) Refresh(ctx context.Context) (Reloaded, error) {
+func (n *Node) Refresh(ctx context.Context) (reload.Report, error) {
 	did, err := n.reloadFile(ctx)
 	if err != nil {
 		return did, err
 	}
 	did.Changes = append(did.Changes, n.takeFiles()...)
-	did.Failed = slices.DeleteFunc(n.Sources(), func(s Status) bool { return s.Err == nil && s.Stale == nil })
+	for _, s := range n.Sources() {
+		if why := cmp.Or(s.Err, s.Stale); why != nil {
+			did.Failed = append(did.Failed, reload.Failed{Source: s.Name, Error: message(why), Stays: s.Err == nil})
+		}
+	}
 	return did, nil
 }
 
-func (n *Node) reload(ctx context.Context, load func() (*config.Config, error)) (did Reloaded, err error) {
+func (n *Node) reload(ctx context.Context, load func() (*config.Config, error)) (did reload.Report, err error) {
 	n.loading.Lock()
 	defer n.loading.Unlock()
 	n.seen.Store(n.lookAtConfig()) // before it is read: what changes in between is a change
@@ -66,12 +63,14 @@ func (n *Node) reload(ctx context.Context, load func() (*config.Config, error)) 
 		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
 		return did, err
 	}
-	did = Reloaded{Config: cfg.Path, Restart: n.fixed(cfg)}
+	did = reload.Report{
+		Config: cfg.Path, Changes: []tool.Change{}, Failed: []reload.Failed{}, Restart: n.fixed(cfg),
+	}
 	if len(did.Restart) > 0 {
 		n.o.Log.Warn("parts of the config changed that hold from start to end; restart to apply them",
 			"parts", did.Restart)
 	}
-	did.Changes = n.replace(ctx, tools, alive)
+	did.Changes = append(did.Changes, n.replace(ctx, tools, alive)...)
 	for _, c := range did.Changes {
 		n.o.Log.Info("the tools of a source changed", "source", c.Source, "tools", c.String())
 	}
@@ -83,11 +82,11 @@ func (n *Node) reload(ctx context.Context, load func() (*config.Config, error)) 
 }
 
 // takeFiles opens every source again whose files have changed, and returns what became of their tools.
-func (n *Node) takeFiles() (changes []engine.Change) {
+func (n *Node) takeFiles() (changes []tool.Change) {
 	n.mu.Lock()
 	sources := slices.Clone(n.sources)
 	n.mu.Unlock()
-	each := make([]engine.Change, len(sources))
+	each := make([]tool.Change, len(sources))
 	var opening sync.WaitGroup
 	for i, s := range sources {
 		if at := n.standing(s); !at.dead && (at.stale != nil || n.look(at.claim) != at.sight) {
@@ -95,19 +94,19 @@ func (n *Node) takeFiles() (changes []engine.Change) {
 		}
 	}
 	opening.Wait()
-	return slices.DeleteFunc(each, engine.Change.Empty)
+	return slices.DeleteFunc(each, tool.Change.Empty)
 }
 
 // reopen opens a source once more, with its files as they are now, and returns what became of its tools. Calls in
 // flight end on the runner of before. Where it cannot be opened the runner of before stays, and Stale says why.
-func (n *Node) reopen(s *source) engine.Change {
+func (n *Node) reopen(s *source) tool.Change {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	return n.openAgain(s)
 }
 
 // openAgain is reopen for those who hold opening.
-func (n *Node) openAgain(s *source) engine.Change {
+func (n *Node) openAgain(s *source) tool.Change {
 	claim := n.claim(s.Source)
 	sight := n.look(claim) // before it is opened: what changes in between is a change
 	n.mu.Lock()
@@ -118,7 +117,7 @@ func (n *Node) openAgain(s *source) engine.Change {
 }
 
 // settle keeps what opening a source again brought.
-func (n *Node) settle(s *source, o opened) (did engine.Change) {
+func (n *Node) settle(s *source, o opened) (did tool.Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	defer n.limit()
@@ -151,7 +150,7 @@ func (n *Node) settle(s *source, o opened) (did engine.Change) {
 }
 
 // take puts a source that was opened again into the place of what it was. The caller holds mu.
-func (n *Node) take(s *source, o opened, dead bool) (did engine.Change) {
+func (n *Node) take(s *source, o opened, dead bool) (did tool.Change) {
 	s.opened, s.stale, s.retries = o, nil, 0
 	n.limit()
 	s.list = n.book.Now() // what was opened had all of this off limits, and what it was before

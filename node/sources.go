@@ -112,7 +112,7 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 // replace goes over to other sources, other settings of the stages, other callers and secrets, and returns what became
 // of the tools. Sources that are new or changed are opened, and those that keep does not keep. The caller holds
 // loading.
-func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) []engine.Change {
+func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) []tool.Change {
 	if n.life.Err() != nil {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (n *Node) sourceOf(w config.Source) *source {
 func alive(s *source) bool { return s.runner != nil }
 
 // publish puts up the new sources behind their stages, takes down the old ones, and starts to retry the dead.
-func (n *Node) publish(ctx context.Context, next []*source, to wanted) []engine.Change {
+func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Change {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	old := n.sources
@@ -196,7 +196,7 @@ func (n *Node) publish(ctx context.Context, next []*source, to wanted) []engine.
 }
 
 // bind tells the engine what there is, and returns what became of the tools. The caller holds mu.
-func (n *Node) bind(ctx context.Context) []engine.Change {
+func (n *Node) bind(ctx context.Context) []tool.Change {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
 	bindings := slices.Clone(n.own)

@@ -94,7 +94,7 @@ func (a *app) commands(args []string) (made []*cobra.Command) {
 		{"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
 		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"state", a.stateCommand}, {"lease", a.leaseCommand},
 		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"ps", a.psCommand}, {"sources", a.sourcesCommand},
-		{"config", a.configCommand}, {"doctor", a.doctorCommand},
+		{"reload", a.reloadCommand}, {"config", a.configCommand}, {"doctor", a.doctorCommand},
 		{"version", a.versionCommand},
 	}
 	if i := slices.IndexFunc(all, func(m maker) bool { return len(args) > 0 && args[0] == m.name }); i >= 0 {
