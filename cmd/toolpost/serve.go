@@ -68,16 +68,17 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 // SIGHUP: from a terminal it says that nobody is there any more, and to a program without one, such as a service, it
 // has always meant to read the config again. Whoever started it with nohup wants neither.
 func reloadSignals(ctx context.Context) (_ context.Context, reload chan os.Signal, stop func()) {
-	reload, stop = make(chan os.Signal, 1), func() {}
+	reload = make(chan os.Signal, 1)
+	rest := func() {}
 	switch {
 	case signal.Ignored(syscall.SIGHUP):
 	case hasTerminal():
-		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		ctx, rest = signal.NotifyContext(ctx, syscall.SIGHUP)
 	default:
 		signal.Notify(reload, syscall.SIGHUP)
 	}
 	signal.Notify(reload, syscall.SIGUSR1)
-	return ctx, reload, func() { stop(); signal.Stop(reload) }
+	return ctx, reload, func() { rest(); signal.Stop(reload) }
 }
 
 // hasTerminal reports whether there is a terminal whose end would end this program, wherever its output goes.
