@@ -49,7 +49,9 @@ func TestAChangeIsSeen(t *testing.T) {
 		"permissions":          func(t *testing.T, dir string) { must(t, os.Chmod(filepath.Join(dir, "app.ai"), 0o700)) },
 		"a file that is gone":  func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "app.ai"))) },
 		"a file that is empty": func(t *testing.T, dir string) { must(t, os.Truncate(filepath.Join(dir, "app.ai"), 0)) },
-		"a file deep down":     func(t *testing.T, dir string) { write(t, filepath.Join(dir, "skills/one/lib/deep/code.py"), "more code") },
+		"a file deep down": func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "skills/one/lib/deep/code.py"), "more code")
+		},
 		"a new folder":         func(t *testing.T, dir string) { write(t, filepath.Join(dir, "skills/three/manifest.json"), "three") },
 		"a file behind a link": func(t *testing.T, dir string) { write(t, filepath.Join(dir, "elsewhere/manifest.json"), "other") },
 		"what was not there":   func(t *testing.T, dir string) { write(t, filepath.Join(dir, ".namel3ss/tools.yaml"), "tools") },
