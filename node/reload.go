@@ -11,6 +11,7 @@ import (
 	"toolpost/builtin/reload"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/host/notice"
 	"toolpost/tool"
 )
 
@@ -25,12 +26,31 @@ func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 // reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so
 // it is only taken from those who may decide that.
 func (n *Node) reloadFile(ctx context.Context) (reload.Report, error) {
-	return n.reload(ctx, func() (*config.Config, error) {
+	return n.reload(ctx, func() (cfg *config.Config, err error) {
 		if n.cfg.Path == "" {
 			return n.cfg, nil
 		}
-		return config.LoadTrusted(n.cfg.Path)
+		// Half of a config may be a config: what is being saved is read again when it has come to rest.
+		for range 2 * int(mostUnrest/lookPause) {
+			before := n.lookAtConfig()
+			n.seen.Store(before)
+			cfg, err = config.LoadTrusted(n.cfg.Path)
+			if !came(ctx, lookPause) || *n.lookAtConfig() == *before {
+				break
+			}
+		}
+		return cfg, err
 	})
+}
+
+// came waits; false: ctx ended first.
+func came(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(pause):
+		return true
+	}
 }
 
 // Refresh reads the config again, and takes the files of the sources as they are now: what Watch does when it notices
@@ -52,7 +72,6 @@ func (n *Node) Refresh(ctx context.Context) (reload.Report, error) {
 func (n *Node) reload(ctx context.Context, load func() (*config.Config, error)) (did reload.Report, err error) {
 	n.loading.Lock()
 	defer n.loading.Unlock()
-	n.seen.Store(n.lookAtConfig()) // before it is read: what changes in between is a change
 	cfg, err := load()
 	if err != nil {
 		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
@@ -110,10 +129,33 @@ func (n *Node) openAgain(s *source) tool.Change {
 	claim := n.claim(s.Source)
 	sight := n.look(claim) // before it is opened: what changes in between is a change
 	n.mu.Lock()
+	taken := s.sight
 	s.trying, s.sight = &claim, sight
 	n.limit()
 	n.mu.Unlock()
-	return n.settle(s, n.open(s.ctx, s.Source, claim))
+	o := n.open(s.ctx, s.Source, claim)
+	// A file that was being saved while it was read may say too little without being wrong. So what has fewer tools is
+	// taken only if it is left alone for a while; else it is read again when it has come to rest.
+	if o.runner != nil && o.fewer(n.openedOf(s)) && (!came(s.ctx, lookPause) || n.look(claim) != sight) {
+		n.unread(s, taken, o.runner)
+		return tool.Change{}
+	}
+	return n.settle(s, o)
+}
+
+// unread forgets what was opened from files that were being written.
+func (n *Node) unread(s *source, taken notice.Sight, r tool.Runner) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.trying, s.sight = nil, taken
+	n.limit()
+	n.tasks.Go(func() { n.discard(s.Name, r) })
+}
+
+func (n *Node) openedOf(s *source) opened {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return s.opened
 }
 
 // settle keeps what opening a source again brought.
@@ -191,8 +233,7 @@ func (o opened) loses(before opened) error {
 	if o.err != nil || before.runner == nil {
 		return nil
 	}
-	left := o.callable()
-	if !slices.ContainsFunc(before.callable(), func(name string) bool { return !slices.Contains(left, name) }) {
+	if !o.fewer(before) {
 		return nil
 	}
 	known, problems := before.problems(), o.problems()
@@ -203,6 +244,12 @@ func (o opened) loses(before opened) error {
 		}
 	}
 	return nil
+}
+
+// fewer reports whether a tool that could be called before is gone, or cannot be called.
+func (o opened) fewer(before opened) bool {
+	left := o.callable()
+	return slices.ContainsFunc(before.callable(), func(name string) bool { return !slices.Contains(left, name) })
 }
 
 // A doubtful runner may not have understood all of its files.
