@@ -395,3 +395,63 @@ func TestADeadSourceIsTriedAtOnceWhenItsFilesChange(t *testing.T) {
 		}
 	})
 }
+
+// Half of a file may be a whole one that says less: the tools of this protocol are the words of a file.
+func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reading := func() {}
+		protocol := []node.Protocol{{
+			Name: "words",
+			Open: func(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
+				reading()
+				text, err := os.ReadFile(filepath.Join(src.Dir, "words"))
+				return &words{strings.Fields(string(text))}, err
+			},
+			Claim: func(src config.Source) (offlimits.Claim, error) {
+				return offlimits.Claim{Starts: []string{filepath.Join(src.Dir, "words")}}, nil
+			},
+		}}
+		p := watched(t, map[string]string{
+			"toolpost.yaml": "store: {url: none}\nsources: [{name: words, protocol: words}]", "words": "one two",
+		}, node.Options{Protocols: protocol})
+		saved := false
+		reading = func() {
+			if !saved { // somebody begins to save it just now, and takes their time
+				saved = true
+				p.write("words", "one")
+				go func() { time.Sleep(90 * time.Millisecond); p.write("words", "one two three four") }()
+			}
+		}
+		p.write("words", "one two three")
+		for range 50 {
+			time.Sleep(41 * time.Millisecond)
+			if err := call(p.n, "two"); err != nil {
+				t.Fatalf("%v\n%s", err, p.logged)
+			}
+		}
+		if err := call(p.n, "four"); err != nil || !saved {
+			t.Errorf("%v\n%s", err, p.logged)
+		}
+		p.write("words", "four") // and this is meant
+		time.Sleep(time.Second)
+		if err := call(p.n, "two"); tool.CodeOf(err) != tool.CodeNotFound {
+			t.Errorf("%v\n%s", err, p.logged)
+		}
+	})
+}
+
+// words is a runner of tools that do nothing.
+type words struct{ names []string }
+
+func (w *words) Tools(context.Context) (specs []*tool.Spec, _ error) {
+	for _, name := range w.names {
+		specs = append(specs, &tool.Spec{Name: name})
+	}
+	return specs, nil
+}
+
+func (*words) Invoke(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+	return &tool.Result{OK: true, Output: json.RawMessage(`{}`)}, nil
+}
+
+func (*words) Close(context.Context) error { return nil }
