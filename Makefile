@@ -66,6 +66,7 @@ test: ## install what the tests need, vet, and run every test with the race dete
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
 	@.ci/setup python3 postgres
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v ./internal/hogs
+	TOOLPOST_LONG=1 go test -count=1 -timeout 20m -v ./internal/storms
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/kills ./store/sqlite ./store/postgres
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./host/sandbox ./builtin/file ./builtin/shell ./host/workspace/ignore ./codesearch/...
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run "Duplicates|Canaries|Crowd|Hostile|Garbage" ./node ./internal/matrix ./protocol/singularity ./protocol/namel3ss ./protocol/alphahuman

@@ -15,8 +15,9 @@ import (
 // Replace publishes another set of sources at once. A runner that was bound before stays bound, with
 // its calls; one that is no longer among the bindings takes no new call and is closed when its last
 // call has ended. A source that fails keeps the tools that it had when it last lived on the list, as
-// unavailable, with the reason. The order of the bindings decides who keeps a name that two bring.
-func (e *Engine) Replace(ctx context.Context, bindings []Binding) {
+// unavailable, with the reason. The order of the bindings decides who keeps a name that two bring. It returns what became
+// of the tools of each source whose tools are others now.
+func (e *Engine) Replace(ctx context.Context, bindings []Binding) []tool.Change {
 	e.replacing.Lock()
 	defer e.replacing.Unlock()
 	old := e.shelf.Load()
@@ -41,6 +42,7 @@ func (e *Engine) Replace(ctx context.Context, bindings []Binding) {
 			e.retiring.Go(func() { e.retire(context.WithoutCancel(ctx), src) })
 		}
 	}
+	return changesOf(old, bound)
 }
 
 // publish puts up another shelf, and then says so.
@@ -167,9 +169,10 @@ func (e *Engine) relist(src *source) bool {
 	if old.sources[src.Name] != src || src.Err == nil && reflect.DeepEqual(specs, src.specs) {
 		return true
 	}
+	change := tool.Compare(src.Name, src.specs, specs)
 	src.specs, src.Err = specs, nil
 	src.verdict = e.check(ctx, src)
 	e.publish(old.bound, old.policy) // not the current policy: that one comes with the sources it is for
-	e.log.Info("the tools of a source changed", "source", src.Name, "tools", len(specs))
+	e.log.Info("the tools of a source changed", "source", src.Name, "tools", change.String())
 	return true
 }

@@ -66,10 +66,7 @@ func (it *item) why() error {
 	if it.err != nil {
 		return it.err
 	}
-	if u, ok := it.source.Runner.(unavailable); ok {
-		return u.Unavailable(it.own.Name)
-	}
-	return nil
+	return Unavailable(it.source.Runner, it.own.Name)
 }
 
 // A source counts the calls that run on it, so that it is closed after the last of them.

@@ -32,6 +32,7 @@ import (
 	"toolpost/engine/redact"
 	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
+	"toolpost/host/notice"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
@@ -62,6 +63,9 @@ func Dial(url, token string) (Remote, error) { return all.Dial(url, token) }
 // MCPAddress is where clients on this machine find the MCP door of a config.
 func MCPAddress(cfg *config.Config) (string, error) { return all.MCPAddress(cfg) }
 
+// HTTPAddress is where programs on this machine find the HTTP door of a config.
+func HTTPAddress(cfg *config.Config) (string, error) { return all.HTTPAddress(cfg) }
+
 // Select lets a policy, an external program, choose among the tools that can be called now.
 func Select(
 	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage,
@@ -89,6 +93,7 @@ type Options struct {
 	Listen    string          // of the HTTP door and those that share its address, in place of what the config says
 	Token     string          // of the owner; empty: one is made and kept in the state folder
 	NewToken  bool            // make another token
+	Watch     bool            // look at the files that sources start from, for Watch
 	Own       bool            // open no source of the config: its own tools are all that is called
 	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
 	Version   string          // of this program, for those who ask a door
@@ -114,10 +119,10 @@ type Node struct {
 	jobs    *job.Queue                    // nil: there is no store to keep them in
 
 	telemetry *telemetry.Telemetry
-	leaseTier int // the tier from which on calls need a lease; 0: none does
 
-	book     offlimits.Book   // what no tool sees or changes
-	redactor *secret.Redactor // knows the values of all secrets, also of those that a reload changed
+	book     offlimits.Book               // what no tool sees or changes
+	seen     atomic.Pointer[notice.Sight] // the file of the config, when it was last read
+	redactor *secret.Redactor             // knows the values of all secrets, also of those that a reload changed
 	catalog  tool.Catalog
 	calls    running.Calls // those that run now
 
@@ -132,6 +137,7 @@ type Node struct {
 	loading sync.Mutex     // one Reload at a time
 
 	mu      sync.Mutex
+	now     wanted    // by the config that was taken last
 	sources []*source // in the order of the config
 	secrets map[string]secret.From
 	vault   *secret.Vault // nil: the config has no secrets
@@ -151,6 +157,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}
 	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), journal: new(journal.Journal), followers: follow.New()}
 	n.o.Log = slog.New(secret.Handler(n.journal.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
+	n.seen.Store(n.lookAtConfig())
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
@@ -184,14 +191,16 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.o.Own {
 		tools.sources = nil
 	}
-	n.replace(ctx, tools)
+	n.loading.Lock()
+	n.replace(ctx, tools, alive)
+	n.loading.Unlock()
 	if n.store != nil {
 		n.tasks.Go(func() { n.watchPins(n.life) })
 	}
 	return errors.Join(ctx.Err(), n.cache.Misplaced())
 }
 
-// issuer brings the tools that issue leases, where calls need them.
+// issuer brings the tools that issue leases.
 func (n *Node) issuer(book leases) *define.Set {
 	return leasetools.New(leasetools.Options{
 		Leases: book,
@@ -254,51 +263,62 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-// Reload goes over to the sources, the callers and the secrets of another config, and to the settings of those stages
-// that can read them again, to all at once. Sources that say the same as before, and whose secrets are the same, keep
-// their runner and their calls; calls in flight on the others end in peace, under the policy that let them in. What a
-// door, the store or any other stage is told takes effect at the next start. A config that cannot be read is logged,
-// and the one before it stays.
-func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
-	tools, err := n.read(ctx, cfg)
-	if err != nil {
-		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
-		return
-	}
-	if changed := n.fixed(cfg); len(changed) > 0 {
-		n.o.Log.Warn("parts of the config changed that hold from start to end; restart to apply them", "parts", changed)
-	}
-	n.replace(ctx, tools)
-	if err := n.cache.Misplaced(); err != nil {
-		n.o.Log.Warn("a rule of limits.cache does nothing", "error", message(err))
-	}
-	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
+// A lasting part of the config holds from start to end: a change of it takes a restart.
+type lasting struct {
+	name string
+	same func(a, b *config.Config) bool
 }
 
-// fixed lists what another config says differently of that which holds from start to end.
-func (n *Node) fixed(cfg *config.Config) (changed []string) {
-	note := func(what string, same bool) {
-		if !same {
-			changed = append(changed, what)
+// lasting lists those parts. All the others are taken while the node runs.
+func (n *Node) lasting() []lasting {
+	parts := []lasting{
+		{"doors", func(a, b *config.Config) bool { return slices.EqualFunc(a.Doors, b.Doors, config.Door.Equal) }},
+		{"store", func(a, b *config.Config) bool { return a.Store.Equal(b.Store) }},
+		{"limits.timeout", func(a, b *config.Config) bool { return a.Limits.Timeout == b.Limits.Timeout }},
+		{"limits.drain", func(a, b *config.Config) bool { return a.Limits.Drain == b.Limits.Drain }},
+	}
+	for i, kind := range stages() {
+		if name := kind.section.Name; name != "" && n.stages[i].read == nil {
+			parts = append(parts, lasting{name, func(a, b *config.Config) bool {
+				return a.Section(name).Equal(b.Section(name))
+			}})
 		}
 	}
-	note("doors", slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal))
-	note("limits", n.cfg.Limits == cfg.Limits)
-	note("store", n.cfg.Store.Equal(cfg.Store))
-	for i, kind := range stages() {
-		if name := kind.section.Name; n.stages[i].read == nil {
-			note(name, n.cfg.Section(name).Equal(cfg.Section(name)))
+	return parts
+}
+
+// Restart lists the parts of a config whose changes take a restart.
+func (n *Node) Restart() (names []string) {
+	for _, p := range n.lasting() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// fixed lists those of which another config says something else.
+func (n *Node) fixed(cfg *config.Config) (changed []string) {
+	for _, p := range n.lasting() {
+		if !p.same(n.cfg, cfg) {
+			changed = append(changed, p.name)
 		}
 	}
 	return changed
+}
+
+// still waits until what is being published is: of a node whose life has ended nothing is published after that. Nothing
+// is locked when it returns, since a call that is waited for may be one that reloads.
+func (n *Node) still() {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 }
 
 // Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.
 func (n *Node) Close(ctx context.Context) (err error) {
 	n.end()
 	n.followers.Close()
-	n.loading.Lock()
-	defer n.loading.Unlock()
+	n.still()
 	if n.engine != nil {
 		err = n.engine.Close(ctx)
 	}

@@ -11,6 +11,7 @@ import (
 	healthtools "toolpost/builtin/health"
 	jobtools "toolpost/builtin/job"
 	logtools "toolpost/builtin/logs"
+	reloadtools "toolpost/builtin/reload"
 	runningtools "toolpost/builtin/running"
 	statetools "toolpost/builtin/state"
 	tokentools "toolpost/builtin/token"
@@ -25,8 +26,8 @@ import (
 )
 
 // ownTools gives the source of the tools that Toolpost itself brings: for assets, for calls that run now, for how the
-// program is and for what upstream tools say; for leases, where calls need them or others that share the store may; and
-// for sessions, jobs, tokens and the log of calls, where these last. They are one source, so that a policy can name it.
+// program is and for what upstream tools say; for leases, which calls need as soon as the config says so; and for
+// sessions, jobs, tokens and the log of calls, where these last. They are one source, so that a policy can name it.
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
 		assettools.New(n.keep.assets), runningtools.New(&n.calls),
@@ -35,9 +36,7 @@ func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 			Followers: n.followers,
 		}),
 		logtools.New(logtools.Options{Journal: n.journal, Followers: n.followers}), trusttools.New(operators{n}),
-	}
-	if n.leaseTier > 0 || n.store != nil {
-		all = append(all, n.issuer(n.keep.leases))
+		n.issuer(n.keep.leases), reloadtools.New(n.Refresh),
 	}
 	if n.store != nil {
 		all = append(all, statetools.New(sessions{n.store.Sessions(), n.redactor}), jobtools.New(n.jobs),
@@ -71,6 +70,8 @@ func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Sourc
 		}
 		if s.Err != nil {
 			one.State, one.Error = healthtools.StateFailed, message(s.Err)
+		} else if s.Stale != nil {
+			one.Error = "its files changed and are not taken: " + message(s.Stale)
 		}
 		list = append(list, one)
 	}

@@ -36,7 +36,7 @@ func (n *Node) readSecrets(ctx context.Context, cfg *config.Config) (map[string]
 	if len(from) == 0 {
 		return nil, nil, nil
 	}
-	vault := secret.Open(ctx, cfg.Dir, from, n.offLimits(cfg, from))
+	vault := secret.Open(ctx, cfg.Dir, from, n.offLimits(cfg, from, n.claim))
 	n.redactor.Learn(vault)
 	for _, name := range vault.Names() {
 		if _, err := vault.Secret(name); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/host/notice"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
@@ -32,13 +33,27 @@ const (
 // A source is a configured source: with its runner, or with the reason why there is none.
 type source struct {
 	config.Source
+	opened
+	since time.Time       // when it came to be open, or dead
+	lent  *lent           // its secrets
+	ctx   context.Context // ends when the source is replaced
+	stop  context.CancelFunc
+
+	opening sync.Mutex       // once at a time, after the first time
+	trying  *offlimits.Claim // of what is being opened in its place; nil: nothing is
+	sight   notice.Sight     // of its files, when it was last opened or tried
+	wake    chan struct{}    // has something when a dead source is worth trying at once
+	stale   error            // why its files are not taken as they are now; nil: they are
+	retries int              // of those files
+}
+
+// An opened is what came of opening a source.
+type opened struct {
 	runner tool.Runner
+	specs  []*tool.Spec
 	err    error
-	since  time.Time       // when it came to be open, or dead
-	lent   *lent           // its secrets
-	list   *offlimits.List // what was off limits when it was opened
-	ctx    context.Context // ends when the source is replaced
-	stop   context.CancelFunc
+	claim  offlimits.Claim // of its files, as they were
+	list   *offlimits.List // what was off limits
 }
 
 // A Status tells about one source.
@@ -48,6 +63,7 @@ type Status struct {
 	Err      error         // why it is not there; nil: it is
 	Since    time.Time     // when it came to be so
 	Workers  *tool.Workers // that its runner keeps; nil: it keeps none
+	Stale    error         // why its files are not taken as they are now, and its tools are those of before; nil: they are
 }
 
 // Sources tells about every source, in the order of the config.
@@ -56,7 +72,7 @@ func (n *Node) Sources() []Status {
 	defer n.mu.Unlock()
 	var list []Status
 	for _, s := range n.sources {
-		one := Status{Name: s.Name, Protocol: s.Protocol, Err: n.redactor.Error(s.err), Since: s.since}
+		one := Status{Name: s.Name, Protocol: s.Protocol, Err: n.redactor.Error(s.err), Since: s.since, Stale: n.redactor.Error(s.stale)}
 		if staffed, ok := s.runner.(tool.Staffed); ok {
 			w := staffed.Workers()
 			one.Workers = &w
@@ -68,13 +84,12 @@ func (n *Node) Sources() []Status {
 
 // wanted is what a config says about tools.
 type wanted struct {
+	cfg     *config.Config
 	sources []config.Source
 	stages  []func() // each goes over to what the config says to one stage
 	callers *identity.Callers
 	secrets map[string]secret.From
 	vault   *secret.Vault
-
-	offLimits *offlimits.List
 }
 
 // read takes from a config what it says about tools, and reads the secrets that it names.
@@ -94,83 +109,97 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 		return wanted{}, err
 	}
 	from, vault, err := n.readSecrets(ctx, cfg)
-	return wanted{
-		sources: cfg.Sources, stages: stages, callers: callers, secrets: from, vault: vault,
-		offLimits: n.offLimits(cfg, from),
-	}, err
+	return wanted{cfg: cfg, sources: cfg.Sources, stages: stages, callers: callers, secrets: from, vault: vault}, err
 }
 
-// replace goes over to other sources, other settings of the stages, other callers and secrets. Sources that are new or
-// changed, or that are dead, are opened.
-func (n *Node) replace(ctx context.Context, to wanted) {
-	n.loading.Lock()
-	defer n.loading.Unlock()
+// replace goes over to other sources, other settings of the stages, other callers and secrets, and returns what became
+// of the tools. Sources that are new or changed are opened, and those that keep does not keep. The caller holds
+// loading.
+func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) []tool.Change {
 	if n.life.Err() != nil {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
-	n.book.Set(to.offLimits)                  // before anything is opened, and for the sources that stay too
+	n.mu.Lock()
+	n.now = to
+	n.limit() // before anything is opened, and for the sources that stay too
+	n.mu.Unlock()
 	next := make([]*source, len(to.sources))
 	var opening sync.WaitGroup
 	for i, w := range to.sources {
-		if next[i] = n.kept(w, to); next[i] == nil {
-			next[i] = &source{Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, list: to.offLimits}
+		if next[i] = n.kept(w, to, keep); next[i] == nil {
+			next[i] = &source{
+				Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, wake: make(chan struct{}, 1),
+			}
 			next[i].Secrets, next[i].Hush, next[i].OffLimits = next[i].lent, n.redactor.Add, &n.book
 			next[i].ctx, next[i].stop = context.WithCancel(n.life)
 			opening.Go(func() {
-				next[i].runner, next[i].err = n.open(ctx, next[i].Source)
+				claim := n.claim(w)
+				next[i].sight = n.look(claim)
+				next[i].opened = n.open(ctx, next[i].Source, claim)
 				next[i].since = time.Now()
 			})
 		}
 	}
 	opening.Wait()
-	n.publish(ctx, next, to)
+	return n.publish(ctx, next, to)
 }
 
-// kept finds the living source that says the same as w and has the same secrets, and whose rooms are still what they
-// should be.
-func (n *Node) kept(w config.Source, to wanted) *source {
+// kept finds the source that says the same as w and has the same secrets, and whose rooms are still what they should
+// be, if keep keeps it.
+func (n *Node) kept(w config.Source, to wanted, keep func(*source) bool) *source {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	s := n.sourceOf(w)
+	if s == nil || !keep(s) || s.claim.Outdates(s.list, n.book.Now()) || !s.lent.renew(to.vault) {
+		return nil
+	}
+	return s
+}
+
+// sourceOf finds the source that was opened for w, or nil. The caller holds mu.
+func (n *Node) sourceOf(w config.Source) *source {
 	for _, s := range n.sources {
-		if s.Name == w.Name && s.runner != nil && s.Equal(w) && !n.claim(w).Outdates(s.list, to.offLimits) &&
-			s.lent.renew(to.vault) {
+		if s.Name == w.Name && s.Equal(w) {
 			return s
 		}
 	}
 	return nil
 }
 
+// alive keeps what need not be opened again when somebody reloads.
+func alive(s *source) bool { return s.runner != nil }
+
 // publish puts up the new sources behind their stages, takes down the old ones, and starts to retry the dead.
-func (n *Node) publish(ctx context.Context, next []*source, to wanted) {
+func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Change {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	old := n.sources
 	n.sources, n.secrets, n.vault = next, to.secrets, to.vault
+	n.limit()
 	for _, apply := range to.stages { // bind publishes them together with the sources
 		apply()
 	}
-	n.bind(ctx)
+	changes := n.bind(ctx)
 	n.callers.Store(to.callers) // whom nobody knew comes in under the new policy
-	stays := map[*source]bool{}
 	for _, s := range next {
-		stays[s] = true
-		if s.err != nil && s.ctx.Err() == nil {
+		if s.err != nil && s.ctx.Err() == nil && !slices.Contains(old, s) {
 			n.o.Log.Warn("a source is not available; it is tried again", "source", s.Name, "error", message(s.err))
 			n.tasks.Go(func() { n.retry(s) })
 		}
 	}
 	for _, s := range old {
-		if !stays[s] {
+		if !slices.Contains(next, s) {
 			s.stop()
 		}
 	}
+	return changes
 }
 
-// bind tells the engine what there is. The caller holds mu.
-func (n *Node) bind(ctx context.Context) {
+// bind tells the engine what there is, and returns what became of the tools. The caller holds mu.
+func (n *Node) bind(ctx context.Context) []tool.Change {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
 	bindings := slices.Clone(n.own)
@@ -179,7 +208,7 @@ func (n *Node) bind(ctx context.Context) {
 			Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err, Upstream: n.upstream(s.Source),
 		})
 	}
-	n.engine.Replace(ctx, bindings)
+	return n.engine.Replace(ctx, bindings)
 }
 
 // retry opens a dead source again and again until it lives or is replaced.
@@ -188,81 +217,65 @@ func (n *Node) retry(s *source) {
 		select {
 		case <-s.ctx.Done():
 			return
+		case <-s.wake:
+			delay = firstRetry
 		case <-time.After(delay):
 		}
-		runner, err := n.open(s.ctx, s.Source)
-		if n.settle(s, runner, err) {
+		if n.reopen(s); n.settled(s) {
 			return
 		}
 	}
 }
 
-// settle keeps what a retry brought, and reports whether retrying is over.
-func (n *Node) settle(s *source, runner tool.Runner, err error) bool {
+// settled reports whether there is nothing more to retry.
+func (n *Node) settled(s *source) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch {
-	case s.ctx.Err() != nil:
-		n.tasks.Go(func() { n.discard(s.Name, runner) })
-		return true
-	case err != nil && message(err) == message(s.err):
-		return false
-	}
-	if s.runner, s.err = runner, err; err == nil {
-		s.since = time.Now()
-	}
-	n.bind(s.ctx)
-	if err != nil {
-		n.o.Log.Warn("a source is still not available", "source", s.Name, "error", message(err))
-		return false
-	}
-	n.o.Log.Info("a source is available again", "source", s.Name)
-	return true
-}
-
-type opened struct {
-	runner tool.Runner
-	err    error
+	return s.runner != nil || s.ctx.Err() != nil
 }
 
 // open binds a source and asks it for its tools, within openTimeout. A source that answers later is
 // closed again.
-func (n *Node) open(ctx context.Context, src config.Source) (tool.Runner, error) {
+func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Claim) opened {
+	failed := opened{claim: claim, list: n.book.Now()}
 	p, err := n.protocol(src.Protocol)
 	if err != nil {
-		return nil, err
+		failed.err = err
+		return failed
 	}
 	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", openTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, late)
 	defer cancel()
 	done := make(chan opened, 1)
-	n.tasks.Go(func() { done <- n.try(ctx, p, src) })
+	n.tasks.Go(func() { done <- n.try(ctx, p, src, failed) })
 	select {
 	case o := <-done:
-		return o.runner, o.err
+		return o
 	case <-ctx.Done():
 		n.tasks.Go(func() { n.discard(src.Name, (<-done).runner) })
-		return nil, context.Cause(ctx)
+		failed.err = context.Cause(ctx)
+		return failed
 	}
 }
 
-func (n *Node) try(ctx context.Context, p Protocol, src config.Source) opened {
-	if c := n.claim(src); c.Bare {
-		if path := n.book.Now().Exposed(c.Starts); path != "" {
-			return opened{err: offlimits.Bare("it", path)}
+func (n *Node) try(ctx context.Context, p Protocol, src config.Source, o opened) opened {
+	if o.claim.Bare {
+		if path := o.list.Exposed(o.claim.Starts); path != "" {
+			o.err = offlimits.Bare("it", path)
+			return o
 		}
 	}
-	runner, err := p.Open(ctx, src, n.o.Log.With("source", src.Name))
-	if err != nil {
-		return opened{err: err}
+	if o.runner, o.err = p.Open(ctx, src, n.o.Log.With("source", src.Name)); o.err != nil {
+		o.runner = nil
+		return o
 	}
-	if lister, ok := runner.(tool.Source); ok {
-		if _, err := lister.Tools(ctx); err != nil {
-			n.discard(src.Name, runner)
-			return opened{err: err}
+	if lister, ok := o.runner.(tool.Source); ok {
+		if o.specs, o.err = lister.Tools(ctx); o.err != nil {
+			n.discard(src.Name, o.runner)
+			o.runner = nil
 		}
 	}
-	return opened{runner: runner}
+	return o
 }
 
 // discard closes a runner that nobody will use.
@@ -295,10 +308,32 @@ func (n *Node) protocol(name string) (Protocol, error) {
 // message is what people are told of an error.
 func message(err error) string { return tool.AsError(err).Message }
 
+// limit puts up what no tool sees or changes from now on. What a source is about to start from, and what it still runs
+// from, is both there. The caller holds mu.
+func (n *Node) limit() {
+	l := n.offLimits(n.now.cfg, n.now.secrets, func(w config.Source) offlimits.Claim {
+		// Not what its files say now: half of a file that is being saved would give away what the other half protects.
+		if s := n.sourceOf(w); s != nil {
+			return s.claim
+		}
+		return n.claim(w)
+	})
+	for _, s := range n.sources {
+		if s.trying != nil {
+			l.Add(*s.trying)
+		}
+	}
+	if !l.Same(n.book.Now()) {
+		n.book.Set(l)
+	}
+}
+
 // offLimits lists what no tool of a config sees or changes. It is made of the whole config, since a folder that one
 // source may write can have what another one starts from. What cannot be read starts nothing: whoever needs it says
 // why.
-func (n *Node) offLimits(cfg *config.Config, from map[string]secret.From) *offlimits.List {
+func (n *Node) offLimits(
+	cfg *config.Config, from map[string]secret.From, claim func(config.Source) offlimits.Claim,
+) *offlimits.List {
 	l := &offlimits.List{Absent: []string{cfg.StateDir() + "/"}, Config: cfg.Path}
 	l.Add(storeClaim(cfg))
 	l.Add(secret.Claim(cfg.Dir, from))
@@ -319,7 +354,7 @@ func (n *Node) offLimits(cfg *config.Config, from map[string]secret.From) *offli
 		}
 	}
 	for _, src := range cfg.Sources {
-		l.Add(n.claim(src))
+		l.Add(claim(src))
 	}
 	return l
 }

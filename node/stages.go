@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"toolpost/config"
@@ -133,14 +134,30 @@ func (n *Node) openQueue() (s stage, err error) {
 	return stage{}, err
 }
 
-func (n *Node) openLeases() (s stage, err error) {
-	n.leaseTier, err = lease.From(n.cfg, n.o.LeaseTier)
-	return stage{in: lease.Stage{From: n.leaseTier, Consume: n.keep.leases}.For}, err
+func (n *Node) openLeases() (stage, error) {
+	return rereading(func(cfg *config.Config) (engine.Stage, error) {
+		tier, err := lease.From(cfg, n.o.LeaseTier)
+		return lease.Stage{From: tier, Consume: n.keep.leases}.For, err
+	}), nil
 }
 
 func (n *Node) openBreaker() (stage, error) {
-	o, err := breaker.From(n.cfg)
-	return stage{in: o.For}, err
+	return rereading(func(cfg *config.Config) (engine.Stage, error) {
+		o, err := breaker.From(cfg)
+		return o.For, err
+	}), nil
+}
+
+// rereading makes a stage of one that keeps nothing between two configs: from each it is made anew.
+func rereading(from func(*config.Config) (engine.Stage, error)) stage {
+	var now atomic.Pointer[engine.Stage]
+	return stage{
+		in: func(spec *tool.Spec) tool.Middleware { return (*now.Load())(spec) },
+		read: func(cfg *config.Config) (apply func(), err error) {
+			next, err := from(cfg)
+			return func() { now.Store(&next) }, err
+		},
+	}
 }
 
 func (n *Node) openCache() (stage, error) {

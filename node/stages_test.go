@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -69,16 +70,28 @@ func TestToolsOfALeasedTierNeedALeaseForEveryCall(t *testing.T) {
 	}
 }
 
-// Where leases last, another program that shares the store may ask for them.
-func TestWithoutLeasesNobodyIsAskedForOneAndOneIsIssuedOnlyWhereItLasts(t *testing.T) {
-	for store, want := range map[string]tool.Code{"store: {url: none}\n": tool.CodeNotFound, "": ""} {
-		n := open(t, parse(t, t.TempDir(), writes+store), node.Options{})
+func TestALeaseIsAskedForFromTheReloadThatSaysSo(t *testing.T) {
+	for _, store := range []string{"store: {url: none}\n", ""} {
+		dir, logged := t.TempDir(), &log{}
+		n := open(t, parse(t, dir, writes+store), node.Options{Log: slog.New(slog.NewTextHandler(logged, nil))})
 		defer shut(t, n)
-		if _, code := invoke(t, n, tool.Call{Tool: "w"}); code != "" {
-			t.Error(code)
+		for limits, want := range map[string]tool.Code{"limits: {lease_tier: 1}": tool.CodeLeaseRequired, "limits: {lease_tier: 3}": "", "": ""} {
+			n.Reload(t.Context(), parse(t, dir, writes+store+limits))
+			if _, code := invoke(t, n, tool.Call{Tool: "w"}); code != want {
+				t.Errorf("%s%s: %q", store, limits, code)
+			}
+			// The rule may come later, or from another program that shares the store.
+			if _, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`)}); code != "" {
+				t.Errorf("%s%s: %q", store, limits, code)
+			}
 		}
-		if _, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`)}); code != want {
-			t.Errorf("%s: %q", store, code)
+		n.Reload(t.Context(), parse(t, dir, writes+store+"limits: {breaker: {failures: 1}}"))
+		if strings.Contains(logged.String(), "restart") {
+			t.Errorf("it is said to take a restart: %s", logged)
+		}
+		n.Reload(t.Context(), parse(t, dir, writes+store+"limits: {lease_tier: many}"))
+		if !strings.Contains(logged.String(), "was not reloaded") {
+			t.Errorf("a tier that is none is not said: %s", logged)
 		}
 	}
 }

@@ -19,11 +19,11 @@ import (
 type Source struct {
 	Name     string    `json:"name"`
 	Protocol string    `json:"protocol"`
-	State    string    `json:"state"`         // StateOpen or StateFailed
-	Since    time.Time `json:"since"`         // when it came to be so
-	Tools    int       `json:"tools"`         // how many it brings now
-	Held     int       `json:"held,omitzero"` // how many more are held back, since they changed
-	Error    string    `json:"error,omitzero"`
+	State    string    `json:"state"`          // StateOpen or StateFailed
+	Since    time.Time `json:"since"`          // when it came to be so
+	Tools    int       `json:"tools"`          // how many it brings now
+	Held     int       `json:"held,omitzero"`  // how many more are held back, since they changed
+	Error    string    `json:"error,omitzero"` // why it failed, or has the tools that it had before its files changed
 	// Workers are the programs that it keeps running; nil: it keeps none.
 	Workers *tool.Workers `json:"workers,omitzero"`
 }

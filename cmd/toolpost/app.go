@@ -95,7 +95,7 @@ func (a *app) commands(args []string) (made []*cobra.Command) {
 		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"store", a.storeCommand}, {"state", a.stateCommand},
 		{"lease", a.leaseCommand},
 		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"ps", a.psCommand}, {"top", a.topCommand},
-		{"logs", a.logsCommand}, {"sources", a.sourcesCommand},
+		{"logs", a.logsCommand}, {"sources", a.sourcesCommand}, {"reload", a.reloadCommand},
 		{"config", a.configCommand}, {"doctor", a.doctorCommand},
 		{"version", a.versionCommand}, {"man", a.manCommand},
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -49,6 +50,8 @@ func (a *app) configCheckCommand() *cobra.Command {
 				return err
 			}
 			defer end()
+			defer fmt.Fprintf(a.err, "a change of %s takes effect when `toolpost serve` is started again; it takes "+
+				"all other changes while it runs\n", strings.Join(n.Restart(), ", "))
 			for _, d := range slices.Sorted(maps.Keys(n.Anonymous())) {
 				fmt.Fprintf(a.out, "%-16s %-12s %s\n", "door "+d, "anonymous", a.out.amber(clean(n.Anonymous()[d].String())))
 			}

@@ -184,7 +184,7 @@ func serverOf(ts *testscript.TestScript) *running {
 
 // signal NAME sends a signal to the server.
 func signalServer(ts *testscript.TestScript, _ bool, args []string) {
-	sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP}[args[0]]
+	sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "USR1": syscall.SIGUSR1}[args[0]]
 	ts.Check(serverOf(ts).cmd.Process.Signal(sig))
 }
 

@@ -23,8 +23,10 @@ func (a *app) serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the tools at every configured door",
-		Long: "Serves the tools of the config at its doors until SIGINT or SIGTERM; calls in flight may finish\n" +
-			"first. It reads the config again when the file changes, and on SIGHUP.",
+		Long: "Serves the tools of the config at its doors until SIGINT or SIGTERM, or until its terminal is closed;\n" +
+			"calls in flight may finish first. When the config changes, or an app, a skill, a pack, a plugin or a program\n" +
+			"that it names, the change is taken within a second, and the log has a line about it. `toolpost reload` and\n" +
+			"SIGUSR1 do so at once, and so does SIGHUP where there is no terminal.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o) },
 	}
 	c.Flags().StringVar(&o.Listen, "listen", "",
@@ -39,9 +41,11 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	if err != nil {
 		return err
 	}
+	ctx, reload, stop := reloadSignals(ctx)
+	defer stop()
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
 	w := &welcome{app: a}
-	o.Token, o.Version = os.Getenv("TOOLPOST_TOKEN"), version
+	o.Token, o.Version, o.Watch = os.Getenv("TOOLPOST_TOKEN"), version, true
 	o.Ready = func(l node.Listening) { w.door(ctx, l) }
 	n, end, err := a.openNode(ctx, cfg, slog.LevelInfo, o)
 	if err != nil {
@@ -51,20 +55,39 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	defer end()
 
 	log := a.logger(slog.LevelInfo)
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	watching.Go(func() {
-		if err := n.Watch(ctx, hup); err != nil {
-			log.Warn(because(err))
-		}
-	})
+	watching.Go(func() { n.Watch(ctx, reload) })
 	defer context.AfterFunc(ctx, func() { log.Info("shutting down; calls in flight may end first") })()
 	return n.Serve(ctx)
+}
+
+// reloadSignals gives the signals that ask for a reload, and a context that ends when the terminal is closed. Both are
+// SIGHUP: from a terminal it says that nobody is there any more, and to a program without one, such as a service, it
+// has always meant to read the config again. Whoever started it with nohup wants neither.
+func reloadSignals(ctx context.Context) (_ context.Context, reload chan os.Signal, stop func()) {
+	reload = make(chan os.Signal, 1)
+	rest := func() {}
+	switch {
+	case signal.Ignored(syscall.SIGHUP):
+	case hasTerminal():
+		ctx, rest = signal.NotifyContext(ctx, syscall.SIGHUP)
+	default:
+		signal.Notify(reload, syscall.SIGHUP)
+	}
+	signal.Notify(reload, syscall.SIGUSR1)
+	return ctx, reload, func() { rest(); signal.Stop(reload) }
+}
+
+// hasTerminal reports whether there is a terminal whose end would end this program, wherever its output goes.
+func hasTerminal() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
+	if err == nil {
+		tty.Close()
+	}
+	return err == nil
 }
 
 func plural(n int, thing string) string {

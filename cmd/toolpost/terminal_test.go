@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -152,5 +153,75 @@ func TestCtrlCCancelsTheCall(t *testing.T) {
 	}
 	if !strings.Contains(stderr.String(), "cancelled") {
 		t.Errorf("%q", stderr.String())
+	}
+}
+
+// serveIn starts a server that leads a session of its own, with a terminal or without, and waits until it serves.
+func serveIn(t *testing.T, theirs *os.File) (*exec.Cmd, *lines) {
+	t.Helper()
+	cmd := program(t, map[string]string{"toolpost.yaml": "store: {url: none}\n"}, "serve", "--listen", "127.0.0.1:0")
+	said := &lines{}
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if theirs != nil {
+		cmd.Stdin, cmd.SysProcAttr.Setctty = theirs, true
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	said.wait(t, "serving on")
+	return cmd, said
+}
+
+// lines is what a program has said so far.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) wait(t *testing.T, want string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(l.String(), want); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%q was not said: %s", want, l)
+		}
+	}
+}
+
+func TestAClosedTerminalEndsTheServer(t *testing.T) {
+	ours, theirs := terminal(t)
+	cmd, said := serveIn(t, theirs)
+	theirs.Close()
+	ours.Close() // as a window is
+	if err := cmd.Wait(); err != nil || strings.Contains(said.String(), "reloaded") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	said.wait(t, "shutting down")
+}
+
+func TestWithoutATerminalAHangUpReloads(t *testing.T) {
+	cmd, said := serveIn(t, nil)
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	said.wait(t, "config reloaded")
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, said)
 	}
 }

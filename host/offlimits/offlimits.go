@@ -293,13 +293,16 @@ type Claim struct {
 
 // Add puts a claim on the list.
 func (l *List) Add(c Claim) {
-	l.Absent = append(l.Absent, c.Keeps...)
-	l.Writable = append(l.Writable, c.Writes...)
-	for _, path := range c.Starts {
-		if !slices.Contains(l.ReadOnly, path) {
-			l.ReadOnly = append(l.ReadOnly, path)
+	add := func(to *[]string, paths []string) {
+		for _, path := range paths {
+			if !slices.Contains(*to, path) {
+				*to = append(*to, path)
+			}
 		}
 	}
+	add(&l.Absent, c.Keeps)
+	add(&l.Writable, c.Writes)
+	add(&l.ReadOnly, c.Starts)
 }
 
 // Same reports whether two lists keep the same things.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"toolpost/config"
+	"toolpost/host/offlimits"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/web"
@@ -14,31 +15,55 @@ import (
 // MCPAddress is where clients on this machine find the MCP door of a config, once it is served.
 func MCPAddress(cfg *config.Config) (string, error) {
 	var own mcpDoor
-	var home web.Config
-	there := false
+	home, there, err := homeOf(cfg)
 	for _, d := range cfg.Doors {
-		var err error
-		switch d.Name {
-		case "mcp":
+		if d.Name == "mcp" && err == nil {
 			there, err = true, d.Decode(&own)
-		case homeDoor:
-			there, err = true, d.Decode(&home)
-		}
-		if err != nil {
-			return "", err
 		}
 	}
 	at := own.Config
 	if at.Listen == "" {
 		at.Listen, at.TLS = home.Listen, cmp.Or(at.TLS, home.TLS)
 	}
+	switch {
+	case err != nil:
+		return "", err
+	case there && strings.HasPrefix(at.Listen, web.UnixPrefix):
+		return "", tool.Errorf(tool.CodeInvalidInput, "the HTTP door listens on a Unix socket, where MCP clients do not "+
+			"come in; let the door mcp listen on an address, or leave --http out")
+	}
+	url, err := nearby(at, there)
+	return url + mcp.Path, err
+}
+
+// HTTPAddress is where programs on this machine find the HTTP door of a config, once it is served.
+func HTTPAddress(cfg *config.Config) (string, error) {
+	home, there, err := homeOf(cfg)
+	switch {
+	case err != nil:
+		return "", err
+	case there && strings.HasPrefix(home.Listen, web.UnixPrefix):
+		return web.UnixPrefix + offlimits.Under(cfg.Dir, strings.TrimPrefix(home.Listen, web.UnixPrefix)), nil
+	}
+	return nearby(home, there)
+}
+
+// homeOf reads the door at whose address the others stand that have none of their own.
+func homeOf(cfg *config.Config) (home web.Config, there bool, err error) {
+	for _, d := range cfg.Doors {
+		if d.Name == homeDoor {
+			return home, true, d.Decode(&home)
+		}
+	}
+	return home, false, nil
+}
+
+// nearby is the URL of a door for this machine.
+func nearby(at web.Config, there bool) (string, error) {
 	host, port, err := net.SplitHostPort(cmp.Or(at.Listen, web.DefaultListen))
 	switch {
 	case !there:
 		return "", tool.Errorf(tool.CodeInvalidInput, "the config opens no HTTP door; add `doors: {http: {}}`")
-	case strings.HasPrefix(at.Listen, web.UnixPrefix):
-		return "", tool.Errorf(tool.CodeInvalidInput, "the HTTP door listens on a Unix socket, where MCP clients do not "+
-			"come in; let the door mcp listen on an address, or leave --http out")
 	case err != nil:
 		return "", tool.Errorf(tool.CodeInvalidInput, "the HTTP door listens on %q: %w", at.Listen, err)
 	case port == "0":
@@ -49,5 +74,5 @@ func MCPAddress(cfg *config.Config) (string, error) {
 		host = "127.0.0.1"
 	}
 	o := web.Options{Listen: at.Listen, TLS: at.TLS}
-	return o.URL(net.JoinHostPort(host, port)) + mcp.Path, nil
+	return o.URL(net.JoinHostPort(host, port)), nil
 }

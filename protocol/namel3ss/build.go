@@ -46,7 +46,7 @@ func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
 		return nil, err
 	}
 	b.app.settle()
-	r := &Runner{tools: map[string]*boundTool{}, names: b.app.names()}
+	r := &Runner{tools: map[string]*boundTool{}, names: b.app.names(), notes: b.app.notes}
 	if b.Tool != "" {
 		r.names = []string{b.Tool}
 	}

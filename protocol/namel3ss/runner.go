@@ -66,6 +66,7 @@ type Runner struct {
 	host  *os.File
 	names []string
 	tools map[string]*boundTool
+	notes []string
 }
 
 var (
@@ -174,6 +175,10 @@ func (r *Runner) Unavailable(name string) error {
 	}
 	return nil
 }
+
+// Doubts lists what was not understood in the files of the app. Where tools are gone it may be why: half of a file looks
+// like one in a language that has grown.
+func (r *Runner) Doubts() []string { return r.notes }
 
 // Places says how many calls of a tool run at once: as many as it has interpreters, also where each call starts its
 // own.

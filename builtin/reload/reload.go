@@ -1,0 +1,44 @@
+// Package reload has the tool with which operators let a program read its config again: reloadConfig.
+package reload
+
+import (
+	"context"
+	"fmt"
+
+	"toolpost/builtin/define"
+	"toolpost/tool"
+)
+
+// A Report is what came of a reload.
+type Report struct {
+	Config  string        `json:"config,omitzero" doc:"the file that was read"`
+	Changes []tool.Change `json:"changes" doc:"sources whose tools are others now"`
+	Failed  []Failed      `json:"failed" doc:"sources that are not there, or not as their files say"`
+	Restart []string      `json:"restart,omitempty" doc:"parts of the config that changed and take effect at the next start"`
+}
+
+// A Failed is a source that is not as its files and the config say.
+type Failed struct {
+	Source string `json:"source"`
+	Error  string `json:"error"`
+	Stays  bool   `json:"stays,omitzero" doc:"its tools are those of before"`
+}
+
+// New makes the tool. The function reads the config and the files of the sources again; its error says why the config
+// was not taken.
+func New(reload func(context.Context) (Report, error)) *define.Set {
+	run := func(ctx context.Context, c *define.Call, _ struct{}) (Report, error) {
+		r, err := reload(ctx)
+		if err != nil {
+			e := *tool.AsError(err)
+			e.Message = "the config was not reloaded; the one before it stays: " + e.Message
+			return r, &e
+		}
+		c.Summary = fmt.Sprintf("reloaded; the tools of %d sources changed, %d sources failed", len(r.Changes), len(r.Failed))
+		return r, nil
+	}
+	return define.NewSet(define.New(tool.Spec{
+		Name: "reloadConfig", Effects: tool.Effects{Idempotent: true},
+		Description: "Reads the config and the files of the sources again, and says what changed. For operators.",
+	}, define.ForOperators("use reloadConfig", run)))
+}

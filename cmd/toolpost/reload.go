@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/builtin/reload"
+	"toolpost/node"
+)
+
+func (a *app) reloadCommand() *cobra.Command {
+	return a.withServer(a.withJSON("print JSON", &cobra.Command{
+		Use: "reload", Short: "Let a server read its config again, and say what changed",
+		Long: "Lets a server read its config and the files of its sources again, now: it notices their changes by itself\n" +
+			"within a second. Says which tools came, went or changed, which sources failed, and what takes a restart; or\n" +
+			"why the config was not taken. It is for operators. Without --server it is the server of this config, at the\n" +
+			"address of its HTTP door. `kill -USR1` does the same, and the server's log says what came of it.",
+		Example: "  toolpost reload\n  toolpost reload --server http://127.0.0.1:8700 --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if a.server.url == "" {
+				cfg, err := a.load()
+				if err != nil {
+					return err
+				}
+				if a.server.url, err = node.HTTPAddress(cfg); err != nil {
+					return err
+				}
+			}
+			did, err := own[reload.Report](c.Context(), a, node.Options{}, "reloadConfig", struct{}{}, "reload the config")
+			if err != nil {
+				return err
+			}
+			return a.conclude(did, func() { a.showReload(did) }, len(did.Failed) > 0)
+		},
+	}))
+}
+
+func (a *app) showReload(did reload.Report) {
+	fmt.Fprintf(a.out, "%s  %s\n", a.out.green("reloaded"), clean(did.Config))
+	for _, c := range did.Changes {
+		fmt.Fprintf(a.out, "%-16s %s\n", clean(c.Source), clean(c.String()))
+	}
+	if len(did.Changes) == 0 {
+		fmt.Fprintln(a.out, "the same tools")
+	}
+	for _, f := range did.Failed {
+		state := "unavailable: "
+		if f.Stays {
+			state = "its files are not taken, its tools stay as they were: "
+		}
+		fmt.Fprintf(a.out, "%-16s %s%s\n", clean(f.Source), a.out.red(state), clean(f.Error))
+	}
+	for _, part := range did.Restart {
+		fmt.Fprintf(a.out, "%-16s %s\n", clean(part), a.out.amber("changed; start the server again to apply it"))
+	}
+}

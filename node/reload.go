@@ -1,0 +1,283 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/builtin/reload"
+	"toolpost/config"
+	"toolpost/engine"
+	"toolpost/host/notice"
+	"toolpost/tool"
+)
+
+// Reload goes over to the sources, the callers and the secrets of another config, and to the settings of those stages
+// that can read them again, to all at once. Sources that say the same as before, and whose secrets are the same, keep
+// their runner and their calls; calls in flight on the others end in peace, under the policy that let them in. What
+// Restart lists takes effect at the next start. A config that cannot be read is logged, and the one before it stays.
+func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
+	_, _ = n.reload(ctx, func() (*config.Config, error) { return cfg, nil })
+}
+
+// reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so
+// it is only taken from those who may decide that.
+func (n *Node) reloadFile(ctx context.Context) (reload.Report, error) {
+	return n.reload(ctx, func() (cfg *config.Config, err error) {
+		if n.cfg.Path == "" {
+			return n.cfg, nil
+		}
+		// Half of a config may be a config: what is being saved is read again when it has come to rest.
+		for range 2 * int(mostUnrest/lookPause) {
+			before := n.lookAtConfig()
+			n.seen.Store(before)
+			cfg, err = config.LoadTrusted(n.cfg.Path)
+			if !came(ctx, lookPause) || *n.lookAtConfig() == *before {
+				break
+			}
+		}
+		return cfg, err
+	})
+}
+
+// came waits; false: ctx ended first.
+func came(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(pause):
+		return true
+	}
+}
+
+// Refresh reads the config again, and takes the files of the sources as they are now: what Watch does when it notices
+// a change, but at once.
+func (n *Node) Refresh(ctx context.Context) (reload.Report, error) {
+	did, err := n.reloadFile(ctx)
+	if err != nil {
+		return did, err
+	}
+	did.Changes = append(did.Changes, n.takeFiles()...)
+	for _, s := range n.Sources() {
+		if why := cmp.Or(s.Err, s.Stale); why != nil {
+			did.Failed = append(did.Failed, reload.Failed{Source: s.Name, Error: message(why), Stays: s.Err == nil})
+		}
+	}
+	return did, nil
+}
+
+func (n *Node) reload(ctx context.Context, load func() (*config.Config, error)) (did reload.Report, err error) {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	cfg, err := load()
+	if err != nil {
+		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
+		return did, err
+	}
+	tools, err := n.read(ctx, cfg)
+	if err != nil {
+		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
+		return did, err
+	}
+	did = reload.Report{
+		Config: cfg.Path, Changes: []tool.Change{}, Failed: []reload.Failed{}, Restart: n.fixed(cfg),
+	}
+	if len(did.Restart) > 0 {
+		n.o.Log.Warn("parts of the config changed that hold from start to end; restart to apply them",
+			"parts", did.Restart)
+	}
+	did.Changes = append(did.Changes, n.replace(ctx, tools, alive)...)
+	for _, c := range did.Changes {
+		n.o.Log.Info("the tools of a source changed", "source", c.Source, "tools", c.String())
+	}
+	if err := n.cache.Misplaced(); err != nil {
+		n.o.Log.Warn("a rule of limits.cache does nothing", "error", message(err))
+	}
+	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
+	return did, nil
+}
+
+// takeFiles opens every source again whose files have changed, and returns what became of their tools.
+func (n *Node) takeFiles() (changes []tool.Change) {
+	n.mu.Lock()
+	sources := slices.Clone(n.sources)
+	n.mu.Unlock()
+	each := make([]tool.Change, len(sources))
+	var opening sync.WaitGroup
+	for i, s := range sources {
+		if at := n.standing(s); !at.dead && (at.stale != nil || n.look(at.claim) != at.sight) {
+			opening.Go(func() { each[i] = n.reopen(s) })
+		}
+	}
+	opening.Wait()
+	return slices.DeleteFunc(each, tool.Change.Empty)
+}
+
+// reopen opens a source once more, with its files as they are now, and returns what became of its tools. Calls in
+// flight end on the runner of before. Where it cannot be opened the runner of before stays, and Stale says why.
+func (n *Node) reopen(s *source) tool.Change {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	return n.openAgain(s)
+}
+
+// openAgain is reopen for those who hold opening.
+func (n *Node) openAgain(s *source) tool.Change {
+	claim := n.claim(s.Source)
+	sight := n.look(claim) // before it is opened: what changes in between is a change
+	n.mu.Lock()
+	taken := s.sight
+	s.trying, s.sight = &claim, sight
+	n.limit()
+	n.mu.Unlock()
+	o := n.open(s.ctx, s.Source, claim)
+	// A file that was being saved while it was read may say too little without being wrong. So what has fewer tools is
+	// taken only if it is left alone for a while; else it is read again when it has come to rest.
+	if o.runner != nil && o.fewer(n.openedOf(s)) && (!came(s.ctx, lookPause) || n.look(claim) != sight) {
+		n.unread(s, taken, o.runner)
+		return tool.Change{}
+	}
+	return n.settle(s, o)
+}
+
+// unread forgets what was opened from files that were being written.
+func (n *Node) unread(s *source, taken notice.Sight, r tool.Runner) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.trying, s.sight = nil, taken
+	n.limit()
+	n.tasks.Go(func() { n.discard(s.Name, r) })
+}
+
+func (n *Node) openedOf(s *source) opened {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return s.opened
+}
+
+// settle keeps what opening a source again brought.
+func (n *Node) settle(s *source, o opened) (did tool.Change) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer n.limit()
+	s.trying = nil
+	if s.ctx.Err() != nil {
+		n.tasks.Go(func() { n.discard(s.Name, o.runner) })
+		return did
+	}
+	dead, was := s.runner == nil, cmp.Or(s.stale, s.err)
+	if err := o.loses(s.opened); err != nil {
+		poorer := o.runner
+		n.tasks.Go(func() { n.discard(s.Name, poorer) })
+		o = opened{err: err}
+	}
+	switch again := was != nil && o.err != nil && message(was) == message(o.err); {
+	case again: // it was said
+		s.retries++
+	case o.err != nil && dead:
+		s.opened = o
+		n.bind(s.ctx)
+		n.o.Log.Warn("a source is still not available", "source", s.Name, "error", message(o.err))
+	case o.err != nil:
+		s.stale, s.retries = o.err, 0
+		n.o.Log.Warn("the files of a source changed and are not taken; its tools stay as they were", "source", s.Name,
+			"error", message(o.err))
+	default:
+		return n.take(s, o, dead)
+	}
+	return did
+}
+
+// take puts a source that was opened again into the place of what it was. The caller holds mu.
+func (n *Node) take(s *source, o opened, dead bool) (did tool.Change) {
+	s.opened, s.stale, s.retries = o, nil, 0
+	n.limit()
+	s.list = n.book.Now() // what was opened had all of this off limits, and what it was before
+	did.Source = s.Name
+	for _, c := range n.bind(s.ctx) {
+		if c.Source == s.Name {
+			did = c
+		}
+	}
+	if dead {
+		s.since = time.Now()
+		n.o.Log.Info("a source is available again", "source", s.Name)
+	} else {
+		n.o.Log.Info("the files of a source changed", "source", s.Name, "tools", did.String())
+	}
+	outdated := func(s *source) bool { return s.claim.Outdates(s.list, n.book.Now()) }
+	if slices.ContainsFunc(n.sources, outdated) {
+		n.tasks.Go(n.rebuild)
+	}
+	return did
+}
+
+// rebuild opens the sources again whose rooms were built when other things were off limits.
+func (n *Node) rebuild() {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	n.mu.Lock()
+	to := n.now
+	n.mu.Unlock()
+	to.stages = nil // they have read it
+	n.replace(n.life, to, func(*source) bool { return true })
+}
+
+// loses says why tools that could be called would be gone, or could not be called any more: by mistake, as when one of
+// several skills was saved with half of its manifest. Nil where all is well, where tools were taken away, and where it
+// is said that they must not run: what nobody vouches for any more does not go on running.
+func (o opened) loses(before opened) error {
+	if o.err != nil || before.runner == nil {
+		return nil
+	}
+	if !o.fewer(before) {
+		return nil
+	}
+	known, problems := before.problems(), o.problems()
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		why := tool.AsError(problems[name])
+		if known[name] == nil && why.Code != tool.CodeAccessDenied {
+			return tool.Errorf(why.Code, "%s: %s", tool.VisibleName(name), why.Message)
+		}
+	}
+	return nil
+}
+
+// fewer reports whether a tool that could be called before is gone, or cannot be called.
+func (o opened) fewer(before opened) bool {
+	left := o.callable()
+	return slices.ContainsFunc(before.callable(), func(name string) bool { return !slices.Contains(left, name) })
+}
+
+// A doubtful runner may not have understood all of its files.
+type doubtful interface{ Doubts() []string }
+
+// problems are the reasons why some of the tools cannot be called, and why there may be too few.
+func (o opened) problems() map[string]error {
+	all := map[string]error{}
+	if d, ok := o.runner.(doubtful); ok {
+		for _, doubt := range d.Doubts() {
+			all["its files"] = tool.Errorf(tool.CodeInvalidInput, "%s", doubt)
+		}
+	}
+	for _, spec := range o.specs {
+		if why := engine.Unavailable(o.runner, spec.Name); why != nil {
+			all[spec.Name] = why
+		}
+	}
+	return all
+}
+
+// callable lists the tools that can be called.
+func (o opened) callable() (names []string) {
+	problems := o.problems()
+	for _, spec := range o.specs {
+		if problems[spec.Name] == nil {
+			names = append(names, spec.Name)
+		}
+	}
+	return names
+}

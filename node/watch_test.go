@@ -1,0 +1,457 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"toolpost/config"
+	"toolpost/host/offlimits"
+	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// A place is the folder of a config with sources whose files a test changes while they are watched.
+type place struct {
+	t      *testing.T
+	dir    string
+	n      *node.Node
+	logged *log
+}
+
+// watched opens the config of a folder with these files, and watches it until the test ends.
+func watched(t *testing.T, files map[string]string, o node.Options) *place {
+	t.Helper()
+	p := &place{t: t, dir: t.TempDir(), logged: &log{}}
+	for name, text := range files {
+		p.write(name, text)
+	}
+	cfg, err := config.Load(filepath.Join(p.dir, "toolpost.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Watch, o.Log = true, slog.New(slog.NewTextHandler(p.logged, nil))
+	p.n = open(t, cfg, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { p.n.Watch(ctx, nil) })
+	t.Cleanup(func() {
+		cancel()
+		watching.Wait()
+		shut(t, p.n)
+	})
+	return p
+}
+
+func (p *place) write(name, text string) {
+	p.t.Helper()
+	path := filepath.Join(p.dir, name)
+	must(p.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(p.t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// says waits for a line of the log that has all of these words.
+func (p *place) says(words ...string) {
+	p.t.Helper()
+	for end := time.Now().Add(20 * time.Second); p.lines(words...) == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatalf("no line with %s:\n%s", strings.Join(words, ", "), p.logged)
+		}
+	}
+}
+
+// lines counts the lines of the log that have all of these words.
+func (p *place) lines(words ...string) (n int) {
+	for line := range strings.Lines(p.logged.String()) {
+		has := true
+		for _, word := range words {
+			has = has && strings.Contains(line, word)
+		}
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+// gives waits until a tool gives an output.
+func (p *place) gives(name, args, want string) {
+	p.t.Helper()
+	got := ""
+	for end := time.Now().Add(20 * time.Second); got != want; time.Sleep(20 * time.Millisecond) {
+		r, err := p.n.Handler().Invoke(p.t.Context(), &tool.Call{Tool: name, Args: json.RawMessage(args)}, tool.Discard)
+		if err != nil {
+			got = err.Error()
+		} else {
+			got = strings.ReplaceAll(string(r.Output), " ", "")
+		}
+		if got != want && time.Now().After(end) {
+			p.t.Fatalf("%s gives %s, want %s\n%s", name, got, want, p.logged)
+		}
+	}
+}
+
+const skill = `import json, sys
+for line in sys.stdin:
+    r = json.loads(line)
+    if r["method"] == "initialize":
+        result = {"name": "skill", "tools": [{"name": "NAME", "description": "d", "parameters": {"type": "object"}}]}
+    else:
+        result = {"content": "IS"}
+    if "id" in r:
+        print(json.dumps({"jsonrpc": "2.0", "id": r["id"], "result": result}), flush=True)
+`
+
+func skillThat(name, is string) string {
+	return strings.NewReplacer("NAME", name, "IS", is).Replace(skill)
+}
+
+const manifest = `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}}`
+
+const toolhost = `import json, sys
+names = open(sys.argv[2]).read().split()
+if sys.argv[1] == "--list":
+    print(json.dumps({"ok": True, "tools": [{"aid": "AID.TH.%s.v1" % n, "name": n, "deterministic": True, "tags": [], "side_effects": ["none"], "replay_inputs": []} for n in names]}))
+elif sys.argv[1] == "--run":
+    sys.stdin.read()
+    print(json.dumps({"ok": True, "status": "OK", "output_json": json.dumps({"names": len(names)}), "error": ""}))
+`
+
+const program = `import json, sys
+sys.stdin.readline()
+print(json.dumps({"version": "0", "type": "done", "ok": True, "output": {"is": "IS"}}))
+`
+
+const declaration = "tool \"%s\":\n  implemented using python\n\n  input:\n    name is optional text\n\n  output:\n    is is text\n"
+
+func TestTheFilesOfSourcesAreWatched(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := watched(t, map[string]string{
+		"toolpost.yaml": `
+store: {url: none}
+sources:
+  - {name: app, protocol: namel3ss, app: app}
+  - {name: skills, protocol: alphahuman, skills: skills}
+  - {name: th, protocol: machina, command: [python3, toolhost.py], plugin: ./probe.so, mode: run}
+  - {name: ev, protocol: narratoria, command: [python3, ev.py]}
+`,
+		"app/app.ai":               "spec is \"1.0\"\n\n" + fmt.Sprintf(declaration, "first"),
+		"app/tools/first.py":       "def run(p): return {'is': 'first'}\n",
+		"app/tools/second.py":      "def run(p): return {'is': 'second'}\n",
+		"app/code.py":              "def run(p): return {'is': 'bound'}\n",
+		"skills/one/manifest.json": manifest, "skills/one/skill.py": skillThat("say", "old"),
+		"toolhost.py": toolhost, "probe.so": "ALPHA", "ev.py": strings.Replace(program, "IS", "old", 1),
+	}, node.Options{})
+	p.gives("first", `{}`, `{"is":"first"}`)
+	p.gives("say", `{}`, `"old"`)
+	p.gives("ev", `{}`, `{"is":"old"}`)
+
+	p.write("app/app.ai", "spec is \"1.0\"\n\n"+fmt.Sprintf(declaration, "first")+"\n"+fmt.Sprintf(declaration, "second"))
+	p.gives("second", `{}`, `{"is":"second"}`)
+	p.says("files of a source changed", "source=app", "added second")
+	p.write("app/.namel3ss/tools.yaml", "tools:\n  bound:\n    kind: python\n    entry: code:run\n")
+	p.gives("bound", `{}`, `{"is":"bound"}`)
+	p.says("source=app", "added bound")
+	p.write("app/packs/more/pack.yaml", "id: more\nname: More\nversion: 1.0.0\ndescription: d\nauthor: a\nlicense: MIT\n"+
+		"tools: [packed]\nentrypoints:\n  packed: {kind: python, entry: 'packed:run'}\n")
+	p.write("app/packs/more/packed.py", "def run(p): return {'is': 'packed'}\n")
+	p.gives("packed", `{}`, `{"is":"packed"}`)
+	p.says("source=app", "packed")
+
+	p.write("skills/one/skill.py", skillThat("say", "new"))
+	p.gives("say", `{}`, `"new"`)
+	p.says("source=skills", "the same tools")
+	p.write("skills/two/manifest.json", manifest)
+	p.write("skills/two/skill.py", skillThat("tell", "two"))
+	p.gives("tell", `{}`, `"two"`)
+	p.says("source=skills", "added tell")
+	must(t, os.RemoveAll(filepath.Join(p.dir, "skills/two")))
+	p.says("source=skills", "removed tell")
+
+	p.write("probe.so", "ALPHA BETA")
+	p.gives("BETA", `{}`, `{"names":2}`)
+	p.says("source=th", "added")
+
+	p.write("ev.py", strings.Replace(program, "IS", "new", 1))
+	p.gives("ev", `{}`, `{"is":"new"}`)
+	p.says("source=ev", "the same tools")
+}
+
+func TestHalfOfAFileTakesNoToolAway(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := watched(t, map[string]string{
+		"toolpost.yaml": `
+store: {url: none}
+sources:
+  - {name: app, protocol: namel3ss, app: app}
+  - {name: skills, protocol: alphahuman, skills: skills}
+`,
+		"app/app.ai": "spec is \"1.0\"\n\n" + fmt.Sprintf(declaration, "first"), "app/tools/first.py": "def run(p): return {'is': 'first'}\n",
+		"skills/one/manifest.json": manifest, "skills/one/skill.py": skillThat("say", "one"),
+		"skills/two/manifest.json": manifest, "skills/two/skill.py": skillThat("tell", "two"),
+	}, node.Options{})
+	p.gives("say", `{}`, `"one"`)
+	stale := func(i int) string {
+		if err := p.n.Sources()[i].Stale; err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	p.write("app/app.ai", "spec is \"1.0\"\n\ntool \"fir")
+	p.write("skills/one/manifest.json", `{"runtime": {"type": "subpro`)
+	p.says("files of a source changed and are not taken", "source=app")
+	p.says("files of a source changed and are not taken", "source=skills", "manifest.json")
+	p.gives("first", `{}`, `{"is":"first"}`)
+	p.gives("say", `{}`, `"one"`)
+	p.gives("tell", `{}`, `"two"`)
+	if stale(0) == "" || !strings.Contains(stale(1), "manifest.json") {
+		t.Errorf("the reasons are %q and %q", stale(0), stale(1))
+	}
+	// A skill that never worked takes none away, and is there with its reason.
+	p.write("skills/one/manifest.json", manifest)
+	eventually(t, "the end of the reason", func() bool { return stale(1) == "" })
+	p.write("skills/three/manifest.json", `{`)
+	p.says("source=skills", "added three")
+	if why := tool.WhyNot(t.Context(), p.n.Catalog(), tool.Principal{}, "three"); why == nil {
+		t.Error("a broken skill can be called")
+	}
+	p.gives("say", `{}`, `"one"`)
+}
+
+// files makes sources of the fake protocol start from a file of their name.
+func (f *fake) files() []node.Protocol {
+	p := f.protocol()
+	p[0].Claim = func(src config.Source) (offlimits.Claim, error) {
+		return offlimits.Claim{Starts: []string{filepath.Join(src.Dir, src.Name)}}, nil
+	}
+	return p
+}
+
+func TestACallInFlightEndsOnTheOldRunner(t *testing.T) {
+	release, entered := make(chan struct{}), make(chan struct{})
+	var ran atomic.Int32
+	protocol := []node.Protocol{{
+		Name: "gate",
+		Open: func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) {
+			return &gate{number: ran.Add(1), entered: entered, release: release}, nil
+		},
+		Claim: func(src config.Source) (offlimits.Claim, error) {
+			return offlimits.Claim{Starts: []string{filepath.Join(src.Dir, "file")}}, nil
+		},
+	}}
+	p := watched(t, map[string]string{
+		"toolpost.yaml": "store: {url: none}\nsources: [{name: gate, protocol: gate}]", "file": "1",
+	}, node.Options{Protocols: protocol})
+	ended := make(chan string, 1)
+	go func() {
+		r, err := p.n.Handler().Invoke(t.Context(), &tool.Call{Tool: "gate", Args: json.RawMessage(`{"wait":true}`)}, tool.Discard)
+		if err != nil {
+			ended <- err.Error()
+			return
+		}
+		ended <- string(r.Output)
+	}()
+	<-entered
+	p.write("file", "22")
+	p.gives("gate", `{}`, `2`)
+	close(release)
+	if got := <-ended; got != "1" {
+		t.Errorf("the call in flight: %s", got)
+	}
+}
+
+// A gate is a runner that knows which one it is, and holds a call until it is released.
+type gate struct {
+	number           int32
+	entered, release chan struct{}
+	closed           atomic.Bool
+}
+
+func (g *gate) Tools(context.Context) ([]*tool.Spec, error) { return []*tool.Spec{{Name: "gate"}}, nil }
+
+func (g *gate) Close(context.Context) error { g.closed.Store(true); return nil }
+
+func (g *gate) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	if strings.Contains(string(c.Args), "wait") {
+		g.entered <- struct{}{}
+		<-g.release
+	}
+	if g.closed.Load() {
+		return nil, errors.New("it was closed under a call")
+	}
+	return &tool.Result{OK: true, Output: json.RawMessage(fmt.Sprint(g.number))}, nil
+}
+
+func TestASourceThatHangsDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		hangs := false
+		f.open = func(ctx context.Context, src config.Source) error {
+			if src.Name == "stuck" && hangs {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		p := watched(t, map[string]string{
+			"toolpost.yaml": "store: {url: none}\nsources: [{name: stuck, protocol: fake}, {name: quick, protocol: fake}]", "stuck": "1", "quick": "1",
+		}, node.Options{Protocols: f.files()})
+		hangs = true
+		p.write("stuck", "22")
+		p.write("quick", "22")
+		time.Sleep(time.Second)
+		if p.lines("files of a source changed", "source=quick") != 1 || p.lines("source=stuck") != 0 {
+			t.Error(p.logged)
+		}
+		if err := call(p.n, "stuck"); err != nil {
+			t.Errorf("its old tools: %v", err)
+		}
+		time.Sleep(11 * time.Second)
+		if p.lines("are not taken", "source=stuck", "did not open within 10s") != 1 || call(p.n, "stuck") != nil {
+			t.Error(p.logged)
+		}
+		hangs = false // and nobody says so
+		time.Sleep(time.Minute)
+		if p.lines("files of a source changed", "source=stuck", "the same tools") != 1 || p.n.Sources()[0].Stale != nil {
+			t.Error(p.logged)
+		}
+	})
+}
+
+func TestASourceThatWritesItsOwnFilesIsNotOpenedWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		opened := 0
+		f.open = func(_ context.Context, src config.Source) error {
+			opened++
+			return os.WriteFile(filepath.Join(src.Dir, src.Name), make([]byte, opened), 0o600)
+		}
+		p := watched(t, map[string]string{"toolpost.yaml": "store: {url: none}\nsources: [{name: own, protocol: fake}]"}, node.Options{Protocols: f.files()})
+		time.Sleep(time.Minute)
+		if n := p.lines("files of a source changed"); n < 5 || n > 20 {
+			t.Errorf("taken %d times in a minute", n)
+		}
+	})
+}
+
+func TestFilesAreTakenWhenTheyHaveComeToRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		p := watched(t, map[string]string{"toolpost.yaml": "store: {url: none}\nsources: [{name: one, protocol: fake}]", "one": "x"},
+			node.Options{Protocols: f.files()})
+		text := "x"
+		for range 15 {
+			text += "x"
+			p.write("one", text)
+			time.Sleep(91 * time.Millisecond) // never at the moment of a look
+		}
+		if n := p.lines("files of a source changed"); n != 0 {
+			t.Errorf("taken %d times while it was written\n%s", n, p.logged)
+		}
+		time.Sleep(time.Second)
+		if n := p.lines("files of a source changed"); n != 1 {
+			t.Errorf("taken %d times when it was written", n)
+		}
+		time.Sleep(time.Minute)
+		for range 100 { // without a rest
+			text += "x"
+			p.write("one", text)
+			time.Sleep(91 * time.Millisecond) // never at the moment of a look
+		}
+		if n := p.lines("files of a source changed"); n < 3 || n > 6 {
+			t.Errorf("taken %d times while it was written for 10 s", n)
+		}
+	})
+}
+
+func TestADeadSourceIsTriedAtOnceWhenItsFilesChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.open = func(_ context.Context, src config.Source) error {
+			text, err := os.ReadFile(filepath.Join(src.Dir, src.Name))
+			if err == nil && string(text) != "good" {
+				err = errors.New("it is bad")
+			}
+			return err
+		}
+		p := watched(t, map[string]string{"toolpost.yaml": "store: {url: none}\nsources: [{name: one, protocol: fake}]", "one": "bad"},
+			node.Options{Protocols: f.files()})
+		time.Sleep(100 * time.Second) // it is tried every thirty
+		p.write("one", "good")
+		time.Sleep(time.Second)
+		if err := call(p.n, "one"); err != nil || p.lines("a source is available again", "source=one") != 1 {
+			t.Errorf("%v\n%s", err, p.logged)
+		}
+	})
+}
+
+// Half of a file may be a whole one that says less: the tools of this protocol are the words of a file.
+func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reading := func() {}
+		protocol := []node.Protocol{{
+			Name: "words",
+			Open: func(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
+				reading()
+				text, err := os.ReadFile(filepath.Join(src.Dir, "words"))
+				return &words{strings.Fields(string(text))}, err
+			},
+			Claim: func(src config.Source) (offlimits.Claim, error) {
+				return offlimits.Claim{Starts: []string{filepath.Join(src.Dir, "words")}}, nil
+			},
+		}}
+		p := watched(t, map[string]string{
+			"toolpost.yaml": "store: {url: none}\nsources: [{name: words, protocol: words}]", "words": "one two",
+		}, node.Options{Protocols: protocol})
+		saved := false
+		reading = func() {
+			if !saved { // somebody begins to save it just now, and takes their time
+				saved = true
+				p.write("words", "one")
+				go func() { time.Sleep(90 * time.Millisecond); p.write("words", "one two three four") }()
+			}
+		}
+		p.write("words", "one two three")
+		for range 50 {
+			time.Sleep(41 * time.Millisecond)
+			if err := call(p.n, "two"); err != nil {
+				t.Fatalf("%v\n%s", err, p.logged)
+			}
+		}
+		if err := call(p.n, "four"); err != nil || !saved {
+			t.Errorf("%v\n%s", err, p.logged)
+		}
+		p.write("words", "four") // and this is meant
+		time.Sleep(time.Second)
+		if err := call(p.n, "two"); tool.CodeOf(err) != tool.CodeNotFound {
+			t.Errorf("%v\n%s", err, p.logged)
+		}
+	})
+}
+
+// words is a runner of tools that do nothing.
+type words struct{ names []string }
+
+func (w *words) Tools(context.Context) (specs []*tool.Spec, _ error) {
+	for _, name := range w.names {
+		specs = append(specs, &tool.Spec{Name: name})
+	}
+	return specs, nil
+}
+
+func (*words) Invoke(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+	return &tool.Result{OK: true, Output: json.RawMessage(`{}`)}, nil
+}
+
+func (*words) Close(context.Context) error { return nil }
