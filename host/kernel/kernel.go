@@ -22,7 +22,7 @@ const (
 )
 
 // Device is the number of the device that a file is on.
-func Device(st *unix.Stat_t) uint64 { return uint64(st.Dev) } //nolint:gosec,unconvert // int32 on macOS; only compared
+func Device(st *unix.Stat_t) uint64 { return uint64(st.Dev) } //nolint:unconvert // int32 on macOS; only compared
 
 // Waiting tells how many bytes wait in a pipe or a terminal.
 func Waiting(fd int) (int, error) { return unix.IoctlGetInt(fd, fionread) }

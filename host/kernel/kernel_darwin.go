@@ -20,11 +20,14 @@ const (
 	// Descriptors is the folder that lists what this program has open.
 	Descriptors = "/dev/fd"
 
-	// TermGet, TermSet and TermSetLater read and set the state of a terminal; the last once all was written.
-	TermGet, TermSet, TermSetLater = unix.TIOCGETA, unix.TIOCSETA, unix.TIOCSETAW
+	TermGet      = unix.TIOCGETA  // reads the state of a terminal
+	TermSet      = unix.TIOCSETA  // sets it
+	TermSetLater = unix.TIOCSETAW // sets it once all was written
 
 	// Where the parts of a folder's entry are that unix.ReadDirent reads: struct dirent.
-	DirentLength, DirentType, DirentName = 16, 20, 21
+	DirentLength = 16
+	DirentType   = 20
+	DirentName   = 21
 
 	fionread = 0x4004667f // FIONREAD of sys/filio.h
 	// F_OFD_SETLK and F_OFD_GETLK of sys/fcntl.h

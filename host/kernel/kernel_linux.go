@@ -19,11 +19,14 @@ const (
 	// Descriptors is the folder that lists what this program has open.
 	Descriptors = "/proc/self/fd"
 
-	// TermGet, TermSet and TermSetLater read and set the state of a terminal; the last once all was written.
-	TermGet, TermSet, TermSetLater = unix.TCGETS, unix.TCSETS, unix.TCSETSW
+	TermGet      = unix.TCGETS  // reads the state of a terminal
+	TermSet      = unix.TCSETS  // sets it
+	TermSetLater = unix.TCSETSW // sets it once all was written
 
 	// Where the parts of a folder's entry are that unix.ReadDirent reads: struct linux_dirent64.
-	DirentLength, DirentType, DirentName = 16, 18, 19
+	DirentLength = 16
+	DirentType   = 18
+	DirentName   = 19
 
 	fionread         = unix.TIOCINQ
 	setLock, getLock = unix.F_OFD_SETLK, unix.F_OFD_GETLK
@@ -31,7 +34,7 @@ const (
 
 // Open opens a path from an open folder, in one step of the kernel's, whatever is renamed meanwhile.
 func Open(dir int, path string, flags int, refuse Resolve) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC} //nolint:gosec // flags are not negative
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC}
 	if refuse&NoLinks != 0 {
 		how.Resolve |= unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 	}

@@ -157,10 +157,10 @@ func TestTheOtherEndOfASocketIsKnown(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "s")
-	ln, err := net.Listen("unix", path) //nolint:noctx // it listens at once
+	ln, err := net.Listen("unix", path)
 	must(t, err)
 	defer ln.Close()
-	conn, err := net.Dial("unix", path) //nolint:noctx // it connects at once
+	conn, err := net.Dial("unix", path)
 	must(t, err)
 	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()

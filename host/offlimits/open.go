@@ -82,7 +82,7 @@ func openAnchor(dir int, path, real string, flags int, refuse kernel.Resolve) (*
 
 func idOf(info fs.FileInfo) ID {
 	st := info.Sys().(*syscall.Stat_t)
-	return ID{uint64(st.Dev), st.Ino} //nolint:gosec,unconvert // int32 on macOS; only compared
+	return ID{uint64(st.Dev), st.Ino} //nolint:unconvert // int32 on macOS; only compared
 }
 
 // A way is a path that has links, on the way to being opened.
