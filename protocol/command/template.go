@@ -366,6 +366,9 @@ func (v *values) elements(w Word, open bool) ([]string, error) {
 				return nil, err
 			}
 		}
+		if len(all) > 1 && len(texts) > 1 { // arguments of any type, which no schema gives away
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the argument %s is a second list in %q; only one can be spread", p.name, w)
+		}
 		all = product(all, texts)
 	}
 	for _, e := range all {

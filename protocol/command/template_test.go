@@ -104,9 +104,12 @@ func TestAnArgumentStaysAnArgument(t *testing.T) {
 			t.Errorf("%s with %q: %v", c.fields, c.value, err)
 		}
 	}
+	two := open(t, "/work", "command: [prog, '{a}{b}']\narguments: {a: {}, b: {}}")
+	_, err := two.forms[0].prepare(&tool.Call{Args: json.RawMessage(`{"a":[1,2],"b":[3,4]}`)})
+	wantError(t, err, tool.CodeInvalidInput, "the argument b is a second list")
 	many := open(t, "/work", "command: [prog, '{a}']\narguments: {a: array}")
 	args := `{"a":[` + strings.Repeat(`"`+strings.Repeat("x", 100<<10)+`",`, 11) + `"x"]}`
-	_, err := many.forms[0].prepare(&tool.Call{Args: json.RawMessage(args)})
+	_, err = many.forms[0].prepare(&tool.Call{Args: json.RawMessage(args)})
 	wantError(t, err, tool.CodeInvalidInput, "the command line would have")
 }
 
