@@ -237,42 +237,42 @@ func (n *Node) settled(s *source) bool {
 // open binds a source and asks it for its tools, within openTimeout. A source that answers later is
 // closed again.
 func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Claim) opened {
-	failed := opened{claim: claim, list: n.book.Now()}
+	o := opened{claim: claim, list: n.book.Now()}
 	p, err := n.protocol(src.Protocol)
 	if err != nil {
-		failed.err = err
-		return failed
+		return o.failed(err)
 	}
 	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", openTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, late)
 	defer cancel()
 	done := make(chan opened, 1)
-	n.tasks.Go(func() { done <- n.try(ctx, p, src, failed) })
+	n.tasks.Go(func() { done <- n.try(ctx, p, src, o) })
 	select {
 	case o := <-done:
 		return o
 	case <-ctx.Done():
 		n.tasks.Go(func() { n.discard(src.Name, (<-done).runner) })
-		failed.err = context.Cause(ctx)
-		return failed
+		return o.failed(context.Cause(ctx))
 	}
 }
+
+// failed is what could not be opened.
+func (o opened) failed(err error) opened { return opened{err: err, claim: o.claim, list: o.list} }
 
 func (n *Node) try(ctx context.Context, p Protocol, src config.Source, o opened) opened {
 	if o.claim.Bare {
 		if path := o.list.Exposed(o.claim.Starts); path != "" {
-			o.err = offlimits.Bare("it", path)
-			return o
+			return o.failed(offlimits.Bare("it", path))
 		}
 	}
-	if o.runner, o.err = p.Open(ctx, src, n.o.Log.With("source", src.Name)); o.err != nil {
-		o.runner = nil
-		return o
+	var err error
+	if o.runner, err = p.Open(ctx, src, n.o.Log.With("source", src.Name)); err != nil {
+		return o.failed(err)
 	}
 	if lister, ok := o.runner.(tool.Source); ok {
-		if o.specs, o.err = lister.Tools(ctx); o.err != nil {
+		if o.specs, err = lister.Tools(ctx); err != nil {
 			n.discard(src.Name, o.runner)
-			o.runner = nil
+			return o.failed(err)
 		}
 	}
 	return o

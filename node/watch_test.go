@@ -296,9 +296,9 @@ func (g *gate) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Resul
 func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		hangs := false
+		var hangs atomic.Bool
 		f.open = func(ctx context.Context, src config.Source) error {
-			if src.Name == "stuck" && hangs {
+			if src.Name == "stuck" && hangs.Load() {
 				<-ctx.Done()
 				return ctx.Err()
 			}
@@ -307,7 +307,7 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 		p := watched(t, map[string]string{
 			"toolpost.yaml": "store: {url: none}\nsources: [{name: stuck, protocol: fake}, {name: quick, protocol: fake}]", "stuck": "1", "quick": "1",
 		}, node.Options{Protocols: f.files()})
-		hangs = true
+		hangs.Store(true)
 		p.write("stuck", "22")
 		p.write("quick", "22")
 		time.Sleep(time.Second)
@@ -321,7 +321,7 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 		if p.lines("are not taken", "source=stuck", "did not open within 10s") != 1 || call(p.n, "stuck") != nil {
 			t.Error(p.logged)
 		}
-		hangs = false // and nobody says so
+		hangs.Store(false) // and nobody says so
 		time.Sleep(time.Minute)
 		if p.lines("files of a source changed", "source=stuck", "the same tools") != 1 || p.n.Sources()[0].Stale != nil {
 			t.Error(p.logged)
@@ -332,10 +332,9 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 func TestASourceThatWritesItsOwnFilesIsNotOpenedWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		opened := 0
+		var opened atomic.Int32
 		f.open = func(_ context.Context, src config.Source) error {
-			opened++
-			return os.WriteFile(filepath.Join(src.Dir, src.Name), make([]byte, opened), 0o600)
+			return os.WriteFile(filepath.Join(src.Dir, src.Name), make([]byte, opened.Add(1)), 0o600)
 		}
 		p := watched(t, map[string]string{"toolpost.yaml": "store: {url: none}\nsources: [{name: own, protocol: fake}]"}, node.Options{Protocols: f.files()})
 		time.Sleep(time.Minute)
@@ -399,11 +398,14 @@ func TestADeadSourceIsTriedAtOnceWhenItsFilesChange(t *testing.T) {
 // Half of a file may be a whole one that says less: the tools of this protocol are the words of a file.
 func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reading := func() {}
+		var saving, saved atomic.Bool
+		var reading func()
 		protocol := []node.Protocol{{
 			Name: "words",
 			Open: func(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
-				reading()
+				if saving.Load() && saved.CompareAndSwap(false, true) { // somebody begins to save it just now
+					reading()
+				}
 				text, err := os.ReadFile(filepath.Join(src.Dir, "words"))
 				return &words{strings.Fields(string(text))}, err
 			},
@@ -414,14 +416,11 @@ func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
 		p := watched(t, map[string]string{
 			"toolpost.yaml": "store: {url: none}\nsources: [{name: words, protocol: words}]", "words": "one two",
 		}, node.Options{Protocols: protocol})
-		saved := false
 		reading = func() {
-			if !saved { // somebody begins to save it just now, and takes their time
-				saved = true
-				p.write("words", "one")
-				go func() { time.Sleep(90 * time.Millisecond); p.write("words", "one two three four") }()
-			}
+			p.write("words", "one")
+			go func() { time.Sleep(90 * time.Millisecond); p.write("words", "one two three four") }() // and takes their time
 		}
+		saving.Store(true)
 		p.write("words", "one two three")
 		for range 50 {
 			time.Sleep(41 * time.Millisecond)
@@ -429,7 +428,7 @@ func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
 				t.Fatalf("%v\n%s", err, p.logged)
 			}
 		}
-		if err := call(p.n, "four"); err != nil || !saved {
+		if err := call(p.n, "four"); err != nil || !saved.Load() {
 			t.Errorf("%v\n%s", err, p.logged)
 		}
 		p.write("words", "four") // and this is meant
