@@ -142,7 +142,7 @@ const probeTimeout = 5 * time.Second
 
 // machine looks at the kernel and the interpreters: what this build uses, and the walls that can be built here.
 func machine(ctx context.Context) []finding {
-	findings := append([]finding{python(ctx)}, system()...)
+	findings := append(system(), python(ctx))
 	for _, l := range sandbox.Probe() {
 		f := finding{l.Name, stateOK, cmp.Or(l.Why, "works"), l.Means}
 		if !l.Works {
