@@ -4,7 +4,6 @@ package trust
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -236,7 +235,11 @@ func parts() []part {
 		{"arguments", func(s *tool.Spec) string { return indented(s.Input) }},
 		{"output", func(s *tool.Spec) string { return indented(s.Output) }},
 		{"effects", func(s *tool.Spec) string { return strings.Join(s.Effects.Words(), "\n") }},
-		{"tier", func(s *tool.Spec) string { return fmt.Sprint(cmp.Or(s.Tier, s.Effects.Tier())) }},
+		{"tier", func(s *tool.Spec) string {
+			settled := *s
+			settled.SettleTier()
+			return fmt.Sprint(settled.Tier)
+		}},
 		{"guarantees", func(s *tool.Spec) string { return strings.Join(s.Guarantees.Asked(), "\n") }},
 	}
 }

@@ -26,7 +26,7 @@ type Options struct {
 	Mode    string       `yaml:"mode" doc:"serve (default): warm sessions; run: a process for each call"`
 	Tools   []ToolOption `yaml:"tools" doc:"the tools; default: what --list says"`
 
-	Tiers    map[string]int `yaml:"tiers" doc:"tier of a tool by its aid, 1 write .. 3 dangerous, before what --list says; 0: as its effects say"`
+	Tiers    map[string]int `yaml:"tiers" doc:"tier of a tool by its aid, 0 safe .. 3 dangerous, before what --list says"`
 	Sessions int            `yaml:"sessions" doc:"warm sessions at the most; default: 2"`
 	MaxReply int            `yaml:"max_reply" doc:"bytes of one reply; default: 1 MiB"`
 
@@ -42,7 +42,7 @@ type ToolOption struct {
 	Input       config.JSON  `yaml:"input" doc:"JSON Schema of the arguments"`
 	Output      config.JSON  `yaml:"output" doc:"JSON Schema of the result"`
 	Effects     tool.Effects `yaml:"effects" doc:"what the tool does to the world"`
-	Tier        int          `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+	Tier        *int         `yaml:"tier" doc:"0 safe .. 3 dangerous; default: by the effects, and 1 where nothing is said of them"`
 }
 
 func (o Options) withDefaults() Options {
@@ -73,8 +73,8 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "sessions and max_reply cannot be negative")
 	}
 	for aid, tier := range o.Tiers {
-		if tier < 0 || tier > 3 {
-			return tool.Errorf(tool.CodeInvalidInput, "the tier of %s is a number from 0 to 3, not %d", aid, tier)
+		if err := tool.CheckTier(&tier); err != nil {
+			return tool.Errorf(tool.CodeInvalidInput, "%s: %s", aid, tool.AsError(err).Message)
 		}
 	}
 	return o.Options.Check()
@@ -153,15 +153,20 @@ func (r *Runner) discover(ctx context.Context) (specs []*tool.Spec, err error) {
 		seen[t.AID] = true
 		s := &tool.Spec{
 			Name: cmp.Or(t.Name, nameOf(t.AID)), Title: t.Title, Description: t.Description, Aliases: []string{t.AID},
-			Input: json.RawMessage(t.Input), Output: json.RawMessage(t.Output), Effects: t.Effects, Tier: t.Tier,
+			Input: json.RawMessage(t.Input), Output: json.RawMessage(t.Output), Effects: t.Effects,
 			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees, Walls: r.host.String(), Held: r.host.Holds(),
 		}
 		if r.aids[s.Name] != "" {
 			s.Name, s.Aliases = t.AID, nil
 		}
 		r.aids[s.Name] = t.AID
+		by := tool.TierConfig
+		if len(r.o.Tools) == 0 {
+			by = tool.TierTool
+		}
+		s.Declare(t.Tier, by)
 		if tier, ok := r.o.Tiers[t.AID]; ok {
-			s.Tier = tier
+			s.Declare(&tier, tool.TierConfig)
 		}
 		specs = append(specs, s)
 	}

@@ -43,7 +43,7 @@ type SourceOptions struct {
 	MaxMessage  int          `yaml:"max_message" doc:"bytes of one message; default: 16 MiB"`
 	Effects     tool.Effects `yaml:"effects" doc:"what the tools do to the world; what the server says of them only adds to it; default: the worst"`
 	TrustHints  bool         `yaml:"trust_hints" doc:"believe what the server says its tools do to the world, also where that is harmless"`
-	Tier        int          `yaml:"tier" doc:"0 safe .. 3 dangerous; default: by the effects"`
+	Tier        *int         `yaml:"tier" doc:"0 safe .. 3 dangerous; default: by the effects, and 1 where nothing is said of them"`
 
 	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the server to say what it is; default: 30s"`
 	Grace        config.Duration `yaml:"grace" doc:"a program that left a call unanswered and answers nothing for this long is replaced; default: 2s"`
@@ -64,8 +64,8 @@ func (o *SourceOptions) check() error {
 			"an mcp source needs `command`, a program to start, or `url`, a server; not both")
 	case o.Era != "" && o.Era != eraModern && o.Era != eraLegacy:
 		return tool.Errorf(tool.CodeInvalidInput, "era must be %s or %s, not %q", eraModern, eraLegacy, o.Era)
-	case o.Tier < 0 || o.Tier > 3:
-		return tool.Errorf(tool.CodeInvalidInput, "tier must be 0, 1, 2 or 3, not %d", o.Tier)
+	case tool.CheckTier(o.Tier) != nil:
+		return tool.CheckTier(o.Tier)
 	case o.Concurrency < 0 || o.MaxMessage < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "concurrency and max_message cannot be negative")
 	case o.LogLevel != "" && !slices.Contains(levels(), o.LogLevel):

@@ -150,7 +150,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	}{
 		"mode":           {Options{Mode: "hot"}, `mode is one of ["warm" "fresh"]`},
 		"workers":        {Options{Workers: -1}, "workers"},
-		"tier":           {Options{Tier: 4}, "tier"},
+		"tier":           {Options{Tier: new(4)}, "tier"},
 		"entry alone":    {Options{Entry: "a:b"}, "name it with `tool`"},
 		"entry form":     {Options{Tool: "a", Entry: "a.py"}, "module:function"},
 		"entry trick":    {Options{Tool: "a", Entry: "a:b\nimport os"}, "module:function"},
@@ -193,7 +193,7 @@ func TestOpenReadsASourceOfTheConfig(t *testing.T) {
 	defer r.Close(context.Background())
 	specs, err := r.(tool.Source).Tools(t.Context())
 	want := []*tool.Spec{{
-		Name: "greeter", Description: "Greets.", Input: json.RawMessage(`{"type":"object","required":["name"]}`), Tier: 1,
+		Name: "greeter", Description: "Greets.", Input: json.RawMessage(`{"type":"object","required":["name"]}`), Tier: 1, TierFrom: tool.TierConfig,
 		Timeout: 20 * time.Second, Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
 		Held: tool.Guarantees{NoEnvWrite: true, Sandbox: true},
 	}}

@@ -50,7 +50,7 @@ type Options struct {
 	PackKeys []string     `yaml:"pack_keys" doc:"files with public keys: installed packs that one of them signed are run"`
 	Trusted  []string     `yaml:"trusted_packs" doc:"ids of installed packs that are run although no such key signed them"`
 	Effects  tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
-	Tier     int          `yaml:"tier" doc:"0 safe to 3 dangerous"`
+	Tier     *int         `yaml:"tier" doc:"0 safe to 3 dangerous; default: by the effects, and 1 where nothing is said of them"`
 	Sandbox  *bool        `yaml:"sandbox" doc:"ask the tools to run sandboxed"`
 
 	AllowUnsafeExecution bool `yaml:"allow_unsafe_execution" doc:"run although a guarantee cannot be enforced here"`
@@ -145,8 +145,8 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "%w", choices)
 	case o.Workers < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "workers cannot be negative")
-	case o.Tier < 0 || o.Tier > 3:
-		return tool.Errorf(tool.CodeInvalidInput, "tier is 0 to 3, not %d", o.Tier)
+	case tool.CheckTier(o.Tier) != nil:
+		return tool.CheckTier(o.Tier)
 	case o.Tool == "" &&
 		(o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil ||
 			o.Output != nil):

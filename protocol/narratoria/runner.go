@@ -29,7 +29,7 @@ type Options struct {
 
 	spawn.Options
 	Effects tool.Effects `yaml:"effects" doc:"what the tool does to the world"`
-	Tier    int          `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+	Tier    *int         `yaml:"tier" doc:"0 safe .. 3 dangerous; default: by the effects, and 1 where nothing is said of them"`
 
 	Lenient   bool            `yaml:"lenient" doc:"report bad lines and unknown event types as warnings and go on; a missing version is 0"`
 	Grace     config.Duration `yaml:"grace" doc:"how long the tool may take to exit after done; default: 2s"`
@@ -52,8 +52,8 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "a narratoria source needs a tool: the name to call it by")
 	case slices.Equal(o.Command, []string{""}) || len(o.Command) == 0 && o.Container.Image == "":
 		return tool.Errorf(tool.CodeInvalidInput, "%s needs a command: the program to run and its arguments", o.Tool)
-	case o.Tier < 0 || o.Tier > 3:
-		return tool.Errorf(tool.CodeInvalidInput, "%s: tier must be 0, 1, 2 or 3, not %d", o.Tool, o.Tier)
+	case tool.CheckTier(o.Tier) != nil:
+		return tool.Errorf(tool.CodeInvalidInput, "%s: %s", o.Tool, tool.AsError(tool.CheckTier(o.Tier)).Message)
 	case o.Grace < 0 || o.MaxLine < 0 || o.MaxOutput < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "%s: grace, max_line and max_output cannot be negative", o.Tool)
 	}
@@ -108,11 +108,13 @@ func New(base string, o Options) (*Runner, error) {
 }
 
 func (o Options) spec() *tool.Spec {
-	return &tool.Spec{
+	s := &tool.Spec{
 		Name: o.Tool, Title: o.Title, Description: o.Description,
 		Input: json.RawMessage(o.Input), Output: json.RawMessage(o.Output),
-		Effects: o.Effects, Tier: o.Tier, Timeout: time.Duration(o.Timeout), Guarantees: o.Guarantees,
+		Effects: o.Effects, Timeout: time.Duration(o.Timeout), Guarantees: o.Guarantees,
 	}
+	s.Declare(o.Tier, tool.TierConfig)
+	return s
 }
 
 // Tools implements tool.Source: there is the one tool.
