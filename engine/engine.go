@@ -15,6 +15,7 @@ import (
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
+	"toolpost/engine/wayout"
 	"toolpost/tool"
 )
 
@@ -156,8 +157,10 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		given("cache"),
 		// Only what really ran changes state.
 		given("session"),
-		// Innermost: none of those above keeps a secret that a tool printed.
+		// Inside all that keeps an outcome: none of those above keeps a secret that a tool printed.
 		given("redact"),
+		// Innermost: what the walls stopped is told where it happens, and paths in that are redacted like all else.
+		of("wayout", func(it *item) tool.Middleware { return wayout.Stage(it.spec) }),
 	}
 	return outer, ofTool
 }

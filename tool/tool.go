@@ -33,6 +33,7 @@ type Spec struct {
 	Guarantees  Guarantees      `json:"guarantees,omitzero"`
 	Walls       string          `json:"walls,omitempty"` // what it is confined to, in words; empty: it is not started here
 	Held        Guarantees      `json:"-"`               // what these walls hold on every call, asked for or not
+	Room        *Room           `json:"-"`               // what these walls give, for advice; nil: not known
 	// Unlisted is for tools about calls, such as those for jobs: who knows of one can use it, and no list of what there
 	// is to do has it.
 	Unlisted bool `json:"unlisted,omitempty"`
@@ -139,6 +140,8 @@ type Event struct {
 	// File is the file of an asset, opened by the runner, which knows what the tool may read; it is good until
 	// Emit returns. Nil: the asset is on another machine, and its path means nothing here.
 	File *os.File `json:"-"`
+	// Blocked is what a wall stopped, where the event tells of that.
+	Blocked *Blocked `json:"-"`
 }
 
 // Log is the data of a log event.

@@ -90,8 +90,8 @@ type Child struct {
 	settled chan struct{} // closed by settle: the tree is ended, the child may be reaped
 	reaped  chan struct{} // closed by watch: status is known
 	status  Exit
-	reached []string    // the limits of its room that it met; known with status
-	killed  atomic.Bool // it did not exit before we killed it
+	reached []sandbox.Violation // the limits of its room that it met; known with status
+	killed  atomic.Bool         // it did not exit before we killed it
 	settle  func() Exit
 }
 
@@ -444,9 +444,14 @@ func (c *Child) Describe(e Exit) string {
 		if len(c.reached) == 0 {
 			break
 		}
-		which, _, _ := strings.Cut(c.reached[0], " ") // named as the walls of a config name it
-		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e,
-			strings.Join(c.reached, " and of "), which), c.Tail())
+		said := e.String() + ": it reached its limit of "
+		for i, l := range c.reached {
+			if i > 0 {
+				said += " and of "
+			}
+			said += fmt.Sprintf("%s (%s, walls.%s)", l.Capability, l.Target, l.Capability) // as a config names it
+		}
+		return withTail(said, c.Tail())
 	default: // its limits are known once it has ended
 	}
 	return describe(e, c.Tail(), c.killed.Load())

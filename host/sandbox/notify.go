@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Violation is an attempt that a wall has stopped.
+// A Violation is an attempt that a wall has stopped, or a limit that was reached.
 type Violation struct {
-	Capability string // network, filesystem_write, subprocess
-	Guarantee  string // the guarantee that forbids it: no_network ...
-	Target     string // the path or the address
+	Capability string // network, filesystem_write, subprocess; of limits memory, processes
+	Guarantee  string // the guarantee that forbids it: no_network ...; empty: it is a limit
+	Target     string // the path or the address; how much a limit allows
 }
 
 // mostViolations bounds the reports of one child. One that tries for ever says nothing new.

@@ -96,7 +96,8 @@ const (
 	DefaultProcesses = 128
 )
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults puts the defaults in the place of what is left out.
+func (l Limits) WithDefaults() Limits {
 	return Limits{
 		Memory: cmp.Or(l.Memory, DefaultMemory), Processes: cmp.Or(l.Processes, DefaultProcesses),
 		Files: cmp.Or(l.Files, 1024), FileSize: cmp.Or(l.FileSize, 1<<30),

@@ -289,8 +289,9 @@ func (r *Runner) take(p *program, offers []json.RawMessage) (found []candidate) 
 		seen[o.Name] = true
 		spec := &tool.Spec{
 			Name: o.Name, Description: o.Description, Input: schema, Effects: r.o.Effects,
-			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees, Walls: behind.String(), Held: behind.Holds(),
+			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
 		}
+		behind.Publish(spec)
 		spec.Declare(r.o.Tier, tool.TierConfig)
 		found = append(found, candidate{spec, &entry{program: p, own: o.Name}})
 	}

@@ -154,8 +154,9 @@ func (r *Runner) discover(ctx context.Context) (specs []*tool.Spec, err error) {
 		s := &tool.Spec{
 			Name: cmp.Or(t.Name, nameOf(t.AID)), Title: t.Title, Description: t.Description, Aliases: []string{t.AID},
 			Input: json.RawMessage(t.Input), Output: json.RawMessage(t.Output), Effects: t.Effects,
-			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees, Walls: r.host.String(), Held: r.host.Holds(),
+			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
 		}
+		r.host.Publish(s)
 		if r.aids[s.Name] != "" {
 			s.Name, s.Aliases = t.AID, nil
 		}

@@ -670,7 +670,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"serve or run":    {Command: []string{"x"}, Mode: "walk"},
 		"negative":        {Command: []string{"x"}, Sessions: -1},
 		"environment":     {Command: []string{"x"}, Options: spawn.Options{Env: map[string]string{"A=B": ""}}},
-		"0, 1, 2 or 3":          {Command: []string{"x"}, Tiers: map[string]int{"AID": 4}},
+		"0, 1, 2 or 3":    {Command: []string{"x"}, Tiers: map[string]int{"AID": 4}},
 		"needs an aid":    {Command: []string{"x"}, Tools: []machina.ToolOption{{Name: "a"}}},
 		"two tools":       {Command: []string{"x"}, Tools: []machina.ToolOption{{AID: "A"}, {AID: "A"}}},
 	} {

@@ -172,7 +172,7 @@ type Runner struct {
 	o     *SourceOptions
 	log   *slog.Logger
 	to    upstream
-	walls func() (string, tool.Guarantees) // around a program; nil: it runs elsewhere
+	walls func(*tool.Spec) // puts those around a program into a spec; nil: it runs elsewhere
 
 	tool.Changes             // of the server's tools
 	stale        atomic.Bool // they may be others since they were asked for

@@ -172,7 +172,7 @@ func (r *Runner) specOf(o *offer) *tool.Spec {
 		s.Title = o.Hints.Title
 	}
 	if r.walls != nil {
-		s.Walls, s.Held = r.walls()
+		r.walls(s)
 	}
 	return s
 }

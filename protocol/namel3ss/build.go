@@ -190,7 +190,7 @@ func (b *builder) local(ctx context.Context, f *facts, bound *appfile.Binding) (
 	if t.around, err = b.around(b.python.code, filepath.SplitList(t.vars["PYTHONPATH"])...); err != nil {
 		return nil, err
 	}
-	f.spec.Walls, f.spec.Held = t.around.String(), t.around.Holds()
+	t.around.Publish(f.spec)
 	if t.mode == modeWarm {
 		t.pools = &pools{tool: t, workers: f.workers}
 	}

@@ -103,7 +103,7 @@ func New(base string, o Options) (*Runner, error) {
 		return nil, err
 	}
 	r := &Runner{o: o, spec: o.spec(), program: p}
-	r.spec.Walls, r.spec.Held = r.program.String(), r.program.Holds()
+	r.program.Publish(r.spec)
 	return r, nil
 }
 
