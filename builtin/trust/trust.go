@@ -100,7 +100,7 @@ func (d decider) review(_ context.Context, c *define.Call, a reviewArgs) (Review
 	for _, h := range all {
 		out.Held = append(out.Held, show(h))
 	}
-	c.Summary = fmt.Sprintf("%d tools are held back", len(all))
+	c.Summary = fmt.Sprintf("held back: %s", define.Count(len(all), "tool"))
 	return out, nil
 }
 
@@ -145,7 +145,7 @@ func (d decider) approve(ctx context.Context, c *define.Call, a approveArgs) (ou
 			out.Forgotten = append(out.Forgotten, tool.VisibleName(p.Name))
 		}
 	}
-	c.Summary = fmt.Sprintf("%d tools are approved", len(some))
+	c.Summary = fmt.Sprintf("approved: %s", define.Count(len(some), "tool"))
 	return out, nil
 }
 

@@ -120,7 +120,7 @@ func TestAConfinedChildTellsItsLimit(t *testing.T) {
 	c := &Child{reaped: make(chan struct{}), reached: []sandbox.Violation{{Capability: "memory", Target: "64 MiB"}}, stderr: &stderr{}}
 	close(c.reaped)
 	got := c.Describe(Exit{Code: -1, Signal: syscall.SIGKILL})
-	if want := "killed by SIGKILL (killed): it reached its limit of memory (64 MiB, walls.memory)"; got != want {
+	if want := "killed by SIGKILL (killed): it reached its limit of memory (64 MiB), set by walls.memory"; got != want {
 		t.Errorf("%q and not %q", got, want)
 	}
 }

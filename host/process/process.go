@@ -444,14 +444,12 @@ func (c *Child) Describe(e Exit) string {
 		if len(c.reached) == 0 {
 			break
 		}
-		said := e.String() + ": it reached its limit of "
-		for i, l := range c.reached {
-			if i > 0 {
-				said += " and of "
-			}
-			said += fmt.Sprintf("%s (%s, walls.%s)", l.Capability, l.Target, l.Capability) // as a config names it
+		var met []string
+		for _, l := range c.reached {
+			met = append(met, l.Capability+" ("+l.Target+")")
 		}
-		return withTail(said, c.Tail())
+		return withTail(fmt.Sprintf("%s: it reached its limit of %s, set by walls.%s", e, // named as a config names it
+			strings.Join(met, " and of "), c.reached[0].Capability), c.Tail())
 	default: // its limits are known once it has ended
 	}
 	return describe(e, c.Tail(), c.killed.Load())

@@ -195,7 +195,7 @@ func TestOpenReadsASourceOfTheConfig(t *testing.T) {
 	want := []*tool.Spec{{
 		Name: "greeter", Description: "Greets.", Input: json.RawMessage(`{"type":"object","required":["name"]}`), Tier: 1, TierFrom: tool.TierConfig,
 		Timeout: 20 * time.Second, Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
-		Held: tool.Guarantees{NoEnvWrite: true, Sandbox: true},
+		Held: tool.Guarantees{NoEnvWrite: true, Sandbox: true}, Room: specs[0].Room,
 	}}
 	app := filepath.Join(root, "app")
 	if around := specs[0].Walls; !strings.Contains(around, app) || !strings.Contains(around, "network loopback; 256 MiB") {

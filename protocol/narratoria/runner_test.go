@@ -801,7 +801,7 @@ sources:
 		Name: "torch", Description: "Lights it.", Input: []byte(`{"type":"object","properties":{"n":{"maximum":1.50}}}`),
 		Effects: tool.Effects{Writes: true}, Tier: 1, TierFrom: tool.TierConfig, Timeout: 3 * time.Second,
 		Walls: "reads " + filepath.Join(dir, "tools") + "; changes nothing; network none; 512 MiB; 128 processes",
-		Held:  tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true},
+		Held:  tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true}, Room: specs[0].Room,
 	}}
 	if d := cmp.Diff(want, specs); d != "" || err != nil {
 		t.Errorf("%v\n%s", err, d)
