@@ -16,6 +16,9 @@ import (
 // are made of (/usr, /bin, /lib and the few files of /etc that the C library reads), its own program and
 // memory, and nothing else.
 type Profile struct {
+	// Name is what the system's ps shows of a forked child. A program that is started has its own.
+	Name string
+
 	// Files and folders, by absolute paths. What is in none of them is not there at all. Where one lies
 	// within another, the nearer one decides.
 	Readable   []string // may be read
