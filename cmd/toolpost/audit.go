@@ -108,7 +108,8 @@ func (q *audit) read(now time.Time) (err error) {
 	}
 	q.filter.Outcome = tool.Outcome(q.outcome)
 	if q.outcome != "" && !slices.Contains(tool.Outcomes(), q.filter.Outcome) {
-		return tool.Errorf(tool.CodeInvalidInput, "%q is not an outcome; there are %v", q.outcome, tool.Outcomes())
+		return tool.Errorf(tool.CodeInvalidInput, "%q is not an outcome; there are %s", q.outcome,
+			tool.Words(tool.Outcomes()))
 	}
 	if q.filter.Limit < 0 {
 		return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")

@@ -148,7 +148,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"mode":           {Options{Mode: "hot"}, `mode is one of ["warm" "fresh"]`},
+		"mode":           {Options{Mode: "hot"}, `mode is one of warm, fresh`},
 		"workers":        {Options{Workers: -1}, "workers"},
 		"tier":           {Options{Tier: new(4)}, "tier"},
 		"entry alone":    {Options{Entry: "a:b"}, "name it with `tool`"},
