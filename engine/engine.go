@@ -15,6 +15,7 @@ import (
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
+	"toolpost/engine/wayout"
 	"toolpost/tool"
 )
 
@@ -160,8 +161,10 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		given("session"),
 		// Behind all that answers in the place of a tool: a replay says nothing new. Outside redact: it keeps no secret.
 		given("journal"),
-		// Innermost: none of those above keeps a secret that a tool printed.
+		// Inside all that keeps an outcome: none of those above keeps a secret that a tool printed.
 		given("redact"),
+		// Innermost: what the walls stopped is told where it happens, and paths in that are redacted like all else.
+		of("wayout", func(it *item) tool.Middleware { return wayout.Stage(it.spec) }),
 	}
 	return outer, ofTool
 }

@@ -109,7 +109,7 @@ func TestACallReachesItsSourceAndIsTraced(t *testing.T) {
 	}
 }
 
-// A tool's tier is what its source says, else what its effects say. Whoever sees the tool sees the same number.
+// A tool's tier is what its source says, else what its effects say; one that says nothing is not safe. Whoever sees the tool sees the same number.
 func TestATierIsSettledWhenAToolIsPublished(t *testing.T) {
 	var ran int
 	f := source(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -117,16 +117,25 @@ func TestATierIsSettledWhenAToolIsPublished(t *testing.T) {
 		return &tool.Result{OK: true}, nil
 	})
 	f.specs = []*tool.Spec{
-		{Name: "says nothing"}, {Name: "shell", Effects: tool.Effects{Exec: true}}, {Name: "declared", Tier: 1, Effects: tool.Effects{Destructive: true}},
+		{Name: "says nothing"}, {Name: "says little", Effects: tool.Effects{Idempotent: true}},
+		{Name: "declared safe", TierFrom: tool.TierTool, Effects: tool.Effects{Destructive: true}},
+		{Name: "out of bounds", Tier: -1}, {Name: "reads", Effects: tool.Effects{Reads: true}}, {Name: "shell", Effects: tool.Effects{Exec: true}}, {Name: "declared", Tier: 1, Effects: tool.Effects{Destructive: true}},
 	}
 	e := start(t, engine.Options{}, bind("one", f))
-	for name, want := range map[string]int{"says nothing": 0, "shell": 2, "declared": 1} {
+	for name, want := range map[string]struct {
+		tier int
+		from tool.TierFrom
+	}{
+		"says nothing": {1, tool.TierDefault}, "says little": {1, tool.TierDefault}, "reads": {0, tool.TierEffects},
+		"shell": {2, tool.TierEffects}, "declared": {1, tool.TierTool}, "declared safe": {0, tool.TierTool},
+		"out of bounds": {3, tool.TierTool},
+	} {
 		spec, err := e.Lookup(t.Context(), tool.Principal{}, name)
-		if err != nil || spec.Tier != want {
-			t.Errorf("%s: tier %d, want %d, %v", name, spec.Tier, want, err)
+		if err != nil || spec.Tier != want.tier || spec.TierFrom != want.from {
+			t.Errorf("%s: tier %d from %q, want %v, %v", name, spec.Tier, spec.TierFrom, want, err)
 		}
-		if _, err := call(t, e, name, `{}`); err != nil || ran != want {
-			t.Errorf("%s ran with tier %d, want %d, %v", name, ran, want, err)
+		if _, err := call(t, e, name, `{}`); err != nil || ran != want.tier {
+			t.Errorf("%s ran with tier %d, want %d, %v", name, ran, want.tier, err)
 		}
 	}
 }

@@ -199,7 +199,7 @@ func (sh *shelf) take(src *source) []batch {
 func newItem(src *source, given *tool.Spec) *item {
 	own := *given
 	own.Source, own.Protocol, own.Own, own.Slug = src.Name, src.Protocol, "", ""
-	own.Tier = cmp.Or(own.Tier, own.Effects.Tier())
+	own.SettleTier()
 	it := &item{own: &own, source: src, err: src.Err}
 	var hides error
 	if it.spec, hides = shown(&own); it.err == nil {

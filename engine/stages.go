@@ -117,7 +117,7 @@ func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler 
 	if limit <= 0 {
 		limit = standard
 	}
-	ranOut := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v", it.spec.Name, limit)
+	ranOut := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v%s", it.spec.Name, limit, it.moreTime())
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		end := time.Now().Add(limit)
 		if own, ok := ctx.Deadline(); !ok || own.After(end) { // else the caller's own comes first
@@ -137,6 +137,18 @@ func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler 
 		ran.Trace.Tool, ran.Trace.Source, ran.Trace.Protocol = it.spec.Name, it.spec.Source, it.spec.Protocol
 		return &ran, nil
 	})
+}
+
+// moreTime says which setting gives a tool more time. Those of tools that we bring are their own.
+func (it *item) moreTime() string {
+	switch {
+	case it.own.Timeout <= 0:
+		return fmt.Sprintf("; `timeout` of source %q gives it more, or `limits: {timeout: ...}` all tools",
+			it.spec.Source)
+	case it.spec.Protocol == "builtin":
+		return ""
+	}
+	return fmt.Sprintf("; `timeout` of source %q gives it more", it.spec.Source)
 }
 
 // outcome says why a call has none. When the context ended, its cause is what a caller wants to read,

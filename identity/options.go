@@ -273,7 +273,7 @@ func (i *Issuer) Validate() error {
 	}
 	for _, name := range i.Algorithms {
 		if !slices.Contains(asymmetric(), jose.SignatureAlgorithm(name)) {
-			return fmt.Errorf("tokens signed with %q are not taken; there are %v", name, asymmetric())
+			return fmt.Errorf("tokens signed with %q are not taken; there are %s", name, tool.Words(asymmetric()))
 		}
 	}
 	if where := i.JWKS; where == "" || strings.Contains(where, "://") {

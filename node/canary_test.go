@@ -351,7 +351,7 @@ func (a *aviary) leased(t *testing.T, n *node.Node, at string) {
 	for i := range canaryLeases {
 		out, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: json.RawMessage(`{"tool":"danger"}`), Caller: local})
 		var lease struct {
-			Token string `json:"token_id"`
+			Token string `json:"token"`
 		}
 		if err := json.Unmarshal([]byte(out), &lease); err != nil || code != "" || len(lease.Token) < 20 {
 			t.Fatalf("%s, %q, %v", out, code, err)

@@ -46,6 +46,9 @@ func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	specs, err := one.Tools(ctx)
 	for _, s := range specs {
 		s.Unlisted = true // they are about calls: nobody looks for them among tools that do something
+		if !s.TierDeclared() {
+			s.Declare(new(int), tool.TierTool) // who had to have a lease to issue one would never get any
+		}
 	}
 	return []engine.Binding{{Name: config.OwnSource, Protocol: "builtin", Runner: one}}, err
 }

@@ -36,7 +36,7 @@ func TestADryRunWritesNothingAndUsesNoLeaseUp(t *testing.T) {
 	defer shut(t, n)
 	out, _ := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`)})
 	var lease struct {
-		Token string `json:"token_id"`
+		Token string `json:"token"`
 	}
 	if err := json.Unmarshal([]byte(out), &lease); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func TestToolsOfALeasedTierNeedALeaseForEveryCall(t *testing.T) {
 			}
 			out, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`)})
 			var lease struct {
-				Token string `json:"token_id"`
+				Token string `json:"token"`
 			}
 			if err := json.Unmarshal([]byte(out), &lease); err != nil || code != "" {
 				t.Fatalf("%s, %q, %v", out, code, err)
@@ -152,7 +152,7 @@ callers: {list: {ada: {tools: "*", tokens: ["%x"]}}}`, sha256.Sum256([]byte(ada)
 	defer http.DefaultClient.CloseIdleConnections()
 	const body = `{"protocol_version":1,"tool_name":"lease.issue","kind":"python","entry":"a:b","payload":{"tool":"w"}}`
 	url := (<-ready).URL
-	for token, want := range map[string]string{owner: `"token_id"`, ada: "may not issue"} {
+	for token, want := range map[string]string{owner: `"token"`, ada: "may not issue"} {
 		resp, err := http.Post(strings.Replace(url, "://", "://toolpost:"+token+"@", 1), "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)

@@ -172,7 +172,7 @@ func TestWithoutAStoreStagesKeepInMemoryAndNothingIsWritten(t *testing.T) {
 	defer shut(t, n)
 	out, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"paint"}`)})
 	var lease struct {
-		Token string `json:"token_id"`
+		Token string `json:"token"`
 	}
 	if err := json.Unmarshal([]byte(out), &lease); err != nil || code != "" {
 		t.Fatalf("%s, %q, %v", out, code, err)

@@ -21,17 +21,19 @@ type Spec struct {
 	Slug        string          `json:"slug,omitempty"` // its name where not all names can be carried, if others claim that; set by the engine
 	Title       string          `json:"title,omitempty"`
 	Description string          `json:"description,omitempty"`
-	Source      string          `json:"source"`            // the configured source that brought it
-	Protocol    string          `json:"protocol"`          // the protocol that runs it
-	Aliases     []string        `json:"aliases,omitempty"` // further names that resolve to it
-	Input       json.RawMessage `json:"input,omitzero"`    // JSON Schema 2020-12, byte for byte as the source gave it
-	Output      json.RawMessage `json:"output,omitzero"`   // likewise; absent: anything goes
-	Effects     Effects         `json:"effects,omitzero"`  //
-	Tier        int             `json:"tier"`              // 0 safe .. 3 dangerous; what a source leaves 0 follows from the effects
-	Timeout     time.Duration   `json:"-"`                 // timeout_ms in JSON; 0: the engine's default
+	Source      string          `json:"source"`              // the configured source that brought it
+	Protocol    string          `json:"protocol"`            // the protocol that runs it
+	Aliases     []string        `json:"aliases,omitempty"`   // further names that resolve to it
+	Input       json.RawMessage `json:"input,omitzero"`      // JSON Schema 2020-12, byte for byte as the source gave it
+	Output      json.RawMessage `json:"output,omitzero"`     // likewise; absent: anything goes
+	Effects     Effects         `json:"effects,omitzero"`    //
+	Tier        int             `json:"tier"`                // 0 safe .. 3 dangerous; see SettleTier for what nobody declares
+	TierFrom    TierFrom        `json:"tier_from,omitempty"` // who settled it; empty: nobody has yet
+	Timeout     time.Duration   `json:"-"`                   // timeout_ms in JSON; 0: the engine's default
 	Guarantees  Guarantees      `json:"guarantees,omitzero"`
 	Walls       string          `json:"walls,omitempty"` // what it is confined to, in words; empty: it is not started here
 	Held        Guarantees      `json:"-"`               // what these walls hold on every call, asked for or not
+	Room        *Room           `json:"-"`               // what these walls give, for advice; nil: not known
 	// Unlisted is for tools about calls, such as those for jobs: who knows of one can use it, and no list of what there
 	// is to do has it.
 	Unlisted bool `json:"unlisted,omitempty"`
@@ -138,6 +140,8 @@ type Event struct {
 	// File is the file of an asset, opened by the runner, which knows what the tool may read; it is good until
 	// Emit returns. Nil: the asset is on another machine, and its path means nothing here.
 	File *os.File `json:"-"`
+	// Blocked is what a wall stopped, where the event tells of that.
+	Blocked *Blocked `json:"-"`
 }
 
 // Log is the data of a log event.

@@ -120,7 +120,7 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 	if errors.Is(err, errFull) {
 		err = nil
 	}
-	c.Summary = fmt.Sprintf("%d calls", len(p.Calls))
+	c.Summary = define.Count(len(p.Calls), "call")
 	return p, err
 }
 

@@ -88,7 +88,7 @@ func (t *Tools) grep(ctx context.Context, c *define.Call, a grepArgs) ([]codesea
 	}
 	lines, stats, err := t.library.Grep(ctx, asking(c), a.GrepQuery, each)
 	c.Details = map[string]any{"grep": stats}
-	c.Summary = count(stats.Matches, "line")
+	c.Summary = define.Count(stats.Matches, "line")
 	if stats.More {
 		c.Summary += "; there are more: narrow the pattern or the path, or give a larger limit"
 	}
@@ -113,7 +113,7 @@ func (t *Tools) search(ctx context.Context, c *define.Call, q codesearch.SearchQ
 		return nil, err
 	}
 	c.Details = map[string]any{"search": found.Stats}
-	c.Summary = strings.Join(append([]string{count(len(found.Hits), "hit")}, found.Notes...), "; ")
+	c.Summary = strings.Join(append([]string{define.Count(len(found.Hits), "hit")}, found.Notes...), "; ")
 	return found.Hits, nil
 }
 
@@ -123,20 +123,12 @@ func (t *Tools) list(ctx context.Context, c *define.Call, q codesearch.FileQuery
 		return t.library.Codebases(c.Call), nil
 	}
 	files, err := t.library.Files(ctx, c.Call, q)
-	c.Summary = count(len(files), "file")
+	c.Summary = define.Count(len(files), "file")
 	return files, err
 }
 
 func (t *Tools) graph(ctx context.Context, c *define.Call, q codesearch.GraphQuery) (codesearch.Graph, error) {
 	g, err := t.library.Graph(ctx, asking(c), q)
-	c.Summary = fmt.Sprintf("%d nodes, %d edges", len(g.Nodes), len(g.Edges))
+	c.Summary = define.Count(len(g.Nodes), "node") + ", " + define.Count(len(g.Edges), "edge")
 	return g, err
-}
-
-// count says how many there are.
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"strconv"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -20,6 +21,14 @@ type Call struct {
 	Out     tool.Sink
 	Summary string
 	Details map[string]any // of the result's trace
+}
+
+// Count says how many there are of something, in a summary.
+func Count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return strconv.Itoa(n) + " " + what
 }
 
 // Operating refuses who is not one of those who run this program, and may not do what only they may.

@@ -157,7 +157,8 @@ func TestToolsThatWriteAreThereOnlyWhereARootMayBeWritten(t *testing.T) {
 		}
 		for _, s := range specs {
 			names = append(names, s.Name)
-			if s.Effects.Writes != (s.Tier > 0) || !json.Valid(s.Input) || !json.Valid(s.Output) || len(s.Aliases) != 1 {
+			if (s.Name == deleteName) != (s.Tier == tool.MaxTier) || s.Name == writeName && s.Tier != 1 ||
+				s.Effects.Writes != (s.Tier > 0) || !json.Valid(s.Input) || !json.Valid(s.Output) || len(s.Aliases) != 1 {
 				t.Errorf("%s: %+v", s.Name, s)
 			}
 		}

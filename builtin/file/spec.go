@@ -22,8 +22,12 @@ const (
 	folderName = "makeFolder"
 )
 
-// tierWrite is the tier of tools that write: it is the first that can do harm.
-const tierWrite = 1
+// The tiers of tools that write, and of the one after which nothing is left. Replacing a file destroys what was in it,
+// but is what writing means: people expect to be asked before a file is gone.
+const (
+	tierWrite  = 1
+	tierDelete = 3
+)
 
 // readOutput is what a struct cannot say: the result of readFile has one of three forms.
 //
@@ -75,7 +79,7 @@ func (t *Tools) writing() []define.Tool {
 				"replace_all or expected says otherwise; else nothing is changed and the error says how often it is there.",
 		}, t.edit, func(a editArgs) tool.Touches { return tool.Touches{Reads: []string{a.Path}, Writes: []string{a.Path}} }),
 		over(t, tool.Spec{
-			Name: deleteName, Title: "Delete a file", Aliases: []string{"file.delete"}, Effects: destroys, Tier: tierWrite,
+			Name: deleteName, Title: "Delete a file", Aliases: []string{"file.delete"}, Effects: destroys, Tier: tierDelete,
 			Description: "Deletes a file, a symbolic link (not what it leads to), or an empty folder. It cannot be undone.",
 		}, t.remove, func(a fileArgs) tool.Touches { return tool.Touches{Writes: []string{a.Path}} }),
 		over(t, tool.Spec{

@@ -5,7 +5,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -83,7 +82,7 @@ type issueArgs struct {
 type issued struct {
 	Caller string `json:"caller,omitempty"` // left out: whoever has it may use it
 	Tier   int    `json:"tier"`
-	Token  string `json:"token_id"`
+	Token  string `json:"token"`
 	Tool   string `json:"tool"`
 	// Where leases can be looked at.
 	ID      string    `json:"id,omitzero"`
@@ -185,6 +184,6 @@ func (t tools) list(ctx context.Context, _ *define.Call, a listArgs) (list, erro
 
 func (t tools) gc(ctx context.Context, c *define.Call, _ struct{}) (lease.Counts, error) {
 	counts, err := t.o.Leases.GC(ctx)
-	c.Summary = fmt.Sprintf("%d leases can be used", counts.Active)
+	c.Summary = define.Count(counts.Active, "lease") + " can be used"
 	return counts, err
 }

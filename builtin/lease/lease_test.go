@@ -65,7 +65,7 @@ func TestAnIssuedLeaseWorksForTheToolByItsPublishedNameAndTier(t *testing.T) {
 	if err != nil || out["tool"] != "deleteFile" || out["tier"] != 3.0 {
 		t.Fatalf("%v, %v", out, err)
 	}
-	if err := leases.Consume(t.Context(), out["token_id"].(string), "whoever", "deleteFile", 3); err != nil {
+	if err := leases.Consume(t.Context(), out["token"].(string), "whoever", "deleteFile", 3); err != nil {
 		t.Error(err)
 	}
 	if out, err = call(t, r, local, "lease.issue", `{"tool":"*","tier":2}`); err != nil || out["tier"] != 2.0 {
@@ -150,7 +150,7 @@ func TestALeaseIsForWhoAsksOverANetworkAndForWhoeverHasItElse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		token := out["token_id"].(string)
+		token := out["token"].(string)
 		if found, err := leases.Find(t.Context(), token); err != nil || found.Caller != c.want {
 			t.Errorf("%s by %s: %+v, %v", c.args, c.by.ID, found, err)
 		}

@@ -47,7 +47,8 @@ func (p place) mayWrite(shown, real string) error {
 	switch root := p.innermost(real); {
 	case !root.Write:
 		return tool.Errorf(tool.CodeAccessDenied,
-			"%s is not allowed: it is below a folder that is only offered for reading", shown)
+			"%s is not allowed: it is below a folder that is only offered for reading; `write: true` of the root lets "+
+				"commands write there", shown)
 	case inGit(strings.TrimPrefix(real, root.Dir)):
 		return tool.Errorf(tool.CodeAccessDenied,
 			"%s is not allowed: what is in .git decides which programs git runs; change it with git", shown).Because("git")

@@ -75,7 +75,8 @@ func (t *Tools) carryOut(ctx context.Context, c *define.Call, p *plan) (result, 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	late := tool.Errorf(tool.CodeTimeout,
-		"%s did not end within %v; it was ended with everything that it had started", p.shown, p.timeout)
+		"%s did not end within %v; it was ended with everything that it had started; `shell: {timeout: ...}` of its "+
+			"source gives it more, and timeout_ms asks for less", p.shown, p.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, late)
 	defer cancel()
 	events := tool.NewRelay(c.Out, stop)
@@ -101,6 +102,9 @@ func (t *Tools) carryOut(ctx context.Context, c *define.Call, p *plan) (result, 
 	}
 	c.Details = map[string]any{}
 	walls.Enforced(c.Call, c.Details, s.guarantees, s.layers, s.watch.Checks())
+	if blocked := s.watch.Blocked(); code != 0 && len(blocked) > 0 { // a command that fails is a result, no error
+		c.Summary = fmt.Sprintf("exit status %d%s", code, walls.WayOut(c.Spec, blocked, ""))
+	}
 	return s.result(code), nil
 }
 

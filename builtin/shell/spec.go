@@ -59,7 +59,7 @@ func (t *Tools) tools() ([]define.Tool, error) {
 			Reads: true, Exec: true, Destructive: t.writes(), Writes: t.writes(),
 			Network: slices.ContainsFunc(t.o.Rules, func(r Rule) bool { return r.Network }),
 		},
-		Tier: 2, Timeout: time.Duration(t.o.Timeout), Walls: walls.String(), Held: held,
+		Tier: 2, Timeout: time.Duration(t.o.Timeout), Walls: walls.String(), Held: held, Room: t.roomOf(walls),
 	}
 	tools := []define.Tool{planned(t, exec, t.planCommand)}
 	if !t.o.Line {

@@ -46,6 +46,19 @@ func (t *Tools) around(roots []workspace.Root, read, write []string) (*walls.Wal
 	return t.o.Walls.Around(needs)
 }
 
+// roomOf is what the walls give, for advice: the offered folders have a setting of their own.
+func (t *Tools) roomOf(w *walls.Walls) *tool.Room {
+	room := w.Room()
+	if room == nil {
+		return nil
+	}
+	room.Key = "shell"
+	for _, r := range t.ws.Roots() {
+		room.Roots = append(room.Roots, r.Dir)
+	}
+	return room
+}
+
 // room gives the walls of one command. One that was allowed to reach the network can. Git's own folders are closed to
 // all but git, as they are to the tools for files: they decide which programs git runs, for whoever uses it next. Git
 // itself may change them, unless it runs code of the tree: which of its settings it changes has been judged. One that

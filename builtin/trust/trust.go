@@ -4,7 +4,6 @@ package trust
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -101,7 +100,7 @@ func (d decider) review(_ context.Context, c *define.Call, a reviewArgs) (Review
 	for _, h := range all {
 		out.Held = append(out.Held, show(h))
 	}
-	c.Summary = fmt.Sprintf("%d tools are held back", len(all))
+	c.Summary = fmt.Sprintf("held back: %s", define.Count(len(all), "tool"))
 	return out, nil
 }
 
@@ -146,7 +145,7 @@ func (d decider) approve(ctx context.Context, c *define.Call, a approveArgs) (ou
 			out.Forgotten = append(out.Forgotten, tool.VisibleName(p.Name))
 		}
 	}
-	c.Summary = fmt.Sprintf("%d tools are approved", len(some))
+	c.Summary = fmt.Sprintf("approved: %s", define.Count(len(some), "tool"))
 	return out, nil
 }
 
@@ -236,7 +235,11 @@ func parts() []part {
 		{"arguments", func(s *tool.Spec) string { return indented(s.Input) }},
 		{"output", func(s *tool.Spec) string { return indented(s.Output) }},
 		{"effects", func(s *tool.Spec) string { return strings.Join(s.Effects.Words(), "\n") }},
-		{"tier", func(s *tool.Spec) string { return fmt.Sprint(cmp.Or(s.Tier, s.Effects.Tier())) }},
+		{"tier", func(s *tool.Spec) string {
+			settled := *s
+			settled.SettleTier()
+			return fmt.Sprint(settled.Tier)
+		}},
 		{"guarantees", func(s *tool.Spec) string { return strings.Join(s.Guarantees.Asked(), "\n") }},
 	}
 }

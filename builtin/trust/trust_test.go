@@ -37,7 +37,7 @@ func heldBack(t *testing.T, source, name string) *pin.Held {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, err := pin.Of(source, &tool.Spec{Name: name, Description: "Says\u202e it.", Effects: tool.Effects{Writes: true}})
+	now, err := pin.Of(source, &tool.Spec{Name: name, Description: "Says\u202e it.", Effects: tool.Effects{Destructive: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestAReviewShowsWhatChangedAndHidesNothing(t *testing.T) {
 	if err := json.Unmarshal(r.Output, &got); err != nil || tool.Hides(string(r.Output)) || len(got.Held) != 1 || got.Held[0].Tool != `a.ec\u200bho` {
 		t.Fatalf("%s, %v", r.Output, err)
 	}
-	want := []trust.Change{{"description", "Says it.", `Says\u202e it.`}, {"effects", "", "writes"}, {"tier", "0", "1"}}
+	want := []trust.Change{{"description", "Says it.", `Says\u202e it.`}, {"effects", "", "destructive"}, {"tier", "1", "3"}}
 	if c := got.Held[0].Changes; len(c) != 3 || c[0] != want[0] || c[1] != want[1] || c[2] != want[2] {
 		t.Errorf("%+v", c)
 	}

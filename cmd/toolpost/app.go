@@ -10,8 +10,10 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -48,10 +50,13 @@ func newApp() *app {
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root(args)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	var code exit
 	if err == nil || errors.As(err, &code) {
 		return int(code)
+	}
+	if _, ok := errors.AsType[*tool.Error](err); !ok { // cobra's: it did not understand the command line
+		err = tool.Errorf(tool.CodeInvalidInput, "%w\nsee `%s --help`", err, c.CommandPath())
 	}
 	a.complain(err)
 	return exitCode(err)
@@ -176,12 +181,10 @@ func (a *app) withJSON(usage string, c *cobra.Command) *cobra.Command {
 
 // complain tells what went wrong: in words on stderr, or with --json as JSON on stdout.
 func (a *app) complain(err error) {
-	var e *tool.Error
-	if !errors.As(err, &e) { // cobra's: it did not understand the command line
-		e = tool.Errorf(tool.CodeInvalidInput, "%w\nsee `toolpost --help`", err)
-	}
+	e := *tool.AsError(err)
+	e.Message = a.here(e.Message)
 	if a.json {
-		_ = a.printJSON(map[string]any{"error": e})
+		_ = a.printJSON(map[string]any{"error": &e})
 		return
 	}
 	fmt.Fprintf(a.err, "%s %s\n", a.err.red("toolpost:"), cleanLines(e.Message))
@@ -280,6 +283,37 @@ type backend struct {
 
 // A server says which backend is wanted; empty: this process.
 type server struct{ url, token string }
+
+// ownCommand is a command of ours in a message.
+var ownCommand = regexp.MustCompile("`toolpost ([a-z][^`\n]*)`")
+
+// here makes the commands that a message advises those for the server that was used: whoever copies one asks the same
+// server again. A token is not repeated, only that there was one.
+func (a *app) here(text string) string {
+	if a.server.url == "" {
+		return text
+	}
+	flags := " --server " + shellWord(withoutPassword(a.server.url))
+	if a.server.token != "" {
+		flags += " --token TOKEN"
+	}
+	return ownCommand.ReplaceAllStringFunc(text, func(command string) string {
+		words := strings.Fields(strings.Trim(command, "`"))[1:]
+		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)
+		if err != nil || c.Flags().Lookup("server") == nil || slices.Contains(words, "--server") {
+			return command
+		}
+		return strings.TrimSuffix(command, "`") + flags + "`"
+	})
+}
+
+// withoutPassword is a URL that may be shown.
+func withoutPassword(text string) string {
+	if u, err := url.Parse(text); err == nil {
+		return u.Redacted()
+	}
+	return "URL"
+}
 
 // withServer adds the flags that name a server to a command.
 func (a *app) withServer(c *cobra.Command) *cobra.Command {

@@ -140,7 +140,7 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 	}
 	r, err := a.converse(ctx, b, req, out)
 	if req.async {
-		err = noJobs(ctx, b, err)
+		err = a.noJobs(ctx, b, startJob, err)
 	}
 	if err = explained(ctx, err); req.call.Resume == "" { // else the answers are what is wrong
 		err = withInputs(spec, err)

@@ -25,7 +25,7 @@ func (f *callFilter) add(flags *pflag.FlagSet) {
 
 func (f *callFilter) check() error {
 	if f.outcome != "" && !slices.Contains(tool.Outcomes(), tool.Outcome(f.outcome)) {
-		return tool.Errorf(tool.CodeInvalidInput, "%q is not an outcome; there are %v", f.outcome, tool.Outcomes())
+		return tool.Errorf(tool.CodeInvalidInput, "%q is not an outcome; there are %s", f.outcome, tool.Words(tool.Outcomes()))
 	}
 	return nil
 }

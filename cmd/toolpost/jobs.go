@@ -77,21 +77,20 @@ func (a *app) start(ctx context.Context, req callRequest) error {
 		return a.printIndented(r.Output)
 	}
 	fmt.Fprintln(a.out, clean(j.ID))
-	fmt.Fprintf(a.err, "%s is queued; a program that serves runs it (`toolpost serve`). Follow it with "+
-		"`toolpost jobs watch %s`\n", clean(j.Tool), clean(j.ID))
+	fmt.Fprintln(a.err, a.here(fmt.Sprintf("%s is queued; a program that serves runs it (`toolpost serve`). Follow it with "+
+		"`toolpost jobs watch %s`", clean(j.Tool), clean(j.ID))))
 	return nil
 }
 
-// noJobs tells a tool for jobs that is not there from what it did not find.
-func noJobs(ctx context.Context, c tool.Catalog, err error) error {
+// noJobs tells a tool for jobs that is not there, or not for who asks, from what it did not find.
+func (a *app) noJobs(ctx context.Context, b *backend, name string, err error) error {
 	if tool.CodeOf(err) != tool.CodeNotFound {
 		return err
 	}
-	if _, missing := c.Lookup(ctx, me(), startJob); missing != nil {
-		return tool.Errorf(tool.CodeInvalidInput, "there are no jobs here: they need a store, which every config has that "+
-			"does not say `store: {url: none}`, and a policy that allows the tool %s; `toolpost init` writes a config", startJob)
+	if none := a.needStore(); none != nil {
+		return none
 	}
-	return err
+	return a.missing(ctx, b, name, "use jobs", err)
 }
 
 // askJobs calls one of the tools for jobs.
@@ -103,7 +102,7 @@ func askJobs[T any](ctx context.Context, a *app, name string, args any, out tool
 	defer b.close()
 	r, err := b.Invoke(ctx, &tool.Call{Tool: name, Args: raw(args), Caller: me()}, out)
 	if err != nil {
-		return given, noJobs(ctx, b, explained(ctx, err))
+		return given, a.noJobs(ctx, b, name, explained(ctx, err))
 	}
 	err = readOutput(name, r, &given)
 	return given, err

@@ -19,7 +19,7 @@ func (a *app) leaseCommand() *cobra.Command {
 		Use: "lease", Short: "Issue, list and revoke leases",
 		Long: "A lease permits one call of a tool, up to a tier, for a limited time. Tools of the tier in\n" +
 			"`limits.lease_tier`, and above, need one for each call.",
-		Example: "  LEASE=$(toolpost lease issue --tool deleteFile --ttl 1m)\n" +
+		Example: "  LEASE=$(toolpost lease issue deleteFile --ttl 1m)\n" +
 			"  toolpost call deleteFile path=old.txt --lease $LEASE\n  toolpost lease list",
 	}, a.leaseIssueCommand(), leaseListing().list(a), leaseListing().revoke(a))
 }
@@ -29,28 +29,35 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 	var tier int
 	var ttl time.Duration
 	c := &cobra.Command{
-		Use: "issue --tool NAME", Short: "Issue a lease and print its token",
-		Long: "Issues a lease and prints its token, once: only a digest of it is kept. The id, which does not reveal the\n" +
-			"token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it, and it is\n" +
-			"recorded.",
-		RunE: func(c *cobra.Command, _ []string) error {
+		Use: "issue NAME", Short: "Issue a lease for a tool and print its token", Args: words(0, 1),
+		Long: "Issues a lease and prints its token, once: only a digest of it is kept. The id, which does\n" +
+			"not reveal the token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it,\n" +
+			"and it is recorded.",
+		ValidArgsFunction: a.completeTool,
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case name != "" && len(args) > 0:
+				return tool.Errorf(tool.CodeInvalidInput, "the tool is named twice: %q and --tool %q", args[0], name)
+			case len(args) > 0:
+				name = args[0]
+			}
 			switch {
 			case name == "":
-				return tool.Errorf(tool.CodeInvalidInput, `a lease needs a tool; say --tool NAME, or --tool "*" for any`)
+				return tool.Errorf(tool.CodeInvalidInput, `a lease needs a tool; name it, or say "*" for any`)
 			case tier < 0 || tier > lease.MaxTier:
 				return tool.Errorf(tool.CodeInvalidInput, "--tier is from 0 to %d, not %d", lease.MaxTier, tier)
 			case ttl < lease.MinTTL || ttl > lease.MaxTTL:
 				return tool.Errorf(tool.CodeInvalidInput, "--ttl is from %v to %v, not %v", lease.MinTTL, lease.MaxTTL, ttl)
 			}
-			args := map[string]any{"tool": name, "ttl_ms": ttl.Milliseconds(), "caller": caller}
+			want := map[string]any{"tool": name, "ttl_ms": ttl.Milliseconds(), "caller": caller}
 			if c.Flags().Changed("tier") { // else it is that of the tool
-				args["tier"] = tier
+				want["tier"] = tier
 			}
-			return a.issue(c.Context(), name, args)
+			return a.issue(c.Context(), name, want)
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&name, "tool", "", "the tool that may be called once, or * for any")
+	f.StringVar(&name, "tool", "", "the tool, as NAME")
 	f.StringVar(&caller, "caller", "", "the caller who may use the lease (default: whoever has it)")
 	f.IntVar(&tier, "tier", 0, "the highest tier that the lease is good for (default: that of the tool, 1 for *)")
 	f.DurationVar(&ttl, "ttl", lease.DefaultTTL, "how long the lease can be used, from 1s to 5m")
@@ -64,7 +71,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 // issue issues a lease for a tool.
 func (a *app) issue(ctx context.Context, name string, args map[string]any) error {
 	var l struct {
-		Token string `json:"token_id"`
+		Token string `json:"token"`
 		lease.Lease
 	}
 	b, err := a.openKept(ctx, node.Options{})
@@ -79,10 +86,7 @@ func (a *app) issue(ctx context.Context, name string, args map[string]any) error
 	case err != nil:
 		return err
 	case a.json:
-		return a.printJSON(struct {
-			Token string `json:"token"`
-			lease.Lease
-		}(l))
+		return a.printJSON(l)
 	}
 	fmt.Fprintln(a.out, l.Token)
 	told := fmt.Sprintf("lease %s for one call of %s", lease.ID(l.Token), clean(l.Tool))

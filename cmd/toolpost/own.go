@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,10 +98,15 @@ func (a *app) missing(ctx context.Context, b *backend, name, does string, err er
 		return err
 	case a.server.url != "":
 		return tool.Errorf(tool.CodeAccessDenied,
-			"the server does not let you %s: it would have to let you call the tool %s, and may need a store for it", does, name)
+			"the server does not let you %s: your caller may not call the tool %s there, or the server has no store for it; "+
+				"its owner can say which",
+			does, name)
 	}
-	return tool.Errorf(tool.CodeAccessDenied,
-		"the policy does not let %q %s; it would have to allow the tool %s", me().ID, does, name)
+	who := "the policy does not let"
+	if cfg, err := a.load(); err == nil && reflect.ValueOf(cfg.Section("policy")).IsZero() {
+		who = "`callers:` in the config does not let" // nobody else hides a tool
+	}
+	return tool.Errorf(tool.CodeAccessDenied, "%s %q %s; it would have to allow the tool %s", who, me().ID, does, name)
 }
 
 // A listing is one kind of thing that is issued and revoked, with the commands that list them and revoke one.

@@ -20,11 +20,14 @@ func (a *app) skillCommand() *cobra.Command {
 	}, a.skillList(), a.skillCheck(), a.skillInstall(), a.skillNew())
 }
 
+// skillsDir is where skills are written to and looked for.
+const skillsDir = "skills"
+
 func (a *app) skillList() *cobra.Command {
 	return a.withJSON("print the list as JSON", &cobra.Command{
-		Use: "list [DIR]", Short: "List the skills below a folder", Args: words(0, 1), DisableFlagsInUseLine: true,
+		Use: "list [DIR]", Short: "List the skills in a folder, default ./" + skillsDir, Args: words(0, 1), DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			skills, err := node.Skills{}.List(append(args, ".")[0])
+			skills, err := node.Skills{}.List(append(args, skillsDir)[0])
 			if err != nil {
 				return err
 			}
@@ -111,6 +114,6 @@ func (a *app) skillNew() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "skills", "folder of skills to create it in")
+	c.Flags().StringVar(&dir, "dir", skillsDir, "folder of skills to create it in")
 	return c
 }

@@ -175,13 +175,27 @@ func (a *app) describe(t listed) {
 	}
 }
 
+// tierOf says a tier, and where it comes from.
+func tierOf(s *tool.Spec) string {
+	from := map[tool.TierFrom]string{
+		tool.TierConfig:  "declared by the config of its source",
+		tool.TierTool:    "declared by the tool",
+		tool.TierEffects: "by its effects",
+		tool.TierDefault: "by default: it says nothing about its effects",
+	}[s.TierFrom]
+	if from == "" {
+		return fmt.Sprint(s.Tier)
+	}
+	return fmt.Sprintf("%d (%s)", s.Tier, from)
+}
+
 func facts(t listed) [][2]string {
 	s := t.spec
 	f := [][2]string{
 		{"source", clean(s.Source) + " (" + clean(s.Protocol) + ")"},
 		{"also", clean(strings.Join(s.Aliases, ", "))},
 		{"effects", strings.Join(s.Effects.Words(), ", ")},
-		{"tier", fmt.Sprint(s.Tier)},
+		{"tier", tierOf(s)},
 		{"guarantees", clean(strings.Join(s.Guarantees.Asked(), ", "))},
 		{"walls", clean(s.Walls)},
 	}

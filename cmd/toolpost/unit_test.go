@@ -234,3 +234,25 @@ func TestAnExportSaysHowFarItIs(t *testing.T) {
 		})
 	}
 }
+
+func TestAHintIsForTheServerThatWasUsed(t *testing.T) {
+	for name, c := range map[string]struct {
+		server server
+		text   string
+		want   string
+	}{
+		"this process":   {server{}, "`toolpost tools` lists them", "`toolpost tools` lists them"},
+		"a server":       {server{url: "http://h:1"}, "`toolpost tools` lists them", "`toolpost tools --server http://h:1` lists them"},
+		"a token":        {server{"http://h:1", "tok_secret"}, "see `toolpost jobs watch j1`", "see `toolpost jobs watch j1 --server http://h:1 --token TOKEN`"},
+		"a password":     {server{url: "http://u:secret@h"}, "`toolpost audit verify`", "`toolpost audit verify --server http://u:xxxxx@h`"},
+		"here and there": {server{url: "http://h"}, "`toolpost init`, `toolpost lease list`", "`toolpost init`, `toolpost lease list --server http://h`"},
+		"said already":   {server{url: "http://h"}, "`toolpost tools --server http://x`", "`toolpost tools --server http://x`"},
+		"not one":        {server{url: "http://h"}, "`toolpost nothing`, `toolpost`", "`toolpost nothing`, `toolpost`"},
+	} {
+		a := newApp()
+		a.server = c.server
+		if got := a.here(c.text); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

@@ -57,6 +57,7 @@ type face struct {
 	Output      json.RawMessage `json:"output,omitzero"`
 	Effects     tool.Effects    `json:"effects,omitzero"`
 	Tier        int             `json:"tier,omitzero"`
+	Safe        bool            `json:"declared_safe,omitzero"` // tier 0 is what it says, whatever its effects
 	Guarantees  tool.Guarantees `json:"guarantees,omitzero"`
 }
 
@@ -65,6 +66,7 @@ func Of(source string, s *tool.Spec) (Pin, error) {
 	b, err := strictjson.Marshal(face{
 		Name: s.Name, Title: s.Title, Description: s.Description, Aliases: s.Aliases, Input: canonical(s.Input),
 		Output: canonical(s.Output), Effects: s.Effects, Tier: s.Tier, Guarantees: s.Guarantees,
+		Safe: s.Tier == 0 && s.TierDeclared(),
 	})
 	sum := sha256.Sum256(b)
 	return Pin{Source: source, Name: s.Name, Digest: hex.EncodeToString(sum[:]), Face: b}, err
@@ -88,10 +90,14 @@ func canonical(schema json.RawMessage) json.RawMessage {
 func (p Pin) Spec() *tool.Spec {
 	var f face
 	_ = strictjson.Unmarshal(p.Face, &f) // one that cannot be read is a tool of which nothing is known but its name
-	return &tool.Spec{
+	s := &tool.Spec{
 		Name: p.Name, Title: f.Title, Description: f.Description, Aliases: f.Aliases, Input: f.Input,
 		Output: f.Output, Effects: f.Effects, Tier: f.Tier, Guarantees: f.Guarantees,
 	}
+	if f.Safe {
+		s.TierFrom = tool.TierTool
+	}
+	return s
 }
 
 // A Held is a tool that is held back.

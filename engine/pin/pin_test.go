@@ -46,7 +46,23 @@ func full() *tool.Spec {
 	}
 }
 
+// saysItIsSafe pins a tool that declares tier 0 whatever its effects, and sees that one that says nothing is another.
+func saysItIsSafe(t *testing.T) tool.TierFrom {
+	silent := &tool.Spec{Name: "rm", Effects: tool.Effects{Destructive: true}}
+	safe := *silent
+	safe.Declare(new(int), tool.TierTool)
+	a, err := pin.Of("up", silent)
+	b, err2 := pin.Of("up", &safe)
+	if err != nil || err2 != nil || a.Digest == b.Digest {
+		t.Errorf("the two have the pins %s and %s, %v, %v", a.Face, b.Face, err, err2)
+	}
+	return b.Spec().TierFrom
+}
+
 func TestWhateverAToolSaysOfItselfIsPinned(t *testing.T) {
+	if from := saysItIsSafe(t); from != tool.TierTool {
+		t.Errorf("a tool that declares tier 0 is pinned with a tier from %q", from)
+	}
 	for what, change := range map[string]func(*tool.Spec){
 		"title":       func(s *tool.Spec) { s.Title = "echo" },
 		"description": func(s *tool.Spec) { s.Description += "\u200b" },

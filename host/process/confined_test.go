@@ -117,10 +117,10 @@ func TestConfinedAndOtherTreesDoNotHarmEachOther(t *testing.T) {
 
 func TestAConfinedChildTellsItsLimit(t *testing.T) {
 	tooltest.NoLeaks(t)
-	c := &Child{reaped: make(chan struct{}), reached: []string{"memory (64 MiB)"}, stderr: &stderr{}}
+	c := &Child{reaped: make(chan struct{}), reached: []sandbox.Violation{{Capability: "memory", Target: "64 MiB"}}, stderr: &stderr{}}
 	close(c.reaped)
 	got := c.Describe(Exit{Code: -1, Signal: syscall.SIGKILL})
-	if want := "killed by SIGKILL (killed): it reached its limit of memory (64 MiB); walls.memory of its source raises it"; got != want {
+	if want := "killed by SIGKILL (killed): it reached its limit of memory (64 MiB), set by walls.memory"; got != want {
 		t.Errorf("%q and not %q", got, want)
 	}
 }

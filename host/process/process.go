@@ -94,8 +94,8 @@ type Child struct {
 	settled chan struct{} // closed by settle: the tree is ended, the child may be reaped
 	reaped  chan struct{} // closed by watch: status is known
 	status  Exit
-	reached []string    // the limits of its room that it met; known with status
-	killed  atomic.Bool // it did not exit before we killed it
+	reached []sandbox.Violation // the limits of its room that it met; known with status
+	killed  atomic.Bool         // it did not exit before we killed it
 	settle  func() Exit
 }
 
@@ -450,9 +450,12 @@ func (c *Child) Describe(e Exit) string {
 		if len(c.reached) == 0 {
 			break
 		}
-		which, _, _ := strings.Cut(c.reached[0], " ") // named as the walls of a config name it
-		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e,
-			strings.Join(c.reached, " and of "), which), c.Tail())
+		var met []string
+		for _, l := range c.reached {
+			met = append(met, l.Capability+" ("+l.Target+")")
+		}
+		return withTail(fmt.Sprintf("%s: it reached its limit of %s, set by walls.%s", e, // named as a config names it
+			strings.Join(met, " and of "), c.reached[0].Capability), c.Tail())
 	default: // its limits are known once it has ended
 	}
 	return describe(e, c.Tail(), c.killed.Load())

@@ -324,9 +324,9 @@ func (g *group) only(n int) bool {
 	return err == nil && now <= n
 }
 
-// reached says which limits were met.
-func (g *group) reached() []string {
-	var met []string
+// reached says which limits were met, and how much they allow.
+func (g *group) reached() []Violation {
+	var met []Violation
 	happened := func(controller, file, what string) bool {
 		folder := g.folders[controller]
 		if folder == "" {
@@ -340,10 +340,10 @@ func (g *group) reached() []string {
 		return false
 	}
 	if happened(ctlMemory, "memory.events", "oom_kill") || happened(ctlMemory, "memory.oom_control", "oom_kill") {
-		met = append(met, fmt.Sprintf("memory (%d MiB)", g.limits.Memory>>20))
+		met = append(met, Violation{Capability: "memory", Target: fmt.Sprintf("%d MiB", g.limits.Memory>>20)})
 	}
 	if happened(ctlPids, "pids.events", "max") {
-		met = append(met, fmt.Sprintf("processes (%d)", g.limits.Processes))
+		met = append(met, Violation{Capability: "processes", Target: strconv.Itoa(g.limits.Processes)})
 	}
 	return met
 }

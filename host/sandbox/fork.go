@@ -56,6 +56,18 @@ func sameFiles(a, b Profile) bool {
 		slices.Equal(a.Executable, b.Executable) && a.WriteOnly == b.WriteOnly
 }
 
+// processName is a name as the kernel keeps one, of 15 bytes, and as any terminal shows it.
+func processName(name string) string {
+	const most = 15
+	name = strings.Map(func(r rune) rune {
+		if r <= ' ' || r > '~' {
+			return '_'
+		}
+		return r
+	}, name)
+	return name[:min(len(name), most)]
+}
+
 // bytes in front of the script: its first op for a child, where its names are, whether it has its own System V objects
 const forkHead = 24
 
@@ -67,6 +79,9 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 	}
 	first := p.here()
 	p.limits()
+	if call.Name != "" {
+		p.call("name", unix.SYS_PRCTL, unix.PR_SET_NAME, p.bytes([]byte(processName(call.Name))), 0, 0, 0)
+	}
 	p.in(LayerPrivileges)
 	p.call("no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if m.Landlock > 0 {

@@ -76,7 +76,7 @@ func (c *Confined) Kill() {}
 func (c *Confined) End() {}
 
 // Reached lists no limit.
-func (c *Confined) Reached() []string { return nil }
+func (c *Confined) Reached() []Violation { return nil }
 
 // A Window looks into a room: there is none.
 type Window struct{}

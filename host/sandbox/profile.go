@@ -17,6 +17,9 @@ import (
 // are made of (/usr, /bin, /lib and the few files of /etc that the C library reads), its own program and
 // memory, and nothing else.
 type Profile struct {
+	// Name is what the system's ps shows of a forked child. A program that is started has its own.
+	Name string
+
 	// Files and folders, by absolute paths. What is in none of them is not there at all. Where one lies
 	// within another, the nearer one decides.
 	Readable   []string // may be read
@@ -97,7 +100,8 @@ const (
 	DefaultProcesses = 128
 )
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults puts the defaults in the place of what is left out.
+func (l Limits) WithDefaults() Limits {
 	return Limits{
 		Memory: cmp.Or(l.Memory, DefaultMemory), Processes: cmp.Or(l.Processes, DefaultProcesses),
 		Files: cmp.Or(l.Files, 1024), FileSize: cmp.Or(l.FileSize, 1<<30),
@@ -160,11 +164,11 @@ type Spawn struct {
 	Confinement
 }
 
-// A Violation is an attempt that a wall has stopped.
+// A Violation is an attempt that a wall has stopped, or a limit that was reached.
 type Violation struct {
-	Capability string // network, filesystem_write, subprocess
-	Guarantee  string // the guarantee that forbids it: no_network ...
-	Target     string // the path or the address
+	Capability string // network, filesystem_write, subprocess; of limits memory, processes
+	Guarantee  string // the guarantee that forbids it: no_network ...; empty: it is a limit
+	Target     string // the path or the address; how much a limit allows
 }
 
 // The layers that a room is made of, as they are named in probes, errors and results.

@@ -350,7 +350,7 @@ func (p *plan) filter() error {
 // limits sets what each process may use. What counts for all of a room's processes together are its cgroups.
 func (p *plan) limits() {
 	p.in(LayerLimits)
-	l := p.Limits.withDefaults()
+	l := p.Limits.WithDefaults()
 	p.limit("core", unix.RLIMIT_CORE, 0, 0)
 	p.atMost("files", unix.RLIMIT_NOFILE, int64(l.Files))
 	p.atMost("file size", unix.RLIMIT_FSIZE, l.FileSize)

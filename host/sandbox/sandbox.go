@@ -133,7 +133,7 @@ func (m *machine) cover(p Profile) error {
 		return uncovered("no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` "+
 			"in the config of the source to run without", m.broken)
 	}
-	l, without := p.Limits.withDefaults(), m.groups.why
+	l, without := p.Limits.WithDefaults(), m.groups.why
 	missing := layersThat([]layerIf{
 		{LayerSeccomp, !m.Seccomp},
 		{LayerMounts, !m.filesHold() || !m.Mounts && (nested(p) || p.Root != "")},
@@ -183,7 +183,7 @@ func nested(p Profile) bool {
 
 // built lists the layers of a room with this profile. Without LayerNotify attempts are not seen, only stopped.
 func (m *machine) built(p Profile, watched bool) []string {
-	l := p.Limits.withDefaults()
+	l := p.Limits.WithDefaults()
 	return layersThat([]layerIf{
 		{LayerNamespaces, m.UserNS}, {LayerPid, m.PidNS}, {LayerNetwork, m.NetNS && p.Network != NetworkAll},
 		{LayerMounts, m.Mounts}, {LayerPrivileges, true}, {LayerLandlock, m.Landlock > 0}, {LayerSeccomp, m.Seccomp},

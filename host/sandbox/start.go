@@ -36,6 +36,7 @@ type Confined struct {
 	Window *Window
 
 	group  *group
+	saw    func(Violation) // nil: nobody looks
 	egress net.Listener
 	hangUp context.CancelFunc // closes the connections that came through the door
 	work   sync.WaitGroup     // of the supervisor and the door
@@ -97,7 +98,7 @@ func (m *machine) start(s Spawn) (*Confined, error) {
 		return nil, err
 	}
 	ours.hold()
-	c := &Confined{Layers: m.built(s.Profile, s.Violation != nil)}
+	c := &Confined{Layers: m.built(s.Profile, s.Violation != nil), saw: s.Violation}
 	if err := c.deliver(p); err != nil {
 		ours.release()
 		return nil, err
@@ -168,7 +169,7 @@ func (c *Confined) deliver(p *plan) error {
 		return err
 	}
 	b.supervise = func(listener *os.File) { c.supervise(p, listener) }
-	err = errors.Join(b.group.limit(p.Limits.withDefaults()), c.look(p, b))
+	err = errors.Join(b.group.limit(p.Limits.WithDefaults()), c.look(p, b))
 	if err == nil && p.Born != nil {
 		err = p.Born(b.tool)
 	}
@@ -241,8 +242,17 @@ func (c *Confined) End() {
 	})
 }
 
-// Reached says which limits of the room its processes have met, for the description of how they ended.
-func (c *Confined) Reached() []string { return c.group.reached() }
+// Reached says which limits of the room its processes have met, for the description of how they ended, and tells
+// whoever looks. It is called once, when they have ended.
+func (c *Confined) Reached() []Violation {
+	met := c.group.reached()
+	if c.saw != nil {
+		for _, v := range met {
+			c.saw(v)
+		}
+	}
+	return met
+}
 
 const egressPort = 3128 // of EgressAddress
 

@@ -194,6 +194,17 @@ func (p *Program) String() string {
 	return p.walls.String()
 }
 
+// Publish puts what the program may do into the spec of its tool.
+func (p *Program) Publish(s *tool.Spec) {
+	s.Walls, s.Held = p.String(), p.Holds()
+	switch {
+	case p.walls != nil:
+		s.Room = p.walls.Room()
+	case p.Box != nil:
+		s.Room = &tool.Room{Network: []string{cmp.Or(p.Box.Network, "none")}, Box: true, Engine: true}
+	}
+}
+
 // Holds are the guarantees that hold around every call, asked for or not.
 func (p *Program) Holds() tool.Guarantees {
 	if p.walls == nil {

@@ -74,6 +74,8 @@ type Walls struct {
 	asked   *Walls   // where they are off: those of a call that asks for a sandbox
 	book    *offlimits.Book
 	given   []string // what the config gives, beside what the tools cannot do without
+	o       Options  // as the config has them
+	base    string   // the folder of the config
 	egress  *egress  // nil: no hosts are named
 }
 
@@ -83,7 +85,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	if n.Dir, err = filepath.Abs(n.Dir); err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
 	}
-	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir)}
+	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir), o: o, base: n.Dir}
 	p := &w.profile
 	if o.Off {
 		*p, w.code = open(), n.Run
@@ -199,6 +201,9 @@ func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.
 	}
 	c := &sandbox.Confinement{Profile: w.Profile(g)}
 	if watch != nil {
+		watch.mu.Lock()
+		watch.book = w.book
+		watch.mu.Unlock()
 		c.Violation = watch.saw
 	}
 	if w.egress != nil && c.Network == sandbox.NetworkEgress {

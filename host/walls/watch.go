@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
 )
@@ -28,7 +29,9 @@ type Watch struct {
 	mu      sync.Mutex
 	out     tool.Sink         // nil: nobody hears of it
 	sources map[string]string // who asked for a guarantee; nobody: the default profile, which is the engine's
+	book    *offlimits.Book   // what no setting gives
 	checks  []Check
+	blocked []tool.Blocked
 }
 
 // mostChecks is how many attempts a call's trace has.
@@ -39,7 +42,7 @@ const mostChecks = 64
 func (w *Watch) Follow(out tool.Sink, sources map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.out, w.sources, w.checks = out, sources, nil
+	w.out, w.sources, w.checks, w.blocked = out, sources, nil, nil
 }
 
 // Sources says who asked for each of a call's guarantees: own is what the source's config asks for.
@@ -61,11 +64,29 @@ func (w *Watch) Checks() []Check {
 	return slices.Clone(w.checks)
 }
 
+// Blocked is what was stopped during the call so far, limits too.
+func (w *Watch) Blocked() []tool.Blocked {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.blocked)
+}
+
 func (w *Watch) saw(v sandbox.Violation) {
 	w.mu.Lock()
+	if v.Guarantee == "" {
+		out := w.out
+		b := w.note(v, byEngine)
+		w.mu.Unlock()
+		if out != nil {
+			e := tool.LogEvent("warn", "it reached its limit of "+v.Capability+" ("+v.Target+")")
+			e.Blocked = b
+			_ = out.Emit(e) // one that fails ends the call by itself
+		}
+		return
+	}
 	source, asked := w.sources[v.Guarantee]
 	if !asked {
-		source = "engine"
+		source = byEngine
 	}
 	c := Check{Capability: v.Capability, Source: source, Reason: GuaranteeBlocked, Target: v.Target}
 	if n := len(w.checks); n > 0 && w.checks[n-1] == c { // tried again, perhaps in another way
@@ -76,10 +97,29 @@ func (w *Watch) saw(v sandbox.Violation) {
 		w.checks = append(w.checks, c)
 	}
 	out := w.out
+	e := c.event(v.Guarantee)
+	e.Blocked = w.note(v, source)
 	w.mu.Unlock()
 	if out != nil {
-		_ = out.Emit(c.event(v.Guarantee)) // one that fails ends the call by itself
+		_ = out.Emit(e) // one that fails ends the call by itself
 	}
+}
+
+// byEngine is who asked for what the walls of a source forbid and nobody else does.
+const byEngine = "engine"
+
+// note remembers what was stopped.
+func (w *Watch) note(v sandbox.Violation, by string) *tool.Blocked {
+	b := tool.Blocked{Capability: v.Capability, Target: v.Target, By: by}
+	if v.Capability == "filesystem_write" {
+		// What nobody may know of is advised like any other path: else who may choose a path could find it by asking.
+		ban := w.book.At(v.Target)
+		b.Never = ban != offlimits.Free && ban != offlimits.Secret
+	}
+	if len(w.blocked) < mostChecks {
+		w.blocked = append(w.blocked, b)
+	}
+	return &b
 }
 
 // event tells of an attempt.

@@ -171,7 +171,7 @@ func (m *model) lease(ctx context.Context, t *testing.T, s *served.Server) {
 		if err != nil {
 			return
 		}
-		lease, _ := o.Output["token_id"].(string)
+		lease, _ := o.Output["token"].(string)
 		if !o.OK || lease == "" {
 			t.Errorf("lease.issue: %+v", o)
 			return

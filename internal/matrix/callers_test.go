@@ -361,7 +361,7 @@ func callsWithOthersThings(t *testing.T, p *town) {
 	_, body := p.call(t, p.ada, "lease.issue", nil, `{"tool":"risky"}`)
 	var lease struct {
 		Output struct {
-			Token string `json:"token_id"`
+			Token string `json:"token"`
 		} `json:"output"`
 	}
 	must(t, json.Unmarshal([]byte(body), &lease))

@@ -40,7 +40,7 @@ type Options struct {
 	MaxLine      int             `yaml:"max_line" schema:"default=16777216" doc:"bytes of one message"`
 
 	Effects tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
-	Tier    int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
+	Tier    *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
 }
 
 func (o *Options) check() error {
@@ -48,8 +48,8 @@ func (o *Options) check() error {
 	case (o.Skills == "") == (o.Skill == ""):
 		return tool.Errorf(tool.CodeInvalidInput,
 			"an alphahuman source needs `skills`, a folder of skills, or `skill`, a single one")
-	case o.Tier < 0 || o.Tier > 3:
-		return tool.Errorf(tool.CodeInvalidInput, "tier must be 0, 1, 2 or 3, not %d", o.Tier)
+	case tool.CheckTier(o.Tier) != nil:
+		return tool.CheckTier(o.Tier)
 	case o.Generation < 0 || o.Generation > 2:
 		return tool.Errorf(tool.CodeInvalidInput, "generation must be 1 or 2, not %d", o.Generation)
 	case o.Concurrency < 0 || o.MaxLine < 0:
@@ -287,10 +287,13 @@ func (r *Runner) take(p *program, offers []json.RawMessage) (found []candidate) 
 			continue
 		}
 		seen[o.Name] = true
-		found = append(found, candidate{&tool.Spec{
-			Name: o.Name, Description: o.Description, Input: schema, Effects: r.o.Effects, Tier: r.o.Tier,
-			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees, Walls: behind.String(), Held: behind.Holds(),
-		}, &entry{program: p, own: o.Name}})
+		spec := &tool.Spec{
+			Name: o.Name, Description: o.Description, Input: schema, Effects: r.o.Effects,
+			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
+		}
+		behind.Publish(spec)
+		spec.Declare(r.o.Tier, tool.TierConfig)
+		found = append(found, candidate{spec, &entry{program: p, own: o.Name}})
 	}
 	return found
 }

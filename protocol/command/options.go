@@ -38,15 +38,15 @@ type Tool struct {
 	Input       config.JSON `yaml:"input" doc:"JSON Schema of the arguments, in place of arguments"`
 	Stdin       Piece       `yaml:"stdin" doc:"what the program reads: a text with {name}; {*} stands for all arguments, as JSON; default: nothing"`
 
-	Output    Output      `yaml:"output" doc:"how stdout is read: text (default), lines, json or jsonl, which is one JSON value a line"`
+	Output    Output      `yaml:"output" schema:"enum=text|lines|json|jsonl default=text" doc:"how stdout is read; jsonl is one JSON value per line"`
 	Result    config.JSON `yaml:"result" doc:"JSON Schema of the result"`
 	Exits     []Exit      `yaml:"exits" doc:"what exit codes mean; default: 0 is a success, all others are failures"`
 	Progress  Progress    `yaml:"progress" doc:"how progress is read: a regular expression with the groups percent, or done and total, and message; or lines"`
 	Assets    []Word      `yaml:"assets" doc:"files that the program makes, as patterns below dir, such as out/*.png or {name}.pdf"`
-	MaxOutput int64       `yaml:"max_output" doc:"bytes of stdout; default: 16 MiB"`
+	MaxOutput int64       `yaml:"max_output" schema:"default=16777216" doc:"bytes of stdout"`
 
 	Effects tool.Effects `yaml:"effects" doc:"what the tool does to the world"`
-	Tier    int          `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+	Tier    *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
 }
 
 // Output is how standard output is read.
@@ -152,8 +152,8 @@ func (o Options) form(base string, t Tool) (*form, error) {
 	switch err := f.arguments(); {
 	case err != nil:
 		return nil, err
-	case t.Tier < 0 || t.Tier > 3:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "tier must be 0, 1, 2 or 3, not %d", t.Tier)
+	case tool.CheckTier(t.Tier) != nil:
+		return nil, tool.CheckTier(t.Tier)
 	case t.MaxOutput < 0:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "max_output cannot be negative")
 	case len(t.Assets) > 0 && o.Container.Image != "":
@@ -172,9 +172,10 @@ func (o Options) form(base string, t Tool) (*form, error) {
 	f.program = p
 	f.spec = &tool.Spec{
 		Name: t.Name, Title: t.Title, Description: t.Description, Input: json.RawMessage(f.Input), Output: json.RawMessage(t.Result),
-		Effects: t.Effects, Tier: t.Tier, Timeout: time.Duration(o.Timeout), Guarantees: o.Guarantees,
-		Walls: p.String(), Held: p.Holds(),
+		Effects: t.Effects, Timeout: time.Duration(o.Timeout), Guarantees: o.Guarantees,
 	}
+	f.spec.Declare(t.Tier, tool.TierConfig)
+	p.Publish(f.spec)
 	if t.Result == nil {
 		f.spec.Output = t.Output.schema()
 	}

@@ -154,9 +154,10 @@ timeout: 3s
 		Input: []byte(`{"type":"object","properties":{"count":{"type":"integer","default":10,"description":"how many"},"author":{"type":"string"},` +
 			`"files":{"type":"array","items":{"type":"string","minLength":1,"format":"path"}}},"required":["files"],"additionalProperties":false}`),
 		Output:  []byte(`{"type":"array","items":{"type":"string"}}`),
-		Effects: tool.Effects{Reads: true}, Tier: 1, Timeout: 3 * time.Second,
+		Effects: tool.Effects{Reads: true}, Tier: 1, TierFrom: tool.TierConfig, Timeout: 3 * time.Second,
 		Walls: "reads " + dir + "; changes nothing; network none; 512 MiB; 128 processes",
 		Held:  tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true},
+		Room:  &tool.Room{Base: dir, Reads: []string{dir}, Memory: 512 << 20, Tasks: 128},
 	}}
 	if d := cmp.Diff(want, specs); d != "" || err != nil {
 		t.Errorf("%v\n%s", err, d)

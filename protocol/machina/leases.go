@@ -75,7 +75,14 @@ func (o *host) issueLease(ctx context.Context, line []byte, req *request) any {
 	if want.TTLms != nil {
 		args["ttl_ms"] = min(max(*want.TTLms, minTTL), maxTTL)
 	}
-	return o.lease(ctx, toolLeaseIssue, args, &leaseIssued{OK: true, ToolAID: want.ToolAID})
+	var given struct {
+		Token string `json:"token"`
+		Tier  int    `json:"tier"`
+	}
+	if answer := o.lease(ctx, toolLeaseIssue, args, &given); answer != any(&given) {
+		return answer
+	}
+	return leaseIssued{OK: true, TokenID: given.Token, ToolAID: want.ToolAID, Tier: given.Tier}
 }
 
 // lease calls a tool about leases. What it gives becomes a part of the answer.

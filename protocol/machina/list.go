@@ -21,7 +21,7 @@ func (o offer) words() listed {
 		AID: o.aid, Name: o.spec.Name, Deterministic: o.spec.Effects.ReadOnly() && o.spec.Effects.Idempotent,
 		Tags: []string{}, SideEffects: sideEffects(o.spec.Effects), ReplayInputs: []string{},
 	}
-	if o.spec.Tier > 0 {
+	if o.spec.Tier > 0 || o.spec.TierDeclared() {
 		l.Tags = append(l.Tags, tierTag+strconv.Itoa(o.spec.Tier))
 	}
 	return l
@@ -66,15 +66,15 @@ func (l listed) effects() tool.Effects {
 	return e
 }
 
-func (l listed) tier() int {
+func (l listed) tier() *int {
 	for _, tag := range l.Tags {
 		if rest, ok := strings.CutPrefix(tag, tierTag); ok {
-			if n, err := strconv.Atoi(rest); err == nil && n >= 0 && n <= 3 {
-				return n
+			if n, err := strconv.Atoi(rest); err == nil && tool.CheckTier(&n) == nil {
+				return &n
 			}
 		}
 	}
-	return 0
+	return nil
 }
 
 // decodeListing reads the answer of --list.

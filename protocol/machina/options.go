@@ -26,7 +26,7 @@ type Options struct {
 	Mode    string       `yaml:"mode" schema:"enum=serve|run default=serve" doc:"serve: keep warm sessions; run: start a process for each call"`
 	Tools   []ToolOption `yaml:"tools" doc:"the tools; default: whatever --list reports"`
 
-	Tiers    map[string]int `yaml:"tiers" doc:"tier of each tool by aid, 1 (write) to 3 (dangerous), overriding --list; 0: from its effects"`
+	Tiers    map[string]int `yaml:"tiers" doc:"tier of each tool by aid, 0 (safe) to 3 (dangerous), overriding --list"`
 	Sessions int            `yaml:"sessions" schema:"default=2" doc:"warm sessions at most"`
 	MaxReply int            `yaml:"max_reply" schema:"default=1048576" doc:"bytes of one reply"`
 
@@ -42,7 +42,7 @@ type ToolOption struct {
 	Input       config.JSON  `yaml:"input" doc:"JSON Schema of the arguments"`
 	Output      config.JSON  `yaml:"output" doc:"JSON Schema of the result"`
 	Effects     tool.Effects `yaml:"effects" doc:"what the tool does to the world"`
-	Tier        int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
+	Tier        *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
 }
 
 func (o Options) withDefaults() Options {
@@ -73,8 +73,8 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "sessions and max_reply cannot be negative")
 	}
 	for aid, tier := range o.Tiers {
-		if tier < 0 || tier > 3 {
-			return tool.Errorf(tool.CodeInvalidInput, "the tier of %s is a number from 0 to 3, not %d", aid, tier)
+		if err := tool.CheckTier(&tier); err != nil {
+			return tool.Errorf(tool.CodeInvalidInput, "%s: %s", aid, tool.AsError(err).Message)
 		}
 	}
 	return o.Options.Check()
@@ -153,15 +153,21 @@ func (r *Runner) discover(ctx context.Context) (specs []*tool.Spec, err error) {
 		seen[t.AID] = true
 		s := &tool.Spec{
 			Name: cmp.Or(t.Name, nameOf(t.AID)), Title: t.Title, Description: t.Description, Aliases: []string{t.AID},
-			Input: json.RawMessage(t.Input), Output: json.RawMessage(t.Output), Effects: t.Effects, Tier: t.Tier,
-			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees, Walls: r.host.String(), Held: r.host.Holds(),
+			Input: json.RawMessage(t.Input), Output: json.RawMessage(t.Output), Effects: t.Effects,
+			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
 		}
+		r.host.Publish(s)
 		if r.aids[s.Name] != "" {
 			s.Name, s.Aliases = t.AID, nil
 		}
 		r.aids[s.Name] = t.AID
+		by := tool.TierConfig
+		if len(r.o.Tools) == 0 {
+			by = tool.TierTool
+		}
+		s.Declare(t.Tier, by)
 		if tier, ok := r.o.Tiers[t.AID]; ok {
-			s.Tier = tier
+			s.Declare(&tier, tool.TierConfig)
 		}
 		specs = append(specs, s)
 	}

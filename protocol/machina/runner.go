@@ -80,7 +80,8 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 }
 
 func (r *Runner) outOfTime(aid string) error {
-	return tool.Errorf(tool.CodeTimeout, "%s ran longer than the toolhost's %v", aid, time.Duration(r.o.Timeout))
+	return tool.Errorf(tool.CodeTimeout, "%s ran longer than the toolhost's %v; `timeout` of its source gives it more", aid,
+		time.Duration(r.o.Timeout))
 }
 
 // A call is one call on its way to the toolhost.

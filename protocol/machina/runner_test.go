@@ -144,7 +144,7 @@ func TestListDiscovery(t *testing.T) {
 func TestToolsCanBeNamedInPlaceOfAsked(t *testing.T) {
 	r := open(t, machina.Options{Command: []string{"/nonexistent"}, Tools: []machina.ToolOption{
 		{AID: "AID.MEMORY.QUERY.v1", Input: config.JSON(`{"type":"object"}`), Effects: tool.Effects{Reads: true}},
-		{AID: "AID.MEMORY.APPEND.v1", Name: "append", Tier: 2},
+		{AID: "AID.MEMORY.APPEND.v1", Name: "append", Tier: new(2)},
 		{AID: "AID.MEMORY.APPEND.v2", Name: "append"},
 	}})
 	specs, _ := r.Tools(t.Context())
@@ -155,7 +155,7 @@ func TestToolsCanBeNamedInPlaceOfAsked(t *testing.T) {
 	if d := cmp.Diff([]string{"memory.query", "append", "AID.MEMORY.APPEND.v2"}, names); d != "" {
 		t.Error(d)
 	}
-	if specs[1].Tier != 2 || string(specs[0].Input) != `{"type":"object"}` {
+	if specs[1].Tier != 2 || specs[1].TierFrom != tool.TierConfig || string(specs[0].Input) != `{"type":"object"}` {
 		t.Errorf("%+v", specs[1])
 	}
 	if err := r.Unavailable("append"); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
@@ -670,7 +670,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"serve or run":    {Command: []string{"x"}, Mode: "walk"},
 		"negative":        {Command: []string{"x"}, Sessions: -1},
 		"environment":     {Command: []string{"x"}, Options: spawn.Options{Env: map[string]string{"A=B": ""}}},
-		"0 to 3":          {Command: []string{"x"}, Tiers: map[string]int{"AID": 4}},
+		"0, 1, 2 or 3":    {Command: []string{"x"}, Tiers: map[string]int{"AID": 4}},
 		"needs an aid":    {Command: []string{"x"}, Tools: []machina.ToolOption{{Name: "a"}}},
 		"two tools":       {Command: []string{"x"}, Tools: []machina.ToolOption{{AID: "A"}, {AID: "A"}}},
 	} {

@@ -217,7 +217,7 @@ func TestSideEffectsInTheFieldsWords(t *testing.T) {
 		`null`:                                   {},
 	} {
 		tools, err := decodeListing(fmt.Appendf(nil, `{"ok":true,"tools":[{"aid":"A","side_effects":%s,"tags":["tier.2","tag.x"]}]}`, words))
-		if err != nil || tools[0].effects() != want || tools[0].tier() != 2 {
+		if err != nil || tools[0].effects() != want || *tools[0].tier() != 2 {
 			t.Errorf("%s: %+v, %v", words, tools, err)
 		}
 	}

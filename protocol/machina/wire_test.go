@@ -135,10 +135,10 @@ func TestTheConfigOfASource(t *testing.T) {
 		t.Errorf("%+v", r.o)
 	}
 	want := &tool.Spec{
-		Name: "query", Title: "Query", Description: "Asks.", Aliases: []string{"AID.MEMORY.QUERY.v1"}, Tier: 2, Timeout: 5 * time.Second,
+		Name: "query", Title: "Query", Description: "Asks.", Aliases: []string{"AID.MEMORY.QUERY.v1"}, Tier: 2, TierFrom: tool.TierConfig, Timeout: 5 * time.Second,
 		Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
 		Input: r.specs[0].Input, Output: r.specs[0].Output, Walls: "reads " + r.host.Dir + "; changes nothing; network none; 512 MiB; 128 processes",
-		Held: tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true},
+		Held: tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true}, Room: r.specs[0].Room,
 	}
 	if !reflect.DeepEqual(r.specs[0], want) || string(want.Input) != `{"type":"object"}` {
 		t.Errorf("%+v", r.specs[0])

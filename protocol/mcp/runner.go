@@ -43,7 +43,7 @@ type SourceOptions struct {
 	MaxMessage  int          `yaml:"max_message" schema:"default=16777216" doc:"bytes of one message"`
 	Effects     tool.Effects `yaml:"effects" doc:"what the tools do to the world; what the server says can only add to it; default: everything"`
 	TrustHints  bool         `yaml:"trust_hints" doc:"believe the server's hints about what its tools do, even if they make a tool look harmless"`
-	Tier        int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects"`
+	Tier        *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
 
 	StartTimeout config.Duration `yaml:"start_timeout" schema:"default=30s" doc:"how long the server may take to introduce itself"`
 	Grace        config.Duration `yaml:"grace" schema:"default=2s" doc:"a program that left a call unanswered and then stays silent for this long is replaced"`
@@ -64,8 +64,8 @@ func (o *SourceOptions) check() error {
 			"an mcp source needs `command`, a program to start, or `url`, a server; not both")
 	case o.Era != "" && o.Era != eraModern && o.Era != eraLegacy:
 		return tool.Errorf(tool.CodeInvalidInput, "era must be %s or %s, not %q", eraModern, eraLegacy, o.Era)
-	case o.Tier < 0 || o.Tier > 3:
-		return tool.Errorf(tool.CodeInvalidInput, "tier must be 0, 1, 2 or 3, not %d", o.Tier)
+	case tool.CheckTier(o.Tier) != nil:
+		return tool.CheckTier(o.Tier)
 	case o.Concurrency < 0 || o.MaxMessage < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "concurrency and max_message cannot be negative")
 	case o.LogLevel != "" && !slices.Contains(levels(), o.LogLevel):
@@ -172,7 +172,7 @@ type Runner struct {
 	o     *SourceOptions
 	log   *slog.Logger
 	to    upstream
-	walls func() (string, tool.Guarantees) // around a program; nil: it runs elsewhere
+	walls func(*tool.Spec) // puts those around a program into a spec; nil: it runs elsewhere
 
 	tool.Changes             // of the server's tools
 	stale        atomic.Bool // they may be others since they were asked for

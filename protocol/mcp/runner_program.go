@@ -45,7 +45,7 @@ func (r *Runner) openProgram(src config.Source) error {
 		return err
 	}
 	r.to = p
-	r.walls = func() (string, tool.Guarantees) { return found.String(), found.Holds() }
+	r.walls = found.Publish
 	p.Supervisor = worker.New(worker.Options{
 		Name: src.Name, Log: r.log,
 		Find: p.find, Guarantees: r.o.Guarantees,

@@ -159,13 +159,20 @@ func readTool(raw json.RawMessage, mirrored bool) (*offer, error) {
 func (r *Runner) specOf(o *offer) *tool.Spec {
 	s := &tool.Spec{
 		Name: o.Name, Title: o.Title, Description: o.Description, Input: o.Input, Output: o.Output,
-		Effects: r.effects(o.Hints), Tier: r.o.Tier, Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
+		Effects: r.effects(o.Hints), Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
 	}
+	if r.o.Effects == (tool.Effects{}) && (!r.o.TrustHints || o.Hints.silent()) {
+		// These effects are assumed, not said. The tier follows from what the server admits, which may be nothing.
+		if s.TierFrom = tool.TierDefault; o.Hints.admitted().Tier() > 0 {
+			s.Tier, s.TierFrom = o.Hints.admitted().Tier(), tool.TierTool
+		}
+	}
+	s.Declare(r.o.Tier, tool.TierConfig)
 	if s.Title == "" && o.Hints != nil {
 		s.Title = o.Hints.Title
 	}
 	if r.walls != nil {
-		s.Walls, s.Held = r.walls()
+		r.walls(s)
 	}
 	return s
 }
@@ -176,12 +183,6 @@ func (r *Runner) specOf(o *offer) *tool.Spec {
 func (r *Runner) effects(h *toolHints) tool.Effects {
 	if h == nil {
 		h = &toolHints{}
-	}
-	says := func(hint *bool, otherwise bool) bool {
-		if hint == nil {
-			return otherwise
-		}
-		return *hint
 	}
 	if r.o.TrustHints {
 		harmless := says(h.ReadOnly, false)
@@ -194,10 +195,31 @@ func (r *Runner) effects(h *toolHints) tool.Effects {
 	if e == (tool.Effects{}) {
 		e = tool.Effects{Reads: true, Writes: true, Network: true, Destructive: true}
 	}
-	return add(e, tool.Effects{
+	return add(e, h.admitted())
+}
+
+// says reads a hint, or what the protocol has in its place.
+func says(hint *bool, otherwise bool) bool {
+	if hint == nil {
+		return otherwise
+	}
+	return *hint
+}
+
+// admitted is what a server says of a tool against itself, which is believed of everyone.
+func (h *toolHints) admitted() tool.Effects {
+	if h == nil {
+		return tool.Effects{}
+	}
+	return tool.Effects{
 		Writes: !says(h.ReadOnly, true) || says(h.Destructive, false), Destructive: says(h.Destructive, false),
 		Network: says(h.OpenWorld, false),
-	})
+	}
+}
+
+// silent reports whether there is nothing about effects in it.
+func (h *toolHints) silent() bool {
+	return h == nil || h.ReadOnly == nil && h.Destructive == nil && h.Idempotent == nil && h.OpenWorld == nil
 }
 
 func add(a, b tool.Effects) tool.Effects {

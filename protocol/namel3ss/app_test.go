@@ -146,9 +146,9 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"mode":           {Options{Mode: "hot"}, `mode is one of ["warm" "fresh"]`},
+		"mode":           {Options{Mode: "hot"}, `mode is one of warm, fresh`},
 		"workers":        {Options{Workers: -1}, "workers"},
-		"tier":           {Options{Tier: 4}, "tier"},
+		"tier":           {Options{Tier: new(4)}, "tier"},
 		"entry alone":    {Options{Entry: "a:b"}, "name it with `tool`"},
 		"entry form":     {Options{Tool: "a", Entry: "a.py"}, "module:function"},
 		"entry trick":    {Options{Tool: "a", Entry: "a:b\nimport os"}, "module:function"},
@@ -191,9 +191,9 @@ func TestOpenReadsASourceOfTheConfig(t *testing.T) {
 	defer r.Close(context.Background())
 	specs, err := r.(tool.Source).Tools(t.Context())
 	want := []*tool.Spec{{
-		Name: "greeter", Description: "Greets.", Input: json.RawMessage(`{"type":"object","required":["name"]}`), Tier: 1,
+		Name: "greeter", Description: "Greets.", Input: json.RawMessage(`{"type":"object","required":["name"]}`), Tier: 1, TierFrom: tool.TierConfig,
 		Timeout: 20 * time.Second, Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
-		Held: tool.Guarantees{NoEnvWrite: true, Sandbox: true},
+		Held: tool.Guarantees{NoEnvWrite: true, Sandbox: true}, Room: specs[0].Room,
 	}}
 	app := filepath.Join(root, "app")
 	if around := specs[0].Walls; !strings.Contains(around, app) || !strings.Contains(around, "network loopback; 256 MiB") {

@@ -73,7 +73,8 @@ func (t *boundTool) invoke(
 		return nil, tr.failed(err)
 	}
 	if own, ok := ctx.Deadline(); !ok || time.Until(own) > t.spec.Timeout { // else the caller's comes first
-		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended", t.spec.Name, t.spec.Timeout)
+		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended; `timeout` of its source gives it more",
+			t.spec.Name, t.spec.Timeout)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, t.spec.Timeout, limit)
 		defer cancel()

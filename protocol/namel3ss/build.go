@@ -190,7 +190,7 @@ func (b *builder) local(ctx context.Context, f *facts, bound *appfile.Binding) (
 	if t.around, err = b.around(b.python.code, filepath.SplitList(t.vars["PYTHONPATH"])...); err != nil {
 		return nil, err
 	}
-	f.spec.Walls, f.spec.Held = t.around.String(), t.around.Holds()
+	t.around.Publish(f.spec)
 	if t.mode == modeWarm {
 		t.pools = &pools{tool: t, workers: f.workers}
 	}
@@ -208,8 +208,9 @@ func (b *builder) program(asked string) string {
 func (b *builder) spec(name string, d *appfile.Declaration, purity string, timeout time.Duration) *tool.Spec {
 	s := &tool.Spec{
 		Name: name, Input: bytes.Clone(b.Input), Output: bytes.Clone(b.Output),
-		Effects: b.Effects, Tier: b.Tier, Timeout: timeout, Guarantees: b.Guarantees,
+		Effects: b.Effects, Timeout: timeout, Guarantees: b.Guarantees,
 	}
+	s.Declare(b.Tier, tool.TierConfig)
 	if s.Input == nil {
 		s.Input = d.Input.Arguments()
 	}

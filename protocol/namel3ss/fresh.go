@@ -146,7 +146,7 @@ func (b *builder) nodeTool(f *facts, bound *appfile.Binding) (way, error) {
 		b.node = path
 	}
 	t := &nodeTool{facts: f, path: b.node, roots: []string{f.root}, vars: b.vars(bound), around: b.nodeIn}
-	f.spec.Walls, f.spec.Held = t.around.String(), t.around.Holds()
+	t.around.Publish(f.spec)
 	if f.pack != nil {
 		t.roots = []string{f.pack.Dir, f.root}
 	}

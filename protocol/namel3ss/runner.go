@@ -50,7 +50,7 @@ type Options struct {
 	PackKeys []string     `yaml:"pack_keys" doc:"public key files; installed packs signed by one of these keys are run"`
 	Trusted  []string     `yaml:"trusted_packs" doc:"ids of installed packs to run without such a signature"`
 	Effects  tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
-	Tier     int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
+	Tier     *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
 	Sandbox  *bool        `yaml:"sandbox" doc:"whether requests to the tools say sandbox: true"`
 
 	AllowUnsafeExecution bool `yaml:"allow_unsafe_execution" doc:"run even if a guarantee cannot be enforced here"`
@@ -146,8 +146,8 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "%w", choices)
 	case o.Workers < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "workers cannot be negative")
-	case o.Tier < 0 || o.Tier > 3:
-		return tool.Errorf(tool.CodeInvalidInput, "tier is 0 to 3, not %d", o.Tier)
+	case tool.CheckTier(o.Tier) != nil:
+		return tool.CheckTier(o.Tier)
 	case o.Tool == "" &&
 		(o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil ||
 			o.Output != nil):

@@ -130,6 +130,7 @@ func (p *pool) command(w *worker) (process.Command, []*os.File, error) {
 // forkRoom is the file from which a fork server learns how to confine its forks: code, a NUL, and the script
 // for it. It is written anew for each server, since it names files as they are now.
 func (t *localTool) forkRoom(call sandbox.Profile) (*os.File, error) {
+	call.Name = "tp:" + t.spec.Name
 	script, err := t.fork(call)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ type Options struct {
 
 	spawn.Options
 	Effects tool.Effects `yaml:"effects" doc:"what the tool does to the world"`
-	Tier    int          `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
+	Tier    *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
 
 	Lenient   bool            `yaml:"lenient" doc:"report malformed lines and unknown event types as warnings and carry on; a missing version counts as 0"`
 	Grace     config.Duration `yaml:"grace" schema:"default=2s" doc:"how long the program may take to exit after done"`
@@ -52,8 +52,8 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "a narratoria source needs a tool: the name to call it by")
 	case slices.Equal(o.Command, []string{""}) || len(o.Command) == 0 && o.Container.Image == "":
 		return tool.Errorf(tool.CodeInvalidInput, "%s needs a command: the program to run and its arguments", o.Tool)
-	case o.Tier < 0 || o.Tier > 3:
-		return tool.Errorf(tool.CodeInvalidInput, "%s: tier must be 0, 1, 2 or 3, not %d", o.Tool, o.Tier)
+	case tool.CheckTier(o.Tier) != nil:
+		return tool.Errorf(tool.CodeInvalidInput, "%s: %s", o.Tool, tool.AsError(tool.CheckTier(o.Tier)).Message)
 	case o.Grace < 0 || o.MaxLine < 0 || o.MaxOutput < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "%s: grace, max_line and max_output cannot be negative", o.Tool)
 	}
@@ -103,16 +103,18 @@ func New(base string, o Options) (*Runner, error) {
 		return nil, err
 	}
 	r := &Runner{o: o, spec: o.spec(), program: p}
-	r.spec.Walls, r.spec.Held = r.program.String(), r.program.Holds()
+	r.program.Publish(r.spec)
 	return r, nil
 }
 
 func (o Options) spec() *tool.Spec {
-	return &tool.Spec{
+	s := &tool.Spec{
 		Name: o.Tool, Title: o.Title, Description: o.Description,
 		Input: json.RawMessage(o.Input), Output: json.RawMessage(o.Output),
-		Effects: o.Effects, Tier: o.Tier, Timeout: time.Duration(o.Timeout), Guarantees: o.Guarantees,
+		Effects: o.Effects, Timeout: time.Duration(o.Timeout), Guarantees: o.Guarantees,
 	}
+	s.Declare(o.Tier, tool.TierConfig)
+	return s
 }
 
 // Tools implements tool.Source: there is the one tool.

@@ -760,7 +760,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"no command":        {Tool: "t"},
 		"empty command":     {Tool: "t", Command: []string{""}},
 		"negative":          {Tool: "t", Command: []string{"true"}, MaxLine: -1},
-		"tier":              {Tool: "t", Command: []string{"true"}, Tier: 4},
+		"tier":              {Tool: "t", Command: []string{"true"}, Tier: new(4)},
 		"name with equals":  {Tool: "t", Command: []string{"true"}, Options: spawn.Options{Env: map[string]string{"A=B": "c"}}},
 		"name that is void": {Tool: "t", Command: []string{"true"}, Options: spawn.Options{Env: map[string]string{"": "c"}}},
 	} {
@@ -799,9 +799,9 @@ sources:
 	specs, err := r.(tool.Source).Tools(t.Context())
 	want := []*tool.Spec{{
 		Name: "torch", Description: "Lights it.", Input: []byte(`{"type":"object","properties":{"n":{"maximum":1.50}}}`),
-		Effects: tool.Effects{Writes: true}, Tier: 1, Timeout: 3 * time.Second,
+		Effects: tool.Effects{Writes: true}, Tier: 1, TierFrom: tool.TierConfig, Timeout: 3 * time.Second,
 		Walls: "reads " + filepath.Join(dir, "tools") + "; changes nothing; network none; 512 MiB; 128 processes",
-		Held:  tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true},
+		Held:  tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true}, Room: specs[0].Room,
 	}}
 	if d := cmp.Diff(want, specs); d != "" || err != nil {
 		t.Errorf("%v\n%s", err, d)

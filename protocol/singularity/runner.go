@@ -39,7 +39,7 @@ type Declared struct {
 	Input       config.JSON     `yaml:"input" doc:"JSON Schema of the arguments"`
 	Output      config.JSON     `yaml:"output" doc:"JSON Schema of the result"`
 	Effects     tool.Effects    `yaml:"effects" doc:"what the tool does to the world"`
-	Tier        int             `yaml:"tier" doc:"0 (safe) to 3 (dangerous)"`
+	Tier        *int            `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
 	Timeout     config.Duration `yaml:"timeout" doc:"time limit of one call; default: the source's timeout"`
 }
 
@@ -176,11 +176,13 @@ func (r *Runner) learn(ctx context.Context) error {
 	r.foreign = map[string]Declared{}
 	for _, d := range r.o.Tools {
 		r.foreign[d.Name] = d
-		r.specs = append(r.specs, &tool.Spec{
+		spec := &tool.Spec{
 			Name: d.Name, Title: d.Title, Description: d.Description,
 			Input: json.RawMessage(d.Input), Output: json.RawMessage(d.Output),
-			Effects: d.Effects, Tier: d.Tier, Timeout: time.Duration(d.Timeout),
-		})
+			Effects: d.Effects, Timeout: time.Duration(d.Timeout),
+		}
+		spec.Declare(d.Tier, tool.TierConfig)
+		r.specs = append(r.specs, spec)
 	}
 	return nil
 }

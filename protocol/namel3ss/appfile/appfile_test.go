@@ -161,7 +161,7 @@ func TestMistakesInToolsYAMLNameTheirPlace(t *testing.T) {
 		{"tools:\n  a:\n    entri: x", `tools.yaml:3:5: unknown field "entri"`},
 		{"tools:\n  a: x:y\n  a: z:y", `tools.yaml:3:3: not valid YAML: mapping key "a" already defined`},
 		{"tools:\n  a:\n    entry: x\n    entry: y", `tools.yaml:4:5: not valid YAML: mapping key "entry" already defined`},
-		{"tools:\n  a: {kind: cobol}", `kind is one of ["python" "node"], not "cobol"`},
+		{"tools:\n  a: {kind: cobol}", `kind is one of python, node, not "cobol"`},
 		{"tools:\n  a: {runner: cloud}", `runner is one of`},
 		{"tools:\n  a: {purity: mostly}", `purity is one of`},
 		{"tools:\n  a: {enforcement: hoped}", `enforcement is one of`},

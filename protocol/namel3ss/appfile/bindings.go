@@ -70,7 +70,7 @@ type Choice struct {
 func CheckChoices(fields ...Choice) error {
 	for _, f := range fields {
 		if f.Value != "" && !slices.Contains(f.Known, f.Value) {
-			return fmt.Errorf("%s is one of %q, not %.40q", f.Name, f.Known, f.Value)
+			return fmt.Errorf("%s is one of %s, not %.40q", f.Name, tool.Words(f.Known), f.Value)
 		}
 	}
 	return nil

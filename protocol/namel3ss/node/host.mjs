@@ -105,6 +105,7 @@ process.on("unhandledRejection", fail);
 
 try {
   const request = JSON.parse(fs.readFileSync(0, "utf8"));
+  process.title = "tp:" + String(request.tool).replace(/[^!-~]/g, "_"); // what the system's ps shows
   context = request.capability_context ?? {};
   const run = await load(request.entry);
   const result = await run(request.payload);

@@ -1,0 +1,66 @@
+// Package wayout is the stage that ends the message of a failed call with what the walls around its tool stopped, and
+// with the line of the config that would allow it. It stands in one place for every protocol: whatever starts a program
+// behind walls tells of attempts through the events of the call, and whoever reads an error reads its end.
+package wayout
+
+import (
+	"context"
+	"sync"
+
+	"toolpost/host/walls"
+	"toolpost/tool"
+)
+
+// Stage is the stage of a tool. One that nothing is started for has none.
+func Stage(spec *tool.Spec) tool.Middleware {
+	if spec.Walls == "" {
+		return nil
+	}
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			seen := &seen{out: out}
+			r, err := next.Invoke(ctx, c, seen)
+			switch {
+			case err != nil:
+				e := *tool.AsError(err)
+				e.Message += walls.WayOut(spec, seen.all(), e.Message)
+				return nil, &e
+			case !r.OK && r.Failure != nil:
+				told, failed := *r, *r.Failure
+				failed.Message += walls.WayOut(spec, seen.all(), failed.Message)
+				told.Failure = &failed
+				return &told, nil
+			}
+			return r, nil
+		})
+	}
+}
+
+// seen passes events on, and remembers what was stopped.
+type seen struct {
+	out tool.Sink
+
+	mu      sync.Mutex
+	blocked []tool.Blocked
+}
+
+// most is how much is remembered of a call that tries for ever.
+const most = 64
+
+// Emit implements tool.Sink.
+func (s *seen) Emit(e tool.Event) error {
+	if e.Blocked != nil {
+		s.mu.Lock()
+		if len(s.blocked) < most {
+			s.blocked = append(s.blocked, *e.Blocked)
+		}
+		s.mu.Unlock()
+	}
+	return s.out.Emit(e)
+}
+
+func (s *seen) all() []tool.Blocked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.blocked
+}

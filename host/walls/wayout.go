@@ -1,0 +1,361 @@
+package walls
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"toolpost/host/offlimits"
+	"toolpost/host/sandbox"
+	"toolpost/tool"
+)
+
+// Room is what the walls give, for advice. Nil: there are none.
+func (w *Walls) Room() *tool.Room {
+	if w.off {
+		return nil
+	}
+	p, l := w.profile, w.profile.Limits.WithDefaults()
+	return &tool.Room{
+		Base: w.base, Read: w.o.Read, Write: w.o.Write, Network: w.network,
+		Reads:  slices.Concat(p.Readable, p.Writable, p.Executable),
+		Memory: max(l.Memory, 0), Tasks: max(l.Processes, 0), Box: p.Root != "",
+	}
+}
+
+// Publish puts what a tool may do into its spec.
+func (w *Walls) Publish(s *tool.Spec) { s.Walls, s.Held, s.Room = w.String(), w.Holds(), w.Room() }
+
+// WayOut ends the message of a call that failed: what the walls around its tool stopped, and the line of the config that
+// would allow it. Where nothing was seen to be stopped, but what was said reads as if it had been, it says that it may
+// have been the walls. Empty: the walls have nothing to do with it, as far as can be told.
+//
+// What was stopped is told as that, and not as why the call failed: a tool may try something, do without, and fail for
+// another reason.
+func WayOut(s *tool.Spec, blocked []tool.Blocked, said string) string {
+	a := advice{spec: s, room: s.Room}
+	if a.room == nil {
+		a.room = &tool.Room{}
+	}
+	for _, b := range blocked {
+		a.take(b)
+	}
+	if len(a.stopped) == 0 && len(a.forbidden) == 0 {
+		return a.guess(said)
+	}
+	return a.String()
+}
+
+// advice is put together from what was stopped.
+type advice struct {
+	spec      *tool.Spec
+	room      *tool.Room
+	stopped   []string  // by the walls, in words
+	forbidden []string  // by something that no walls allow, in words
+	settings  []setting // that would allow it
+}
+
+// A setting is a field of the walls and what it would have to be.
+type setting struct {
+	field  string
+	list   bool
+	values []string
+}
+
+// How many attempts a message names, and how many bytes of a path.
+const (
+	mostTold = 4
+	mostPath = 200
+)
+
+// take adds something that was stopped.
+func (a *advice) take(b tool.Blocked) {
+	does, known := map[string]string{
+		"filesystem_write": "writing ", "network": "connecting to ", "subprocess": "starting ",
+		"memory": "more memory than ", "processes": "more processes than ",
+	}[b.Capability]
+	// A Python keeps what it compiled where it can, and nobody misses it where it cannot.
+	if !known || strings.Contains(b.Target, "/__pycache__") {
+		return
+	}
+	does += clean(b.Target)
+	switch {
+	case slices.Contains(a.stopped, does):
+	case b.Never:
+		a.forbid(does + ", which is off limits: no setting allows it")
+	case b.By == "user":
+		a.forbid(fmt.Sprintf("%s: take no_%s out of `guarantees:` there to allow it", does, b.Capability))
+	case b.By != byEngine || b.Capability == "subprocess":
+		a.forbid(fmt.Sprintf("%s: no_%s holds, by the policy or by who called; see `toolpost policy explain %s`", does,
+			b.Capability, clean(a.spec.Name)))
+	case len(a.stopped) == mostTold:
+	default:
+		a.stopped = append(a.stopped, does)
+		a.allow(b)
+	}
+}
+
+func (a *advice) forbid(why string) {
+	if len(a.forbidden) < mostTold && !slices.Contains(a.forbidden, why) {
+		a.forbidden = append(a.forbidden, why)
+	}
+}
+
+// allow finds the setting that would have let it happen.
+func (a *advice) allow(b tool.Blocked) {
+	switch b.Capability {
+	case "filesystem_write":
+		a.write(b.Target)
+	case "network":
+		a.set("network", true, hostOf(b.Target))
+	case "memory":
+		a.raise("memory", 2*a.room.Memory)
+	case "processes":
+		a.raise("processes", 2*int64(a.room.Tasks))
+	}
+}
+
+// write allows a change of a path. It is its folder that has to be named: what is written is made anew more often than
+// not, and under another name first. Whether it is there is not looked up: who may choose a path must not find out.
+func (a *advice) write(path string) {
+	if !filepath.IsAbs(path) || len(path) > mostPath {
+		a.set("write", true, "FOLDER")
+		return
+	}
+	folder := filepath.Dir(path)
+	for _, root := range a.room.Roots {
+		if offlimits.Within(path, root) {
+			a.set("roots", true, "{path: "+word(a.shown(root))+", write: true}")
+			return
+		}
+	}
+	a.set("write", true, a.shown(folder))
+}
+
+// shown is a path as a config would have it.
+func (a *advice) shown(path string) string {
+	base := a.room.Base
+	switch {
+	case base == "" || !offlimits.Within(path, base) || base == "/":
+		return path
+	case path == base:
+		return "."
+	}
+	return "./" + strings.TrimPrefix(path, base+"/")
+}
+
+// set adds a value to a field, behind those that the config has there.
+func (a *advice) set(field string, list bool, value string) {
+	i := slices.IndexFunc(a.settings, func(s setting) bool { return s.field == field })
+	if i < 0 {
+		has := map[string][]string{"read": a.room.Read, "write": a.room.Write}[field]
+		if field == "network" && !slices.ContainsFunc(a.room.Network, isKind) {
+			has = a.room.Network
+		}
+		a.settings = append(a.settings, setting{field, list, slices.Clone(has)})
+		i = len(a.settings) - 1
+	}
+	if s := &a.settings[i]; !slices.Contains(s.values, value) {
+		s.values = append(s.values, value)
+	}
+}
+
+// isKind reports whether a network is one of the words, and no host.
+func isKind(word string) bool {
+	return slices.Contains([]string{
+		sandbox.NetworkNone.String(), sandbox.NetworkLoopback.String(), sandbox.NetworkAll.String(),
+	}, word)
+}
+
+// raise sets a limit to a number; 0: the limit is not known, and a person chooses.
+func (a *advice) raise(field string, to int64) {
+	value := strconv.FormatInt(to, 10)
+	switch {
+	case to <= 0:
+		value = "MORE"
+	case a.room.Box && field == "memory":
+		value = strconv.FormatInt(to>>20, 10) + "m"
+	}
+	a.set(field, false, value)
+}
+
+// hostOf is what a list of hosts would have to name. A question to a name server is for a host that is not known here.
+func hostOf(target string) string {
+	name, digits, err := net.SplitHostPort(target)
+	port, bad := parsePort(digits)
+	switch {
+	case err != nil || bad != nil || port == 53:
+		return "HOST"
+	default:
+		return newHost(name, port).entry()
+	}
+}
+
+// String says what was stopped, and ends with the line.
+func (a *advice) String() string {
+	text := ""
+	if len(a.forbidden) > 0 {
+		text += "; forbidden for source " + strconv.Quote(clean(a.spec.Source)) + ": " + strings.Join(a.forbidden, "; ")
+	}
+	if len(a.stopped) > 0 {
+		text += "; blocked by the walls of source " + strconv.Quote(clean(a.spec.Source)) + ": " +
+			strings.Join(a.stopped, ", ") + "; to allow it" + a.proxies() + ": " + a.line()
+	}
+	return text
+}
+
+// proxies warns of programs that a list of hosts does not help. Which they are shows only when they are run with one.
+func (a *advice) proxies() string {
+	if !a.room.Engine && slices.ContainsFunc(a.settings, func(s setting) bool { return s.field == "network" }) {
+		return " (`network: all` for a program that ignores HTTPS_PROXY)"
+	}
+	return ""
+}
+
+// line is the line of the config.
+func (a *advice) line() string {
+	var walls, box, roots []string
+	for _, s := range a.settings {
+		value := strings.Join(s.values, ", ")
+		if s.list && s.field != "roots" {
+			words := make([]string, len(s.values))
+			for i, v := range s.values {
+				words[i] = word(v)
+			}
+			value = strings.Join(words, ", ")
+		}
+		if s.list {
+			value = "[" + value + "]"
+		}
+		switch {
+		case s.field == "roots":
+			roots = append(roots, "`roots: "+value+"`")
+		case a.room.Box && s.field == "processes":
+			box = append(box, "pids: "+value)
+		case a.room.Box && s.field == "memory":
+			box = append(box, "memory: "+value)
+		case a.room.Engine && s.field == "network":
+			box = append(box, "network: NAME")
+		default:
+			walls = append(walls, s.field+": "+value)
+		}
+	}
+	lines := roots
+	if len(walls) > 0 {
+		line := "walls: {" + strings.Join(walls, ", ") + "}"
+		if a.room.Key != "" {
+			line = a.room.Key + ": {" + line + "}"
+		}
+		lines = append(lines, "`"+line+"`")
+	}
+	if len(box) > 0 {
+		lines = append(lines, "`container: {"+strings.Join(box, ", ")+"}`")
+	}
+	return strings.Join(lines, " and ")
+}
+
+// plain is text that YAML takes as it is, between brackets too.
+var plain = regexp.MustCompile(`^[A-Za-z./_][A-Za-z0-9./_@+-]*(:[0-9]+)?$|^[0-9]+(\.[0-9]+){3}(:[0-9]+)?$`)
+
+// word writes a value of a list, in quotes where it needs them.
+func word(s string) string {
+	if plain.MatchString(s) {
+		return s
+	}
+	b, _ := json.Marshal(s) // YAML reads the strings of JSON
+	return string(b)
+}
+
+// clean makes a path or a name of a tool's own choice fit for a message.
+func clean(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) && r != '`' {
+			return r
+		}
+		return '?'
+	}, strings.ToValidUTF8(s, "?"))
+	if len(s) > mostPath {
+		s = strings.ToValidUTF8(s[:mostPath], "") + "..."
+	}
+	return s
+}
+
+// A sign is what programs say when something is not there or not allowed, which may be because of the walls.
+type sign struct {
+	says *regexp.Regexp
+	then func(a *advice, line string)
+}
+
+func says(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b(` + pattern + `)\b`) }
+
+// limit raises a limit; of those that a room does not tell of a person chooses the number.
+func limit(field string, to func(*tool.Room) int64) func(*advice, string) {
+	return func(a *advice, _ string) { a.raise(field, to(a.room)) }
+}
+
+func unknown(*tool.Room) int64 { return 0 }
+
+var signs = []sign{
+	{says(`network is unreachable|ENETUNREACH|name resolution|name or service not known|could not resolve host|` +
+		`getaddrinfo|EAI_AGAIN|ENOTFOUND`), func(a *advice, _ string) {
+		if !slices.Equal(a.room.Network, []string{sandbox.NetworkAll.String()}) {
+			a.set("network", true, "HOST")
+		}
+	}},
+	{says(`read-only file system|EROFS`), func(a *advice, line string) { a.write(pathIn(line)) }},
+	{says(`no such file or directory|ENOENT|permission denied|EACCES`), (*advice).read},
+	{says(`MemoryError|cannot allocate memory|ENOMEM|out of memory`),
+		limit("memory", func(r *tool.Room) int64 { return 2 * r.Memory })},
+	{says(`resource temporarily unavailable|can't start new thread|cannot fork`),
+		limit("processes", func(r *tool.Room) int64 { return 2 * int64(r.Tasks) })},
+	{says(`too many open files|EMFILE`), limit("files", unknown)},
+	{says(`file too large|EFBIG|SIGXFSZ`), limit("file_size", unknown)},
+	{says(`SIGXCPU`), func(a *advice, _ string) { a.set("cpu_time", false, "MORE") }},
+	{says(`no space left on device|ENOSPC`), limit("tmp", unknown)},
+}
+
+// read allows a path that was not there, if that can have been because of the walls.
+func (a *advice) read(line string) {
+	path := pathIn(line)
+	if path == "" || a.spec.Room == nil {
+		return
+	}
+	known := slices.Concat(a.room.Reads, []string{"/tmp", "/dev", "/proc", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64"})
+	if a.room.Box || !slices.ContainsFunc(known, func(o string) bool { return offlimits.Within(path, o) }) {
+		a.set("read", true, a.shown(path))
+	}
+}
+
+// absolute path in a text, and not the rest of a URL or of a longer word.
+var pathWord = regexp.MustCompile("(?:^|[\\s'\"=(\u201c\u2018`])(/[^\\s'\"`:,;()\\[\\]{}<>|\u201d\u2019]+)")
+
+// pathIn finds the first path in a line.
+func pathIn(line string) string {
+	found := pathWord.FindStringSubmatch(line)
+	if found == nil {
+		return ""
+	}
+	return filepath.Clean(found[1])
+}
+
+// guess says what may have been the walls, by what a tool said.
+func (a *advice) guess(said string) string {
+	const most = 8 << 10 // of what a tool says of its failure
+	for line := range strings.SplitSeq(said[:min(len(said), most)], "\n") {
+		for _, s := range signs {
+			if at := s.says.FindStringIndex(line); at != nil {
+				if s.then(a, line[max(0, at[0]-300):]); len(a.settings) > 0 {
+					return "; it may be the walls of source " + strconv.Quote(clean(a.spec.Source)) +
+						"; if so, this allows it" + a.proxies() + ": " + a.line()
+				}
+			}
+		}
+	}
+	return ""
+}
