@@ -109,6 +109,7 @@ var refused = []struct{ name, text, want string }{
 	{"an empty item", "sources:\n  -\n", "empty item"},
 	{"duplicate key", "limits: {}\nlimits: {}", `:2:1: not valid YAML: mapping key "limits" already defined`},
 	{"duplicate key in a source", "sources: [{name: x, name: y, protocol: p}]", "already defined"},
+	{"days too many", "limits: {timeout: 106752d}", "expected a time, such as 2s, 500ms or 30d"},
 	{"bad time", "limits: {timeout: soon}", "expected a time, such as 2s"},
 	{"negative time", "limits: {timeout: -1}", "cannot be negative"},
 	{"huge time", "limits: {timeout: 99999999999999999999}", "expected a time"},
@@ -487,5 +488,12 @@ func TestAFileMayOnlyHaveTheSectionsThatSomebodyReads(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+func TestATimeMayBeWrittenInDays(t *testing.T) {
+	cfg, err := config.Parse("toolpost.yaml", []byte("limits: {timeout: 30d, drain: 1d12h}"))
+	if err != nil || time.Duration(cfg.Limits.Timeout) != 720*time.Hour || time.Duration(cfg.Limits.Drain) != 36*time.Hour {
+		t.Errorf("%v, %v, %v", cfg.Limits.Timeout, cfg.Limits.Drain, err)
 	}
 }

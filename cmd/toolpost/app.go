@@ -22,6 +22,7 @@ import (
 	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
+	"toolpost/wire/duration"
 	"toolpost/wire/nearest"
 	"toolpost/wire/strictjson"
 )
@@ -170,6 +171,11 @@ func classify(c *cobra.Command) {
 func (a *app) withJSON(usage string, c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&a.json, "json", false, usage)
 	return c
+}
+
+// durationVar adds a flag that is a length of time, such as 90s or 30d. What the variable has is the default.
+func durationVar(c *cobra.Command, d *time.Duration, name, usage string) {
+	c.Flags().Var((*duration.Flag)(d), name, usage)
 }
 
 // complain tells what went wrong: in words on stderr, or with --json as JSON on stdout.

@@ -11,10 +11,11 @@ import (
 
 	"toolpost/identity"
 	"toolpost/tool"
+	"toolpost/wire/duration"
 )
 
 // defaultTokenTTL is how long a token is valid where nobody says otherwise.
-const defaultTokenTTL = 720 * time.Hour
+const defaultTokenTTL = 30 * 24 * time.Hour
 
 func (a *app) tokenCommand() *cobra.Command {
 	return group(&cobra.Command{
@@ -28,7 +29,7 @@ func (a *app) tokenCommand() *cobra.Command {
 
 func (a *app) tokenIssueCommand() *cobra.Command {
 	var roles, tools []string
-	var ttl time.Duration
+	ttl := defaultTokenTTL
 	var note string
 	c := &cobra.Command{
 		Use: "issue CALLER", Short: "Issue a token and print it", Args: words(1, 1),
@@ -39,7 +40,7 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, words []string) error {
 			if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
 				return tool.Errorf(tool.CodeInvalidInput,
-					"--ttl is from 1s to %v, or 0 for ever, not %v", identity.MaxTokenTTL, ttl)
+					"--ttl is from 1s to %s, or 0 for ever, not %s", duration.Text(identity.MaxTokenTTL), duration.Text(ttl))
 			}
 			args := map[string]any{"caller": words[0], "ttl_ms": ttl.Milliseconds(), "note": note}
 			if len(roles) > 0 {
@@ -55,7 +56,7 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 	f.StringArrayVar(&roles, "role", nil, "limit the token to this role of the config; may be repeated")
 	f.StringArrayVar(&tools, "tools", nil,
 		"limit the token to this tool, source.tool or pattern with * and ?; may be repeated")
-	f.DurationVar(&ttl, "ttl", defaultTokenTTL, "how long the token is valid; 0: until it is revoked")
+	durationVar(c, &ttl, "ttl", "how long the token is valid; 0: until it is revoked")
 	f.StringVar(&note, "note", "", "what the token is for")
 	return a.withServer(a.withJSON("print the token and what is known of it as JSON", c))
 }
