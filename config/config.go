@@ -4,6 +4,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -38,7 +39,9 @@ type Config struct {
 	Store   Section
 	Secrets Section // a mapping of their names
 	Callers Section
+	State   string // the state folder as the file has it; empty: it leaves that to FindState
 
+	state  string // absolute
 	doc    *document
 	others []other // what is left to Section and Only, in the order of the file
 }
@@ -98,15 +101,13 @@ func (c *Config) SourceNames() []string {
 	return names
 }
 
-// StateDir is the folder for what this installation keeps: tokens, keys, and its store.
-func (c *Config) StateDir() string { return filepath.Join(c.Dir, ".toolpost") }
-
 // A Source says where tools come from. Its other fields belong to its protocol, which reads them with
 // Decode into its own Options.
 type Source struct {
 	Name     string
 	Protocol string
 	Dir      string // Config.Dir
+	State    string // Config.StateDir; empty: that beside the config
 	Pin      string // on or off: whether what its tools say of themselves is pinned; empty: as its protocol has it
 	// Secrets gives the values of the secrets that the source's own fields name. It is set by the code that opens the
 	// source, and is no part of what Equal compares; nil: there are none.
@@ -209,7 +210,8 @@ type layout struct {
 	Sources []entry `yaml:"sources" doc:"where tools come from"`
 	Doors   *entry  `yaml:"doors" doc:"where calls come in; default: the HTTP door alone"`
 	Limits  *entry  `yaml:"limits" doc:"defaults of every call"`
-	Store   *entry  `yaml:"store" doc:"where records, state and leases are kept; default: a file in the folder .toolpost"`
+	State   string  `yaml:"state" doc:"folder for everything that is written, beside what a section names itself; default: .toolpost beside the config, and where that cannot be written a folder below $XDG_STATE_HOME/toolpost"`
+	Store   *entry  `yaml:"store" doc:"where records, state and leases are kept; default: a file in the state folder"`
 	Callers *entry  `yaml:"callers" doc:"who may come in and what each may use; default: the owner of this folder alone"`
 	Secrets *entry  `yaml:"secrets" doc:"the secrets that there are, by name, and where each comes from; no tool gets one that its source does not name"`
 }
@@ -331,6 +333,10 @@ func (c *Config) read() (err error) {
 		}
 		seen[s.Name] = true
 		c.Sources = append(c.Sources, s)
+	}
+	c.State = l.State
+	if err := c.KeepStateIn(offlimits.Under(c.Dir, cmp.Or(l.State, StateName))); err != nil {
+		return faultAt(child(c.doc.root, "state"), "%s", tool.AsError(err).Message)
 	}
 	return nil
 }

@@ -479,7 +479,7 @@ func TestAFileMayOnlyHaveTheSectionsThatSomebodyReads(t *testing.T) {
 		"policy: {}":                      "",
 		"limits: {quotas: [], drain: 1s}": "",
 		"limits: {}\npolcy: {}":           `toolpost.yaml:2:1: unknown field "polcy"; did you mean "policy"?`,
-		"quotas: []":                      "known are sources, doors, limits, store, callers, secrets, policy",
+		"quotas: []":                      "known are sources, doors, limits, state, store, callers, secrets, policy",
 		"limits: {policy: {}}":            ":1:10: unknown field \"policy\"; known are timeout, drain, quotas",
 		"limits: {qoutas: []}":            `did you mean "quotas"?`,
 		"limits: {quotas: [], frob: 1}":   "known are timeout, drain, quotas",
@@ -495,5 +495,21 @@ func TestATimeMayBeWrittenInDays(t *testing.T) {
 	cfg, err := config.Parse("toolpost.yaml", []byte("limits: {timeout: 30d, drain: 1d12h}"))
 	if err != nil || time.Duration(cfg.Limits.Timeout) != 720*time.Hour || time.Duration(cfg.Limits.Drain) != 36*time.Hour {
 		t.Errorf("%v, %v, %v", cfg.Limits.Timeout, cfg.Limits.Drain, err)
+	}
+}
+
+func TestAByteOrderMarkIsIgnored(t *testing.T) {
+	cfg, err := config.Parse("toolpost.yaml", []byte("\ufeffsources: [{name: a, protocol: p}]\n"))
+	if err != nil || len(cfg.Sources) != 1 {
+		t.Fatal(cfg, err)
+	}
+	_, err = config.Parse("toolpost.yaml", []byte("\ufeffstate: [1]\n"))
+	if err == nil || !strings.Contains(err.Error(), "toolpost.yaml:1:8: ") || strings.Contains(err.Error(), "\ufeff") {
+		t.Errorf("the place of a mistake: %v", err)
+	}
+	text, err := config.AddSource("toolpost.yaml", []byte("\ufeffsources:\n- {name: a, protocol: p}\n"), "",
+		config.Fields{{Name: "name", Value: "b"}, {Name: "protocol", Value: "p"}})
+	if err != nil || !strings.HasPrefix(string(text), "\ufeffsources:\n- {name: a, protocol: p}\n") || !strings.Contains(string(text), "name: b") {
+		t.Errorf("changed: %q, %v", text, err)
 	}
 }

@@ -278,6 +278,7 @@ func (n *Node) fixed(cfg *config.Config) (changed []string) {
 	}
 	note("doors", slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal))
 	note("limits", n.cfg.Limits == cfg.Limits)
+	note("state", n.cfg.State == cfg.State)
 	note("store", n.cfg.Store.Equal(cfg.Store))
 	for i, kind := range stages() {
 		if name := kind.section.Name; n.stages[i].read == nil {

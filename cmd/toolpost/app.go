@@ -36,6 +36,7 @@ type app struct {
 	out, err *screen
 
 	config  string
+	state   string
 	verbose bool
 	logJSON bool
 	json    bool // errors go to out as JSON
@@ -76,6 +77,8 @@ func (a *app) root(args []string) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.config, "config", "",
 		"config file (default: $TOOLPOST_CONFIG, else ./toolpost.yaml if it is there)")
+	flags.StringVar(&a.state, "state", "",
+		"folder for everything that is written (default: $TOOLPOST_STATE, else as the config says, else .toolpost beside it)")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	classify(group(root, a.commands(args)...))
 	root.InitDefaultCompletionCmd()
@@ -262,6 +265,17 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 
 // load reads the config that the flag, the environment or the folder names, or gives the defaults.
 func (a *app) load() (*config.Config, error) {
+	cfg, err := a.read()
+	if err != nil {
+		return nil, err
+	}
+	return cfg, cfg.FindState(a.givenState())
+}
+
+// givenState is where the state folder is by the command line or the environment; empty: neither says.
+func (a *app) givenState() string { return cmp.Or(a.state, os.Getenv("TOOLPOST_STATE")) }
+
+func (a *app) read() (*config.Config, error) {
 	if path := cmp.Or(a.config, os.Getenv("TOOLPOST_CONFIG")); path != "" {
 		return node.Load(path)
 	}
@@ -275,11 +289,21 @@ func (a *app) load() (*config.Config, error) {
 	return config.Default(dir), nil
 }
 
+// emptiness says that a config names no tools, if it does not.
+func emptiness(cfg *config.Config) string {
+	if cfg.Path == "" || len(cfg.Sources) > 0 {
+		return ""
+	}
+	return cfg.Path + " names no sources, so there are no tools; list some under `sources`, or add an MCP server with " +
+		"`toolpost mcp add`"
+}
+
 // A backend is where calls go: the tools of the config, in this process, or a server.
 type backend struct {
 	tool.Handler
 	tool.Catalog
 	close func()
+	empty string // why it has no tools, where its config names none
 }
 
 // A server says which backend is wanted; empty: this process.
@@ -297,7 +321,7 @@ func (a *app) withServer(c *cobra.Command) *cobra.Command {
 func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
 	if s := a.server; s.url != "" {
 		remote, err := node.Dial(s.url, cmp.Or(s.token, os.Getenv("TOOLPOST_TOKEN")))
-		return &backend{remote, remote, func() {}}, err
+		return &backend{Handler: remote, Catalog: remote, close: func() {}}, err
 	}
 	cfg, err := a.load()
 	if err != nil {
@@ -318,7 +342,7 @@ func (a *app) openAt(ctx context.Context, cfg *config.Config, door string, o nod
 		return nil, err
 	}
 	in := admitted{n.Handler(), n.Catalog(), who}
-	return &backend{in, in, end}, nil
+	return &backend{in, in, end, emptiness(cfg)}, nil
 }
 
 // openNode opens a node that logs what is at least as grave as level; end closes it.

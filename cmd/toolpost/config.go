@@ -49,6 +49,9 @@ func (a *app) configCheckCommand() *cobra.Command {
 				return err
 			}
 			defer end()
+			if why := emptiness(cfg); why != "" {
+				fmt.Fprintln(a.err, why)
+			}
 			for _, d := range slices.Sorted(maps.Keys(n.Anonymous())) {
 				fmt.Fprintf(a.out, "%-16s %-12s %s\n", "door "+d, "anonymous", a.out.amber(clean(n.Anonymous()[d].String())))
 			}

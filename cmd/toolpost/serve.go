@@ -40,7 +40,10 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 		return err
 	}
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
-	w := &welcome{app: a}
+	w := &welcome{app: a, empty: emptiness(cfg)}
+	if !cfg.StateBeside() {
+		w.state = cfg.StateDir()
+	}
 	o.Token, o.Version = os.Getenv("TOOLPOST_TOKEN"), version
 	o.Ready = func(l node.Listening) { w.door(ctx, l) }
 	n, end, err := a.openNode(ctx, cfg, slog.LevelInfo, o)
@@ -77,8 +80,10 @@ func plural(n int, thing string) string {
 // A welcome tells a person who just started the server all that is needed for the first call: the sources
 // and a new token once, then each door as it opens.
 type welcome struct {
-	app  *app
-	node *node.Node
+	app   *app
+	node  *node.Node
+	empty string // why there are no tools; empty: the config names some
+	state string // the folder, where it is not beside the config
 
 	mu   sync.Mutex
 	told bool
@@ -91,6 +96,12 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 	if !w.told {
 		w.told = true
 		w.sources(ctx, &b)
+		if w.empty != "" {
+			fmt.Fprintf(&b, "%s\n", w.app.out.amber(w.empty))
+		}
+		if w.state != "" {
+			fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("state in"), w.state)
+		}
 		if l.Token != "" {
 			fmt.Fprintf(&b, "%s %s\n  shown this once; `toolpost serve --new-token` makes another\n",
 				w.app.out.bold("token"), l.Token)
