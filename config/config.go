@@ -132,6 +132,9 @@ func (s Source) Decode(into any) error {
 	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol", "pin"))
 }
 
+// Peek reads those fields of the source that a struct has, and leaves all others alone.
+func (s Source) Peek(into any) error { return s.entry.doc.explain(decodeSome(s.entry.node, into)) }
+
 // JSON is the whole entry as JSON.
 func (s Source) JSON() json.RawMessage { return s.entry.value }
 

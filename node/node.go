@@ -54,8 +54,8 @@ type (
 // Protocols lists the protocols of this build.
 func Protocols() []Protocol { return all.Protocols() }
 
-// Dial gives the Toolpost that serves HTTP at url.
-func Dial(url, token string) (Remote, error) { return all.Dial(url, token) }
+// Dial gives the Toolpost that serves HTTP at url, whose certificate the authorities in the file ca vouch for.
+func Dial(url, token, ca string) (Remote, error) { return all.Dial(url, token, ca) }
 
 // MCPAddress is where clients on this machine find the MCP door of a config.
 func MCPAddress(cfg *config.Config) (string, error) { return all.MCPAddress(cfg) }
@@ -88,6 +88,7 @@ type Options struct {
 	Token     string          // of the owner; empty: one is made and kept in the state folder
 	NewToken  bool            // make another token
 	Own       bool            // open no source of the config: its own tools are all that is called
+	Still     bool            // open only those sources for which nothing is started and nobody is asked
 	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
 	Version   string          // of this program, for those who ask a door
 	Ready     func(Listening) // called for each door that is open
@@ -179,6 +180,9 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.o.Own {
 		tools.sources = nil
 	}
+	if n.o.Still {
+		tools.sources = slices.DeleteFunc(slices.Clone(tools.sources), n.asks)
+	}
 	n.replace(ctx, tools)
 	if n.store != nil {
 		n.tasks.Go(func() { n.watchPins(n.life) })
@@ -199,6 +203,9 @@ func (n *Node) issuer(book leases) *define.Set {
 		},
 	})
 }
+
+// StateDir is the folder that everything is written to.
+func (n *Node) StateDir() string { return n.cfg.StateDir() }
 
 // Handler runs calls.
 func (n *Node) Handler() tool.Handler { return n.engine }

@@ -17,7 +17,7 @@ type Config struct {
 	Listen  string   `yaml:"listen" doc:"address to listen on, or unix:PATH for a Unix socket; doors with the same one share it"`
 	Mode    string   `yaml:"mode" doc:"mode of the Unix socket, such as \"0660\"; default \"0600\""`
 	TLS     TLSFiles `yaml:"tls" doc:"speak TLS, with these files; default: no TLS"`
-	Hosts   []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
+	Hosts   []string `yaml:"hosts" doc:"names that clients may know this address by, beside the listen address and localhost; one that listens on 0.0.0.0 also answers to every IP address"`
 	Origins []string `yaml:"origins" doc:"browser origins accepted beside our own; default: none"`
 	identity.Anonymous
 }
@@ -25,6 +25,11 @@ type Config struct {
 // Options gives what the config says of a front's options. Relative paths start at dir.
 func (c Config) Options(dir string) (Options, error) {
 	o := Options{Listen: c.Listen, Hosts: c.Hosts, Origins: c.Origins, TLS: c.TLS}
+	if c.Listen != "" {
+		if err := CheckListen(c.Listen); err != nil {
+			return o, err
+		}
+	}
 	for _, path := range []*string{&o.TLS.Cert, &o.TLS.Key, &o.TLS.ClientCA} {
 		if *path != "" {
 			*path = offlimits.Under(dir, *path)

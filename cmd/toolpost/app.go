@@ -307,20 +307,22 @@ type backend struct {
 }
 
 // A server says which backend is wanted; empty: this process.
-type server struct{ url, token string }
+type server struct{ url, token, ca string }
 
 // withServer adds the flags that name a server to a command.
 func (a *app) withServer(c *cobra.Command) *cobra.Command {
 	c.Flags().StringVar(&a.server.url, "server", "", "use the Toolpost that serves at this URL, not the config's tools")
 	c.Flags().StringVar(&a.server.token, "token", "",
 		"token for --server (better: $TOOLPOST_TOKEN, which no process list shows)")
+	c.Flags().StringVar(&a.server.ca, "ca", "",
+		"file with the authority that vouches for the certificate of --server, PEM (default: those of this machine)")
 	return c
 }
 
 // open opens the server, or the config's tools in this process with the options, for who runs it.
 func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
 	if s := a.server; s.url != "" {
-		remote, err := node.Dial(s.url, cmp.Or(s.token, os.Getenv("TOOLPOST_TOKEN")))
+		remote, err := node.Dial(s.url, cmp.Or(s.token, os.Getenv("TOOLPOST_TOKEN")), s.ca)
 		return &backend{Handler: remote, Catalog: remote, close: func() {}}, err
 	}
 	cfg, err := a.load()
