@@ -133,8 +133,7 @@ func (n *Node) strayNames() []Problem {
 	var rules policy.Options
 	_ = n.cfg.Callers.Decode(&callers) // the node was opened with both
 	_ = n.cfg.Section(policy.Section().Name).Decode(&rules)
-	roles, tools := slices.Sorted(maps.Keys(callers.Roles)), n.toolNames()
-	people := append(slices.Sorted(maps.Keys(callers.List)), identity.Owner, identity.Local)
+	roles, people, tools := slices.Sorted(maps.Keys(callers.Roles)), n.CallerNames(), n.toolNames()
 	complete := len(n.Unopened()) == 0 && !slices.ContainsFunc(n.Sources(), func(s Status) bool { return s.Err != nil })
 	var found []Problem
 	stray := func(about, what, name string, known []string, all bool) {

@@ -3,6 +3,8 @@ package node
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"toolpost/config"
@@ -23,6 +25,16 @@ func (n *Node) Caller(id, door string) tool.Principal {
 	rights, _ := n.callers.Load().Known(id)
 	return tool.Principal{ID: id, Door: door, Rights: rights}
 }
+
+// CallerNames lists the callers whom the config knows by name.
+func (n *Node) CallerNames() []string {
+	var o identity.Options
+	_ = n.cfg.Callers.Decode(&o) // the node was opened with them
+	return append(slices.Sorted(maps.Keys(o.List)), identity.Owner, identity.Local)
+}
+
+// Knows reports whether the config knows a caller by name.
+func (n *Node) Knows(id string) bool { return slices.Contains(n.CallerNames(), id) }
 
 // named gives the caller as whom a door takes everybody who comes there. An issuer must not be able to call somebody
 // so: then it may use nothing.

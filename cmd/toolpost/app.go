@@ -82,6 +82,11 @@ func (a *app) root(args []string) *cobra.Command {
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	classify(group(root, a.commands(args)...))
 	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() { // cobra's own would show its help for a shell that it does not know
+		if c.Name() == "completion" {
+			c.Args, c.RunE = noSuchCommand, func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
 	return root
 }
 

@@ -93,7 +93,9 @@ func (e *configEdit) parsed() (*config.Config, error) {
 }
 
 // written is a path of the state folder as the config has it.
-func (e *configEdit) written(path string) string { return strings.TrimPrefix(fromConfig(e.cfg, path), "./") }
+func (e *configEdit) written(path string) string {
+	return strings.TrimPrefix(fromConfig(e.cfg, path), "./")
+}
 
 // write puts the change into effect. A server that runs notices it.
 func (e *configEdit) write() error {
