@@ -43,7 +43,7 @@ func (l *lab) serveHTTP(ctx context.Context, dir string, files map[string]string
 	n := l.openNode(ctx, dir, files, node.Options{
 		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
 	})
-	return attempt.Must(node.Dial(serve(ctx, l, ready, n.Serve).URL, benchToken))
+	return attempt.Must(node.Dial(serve(ctx, l, ready, n.Serve).URL, benchToken, ""))
 }
 
 // auditTop compares the answer to what is used most with a plain scan of all rows, over a million of them.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
 
 	"toolpost/builtin/code"
 	"toolpost/builtin/define"
@@ -51,7 +50,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
-	s, err := New(ctx, src.Dir, filepath.Join(src.Dir, ".toolpost", "code", src.Name), o, log)
+	s, err := New(ctx, src.Dir, src.StateDir("code", src.Name), o, log)
 	if err != nil {
 		return nil, err
 	}

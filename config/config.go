@@ -4,6 +4,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -38,7 +39,9 @@ type Config struct {
 	Store   Section
 	Secrets Section // a mapping of their names
 	Callers Section
+	State   string // the state folder as the file has it; empty: it leaves that to FindState
 
+	state  string // absolute
 	doc    *document
 	others []other // what is left to Section and Only, in the order of the file
 }
@@ -98,15 +101,13 @@ func (c *Config) SourceNames() []string {
 	return names
 }
 
-// StateDir is the folder for what this installation keeps: tokens, keys, and its store.
-func (c *Config) StateDir() string { return filepath.Join(c.Dir, ".toolpost") }
-
 // A Source says where tools come from. Its other fields belong to its protocol, which reads them with
 // Decode into its own Options.
 type Source struct {
 	Name     string
 	Protocol string
 	Dir      string // Config.Dir
+	State    string // Config.StateDir; empty: that beside the config
 	Pin      string // on or off: whether what its tools say of themselves is pinned; empty: as its protocol has it
 	// Secrets gives the values of the secrets that the source's own fields name. It is set by the code that opens the
 	// source, and is no part of what Equal compares; nil: there are none.
@@ -130,6 +131,9 @@ type Secrets interface {
 func (s Source) Decode(into any) error {
 	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol", "pin"))
 }
+
+// Peek reads those fields of the source that a struct has, and leaves all others alone.
+func (s Source) Peek(into any) error { return s.entry.doc.explain(decodeSome(s.entry.node, into)) }
 
 // JSON is the whole entry as JSON.
 func (s Source) JSON() json.RawMessage { return s.entry.value }
@@ -209,6 +213,7 @@ type layout struct {
 	Sources []entry `yaml:"sources" doc:"where tools come from"`
 	Doors   *entry  `yaml:"doors" doc:"where calls come in; default: the HTTP door, with the MCP door on the same address"`
 	Limits  *entry  `yaml:"limits" doc:"limits that apply to every call"`
+	State   string  `yaml:"state" doc:"folder for everything that is written, except what a section names itself; default: .toolpost beside the config, or, if that cannot be written, a folder below $XDG_STATE_HOME/toolpost"`
 	Store   *entry  `yaml:"store" doc:"where records, sessions, leases and jobs are kept; default: a SQLite file in the state folder"`
 	Callers *entry  `yaml:"callers" doc:"who may call, and what each caller may use; default: only the owner of this folder"`
 	Secrets *entry  `yaml:"secrets" doc:"secrets by name, and where each value comes from; a tool only gets the secrets that its source names"`
@@ -331,6 +336,10 @@ func (c *Config) read() (err error) {
 		}
 		seen[s.Name] = true
 		c.Sources = append(c.Sources, s)
+	}
+	c.State = l.State
+	if err := c.KeepStateIn(offlimits.Under(c.Dir, cmp.Or(l.State, StateName))); err != nil {
+		return faultAt(child(c.doc.root, "state"), "%s", tool.AsError(err).Message)
 	}
 	return nil
 }

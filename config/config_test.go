@@ -109,6 +109,7 @@ var refused = []struct{ name, text, want string }{
 	{"an empty item", "sources:\n  -\n", "empty item"},
 	{"duplicate key", "limits: {}\nlimits: {}", `:2:1: not valid YAML: mapping key "limits" already defined`},
 	{"duplicate key in a source", "sources: [{name: x, name: y, protocol: p}]", "already defined"},
+	{"days too many", "limits: {timeout: 106752d}", "expected a time, such as 2s, 500ms or 30d"},
 	{"bad time", "limits: {timeout: soon}", "expected a time, such as 2s"},
 	{"negative time", "limits: {timeout: -1}", "cannot be negative"},
 	{"huge time", "limits: {timeout: 99999999999999999999}", "expected a time"},
@@ -488,7 +489,7 @@ func TestAFileMayOnlyHaveTheSectionsThatSomebodyReads(t *testing.T) {
 		"policy: {}":                      "",
 		"limits: {quotas: [], drain: 1s}": "",
 		"limits: {}\npolcy: {}":           `toolpost.yaml:2:1: unknown field "polcy"; did you mean "policy"?`,
-		"quotas: []":                      "known are sources, doors, limits, store, callers, secrets, policy",
+		"quotas: []":                      "known are sources, doors, limits, state, store, callers, secrets, policy",
 		"limits: {policy: {}}":            ":1:10: unknown field \"policy\"; known are timeout, drain, quotas",
 		"limits: {qoutas: []}":            `did you mean "quotas"?`,
 		"limits: {quotas: [], frob: 1}":   "known are timeout, drain, quotas",
@@ -497,5 +498,28 @@ func TestAFileMayOnlyHaveTheSectionsThatSomebodyReads(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+func TestATimeMayBeWrittenInDays(t *testing.T) {
+	cfg, err := config.Parse("toolpost.yaml", []byte("limits: {timeout: 30d, drain: 1d12h}"))
+	if err != nil || time.Duration(cfg.Limits.Timeout) != 720*time.Hour || time.Duration(cfg.Limits.Drain) != 36*time.Hour {
+		t.Errorf("%v, %v, %v", cfg.Limits.Timeout, cfg.Limits.Drain, err)
+	}
+}
+
+func TestAByteOrderMarkIsIgnored(t *testing.T) {
+	cfg, err := config.Parse("toolpost.yaml", []byte("\ufeffsources: [{name: a, protocol: p}]\n"))
+	if err != nil || len(cfg.Sources) != 1 {
+		t.Fatal(cfg, err)
+	}
+	_, err = config.Parse("toolpost.yaml", []byte("\ufeffstate: [1]\n"))
+	if err == nil || !strings.Contains(err.Error(), "toolpost.yaml:1:8: ") || strings.Contains(err.Error(), "\ufeff") {
+		t.Errorf("the place of a mistake: %v", err)
+	}
+	text, err := config.AddSource("toolpost.yaml", []byte("\ufeffsources:\n- {name: a, protocol: p}\n"), "",
+		config.Fields{{Name: "name", Value: "b"}, {Name: "protocol", Value: "p"}})
+	if err != nil || !strings.HasPrefix(string(text), "\ufeffsources:\n- {name: a, protocol: p}\n") || !strings.Contains(string(text), "name: b") {
+		t.Errorf("changed: %q, %v", text, err)
 	}
 }

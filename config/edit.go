@@ -95,6 +95,13 @@ func RemoveSecret(path string, text []byte, name string) ([]byte, error) {
 // change edits one section as text, and makes sure that the result says what it should and nothing else: to is what
 // becomes of the section.
 func change(path string, text []byte, key string, edit func(*editor) (string, error), to func(now any) any) ([]byte, error) {
+	if rest, ok := bytes.CutPrefix(text, []byte(byteOrderMark)); ok {
+		changed, err := change(path, rest, key, edit, to)
+		if err != nil {
+			return nil, err
+		}
+		return append([]byte(byteOrderMark), changed...), nil
+	}
 	before, err := valueOf(path, text)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
+	"toolpost/wire/duration"
 	"toolpost/wire/strictjson"
 )
 
@@ -23,7 +24,7 @@ func (j *JSON) UnmarshalYAML(n ast.Node) error {
 	return err
 }
 
-// Duration is a time: "2s", "500ms", "1m30s", or a number of seconds.
+// Duration is a time: "2s", "500ms", "1m30s", "30d", or a number of seconds.
 type Duration time.Duration
 
 // UnmarshalYAML implements yaml.NodeUnmarshaler.
@@ -32,9 +33,9 @@ func (d *Duration) UnmarshalYAML(n ast.Node) error {
 	if !ok {
 		s = number(n) + "s"
 	}
-	v, err := time.ParseDuration(s)
+	v, err := duration.Parse(s)
 	if err != nil {
-		return faultAt(n, "expected a time, such as 2s or 500ms or a number of seconds, got %s", kindOf(n))
+		return faultAt(n, "expected a time, such as 2s, 500ms or 30d, or a number of seconds, got %s", kindOf(n))
 	}
 	if v < 0 {
 		return faultAt(n, "a time cannot be negative")

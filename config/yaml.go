@@ -25,6 +25,9 @@ const (
 	maxEntries = 10_000
 )
 
+// byteOrderMark is what some editors begin every file with. It says nothing.
+const byteOrderMark = "\ufeff"
+
 // A document is a parsed file that can show its lines in errors.
 type document struct {
 	path string
@@ -59,6 +62,7 @@ func ParseYAML(data []byte) (root ast.Node, err error) {
 }
 
 func parse(path string, data []byte) (*document, error) {
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
 	d := &document{path: path, data: data}
 	if len(data) > MaxSize {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: larger than %d bytes", path, MaxSize)

@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -31,8 +30,7 @@ const minToken = 16
 
 // TokenHint says where to get a token.
 const TokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN " +
-	"there; " +
-	"`toolpost serve --new-token` makes another"
+	"there; if it is lost, `toolpost token new-owner` makes another"
 
 // StaticToken admits callers that know the token.
 func StaticToken(token string) (Gate, error) {
@@ -59,7 +57,67 @@ func FileToken(dir string) (gate Gate, fresh string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return digestGate(digest), fresh, nil
+	return (&kept{path: path, digest: digest}).admit, fresh, nil
+}
+
+// NewFileToken makes another token in dir. The one before it is no longer valid, also at a program that serves already.
+func NewFileToken(dir string) (token string, err error) {
+	if err := privateDir(dir); err != nil {
+		return "", err
+	}
+	token, digest := randomToken()
+	if err := offlimits.WriteOver(filepath.Join(dir, TokenFile), digest); err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "cannot keep the HTTP token: %w", err)
+	}
+	return token, nil
+}
+
+// kept is the token whose digest a file keeps, as the file has it now.
+type kept struct {
+	path string
+
+	mu     sync.Mutex
+	digest [sha256.Size]byte
+	broken bool // the file is not one to believe any more
+	seen   stamp
+	looked time.Time
+}
+
+// A stamp tells whether a file is still the one that was read.
+type stamp struct {
+	inode         uint64
+	size, changed int64
+}
+
+func stampOf(path string) (s stamp) {
+	if info, err := os.Lstat(path); err == nil {
+		s = stamp{info.Sys().(*syscall.Stat_t).Ino, info.Size(), info.ModTime().UnixNano()}
+	}
+	return s
+}
+
+// admit implements Gate.
+func (k *kept) admit(ctx context.Context, shown Credentials) (tool.Principal, error) {
+	digest, ok := k.current()
+	if !ok {
+		return tool.Principal{}, wrongToken()
+	}
+	return digestGate(digest)(ctx, shown)
+}
+
+// current gives the digest, a moment old at most. While there is no file the last one holds: whoever removes it gets
+// another token at the next start.
+func (k *kept) current() (digest [sha256.Size]byte, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.looked) >= fresh {
+		k.looked = time.Now()
+		if now := stampOf(k.path); now != k.seen && now != (stamp{}) {
+			digest, err := readDigest(k.path)
+			k.digest, k.broken, k.seen = digest, err != nil, now
+		}
+	}
+	return k.digest, !k.broken
 }
 
 // digestGate compares digests: they have one length, and the time it takes tells nothing.
@@ -91,16 +149,22 @@ func privateDir(dir string) error {
 // makeToken keeps the digest of a new token at path. Of two that start at once one wins. The other's token is not valid
 // and not shown.
 func makeToken(path string) (string, error) {
-	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // never fails
-	token := "tp_" + base64.RawURLEncoding.EncodeToString(secret)
-	switch err := offlimits.WriteNew(path, fmt.Sprintf("%x\n", sha256.Sum256([]byte(token)))); {
+	token, digest := randomToken()
+	switch err := offlimits.WriteNew(path, digest); {
 	case errors.Is(err, fs.ErrExist):
 		return "", nil
 	case err != nil:
 		return "", tool.Errorf(tool.CodeUnavailable, "cannot keep the HTTP token: %w", err)
 	}
 	return token, nil
+}
+
+// randomToken makes a token, and the line that a file keeps of it.
+func randomToken() (token, digest string) {
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	token = TokenPrefix + base64.RawURLEncoding.EncodeToString(secret)
+	return token, digestOf(token) + "\n"
 }
 
 // readDigest trusts a file only when nobody else can have written it. It keeps fs.ErrNotExist.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"toolpost/identity"
 	"toolpost/tool"
@@ -144,4 +145,48 @@ func TestAFixedTokenIsNotTooShort(t *testing.T) {
 	if _, err := auth(t.Context(), identity.Credentials{Token: "sixteen letters?"}); err == nil {
 		t.Error("another token was let in")
 	}
+}
+
+func TestANewTokenHoldsAtAGateThatIsOpenAlready(t *testing.T) {
+	dir := t.TempDir()
+	gate, lost, err := identity.FileToken(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admits := func(token string) bool {
+		_, err := gate(t.Context(), identity.Credentials{Token: token})
+		return err == nil
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	if !admits(lost) {
+		t.Fatal("the first token is not taken")
+	}
+	token, err := identity.NewFileToken(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until("the new token is not taken", func() bool { return admits(token) })
+	if admits(lost) {
+		t.Error("the lost token is still taken")
+	}
+	path := filepath.Join(dir, identity.TokenFile)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(600 * time.Millisecond) // longer than an answer is believed
+	if !admits(token) {
+		t.Error("without the file the last token is refused")
+	}
+	// One that others can have written is believed no more than at the start.
+	if err := os.WriteFile(path, []byte("00\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	until("a file that others can read is believed", func() bool { return !admits(token) })
 }

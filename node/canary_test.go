@@ -253,7 +253,7 @@ store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 // overHTTP lets the tools tell all, and tells all itself: in arguments, their names, names of tools, and in tokens.
 func (a *aviary) overHTTP(t *testing.T, n *node.Node, at string) {
 	t.Helper()
-	remote, err := node.Dial(at, a.bearers[0])
+	remote, err := node.Dial(at, a.bearers[0], "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func (a *aviary) overNATS(t *testing.T, at string) {
 // leased issues leases and uses them up: each once, some twice, and some for the wrong tool.
 func (a *aviary) leased(t *testing.T, n *node.Node, at string) {
 	t.Helper()
-	remote, err := node.Dial(at, a.bearers[0])
+	remote, err := node.Dial(at, a.bearers[0], "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,10 @@
 package node
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"maps"
+	"slices"
 	"time"
 
 	"toolpost/config"
@@ -26,6 +25,16 @@ func (n *Node) Caller(id, door string) tool.Principal {
 	rights, _ := n.callers.Load().Known(id)
 	return tool.Principal{ID: id, Door: door, Rights: rights}
 }
+
+// CallerNames lists the callers whom the config knows by name.
+func (n *Node) CallerNames() []string {
+	var o identity.Options
+	_ = n.cfg.Callers.Decode(&o) // the node was opened with them
+	return append(slices.Sorted(maps.Keys(o.List)), identity.Owner, identity.Local)
+}
+
+// Knows reports whether the config knows a caller by name.
+func (n *Node) Knows(id string) bool { return slices.Contains(n.CallerNames(), id) }
 
 // named gives the caller as whom a door takes everybody who comes there. An issuer must not be able to call somebody
 // so: then it may use nothing.
@@ -86,18 +95,32 @@ func (n *Node) ownersToken() (fresh string, err error) {
 	} else {
 		dir := n.cfg.StateDir()
 		if n.o.NewToken {
-			err = os.Remove(filepath.Join(dir, identity.TokenFile))
+			if fresh, err = identity.NewFileToken(dir); err != nil {
+				return "", err
+			}
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", tool.Errorf(tool.CodeUnavailable, "cannot forget the old token: %w", err)
-		}
-		gate, fresh, err = identity.FileToken(dir)
+		var first string
+		gate, first, err = identity.FileToken(dir)
+		fresh = cmp.Or(fresh, first)
 	}
 	if err != nil {
 		return "", err
 	}
 	n.owner.Store(&gate)
 	return fresh, nil
+}
+
+// NewOwnerToken makes another token for the owner of a config's installation. A server that runs takes it in a moment.
+func NewOwnerToken(cfg *config.Config) (string, error) {
+	var o identity.Options
+	if err := cfg.Callers.Decode(&o); err != nil {
+		return "", err
+	}
+	if o.Owner != nil && !*o.Owner {
+		return "", tool.Errorf(tool.CodeInvalidInput, "the config says `callers: {owner: false}`: no token of the owner is "+
+			"accepted; `toolpost token issue` makes one for a caller")
+	}
+	return identity.NewFileToken(cfg.StateDir())
 }
 
 // tokens are those of the store, for callers of the config.

@@ -57,8 +57,8 @@ type (
 // Protocols lists the protocols of this build.
 func Protocols() []Protocol { return all.Protocols() }
 
-// Dial gives the Toolpost that serves HTTP at url.
-func Dial(url, token string) (Remote, error) { return all.Dial(url, token) }
+// Dial gives the Toolpost that serves HTTP at url, whose certificate the authorities in the file ca vouch for.
+func Dial(url, token, ca string) (Remote, error) { return all.Dial(url, token, ca) }
 
 // MCPAddress is where clients on this machine find the MCP door of a config.
 func MCPAddress(cfg *config.Config) (string, error) { return all.MCPAddress(cfg) }
@@ -95,6 +95,7 @@ type Options struct {
 	NewToken  bool            // make another token
 	Watch     bool            // look at the files that sources start from, for Watch
 	Own       bool            // open no source of the config: its own tools are all that is called
+	Still     bool            // open only those sources for which nothing is started and nobody is asked
 	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
 	Version   string          // of this program, for those who ask a door
 	Ready     func(Listening) // called for each door that is open
@@ -191,6 +192,9 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.o.Own {
 		tools.sources = nil
 	}
+	if n.o.Still {
+		tools.sources = slices.DeleteFunc(slices.Clone(tools.sources), n.asks)
+	}
 	n.loading.Lock()
 	n.replace(ctx, tools, alive)
 	n.loading.Unlock()
@@ -213,6 +217,9 @@ func (n *Node) issuer(book leases) *define.Set {
 		},
 	})
 }
+
+// StateDir is the folder that everything is written to.
+func (n *Node) StateDir() string { return n.cfg.StateDir() }
 
 // Handler runs calls.
 func (n *Node) Handler() tool.Handler { return n.engine }
@@ -273,6 +280,7 @@ type lasting struct {
 func (n *Node) lasting() []lasting {
 	parts := []lasting{
 		{"doors", func(a, b *config.Config) bool { return slices.EqualFunc(a.Doors, b.Doors, config.Door.Equal) }},
+		{"state", func(a, b *config.Config) bool { return a.State == b.State }},
 		{"store", func(a, b *config.Config) bool { return a.Store.Equal(b.Store) }},
 		{"limits.timeout", func(a, b *config.Config) bool { return a.Limits.Timeout == b.Limits.Timeout }},
 		{"limits.drain", func(a, b *config.Config) bool { return a.Limits.Drain == b.Limits.Drain }},

@@ -423,7 +423,7 @@ func TestServeOpensTheDoorAndEndsInPeace(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- n.Serve(ctx) }()
 	l := <-ready
-	remote, err := node.Dial(l.URL, l.Token)
+	remote, err := node.Dial(l.URL, l.Token, "")
 	if err != nil {
 		t.Fatal(err)
 	}

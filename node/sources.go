@@ -97,6 +97,9 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	if err := cfg.Only(stageSections()); err != nil {
 		return wanted{}, err
 	}
+	if err := cfg.KeepStateIn(n.cfg.StateDir()); err != nil { // what was decided at the start holds to the end
+		return wanted{}, err
+	}
 	stages, err := n.readStages(cfg)
 	if err != nil {
 		return wanted{}, err
@@ -334,7 +337,9 @@ func (n *Node) limit() {
 func (n *Node) offLimits(
 	cfg *config.Config, from map[string]secret.From, claim func(config.Source) offlimits.Claim,
 ) *offlimits.List {
-	l := &offlimits.List{Absent: []string{cfg.StateDir() + "/"}, Config: cfg.Path}
+	l := offlimits.Default(cfg.Dir)
+	l.Config = cfg.Path
+	l.Add(offlimits.Claim{Keeps: []string{cfg.StateDir() + "/"}})
 	l.Add(storeClaim(cfg))
 	l.Add(secret.Claim(cfg.Dir, from))
 	var callers identity.Options

@@ -20,6 +20,7 @@ import (
 	"toolpost/engine/telemetry"
 	"toolpost/protocol/all"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 )
 
 // A stageKind is a stage as it can be opened.
@@ -176,6 +177,14 @@ func doorNames(protocols []Protocol) []string {
 		names = append(names, p.Name)
 	}
 	return names
+}
+
+// CheckDoor refuses the name of a door that no call can come in by.
+func (n *Node) CheckDoor(name string) error {
+	if err := nearest.Check("door", tool.Globs{tool.Glob(name)}, doorNames(n.o.Protocols)); err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "%w", err)
+	}
+	return nil
 }
 
 // Explain says what the policy decides about a call, as of a time, and why.

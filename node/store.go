@@ -34,7 +34,7 @@ import (
 
 // StoreOptions is the store section of a config.
 type StoreOptions struct {
-	URL string `yaml:"url" schema:"default=sqlite:.toolpost/toolpost.db" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none"`
+	URL string `yaml:"url" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:toolpost.db in the state folder"`
 	// How long things are kept. They are looked after by a program that serves.
 	Retention config.Duration `yaml:"retention" doc:"how long records of calls are kept; default: forever"`
 	Sessions  config.Duration `yaml:"sessions" doc:"how long an unchanged session is kept; default: forever"`
@@ -53,10 +53,22 @@ func storeOptions(cfg *config.Config) (o StoreOptions, err error) {
 	}
 	usual := noStore
 	if cfg.Path != "" {
-		usual = "sqlite:.toolpost/toolpost.db"
+		usual = usualStore(cfg)
 	}
 	o.URL = cmp.Or(o.URL, usual)
 	return o, nil
+}
+
+// storeFile is the store of a config that names none, in its state folder.
+const storeFile = "toolpost.db"
+
+// usualStore is the URL of that store, as people would write it: from the folder of the config, where it lies below that.
+func usualStore(cfg *config.Config) string {
+	path := filepath.Join(cfg.StateDir(), storeFile)
+	if rel, err := filepath.Rel(cfg.Dir, path); err == nil && filepath.IsLocal(rel) {
+		path = rel
+	}
+	return "sqlite:" + path
 }
 
 // noStore is the URL of a store that is none.
@@ -121,8 +133,12 @@ func CopyStore(ctx context.Context, cfg *config.Config, url string) (*audit.Repo
 	return to.Audit().Verify(ctx)
 }
 
-// auditMark names the file that says how far the audit log of a store had come.
+// auditMark names the file that says how far the audit log of a store had come. That of the usual store is called the
+// same wherever the state folder is, which can be moved as a whole.
 func auditMark(cfg *config.Config, url string) string {
+	if url == usualStore(cfg) {
+		url = "sqlite:" + filepath.Join(config.StateName, storeFile)
+	}
 	sum := sha256.Sum256([]byte(url))
 	return offlimits.Under(cfg.Dir, filepath.Join(cfg.StateDir(), "audit-"+hex.EncodeToString(sum[:4])+".mark"))
 }

@@ -17,7 +17,7 @@ type Config struct {
 	Listen  string   `yaml:"listen" doc:"address to listen on, or unix:PATH for a Unix socket; doors with the same address share it"`
 	Mode    string   `yaml:"mode" schema:"default=\"0600\"" doc:"permissions of the Unix socket"`
 	TLS     TLSFiles `yaml:"tls" doc:"serve TLS with these files; default: no TLS"`
-	Hosts   []string `yaml:"hosts" doc:"Host headers to accept, in addition to the listen address and localhost"`
+	Hosts   []string `yaml:"hosts" doc:"Host headers to accept, in addition to the listen address and localhost; an address such as 0.0.0.0 also answers to every IP address"`
 	Origins []string `yaml:"origins" doc:"browser origins to accept, in addition to our own"`
 	identity.Anonymous
 }
@@ -25,6 +25,11 @@ type Config struct {
 // Options gives what the config says of a front's options. Relative paths start at dir.
 func (c Config) Options(dir string) (Options, error) {
 	o := Options{Listen: c.Listen, Hosts: c.Hosts, Origins: c.Origins, TLS: c.TLS}
+	if c.Listen != "" {
+		if err := CheckListen(c.Listen); err != nil {
+			return o, err
+		}
+	}
 	for _, path := range []*string{&o.TLS.Cert, &o.TLS.Key, &o.TLS.ClientCA} {
 		if *path != "" {
 			*path = offlimits.Under(dir, *path)

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"net"
 	"net/http"
 	"strings"
 
@@ -9,25 +8,6 @@ import (
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 )
-
-// hostNames lists the Host headers that are ours. A page in a browser can make its own name point to
-// this machine (DNS rebinding) and would then be of our origin; but it cannot send another Host.
-func hostNames(addr net.Addr, listen string, configured []string) map[string]bool {
-	names := map[string]bool{addr.String(): true, strings.ToLower(listen): true}
-	_, port, _ := net.SplitHostPort(addr.String())
-	for _, host := range []string{"localhost", "127.0.0.1", "[::1]"} {
-		names[host+":"+port] = true
-		names[host] = port == "80" // where clients leave it out
-	}
-	for _, host := range configured {
-		host = strings.ToLower(host)
-		names[host] = true // without a port: as a proxy in front of us passes it on
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			names[host+":"+port] = true
-		}
-	}
-	return names
-}
 
 func originNames(configured []string) map[string]bool {
 	names := map[string]bool{}
@@ -42,9 +22,10 @@ func originNames(configured []string) map[string]bool {
 func (s *Server) guarded(form Refuser, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case s.hosts != nil && !s.hosts[strings.ToLower(r.Host)]:
+		case !s.hosts.have(r.Host):
 			Refuse(w, r, form, http.StatusMisdirectedRequest, tool.Errorf(tool.CodeAccessDenied, "no service for the host "+
-				"%q here: use the listen address or localhost, or add it to the door's hosts", r.Host).Because("host"))
+				"%.200q here: use the listen address or localhost, or add the name to `hosts` of the door in the config, such as "+
+				"doors: {http: {hosts: [tools.example.org]}}", r.Host).Because("host"))
 		case len(r.Header.Values("Origin")) == 0 || s.allowed(w, r, form):
 			next(w, r)
 		}

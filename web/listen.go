@@ -3,10 +3,14 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +25,61 @@ const UnixPrefix = "unix:"
 
 // maxSocket is how long the path of a Unix socket may be, in bytes. The kernel's bound includes a zero at the end.
 const maxSocket = 107
+
+// CheckListen finds what cannot be an address to listen on, before anybody tries.
+func CheckListen(listen string) error {
+	if path, ok := strings.CutPrefix(listen, UnixPrefix); ok {
+		if path == "" || len(path) > maxSocket {
+			return badListen(listen, fmt.Sprintf("the path of a socket has 1 to %d bytes", maxSocket))
+		}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		if why, ok := errors.AsType[*net.AddrError](err); ok {
+			err = errors.New(strings.TrimSuffix(why.Err, " in address"))
+		}
+		return badListen(listen, err.Error())
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || port != strconv.FormatUint(n, 10) {
+		return badListen(listen, fmt.Sprintf("a port is a number from 0 to 65535, not %.20q", port))
+	}
+	_, err = netip.ParseAddr(host)
+	if host != "" && err != nil && !hostName.MatchString(host) {
+		return badListen(listen, fmt.Sprintf("%.80q is neither an IP address nor a name", host))
+	}
+	return nil
+}
+
+// Try reports whether a front with these options could be opened: its files are read, and its address is taken for a
+// moment, unless somebody has it already, which may be the server that this is about.
+func (o Options) Try() error {
+	if _, err := newCertificates(o); err != nil {
+		return err
+	}
+	if path, ok := strings.CutPrefix(o.Listen, UnixPrefix); ok {
+		if info, err := os.Stat(filepath.Dir(path)); err == nil && !info.IsDir() {
+			return badListen(o.Listen, filepath.Dir(path)+" is not a folder")
+		}
+		return nil
+	}
+	ln, err := net.Listen("tcp", o.Listen)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil
+	case err != nil:
+		return tool.Errorf(tool.CodeUnavailable, "cannot listen on %s: %w", o.Listen, err)
+	}
+	return ln.Close()
+}
+
+// hostName is a name of a machine; one whose last part is a number would be an IP address.
+var hostName = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?\.)*[A-Za-z_][A-Za-z0-9_-]*\.?$`)
+
+func badListen(listen, why string) error {
+	return tool.Errorf(tool.CodeInvalidInput,
+		"%.100q is not an address to listen on: %s; write HOST:PORT, such as %s, or unix:PATH", listen, why, DefaultListen)
+}
 
 func (f *Front) listen(ctx context.Context) (net.Listener, error) {
 	ln := f.o.Listener

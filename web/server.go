@@ -20,7 +20,8 @@ type Server struct {
 	o       Options
 	form    Refuser // of what no route answers; nil: problem documents
 	hints   []string
-	hosts   map[string]bool // nil: any
+	offers  []Offer
+	hosts   *hosts // nil: any
 	origins map[string]bool
 	accepts []string // headers that pages may send
 	exposes []string // headers that pages may read
@@ -37,24 +38,21 @@ type Server struct {
 func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Catalog) *Server {
 	s := &Server{
 		o: o, inFlight: newInFlight(), mux: http.NewServeMux(), bodies: semaphore.NewWeighted(64 * o.MaxBody),
-		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
+		hosts: hostsOf(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
-	if addr.Network() == "unix" {
-		s.hosts = nil // no page in a browser comes this way
-	}
 	if len(doors) == 1 { // an address of its own speaks one protocol, whatever is asked
 		s.form = doors[0].Refusals
 	}
 	s.crowd = newCrowd(o.Bounds, func(e *tool.Error) []byte { return refusal(s.form, e) })
 	served := map[string]bool{}
 	for _, d := range doors {
-		s.hints = append(s.hints, d.Hint)
+		s.hints, s.offers = append(s.hints, d.Hint), append(s.offers, d.Offers...)
 		s.accepts, s.exposes = append(s.accepts, d.Accepts...), append(s.exposes, d.Exposes...)
 		s.mount(d, d.Routes(s, h, c), served)
 	}
 	if !served["/"] {
-		s.mux.HandleFunc("/", s.guarded(s.form, s.NotFound))
+		s.mux.HandleFunc("/", s.guarded(s.form, s.front))
 	}
 	return s
 }

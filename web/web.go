@@ -56,7 +56,8 @@ const maxHeader = 64 << 10
 type Door struct {
 	Name   string // by which it is told apart from others: Principal.Door of who comes in
 	Routes func(s *Server, h tool.Handler, c tool.Catalog) []Route
-	Hint   string // where to look instead, for whoever asks for a path that nobody serves
+	Hint   string  // where to look instead, for whoever asks for a path that nobody serves
+	Offers []Offer // what people are told who open the address in a browser
 	// Refusals are in the protocol's own form; nil: problem documents.
 	Refusals Refuser
 	// Basic says that a token may also come as the password of Basic, for clients that know no bearer tokens.

@@ -147,7 +147,7 @@ func TestTheConfigIsReadStrictly(t *testing.T) {
 	var o Options
 	err := config.DecodeYAML("shell.yaml", []byte(`{allow: [ls, git status], deny: [git push], env: {A: b}, caller_env: [MOOD], path: [/usr/bin], timeout: 5s, max_output: 100, line: true,
   rules: [{program: python3, code: any}, {program: git, subcommands: [log], allow_args: [-x], deny_args: [-y], max_args: 3, network: true, trust: false}],
-  walls: {cpu_time: 10s, memory: 1000000, processes: 5, file_size: 10, files: 7}}`), &o)
+  walls: {cpu_time: 10s, memory: 10000000, processes: 5, file_size: 10, files: 7}}`), &o)
 	if err != nil || o.Rules[0].Code != CodeAny || !o.Rules[1].Network || o.Walls.Files != 7 || !o.Line || time.Duration(o.Timeout) != 5*time.Second {
 		t.Errorf("%+v, %v", o, err)
 	}

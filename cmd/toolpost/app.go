@@ -24,6 +24,7 @@ import (
 	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
+	"toolpost/wire/duration"
 	"toolpost/wire/nearest"
 	"toolpost/wire/strictjson"
 )
@@ -37,6 +38,7 @@ type app struct {
 	out, err *screen
 
 	config  string
+	state   string
 	verbose bool
 	logJSON bool
 	json    bool // errors go to out as JSON
@@ -80,9 +82,16 @@ func (a *app) root(args []string) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.config, "config", "",
 		"config file (default: $TOOLPOST_CONFIG, otherwise ./toolpost.yaml if it exists)")
+	flags.StringVar(&a.state, "state", "",
+		"folder for everything that is written (default: $TOOLPOST_STATE, otherwise as the config says, otherwise .toolpost beside it)")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	classify(group(root, a.commands(args)...))
 	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() { // cobra's own would show its help for a shell that it does not know
+		if c.Name() == "completion" {
+			c.Args, c.RunE = noSuchCommand, func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
 	return root
 }
 
@@ -179,6 +188,11 @@ func (a *app) withJSON(usage string, c *cobra.Command) *cobra.Command {
 	return c
 }
 
+// durationVar adds a flag that is a length of time, such as 90s or 30d. What the variable has is the default.
+func durationVar(c *cobra.Command, d *time.Duration, name, usage string) {
+	c.Flags().Var((*duration.Flag)(d), name, usage)
+}
+
 // complain tells what went wrong: in words on stderr, or with --json as JSON on stdout.
 func (a *app) complain(err error) {
 	e := *tool.AsError(err)
@@ -261,6 +275,17 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 
 // load reads the config that the flag, the environment or the folder names, or gives the defaults.
 func (a *app) load() (*config.Config, error) {
+	cfg, err := a.read()
+	if err != nil {
+		return nil, err
+	}
+	return cfg, cfg.FindState(a.givenState())
+}
+
+// givenState is where the state folder is by the command line or the environment; empty: neither says.
+func (a *app) givenState() string { return cmp.Or(a.state, os.Getenv("TOOLPOST_STATE")) }
+
+func (a *app) read() (*config.Config, error) {
 	if path := cmp.Or(a.config, os.Getenv("TOOLPOST_CONFIG")); path != "" {
 		return node.Load(path)
 	}
@@ -274,15 +299,25 @@ func (a *app) load() (*config.Config, error) {
 	return config.Default(dir), nil
 }
 
+// emptiness says that a config names no tools, if it does not.
+func emptiness(cfg *config.Config) string {
+	if cfg.Path == "" || len(cfg.Sources) > 0 {
+		return ""
+	}
+	return cfg.Path + " names no sources, so there are no tools; list some under `sources`, or add an MCP server with " +
+		"`toolpost mcp add`"
+}
+
 // A backend is where calls go: the tools of the config, in this process, or a server.
 type backend struct {
 	tool.Handler
 	tool.Catalog
 	close func()
+	empty string // why it has no tools, where its config names none
 }
 
 // A server says which backend is wanted; empty: this process.
-type server struct{ url, token string }
+type server struct{ url, token, ca string }
 
 // ownCommand is a command of ours in a message.
 var ownCommand = regexp.MustCompile("`toolpost ([a-z][^`\n]*)`")
@@ -320,14 +355,16 @@ func (a *app) withServer(c *cobra.Command) *cobra.Command {
 	c.Flags().StringVar(&a.server.url, "server", "", "use the Toolpost that serves at this URL, not the config's tools")
 	c.Flags().StringVar(&a.server.token, "token", "",
 		"token for --server (better: $TOOLPOST_TOKEN, which no process list shows)")
+	c.Flags().StringVar(&a.server.ca, "ca", "",
+		"file with the authority that vouches for the certificate of --server, PEM (default: those of this machine)")
 	return c
 }
 
 // open opens the server, or the config's tools in this process with the options, for who runs it.
 func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
 	if s := a.server; s.url != "" {
-		remote, err := node.Dial(s.url, cmp.Or(s.token, os.Getenv("TOOLPOST_TOKEN")))
-		return &backend{remote, remote, func() {}}, err
+		remote, err := node.Dial(s.url, cmp.Or(s.token, os.Getenv("TOOLPOST_TOKEN")), s.ca)
+		return &backend{Handler: remote, Catalog: remote, close: func() {}}, err
 	}
 	cfg, err := a.load()
 	if err != nil {
@@ -348,7 +385,7 @@ func (a *app) openAt(ctx context.Context, cfg *config.Config, door string, o nod
 		return nil, err
 	}
 	in := admitted{n.Handler(), n.Catalog(), who}
-	return &backend{in, in, end}, nil
+	return &backend{in, in, end, emptiness(cfg)}, nil
 }
 
 // openNode opens a node that logs what is at least as grave as level; end closes it.

@@ -56,7 +56,7 @@ func (a *app) callCommand() *cobra.Command {
 	f.StringVar(&req.call.Resume, "resume", "", "the id of the question that --answers is for")
 	f.BoolVar(&req.call.DryRun, "dry-run", false,
 		"only report what the policy decides and what the call would touch; exit code 3: refused")
-	f.DurationVar(&req.timeout, "timeout", 0, "give up after this time, such as 5s (default: the tool's own)")
+	durationVar(c, &req.timeout, "timeout", "give up after this time, such as 5s (default: the tool's own)")
 	f.BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
 	f.BoolVar(&req.async, "async", false,
 		"run it later, as a job, in a program that serves: print the id of the job (see toolpost jobs)")

@@ -12,7 +12,6 @@ import (
 
 	"toolpost/config"
 	"toolpost/node"
-	"toolpost/tool"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -32,53 +31,119 @@ func (a *app) configCommand() *cobra.Command {
 }
 
 func (a *app) configCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	var deep bool
+	c := a.withJSON("print what was found as JSON", &cobra.Command{
 		Use:   "check",
-		Short: "Read the config, open its sources, and report what is wrong",
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := a.load()
-			if err != nil {
-				return err
-			}
-			if cfg.Path != "" {
-				if err := config.Trusted(cfg.Path); err != nil {
-					fmt.Fprintf(a.err, "a running server will not take changes of it: %s\n", because(err))
-				}
-			}
-			n, end, err := a.openNode(c.Context(), cfg, slog.LevelError+1, node.Options{})
-			if err != nil {
-				return err
-			}
-			defer end()
-			defer fmt.Fprintf(a.err, "a change of %s takes effect when `toolpost serve` is started again; it takes "+
-				"all other changes while it runs\n", strings.Join(n.Restart(), ", "))
-			for _, d := range slices.Sorted(maps.Keys(n.Anonymous())) {
-				fmt.Fprintf(a.out, "%-16s %-12s %s\n", "door "+d, "anonymous", a.out.amber(clean(n.Anonymous()[d].String())))
-			}
-			return a.reportSources(c.Context(), n.Catalog(), n.Sources())
-		},
-	}
+		Short: "Read the config and say what is wrong with it",
+		Long: "Reads the config and says what would fail: what cannot be read, programs and files that are missing, secrets\n" +
+			"without a value, addresses that cannot be listened on, names in rules that nobody has. No program is started\n" +
+			"and no server is asked, unless --deep says so. Exit code 1: something is wrong; 2: the config cannot be read.",
+		RunE: func(c *cobra.Command, _ []string) error { return a.checkConfig(c.Context(), deep) },
+	})
+	c.Flags().BoolVar(&deep, "deep", false, "also start each source, and list its tools")
+	return c
 }
 
-// reportSources says which sources work, and which of their tools do not.
-func (a *app) reportSources(ctx context.Context, c tool.Catalog, sources []node.Status) error {
-	wrong := false
-	for _, s := range sources {
-		state := a.out.green("ok")
-		if s.Err != nil {
-			wrong = true
-			state = a.out.red("unavailable: ") + because(s.Err)
+func (a *app) checkConfig(ctx context.Context, deep bool) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	if cfg.Path != "" {
+		if err := config.Trusted(cfg.Path); err != nil {
+			fmt.Fprintf(a.err, "a running server will not take changes of it: %s\n", because(err))
 		}
-		fmt.Fprintf(a.out, "%-16s %-12s %s\n", s.Name, clean(s.Protocol), state)
-		for spec, err := range c.Specs(ctx, me()) {
-			if spec.Source == s.Name && s.Err == nil && err != nil {
-				wrong = true
-				fmt.Fprintf(a.out, "  %s %s%s\n", clean(spec.Name), a.out.red("unavailable: "), because(err))
+	}
+	n, end, err := a.openNode(ctx, cfg, slog.LevelError+1, node.Options{Still: !deep})
+	if err != nil {
+		return err
+	}
+	defer end()
+	if why := emptiness(cfg); why != "" {
+		fmt.Fprintln(a.err, why)
+	}
+	fmt.Fprintf(a.err, "a change of %s takes effect when `toolpost serve` is started again; it takes all other changes "+
+		"while it runs\n", strings.Join(n.Restart(), ", "))
+	r := a.checked(ctx, n)
+	return a.conclude(r, func() { a.showCheck(r, n, deep) }, !r.OK)
+}
+
+// A report is what a check of a config has found.
+type report struct {
+	OK       bool            `json:"ok"`
+	State    string          `json:"state"` // the folder
+	Sources  []checkedSource `json:"sources"`
+	Problems []problem       `json:"problems"`
+}
+
+// A checkedSource is one source in a report.
+type checkedSource struct {
+	Name     string   `json:"name"`
+	Protocol string   `json:"protocol"`
+	Started  bool     `json:"started"`
+	Tools    []string `json:"tools,omitempty"`
+}
+
+type problem struct {
+	About   string `json:"about"`
+	Message string `json:"message"`
+}
+
+// checked looks at a node that was opened for a check.
+func (a *app) checked(ctx context.Context, n *node.Node) report {
+	r := report{State: n.StateDir(), Sources: []checkedSource{}, Problems: []problem{}}
+	wrong := func(about string, err error) {
+		p := problem{about, because(err)}
+		if !slices.Contains(r.Problems, p) {
+			r.Problems = append(r.Problems, p)
+		}
+	}
+	for _, s := range n.Sources() {
+		one := checkedSource{Name: s.Name, Protocol: s.Protocol, Started: s.Err == nil}
+		if s.Err != nil {
+			wrong("source "+s.Name, s.Err)
+		}
+		for spec, err := range n.Catalog().Specs(ctx, me()) {
+			switch {
+			case spec.Source != s.Name || s.Err != nil:
+			case err != nil:
+				wrong("source "+s.Name, fmt.Errorf("its tool %s is unavailable: %w", clean(spec.Name), err))
+			default:
+				one.Tools = append(one.Tools, spec.Name)
 			}
 		}
+		r.Sources = append(r.Sources, one)
 	}
-	if wrong {
-		return exitFailed
+	for _, s := range n.Unopened() {
+		r.Sources = append(r.Sources, checkedSource{Name: s.Name, Protocol: s.Protocol})
 	}
-	return nil
+	for _, p := range n.Problems() {
+		wrong(p.About, p.Err)
+	}
+	r.OK = len(r.Problems) == 0
+	return r
+}
+
+func (a *app) showCheck(r report, n *node.Node, deep bool) {
+	for _, d := range slices.Sorted(maps.Keys(n.Anonymous())) {
+		fmt.Fprintf(a.out, "%-16s %-12s %s\n", "door "+d, "anonymous", a.out.amber(clean(n.Anonymous()[d].String())))
+	}
+	for _, s := range r.Sources {
+		state := a.out.green("ok")
+		i := slices.IndexFunc(r.Problems, func(p problem) bool { return p.About == "source "+s.Name })
+		switch {
+		case i >= 0:
+			state = a.out.red("unavailable: ") + r.Problems[i].Message
+		case !s.Started:
+			state = "not started; --deep starts it"
+		case deep:
+			state += "  " + clean(strings.Join(s.Tools, ", "))
+		}
+		fmt.Fprintf(a.out, "%-16s %-12s %s\n", s.Name, clean(s.Protocol), state)
+	}
+	for _, p := range r.Problems {
+		if !strings.HasPrefix(p.About, "source ") {
+			fmt.Fprintf(a.out, "%s %s\n", a.out.red(clean(p.About)+":"), p.Message)
+		}
+	}
 }

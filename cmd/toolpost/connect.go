@@ -192,6 +192,9 @@ func (q *connecting) program() (connect.Server, error) {
 	args := []string{"as", "mcp"}
 	if q.cfg != nil {
 		args = append(args, "--config", q.cfg.Path)
+		if q.givenState() != "" { // the agent has neither our flags nor our environment
+			args = append(args, "--state", q.cfg.StateDir())
+		}
 	}
 	return connect.Server{Name: q.name, Command: path, Args: args}, nil
 }

@@ -207,7 +207,7 @@ func (a *app) follow(watch bool, c *cobra.Command) *cobra.Command {
 	req := callRequest{call: tool.Call{Tool: "job"}}
 	a.withServer(a.withJSON("print all events and the outcome as one JSON document", c))
 	c.Args, c.ValidArgsFunction = words(1, 1), a.completeJob()
-	c.Flags().DurationVar(&req.timeout, "timeout", 0, "give up waiting after this time, such as 5m; the job goes on")
+	durationVar(c, &req.timeout, "timeout", "give up waiting after this time, such as 5m; the job goes on")
 	c.Flags().BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
 	c.MarkFlagsMutuallyExclusive("events", "json")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -27,7 +27,7 @@ func (a *app) leaseCommand() *cobra.Command {
 func (a *app) leaseIssueCommand() *cobra.Command {
 	var name, caller string
 	var tier int
-	var ttl time.Duration
+	ttl := lease.DefaultTTL
 	c := &cobra.Command{
 		Use: "issue NAME", Short: "Issue a lease for a tool and print its token", Args: words(0, 1),
 		Long: "Issues a lease and prints its token, once: only a digest of it is kept. The id, which does\n" +
@@ -60,7 +60,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 	f.StringVar(&name, "tool", "", "the tool, as NAME")
 	f.StringVar(&caller, "caller", "", "the caller who may use the lease (default: whoever has it)")
 	f.IntVar(&tier, "tier", 0, "the highest tier that the lease is good for (default: that of the tool, 1 for *)")
-	f.DurationVar(&ttl, "ttl", lease.DefaultTTL, "how long the lease can be used, from 1s to 5m")
+	durationVar(c, &ttl, "ttl", "how long the lease can be used, from 1s to 5m")
 	completeTool := func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.completeTool(c, nil, word)
 	}

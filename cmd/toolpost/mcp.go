@@ -84,7 +84,18 @@ func (e *configEdit) takeBack(n int) {
 }
 
 // parsed is the config as it will be.
-func (e *configEdit) parsed() (*config.Config, error) { return config.Parse(e.cfg.Path, e.text) }
+func (e *configEdit) parsed() (*config.Config, error) {
+	cfg, err := config.Parse(e.cfg.Path, e.text)
+	if err != nil {
+		return nil, err
+	}
+	return cfg, cfg.KeepStateIn(e.cfg.StateDir())
+}
+
+// written is a path of the state folder as the config has it.
+func (e *configEdit) written(path string) string {
+	return strings.TrimPrefix(fromConfig(e.cfg, path), "./")
+}
 
 // write puts the change into effect. A server that runs notices it.
 func (e *configEdit) write() error {
@@ -170,7 +181,7 @@ func (e *configEdit) newSecret(one *mcpSecret, dry bool) (err error) {
 	from := config.Fields{{Name: "env", Value: one.env}}
 	if one.env == "" {
 		path := unused(filepath.Join(e.secretsDir(), one.name))
-		from = config.Fields{{Name: "file", Value: ".toolpost/secrets/" + filepath.Base(path)}}
+		from = config.Fields{{Name: "file", Value: e.written(path)}}
 		if !dry {
 			if err := e.writeSecret(path, one.value); err != nil {
 				return err

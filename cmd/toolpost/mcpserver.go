@@ -166,7 +166,7 @@ func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error 
 		return nil
 	}
 	dir := unused(filepath.Join(e.cfg.StateDir(), "npm", s.name))
-	s.dir = ".toolpost/npm/" + filepath.Base(dir)
+	s.dir = e.written(dir)
 	if dry {
 		s.note, s.command = "from npm: "+clean(s.pkg.spec), append([]string{"node", "(the program of " + s.pkg.spec + ")"}, s.pkg.args...)
 		return nil

@@ -52,9 +52,16 @@ func (a *app) policyExplainCommand() *cobra.Command {
 		Args: words(1, -1), ValidArgsFunction: a.completeTool,
 	})
 	c.Flags().StringVar(&who.ID, "caller", who.ID, "who calls")
-	c.Flags().StringVar(&who.Door, "door", who.Door, "where the call comes in")
+	c.Flags().StringVar(&who.Door, "door", who.Door, "where the call comes in: cli, http, nats, mcp, or the name of a protocol")
 	c.Flags().StringVar(&session, "session", "", "session of the call")
 	c.RunE = a.judging(func(ctx context.Context, n *node.Node, args []string) error {
+		if err := n.CheckDoor(who.Door); err != nil {
+			return err
+		}
+		if !n.Knows(who.ID) {
+			fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s\n", clean(who.ID),
+				meant(who.ID, n.CallerNames(), ""))
+		}
 		call := tool.Call{Tool: args[0], Caller: n.Caller(who.ID, who.Door), Session: session}
 		spec, err := n.Spec(call.Tool)
 		if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/config"
 	"toolpost/host/sandbox"
 	"toolpost/node"
 )
@@ -44,7 +44,7 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	ctx, reload, stop := reloadSignals(ctx)
 	defer stop()
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
-	w := &welcome{app: a}
+	w := &welcome{app: a, cfg: cfg}
 	o.Token, o.Version, o.Watch = os.Getenv("TOOLPOST_TOKEN"), version, true
 	o.Ready = func(l node.Listening) { w.door(ctx, l) }
 	n, end, err := a.openNode(ctx, cfg, slog.LevelInfo, o)
@@ -101,6 +101,7 @@ func plural(n int, thing string) string {
 // and a new token once, then each door as it opens.
 type welcome struct {
 	app  *app
+	cfg  *config.Config
 	node *node.Node
 
 	mu   sync.Mutex
@@ -114,12 +115,20 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 	if !w.told {
 		w.told = true
 		w.sources(ctx, &b)
+		if why := emptiness(w.cfg); why != "" {
+			fmt.Fprintf(&b, "%s\n", w.app.out.amber(why))
+		}
+		if !w.cfg.StateBeside() {
+			fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("state in"), w.cfg.StateDir())
+		}
 		if l.Token != "" {
-			fmt.Fprintf(&b, "%s %s\n  shown this once; `toolpost serve --new-token` makes another\n",
-				w.app.out.bold("token"), l.Token)
+			w.token(&b, l.Token)
 		}
 	}
 	fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("serving on"), l.URL)
+	if l.Door == "http" {
+		w.everywhere(&b, l)
+	}
 	if l.Anonymous.Name != "" {
 		fmt.Fprintf(&b, "  %s\n", w.app.out.amber(clean(l.Anonymous.String())))
 	}
@@ -129,12 +138,39 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 	_, _ = io.WriteString(w.app.out, b.String())
 }
 
+// token shows the owner's token, or says where it is.
+func (w *welcome) token(b *strings.Builder, token string) {
+	shown, file, err := disclose(w.cfg, token)
+	switch {
+	case err != nil:
+		fmt.Fprintf(b, "%s\n", w.app.out.red("the owner's token is lost: "+because(err)))
+	case file != "":
+		fmt.Fprintf(b, "the owner's token is in %s\n  take it from there and delete the file; `toolpost token new-owner` makes another\n",
+			file)
+	default:
+		fmt.Fprintf(b, "%s %s\n  shown this once; `toolpost token new-owner` makes another\n", w.app.out.bold("token"), shown)
+	}
+}
+
+// everywhere says where else a door is found that listens on every address of the machine.
+func (w *welcome) everywhere(b *strings.Builder, l node.Listening) {
+	if len(l.Also) == 0 {
+		return
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		name = "NAME"
+	}
+	fmt.Fprintf(b, "  also %s\n  a name, such as %s, is answered to when it is listed: doors: {http: {hosts: [%s]}}\n",
+		strings.Join(l.Also, " "), clean(name), clean(name))
+}
+
 // toldTo is what curl has to be told: where the door is, and who comes. At a Unix socket the kernel tells who.
 func toldTo(l node.Listening) string {
 	if path, ok := strings.CutPrefix(l.URL, "unix:"); ok {
 		return "--unix-socket " + path + " http://localhost"
 	}
-	return fmt.Sprintf("-H \"Authorization: Bearer %s\" %s", cmp.Or(l.Token, "$TOOLPOST_TOKEN"), l.URL)
+	return fmt.Sprintf("-H \"Authorization: Bearer %s\" %s", "$TOOLPOST_TOKEN", l.URL)
 }
 
 func (w *welcome) sources(ctx context.Context, b *strings.Builder) {

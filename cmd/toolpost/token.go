@@ -3,32 +3,97 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/config"
+	"toolpost/host/offlimits"
 	"toolpost/identity"
+	"toolpost/node"
 	"toolpost/tool"
+	"toolpost/wire/duration"
 )
 
 // defaultTokenTTL is how long a token is valid where nobody says otherwise.
-const defaultTokenTTL = 720 * time.Hour
+const defaultTokenTTL = 30 * 24 * time.Hour
 
 func (a *app) tokenCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "token", Short: "Issue, list and revoke the tokens of callers",
+		Use: "token", Short: "Issue, list and revoke the tokens of callers, or make another for the owner",
 		Long: "A token is what a caller shows at a door. The section `callers` of the config says what each caller may\n" +
 			"use; a token can be limited to less. A caller may have several at once.",
 		Example: "  toolpost token issue ci --role reader --ttl 24h --note \"nightly build\"\n" +
 			"  toolpost token list\n  toolpost token revoke 0f3a5c7e9b1d2f46",
-	}, a.tokenIssueCommand(), tokenListing().list(a), tokenListing().revoke(a))
+	}, a.tokenIssueCommand(), tokenListing().list(a), tokenListing().revoke(a), a.tokenNewOwnerCommand())
+}
+
+func (a *app) tokenNewOwnerCommand() *cobra.Command {
+	return a.withJSON("print the token as JSON", &cobra.Command{
+		Use: "new-owner", Short: "Make another token for the owner, in place of one that is lost",
+		Long: "Makes another token for the owner of this installation and prints it; it is not shown again. The one before\n" +
+			"it is no longer valid. A server that runs on the same state folder takes the new one within a second,\n" +
+			"unless it was started with TOOLPOST_TOKEN: then that is the token.",
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := a.load()
+			if err != nil {
+				return err
+			}
+			token, err := node.NewOwnerToken(cfg)
+			if err != nil {
+				return err
+			}
+			shown, where, err := disclose(cfg, token)
+			if err != nil {
+				return err
+			}
+			return a.conclude(map[string]string{"token": shown, "file": where}, func() {
+				fmt.Fprintln(a.out, cmp.Or(shown, where))
+				fmt.Fprintln(a.err, "the owner's token; the one before it is no longer valid, and this one is not shown again")
+			}, false)
+		},
+	})
+}
+
+// tokenFile is where the owner's token lies that could not be shown to anybody.
+const tokenFile = "owner-token"
+
+// disclose decides how a person gets the owner's token: it is shown, unless what is printed goes to the system's
+// journal, which keeps it for years and shows it to a whole group; then it is put into a file for the owner alone.
+func disclose(cfg *config.Config, token string) (shown, file string, err error) {
+	path := filepath.Join(cfg.StateDir(), tokenFile)
+	if !toJournal(os.Stdout) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it has an earlier one
+			return "", "", tool.Errorf(tool.CodeUnavailable, "the token that is no longer valid is left: %w", err)
+		}
+		return token, "", nil
+	}
+	if err := offlimits.WriteOver(path, token+"\n"); err != nil {
+		return "", "", tool.Errorf(tool.CodeUnavailable, "the token cannot be kept for you: %w", err)
+	}
+	return "", path, nil
+}
+
+// toJournal reports whether a stream is the one that systemd reads for its journal, by which file it is.
+func toJournal(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	is := info.Sys().(*syscall.Stat_t)
+	return os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", is.Dev, is.Ino)
 }
 
 func (a *app) tokenIssueCommand() *cobra.Command {
 	var roles, tools []string
-	var ttl time.Duration
+	ttl := defaultTokenTTL
 	var note string
 	c := &cobra.Command{
 		Use: "issue CALLER", Short: "Issue a token and print it", Args: words(1, 1),
@@ -39,7 +104,7 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, words []string) error {
 			if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
 				return tool.Errorf(tool.CodeInvalidInput,
-					"--ttl is from 1s to %v, or 0 for ever, not %v", identity.MaxTokenTTL, ttl)
+					"--ttl is from 1s to %s, or 0 for ever, not %s", duration.Text(identity.MaxTokenTTL), duration.Text(ttl))
 			}
 			args := map[string]any{"caller": words[0], "ttl_ms": ttl.Milliseconds(), "note": note}
 			if len(roles) > 0 {
@@ -55,7 +120,7 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 	f.StringArrayVar(&roles, "role", nil, "limit the token to this role of the config; may be repeated")
 	f.StringArrayVar(&tools, "tools", nil,
 		"limit the token to this tool, source.tool or pattern with * and ?; may be repeated")
-	f.DurationVar(&ttl, "ttl", defaultTokenTTL, "how long the token is valid; 0: until it is revoked")
+	durationVar(c, &ttl, "ttl", "how long the token is valid; 0: until it is revoked")
 	f.StringVar(&note, "note", "", "what the token is for")
 	return a.withServer(a.withJSON("print the token and what is known of it as JSON", c))
 }

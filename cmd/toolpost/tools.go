@@ -70,6 +70,10 @@ func (a *app) listTools(ctx context.Context, all bool) error {
 		}
 		tools = append(tools, held...)
 	}
+	if len(tools) == 0 && b.empty != "" && !a.json {
+		fmt.Fprintln(a.err, b.empty)
+		return nil
+	}
 	return a.showTools(tools)
 }
 

@@ -95,7 +95,10 @@ var language = sync.OnceValues(func() (*cel.Env, error) {
 
 // unreadable says the first mistake in a condition. Later ones often only follow from it.
 func unreadable(text string, e *cel.Error) error {
-	message := strings.TrimPrefix(e.Message, "Syntax error: ")
+	message := e.Message
+	if raw, ok := strings.CutPrefix(message, "Syntax error: "); ok {
+		message = misspelled(raw)
+	}
 	undeclared, rest, _ := strings.Cut(strings.TrimPrefix(message, "undeclared reference to '"), "'")
 	switch {
 	case strings.Contains(message, "has() macro"):
@@ -107,6 +110,33 @@ func unreadable(text string, e *cel.Error) error {
 		return errors.New(message)
 	}
 	return fmt.Errorf("at %s: %s", place(e.Location), message)
+}
+
+// misspelled says in words what the parser says in the terms of its grammar. Where it would have taken one of many
+// things instead, their list helps nobody.
+func misspelled(raw string) string {
+	what, wanted, _ := strings.Cut(raw, " expecting ")
+	_, found, _ := strings.Cut(what, "'")
+	found = strings.TrimSuffix(found, "'")
+	hint := ""
+	if wanted != "" && !strings.HasPrefix(wanted, "{") && wanted != "<EOF>" {
+		hint = "; expected " + wanted
+	}
+	switch {
+	case strings.HasPrefix(what, "missing "):
+		token, _, _ := strings.Cut(what, " at ")
+		return token
+	case strings.Contains(what, "<EOF>"):
+		return "it ends too early" + hint
+	case strings.HasPrefix(what, "token recognition error") && strings.HasPrefix(found, "="):
+		return "= means nothing here; to compare, write =="
+	case strings.HasPrefix(what, "token recognition error"):
+		return fmt.Sprintf("%q means nothing here; text is written in quotes, at both ends", found)
+	case strings.HasPrefix(what, "mismatched input"), strings.HasPrefix(what, "extraneous input"),
+		strings.HasPrefix(what, "no viable alternative"):
+		return fmt.Sprintf("%q is not expected here", found) + hint
+	}
+	return raw
 }
 
 // place is a column, which people count from 1, and its line where there are several.

@@ -73,14 +73,14 @@ func TestConditions(t *testing.T) {
 
 func TestConditionsThatCannotBeRead(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "it is empty", "\n ": "it is empty", "1": "it must be true or false, and is of type int", `"x"`: "true or false", "caller = 'x'": "at 8: token recognition error", "caller.id == 'x'": "at 7: type 'string' does not support field selection",
+		"": "it is empty", "\n ": "it is empty", "1": "it must be true or false, and is of type int", `"x"`: "true or false", "caller = 'x'": "at 8: = means nothing here; to compare, write ==", "caller.id == 'x'": "at 7: type 'string' does not support field selection",
 		"calller == 'x'": "at 1: undeclared reference to 'calller' (did you mean 'caller'?)", "user == 'x'": "undeclared reference to 'user'; known are args, caller, commands, ",
 		"tier == 'x'": "at 6: found no matching overload for '_==_' applied to '(int, string)'", "tier + caller == 1": "no matching overload", "caller && true": "expected type 'bool' but found 'string'", "!caller": "no matching overload", "-caller == 1": "no matching overload",
 		`args.path.matches("(")`: "at 19: invalid matches argument", "args.x.unknown()": "undeclared reference to 'unknown'", "unknown(1)": "undeclared reference to 'unknown'", "size() == 1": "no matching overload for 'size' applied to '()'",
-		"has(caller)": "has(args.path)", `has(args["n"])`: "has(args.path)", "caller.startsWith(1)": "no matching overload", "paths.exists(1, true)": "must be a simple name", "paths.exists(p, 1)": "expected type 'bool'", "paths.exists(p true)": "at 16: extraneous input 'true'",
-		"(true": "missing ')'", "true)": "at 5: extraneous input ')'", "[1, 2": "at 6: ", "'x": "at 1: token recognition error", `"\q" == ""`: "token recognition error", "1a == 1": "at 2: ", "true ? 1": "expecting ':'",
+		"has(caller)": "has(args.path)", `has(args["n"])`: "has(args.path)", "caller.startsWith(1)": "no matching overload", "paths.exists(1, true)": "must be a simple name", "paths.exists(p, 1)": "expected type 'bool'", "paths.exists(p true)": `at 16: "true" is not expected here; expected ')'`,
+		"(true": "missing ')'", "true)": `at 5: ")" is not expected here`, "1 + ": "it ends too early", "a b": `"b" is not expected here`, "[1, 2": "at 6: ", "'x": "at 1: \"'x\" means nothing here; text is written in quotes", `"\q" == ""`: "means nothing here", "1a == 1": "at 2: ", "true ? 1": "it ends too early; expected ':'",
 		"now.getHours('Mars/Olympus') == 1": `at 14: "Mars/Olympus" is not a time zone`, "timestamp('x') < now": "at 11: invalid timestamp argument", "now - timestamp('2026-11-15T00:00:00Z') > duration('x')": "invalid duration argument", "args. == 1": "at 7: ",
-		"true == 'x'": "no matching overload", "now == 1": "no matching overload", "tier in caller": "no matching overload", "caller < true": "no matching overload", "π == 1": "token recognition error at: 'π'", "true &&\ncaller": "at line 2, 1: expected type 'bool'",
+		"true == 'x'": "no matching overload", "now == 1": "no matching overload", "tier in caller": "no matching overload", "caller < true": "no matching overload", "π == 1": `"π" means nothing here`, "true &&\ncaller": "at line 2, 1: expected type 'bool'",
 		"args.big == 123456789012345678901234567890": "at 13: invalid int literal", "effects.writes == 1": "no matching overload",
 		strings.Repeat("(", 200) + "true" + strings.Repeat(")", 200): "recursion limit exceeded: 100", strings.Repeat("[", 200): "recursion limit", strings.Repeat("-(", 200) + "1" + strings.Repeat(")", 200) + " == 1": "recursion limit", "true " + strings.Repeat(" ", maxCondition): "longer",
 	} {

@@ -88,8 +88,12 @@ func Bare(what, path string) error {
 		path).Because("off_limits")
 }
 
+// StateName is the folder beside a config in which an installation keeps its state, unless it is told otherwise. No
+// tool sees one, also where the state is elsewhere: it may have been here before.
+const StateName = ".toolpost"
+
 // Default is the list of tools that belong to no node: the state beside a config in dir.
-func Default(dir string) *List { return &List{Absent: []string{filepath.Join(dir, ".toolpost") + "/"}} }
+func Default(dir string) *List { return &List{Absent: []string{filepath.Join(dir, StateName) + "/"}} }
 
 // A Book has the list as it is now: a reload of the config changes it under the sources that stay. A nil book has none.
 type Book struct {

@@ -296,15 +296,35 @@ func (t Thing) Make(private bool) (bool, error) {
 
 // WriteNew makes a file that only its owner can read, whole or not at all: it is written beside path and then linked
 // there. Where something is at path already it stays, and the error is fs.ErrExist.
-func WriteNew(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // O_EXCL, 0600
+func WriteNew(path, text string) error { return write(path, text, os.Link) }
+
+// WriteOver writes a file whole or not at all, for its owner alone, in the place of the one that is there.
+func WriteOver(path, text string) error { return write(path, text, os.Rename) }
+
+func write(path, text string, put func(from, to string) error) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // O_EXCL, 0600
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
 	_, err = f.WriteString(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, asFolder(f, dir), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Link(f.Name(), path)
+	return put(f.Name(), path)
+}
+
+// asFolder gives a file of root's to whom its folder belongs: a service that has a user of its own must be able to read
+// what root makes for it.
+func asFolder(f *os.File, dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil || os.Geteuid() != 0 {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	if owner.Uid == 0 {
+		return nil
+	}
+	return f.Chown(int(owner.Uid), int(owner.Gid))
 }

@@ -227,6 +227,26 @@ func (p *Program) Unavailable() error {
 	return nil
 }
 
+// Missing says that the program of a source is not there, or its folder, without making anything of the source: for
+// protocols whose sources have a command.
+func Missing(src config.Source) error {
+	var o struct {
+		Command   []string `yaml:"command"`
+		Dir       string   `yaml:"dir"`
+		Container struct {
+			Image string `yaml:"image"`
+		} `yaml:"container"`
+	}
+	if err := src.Peek(&o); err != nil || len(o.Command) == 0 || o.Command[0] == "" || o.Container.Image != "" {
+		return nil // nothing to find, or what is wrong is told by whoever reads it
+	}
+	p := Program{Argv: slices.Clone(o.Command), Dir: offlimits.Under(src.Dir, o.Dir)}
+	if strings.Contains(p.Argv[0], "/") {
+		p.Argv[0] = offlimits.Under(p.Dir, p.Argv[0])
+	}
+	return p.Unavailable()
+}
+
 // A Run is one start of a program.
 type Run struct {
 	Name       string            // of the tool, for messages

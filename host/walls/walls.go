@@ -44,6 +44,18 @@ type Options struct {
 	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
 }
 
+// leastMemory is what the smallest programs need; the kernel refuses a limit of less than it has to keep for them.
+const leastMemory = 4 << 20
+
+// Validate finds limits within which nothing can run. The config calls it.
+func (o *Options) Validate() error {
+	if o.Memory > 0 && o.Memory < leastMemory {
+		return fmt.Errorf("memory is in bytes, and no program runs in %d: give it %d (4 MiB) at the least, and an interpreter "+
+			"%d (64 MiB)", o.Memory, leastMemory, 64<<20)
+	}
+	return nil
+}
+
 // Needs are what a protocol's tools cannot do without.
 type Needs struct {
 	Dir   string   // of the config: where its relative paths start

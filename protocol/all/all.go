@@ -37,6 +37,8 @@ type Protocol struct {
 	// Upstream says that the tools of its sources are what a server of somebody else says when it is asked, and not what
 	// files of this machine say. They are pinned, unless the config says otherwise.
 	Upstream bool
+	// Asks says that opening a source, or listing its tools, starts a program of it or asks a server.
+	Asks bool
 	// Options is the zero value of what Open decodes, for the schema of the config.
 	Options any
 	// As is the door for `toolpost as`; nil: not offered.
@@ -122,14 +124,14 @@ func Protocols() []Protocol {
 		{
 			Name: "alphahuman",
 			Doc:  "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
-			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{},
+			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Asks: true,
 			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
 				return &alphahuman.Door{In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
 			}},
 		},
 		{
 			Name: "machina", Doc: "tools of a Machina toolhost and its plugin",
-			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{},
+			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Asks: true,
 			As: &As{
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: []string{"list", "run", "serve"},
 				Most: 2, LeaseTier: machinaLeases, Door: asMachina,
@@ -137,7 +139,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the Singularity contract, over NATS",
-			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{}, Upstream: true,
+			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{}, Upstream: true, Asks: true,
 			Doors: []Door{{
 				Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract",
 				Options: singularity.DoorConfig{}, Open: openNATS, Claim: claimNATS,
@@ -146,7 +148,7 @@ func Protocols() []Protocol {
 		{
 			Name: "mcp",
 			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
-			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true,
+			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true, Asks: true,
 			As: &As{Door: asMCP},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
@@ -155,7 +157,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "rest", Doc: "tools of another Toolpost, over HTTP",
-			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{}, Upstream: true,
+			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{}, Upstream: true, Asks: true,
 			Doors: []Door{{
 				Name: homeDoor, Doc: "the HTTP door; it listens on " + web.DefaultListen + " by default",
 				Options: web.Config{},

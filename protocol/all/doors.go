@@ -33,12 +33,15 @@ type DoorOptions struct {
 	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
 	Keys    *secret.Keyed                        // seals what callers bring back; nil: one that ends with this program
 	Issuers func() []string                      // of tokens that callers may show, by their URLs; nil: there are none
+
+	tried func(door string, err error) // hears whether a front could be opened; nil: nobody asks
 }
 
 // Listening says where a door takes calls.
 type Listening struct {
 	Door      string // its name in the config
 	URL       string
+	Also      []string           // more URLs, where it listens on every address of the machine; without a path
 	Token     string             // in clear when it was made just now; it cannot be shown again
 	Anonymous identity.Anonymous // who comes in there without credentials
 }
@@ -57,6 +60,18 @@ func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 func Check(cfg *config.Config, known func(name string) bool) (map[string]identity.Anonymous, error) {
 	anonymous, _, err := build(cfg, DoorOptions{Known: known})
 	return anonymous, err
+}
+
+// Problems says what would keep the doors of a config from opening on this machine, by their names: files that cannot
+// be read, addresses that are not its own.
+func Problems(cfg *config.Config, known func(name string) bool) map[string]error {
+	found := map[string]error{}
+	_, _, _ = build(cfg, DoorOptions{Known: known, tried: func(name string, err error) {
+		if err != nil {
+			found[name] = err
+		}
+	}})
+	return found
 }
 
 // A Door is one that a config opens. It stands on the HTTP front, and then has a Mount, or it listens by itself, and
@@ -94,8 +109,8 @@ func (k Kit) Admits(d config.Door, a identity.Anonymous, listen string) error {
 }
 
 // Opened tells that a door takes calls.
-func (k Kit) Opened(d config.Door, url string, a identity.Anonymous) {
-	k.Ready(Listening{Door: d.Name, URL: url, Token: k.Fresh, Anonymous: a})
+func (k Kit) Opened(d config.Door, url string, a identity.Anonymous, also ...string) {
+	k.Ready(Listening{Door: d.Name, URL: url, Also: also, Token: k.Fresh, Anonymous: a})
 }
 
 // build makes doors. None is open before it is served, so that whoever only asks whether they can be made drops them.
@@ -190,8 +205,8 @@ func DoorClaim(d config.Door, dir string) (offlimits.Claim, error) {
 // A Remote is another Toolpost, used as if it were here.
 type Remote = *rest.Client
 
-// Dial returns the Toolpost that serves HTTP at url.
-func Dial(url, token string) (Remote, error) { return rest.Dial(url, token) }
+// Dial returns the Toolpost that serves HTTP at url. The authorities in the file ca vouch for it; empty: the machine's.
+func Dial(url, token, ca string) (Remote, error) { return rest.DialTrusting(url, token, ca) }
 
 // A mount is a door of the HTTP front as the config has it.
 type mount struct {
@@ -256,6 +271,9 @@ func (k Kit) front(f *front) (tool.Door, error) {
 	for _, m := range f.mounts {
 		if m.entry.Name == homeDoor {
 			f.Listen = cmp.Or(k.Listen, f.Listen)
+			if err := web.CheckListen(f.Listen); err != nil {
+				return nil, err
+			}
 		}
 	}
 	var doors []web.Door
@@ -266,14 +284,21 @@ func (k Kit) front(f *front) (tool.Door, error) {
 		m.door.Anonymous = m.config.Anonymous
 		doors = append(doors, m.door)
 	}
+	if k.tried != nil {
+		k.tried(f.mounts[0].entry.Name, f.Try())
+	}
 	f.Gate, f.Drain, f.Log, f.Calls = k.Gate, k.Drain, k.Log, k.Calls
 	f.Ready = func(addr string) {
+		var urls []string
+		for _, one := range web.Addresses(addr) {
+			urls = append(urls, f.URL(one))
+		}
 		for _, m := range f.mounts {
-			url := f.URL(addr)
+			url := urls[0]
 			if !strings.HasPrefix(url, web.UnixPrefix) {
 				url += m.about.Path
 			}
-			k.Opened(m.entry, url, m.config.Anonymous)
+			k.Opened(m.entry, url, m.config.Anonymous, urls[1:]...)
 		}
 	}
 	return web.New(f.Options, doors...), nil

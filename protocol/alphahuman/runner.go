@@ -26,7 +26,7 @@ import (
 type Options struct {
 	Skills string `yaml:"skills" doc:"folder of skills: each subfolder with a manifest.json, skill.json or SKILL.md is one"`
 	Skill  string `yaml:"skill" doc:"folder of a single skill"`
-	Data   string `yaml:"data" doc:"folder where skills keep their files; default: .toolpost/skills/SOURCE"`
+	Data   string `yaml:"data" doc:"folder where skills keep their files; default: skills/SOURCE in the state folder"`
 
 	spawn.Options // folders of skills are found in its dir, and each skill runs in its own
 
@@ -94,7 +94,7 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 }
 
 func optionsOf(src config.Source) (Options, error) {
-	o := Options{Data: filepath.Join(".toolpost", "skills", src.Name), Options: spawn.Of(src)}
+	o := Options{Data: src.StateDir("skills", src.Name), Options: spawn.Of(src)}
 	return o, src.Decode(&o)
 }
 
@@ -123,7 +123,7 @@ func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
 	}
-	o.Data = offlimits.Under(dir, cmp.Or(o.Data, filepath.Join(".toolpost", "skills")))
+	o.Data = offlimits.Under(dir, cmp.Or(o.Data, filepath.Join(config.StateName, "skills")))
 	skills, err := o.read(o.Folder(dir))
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ func NewDoor(o Options) web.Door {
 	return web.Door{
 		Name:      "mcp",
 		Hint:      "MCP is at " + Path,
+		Offers:    []web.Offer{{Path: Path, What: "the Model Context Protocol, for agents"}},
 		Refusals:  refuse,
 		Accepts:   append([]string{headerVersion, headerMethod, headerName, headerSession}, envelope.Headers()...),
 		Exposes:   []string{headerSession},

@@ -28,7 +28,7 @@ import (
 // TokenFile is where the tokens of a source lie that a person logged in to: in the state folder, for the owner of this
 // installation alone. Whoever removes the file has logged out.
 func TokenFile(src config.Source) string {
-	return filepath.Join(src.Dir, ".toolpost", "mcp", src.Name+".json")
+	return src.StateDir("mcp", src.Name+".json")
 }
 
 // keys are what a login brought, and what the next one has to know.

@@ -47,6 +47,7 @@ func NewServiceDoor(o ServiceOptions) web.Door {
 	return web.Door{
 		Name:     "namel3ss",
 		Hint:     "POST to " + toolsPath + " or " + handshakePath,
+		Offers:   []web.Offer{{Path: toolsPath, What: "the namel3ss service protocol"}},
 		Basic:    true,
 		Refusals: refuse,
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {

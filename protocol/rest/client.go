@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"iter"
@@ -11,7 +12,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,6 +53,19 @@ const (
 // unix:/run/toolpost.sock. Nothing is sent yet.
 func Dial(address, token string) (*Client, error) { return dial(address, token, nil) }
 
+// DialTrusting is Dial for a server whose certificate the authorities in a file vouch for; empty: those of this machine.
+func DialTrusting(address, token, ca string) (*Client, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	believed, err := SourceOptions{URL: address, CA: ca}.tls(dir)
+	if err != nil {
+		return nil, err
+	}
+	return dial(address, token, believed)
+}
+
 // dial is Dial with what TLS is to believe and to show; nil: the machine's authorities, and nothing.
 func dial(address, token string, believed *tls.Config) (*Client, error) {
 	if err := envelope.CheckText(token); err != nil {
@@ -77,6 +93,9 @@ func dial(address, token string, believed *tls.Config) (*Client, error) {
 }
 
 func parseAddress(address string) (*url.URL, error) {
+	if !strings.Contains(address, "://") { // as addresses are typed, and as `serve --listen` takes them
+		return parseBare(address)
+	}
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
@@ -89,6 +108,21 @@ func parseAddress(address string) (*url.URL, error) {
 			"the server's address may have a host and a path, and nothing else; the token goes elsewhere")
 	}
 	return u, nil
+}
+
+// parseBare reads HOST:PORT. On this machine that means http; anywhere else we do not guess, since a token would go
+// over a wire that nobody said is safe.
+func parseBare(address string) (*url.URL, error) {
+	host, port, err := net.SplitHostPort(address)
+	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || strings.ContainsAny(host, "/?#@ ") {
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"%.200q is not the address of a server: write it like http://127.0.0.1:8700, or unix:PATH", address)
+	}
+	if host != "localhost" && !net.ParseIP(host).IsLoopback() {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%q does not say how to speak to the server: write https://%s, or "+
+			"http://%s if nobody can listen on the way", address, address, address)
+	}
+	return &url.URL{Scheme: "http", Host: address}, nil
 }
 
 // dialSocket connects to a Unix socket, whatever host is asked for.
@@ -400,6 +434,10 @@ func (c *Client) ask(ctx context.Context, method, path string, h http.Header, bo
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return nil, tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w): is `toolpost serve` running there?",
 			c.name, dial.Err)
+	}
+	if unknown, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the certificate of %s cannot be trusted: %w; name the file with its "+
+			"authority, on the command line with --ca, in a source with `ca`", c.name, unknown)
 	}
 	return nil, tool.Errorf(tool.CodeUnavailable, "%s did not answer: %w", c.name, err)
 }

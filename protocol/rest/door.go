@@ -31,6 +31,14 @@ func NewDoor(o Options) web.Door {
 	return web.Door{
 		Name: "http",
 		Hint: "tools are at /v1/tools",
+		Offers: []web.Offer{
+			{
+				Path: "/v1/tools", What: "tools over HTTP: JSON, and events as they happen",
+				Try: `curl -H "Authorization: Bearer $TOOLPOST_TOKEN" URL/v1/tools`,
+			},
+			{Path: "/metrics", What: "what is counted, as Prometheus reads it"},
+			{Path: "/healthz", What: "whether it serves; no token"},
+		},
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
 			return (&server{on, o, h, c}).routes()
 		},

@@ -9,6 +9,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/identity"
 	"toolpost/tool"
+	"toolpost/web"
 )
 
 // DoorConfig is what a config says about the door. Without a url the NATS server is embedded.
@@ -25,6 +26,11 @@ type DoorConfig struct {
 
 // Check refuses options that contradict each other.
 func (c DoorConfig) Check() error {
+	if c.Listen != "" {
+		if err := web.CheckListen(c.Listen); err != nil {
+			return err
+		}
+	}
 	switch {
 	case c.URL != "" && c.Embedded:
 		return tool.Errorf(tool.CodeInvalidInput, "the NATS door has a url and embedded: true; leave one of them out")

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"toolpost/tool"
+	"toolpost/wire/duration"
 	"toolpost/wire/strictjson"
 )
 
@@ -146,7 +147,7 @@ func writeDryRun(c *contents) (string, error) {
 }
 
 func readTimeout(c *contents, text string) (err error) {
-	if c.timeout, err = time.ParseDuration(text); err != nil || c.timeout <= 0 {
+	if c.timeout, err = duration.Parse(text); err != nil || c.timeout <= 0 {
 		return errors.New("is not a duration above zero, such as 2s or 500ms")
 	}
 	return nil

@@ -1,0 +1,183 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"toolpost/config"
+	"toolpost/engine/policy"
+	"toolpost/host/offlimits"
+	"toolpost/host/spawn"
+	"toolpost/identity"
+	"toolpost/protocol/all"
+	"toolpost/tool"
+	"toolpost/wire/nearest"
+)
+
+// A Problem is something that a config says and that will not work, or not as it was meant.
+type Problem struct {
+	About string `json:"about"` // such as door http, source files, secret KEY, rule no-deletes
+	Err   error  `json:"-"`
+}
+
+// Problems finds, without starting a program or asking a server, what a config says that will fail later, for whoever
+// opens a door or calls a tool. What cannot even be read was told when the node was opened, and what is wrong with a
+// source that is open is part of its Status.
+func (n *Node) Problems() []Problem {
+	var found []Problem
+	note := func(about string, err error) {
+		if err != nil {
+			found = append(found, Problem{about, n.redactor.Error(err)})
+		}
+	}
+	doors := all.Problems(n.cfg, n.callers.Load().Lists)
+	for _, name := range slices.Sorted(maps.Keys(doors)) {
+		note("door "+name, doors[name])
+	}
+	note("store", n.unreadableKey())
+	for _, s := range n.Secrets() {
+		note("secret "+s.Name, s.Err)
+	}
+	for _, src := range n.cfg.Sources {
+		about := "source " + src.Name
+		note(about, n.undefinedSecrets(src))
+		if !n.isOpen(src.Name) {
+			note(about, n.unreadable(src))
+		}
+		note(about, spawn.Missing(src))
+	}
+	return append(found, n.strayNames()...)
+}
+
+// asks reports whether a source cannot be opened without starting or asking somebody.
+func (n *Node) asks(src config.Source) bool {
+	p, err := n.protocol(src.Protocol)
+	return err == nil && p.Asks
+}
+
+// Unopened lists the sources that were left alone, see Options.Still.
+func (n *Node) Unopened() (left []Status) {
+	for _, src := range n.cfg.Sources {
+		if !n.isOpen(src.Name) {
+			left = append(left, Status{Name: src.Name, Protocol: src.Protocol})
+		}
+	}
+	return left
+}
+
+func (n *Node) isOpen(name string) bool {
+	return slices.ContainsFunc(n.Sources(), func(s Status) bool { return s.Name == name })
+}
+
+// unreadable says why the entry of a source that was left alone cannot be read.
+func (n *Node) unreadable(src config.Source) error {
+	p, err := n.protocol(src.Protocol)
+	if err != nil || p.Claim == nil {
+		return err
+	}
+	_, err = p.Claim(src)
+	return err
+}
+
+// unreadableKey says that the config names a key for the audit log that is there and cannot be used.
+func (n *Node) unreadableKey() error {
+	if n.store == nil || n.storing.Audit.Key == "" {
+		return nil
+	}
+	if _, err := os.Lstat(offlimits.Under(n.cfg.Dir, n.storing.Audit.Key)); errors.Is(err, fs.ErrNotExist) {
+		return nil // it is made at the first need
+	}
+	_, err := auditKey(n.cfg, n.storing.Audit.Key)
+	return err
+}
+
+// undefinedSecrets says that the programs of a source are to get a secret that the config does not have.
+func (n *Node) undefinedSecrets(src config.Source) error {
+	var o struct {
+		Secrets     []string `yaml:"secrets"`
+		SecretFiles []string `yaml:"secret_files"`
+	}
+	if err := src.Peek(&o); err != nil {
+		return nil // whoever opens it says so
+	}
+	known := slices.Sorted(maps.Keys(n.secrets))
+	for _, text := range slices.Concat(o.Secrets, o.SecretFiles) {
+		_, name, renamed := strings.Cut(text, "=")
+		if !renamed {
+			name = text
+		}
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("it gets the secret %q, which the section secrets does not have%s", name, didYouMean(name, known))
+		}
+	}
+	return nil
+}
+
+func didYouMean(word string, known []string) string {
+	if near := nearest.Of(word, known); len(near) > 0 {
+		return fmt.Sprintf("; did you mean %q?", near[0])
+	}
+	return ""
+}
+
+// strayNames finds roles, callers and tools that rules speak of and that there are not: such a rule does nothing, which
+// is bad news for one that denies. Patterns may meet nothing. A caller may be known by a token alone, and a tool may be
+// one of a source that is not open: those names are strays only where they look like a slip of the pen.
+func (n *Node) strayNames() []Problem {
+	var callers identity.Options
+	var rules policy.Options
+	_ = n.cfg.Callers.Decode(&callers) // the node was opened with both
+	_ = n.cfg.Section(policy.Section().Name).Decode(&rules)
+	roles, people, tools := slices.Sorted(maps.Keys(callers.Roles)), n.CallerNames(), n.toolNames()
+	complete := len(n.Unopened()) == 0 && !slices.ContainsFunc(n.Sources(), func(s Status) bool { return s.Err != nil })
+	var found []Problem
+	stray := func(about, what, name string, known []string, all bool) {
+		hint := didYouMean(name, known)
+		if !slices.Contains(known, name) && (all || hint != "") {
+			found = append(found, Problem{about, tool.Errorf(tool.CodeInvalidInput, "there is no %s %q%s", what, name, hint)})
+		}
+	}
+	strayTools := func(about string, patterns tool.Patterns) {
+		for _, p := range patterns {
+			if _, err := n.engine.Spec(string(p)); tool.Glob(p).Plain() && err != nil {
+				stray(about, "tool", string(p), tools, complete)
+			}
+		}
+	}
+	for _, r := range rules.Rules {
+		about := "rule " + r.Name
+		for _, g := range r.Roles {
+			if g.Plain() {
+				stray(about, "role", string(g), roles, true)
+			}
+		}
+		for _, g := range r.Callers {
+			if g.Plain() {
+				stray(about, "caller", string(g), people, false)
+			}
+		}
+		strayTools(about, r.Tools)
+	}
+	for _, name := range roles {
+		strayTools("role "+name, callers.Roles[name].Tools)
+	}
+	for _, name := range slices.Sorted(maps.Keys(callers.List)) {
+		strayTools("caller "+name, callers.List[name].Tools)
+	}
+	return found
+}
+
+// toolNames lists the names that tools are called by, for hints.
+func (n *Node) toolNames() (names []string) {
+	for spec := range n.engine.Specs(n.life, tool.Principal{ID: identity.Local, Operates: true}) {
+		if spec != nil && spec.Name != "" {
+			names = append(append(names, spec.Name, spec.Ref().String()), spec.Aliases...)
+		}
+	}
+	return names
+}

@@ -1,0 +1,62 @@
+package web
+
+import (
+	"crypto/sha256"
+	_ "embed" // the page
+	"encoding/base64"
+	"fmt"
+	"html"
+	"net/http"
+	"strings"
+)
+
+// An Offer is something that a door speaks, for people who come to its address with a browser.
+type Offer struct {
+	Path string
+	What string // without a full stop
+	Try  string // a command for a first try, with URL in the place of the address; empty: none
+}
+
+//go:embed page.html
+var pageText string
+
+//go:embed page.css
+var pageStyle string
+
+// pagePolicy lets the page load nothing at all: its style is in it, and is allowed by its digest.
+func pagePolicy() string {
+	sum := sha256.Sum256([]byte(pageStyle))
+	return "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+// isVisit reports whether a request is a person's, who opens the address in a browser. Programs that ask for the same
+// get an answer that they can read.
+func isVisit(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.Path == "/" &&
+		strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/html")
+}
+
+// front answers what no door serves: a person at / with a page about this address, everything else with a refusal. The
+// page needs no token, since it tells no more than the refusal does.
+func (s *Server) front(w http.ResponseWriter, r *http.Request) {
+	if !isVisit(r) {
+		s.NotFound(w, r)
+		return
+	}
+	base := "http://" + r.Host
+	if r.TLS != nil {
+		base = "https://" + r.Host
+	}
+	var offers, try strings.Builder
+	for _, o := range s.offers {
+		fmt.Fprintf(&offers, "<dt><code>%s</code></dt><dd>%s</dd>\n", html.EscapeString(base+o.Path), html.EscapeString(o.What))
+		if o.Try != "" {
+			fmt.Fprintln(&try, html.EscapeString(strings.ReplaceAll(o.Try, "URL", base)))
+		}
+	}
+	body := strings.NewReplacer("{style}", pageStyle, "{offers}", offers.String(), "{try}", try.String()).Replace(pageText)
+	w.Header().Set("Content-Security-Policy", pagePolicy())
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	Send(w, http.StatusOK, "text/html; charset=utf-8", []byte(body))
+}
