@@ -332,6 +332,9 @@ func (a *app) here(text string) string {
 	if a.server.token != "" {
 		flags += " --token TOKEN"
 	}
+	if a.server.ca != "" {
+		flags += " --ca " + shellWord(a.server.ca)
+	}
 	return ownCommand.ReplaceAllStringFunc(text, func(command string) string {
 		words := strings.Fields(strings.Trim(command, "`"))[1:]
 		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)

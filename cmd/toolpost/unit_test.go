@@ -243,7 +243,7 @@ func TestAHintIsForTheServerThatWasUsed(t *testing.T) {
 	}{
 		"this process":   {server{}, "`toolpost tools` lists them", "`toolpost tools` lists them"},
 		"a server":       {server{url: "http://h:1"}, "`toolpost tools` lists them", "`toolpost tools --server http://h:1` lists them"},
-		"a token":        {server{"http://h:1", "tok_secret"}, "see `toolpost jobs watch j1`", "see `toolpost jobs watch j1 --server http://h:1 --token TOKEN`"},
+		"a token":        {server{url: "http://h:1", token: "tok_secret"}, "see `toolpost jobs watch j1`", "see `toolpost jobs watch j1 --server http://h:1 --token TOKEN`"},
 		"a password":     {server{url: "http://u:secret@h"}, "`toolpost audit verify`", "`toolpost audit verify --server http://u:xxxxx@h`"},
 		"here and there": {server{url: "http://h"}, "`toolpost init`, `toolpost lease list`", "`toolpost init`, `toolpost lease list --server http://h`"},
 		"said already":   {server{url: "http://h"}, "`toolpost tools --server http://x`", "`toolpost tools --server http://x`"},
