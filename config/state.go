@@ -127,7 +127,7 @@ func (c *Config) userState() string {
 func writable(dir string) bool {
 	const enter = unix.W_OK | unix.X_OK
 	err := unix.Faccessat(unix.AT_FDCWD, dir, enter, unix.AT_EACCESS)
-	if err == unix.ENOENT { //nolint:errorlint // system calls return it bare
+	if err == unix.ENOENT {
 		err = unix.Faccessat(unix.AT_FDCWD, filepath.Dir(dir), enter, unix.AT_EACCESS)
 	}
 	return err == nil

@@ -63,7 +63,7 @@ func (o Options) Try() error {
 		}
 		return nil
 	}
-	ln, err := net.Listen("tcp", o.Listen)
+	ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", o.Listen)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil
