@@ -174,7 +174,7 @@ func (n *Node) strayNames() []Problem {
 
 // toolNames lists the names that tools are called by, for hints.
 func (n *Node) toolNames() (names []string) {
-	for spec := range n.engine.Specs(n.life, tool.Principal{ID: identity.Local, Operates: true}) {
+	for spec := range n.engine.Specs(n.life, tool.Principal{ID: identity.Local}) {
 		if spec != nil && spec.Name != "" {
 			names = append(append(names, spec.Name, spec.Ref().String()), spec.Aliases...)
 		}

@@ -63,7 +63,7 @@ func TestTheQuotasFollowTheConfigAndKeepTheirCounts(t *testing.T) {
 }
 
 func TestOtherLimitsStillWaitForTheNextStart(t *testing.T) {
-	for _, limits := range []string{"timeout: 7", "drain: 7", "lease_tier: 3", "queue: {wait: 7}"} {
+	for _, limits := range []string{"timeout: 7", "drain: 7", "queue: {wait: 7}"} {
 		dir := t.TempDir()
 		var logged log
 		n := open(t, parse(t, dir, twoFakes), node.Options{Protocols: newFake().protocol(), Log: slog.New(slog.NewTextHandler(&logged, nil))})
