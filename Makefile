@@ -28,8 +28,8 @@ run: build ## build, and serve the examples (CONFIG=FILE serves another config)
 	./bin/toolpost serve --config $(CONFIG)
 
 build: ## build ./bin/toolpost, one static file
-	CGO_ENABLED=0 go build -buildvcs=false -trimpath -o bin/toolpost ./cmd/toolpost \
-		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)'
+	CGO_ENABLED=0 go build -buildvcs=false -trimpath \
+		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)' -o bin/toolpost ./cmd/toolpost
 
 release: ## build what is published into ./dist: archives for Linux and macOS, .deb, SBOMs, checksums
 	@.ci/setup deb
