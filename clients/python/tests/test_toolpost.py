@@ -160,8 +160,8 @@ class Calls(unittest.TestCase):
         self.assertIn("allow", json.dumps((await client.call("fail", dry_run=True)).unwrap()))
         await refused(self, client.call("wipe"), "lease_required")
         lease = (await client.call("lease.issue", {"tool": "wipe", "tier": 3})).unwrap()
-        self.assertTrue((await client.call("wipe", lease=lease["token_id"])).ok)
-        await refused(self, client.call("wipe", lease=lease["token_id"]), "lease_rejected", "already_consumed")
+        self.assertTrue((await client.call("wipe", lease=lease["token"])).ok)
+        await refused(self, client.call("wipe", lease=lease["token"]), "lease_rejected", "already_consumed")
         await refused(self, client.call("echo", session="two\r\nToolpost-Lease: lines"), "invalid_input")
         with self.assertRaises(TypeError):
             await client.call("echo", sesion="misspelt")

@@ -107,7 +107,7 @@ test("options of a call", async () => {
   await refused(toolpost.call("echo", { n: 2 }, { key }), "conflict", "idempotency_conflict");
   assert.match(JSON.stringify((await toolpost.call("fail", {}, { dryRun: true })).unwrap()), /allow/);
   await refused(toolpost.call("wipe"), "lease_required");
-  const lease = (await toolpost.call("lease.issue", { tool: "wipe", tier: 3 })).unwrap().token_id;
+  const lease = (await toolpost.call("lease.issue", { tool: "wipe", tier: 3 })).unwrap().token;
   assert.ok((await toolpost.call("wipe", {}, { lease })).ok);
   await refused(toolpost.call("wipe", {}, { lease }), "lease_rejected", "already_consumed");
   await refused(toolpost.call("echo", {}, { session: "two\r\nToolpost-Lease: lines" }), "invalid_input");
