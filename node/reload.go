@@ -108,23 +108,21 @@ func (n *Node) takeFiles() (changes []tool.Change) {
 	each := make([]tool.Change, len(sources))
 	var opening sync.WaitGroup
 	for i, s := range sources {
-		if at := n.standing(s); !at.dead && (at.stale != nil || n.look(at.claim) != at.sight) {
-			opening.Go(func() { each[i] = n.reopen(s) })
-		}
+		opening.Go(func() {
+			s.opening.Lock() // Watch may be opening it: whoever asks for a reload finds the tools in place
+			defer s.opening.Unlock()
+			if at := n.standing(s); !at.dead && (at.stale != nil || n.look(at.claim) != at.sight) {
+				each[i] = n.openAgain(s)
+			}
+		})
 	}
 	opening.Wait()
 	return slices.DeleteFunc(each, tool.Change.Empty)
 }
 
-// reopen opens a source once more, with its files as they are now, and returns what became of its tools. Calls in
-// flight end on the runner of before. Where it cannot be opened the runner of before stays, and Stale says why.
-func (n *Node) reopen(s *source) tool.Change {
-	s.opening.Lock()
-	defer s.opening.Unlock()
-	return n.openAgain(s)
-}
-
-// openAgain is reopen for those who hold opening.
+// openAgain opens a source once more, with its files as they are now, and returns what became of its tools. Calls in
+// flight end on the runner of before. Where it cannot be opened the runner of before stays, and Stale says why. The
+// caller holds opening.
 func (n *Node) openAgain(s *source) tool.Change {
 	claim := n.claim(s.Source)
 	sight := n.look(claim) // before it is opened: what changes in between is a change

@@ -224,7 +224,10 @@ func (n *Node) retry(s *source) {
 			delay = firstRetry
 		case <-time.After(delay):
 		}
-		if n.reopen(s); n.settled(s) {
+		s.opening.Lock()
+		n.openAgain(s)
+		s.opening.Unlock()
+		if n.settled(s) {
 			return
 		}
 	}

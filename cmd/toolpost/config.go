@@ -107,7 +107,7 @@ func (a *app) checked(ctx context.Context, n *node.Node) report {
 			switch {
 			case spec.Source != s.Name || s.Err != nil:
 			case err != nil:
-				wrong("source "+s.Name, fmt.Errorf("its tool %s is unavailable: %w", clean(spec.Name), err))
+				wrong("tool "+clean(spec.Name)+" of "+s.Name, err)
 			default:
 				one.Tools = append(one.Tools, spec.Name)
 			}

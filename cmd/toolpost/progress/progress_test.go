@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,15 +12,33 @@ import (
 	"toolpost/cmd/toolpost/progress"
 )
 
+// A screen is what was written so far, for the test and the line that moves beside it.
+type screen struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *screen) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
 // frames are what a terminal shows one after the other.
 func frames(text string) []string { return strings.Split(text, "\r\x1b[2K") }
 
 func TestOnATerminalALineMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out strings.Builder
+		var out screen
 		l := progress.New(progress.Out{Writer: &out, Terminal: true, Width: func() int { return 80 }}, "torch")
 		time.Sleep(250 * time.Millisecond)
-		if out.Len() > 0 {
+		if out.String() != "" {
 			t.Errorf("something quick shows %q", out.String())
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -27,7 +46,7 @@ func TestOnATerminalALineMoves(t *testing.T) {
 			l.Set(float64(i*20), 1000, fmt.Sprintf("step %d", i))
 			time.Sleep(time.Second)
 		}
-		if err := l.Above(func() error { out.WriteString("a line\n"); return errors.New("kept") }); err == nil || err.Error() != "kept" {
+		if err := l.Above(func() error { fmt.Fprintln(&out, "a line"); return errors.New("kept") }); err == nil || err.Error() != "kept" {
 			t.Error(err)
 		}
 		time.Sleep(150 * time.Millisecond)
@@ -50,7 +69,7 @@ func TestOnATerminalALineMoves(t *testing.T) {
 
 func TestALineFitsIntoATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out strings.Builder
+		var out screen
 		l := progress.New(progress.Out{Writer: &out, Terminal: true, Width: func() int { return 30 }}, "torch")
 		l.Set(1, 4, strings.Repeat("ä", 100))
 		time.Sleep(350 * time.Millisecond)
@@ -63,7 +82,7 @@ func TestALineFitsIntoATerminal(t *testing.T) {
 
 func TestElsewhereThereIsAPlainLineNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out strings.Builder
+		var out screen
 		l := progress.New(progress.Out{Writer: &out}, "indexing")
 		time.Sleep(500 * time.Millisecond)
 		for i := range 100 {
@@ -89,7 +108,7 @@ func TestRateAndRemainingTime(t *testing.T) {
 			"x: 25% 1/4":                    {{0, 3, 4}, {1, 1, 4}}, // it began anew
 			"x: 100% 4/4 2/s":               {{0, 0, 4}, {1.99, 4, 4}},
 		} {
-			var out strings.Builder
+			var out screen
 			l := progress.New(progress.Out{Writer: &out}, "x")
 			begun := time.Now()
 			for _, s := range steps {
