@@ -221,7 +221,7 @@ func (s *server) alone(t *testing.T) time.Duration {
 func (s *server) echo(ctx context.Context, all <-chan struct{}) (time.Duration, error) {
 	const least = 100
 	var took []time.Duration
-	for deadline := time.Now().Add(served.Hang); len(took) < least || all != nil && !isClosed(all); {
+	for deadline := time.Now().Add(5 * served.Hang); len(took) < least || all != nil && !isClosed(all); {
 		began := time.Now()
 		o, err := s.Call(ctx, "echo", `{"says":"hello"}`)
 		if took = append(took, time.Since(began)); err != nil || !o.OK || o.Output["says"] != "hello" {
