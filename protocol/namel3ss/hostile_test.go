@@ -151,7 +151,7 @@ func onlyServer(t *testing.T, r *Runner) bool {
 func pythons(pid int) []int {
 	return slices.DeleteFunc(tooltest.Descendants(pid), func(pid int) bool {
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		return !strings.HasPrefix(string(name), "python")
+		return !strings.HasPrefix(string(name), "python") && !strings.HasPrefix(string(name), "tp:") // the fork of a call
 	})
 }
 

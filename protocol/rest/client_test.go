@@ -212,7 +212,7 @@ func TestNothingThereSaysWhatToDo(t *testing.T) {
 }
 
 func TestAddressesThatAreNone(t *testing.T) {
-	for _, address := range []string{"", "localhost", "127.0.0.1:8700", "ftp://x", "http://", "http://me:secret@x", "http://x?y", "http://x/#y", "http://%"} {
+	for _, address := range []string{"", "localhost", "192.0.2.1:8700", "ftp://x", "http://", "http://me:secret@x", "http://x?y", "http://x/#y", "http://%"} {
 		if _, err := rest.Dial(address, token); tool.CodeOf(err) != tool.CodeInvalidInput || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", address, err)
 		}
