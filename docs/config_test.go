@@ -33,7 +33,7 @@ func TestConfigPageIsWhatTheSchemaSays(t *testing.T) {
 	want := newReference(&s).page()
 	const page = "config.md"
 	if *update {
-		if err := os.WriteFile(page, want, 0o644); err != nil { //nolint:gosec // a page for everybody
+		if err := os.WriteFile(page, want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,14 +20,11 @@ const (
 	// Descriptors is the folder that lists what this program has open.
 	Descriptors = "/dev/fd"
 
-	TermGet      = unix.TIOCGETA  // reads the state of a terminal
-	TermSet      = unix.TIOCSETA  // sets it
-	TermSetLater = unix.TIOCSETAW // sets it once all was written
+	// TermGet reads the state of a terminal, TermSet sets it, TermSetLater does once all was written.
+	TermGet, TermSet, TermSetLater = unix.TIOCGETA, unix.TIOCSETA, unix.TIOCSETAW
 
-	// Where the parts of a folder's entry are that unix.ReadDirent reads: struct dirent.
-	DirentLength = 16
-	DirentType   = 20
-	DirentName   = 21
+	// DirentLength, DirentType and DirentName are where these are in an entry that unix.ReadDirent reads, struct dirent.
+	DirentLength, DirentType, DirentName = 16, 20, 21
 
 	fionread = 0x4004667f // FIONREAD of sys/filio.h
 	// F_OFD_SETLK and F_OFD_GETLK of sys/fcntl.h

@@ -19,14 +19,11 @@ const (
 	// Descriptors is the folder that lists what this program has open.
 	Descriptors = "/proc/self/fd"
 
-	TermGet      = unix.TCGETS  // reads the state of a terminal
-	TermSet      = unix.TCSETS  // sets it
-	TermSetLater = unix.TCSETSW // sets it once all was written
+	// TermGet reads the state of a terminal, TermSet sets it, TermSetLater does once all was written.
+	TermGet, TermSet, TermSetLater = unix.TCGETS, unix.TCSETS, unix.TCSETSW
 
-	// Where the parts of a folder's entry are that unix.ReadDirent reads: struct linux_dirent64.
-	DirentLength = 16
-	DirentType   = 18
-	DirentName   = 19
+	// DirentLength, DirentType and DirentName are where these are in an entry that unix.ReadDirent reads, struct linux_dirent64.
+	DirentLength, DirentType, DirentName = 16, 18, 19
 
 	fionread         = unix.TIOCINQ
 	setLock, getLock = unix.F_OFD_SETLK, unix.F_OFD_GETLK
