@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,13 +23,14 @@ type day struct {
 	socket string
 	dir    string
 	url    string // of the server, once it has shown it
+	line   string // what a pattern with a group found
 }
 
 // A step is what somebody types, and what their terminal then shows: all of these patterns, and at the end a prompt
 // unless the program goes on.
 type step struct {
 	who   string
-	types string // {URL} is the server's address
+	types string // {URL} is the server's address, and {LINE} what a pattern found last
 	shows []string
 	stays bool // the program goes on
 }
@@ -37,40 +43,73 @@ func TestAFirstDayInATerminal(t *testing.T) {
 		}
 		t.Skip("tmux is missing; `make setup` installs it")
 	}
-	d := newDay(t, "server", "ada", "grace")
-	const remember = `toolpost call remember --session day --server {URL} --token $(cat `
+	d := newDay(t, "server", "ada", "grace", "late")
+	const (
+		ada, grace = ` --server {URL} --token $(cat ada)`, ` --server {URL} --token $(cat grace)`
+		owner      = ` --server {URL} --token $(cat owner)`
+		serve      = "toolpost serve --listen 127.0.0.1:0"
+	)
+	serving := []string{`serving on http://127`, `curl`}
 	for _, s := range []step{
-		// The first tool: a Python function with a dependency.
+		// A program that is wrapped without code, and tells how far it is.
+		{who: "ada", types: "sh draft.sh && toolpost config check", shows: []string{`(?m)^render +command +ok`}},
+		{who: "ada", types: "toolpost call render pages=2", shows: []string{`(?m)^rendered 2 pages`, `✓ render`}},
+		// A Python function with a dependency.
 		{who: "ada", types: "toolpost call count_words text='one two two'", shows: []string{`No module named 'tally'`}},
-		{who: "ada", types: "sh install.sh && toolpost call count_words text='one two two'", shows: []string{`"two": 2`}},
-		// Here: the second tool, a program that is wrapped without code.
-		// The third: a skill with state.
+		{who: "ada", types: "sh install.sh"},
+		{who: "ada", types: "toolpost call count_words text='one two two'", shows: []string{`"two": 2`}},
+		// A skill with state.
+		{who: "ada", types: "toolpost skill new notebook", shows: []string{`wrote skills/notebook`}},
+		{who: "ada", types: "cp notebook.py skills/notebook/skill.py"},
 		{who: "ada", types: "toolpost call remember note='buy oil' --session day", shows: []string{`note 1: buy oil`}},
 		// Two users.
-		{who: "ada", types: "toolpost token issue ada > ada", shows: []string{`token [0-9a-f]{16} for ada, .* not shown again`}},
+		{who: "ada", types: "toolpost token issue ada > ada", shows: []string{`for ada, valid .* not shown again`}},
 		{who: "ada", types: "toolpost token issue grace > grace", shows: []string{`for grace`}},
+		{who: "server", types: serve, stays: true, shows: append(serving, `token tp_`, `token new-owner. makes another`)},
+		{who: "ada", types: "toolpost call remember --session day note=mine" + ada, shows: []string{`note 1: mine`}},
+		{who: "grace", types: "toolpost call remember --session day note=hers" + grace, shows: []string{`not found|no tool`}},
+		// Edits are noticed: of an app, a skill and the config.
+		{who: "ada", types: "cat letters.ai >> words/app.ai"},
+		{who: "server", shows: []string{`source=words tools="added count_letters"`}, stays: true},
+		{who: "grace", types: "toolpost call count_letters text=noon" + grace, shows: []string{`"letters": 4`}},
+		{who: "ada", types: "sed -i s/down/up/ skills/notebook/skill.py"},
+		{who: "server", shows: []string{`source=skills tools="changed remember"`}, stays: true},
+		{who: "ada", types: "sed -i 's/grace: .*/grace: {roles: [writer]}/' toolpost.yaml"},
+		{who: "server", shows: []string{`config reloaded`}, stays: true},
+		{who: "grace", types: "toolpost call remember --session day note=hers" + grace, shows: []string{`note 1: hers`}},
+		// The token is lost, and another made. It may reload.
+		{who: "ada", types: "toolpost token new-owner > owner", shows: []string{`the one before it is no longer valid`}},
+		{who: "ada", types: "until toolpost tools" + owner + " > /dev/null 2>&1; do :; done"},
+		// A blocked attempt, fixed by following its own message.
 		{
-			who: "server", types: "toolpost serve --listen 127.0.0.1:0", stays: true,
-			shows: []string{`serving on http://127`, `token tp_`, `curl`},
+			who: "grace", types: "toolpost call render out=pages/book.txt" + grace,
+			shows: []string{"blocked by the walls of source \"render\": writing .*; to allow it: `(walls: .*)`\n"},
 		},
-		{who: "ada", types: remember + "ada) note=mine", shows: []string{`note 1: mine`}},
-		{who: "grace", types: remember + "grace) note=hers", shows: []string{`remember`, `not found|no tool`}},
-		// A reload.
-		{who: "ada", types: "cp more.yaml toolpost.yaml"},
-		{who: "server", shows: []string{`config .*reload`}, stays: true},
-		{who: "grace", types: remember + "grace) note=hers", shows: []string{`note 1: hers`}},
-		// Here: a blocked attempt, fixed by following its own message.
-		// Ctrl-C ends the server in good order. A lost token: another is made.
+		{who: "ada", types: "sh allow.sh '{LINE}'"},
+		{who: "ada", types: "toolpost reload" + owner, shows: []string{`(?m)^reloaded`}},
+		{who: "grace", types: "toolpost call render out=pages/book.txt" + grace, shows: []string{`(?m)^rendered 3 pages`}},
+		// Ctrl-C ends the server in good order, and the next one has no token to show.
 		{who: "server", types: "C-c", shows: []string{`shutting down`}},
-		{
-			who: "server", types: "toolpost serve --listen 127.0.0.1:0 --new-token", stays: true,
-			shows: []string{`serving on http://127`, `token tp_`, `curl`},
-		},
-		{who: "ada", types: remember + "ada) note=again", shows: []string{`note 2: again`}},
-		// Here: the terminal of the server is closed, and the server ends; a config folder that is read-only.
-		{who: "server", types: "C-c", shows: []string{`shutting down`}},
+		{who: "server", types: serve, stays: true, shows: serving},
+		{who: "ada", types: "toolpost call remember --session day note=again" + ada, shows: []string{`note 2: again`}},
 	} {
 		d.do(s)
+	}
+	d.closes("server")
+	for _, s := range []step{
+		// A config folder that is read-only.
+		{who: "ada", types: "mv .toolpost ../state"},
+		{
+			who: "late", types: "sh readonly.sh " + serve + " --state ../state", stays: true,
+			shows: append(serving, `state in /.*/state\n`),
+		},
+		{who: "ada", types: "toolpost call remember --session day note=late" + ada, shows: []string{`note 3: late`}},
+		{who: "late", types: "C-c", shows: []string{`shutting down`}},
+	} {
+		d.do(s)
+	}
+	if _, err := os.Stat(filepath.Join(d.dir, ".toolpost")); err == nil {
+		t.Error("a folder .toolpost was made in a folder that is read-only")
 	}
 }
 
@@ -80,13 +119,14 @@ func newDay(t *testing.T, people ...string) *day {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &day{t: t, dir: t.TempDir()}
+	top := t.TempDir()
+	d := &day{t: t, dir: filepath.Join(top, "day")}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range script.Files {
-		name := filepath.Join(d.dir, f.Name)
+		name := filepath.Join(top, f.Name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -104,8 +144,13 @@ func newDay(t *testing.T, people ...string) *day {
 	}
 	d.socket = filepath.Join(short, "tmux")
 	t.Cleanup(func() {
+		defer os.RemoveAll(short)
+		started := d.started()
 		_ = exec.Command("tmux", "-S", d.socket, "kill-server").Run()
-		os.RemoveAll(short)
+		for _, p := range awaitEnd(started) {
+			t.Errorf("left behind: %s", p.name)
+			_ = syscall.Kill(p.id, syscall.SIGKILL)
+		}
 	})
 	for i, who := range people {
 		words := []string{"new-window", "-d", "-n", who}
@@ -139,7 +184,7 @@ func (d *day) do(s step) {
 	default:
 		d.enter(s.who, "clear")
 		d.shows(s.who, `\A> *\n*\z`) // else what was there before is taken for what comes
-		d.enter(s.who, strings.ReplaceAll(s.types, "{URL}", d.url))
+		d.enter(s.who, strings.NewReplacer("{URL}", d.url, "{LINE}", d.line).Replace(s.types))
 	}
 	for _, pattern := range s.shows {
 		d.shows(s.who, pattern)
@@ -163,9 +208,94 @@ func (d *day) screen(who string) string { return d.tmux("capture-pane", "-p", "-
 func (d *day) shows(who, pattern string) {
 	d.t.Helper()
 	wanted := regexp.MustCompile(pattern)
-	for end := time.Now().Add(time.Minute); !wanted.MatchString(d.screen(who)); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		screen := d.screen(who)
+		if found := wanted.FindStringSubmatch(screen); found != nil {
+			d.line = append(found, d.line)[1]
+			return
+		}
 		if time.Now().After(end) {
-			d.t.Fatalf("the terminal of %s does not show %q:\n%s", who, pattern, d.screen(who))
+			d.t.Fatalf("the terminal of %s does not show %q:\n%s", who, pattern, screen)
+		}
+	}
+}
+
+// closes closes a terminal: nothing that was started in it is left.
+func (d *day) closes(who string) {
+	d.t.Helper()
+	id, err := strconv.Atoi(strings.TrimSpace(d.tmux("display-message", "-p", "-t", who, "#{pane_pid}")))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	started := treeOf(id)
+	if len(started) < 3 {
+		d.t.Errorf("there are no more than %v, so a server with a warm worker is not among them", started)
+	}
+	d.tmux("kill-pane", "-t", who)
+	for _, p := range awaitEnd(started) {
+		d.t.Errorf("the terminal was closed, and left behind: %s", p.name)
+	}
+}
+
+// started is all that runs below the server of tmux, which is nobody's child.
+func (d *day) started() []proc {
+	out, err := exec.Command("tmux", "-S", d.socket, "display-message", "-p", "#{pid}").Output()
+	if err != nil {
+		return nil
+	}
+	id, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		return nil
+	}
+	return treeOf(id)
+}
+
+// A proc is a process, which another cannot be taken for: ids are used again.
+type proc struct {
+	id    int
+	name  string
+	start string
+}
+
+// treeOf lists a process and all its descendants.
+func treeOf(id int) []proc {
+	p, ok := procOf(id)
+	if !ok {
+		return nil
+	}
+	found := []proc{p}
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", id))
+	for _, list := range lists {
+		children, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(children)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				found = append(found, treeOf(n)...)
+			}
+		}
+	}
+	return found
+}
+
+// procOf reads what is known of a process; false: there is none, or it has ended.
+func procOf(id int) (proc, bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id))
+	if err != nil {
+		return proc{}, false
+	}
+	end := bytes.LastIndexByte(stat, ')') // of the name, which may have anything in it
+	rest := strings.Fields(string(stat[end+1:]))
+	return proc{id: id, name: string(stat[:end+1]), start: rest[19]}, rest[0] != "Z" && rest[0] != "X"
+}
+
+// awaitEnd waits until all of these have ended, and gives those that have not in time.
+func awaitEnd(all []proc) []proc {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		all = slices.DeleteFunc(all, func(p proc) bool {
+			now, runs := procOf(p.id)
+			return !runs || now.start != p.start
+		})
+		if len(all) == 0 || time.Now().After(end) {
+			return all
 		}
 	}
 }

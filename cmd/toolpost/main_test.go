@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,6 +54,7 @@ func TestScripts(t *testing.T) {
 			"start":      start,
 			"signal":     signalServer,
 			"ended":      ended,
+			"logged":     logged,
 		},
 	})
 }
@@ -196,4 +198,16 @@ func ended(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("the server ended with %s, want %s:\n%s", got, args[0], r.text())
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(r.text()), 0o600))
+}
+
+// logged PATTERN waits for the server to write what matches.
+func logged(ts *testscript.TestScript, _ bool, args []string) {
+	pattern, err := regexp.Compile(args[0])
+	ts.Check(err)
+	r := serverOf(ts)
+	for end := time.Now().Add(20 * time.Second); !pattern.MatchString(r.text()); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("%q is not in the log:\n%s", args[0], r.text())
+		}
+	}
 }

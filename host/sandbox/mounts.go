@@ -249,7 +249,10 @@ func kernels() []string { return []string{"/proc", "/sys", "/dev"} }
 // add puts a path of the host into the view, where it really is, and the links on the way to it.
 func (v *view) add(path string, kind partKind, rights uint64) error {
 	a, err := offlimits.Open(path, v.off, v.more...)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s cannot be given to a confined child: %w; make it, or take it out of the config", path, about(err))
+	case err != nil:
 		return fmt.Errorf("%s cannot be given to a confined child: %w", path, about(err))
 	}
 	defer a.Close()

@@ -106,7 +106,7 @@ func (c *call) outcome(ctx context.Context, output json.RawMessage, fault error)
 
 // why is what a failure is told by: the config's words, else the program's, else its exit code.
 func (c *call) why(means Exit) string {
-	said := strings.TrimSpace(c.child.Tail())
+	said := strings.TrimSpace(c.meter.without(c.child.Tail()))
 	if means.Message != "" && said != "" {
 		return means.Message + ": " + said
 	}
@@ -159,7 +159,7 @@ func (c *call) failed(code tool.Code, format string, args ...any) *tool.Error {
 
 // lastWords is the end of what the program wrote to standard error, safe for any terminal and log.
 func (c *call) lastWords() string {
-	if last := process.LastLines(c.child.Tail()); last != "" {
+	if last := process.LastLines(c.meter.without(c.child.Tail())); last != "" {
 		return "; the last it wrote to stderr: " + last
 	}
 	return ""

@@ -106,6 +106,18 @@ func (m *meter) sees(line []byte, stdout bool) bool {
 	return true
 }
 
+// without is a text without the lines that tell of progress, which nobody wants to read as the reason of a failure.
+func (m *meter) without(text string) string {
+	if m == nil || m.match == nil {
+		return text
+	}
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Join(slices.DeleteFunc(lines, func(line string) bool {
+		found := m.match.FindSubmatch([]byte(line))
+		return found != nil && m.fill(&tool.Progress{}, found)
+	}), "\n")
+}
+
 func (m *meter) fill(at *tool.Progress, found [][]byte) bool {
 	group := func(name string) string {
 		if i := m.groups[name]; i > 0 {

@@ -251,6 +251,19 @@ exits:
 	wantError(t, got.err, tool.CodeUnavailable, "no-such-program-at-all")
 }
 
+func TestAFailureIsNotToldByItsProgress(t *testing.T) {
+	const progress = "\nprogress: '(?P<done>\\d+)/(?P<total>\\d+)'"
+	for words, want := range map[string]string{
+		`printf "1/2\r2/2\nno paper\n  in tray 1\n"`: "no paper\n  in tray 1",
+		`echo 1/2`: "prog failed with exit status 1 and did not say why",
+	} {
+		got := run(t, "command: [sh, -c, '"+words+" >&2; exit 1']"+progress, `{}`)
+		if got.err != nil || got.result.Failure == nil || got.result.Failure.Message != want {
+			t.Errorf("%s: %+v, %v", words, got.result, got.err)
+		}
+	}
+}
+
 func TestStandardErrorIsLogAndStandardInputIsAnArgument(t *testing.T) {
 	got := run(t, "command: [sh, -c, 'echo hello >&2; cat']\nstdin: 'Dear {name},\n\n{body}'", `{"name":"Ada","body":"-n; rm \u0000"}`)
 	wantOutput(t, got, `"Dear Ada,\n-n; rm \u0000"`)
