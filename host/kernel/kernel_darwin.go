@@ -20,11 +20,19 @@ const (
 	// Descriptors is the folder that lists what this program has open.
 	Descriptors = "/dev/fd"
 
-	// TermGet reads the state of a terminal, TermSet sets it, TermSetLater does once all was written.
-	TermGet, TermSet, TermSetLater = unix.TIOCGETA, unix.TIOCSETA, unix.TIOCSETAW
+	// TermGet reads the state of a terminal.
+	TermGet = unix.TIOCGETA
+	// TermSet sets it.
+	TermSet = unix.TIOCSETA
+	// TermSetLater sets it once all was written.
+	TermSetLater = unix.TIOCSETAW
 
-	// DirentLength, DirentType and DirentName are where these are in an entry that unix.ReadDirent reads, struct dirent.
-	DirentLength, DirentType, DirentName = 16, 20, 21
+	// DirentLength is where the length is in an entry of a folder that unix.ReadDirent reads, struct dirent.
+	DirentLength = 16
+	// DirentType is where its type is.
+	DirentType = 20
+	// DirentName is where its name is.
+	DirentName = 21
 
 	fionread = 0x4004667f // FIONREAD of sys/filio.h
 	// F_OFD_SETLK and F_OFD_GETLK of sys/fcntl.h

@@ -19,11 +19,19 @@ const (
 	// Descriptors is the folder that lists what this program has open.
 	Descriptors = "/proc/self/fd"
 
-	// TermGet reads the state of a terminal, TermSet sets it, TermSetLater does once all was written.
-	TermGet, TermSet, TermSetLater = unix.TCGETS, unix.TCSETS, unix.TCSETSW
+	// TermGet reads the state of a terminal.
+	TermGet = unix.TCGETS
+	// TermSet sets it.
+	TermSet = unix.TCSETS
+	// TermSetLater sets it once all was written.
+	TermSetLater = unix.TCSETSW
 
-	// DirentLength, DirentType and DirentName are where these are in an entry that unix.ReadDirent reads, struct linux_dirent64.
-	DirentLength, DirentType, DirentName = 16, 18, 19
+	// DirentLength is where the length is in an entry of a folder that unix.ReadDirent reads, struct linux_dirent64.
+	DirentLength = 16
+	// DirentType is where its type is.
+	DirentType = 18
+	// DirentName is where its name is.
+	DirentName = 19
 
 	fionread         = unix.TIOCINQ
 	setLock, getLock = unix.F_OFD_SETLK, unix.F_OFD_GETLK
