@@ -77,7 +77,7 @@ func (c *call) outcome(ctx context.Context, output json.RawMessage, fault error)
 	exit := c.reaper.Exit
 	switch {
 	case ctx.Err() != nil && c.reaper.Killed:
-		e := c.interrupted(ctx, c.lastWords())
+		e := c.interrupted(ctx, c.child.LastWords())
 		e.Details = c.details()
 		return nil, e
 	case exit.Signal != 0 && !c.reaper.Killed:
@@ -90,7 +90,8 @@ func (c *call) outcome(ctx context.Context, output json.RawMessage, fault error)
 	// A program that failed says so, and need not write what one writes that succeeds; one that was ended for what it
 	// wrote has not failed by itself.
 	if fault != nil && (means.OK || c.reaper.Killed) {
-		return nil, c.failed(tool.CodeProtocol, "wrote what cannot be read as %s: %v%s", cmp.Or(c.Output, Text), fault, c.lastWords())
+		return nil, c.failed(tool.CodeProtocol, "wrote what cannot be read as %s: %v%s", cmp.Or(c.Output, Text), fault,
+			c.child.LastWords())
 	}
 	if err := c.register(); err != nil {
 		return nil, err
@@ -155,14 +156,6 @@ func (c *call) failed(code tool.Code, format string, args ...any) *tool.Error {
 	e := tool.Errorf(code, "%s "+format, append([]any{c.Name}, args...)...)
 	e.Details = c.details()
 	return e
-}
-
-// lastWords is the end of what the program wrote to standard error, safe for any terminal and log.
-func (c *call) lastWords() string {
-	if last := process.LastLines(c.child.Tail()); last != "" {
-		return "; the last it wrote to stderr: " + last
-	}
-	return ""
 }
 
 func (c *call) trace() map[string]any {
