@@ -1,8 +1,8 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
-	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -76,10 +76,7 @@ func unknownField(p pair, fields []typeschema.Field, others []string) error {
 		names = append(names, f.Name)
 	}
 	names = append(names, others...)
-	hint := "; known are " + strings.Join(names, ", ")
-	if near := nearest.Of(p.name, names); len(near) > 0 {
-		hint = fmt.Sprintf("; did you mean %q?", near[0])
-	}
+	hint := cmp.Or(nearest.Hint(p.name, names), "; known are "+strings.Join(names, ", "))
 	return faultAt(p.key, "unknown field %q%s", p.name, hint)
 }
 

@@ -112,17 +112,10 @@ func (n *Node) undefinedSecrets(src config.Source) error {
 			name = text
 		}
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("it gets the secret %q, which the section secrets does not have%s", name, didYouMean(name, known))
+			return fmt.Errorf("it gets the secret %q, which the section secrets does not have%s", name, nearest.Hint(name, known))
 		}
 	}
 	return nil
-}
-
-func didYouMean(word string, known []string) string {
-	if near := nearest.Of(word, known); len(near) > 0 {
-		return fmt.Sprintf("; did you mean %q?", near[0])
-	}
-	return ""
 }
 
 // strayNames finds roles, callers and tools that rules speak of and that there are not: such a rule does nothing, which
@@ -137,7 +130,7 @@ func (n *Node) strayNames() []Problem {
 	complete := len(n.Unopened()) == 0 && !slices.ContainsFunc(n.Sources(), func(s Status) bool { return s.Err != nil })
 	var found []Problem
 	stray := func(about, what, name string, known []string, all bool) {
-		hint := didYouMean(name, known)
+		hint := nearest.Hint(name, known)
 		if !slices.Contains(known, name) && (all || hint != "") {
 			found = append(found, Problem{about, tool.Errorf(tool.CodeInvalidInput, "there is no %s %q%s", what, name, hint)})
 		}

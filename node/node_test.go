@@ -398,7 +398,7 @@ func TestAnUnknownProtocolIsSaidWithWhatThereIs(t *testing.T) {
 	n := open(t, parse(t, t.TempDir(), "sources: [{name: a, protocol: narratorai}, {name: b, protocol: telepathy}]"), node.Options{})
 	defer shut(t, n)
 	s := n.Sources()
-	if !strings.Contains(s[0].Err.Error(), "did you mean narratoria?") || !strings.Contains(s[1].Err.Error(), "this build speaks builtin, namel3ss, narratoria") {
+	if !strings.Contains(s[0].Err.Error(), `did you mean "narratoria"?`) || !strings.Contains(s[1].Err.Error(), "this build speaks builtin, namel3ss, narratoria") {
 		t.Errorf("%v\n%v", s[0].Err, s[1].Err)
 	}
 }

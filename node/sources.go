@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"os"
@@ -304,11 +305,8 @@ func (n *Node) protocol(name string) (Protocol, error) {
 		}
 		names = append(names, p.Name)
 	}
-	hint := "this build speaks " + strings.Join(names, ", ")
-	if near := nearest.Of(name, names); len(near) > 0 {
-		hint = "did you mean " + near[0] + "?"
-	}
-	return Protocol{}, tool.Errorf(tool.CodeInvalidInput, "unknown protocol %q; %s", name, hint)
+	hint := cmp.Or(nearest.Hint(name, names), "; this build speaks "+strings.Join(names, ", "))
+	return Protocol{}, tool.Errorf(tool.CodeInvalidInput, "unknown protocol %q%s", name, hint)
 }
 
 // message is what people are told of an error.

@@ -35,7 +35,8 @@ func (a *app) logsCommand() *cobra.Command {
 				return err
 			}
 			if args.Level = strings.ToLower(args.Level); !slices.Contains(journal.Levels(), args.Level) {
-				return tool.Errorf(tool.CodeInvalidInput, "%q is not a level; there are %v", args.Level, journal.Levels())
+				return tool.Errorf(tool.CodeInvalidInput, "%q is not a level; there are %s", args.Level,
+					tool.Words(journal.Levels()))
 			}
 			if args.Last < 0 || args.Last > 4096 {
 				return tool.Errorf(tool.CodeInvalidInput, "--lines is from 0 to 4096, not %d", args.Last)

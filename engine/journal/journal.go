@@ -69,12 +69,31 @@ type Journal struct {
 
 // A kept line is read when somebody wants to see it: most are never looked at.
 type kept struct {
-	Line
+	Line             // without its names
 	event tool.Event // of a tool, whose data has the rest; its Kind is empty: there is none
+
+	// The names are copied, since they may be cut out of a request that is larger than all that is kept. A place in the
+	// ring is used for them again and again, so that a call which ends allocates nothing.
+	names []byte
+	ends  [5]int
+}
+
+// named lists the names in a line that a call brings with it.
+func (l *Line) named() [5]*string {
+	return [...]*string{&l.Call, &l.Tool, &l.Caller, &l.Session, &l.Run}
 }
 
 func (k *kept) size() int {
-	return 256 + len(k.Message) + len(k.Fields) + len(k.event.Data) // 256: about that of the struct
+	return 384 + len(k.Message) + len(k.Fields) + len(k.event.Data) + len(k.names) // 384: about that of the struct
+}
+
+// reusable is how large the room for names may be that is left behind by a line.
+const reusable = 256
+
+func (k *kept) clear() {
+	if *k = (kept{names: k.names[:0]}); cap(k.names) > reusable {
+		k.names = nil
+	}
 }
 
 // add keeps a line, and no longer the oldest where there are too many.
@@ -82,19 +101,31 @@ func (j *Journal) add(k kept) {
 	j.mu.Lock()
 	j.last++
 	k.Seq = j.last
-	for j.bytes += k.size(); j.last-j.gone > keepLines || j.bytes > keepBytes; {
-		j.gone++
-		oldest := j.at(j.gone)
-		j.bytes -= oldest.size()
-		*oldest = kept{}
-	}
 	if len(j.ring) < keepLines {
-		j.ring = append(j.ring, k)
-	} else {
-		*j.at(k.Seq) = k
+		j.ring = append(j.ring, kept{})
+	} else if j.last-j.gone > keepLines {
+		j.drop()
+	}
+	at := j.at(k.Seq)
+	k.names = at.names
+	for i, name := range k.named() {
+		k.names = append(k.names, *name...)
+		*name, k.ends[i] = "", len(k.names)
+	}
+	*at = k
+	for j.bytes += k.size(); j.bytes > keepBytes; {
+		j.drop()
 	}
 	j.mu.Unlock()
 	j.Tell()
+}
+
+// drop forgets the oldest line.
+func (j *Journal) drop() {
+	j.gone++
+	oldest := j.at(j.gone)
+	j.bytes -= oldest.size()
+	oldest.clear()
 }
 
 // at is where a line is kept.
@@ -124,7 +155,12 @@ func (j *Journal) take(after int64, most int) (lines []kept) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for seq := max(after, j.gone) + 1; seq <= j.last && len(lines) < most; seq++ {
-		lines = append(lines, *j.at(seq))
+		k := *j.at(seq)
+		names, from := string(k.names), 0
+		for i, name := range k.named() {
+			*name, from = names[from:k.ends[i]], k.ends[i]
+		}
+		lines = append(lines, k)
 	}
 	return lines
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/slogtest"
@@ -173,6 +174,45 @@ func TestTheProgramsOwnLogIsKeptAndWrittenAsBefore(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestLongNamesCountAndAreCopied(t *testing.T) {
+	var j journal.Journal
+	h := j.Stage(silent)(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true}, nil
+	}))
+	long := strings.Repeat("x", 1990)
+	for i := range 8000 {
+		id := strconv.Itoa(i)
+		c := &tool.Call{ID: id + long, Tool: "tool" + id, Session: "s" + long, Run: "r" + id, Caller: tool.Principal{ID: "c" + id}}
+		_, _ = h.Invoke(t.Context(), c, tool.Discard)
+	}
+	lines, missed := j.Next(0, 1<<20)
+	if len(lines) == 0 || len(lines) > 1050 || missed != int64(8000-len(lines)) { // 4 MiB of lines of about 4 KiB
+		t.Fatalf("%d lines are kept, %d were missed", len(lines), missed)
+	}
+	for _, l := range lines {
+		id := strconv.FormatInt(l.Seq-1, 10)
+		if l.Call != id+long || l.Tool != "tool"+id || l.Session != "s"+long || l.Run != "r"+id || l.Caller != "c"+id {
+			t.Fatalf("%+v", l)
+		}
+	}
+}
+
+func TestTheEndOfACallAllocatesNothing(t *testing.T) {
+	var j journal.Journal
+	done := &tool.Result{OK: true, Summary: "greeted"}
+	h := j.Stage(silent)(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return done, nil
+	}))
+	c := &tool.Call{ID: "c1", Tool: "greet", Caller: tool.Principal{ID: "ada"}}
+	call := func() { _, _ = h.Invoke(t.Context(), c, tool.Discard) }
+	for range 5000 { // until every place was used once
+		call()
+	}
+	if n := testing.AllocsPerRun(1000, call); n != 0 {
+		t.Errorf("%v allocations for a call", n)
 	}
 }
 

@@ -80,16 +80,10 @@ func of(c *tool.Call) Line {
 	case c.Record != nil:
 		name = cmp.Or(c.Record.Tool, name)
 	}
-	l := Line{
+	return Line{
 		Call: short(c.ID), Tool: short(name), Caller: short(c.Caller.ID), Session: short(c.Session), Run: short(c.Run),
 		Door: c.Caller.Door,
 	}
-	// One text of its own, apart from the requests that these may be cut out of.
-	rest := l.Call + l.Tool + l.Caller + l.Session + l.Run
-	for _, text := range []*string{&l.Call, &l.Tool, &l.Caller, &l.Session, &l.Run} {
-		*text, rest = rest[:len(*text)], rest[len(*text):]
-	}
-	return l
 }
 
 // attrs is the line as this program's log has it.

@@ -454,8 +454,8 @@ func (c *Child) Describe(e Exit) string {
 		for _, l := range c.reached {
 			met = append(met, l.Capability+" ("+l.Target+")")
 		}
-		return withTail(fmt.Sprintf("%s: it reached its limit of %s, set by walls.%s", e, // named as a config names it
-			strings.Join(met, " and of "), c.reached[0].Capability), c.Tail())
+		return fmt.Sprintf("%s: it reached its limit of %s, set by walls.%s", e, // named as a config names it
+			strings.Join(met, " and of "), c.reached[0].Capability) + c.LastWords()
 	default: // its limits are known once it has ended
 	}
 	return describe(e, c.Tail(), c.killed.Load())
@@ -471,14 +471,17 @@ func describe(e Exit, tail string, killed bool) string {
 	case e.Signal == syscall.SIGKILL:
 		said += ", but not by toolpost: the machine may have run out of memory"
 	}
-	return withTail(said, tail)
+	return said + lastWords(tail)
 }
 
-func withTail(said, tail string) string {
+// LastWords ends a message with what the program wrote to standard error last, safe for any terminal and log.
+func (c *Child) LastWords() string { return lastWords(c.Tail()) }
+
+func lastWords(tail string) string {
 	if last := LastLines(tail); last != "" {
-		said += "; the last it wrote to stderr: " + last
+		return "; the last it wrote to stderr: " + last
 	}
-	return said
+	return ""
 }
 
 // namesError finds the line of a crash that says what happened: "TypeError: x", "Error [CODE]: x", "error: x".

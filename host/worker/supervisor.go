@@ -392,12 +392,8 @@ func (s *Supervisor) notStarted(w *Worker, err error) error {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, jsonrpc.ErrAbandoned) || errors.Is(err, context.DeadlineExceeded):
-		last := w.child.Tail()
-		if last != "" {
-			last = "; the last it wrote to stderr: " + jsonrpc.Clip(last[max(0, len(last)-300):])
-		}
 		return tool.Errorf(tool.CodeTimeout, "%s did not answer %s within %v and was ended%s",
-			s.o.Name, s.o.Hello, s.o.StartTime, last)
+			s.o.Name, s.o.Hello, s.o.StartTime, w.child.LastWords())
 	case errors.As(err, &said):
 		return tool.Errorf(tool.CodeProtocol, "%s did not start: %w", s.o.Name, said)
 	case errors.Is(err, jsonrpc.ErrUnsent): // it was gone before it could be asked

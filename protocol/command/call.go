@@ -90,7 +90,8 @@ func (c *call) outcome(ctx context.Context, output json.RawMessage, fault error)
 	// A program that failed says so, and need not write what one writes that succeeds; one that was ended for what it
 	// wrote has not failed by itself.
 	if fault != nil && (means.OK || c.reaper.Killed) {
-		return nil, c.failed(tool.CodeProtocol, "wrote what cannot be read as %s: %v%s", cmp.Or(c.Output, Text), fault, c.lastWords())
+		return nil, c.failed(tool.CodeProtocol, "wrote what cannot be read as %s: %v%s", cmp.Or(c.Output, Text), fault,
+			c.lastWords())
 	}
 	if err := c.register(); err != nil {
 		return nil, err

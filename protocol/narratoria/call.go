@@ -184,41 +184,33 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 	clean := exit.Code == 0 && exit.Signal == 0
 	switch {
 	case c.fault != nil:
-		return nil, c.failed(tool.CodeProtocol, "broke the protocol: %v%s", c.fault, c.lastWords())
+		return nil, c.failed(tool.CodeProtocol, "broke the protocol: %v%s", c.fault, c.child.LastWords())
 	case c.done != nil && (clean || killed):
 		return c.result(), nil
 	case c.done != nil:
 		return nil, c.failed(tool.CodeProtocol, "said done, and then ended badly: %s", c.child.Describe(exit))
 	case ctx.Err() != nil:
-		e := interrupted(ctx, c.o.Tool, c.lastWords())
+		e := interrupted(ctx, c.o.Tool, c.child.LastWords())
 		e.Details = c.details()
 		return nil, e
 	case killed:
 		return nil, c.failed(tool.CodeProtocol, "closed its output without a done event and went on, so it was ended%s",
-			c.lastWords())
+			c.child.LastWords())
 	case !clean && c.cut > 0:
 		return nil, c.failed(tool.CodeCrash, "crashed in the middle of line %d: %s", c.cut, c.child.Describe(exit))
 	case !clean:
 		return nil, c.failed(tool.CodeCrash, "crashed without a done event: %s", c.child.Describe(exit))
 	case c.cut > 0:
 		return nil, c.failed(tool.CodeProtocol, "ended in the middle of line %d, without a done event%s", c.cut,
-			c.lastWords())
+			c.child.LastWords())
 	}
-	return nil, c.failed(tool.CodeProtocol, "ended without a done event; its last line must be one%s", c.lastWords())
+	return nil, c.failed(tool.CodeProtocol, "ended without a done event; its last line must be one%s", c.child.LastWords())
 }
 
 func (c *call) failed(code tool.Code, format string, args ...any) *tool.Error {
 	e := tool.Errorf(code, "%s "+format, append([]any{c.o.Tool}, args...)...)
 	e.Details = c.details()
 	return e
-}
-
-// lastWords is the end of what the tool wrote to standard error, safe for any terminal and log.
-func (c *call) lastWords() string {
-	if last := process.LastLines(c.child.Tail()); last != "" {
-		return "; the last it wrote to stderr: " + last
-	}
-	return ""
 }
 
 func (c *call) result() *tool.Result {

@@ -2,6 +2,7 @@
 package nearest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,13 +17,18 @@ func Check(what string, given tool.Globs, known []string) error {
 		if known == nil || !g.Plain() || slices.Contains(known, string(g)) {
 			continue
 		}
-		hint := "known are " + strings.Join(known, ", ")
-		if near := Of(string(g), known); len(near) > 0 {
-			hint = fmt.Sprintf("did you mean %q?", near[0])
-		}
-		return fmt.Errorf("there is no %s %q; %s", what, string(g), hint)
+		hint := cmp.Or(Hint(string(g), known), "; known are "+strings.Join(known, ", "))
+		return fmt.Errorf("there is no %s %q%s", what, string(g), hint)
 	}
 	return nil
+}
+
+// Hint ends a message about a word that is not known; empty: no other is near.
+func Hint(word string, known []string) string {
+	if near := Of(word, known); len(near) > 0 {
+		return fmt.Sprintf("; did you mean %q?", near[0])
+	}
+	return ""
 }
 
 // Of returns at most three of the known words that are near the given one, the nearest first. A word is
