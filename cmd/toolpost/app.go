@@ -335,7 +335,8 @@ func (a *app) here(text string) string {
 	if a.server.ca != "" {
 		flags += " --ca " + shellWord(a.server.ca)
 	}
-	text = strings.Replace(text, "send the header Authorization: Bearer TOKEN", "give a token in $TOOLPOST_TOKEN or with --token", 1)
+	text = strings.Replace(text, "send the header Authorization: Bearer TOKEN",
+		"give a token in $TOOLPOST_TOKEN or with --token", 1)
 	return ownCommand.ReplaceAllStringFunc(text, func(command string) string {
 		words := strings.Fields(strings.Trim(command, "`"))[1:]
 		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)
