@@ -85,7 +85,7 @@ func requirePrograms(t *testing.T, names ...string) {
 }
 
 func parse(page string) (steps []step) {
-	inside := false
+	inside, writing := false, false // in a block; in the block of a file, whose lines may begin like commands
 	for i, line := range strings.Split(page, "\n") {
 		command, isCommand := strings.CutPrefix(line, "$ ")
 		switch {
@@ -95,12 +95,13 @@ func parse(page string) (steps []step) {
 			hidden := strings.TrimSuffix(strings.TrimPrefix(line, runMark), " -->")
 			steps = append(steps, step{line: i + 1, command: hidden})
 		case !inside && fileStart.MatchString(line):
-			steps, inside = append(steps, step{line: i + 1, file: fileStart.FindStringSubmatch(line)[1]}), true
+			steps = append(steps, step{line: i + 1, file: fileStart.FindStringSubmatch(line)[1]})
+			inside, writing = true, true
 		case !inside:
 			inside = strings.TrimSpace(line) == blockStart
 		case line == blockEnd:
-			inside = false
-		case isCommand && !writing(steps):
+			inside, writing = false, false
+		case isCommand && !writing:
 			steps = append(steps, step{line: i + 1, command: command})
 		case len(steps) > 0:
 			last := &steps[len(steps)-1]
@@ -113,9 +114,6 @@ func parse(page string) (steps []step) {
 	}
 	return steps
 }
-
-// writing reports whether the last step is a file, whose lines may begin like commands.
-func writing(steps []step) bool { return len(steps) > 0 && steps[len(steps)-1].file != "" }
 
 // A reader follows a page in one folder.
 type reader struct {
@@ -244,6 +242,13 @@ func findURL(out *os.File, said chan<- string) {
 			default:
 			}
 		}
+	}
+}
+
+func TestCommandsAfterAFileAreNotPartOfIt(t *testing.T) {
+	steps := parse("```sh write a.sh\n$ not a command\n```\n\n```console run\n$ cat a.sh\n$ not a command\n```\n")
+	if len(steps) != 3 || steps[0].file != "a.sh" || len(steps[0].want) != 1 || steps[1].command != "cat a.sh" {
+		t.Errorf("%+v", steps)
 	}
 }
 

@@ -103,7 +103,7 @@ func openStoreAt(cfg *config.Config, o *StoreOptions) (*store.DB, error) {
 		return postgres.Open(o.URL, options)
 	default:
 		return nil, tool.Errorf(tool.CodeInvalidInput,
-			"the URL of the store starts with %q; expected sqlite:FILE, postgres://... or none", scheme+":")
+			"%.40q does not begin as the URL of a store does: write sqlite:FILE, postgres://... or none", scheme)
 	}
 }
 

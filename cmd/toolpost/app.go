@@ -323,7 +323,7 @@ type server struct{ url, token, ca string }
 var ownCommand = regexp.MustCompile("`toolpost ([a-z][^`\n]*)`")
 
 // here makes the commands that a message advises those for the server that was used: whoever copies one asks the same
-// server again. A token is not repeated, only that there was one.
+// server again. A token is not repeated, only that there was one. A header that the server asks for is a flag here.
 func (a *app) here(text string) string {
 	if a.server.url == "" {
 		return text
@@ -335,6 +335,8 @@ func (a *app) here(text string) string {
 	if a.server.ca != "" {
 		flags += " --ca " + shellWord(a.server.ca)
 	}
+	text = strings.Replace(text, "send the header Authorization: Bearer TOKEN",
+		"give a token in $TOOLPOST_TOKEN or with --token", 1)
 	return ownCommand.ReplaceAllStringFunc(text, func(command string) string {
 		words := strings.Fields(strings.Trim(command, "`"))[1:]
 		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)

@@ -62,10 +62,11 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 	if why := emptiness(cfg); why != "" {
 		fmt.Fprintln(a.err, why)
 	}
+	r := a.checked(ctx, n)
+	err = a.conclude(r, func() { a.showCheck(r, n, deep) }, !r.OK)
 	fmt.Fprintf(a.err, "a change of %s takes effect when `toolpost serve` is started again; it takes all other changes "+
 		"while it runs\n", strings.Join(n.Restart(), ", "))
-	r := a.checked(ctx, n)
-	return a.conclude(r, func() { a.showCheck(r, n, deep) }, !r.OK)
+	return err
 }
 
 // A report is what a check of a config has found.
