@@ -74,7 +74,8 @@ type kept struct {
 }
 
 func (k *kept) size() int {
-	return 256 + len(k.Message) + len(k.Fields) + len(k.event.Data) // 256: about that of the struct
+	names := len(k.Call) + len(k.Tool) + len(k.Caller) + len(k.Session) + len(k.Run) // callers choose most of them
+	return 256 + names + len(k.Message) + len(k.Fields) + len(k.event.Data)          // 256: about that of the struct
 }
 
 // add keeps a line, and no longer the oldest where there are too many.
