@@ -254,17 +254,21 @@ func interpreters() map[string]interpreter {
 		"watch": {valued: "-n --interval -q --equexit", remote: true},
 	}
 	for names, kind := range map[string]interpreter{
-		"sh bash dash zsh ksh mksh ash fish rbash": {code: "cC command init-command", valued: "-o +o -O +O --rcfile --init-file"},
+		"sh bash dash zsh ksh mksh ash fish rbash": {
+			code: "cC command init-command", valued: "-o +o -O +O --rcfile --init-file",
+		},
 		"python pypy":                       {code: "c", valued: "-W -X"},
 		"perl ruby node nodejs bun php lua": language,
 		"deno Rscript":                      language,
-		"awk gawk mawk nawk sed gsed":       {code: "ef expression file source exec", valued: "-v -F -i -l", more: true, again: true},
-		"xargs":                             {valued: "-I -P -L -d -E -s -a -n", starts: true},
-		"sudo doas":                         {valued: "-u -g -h -p -C -D -R -T -U -r -t", starts: true},
-		"nice ionice":                       {valued: "-n -c", starts: true},
-		"time stdbuf strace":                {valued: "-f -o -i -e", starts: true},
-		"nohup setsid busybox toybox":       {starts: true},
-		"timeout gtimeout taskset chroot":   {valued: "-k -s --kill-after --signal", starts: true, behind: 1},
+		"awk gawk mawk nawk sed gsed": {
+			code: "ef expression file source exec", valued: "-v -F -i -l", more: true, again: true,
+		},
+		"xargs":                           {valued: "-I -P -L -d -E -s -a -n", starts: true},
+		"sudo doas":                       {valued: "-u -g -h -p -C -D -R -T -U -r -t", starts: true},
+		"nice ionice":                     {valued: "-n -c", starts: true},
+		"time stdbuf strace":              {valued: "-f -o -i -e", starts: true},
+		"nohup setsid busybox toybox":     {starts: true},
+		"timeout gtimeout taskset chroot": {valued: "-k -s --kill-after --signal", starts: true, behind: 1},
 	} {
 		for name := range strings.FieldsSeq(names) {
 			all[name] = kind
@@ -483,8 +487,8 @@ func staysBelow(element string, w Word) error {
 		return n
 	}
 	if folder && ups(element) > ups(plain) {
-		return tool.Errorf(tool.CodeAccessDenied, "the argument %s leads out of the folder in %q: %.80q; give a name that is in it",
-			w.first(), w, element).Because("outside")
+		return tool.Errorf(tool.CodeAccessDenied, "the argument %s leads out of the folder in %q: %.80q; "+
+			"give a name that is in it", w.first(), w, element).Because("outside")
 	}
 	return nil
 }
