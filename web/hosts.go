@@ -48,8 +48,8 @@ func (h *hosts) have(host string) bool {
 		host = name
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	_, err := netip.ParseAddr(host)
-	return err == nil
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Zone() == "" // a zone is any text; clients that need one do not send it
 }
 
 // isEverywhere reports whether an address stands for all of the machine.

@@ -15,6 +15,7 @@ func TestOnlyADoorOnEveryAddressAnswersToEveryAddress(t *testing.T) {
 		"10.0.0.7:8700": {true, false}, "10.0.0.7": {true, false}, "[2001:db8::1]:9": {true, false}, "[2001:db8::1]": {true, false},
 		"tools.example.org": {true, true}, "TOOLS.example.org:8700": {true, true}, "tools.example.org:1": {false, false},
 		"evil.example:8700": {false, false}, "10.0.0.7.evil.example": {false, false}, "0x7f.1": {false, false},
+		"[::1%evil.example]:8700": {false, false}, "[fe80::1%$(id)]": {false, false},
 		"": {false, false}, "[": {false, false}, ":8700": {false, false}, "10.0.0.7:8700:1": {false, false}, "010.0.0.7": {false, false},
 	} {
 		names := []string{"tools.example.org"}

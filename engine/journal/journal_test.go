@@ -142,6 +142,13 @@ func TestWhoFallsBehindLearnsHowMuchItMissed(t *testing.T) {
 	if lines, _ := j.Next(0, 1<<20); len(lines) > 2500 { // 4 MiB of lines of about 2 KiB on average
 		t.Errorf("%d lines are kept", len(lines))
 	}
+	name := strings.Repeat("x", 1900) // callers choose these
+	for range 2500 {
+		_, _ = huge.Invoke(t.Context(), &tool.Call{Tool: name, ID: name, Session: name, Run: name}, tool.Discard)
+	}
+	if lines, _ := j.Next(0, 1<<20); len(lines) > 600 { // of about 8 KiB
+		t.Errorf("%d lines with long names are kept", len(lines))
+	}
 }
 
 func TestTheProgramsOwnLogIsKeptAndWrittenAsBefore(t *testing.T) {

@@ -413,6 +413,22 @@ func TestAMistakeInTheConfigIsFoundBeforeACall(t *testing.T) {
 		`command: [sh, -a, "{x}"]`:                                          {"that sh runs"},
 		`command: [python3, "{x}"]`:                                         {"that python3 runs"},
 		`command: [xargs, -n, 1, "{x}"]`:                                    {"that xargs runs"},
+		`command: [sed, "--expression=s/{x}/y/", f]`:                        {"that sed runs"},
+		`command: [sed, "-es/{x}/y/", f]`:                                   {"that sed runs"},
+		`command: [sed, -e, 1p, -e, "{x}", f]`:                              {"that sed runs"},
+		`command: [sed, 1p, f, -e, "{x}"]`:                                  {"that sed runs"},
+		`command: [perl, -e, "1;", -e, "{x}"]`:                              {"that perl runs"},
+		`command: [node, "--eval=f('{x}')"]`:                                {"that node runs"},
+		`command: [bash, -euo, pipefail, -c, "{x}"]`:                        {"that bash runs"},
+		`command: [bash, -c, --, "{x}"]`:                                    {"that bash runs"},
+		`command: [bash, -c, -e, "{x}"]`:                                    {"that bash runs"},
+		`command: [busybox, sh, -c, "{x}"]`:                                 {"that sh runs"},
+		`command: [busybox, "{x}"]`:                                         {"that busybox runs"},
+		`command: [setsid, -f, "{x}"]`:                                      {"that setsid runs"},
+		`command: [timeout, 5, "{x}"]`:                                      {"that timeout runs"},
+		`command: [timeout, -k, 1, 5, sh, -c, "{x}"]`:                       {"that sh runs"},
+		`command: [ssh, -p, 22, host, grep, -e, "{x}"]`:                     {"that ssh runs"},
+		`command: [watch, -n, 1, ls, "{x}"]`:                                {"that watch runs"},
 		"command: [git]\ntier: 4":                                           {"tier must be"},
 		"command: [git]\noutput: xml":                                       {"text, lines, json or jsonl"},
 		"command: [git]\nexits: [{code: 300}]":                              {"from 0 to 255"},
@@ -451,6 +467,8 @@ func TestCodeMayHaveArgumentsOfItsOwn(t *testing.T) {
 		`[sh, -c, 'grep -e "$1" notes.txt', sh, "{x}"]`, `[python3, tool.py, -c, "{x}"]`, `[python3, -m, json.tool, "{x}"]`, `[node, cli.js, -p, "{x}"]`,
 		`[awk, -v, "a={x}", '{{print a}}']`, `[awk, '{{print}}', "{x}"]`, `[sed, -n, -e, 1p, "{x}"]`, `[nice, -n, "{x}", git, status]`, `[grep, -e, "{x}"]`, `[env, "A={x}", git, log, "{y}"]`,
 		`[sed, ["{x?}", -n], -e, 1p, notes.txt]`, `[git, log, "-n{n}"]`, `[cc, "-I{dir}"]`, `[sort, "-{{x}}"]`,
+		`[python3, -c, 'f()', -c, "{x}"]`, `[bash, -euo, pipefail, -c, 'f "$1"', bash, -c, "{x}"]`, `[timeout, "{x}", git, log, "{y}"]`,
+		`[perl, -ne, print, "{x}"]`, `[sed, --expression=1p, "{x}"]`, `[ssh, -p, "{x}", "{y}", uptime]`, `[watch, -n, "{x}", ls]`,
 	} {
 		fields := "command: " + command
 		if strings.Contains(command, "{n}") || strings.Contains(command, "{dir}") {
@@ -458,6 +476,21 @@ func TestCodeMayHaveArgumentsOfItsOwn(t *testing.T) {
 		}
 		if _, err := source(t.TempDir(), fields); err != nil {
 			t.Errorf("%s: %v", command, err)
+		}
+	}
+}
+
+// A folder in the config is one that an argument cannot leave.
+func TestNamesStayInTheirFolder(t *testing.T) {
+	const fields = `command: [echo, "notes/{name}.md", "--out=../out/{name}", "{name}"]`
+	for _, name := range []string{"../x", "a/../../x", "..//x", "../..", "x/.."} {
+		if got := run(t, fields, fmt.Sprintf(`{"name":%q}`, name)); got.err == nil || !strings.Contains(got.err.Error(), "leads out of the folder") {
+			t.Errorf("%s: %v", name, got.err)
+		}
+	}
+	for _, name := range []string{"x", "a/b", "a..b", "...", ".x"} {
+		if got := run(t, fields, fmt.Sprintf(`{"name":%q}`, name)); got.err != nil {
+			t.Errorf("%s: %v", name, got.err)
 		}
 	}
 }

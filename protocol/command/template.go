@@ -235,33 +235,77 @@ func (w Word) first() string {
 
 // An interpreter is how a program takes code, or another program, on its command line.
 type interpreter struct {
-	code    *regexp.Regexp // the options whose value is code; nil: none
-	valued  string         // further options that have a value of their own
-	starts  bool           // its first operand is a program, with its own arguments; else it is code, or names a script
-	assigns bool           // NAME=value may stand before it
+	code    string // letters of short options, then names of long ones, whose value is code; empty: none
+	valued  string // further options that have a value of their own
+	starts  bool   // its first operand is a program, with its own arguments; else it is code, or names a script
+	assigns bool   // NAME=value may stand before it
+	behind  int    // how many operands stand before the program: how long, on which machine
+	more    bool   // options with code may follow its code
+	again   bool   // and its operands
+	remote  bool   // all that follows is one line, for a shell
 }
 
 // interpreters are those whose command lines we know. Versions behind their names do not count.
 func interpreters() map[string]interpreter {
-	inline := regexp.MustCompile(`^(-[A-Za-z]*[ceEpr]|--(eval|print|command|execute)=?)$`)
-	script := regexp.MustCompile(`^(-[A-Za-z]*[ef]|--(expression|file|source|exec)=?)$`)
-	shell := interpreter{code: inline, valued: "-o +o -O +O --rcfile --init-file"}
-	language := interpreter{code: inline, valued: "-W -X -I -M -C -L --require --import"}
-	editor := interpreter{code: script, valued: "-v -F -i -l"}
-	starter := interpreter{valued: "-u -g -n -I -P -L -d -E -s -a -i -o -e -f -C", starts: true}
-	env := interpreter{code: regexp.MustCompile(`^(-S|--split-string=?)$`), valued: "-u -C", starts: true, assigns: true}
-	all := map[string]interpreter{"env": env}
+	language := interpreter{code: "eEpr eval print", valued: "-W -X -I -M -C -L --require --import", more: true}
+	all := map[string]interpreter{
+		"env":   {code: "S split-string", valued: "-u -C", starts: true, assigns: true},
+		"ssh":   {valued: "-B -b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w", behind: 1, remote: true},
+		"watch": {valued: "-n --interval -q --equexit", remote: true},
+	}
 	for names, kind := range map[string]interpreter{
-		"sh bash dash zsh ksh mksh ash fish rbash busybox":      shell,
-		"python perl ruby node nodejs deno bun php lua Rscript": language,
-		"awk gawk mawk nawk sed":                                editor,
-		"xargs nohup setsid sudo doas time nice stdbuf chroot":  starter,
+		"sh bash dash zsh ksh mksh ash fish rbash": {
+			code: "cC command init-command", valued: "-o +o -O +O --rcfile --init-file",
+		},
+		"python pypy":                       {code: "c", valued: "-W -X"},
+		"perl ruby node nodejs bun php lua": language,
+		"deno Rscript":                      language,
+		"awk gawk mawk nawk sed gsed": {
+			code: "ef expression file source exec", valued: "-v -F -i -l", more: true, again: true,
+		},
+		"xargs":                           {valued: "-I -P -L -d -E -s -a -n", starts: true},
+		"sudo doas":                       {valued: "-u -g -h -p -C -D -R -T -U -r -t", starts: true},
+		"nice ionice":                     {valued: "-n -c", starts: true},
+		"time stdbuf strace":              {valued: "-f -o -i -e", starts: true},
+		"nohup setsid busybox toybox":     {starts: true},
+		"timeout gtimeout taskset chroot": {valued: "-k -s --kill-after --signal", starts: true, behind: 1},
 	} {
 		for name := range strings.FieldsSeq(names) {
 			all[name] = kind
 		}
 	}
 	return all
+}
+
+// isCode reports whether an option, of which this is all or the beginning, takes code.
+func (in interpreter) isCode(option string) bool {
+	letters, names, _ := strings.Cut(in.code, " ")
+	name, long := strings.CutPrefix(option, "--")
+	switch {
+	case in.code == "" || !strings.HasPrefix(option, "-"):
+		return false
+	case long:
+		name, _, _ = strings.Cut(name, "=")
+		return slices.Contains(strings.Fields(names), name)
+	case slices.Contains(strings.Fields(in.valued), option[:min(len(option), 2)]): // its value is glued to it
+		return false
+	}
+	return strings.ContainsAny(cluster(option), letters)
+}
+
+// hasValue reports whether the word behind an option is its value, and no code.
+func (in interpreter) hasValue(option string) bool {
+	valued := strings.Fields(in.valued)
+	if short := cluster(option); len(short) > 1 && len(short) == len(option)-1 { // -euo pipefail
+		option = option[:1] + short[len(short)-1:]
+	}
+	return slices.Contains(valued, option)
+}
+
+// cluster are the letters of short options that stand together.
+func cluster(option string) string {
+	rest := strings.TrimLeft(option[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+	return option[1 : len(option)-len(rest)]
 }
 
 // checkCode refuses an argument in a place where it would be code: quoting it would be our affair then, and no quoting
@@ -287,27 +331,37 @@ func checkCode(all []Word) error {
 }
 
 // codeOf finds the word with an argument that is code among those behind the interpreter's name. What follows its code
-// or its script are the arguments of that.
+// or its script are the arguments of that, unless there may be more code.
 func (in interpreter) codeOf(rest []Word) *Word {
-	isCode := func(option string) bool { return in.code != nil && in.code.MatchString(option) }
-	previous := ""
+	// What the next word can be: the value of an option, code that an option announced, or an operand behind those that
+	// say what is run.
+	value, announced, settled, before := false, false, false, in.behind
 	for i, w := range rest {
 		text, literal := w.literal()
+		option := strings.HasPrefix(w.before(), "-") || strings.HasPrefix(w.before(), "+")
 		switch {
 		case w.condition():
-			continue
-		case isCode(previous) && literal:
+		case !literal && in.remote && settled:
+			return &rest[i]
+		case value:
+			value = false
+		case !literal && (announced || option && in.isCode(w.before())):
+			return &rest[i]
+		case option && literal:
+			announced = announced || in.isCode(text) && !strings.Contains(text, "=")
+			settled = settled || in.isCode(text) && strings.Contains(text, "=")
+			value = in.hasValue(text)
+		case option, in.assigns && strings.Contains(w.before(), "="):
+		case before > 0:
+			before--
+			settled = in.remote
+		case !literal && !settled:
+			return &rest[i]
+		case !in.again && !in.remote && !(announced && in.more):
 			return nil
-		case isCode(previous), !literal && isCode(w.before()):
-			return &rest[i]
-		case slices.Contains(strings.Fields(in.valued), previous), strings.HasPrefix(w.before(), "-"),
-			in.assigns && strings.Contains(w.before(), "="):
-		case !literal:
-			return &rest[i]
 		default:
-			return nil
+			announced, settled = false, true
 		}
-		previous = text
 	}
 	return nil
 }
@@ -375,6 +429,9 @@ func (v *values) elements(w Word, open bool) ([]string, error) {
 		if err := mayStand(e, w, open); err != nil {
 			return nil, err
 		}
+		if err := staysBelow(e, w); err != nil {
+			return nil, err
+		}
 	}
 	return all, nil
 }
@@ -405,6 +462,33 @@ func mayStand(element string, w Word, open bool) error {
 		return tool.Errorf(tool.CodeInvalidInput, "the argument %s begins with %q and could be taken for an option: %.40q; "+
 			"give it without, or write \"--\" before \"%s\" in its source if the program ends its options so",
 			name, value[:1], value, w).Because("option")
+	}
+	return nil
+}
+
+// staysBelow refuses an element that leads out of the folder that its word names in front of an argument: notes/{name}.
+func staysBelow(element string, w Word) error {
+	plain, folder := "", false
+	for i, p := range w.parts {
+		switch {
+		case p.name == "":
+			plain += p.text
+		case !p.only:
+			folder = folder || i > 0 && strings.HasSuffix(w.parts[i-1].text, "/")
+			plain += "x"
+		}
+	}
+	ups := func(path string) (n int) {
+		for name := range strings.FieldsFuncSeq(path, func(r rune) bool { return strings.ContainsRune("/=:?#", r) }) {
+			if name == ".." {
+				n++
+			}
+		}
+		return n
+	}
+	if folder && ups(element) > ups(plain) {
+		return tool.Errorf(tool.CodeAccessDenied, "the argument %s leads out of the folder in %q: %.80q; "+
+			"give a name that is in it", w.first(), w, element).Because("outside")
 	}
 	return nil
 }
