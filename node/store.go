@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	assettools "toolpost/builtin/asset"
@@ -110,6 +111,9 @@ func openStoreAt(cfg *config.Config, o *StoreOptions) (*store.DB, error) {
 // CopyStore copies the store of a config to another URL, which must have none yet, and verifies the audit log of the
 // copy. The key that signs the log stays the same.
 func CopyStore(ctx context.Context, cfg *config.Config, url string) (*audit.Report, error) {
+	if err := copyIsPrivate(cfg, url); err != nil {
+		return nil, err
+	}
 	from, o, err := OpenStore(cfg)
 	if err != nil {
 		return nil, err
@@ -131,6 +135,24 @@ func CopyStore(ctx context.Context, cfg *config.Config, url string) (*audit.Repo
 		return nil, err
 	}
 	return to.Audit().Verify(ctx)
+}
+
+// copyIsPrivate refuses a file that is there and that others can read: a copy has all that callers said.
+func copyIsPrivate(cfg *config.Config, url string) error {
+	file, ok := strings.CutPrefix(url, "sqlite:")
+	if !ok {
+		return nil
+	}
+	file = offlimits.Under(cfg.Dir, file)
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil // it is made for its owner alone, or whoever makes it says why not
+	}
+	own, ok := info.Sys().(*syscall.Stat_t)
+	if info.Mode().Perm()&0o077 == 0 && ok && int(own.Uid) == os.Geteuid() {
+		return nil
+	}
+	return tool.Errorf(tool.CodeConflict, "%s is there, and others than you can read it; name a file that is not there yet", file)
 }
 
 // auditMark names the file that says how far the audit log of a store had come. That of the usual store is called the

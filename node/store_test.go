@@ -205,3 +205,19 @@ func TestWithoutAStoreStagesKeepInMemoryAndNothingIsWritten(t *testing.T) {
 		t.Errorf("written: %v", left)
 	}
 }
+
+// A copy has all that callers said, and is for nobody else.
+func TestACopyOfTheStoreIsNotPutWhereOthersReadIt(t *testing.T) {
+	dir := t.TempDir()
+	cfg := parse(t, dir, "store: {}")
+	file := filepath.Join(dir, "copy.db")
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, os.Chmod(file, 0o644)) // whatever the umask
+	if _, err := node.CopyStore(t.Context(), cfg, "sqlite:"+file); err == nil || !strings.Contains(err.Error(), "others than you") {
+		t.Errorf("got %v", err)
+	}
+	must(t, os.Chmod(file, 0o600))
+	if _, err := node.CopyStore(t.Context(), cfg, "sqlite:"+file); err != nil {
+		t.Error(err)
+	}
+}
