@@ -3,8 +3,8 @@ package identity
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -90,6 +90,41 @@ func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 	return rights, ok
 }
 
+// A Listed is a caller as the config lists it, for those who look after callers.
+type Listed struct {
+	Name  string
+	Roles []string
+	Tools tool.Patterns // that it may use; nil: all
+	By    []string      // how it is recognised, in words
+}
+
+// List gives the callers whom the config lists, by name.
+func (c *Callers) List() (all []Listed) {
+	for _, name := range slices.Sorted(maps.Keys(c.o.List)) {
+		one := Listed{Name: name, Roles: c.rights[name].Roles, Tools: c.rights[name].Tools}
+		if n := len(c.o.List[name].Tokens); n > 0 {
+			one.By = append(one.By, fmt.Sprintf("tokens of the config: %d", n))
+		}
+		for _, cert := range c.o.List[name].Certificates {
+			one.By = append(one.By, "certificate "+cert)
+		}
+		for _, u := range c.o.List[name].Users {
+			one.By = append(one.By, fmt.Sprintf("user %d", u.uid))
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// Roles gives the roles of the config, with the tools that each may use; nil: all.
+func (c *Callers) Roles() map[string]tool.Patterns {
+	all := map[string]tool.Patterns{}
+	for name, role := range c.o.Roles {
+		all[name] = role.Tools
+	}
+	return all
+}
+
 // CheckToken reports whether a token for a caller with some roles and tools would be of use, and whether the config
 // lists the caller.
 func (c *Callers) CheckToken(id string, roles []string, tools tool.Patterns) (isListed bool, err error) {
@@ -113,6 +148,8 @@ func (c *Callers) CheckToken(id string, roles []string, tools tool.Patterns) (is
 // Admit is the Gate.
 func (c *Callers) Admit(ctx context.Context, shown Credentials) (tool.Principal, error) {
 	switch {
+	case shown.Proof != "":
+		return c.byProof(ctx, shown)
 	case shown.Token != "":
 		return c.byToken(ctx, shown)
 	case shown.Certificate != nil:
@@ -133,13 +170,8 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	if len(shown.Token) > maxToken {
 		return c.refuse(shown, errors.New("it is too long"))
 	}
-	if c.HasOwner() && c.env.Owner != nil {
-		if p, err := c.env.Owner(ctx, shown); err == nil {
-			return p, nil
-		}
-	}
-	if name, ok := c.known[Digest{sha256.Sum256([]byte(shown.Token))}]; ok {
-		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
+	if p, ok := c.byDigest(ctx, shown); ok {
+		return p, nil
 	}
 	p, err := tool.Principal{}, errors.New("it belongs to no caller")
 	switch {
@@ -148,6 +180,23 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	case wellFormed(shown.Token):
 		p, err = c.byIssued(ctx, shown)
 	}
+	return c.found(shown, p, err)
+}
+
+// byDigest knows the owner, and those whose tokens the config lists.
+func (c *Callers) byDigest(ctx context.Context, shown Credentials) (tool.Principal, bool) {
+	if c.HasOwner() && c.env.Owner != nil {
+		if p, err := c.env.Owner(ctx, shown); err == nil {
+			p.Proof = shown.tokenProof()
+			return p, true
+		}
+	}
+	name, ok := c.known[Digest{shown.digest()}]
+	return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name], Proof: shown.tokenProof()}, ok
+}
+
+// found gives who was found by a token, or why nobody was.
+func (c *Callers) found(shown Credentials, p tool.Principal, err error) (tool.Principal, error) {
 	switch {
 	case tool.CodeOf(err) == tool.CodeUnavailable && tool.AsError(err).Reason == "store":
 		return tool.Principal{}, err
@@ -166,7 +215,8 @@ func (c *Callers) refuse(shown Credentials, why error) (tool.Principal, error) {
 
 // byIssued knows a caller by a token that was issued here.
 func (c *Callers) byIssued(ctx context.Context, shown Credentials) (tool.Principal, error) {
-	g, ok, err := c.issued.find(ctx, shown.Token)
+	digest := shown.digest()
+	g, ok, err := c.issued.find(ctx, hex.EncodeToString(digest[:]))
 	switch {
 	case err != nil: // our fault, not the caller's
 		c.env.Log.Error("a token cannot be looked up", "door", shown.Door, "error", fmt.Sprintf("%.300s", err))
@@ -182,7 +232,7 @@ func (c *Callers) byIssued(ctx context.Context, shown Credentials) (tool.Princip
 	if rights == nil {
 		return tool.Principal{}, fmt.Errorf("the config leaves %.100q nothing to use with it", g.Caller)
 	}
-	return tool.Principal{ID: g.Caller, Rights: rights}, nil
+	return tool.Principal{ID: g.Caller, Rights: rights, Proof: shown.tokenProof()}, nil
 }
 
 // tokenRights returns the rights that a token gives; nil: none. A token takes away from what the config
@@ -208,7 +258,7 @@ func (c *Callers) tokenRights(g Grant) *tool.Rights {
 func (c *Callers) byCertificate(shown Credentials) (tool.Principal, error) {
 	for _, text := range namesOf(shown.Certificate) {
 		if name, ok := c.known[text]; ok {
-			return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
+			return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name], Proof: certificateProof(shown.Certificate, text)}, nil
 		}
 	}
 	c.env.Log.Debug("a certificate was refused", "door", shown.Door,
@@ -244,11 +294,12 @@ func namesOf(cert *x509.Certificate) []string {
 // whose program this is. Only who is neither can be anonymous: the kernel's word is a better one than none.
 func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 	name, ok := c.known[User{shown.Peer.UID}]
+	proof := userProof(shown.Peer.UID)
 	switch {
 	case ok:
-		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
+		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name], Proof: proof}, nil
 	case !c.hasUsers && int64(shown.Peer.UID) == int64(os.Getuid()):
-		return tool.Principal{ID: Local, Door: shown.Door, Operates: true}, nil
+		return tool.Principal{ID: Local, Door: shown.Door, Operates: true, Proof: proof}, nil
 	case shown.Anonymous != "":
 		return c.anonymous(shown)
 	}

@@ -20,6 +20,9 @@ type Credentials struct {
 	// the process at the other end of a Unix socket, or the one that runs this program; nil: unknown
 	Peer      *Peer
 	Anonymous string // the caller for those without credentials, as the door says; empty: none
+	// Proof is that of a Principal who was admitted before, for a door that has kept it in a safe place, such as a
+	// session of its own. It is never something that a peer has sent. Empty: none.
+	Proof string
 }
 
 // A Peer is a process of this machine, as the kernel tells.

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"toolpost/host/kernel"
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
@@ -79,19 +80,13 @@ type kept struct {
 	mu     sync.Mutex
 	digest [sha256.Size]byte
 	broken bool // the file is not one to believe any more
-	seen   stamp
+	seen   kernel.Stamp
 	looked time.Time
 }
 
-// A stamp tells whether a file is still the one that was read.
-type stamp struct {
-	inode         uint64
-	size, changed int64
-}
-
-func stampOf(path string) (s stamp) {
+func stampOf(path string) (s kernel.Stamp) {
 	if info, err := os.Lstat(path); err == nil {
-		s = stamp{info.Sys().(*syscall.Stat_t).Ino, info.Size(), info.ModTime().UnixNano()}
+		s = kernel.StampOf(info)
 	}
 	return s
 }
@@ -112,7 +107,7 @@ func (k *kept) current() (digest [sha256.Size]byte, ok bool) {
 	defer k.mu.Unlock()
 	if time.Since(k.looked) >= fresh {
 		k.looked = time.Now()
-		if now := stampOf(k.path); now != k.seen && now != (stamp{}) {
+		if now := stampOf(k.path); now != k.seen && now != (kernel.Stamp{}) {
 			digest, err := readDigest(k.path)
 			k.digest, k.broken, k.seen = digest, err != nil, now
 		}
@@ -123,7 +118,7 @@ func (k *kept) current() (digest [sha256.Size]byte, ok bool) {
 // digestGate compares digests: they have one length, and the time it takes tells nothing.
 func digestGate(want [sha256.Size]byte) Gate {
 	return func(_ context.Context, shown Credentials) (tool.Principal, error) {
-		got := sha256.Sum256([]byte(shown.Token))
+		got := shown.digest()
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			return tool.Principal{}, wrongToken()
 		}
@@ -276,11 +271,11 @@ type answer struct {
 	asked time.Time
 }
 
-func (i *issued) find(ctx context.Context, token string) (Grant, bool, error) {
+// find looks for a token by its SHA-256 in hexadecimal digits.
+func (i *issued) find(ctx context.Context, digest string) (Grant, bool, error) {
 	if i.tokens == nil {
 		return Grant{}, false, nil
 	}
-	digest := digestOf(token)
 	a, ok := i.remembered(digest)
 	if !ok {
 		a.asked = i.now() // before the question: the answer may be as old as that

@@ -9,6 +9,9 @@ type Principal struct {
 	// shown: neither an id nor the name of a door makes an operator, so a new door trusts nobody by default. It is not
 	// a role of Rights, since those are the config's: no issuer of tokens can hand it out.
 	Operates bool `json:"-"`
+	// Proof says by what package identity has admitted this caller, so that it can be asked later whether that still lets
+	// in. It is not the credential, and lets nobody in who shows it at a door. Empty: nobody can be asked.
+	Proof string `json:"-"`
 }
 
 // Rights keep a caller to some tools. They only ever take away: policy decides about what they leave. They are

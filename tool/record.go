@@ -27,6 +27,7 @@ type Record struct {
 	Caller   string
 	Session  string
 	Run      string          // which run of an agent it belongs to, as the caller says
+	Parent   string          // the call that made it; empty: somebody outside
 	Shape    json.RawMessage // the arguments with the kind of each value in its place
 	Digest   string          // of the arguments, byte for byte, made with a key
 	Args     json.RawMessage // the arguments themselves, where they are to be kept
@@ -64,6 +65,17 @@ const (
 	OutcomeError   Outcome = "error"   // there was no outcome: not found, crashed, timed out ...
 	OutcomeLost    Outcome = "lost"    // the program ended while the call ran; its outcome is unknown
 )
+
+// Level is how grave an outcome is, in the words of a log.
+func (o Outcome) Level() string {
+	switch o {
+	case OutcomeOK, OutcomeAsked:
+		return "info"
+	case OutcomeFailed, OutcomeRefused:
+		return "warn"
+	}
+	return "error"
+}
 
 // Outcomes lists every outcome.
 func Outcomes() []Outcome {

@@ -111,10 +111,14 @@ type Call struct {
 	// Guarantees are walls around this call beside those of its tool: the caller asks for some, stages add others, and
 	// nobody takes one away. A runner that cannot hold them refuses the call. See Tightened.
 	Guarantees Guarantees
-	DryRun     bool    // only decide: the outcome tells what policy says, and nothing runs
-	Run        string  // which run of an agent it belongs to, as the caller says; empty: none
-	Patient    bool    // nobody waits for it: what it leaves behind may wait for the store as long as that takes
-	Record     *Record // where stages note what they decide; set by the audit stage; nil: nobody keeps records
+	// Parent is the id of the call that made this one, as a plan makes those of its tools. Only code inside sets it: what
+	// comes in by a door has none, whatever its client says. Empty: somebody outside made it.
+	Parent  string
+	DryRun  bool    // only decide: the outcome tells what policy says, and nothing runs
+	Run     string  // which run of an agent it belongs to, as the caller says; empty: none
+	Patient bool    // nobody waits for it: what it leaves behind may wait for the store as long as that takes
+	Record  *Record // where stages note what they decide; set by the audit stage; nil: nobody keeps records
+	Watch   Watch   // where the chain notes how far it has come; set by the stage recent
 }
 
 // A Kind says what an Event tells.

@@ -8,6 +8,7 @@ package kernel
 import (
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,4 +60,20 @@ func filled(f *os.File, fill func(io.Writer) error) error {
 		f.Close()
 	}
 	return err
+}
+
+// A Stamp tells one state of a file from another. The zero value is that of no file.
+type Stamp struct {
+	Inode             uint64
+	Size              int64
+	Modified, Changed syscall.Timespec
+}
+
+// Disk tells how many bytes of the file system that a path is on are free for this program, and how many it has.
+func Disk(path string) (free, total uint64, err error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return 0, 0, err
+	}
+	return fs.Bavail * uint64(fs.Bsize), fs.Blocks * uint64(fs.Bsize), nil
 }

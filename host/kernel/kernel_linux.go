@@ -141,8 +141,8 @@ func MadeUp(fd int) bool {
 		fs.Type)
 }
 
-// Stamp tells one state of a file from another, as far as what os.Lstat gave can.
-func Stamp(info fs.FileInfo) (ino uint64, mtime, ctime syscall.Timespec) {
+// StampOf is the stamp of a file that os.Stat or os.Lstat looked at.
+func StampOf(info fs.FileInfo) Stamp {
 	st := info.Sys().(*syscall.Stat_t)
-	return st.Ino, st.Mtim, st.Ctim
+	return Stamp{Inode: st.Ino, Size: st.Size, Modified: st.Mtim, Changed: st.Ctim}
 }

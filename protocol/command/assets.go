@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"toolpost/host/kernel"
 	"toolpost/tool"
@@ -55,14 +54,7 @@ func (v *values) patterns(assets []Word) (list []string, err error) {
 type files struct {
 	root     *os.Root
 	patterns []string
-	before   map[string]stamp
-}
-
-// A stamp tells one state of a file from another.
-type stamp struct {
-	ino          uint64
-	size         int64
-	mtime, ctime syscall.Timespec
+	before   map[string]kernel.Stamp
 }
 
 func watchFiles(root *os.Root, patterns []string) (*files, error) {
@@ -73,8 +65,8 @@ func watchFiles(root *os.Root, patterns []string) (*files, error) {
 }
 
 // now looks at the files, below the root and nowhere else.
-func (f *files) now() (map[string]stamp, error) {
-	all := map[string]stamp{}
+func (f *files) now() (map[string]kernel.Stamp, error) {
+	all := map[string]kernel.Stamp{}
 	for _, pattern := range f.patterns {
 		names, err := fs.Glob(f.root.FS(), pattern)
 		if err != nil {
@@ -88,8 +80,7 @@ func (f *files) now() (map[string]stamp, error) {
 			if err != nil {
 				return nil, tool.Errorf(tool.CodeUnavailable, "the file %s: %w", name, err)
 			}
-			ino, mtime, ctime := kernel.Stamp(info)
-			all[name] = stamp{ino, info.Size(), mtime, ctime}
+			all[name] = kernel.StampOf(info)
 		}
 	}
 	return all, nil

@@ -355,9 +355,11 @@ func backPressure(p *probe) error {
 	return errors.Join(err, v.short, r.refuse(tool.CodeCancelled))
 }
 
+// watchHeap looks a few times: what lies in buffers does not go away, and every look collects all garbage.
 func watchHeap(d time.Duration) error {
 	before := liveHeap()
-	for start := time.Now(); time.Since(start) < d; time.Sleep(20 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < d; {
+		time.Sleep(d / 8)
 		if now := liveHeap(); now > before+maxAhead {
 			return fmt.Errorf("flood: the sink blocks, and yet %d MiB of events were taken from the tool",
 				(now-before)>>20)

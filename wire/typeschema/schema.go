@@ -49,7 +49,7 @@ func (w writer) typ(t reflect.Type) *Object {
 		return one("object").Set("additionalProperties", w.typ(t.Elem()))
 	case reflect.Bool:
 		return one("boolean")
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int64, reflect.Uint64:
 		return one("integer")
 	case reflect.Float64:
 		return one("number")

@@ -30,6 +30,7 @@ type search struct {
 type found struct {
 	place
 	Size    int64     `json:"size"`
+	Seq     uint64    `json:"seq,omitzero"`
 	Score   float64   `json:"score,omitzero"`
 	Raw     []byte    `json:"raw,omitempty"`
 	Changed time.Time `json:"changed"`
@@ -69,7 +70,8 @@ func TestASchemaFollowsFromTheTagsInTheOrderOfTheFields(t *testing.T) {
 func TestAnOutputHasAllThatIsNotLeftOutAndMayHaveMore(t *testing.T) {
 	got := written(t, typeschema.Output(reflect.TypeFor[[]found]()))
 	want := `{"type":"array","items":{"type":"object","properties":{` +
-		`"path":{"type":"string","minLength":1,"description":"Where it is."},"size":{"type":"integer"},"score":{"type":"number"},` +
+		`"path":{"type":"string","minLength":1,"description":"Where it is."},"size":{"type":"integer"},` +
+		`"seq":{"type":"integer"},"score":{"type":"number"},` +
 		`"raw":{"type":"string","contentEncoding":"base64"},"changed":{"type":"string","format":"date-time"},` +
 		`"ok":{"const":true},"any":{}},"required":["path","size","changed","ok","any"]}}`
 	if got != want {

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/token"
+	"golang.org/x/sys/unix"
+)
+
+// Redacted stands where a file has something that is not shown.
+const Redacted = "[redacted]"
+
+// Shown is the text of a config as it may be shown: what stands where a name speaks of a secret is left out, and so are
+// passwords in URLs. Lines keep their numbers. It works on words and not on the meaning of the file, so that one with
+// mistakes can be shown too; of one that is no YAML at all nothing is.
+//
+// A config should not have secrets in it, and names them: `secrets`, and fields such as password_env. This is for those
+// that have.
+func Shown(data []byte, speaksOfSecrets func(name string) bool) (text string) {
+	defer func() {
+		if recover() != nil { // the lexer is trusted no more than the parser
+			text = ""
+		}
+	}()
+	secret := func(name string) bool { return speaksOfSecrets(name) && !namesSecrets(name) }
+	var b strings.Builder
+	var flag, key bool // the next scalar is the value of a secret flag, of a secret key
+	for _, t := range lexer.Tokenize(string(data)) {
+		switch {
+		case t.Type == token.CommentType:
+			b.WriteString(inText(t.Origin, secret))
+			continue
+		case !isScalar(t):
+			b.WriteString(t.Origin)
+			continue
+		case t.Next != nil && t.Next.Type == token.MappingValueType:
+			key, flag = secret(t.Value), false
+			b.WriteString(t.Origin)
+			continue
+		case (key || flag) && !strings.Contains(t.Value, "${secret:"):
+			b.WriteString(blank(t.Origin))
+		default:
+			b.WriteString(inText(t.Origin, secret))
+		}
+		flag = strings.HasPrefix(t.Value, "-") && !strings.Contains(t.Value, "=") && secret(t.Value)
+	}
+	if strings.HasSuffix(string(data), "\n") && !strings.HasSuffix(b.String(), "\n") { // no word has the last one
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// namesSecrets reports whether a field says something about secrets, such as where one is, and not what it is.
+func namesSecrets(name string) bool {
+	for _, end := range []string{"_env", "_file", "_files", "secrets", "secrets_allowed", "_tier"} {
+		if strings.HasSuffix(strings.ToLower(name), end) {
+			return true
+		}
+	}
+	return false
+}
+
+func isScalar(t *token.Token) bool {
+	switch t.Type {
+	case token.StringType, token.SingleQuoteType, token.DoubleQuoteType, token.IntegerType, token.FloatType,
+		token.BoolType, token.NullType, token.BinaryIntegerType, token.OctetIntegerType, token.HexIntegerType:
+		return true
+	}
+	return false
+}
+
+// blank replaces what a scalar says, and leaves the space around it and the lines that it has.
+func blank(origin string) string {
+	trimmed := strings.TrimSpace(origin)
+	before, after, _ := strings.Cut(origin, trimmed)
+	return before + Redacted + strings.Repeat("\n", strings.Count(trimmed, "\n")) + after
+}
+
+var (
+	passwordInURL = regexp.MustCompile(`(://[^/\s:@"']*:)[^@\s"']+@`)
+	member        = regexp.MustCompile(`([\w.-]+)["']?\s*[:=]\s*([^\s,}\]]+)`)
+)
+
+// inText leaves out what looks like a secret inside of a text or a comment: a password in a URL, name=value.
+func inText(text string, secret func(string) bool) string {
+	text = passwordInURL.ReplaceAllString(text, "${1}"+Redacted+"@")
+	return member.ReplaceAllStringFunc(text, func(found string) string {
+		m := member.FindStringSubmatch(found)
+		if m[1] == "secret" || !secret(m[1]) { // ${secret:NAME} names one
+			return found
+		}
+		return strings.TrimSuffix(found, m[2]) + Redacted
+	})
+}
+
+// Text is the file as it was read; nothing: there was none.
+func (c *Config) Text() []byte {
+	if c.Path == "" {
+		return nil
+	}
+	return c.doc.data
+}
+
+// Look reads a file as LoadTrusted does, and gives its text also where that is no config that would be taken.
+func Look(path string) (text []byte, cfg *Config, err error) {
+	cfg, err = LoadTrusted(path)
+	if err == nil {
+		return cfg.doc.data, cfg, nil
+	}
+	f, failed := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // nobody waits for who writes a pipe
+	if failed != nil {
+		return nil, nil, err
+	}
+	text, _ = read(path, f)
+	return text, nil, err
+}
