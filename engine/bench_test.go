@@ -6,14 +6,24 @@ import (
 	"testing"
 
 	"toolpost/engine"
+	"toolpost/engine/recent"
 	"toolpost/tool"
 )
 
-// BenchmarkInvoke is what the chain costs around a tool that does nothing.
+// BenchmarkInvoke is what the chain costs around a tool that does nothing: alone, where calls are kept for those who
+// look at them later, and where somebody watches, so that every stage is timed.
 func BenchmarkInvoke(b *testing.B) {
+	b.Run("alone", func(b *testing.B) { benchmarkInvoke(b, nil) })
+	kept := recent.New(recent.Options{}, recent.Env{})
+	b.Run("kept", func(b *testing.B) { benchmarkInvoke(b, kept.For) })
+	defer kept.Watching()()
+	b.Run("watched", func(b *testing.B) { benchmarkInvoke(b, kept.For) })
+}
+
+func benchmarkInvoke(b *testing.B, keep engine.Stage) {
 	src := source(echo, "greet")
 	src.specs[0].Input = json.RawMessage(person)
-	e := engine.New(engine.Options{})
+	e := engine.New(engine.Options{Stages: map[string]engine.Stage{"recent": keep}})
 	e.Replace(b.Context(), []engine.Binding{bind("one", src)})
 	defer e.Close(context.Background())
 	c := &tool.Call{Tool: "greet", Args: json.RawMessage(`{"name":"Ada","age":36}`)}

@@ -80,7 +80,7 @@ func New(o Options) *Engine {
 			panic("engine: the chain has no place for a stage named " + name)
 		}
 	}
-	e.outer, e.ofTool = wrap(tool.HandlerFunc(e.resolve), outer, nil), ofTool
+	e.outer, e.ofTool = wrap(watched("resolve", tool.HandlerFunc(e.resolve)), outer, nil), ofTool
 	e.shelf.Store(e.newShelf(nil, nil))
 	return e
 }
@@ -115,6 +115,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 	outer = []place{
 		// Whatever happens inside has one outcome, and its error has a code.
 		always("recover", recovered(log)),
+		// Outside redact: it keeps nothing that nobody outside may see. See also the place behind resolve.
+		given("recent"),
 		// Nobody outside sees a secret, whoever inside brought it.
 		given("redact"),
 		// What is refused is measured too.
@@ -132,6 +134,7 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 	ofTool = []place{
 		// Which tool it was, also where its arguments are wrong.
 		always("audit", o.Audit.Named()),
+		given("recent"),
 		// Before policy: the bytes validated are the bytes that policy sees and the runner gets.
 		of("validate", func(it *item) tool.Middleware { return validate(it.schema) }),
 		// As with arguments: answers to a question are those that were checked.
@@ -145,7 +148,7 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		// Before lease: a call that is too much uses none up.
 		given("quota"),
 		// In front of all that notes or uses up: a call that waits has not begun.
-		of("queue", func(it *item) tool.Middleware { return it.line(o.Queue) }),
+		of(placeQueue, func(it *item) tool.Middleware { return it.line(o.Queue) }),
 		// In front of everything that has an effect: a call that cannot be noted does not run.
 		always("audit", o.Audit.Begun()),
 		// Behind idempotency, whose replays answer nothing again, and before lease: a lease is dearer than a question.
@@ -173,7 +176,7 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 func wrap(h tool.Handler, chain []place, it *item) tool.Handler {
 	for _, p := range slices.Backward(chain) {
 		if stage := p.at(it); stage != nil {
-			h = stage(h)
+			h = watched(p.name, stage(h))
 		}
 	}
 	return h

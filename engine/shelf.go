@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -106,6 +107,19 @@ func (it *item) line(o queue.Options) tool.Middleware {
 		s.lines[pool] = queue.New(o, func() int { _, n := runner.Places(name); return n })
 	}
 	return s.lines[pool].Stage
+}
+
+// Crowds tells how full the lines are in which calls wait, in the order of the config.
+func (e *Engine) Crowds() []queue.Crowd {
+	all := []queue.Crowd{}
+	for _, s := range e.shelf.Load().bound {
+		s.mu.Lock()
+		for _, pool := range slices.Sorted(maps.Keys(s.lines)) {
+			all = append(all, queue.Crowd{Source: s.Name, Pool: pool, Load: s.lines[pool].Load()})
+		}
+		s.mu.Unlock()
+	}
+	return all
 }
 
 func (s *source) acquire() bool {

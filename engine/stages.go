@@ -107,7 +107,28 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 
 // handler returns the stages of a tool, down to its runner.
 func (e *Engine) handler(it *item) tool.Handler {
-	return wrap(it.runner(e.timeout, e.wait, &e.deadlines), e.ofTool, it)
+	return wrap(watched(placeRunner, it.runner(e.timeout, e.wait, &e.deadlines)), e.ofTool, it)
+}
+
+// The places of the chain where calls can be for long. The others take microseconds, unless something is wrong.
+const (
+	placeQueue  = "queue"
+	placeRunner = "runner"
+)
+
+// watched notes when calls come to a place of the chain and when they leave it, where somebody wants to know. A panic
+// leaves a step open; it ends with the call.
+func watched(place string, next tool.Handler) tool.Handler {
+	long := place == placeQueue || place == placeRunner
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if w := c.Watch; w.Steps || long && w.By != nil {
+			step := w.By.Enter(place)
+			r, err := next.Invoke(ctx, c, out)
+			w.By.Leave(step)
+			return r, err
+		}
+		return next.Invoke(ctx, c, out)
+	})
 }
 
 // runner is the innermost handler: it hands the call to the runner of the tool's source, in the name that

@@ -64,7 +64,7 @@ func New(o Options) *Questions {
 		q.ttl = 24 * time.Hour
 	}
 	if q.marks == nil {
-		q.marks = &memory{answered: map[[32]byte]mark{}}
+		q.marks = NewMemory()
 	}
 	if q.keys == nil {
 		q.keys = secret.NewKeyed(nil)

@@ -22,6 +22,9 @@ type mark struct {
 	until time.Time
 }
 
+// NewMemory gives Marks that end with this program.
+func NewMemory() Marks { return &memory{answered: map[[32]byte]mark{}} }
+
 // Mark implements Marks. Where too many are remembered none is taken: to forget one would let it be answered again.
 func (m *memory) Mark(_ context.Context, question, who [32]byte, ttl time.Duration) (bool, error) {
 	m.mu.Lock()

@@ -73,7 +73,7 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 		rec := &tool.Record{
 			Time: time.Now(), Call: c.ID, Trace: c.Trace, Asked: c.Tool, Door: c.Caller.Door, Caller: c.Caller.ID,
-			Session: c.Session, Run: c.Run, Key: c.Key, DryRun: c.DryRun, In: int64(len(c.Args)),
+			Session: c.Session, Run: c.Run, Parent: c.Parent, Key: c.Key, DryRun: c.DryRun, In: int64(len(c.Args)),
 			Shape: shapeOf(c.Args), Digest: t.digestOf(c.Args),
 		}
 		if c.Lease != "" {

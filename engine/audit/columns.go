@@ -97,6 +97,7 @@ func Columns() Table {
 		{Name: "omitted", Value: func(r *tool.Record) any { return &r.Omitted }},
 		{Name: "dry_run", Value: func(r *tool.Record) any { return &r.DryRun }},
 		{Name: "lost", Value: func(r *tool.Record) any { return &r.Lost }},
+		{Name: "parent", Part: Row, Since: 7, Value: func(r *tool.Record) any { return &r.Parent }},
 	}
 }
 
@@ -319,7 +320,7 @@ func redact(v any, names []string) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if speaksOfSecrets(name, names) {
+			if SpeaksOfSecrets(name, names) {
 				v[name] = "[redacted]"
 			} else {
 				v[name] = redact(value, names)
@@ -333,8 +334,8 @@ func redact(v any, names []string) any {
 	return v
 }
 
-// speaksOfSecrets reports whether the name of an argument speaks of a secret.
-func speaksOfSecrets(name string, names []string) bool {
+// SpeaksOfSecrets reports whether a name, such as that of an argument, speaks of a secret or is among names.
+func SpeaksOfSecrets(name string, names []string) bool {
 	if slices.Contains(names, name) {
 		return true
 	}

@@ -12,10 +12,14 @@ type Filter struct {
 	Since   time.Time    `json:"since,omitzero" doc:"only calls that began since this time"`
 	Until   time.Time    `json:"until,omitzero" doc:"only calls that began before this time"`
 	Tool    string       `json:"tool,omitzero" doc:"only calls of this tool"`
+	Source  string       `json:"source,omitzero" doc:"only calls of tools of this source"`
 	Caller  string       `json:"caller,omitzero" doc:"only calls of this caller"`
+	Door    string       `json:"door,omitzero" doc:"only calls that came in by this door"`
 	Session string       `json:"session,omitzero" doc:"only calls of this session"`
 	Run     string       `json:"run,omitzero" doc:"only calls of this run of an agent"`
+	Parent  string       `json:"parent,omitzero" doc:"only calls that the call with this id made, as a plan does"`
 	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only calls that ended so"`
+	Code    tool.Code    `json:"code,omitzero" doc:"only calls that ended with this error code"`
 	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"at most so many rows; default: all"`
 	After   int64        `json:"-"` // in a log: only what comes behind the row with this number; 0: from its start
 }
@@ -24,7 +28,8 @@ type Filter struct {
 func (f *Filter) Fits(r *tool.Record) bool {
 	either := func(want, is string) bool { return want == "" || want == is }
 	return either(f.Tool, r.Tool) && either(f.Caller, r.Caller) && either(f.Session, r.Session) && either(f.Run, r.Run) &&
-		either(string(f.Outcome), string(r.Outcome)) &&
+		either(f.Parent, r.Parent) && either(f.Source, r.Source) && either(f.Door, r.Door) &&
+		either(string(f.Outcome), string(r.Outcome)) && either(string(f.Code), string(r.Code)) &&
 		(f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() || r.Time.Before(f.Until))
 }
 

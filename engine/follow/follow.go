@@ -12,10 +12,11 @@ import (
 	"toolpost/tool"
 )
 
-// How many follow something at once, and for how long.
+// How many follow something at once, and for how long. A page of the console follows two or three things, and people
+// have several open; each costs a goroutine and the pages that it reads.
 const (
-	MostOfCaller = 8
-	MostOfAll    = 64
+	MostOfCaller = 32
+	MostOfAll    = 128
 	Longest      = time.Hour
 )
 

@@ -96,6 +96,9 @@ type Options struct {
 	Lookup func(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error)
 	// Own reports whether a tool is one of those for jobs, which are not run as jobs.
 	Own func(*tool.Spec) bool
+	// Resumes reports whether a tool that was interrupted goes on where it was when its call is made again, under the
+	// same id; nil: none does.
+	Resumes func(*tool.Spec) bool
 	// Known gives the rights that a caller has now, where somebody keeps a list of callers who has it on the list. A
 	// caller who was on it when the job was made, and is not when it runs, is refused.
 	Known func(id string) (rights *tool.Rights, ok bool)
@@ -150,13 +153,12 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	if err := q.wouldPass(ctx, c); err != nil {
 		return nil, err
 	}
-	_, known := q.o.Known(c.Caller.ID)
-	call, err := encode(c, known)
+	call, err := q.Request(c)
 	if err != nil {
 		return nil, err
 	}
 	j := Job{
-		ID: tool.NewID(), Caller: c.Caller.ID, Tool: spec.Name, State: Queued, Made: time.Now(), Again: again(spec),
+		ID: tool.NewID(), Caller: c.Caller.ID, Tool: spec.Name, State: Queued, Made: time.Now(), Again: q.again(spec),
 		Lease: c.Lease, Call: call,
 	}
 	if err := q.o.Store.Add(ctx, j, q.o.PerCaller, q.o.Most); err != nil {
@@ -176,7 +178,25 @@ func nudge(c chan struct{}) {
 }
 
 // again reports whether a tool does no harm when it runs twice.
-func again(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnly() }
+func (q *Queue) again(s *tool.Spec) bool {
+	return s.Effects.Idempotent || s.Effects.ReadOnly() || q.o.Resumes != nil && q.o.Resumes(s)
+}
+
+// Request writes down a call that may have to be made later, by a program that knows nothing of this one.
+func (q *Queue) Request(c *tool.Call) ([]byte, error) {
+	_, known := q.o.Known(c.Caller.ID)
+	return encode(c, known)
+}
+
+// Later makes a job, under an id, of what Request wrote down: the call of a program that is gone. Whether its caller may
+// still make it is found out when it runs, as with every job.
+func (q *Queue) Later(ctx context.Context, id, caller, name string, request []byte) error {
+	err := q.o.Store.Add(ctx, Job{
+		ID: id, Caller: caller, Tool: name, State: Queued, Made: time.Now(), Again: true, Call: request,
+	}, q.o.PerCaller, q.o.Most)
+	nudge(q.wake)
+	return err
+}
 
 // wouldPass makes the call as a dry run, so that what is wrong with it is said at once.
 func (q *Queue) wouldPass(ctx context.Context, c *tool.Call) error {

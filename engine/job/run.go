@@ -22,7 +22,7 @@ const (
 // The causes of the end of a job's context.
 var (
 	errStopped  = tool.Errorf(tool.CodeCancelled, "the job was cancelled")
-	errShutdown = tool.Errorf(tool.CodeCancelled, "the program that ran the job was shut down")
+	errShutdown = tool.Errorf(tool.CodeCancelled, "the program that ran the job was shut down").Because("shutdown")
 )
 
 // A dispatcher gives jobs to the goroutines that run them, for as long as one Run.
@@ -281,7 +281,7 @@ func (d *dispatcher) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
 		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", call.Tool)
 	case d.o.Own(spec):
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is about calls, and no job itself", spec.Name)
-	case j.Attempts > 1 && !again(spec): // it is another tool than the one that was begun
+	case j.Attempts > 1 && !d.again(spec): // it is another tool than the one that was begun
 		return nil, errChanged
 	}
 	return call, nil

@@ -8,6 +8,7 @@ package journal
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,9 +17,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// How much is kept: of lines, of their bytes, and of what one line says.
+// KeepLines is how many lines are kept; the others bound their bytes, and what one line says.
 const (
-	keepLines = 4096
+	KeepLines = 4096
 	keepBytes = 4 << 20
 	maxText   = 2000
 )
@@ -61,7 +62,7 @@ type Journal struct {
 	tool.Changes // closed when there are new lines
 
 	mu    sync.Mutex
-	ring  []kept // line n is at (n-1) % keepLines
+	ring  []kept // line n is at (n-1) % KeepLines
 	gone  int64  // lines up to this number are no longer kept
 	last  int64  // the number of the last line
 	bytes int
@@ -101,9 +102,9 @@ func (j *Journal) add(k kept) {
 	j.mu.Lock()
 	j.last++
 	k.Seq = j.last
-	if len(j.ring) < keepLines {
+	if len(j.ring) < KeepLines {
 		j.ring = append(j.ring, kept{})
-	} else if j.last-j.gone > keepLines {
+	} else if j.last-j.gone > KeepLines {
 		j.drop()
 	}
 	at := j.at(k.Seq)
@@ -129,7 +130,7 @@ func (j *Journal) drop() {
 }
 
 // at is where a line is kept.
-func (j *Journal) at(seq int64) *kept { return &j.ring[(seq-1)%keepLines] }
+func (j *Journal) at(seq int64) *kept { return &j.ring[(seq-1)%KeepLines] }
 
 // Last is the number of the last line.
 func (j *Journal) Last() int64 {
@@ -189,10 +190,8 @@ func Levels() []string { return []string{"debug", "info", "warn", "error"} }
 
 // level gives one of the four: tools choose their words themselves.
 func level(text string) string {
-	for _, l := range Levels() {
-		if text == l {
-			return l
-		}
+	if slices.Contains(Levels(), text) {
+		return text
 	}
 	return "info"
 }

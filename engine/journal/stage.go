@@ -51,14 +51,7 @@ func ended(c *tool.Call, r *tool.Result, err error, start time.Time) Line {
 	took := time.Since(start)
 	l.From, l.Time, l.Millis = Call, start.Add(took), float64(took.Microseconds())/1000
 	l.Outcome, l.Code, _ = tool.OutcomeOf(r, err)
-	switch l.Outcome {
-	case tool.OutcomeOK, tool.OutcomeAsked:
-		l.Level = "info"
-	case tool.OutcomeFailed, tool.OutcomeRefused:
-		l.Level = "warn"
-	default:
-		l.Level = "error"
-	}
+	l.Level = l.Outcome.Level()
 	switch {
 	case err != nil:
 		l.Message = short(tool.AsError(err).Message)

@@ -59,6 +59,28 @@ type Line struct {
 // New makes a line for as many calls at once as places says, which may change; 0: any number.
 func New(o Options, places func() int) *Line { return &Line{o: o.WithDefaults(), places: places} }
 
+// A Load is how many calls a line has.
+type Load struct {
+	Running int `json:"running"`
+	Places  int `json:"places"` // 0: any number
+	Waiting int `json:"waiting"`
+	Most    int `json:"most"` // that may wait
+}
+
+// A Crowd is the load of a line in which calls of a source wait.
+type Crowd struct {
+	Source string `json:"source"`
+	Pool   string `json:"pool,omitzero"` // of the source, which may have several
+	Load
+}
+
+// Load tells how full the line is.
+func (l *Line) Load() Load {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Load{l.running, max(l.places(), 0), len(l.waiting), l.o.Calls}
+}
+
 // Stage lets a call on when there is a place for it. It stands in front of whatever notes that a call begins: one that
 // waits has not begun, uses up no lease and looks at no state.
 func (l *Line) Stage(next tool.Handler) tool.Handler {

@@ -138,8 +138,10 @@ type toolLimits struct {
 // A claim is what one call wants of one rule.
 type claim struct {
 	*toolLimit
-	key   key
-	entry *entry
+	key      key
+	entry    *entry
+	call     *tool.Call
+	codebase string
 }
 
 // usualClaims is how many rules speak of a call without costing it memory.
@@ -172,7 +174,7 @@ func (t *toolLimits) claims(c *tool.Call, claims []claim) []claim {
 		if !looked && slices.Contains(l.Per, PerCodebase) {
 			codebase, looked = codebaseOf(c.Args, t.codebase), true
 		}
-		claims = append(claims, claim{toolLimit: l, key: t.quotas.key(l, c, codebase)})
+		claims = append(claims, claim{toolLimit: l, key: t.quotas.key(l, c, codebase), call: c, codebase: codebase})
 	}
 	return claims
 }
@@ -211,6 +213,9 @@ func (q *Quotas) enter(claims []claim) (at int, wait time.Duration, reason strin
 	for i := range claims {
 		c := &claims[i]
 		c.entry = c.limiter.entry(c.key)
+		if c.entry.who == "" {
+			c.entry.who = c.who()
+		}
 		if w, r := c.judge(c.entry, c.cost, q.last); w > wait {
 			at, wait, reason = i, w, r
 		}

@@ -53,6 +53,7 @@ type key [2]uint64
 // An entry is what a rule counts for one key.
 type entry struct {
 	key         key
+	who         string // for operators
 	rate, units bucket
 	running     int64
 	place       *list.Element

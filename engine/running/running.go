@@ -21,7 +21,8 @@ type Call struct {
 	ID     string    `json:"call"`
 	Caller string    `json:"caller"`
 	Door   string    `json:"door"`
-	Tool   string    `json:"tool"` // as its caller wrote it
+	Tool   string    `json:"tool"`            // as its caller wrote it
+	Parent string    `json:"parent,omitzero"` // the call that made it; empty: somebody outside
 	Since  time.Time `json:"since"`
 	DryRun bool      `json:"dry_run,omitzero"`
 	Last   *Sign     `json:"last,omitzero"` // nil: nothing was heard of it yet
@@ -211,8 +212,8 @@ func (c *Calls) List(p tool.Principal) []Call {
 	list := make([]Call, len(found))
 	for i, e := range found { // what the stage wrote into them stays as it is
 		list[i] = Call{
-			ID: e.id, Caller: e.caller, Door: e.call.Caller.Door, Tool: short(e.call.Tool), Since: e.since,
-			DryRun: e.call.DryRun, Last: e.sign(),
+			ID: e.id, Caller: e.caller, Door: e.call.Caller.Door, Tool: short(e.call.Tool), Parent: e.call.Parent,
+			Since: e.since, DryRun: e.call.DryRun, Last: e.sign(),
 		}
 	}
 	slices.SortFunc(list, func(a, b Call) int { return a.Since.Compare(b.Since) })

@@ -52,7 +52,7 @@ func TestACallIsListedWhileItRunsToItsCallerAndToOperators(t *testing.T) {
 	p := newProbe()
 	before := time.Now()
 	p.start(t.Context(), &calls, tool.Call{ID: "1", Tool: "slow", Caller: ada, DryRun: true}, tool.Discard)
-	p.start(t.Context(), &calls, tool.Call{ID: "1", Tool: "other", Caller: bob}, tool.Discard)
+	p.start(t.Context(), &calls, tool.Call{ID: "1", Tool: "other", Caller: bob, Parent: "p"}, tool.Discard)
 	for who, want := range map[*tool.Principal]string{&ada: "ada/1", &bob: "bob/1", &operator: "ada/1 bob/1", {ID: "eve"}: ""} {
 		if got := ids(calls.List(*who)); got != want {
 			t.Errorf("%s sees %q", who.ID, got)
@@ -61,6 +61,9 @@ func TestACallIsListedWhileItRunsToItsCallerAndToOperators(t *testing.T) {
 	one := calls.List(ada)[0]
 	if one.Since.Before(before) || one.Since.After(time.Now()) || one.Tool != "slow" || one.Door != "http" || !one.DryRun || one.Last != nil {
 		t.Errorf("%+v", one)
+	}
+	if two := calls.List(operator)[1]; one.Parent != "" || two.Parent != "p" {
+		t.Errorf("the calls that made them: %q, %q", one.Parent, two.Parent)
 	}
 	if err := calls.Cancel(ada, "", "1"); err != nil {
 		t.Fatal(err)

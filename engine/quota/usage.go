@@ -1,0 +1,116 @@
+package quota
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// A Usage is a rule as operators see it: what it allows, for how many it counts now, and who is closest to its limits.
+type Usage struct {
+	Name    string `json:"name"`
+	For     string `json:"for"`     // such as: for each caller
+	Counted int    `json:"counted"` // for how many callers, tools ... it has counts that are not back at nothing
+	Reason  string `json:"reason,omitzero"`
+	Fullest []Fill `json:"fullest"` // of each of its limits those who have used the most, the fullest first
+}
+
+// A Fill is how full one limit of a rule is for somebody.
+type Fill struct {
+	Limit string `json:"limit"` // rate, units or concurrency
+	Words string `json:"words"` // such as: 100 calls a minute
+	Who   string `json:"who,omitzero"`
+	Used  int64  `json:"used"`
+	Of    int64  `json:"of"`
+}
+
+// Usage tells how full the rules are, in the order of the config. Of each limit it names so many at the most; one that
+// nobody uses is named once, with nothing used.
+func (q *Quotas) Usage(most int) []Usage {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.last = max(q.last, q.o.Now().Sub(q.start).Microseconds())
+	all := make([]Usage, len(q.limiters))
+	for i, l := range q.limiters {
+		all[i] = Usage{Name: l.Name, For: l.forWhom(), Reason: l.Reason, Fullest: []Fill{}}
+		for _, e := range l.entries {
+			if e.running > 0 || !l.idle(e, q.last) {
+				all[i].Counted++
+			}
+		}
+		for _, one := range l.limits() {
+			all[i].Fullest = append(all[i].Fullest, l.fullest(one, q.last, most)...)
+		}
+	}
+	return all
+}
+
+// A measure is one of the limits of a rule, and how much of it an entry has used.
+type measure struct {
+	Fill
+	used func(e *entry, now int64) int64
+}
+
+func (l *limiter) limits() (all []measure) {
+	bucketed := func(name, words string, b limit, of func(*entry) bucket) {
+		if b.gain > 0 {
+			all = append(all, measure{Fill{Limit: name, Words: words, Of: b.full / b.token}, func(e *entry, now int64) int64 {
+				return (b.missing(of(e), now) + b.token - 1) / b.token
+			}})
+		}
+	}
+	bucketed(reasonRate, l.Rate.words("calls"), l.rate, func(e *entry) bucket { return e.rate })
+	bucketed(reasonUnits, l.Units.words("units"), l.units, func(e *entry) bucket { return e.units })
+	if l.Concurrency > 0 {
+		all = append(all, measure{
+			Fill{Limit: reasonConcurrency, Words: amount(l.Concurrency, "calls") + " at the same time", Of: l.Concurrency},
+			func(e *entry, _ int64) int64 { return e.running },
+		})
+	}
+	return all
+}
+
+// fullest lists those who have used the most of a limit.
+func (l *limiter) fullest(one measure, now int64, most int) (list []Fill) {
+	for _, e := range l.entries {
+		f := one.Fill
+		if f.Who, f.Used = e.who, one.used(e, now); f.Used > 0 {
+			list = append(list, f)
+		}
+	}
+	slices.SortFunc(list, func(a, b Fill) int {
+		return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(a.Who, b.Who))
+	})
+	if len(list) == 0 {
+		return []Fill{one.Fill}
+	}
+	return list[:min(most, len(list))]
+}
+
+// maxWho is how much is kept of whom an entry is for, in bytes: callers choose some of it.
+const maxWho = 96
+
+// who says for whom a call is counted.
+func (c *claim) who() string {
+	var parts []string
+	for _, p := range c.Per {
+		value := ""
+		switch p {
+		case PerCaller:
+			value = c.call.Caller.ID
+		case PerTool:
+			value = c.tool.String()
+		case PerSource:
+			value = c.tool.Source
+		case PerDoor:
+			value = c.call.Caller.Door
+		case PerSession:
+			value = c.call.Session
+		case PerCodebase:
+			value = c.codebase
+		}
+		parts = append(parts, string(p)+" "+cmp.Or(value, "(none)"))
+	}
+	text := cmp.Or(strings.Join(parts, ", "), "all calls")
+	return strings.Clone(strings.ToValidUTF8(text[:min(maxWho, len(text))], "")) // not the whole of a long one
+}

@@ -1,0 +1,287 @@
+package recent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"toolpost/config"
+	"toolpost/engine/recent"
+	"toolpost/host/secret"
+	"toolpost/tool"
+)
+
+var (
+	ada      = tool.Principal{ID: "ada", Door: "http"}
+	eve      = tool.Principal{ID: "eve", Door: "http"}
+	operator = tool.Principal{ID: "owner", Door: "cli", Operates: true}
+	echo     = &tool.Spec{Name: "echo", Source: "one", Protocol: "command", Walls: "no network"}
+)
+
+// chain is the two places of the stage around a tool, with resolve between them.
+func chain(c *recent.Calls, spec *tool.Spec, run tool.HandlerFunc) tool.Handler {
+	inner := c.For(spec)(run)
+	return c.For(nil)(tool.HandlerFunc(func(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
+		found := *call
+		found.Spec = spec
+		return inner.Invoke(ctx, &found, out)
+	}))
+}
+
+func says(output string) tool.HandlerFunc {
+	return func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true, Output: json.RawMessage(output)}, nil
+	}
+}
+
+func invoke(t testing.TB, h tool.Handler, call tool.Call) {
+	t.Helper()
+	_, _ = h.Invoke(t.Context(), &call, tool.Discard)
+}
+
+func TestACallIsKeptWithAllThatBelongsToIt(t *testing.T) {
+	c := recent.New(recent.Options{}, recent.Env{})
+	defer c.Watching()()
+	h := chain(c, echo, func(_ context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
+		step := call.Watch.By.Enter("runner")
+		defer call.Watch.By.Leave(step)
+		ev := tool.LogEvent("warn", "blocked")
+		ev.Blocked = &tool.Blocked{Capability: "network", Target: "example.org:443", By: "engine"}
+		_ = out.Emit(ev)
+		_ = out.Emit(ev)
+		if now, ok := c.Find(ada, "", "c1"); !ok || !now.Running() || len(now.Events) != 2 || len(now.Stages) != 1 {
+			t.Errorf("while it runs: %+v, %v", now, ok)
+		}
+		return nil, tool.Errorf(tool.CodeCrash, "it fell over")
+	})
+	invoke(t, h, tool.Call{ID: "c1", Tool: "one.echo", Args: json.RawMessage(`{"a":1}`), Session: "s", Parent: "p", Caller: ada})
+	got, ok := c.Find(ada, "", "c1")
+	if !ok || got.Running() || got.Tool != "echo" || got.Source != "one" || got.Session != "s" || got.Parent != "p" ||
+		string(got.Args) != `{"a":1}` || !strings.Contains(string(got.Error), "it fell over") || len(got.Events) != 2 ||
+		got.End.Outcome != tool.OutcomeError || got.End.Code != tool.CodeCrash || got.Record.Asked != "one.echo" {
+		t.Errorf("%+v", got)
+	}
+	if len(got.Blocked) != 1 || got.Blocked[0].Target != "example.org:443" || got.Spec.Walls != "no network" {
+		t.Errorf("%+v", got.Blocked)
+	}
+	if len(got.Stages) != 1 || got.Stages[0].Kind != "run" || got.Stages[0].Name != "runner" {
+		t.Errorf("%+v", got.Stages)
+	}
+}
+
+func TestNobodySeesTheCallsOfOthers(t *testing.T) {
+	c := recent.New(recent.Options{}, recent.Env{})
+	invoke(t, chain(c, echo, says(`"x"`)), tool.Call{ID: "c1", Tool: "echo", Caller: ada})
+	invoke(t, chain(c, echo, says(`"x"`)), tool.Call{ID: "c2", Tool: "echo", Parent: "c1", Caller: ada})
+	for who, sees := range map[*tool.Principal]bool{&ada: true, &operator: true, &eve: false, {ID: "own"}: false} {
+		f := recent.Filter{Who: *who, Events: true}
+		_, found := c.Find(*who, "", "c1")
+		now, last := c.Now(f)
+		next := c.Next(f, last-4, 100).Lines
+		if found != sees || (len(now) == 4) != sees || (len(next) == 4) != sees || (len(c.Children(*who, "c1")) == 2) != sees ||
+			!sees && len(now)+len(next) > 0 {
+			t.Errorf("%s: found %v, %d now, %d next", who.ID, found, len(now), len(next))
+		}
+	}
+	if _, found := c.Find(operator, "eve", "c1"); found {
+		t.Error("it is not eve's")
+	}
+}
+
+func TestToolsThatLookAtCallsAreLeftOut(t *testing.T) {
+	c := recent.New(recent.Options{}, recent.Env{})
+	looks := &tool.Spec{Name: "showCall", Source: config.OwnSource, Effects: tool.Effects{Reads: true}}
+	does := &tool.Spec{Name: "cancelCall", Source: config.OwnSource}
+	invoke(t, chain(c, looks, says(`{}`)), tool.Call{ID: "c1", Caller: ada})
+	invoke(t, chain(c, does, says(`{}`)), tool.Call{ID: "c2", Caller: ada})
+	if lines, _ := c.Now(recent.Filter{Who: ada}); len(lines) != 2 || lines[0].Begin.Call != "c2" {
+		t.Errorf("%+v", lines)
+	}
+}
+
+func TestASecretIsNeverKept(t *testing.T) {
+	const canary = "canary-1f0c6f2b9d"
+	var r secret.Redactor
+	r.Add("KEY", canary)
+	nameless := func(doc json.RawMessage) json.RawMessage {
+		return json.RawMessage(strings.ReplaceAll(string(doc), "lease-token", "[redacted]"))
+	}
+	c := recent.New(recent.Options{}, recent.Env{Redactor: &r, Nameless: nameless})
+	// The redact stage stands inside; here it is left out but for what it does not see: arguments and walls.
+	h := chain(c, echo, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		ev := tool.LogEvent("warn", "blocked")
+		ev.Blocked = &tool.Blocked{Capability: "filesystem_write", Target: "/tmp/" + canary}
+		return &tool.Result{OK: true}, out.Emit(ev)
+	})
+	invoke(t, h, tool.Call{ID: "c1", Args: json.RawMessage(`{"key":"` + canary + `","t":"lease-token"}`), Caller: ada})
+	issue := &tool.Spec{Name: "issueLease", Source: config.OwnSource}
+	invoke(t, chain(c, issue, says(`{"lease":"lease-token"}`)), tool.Call{ID: "c2", Caller: ada})
+	for _, id := range []string{"c1", "c2"} {
+		call, _ := c.Find(operator, "", id)
+		text := fmt.Sprintf("%+v %s %s", call, call.Args, call.Output)
+		if strings.Contains(text, canary) || strings.Contains(text, "lease-token") || !strings.Contains(text, "[") {
+			t.Errorf("%s: %s", id, text)
+		}
+	}
+}
+
+// Whatever is called, no more is kept than the bounds say, and what was cut is said.
+func TestWhatIsKeptIsBounded(t *testing.T) {
+	o := recent.Options{Calls: 50, Bytes: 1 << 20}
+	c := recent.New(o, recent.Env{})
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var sent []int
+	for i := range 200 {
+		size, events := rnd.IntN(1<<rnd.IntN(18)), rnd.IntN(1<<rnd.IntN(8))
+		sent = append(sent, size)
+		h := chain(c, echo, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+			for range events {
+				if err := out.Emit(tool.LogEvent("info", strings.Repeat("e", size/8))); err != nil {
+					return nil, err
+				}
+				if kept := c.Bytes(); kept > o.Bytes+(256<<10) {
+					t.Fatalf("%d bytes are kept while a call runs", kept)
+				}
+			}
+			return &tool.Result{OK: true, Output: json.RawMessage(`"` + strings.Repeat("o", size) + `"`)}, nil
+		})
+		invoke(t, h, tool.Call{ID: fmt.Sprint(i), Args: json.RawMessage(`{"a":"` + strings.Repeat("a", size) + `"}`), Caller: ada})
+		if c.Bytes() > o.Bytes {
+			t.Fatalf("%d bytes are kept", c.Bytes())
+		}
+		check(t, c, i, sent[i])
+	}
+	if lines, _ := c.Now(recent.Filter{Who: ada}); len(lines) > 2*o.Calls || len(lines) == 0 {
+		t.Errorf("%d lines of calls are kept", len(lines))
+	}
+}
+
+// check looks at what is kept of a call whose arguments and output had a size.
+func check(t *testing.T, c *recent.Calls, i, size int) {
+	t.Helper()
+	call, ok := c.Find(ada, "", fmt.Sprint(i))
+	if !ok {
+		t.Fatalf("call %d is not kept", i)
+	}
+	for _, doc := range []json.RawMessage{call.Args, call.Output} {
+		if !json.Valid(doc) {
+			t.Errorf("not JSON: %.100s", doc)
+		}
+	}
+	cut := 0
+	for _, one := range call.Cut {
+		if one.Kept >= one.Bytes {
+			t.Errorf("%+v", one)
+		}
+		cut++
+	}
+	if want := size+2 > 64<<10; (cut == 2) != want && size+8 <= 64<<10 {
+		t.Errorf("%d bytes: %+v", size, call.Cut)
+	}
+	for _, ev := range call.Events {
+		if !json.Valid(ev.Data) || len(ev.Data) > 32<<10 {
+			t.Errorf("event of %d bytes: %.50s", len(ev.Data), ev.Data)
+		}
+	}
+}
+
+// A storm of large calls leaves no more than the bounds allow, as the heap has it: nothing holds on to what was sent.
+func TestAStormLeavesLittleBehind(t *testing.T) {
+	c := recent.New(recent.Options{Calls: 500, Bytes: 4 << 20}, recent.Env{})
+	h := chain(c, echo, says(`"`+strings.Repeat("o", 5000)+`"`))
+	before := heap()
+	var callers sync.WaitGroup
+	for g := range 8 {
+		callers.Go(func() {
+			for i := range 1250 {
+				// The arguments are a small part of a large request, as in JSON-RPC.
+				request := make([]byte, 32<<10)
+				args := request[:copy(request, `{"a":1234567890}`)]
+				_, _ = h.Invoke(t.Context(), &tool.Call{ID: fmt.Sprint(g, "-", i), Args: args, Caller: ada}, tool.Discard)
+			}
+		})
+	}
+	callers.Wait()
+	if grew := heap() - before; grew > 3*(4<<20) {
+		t.Errorf("the heap grew by %d bytes", grew)
+	}
+	if lines, _ := c.Now(recent.Filter{Who: ada}); len(lines) == 0 || len(lines) > 1000 {
+		t.Errorf("%d lines", len(lines))
+	}
+	runtime.KeepAlive(c)
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Those who follow see every line once, in order, wherever they go on; those who are too slow learn how many they missed.
+func TestAFollowerGoesOnBehindTheLastLine(t *testing.T) {
+	c := recent.New(recent.Options{Calls: 10}, recent.Env{}) // 80 lines
+	talks := chain(c, echo, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		return nil, errors.Join(out.Emit(tool.LogEvent("info", "hello")), errors.New("no"))
+	})
+	f := recent.Filter{Who: ada, Events: true}
+	_, at := c.Now(f)
+	first := at
+	for i := range 4 {
+		invoke(t, talks, tool.Call{ID: fmt.Sprint(i), Caller: ada})
+	}
+	var seen []string
+	for {
+		p := c.Next(f, at, 5)
+		if p.Last == at {
+			break
+		}
+		for _, l := range p.Lines {
+			if l.Seq <= at || l.Seq > p.Last || p.Missed != 0 {
+				t.Errorf("line %d behind %d, %d missed", l.Seq, at, p.Missed)
+			}
+			switch {
+			case l.Begin != nil:
+				seen = append(seen, "+"+l.Begin.Call)
+			case l.Event != nil:
+				seen = append(seen, "."+l.Event.Call)
+			case l.End != nil:
+				seen = append(seen, "-"+l.End.Call)
+			}
+		}
+		at = p.Last
+	}
+	if got := strings.Join(seen, " "); got != "+0 .0 -0 +1 .1 -1 +2 .2 -2 +3 .3 -3" {
+		t.Error(got)
+	}
+	for i := range 100 {
+		invoke(t, talks, tool.Call{ID: fmt.Sprint(i), Caller: ada})
+	}
+	p := c.Next(f, first, 10_000)
+	if int64(len(p.Lines))+p.Missed != 104*3 || p.Last != first+104*3 || len(p.Lines) != 30 || p.More {
+		t.Errorf("%d lines and %d missed, %d in all", len(p.Lines), p.Missed, p.Last-first)
+	}
+	if c.Known(first-1) || c.Known(p.Last+1) || !c.Known(first) || !c.Known(p.Last) {
+		t.Error("a line of another program is taken for one of this")
+	}
+}
+
+func TestOffKeepsNothing(t *testing.T) {
+	c := recent.New(recent.Options{Off: true}, recent.Env{})
+	h := chain(c, echo, func(_ context.Context, call *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		if call.Watch.By != nil {
+			t.Error("watched")
+		}
+		return &tool.Result{OK: true}, nil
+	})
+	invoke(t, h, tool.Call{ID: "c1", Caller: ada})
+	if _, found := c.Find(ada, "", "c1"); found {
+		t.Error("kept")
+	}
+}
