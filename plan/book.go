@@ -1,0 +1,398 @@
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// The states of a plan as it is kept, beside Running and Failed.
+const (
+	Done      = "done"
+	Cancelled = "cancelled"
+	Lost      = "lost" // its program ended while it ran, and nobody could go on with it
+)
+
+// States lists those of a plan that is kept.
+func States() []string { return []string{Running, Done, Failed, Lost, Cancelled} }
+
+// A Record is a plan as it is kept. Its JSON is what its caller sees of it.
+type Record struct {
+	ID      string    `json:"planId"`
+	State   string    `json:"state"`
+	Caller  string    `json:"caller"`
+	Session string    `json:"session,omitzero"`
+	Prompt  string    `json:"prompt,omitzero"`
+	Planner string    `json:"planner,omitzero"`
+	Call    string    `json:"call"` // the call that it runs for, or ran
+	Made    time.Time `json:"made"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Counts  Counts    `json:"counts"`
+
+	Plan    json.RawMessage `json:"plan,omitzero"`
+	Result  json.RawMessage `json:"result,omitzero"`
+	Request []byte          `json:"-"` // how it is gone on with
+	Before  json.RawMessage `json:"-"` // what the plans that it replaces patched, a list
+}
+
+// Counts say how far a plan has come.
+type Counts struct {
+	Tools   int `json:"tools"`
+	Done    int `json:"done"`
+	Failed  int `json:"failed"`
+	Skipped int `json:"skipped"`
+}
+
+// A Note is what is kept of a tool of a plan. One that is Running may have done something.
+type Note struct {
+	Place int // in the plan's list
+	State string
+	Doc   []byte // JSON: a kept
+}
+
+// kept is what is needed of a tool to go on without it.
+type kept struct {
+	Result  ToolResult        `json:"result"`
+	Patches []json.RawMessage `json:"patches,omitzero"`
+	Assets  []tool.Asset      `json:"assets,omitzero"`
+}
+
+// A Book keeps plans. It stands for one program: what that has begun, or adopted, is its own, and what is another's
+// cannot be changed: that is an error of code conflict.
+type Book interface {
+	Begin(ctx context.Context, r Record) error
+	// Note keeps what became of tools.
+	Note(ctx context.Context, id string, notes []Note) error
+	// End ends a plan, with the last notes; Running in the place of an end hands it back, to be gone on with.
+	End(ctx context.Context, id, state string, result []byte, notes []Note) error
+	// Adopt gives an unfinished plan of a caller whose program is gone, which is this program's from then on, for a call.
+	Adopt(ctx context.Context, caller, id, call string) (Record, []Note, error)
+	// Of gives the last plan that a call ran; not found: none.
+	Of(ctx context.Context, caller, call string) (Record, []Note, error)
+	// Recover visits unfinished plans whose program is gone. Each is given the id of a call that goes on with it, unless
+	// a job has it still. One whose job has ended is lost.
+	Recover(ctx context.Context, next func() string) ([]Record, error)
+}
+
+// A notebook is what an attempt keeps of itself.
+//
+// A tool that must not run twice is noted before it runs, and its outcome before anything follows from it. The others
+// can be run again should the program end, so what became of them is written together with others, now and then: a
+// commit for each would be most of the work of a plan with many small tools.
+type notebook struct {
+	writing sync.Mutex // one writes, what has gathered; those who come meanwhile find theirs written
+
+	mu             sync.Mutex
+	waiting        []Note
+	added, written int
+	flushed        time.Time
+	timer          *time.Timer    // flushes what waits; nil: nothing does
+	timing         sync.WaitGroup // of a timer that is set, or fires
+}
+
+// soon has what waits written, unless somebody does before.
+func (n *notebook) soon(flush func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.timer != nil {
+		return
+	}
+	n.timing.Add(1)
+	n.timer = time.AfterFunc(flushEvery, func() {
+		defer n.timing.Done()
+		n.mu.Lock()
+		n.timer = nil
+		n.mu.Unlock()
+		flush()
+	})
+}
+
+// still sees to it that nothing is written any more but by who asks for it.
+func (n *notebook) still() {
+	n.mu.Lock()
+	if n.timer != nil && n.timer.Stop() {
+		n.timer = nil
+		n.timing.Done()
+	}
+	n.mu.Unlock()
+	n.timing.Wait()
+}
+
+// flushEvery is how long the notes of harmless tools may wait.
+const flushEvery = 100 * time.Millisecond
+
+// add puts a note among those that wait, and gives its number; due: they have waited long enough.
+func (n *notebook) add(one Note) (number int, due bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.waiting = append(n.waiting, one)
+	n.added++
+	return n.added, time.Since(n.flushed) >= flushEvery
+}
+
+// flush writes what waits, unless somebody has written up to a number already. What could not be written waits on.
+func (n *notebook) flush(number int, write func([]Note) error) error {
+	n.writing.Lock()
+	defer n.writing.Unlock()
+	n.mu.Lock()
+	notes, last := n.waiting, n.added
+	if n.written >= number {
+		n.mu.Unlock()
+		return nil
+	}
+	n.waiting, n.flushed = nil, time.Now()
+	n.mu.Unlock()
+	err := write(notes)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		n.waiting = append(notes, n.waiting...)
+		return err
+	}
+	n.written = last
+	return nil
+}
+
+// again reports whether a tool does no harm when it runs twice.
+func again(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnly() }
+
+// keepBegin keeps that the plan begins.
+func (a *attempt) keepBegin(ctx context.Context) error {
+	if a.x.Book == nil || a.resumed {
+		return nil
+	}
+	c := a.run.Call
+	r := Record{
+		ID: a.id, State: Running, Caller: c.Caller.ID, Session: c.Session, Prompt: a.run.Prompt, Planner: a.run.PlannerName,
+		Call: c.ID, Made: a.began, Counts: Counts{Tools: len(a.plan.Tools)}, Plan: raw(a.plan), Before: raw(a.before),
+	}
+	var err error
+	if r.Request, err = a.x.Again(c, a.id); err != nil {
+		return err
+	}
+	return a.x.Book.Begin(context.WithoutCancel(ctx), r)
+}
+
+// keepRunning keeps that a tool is about to be called which must not be called twice.
+func (w *work) keepRunning() error {
+	if w.x.Book == nil || again(w.t.spec) {
+		return nil
+	}
+	return w.note(w.t, &w.result, given{}, func(write func() error) error { return write() })
+}
+
+// keepEnd keeps what became of a tool that was called.
+func (w *work) keepEnd(ctx context.Context) error {
+	if w.x.Book == nil {
+		return nil
+	}
+	return w.note(w.t, &w.result, w.given, func(write func() error) error {
+		return tool.Persist(ctx, w.run.Call, w.out, "what "+w.t.ID+" gave", write)
+	})
+}
+
+// note keeps what is known of a tool: by insist, where it must not run twice, and else soon.
+func (a *attempt) note(t *tooling, r *ToolResult, g given, insist func(write func() error) error) error {
+	doc, err := strictjson.Marshal(kept{*r, g.patches, g.assets})
+	if err != nil {
+		return tool.Errorf(tool.CodeInternal, "what %s gave cannot be kept: %w", t.ID, err)
+	}
+	number, due := a.notes.add(Note{t.place, r.State, doc})
+	flush := func() error {
+		return a.notes.flush(number, func(notes []Note) error {
+			return a.x.Book.Note(context.WithoutCancel(a.ctx), a.id, notes)
+		})
+	}
+	switch {
+	case insist != nil && !again(t.spec):
+		return insist(flush)
+	case !due:
+		a.notes.soon(func() { _ = flush() }) // tried again with the next note, and at the end
+		return nil
+	}
+	if err := flush(); tool.CodeOf(err) == tool.CodeConflict { // it is no longer ours; else the store may be back for the next
+		return err
+	}
+	return nil
+}
+
+// end keeps the end of an attempt, and gives its result.
+func (a *attempt) end(ctx context.Context, r *Result) (*Result, error) {
+	state := Failed
+	if r.Success {
+		state = Done
+	}
+	return r, a.close(ctx, state, r)
+}
+
+func (a *attempt) close(ctx context.Context, state string, r *Result) error {
+	if a.x.Book == nil || a.over || a.graph == nil {
+		return nil
+	}
+	a.notes.still()
+	kept := context.WithoutCancel(ctx)
+	err := tool.Persist(ctx, a.run.Call, a.out, "the result of the plan", func() error {
+		return a.x.Book.End(kept, a.id, state, raw(r), a.notes.waiting)
+	})
+	if err != nil {
+		return tool.Errorf(tool.CodeOf(err), "the plan ran, but its end could not be kept: %w", err)
+	}
+	return nil
+}
+
+// Shutdown is the reason of the error with which a call ends that will be made again when the program is back.
+const Shutdown = "shutdown"
+
+// cancelled keeps that the plan was ended from outside, and gives the reason. One that is made again, as a job whose
+// program is shut down, is left as it is.
+func (a *attempt) cancelled(ctx context.Context) error {
+	why := tool.Ended(ctx)
+	state := Cancelled
+	if why.Reason == Shutdown && a.run.Call.Patient {
+		state = Running
+	}
+	r := a.resultOf()
+	r.Error = &Error{Code: string(why.Code), Message: why.Message, Category: ProcessError}
+	return errors.Join(why, a.close(ctx, state, r))
+}
+
+// Recover looks for plans whose program is gone, and has them gone on with: later makes the call of a record's
+// request, under its id, when there is time.
+func (x *Executor) Recover(ctx context.Context, later func(context.Context, Record) error) (int, error) {
+	found, err := x.Book.Recover(ctx, tool.NewID)
+	for _, r := range found {
+		if err == nil {
+			err = later(ctx, r)
+		}
+	}
+	return len(found), err
+}
+
+// Resume goes on with a plan of the run's caller whose program is gone: what has ended is not run again, and what was
+// running is, where that does no harm. Nobody knows what became of the rest: it failed.
+// Its planner is found by its name; one that is no longer there replaces nothing.
+func (x *Executor) Resume(
+	ctx context.Context, r Run, id string, planner func(name string) (Planner, error), out tool.Sink,
+) (*Result, error) {
+	if x.Book == nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "there is no store, and so no plan to go on with")
+	}
+	record, notes, err := x.Book.Adopt(ctx, r.Call.Caller.ID, id, r.Call.ID)
+	if err != nil {
+		return nil, err
+	}
+	if record.Planner != "" && planner != nil {
+		r.Planner, _ = planner(record.Planner)
+	}
+	return x.resume(ctx, r, record, notes, out)
+}
+
+// RunOnce runs the plan of a call, or goes on with it where an earlier program has begun this very call.
+func (x *Executor) RunOnce(ctx context.Context, r Run, out tool.Sink) (*Result, error) {
+	if x.Book == nil || !r.Call.Patient {
+		return x.Run(ctx, r, out)
+	}
+	record, notes, err := x.Book.Of(ctx, r.Call.Caller.ID, r.Call.ID)
+	if err == nil && record.State == Running {
+		record, notes, err = x.Book.Adopt(ctx, r.Call.Caller.ID, record.ID, r.Call.ID)
+	}
+	switch {
+	case tool.CodeOf(err) == tool.CodeNotFound:
+		return x.Run(ctx, r, out)
+	case err != nil:
+		return nil, err
+	}
+	return x.resume(ctx, r, record, notes, out)
+}
+
+func (x *Executor) resume(ctx context.Context, r Run, record Record, notes []Note, out tool.Sink) (*Result, error) {
+	p, err := Read(record.Plan)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "plan %s cannot be read: %w", record.ID, err)
+	}
+	r.Plan, r.Prompt, r.PlannerName = p, record.Prompt, record.Planner
+	one := x.first(r, out)
+	one.id, one.resumed, one.over = record.ID, true, record.State != Running
+	if err := strictjson.Unmarshal(record.Before, &one.before); err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "plan %s cannot be read: %w", record.ID, err)
+	}
+	one.state = one.state.with(one.before)
+	for _, patch := range one.before {
+		if err := out.Emit(tool.Event{Kind: tool.KindStatePatch, Data: patch}); err != nil {
+			return nil, err
+		}
+	}
+	one.had = notes
+	return x.attempts(ctx, one)
+}
+
+// Complete gives the record of a plan that has no result yet the one that it has so far.
+func (r *Record) Complete(notes []Note) error {
+	so := Result{
+		PlanID: r.ID, FailedTools: []string{}, DisabledSkills: []string{}, ToolResults: []ToolResult{}, Assets: []tool.Asset{},
+		AggregatedState: json.RawMessage(`{}`), AttemptNumber: 1,
+	}
+	for _, n := range notes {
+		var k kept
+		if err := strictjson.Unmarshal(n.Doc, &k); err != nil {
+			return tool.Errorf(tool.CodeInternal, "what became of a tool of plan %s cannot be read: %w", r.ID, err)
+		}
+		switch n.State {
+		case Success:
+			r.Counts.Done++
+		case Failed, TimedOut:
+			r.Counts.Failed++
+			so.FailedTools = append(so.FailedTools, k.Result.ToolID)
+		case Skipped:
+			r.Counts.Skipped++
+		}
+		so.ToolResults, so.Assets = append(so.ToolResults, k.Result), append(so.Assets, k.Assets...)
+	}
+	var p Plan
+	if err := strictjson.Unmarshal(r.Plan, &p); err == nil {
+		so.DisabledSkills, so.AttemptNumber = union(p.DisabledSkills), max(1, p.Metadata.GenerationAttempt)
+	}
+	if r.Result == nil {
+		so.ExecutionTimeMs = time.Since(r.Made).Milliseconds()
+		r.Result = raw(so)
+	}
+	return nil
+}
+
+// restore puts back what became of tools before this program. It is done in the plan's order, as it happened.
+func (a *attempt) restore() error {
+	byPlace := map[int]Note{}
+	for _, n := range a.had {
+		byPlace[n.Place] = n
+	}
+	for i := range a.tools {
+		t := &a.tools[i]
+		n, ok := byPlace[t.place]
+		if !ok || t.over() {
+			continue
+		}
+		var k kept
+		if err := strictjson.Unmarshal(n.Doc, &k); err != nil {
+			return tool.Errorf(tool.CodeInternal, "what became of %s cannot be read: %w", t.ID, err)
+		}
+		w := &work{attempt: a, t: t, result: k.Result, given: given{k.Patches, k.Assets}}
+		if n.State == Running { // one that may run again left no word of it, unless it says so only now
+			if again(t.spec) {
+				continue
+			}
+			w.result.State, w.result.Error = Failed, &Error{
+				Code: "lost", Category: ProcessError,
+				Message: "the program that ran it ended meanwhile, and its outcome is unknown; look before you run it again",
+			}
+		}
+		w.weigh()
+		a.changed(t.step, &w.result, w.result.RetryCount+1)
+		a.finish(w)
+	}
+	return nil
+}

@@ -1,0 +1,302 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"toolpost/tool"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
+)
+
+// A Graph is a plan that was checked: its tools are found, and stand in the order in which they run.
+type Graph struct {
+	Plan  *Plan
+	steps []*step
+}
+
+// A step is a tool of a plan.
+type step struct {
+	*Tool
+	place    int // in the plan's list
+	order    int // among the steps
+	spec     *tool.Spec
+	needs    []*step // that come first: dependencies, and those that it refers to
+	wanted   []*step // that it comes before
+	input    *template
+	required bool
+	overlaps bool
+	retries  int
+	backoff  time.Duration
+}
+
+// Order lists the tools in the order in which they run one after the other: that of the plan, but for those which come
+// behind what they depend on.
+func (g *Graph) Order() (ids []string) {
+	for _, s := range g.steps {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// Check finds what is wrong with a plan before anything runs: ids that are not there or there twice, tools that the
+// caller cannot see or that the plan itself forbids, arguments that do not match, and tools that wait for each other. An
+// error is an *Error.
+//
+// A tool that refers to the output of another depends on it, whether its dependencies say so or not: there is no other
+// way in which the reference could have a value, and planners forget to say it.
+func Check(ctx context.Context, c tool.Catalog, p tool.Principal, pl *Plan) (*Graph, error) {
+	if len(pl.Tools) > MaxTools {
+		return nil, invalid("a plan has at most %d tools, not %d", MaxTools, len(pl.Tools))
+	}
+	k := &checker{plan: pl, byID: make(map[string]*step, len(pl.Tools)), found: map[string]*found{}}
+	k.name()
+	k.connect()
+	if err := k.faults.err("the plan", InvalidJSON); err != nil {
+		return nil, err
+	}
+	ordered, err := inOrder(k.steps)
+	if err != nil {
+		return nil, err
+	}
+	k.resolve(ctx, c, p)
+	if err := k.faults.err("the plan", ToolFailure); err != nil {
+		return nil, err
+	}
+	return &Graph{pl, ordered}, nil
+}
+
+// A checker is one Check.
+type checker struct {
+	plan   *Plan
+	steps  []*step // in the order of the plan
+	byID   map[string]*step
+	found  map[string]*found // by the name as it is written
+	faults faults
+}
+
+// name makes the steps, by their ids.
+func (k *checker) name() {
+	if k.plan.RequestID == "" {
+		k.faults.add("/requestId", "is empty")
+	}
+	for i := range k.plan.Tools {
+		t := &k.plan.Tools[i]
+		s := &step{Tool: t, place: i, required: t.Required == nil || *t.Required, overlaps: k.plan.Parallel && t.Async}
+		s.retries, s.backoff = t.Retry.policy()
+		k.steps = append(k.steps, s)
+		switch {
+		case t.ID == "" || len(t.ID) > maxID:
+			k.faults.add(s.at("toolId"), "has from 1 to %d bytes, not %d", maxID, len(t.ID))
+		case strings.ContainsFunc(t.ID, func(r rune) bool { return unicode.IsControl(r) || strings.ContainsRune("{}", r) }):
+			k.faults.add(s.at("toolId"), "%q has characters that an id cannot have", t.ID)
+		case k.byID[t.ID] != nil:
+			k.faults.add(s.at("toolId"), "%q is the id of /tools/%d already", t.ID, k.byID[t.ID].place)
+		default:
+			k.byID[t.ID] = s
+		}
+		if n := s.retries; n < 0 || n > maxRetries {
+			k.faults.add(s.at("retryPolicy/maxRetries"), "is from 0 to %d, not %d", maxRetries, n)
+		}
+		if s.backoff < 0 {
+			k.faults.add(s.at("retryPolicy/backoffMs"), "cannot be negative")
+		}
+	}
+}
+
+// What a retryPolicy says that is not there, or does not say all.
+const (
+	defaultRetries = 3
+	defaultBackoff = 100 // ms
+	maxRetries     = 10
+	maxBackoff     = int(time.Hour / time.Millisecond) // longer than any plan
+)
+
+func (r *Retry) policy() (retries int, backoff time.Duration) {
+	retries, ms := defaultRetries, defaultBackoff
+	if r != nil && r.Most != nil {
+		retries = *r.Most
+	}
+	if r != nil && r.BackoffMs != nil {
+		ms = min(*r.BackoffMs, maxBackoff)
+	}
+	return retries, time.Duration(ms) * time.Millisecond
+}
+
+// at is the place of a member of a step in the plan.
+func (s *step) at(member string) string { return "/tools/" + strconv.Itoa(s.place) + "/" + member }
+
+// connect draws the edges.
+func (k *checker) connect() {
+	for _, s := range k.steps {
+		seen := map[*step]bool{}
+		need := func(id, at, what string) {
+			on := k.byID[id]
+			switch {
+			case on == nil:
+				k.faults.add(at, "%s %q, which is no tool of the plan", what, id)
+			case !seen[on]:
+				seen[on] = true
+				s.needs, on.wanted = append(s.needs, on), append(on.wanted, s)
+			}
+		}
+		for i, id := range s.Dependencies {
+			need(id, s.at("dependencies/"+strconv.Itoa(i)), "names")
+		}
+		var err error
+		if s.input, err = templateOf(s.Input); err != nil {
+			k.faults.add(s.at("input"), "is not JSON: %v", err)
+			continue
+		}
+		if _, ok := s.input.value.(map[string]any); !ok {
+			k.faults.add(s.at("input"), "must be an object, not %s", strictjson.KindOf(s.Input))
+		}
+		for _, r := range s.input.refs {
+			need(r.tool, s.at("input"), "refers with "+r.String()+" to")
+		}
+	}
+}
+
+// found is a tool by a name that a plan has for it.
+type found struct {
+	spec  *tool.Spec
+	input *schema.Schema // nil: anything goes, or the tool will say why not
+	loose bool           // whether a part of the arguments can be wrong depends on others
+	err   error
+}
+
+// resolve finds the tools, and holds their arguments against their schemas.
+func (k *checker) resolve(ctx context.Context, c tool.Catalog, p tool.Principal) {
+	disabled := map[string]bool{}
+	for _, name := range k.plan.DisabledSkills {
+		disabled[name] = true
+	}
+	for _, s := range k.steps {
+		names, at := s.names()
+		if len(names) == 0 {
+			k.faults.add(s.at("tool"), "is missing: name a tool with tool or toolPath")
+			continue
+		}
+		f := k.find(ctx, c, p, names)
+		if f.err != nil {
+			k.faults.add(s.at(at), "%s", tool.AsError(f.err).Message)
+			continue
+		}
+		s.spec = f.spec
+		all := append([]string{f.spec.Name, f.spec.Ref().String(), s.Path, s.Name}, f.spec.Aliases...)
+		if i := slices.IndexFunc(all, func(name string) bool { return disabled[name] }); i >= 0 {
+			k.faults.add(s.at(at), "uses %s, which is among the disabledSkills", all[i])
+			continue
+		}
+		for _, fault := range f.check(s.input) {
+			k.faults.add(s.at("input")+fault.At, "%s", fault.Problem)
+		}
+	}
+}
+
+// names lists under which names a step's tool is looked for, and which member has them. A toolPath is where a tool lies
+// in Narratoria's world. Here tools are registered by name, so it names one if the whole is a name, or else its last
+// part, with or without the extension: tools/torch-lighter/torch.py is torch.py or torch.
+func (s *step) names() (names []string, at string) {
+	if s.Name != "" {
+		return []string{s.Name}, "tool"
+	}
+	if s.Path == "" {
+		return nil, "tool"
+	}
+	base := path.Base(strings.ReplaceAll(s.Path, `\`, "/"))
+	return []string{s.Path, base, strings.TrimSuffix(base, path.Ext(base))}, "toolPath"
+}
+
+func (k *checker) find(ctx context.Context, c tool.Catalog, p tool.Principal, names []string) *found {
+	if f := k.found[names[0]]; f != nil {
+		return f
+	}
+	f := new(found)
+	k.found[names[0]] = f
+	for _, name := range names {
+		if f.spec, f.err = c.Lookup(ctx, p, name); tool.CodeOf(f.err) != tool.CodeNotFound {
+			break
+		}
+	}
+	if tool.CodeOf(f.err) == tool.CodeNotFound {
+		f.err = fmt.Errorf("%q is no tool; `toolpost tools` lists what there is", names[0])
+	}
+	if f.err == nil {
+		f.input, _ = schema.Compile(f.spec.Input) // a schema that does not work is told of when the tool is called
+		v, _ := strictjson.Decode(f.spec.Input)
+		f.loose = loose(v)
+	}
+	return f
+}
+
+// loose reports whether a schema, or one inside it, lets one value decide what another may be. Then nobody can say what
+// is wrong with arguments of which some are not known yet.
+func loose(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			switch name {
+			case "anyOf", "oneOf", "not", "if", "contains", "dependentSchemas", "dependencies", "unevaluatedProperties",
+				"unevaluatedItems", "$dynamicRef", "$recursiveRef":
+				return true
+			case "const":
+				if compound(member) {
+					return true
+				}
+			case "enum":
+				if list, ok := member.([]any); ok && slices.ContainsFunc(list, compound) {
+					return true
+				}
+			}
+			if loose(member) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, loose)
+	}
+	return false
+}
+
+func compound(v any) bool {
+	switch v.(type) {
+	case map[string]any, []any:
+		return true
+	}
+	return false
+}
+
+// check holds arguments against the schema of their tool. Where they have references, only what is wrong whatever these
+// stand for is a fault; the engine checks the whole when the tool is called.
+func (f *found) check(t *template) []schema.Fault {
+	if f.input == nil {
+		return nil
+	}
+	if len(t.at) == 0 {
+		return f.input.Validate(t.value)
+	}
+	if f.loose {
+		return nil
+	}
+	var always []schema.Fault
+	for i, stand := range []any{"", true, nil, map[string]any{}, []any{}, strictNumber} {
+		now := f.input.Validate(t.standing(stand))
+		if i == 0 {
+			always = slices.DeleteFunc(now, func(fault schema.Fault) bool { return t.unknown(fault.At) })
+		}
+		always = slices.DeleteFunc(always, func(fault schema.Fault) bool { return !slices.Contains(now, fault) })
+	}
+	return always
+}
+
+// unknown reports whether a place is one that has a reference, or within one.
+func (t *template) unknown(at string) bool {
+	return slices.ContainsFunc(t.at, func(ref string) bool { return at == ref || strings.HasPrefix(at, ref+"/") })
+}

@@ -1,0 +1,323 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// An Executor runs plans. Many goroutines may use it.
+type Executor struct {
+	Handler tool.Handler // runs the calls of plans as it runs all others: policy, quotas and records are its business
+	Catalog tool.Catalog
+	Limits  Limits
+	Book    Book // keeps plans; nil: they end with this program
+	// Again says, for the book, how a call is made again that goes on with a plan: as one of the same caller, which gives
+	// Resume its id.
+	Again func(c *tool.Call, planID string) ([]byte, error)
+}
+
+// Limits of plans. A field that is zero has its default.
+type Limits struct {
+	Tool    time.Duration // for a tool with all its attempts; 30 s
+	Plan    time.Duration // for a plan; each of those that replace it has as long; 60 s
+	Replans *int          // how often a plan that failed is replaced; 5
+	Overlap int           // tools of a plan that run at once; 16
+}
+
+func (l Limits) withDefaults() Limits {
+	l.Tool, l.Plan = cmp.Or(l.Tool, 30*time.Second), cmp.Or(l.Plan, time.Minute)
+	l.Overlap = cmp.Or(l.Overlap, 16)
+	if l.Replans == nil {
+		l.Replans = new(defaultReplans)
+	}
+	return l
+}
+
+const defaultReplans = 5
+
+// Longest is how long a run can take: a plan and all that replace it, and as long again for the planner.
+func (l Limits) Longest() time.Duration {
+	l = l.withDefaults()
+	return 2 * time.Duration(*l.Replans+1) * l.Plan
+}
+
+// A Run is one request to run a plan.
+type Run struct {
+	// Call is the call that it runs for: the parent of every call that it makes. These have its caller, its run, its trace
+	// and its walls. They see the state that it has, with what tools before them patched, and no session: the patches are
+	// events of this call, and its own session takes them.
+	Call    *tool.Call
+	Plan    *Plan
+	Planner Planner // replaces a plan that failed; nil: nobody does
+	// What is kept of the request beside the plan: the prompt, which the planner is told too, and the planner's name.
+	Prompt      string
+	PlannerName string
+}
+
+// Run runs a plan, and those that replace it when it fails. The result is that of the last one. An error means that
+// there is none: the call was cancelled, its time was over, nobody took its events, or the plan could not be kept.
+func (x *Executor) Run(ctx context.Context, r Run, out tool.Sink) (*Result, error) {
+	if r.Call.Parent != "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "a plan is not run by another plan").Because("nested_plan")
+	}
+	return x.attempts(ctx, x.first(r, out))
+}
+
+// first makes the first attempt of a run.
+func (x *Executor) first(r Run, out tool.Sink) *attempt {
+	one := &attempt{
+		x: x, run: r, plan: r.Plan, limits: x.Limits.withDefaults(), out: out, number: max(1, r.Plan.Metadata.GenerationAttempt),
+	}
+	one.state.reset(r.Call.State)
+	return one
+}
+
+// attempts runs an attempt, and what follows from it.
+func (x *Executor) attempts(ctx context.Context, one *attempt) (*Result, error) {
+	for {
+		result, err := one.do(ctx)
+		if err != nil || !result.CanReplan || one.run.Planner == nil {
+			return result, err
+		}
+		next, err := one.replan(ctx, result)
+		switch {
+		case ctx.Err() != nil:
+			return nil, tool.Ended(ctx)
+		case err != nil:
+			why := tool.LogEvent("warn", "the plan failed, and the planner has no other: "+tool.AsError(err).Message)
+			return result, one.out.Emit(why)
+		}
+		one = next
+	}
+}
+
+// replan asks the planner for a plan that replaces one that failed. What the failed one has patched stays: its tools
+// did what they did.
+func (a *attempt) replan(ctx context.Context, failed *Result) (*attempt, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.limits.Plan, tool.Errorf(tool.CodeTimeout,
+		"the planner took longer than %v", a.limits.Plan))
+	defer cancel()
+	var specs []*tool.Spec
+	for spec, why := range a.x.Catalog.Specs(ctx, a.run.Call.Caller) {
+		if why == nil {
+			specs = append(specs, spec)
+		}
+	}
+	p, err := a.run.Planner.Plan(ctx, Request{
+		ID: a.plan.RequestID, Prompt: a.run.Prompt, State: failed.AggregatedState, Tools: specs, Failed: failed,
+		Disabled: failed.DisabledSkills, Attempt: a.number + 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	own := *p
+	own.Metadata = Metadata{GenerationAttempt: a.number + 1, ParentPlanID: failed.PlanID}
+	own.DisabledSkills = union(failed.DisabledSkills, p.DisabledSkills)
+	next := &attempt{x: a.x, run: a.run, plan: &own, limits: a.limits, out: a.out, number: a.number + 1}
+	next.state.reset(failed.AggregatedState)
+	next.before = slices.Clone(a.before)
+	for i := range a.tools {
+		next.before = append(next.before, a.tools[i].patches...)
+	}
+	return next, nil
+}
+
+// union lists what is in one of the lists, once and in their order.
+func union(lists ...[]string) []string {
+	all := []string{}
+	seen := map[string]bool{}
+	for _, list := range lists {
+		for _, one := range list {
+			if !seen[one] {
+				seen[one] = true
+				all = append(all, one)
+			}
+		}
+	}
+	return all
+}
+
+// Begun is what a log event's fields have when a plan begins: {"plan": ...}.
+type Begun struct {
+	PlanID    string      `json:"planId"`
+	RequestID string      `json:"requestId"`
+	Attempt   int         `json:"attempt"`
+	Narrative string      `json:"narrative"`
+	Tools     []BegunTool `json:"tools"` // in the order in which they run
+}
+
+// A BegunTool is a tool of a plan that begins, as it is drawn.
+type BegunTool struct {
+	ToolID       string   `json:"toolId"`
+	Tool         string   `json:"tool"`
+	Dependencies []string `json:"dependencies"` // also those that it refers to
+	Required     bool     `json:"required"`
+	Async        bool     `json:"async"`
+}
+
+// A Step is what a log event's fields have at each change of a tool: {"step": ...}.
+type Step struct {
+	PlanID  string `json:"planId"`
+	ToolID  string `json:"toolId"`
+	Tool    string `json:"tool"`
+	State   string `json:"state"`
+	Attempt int    `json:"attempt,omitzero"` // of this tool, from 1
+	Call    string `json:"call,omitzero"`    // the id of the attempt's call
+	Error   *Error `json:"error,omitzero"`
+	Millis  int64  `json:"ms,omitzero"` // that it took so far, with all attempts
+}
+
+func (g *Graph) begun(id string, attempt int) Begun {
+	b := Begun{
+		PlanID: id, RequestID: g.Plan.RequestID, Attempt: attempt, Narrative: g.Plan.Narrative, Tools: []BegunTool{},
+	}
+	for _, s := range g.steps {
+		needs := []string{}
+		for _, n := range s.needs {
+			needs = append(needs, n.ID)
+		}
+		b.Tools = append(b.Tools, BegunTool{s.ID, s.spec.Name, needs, s.required, s.Async})
+	}
+	return b
+}
+
+// document writes the step, as its tags say. Every tool of every plan has some, and by hand it takes a quarter of the
+// time.
+func (s *Step) document() json.RawMessage {
+	w := strictjson.NewWriter(256)
+	w.Text("planId", s.PlanID)
+	w.Text("toolId", s.ToolID)
+	w.Text("tool", s.Tool)
+	w.Text("state", s.State)
+	if s.Attempt != 0 {
+		w.Raw("attempt", strconv.AppendInt(nil, int64(s.Attempt), 10))
+	}
+	if s.Call != "" {
+		w.Text("call", s.Call)
+	}
+	if s.Error != nil {
+		w.Raw("error", raw(s.Error))
+	}
+	if s.Millis != 0 {
+		w.Raw("ms", strconv.AppendInt(nil, s.Millis, 10))
+	}
+	return w.Done()
+}
+
+// tell makes a log event whose fields have one member.
+func tell(level, message, member string, said json.RawMessage) tool.Event {
+	fields := strictjson.NewWriter(len(said) + len(member) + 8)
+	fields.Raw(member, said)
+	w := strictjson.NewWriter(len(said) + len(message) + 64)
+	w.Text("level", level)
+	w.Text("message", message)
+	w.Raw("fields", fields.Done())
+	return tool.Event{Kind: tool.KindLog, Data: w.Done()}
+}
+
+// resultOf is the outcome of an attempt so far: the tools that have ended, in the order in which they run.
+func (a *attempt) resultOf() *Result {
+	r := &Result{
+		PlanID: a.id, AttemptNumber: a.number, FailedTools: []string{}, ToolResults: []ToolResult{}, Assets: []tool.Asset{},
+		AggregatedState: a.state.document(), ExecutionTimeMs: time.Since(a.began).Milliseconds(),
+	}
+	var disabled []string
+	for i := range a.tools {
+		t := &a.tools[i]
+		if !t.over() {
+			continue
+		}
+		r.ToolResults = append(r.ToolResults, t.result)
+		r.Assets = append(r.Assets, t.assets...)
+		if t.failed() {
+			r.FailedTools = append(r.FailedTools, t.ID)
+			disabled = append(disabled, t.spec.Name)
+		}
+	}
+	r.DisabledSkills = union(a.plan.DisabledSkills, disabled)
+	return r
+}
+
+// conclude says whether an attempt succeeded, and if not, why.
+func (a *attempt) conclude(r *Result, why *Error) *Result {
+	var first *tooling
+	for i := range a.tools {
+		if t := &a.tools[i]; why == nil && first == nil && t.required && t.failed() {
+			first = t
+		}
+	}
+	if first != nil {
+		e := first.result.Error
+		why = &Error{Code: CodeToolFailed, Category: e.Category, Details: raw(map[string]any{"toolId": first.ID, "code": e.Code})}
+		why.Message = first.ID + " failed: " + e.Message
+	}
+	r.Success, r.Error = why == nil, why
+	r.CanReplan = !r.Success && a.number <= *a.limits.Replans
+	return r
+}
+
+// Refused is the result of a plan of which nothing ran.
+func (x *Executor) Refused(why *Error) *Result {
+	limits := x.Limits.withDefaults()
+	return &Result{
+		PlanID: tool.NewID(), CanReplan: *limits.Replans > 0, FailedTools: []string{}, DisabledSkills: []string{},
+		ToolResults: []ToolResult{}, Error: why, AggregatedState: json.RawMessage(`{}`), Assets: []tool.Asset{}, AttemptNumber: 1,
+	}
+}
+
+// errorOf says in the words of plans why a call has not succeeded, and whether it is worth another try.
+func errorOf(r *tool.Result, err error) (e *Error, again bool) {
+	switch {
+	case err != nil:
+		own := tool.AsError(err)
+		return &Error{string(own.Code), own.Message, categoryOf(own.Code), detailsOf(own)}, worthAnother(own.Code)
+	case r.Ask != nil:
+		return &Error{
+			Code: "asked", Category: ToolFailure, Details: raw(map[string]any{"ask": r.Ask}),
+			Message: "it asks something, which nobody can answer within a plan: " + r.Ask.Message,
+		}, false
+	case r.OK:
+		return nil, false
+	case r.Failure == nil:
+		return &Error{Code: string(tool.CodeToolError), Message: cmp.Or(r.Summary, "the tool said no"), Category: ToolFailure}, true
+	}
+	return &Error{string(r.Failure.Code), r.Failure.Message, categoryOf(r.Failure.Code), detailsOf(r.Failure)}, true
+}
+
+func detailsOf(e *tool.Error) json.RawMessage {
+	if e.Reason == "" {
+		return e.Details
+	}
+	return raw(struct {
+		Reason  string          `json:"reason"`
+		Details json.RawMessage `json:"details,omitzero"`
+	}{e.Reason, e.Details})
+}
+
+func categoryOf(c tool.Code) string {
+	switch c {
+	case tool.CodeTimeout:
+		return Timeout
+	case tool.CodeProtocol: // what the tool wrote could not be read
+		return InvalidJSON
+	case tool.CodeCrash, tool.CodeUnavailable, tool.CodeInternal, tool.CodeCancelled:
+		return ProcessError
+	default:
+		return ToolFailure
+	}
+}
+
+// worthAnother reports whether a call that came to nothing may come to something when it is made again. One that was
+// refused, or whose arguments are wrong, is the same the next time.
+func worthAnother(c tool.Code) bool {
+	return slices.Contains([]tool.Code{
+		tool.CodeTimeout, tool.CodeUnavailable, tool.CodeCrash, tool.CodeProtocol, tool.CodeInternal, tool.CodeToolError,
+	}, c)
+}

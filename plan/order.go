@@ -1,0 +1,72 @@
+package plan
+
+import (
+	"container/heap"
+	"slices"
+	"strings"
+)
+
+// inOrder puts steps in the order in which they run: of those whose dependencies stand before them, the one that the plan
+// lists first. Steps that wait for each other have none; the error names them.
+func inOrder(steps []*step) ([]*step, error) {
+	missing := make([]int, len(steps))
+	var ready places
+	for i, s := range steps {
+		if missing[i] = len(s.needs); missing[i] == 0 {
+			ready = append(ready, i)
+		}
+	}
+	ordered := make([]*step, 0, len(steps))
+	for len(ready) > 0 {
+		s := steps[heap.Pop(&ready).(int)]
+		s.order = len(ordered)
+		ordered = append(ordered, s)
+		for _, next := range s.wanted {
+			if missing[next.place]--; missing[next.place] == 0 {
+				heap.Push(&ready, next.place)
+			}
+		}
+	}
+	if len(ordered) < len(steps) {
+		return nil, circular(steps, missing)
+	}
+	return ordered, nil
+}
+
+// circular names a circle: whoever goes from a step that never became ready to one that it waits for, again and again,
+// comes to some step twice.
+func circular(steps []*step, missing []int) error {
+	waits := func(s *step) bool { return missing[s.place] > 0 }
+	var way []*step
+	at := steps[slices.IndexFunc(steps, waits)]
+	for !slices.Contains(way, at) {
+		way = append(way, at)
+		at = at.needs[slices.IndexFunc(at.needs, waits)]
+	}
+	way = append(way[slices.Index(way, at):], at)
+	var ids []string
+	for _, s := range slices.Backward(way) { // from what comes first to what comes after it
+		ids = append(ids, s.ID)
+	}
+	return &Error{
+		Code: CodeCycle, Category: CircularDependency, Details: raw(map[string]any{"cycle": ids[:len(ids)-1]}),
+		Message: "tools wait for each other: " + strings.Join(ids, " -> "),
+	}
+}
+
+// places are a heap of places, the first on top.
+type places []int
+
+func (p places) Len() int           { return len(p) }
+func (p places) Less(i, j int) bool { return p[i] < p[j] }
+func (p places) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+
+// Push implements heap.Interface.
+func (p *places) Push(x any) { *p = append(*p, x.(int)) }
+
+// Pop implements heap.Interface.
+func (p *places) Pop() any {
+	last := (*p)[len(*p)-1]
+	*p = (*p)[:len(*p)-1]
+	return last
+}

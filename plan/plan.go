@@ -1,0 +1,130 @@
+// Package plan runs plans: graphs of calls to tools of any protocol, in which what one gives can be what the next one
+// takes. A plan is checked before anything runs, each of its calls passes the engine like any other, and what became of
+// it is one document.
+//
+// The JSON of its types is the Plan JSON and the execution result of the Narratoria world, field by field, so that
+// planners that exist can be used as they are.
+//
+//	p, err := plan.Read(document)                     // strict; err is an *Error with the place of what is wrong
+//	graph, err := plan.Check(ctx, catalog, caller, p) // tools found, arguments and references checked, an order
+//	result, err := executor.Run(ctx, plan.Run{Call: c, Plan: p, Planner: planner}, out)
+//
+// Run checks by itself. Its error means that there is no outcome: it was cancelled. A plan that failed, one that is not
+// right among them, is a Result. What happens meanwhile comes as events of the call that it runs for: see Begun and
+// Step for those of the plan itself.
+package plan
+
+import (
+	"context"
+	"encoding/json"
+
+	"toolpost/tool"
+)
+
+// A Plan is a graph of calls.
+type Plan struct {
+	RequestID      string   `json:"requestId" schema:"required minLength=1" doc:"names the request that the plan answers"`
+	Narrative      string   `json:"narrative,omitzero" doc:"what the player is told"`
+	Tools          []Tool   `json:"tools" schema:"required" doc:"what is called; may be empty"`
+	Parallel       bool     `json:"parallel,omitzero" doc:"whether tools that are async may overlap"`
+	DisabledSkills []string `json:"disabledSkills,omitzero" doc:"tools that failed before, and are not to be used"`
+	Metadata       Metadata `json:"metadata,omitzero"`
+}
+
+// Metadata says where a plan comes from.
+type Metadata struct {
+	GenerationAttempt int    `json:"generationAttempt,omitzero" schema:"minimum=1" doc:"1 for a first plan, one more for each that replaces one that failed"`
+	ParentPlanID      string `json:"parentPlanId,omitzero" doc:"the plan that this one replaces"`
+}
+
+// A Tool is one call of a plan.
+type Tool struct {
+	ID           string          `json:"toolId" schema:"required minLength=1" doc:"its name in the plan"`
+	Path         string          `json:"toolPath,omitzero" doc:"the tool as Narratoria writes it; or tool"`
+	Name         string          `json:"tool,omitzero" doc:"the tool by its registered name; or toolPath"`
+	Input        json.RawMessage `json:"input,omitzero" schema:"type=object" doc:"its arguments; ${toolId.output.path} stands for what an earlier one gave"`
+	Dependencies []string        `json:"dependencies,omitzero" doc:"the toolIds that come first"`
+	Required     *bool           `json:"required,omitzero" doc:"whether its failure fails the plan; default true"`
+	Async        bool            `json:"async,omitzero" doc:"whether it may overlap with others, where the plan is parallel"`
+	Retry        *Retry          `json:"retryPolicy,omitzero"`
+}
+
+// A Retry says how often a tool that failed is called again: the delay before retry n is backoffMs * 2^(n-1).
+type Retry struct {
+	Most      *int `json:"maxRetries,omitzero" schema:"minimum=0 maximum=10" doc:"default 3"`
+	BackoffMs *int `json:"backoffMs,omitzero" schema:"minimum=0" doc:"default 100"`
+}
+
+// The states of a tool in a plan. A result that is complete has only the last four.
+const (
+	Waiting  = "waiting"
+	Running  = "running"
+	Retrying = "retrying" // an attempt failed, and another follows
+	Success  = "success"
+	Failed   = "failed"
+	Skipped  = "skipped" // something that it depends on failed
+	TimedOut = "timeout"
+)
+
+// A Result is what became of a plan.
+type Result struct {
+	PlanID          string          `json:"planId"`
+	Success         bool            `json:"success"`
+	CanReplan       bool            `json:"canReplan"`
+	FailedTools     []string        `json:"failedTools"`
+	DisabledSkills  []string        `json:"disabledSkills"`
+	ToolResults     []ToolResult    `json:"toolResults"`
+	Error           *Error          `json:"error,omitzero"`
+	AggregatedState json.RawMessage `json:"aggregatedState"`
+	Assets          []tool.Asset    `json:"aggregatedAssets"`
+	ExecutionTimeMs int64           `json:"executionTimeMs"`
+	AttemptNumber   int             `json:"attemptNumber"`
+}
+
+// A ToolResult is what became of one tool of a plan.
+type ToolResult struct {
+	ToolID          string          `json:"toolId"`
+	State           string          `json:"state"`
+	Output          json.RawMessage `json:"output,omitzero"`
+	Events          []tool.Event    `json:"events"`
+	ExecutionTimeMs int64           `json:"executionTimeMs"`
+	RetryCount      int             `json:"retryCount"`
+	Error           *Error          `json:"error,omitzero"`
+	Call            string          `json:"call,omitzero"` // the id of its last attempt, for who wants to see more of it
+}
+
+// An Error says why a plan or one of its tools failed.
+type Error struct {
+	Code     string          `json:"code"`
+	Message  string          `json:"message"`
+	Category string          `json:"category"`
+	Details  json.RawMessage `json:"details,omitzero"`
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// The categories of errors.
+const (
+	ToolFailure        = "tool_failure"
+	CircularDependency = "circular_dependency"
+	Timeout            = "timeout"
+	InvalidJSON        = "invalid_json"
+	ProcessError       = "process_error"
+)
+
+// A Planner turns a prompt into a plan, and a plan that failed into another one.
+type Planner interface {
+	Plan(ctx context.Context, r Request) (*Plan, error)
+}
+
+// A Request is what a planner is asked.
+type Request struct {
+	ID       string          // of the plan's requestId
+	Prompt   string          // what the player said or chose
+	State    json.RawMessage // the state of the session
+	Tools    []*tool.Spec    // those that the caller may use
+	Failed   *Result         // of the plan that this one shall replace; nil: it is the first
+	Disabled []string        // tools that the plan must not use: the union of those that failed before
+	Attempt  int             // 1 for a first plan
+}

@@ -1,0 +1,221 @@
+package plan
+
+import (
+	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A reference stands for what another tool gave: ${toolId.output}, or a part of it, ${toolId.output.list.0.name}. A
+// string that is nothing but one becomes the value, whatever its kind; one within a longer string becomes text. All else
+// in ${...} means nothing here and stays, since it may mean something to the tool; $${ is a ${ that begins no reference.
+type reference struct {
+	tool string
+	path []string
+}
+
+// referring finds what may be a reference: an escape in front, the id, the path.
+var referring = regexp.MustCompile(`\$?\$\{([^{}]+?)\.output((?:\.[^.{}]+)*)\}`)
+
+func (r reference) String() string {
+	return "${" + strings.Join(append([]string{r.tool, "output"}, r.path...), ".") + "}"
+}
+
+// A template is an input with references. What has none is itself.
+type template struct {
+	value any         // as strictjson.Decode gives it; a string may have references
+	refs  []reference // in no order
+	at    []string    // the places of the strings that have some, as JSON pointers
+}
+
+// templateOf finds the references of an input.
+func templateOf(input json.RawMessage) (*template, error) {
+	if len(input) == 0 {
+		input = json.RawMessage(`{}`)
+	}
+	v, err := strictjson.Decode(input)
+	if err != nil {
+		return nil, err
+	}
+	t := &template{value: v}
+	t.find(v, "")
+	return t, nil
+}
+
+func (t *template) find(v any, at string) {
+	switch v := v.(type) {
+	case string:
+		found := false
+		_ = eachReference(v, func(r reference) (string, error) {
+			t.refs, found = append(t.refs, r), true
+			return "", nil
+		})
+		if found || strings.Contains(v, "$${") {
+			t.at = append(t.at, at)
+		}
+	case map[string]any:
+		for name, member := range v {
+			t.find(member, at+"/"+escaped.Replace(name))
+		}
+	case []any:
+		for i, item := range v {
+			t.find(item, at+"/"+strconv.Itoa(i))
+		}
+	}
+}
+
+// escaped writes a name in a JSON pointer.
+var escaped = strings.NewReplacer("~", "~0", "/", "~1")
+
+// eachReference replaces the references of a text.
+func eachReference(text string, by func(reference) (string, error)) error {
+	_, err := expand(text, by)
+	return err
+}
+
+func expand(text string, by func(reference) (string, error)) (string, error) {
+	if !strings.Contains(text, "${") {
+		return text, nil
+	}
+	var failed error
+	text = referring.ReplaceAllStringFunc(text, func(found string) string {
+		if strings.HasPrefix(found, "$$") {
+			return found[1:]
+		}
+		with, err := by(parsed(found))
+		if err != nil && failed == nil {
+			failed = err
+		}
+		return with
+	})
+	return text, failed
+}
+
+func parsed(found string) reference {
+	m := referring.FindStringSubmatch(found)
+	r := reference{tool: m[1]}
+	if m[2] != "" {
+		r.path = strings.Split(m[2][1:], ".")
+	}
+	return r
+}
+
+// whole gives the reference that a string is, where it is nothing else.
+func whole(text string) (reference, bool) {
+	at := referring.FindStringIndex(text)
+	if at == nil || at[0] != 0 || at[1] != len(text) || strings.HasPrefix(text, "$$") {
+		return reference{}, false
+	}
+	return parsed(text), true
+}
+
+// strictNumber is a number as strictjson.Decode gives it.
+const strictNumber = json.Number("0")
+
+// standing gives the input with a value in the place of each reference.
+func (t *template) standing(value any) any {
+	v, _ := fill(t.value, func(string) any { return anything{value} }) // it finds every part
+	return v
+}
+
+// anything is an output in which every part is the same value.
+type anything struct{ value any }
+
+// absent is the value of a reference to a tool that failed and was optional.
+type absent struct{}
+
+// filled writes the arguments, with the values that references stand for. of gives what a tool gave, or absent.
+//
+// What refers to an optional tool that failed is left out, so that who depends on it runs without it, as it would with
+// an argument that nobody gave: a member of an object is not there, an item of a list is null, and within a text there
+// is nothing. A part that is not in an output is an error: the tool ran, and gives something else than the plan expects.
+func (t *template) filled(of func(toolID string) any) (json.RawMessage, error) {
+	v, err := fill(t.value, of)
+	if err != nil {
+		return nil, err
+	}
+	return strictjson.Marshal(v)
+}
+
+func fill(v any, of func(string) any) (any, error) {
+	switch v := v.(type) {
+	case string:
+		if r, ok := whole(v); ok {
+			return r.in(of(r.tool))
+		}
+		return expand(v, func(r reference) (string, error) {
+			found, err := r.in(of(r.tool))
+			if err != nil {
+				return "", err
+			}
+			return textOf(found)
+		})
+	case map[string]any:
+		with := make(map[string]any, len(v))
+		for name, member := range v {
+			one, err := fill(member, of)
+			if err != nil {
+				return nil, err
+			}
+			if one != (any)(absent{}) {
+				with[name] = one
+			}
+		}
+		return with, nil
+	case []any:
+		with := make([]any, len(v))
+		for i, item := range v {
+			one, err := fill(item, of)
+			if err != nil {
+				return nil, err
+			}
+			if one != (any)(absent{}) {
+				with[i] = one
+			}
+		}
+		return with, nil
+	}
+	return v, nil
+}
+
+func textOf(v any) (string, error) {
+	switch v := v.(type) {
+	case absent:
+		return "", nil
+	case string:
+		return v, nil
+	}
+	b, err := strictjson.Marshal(v)
+	return string(b), err
+}
+
+// in finds the part of an output that a reference names.
+func (r reference) in(v any) (any, error) {
+	switch v := v.(type) {
+	case absent:
+		return v, nil
+	case anything:
+		return v.value, nil
+	}
+	for i, name := range r.path {
+		var ok bool
+		switch of := v.(type) {
+		case map[string]any:
+			v, ok = of[name]
+		case []any:
+			n, err := strconv.Atoi(name)
+			if ok = err == nil && n >= 0 && n < len(of); ok {
+				v = of[n]
+			}
+		}
+		if !ok {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s has no value: the output of %s has no %s", r, r.tool,
+				strings.Join(r.path[:i+1], ".")).Because("unresolved_reference")
+		}
+	}
+	return v, nil
+}
