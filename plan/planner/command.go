@@ -1,0 +1,103 @@
+package planner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+
+	"toolpost/host/process"
+	"toolpost/host/spawn"
+	"toolpost/plan"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// maxAnswer bounds what a program or a server may say, in bytes.
+const maxAnswer = 1 << 20
+
+// A program plans: it gets the request on standard input, behind the walls of programs that are started for tools, and
+// prints Plan JSON.
+type program struct {
+	o    Options
+	base string // the folder of the config
+}
+
+// A question is the request as a program reads it, and, without the prompt, as a model is told of it.
+type question struct {
+	RequestID string          `json:"requestId"`
+	Attempt   int             `json:"generationAttempt"`
+	Prompt    string          `json:"prompt"`
+	State     json.RawMessage `json:"state"`
+	Tools     []offer         `json:"tools"`
+	Disabled  []string        `json:"disabledSkills"`
+	Failed    *plan.Result    `json:"failed,omitzero"` // of the plan that is to be replaced
+}
+
+// An offer is a tool that a plan may use.
+type offer struct {
+	Name        string          `json:"tool"`
+	Description string          `json:"description,omitzero"`
+	Input       json.RawMessage `json:"input,omitzero"`
+	Output      json.RawMessage `json:"output,omitzero"`
+}
+
+func ask(r plan.Request) question {
+	q := question{
+		RequestID: r.ID, Attempt: max(r.Attempt, 1), Prompt: r.Prompt, State: r.State, Failed: r.Failed,
+		Tools: []offer{}, Disabled: append([]string{}, r.Disabled...),
+	}
+	if len(q.State) == 0 {
+		q.State = json.RawMessage(`{}`)
+	}
+	for _, s := range r.Tools {
+		q.Tools = append(q.Tools, offer{s.Name, s.Description, s.Input, s.Output})
+	}
+	return q
+}
+
+// Plan implements plan.Planner. What it takes to start the program is found out each time: that costs little beside an
+// interpreter, and what is off limits may have changed.
+func (p *program) Plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
+	request, err := strictjson.Marshal(ask(r))
+	if err != nil {
+		return nil, err
+	}
+	start, err := p.o.Program(p.base, spawn.Command{Argv: p.o.Command})
+	if err != nil {
+		return nil, err
+	}
+	child, err := start.Start(ctx, spawn.Run{Name: "planner " + p.o.Name, Guarantees: p.o.Guarantees})
+	if err != nil {
+		return nil, err
+	}
+	defer child.Close()
+	defer context.AfterFunc(ctx, func() { child.Kill() })()
+	child.Feed(append(request, '\n'))
+	ended := make(chan process.Exit, 1)
+	go func() { ended <- child.Wait() }() // ends whatever else holds Stdout, and with it the reading
+	doc, err := process.ReadDocument(child.Stdout, maxAnswer)
+	if err != nil {
+		child.Kill()
+	}
+	exit := <-ended
+	switch {
+	case ctx.Err() != nil:
+		return nil, tool.Ended(ctx)
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeProtocol, "its answer: %w", err)
+	case exit.Code != 0:
+		return nil, tool.Errorf(tool.CodeCrash, "its program failed: %s", child.Describe(exit))
+	case len(bytes.TrimSpace(doc)) == 0:
+		return nil, tool.Errorf(tool.CodeProtocol, "its program printed nothing; it is to print Plan JSON")
+	}
+	return decode(doc)
+}
+
+// missing says that the program is not there, or its folder.
+func (p *program) missing() error {
+	start, err := p.o.Program(p.base, spawn.Command{Argv: p.o.Command})
+	if err != nil {
+		return err
+	}
+	return start.Unavailable()
+}

@@ -1,0 +1,304 @@
+// Package planner turns prompts into plans, in one of three ways: a file that knows what to do at which prompt, a model
+// behind an OpenAI-compatible server, or a program. What any of them says is read as strictly as everything else that
+// comes from outside, and is only a proposal: whether a plan can be run, and what its calls may do, is decided
+// elsewhere.
+package planner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"toolpost/config"
+	"toolpost/host/offlimits"
+	"toolpost/host/spawn"
+	"toolpost/plan"
+	"toolpost/tool"
+	"toolpost/wire/nearest"
+	"toolpost/wire/strictjson"
+)
+
+// Options is one entry of the section planners.
+type Options struct {
+	Name    string        `yaml:"name" doc:"name of the planner, and of its story"`
+	Title   string        `yaml:"title" doc:"what the story is called; default: what the file says, otherwise the name"`
+	Opening string        `yaml:"opening" doc:"prompt that begins the story; default: what the file says, otherwise \"begin\""`
+	File    string        `yaml:"file" doc:"file with a plan for each prompt, relative to the config; read again when it changes"`
+	Model   string        `yaml:"model" doc:"name of one of the models, which is asked for a plan"`
+	Style   string        `yaml:"style" doc:"of a model: what else it is told, such as the setting, and how to write"`
+	Tools   tool.Patterns `yaml:"tools" doc:"tools that a model or a program is told about; default: all that the caller may use"`
+	Command []string      `yaml:"command" doc:"program and arguments; it reads a request as JSON on stdin, and prints a plan on stdout"`
+
+	spawn.Options
+}
+
+// Validate reports whether the entry says one thing.
+func (o *Options) Validate() error {
+	ways := map[string]bool{"file": o.File != "", "model": o.Model != "", "command": len(o.Command) > 0}
+	maps.DeleteFunc(ways, func(_ string, given bool) bool { return !given })
+	switch {
+	case o.Name == "":
+		return errors.New("a planner has no name; give it one, such as `name: adventure`")
+	case len(ways) != 1:
+		return fmt.Errorf("planner %q plans in one way: say `file: PATH`, `model: NAME` or `command: [PROGRAM, ...]`",
+			o.Name)
+	case slices.Equal(o.Command, []string{""}):
+		return fmt.Errorf("planner %q: the command is empty; name a program", o.Name)
+	case o.Style != "" && o.Model == "":
+		return fmt.Errorf("planner %q: style is for models", o.Name)
+	case o.Tools != nil && o.File != "":
+		return fmt.Errorf("planner %q: tools is for models and commands; a file names its tools itself", o.Name)
+	}
+	if err := o.Check(); err != nil {
+		return fmt.Errorf("planner %q: %s", o.Name, tool.AsError(err).Message)
+	}
+	return nil
+}
+
+// Section is where a config lists planners.
+func Section() config.Part {
+	return config.Part{Name: "planners", Options: []Options(nil), Doc: "what turns a prompt into a plan, for stories and replans"}
+}
+
+// Models is where a config lists models.
+func Models() config.Part {
+	return config.Part{Name: "models", Options: []Model(nil), Doc: "models behind OpenAI-compatible servers, for planners"}
+}
+
+// An Env is what planners need of the program around them.
+type Env struct {
+	Secrets   config.Secrets      // as they are now
+	OffLimits *offlimits.Book     // what no program sees or changes
+	Redact    func(string) string // takes secrets out of what a server says; nil: nothing does
+}
+
+// A Book has the planners of the config that was read last.
+type Book struct {
+	env Env
+	now atomic.Pointer[[]*Planner]
+}
+
+// New makes a book without planners.
+func New(env Env) *Book {
+	if env.Redact == nil {
+		env.Redact = func(text string) string { return text }
+	}
+	b := &Book{env: env}
+	b.now.Store(new([]*Planner))
+	return b
+}
+
+// A Planner is one that has a name, and may tell a story.
+type Planner struct {
+	Name string
+
+	o       Options
+	planner plan.Planner
+}
+
+var _ plan.Planner = (*Planner)(nil)
+
+// An About is what is known of a story before it begins.
+type About struct {
+	Name    string `json:"name"`
+	Title   string `json:"title"`
+	Opening string `json:"opening" doc:"the prompt that begins it"`
+	Error   string `json:"error,omitzero" doc:"why it cannot be told"`
+}
+
+// About tells about the planner's story.
+func (p *Planner) About() About {
+	a := About{Name: p.Name, Title: p.o.Title, Opening: p.o.Opening}
+	if f, ok := p.planner.(*file); ok {
+		script, err := f.read()
+		if err != nil {
+			a.Error = tool.AsError(err).Message
+		} else {
+			a.Title, a.Opening = cmp.Or(a.Title, script.Title), cmp.Or(a.Opening, script.Opening)
+		}
+	}
+	a.Title, a.Opening = cmp.Or(a.Title, p.Name), cmp.Or(a.Opening, "begin")
+	return a
+}
+
+// maxPrompt bounds what somebody may say at once, in bytes.
+const maxPrompt = 16 << 10
+
+// Plan implements plan.Planner.
+func (p *Planner) Plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
+	if len(r.Prompt) > maxPrompt {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the prompt is longer than %d bytes; say it in fewer words", maxPrompt)
+	}
+	if limit := time.Duration(p.o.Timeout); limit > 0 {
+		late := tool.Errorf(tool.CodeTimeout, "it did not answer within %v", limit)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
+		defer cancel()
+	}
+	made, err := p.planner.Plan(ctx, p.narrowed(r))
+	if err != nil {
+		e := *tool.AsError(err)
+		if ctx.Err() != nil {
+			e = *tool.Ended(ctx)
+		}
+		e.Message = fmt.Sprintf("planner %q: %s", p.Name, e.Message)
+		return nil, &e
+	}
+	made.RequestID, made.DisabledSkills = r.ID, r.Disabled
+	made.Metadata = plan.Metadata{GenerationAttempt: max(r.Attempt, 1)}
+	if r.Failed != nil {
+		made.Metadata.ParentPlanID = r.Failed.PlanID
+	}
+	return made, nil
+}
+
+// narrowed leaves out the tools that the planner is not told about.
+func (p *Planner) narrowed(r plan.Request) plan.Request {
+	r.Tools = slices.DeleteFunc(slices.Clone(r.Tools), func(s *tool.Spec) bool {
+		return !p.o.Tools.Mentions(s) || slices.Contains(r.Disabled, s.Name)
+	})
+	return r
+}
+
+// decode reads Plan JSON of somebody who may have written anything.
+func decode(doc []byte) (*plan.Plan, error) {
+	made := new(plan.Plan)
+	if err := strictjson.UnmarshalClosed(doc, made); err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "this is no Plan JSON: %w", err)
+	}
+	if made.Tools == nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "this is no Plan JSON: tools is missing; a plan that calls nothing has an empty list")
+	}
+	return made, nil
+}
+
+// Read reads the planners and models of a config; apply goes over to them.
+func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
+	models, err := readModels(cfg)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := b.entries(cfg)
+	if err != nil {
+		return nil, err
+	}
+	next := make([]*Planner, len(entries))
+	for i, o := range entries {
+		next[i] = &Planner{Name: o.Name, o: o}
+		switch {
+		case o.File != "":
+			next[i].planner = &file{path: offlimits.Under(cfg.Dir, o.File)}
+		case o.Model != "":
+			m, err := find(models, o)
+			if err != nil {
+				return nil, err
+			}
+			next[i].planner = newModel(m, o.Style, b.env)
+		default:
+			next[i].planner = &program{o: o, base: cfg.Dir}
+		}
+		if next[i].o.Timeout == 0 {
+			next[i].o.Timeout = config.Duration(time.Minute)
+		}
+	}
+	return func() { b.now.Store(&next) }, nil
+}
+
+// entries reads the section, with what programs need beside it.
+func (b *Book) entries(cfg *config.Config) ([]Options, error) {
+	var entries []Options
+	if err := cfg.Section(Section().Name).Decode(&entries); err != nil {
+		return nil, err
+	}
+	for i, o := range entries {
+		entries[i].Grant.Vault, entries[i].Walls.OffLimits = b.env.Secrets, b.env.OffLimits
+		if slices.ContainsFunc(entries[:i], func(other Options) bool { return other.Name == o.Name }) {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "two planners are called %q; give one of them another name", o.Name)
+		}
+	}
+	return entries, nil
+}
+
+func find(models []Model, o Options) (Model, error) {
+	var names []string
+	for _, m := range models {
+		if m.Name == o.Model {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	hint := cmp.Or(nearest.Hint(o.Model, names), "; add it to the section models")
+	return Model{}, tool.Errorf(tool.CodeInvalidInput, "planner %q: there is no model %q%s", o.Name, o.Model, hint)
+}
+
+// Claim says which files the planners of a config start from. No tool may change them, since they decide what is called.
+func Claim(cfg *config.Config) (all offlimits.Claim) {
+	var entries []Options
+	_ = cfg.Section(Section().Name).Decode(&entries) // who cannot be read is not asked either
+	for _, o := range entries {
+		all.Starts = append(all.Starts, offlimits.Given(cfg.Dir, o.File)...)
+		if len(o.Command) > 0 {
+			one := o.Claim(cfg.Dir, o.Command)
+			all.Starts, all.Writes = append(all.Starts, one.Starts...), append(all.Writes, one.Writes...)
+		}
+	}
+	return all
+}
+
+// Named finds a planner. Without a name the first one is meant.
+func (b *Book) Named(name string) (*Planner, error) {
+	all := *b.now.Load()
+	if len(all) == 0 {
+		return nil, tool.Errorf(tool.CodeNotFound, "there is no planner; add one to the section planners of the config, "+
+			"such as `planners: [{name: adventure, file: ./story.yaml}]`")
+	}
+	var names []string
+	for _, p := range all {
+		if name == "" || p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	hint := cmp.Or(nearest.Hint(name, names), "; there are "+strings.Join(names, ", "))
+	return nil, tool.Errorf(tool.CodeNotFound, "there is no planner %q%s", name, hint)
+}
+
+// List tells about the stories of all planners, in the order of the config.
+func (b *Book) List() []About {
+	list := []About{}
+	for _, p := range *b.now.Load() {
+		list = append(list, p.About())
+	}
+	return list
+}
+
+// A Problem is what will not work about one planner or model.
+type Problem struct {
+	About string
+	Err   error
+}
+
+// Problems finds what would fail later, without starting or asking anybody.
+func (b *Book) Problems() (found []Problem) {
+	for _, p := range *b.now.Load() {
+		var err error
+		switch how := p.planner.(type) {
+		case *file:
+			_, err = how.read()
+		case *program:
+			err = how.missing()
+		case *model:
+			_, err = how.key()
+		}
+		if err != nil {
+			found = append(found, Problem{"planner " + p.Name, err})
+		}
+	}
+	return found
+}
