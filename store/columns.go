@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -296,23 +297,22 @@ func (l *layout) view(version int) string {
 	return text + `a.detail FROM audit a JOIN audit_kind k ON k.id = a.kind`
 }
 
-// grow adds to the steps what later columns need. One in the detail needs no table, but a version all the same: an
-// earlier program could not read it.
+// grow adds to the steps what later columns need, in front of what else a step does, which may be about them. One in the
+// detail needs no table, but a version all the same: an earlier program could not read it.
 func (l *layout) grow(steps [][]string) [][]string {
 	tables := map[audit.Part]string{audit.Shared: "audit_kind", audit.Row: "audit"}
-	seen := map[int]bool{}
+	columns := map[int][]string{}
 	for i := range l.all {
 		c := &l.all[i]
 		for len(steps) < c.Since {
 			steps = append(steps, nil)
 		}
 		if table := tables[c.Part]; table != "" && c.Later() {
-			steps[c.Since-1] = append(steps[c.Since-1], `ALTER TABLE `+table+` ADD COLUMN `+create(c))
-			seen[c.Since] = true
+			columns[c.Since] = append(columns[c.Since], `ALTER TABLE `+table+` ADD COLUMN `+create(c))
 		}
 	}
-	for version := range seen {
-		steps[version-1] = append(steps[version-1], `DROP VIEW calls`, l.view(version))
+	for version, added := range columns {
+		steps[version-1] = slices.Concat(added, steps[version-1], []string{`DROP VIEW calls`, l.view(version)})
 	}
 	return steps
 }

@@ -23,6 +23,7 @@ import (
 	"toolpost/engine/lease"
 	"toolpost/engine/pin"
 	"toolpost/engine/session"
+	"toolpost/plan"
 	"toolpost/tool"
 )
 
@@ -52,6 +53,7 @@ type Dialect struct {
 	Doubt   bool             // a COMMIT that fails may have happened
 	Down    func(error) bool // the database cannot be reached, or ended the connection
 	Intact  string           // a query that gives one row with "ok" where the files are sound; empty: none
+	Size    string           // a query that gives how many bytes the database takes
 	Busy    func(error) bool // another writer was there; trying again may help
 	Full    func(error) bool // there is no room
 }
@@ -84,6 +86,7 @@ var (
 	_    job.Book             = (*JobTable)(nil)
 	_    job.Ledger           = (*JobTable)(nil)
 	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
+	_    plan.Book            = (*PlanTable)(nil)
 )
 
 // Options has useful zero values.
@@ -127,6 +130,15 @@ func (db *DB) Close() error {
 		err = errors.Join(err, db.d.Leave())
 	}
 	return err
+}
+
+// Size is how many bytes the database takes.
+func (db *DB) Size(ctx context.Context) (bytes int64, err error) {
+	err = db.read(ctx, func(r *reader) error {
+		_, err := row(r, db.d.Size, nil, &bytes)
+		return err
+	})
+	return bytes, err
 }
 
 // same refuses to go on with files that are no longer in their place.

@@ -356,25 +356,30 @@ func (j *JobTable) list(ctx context.Context, most int, where string, args ...any
 	})
 }
 
-// atOnce is how many jobs are removed in one go, so that others come in between.
-const atOnce = 200
-
 // Expire removes the jobs that ended before a time, with their events, and gives their number.
 func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
-	const old = ` IN (SELECT id FROM job WHERE ended_at < ? ORDER BY ended_at, id LIMIT ?)`
+	return j.db.expire(ctx, "job", "job_event", before)
+}
+
+// atOnce is how many things are removed in one go, so that others come in between.
+const atOnce = 200
+
+// expire removes what ended before a time from a table, and from the one that has its parts, under the table's name.
+func (db *DB) expire(ctx context.Context, table, parts string, before time.Time) (n int, err error) {
+	old := ` IN (SELECT id FROM ` + table + ` WHERE ended_at < ? ORDER BY ended_at, id LIMIT ?)`
 	for more := true; more && ctx.Err() == nil; {
-		found, err := reading(ctx, j.db, func(r *reader) ([]int, error) { // most often there is nothing to write
-			return list(r, value[int], `SELECT 1 FROM job WHERE ended_at < ? LIMIT 1`, micros(before))
+		found, err := reading(ctx, db, func(r *reader) ([]int, error) { // most often there is nothing to write
+			return list(r, value[int], `SELECT 1 FROM `+table+` WHERE ended_at < ? LIMIT 1`, micros(before))
 		})
 		if err != nil || len(found) == 0 {
 			return n, err
 		}
 		var removed int64
-		err = j.db.w.do(false, func(t *tx) (err error) {
-			if err := t.exec(`DELETE FROM job_event WHERE job`+old, micros(before), atOnce); err != nil {
+		err = db.w.do(false, func(t *tx) (err error) {
+			if err := t.exec(`DELETE FROM `+parts+` WHERE `+table+old, micros(before), atOnce); err != nil {
 				return err
 			}
-			removed, err = t.count(`DELETE FROM job WHERE id`+old, micros(before), atOnce)
+			removed, err = t.count(`DELETE FROM `+table+` WHERE id`+old, micros(before), atOnce)
 			return err
 		})
 		if err != nil {

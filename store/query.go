@@ -106,11 +106,11 @@ func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Lat
 // Failures answers what goes wrong: the most frequent first.
 func (a *AuditTable) Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error) {
 	found, calls := map[audit.Failure]audit.Failure{}, map[string]int64{}
-	want := f.Outcome
-	f.Outcome = "" // rates are of all calls
+	want, code := f.Outcome, f.Code
+	f.Outcome, f.Code = "", "" // rates are of all calls
 	err := addUp(ctx, a, f, dayTally(), func(k *tool.Record, _ sumKey, s daySum) {
 		calls[k.Tool] += s.n
-		if k.Outcome == want || want == "" && failed(k) {
+		if (k.Outcome == want || want == "" && failed(k)) && (code == "" || k.Code == code) {
 			what := audit.Failure{Tool: k.Tool, Outcome: k.Outcome, Code: k.Code}
 			x := cmp.Or(found[what], what)
 			x.Calls += s.n
@@ -298,9 +298,11 @@ func (q *query) findKinds() error {
 		return err
 	}
 	f := &q.f
+	of := audit.Filter{ // what kinds can tell
+		Tool: f.Tool, Source: f.Source, Caller: f.Caller, Door: f.Door, Outcome: f.Outcome, Code: f.Code,
+	}
 	for id, k := range all {
-		if (f.Tool == "" || k.Tool == f.Tool) && (f.Caller == "" || k.Caller == f.Caller) &&
-			(f.Outcome == "" || k.Outcome == f.Outcome) {
+		if of.Fits(k) {
 			q.kinds[id] = k
 		}
 	}
@@ -308,7 +310,10 @@ func (q *query) findKinds() error {
 		return nil
 	}
 	var where []string
-	for column, want := range map[string]string{"tool": f.Tool, "caller": f.Caller, "outcome": string(f.Outcome)} {
+	for column, want := range map[string]string{
+		"tool": f.Tool, "source": f.Source, "caller": f.Caller, "door": f.Door, "outcome": string(f.Outcome),
+		"code": string(f.Code),
+	} {
 		if want != "" {
 			where, q.args = append(where, column+` = ?`), append(q.args, want)
 		}
@@ -366,9 +371,9 @@ func addUp[V any](
 func (q *query) with(args ...any) []any { return append(args, q.args...) }
 
 // apart visits, one by one, the calls that no sum tells about: those of days that the filter holds in part, and all
-// where it asks for a session or a run. It gives the days, both included, whose sums tell about the others.
+// where it asks for a session, a run or a parent. It gives the days, both included, whose sums tell about the others.
 func (q *query) apart(visit func(kind int64, r *tool.Record, doc string) error) (from, to int64, err error) {
-	if q.f.Session != "" || q.f.Run != "" {
+	if q.f.Session != "" || q.f.Run != "" || q.f.Parent != "" {
 		return 1, 0, q.rows(0, math.MaxInt64, q.since, q.until, "", visit)
 	}
 	from, to = dayOf(q.since-1)+1, dayOf(q.until)-1
@@ -407,14 +412,8 @@ func (q *query) bounds(since, until int64) (lo, hi int64, err error) {
 func (q *query) rows(
 	lo, hi, since, until int64, order string, visit func(kind int64, r *tool.Record, doc string) error,
 ) error {
-	where, args := ` WHERE seq >= ? AND seq <= ? AND at >= ? AND at < ?`, []any{lo, hi, since, until}
-	if q.f.Session != "" {
-		where, args = where+` AND session = ? AND session <> ''`, append(args, plain(q.f.Session, maxName))
-	}
+	where, args := q.where(lo, hi, since, until)
 	run := plain(q.f.Run, maxName)
-	if run != "" { // most rows of others need not be read: what is left may have the text elsewhere
-		where, args = where+` AND detail LIKE ? ESCAPE '!'`, append(args, likeMember("run", run))
-	}
 	return q.each(func(rows *sql.Rows) error {
 		var id int64
 		var r tool.Record
@@ -435,7 +434,32 @@ func (q *query) rows(
 			}
 		}
 		return visit(id, &r, doc)
-	}, `SELECT `+q.rowNames+`, kind, detail FROM audit`+where+q.in+order, q.with(args...)...)
+	}, `SELECT `+q.rowNames+`, kind, detail FROM audit`+where+order, args...)
+}
+
+// where is the condition of the rows that the filter lets through, with its arguments. Of those of a run it leaves out
+// most that are another's: what is left may have the text elsewhere.
+func (q *query) where(lo, hi, since, until int64) (text string, args []any) {
+	text, args = ` WHERE seq >= ? AND seq <= ? AND at >= ? AND at < ?`, []any{lo, hi, since, until}
+	if q.f.Session != "" {
+		text, args = text+` AND session = ? AND session <> ''`, append(args, plain(q.f.Session, maxName))
+	}
+	if q.f.Parent != "" {
+		text, args = text+` AND parent = ? AND parent <> ''`, append(args, plain(q.f.Parent, maxName))
+	}
+	if run := plain(q.f.Run, maxName); run != "" {
+		text, args = text+` AND detail LIKE ? ESCAPE '!'`, append(args, likeMember("run", run))
+	}
+	return text + q.in, q.with(args...)
+}
+
+// reach returns the rows among which those of the filter are; hi 0: there are none. Those of a session, a run or a
+// parent may be anywhere, and an index finds them.
+func (q *query) reach() (lo, hi int64, err error) {
+	if q.f.Session != "" || q.f.Run != "" || q.f.Parent != "" {
+		return 0, math.MaxInt64, nil
+	}
+	return q.bounds(q.since, q.until)
 }
 
 // likeMember is the pattern of documents that have a text as one of their members, for LIKE with ! before what stands

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"maps"
 	"math/bits"
 	"slices"
@@ -162,6 +163,17 @@ func bucketOf(took int64) int64 {
 	}
 	e := bits.Len64(uint64(took)) - 3
 	return int64(e)*4 + took>>e
+}
+
+// bucketSQL is bucketOf of the column took, for a database to count with. Durations end with the 63rd bit.
+func bucketSQL() string {
+	var b strings.Builder
+	b.WriteString(`CASE WHEN took < 0 THEN 0 WHEN took < 8 THEN took`)
+	for e := 1; e <= 59; e++ {
+		fmt.Fprintf(&b, ` WHEN took < %d THEN %d + (took >> %d)`, int64(8)<<e, e*4, e)
+	}
+	b.WriteString(` ELSE 240 + (took >> 60) END`)
+	return b.String()
 }
 
 // middleOf returns a duration that stands for those of a bucket.

@@ -70,6 +70,7 @@ func dialect() store.Dialect {
 		Lives: lives,
 		Grace: grace,
 		Doubt: true,
+		Size:  "SELECT pg_database_size(current_database())",
 		Busy:  busy,
 		Down:  down,
 		Full:  full,

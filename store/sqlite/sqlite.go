@@ -12,10 +12,10 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
+	"toolpost/host/kernel"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -78,6 +78,7 @@ func dialect(f *files) store.Dialect {
 		Relieve: relieve,
 		Down:    func(error) bool { return false },
 		Intact:  "PRAGMA integrity_check(1)",
+		Size:    "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
 		Busy:    busy,
 		Full:    full,
 	}
@@ -120,9 +121,8 @@ const (
 // bound sets how large the log becomes, by how much is free.
 func (f *files) bound(ctx context.Context, conn *sql.Conn) {
 	pages := mostPages
-	var disk unix.Statfs_t
-	if unix.Statfs(filepath.Dir(f.path), &disk) == nil {
-		pages = int(min(mostPages, max(leastPages, disk.Bavail*uint64(disk.Bsize)/ofTheRoom/4096)))
+	if free, _, err := kernel.Disk(filepath.Dir(f.path)); err == nil {
+		pages = int(min(mostPages, max(leastPages, free/ofTheRoom/4096)))
 	}
 	if pages != f.pages {
 		if _, err := conn.ExecContext(ctx, "PRAGMA wal_autocheckpoint = "+strconv.Itoa(pages)); err == nil {

@@ -21,7 +21,8 @@ func full() *tool.Record {
 	return &tool.Record{
 		Time: time.Date(2026, 11, 15, 1, 2, 3, 4000, time.UTC), Call: "c1", Trace: "t1", Tool: "readFile",
 		Asked: "file.read", Source: "files", Protocol: "builtin", Tier: 1, Door: "http", Caller: "ada", Session: "s1",
-		Run: "r1", Shape: []byte(`{"path":"string"}`), Digest: strings.Repeat("ab", 32), Args: []byte(`{"path":"a"}`),
+		Run: "r1", Parent: "p1", Shape: []byte(`{"path":"string"}`), Digest: strings.Repeat("ab", 32),
+		Args:     []byte(`{"path":"a"}`),
 		Touches:  tool.Touches{Reads: []string{"/a"}, Writes: []string{"/b"}, Commands: [][]string{{"ls", "-l"}}},
 		Decision: "allow", Rule: "default", Lease: "l1", Key: "k1", Replay: true, Cached: true, DryRun: true,
 		Walls: "no_network", Outcome: tool.OutcomeFailed, Code: tool.CodeToolError, Reason: "ValueError",
@@ -84,6 +85,7 @@ func random(rng *rand.Rand) *tool.Record {
 	}
 	r.Tool, r.Caller, r.Session = pick("readFile", "writeFile", "grepCode"), pick("ada", "bob"), pick("", "s1", "s2")
 	r.Door, r.Source, r.Run = pick("http", "cli"), pick("files", "code"), pick("", "a%b", "a_b", `a"b!`)
+	r.Parent = pick("", "p1", "p2")
 	r.Args = []byte(`{"run":"a%b"}`) // which is not its run
 	r.Duration = time.Duration(rng.Int64N(1<<uint(rng.IntN(30)))) * time.Microsecond
 	r.Call, r.In, r.Out = tool.NewID(), rng.Int64N(100), rng.Int64N(1000)
@@ -119,7 +121,9 @@ func keep(f audit.Filter, r *tool.Record) bool {
 	return (f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() || r.Time.Before(f.Until)) &&
 		(f.Tool == "" || r.Tool == f.Tool) && (f.Caller == "" || r.Caller == f.Caller) &&
 		(f.Session == "" || r.Session == f.Session) && (f.Outcome == "" || r.Outcome == f.Outcome) &&
-		(f.Run == "" || r.Run == f.Run)
+		(f.Run == "" || r.Run == f.Run) && (f.Parent == "" || r.Parent == f.Parent) &&
+		(f.Door == "" || r.Door == f.Door) &&
+		(f.Source == "" || r.Source == f.Source) && (f.Code == "" || r.Code == f.Code)
 }
 
 func questions(t *testing.T, k Kind) {
@@ -213,6 +217,8 @@ func randomFilter(rng *rand.Rand) audit.Filter {
 	return audit.Filter{
 		Since: moment(), Until: moment(), Tool: some("readFile", "nosuch"), Caller: some("ada", "bob"),
 		Session: some("s1", "s2"), Outcome: tool.Outcome(some("ok", "refused")), Run: some("a%b", "a_b", `a"b!`),
+		Door: some("http", "cli"), Source: some("files", "code"), Code: tool.Code(some("timeout", "access_denied")),
+		Parent: some("p1", "p2"),
 	}
 }
 
@@ -267,6 +273,49 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	needs(t, len(paths)+len(days)+len(longest) == 0 && slices.Equal(logged, calls),
 		"%+v: paths %v and days %v are missing; %d in the log, want %d", f, paths, days, len(logged), len(calls))
 	rates(t, db, all, f)
+	series(t, db, all, f)
+}
+
+// series compares the steps of a series with what counting gives, for steps shorter and longer than a day.
+func series(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
+	t.Helper()
+	now := time.Date(2026, 11, 15, 0, 0, 0, 0, time.UTC)
+	if !f.Since.IsZero() && !f.Until.IsZero() && f.Since.After(f.Until) {
+		f.Since, f.Until = f.Until, f.Since
+	}
+	for _, most := range []int{1, 3, 7, 100, audit.MaxBuckets} {
+		s := must[*audit.Series](t)(db.Audit().Series(t.Context(), f, now, most))
+		step := time.Duration(s.Step) * time.Millisecond
+		needs(t, len(s.Buckets) > 0 && len(s.Buckets) <= most && s.To.Equal(s.From.Add(time.Duration(len(s.Buckets))*step)),
+			"%+v in %d: %d steps of %v from %v to %v", f, most, len(s.Buckets), step, s.From, s.To)
+		want, tooks := make([]audit.Counts, len(s.Buckets)+1), make([][]time.Duration, len(s.Buckets)+1)
+		for _, r := range all {
+			if !keep(f, r) || f.Until.IsZero() && !r.Time.Before(now) {
+				continue
+			}
+			for _, i := range []int{int(r.Time.Sub(s.From) / step), len(s.Buckets)} {
+				want[i].Add(r.Outcome, 1, r.In, r.Out)
+				tooks[i] = append(tooks[i], r.Duration)
+			}
+		}
+		for i, w := range want {
+			got := s.Totals
+			if i < len(s.Buckets) {
+				got = s.Buckets[i].Counts
+				needs(t, s.Buckets[i].Start.Equal(s.From.Add(time.Duration(i)*step)), "step %d begins at %v", i,
+					s.Buckets[i].Start)
+			}
+			for q, ms := range map[float64]float64{0.5: got.P50, 0.95: got.P95, 0.99: got.P99} {
+				if w.Calls() > 0 {
+					about(t, time.Duration(ms*float64(time.Millisecond)), tooks[i], q)
+				} else {
+					needs(t, ms == 0, "the quantile %v of nothing is %v", q, ms)
+				}
+			}
+			got.P50, got.P95, got.P99 = 0, 0, 0
+			needs(t, got == w, "%+v in %d, step %d: got %+v, want %+v", f, most, i, got, w)
+		}
+	}
 }
 
 // about checks a quantile, which is told to within an eighth.
@@ -283,11 +332,11 @@ func rates(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	calls, failed := map[string]int64{}, int64(0)
 	for _, r := range all {
 		anyOutcome := f
-		anyOutcome.Outcome = ""
+		anyOutcome.Outcome, anyOutcome.Code = "", ""
 		if keep(anyOutcome, r) {
 			calls[r.Tool]++
-			if r.Outcome == f.Outcome ||
-				f.Outcome == "" && r.Outcome != tool.OutcomeOK && r.Outcome != tool.OutcomeAsked {
+			if (f.Code == "" || r.Code == f.Code) && (r.Outcome == f.Outcome ||
+				f.Outcome == "" && r.Outcome != tool.OutcomeOK && r.Outcome != tool.OutcomeAsked) {
 				failed++
 			}
 		}

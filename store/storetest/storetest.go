@@ -110,6 +110,8 @@ func Run(t *testing.T, k Kind) {
 		{"Jobs/AskAndAreAnsweredByOne", jobQuestions},
 		{"Jobs/RacedByFourProgramsEachIsBegunOnce", jobsRaced},
 		{"Jobs/OfAProgramThatIsGoneAreFound", jobsFound},
+		{"Plans/BelongToOneProgramAndEndOnce", planLife},
+		{"Plans/OfAProgramThatIsGoneAreGoneOnWith", plansFound},
 		{"Programs/WithOtherProcessNumbersAreNotTakenForDead", otherNamespaces},
 		{"Programs/ThatAreStoppedForAWhileKeepWhatTheyBegan", stopped},
 		{"Programs/TakenForDeadAddNothing", takenForDead},

@@ -1,0 +1,284 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/engine/job"
+	"toolpost/plan"
+	"toolpost/tool"
+)
+
+// A PlanTable keeps plans. It stands for one program among those that share the store: what it has begun is its own.
+type PlanTable struct{ db *DB }
+
+// Plans keeps plans.
+func (db *DB) Plans() *PlanTable { return &PlanTable{db} }
+
+// maxPrompt bounds what is kept of a prompt, in bytes.
+const maxPrompt = 64 << 10
+
+// Begin implements plan.Book. Like all that is written of a plan it survives the end of the program at once, and that of
+// the machine with the next record of a call that may change something, which is written behind it.
+func (p *PlanTable) Begin(_ context.Context, r plan.Record) error {
+	if named(r.Caller) == nil || plain(r.Session, maxNamed) != r.Session {
+		return tool.Errorf(tool.CodeInvalidInput, "the caller or the session of a plan is too long, or not text")
+	}
+	return p.db.w.do(false, func(t *tx) error {
+		return t.exec(`INSERT INTO plan (id, caller, session, state, owner, call, planner, prompt, made_at, tools, request, `+
+			`document, patches) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			r.ID, r.Caller, r.Session, plan.Running, p.db.owner, plain(r.Call, maxName), plain(r.Planner, maxName),
+			plain(r.Prompt, maxPrompt), micros(r.Made), r.Counts.Tools, string(r.Request), string(r.Plan), string(r.Before))
+	})
+}
+
+// maxNamed is how long the name of a session may be.
+const maxNamed = 1024
+
+// Note implements plan.Book.
+func (p *PlanTable) Note(_ context.Context, id string, notes []plan.Note) error {
+	return p.db.w.do(false, func(t *tx) error {
+		if err := p.holds(t, id); err != nil {
+			return err
+		}
+		return writeNotes(t, id, notes)
+	})
+}
+
+// holds reports, as an error of code conflict, that a plan is not this program's.
+func (p *PlanTable) holds(t *tx, id string) error {
+	taken := tool.Errorf(tool.CodeConflict, "plan %s no longer belongs to this program", id).Because("plan_taken")
+	_, err := only(t, taken, value[int], `SELECT 1 FROM plan WHERE id = ? AND state = ? AND owner = ?`, id, plan.Running,
+		p.db.owner)
+	return err
+}
+
+// writeNotes keeps the last that is known of each tool.
+func writeNotes(t *tx, id string, notes []plan.Note) error {
+	last := map[int]int{}
+	for i, n := range notes {
+		last[n.Place] = i
+	}
+	var args []any
+	for i, n := range notes {
+		if last[n.Place] == i { // a statement cannot write a row twice
+			args = append(args, id, n.Place, n.State, string(n.Doc))
+		}
+	}
+	return t.insert(`INSERT INTO plan_tool (plan, place, state, document) VALUES `, 4,
+		` ON CONFLICT (plan, place) DO UPDATE SET state = excluded.state, document = excluded.document`, args)
+}
+
+// End implements plan.Book.
+func (p *PlanTable) End(_ context.Context, id, state string, result []byte, notes []plan.Note) error {
+	end := func(t *tx) error {
+		if err := p.holds(t, id); err != nil {
+			return err
+		}
+		if err := writeNotes(t, id, notes); err != nil {
+			return err
+		}
+		if state == plan.Running {
+			return t.exec(`UPDATE plan SET owner = '' WHERE id = ?`, id)
+		}
+		return endPlan(t, id, state, result)
+	}
+	return p.db.w.submit(&write{do: end, key: "plan " + id})
+}
+
+func endPlan(t *tx, id, state string, result []byte) error {
+	return t.exec(`UPDATE plan SET state = ?, ended_at = ?, result = ?, request = '' WHERE id = ?`, state,
+		micros(time.Now()), sql.NullString{String: string(result), Valid: result != nil}, id)
+}
+
+// What is read of plans: all; by those who look at one, not how it is gone on with; by those who list many, not what it
+// is either.
+const (
+	wholePlan  = planState + `, document, result, request, patches`
+	seenPlan   = planState + `, document, result, '', ''`
+	listedPlan = planState + `, '', NULL, '', ''`
+	planState  = `id, caller, session, state, call, planner, prompt, made_at, ended_at, tools`
+)
+
+// scanPlan reads a row of one of them.
+func scanPlan(rows *sql.Rows) (r plan.Record, err error) {
+	var document, request, patches string
+	var result sql.NullString
+	err = rows.Scan(&r.ID, &r.Caller, &r.Session, &r.State, &r.Call, &r.Planner, &r.Prompt, (*microTime)(&r.Made),
+		(*microTime)(&r.Ended), &r.Counts.Tools, &document, &result, &request, &patches)
+	r.Request, r.Before = []byte(request), []byte(patches)
+	if document != "" {
+		r.Plan = []byte(document)
+	}
+	if result.Valid {
+		r.Result = []byte(result.String)
+	}
+	return r, err
+}
+
+func notesOf(a asker, id string) ([]plan.Note, error) {
+	return list(a, func(rows *sql.Rows) (n plan.Note, err error) {
+		err = rows.Scan(&n.Place, &n.State, &n.Doc)
+		return n, err
+	}, `SELECT place, state, document FROM plan_tool WHERE plan = ? ORDER BY place`, id)
+}
+
+func noPlan(id string) error {
+	return tool.Errorf(tool.CodeNotFound, "there is no plan %.64q; one is forgotten some time after its end", id)
+}
+
+// Adopt implements plan.Book.
+func (p *PlanTable) Adopt(_ context.Context, caller, id, call string) (r plan.Record, notes []plan.Note, err error) {
+	err = p.db.w.do(true, func(t *tx) error {
+		var owner string
+		r, err = only(t, noPlan(id), scanPlan, `SELECT `+wholePlan+` FROM plan WHERE id = ? AND caller = ?`,
+			plain(id, maxName), named(caller))
+		if err != nil {
+			return err
+		}
+		if _, err := row(t, `SELECT owner FROM plan WHERE id = ?`, []any{r.ID}, &owner); err != nil {
+			return err
+		}
+		gone, err := p.db.gone(t.ctx, t.w.conn, owner)
+		switch {
+		case err != nil:
+			return err
+		case r.State != plan.Running:
+			return tool.Errorf(tool.CodeConflict, "plan %s has ended: it is %s", r.ID, r.State).Because(r.State)
+		case !gone:
+			return tool.Errorf(tool.CodeConflict, "plan %s is running, in a program that is there", r.ID).Because(r.State)
+		}
+		if notes, err = notesOf(t, r.ID); err != nil {
+			return err
+		}
+		r.Call = call
+		return t.exec(`UPDATE plan SET owner = ?, call = ? WHERE id = ?`, p.db.owner, plain(call, maxName), r.ID)
+	})
+	return r, notes, err
+}
+
+// Of implements plan.Book.
+func (p *PlanTable) Of(ctx context.Context, caller, call string) (r plan.Record, notes []plan.Note, err error) {
+	err = p.db.read(ctx, func(q *reader) error {
+		r, err = only(q, noPlan(call), scanPlan, `SELECT `+wholePlan+` FROM plan WHERE call = ? AND caller = ? `+
+			`ORDER BY made_at DESC, id DESC LIMIT 1`, plain(call, maxName), named(caller))
+		if err == nil {
+			notes, err = notesOf(q, r.ID)
+		}
+		return err
+	})
+	return r, notes, err
+}
+
+// Find gives a plan of a caller, or with "" of any, and what became of its tools.
+func (p *PlanTable) Find(ctx context.Context, caller, id string) (r plan.Record, notes []plan.Note, err error) {
+	err = p.db.read(ctx, func(q *reader) error {
+		r, err = only(q, noPlan(id), scanPlan, `SELECT `+seenPlan+` FROM plan WHERE id = ?`, plain(id, maxName))
+		if err == nil && caller != "" && caller != r.Caller {
+			err = noPlan(id)
+		}
+		if err == nil {
+			notes, err = notesOf(q, r.ID)
+		}
+		return err
+	})
+	return r, notes, err
+}
+
+// List gives plans, the newest first, without what they are: of a caller, of a session, of a state, or with "" of any.
+func (p *PlanTable) List(ctx context.Context, caller, session, state string, most int) ([]plan.Record, error) {
+	where, args := []string{"1 = 1"}, []any{}
+	for column, want := range map[string]string{"caller": caller, "session": session, "state": state} {
+		if want != "" {
+			where, args = append(where, column+` = ?`), append(args, plain(want, maxNamed))
+		}
+	}
+	return reading(ctx, p.db, func(r *reader) ([]plan.Record, error) {
+		found, err := list(r, scanPlan, `SELECT `+listedPlan+` FROM plan WHERE `+strings.Join(where, ` AND `)+
+			` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, atMost(most))...)
+		for i := range found {
+			if err == nil {
+				err = count(r, &found[i])
+			}
+		}
+		return found, err
+	})
+}
+
+// count says how far a plan has come.
+func count(r *reader, of *plan.Record) error {
+	return r.each(func(rows *sql.Rows) error {
+		var state string
+		var n int
+		err := rows.Scan(&state, &n)
+		switch state {
+		case plan.Success:
+			of.Counts.Done += n
+		case plan.Failed, plan.TimedOut:
+			of.Counts.Failed += n
+		case plan.Skipped:
+			of.Counts.Skipped += n
+		}
+		return err
+	}, `SELECT state, COUNT(*) FROM plan_tool WHERE plan = ? GROUP BY state`, of.ID)
+}
+
+// Recover implements plan.Book.
+func (p *PlanTable) Recover(ctx context.Context, next func() string) (again []plan.Record, err error) {
+	type orphan struct{ id, owner string }
+	var found []orphan
+	err = p.db.orphans(ctx, `id`, `plan WHERE state = '`+plan.Running+`'`, func(owner string, rows *sql.Rows) error {
+		o := orphan{owner: owner}
+		err := rows.Scan(&o.id)
+		found = append(found, o)
+		return err
+	})
+	for _, o := range found {
+		if err != nil {
+			break
+		}
+		var r plan.Record
+		var mine bool
+		err = p.db.w.do(true, func(t *tx) (err error) {
+			r, mine, err = recoverPlan(t, o.id, o.owner, next)
+			return err
+		})
+		if mine && err == nil {
+			again = append(again, r)
+		}
+	}
+	return again, err
+}
+
+// recoverPlan decides about a plan whose program is gone, unless somebody else has. It belongs to nobody afterwards; a
+// call of its own goes on with it.
+func recoverPlan(t *tx, id, owner string, next func() string) (r plan.Record, mine bool, err error) {
+	found, err := list(t, scanPlan, `SELECT `+wholePlan+` FROM plan WHERE id = ? AND state = ? AND owner = ?`, id,
+		plan.Running, owner)
+	if err != nil || len(found) == 0 {
+		return r, false, err
+	}
+	r = found[0]
+	var state string
+	asJob, err := row(t, `SELECT state FROM job WHERE id = ?`, []any{r.Call}, &state)
+	switch {
+	case err != nil:
+		return r, false, err
+	case asJob && slices.Contains([]string{job.Queued, job.Running}, state):
+		return r, false, nil // the job is run again, and goes on with it
+	case asJob && state == job.Cancelled:
+		return r, false, endPlan(t, id, plan.Cancelled, nil)
+	case asJob:
+		return r, false, endPlan(t, id, plan.Lost, nil)
+	}
+	r.Call = next()
+	return r, true, t.exec(`UPDATE plan SET call = ?, owner = '' WHERE id = ?`, r.Call, id)
+}
+
+// Expire removes the plans that ended before a time, and gives their number.
+func (p *PlanTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
+	return p.db.expire(ctx, "plan", "plan_tool", before)
+}
