@@ -54,7 +54,7 @@ type Door struct {
 	Source string // the plugin: the source whose tools are offered
 	AID    string // the tool, for Run
 	In     io.Reader
-	Out    io.Writer // the answers, a Write for each, and nothing else
+	Out    io.Writer // the answers, one or more with each Write, and nothing else
 	Log    io.Writer // what the protocol has no place for, a line each; nil: dropped
 	Caller tool.Principal
 }
@@ -83,7 +83,7 @@ func (d *Door) noPlugin(err error) error {
 	if d.Mode == Serve {
 		return err
 	}
-	return errors.Join((&host{Door: d}).write(refusal{Error: err.Error()}), err)
+	return errors.Join((&host{Door: d, box: newOutbox(d.Out)}).write(refusal{Error: err.Error()}, false), err)
 }
 
 // A host is an open Door.
@@ -100,6 +100,7 @@ type host struct {
 	calls  int    // so far
 	reply  reply  // the last one, for its memory
 	out    []byte // likewise, as it was written
+	box    *outbox
 }
 
 // open finds the tools of the source.
@@ -128,7 +129,7 @@ func (d *Door) open(ctx context.Context, h tool.Handler, c tool.Catalog) (*host,
 	}
 	o := &host{
 		Door: d, h: h, c: c, runID: tool.NewID(), byAID: map[string]*tool.Spec{}, state: slots{},
-		reader: newRequestReader(),
+		reader: newRequestReader(), box: newOutbox(d.Out),
 	}
 	for _, offer := range offers(d.Source, specs) {
 		o.byAID[offer.aid] = offer.spec
@@ -152,11 +153,11 @@ func (o *host) list() error {
 	for _, offer := range o.offers {
 		l.Tools = append(l.Tools, offer.words())
 	}
-	return o.write(l)
+	return o.write(l, false)
 }
 
-// write writes one answer on one line.
-func (o *host) write(answer any) error {
+// write writes one answer on one line. Later: more is asked already.
+func (o *host) write(answer any, later bool) error {
 	var err error
 	switch a := answer.(type) {
 	case *reply:
@@ -170,7 +171,8 @@ func (o *host) write(answer any) error {
 	if err != nil {
 		return fmt.Errorf("machina: the answer is not JSON: %w", err)
 	}
-	if _, err := o.Out.Write(append(o.out, '\n')); err != nil {
+	o.out = append(o.out, '\n')
+	if err := o.box.put(o.out, later); err != nil {
 		return fmt.Errorf("machina: the answer could not be written: %w", err)
 	}
 	return nil
@@ -179,7 +181,7 @@ func (o *host) write(answer any) error {
 // run answers the one request on stdin.
 func (o *host) run(ctx context.Context) error {
 	if o.byAID[o.AID] == nil {
-		return errors.Join(o.write(refusal{Error: "tool not found: " + o.AID}), exit(4, "tool not found: %s", o.AID))
+		return errors.Join(o.write(refusal{Error: "tool not found: " + o.AID}, false), exit(4, "tool not found: %s", o.AID))
 	}
 	doc, err := process.ReadWithin(ctx, o.In, maxStdin)
 	var limit *process.LimitError
@@ -193,10 +195,10 @@ func (o *host) run(ctx context.Context) error {
 		req, err = o.reader.read(doc)
 	}
 	if err != nil { // it cannot be understood
-		return errors.Join(o.write(refusal{Error: err.Error()}), exit(5, "%s", why(err)))
+		return errors.Join(o.write(refusal{Error: err.Error()}, false), exit(5, "%s", why(err)))
 	}
 	req.aid = o.AID
-	return o.write(o.call(ctx, &req, true))
+	return o.write(o.call(ctx, &req, true), false)
 }
 
 func why(err error) string {
@@ -218,8 +220,8 @@ func letGo(in io.Reader) {
 const lastAnswer = 2 * time.Second
 
 // serve answers a line for each line, until stdin ends or a line is empty. Nothing else ends it but ctx
-// and a peer who does not read. One goroutine reads, calls and writes: to hand each line to another one
-// would cost more than most calls do.
+// and a peer who does not read. One goroutine reads and calls: to hand each line to another one would cost more than
+// most calls do. It also writes, unless more is asked already: see outbox.
 func (o *host) serve(ctx context.Context) error {
 	busy, closed := make(chan struct{}, 1), make(chan struct{})
 	defer close(closed)
@@ -235,14 +237,26 @@ func (o *host) serve(ctx context.Context) error {
 	select {
 	case err := <-over:
 		return err
-	case busy <- struct{}{}: // no call runs, and none will
+	case busy <- struct{}{}: // no call runs, and none will; the last answers may still be on their way
+	case <-time.After(lastAnswer):
+		return nil
+	}
+	written := make(chan struct{})
+	go func() { _ = o.box.end(); close(written) }()
+	select {
+	case <-written:
 	case <-time.After(lastAnswer):
 	}
 	return nil
 }
 
 // answerAll holds busy while it answers, and stops when closed is.
-func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan struct{}) error {
+func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan struct{}) (err error) {
+	defer func() {
+		if last := o.box.end(); err == nil {
+			err = last
+		}
+	}()
 	in := bufio.NewReaderSize(o.In, 64<<10)
 	for {
 		r, end := readLine(in)
@@ -254,7 +268,8 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 		case <-closed:
 			return nil
 		}
-		err := o.write(o.answer(ctx, r))
+		answer := o.answer(ctx, r)
+		err := o.write(answer, in.Buffered() > 0)
 		<-busy
 		if err != nil || end != nil {
 			return err
