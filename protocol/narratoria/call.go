@@ -160,8 +160,15 @@ func (c *call) asset(number int) error {
 
 // asks takes note of a question, and tells of one that cannot be asked. Every ui_event is passed on: which of them are
 // known is for the caller's interface to say.
+//
+// Choices that a tool of a plan offers are no question to whoever called it: what the player chooses is the prompt of
+// the next plan, as the contract has it, and this one goes on.
 func (c *call) asks(number int) error {
-	ask, err := questionOf(string(text(c.decoder.get("event"))), c.decoder.get("payload"))
+	event := string(text(c.decoder.get("event")))
+	if event == eventChoice && c.Parent != "" {
+		return nil
+	}
+	ask, err := questionOf(event, c.decoder.get("payload"))
 	switch {
 	case err != nil:
 		return c.events.Emit(tool.LogEvent("warn", fmt.Sprintf("line %d: %v", number, err)))

@@ -121,3 +121,14 @@ func TestAQuestionGoesThroughDoorAndRunner(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+// contract(narratoria): Player selection becomes next prompt
+func TestChoicesOfAToolInAPlanAreNoQuestion(t *testing.T) {
+	var sink tooltest.Collect
+	r, err := newRunner(t, python("asks.py")).Invoke(t.Context(), &tool.Call{
+		ID: "request-1", Parent: "the-plan", Tool: "torch", Args: json.RawMessage(`{"ask":"choice"}`),
+	}, &sink)
+	if err != nil || !r.OK || r.Ask != nil || !strings.Contains(eventsOf(outcome{r, err, sink.Events()}), "narrative_choice") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
