@@ -1,0 +1,61 @@
+// Who is signed in, for all of the page.
+
+import { onSignedOut, Refusal, session as ask, signIn as begin, signOut as end, type Session } from './api';
+import { whenBack } from './connection.svelte';
+import { replace, route } from './route.svelte';
+
+type Who = { state: 'asking' } | { state: 'out'; why: string } | { state: 'in'; session: Session };
+
+let who = $state.raw<Who>({ state: 'asking' });
+onSignedOut(() => {
+  if (who.state === 'in') who = { state: 'out', why: 'Your session has ended.' };
+});
+
+export const session = {
+  get who(): Who { return who; },
+  /** who is signed in; views are only ever shown to somebody */
+  get caller(): string { return who.state === 'in' ? who.session.caller : ''; },
+  get operator(): boolean { return who.state === 'in' && who.session.operator; },
+};
+
+/** start finds out who is here: by the code of a one-time link, which leaves the address at once, or by the cookie. */
+export async function start(): Promise<void> {
+  const code = route.view === 'signin' ? route.param('code') : '';
+  if (code) {
+    replace('#/');
+    await signIn({ code });
+    return;
+  }
+  for (;;) {
+    try {
+      who = { state: 'in', session: await ask() };
+      return;
+    } catch (e) {
+      if (e instanceof Refusal && e.status === 0) {
+        await whenBack();
+        continue;
+      }
+      who = { state: 'out', why: e instanceof Refusal && e.status !== 401 ? e.message : '' };
+      return;
+    }
+  }
+}
+
+/** signIn begins a session, or says why not. */
+export async function signIn(by: { code: string } | { token: string }): Promise<void> {
+  try {
+    who = { state: 'in', session: await begin(by) };
+  } catch (e) {
+    who = { state: 'out', why: e instanceof Error ? e.message : String(e) };
+  }
+}
+
+/** signOut ends the session; while the server cannot be reached nothing is signed out, and the shell says so. */
+export async function signOut(): Promise<void> {
+  try {
+    await end();
+  } catch (e) {
+    if (e instanceof Refusal && e.status !== 401) return;
+  }
+  who = { state: 'out', why: '' };
+}

@@ -1,0 +1,35 @@
+// Icons are strokes of 1.5 on a grid of 16, drawn in the colour of the text around them.
+
+export const icons = {
+  play: 'M5 3.5v9l7.5-4.5z',
+  tools: 'M9.6 2.4a3.6 3.6 0 0 0-3.3 5L2.4 11.3a1.6 1.6 0 0 0 2.3 2.3l3.9-3.9a3.6 3.6 0 0 0 4.7-4.6L11 7.4 8.9 6.9 8.5 4.9z',
+  live: 'M1.5 8.5h3l2-5 3 9 2-4h3',
+  plans: 'M3 2.5h4v3H3zM9 10.5h4v3H9zM9 5.5h4v3H9zM5 5.5v6.5h4M5 7h4',
+  audit: 'M2.5 13.5h11M4 11V8M7 11V4.5M10 11V6.5M13 11V3',
+  operate: 'M2.5 4.5h5M11.5 4.5h2M2.5 11.5h2M8.5 11.5h5M7.5 4.5a2 2 0 1 0 4 0a2 2 0 1 0-4 0M4.5 11.5a2 2 0 1 0 4 0a2 2 0 1 0-4 0',
+  search: 'M7 11.5a4.5 4.5 0 1 0 0-9a4.5 4.5 0 0 0 0 9zM10.5 10.5l3 3',
+  close: 'M4 4l8 8M12 4l-8 8',
+  copy: 'M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z',
+  check: 'M3 8.5l3.5 3.5L13 4.5',
+  right: 'M6 3.5L10.5 8L6 12.5',
+  down: 'M3.5 6L8 10.5L12.5 6',
+  left: 'M10 3.5L5.5 8L10 12.5',
+  outside: 'M9 2.5h4.5V7M13.5 2.5L7.5 8.5M11.5 9.5v4h-9v-9h4',
+  sun: 'M8 11a3 3 0 1 0 0-6a3 3 0 0 0 0 6zM8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M3.4 12.6l.7-.7M11.9 4.1l.7-.7',
+  moon: 'M13.5 9.5A6 6 0 0 1 6.5 2.5a6 6 0 1 0 7 7z',
+  screen: 'M2 3h12v8H2zM6 13.5h4',
+  leave: 'M6.5 2.5h-4v11h4M6.5 8h7M10.5 5l3 3l-3 3',
+  key: 'M6 10.5a3.5 3.5 0 1 1 3.2-4.9h4.3v3h-1.5v2h-2.5V8.4',
+  more: 'M3.5 8h.01M8 8h.01M12.5 8h.01',
+  plus: 'M8 3v10M3 8h10',
+  stop: 'M4 4h8v8H4z',
+  again: 'M13 8a5 5 0 1 1-1.5-3.6M13 2.5v3h-3',
+  filter: 'M2.5 4h11M4.5 8h7M6.5 12h3',
+  warn: 'M8 2.5L14.5 13.5h-13zM8 6.5v3.5M8 12h.01',
+  lock: 'M3.5 7.5h9v6h-9zM5.5 7.5V5a2.5 2.5 0 0 1 5 0v2.5',
+  clock: 'M8 14a6 6 0 1 0 0-12a6 6 0 0 0 0 12zM8 4.5V8l2.5 1.5',
+  file: 'M4 1.5h5l3.5 3.5v9.5h-8.5zM9 1.5v3.5h3.5',
+  help: 'M8 14a6 6 0 1 0 0-12a6 6 0 0 0 0 12zM6.2 6.3a1.8 1.8 0 1 1 2.6 1.7c-.6.3-.8.6-.8 1.2M8 11.2h.01',
+} as const;
+
+export type IconName = keyof typeof icons;
