@@ -1,0 +1,100 @@
+// The calls as they happen: one stream for the whole page, of which at most so many calls are kept, and which is drawn at most
+// ten times a second however fast it comes.
+
+import { follow, type Event, type Refusal } from '../../lib/api';
+
+export interface Call {
+  key: string;
+  call: string;
+  caller: string;
+  door: string;
+  tool: string;
+  source: string;
+  protocol: string;
+  parent: string;
+  session: string;
+  since: string;
+  outcome: string; // '': it runs
+  code: string;
+  ms: number;
+}
+
+interface Line {
+  seq?: number;
+  begin?: Partial<Call>;
+  end?: { call: string; caller: string; outcome: string; code?: string; ms: number };
+  missed?: number;
+}
+
+const most = 2000; // calls that are kept; those that run are never dropped for one that has ended
+const every = 100; // ms between two drawings
+
+const all = new Map<string, Call>(); // the oldest first
+let dirty = false;
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+let list = $state.raw<Call[]>([]);
+let running = $state(0);
+let missed = $state(0);
+let refused = $state('');
+let began = $state(false);
+
+/** live is what is drawn; the newest first. Reactive. */
+export const live = {
+  get calls() { return list; },
+  get running() { return running; },
+  get missed() { return missed; },
+  get refused() { return refused; },
+  get began() { return began; },
+};
+
+function take(e: Event): void {
+  const line = e.data.fields as Line | undefined;
+  if (!line) return;
+  if (line.missed) missed += line.missed;
+  if (line.begin?.call) {
+    const key = `${line.begin.caller ?? ''}\0${line.begin.call}`;
+    all.delete(key); // an id that is used again is another call
+    all.set(key, { source: '', protocol: '', parent: '', session: '', door: '', tool: '', caller: '', call: '', since: '', ...line.begin, key, outcome: '', code: '', ms: 0 });
+  }
+  if (line.end) {
+    const was = all.get(`${line.end.caller}\0${line.end.call}`);
+    // What is drawn is never changed: rows that are the same stay the same.
+    if (was) all.set(was.key, { ...was, outcome: line.end.outcome, code: line.end.code ?? '', ms: line.end.ms });
+  }
+  dirty = true;
+  timer ??= setTimeout(draw, every);
+}
+
+function draw(): void {
+  timer = undefined;
+  if (!dirty) return;
+  dirty = false;
+  for (const [key, c] of all) {
+    if (all.size <= most) break;
+    if (c.outcome) all.delete(key);
+  }
+  const next = [...all.values()].reverse();
+  list = next;
+  running = next.reduce((n, c) => n + (c.outcome ? 0 : 1), 0);
+}
+
+let watching: AbortController | undefined;
+
+/** watch begins the stream, once for the page. */
+export function watch(): void {
+  if (watching) return;
+  watching = new AbortController();
+  setTimeout(() => (began = true), 300);
+  void follow('watchCalls', {}, take, {
+    signal: watching.signal,
+    // A server that was started anew begins anew: what ran there is gone.
+    failed: (why: Refusal) => {
+      for (const [key, c] of all) if (!c.outcome) all.delete(key);
+      dirty = true;
+      draw();
+      refused = why.message;
+      watching = undefined;
+    },
+  });
+}
