@@ -1,0 +1,44 @@
+// What the view asks of the server: the tools for operators, docs/05-command-line.md.
+
+import { output, Refusal } from '../../lib/api';
+
+export interface Workers { alive: number; busy: number; calls?: number; waiting?: number; most?: number }
+export interface Source { name: string; protocol: string; state: 'open' | 'failed'; since: string; tools: number; held?: number; unavailable?: number; error?: string; workers?: Workers }
+/** A Load has the sources alone where somebody follows too many things already. */
+export interface Load { up_s?: number; in_flight?: number; all?: { per_s: number; p95_ms: number; bad: number }; sources: Source[] }
+export interface Fill { limit: string; words: string; who?: string; used: number; of: number }
+export interface Usage {
+  quotas: { name: string; for: string; counted: number; reason?: string; fullest: Fill[] }[];
+  queues: { source: string; pool?: string; running: number; places: number; waiting: number; most: number }[];
+  store?: { kind: string; bytes: number; calls: number; waiting: number; error?: string };
+  disk?: { path: string; free_bytes: number; total_bytes: number };
+}
+export interface Token { id: string; caller: string; roles: string[] | null; tools: string[] | null; note?: string; issued: string; expires?: string; state: string }
+export interface Caller { name: string; kind: string; roles: string[]; all: boolean; tools: string[]; by: string[]; doors?: string[]; tokens: Token[] }
+export interface Callers { callers: Caller[]; roles: { name: string; all: boolean; tools: string[] }[]; issuers?: string[] }
+export interface Lease { id: string; caller?: string; tool: string; tier: number; issued: string; expires: string; state: string }
+export interface Job { job: string; caller?: string; tool: string; state: string; stopping?: boolean; made: string; began?: string; ended?: string }
+export interface Fault { about?: string; message: string; line?: number; column?: number }
+export interface Config { path?: string; text: string; differs: boolean; errors: Fault[]; problems: Fault[]; restart?: string[]; taken?: string }
+export interface Finding { rule: string; effect: string; matched: boolean; why: string }
+export interface Explanation {
+  tool: string; caller: string; door: string; visible: boolean; depends?: boolean; allowed: boolean; rule: string; reason: string;
+  anonymous?: boolean; unlisted?: boolean; rules: Finding[];
+  touches?: { reads?: string[] | null; writes?: string[] | null; commands?: string[][] | null };
+}
+export interface Reloaded { config?: string; changes: { source: string }[]; failed: { source: string; error: string }[]; restart?: string[] }
+
+/** own calls one of the tools that Toolpost itself brings. */
+export const own = <T>(name: string, args: object = {}): Promise<T> => output<T>(`toolpost.${name}`, args);
+
+/** without gives undefined where the server has no such tool: without a store there are no tokens and no jobs. */
+export async function without<T>(asked: Promise<T>): Promise<T | undefined> {
+  try {
+    return await asked;
+  } catch (e) {
+    if (e instanceof Refusal && e.code === 'not_found') return undefined;
+    throw e;
+  }
+}
+
+export const words = (e: unknown): string => (e instanceof Error ? e.message : String(e));
