@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"toolpost/identity"
@@ -57,6 +58,9 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, form Refuser) b
 	return false
 }
 
+// Forged is the reason why a request with a cookie is refused: a page of somebody else may have made a browser send it.
+const Forged = "forged"
+
 // admit serves those whom the gate knows, and says to the route who it is.
 func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Request) {
 	p, err := s.who(d, r)
@@ -69,11 +73,12 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 	}
 	e := tool.AsError(err)
 	status := StatusOf(e.Code)
-	switch e.Code {
-	case tool.CodeQuotaExceeded: // of connections
+	switch {
+	case e.Code == tool.CodeQuotaExceeded: // of connections
 		w.Header().Set("Connection", "close")
 		w.Header().Set("Retry-After", "1")
-	case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled: // nobody could be asked
+	case e.Reason == Forged: // it is known who comes, and not whether they meant to
+	case slices.Contains([]tool.Code{tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled}, e.Code): // nobody could be asked
 	default:
 		w.Header().Set("WWW-Authenticate", d.challenge(r))
 		status, e = http.StatusUnauthorized, e.Because("unauthenticated")
@@ -101,6 +106,12 @@ func (s *Server) who(d Door, r *http.Request) (tool.Principal, error) {
 	var ok bool
 	if shown.Token, ok = d.token(r); !ok {
 		return tool.Principal{}, d.errNoToken("")
+	}
+	if d.Session != nil && shown.Token == "" {
+		var err error
+		if shown.Proof, err = d.Session(r); err != nil {
+			return tool.Principal{}, err
+		}
 	}
 	nothing := shown == identity.Credentials{Door: shown.Door}
 	shown.Anonymous = d.Anonymous.Of(r)

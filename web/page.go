@@ -30,9 +30,9 @@ func pagePolicy() string {
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// isVisit reports whether a request is a person's, who opens the address in a browser. Programs that ask for the same
+// IsVisit reports whether a request is a person's, who opens the address in a browser. Programs that ask for the same
 // get an answer that they can read.
-func isVisit(r *http.Request) bool {
+func IsVisit(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.Path == "/" &&
 		strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/html")
 }
@@ -40,7 +40,7 @@ func isVisit(r *http.Request) bool {
 // front answers what no door serves: a person at / with a page about this address, everything else with a refusal. The
 // page needs no token, since it tells no more than the refusal does.
 func (s *Server) front(w http.ResponseWriter, r *http.Request) {
-	if !isVisit(r) {
+	if !IsVisit(r) {
 		s.NotFound(w, r)
 		return
 	}

@@ -66,6 +66,9 @@ type Door struct {
 	// read, beside the usual ones.
 	Accepts, Exposes []string
 	Anonymous        identity.Anonymous // who comes in by its routes without showing anything; zero: nobody
+	// Session gives the proof of whoever has signed in and shows a cookie in place of a token, or says why the cookie does
+	// not count for this request; "": there is none. Nil: cookies are nothing here.
+	Session func(*http.Request) (proof string, err error)
 	// Challenge gives parameters of Bearer for whoever is refused, such as where tokens are to be had: `, name="value"`;
 	// nil: none.
 	Challenge func(*http.Request) string

@@ -1,0 +1,95 @@
+// Package console serves the console: a page for people, at / of the HTTP door. The page is static and says nothing
+// of this server; what it shows it asks for through the same routes as every program. So what is here beside the
+// files is signing in: a browser gets a cookie in place of a token, for a link that is good once, or for a token.
+package console
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"toolpost/engine/ask"
+	"toolpost/host/secret"
+	"toolpost/identity"
+	"toolpost/tool"
+	"toolpost/web"
+)
+
+// Options of a console. Only Gate must be given.
+type Options struct {
+	Gate    identity.Gate // says whether who signed in is still let in
+	Version string        // of this program
+	// Keys seals the codes of links, with the same key in all programs that share Marks; nil: with one that ends with
+	// this program.
+	Keys  *secret.Keyed
+	Marks ask.Marks    // remembers which codes were used; nil: in memory
+	Log   *slog.Logger // nil: silence
+
+	now func() time.Time // nil: the clock
+}
+
+// A Console is one, with those who are signed in.
+type Console struct {
+	o     Options
+	links links
+
+	mu       sync.Mutex
+	sessions map[digest]*session
+	failures map[string]*failures // by the address of a peer
+}
+
+// New makes a console. On puts it on a door.
+func New(o Options) *Console {
+	o.Keys = cmp.Or(o.Keys, secret.NewKeyed(nil))
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Marks == nil {
+		o.Marks = ask.NewMemory()
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	return &Console{
+		o: o, links: newLinks(o.Keys, o.Marks), sessions: map[digest]*session{},
+		failures: map[string]*failures{},
+	}
+}
+
+// On gives a door the page, the routes for signing in, and callers who show a cookie.
+func (c *Console) On(d web.Door) web.Door {
+	routes := d.Routes
+	d.Session = c.proofOf
+	d.Routes = func(s *web.Server, h tool.Handler, l tool.Catalog) []web.Route {
+		own := []web.Route{
+			{Method: "GET", Path: "/{$}", Open: true, Serve: c.page(s)},
+			{Method: "GET", Path: "/v1/session", Serve: c.show},
+			{Method: "POST", Path: "/v1/session", Open: true, Serve: c.signIn(s, d.Name)},
+			{Method: "DELETE", Path: "/v1/session", Open: true, Serve: c.signOut},
+		}
+		for path := range bundle() {
+			if path != index {
+				own = append(own, web.Route{Method: "GET", Path: "/" + path, Open: true, Serve: serveFile(path)})
+			}
+		}
+		return append(own, routes(s, h, l)...)
+	}
+	return d
+}
+
+// Open gives the path at which a browser signs in with a code, behind the address of a door. The code is in the
+// fragment, which browsers keep to themselves: no server, proxy or log sees it in a URL.
+func Open(code string) string { return "/#/signin?code=" + code }
+
+// page serves the page itself to browsers. Programs that ask for / get an answer that they can read.
+func (c *Console) page(s *web.Server) func(http.ResponseWriter, *http.Request, tool.Principal) {
+	serve := serveFile(index)
+	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+		if !web.IsVisit(r) {
+			s.NotFound(w, r)
+			return
+		}
+		w.Header().Add("Vary", "Accept")
+		serve(w, r, p)
+	}
+}

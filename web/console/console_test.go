@@ -1,0 +1,370 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"toolpost/identity"
+	"toolpost/tool"
+	"toolpost/web"
+)
+
+const ownersToken = "an-owner-token-0123456789"
+
+// A desk is a console on a real front, with the callers of a config.
+type desk struct {
+	*Console
+	t       *testing.T
+	url     string
+	clock   atomic.Int64 // hours and minutes that have passed, in nanoseconds
+	revoked atomic.Bool  // the token that was issued
+	roles   atomic.Value // of that token
+	log     journal
+}
+
+type journal struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.Builder.Write(b)
+}
+
+const issuedToken = identity.TokenPrefix + "0123456789012345678901234567890123456789012"
+
+func newDesk(t *testing.T) *desk {
+	d := &desk{t: t}
+	d.roles.Store([]string{"reader"})
+	owner, err := identity.StaticToken(ownersToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := tool.Patterns{"*"}
+	callers, err := identity.New(identity.Options{Roles: map[string]identity.Role{"reader": {Tools: all}, "writer": {Tools: all}}},
+		identity.Env{Owner: owner, Tokens: func(context.Context, string) (identity.Grant, bool, error) {
+			return identity.Grant{Caller: "ada", Roles: d.roles.Load().([]string)}, !d.revoked.Load(), nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Console = New(Options{
+		Gate: callers.Admit, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&d.log, nil)),
+		now: func() time.Time { return time.Now().Add(time.Duration(d.clock.Load())) },
+	})
+	door := d.On(web.Door{Name: "http", Hint: "look elsewhere", Routes: func(*web.Server, tool.Handler, tool.Catalog) []web.Route {
+		return []web.Route{
+			{Method: "POST", Path: "/v1/change", Serve: func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+				web.Reply(w, 200, []byte(`"`+p.ID+" at "+p.Door+r.Header.Get(Header)+`"`))
+			}},
+			{Method: "GET", Path: "/v1/look", Serve: func(w http.ResponseWriter, _ *http.Request, p tool.Principal) {
+				web.Reply(w, 200, []byte(`"`+p.ID+`"`))
+			}},
+		}
+	}})
+	other := web.Door{Name: "other", Routes: func(*web.Server, tool.Handler, tool.Catalog) []web.Route {
+		return []web.Route{{Method: "GET", Path: "/other", Serve: func(w http.ResponseWriter, _ *http.Request, p tool.Principal) {
+			web.Reply(w, 200, []byte(`"`+p.ID+`"`))
+		}}}
+	}}
+	ready := make(chan string, 1)
+	front := web.New(web.Options{
+		Listen: "127.0.0.1:0", Gate: callers.Admit, Origins: []string{"http://friend.example"},
+		Ready: func(addr string) { ready <- addr },
+	}, door, other)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- front.Serve(ctx, nil, nil) }()
+	t.Cleanup(func() { stop(); <-ended })
+	d.url = "http://" + <-ready
+	return d
+}
+
+// A client is a browser without a page: it keeps cookies.
+type client struct {
+	*desk
+	http.Client
+}
+
+func (d *desk) client() *client {
+	jar, _ := cookiejar.New(nil)
+	return &client{d, http.Client{Jar: jar}}
+}
+
+// ask sends a request with headers by name and value, and gives the status and the body.
+func (c *client) ask(method, path, body string, headers ...string) (int, string) {
+	c.t.Helper()
+	r, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b)
+}
+
+func (c *client) signIn(body string) (int, string) {
+	c.t.Helper()
+	return c.ask("POST", "/v1/session", body, Header, "1")
+}
+
+func (c *client) want(status int, part, method, path, body string, headers ...string) {
+	c.t.Helper()
+	if got, said := c.ask(method, path, body, headers...); got != status || !strings.Contains(said, part) {
+		c.t.Errorf("%s %s %q: %d %s, want %d with %q", method, path, headers, got, said, status, part)
+	}
+}
+
+// until waits for an answer: the gate remembers a token for a moment.
+func (c *client) until(status int, part, path string) {
+	c.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		got, said := c.ask("GET", path, "")
+		if got == status && strings.Contains(said, part) {
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("%s stays %d %s", path, got, said)
+		}
+	}
+}
+
+func (d *desk) code(p tool.Principal) string {
+	d.t.Helper()
+	code, _, err := d.Link(p)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	b, _ := json.Marshal(map[string]string{"code": code})
+	return string(b)
+}
+
+func (d *desk) ada() tool.Principal {
+	d.t.Helper()
+	p, err := d.o.Gate(d.t.Context(), identity.Credentials{Token: issuedToken})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return p
+}
+
+func TestALinkSignsInOnceAndWithinAMinute(t *testing.T) {
+	d := newDesk(t)
+	code, c := d.code(d.ada()), d.client()
+	if status, said := c.signIn(code); status != 200 || !strings.Contains(said, `{"caller":"ada","roles":["reader"],"operator":false,"version":"1.2.3","by":"cookie","expires":"`) {
+		t.Fatalf("%d %s", status, said)
+	}
+	c.want(200, `"ada"`, "GET", "/v1/look", "")
+	c.want(200, `"ada at http"`, "POST", "/v1/change", "", Header, "1")
+	if status, said := d.client().signIn(code); status != 401 || !strings.Contains(said, "was used before") {
+		t.Errorf("a second time: %d %s", status, said)
+	}
+	late := d.code(d.ada())
+	d.clock.Add(int64(LinkTTL))
+	if status, said := d.client().signIn(late); status != 401 || !strings.Contains(said, "more than a minute old") {
+		t.Errorf("too late: %d %s", status, said)
+	}
+	if status, said := d.client().signIn(`{"code":"` + strings.Repeat("A", 200) + `"}`); status != 401 || !strings.Contains(said, "not made by this server") {
+		t.Errorf("made up: %d %s", status, said)
+	}
+	if _, _, err := d.Link(tool.Principal{ID: "guest"}); tool.CodeOf(err) != tool.CodeUnsupported {
+		t.Errorf("who shows nothing: %v", err)
+	}
+	if log := d.log.String(); !strings.Contains(log, "caller=ada") || strings.Contains(log, code[10:30]) {
+		t.Errorf("the log: %s", log)
+	}
+}
+
+func TestATokenSignsInAndSigningOutEndsIt(t *testing.T) {
+	d := newDesk(t)
+	c := d.client()
+	c.want(401, "unauthenticated", "GET", "/v1/session", "")
+	if status, said := c.signIn(`{"token":"` + ownersToken + `"}`); status != 200 || !strings.Contains(said, `"caller":"owner","roles":[],"operator":true`) {
+		t.Fatalf("%d %s", status, said)
+	}
+	at, _ := url.Parse(d.url)
+	stolen := c.Jar.Cookies(at)[0]
+	c.want(200, `"by":"cookie"`, "GET", "/v1/session", "")
+	c.want(204, "", "DELETE", "/v1/session", "", Header, "1")
+	if left := c.Jar.Cookies(at); len(left) > 0 {
+		t.Errorf("the cookie stays: %v", left)
+	}
+	c.want(401, "the session is over", "GET", "/v1/look", "", "Cookie", stolen.String())
+	c.want(200, `"by":"other"`, "GET", "/v1/session", "", "Authorization", "Bearer "+ownersToken)
+	if log := d.log.String(); strings.Contains(log, ownersToken) || strings.Contains(log, stolen.Value) {
+		t.Errorf("the log: %s", log)
+	}
+}
+
+func TestASessionHasTheRightsOfNowAndEndsWithItsToken(t *testing.T) {
+	d := newDesk(t)
+	c := d.client()
+	c.signIn(d.code(d.ada()))
+	d.roles.Store([]string{"writer"})
+	c.until(200, `"roles":["writer"]`, "/v1/session")
+	d.revoked.Store(true)
+	c.until(401, "unauthenticated", "/v1/look")
+	if status, _ := d.client().signIn(`{"token":"` + issuedToken + `"}`); status != 401 {
+		t.Errorf("signing in with it: %d", status)
+	}
+}
+
+func TestASessionEndsWhenItIsIdleAndAfterAWeek(t *testing.T) {
+	d := newDesk(t)
+	c := d.client()
+	c.signIn(d.code(d.ada()))
+	for range int(longest/idle)*2 - 1 { // it is used every six hours
+		d.clock.Add(int64(idle / 2))
+		c.want(200, `"ada"`, "GET", "/v1/look", "")
+	}
+	d.clock.Add(int64(idle / 2))
+	c.want(401, "the session is over", "GET", "/v1/look", "")
+	c = d.client()
+	c.signIn(d.code(d.ada()))
+	d.clock.Add(int64(idle) + 1)
+	c.want(401, "the session is over", "GET", "/v1/look", "")
+}
+
+// What a page of somebody else can make a browser send, with the cookie that it has for us.
+func TestACookieCountsForOurOwnPageAlone(t *testing.T) {
+	d := newDesk(t)
+	c := d.client()
+	c.signIn(d.code(d.ada()))
+	own := d.url
+	for _, forged := range [][]string{
+		{},                             // a form
+		{"Content-Type", "text/plain"}, // likewise
+		{Header, "1", "Sec-Fetch-Site", "cross-site"},
+		{Header, "1", "Sec-Fetch-Site", "same-site"}, // another port of this machine
+		{Header, "1", "Origin", "http://evil.example"},
+		{Header, "1", "Origin", "http://friend.example"}, // may call us, with a token
+		{Header, "1", "Origin", "http://127.0.0.1:1"},
+		{Header, "1", "Origin", "null"},
+	} {
+		c.want(403, "access_denied", "POST", "/v1/change", "{}", forged...)
+		c.want(403, "access_denied", "DELETE", "/v1/session", "", forged...)
+	}
+	for _, forged := range [][]string{
+		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "http://friend.example"},
+	} {
+		c.want(403, "access_denied", "GET", "/v1/look", "", forged...)
+	}
+	c.want(200, `"ada`, "POST", "/v1/change", "", Header, "1", "Origin", own, "Sec-Fetch-Site", "same-origin")
+	c.want(200, `"ada`, "GET", "/v1/look", "", "Sec-Fetch-Site", "none")
+	c.want(401, "", "GET", "/other", "") // no other door takes cookies
+	for _, foreign := range [][]string{{}, {Header, "1", "Sec-Fetch-Site", "cross-site"}, {Header, "1", "Origin", "http://friend.example"}} {
+		if status, said := d.client().ask("POST", "/v1/session", d.code(d.ada()), foreign...); status != 403 {
+			t.Errorf("a foreign page signs somebody in: %q: %d %s", foreign, status, said)
+		}
+	}
+}
+
+func TestGuessingTokensIsSlowAndKeepsNoLinkOut(t *testing.T) {
+	d := newDesk(t)
+	c := d.client()
+	for range mostFailures {
+		if status, _ := c.signIn(`{"token":"a-wrong-token-0123456789"}`); status != 401 {
+			t.Fatal(status)
+		}
+	}
+	if status, said := c.signIn(`{"token":"` + ownersToken + `"}`); status != 429 || !strings.Contains(said, "retry_after_ms") {
+		t.Errorf("%d %s", status, said)
+	}
+	if status, said := c.signIn(d.code(d.ada())); status != 200 {
+		t.Errorf("%d %s", status, said)
+	}
+	d.clock.Add(int64(time.Minute))
+	if status, said := c.signIn(`{"token":"` + ownersToken + `"}`); status != 200 {
+		t.Errorf("a minute later: %d %s", status, said)
+	}
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	d := newDesk(t)
+	first := d.client()
+	first.signIn(d.code(d.ada()))
+	for range mostOf {
+		d.clock.Add(1)
+		d.begin(d.ada())
+	}
+	if len(d.sessions) != mostOf {
+		t.Errorf("%d sessions of one caller", len(d.sessions))
+	}
+	first.want(401, "over", "GET", "/v1/look", "")
+	for i := range most {
+		d.begin(tool.Principal{ID: string(rune('a'+i%26)) + time.Duration(i).String(), Proof: "user:1"})
+	}
+	if len(d.sessions) != most {
+		t.Errorf("%d sessions", len(d.sessions))
+	}
+	for i := range mostAddresses + 1 {
+		d.failed(&http.Request{RemoteAddr: time.Duration(i).String()})
+	}
+	if len(d.failures) > mostAddresses {
+		t.Errorf("%d addresses", len(d.failures))
+	}
+}
+
+func TestBadBodiesAreRefused(t *testing.T) {
+	d := newDesk(t)
+	for body, status := range map[string]int{
+		``: 400, `{}`: 400, `[]`: 400, `{"code":"x","token":"y"}`: 400, `{"code":1}`: 400, `{"token":"x","token":"y"}`: 400,
+		`{"code":"` + strings.Repeat("A", 64<<10) + `"}`: 413,
+	} {
+		if got, said := d.client().signIn(body); got != status {
+			t.Errorf("%.40s: %d %s", body, got, said)
+		}
+	}
+}
+
+func TestThePageNeedsNoCallerAndLoadsNothingElse(t *testing.T) {
+	c := newDesk(t).client()
+	for path, f := range bundle() {
+		if path == index {
+			path = ""
+		}
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", c.url+"/"+path, nil)
+		r.Header.Set("Accept", "text/html")
+		resp, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		h := resp.Header
+		if resp.StatusCode != 200 || string(body) != string(f.plain) || !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self';") || h.Get("Content-Type") != f.kind {
+			t.Errorf("/%s: %d %v", path, resp.StatusCode, h)
+		}
+		if lasting := strings.Contains(h.Get("Cache-Control"), "immutable"); lasting != strings.HasPrefix(path, "assets/") {
+			t.Errorf("/%s is kept: %v", path, lasting)
+		}
+		c.want(304, "", "GET", "/"+path, "", "Accept", "text/html", "If-None-Match", h.Get("ETag"))
+		c.want(405, "", "POST", "/"+path, "")
+	}
+	c.want(404, "look elsewhere", "GET", "/", "") // a program
+	c.want(404, "", "GET", "/assets/", "")
+	c.want(404, "", "GET", "/assets/../console.go", "")
+	c.want(421, "", "GET", "/", "", "Accept", "text/html", "Host", "evil.example")
+}

@@ -1,0 +1,113 @@
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+
+	"toolpost/tool"
+	"toolpost/web"
+)
+
+//go:embed all:dist
+var dist embed.FS
+
+// index is the page.
+const index = "index.html"
+
+// A file is one of the bundle.
+type file struct {
+	kind   string
+	etag   string
+	plain  []byte
+	zipped []byte // nil: it is no shorter
+	lasts  bool   // its name changes with its content
+}
+
+// bundle reads the files and compresses them, once, and only in a program that opens the door: so nothing but the files
+// themselves has to be kept in the repository. All browsers that run the page read gzip; brotli is not in the standard
+// library.
+var bundle = sync.OnceValue(func() map[string]file {
+	files := map[string]file{}
+	root, _ := fs.Sub(dist, "dist") // it is there, or this would not have been compiled
+	_ = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := fs.ReadFile(root, name)
+		sum := sha256.Sum256(b)
+		f := file{
+			kind: kindOf(name), plain: b, etag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`,
+			lasts: strings.HasPrefix(name, "assets/"),
+		}
+		if zipped := zip(b); len(zipped) < len(b) {
+			f.zipped = zipped
+		}
+		files[name] = f
+		return err
+	})
+	return files
+})
+
+func zip(b []byte) []byte {
+	var out bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is one that there is
+	_, _ = w.Write(b)                                       // to memory
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// kindOf does not ask the machine, whose tables may say anything of .js.
+func kindOf(name string) string {
+	kinds := map[string]string{
+		".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+		".svg": "image/svg+xml",
+	}
+	if kind := kinds[path.Ext(name)]; kind != "" {
+		return kind
+	}
+	return mime.TypeByExtension(path.Ext(name))
+}
+
+// policy lets the page load what is its own and nothing else; images may also be made by it. Text can become HTML
+// through Svelte's own templates alone: whoever would assign to innerHTML elsewhere is stopped by the browser.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; " +
+	"media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types svelte-trusted-html"
+
+// serveFile serves one file of the bundle to whoever asks: it says nothing of this server.
+func serveFile(name string) func(http.ResponseWriter, *http.Request, tool.Principal) {
+	f := bundle()[name]
+	return func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
+		h := w.Header()
+		for name, value := range map[string]string{
+			"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+			"Permissions-Policy": "camera=(), geolocation=(), microphone=()", "ETag": f.etag, "Cache-Control": "no-cache",
+		} {
+			h.Set(name, value)
+		}
+		if f.lasts {
+			h.Set("Cache-Control", "public, max-age=31536000, immutable")
+		}
+		h.Add("Vary", "Accept-Encoding")
+		if strings.Contains(r.Header.Get("If-None-Match"), f.etag) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		body := f.plain
+		if f.zipped != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			h.Set("Content-Encoding", "gzip")
+			body = f.zipped
+		}
+		web.Send(w, http.StatusOK, f.kind, body)
+	}
+}

@@ -1,0 +1,99 @@
+package console
+
+import (
+	"context"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"sync"
+	"time"
+
+	"toolpost/engine/ask"
+	"toolpost/host/secret"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// LinkTTL is how long a link is good.
+const LinkTTL = time.Minute
+
+// links makes the codes of links. Nobody remembers one: a code is what it is good for, sealed. So `toolpost console`
+// can make one beside a server that runs, with nothing but the key that they share. That it was used is remembered,
+// until it would be over anyway.
+type links struct {
+	seal  func() (cipher.AEAD, error)
+	keys  *secret.Keyed
+	marks ask.Marks
+}
+
+func newLinks(keys *secret.Keyed, marks ask.Marks) links {
+	return links{
+		sync.OnceValues(func() (cipher.AEAD, error) { return keys.Seal("key that seals links to the console") }), keys, marks,
+	}
+}
+
+// A link is what a code says.
+type link struct {
+	Proof string `json:"proof"` // of whoever asked for it
+	Until int64  `json:"until"` // in Unix milliseconds
+	Once  string `json:"once"`
+}
+
+// Link gives a code with which a browser signs in as somebody, once, until the time that it gives too.
+func (c *Console) Link(p tool.Principal) (code string, until time.Time, err error) {
+	if p.Proof == "" {
+		return "", until, tool.Errorf(tool.CodeUnsupported,
+			"%q has shown nothing that the server could ask for again: sign in to the console with a token", p.ID)
+	}
+	aead, err := c.links.seal()
+	if err != nil {
+		return "", until, err
+	}
+	until = c.o.now().Add(LinkTTL).Truncate(time.Millisecond)
+	b, err := strictjson.Marshal(link{p.Proof, until.UnixMilli(), rand.Text()})
+	if err != nil {
+		return "", until, err
+	}
+	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, nil)), until, nil //nolint:gosec // it makes a nonce
+}
+
+// maxCode is how long a code may be: the claims of an issuer, which may be in it, are a part of a token of 16 KiB.
+const maxCode = 32 << 10
+
+// use gives whom a code is for. It is used up then, whatever comes of it.
+func (c *Console) use(ctx context.Context, code string) (proof string, err error) {
+	aead, err := c.links.seal()
+	if err != nil {
+		return "", err
+	}
+	var l link
+	b, err := base64.RawURLEncoding.Strict().DecodeString(code)
+	if err == nil {
+		b, err = aead.Open(nil, nil, b, nil)
+	}
+	if err == nil {
+		err = strictjson.Unmarshal(b, &l)
+	}
+	if err != nil {
+		return "", errLink("was not made by this server, or with another key")
+	}
+	if !c.o.now().Before(time.UnixMilli(l.Until)) {
+		return "", errLink("is more than a minute old")
+	}
+	sum, err := c.links.keys.Sum("link to the console", []byte(l.Once))
+	if err != nil {
+		return "", err
+	}
+	first, err := c.links.marks.Mark(ctx, sum, [32]byte([]byte(rand.Text() + rand.Text())[:32]), 2*LinkTTL)
+	switch {
+	case err != nil:
+		return "", err
+	case !first:
+		return "", errLink("was used before")
+	}
+	return l.Proof, nil
+}
+
+func errLink(why string) error {
+	return tool.Errorf(tool.CodeAccessDenied, "this link %s: `toolpost console` makes a new one", why).Because("link")
+}

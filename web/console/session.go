@@ -1,0 +1,325 @@
+package console
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"toolpost/identity"
+	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/strictjson"
+)
+
+// How long a session lasts without a request, and at the most; and how many there may be, of all callers and of one.
+// They are in memory and end with the program: signing out then needs no list of what is over, and a stolen disk has
+// none.
+const (
+	idle    = 12 * time.Hour
+	longest = 7 * 24 * time.Hour
+	most    = 1000
+	mostOf  = 50
+)
+
+// Header is what a change must have that comes with a cookie. A form cannot send it, and a script of another origin
+// is asked for its permission first, which it does not get.
+const Header = "Toolpost-Console"
+
+// digest is that of a cookie's secret. Only it is kept.
+type digest [sha256.Size]byte
+
+// A session is somebody who has signed in: by what, and since when.
+type session struct {
+	proof, caller string
+	began, seen   time.Time
+}
+
+func (s *session) ends() time.Time { return s.began.Add(longest) }
+
+func (s *session) over(now time.Time) bool { return now.Sub(s.seen) > idle || !now.Before(s.ends()) }
+
+// begin makes a session and gives the secret of its cookie. Where there are too many, the one that was idle longest
+// goes.
+func (c *Console) begin(p tool.Principal) (secret string, s *session) {
+	secret = rand.Text() + rand.Text()
+	now := c.o.now()
+	s = &session{p.Proof, p.ID, now, now}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, one := range c.sessions {
+		if one.over(now) {
+			delete(c.sessions, key)
+		}
+	}
+	c.makeRoom(mostOf, func(one *session) bool { return one.caller == p.ID })
+	c.makeRoom(most, func(*session) bool { return true })
+	c.sessions[sha256.Sum256([]byte(secret))] = s
+	return secret, s
+}
+
+// makeRoom ends the session that was idle longest where there are as many of a kind as there may be.
+func (c *Console) makeRoom(limit int, counts func(*session) bool) {
+	var n int
+	var oldest digest
+	var seen time.Time
+	for key, one := range c.sessions {
+		if !counts(one) {
+			continue
+		}
+		if n++; n == 1 || one.seen.Before(seen) {
+			oldest, seen = key, one.seen
+		}
+	}
+	if n >= limit {
+		delete(c.sessions, oldest)
+	}
+}
+
+// of gives the session of a request's cookie; nil: it has none, or that is over.
+func (c *Console) of(r *http.Request) (s *session, key digest, shown bool) {
+	cookie, shown := cookieOf(r)
+	if !shown {
+		return nil, key, false
+	}
+	key = sha256.Sum256([]byte(cookie))
+	now := c.o.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s = c.sessions[key]
+	if s == nil || s.over(now) {
+		delete(c.sessions, key)
+		return nil, key, true
+	}
+	s.seen = now
+	return s, key, true
+}
+
+// proofOf is the Session of a web.Door: the gate is asked with the proof, so rights are those of now, and a token
+// that was revoked lets nobody in.
+func (c *Console) proofOf(r *http.Request) (string, error) {
+	s, _, shown := c.of(r)
+	switch {
+	case !shown:
+		return "", nil
+	case s == nil:
+		return "", tool.Errorf(tool.CodeAccessDenied, "the session is over: sign in again").Because(identity.Reason)
+	}
+	if err := ours(r); err != nil {
+		return "", err
+	}
+	r.Header.Del(Header) // it has served; doors refuse headers of a call that they do not know
+	return s.proof, nil
+}
+
+// ours refuses a request that a page of somebody else may have made a browser send, with the cookie that it has for us.
+// Cookies know no ports: another program at this machine's name is the same site, so SameSite does not keep it out.
+func ours(r *http.Request) error {
+	foreign := tool.Errorf(tool.CodeAccessDenied,
+		"a cookie counts for pages of this server alone: send a token").Because(web.Forged)
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return foreign
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
+			return foreign
+		}
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(Header) == "" {
+		return tool.Errorf(tool.CodeAccessDenied,
+			"with a cookie, %s needs the header %s: 1, which forms cannot send", r.Method, Header).Because(web.Forged)
+	}
+	return nil
+}
+
+// cookieName is the name of our cookie: with the port, so that servers on one machine keep apart.
+func cookieName(r *http.Request) string {
+	port := "80"
+	if _, p, err := net.SplitHostPort(r.Host); err == nil {
+		port = p
+	}
+	return "toolpost-" + port
+}
+
+// hostPrefix is of cookies that only this host can have set, over TLS.
+const hostPrefix = "__Host-"
+
+func cookieOf(r *http.Request) (value string, ok bool) {
+	for _, name := range []string{hostPrefix + cookieName(r), cookieName(r)} {
+		if c, err := r.Cookie(name); err == nil {
+			return c.Value, true
+		}
+	}
+	return "", false
+}
+
+// cookie makes ours. A proxy in front of us may speak TLS for us: the origin, which browsers send, says so.
+func cookie(r *http.Request, value string, age int) *http.Cookie {
+	c := &http.Cookie{ //nolint:gosec // without TLS browsers would drop a Secure one
+		Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: r.TLS != nil || strings.HasPrefix(strings.ToLower(r.Header.Get("Origin")), "https://"),
+	}
+	if c.Secure {
+		c.Name = hostPrefix + c.Name
+	}
+	return c
+}
+
+// A Session is the body of the routes: who is signed in.
+type Session struct {
+	Caller   string    `json:"caller"`
+	Roles    []string  `json:"roles"`
+	Operator bool      `json:"operator"`
+	Version  string    `json:"version"`
+	By       string    `json:"by"`               // cookie, or other
+	Expires  time.Time `json:"expires,omitzero"` // of a cookie's session, at the latest
+}
+
+func (c *Console) about(w http.ResponseWriter, p tool.Principal, s *session) {
+	is := Session{
+		Caller: p.ID, Roles: append([]string{}, p.Roles()...), Operator: p.Operator(), Version: c.o.Version, By: "other",
+	}
+	if s != nil {
+		is.By, is.Expires = "cookie", s.ends()
+	}
+	body, _ := strictjson.Marshal(is) // strings and a time
+	web.Reply(w, http.StatusOK, body)
+}
+
+// show is GET /v1/session.
+func (c *Console) show(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	var s *session
+	if r.Header.Get("Authorization") == "" {
+		s, _, _ = c.of(r)
+	}
+	c.about(w, p, s)
+}
+
+// signOut is DELETE /v1/session. It needs no caller: whoever has the cookie may always drop it.
+func (c *Console) signOut(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
+	_, key, shown := c.of(r)
+	if shown {
+		if err := ours(r); err != nil {
+			web.Refuse(w, r, nil, http.StatusForbidden, tool.AsError(err))
+			return
+		}
+		c.mu.Lock()
+		delete(c.sessions, key)
+		c.mu.Unlock()
+	}
+	http.SetCookie(w, cookie(r, "", -1))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// signIn is POST /v1/session: with the code of a link or with a token. Whoever asks for it from another page is
+// refused, so that nobody is signed in as somebody else without a notice.
+func (c *Console) signIn(s *web.Server, door string) func(http.ResponseWriter, *http.Request, tool.Principal) {
+	return func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
+		p, status, err := c.identify(s, w, r, door)
+		if err != nil {
+			e := tool.AsError(err)
+			if e.Code == tool.CodeQuotaExceeded {
+				w.Header().Set("Retry-After", "60")
+			}
+			web.Refuse(w, r, nil, status, e)
+			return
+		}
+		secret, session := c.begin(p)
+		http.SetCookie(w, cookie(r, secret, int(longest/time.Second)))
+		c.o.Log.Info("signed in to the console", "caller", p.ID, "from", peer(r))
+		c.about(w, p, session)
+	}
+}
+
+// identify says who signs in. The status goes with the error.
+func (c *Console) identify(
+	s *web.Server, w http.ResponseWriter, r *http.Request, door string,
+) (tool.Principal, int, error) {
+	var by struct {
+		Code  string `json:"code"`
+		Token string `json:"token"`
+	}
+	switch err := ours(r); {
+	case err != nil:
+		return tool.Principal{}, http.StatusForbidden, err
+	case r.ContentLength < 0 || r.ContentLength > maxCode+1<<10:
+		return tool.Principal{}, http.StatusRequestEntityTooLarge, tool.Errorf(tool.CodeInvalidInput, "the body is too large")
+	}
+	body, status, bad := s.ReadBody(w, r)
+	if bad != nil {
+		return tool.Principal{}, status, bad
+	}
+	err := strictjson.Unmarshal(body, &by)
+	if err != nil || (by.Code == "") == (by.Token == "") {
+		return tool.Principal{}, http.StatusBadRequest,
+			tool.Errorf(tool.CodeInvalidInput, `send {"code": ...} of a link, or {"token": ...}`)
+	}
+	shown := identity.Credentials{Door: door, Token: by.Token}
+	switch { // a code cannot be guessed, and its owner is not to be kept out by somebody who guesses tokens
+	case by.Code != "":
+		shown.Proof, err = c.use(r.Context(), by.Code)
+	case c.tooOften(r):
+		return tool.Principal{}, http.StatusTooManyRequests, tool.Errorf(tool.CodeQuotaExceeded,
+			"too many attempts to sign in have failed: wait a minute").Because("attempts").RetryAfter(time.Minute)
+	}
+	var p tool.Principal
+	if err == nil {
+		p, err = c.o.Gate(r.Context(), shown)
+	}
+	switch code := tool.CodeOf(err); {
+	case err == nil:
+		return p, 0, nil
+	case code == tool.CodeAccessDenied:
+		if by.Token != "" {
+			c.failed(r)
+		}
+		return p, http.StatusUnauthorized, err
+	default:
+		return p, web.StatusOf(code), err
+	}
+}
+
+// Of one address, so many attempts may fail in a minute; and so many addresses are remembered.
+const (
+	mostFailures  = 10
+	mostAddresses = 10_000
+)
+
+// failures counts the attempts of one address that failed since a time.
+type failures struct {
+	n     int
+	since time.Time
+}
+
+func (c *Console) tooOften(r *http.Request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.failures[peer(r)]
+	return f != nil && f.n >= mostFailures && c.o.now().Sub(f.since) < time.Minute
+}
+
+func (c *Console) failed(r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, from := c.o.now(), peer(r)
+	f := c.failures[from]
+	if f == nil && len(c.failures) >= mostAddresses {
+		clear(c.failures) // who has so many addresses is not kept out by counting them
+	}
+	if f == nil || now.Sub(f.since) >= time.Minute {
+		f = &failures{since: now}
+		c.failures[from] = f
+	}
+	f.n++
+}
+
+// peer is the address that a request came from, without its port.
+func peer(r *http.Request) string {
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return host
+	}
+	return r.RemoteAddr
+}
