@@ -1,9 +1,10 @@
-// Package audit has the tools that ask the log of calls: audit.log, audit.watch, audit.top, audit.paths, audit.errors,
-// audit.latency and audit.verify. The log tells about every caller, so they answer those who run this program and nobody
+// Package audit has the tools that ask the log of calls: audit.log, audit.watch, audit.series, audit.top, audit.paths,
+// audit.errors, audit.latency and audit.verify. The log tells about every caller, so they answer those who run this program and nobody
 // else. A question is a call like any other: who asked what is on record too.
 package audit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,8 @@ type Log interface {
 	Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error)
 	Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error)
 	Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error)
+	// Series tells how calls went over time, in so many steps at the most; where the filter has no end, until now.
+	Series(ctx context.Context, f audit.Filter, now time.Time, most int) (*audit.Series, error)
 	// VerifyTelling looks at every row for any change, and tells how many it has seen. The points must be in the log.
 	VerifyTelling(ctx context.Context, tell func(rows, all int64) error, points ...audit.Point) (*audit.Report, error)
 	// Head gives the number of the last row; Next gives the rows behind one, the oldest first, and at most so many; Changed
@@ -53,6 +56,8 @@ func New(log Log, followers *follow.Followers) *define.Set {
 		question("paths", "Tells which files calls access, as far as their arguments tell.", t.paths),
 		question("errors", "Tells what goes wrong, and in how many of a tool's calls.", t.failures),
 		question("latency", "Tells how long the calls of each tool take, the slowest first.", t.latency),
+		question("series", "Tells how calls went over time, in steps of one length: how they ended, how long they took "+
+			"(milliseconds) and how much went in and out (bytes). For plots.", t.series),
 		question("verify", "Looks at the whole log of calls for any change, and reports what was found.", t.verify),
 	)
 }
@@ -177,6 +182,29 @@ type Latencies struct {
 func (t tools) latency(ctx context.Context, _ *define.Call, f audit.Filter) (Latencies, error) {
 	tools, err := t.log.Latencies(ctx, f)
 	return Latencies{tools}, err
+}
+
+// SeriesArgs are the arguments of audit.series.
+type SeriesArgs struct {
+	audit.Filter
+	Buckets int `json:"buckets,omitzero" schema:"minimum=1 maximum=500" doc:"at most so many steps; default: 120. Their length is the shortest round one that makes no more"`
+}
+
+// A hundred and twenty steps are bars that can be told apart on a small screen.
+const defaultBuckets = 120
+
+func (t tools) series(ctx context.Context, c *define.Call, a SeriesArgs) (*audit.Series, error) {
+	if a.Limit != 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "a series is of all calls of the filter; leave out limit")
+	}
+	if a.Buckets < 0 || a.Buckets > audit.MaxBuckets {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "buckets is %d; it must be 1 to %d", a.Buckets, audit.MaxBuckets)
+	}
+	s, err := t.log.Series(ctx, a.Filter, time.Now(), cmp.Or(a.Buckets, defaultBuckets))
+	if err == nil {
+		c.Summary = define.Count(int(s.Totals.Calls()), "call") + " in " + define.Count(len(s.Buckets), "step")
+	}
+	return s, err
 }
 
 // VerifyArgs are the arguments of audit.verify.

@@ -142,7 +142,7 @@ func TestEachQuestionIsAnswered(t *testing.T) {
 func TestNobodyElseLearnsAnything(t *testing.T) {
 	s := tools(t, 1, 0)
 	specs, err := s.Tools(t.Context())
-	if err != nil || len(specs) != 7 {
+	if err != nil || len(specs) != 8 {
 		t.Fatal(specs, err)
 	}
 	for _, spec := range specs {
@@ -156,5 +156,30 @@ func TestNobodyElseLearnsAnything(t *testing.T) {
 		if _, err := s.Invoke(t.Context(), &tool.Call{Tool: "audit.verify", Args: json.RawMessage(args), Caller: local}, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: %v", args, err)
 		}
+	}
+}
+
+func TestASeriesCountsWhatTheLogHas(t *testing.T) {
+	s := tools(t, 20, 10)
+	since := time.Now().Add(-time.Hour)
+	got := ask[record.Series](t, s, "audit.series", audit.SeriesArgs{Filter: record.Filter{Since: since}, Buckets: 60})
+	if got.Totals.OK != 16 || got.Totals.Error != 4 || len(got.Buckets) > 60 || got.From.After(since) || got.Step != 120_000 {
+		t.Errorf("%+v", got)
+	}
+	got = ask[record.Series](t, s, "audit.series", map[string]any{"outcome": "error", "code": "timeout"})
+	if got.Totals.Calls() != 4 || len(got.Buckets) > 120 {
+		t.Errorf("%+v", got)
+	}
+	for _, args := range []string{
+		`{"buckets":501}`, `{"buckets":-1}`, `{"limit":5}`, `{"since":"2026-01-02T00:00:00Z","until":"2026-01-01T00:00:00Z"}`,
+		`{"since":"1801-01-01T00:00:00Z"}`,
+	} {
+		_, err := s.Invoke(t.Context(), &tool.Call{Tool: "audit.series", Args: json.RawMessage(args), Caller: local}, tool.Discard)
+		if tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	if _, err := s.Invoke(t.Context(), &tool.Call{Tool: "audit.series", Caller: tool.Principal{ID: "ada"}}, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
+		t.Error(err)
 	}
 }

@@ -102,14 +102,10 @@ func tell(out tool.Sink, r *tool.Record) error {
 	if err != nil {
 		return err
 	}
-	level := "warn"
-	if r.Outcome == tool.OutcomeOK || r.Outcome == tool.OutcomeAsked {
-		level = "info"
-	}
 	name := r.Tool
 	if name == "" {
 		name = "? " + r.Asked
 	}
 	words := strings.TrimSpace(fmt.Sprintf("%s of %s by %s: %s %s", name, r.Caller, r.Door, r.Outcome, r.Code))
-	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: level, Message: words, Fields: doc}))
+	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: r.Outcome.Level(), Message: words, Fields: doc}))
 }

@@ -23,7 +23,9 @@ type Source struct {
 	Since    time.Time `json:"since"`          // when it came to be so
 	Tools    int       `json:"tools"`          // how many it brings now
 	Held     int       `json:"held,omitzero"`  // how many more are held back, since they changed
-	Error    string    `json:"error,omitzero"` // why it failed, or has the tools that it had before its files changed
+	Error    string    `json:"error,omitzero"` // why it failed, has the tools that it had before its files changed, or one cannot be called
+	// Unavailable is how many more it has that cannot be called.
+	Unavailable int `json:"unavailable,omitzero"`
 	// Workers are the programs that it keeps running; nil: it keeps none.
 	Workers *tool.Workers `json:"workers,omitzero"`
 }

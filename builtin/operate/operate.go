@@ -1,0 +1,153 @@
+// Package operate has the tools that tell operators what a server was told to do and how full it is: showConfig,
+// explainPolicy, listCallers and showUsage. Nobody else may use them.
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/policy"
+	"toolpost/engine/queue"
+	"toolpost/engine/quota"
+	"toolpost/identity"
+	"toolpost/tool"
+)
+
+// A Config is the config of a server: the text on disk, and what became of it.
+type Config struct {
+	Path string `json:"path,omitzero" doc:"the file; absent: the server was started without one"`
+	Text string `json:"text" doc:"what the file has now, without secrets"`
+	// Differs says that what runs was not read from this text: it has errors, or parts of it take a restart.
+	Differs  bool      `json:"differs" doc:"whether something else runs than what the file says"`
+	Errors   []Fault   `json:"errors" doc:"why the file would not be taken"`
+	Problems []Fault   `json:"problems" doc:"what the config that runs says and what does not work as it was meant"`
+	Restart  []string  `json:"restart,omitempty" doc:"parts that changed and take effect at the next start"`
+	Taken    time.Time `json:"taken,omitzero" doc:"when what runs was read"`
+}
+
+// A Fault is something that is wrong with a config.
+type Fault struct {
+	About   string `json:"about,omitzero" doc:"such as source files, secret KEY, rule no-deletes"`
+	Message string `json:"message"`
+	Line    int    `json:"line,omitzero" doc:"of the text; 0: of none in particular"`
+	Column  int    `json:"column,omitzero"`
+}
+
+// ExplainArgs are the arguments of explainPolicy.
+type ExplainArgs struct {
+	Tool    string          `json:"tool" schema:"required minLength=1" doc:"the tool that would be called"`
+	Args    json.RawMessage `json:"arguments,omitzero" schema:"type=object" doc:"its arguments; default: what does not depend on them is told"`
+	Caller  string          `json:"caller,omitzero" doc:"who would call; default: who asks"`
+	Door    string          `json:"door,omitzero" doc:"where the call would come in, such as cli, http, nats; default: where this one did"`
+	Session string          `json:"session,omitzero" doc:"its session"`
+}
+
+// An Explanation is what the policy decides about a call, and who the caller is.
+type Explanation struct {
+	policy.Explanation
+	Anonymous bool `json:"anonymous,omitempty"` // everybody who shows no credentials at the door is the caller
+	Unlisted  bool `json:"unlisted,omitempty"`  // the config does not list the caller: it is judged as one with no roles
+}
+
+// Callers are those who may call, with what they show. Of tokens only what is known of them is told.
+type Callers struct {
+	Callers []Caller `json:"callers"`
+	Roles   []Role   `json:"roles"`
+	Issuers []string `json:"issuers,omitempty" doc:"whose JSON Web Tokens are accepted"`
+}
+
+// A Caller is one of them.
+type Caller struct {
+	Name   string           `json:"name"`
+	Kind   string           `json:"kind"` // one of the kinds below
+	Roles  []string         `json:"roles"`
+	All    bool             `json:"all"`             // it may use all tools
+	Tools  tool.Patterns    `json:"tools"`           // else those; of one known by tokens alone each says
+	By     []string         `json:"by"`              // how it is recognised, in words
+	Doors  []string         `json:"doors,omitempty"` // where who shows nothing is taken for it
+	Tokens []identity.Token `json:"tokens"`          // that are live
+}
+
+// The kinds of callers.
+const (
+	KindOperator  = "operator"  // may do all that operators may
+	KindListed    = "listed"    // by the config
+	KindToken     = "token"     // known by a token alone
+	KindAnonymous = "anonymous" // shows nothing
+)
+
+// A Role is what some callers are.
+type Role struct {
+	Name  string        `json:"name"`
+	All   bool          `json:"all"` // its callers may use all tools
+	Tools tool.Patterns `json:"tools"`
+}
+
+// A Usage is how full a server is.
+type Usage struct {
+	Quotas []quota.Usage `json:"quotas"`
+	Queues []queue.Crowd `json:"queues" doc:"where calls wait for the workers of a source"`
+	Store  *Store        `json:"store,omitzero" doc:"absent: there is none"`
+	Disk   *Disk         `json:"disk,omitzero"`
+}
+
+// A Store is how large the store is.
+type Store struct {
+	Kind    string `json:"kind"`
+	Bytes   int64  `json:"bytes"`
+	Calls   int64  `json:"calls" doc:"the number of the last row of the audit log"`
+	Waiting int    `json:"waiting" doc:"records of calls that wait in memory for the store"`
+	Error   string `json:"error,omitzero" doc:"why it cannot be asked"`
+}
+
+// A Disk is the file system that the state folder is on.
+type Disk struct {
+	Path  string `json:"path"`
+	Free  int64  `json:"free_bytes"`
+	Total int64  `json:"total_bytes"`
+}
+
+// A Server answers the questions.
+type Server interface {
+	ShowConfig(ctx context.Context) (Config, error)
+	ExplainPolicy(ctx context.Context, p tool.Principal, a ExplainArgs) (Explanation, error)
+	ListCallers(ctx context.Context) (Callers, error)
+	ShowUsage(ctx context.Context) (Usage, error)
+}
+
+// New makes the tools.
+func New(s Server) *define.Set {
+	return define.NewSet(
+		question("showConfig", "Gives the config as it is on disk, without secrets, whether something else runs, and "+
+			"what is wrong with it, with the lines.",
+			func(ctx context.Context, c *define.Call, _ struct{}) (Config, error) {
+				cfg, err := s.ShowConfig(ctx)
+				c.Summary = fmt.Sprintf("%d errors, %d problems", len(cfg.Errors), len(cfg.Problems))
+				return cfg, err
+			}),
+		question("explainPolicy", "Explains what the policy decides about a call, which rule decided, and what each rule "+
+			"has to do with it. Nothing is run.",
+			func(ctx context.Context, c *define.Call, a ExplainArgs) (Explanation, error) {
+				return s.ExplainPolicy(ctx, c.Caller, a)
+			}),
+		question("listCallers", "Lists those who may call: their roles, what they may use, how they are recognised, and "+
+			"what is known of their tokens.",
+			func(ctx context.Context, c *define.Call, _ struct{}) (Callers, error) {
+				all, err := s.ListCallers(ctx)
+				c.Summary = define.Count(len(all.Callers), "caller")
+				return all, err
+			}),
+		question("showUsage", "Tells what is full: quotas, the calls that wait for workers, the store and the disk.",
+			func(ctx context.Context, _ *define.Call, _ struct{}) (Usage, error) { return s.ShowUsage(ctx) }),
+	)
+}
+
+// question defines a tool that changes nothing.
+func question[A, O any](name, description string, run func(context.Context, *define.Call, A) (O, error)) define.Tool {
+	return define.New(tool.Spec{
+		Name: name, Description: description + " For operators.", Effects: tool.Effects{Reads: true},
+	}, define.ForOperators("use "+name, run))
+}

@@ -1,0 +1,200 @@
+// Package plan has the tools for plans: plan.run, plan.check, plan.show and plan.list. They are tools like others, so
+// that every door has them, and what holds for calls holds for them: policy, quotas, the record. A plan that takes long
+// is run as a job: startJob of plan.run.
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"toolpost/builtin/define"
+	"toolpost/plan"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// Run is the name of the tool that runs plans, and goes on with those that were interrupted.
+const Run = "plan.run"
+
+// Book gives the plans that are kept.
+type Book interface {
+	// Find gives a plan of a caller, or with "" of any, and what became of its tools.
+	Find(ctx context.Context, caller, id string) (plan.Record, []plan.Note, error)
+	// List gives plans, the newest first: of a caller, of a session, of a state, or with "" of any.
+	List(ctx context.Context, caller, session, state string, most int) ([]plan.Record, error)
+}
+
+// Options of the tools.
+type Options struct {
+	Executor *plan.Executor
+	Book     Book // nil: no plan is kept, and none is shown
+	// Planner finds a planner that a caller may use, by its name; nil: there are none.
+	Planner func(name string) (plan.Planner, error)
+}
+
+// New makes the tools.
+func New(o Options) *define.Set {
+	t := tools{o}
+	reads := tool.Effects{Reads: true}
+	all := []define.Tool{
+		define.New(tool.Spec{
+			Name: Run, Timeout: o.Executor.Limits.Longest(),
+			Description: "Runs a plan: a graph of calls, in which the output of one can be the input of the next. Each call is " +
+				"made as if you had made it. Gives the execution result, also of a plan that failed: see success.",
+		}, t.run),
+		define.New(tool.Spec{
+			Name: "plan.check", Effects: reads,
+			Description: "Checks a plan without running any of it: ids, tools, arguments, references and order.",
+		}, t.check),
+	}
+	if o.Book != nil {
+		all = append(all,
+			define.New(tool.Spec{
+				Name: "plan.show", Effects: reads,
+				Description: "Shows a plan that ran or runs, and what became of its tools so far.",
+			}, t.show),
+			define.New(tool.Spec{
+				Name: "plan.list", Effects: reads,
+				Description: "Lists your plans, the newest first. Operators see those of all callers.",
+			}, t.list))
+	}
+	return define.NewSet(all...)
+}
+
+// Args gives the arguments of a call that goes on with a plan.
+func Args(planID string) json.RawMessage {
+	w := strictjson.NewWriter(64)
+	w.Text("resume", planID)
+	return w.Done()
+}
+
+type tools struct{ o Options }
+
+type runArgs struct {
+	Plan    json.RawMessage `json:"plan" schema:"type=object" doc:"the plan, as Plan JSON: {requestId, tools: [{toolId, tool, input, dependencies}]}"`
+	Planner string          `json:"planner" schema:"maxLength=256" doc:"who is asked for another plan when this one fails; default: nobody"`
+	Prompt  string          `json:"prompt" schema:"maxLength=65536" doc:"what the plan is for, as the planner is told"`
+	Resume  string          `json:"resume" schema:"maxLength=256" doc:"in place of a plan: the id of one of yours whose program ended before it did, to go on with it"`
+}
+
+func (t tools) run(ctx context.Context, c *define.Call, a runArgs) (json.RawMessage, error) {
+	r := plan.Run{Call: c.Call, Prompt: a.Prompt, PlannerName: a.Planner}
+	if (len(a.Plan) > 0) == (a.Resume != "") {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s takes a plan, or with resume the id of one to go on with", Run)
+	}
+	if a.Planner != "" {
+		var err error
+		if r.Planner, err = t.planner(a.Planner); err != nil {
+			return nil, err
+		}
+	}
+	var result *plan.Result
+	var err error
+	if a.Resume != "" {
+		result, err = t.o.Executor.Resume(ctx, r, a.Resume, t.o.Planner, c.Out)
+	} else if r.Plan, err = plan.Read(a.Plan); err == nil {
+		result, err = t.o.Executor.RunOnce(ctx, r, c.Out)
+	}
+	if refused, ok := errors.AsType[*plan.Error](err); ok {
+		result, err = t.o.Executor.Refused(refused), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Summary = summary(result)
+	return strictjson.Marshal(result)
+}
+
+func (t tools) planner(name string) (plan.Planner, error) {
+	if t.o.Planner == nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "no planner named %q", name)
+	}
+	return t.o.Planner(name)
+}
+
+// summary says in few words what became of a plan.
+func summary(r *plan.Result) string {
+	if r.Success {
+		return "the plan succeeded: " + define.Count(len(r.ToolResults), "tool")
+	}
+	return "the plan failed: " + r.Error.Message
+}
+
+type checkArgs struct {
+	Plan json.RawMessage `json:"plan" schema:"required type=object" doc:"the plan, as Plan JSON"`
+}
+
+type checked struct {
+	Valid bool        `json:"valid"`
+	Order []string    `json:"order"` // the toolIds as they run one after the other
+	Error *plan.Error `json:"error,omitzero"`
+}
+
+func (t tools) check(ctx context.Context, c *define.Call, a checkArgs) (out checked, err error) {
+	out.Order = []string{}
+	p, err := plan.Read(a.Plan)
+	var g *plan.Graph
+	if err == nil {
+		g, err = plan.Check(ctx, t.o.Executor.Catalog, c.Caller, p)
+	}
+	if refused, ok := errors.AsType[*plan.Error](err); ok {
+		c.Summary, out.Error = "the plan is not right: "+refused.Message, refused
+		return out, nil
+	}
+	if err != nil {
+		return out, err
+	}
+	out.Valid, out.Order = true, append(out.Order, g.Order()...)
+	c.Summary = "the plan is right: " + define.Count(len(out.Order), "tool")
+	return out, nil
+}
+
+type showArgs struct {
+	Plan string `json:"plan" schema:"required minLength=1 maxLength=256" doc:"the planId"`
+}
+
+// whose is the caller whose plans one may see; empty: everybody's.
+func whose(c *define.Call) string {
+	if c.Caller.Operator() {
+		return ""
+	}
+	return c.Caller.ID
+}
+
+func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (json.RawMessage, error) {
+	r, notes, err := t.o.Book.Find(ctx, whose(c), a.Plan)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Complete(notes); err != nil {
+		return nil, err
+	}
+	c.Summary = "the plan is " + r.State
+	return strictjson.Marshal(r)
+}
+
+type listArgs struct {
+	Session string `json:"session" schema:"maxLength=1024" doc:"only plans of this session"`
+	State   string `json:"state" schema:"enum=running|done|failed|lost|cancelled" doc:"only plans that are so"`
+	Limit   int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"at most so many, the newest first; default 100"`
+}
+
+type listed struct {
+	Plans []plan.Record `json:"plans"`
+}
+
+// defaultList is how many plans a list has where nobody says.
+const defaultList = 100
+
+func (t tools) list(ctx context.Context, c *define.Call, a listArgs) (json.RawMessage, error) {
+	if a.Limit == 0 {
+		a.Limit = defaultList
+	}
+	found, err := t.o.Book.List(ctx, whose(c), a.Session, a.State, a.Limit)
+	if err != nil {
+		return nil, err
+	}
+	c.Summary = define.Count(len(found), "plan")
+	return strictjson.Marshal(listed{found})
+}

@@ -1,0 +1,329 @@
+// Package story has the tools that tell stories: story.turn, story.show and story.offer. A turn is a prompt that a
+// planner makes a plan of; the plan is run, and what its tools offer as choices are the next prompts. All that a story
+// is lies in its session: the state, and the plans that were run in it.
+package story
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"toolpost/builtin/define"
+	"toolpost/plan"
+	"toolpost/plan/planner"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// Options are what stories stand on.
+type Options struct {
+	Planners *planner.Book
+	Plans    *plan.Executor
+	// Past gives the last plans of a session, the newest first; nil: nobody remembers them.
+	Past func(ctx context.Context, caller, session string, most int) ([]plan.Record, error)
+	// State gives the state of a session.
+	State func(ctx context.Context, caller, session string) (json.RawMessage, error)
+}
+
+// offerName is the tool by which a plan that has none of its own offers choices.
+const offerName = "story.offer"
+
+// New makes the tools.
+func New(o Options) *define.Set {
+	t := tools{Options: o}
+	offer := define.New(tool.Spec{
+		Name: offerName, Effects: tool.Effects{Reads: true, Idempotent: true},
+		Description: "Offers choices to the player. What is chosen becomes the next prompt.",
+	}, offer)
+	t.offer = offer.Spec
+	return define.NewSet(
+		define.New(tool.Spec{
+			Name: "story.turn", Timeout: o.Plans.Limits.Longest(),
+			Description: "Plays one turn of a story in the session of the call: a planner makes a plan of the prompt, the " +
+				"plan is run, and the outcome has what is told and the choices for the next prompt.",
+		}, t.turn),
+		define.New(tool.Spec{
+			Name: "story.show", Effects: tool.Effects{Reads: true, Idempotent: true},
+			Description: "Lists the stories that can be played, and the turns of a session and its state.",
+		}, t.show),
+		offer,
+	)
+}
+
+type tools struct {
+	Options
+	offer *tool.Spec
+}
+
+// A Choice is something that the player can say next.
+type Choice struct {
+	ID    string `json:"id"`
+	Label string `json:"label" doc:"the next prompt, if this is chosen"`
+	Hint  string `json:"hint,omitzero"`
+}
+
+// UnmarshalJSON reads a choice as tools write it: a text, or an object.
+func (c *Choice) UnmarshalJSON(b []byte) error {
+	if strictjson.KindOf(b) == "string" {
+		*c = Choice{}
+		if err := strictjson.Unmarshal(b, &c.Label); err != nil {
+			return err
+		}
+	} else {
+		type plain Choice
+		if err := strictjson.Unmarshal(b, (*plain)(c)); err != nil {
+			return err
+		}
+	}
+	c.ID, c.Label = cmp.Or(c.ID, c.Label), cmp.Or(c.Label, c.ID)
+	if c.Label == "" {
+		return tool.Errorf(tool.CodeInvalidInput, "a choice is a text, or has a label")
+	}
+	return nil
+}
+
+// A Turn is what became of a prompt.
+type Turn struct {
+	PlanID      string          `json:"planId"`
+	Narrative   string          `json:"narrative"`
+	Choices     []Choice        `json:"choices"`
+	Assets      []tool.Asset    `json:"assets"`
+	Unsupported []tool.UIEvent  `json:"unsupported" doc:"what tools wanted to be shown and nobody here knows"`
+	State       json.RawMessage `json:"state"`
+	Success     bool            `json:"success"`
+	Error       *plan.Error     `json:"error,omitzero"`
+	Tools       []Tool          `json:"tools"`
+}
+
+// A Tool is what became of one tool of a turn.
+type Tool struct {
+	ToolID string `json:"toolId"`
+	Tool   string `json:"tool"`
+	State  string `json:"state"`
+	Call   string `json:"call,omitzero"`
+}
+
+// choosing is the ui_event that every story view supports.
+const choosing = "narrative_choice"
+
+// turnOf reads a turn off its plan and the result. What a tool showed that failed in the end does not count, as its
+// patches do not.
+func turnOf(p *plan.Plan, r *plan.Result) Turn {
+	t := Turn{
+		PlanID: r.PlanID, Narrative: p.Narrative, Choices: []Choice{}, Assets: r.Assets, Unsupported: []tool.UIEvent{},
+		State: r.AggregatedState, Success: r.Success, Error: r.Error, Tools: []Tool{},
+	}
+	if t.Assets == nil {
+		t.Assets = []tool.Asset{}
+	}
+	names := map[string]string{}
+	for _, one := range p.Tools {
+		names[one.ID] = cmp.Or(one.Name, one.Path)
+	}
+	for _, one := range r.ToolResults {
+		t.Tools = append(t.Tools, Tool{one.ToolID, names[one.ToolID], one.State, one.Call})
+		for _, ev := range one.Events {
+			if ev.Kind == tool.KindUIEvent && one.State == plan.Success {
+				t.shown(ev.Data)
+			}
+		}
+	}
+	return t
+}
+
+// shown takes a ui_event. A choice that is none is shown as what it is: something that nobody here knows.
+func (t *Turn) shown(data json.RawMessage) {
+	var ev tool.UIEvent
+	if err := strictjson.Unmarshal(data, &ev); err != nil {
+		return // the runner has seen to it that it is one
+	}
+	var payload struct {
+		Choices []Choice `json:"choices"`
+	}
+	if ev.Event == choosing && strictjson.Unmarshal(ev.Payload, &payload) == nil && len(payload.Choices) > 0 {
+		t.Choices = append(t.Choices, payload.Choices...)
+		return
+	}
+	t.Unsupported = append(t.Unsupported, ev)
+}
+
+type turnArgs struct {
+	Story  string `json:"story" doc:"the planner that tells it; default: the first one"`
+	Prompt string `json:"prompt" doc:"what the player says, or the label or id of a choice; default: what begins the story"`
+}
+
+func (t tools) turn(ctx context.Context, c *define.Call, a turnArgs) (Turn, error) {
+	if c.Session == "" {
+		return Turn{}, tool.Errorf(tool.CodeInvalidInput, "a story is played in a session; name one")
+	}
+	teller, err := t.Planners.Named(a.Story)
+	if err != nil {
+		return Turn{}, err
+	}
+	prompt, err := t.prompt(ctx, c, a.Prompt)
+	if err != nil {
+		return Turn{}, err
+	}
+	prompt = cmp.Or(prompt, teller.About().Opening)
+	planning := &remembering{Planner: teller}
+	first, err := planning.Plan(ctx, plan.Request{
+		ID: tool.NewID(), Prompt: prompt, State: c.State, Tools: t.specs(ctx, c.Caller), Attempt: 1,
+	})
+	if err != nil {
+		return Turn{}, err
+	}
+	r, err := t.Plans.Run(ctx, plan.Run{
+		Call: c.Call, Plan: first, Planner: planning, PlannerName: teller.Name, Prompt: prompt,
+	}, c.Out)
+	if err != nil {
+		return Turn{}, err
+	}
+	turn := turnOf(planning.last, r)
+	c.Summary = define.Count(len(turn.Choices), "choice")
+	if !turn.Success {
+		c.Summary = "the plan failed"
+	}
+	return turn, nil
+}
+
+// remembering is a planner that knows its last plan: of several that were tried, that is the one that was told.
+type remembering struct {
+	plan.Planner
+	last *plan.Plan
+}
+
+func (r *remembering) Plan(ctx context.Context, q plan.Request) (*plan.Plan, error) {
+	p, err := r.Planner.Plan(ctx, q)
+	if err == nil {
+		r.last = p
+	}
+	return p, err
+}
+
+// prompt is what the player means: the label of a choice that was offered last, if they said its id.
+func (t tools) prompt(ctx context.Context, c *define.Call, said string) (string, error) {
+	past, err := t.past(ctx, c.Caller.ID, c.Session, 1)
+	if err != nil || len(past) == 0 {
+		return said, err
+	}
+	for _, choice := range past[0].Choices {
+		if choice.ID == said {
+			return choice.Label, nil
+		}
+	}
+	return said, nil
+}
+
+// specs lists the tools that a plan of the caller may use, with the one that offers choices.
+func (t tools) specs(ctx context.Context, p tool.Principal) (list []*tool.Spec) {
+	for s, why := range t.Plans.Catalog.Specs(ctx, p) {
+		if why == nil && s.Name != "" && !s.Unlisted {
+			list = append(list, s)
+		}
+	}
+	return append(list, t.offer)
+}
+
+type showArgs struct {
+	Story   string `json:"story" doc:"only this story; default: all"`
+	Session string `json:"session" schema:"maxLength=1024" doc:"whose turns are shown; default: that of the call"`
+}
+
+// A Past is a turn as it is remembered.
+type Past struct {
+	Story     string         `json:"story,omitzero"`
+	Prompt    string         `json:"prompt"`
+	Narrative string         `json:"narrative"`
+	Choices   []Choice       `json:"choices"`
+	Assets    []tool.Asset   `json:"assets"`
+	PlanID    string         `json:"planId"`
+	At        time.Time      `json:"at"`
+	Other     []tool.UIEvent `json:"unsupported,omitzero"`
+	Tools     []Tool         `json:"tools"`
+}
+
+type shown struct {
+	Stories []planner.About `json:"stories"`
+	Turns   []Past          `json:"turns" doc:"the last 100, oldest first"`
+	State   json.RawMessage `json:"state"`
+}
+
+// mostTurns is how many turns are shown.
+const mostTurns = 100
+
+func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (shown, error) {
+	s := shown{Stories: t.Planners.List(), Turns: []Past{}, State: json.RawMessage(`{}`)}
+	if a.Story != "" {
+		one, err := t.Planners.Named(a.Story)
+		if err != nil {
+			return s, err
+		}
+		s.Stories = []planner.About{one.About()}
+	}
+	session := cmp.Or(a.Session, c.Session)
+	c.Summary = define.Count(len(s.Stories), "story")
+	if len(s.Stories) != 1 {
+		c.Summary = fmt.Sprintf("%d stories", len(s.Stories))
+	}
+	if session == "" {
+		return s, nil
+	}
+	var err error
+	if s.Turns, err = t.past(ctx, c.Caller.ID, session, mostTurns); err != nil {
+		return s, err
+	}
+	s.State, err = t.State(ctx, c.Caller.ID, session)
+	return s, err
+}
+
+// past gives the last turns of a session, the oldest first. A plan that cannot be read any more is left out.
+func (t tools) past(ctx context.Context, caller, session string, most int) ([]Past, error) {
+	turns := []Past{}
+	if t.Past == nil {
+		return turns, nil
+	}
+	plans, err := t.Past(ctx, caller, session, most)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range slices.Backward(plans) {
+		var p plan.Plan
+		var r plan.Result
+		if strictjson.Unmarshal(one.Plan, &p) != nil || len(one.Result) == 0 || strictjson.Unmarshal(one.Result, &r) != nil {
+			continue
+		}
+		turn := turnOf(&p, &r)
+		turns = append(turns, Past{
+			Story: one.Planner, Prompt: one.Prompt, Narrative: p.Narrative, Choices: turn.Choices, Assets: turn.Assets,
+			PlanID: one.ID, At: one.Made, Other: turn.Unsupported, Tools: turn.Tools,
+		})
+	}
+	return turns, nil
+}
+
+type offerArgs struct {
+	Choices []offered `json:"choices" schema:"required minItems=1 maxItems=20" doc:"what the player can choose from"`
+}
+
+// An offered choice has only its label to be given.
+type offered struct {
+	Label string `json:"label" schema:"required minLength=1" doc:"what the player would say"`
+	ID    string `json:"id,omitzero" doc:"default: the label"`
+	Hint  string `json:"hint,omitzero" doc:"a few words beside it"`
+}
+
+type offerOut struct {
+	Offered int `json:"offered"`
+}
+
+func offer(_ context.Context, c *define.Call, a offerArgs) (offerOut, error) {
+	payload, err := strictjson.Marshal(a)
+	if err != nil {
+		return offerOut{}, err
+	}
+	c.Summary = define.Count(len(a.Choices), "choice") + " offered"
+	return offerOut{len(a.Choices)}, c.Out.Emit(tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: choosing, Payload: payload}))
+}
