@@ -30,20 +30,28 @@ type Problem struct {
 // source that is open is part of its Status.
 func (n *Node) Problems() []Problem {
 	var found []Problem
+	doors := all.Problems(n.cfg, n.callers.Load().Lists)
+	for _, name := range slices.Sorted(maps.Keys(doors)) {
+		found = append(found, Problem{"door " + name, n.redactor.Error(doors[name])})
+	}
+	if err := n.unreadableKey(); err != nil {
+		found = append(found, Problem{"store", n.redactor.Error(err)})
+	}
+	return append(found, n.mistakes(n.cfg)...)
+}
+
+// mistakes finds those problems that a server can have while it serves.
+func (n *Node) mistakes(cfg *config.Config) []Problem {
+	var found []Problem
 	note := func(about string, err error) {
 		if err != nil {
 			found = append(found, Problem{about, n.redactor.Error(err)})
 		}
 	}
-	doors := all.Problems(n.cfg, n.callers.Load().Lists)
-	for _, name := range slices.Sorted(maps.Keys(doors)) {
-		note("door "+name, doors[name])
-	}
-	note("store", n.unreadableKey())
 	for _, s := range n.Secrets() {
 		note("secret "+s.Name, s.Err)
 	}
-	for _, src := range n.cfg.Sources {
+	for _, src := range cfg.Sources {
 		about := "source " + src.Name
 		note(about, n.undefinedSecrets(src))
 		if !n.isOpen(src.Name) {
@@ -51,7 +59,10 @@ func (n *Node) Problems() []Problem {
 		}
 		note(about, spawn.Missing(src))
 	}
-	return append(found, n.strayNames()...)
+	for _, p := range n.planners.Problems() {
+		note(p.About, p.Err)
+	}
+	return append(found, n.strayNames(cfg)...)
 }
 
 // asks reports whether a source cannot be opened without starting or asking somebody.
@@ -105,7 +116,9 @@ func (n *Node) undefinedSecrets(src config.Source) error {
 	if err := src.Peek(&o); err != nil {
 		return nil // whoever opens it says so
 	}
+	n.mu.Lock()
 	known := slices.Sorted(maps.Keys(n.secrets))
+	n.mu.Unlock()
 	for _, text := range slices.Concat(o.Secrets, o.SecretFiles) {
 		_, name, renamed := strings.Cut(text, "=")
 		if !renamed {
@@ -121,11 +134,11 @@ func (n *Node) undefinedSecrets(src config.Source) error {
 // strayNames finds roles, callers and tools that rules speak of and that there are not: such a rule does nothing, which
 // is bad news for one that denies. Patterns may meet nothing. A caller may be known by a token alone, and a tool may be
 // one of a source that is not open: those names are strays only where they look like a slip of the pen.
-func (n *Node) strayNames() []Problem {
+func (n *Node) strayNames(cfg *config.Config) []Problem {
 	var callers identity.Options
 	var rules policy.Options
-	_ = n.cfg.Callers.Decode(&callers) // the node was opened with both
-	_ = n.cfg.Section(policy.Section().Name).Decode(&rules)
+	_ = cfg.Callers.Decode(&callers) // the node was opened with both
+	_ = cfg.Section(policy.Section().Name).Decode(&rules)
 	roles, people, tools := slices.Sorted(maps.Keys(callers.Roles)), n.CallerNames(), n.toolNames()
 	complete := len(n.Unopened()) == 0 && !slices.ContainsFunc(n.Sources(), func(s Status) bool { return s.Err != nil })
 	var found []Problem

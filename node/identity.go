@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"toolpost/protocol/all"
 	"toolpost/store"
 	"toolpost/tool"
+	"toolpost/web/console"
 )
 
 // Admit says who shows the credentials. It is the gate of every door, and knows the callers of the config as it is now.
@@ -28,9 +28,11 @@ func (n *Node) Caller(id, door string) tool.Principal {
 
 // CallerNames lists the callers whom the config knows by name.
 func (n *Node) CallerNames() []string {
-	var o identity.Options
-	_ = n.cfg.Callers.Decode(&o) // the node was opened with them
-	return append(slices.Sorted(maps.Keys(o.List)), identity.Owner, identity.Local)
+	var names []string
+	for _, one := range n.callers.Load().List() {
+		names = append(names, one.Name)
+	}
+	return append(names, identity.Owner, identity.Local)
 }
 
 // Knows reports whether the config knows a caller by name.
@@ -108,6 +110,26 @@ func (n *Node) ownersToken() (fresh string, err error) {
 	}
 	n.owner.Store(&gate)
 	return fresh, nil
+}
+
+// openConsole makes the console. The codes of its links are good in every program that shares the store.
+func (n *Node) openConsole() *console.Console {
+	o := console.Options{Gate: n.Admit, Version: n.o.Version, Keys: n.keep.keys, Log: n.o.Log}
+	if n.store != nil {
+		o.Marks = n.store.Outcomes()
+	}
+	return console.New(o)
+}
+
+// ConsolePath gives the path of a link with which a browser signs in to the console as the user who runs this program,
+// behind the address of the HTTP door; or says why there is none.
+func (n *Node) ConsolePath(ctx context.Context) (string, error) {
+	p, err := n.Admit(ctx, identity.Credentials{Door: "http", Peer: identity.Self()})
+	if err != nil {
+		return "", err
+	}
+	code, _, err := n.console.Link(p)
+	return console.Open(code), err
 }
 
 // NewOwnerToken makes another token for the owner of a config's installation. A server that runs takes it in a moment.

@@ -29,6 +29,8 @@ import (
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
+	"toolpost/engine/quota"
+	"toolpost/engine/recent"
 	"toolpost/engine/redact"
 	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
@@ -36,9 +38,12 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
+	"toolpost/plan"
+	"toolpost/plan/planner"
 	"toolpost/protocol/all"
 	"toolpost/store"
 	"toolpost/tool"
+	"toolpost/web/console"
 )
 
 // What commands need of the list of protocols, so that this package alone knows it.
@@ -110,16 +115,20 @@ type Node struct {
 	trail   *audit.Trail     // nil: there is no store
 	own     []engine.Binding // sources that no config names; their names cannot be taken
 	keep    keepers
+	console *console.Console
 	pins    *pin.Book
 	stages  []stage // as stages lists them
 	policy  *policy.Current
 	queue   queue.Options
+	quotas  *quota.Quotas
 	cache   *cache.Cache
 	callers atomic.Pointer[identity.Callers]
 	owner   atomic.Pointer[identity.Gate] // nil: no door is open, or the config wants none
 	jobs    *job.Queue                    // nil: there is no store to keep them in
+	plans   *plan.Executor
 
 	telemetry *telemetry.Telemetry
+	planners  *planner.Book
 
 	book     offlimits.Book               // what no tool sees or changes
 	seen     atomic.Pointer[notice.Sight] // the file of the config, when it was last read
@@ -128,6 +137,7 @@ type Node struct {
 	calls    running.Calls // those that run now
 
 	journal   *journal.Journal  // what happened last
+	recent    *recent.Calls     // the calls that run, and those that ran last
 	followers *follow.Followers // those who are told of what happens; they end with Serve
 
 	storing StoreOptions
@@ -172,6 +182,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 		return err
 	}
 	n.keep, n.pins = n.keepIn(), n.pinsIn()
+	n.console = n.openConsole()
 	placed, err := n.openStages()
 	if err != nil {
 		return err
@@ -186,6 +197,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	})
 	n.catalog = redact.Catalog(n.engine, n.redactor)
 	n.openJobs()
+	n.bindPlans()
 	if n.own, err = n.ownTools(ctx); err != nil {
 		return err
 	}
@@ -221,8 +233,18 @@ func (n *Node) issuer(book leases) *define.Set {
 // StateDir is the folder that everything is written to.
 func (n *Node) StateDir() string { return n.cfg.StateDir() }
 
-// Handler runs calls.
-func (n *Node) Handler() tool.Handler { return n.engine }
+// Handler runs calls that come from outside, whatever door they come by: no call made them. Doors leave a call's parent
+// empty, and here it is certain, so that nobody can pass their call off as one that somebody else's made.
+func (n *Node) Handler() tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if c.Parent != "" {
+			orphan := *c
+			orphan.Parent = ""
+			c = &orphan
+		}
+		return n.engine.Invoke(ctx, c, out)
+	})
+}
 
 // Catalog shows what can be called.
 func (n *Node) Catalog() tool.Catalog { return n.catalog }
@@ -250,7 +272,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	doors, err := all.Doors(n.cfg, all.DoorOptions{
 		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version,
 		Ready: ready, Metrics: n.Metrics, Known: n.callers.Load().Lists, Calls: &n.calls,
-		Issuers: func() []string { return n.callers.Load().Issuers() }, Keys: n.keep.keys,
+		Issuers: func() []string { return n.callers.Load().Issuers() }, Keys: n.keep.keys, Console: n.console,
 	})
 	if err != nil {
 		return err
@@ -261,7 +283,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	defer context.AfterFunc(ctx, n.followers.Close)() // else doors would wait for them
 	for _, d := range doors {
-		g.Go(func() error { return d.Serve(ctx, n.engine, n.catalog) })
+		g.Go(func() error { return d.Serve(ctx, n.Handler(), n.catalog) })
 	}
 	if n.store != nil {
 		g.Go(func() error { n.housekeeping(ctx); return nil })

@@ -7,13 +7,17 @@ import (
 
 	assettools "toolpost/builtin/asset"
 	audittools "toolpost/builtin/audit"
+	consoletools "toolpost/builtin/console"
 	"toolpost/builtin/define"
 	healthtools "toolpost/builtin/health"
 	jobtools "toolpost/builtin/job"
 	logtools "toolpost/builtin/logs"
+	operatetools "toolpost/builtin/operate"
+	plantools "toolpost/builtin/plan"
 	reloadtools "toolpost/builtin/reload"
 	runningtools "toolpost/builtin/running"
 	statetools "toolpost/builtin/state"
+	storytools "toolpost/builtin/story"
 	tokentools "toolpost/builtin/token"
 	trusttools "toolpost/builtin/trust"
 	"toolpost/config"
@@ -21,6 +25,7 @@ import (
 	"toolpost/engine/job"
 	"toolpost/host/secret"
 	"toolpost/identity"
+	"toolpost/plan"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -30,13 +35,14 @@ import (
 // sessions, jobs, tokens and the log of calls, where these last. They are one source, so that a policy can name it.
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
-		assettools.New(n.keep.assets), runningtools.New(&n.calls),
+		assettools.New(n.keep.assets), runningtools.New(n.callTools()),
 		healthtools.New(healthtools.Options{
 			Sources: n.health, Metrics: n.Metrics, Started: time.Now(), Calls: &n.calls, Counts: n.telemetry.Counts,
 			Followers: n.followers,
 		}),
 		logtools.New(logtools.Options{Journal: n.journal, Followers: n.followers}), trusttools.New(operators{n}),
-		n.issuer(n.keep.leases), reloadtools.New(n.Refresh),
+		n.issuer(n.keep.leases), reloadtools.New(n.Refresh), operatetools.New(n), consoletools.New(n.console),
+		plantools.New(n.planTools()), storytools.New(n.stories()),
 	}
 	if n.store != nil {
 		all = append(all, statetools.New(sessions{n.store.Sessions(), n.redactor}), jobtools.New(n.jobs),
@@ -53,12 +59,25 @@ func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	return []engine.Binding{{Name: config.OwnSource, Protocol: "builtin", Runner: one}}, err
 }
 
+// callTools is what the tools about calls need. Without a store there is no log of those that are long over.
+func (n *Node) callTools() runningtools.Options {
+	o := runningtools.Options{Calls: &n.calls, Recent: n.recent, Followers: n.followers}
+	if n.store != nil {
+		o.Log = n.store.Audit()
+	}
+	return o
+}
+
 // health tells an operator about every source.
 func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Source {
-	tools := map[string]int{}
+	tools, broken := map[string]int{}, map[string][]string{}
 	for spec, why := range n.catalog.Specs(ctx, p) {
-		if spec.Name != "" && why == nil {
+		switch {
+		case spec.Name == "": // its source says why
+		case why == nil:
 			tools[spec.Source]++
+		default:
+			broken[spec.Source] = append(broken[spec.Source], spec.Name+" cannot be called: "+message(why))
 		}
 	}
 	held := map[string]int{}
@@ -69,12 +88,15 @@ func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Sourc
 	for _, s := range n.Sources() {
 		one := healthtools.Source{
 			Name: s.Name, Protocol: s.Protocol, State: healthtools.StateOpen, Since: s.Since, Tools: tools[s.Name],
-			Held: held[s.Name], Workers: s.Workers,
+			Held: held[s.Name], Workers: s.Workers, Unavailable: len(broken[s.Name]),
 		}
-		if s.Err != nil {
+		switch {
+		case s.Err != nil:
 			one.State, one.Error = healthtools.StateFailed, message(s.Err)
-		} else if s.Stale != nil {
+		case s.Stale != nil:
 			one.Error = "its files changed and are not taken: " + message(s.Stale)
+		case one.Unavailable > 0:
+			one.Error = broken[s.Name][0]
 		}
 		list = append(list, one)
 	}
@@ -98,6 +120,44 @@ func (s sessions) PatchAt(
 	return s.SessionTable.PatchAt(ctx, caller, session, seen, clean)
 }
 
+// resumes reports whether a tool of ours is work that may take long, and goes on where it was.
+func resumes(s *tool.Spec) bool { return s.Source == config.OwnSource && s.Name == plantools.Run }
+
+// bindPlans gives plans the engine, to which their calls go as ones that no door made, and a store to last in.
+func (n *Node) bindPlans() {
+	n.plans.Handler, n.plans.Catalog = n.engine, n.catalog
+	if n.store == nil {
+		return
+	}
+	n.plans.Book = n.store.Plans()
+	n.plans.Again = func(c *tool.Call, id string) ([]byte, error) {
+		on := *c
+		on.Tool, on.Args, on.Lease = plantools.Run, plantools.Args(id), ""
+		return n.jobs.Request(&on)
+	}
+}
+
+func (n *Node) planTools() plantools.Options {
+	o := plantools.Options{
+		Executor: n.plans, Planner: func(name string) (plan.Planner, error) { return n.planners.Named(name) },
+	}
+	if n.store != nil {
+		o.Book = n.store.Plans()
+	}
+	return o
+}
+
+// recoverPlans has the plans of programs that are gone gone on with, as jobs.
+func (n *Node) recoverPlans(ctx context.Context) error {
+	found, err := n.plans.Recover(ctx, func(ctx context.Context, r plan.Record) error {
+		return n.jobs.Later(ctx, r.Call, r.Caller, plantools.Run, r.Request)
+	})
+	if found > 0 {
+		n.o.Log.Warn("a program ended while it ran plans; they go on as jobs", "plans", found)
+	}
+	return err
+}
+
 // openJobs makes the queue of jobs, where there is a store to keep them in. It runs while the node serves.
 func (n *Node) openJobs() {
 	if n.store == nil {
@@ -107,7 +167,8 @@ func (n *Node) openJobs() {
 		Store:     n.store.Jobs(),
 		Handler:   n.engine,
 		Lookup:    n.catalog.Lookup,
-		Own:       func(s *tool.Spec) bool { return s.Source == config.OwnSource },
+		Own:       func(s *tool.Spec) bool { return s.Source == config.OwnSource && !resumes(s) },
+		Resumes:   resumes,
 		Known:     func(id string) (*tool.Rights, bool) { return n.callers.Load().Known(id) },
 		Admit:     n.stillAdmitted,
 		Available: n.engine.WhyNot, Settling: openTimeout + lastRetry,

@@ -17,6 +17,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
+	"toolpost/plan/planner"
 	"toolpost/protocol/all"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -86,6 +87,7 @@ func (n *Node) Sources() []Status {
 // wanted is what a config says about tools.
 type wanted struct {
 	cfg     *config.Config
+	taken   time.Time // when it was read
 	sources []config.Source
 	stages  []func() // each goes over to what the config says to one stage
 	callers *identity.Callers
@@ -95,6 +97,15 @@ type wanted struct {
 
 // read takes from a config what it says about tools, and reads the secrets that it names.
 func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
+	to, err := n.understand(cfg)
+	if err == nil {
+		to.secrets, to.vault, err = n.readSecrets(ctx, cfg)
+	}
+	return to, err
+}
+
+// understand is read without the secrets: it looks at nothing but the config.
+func (n *Node) understand(cfg *config.Config) (wanted, error) {
 	if err := cfg.Only(stageSections()); err != nil {
 		return wanted{}, err
 	}
@@ -112,8 +123,7 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	if _, err := all.Check(cfg, callers.Lists); err != nil {
 		return wanted{}, err
 	}
-	from, vault, err := n.readSecrets(ctx, cfg)
-	return wanted{cfg: cfg, sources: cfg.Sources, stages: stages, callers: callers, secrets: from, vault: vault}, err
+	return wanted{cfg: cfg, sources: cfg.Sources, stages: stages, callers: callers, taken: time.Now()}, nil
 }
 
 // replace goes over to other sources, other settings of the stages, other callers and secrets, and returns what became
@@ -359,6 +369,7 @@ func (n *Node) offLimits(
 			l.Add(offlimits.Claim{Keeps: []string{path}})
 		}
 	}
+	l.Add(planner.Claim(cfg))
 	for _, src := range cfg.Sources {
 		l.Add(claim(src))
 	}

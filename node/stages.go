@@ -16,8 +16,11 @@ import (
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
 	"toolpost/engine/quota"
+	"toolpost/engine/recent"
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
+	"toolpost/plan"
+	"toolpost/plan/planner"
 	"toolpost/protocol/all"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
@@ -41,6 +44,7 @@ type stage struct {
 // stages lists every stage that a config, the store or the secrets have to do with; the others are the engine's own.
 func stages() []stageKind {
 	return []stageKind{
+		{"recent", recent.Section(), (*Node).openRecent},
 		{place: "redact", open: func(n *Node) (stage, error) { return stage{in: redact.Stage(n.redactor)}, nil }},
 		{"telemetry", telemetry.Section(), (*Node).openTelemetry},
 		{place: "journal", open: func(n *Node) (stage, error) { return stage{in: n.journal.Stage(n.o.Log)}, nil }},
@@ -54,6 +58,9 @@ func stages() []stageKind {
 		{"lease", lease.Section(), (*Node).openLeases},
 		{"breaker", breaker.Section(), (*Node).openBreaker},
 		{"cache", cache.Section(), (*Node).openCache},
+		{"models", planner.Models(), func(*Node) (stage, error) { return stage{read: readElsewhere}, nil }},
+		{"planners", planner.Section(), (*Node).openPlanners},
+		{"plans", plan.Section(), (*Node).openPlans},
 		{place: "session", open: func(n *Node) (stage, error) { return stage{in: n.keep.session}, nil }},
 	}
 }
@@ -115,23 +122,54 @@ func (n *Node) openTelemetry() (s stage, err error) {
 	return stage{in: n.telemetry.For}, err
 }
 
+func (n *Node) openRecent() (stage, error) {
+	n.recent = recent.New(recent.Options{}, recent.Env{Redactor: n.redactor, Nameless: n.nameless})
+	return stage{n.recent.For, n.recent.Read}, nil
+}
+
+// nameless takes the values of arguments out whose names speak of secrets.
+func (n *Node) nameless(args json.RawMessage) json.RawMessage {
+	return audit.Redacted(args, n.storing.Audit.Redact)
+}
+
 func (n *Node) openPolicy() (stage, error) {
 	n.policy = policy.NewCurrent(policy.Env{
 		Doors: doorNames(n.o.Protocols), Log: n.o.Log,
-		Redact: func(args json.RawMessage) json.RawMessage {
-			return n.redactor.JSON(audit.Redacted(args, n.storing.Audit.Redact))
-		},
+		Redact: func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.nameless(args)) },
 	})
 	return stage{read: n.policy.Read}, nil
 }
 
+// openPlanners makes the book of planners, which reads the models too. It is no stage of a call, but has a section of
+// the config that is read like theirs.
+func (n *Node) openPlanners() (stage, error) {
+	n.planners = planner.New(planner.Env{Secrets: current{n}, OffLimits: &n.book, Redact: n.redactor.String})
+	return stage{read: n.planners.Read}, nil
+}
+
+// readElsewhere is for a section that is read together with another.
+func readElsewhere(*config.Config) (func(), error) { return func() {}, nil }
+
+// current are the secrets of the config as it is now.
+type current struct{ n *Node }
+
+// Secret implements config.Secrets.
+func (c current) Secret(name string) (string, error) { return c.n.secret(name) }
+
 func (n *Node) openQuotas() (stage, error) {
-	q := quota.New(quota.Options{Doors: doorNames(n.o.Protocols)})
-	return stage{q.For, q.Read}, nil
+	n.quotas = quota.New(quota.Options{Doors: doorNames(n.o.Protocols)})
+	return stage{n.quotas.For, n.quotas.Read}, nil
 }
 
 func (n *Node) openQueue() (s stage, err error) {
 	n.queue, err = queue.From(n.cfg)
+	return stage{}, err
+}
+
+// openPlans reads the limits of plans, which are no stage: their calls pass all of them.
+func (n *Node) openPlans() (s stage, err error) {
+	n.plans = new(plan.Executor)
+	n.plans.Limits, err = plan.LimitsOf(n.cfg)
 	return stage{}, err
 }
 

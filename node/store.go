@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -41,7 +42,8 @@ type StoreOptions struct {
 	Sessions  config.Duration `yaml:"sessions" doc:"how long an unchanged session is kept; default: forever"`
 	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept after the last call that produced it; default: forever"`
 
-	Jobs config.Duration `yaml:"jobs" schema:"default=24h" doc:"how long a finished job is kept"`
+	Jobs  config.Duration `yaml:"jobs" schema:"default=24h" doc:"how long a finished job is kept"`
+	Plans config.Duration `yaml:"plans" doc:"how long a finished plan is kept; default: forever"`
 
 	Audit       audit.Settings       `yaml:"audit" doc:"what is recorded about calls"`
 	Idempotency idempotency.Settings `yaml:"idempotency" doc:"how repeated calls are recognised"`
@@ -235,6 +237,7 @@ type keepers struct {
 	idempotency engine.Stage
 	session     engine.Stage
 	questions   *ask.Questions
+	state       func(ctx context.Context, caller, session string) (json.RawMessage, error)
 	keys        *secret.Keyed // nil: nothing that it seals outlives this program
 }
 
@@ -246,10 +249,10 @@ func (n *Node) assetDir() string { return filepath.Join(n.cfg.StateDir(), "asset
 func (n *Node) keepIn() keepers {
 	window := idempotency.Options{TTL: n.storing.Idempotency.Window, Max: n.storing.Idempotency.Entries}
 	if n.store == nil {
-		files := new(store.Assets)
+		files, states := new(store.Assets), new(store.Sessions)
 		return keepers{
-			new(store.Leases), files, idempotency.New(window).For, session.Stage(new(store.Sessions), files),
-			ask.New(ask.Options{}), nil,
+			new(store.Leases), files, idempotency.New(window).For, session.Stage(states, files),
+			ask.New(ask.Options{}), states.State, nil,
 		}
 	}
 	window.Digests = secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
@@ -263,7 +266,7 @@ func (n *Node) keepIn() keepers {
 	files := n.store.Assets(n.assetDir(), 0)
 	return keepers{
 		n.store.Leases(), files, idempotency.New(window).For, session.Stage(n.store.Sessions(), files),
-		ask.New(ask.Options{Marks: n.store.Outcomes(), Keys: window.Digests}), window.Digests,
+		ask.New(ask.Options{Marks: n.store.Outcomes(), Keys: window.Digests}), n.store.Sessions().State, window.Digests,
 	}
 }
 
@@ -297,6 +300,7 @@ func (n *Node) housekeeping(ctx context.Context) {
 		if lost > 0 {
 			n.o.Log.Warn("calls were interrupted when a program ended; nobody knows what came of them", "calls", lost)
 		}
+		complain("plans that were interrupted cannot be gone on with", n.recoverPlans(ctx))
 		n.trail.Flush(ctx)
 		if time.Since(expired) >= expireAfter {
 			expired = time.Now()
@@ -322,6 +326,10 @@ func (n *Node) expire(ctx context.Context) error {
 	}
 	if keep := n.storing.Sessions; keep > 0 {
 		_, err := n.store.Sessions().Expire(ctx, before(keep))
+		errs = append(errs, err)
+	}
+	if keep := n.storing.Plans; keep > 0 {
+		_, err := n.store.Plans().Expire(ctx, before(keep))
 		errs = append(errs, err)
 	}
 	if keep := n.storing.Assets; keep > 0 {

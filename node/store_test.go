@@ -38,6 +38,7 @@ func TestCallsAreRecordedAndTheRecordsOutliveTheNode(t *testing.T) {
 	for _, caller := range []string{"ada", "eve"} {
 		_, _ = n.Handler().Invoke(t.Context(), &tool.Call{
 			Tool: "echo", Args: json.RawMessage(`{"x":1}`), Caller: tool.Principal{ID: caller, Door: "cli"}, Run: "r", Session: "s",
+			Parent: "forged",
 		}, tool.Discard)
 	}
 	if err := call(n, "nosuch"); tool.CodeOf(err) != tool.CodeNotFound {
@@ -48,7 +49,8 @@ func TestCallsAreRecordedAndTheRecordsOutliveTheNode(t *testing.T) {
 	if len(got) != 3 {
 		t.Fatalf("%d records", len(got))
 	}
-	if r := got[0]; r.Caller != "ada" || r.Outcome != tool.OutcomeOK || r.Decision != "allow" || r.Tool != "echo" || r.Source != "echo" || r.Run != "r" {
+	if r := got[0]; r.Caller != "ada" || r.Outcome != tool.OutcomeOK || r.Decision != "allow" || r.Tool != "echo" || r.Source != "echo" || r.Run != "r" ||
+		r.Parent != "" {
 		t.Errorf("%+v", r)
 	}
 	if r := got[1]; r.Caller != "eve" || r.Outcome != tool.OutcomeRefused || r.Decision != "deny" || r.Rule != "nobody" {

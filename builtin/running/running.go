@@ -1,5 +1,6 @@
-// Package running has the tools about calls that run now: listCalls and cancelCall. They are tools like others, so that
-// every door has them, and what holds for calls holds for them: policy, quotas, the record.
+// Package running has the tools about calls that run now or ran last: listCalls, watchCalls, showCall and cancelCall.
+// They are tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
+// record.
 package running
 
 import (
@@ -7,14 +8,43 @@ import (
 	"slices"
 
 	"toolpost/builtin/define"
+	"toolpost/engine/audit"
+	"toolpost/engine/follow"
+	"toolpost/engine/recent"
 	"toolpost/engine/running"
 	"toolpost/tool"
 )
 
+// Options of the tools.
+type Options struct {
+	Calls     *running.Calls
+	Recent    *recent.Calls
+	Followers *follow.Followers
+	Log       Log // nil: nobody keeps records
+}
+
+// Log has the records of calls that are long over.
+type Log interface {
+	// Log visits the calls of a filter, the newest or the oldest first. An error of visit ends it, and is returned.
+	Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error
+}
+
 // New makes the tools.
-func New(calls *running.Calls) *define.Set {
-	r := registry{calls}
+func New(o Options) *define.Set {
+	r := registry{o.Calls}
 	return define.NewSet(
+		define.New(tool.Spec{
+			Name: "watchCalls", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
+			Description: "Tells of your calls as log events: the fields of each say that one begins, tells something or ends. " +
+				"It starts with those that run and those that ran last, and goes on for an hour at the most. Operators see " +
+				"those of all callers. Calls of tools that only look at calls are left out.",
+		}, o.watch),
+		define.New(tool.Spec{
+			Name: "showCall", Effects: tool.Effects{Reads: true},
+			Description: "Shows one of your calls, while it runs or afterwards: its arguments, what it told, what came of it, " +
+				"how long each stage took, what stood around its tool and what that stopped. Later the log of calls has a " +
+				"part of that. Operators see those of all callers.",
+		}, o.show),
 		define.New(tool.Spec{
 			Name: "listCalls", Effects: tool.Effects{Reads: true},
 			Description: "Lists your calls that run now, the oldest first, with what was last heard of each. " +

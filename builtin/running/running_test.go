@@ -19,7 +19,7 @@ var (
 // ask calls one of the tools through the stage, as the engine does.
 func ask(ctx context.Context, calls *running.Calls, who tool.Principal, name, args string) (string, error) {
 	c := &tool.Call{ID: "asks", Tool: name, Args: json.RawMessage(args), Caller: who}
-	r, err := calls.For(nil)(tools.New(calls)).Invoke(ctx, c, tool.Discard)
+	r, err := calls.For(nil)(tools.New(tools.Options{Calls: calls})).Invoke(ctx, c, tool.Discard)
 	if err != nil {
 		return "", err
 	}

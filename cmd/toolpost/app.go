@@ -104,12 +104,15 @@ func (a *app) commands(args []string) (made []*cobra.Command) {
 	}
 	all := []maker{
 		{"call", a.callCommand}, {"tools", a.toolsCommand}, {"serve", a.serveCommand}, {"as", a.asCommand},
+		{"story", a.storyCommand},
 		{"init", a.initCommand}, {"connect", a.connectCommand}, {"mcp", a.mcpCommand},
 		{"wrap", a.wrapCommand}, {"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
 		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"store", a.storeCommand}, {"state", a.stateCommand},
 		{"lease", a.leaseCommand},
-		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"ps", a.psCommand}, {"top", a.topCommand},
+		{"token", a.tokenCommand}, {"callers", a.callersCommand}, {"plan", a.planCommand}, {"jobs", a.jobsCommand},
+		{"ps", a.psCommand}, {"top", a.topCommand}, {"usage", a.usageCommand},
 		{"logs", a.logsCommand}, {"sources", a.sourcesCommand}, {"reload", a.reloadCommand},
+		{"console", a.consoleCommand},
 		{"config", a.configCommand}, {"doctor", a.doctorCommand},
 		{"version", a.versionCommand}, {"man", a.manCommand},
 	}

@@ -39,7 +39,12 @@ func (a *app) prompter(req callRequest) *prompter {
 	if !ok || a.json || req.events || !a.err.terminal || !newScreen(in).terminal {
 		return nil
 	}
-	p := &prompter{in: in, out: a.err, lines: make(chan string), next: make(chan struct{})}
+	return newPrompter(in, a.err)
+}
+
+// newPrompter reads lines from in when they are asked for, and asks for them on out.
+func newPrompter(in *os.File, out *screen) *prompter {
+	p := &prompter{in: in, out: out, lines: make(chan string), next: make(chan struct{})}
 	go func() {
 		r := bufio.NewReader(in)
 		for range p.next {

@@ -39,7 +39,7 @@ func (a *app) auditCommand() *cobra.Command {
 			"which door, what was decided, what it touched, and how it ended.",
 		Example: "  toolpost audit log --since 1h\n  toolpost audit top --by caller\n" +
 			"  toolpost audit errors --tool execShell\n  toolpost audit verify",
-	}, a.auditLogCommand(), a.auditTopCommand(), a.auditPathsCommand(), a.auditErrorsCommand(), a.auditLatencyCommand(),
+	}, a.auditLogCommand(), a.auditSeriesCommand(), a.auditTopCommand(), a.auditPathsCommand(), a.auditErrorsCommand(), a.auditLatencyCommand(),
 		a.auditExportCommand(), a.auditVerifyCommand())
 }
 
@@ -52,6 +52,10 @@ func (a *app) question(use, short, long string, limit int, run func(context.Cont
 		"only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or within the last 90m, 7d")
 	f.StringVar(&q.until, "until", "", "only calls before a time")
 	q.calls.add(f)
+	f.StringVar(&q.filter.Parent, "parent", "", "only calls that the call with this id made, as a plan does")
+	f.StringVar(&q.filter.Source, "source", "", "only calls of tools of a source")
+	f.StringVar(&q.filter.Door, "door", "", "only calls that came in by a door, such as http")
+	f.StringVar((*string)(&q.filter.Code), "code", "", "only calls that ended with an error code, such as timeout")
 	f.IntVarP(&q.filter.Limit, "limit", "n", limit, "show at most this many rows; 0: all")
 	f.BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
@@ -380,6 +384,36 @@ func (q *audit) plot(days []record.Moment) {
 		}
 	}
 	fmt.Fprintf(q.out, "\n%s  %s  %s\n", first.Format(time.DateOnly), line.String(), last.Format(time.DateOnly))
+}
+
+func (a *app) auditSeriesCommand() *cobra.Command {
+	return a.question("series", "Show how calls went over time",
+		"Shows how calls went over time, in steps of one length, the oldest first: how they ended, how long they took and\n"+
+			"how much went in and out. Steps have a round length, the shortest that makes at most as many as --limit says.\n"+
+			"Percentiles are accurate to within an eighth.", 24,
+		func(ctx context.Context, q *audit) error {
+			args := audittools.SeriesArgs{Filter: q.filter, Buckets: q.filter.Limit}
+			args.Limit = 0
+			var found record.Series
+			if err := q.ask(ctx, "series", args, &found); err != nil {
+				return err
+			}
+			ms := func(n float64) string { return q.took(time.Duration(n * float64(time.Millisecond))) }
+			rows, most := [][]string{}, int64(0)
+			for _, b := range found.Buckets {
+				most = max(most, b.Calls())
+			}
+			for _, b := range found.Buckets {
+				rows = append(rows, []string{
+					b.Start.Local().Format(time.DateTime), count(b.Calls()), count(b.OK), count(b.Failed), count(b.Refused),
+					count(b.Error + b.Other), ms(b.P50), ms(b.P95), ms(b.P99), count(b.BytesIn), count(b.BytesOut),
+					q.bar(b.Calls(), most),
+				})
+			}
+			return q.show([]string{
+				"from", "calls", "ok", "failed", "refused", "errors", "p50", "p95", "p99", "bytes_in", "bytes_out", "share",
+			}, rows, found)
+		})
 }
 
 func (a *app) auditPathsCommand() *cobra.Command {

@@ -15,8 +15,8 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Check the config, or print its JSON Schema"}
-	return group(c, a.configCheckCommand(), &cobra.Command{
+	c := &cobra.Command{Use: "config", Short: "Check or show the config, or print its JSON Schema"}
+	return group(c, a.configCheckCommand(), a.configShowCommand(), &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of toolpost.yaml, for editors",
 		RunE: func(*cobra.Command, []string) error {

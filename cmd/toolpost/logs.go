@@ -38,8 +38,8 @@ func (a *app) logsCommand() *cobra.Command {
 				return tool.Errorf(tool.CodeInvalidInput, "%q is not a level; there are %s", args.Level,
 					tool.Words(journal.Levels()))
 			}
-			if args.Last < 0 || args.Last > 4096 {
-				return tool.Errorf(tool.CodeInvalidInput, "--lines is from 0 to 4096, not %d", args.Last)
+			if args.Last < 0 || args.Last > journal.KeepLines {
+				return tool.Errorf(tool.CodeInvalidInput, "--lines is from 0 to %d, not %d", journal.KeepLines, args.Last)
 			}
 			if a.verbose {
 				args.Level = "debug"

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/served"
 	"toolpost/tool/tooltest"
 )
 
@@ -33,11 +35,17 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"toolpost": main})
 }
 
+// raced are the scripts whose commands follow, ask or serve, and so do several things at once: theirs run with the race
+// detector, if the tests do. All servers do too, see start. The other commands, hundreds of them, are the program as people
+// have it: the race detector would more than double what they cost, and one thread after another is all that they are.
+var raced = []string{"as", "ask", "call", "jobs", "ps", "select", "watch", "wrap"}
+
 func TestScripts(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is not there")
 	}
 	tooltest.NoLeaks(t)
+	plain := filepath.Dir(served.Build(t))
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -46,6 +54,9 @@ func TestScripts(t *testing.T) {
 			e.Values[slot{}] = new(*running)
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // else every command takes a second under the race detector
 			e.Setenv("EVIL", "evil\x1b[2Jname")
+			if !slices.Contains(raced, strings.TrimPrefix(filepath.Base(e.WorkDir), "script-")) {
+				e.Setenv("PATH", plain+string(filepath.ListSeparator)+e.Getenv("PATH"))
+			}
 			return os.WriteFile(filepath.Join(e.WorkDir, "deep.json"), []byte(strings.Repeat("[", 1<<20)), 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -104,7 +115,7 @@ type running struct {
 
 // start ARGS ... runs `toolpost serve` on a free port and sets $URL and, when one was printed, $TOKEN.
 func start(ts *testscript.TestScript, _ bool, args []string) {
-	path, err := lookPath(ts.Getenv("PATH"), "toolpost")
+	path, err := exec.LookPath("toolpost") // by our own PATH, which has this test's program and not the plain one
 	ts.Check(err)
 	r := &running{cmd: exec.Command(path, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...), ready: make(chan struct{})}
 	r.cmd.Dir = ts.MkAbs(".")
@@ -134,15 +145,6 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 			break
 		}
 	}
-}
-
-func lookPath(path, name string) (string, error) {
-	for _, dir := range filepath.SplitList(path) {
-		if p, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return p, nil
-		}
-	}
-	return "", exec.ErrNotFound
 }
 
 func (r *running) read(out interface{ Read([]byte) (int, error) }) {

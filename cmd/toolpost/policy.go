@@ -1,15 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"toolpost/engine/policy"
+	"toolpost/builtin/operate"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -54,45 +56,86 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	c.Flags().StringVar(&who.ID, "caller", who.ID, "who calls")
 	c.Flags().StringVar(&who.Door, "door", who.Door, "where the call comes in: cli, http, nats, mcp, or the name of a protocol")
 	c.Flags().StringVar(&session, "session", "", "session of the call")
-	c.RunE = a.judging(func(ctx context.Context, n *node.Node, args []string) error {
-		if err := n.CheckDoor(who.Door); err != nil {
-			return err
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ask := operate.ExplainArgs{Tool: args[0], Caller: who.ID, Door: who.Door, Session: session}
+		if a.server.url == "" {
+			return a.judging(func(ctx context.Context, n *node.Node, args []string) error {
+				return a.explainHere(ctx, n, ask, args[1:])
+			})(c, args)
 		}
-		if !n.Knows(who.ID) {
-			fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s\n", clean(who.ID),
-				meant(who.ID, n.CallerNames(), ""))
+		if !c.Flags().Changed("caller") {
+			ask.Caller = "" // as whom the server knows us
 		}
-		call := tool.Call{Tool: args[0], Caller: n.Caller(who.ID, who.Door), Session: session}
-		spec, err := n.Spec(call.Tool)
-		if err != nil {
-			return suggest(ctx, n.Catalog(), call.Tool, err)
+		if !c.Flags().Changed("door") {
+			ask.Door = ""
 		}
-		if len(args) > 1 {
-			if call.Args, err = arguments(args[1:], spec, a.in); err != nil {
-				return withInputs(spec, err)
-			}
-		}
-		x, err := n.Explain(&call, time.Now())
-		if err != nil {
-			return withInputs(spec, err)
-		}
-		told := explanation{x, who.ID != "" && who.ID == n.Anonymous()[who.Door].Name}
-		err = a.conclude(told, func() { a.printExplanation(told) }, false)
-		if err != nil || x.Allowed || x.Depends {
-			return err
-		}
-		return exitRefused
-	})
-	return c
+		return a.explainThere(c.Context(), ask, args[1:])
+	}
+	return a.withServer(c)
 }
 
-// An explanation also says whether everybody who shows no credentials at the door is the caller.
-type explanation struct {
-	policy.Explanation
-	Anonymous bool `json:"anonymous,omitempty"`
+// explainHere asks the policy of this config.
+func (a *app) explainHere(ctx context.Context, n *node.Node, ask operate.ExplainArgs, words []string) error {
+	if !n.Knows(ask.Caller) {
+		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s\n",
+			clean(ask.Caller), meant(ask.Caller, n.CallerNames(), ""))
+	}
+	spec, err := n.Spec(ask.Tool)
+	if err != nil {
+		return cmp.Or(n.CheckDoor(ask.Door), suggest(ctx, n.Catalog(), ask.Tool, err))
+	}
+	if ask.Args, err = someArguments(words, spec, a.in); err != nil {
+		return withInputs(spec, err)
+	}
+	x, err := n.ExplainPolicy(ctx, me(), ask)
+	if err != nil {
+		return withInputs(spec, err)
+	}
+	return a.tellExplanation(x)
 }
 
-func (a *app) printExplanation(x explanation) {
+// explainThere asks the policy of a server.
+func (a *app) explainThere(ctx context.Context, ask operate.ExplainArgs, words []string) error {
+	b, err := a.open(ctx, node.Options{})
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	spec := &tool.Spec{Name: ask.Tool} // of a tool that we may not see the server still knows the rules
+	if found, err := b.Lookup(ctx, me(), ask.Tool); err == nil {
+		spec = found
+	}
+	if ask.Args, err = someArguments(words, spec, a.in); err != nil {
+		return withInputs(spec, err)
+	}
+	var x operate.Explanation
+	call := tool.Call{Tool: "explainPolicy", Args: raw(ask)}
+	if err := a.callOwn(ctx, b, call, "have the policy explained", &x); err != nil {
+		return err
+	}
+	if x.Unlisted {
+		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles\n", clean(x.Caller))
+	}
+	return a.tellExplanation(x)
+}
+
+// someArguments are those of a call; nil: none were given.
+func someArguments(words []string, spec *tool.Spec, in io.Reader) (json.RawMessage, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	return arguments(words, spec, in)
+}
+
+func (a *app) tellExplanation(x operate.Explanation) error {
+	err := a.conclude(x, func() { a.printExplanation(x) }, false)
+	if err != nil || x.Allowed || x.Depends {
+		return err
+	}
+	return exitRefused
+}
+
+func (a *app) printExplanation(x operate.Explanation) {
 	verdict := a.out.green("allowed")
 	switch {
 	case x.Depends:

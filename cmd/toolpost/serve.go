@@ -135,6 +135,9 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 	if l.Door == "http" {
 		fmt.Fprintf(&b, "%s\n  curl %s/v1/tools\n", w.app.out.bold("try"), toldTo(l))
 	}
+	if l.Console && w.app.out.terminal {
+		w.console(ctx, &b, l)
+	}
 	_, _ = io.WriteString(w.app.out, b.String())
 }
 
@@ -150,6 +153,17 @@ func (w *welcome) token(b *strings.Builder, token string) {
 	default:
 		fmt.Fprintf(b, "%s %s\n  shown this once; `toolpost token new-owner` makes another\n", w.app.out.bold("token"), shown)
 	}
+}
+
+// console shows a link to the console to the person at the terminal. Nobody else gets one: whoever reads a log or a journal
+// could use it first.
+func (w *welcome) console(ctx context.Context, b *strings.Builder, l node.Listening) {
+	path, err := w.node.ConsolePath(ctx)
+	if err != nil || strings.HasPrefix(l.URL, "unix:") { // the config leaves this user nothing, or no browser comes there
+		return
+	}
+	fmt.Fprintf(b, "%s %s%s\n  signs you in, once and within a minute; `toolpost console` makes another\n",
+		w.app.out.bold("console"), l.URL, path)
 }
 
 // everywhere says where else a door is found that listens on every address of the machine.

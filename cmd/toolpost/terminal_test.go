@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -159,6 +160,9 @@ func TestCtrlCCancelsTheCall(t *testing.T) {
 // serveIn starts a server that leads a session of its own, with a terminal or without, and waits until it serves.
 func serveIn(t *testing.T, theirs *os.File) (*exec.Cmd, *lines) {
 	t.Helper()
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("under nohup nobody hears of a terminal that is closed")
+	}
 	cmd := program(t, map[string]string{"toolpost.yaml": "store: {url: none}\n"}, "serve", "--listen", "127.0.0.1:0")
 	said := &lines{}
 	cmd.Stdout, cmd.Stderr = said, said
@@ -210,6 +214,24 @@ func TestAClosedTerminalEndsTheServer(t *testing.T) {
 		t.Errorf("%v\n%s", err, said)
 	}
 	said.wait(t, "shutting down")
+}
+
+func TestALinkToTheConsoleIsForATerminalAlone(t *testing.T) {
+	ours, theirs := terminal(t)
+	_, said := serveIn(t, theirs) // from a terminal, and what it prints goes elsewhere
+	said.wait(t, "/mcp")
+	if strings.Contains(said.String(), "signin") {
+		t.Errorf("a link is printed to no terminal: %s", said)
+	}
+	cmd := program(t, map[string]string{"toolpost.yaml": "store: {url: none}\n"}, "serve", "--listen", "127.0.0.1:0")
+	cmd.Stdout = theirs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	shown := &lines{}
+	go func() { _, _ = io.Copy(shown, ours) }()
+	shown.wait(t, "/#/signin?code=")
 }
 
 func TestWithoutATerminalAHangUpReloads(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// served starts a server in a folder with these files, and gives it with its address and token.
-func served(t *testing.T, files map[string]string) (dir, url, token string) {
+// serves starts a server in a folder with these files, and gives it with its address and token.
+func serves(t *testing.T, files map[string]string) (dir, url, token string) {
 	t.Helper()
 	cmd := program(t, files, "serve", "--listen", "127.0.0.1:0")
 	r := &running{cmd: cmd, ready: make(chan struct{})}
@@ -137,7 +137,7 @@ func (s *seat) ends(code int) {
 
 func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 	tooltest.NoLeaks(t)
-	dir, url, token := served(t, slowTool)
+	dir, url, token := serves(t, slowTool)
 	ask := func(args ...string) *exec.Cmd {
 		cmd := program(t, nil, append(args, "--server", url)...)
 		cmd.Env = append(cmd.Env, "TOOLPOST_TOKEN="+token)
@@ -240,15 +240,17 @@ func TestTheScreenIsSharedByTheTables(t *testing.T) {
 	}
 }
 
-// A tool that tells how far it is: a step of forty every tenth of a second, and its last ones when it may.
-var steppingTool = map[string]string{
-	"toolpost.yaml": "sources: [{name: steps, protocol: narratoria, command: [sh, steps.sh], walls: {write: [.]}}]",
-	"steps.sh": `
+// steppingTool tells how far it is: a step of forty every tenth of a second, and its last ones when it may.
+func steppingTool() map[string]string {
+	return map[string]string{
+		"toolpost.yaml": "sources: [{name: steps, protocol: narratoria, command: [sh, steps.sh], walls: {write: [.]}}]",
+		"steps.sh": `
 step() { echo "{\"version\":\"0\",\"type\":\"log\",\"level\":\"info\",\"message\":\"evil \\u001b[2J\",\"fields\":{\"progress\":$1,\"total\":40}}"; }
 n=0
 while ! test -e go; do n=$((n+1)); test $n -gt 39 || step $n; sleep 0.1; done
 echo '{"version":"0","type":"done","ok":true,"summary":"ready"}'
 `,
+	}
 }
 
 var (
@@ -263,13 +265,13 @@ func TestProgressIsABarOnATerminalAndPlainLinesElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := program(t, steppingTool, "call", "steps")
+	cmd := program(t, steppingTool(), "call", "steps")
 	s := sit(t, cmd, 24, 120)
 	s.until("a bar", func() bool { return movingBar.MatchString(s.written()) })
 	release(cmd)
 	s.ends(0)
 
-	cmd = program(t, steppingTool, "call", "steps")
+	cmd = program(t, steppingTool(), "call", "steps")
 	said := &running{cmd: cmd}
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {

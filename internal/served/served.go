@@ -92,7 +92,18 @@ func Start(t *testing.T, bin, dir string, env ...string) *Server {
 // StartBy is Start with words in front of the program, the last of the words.
 func StartBy(t *testing.T, words []string, dir string, env ...string) *Server {
 	t.Helper()
-	words = append(slices.Clone(words), "serve", "--listen", "127.0.0.1:0")
+	return start(t, words, "127.0.0.1:0", dir, env)
+}
+
+// StartAgain is Start at the place of one that has ended.
+func StartAgain(t *testing.T, ended *Server, bin, dir string, env ...string) *Server {
+	t.Helper()
+	return start(t, []string{bin}, strings.TrimPrefix(ended.url, "http://"), dir, env)
+}
+
+func start(t *testing.T, words []string, listen, dir string, env []string) *Server {
+	t.Helper()
+	words = append(slices.Clone(words), "serve", "--listen", listen)
 	s := &Server{cmd: exec.CommandContext(context.Background(), words[0], words[1:]...)}
 	s.web = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	s.cmd.Dir, s.cmd.Stderr = dir, &s.log

@@ -45,14 +45,15 @@ func HTTPAddress(cfg *config.Config) (string, error) {
 	case there && strings.HasPrefix(home.Listen, web.UnixPrefix):
 		return web.UnixPrefix + offlimits.Under(cfg.Dir, strings.TrimPrefix(home.Listen, web.UnixPrefix)), nil
 	}
-	return nearby(home, there)
+	return nearby(home.Config, there)
 }
 
 // homeOf reads the door at whose address the others stand that have none of their own.
-func homeOf(cfg *config.Config) (home web.Config, there bool, err error) {
+func homeOf(cfg *config.Config) (home httpDoor, there bool, err error) {
 	for _, d := range cfg.Doors {
 		if d.Name == homeDoor {
-			return home, true, d.Decode(&home)
+			err = d.Decode(&home)
+			return home, true, err
 		}
 	}
 	return home, false, nil

@@ -160,14 +160,26 @@ func Protocols() []Protocol {
 			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{}, Upstream: true, Asks: true,
 			Doors: []Door{{
 				Name: homeDoor, Doc: "the HTTP door; it listens on " + web.DefaultListen + " by default",
-				Options: web.Config{},
-				Mount: func(d config.Door, k Kit) (c web.Config, _ web.Door, err error) {
-					err = d.Decode(&c)
-					return c, rest.NewDoor(rest.Options{Log: k.Log, Metrics: k.Metrics}), err
-				},
+				Options: httpDoor{}, Mount: mountHTTP,
 			}},
 		},
 	}
+}
+
+// httpDoor is what a config says of the HTTP door.
+type httpDoor struct {
+	web.Config `yaml:",inline"`
+	Console    *bool `yaml:"console" schema:"default=true" doc:"serve the console, a page for people, at /"`
+}
+
+func mountHTTP(d config.Door, k Kit) (web.Config, web.Door, error) {
+	var c httpDoor
+	err := d.Decode(&c)
+	door := rest.NewDoor(rest.Options{Log: k.Log, Metrics: k.Metrics})
+	if k.Console != nil && (c.Console == nil || *c.Console) {
+		door = k.Console.On(door)
+	}
+	return c.Config, door, err
 }
 
 // mcpDoor is what a config says of the MCP door.
@@ -233,7 +245,7 @@ func openNATS(d config.Door, k Kit) (tool.Door, error) {
 	}
 	o := singularity.DoorOptions{
 		Version: k.Version, Drain: k.Drain, Log: k.Log, Calls: k.Calls,
-		Ready: func(url string) { k.Opened(d, url, c.Anonymous) },
+		Ready: func(url string) { k.Opened(Listening{Door: d.Name, URL: url, Anonymous: c.Anonymous}) },
 	}
 	if k.Named != nil {
 		o.Named = func(id string) tool.Principal { return k.Named(id, d.Name) }

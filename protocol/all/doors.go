@@ -16,6 +16,7 @@ import (
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/web"
+	"toolpost/web/console"
 )
 
 // DoorOptions is what the doors of a config need beside it.
@@ -32,6 +33,7 @@ type DoorOptions struct {
 	Calls   *running.Calls                       // that run now, by whichever door they came; nil: each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
 	Keys    *secret.Keyed                        // seals what callers bring back; nil: one that ends with this program
+	Console *console.Console                     // at the door http, unless the config says otherwise; nil: none
 	Issuers func() []string                      // of tokens that callers may show, by their URLs; nil: there are none
 
 	tried func(door string, err error) // hears whether a front could be opened; nil: nobody asks
@@ -44,6 +46,7 @@ type Listening struct {
 	Also      []string           // more URLs, where it listens on every address of the machine; without a path
 	Token     string             // in clear when it was made just now; it cannot be shown again
 	Anonymous identity.Anonymous // who comes in there without credentials
+	Console   bool               // the console is there, at /
 }
 
 // Doors makes the doors that the config asks for. They are open once they are served.
@@ -109,8 +112,9 @@ func (k Kit) Admits(d config.Door, a identity.Anonymous, listen string) error {
 }
 
 // Opened tells that a door takes calls.
-func (k Kit) Opened(d config.Door, url string, a identity.Anonymous, also ...string) {
-	k.Ready(Listening{Door: d.Name, URL: url, Also: also, Token: k.Fresh, Anonymous: a})
+func (k Kit) Opened(l Listening) {
+	l.Token = k.Fresh
+	k.Ready(l)
 }
 
 // build makes doors. None is open before it is served, so that whoever only asks whether they can be made drops them.
@@ -156,7 +160,8 @@ func (k Kit) beside(mounts []mount) (more []mount) {
 		entry := mounts[i].entry
 		entry.Name = about.Name
 		m := mount{about: about, entry: entry, config: mounts[i].config}
-		if _, door, err := about.Mount(entry, k); err == nil { // the entry was decoded for the other door already
+		// What the entry says is said to the other door, which may know words that this one does not.
+		if _, door, err := about.Mount(config.Door{Name: about.Name}, k); err == nil {
 			m.door = door
 			more = append(more, m)
 		}
@@ -298,7 +303,9 @@ func (k Kit) front(f *front) (tool.Door, error) {
 			if !strings.HasPrefix(url, web.UnixPrefix) {
 				url += m.about.Path
 			}
-			k.Opened(m.entry, url, m.config.Anonymous, urls[1:]...)
+			k.Opened(Listening{
+				Door: m.entry.Name, URL: url, Also: urls[1:], Anonymous: m.config.Anonymous, Console: m.door.Session != nil,
+			})
 		}
 	}
 	return web.New(f.Options, doors...), nil

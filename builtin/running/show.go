@@ -1,0 +1,180 @@
+package running
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/audit"
+	"toolpost/engine/recent"
+	"toolpost/host/walls"
+	"toolpost/tool"
+)
+
+// ShowArgs are the arguments of showCall.
+type ShowArgs struct {
+	Call   string `json:"call" schema:"required minLength=1 maxLength=256" doc:"the id of the call"`
+	Caller string `json:"caller,omitzero" schema:"minLength=1" doc:"whose call it is, for operators; default: the last one of this id"`
+	Row    int64  `json:"row,omitzero" schema:"minimum=1" doc:"its row in the log of calls, where that is known; then it need not be searched for there"`
+}
+
+// Shown is the outcome of showCall.
+type Shown struct {
+	Record  json.RawMessage `json:"record" doc:"what the log of calls says of it, or will say"`
+	Running bool            `json:"running"`
+	Kept    bool            `json:"kept" doc:"the call is in memory still; else only the log of calls knows of it"`
+	Args    json.RawMessage `json:"args,omitzero" doc:"without secrets; a string with its beginning where it was cut, and so are output and error"`
+	Output  json.RawMessage `json:"output,omitzero"`
+	Error   json.RawMessage `json:"error,omitzero"`
+	Summary string          `json:"summary,omitzero"`
+	Events  []recent.Event  `json:"events"`
+	Omitted int64           `json:"omitted,omitzero" doc:"events before those that are kept"`
+	Stages  []recent.Stage  `json:"stages" doc:"the stages that it came to; those of a call that nobody watched are the few where it could have waited"`
+	Cut     []recent.Cut    `json:"cut,omitzero"`
+	Walls   Walls           `json:"walls"`
+	Made    []Child         `json:"children" doc:"the calls that it made"`
+}
+
+// Walls are what stood around the tool of a call.
+type Walls struct {
+	Stood      string    `json:"stood,omitzero" doc:"what the tool is confined to, in words; empty: nothing is started for it here"`
+	Guarantees []string  `json:"guarantees" doc:"what was enforced"`
+	Blocked    []Blocked `json:"blocked"`
+}
+
+// A Blocked is something that the walls stopped.
+type Blocked struct {
+	What string `json:"what"`
+	Line string `json:"line,omitzero" doc:"the line of the config that would allow it"`
+}
+
+// A Child is a call that another one made.
+type Child struct {
+	recent.Begin
+	Outcome tool.Outcome `json:"outcome,omitzero"`
+	Code    tool.Code    `json:"code,omitzero"`
+	Millis  float64      `json:"ms,omitzero"`
+}
+
+func (o Options) show(ctx context.Context, c *define.Call, a ShowArgs) (s Shown, err error) {
+	if a.Caller != "" && a.Caller != c.Caller.ID && !c.Caller.Operator() {
+		return s, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own calls alone; leave out the caller", c.Caller.ID)
+	}
+	call, kept := o.Recent.Find(c.Caller, a.Caller, a.Call)
+	if !kept {
+		return o.fromLog(ctx, c, a)
+	}
+	s = Shown{
+		Kept: true, Running: call.Running(), Args: call.Args, Output: call.Output, Error: call.Error,
+		Summary: call.Summary, Events: append([]recent.Event{}, call.Events...), Omitted: call.Omitted,
+		Stages: append([]recent.Stage{}, call.Stages...), Cut: call.Cut, Walls: wallsOf(&call),
+		Made: o.children(c.Caller, &call),
+	}
+	record := &call.Record
+	if !s.Running { // its row says more: what it touched, its place in the log
+		// The record begins a moment after the call.
+		f := audit.Filter{Since: call.Since, Until: call.Since.Add(time.Second), Caller: call.Caller}
+		if row, err := o.find(ctx, f, call.Call); err == nil && row != nil {
+			record = row
+		}
+	}
+	s.Record, err = audit.Columns().Marshal(record)
+	return s, err
+}
+
+// fromLog shows what is left of a call that is no longer kept.
+func (o Options) fromLog(ctx context.Context, c *define.Call, a ShowArgs) (s Shown, err error) {
+	f := audit.Filter{Caller: a.Caller}
+	if !c.Caller.Operator() {
+		f.Caller = c.Caller.ID
+	}
+	if a.Row > 0 {
+		f.After, f.Limit = a.Row+1, 1
+	}
+	r, err := o.find(ctx, f, a.Call)
+	switch {
+	case err != nil:
+		return s, err
+	case r == nil && c.Caller.Operator():
+		return s, tool.Errorf(tool.CodeNotFound, "no call %q is known: it is neither in memory nor in the log of calls", a.Call)
+	case r == nil:
+		return s, tool.Errorf(tool.CodeNotFound, "no call %q of yours is known", a.Call)
+	}
+	s = Shown{
+		Args: r.Args, Events: []recent.Event{}, Stages: []recent.Stage{}, Made: []Child{},
+		Walls: Walls{Guarantees: list(r.Walls), Blocked: []Blocked{}},
+	}
+	s.Record, err = audit.Columns().Marshal(r)
+	return s, err
+}
+
+// mostRows is how many rows are looked at for one call: about a second.
+const mostRows = 200_000
+
+// find looks for a call in the log, the newest rows first; nil: it is not there, or too far back.
+func (o Options) find(ctx context.Context, f audit.Filter, id string) (found *tool.Record, err error) {
+	if o.Log == nil {
+		return nil, nil
+	}
+	enough, rows := errors.New("found, or looked for long enough"), 0
+	err = o.Log.Log(ctx, f, true, func(r *tool.Record) error {
+		if rows++; r.Call == id {
+			found = r
+		}
+		if found != nil || rows == mostRows {
+			return enough
+		}
+		return nil
+	})
+	if errors.Is(err, enough) {
+		err = nil
+	}
+	return found, err
+}
+
+// children are the calls that a call made, as far as they are kept.
+func (o Options) children(p tool.Principal, of *recent.Call) []Child {
+	all := []Child{}
+	at := map[[2]string]int{}
+	for _, l := range o.Recent.Children(p, of.Call) {
+		switch {
+		case l.Begin != nil && l.Begin.Caller == of.Caller:
+			at[[2]string{l.Begin.Caller, l.Begin.Call}] = len(all)
+			all = append(all, Child{Begin: *l.Begin})
+		case l.End != nil:
+			if i, ok := at[[2]string{l.End.Caller, l.End.Call}]; ok {
+				all[i].Outcome, all[i].Code, all[i].Millis = l.End.Outcome, l.End.Code, l.End.Millis
+			}
+		}
+	}
+	return all
+}
+
+// wallsOf says what stood around a call, and of each thing that was stopped which line of the config would allow it.
+func wallsOf(call *recent.Call) Walls {
+	w := Walls{Guarantees: list(call.Record.Walls), Blocked: []Blocked{}}
+	if call.Spec == nil {
+		return w
+	}
+	w.Stood = call.Spec.Walls
+	if call.Running() {
+		w.Guarantees = append(list(""), call.Spec.Guarantees.Asked()...)
+	}
+	for _, b := range call.Blocked {
+		w.Blocked = append(w.Blocked, Blocked{
+			What: strings.TrimSpace(b.Capability + " " + b.Target),
+			Line: strings.TrimPrefix(walls.WayOut(call.Spec, []tool.Blocked{b}, ""), "; "),
+		})
+	}
+	return w
+}
+
+func list(words string) []string {
+	if words == "" {
+		return []string{}
+	}
+	return strings.Split(words, ",")
+}

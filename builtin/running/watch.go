@@ -1,0 +1,111 @@
+package running
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/follow"
+	"toolpost/engine/recent"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// WatchArgs are the arguments of watchCalls.
+type WatchArgs struct {
+	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind this line: the seq of the last one, or next of the call before. Default: begin with the calls that run and those that ran last"`
+	Events bool   `json:"events,omitzero" doc:"also what the calls tell while they run"`
+	Parent string `json:"parent,omitzero" schema:"maxLength=256" doc:"only this call, and those that it makes"`
+}
+
+// Watched is the outcome of watchCalls.
+type Watched struct {
+	Next   int64 `json:"next"`            // the after of a call that goes on
+	Missed int64 `json:"missed,omitzero"` // lines that were no longer kept when this follower came to them
+}
+
+// page is how many lines are looked at at once.
+const page = 500
+
+// watch reads what is kept at the pace of who listens: a slow one finds that lines are gone, and no call waits for it.
+func (o Options) watch(ctx context.Context, c *define.Call, a WatchArgs) (w Watched, err error) {
+	f, err := o.Followers.Begin(c.Caller)
+	if err != nil {
+		return w, err
+	}
+	defer f.End()
+	defer o.Recent.Watching()()
+	of := recent.Filter{Who: c.Caller, Parent: a.Parent, Events: a.Events}
+	if w.Next, err = o.begin(c, of, a.After); err != nil {
+		return w, err
+	}
+	for more := true; more && err == nil; {
+		changed := o.Recent.Changed()
+		p := o.Recent.Next(of, w.Next, page)
+		w.Next, w.Missed = p.Last, w.Missed+p.Missed
+		if err = tell(c.Out, p.Lines, p.Missed); err != nil {
+			return w, err
+		}
+		most := follow.Longest
+		if p.More {
+			most = 0
+		}
+		more, err = f.Wait(ctx, changed, most)
+	}
+	return w, err
+}
+
+// begin shows what is kept, or goes on where a call before has ended.
+func (o Options) begin(c *define.Call, of recent.Filter, after *int64) (next int64, err error) {
+	if after != nil && o.Recent.Known(*after) {
+		return *after, nil
+	}
+	lines, last := o.Recent.Now(of)
+	return last, tell(c.Out, lines, 0)
+}
+
+// tell tells who listens: in words for whoever knows nothing of lines, and whole in the fields.
+func tell(out tool.Sink, lines []recent.Line, missed int64) error {
+	if missed > 0 {
+		text := fmt.Sprintf("%d lines are missing: they came faster than they were read", missed)
+		if err := emit(out, "warn", text, map[string]int64{"missed": missed}); err != nil {
+			return err
+		}
+	}
+	for _, l := range lines {
+		if err := emit(out, level(l), words(l), l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func emit(out tool.Sink, level, text string, fields any) error {
+	doc, err := strictjson.Marshal(fields)
+	if err != nil { // data of an event that is not JSON
+		doc, _ = strictjson.Marshal(map[string]string{"error": "a line cannot be shown: " + err.Error()})
+	}
+	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: level, Message: text, Fields: doc}))
+}
+
+func level(l recent.Line) string {
+	if l.End != nil {
+		return l.End.Outcome.Level()
+	}
+	return "info"
+}
+
+func words(l recent.Line) string {
+	switch {
+	case l.Begin != nil:
+		return fmt.Sprintf("%s: %s calls %s", l.Begin.Call, l.Begin.Caller, l.Begin.Tool)
+	case l.Event != nil:
+		var said struct {
+			Message string `json:"message"`
+		}
+		_ = strictjson.Unmarshal(l.Event.Data, &said) // of others the kind alone is told
+		return strings.TrimSpace(fmt.Sprintf("%s: %s %.200s", l.Event.Call, l.Event.Kind, said.Message))
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s: %s %s", l.End.Call, l.End.Outcome, l.End.Code))
+}

@@ -1,0 +1,233 @@
+package running_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	tools "toolpost/builtin/running"
+	"toolpost/engine/audit"
+	"toolpost/engine/follow"
+	"toolpost/engine/recent"
+	"toolpost/engine/running"
+	"toolpost/tool"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
+)
+
+// A log has one row, as a store would give it.
+type log struct{ row *tool.Record }
+
+func (l log) Log(_ context.Context, f audit.Filter, _ bool, visit func(*tool.Record) error) error {
+	if !f.Fits(l.row) {
+		return nil
+	}
+	return visit(l.row)
+}
+
+// A world is the tools with calls around them.
+type world struct {
+	tools.Options
+	chain tool.Handler
+}
+
+func newWorld(run tool.HandlerFunc) world {
+	w := world{Options: tools.Options{
+		Calls: new(running.Calls), Recent: recent.New(recent.Options{Calls: 100}, recent.Env{}), Followers: follow.New(),
+		Log: log{&tool.Record{Seq: 7, Call: "old", Caller: "ada", Tool: "echo", Outcome: tool.OutcomeOK, Walls: "no_network,no_write"}},
+	}}
+	spec := &tool.Spec{Name: "echo", Source: "one", Protocol: "command", Walls: "no network", Room: &tool.Room{}}
+	inner := w.Recent.For(spec)(run)
+	w.chain = w.Recent.For(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		found := *c
+		found.Spec = spec
+		return inner.Invoke(ctx, &found, out)
+	}))
+	return w
+}
+
+func (w world) call(t *testing.T, id string, who tool.Principal) {
+	t.Helper()
+	_, _ = w.chain.Invoke(t.Context(), &tool.Call{ID: id, Tool: "echo", Args: json.RawMessage(`{"a":1}`), Caller: who}, tool.Discard)
+}
+
+func (w world) ask(ctx context.Context, who tool.Principal, name, args string, out tool.Sink) (string, error) {
+	set := tools.New(w.Options)
+	r, err := set.Invoke(ctx, &tool.Call{ID: "asks", Tool: name, Args: json.RawMessage(args), Caller: who}, out)
+	if err != nil {
+		return "", err
+	}
+	return string(r.Output), fitting(ctx, set, name, r.Output)
+}
+
+// fitting holds an output against the schema that the tool has, as the engine does.
+func fitting(ctx context.Context, of tool.Source, name string, output json.RawMessage) error {
+	specs, err := of.Tools(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(specs, func(s *tool.Spec) bool { return s.Name == name })
+	s, err := schema.Compile(specs[i].Output)
+	if err != nil {
+		return err
+	}
+	v, err := strictjson.Decode(output)
+	if faults := s.Validate(v); err == nil && faults != nil {
+		err = errors.New(schema.Words(faults))
+	}
+	return err
+}
+
+func talks(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+	ev := tool.LogEvent("warn", "hello")
+	ev.Blocked = &tool.Blocked{Capability: "network", Target: "example.org:443", By: "engine"}
+	return &tool.Result{OK: true, Output: json.RawMessage(`"done"`)}, out.Emit(ev)
+}
+
+// watch follows until it has seen a line that says so, and gives what it saw: +began .told -ended.
+func (w world) watch(t *testing.T, who tool.Principal, args, until string, each func()) (seen []string, last int64) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out := tool.SinkFunc(func(ev tool.Event) error {
+		var data struct {
+			Fields struct {
+				recent.Line
+				Missed int64
+			}
+		}
+		if err := json.Unmarshal(ev.Data, &data); err != nil {
+			return err
+		}
+		f := data.Fields
+		switch {
+		case f.Missed > 0:
+			seen = append(seen, "missed")
+		case f.Begin != nil:
+			seen = append(seen, "+"+f.Begin.Call)
+		case f.Event != nil:
+			seen = append(seen, "."+f.Event.Call)
+		case f.End != nil:
+			seen = append(seen, "-"+f.End.Call)
+		}
+		if last = max(last, f.Seq); seen[len(seen)-1] == until {
+			stop()
+		}
+		each()
+		return nil
+	})
+	if _, err := w.ask(ctx, who, "watchCalls", args, out); tool.CodeOf(err) != tool.CodeCancelled {
+		t.Errorf("%v", err)
+	}
+	return seen, last
+}
+
+func TestAFollowerSeesWhatIsKeptThenWhatHappensAndGoesOnBehindIt(t *testing.T) {
+	w := newWorld(talks)
+	w.call(t, "c1", ada)
+	w.call(t, "e1", tool.Principal{ID: "eve"})
+	more := func() {
+		if _, there := w.Recent.Find(ada, "", "c2"); !there {
+			w.call(t, "c2", ada)
+		}
+	}
+	seen, last := w.watch(t, ada, `{"events":true}`, "-c2", more)
+	if got := strings.Join(seen, " "); got != "+c1 -c1 +c2 .c2 -c2" {
+		t.Error(got)
+	}
+	w.call(t, "c3", ada)
+	seen, _ = w.watch(t, ada, fmt.Sprintf(`{"after":%d}`, last), "-c3", func() {})
+	if got := strings.Join(seen, " "); got != "+c3 -c3" {
+		t.Error(got)
+	}
+	// A line of a program before this one: it begins anew.
+	seen, _ = w.watch(t, operator, `{"after":17}`, "-c3", func() {})
+	if got := strings.Join(seen, " "); got != "+c1 -c1 +e1 -e1 +c2 -c2 +c3 -c3" {
+		t.Error(got)
+	}
+}
+
+// A follower that takes nothing holds up nobody, and is told how much it missed.
+func TestASlowFollowerSlowsNobody(t *testing.T) {
+	w := newWorld(talks)
+	w.call(t, "first", ada)
+	storm := func() {
+		for i := range 1000 { // within the follower's Emit: none of these could end if they waited for it
+			w.call(t, fmt.Sprint(i), ada)
+		}
+	}
+	once := func() { storm(); storm = func() {} }
+	seen, _ := w.watch(t, ada, `{"events":true}`, "-999", func() { once() })
+	if len(seen) < 4 || seen[0] != "+first" || seen[2] != "missed" {
+		t.Errorf("%.20v", seen)
+	}
+}
+
+func TestOnlySoManyFollowAtOnce(t *testing.T) {
+	w := newWorld(talks)
+	for range follow.MostOfCaller {
+		if _, err := w.Followers.Begin(ada); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.ask(t.Context(), ada, "watchCalls", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeQuotaExceeded {
+		t.Error(err)
+	}
+}
+
+func TestACallIsShownToWhomItConcerns(t *testing.T) {
+	w := newWorld(talks)
+	w.call(t, "c1", ada)
+	for _, who := range []tool.Principal{ada, operator} {
+		out, err := w.ask(t.Context(), who, "showCall", `{"call":"c1"}`, tool.Discard)
+		for _, want := range []string{
+			`"args":{"a":1}`, `"output":"done"`, `"message":"hello"`, `"running":false`, `"kept":true`, `"stood":"no network"`,
+			`"what":"network example.org:443"`, "`walls: {network: [example.org]}`", `"outcome":"ok"`, `"children":[]`,
+		} {
+			if err != nil || !strings.Contains(out, want) {
+				t.Errorf("%s: no %s in %s, %v", who.ID, want, out, err)
+			}
+		}
+	}
+	for args, want := range map[string]tool.Code{
+		`{"call":"c1"}`: tool.CodeNotFound, `{"call":"old"}`: tool.CodeNotFound, `{"call":"c1","caller":"ada"}`: tool.CodeAccessDenied,
+	} {
+		if out, err := w.ask(t.Context(), tool.Principal{ID: "eve"}, "showCall", args, tool.Discard); tool.CodeOf(err) != want {
+			t.Errorf("%s: %s, %v", args, out, err)
+		}
+	}
+}
+
+// What memory has forgotten the log of calls still knows.
+func TestACallThatIsNoLongerKeptIsShownFromTheLog(t *testing.T) {
+	w := newWorld(talks)
+	for _, who := range []tool.Principal{ada, operator} {
+		out, err := w.ask(t.Context(), who, "showCall", `{"call":"old"}`, tool.Discard)
+		if err != nil || !strings.Contains(out, `"seq":7`) || !strings.Contains(out, `"kept":false`) ||
+			!strings.Contains(out, `["no_network","no_write"]`) {
+			t.Errorf("%s, %v", out, err)
+		}
+	}
+	w.Log = nil
+	if _, err := w.ask(t.Context(), operator, "showCall", `{"call":"old"}`, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Error(err)
+	}
+}
+
+func TestAFailureOfTheLogIsTold(t *testing.T) {
+	w := newWorld(talks)
+	w.Log = broken{}
+	if _, err := w.ask(t.Context(), ada, "showCall", `{"call":"x"}`, tool.Discard); err == nil || tool.CodeOf(err) == tool.CodeNotFound {
+		t.Error(err)
+	}
+}
+
+type broken struct{}
+
+func (broken) Log(context.Context, audit.Filter, bool, func(*tool.Record) error) error {
+	return errors.New("the disk is gone")
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/builtin/console"
+	"toolpost/host/offlimits"
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+func (a *app) consoleCommand() *cobra.Command {
+	var show bool
+	c := &cobra.Command{
+		Use: "console", Short: "Print a link that opens the console in a browser, signed in",
+		Long: "Prints a link to the console of a server that runs. It signs you in once, within a minute: as the caller\n" +
+			"whose token --server gets, or, without --server, as the user who runs this, at the HTTP door of the config.\n" +
+			"The code in it stays in the browser: it is behind the #, which is not sent in requests for pages. Making a\n" +
+			"link is a call of the tool console.link: the policy decides about it, and it is recorded.",
+		Example: "  toolpost console --open\n  toolpost console --server https://tools.example.org",
+		RunE: func(c *cobra.Command, _ []string) error {
+			base, err := a.consoleAddress()
+			if err != nil {
+				return err
+			}
+			made, err := kept[console.Link](c.Context(), a, "console.link", struct{}{}, "open the console")
+			if err != nil {
+				return err
+			}
+			url := strings.TrimSuffix(base, "/") + made.Path
+			if show {
+				if err := openInBrowser(c, url); err != nil {
+					return err
+				}
+			}
+			return a.conclude(map[string]any{"url": url, "expires": made.Expires}, func() {
+				fmt.Fprintln(a.out, url)
+				fmt.Fprintln(a.err, "signs you in, once and within a minute")
+			}, false)
+		},
+	}
+	c.Flags().BoolVar(&show, "open", false, "also open it in the browser of this machine")
+	return a.withServer(a.withJSON("print the link as JSON", c))
+}
+
+// consoleAddress is where a browser finds the server.
+func (a *app) consoleAddress() (string, error) {
+	base := a.server.url
+	if base == "" {
+		cfg, err := a.load()
+		if err != nil {
+			return "", err
+		}
+		if base, err = node.HTTPAddress(cfg); err != nil {
+			return "", err
+		}
+	}
+	if strings.HasPrefix(base, "unix:") {
+		return "", tool.Errorf(tool.CodeInvalidInput, "the server listens on a Unix socket, where no browser comes; let the "+
+			"door http listen on an address")
+	}
+	return base, nil
+}
+
+// openInBrowser opens a link. Other users of the machine see the words of a command, so it is given a file, which
+// only this user can read, that leads there. The file is left for the browser, which reads it in its own time; by
+// then the code in it is used up.
+func openInBrowser(c *cobra.Command, url string) error {
+	dir, err := os.UserCacheDir()
+	if err == nil {
+		dir = filepath.Join(dir, "toolpost")
+		err = os.MkdirAll(dir, 0o700)
+	}
+	path := filepath.Join(dir, "console.html")
+	if err == nil {
+		err = offlimits.WriteOver(path, `<!doctype html><meta http-equiv="refresh" content="0;url=`+html.EscapeString(url)+`">`)
+	}
+	if err == nil {
+		opener := "xdg-open"
+		if runtime.GOOS == "darwin" {
+			opener = "open"
+		}
+		cmd := exec.CommandContext(c.Context(), opener, path)
+		cmd.WaitDelay = time.Second
+		err = cmd.Run()
+	}
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "no browser can be opened here: %w; open the link that `toolpost console` "+
+			"prints", err)
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/plan"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A planView shows a plan while it runs: on a terminal as a tree whose lines change, elsewhere by a line for each tool
+// that ends, is tried again or is skipped.
+type planView struct {
+	s *screen
+
+	mu        sync.Mutex
+	narrative string
+	tools     []*planLine
+	byID      map[string]*planLine
+	drawn     int // lines on the terminal
+	last      time.Time
+}
+
+// A planLine is a tool of the plan.
+type planLine struct {
+	of    plan.BegunTool
+	now   plan.Step
+	depth int
+	began time.Time
+	about string // the last that it said
+}
+
+// redrawEvery is how often the tree is drawn while there is much to tell.
+const redrawEvery = 50 * time.Millisecond
+
+func newPlanView(s *screen) *planView { return &planView{s: s} }
+
+// Emit implements tool.Sink.
+func (v *planView) Emit(ev tool.Event) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if ev.Kind != tool.KindLog && ev.Kind != tool.KindProgress {
+		return v.other(ev)
+	}
+	var said struct {
+		tool.Log
+		Fields struct {
+			Plan   *plan.Begun `json:"plan"`
+			Step   *plan.Step  `json:"step"`
+			ToolID string      `json:"toolId"`
+		} `json:"fields"`
+	}
+	if err := strictjson.Unmarshal(ev.Data, &said); err != nil {
+		return nil // what does not fit is not shown
+	}
+	switch f := said.Fields; {
+	case f.Plan != nil:
+		v.begin(f.Plan)
+	case f.Step != nil:
+		v.step(f.Step)
+	case v.byID[f.ToolID] != nil:
+		v.byID[f.ToolID].about = short(clean(said.Message), 60)
+		if !v.s.terminal && said.Message != "" {
+			fmt.Fprintln(v.s, v.s.dim("  "+clean(f.ToolID)+": "+indented(said.Message)))
+		}
+	default:
+		v.above(v.s.painted(said.Level, clean(said.Message)))
+	}
+	v.draw(false)
+	return nil
+}
+
+// other shows an event of a tool that is not about the plan.
+func (v *planView) other(ev tool.Event) error {
+	if line := (&live{s: v.s}).line(ev); line != "" {
+		v.above(line)
+		v.draw(true)
+	}
+	return nil
+}
+
+// begin shows another plan, below the one that it replaces.
+func (v *planView) begin(b *plan.Begun) {
+	v.draw(true)
+	v.drawn, v.tools, v.byID, v.narrative = 0, nil, map[string]*planLine{}, b.Narrative
+	words := fmt.Sprintf("plan %s: %d tools", clean(b.RequestID), len(b.Tools))
+	if b.Attempt > 1 {
+		words += fmt.Sprintf(", attempt %d", b.Attempt)
+	}
+	fmt.Fprintln(v.s, v.s.bold(words))
+	for _, t := range b.Tools { // in the order in which they run: what one depends on is known
+		l := &planLine{of: t, now: plan.Step{State: plan.Waiting}}
+		for _, id := range t.Dependencies {
+			if on := v.byID[id]; on != nil {
+				l.depth = max(l.depth, on.depth+1)
+			}
+		}
+		v.tools, v.byID[t.ToolID] = append(v.tools, l), l
+	}
+}
+
+func (v *planView) step(s *plan.Step) {
+	l := v.byID[s.ToolID]
+	if l == nil {
+		return
+	}
+	if l.now = *s; s.State == plan.Running && s.Attempt <= 1 {
+		l.began = time.Now()
+	}
+	if !v.s.terminal && s.State != plan.Running {
+		fmt.Fprintln(v.s, v.line(l))
+	}
+}
+
+// above prints a line above the tree.
+func (v *planView) above(line string) {
+	v.erase()
+	fmt.Fprintln(v.s, line)
+}
+
+func (v *planView) erase() {
+	if v.drawn > 0 {
+		fmt.Fprintf(v.s, "\x1b[%dA\x1b[J", v.drawn)
+		v.drawn = 0
+	}
+}
+
+// draw draws the tree; now: however short ago it was drawn. A plan that is longer than the terminal shows what has not
+// ended, and counts the rest.
+func (v *planView) draw(now bool) {
+	if !v.s.terminal || len(v.tools) == 0 || !now && time.Since(v.last) < redrawEvery {
+		return
+	}
+	v.last = time.Now()
+	shown, rest := v.tools, ""
+	if room := max(v.s.height()-3, 3); len(shown) > room {
+		ended := func(l *planLine) bool {
+			return !slices.Contains([]string{plan.Waiting, plan.Running, plan.Retrying}, l.now.State)
+		}
+		busy := slices.DeleteFunc(slices.Clone(shown), ended)
+		rest = fmt.Sprintf("%d of %d tools have ended", len(shown)-len(busy), len(shown))
+		shown = busy[:min(len(busy), room)]
+	}
+	v.erase()
+	for _, l := range shown {
+		fmt.Fprintln(v.s, v.s.cut(v.line(l)))
+	}
+	if v.drawn = len(shown); rest != "" {
+		fmt.Fprintln(v.s, v.s.dim(rest))
+		v.drawn++
+	}
+}
+
+// line is a tool in words: where it stands, what it is, and what became of it.
+func (v *planView) line(l *planLine) string {
+	sign, paint := "·", v.s.dim
+	switch l.now.State {
+	case plan.Running:
+		sign, paint = "▶", v.s.bold
+	case plan.Retrying:
+		sign, paint = "↻", v.s.amber
+	case plan.Success:
+		sign, paint = "✓", v.s.green
+	case plan.Failed, plan.TimedOut:
+		sign, paint = "✗", v.s.red
+	case plan.Skipped:
+		sign, paint = "–", v.s.amber
+	}
+	words := []string{strings.Repeat("  ", l.depth) + paint(sign+" "+clean(l.of.ToolID)), v.s.dim(clean(l.of.Tool))}
+	if l.now.State != plan.Success {
+		words = append(words, l.now.State)
+	}
+	switch {
+	case l.now.State == plan.Running && !l.began.IsZero():
+		words = append(words, tidy(time.Since(l.began)), v.s.dim(l.about))
+	case l.now.Millis > 0:
+		words = append(words, tidy(time.Duration(l.now.Millis)*time.Millisecond))
+	}
+	if l.now.Attempt > 1 {
+		words = append(words, fmt.Sprintf("attempt %d", l.now.Attempt))
+	}
+	if l.now.Error != nil {
+		words = append(words, clean(l.now.Error.Message))
+	}
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "  ")
+}
+
+// end draws the last of it.
+func (v *planView) end() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.draw(true)
+}
