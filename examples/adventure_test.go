@@ -1,0 +1,162 @@
+package examples_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/builtin/story"
+	"toolpost/config"
+	"toolpost/examples"
+	"toolpost/node"
+	"toolpost/plan"
+	"toolpost/tool"
+)
+
+// unpacked is a folder with the samples, as `toolpost init` writes them.
+func unpacked(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, examples.Files); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A world is the sample adventure, served in this process.
+type world struct {
+	*testing.T
+	n *node.Node
+}
+
+func (w *world) call(name, session, args string, into any) {
+	w.Helper()
+	r, err := w.n.Handler().Invoke(w.Context(), &tool.Call{
+		Tool: name, Session: session, Args: json.RawMessage(args), Caller: tool.Principal{ID: "local", Door: "cli"},
+	}, tool.Discard)
+	if err != nil || !r.OK {
+		w.Fatalf("%s %s: %+v, %v", name, args, r, err)
+	}
+	if into != nil {
+		if err := json.Unmarshal(r.Output, into); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// Every choice in every place is taken, with dice that are won and with dice that are lost, until each way has come to
+// an ending. Two places are the same if the same is true in them.
+func TestEveryWayThroughTheAdventureComesToAnEnding(t *testing.T) {
+	cfg, err := config.Load(filepath.Join(unpacked(t), "toolpost.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.Open(t.Context(), cfg, node.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close(t.Context())
+	w := &world{t, n}
+	endings, places, media, seen := map[string]int{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	began := time.Now()
+	queue := []way{{state: `{}`, prompts: []string{"Begin"}}}
+	for turns := 0; len(queue) > 0; turns++ {
+		next := queue[0]
+		queue = queue[1:]
+		turn, at := w.take(next, fmt.Sprintf("way-%d", turns))
+		if t.Failed() {
+			return
+		}
+		places[at.Place] = true
+		for _, a := range turn.Assets {
+			media[strings.Split(a.MediaType, ";")[0]] = true
+		}
+		if at.Ended != "" {
+			endings[at.Ended]++
+			continue
+		}
+		for _, c := range turn.Choices {
+			for _, seed := range at.seeds(c) {
+				if key := fmt.Sprint(at, c.Label, seed); !seen[key] {
+					seen[key] = true
+					queue = append(queue, way{string(turn.State), seed, append(slices.Clone(next.prompts), c.Label)})
+				}
+			}
+		}
+	}
+	t.Logf("%d turns in %v: endings %v, places %v", len(seen), time.Since(began), endings, slices.Sorted(maps.Keys(places)))
+	for _, ending := range []string{"soup", "sea", "tea", "dawn", "friends"} {
+		if endings[ending] == 0 {
+			t.Errorf("no way leads to the ending %q", ending)
+		}
+	}
+	if want := []string{"audio/wav", "image/svg+xml", "text/plain"}; !slices.Equal(slices.Sorted(maps.Keys(media)), want) {
+		t.Errorf("assets of %v", media)
+	}
+}
+
+// A way is how somebody came to say something.
+type way struct {
+	state   string // before the last prompt
+	seed    int    // of the dice; 0: none are thrown
+	prompts []string
+}
+
+// A spot is what decides, with a choice, what happens next: two states that have it in common are the same for the walk.
+type spot struct {
+	Place, Roll, Ended string
+	Inventory          struct{ Torch struct{ Lit bool } }
+	Flags              struct{ Friends bool }
+}
+
+// Seeds with which two dice show twelve, and two.
+const winning, losing = 20, 2
+
+// seeds are those with which a choice is to be tried.
+func (spot) seeds(c story.Choice) []int {
+	if strings.Contains(c.Hint, "on two dice") {
+		return []int{winning, losing}
+	}
+	return []int{0}
+}
+
+// take plays the last prompt of a way in a session of its own.
+func (w *world) take(next way, session string) (turn story.Turn, at spot) {
+	w.Helper()
+	w.call("toolpost.state.patch", session, `{"patch":`+next.state+`}`, nil)
+	if next.seed != 0 {
+		w.call("toolpost.state.patch", session, fmt.Sprintf(`{"patch":{"seed":%d}}`, next.seed), nil)
+	}
+	prompt, _ := json.Marshal(next.prompts[len(next.prompts)-1])
+	w.call("toolpost.story.turn", session, `{"prompt":`+string(prompt)+`}`, &turn)
+	if err := json.Unmarshal(turn.State, &at); err != nil {
+		w.Fatal(err)
+	}
+	failed := slices.ContainsFunc(turn.Tools, func(one story.Tool) bool { return one.State != plan.Success })
+	if !turn.Success || failed || strings.Contains(turn.Narrative, "not impressed") || len(turn.Choices) == 0 {
+		w.Errorf("%s: %q, %+v, tools %v, choices %v, state %s", strings.Join(next.prompts, " > "), turn.Narrative, turn.Error,
+			turn.Tools, turn.Choices, turn.State)
+	}
+	return turn, at
+}
+
+// A picture is shown by browsers as it is: it has no script, and nothing that is fetched.
+func TestPicturesOfTheAdventureHaveNoScript(t *testing.T) {
+	b, err := fs.ReadFile(examples.Files, "adventure/paint.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"<script", "href", "onload", "<foreignObject", "@import"} {
+		if strings.Contains(string(b), bad) {
+			t.Errorf("a picture has %s", bad)
+		}
+	}
+}
