@@ -1,0 +1,168 @@
+// Package browser drives a real Chromium in tests: it opens the console as people do, clicks what has a role and a
+// name, presses keys, waits for conditions, takes pictures, and keeps what the browser complains about.
+package browser
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Hang is the bound of waits that only guard against a hang.
+const Hang = time.Minute
+
+// A Browser is a Chromium without a window.
+type Browser struct {
+	wire *wire
+}
+
+// Start starts one, which ends with the test. Where there is none the test is skipped, except with CI=true.
+func Start(t testing.TB) *Browser {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("chromium is missing: .ci/setup chromium")
+		}
+		t.Skip("chromium is missing: .ci/setup chromium")
+	}
+	toRead, toWrite, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromRead, fromWrite, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said tail
+	cmd := exec.CommandContext(context.Background(), program, flags(t.TempDir())...)
+	cmd.ExtraFiles = []*os.File{toRead, fromWrite} // 3 and 4, as the flag for pipes wants them
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	toRead.Close()
+	fromWrite.Close()
+	b := &Browser{newWire(toWrite)}
+	var reading sync.WaitGroup
+	reading.Go(func() { b.wire.listen(fromRead) })
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with all that it has started
+		_ = cmd.Wait()
+		toWrite.Close()
+		fromRead.Close()
+		reading.Wait()
+	})
+	ctx, cancel := patience()
+	defer cancel()
+	if err := b.wire.ask(ctx, "", "Browser.getVersion", struct{}{}, nil); err != nil {
+		t.Fatalf("chromium does not start: %v\n%s", err, said.String())
+	}
+	return b
+}
+
+// flags of the browser. It runs our own pages alone, so it needs no sandbox of its own, which root could not have.
+func flags(dir string) []string {
+	return []string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--mute-audio",
+		"--no-first-run", "--no-default-browser-check", "--disable-extensions", "--disable-sync", "--disable-breakpad",
+		"--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--no-proxy-server",
+		"--disable-features=Translate,MediaRouter,OptimizationHints", "--force-color-profile=srgb", "--hide-scrollbars",
+		"--font-render-hinting=none", "--lang=en-US", "--user-data-dir=" + filepath.Join(dir, "profile"),
+	}
+}
+
+// A tail keeps the end of what a program writes.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	t.text = t.text[max(0, len(t.text)-4<<10):]
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
+}
+
+// A Look is how a page is looked at. The zero value is a desktop, in the light.
+type Look struct {
+	Phone bool
+	Dark  bool
+}
+
+// Looks lists all of them.
+func Looks() []Look { return []Look{{}, {Dark: true}, {Phone: true}, {Phone: true, Dark: true}} }
+
+// String names a look, for files and tests.
+func (l Look) String() string {
+	device, light := "desktop", "light"
+	if l.Phone {
+		device = "phone"
+	}
+	if l.Dark {
+		light = "dark"
+	}
+	return device + "-" + light
+}
+
+func (l Look) size() (width, height int) {
+	if l.Phone {
+		return 390, 844
+	}
+	return 1440, 900
+}
+
+// Page opens an empty page, with cookies of its own. The test fails if the browser complains about what the page
+// does, see Page.Forgive.
+func (b *Browser) Page(t testing.TB, look Look) *Page {
+	t.Helper()
+	p := &Page{t: t, wire: b.wire}
+	var context, target, session struct {
+		ID      string `json:"browserContextId"`
+		Target  string `json:"targetId"`
+		Session string `json:"sessionId"`
+	}
+	p.ask("Target.createBrowserContext", nil, &context)
+	p.ask("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": context.ID}, &target)
+	p.ask("Target.attachToTarget", map[string]any{"targetId": target.Target, "flatten": true}, &session)
+	p.session = session.Session
+	b.wire.hear(p.session, p.heard)
+	t.Cleanup(func() {
+		b.wire.hear(p.session, nil)
+		p.session = ""
+		ctx, cancel := patience()
+		defer cancel()
+		_ = b.wire.ask(ctx, "", "Target.disposeBrowserContext", map[string]any{"browserContextId": context.ID}, nil)
+		if complaints := p.Complaints(); len(complaints) > 0 {
+			t.Errorf("the browser complains: %q", complaints)
+		}
+	})
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network", "DOM", "Accessibility"} {
+		p.ask(domain+".enable", nil, nil)
+	}
+	width, height := look.size()
+	p.ask("Emulation.setDeviceMetricsOverride", map[string]any{
+		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": look.Phone,
+	}, nil)
+	p.SetLook(look)
+	return p
+}
+
+// patience bounds a wait that only guards against a hang.
+func patience() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), Hang)
+}

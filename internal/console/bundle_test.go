@@ -1,0 +1,69 @@
+package console
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// What is committed is what the sources give: nobody has to believe a bundle that nobody can read.
+func TestTheBundleIsWhatTheSourcesGive(t *testing.T) {
+	built := t.TempDir()
+	node(t, "node_modules/vite/bin/vite.js", "build", "--outDir", built, "--emptyOutDir")
+	want, have := filesOf(t, built), filesOf(t, filepath.Join(app(), "..", "dist"))
+	for path, text := range want {
+		if have[path] != text {
+			t.Errorf("web/console/dist/%s is not what the sources give: run `make console` and commit it", path)
+		}
+	}
+	for path := range have {
+		if _, ok := want[path]; !ok {
+			t.Errorf("web/console/dist/%s is not made from the sources: run `make console` and commit it", path)
+		}
+	}
+}
+
+// What the page works out by itself, such as where the boxes of a graph are, has its tests beside it.
+func TestTheModulesOfThePage(t *testing.T) {
+	node(t, "node_modules/vitest/vitest.mjs", "run")
+}
+
+// app is where the sources of the page are.
+func app() string { return filepath.FromSlash("../../web/console/app") }
+
+// node runs a program of what npm installed there.
+func node(t *testing.T, args ...string) {
+	t.Helper()
+	setup := exec.CommandContext(t.Context(), filepath.FromSlash("../../.ci/setup"), "--check", "node", "console")
+	if out, err := setup.CombinedOutput(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		t.Skip("what builds the page is missing: .ci/setup node console")
+	}
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir = app()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func filesOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		name, _ := filepath.Rel(dir, path)
+		files[name] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}

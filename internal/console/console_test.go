@@ -1,0 +1,70 @@
+package console
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"toolpost/internal/browser"
+	"toolpost/internal/served"
+)
+
+// TestTheConsoleInABrowser runs all tests in one browser: to start one costs more than most of them.
+func TestTheConsoleInABrowser(t *testing.T) {
+	w := world{browser: browser.Start(t), bin: served.Build(t)}
+	w.server = w.serve(t, plain)
+	for _, one := range []struct {
+		name string
+		test func(*testing.T, world)
+	}{
+		{"a link signs in once", linkSignsInOnce},
+		{"a token signs in, and signing out ends it", tokenSignsIn},
+		{"a revoked token ends its session", revokedTokenEndsSession},
+		{"without a caller there is nothing but the shell", nothingButTheShell},
+		{"a page of another origin changes nothing", foreignPageChangesNothing},
+		{"keys and the palette lead everywhere", keysLeadEverywhere},
+		{"on a phone the navigation is at the bottom", navigationOnAPhone},
+		{"a lost connection comes back", lostConnectionComesBack},
+		{"a restart asks to sign in and goes on at the same place", restartAsksToSignIn},
+		{"a server that is started again is found again", serverComesBack},
+		{"the first view is small and asks nobody else", firstViewIsSmall},
+		{"each kind of tool is called from its form", callsEachKindOfTool},
+		{"a call is watched and cancelled", callIsWatchedAndCancelled},
+		{"a lease is issued and used", leaseIsIssuedAndUsed},
+		{"the audit is a question in the address", auditIsAQuestionInTheAddress},
+		{"a log that was altered is seen", alteredLogIsSeen},
+		{"a lease is issued and used in Operate", leaseOfOperateIsUsed},
+		{"a token is issued, shown once and revoked", tokenIsIssuedAndRevoked},
+		{"the config shows its errors at their lines", configShowsItsErrors},
+		{"what is hostile is shown as text", hostileContentIsText},
+		{"a stream of calls is bounded", streamIsBounded},
+		{"axe finds nothing", axeFindsNothing},
+		{"the adventure is played", adventureIsPlayed},
+		{"a turn survives a lost connection", turnSurvivesALostConnection},
+		{"a plan is coloured as it runs", planIsColoured},
+		{"a hostile story is text", hostileStoryIsText},
+		{"axe finds nothing in stories and plans", axeFindsNothingInStories},
+	} {
+		t.Run(one.name, func(t *testing.T) { one.test(t, w) })
+	}
+}
+
+// A world is what all tests share.
+type world struct {
+	browser *browser.Browser
+	bin     string
+	server  *served.Server // for tests that do nothing to it
+}
+
+// serve starts a server over a new folder with a config.
+func (w world) serve(t *testing.T, config string) *served.Server {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return served.Start(t, w.bin, dir)
+}
+
+// plain is a config with nothing but files to read.
+const plain = "sources: [{name: files, protocol: builtin, roots: [{path: .}]}]\ndoors: {http: {}}\n"

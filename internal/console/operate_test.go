@@ -1,0 +1,180 @@
+package console
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "modernc.org/sqlite" // to alter a log behind the server's back
+
+	"toolpost/internal/browser"
+	"toolpost/internal/served"
+)
+
+// leased is a config in which a call that changes something needs a lease.
+const leased = `sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]
+doors: {http: {}}
+limits: {lease_tier: 1, quotas: [{name: each, per: caller, rate: 1000/m}]}
+`
+
+// someCalls fills a log: calls that end well, and some that do not find their file.
+func someCalls(t *testing.T, s *served.Server, well, missing int) {
+	t.Helper()
+	for i := range well + missing {
+		path := "toolpost.yaml"
+		if i >= well {
+			path = "nosuch.txt"
+		}
+		said, err := s.Raw(t.Context(), "readFile", fmt.Sprintf(`{"path":%q}`, path))
+		if err != nil || strings.Contains(said, `"not_found"`) != (i >= well) {
+			t.Fatalf("%s: %s, %v", path, said, err)
+		}
+	}
+}
+
+const rows = "document.querySelectorAll('[role=listbox] [role=option]').length"
+
+func auditIsAQuestionInTheAddress(t *testing.T, w world) {
+	s := w.serve(t, plain)
+	someCalls(t, s, 8, 3)
+	p := w.browser.Page(t, browser.Look{})
+	p.SignIn(s, "#/audit")
+	p.WaitText("Verified to row")
+	p.Wait(rows + " >= 11 && document.querySelectorAll('figure canvas').length === 3")
+	p.Wait("document.querySelector('section[aria-label=Errors] li button')")
+	p.Eval("document.querySelector('section[aria-label=Errors] li button').click()", nil)
+	p.Wait("location.hash.includes('code=not_found') && location.hash.includes('tool=readFile')")
+	p.Wait(rows + " === 3")
+	p.Reload()
+	p.WaitFor("button", "Remove the filter code not_found")
+	p.Wait(rows + " === 3")
+	p.Click("button", "Remove the filter code not_found")
+	p.Wait(rows + " === 11 && !location.hash.includes('code=')")
+
+	// A row that is added meanwhile appears by itself.
+	someCalls(t, s, 1, 0)
+	p.Wait(rows + " === 12")
+
+	// Dragging across a plot zooms; Back leads out again.
+	p.Eval(`(() => {
+		const over = document.querySelector('.u-over'), box = over.getBoundingClientRect();
+		const at = (type, share, to) => to.dispatchEvent(new MouseEvent(type, {bubbles: true, clientX: box.left + share * box.width, clientY: box.top + 20, button: 0, movementX: 9}));
+		at('mousemove', 0.2, over); at('mousedown', 0.2, over); at('mousemove', 0.6, over); at('mouseup', 0.6, document);
+	})()`, nil)
+	p.Wait("location.hash.includes('since=') && location.hash.includes('until=')")
+	p.WaitText("No calls in this time")
+	p.Eval("history.back()", nil)
+	p.Wait(rows + " === 12")
+
+	// Keys move, Enter opens the call, which has an address of its own.
+	p.Press("j", "j", "Enter")
+	p.Wait(`/#\/audit\/[^?]+\?.*row=\d+/.test(location.hash)`)
+	p.WaitFor("heading", "readFile")
+	p.Press("Escape")
+	p.Wait(`/#\/audit\?/.test(location.hash)`)
+}
+
+func alteredLogIsSeen(t *testing.T, w world) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(plain), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := served.Start(t, w.bin, dir)
+	someCalls(t, s, 5, 0)
+	db, err := sql.Open("sqlite", filepath.Join(dir, ".toolpost", "toolpost.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.ExecContext(t.Context(), "UPDATE audit SET bytes_in = bytes_in + 1 WHERE seq = 3")
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := w.browser.Page(t, browser.Look{})
+	p.SignIn(s, "#/audit")
+	p.WaitText("Broken at row 3")
+}
+
+func leaseOfOperateIsUsed(t *testing.T, w world) {
+	s := w.serve(t, leased)
+	p := w.browser.Page(t, browser.Look{})
+	p.Forgive(refusals)
+	p.SignIn(s, "#/operate")
+	p.WaitText("all ready")
+	p.Click("button", "Issue a lease")
+	p.Eval("document.querySelector('#leases input').focus()", nil)
+	p.Type("combobox", "Tool", "writeFile")
+	p.Click("button", "Issue")
+	p.Wait("document.querySelector('[data-secret]')?.textContent.startsWith('tok_')")
+	const write = `fetch('v1/tools/writeFile/call', {method: 'POST', headers: {'Content-Type': 'application/json', 'Toolpost-Console': '1',
+		'Toolpost-Lease': document.querySelector('[data-secret]').textContent}, body: '{"path":"made.txt","content":"x"}'}).then((r) => r.status)`
+	var first, second int
+	p.Eval(write, &first)
+	p.Eval(write, &second)
+	if first != 200 || second == 200 {
+		t.Errorf("with the lease %d, and once more %d", first, second)
+	}
+	p.Reload()
+	p.Wait("document.querySelector('[data-lease]')?.textContent.includes('used')")
+}
+
+func tokenIsIssuedAndRevoked(t *testing.T, w world) {
+	s := w.serve(t, plain)
+	p := w.browser.Page(t, browser.Look{})
+	p.Forgive(refusals)
+	p.SignIn(s, "#/operate?at=keys")
+	p.Click("button", "Issue a token")
+	p.Type("textbox", "Caller", "ci")
+	p.Type("textbox", "Tools", "readFile")
+	p.Click("button", "Issue")
+	p.Wait("document.querySelector('[data-secret]')?.textContent.startsWith('tp_')")
+	const use = `fetch('v1/session', {credentials: 'omit', headers: {Authorization: 'Bearer ' + document.querySelector('[data-secret]').textContent}}).then((r) => r.status)`
+	p.Wait(use + ".then((s) => s === 200)")
+	p.Wait("document.querySelector('[data-token]')")
+	p.Click("button", "Revoke")
+	p.WaitFor("dialog", "Revoke this token?")
+	p.Eval("document.querySelector('dialog[open] button.danger').click()", nil)
+	p.Wait("!document.querySelector('[data-token]')")
+	p.Wait(use + ".then((s) => s === 401)")
+	var page string
+	p.Reload()
+	p.WaitText("Who has keys")
+	p.Eval("document.documentElement.outerHTML", &page)
+	if strings.Contains(page, "tp_") {
+		t.Error("a token is shown twice")
+	}
+}
+
+func configShowsItsErrors(t *testing.T, w world) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "toolpost.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(plain)
+	s := served.Start(t, w.bin, dir)
+	write(plain + "# a comment\nlimit: {}\n")
+	p := w.browser.Page(t, browser.Look{})
+	p.Forgive(refusals)
+	p.SignIn(s, "#/operate?at=config")
+	p.Wait("document.querySelector('[data-line=\"4\"].wrong + .fault')?.textContent.includes('unknown field')")
+	p.WaitText("1 error: the one before it runs")
+	p.Click("button", "Reload")
+	p.WaitText("the config was not reloaded")
+	write(plain)
+	p.Click("button", "Reload")
+	p.WaitText("is what runs")
+
+	// What the policy would decide.
+	p.Eval("document.querySelector('#policy input').focus()", nil)
+	p.Type("combobox", "Tool", "readFile")
+	p.Click("button", "Explain")
+	p.Wait("document.querySelector('[data-verdict=allowed]')")
+}

@@ -1,0 +1,44 @@
+package console
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"toolpost/internal/browser"
+	"toolpost/internal/served"
+)
+
+// TestPictures takes pictures of every view, with something in it and in every look, where it is told to:
+// TOOLPOST_PICTURES is the folder.
+func TestPictures(t *testing.T) {
+	folder := os.Getenv("TOOLPOST_PICTURES")
+	if folder == "" {
+		t.Skip("make screenshots takes them")
+	}
+	w := world{browser: browser.Start(t), bin: served.Build(t)}
+	s := w.demo(t, "")
+	all := contents(t, s)
+	someCalls(t, s, 40, 0) // for the plots
+	for _, look := range browser.Looks() {
+		p := w.browser.Page(t, look)
+		p.Forgive(refusals)
+		take := func(name string) {
+			p.Wait("document.fonts.ready.then(() => new Promise(requestAnimationFrame))")
+			p.Picture(filepath.Join(folder, name+"-"+look.String()+".png"))
+		}
+		p.Open(s.URL())
+		p.WaitText("Sign in to Toolpost")
+		take("sign-in")
+		p.SignIn(s, "#/tools")
+		for _, one := range all {
+			p.Eval("void (location.hash = '"+one.hash+"')", nil)
+			p.Wait(one.until)
+			take(one.name)
+		}
+		p.Eval("void (location.hash = '#/tools')", nil)
+		p.Press("Control+k")
+		p.WaitFor("dialog", "Commands")
+		take("palette")
+	}
+}
