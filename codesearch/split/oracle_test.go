@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"toolpost/codesearch/split"
+	"toolpost/internal/rounds"
 )
 
 // Go's own parser says what the functions and types of Go's own library are: we find the same, at the same lines, with the same
@@ -22,7 +23,8 @@ func TestGoIsCutWhereGoItselfCutsIt(t *testing.T) {
 	}
 	root := strings.TrimSpace(string(out))
 	total, missed := 0, 0
-	for _, dir := range []string{"net/http", "go/types", "encoding/json", "fmt", "strings", "os", "reflect", "database/sql", "text/template"} {
+	dirs := []string{"encoding/json", "strings", "text/template", "fmt", "os", "reflect", "database/sql", "net/http", "go/types"}
+	for _, dir := range dirs[:rounds.Of(3, len(dirs), len(dirs))] {
 		names, err := filepath.Glob(filepath.Join(root, "src", dir, "*.go"))
 		if err != nil || len(names) == 0 {
 			t.Skip("the sources of Go's library are not here")

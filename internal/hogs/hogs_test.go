@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/rounds"
 	"toolpost/internal/served"
 	"toolpost/tool/tooltest"
 )
@@ -151,11 +152,11 @@ func tenAtOnce(t *testing.T, p place, m machine) {
 	s := serve(t, p)
 	s.alone(t)
 	before := s.memory(t, "VmRSS")
-	rounds := 1
-	if m.fair && os.Getenv("TOOLPOST_LONG") != "" {
-		rounds = 5
+	often := 1
+	if m.fair {
+		often = rounds.Of(1, 1, 5)
 	}
-	for round := 1; round <= rounds; round++ {
+	for round := 1; round <= often; round++ {
 		alone := s.alone(t)
 		among := s.among(t, m.hogs)
 		t.Logf("p99 of an echo alone: %v, among hogs: %v", alone, among)
@@ -216,10 +217,10 @@ func (s *server) alone(t *testing.T) time.Duration {
 	return p99
 }
 
-// echo calls the innocent tool a hundred times, and on until all are done, and gives the time that one call in a
-// hundred exceeds.
+// echo calls the innocent tool a hundred times, or fewer where the time is only told, and on until all are done, and gives the
+// time that one call in a hundred exceeds.
 func (s *server) echo(ctx context.Context, all <-chan struct{}) (time.Duration, error) {
-	const least = 100
+	least := rounds.Of(20, 20, 100)
 	var took []time.Duration
 	for deadline := time.Now().Add(5 * served.Hang); len(took) < least || all != nil && !isClosed(all); {
 		began := time.Now()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/rounds"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -75,18 +76,24 @@ func quoted(s string) string {
 // TestEveryDoorReachesEveryRunner is the matrix.
 func TestEveryDoorReachesEveryRunner(t *testing.T) {
 	h := openHouse(t)
-	for _, d := range doors() {
+	for i, d := range doors() {
 		t.Run(d.name, func(t *testing.T) {
 			cancelAll(t, h, d)
 			hung := hangAll(t, h, d)
-			for _, r := range h.runners {
+			for j, r := range h.runners {
 				t.Run(r.name, func(t *testing.T) {
 					t.Parallel() // each runner has sources of its own
-					everyCheck(t, h, d, r, hung[r.name])
+					everyCheck(t, h, d, r, hung[r.name], i+j)
 				})
 			}
 		})
 	}
+}
+
+// dear reports whether a check of a pair costs much: a megabyte, or one more container. Under the race detector every third pair
+// makes it, so that each door and each runner still does.
+func (c check) dear(r *runner) bool {
+	return c.tool == "large" || r.name == containerRow && (c.tool == "fail" || c.tool == "report")
 }
 
 // hangAll makes the calls that time out, all at once: nothing but time passes in them.
@@ -175,11 +182,14 @@ func answer(t *testing.T, h *house, d *door, r *runner, req request, ask *tool.A
 	return out
 }
 
-func everyCheck(t *testing.T, h *house, d *door, r *runner, hung *outcome) {
-	for _, c := range checks() {
+func everyCheck(t *testing.T, h *house, d *door, r *runner, hung *outcome, pair int) {
+	for n, c := range checks() {
 		t.Run(string(c.features[0]), func(t *testing.T) {
 			if !r.has(c.tool) {
 				return // the table of the runner says why; TestEveryLossHasAReason holds it to that
+			}
+			if c.dear(r) && (pair+n)%rounds.Of(3, 1, 1) != 0 {
+				return
 			}
 			c.session, c.ctx = d.name+"-"+r.name, t.Context()
 			out := hung

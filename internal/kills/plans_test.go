@@ -1,0 +1,126 @@
+package kills
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/internal/served"
+	"toolpost/tool/tooltest"
+)
+
+// Three tools are the same program: one says nothing of itself, one says that it may run twice. Each run is a line, and
+// one that is asked to waits until somebody lets it go.
+const planYAML = `
+sources:
+- {name: once, protocol: narratoria, tool: once, command: [sh, step.sh], walls: {write: [out], read: [go]}}
+- {name: twice, protocol: narratoria, tool: twice, command: [sh, step.sh], effects: {idempotent: true}, walls: {write: [out], read: [go]}}
+doors: {http: {}}
+callers: {owner: false, list: {tester: {tools: "*", tokens: [%x]}}}
+`
+
+const stepSh = `read -r r; id=$(echo "$r" | grep -o '"id": *"[^"]*"' | head -n 1 | grep -o '[a-z0-9]*"$' | tr -d '"')
+echo "$id" >> out/marks
+case "$r" in *'"wait"'*) while ! [ -e go/on ]; do sleep 0.05; done;; esac
+echo "{\"version\":\"0\",\"type\":\"state_patch\",\"patch\":{\"$id\":1}}"
+echo "{\"version\":\"0\",\"type\":\"done\",\"ok\":true,\"output\":{\"id\":\"$id\"}}"`
+
+// killedPlan has a tool of each sort that has ended, and one of each that runs when the server is killed; and what
+// follows from them.
+const killedPlan = `{"requestId":"r","parallel":true,"tools":[
+{"toolId":"a","tool":"once","input":{"id":"a"}},
+{"toolId":"b","tool":"twice","input":{"id":"b"}},
+{"toolId":"c","tool":"once","async":true,"required":false,"dependencies":["a","b"],"input":{"id":"c","do":"wait"}},
+{"toolId":"d","tool":"twice","async":true,"dependencies":["a","b"],"input":{"id":"d","do":"wait"}},
+{"toolId":"e","tool":"once","dependencies":["d"],"input":{"id":"e","of":"${a.output.id}"}}]}`
+
+func TestAPlanSurvivesTheKillOfTheServer(t *testing.T) {
+	tooltest.NoLeaks(t)
+	bin := served.Build(t)
+	for _, as := range []string{"call", "job"} {
+		t.Run(as, func(t *testing.T) { killPlan(t, bin, as) })
+	}
+}
+
+func killPlan(t *testing.T, bin, as string) {
+	dir := t.TempDir()
+	for _, folder := range []string{"out", "go"} {
+		must(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, planYAML, sha256.Sum256([]byte(served.Token))), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "step.sh"), []byte(stepSh), 0o600))
+	s := served.Start(t, bin, dir)
+	job := ""
+	told := make(chan struct{})
+	if as == "job" {
+		close(told)
+		o, err := s.Call(t.Context(), "startJob", `{"tool":"plan.run","session":"s","arguments":{"plan":`+killedPlan+`}}`)
+		must(t, err)
+		job, _ = o.Output["job"].(string)
+	} else {
+		go func() {
+			defer close(told)
+			_, _ = s.Call(t.Context(), "plan.run", `{"plan":`+killedPlan+`}`, "Toolpost-Session", "s") // it is told nothing
+		}()
+	}
+	until(t, "both wait", func() bool { m := runsOf(t, dir); return m["c"] == 1 && m["d"] == 1 })
+	s.Kill()
+	<-told
+	must(t, os.WriteFile(filepath.Join(dir, "go", "on"), nil, 0o600))
+	s = served.Start(t, bin, dir)
+	defer s.Kill()
+	var plans []any
+	until(t, "the plan goes on, and ends", func() bool {
+		o, err := s.Call(t.Context(), "plan.list", `{}`)
+		must(t, err)
+		plans, _ = o.Output["plans"].([]any)
+		return len(plans) == 1 && plans[0].(map[string]any)["state"] != "running"
+	})
+	one := plans[0].(map[string]any)
+	o, err := s.Call(t.Context(), "plan.show", fmt.Sprintf(`{"plan":%q}`, one["planId"]))
+	must(t, err)
+	var states []string
+	for _, r := range o.Output["result"].(map[string]any)["toolResults"].([]any) {
+		r := r.(map[string]any)
+		states = append(states, fmt.Sprint(r["toolId"], ":", r["state"]))
+		if e, ok := r["error"].(map[string]any); r["toolId"] == "c" && (!ok || e["category"] != "process_error") {
+			t.Errorf("of c nobody knows, and it says %v", e)
+		}
+	}
+	if got := strings.Join(states, " "); got != "a:success b:success c:failed d:success e:success" || one["state"] != "done" {
+		t.Errorf("%s: %s", one["state"], got)
+	}
+	if got := fmt.Sprint(runsOf(t, dir)); got != "map[a:1 b:1 c:1 d:2 e:1]" {
+		t.Errorf("runs: %s", got)
+	}
+	state, err := s.Raw(t.Context(), "state.get", `{"session":"s"}`)
+	must(t, err)
+	if !strings.Contains(state, `{"a":1,"b":1,"d":1,"e":1}`) {
+		t.Errorf("the state of the session: %s", state)
+	}
+	if job == "" {
+		return
+	}
+	until(t, "the job ends", func() bool {
+		o, err := s.Call(t.Context(), "showJob", fmt.Sprintf(`{"job":%q}`, job))
+		must(t, err)
+		return o.Output["state"] == "done"
+	})
+}
+
+// runsOf counts how often each tool ran.
+func runsOf(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "out", "marks"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	runs := map[string]int{}
+	for _, id := range strings.Fields(string(b)) {
+		runs[id]++
+	}
+	return runs
+}

@@ -1,0 +1,49 @@
+package matrix
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"toolpost/plan"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// TestOnePlanHasToolsOfEveryProtocol runs the echo of every runner in one plan, all at once: each says what the first said.
+func TestOnePlanHasToolsOfEveryProtocol(t *testing.T) {
+	h := openHouse(t)
+	p := plan.Plan{RequestID: "all", Parallel: true}
+	var first string
+	for _, r := range h.runners {
+		if !r.has("echo") {
+			continue
+		}
+		id := strings.ReplaceAll(r.name, " ", "-")
+		one := plan.Tool{ID: id, Name: r.where("echo") + ".echo", Async: true, Input: json.RawMessage(`{"value":{"n":[1,"ä"]}}`)}
+		if first != "" {
+			one.Input = fmt.Appendf(nil, `{"value":"${%s.output.value}"}`, first)
+		}
+		p.Tools, first = append(p.Tools, one), cmp.Or(first, id)
+	}
+	args, err := strictjson.Marshal(map[string]any{"plan": p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := h.node.Handler().Invoke(t.Context(), &tool.Call{Tool: "plan.run", Args: args, Caller: tool.Principal{ID: "local", Door: "cli"}}, tool.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r plan.Result
+	if err := strictjson.Unmarshal(res.Output, &r); err != nil || !r.Success || len(r.ToolResults) != len(p.Tools) || len(p.Tools) < 7 {
+		t.Fatalf("%v: %s", err, res.Output)
+	}
+	for _, one := range r.ToolResults {
+		said := strings.NewReplacer(" ", "", `\`, "").Replace(string(one.Output)) // some protocols carry it as a text
+		if !strings.Contains(said, `"n":[1,"ä"]`) {
+			t.Errorf("%s said %s", one.ToolID, one.Output)
+		}
+	}
+}
