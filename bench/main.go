@@ -142,6 +142,7 @@ func measurements() []measurement {
 		{"search by meaning over 100,000 chunks", searching},
 		{"search of 10,000 tools", findingTools},
 		{"calls with audit / without, 64 callers", auditedCalls},
+		{"1,000 no-op tools in a parallel plan / called directly", planned},
 		{"audit rows, 64 writers / one", auditRows},
 		{"audit top over 1,000,000 rows / plain scan", auditTop},
 		{"MCP tools/call / the SDK's server, 1 caller", mcpCalls(1, "none", sdkServer, 5)},
