@@ -24,7 +24,7 @@ func (h *house) script(t *testing.T, interpreter, path string, words ...string) 
 		t.Fatal(err)
 	}
 	var out, failed bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), interpreter, append([]string{program}, words...)...)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{orphanage, interpreter, program}, words...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = h.dir, &out, &failed
 	cmd.Env = append(os.Environ(), "HOME="+h.dir)
 	if err := cmd.Run(); err != nil {
