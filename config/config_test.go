@@ -176,7 +176,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 			if tool.CodeOf(err) != tool.CodeInvalidInput {
 				t.Errorf("code %s", tool.CodeOf(err))
 			}
-			if d := time.Since(start); d > 20*time.Second {
+			if d := time.Since(start); d > time.Minute {
 				t.Errorf("took %v", d)
 			}
 		})
@@ -399,7 +399,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		start := time.Now()
 		c, err := config.Parse("toolpost.yaml", data)
-		if took := time.Since(start); took > 20*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%d bytes took %v", len(data), took)
 		}
 		if err != nil {

@@ -166,7 +166,7 @@ func TestAnonymousThatCannotBeMeantIsAnErrorOfTheConfig(t *testing.T) {
 // What the letters of an address do not tell is found out when a door listens.
 func TestAnonymousIsCheckedOnTheAddressThatIsListenedOn(t *testing.T) {
 	guest := identity.Anonymous{Name: "guest"}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // else one that opens would serve for ever
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // else one that opens would serve for ever
 	defer cancel()
 	gate := func(context.Context, identity.Credentials) (tool.Principal, error) { return tool.Principal{}, nil }
 	wide := func() net.Listener {

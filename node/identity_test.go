@@ -241,7 +241,7 @@ func TestTheOwnersTokenIsKeptUntilAnotherIsAskedFor(t *testing.T) {
 	}
 	n := open(t, parse(t, dir, twoTools), node.Options{Protocols: newFake().protocol(), Token: "short"})
 	defer shut(t, n)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // only for a door that opens
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // only for a door that opens
 	defer cancel()
 	if err := n.Serve(ctx); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("a short token: %v", err)

@@ -64,7 +64,7 @@ func (p *place) write(name, text string) {
 // says waits for a line of the log that has all of these words.
 func (p *place) says(words ...string) {
 	p.t.Helper()
-	for end := time.Now().Add(20 * time.Second); p.lines(words...) == 0; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); p.lines(words...) == 0; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Fatalf("no line with %s:\n%s", strings.Join(words, ", "), p.logged)
 		}
@@ -89,7 +89,7 @@ func (p *place) lines(words ...string) (n int) {
 func (p *place) gives(name, args, want string) {
 	p.t.Helper()
 	got := ""
-	for end := time.Now().Add(20 * time.Second); got != want; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); got != want; time.Sleep(20 * time.Millisecond) {
 		r, err := p.n.Handler().Invoke(p.t.Context(), &tool.Call{Tool: name, Args: json.RawMessage(args)}, tool.Discard)
 		if err != nil {
 			got = err.Error()

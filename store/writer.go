@@ -194,6 +194,7 @@ func (w *writer) commitSafely(group []*write) {
 func (w *writer) commit(group []*write) {
 	var err error
 	var lost bool
+	var since time.Time // when it was first lost: a slow transaction takes nothing from the time to come back
 	for begun, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		had := w.conn != nil
 		w.relieved() // first, so that room which somebody has made goes to where it makes more
@@ -204,8 +205,11 @@ func (w *writer) commit(group []*write) {
 		}
 		w.full = w.db.d.Full(err)
 		lost = had && w.conn == nil || w.db.d.Down(err)
-		if waited := time.Since(begun); !(lost && !w.down && waited < w.reach) &&
-			!(w.db.d.Busy(err) && waited < patience) {
+		now := time.Now()
+		if lost && since.IsZero() {
+			since = now
+		}
+		if !(lost && !w.down && now.Sub(since) < w.reach) && !(w.db.d.Busy(err) && now.Sub(begun) < patience) {
 			break
 		}
 		time.Sleep(pause)

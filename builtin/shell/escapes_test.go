@@ -437,7 +437,7 @@ func (b *bench) unjudged(t *testing.T, file string, args []string, stdin string)
 		t.Fatal(err)
 	}
 	defer child.Close()
-	late := time.AfterFunc(30*time.Second, func() { child.Kill() })
+	late := time.AfterFunc(time.Minute, func() { child.Kill() })
 	defer late.Stop()
 	child.Feed([]byte(stdin))
 	out := make(chan string, 1)

@@ -289,7 +289,7 @@ func procOf(id int) (proc, bool) {
 
 // awaitEnd waits until all of these have ended, and gives those that have not in time.
 func awaitEnd(all []proc) []proc {
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		all = slices.DeleteFunc(all, func(p proc) bool {
 			now, runs := procOf(p.id)
 			return !runs || now.start != p.start

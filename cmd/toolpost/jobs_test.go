@@ -149,7 +149,7 @@ func (y *jobsYard) open() int {
 
 func (y *jobsYard) until(what string, happened func() bool) {
 	y.t.Helper()
-	for end := time.Now().Add(60 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !happened(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			y.t.Fatalf("it did not happen that %s: %d jobs have not ended", what, y.open())
 		}

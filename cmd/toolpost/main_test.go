@@ -92,7 +92,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 // eventually COMMAND ... runs a command until it succeeds.
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		err := ts.Exec(args[0], args[1:]...)
 		if (err == nil) != neg {
 			return
@@ -131,7 +131,7 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 	r.closed.Go(func() { r.read(out) })
 	select {
 	case <-r.ready:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		ts.Fatalf("the server did not start: %s", r.text())
 	}
 	for line := range strings.Lines(r.text()) {
@@ -207,7 +207,7 @@ func logged(ts *testscript.TestScript, _ bool, args []string) {
 	pattern, err := regexp.Compile(args[0])
 	ts.Check(err)
 	r := serverOf(ts)
-	for end := time.Now().Add(20 * time.Second); !pattern.MatchString(r.text()); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !pattern.MatchString(r.text()); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			ts.Fatalf("%q is not in the log:\n%s", args[0], r.text())
 		}

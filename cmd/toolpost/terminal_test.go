@@ -137,7 +137,7 @@ func TestCtrlCCancelsTheCall(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(cmd.Dir, "started")); err == nil {
 			break
 		}
@@ -198,7 +198,7 @@ func (l *lines) String() string {
 
 func (l *lines) wait(t *testing.T, want string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(l.String(), want); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !strings.Contains(l.String(), want); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%q was not said: %s", want, l)
 		}

@@ -118,7 +118,7 @@ var paint = regexp.MustCompile("\x1b\\[[0-9;]*[mK]")
 // until waits for something on the screen.
 func (s *seat) until(what string, so func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !so(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			text := s.written()
 			s.t.Fatalf("%s is not on the screen: %q", what, text[max(0, len(text)-2000):])
@@ -277,7 +277,7 @@ func TestProgressIsABarOnATerminalAndPlainLinesElsewhere(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); !plainLine.MatchString(said.text()) && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); !plainLine.MatchString(said.text()) && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
 	release(cmd)

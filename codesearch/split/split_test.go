@@ -83,7 +83,7 @@ func TestTimeIsInProportionToTheFile(t *testing.T) {
 			}
 			start := time.Now()
 			split.Parts(l, src)
-			if took := time.Since(start); took > 10*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("%d bytes of %q in %s took %s", len(src), piece, l, took)
 			}
 		}

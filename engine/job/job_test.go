@@ -203,7 +203,7 @@ type seen struct {
 }
 
 func (p *program) ask(c *tool.Call, out tool.Sink) (s seen, text string, err error) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	r, err := p.Invoke(ctx, c, out)
 	if err != nil {
@@ -248,7 +248,7 @@ func (p *program) show(id string) seen {
 // until waits until a job is in a state, or in any that is an end with "".
 func (p *program) until(id, state string) seen {
 	p.t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(15 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(15 * time.Millisecond) {
 		s := p.show(id)
 		if s.State == state || state == "" && s.State != job.Queued && s.State != job.Running {
 			return s
@@ -316,7 +316,7 @@ func TestAJobOfAnOperatorRunsAsAnOperatorAndNoOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(30 * time.Second); s.times("a") == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); s.times("a") == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -796,7 +796,7 @@ func TestJobsAreForgottenSomeTimeAfterTheirEnd(t *testing.T) {
 	p.until(id, job.Done)
 	p.stop()
 	next := open(t, path, fresh(), job.Options{Keep: time.Nanosecond}).run()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(15 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(15 * time.Millisecond) {
 		if _, _, err := next.tool(ada, "showJob", `{"job":"`+id+`"}`); tool.CodeOf(err) == tool.CodeNotFound {
 			return
 		}

@@ -102,7 +102,7 @@ func TestBracesStandForABoundedNumberOfPatternsQuickly(t *testing.T) {
 	} {
 		start := time.Now()
 		_ = new(PathGlob).UnmarshalText([]byte(text))
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%.20s... took %v", text, took)
 		}
 	}
@@ -142,7 +142,7 @@ func FuzzPathGlob(f *testing.F) {
 		start := time.Now()
 		g = g.anchor("/")
 		got := g.match(name, false)
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%d bytes on %d bytes took %v", len(pattern), len(name), took)
 		}
 		if got && !g.match(name, true) {

@@ -28,7 +28,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-const hang = 30 * time.Second // the bound of waits that only guard against a hang
+const hang = time.Minute // the bound of waits that only guard against a hang
 
 // parentOnly, in the environment, makes the test binary a program that starts one child and waits.
 const parentOnly = "PROCESS_TEST_PARENT"

@@ -32,7 +32,7 @@ func TestAChildThatExitsLeavesNothing(t *testing.T) {
 // proves that the whole tree is dead, however it hides.
 func mustHaveEnded(t *testing.T, p *peer) {
 	t.Helper()
-	p.Stdout.SetReadDeadline(time.Now().Add(time.Second))
+	p.Stdout.SetReadDeadline(time.Now().Add(hang))
 	if _, err := io.Copy(io.Discard, p.Stdout); err != nil {
 		t.Errorf("somebody still holds the child's stdout: %v", err)
 	}

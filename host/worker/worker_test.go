@@ -293,14 +293,14 @@ func TestAProgramThatDoesNotStartSaysWhy(t *testing.T) {
 // A program that answers others is told of the call that nobody waits for, and kept; one that answers nothing is
 // replaced.
 func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
-	s := supervise(t, "fine", Options{Grace: time.Second, Cancel: func(w *Worker, id uint64) {
+	s := supervise(t, "fine", Options{Grace: 3 * time.Second, Cancel: func(w *Worker, id uint64) {
 		w.Tell("cancel", fmt.Appendf(nil, `{"id":%d}`, id))
 	}})
 	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
 		t.Fatal(err)
 	}
 	first := s.Current()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if _, err := call(ctx, s, "never", `{}`); !errors.Is(err, jsonrpc.ErrAbandoned) {
 		t.Errorf("got %v", err)
@@ -314,7 +314,7 @@ func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
 			t.Fatalf("got %s, %v", got, err)
 		}
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, _ = call(ctx, s, "never", `{}`)
 	if _, err := call(t.Context(), s, "echo", `{}`); err != nil || s.Current() == first {
@@ -325,22 +325,27 @@ func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
 // For programs that do not answer what was cancelled: the place is free at once, and one that still answers is kept.
 func TestAProgramThatAnswersAProbeStays(t *testing.T) {
 	s := supervise(t, "fine", Options{
-		Places: func() int { return 1 },
-		Probe:  func(ctx context.Context, w *Worker) { _, _ = w.Ask(ctx, "echo", nil, nil) },
+		Places: func() int { return 1 }, Grace: 3 * time.Second,
+		Probe: func(ctx context.Context, w *Worker) { _, _ = w.Ask(ctx, "echo", nil, nil) },
 	})
 	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
 		t.Fatal(err)
 	}
 	first := s.Current()
 	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		_, err := call(ctx, s, "never", `{}`)
 		cancel()
 		if !errors.Is(err, jsonrpc.ErrAbandoned) {
 			t.Errorf("got %v", err)
 		}
 	}
-	time.Sleep(400 * time.Millisecond) // longer than its grace
+	judged := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return first.alarm == nil }
+	for start := time.Now(); !judged(); time.Sleep(5 * time.Millisecond) { // when its grace is over
+		if time.Since(start) > patience {
+			t.Fatal("nobody judged it")
+		}
+	}
 	if _, err := call(t.Context(), s, "echo", `{}`); err != nil || s.Current() != first {
 		t.Errorf("it was replaced: %v", err)
 	}

@@ -100,7 +100,7 @@ func (p *town) open(t *testing.T) {
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		end()
-		bounded, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, err := range []error{<-served, n.Close(bounded), p.db.Close()} {
 			if err != nil {
@@ -426,7 +426,7 @@ func TestNobodyReachesWhatIsSomebodyElses(t *testing.T) {
 func subjectsToOthers() map[string]func(*testing.T, *nats.Conn) {
 	asks := func(subject, body, want string) func(*testing.T, *nats.Conn) {
 		return func(t *testing.T, bob *nats.Conn) {
-			m, err := bob.Request(subject, []byte(body), 30*time.Second)
+			m, err := bob.Request(subject, []byte(body), time.Minute)
 			if err != nil || !strings.Contains(string(m.Data), want) {
 				t.Errorf("%s: %v %s", subject, err, m.Data)
 			}
@@ -439,7 +439,7 @@ func subjectsToOthers() map[string]func(*testing.T, *nats.Conn) {
 		"tools.execute":   asks("tools.execute", `{"tool_name":"hidden","arguments":{}}`, "NotFound"),
 		"tools.execute.>": asks("tools.execute.hidden", `{}`, "NotFound"),
 		"toolpost.catalog": func(t *testing.T, bob *nats.Conn) {
-			m, err := bob.Request("toolpost.catalog", []byte(`{}`), 30*time.Second)
+			m, err := bob.Request("toolpost.catalog", []byte(`{}`), time.Minute)
 			if err != nil || !strings.Contains(string(m.Data), `"count"`) || strings.Contains(string(m.Data), "hidden") {
 				t.Errorf("%v %s", err, m.Data)
 			}
@@ -470,7 +470,7 @@ func TestNobodyReachesOverNATSWhatIsSomebodyElses(t *testing.T) {
 	ada, err := nats.Connect(p.url["nats"], nats.UserInfo("ada", p.ada))
 	must(t, err)
 	defer ada.Close()
-	if m, err := ada.Request("tools.execute.count", []byte(`{}`), 30*time.Second); err != nil || !strings.Contains(string(m.Data), `"error":null`) {
+	if m, err := ada.Request("tools.execute.count", []byte(`{}`), time.Minute); err != nil || !strings.Contains(string(m.Data), `"error":null`) {
 		t.Fatalf("%v %s", err, m.Data)
 	}
 	must(t, bob.Flush())
@@ -488,7 +488,7 @@ func must(t *testing.T, err error) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s did not happen", what)
 		}

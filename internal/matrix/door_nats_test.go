@@ -65,7 +65,7 @@ func callNATS(write func(t *testing.T, name, args string) (string, []byte), read
 		subject, body := write(t, r.where(req.tool)+"."+req.tool, req.args)
 		reply, err := h.client.RequestMsg(&nats.Msg{Subject: subject, Data: body, Header: nats.Header{
 			"Toolpost-Call": {id}, "Toolpost-Stream": {events.Subject}, "Toolpost-Session": {strings.ReplaceAll(req.session, " ", "_")},
-		}}, 30*time.Second)
+		}}, time.Minute)
 		if err != nil {
 			t.Error(err)
 			return out

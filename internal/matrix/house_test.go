@@ -132,7 +132,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 		if err := <-ended; err != nil {
 			t.Errorf("serving ended badly: %v", err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := n.Close(ctx); err != nil {
 			t.Errorf("the node did not end in good order: %v", err)
@@ -164,7 +164,7 @@ func await(t *testing.T, ready <-chan node.Listening, ended <-chan error) (s add
 			}
 		case err := <-ended:
 			t.Fatalf("serving ended: %v", err)
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a door did not open")
 		}
 	}

@@ -160,7 +160,7 @@ func waiting(t *testing.T, n *node.Node) (names []string) {
 
 func within(t *testing.T, ok func() bool, otherwise func() string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Error(otherwise())
 			return

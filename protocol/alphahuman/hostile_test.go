@@ -223,10 +223,10 @@ func TestACallThatIsGivenUpHarmsNoOther(t *testing.T) {
 	slow := make(chan struct{})
 	go func() {
 		defer close(slow)
-		says(t, r, "ok", `{"sleep":1.5}`, `"answer to {\"sleep\": 1.5}"`)
+		says(t, r, "ok", `{"sleep":6}`, `"answer to {\"sleep\": 6}"`)
 	}()
 	eventually(t, func() error { return busy(r, 1) })
-	_, err := callWithin(t, r, "ok", `{"sleep":3}`, 200*time.Millisecond)
+	_, err := callWithin(t, r, "ok", `{"sleep":7}`, 200*time.Millisecond)
 	refused(t, err, tool.CodeTimeout)
 	says(t, r, "ok", `{}`, `"answer to {}"`) // held for the grace, then on a new worker: the old one answered nothing
 	if r.current(t) == first {

@@ -46,7 +46,7 @@ func open(t testing.TB, o machina.Options) *machina.Runner {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := r.Close(ctx); err != nil {
 			t.Error(err)

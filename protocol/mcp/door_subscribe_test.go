@@ -131,7 +131,7 @@ type told struct {
 // follow opens a stream and gives its messages, one after the other.
 func follow(t *testing.T, method, url, body string, headers ...string) func() told {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {

@@ -130,7 +130,7 @@ func TestTwoCallsWithQuestionsAreKeptApart(t *testing.T) {
 
 func TestAServerThatNeverAnswersIsReplaced(t *testing.T) {
 	tooltest.NoLeaks(t)
-	r := open(t, pyServer(t, "legacy")+", concurrency: 1, grace: 500ms")
+	r := open(t, pyServer(t, "legacy")+", concurrency: 1, grace: 30s")
 	before := works(t, r, "pid", `{}`)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

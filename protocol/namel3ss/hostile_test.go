@@ -76,8 +76,9 @@ type hostile struct {
 }
 
 func hostiles() []hostile {
-	// MiB: more than the bound of memory, whatever the number. A line that is kept is 16 bytes at the least, be it empty.
-	printed, much, empty := rounds.Of(80, 1024, 1024), rounds.Of(80, 128, 128), rounds.Of(16, 128, 128)
+	// MiB: more than the bound of memory, whatever the number. A line that is kept is 16 bytes at the least, be it empty: of
+	// empty lines, each of which is work, a few MiB are as much.
+	printed, much, empty := rounds.Of(80, 256, 1024), rounds.Of(80, 128, 128), rounds.Of(8, 16, 128)
 	const ok = `b'{"ok":true,"protocol_version":1,"result":1}'`
 	return []hostile{
 		{fmt.Sprintf("prints %d MiB", printed), fmt.Sprintf("prints(%d)", printed), "", "null"},
@@ -123,7 +124,7 @@ func TestHostileTools(t *testing.T) {
 
 // try does it once.
 func (c hostile) try(t *testing.T, r *Runner, root string) {
-	r.tools["t"].spec.Timeout = 30 * time.Second
+	r.tools["t"].spec.Timeout = patience
 	if c.code == tool.CodeTimeout {
 		must(t, r, "t", `{"do":"1"}`) // the import is not what is timed
 		r.tools["t"].spec.Timeout = time.Second
@@ -136,7 +137,7 @@ func (c hostile) try(t *testing.T, r *Runner, root string) {
 	if !soon(func() bool { return onlyServer(t, r) }) {
 		t.Errorf("it left %v", pythons(os.Getpid()))
 	}
-	r.tools["t"].spec.Timeout = 30 * time.Second
+	r.tools["t"].spec.Timeout = patience
 	if res := must(t, r, "t", `{"do":"'well'"}`); string(res.Output) != `"well"` {
 		t.Errorf("the call after it got %s", res.Output)
 	}
@@ -224,7 +225,7 @@ func TestAToolThatAttacksItsForkServerHarmsOnlyItself(t *testing.T) {
 			if code := tool.CodeOf(err); name == "stops it" && code != tool.CodeTimeout {
 				t.Errorf("got %v", err)
 			}
-			r.tools["t"].spec.Timeout = 30 * time.Second
+			r.tools["t"].spec.Timeout = patience
 			must(t, r, "t", `{"do":"1"}`)
 		})
 	}
@@ -350,7 +351,7 @@ func goneSoon(pid int) bool {
 
 // soon waits until something holds; false: it never did.
 func soon(holds func() bool) bool {
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if holds() {
 			return true
 		}

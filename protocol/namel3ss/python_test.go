@@ -372,7 +372,7 @@ func TestTimeoutEndsTheCallInMilliseconds(t *testing.T) {
 		if err := json.Unmarshal(tool.AsError(err).Details, &details); err != nil || details.Trace["timeout_ms"] != 1500.0 || details.Trace["status"] != "error" {
 			t.Errorf("%s: the trace of an error is in its details; got %v, %v", mode, details.Trace, err)
 		}
-		r.tools["t"].spec.Timeout = 30 * time.Second
+		r.tools["t"].spec.Timeout = patience
 		if must(t, r, "t", `{"s":0}`); mode == modeWarm && server(t, r) != before {
 			t.Error("the timeout of a call ended its fork server")
 		}

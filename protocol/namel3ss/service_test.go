@@ -191,7 +191,7 @@ func TestServiceThatFailsIsAClearErrorWithinTheTimeout(t *testing.T) {
 		if tool.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 1000 {
 			t.Errorf("%s: want %s with %q, got %v", c.name, c.code, c.want, err)
 		}
-		if time.Since(start) > 20*time.Second {
+		if time.Since(start) > time.Minute {
 			t.Errorf("%s: took %v", c.name, time.Since(start))
 		}
 	}

@@ -214,7 +214,7 @@ func TestServiceDoorDoesNotOpenWithoutAGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // only for a door that opens
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // only for a door that opens
 	defer cancel()
 	err = web.New(web.Options{Listener: ln}, NewServiceDoor(ServiceOptions{})).Serve(ctx, tooltest.Reference{}, house{})
 	if tool.CodeOf(err) != tool.CodeInternal || !strings.Contains(err.Error(), "open to everyone") {
@@ -269,7 +269,7 @@ func TestServiceDoorBoundsItsConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = io.WriteString(conn, say)
 		return conn, bufio.NewReader(conn)
 	}
@@ -342,7 +342,7 @@ func TestServiceDoorCancelsTheCallOfACallerWhoLeft(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the call goes on although its caller left")
 	}
 }

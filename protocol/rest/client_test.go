@@ -147,9 +147,10 @@ func TestASinkThatTakesItsTimeIsNotASilentServer(t *testing.T) {
 		<-taken
 		streams("event: result\ndata: {\"ok\":true}\n\n")(w, r)
 	})
-	c.SetSilence(20 * time.Millisecond)
+	const silence = 2 * time.Second // for a busy machine to say the next word in
+	c.SetSilence(silence)
 	r, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.SinkFunc(func(tool.Event) error {
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(silence + silence/2)
 		close(taken)
 		return nil
 	}))

@@ -242,7 +242,7 @@ func TestAnEmptyBodyMeansNoArguments(t *testing.T) {
 func TestWhoDawdlesIsSentAway(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := setup{}
-	s.Times.Header, s.Times.Body = 200*time.Millisecond, 200*time.Millisecond
+	s.Times.Header, s.Times.Body = time.Second, time.Second
 	h := open(t, s)
 	t.Run("with the header", func(t *testing.T) {
 		_, r := h.raw(t, "GET /v1/tools HTTP/1.1\r\nHost:")
@@ -256,7 +256,7 @@ func TestWhoDawdlesIsSentAway(t *testing.T) {
 	})
 	t.Run("a long call is none", func(t *testing.T) {
 		req := h.request("POST", "/v1/tools/hang/call", `{}`)
-		req.Header.Set("Toolpost-Timeout", "600ms")
+		req.Header.Set("Toolpost-Timeout", "3s")
 		h.do(req).refused(t, 504, tool.CodeTimeout)
 	})
 }

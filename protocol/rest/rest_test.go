@@ -26,7 +26,7 @@ import (
 const token = "tp_a-token-for-the-tests"
 
 // limit only guards against a hang.
-const limit = 30 * time.Second
+const limit = time.Minute
 
 // bounded is a context for one step of a test.
 func bounded(t testing.TB) context.Context {

@@ -170,7 +170,7 @@ func (l *load) check(t *testing.T) {
 			t.Errorf("a job is %s with %d events, %v", x.State, len(events), err)
 		}
 	}
-	if len(l.records) < 50 || len(l.settled) < 5 || l.longest > 15*time.Second {
+	if len(l.records) < 50 || len(l.settled) < 5 || l.longest > time.Minute {
 		t.Errorf("%d records, %d jobs, and somebody waited %v for a word", len(l.records), len(l.settled), l.longest)
 	}
 	t.Logf("%d records, %d jobs; %d times nobody knew; the longest wait was %v", len(l.records), len(l.settled), l.unclear, l.longest)
