@@ -19,7 +19,6 @@ import (
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/node"
 	"toolpost/plan"
-	"toolpost/plan/planner"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -102,11 +101,7 @@ func (p *player) lasts() (bool, error) {
 // begin tells what is played, and gives the first prompt: that of the story, or, in a session that has begun, what comes
 // next.
 func (p *player) begin(ctx context.Context) (*string, error) {
-	var s struct {
-		Stories []planner.About `json:"stories"`
-		Turns   []story.Past    `json:"turns"`
-		State   json.RawMessage `json:"state"`
-	}
+	var s story.Shown
 	args := raw(map[string]string{"story": p.story, "session": p.session})
 	if err := p.callOwn(ctx, p.b, tool.Call{Tool: "story.show", Args: args}, playing, &s); err != nil {
 		return nil, err
