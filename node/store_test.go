@@ -38,7 +38,7 @@ func TestCallsAreRecordedAndTheRecordsOutliveTheNode(t *testing.T) {
 	for _, caller := range []string{"ada", "eve"} {
 		_, _ = n.Handler().Invoke(t.Context(), &tool.Call{
 			Tool: "echo", Args: json.RawMessage(`{"x":1}`), Caller: tool.Principal{ID: caller, Door: "cli"}, Run: "r", Session: "s",
-			Parent: "forged",
+			Parent: "forged", Depth: tool.MaxDepth + 1,
 		}, tool.Discard)
 	}
 	if err := call(n, "nosuch"); tool.CodeOf(err) != tool.CodeNotFound {

@@ -239,11 +239,8 @@ func (a *attempt) take(ctx context.Context) *work {
 
 // callOf makes the call of a tool: its arguments, and the state as it is now.
 func (a *attempt) callOf(t *tooling) (*tool.Call, error) {
-	outer := a.run.Call
-	c := &tool.Call{
-		Tool: t.spec.Name, Args: t.Input, Caller: outer.Caller, Run: outer.Run, Trace: outer.Trace, Span: outer.Span,
-		Parent: outer.ID, Guarantees: outer.Guarantees, Patient: outer.Patient, State: a.stateNow().seen(),
-	}
+	c := a.run.Call.Inner(t.spec.Name, t.Input)
+	c.State = a.stateNow().seen()
 	var err error
 	if len(t.input.at) > 0 {
 		c.Args, err = t.input.filled(a.outputOf)

@@ -36,7 +36,7 @@ type Record struct {
 
 	Plan    json.RawMessage `json:"plan,omitzero"`
 	Result  json.RawMessage `json:"result,omitzero"`
-	Request []byte          `json:"-"` // how it is gone on with
+	Request []byte          `json:"-"` // how it is gone on with; empty: not by itself
 	Before  json.RawMessage `json:"-"` // what the plans that it replaces patched, a list
 }
 
@@ -75,7 +75,7 @@ type Book interface {
 	// Of gives the last plan that a call ran; not found: none.
 	Of(ctx context.Context, caller, call string) (Record, []Note, error)
 	// Recover visits unfinished plans whose program is gone. Each is given the id of a call that goes on with it, unless
-	// a job has it still. One whose job has ended is lost.
+	// a job has it still. One whose job has ended is lost, and so is one without a Request.
 	Recover(ctx context.Context, next func() string) ([]Record, error)
 }
 
@@ -171,9 +171,11 @@ func (a *attempt) keepBegin(ctx context.Context) error {
 		ID: a.id, State: Running, Caller: c.Caller.ID, Session: c.Session, Prompt: a.run.Prompt, Planner: a.run.PlannerName,
 		Call: c.ID, Made: a.began, Counts: Counts{Tools: len(a.plan.Tools)}, Plan: raw(a.plan), Before: raw(a.before),
 	}
-	var err error
-	if r.Request, err = a.x.Again(c, a.id); err != nil {
-		return err
+	if c.Parent == "" { // else who made the call would not know of another that goes on with it
+		var err error
+		if r.Request, err = a.x.Again(c, a.id); err != nil {
+			return err
+		}
 	}
 	return a.x.Book.Begin(context.WithoutCancel(ctx), r)
 }
@@ -253,7 +255,7 @@ const Shutdown = "shutdown"
 func (a *attempt) cancelled(ctx context.Context) error {
 	why := tool.Ended(ctx)
 	state := Cancelled
-	if why.Reason == Shutdown && a.run.Call.Patient {
+	if why.Reason == Shutdown && a.run.Call.Patient && a.run.Call.Parent == "" {
 		state = Running
 	}
 	r := a.resultOf()

@@ -64,9 +64,6 @@ type Run struct {
 // Run runs a plan, and those that replace it when it fails. The result is that of the last one. An error means that
 // there is none: the call was cancelled, its time was over, nobody took its events, or the plan could not be kept.
 func (x *Executor) Run(ctx context.Context, r Run, out tool.Sink) (*Result, error) {
-	if r.Call.Parent != "" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "a plan is not run by another plan").Because("nested_plan")
-	}
 	return x.attempts(ctx, x.first(r, out))
 }
 

@@ -459,13 +459,37 @@ func TestAPlanThatNobodyListensToStops(t *testing.T) {
 	})
 }
 
-func TestAPlanDoesNotRunAnother(t *testing.T) {
+// A plan may run another, which has all that the outer one has; but not without end.
+func TestAPlanThatRunsItselfEndsWhereItIsTooDeep(t *testing.T) {
 	w := newWorld(t)
-	call := outer()
-	call.Parent = "p"
 	x := plan.Executor{Handler: w, Catalog: w}
-	if _, err := x.Run(t.Context(), plan.Run{Call: call, Plan: parse(t, one(``))}, &recorder{}); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Error(err)
+	itself := parse(t, `{'requestId':'r','tools':[{'toolId':'a','tool':'do','input':{'as':'a','patch':{'n':1}}},`+
+		`{'toolId':'b','tool':'nest','retryPolicy':{'maxRetries':0}}]}`)
+	w.nest = func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if c.Depth > 2*tool.MaxDepth {
+			t.Error("it does not end")
+			return tool.Failed("endless", "too deep"), nil
+		}
+		r, err := x.Run(ctx, plan.Run{Call: c, Plan: itself}, out)
+		if err != nil || r.Success {
+			return &tool.Result{OK: true}, err
+		}
+		return tool.Failed("inner", r.Error.Message), nil
+	}
+	out := &recorder{}
+	r, err := x.Run(t.Context(), plan.Run{Call: outer(), Plan: itself}, out)
+	if err != nil || r.Success || !strings.Contains(r.Error.Message, "calls deep") || len(w.began) != tool.MaxDepth {
+		t.Fatalf("%v, %d calls: %v", err, len(w.began), r.Error)
+	}
+	for i, c := range w.calls {
+		if c.Depth != i+1 || c.Caller.ID != "ada" || c.Run != "run-1" || (i == 0) != (c.Parent == "outer") {
+			t.Errorf("call %d: %+v", i, c)
+		}
+	}
+	for _, s := range out.steps(t) {
+		if s.PlanID != r.PlanID {
+			t.Errorf("a step of an inner plan is told as one of the outer: %+v", s)
+		}
 	}
 }
 

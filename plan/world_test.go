@@ -31,6 +31,7 @@ type world struct {
 	most  int      // that ran at once
 	tries map[string]int
 	calls []tool.Call
+	nest  func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) // what the tool nest does
 }
 
 // script is what a call of a tool does.
@@ -59,13 +60,16 @@ func (s source) Tools(context.Context) ([]*tool.Spec, error) {
 			"properties":{"k":{"type":"string"}}},"l":{"type":"array","items":{"type":"string"}}}}`)},
 		{Name: "either", Input: json.RawMessage(`{"oneOf":[{"properties":{"a":{"const":1},"b":{"type":"string"}}},
 			{"properties":{"a":{"const":2},"b":{"type":"integer"}}}]}`)},
-		{Name: "torch.py"}, {Name: "dice"},
+		{Name: "torch.py"}, {Name: "dice"}, {Name: "nest"},
 	}, nil
 }
 
 func (s source) Close(context.Context) error { return nil }
 
 func (s source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if c.Spec.Name == "nest" {
+		return s.w.nest(ctx, c, out)
+	}
 	var do script
 	if err := strictjson.Unmarshal(c.Args, &do); err != nil {
 		return nil, err
@@ -176,7 +180,7 @@ func (r *recorder) Emit(ev tool.Event) error {
 	return nil
 }
 
-// steps gives the steps that were told.
+// steps gives the steps that were told, without those that a tool told.
 func (r *recorder) steps(t *testing.T) (steps []plan.Step) {
 	t.Helper()
 	for _, ev := range r.events {
@@ -185,13 +189,14 @@ func (r *recorder) steps(t *testing.T) (steps []plan.Step) {
 		}
 		var l struct {
 			Fields struct {
-				Step *plan.Step `json:"step"`
+				Step   *plan.Step `json:"step"`
+				ToolID string     `json:"toolId"`
 			} `json:"fields"`
 		}
 		if err := strictjson.Unmarshal(ev.Data, &l); err != nil {
 			t.Fatal(err)
 		}
-		if l.Fields.Step != nil {
+		if l.Fields.Step != nil && l.Fields.ToolID == "" {
 			steps = append(steps, *l.Fields.Step)
 		}
 	}

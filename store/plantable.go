@@ -271,7 +271,7 @@ func recoverPlan(t *tx, id, owner string, next func() string) (r plan.Record, mi
 		return r, false, nil // the job is run again, and goes on with it
 	case asJob && state == job.Cancelled:
 		return r, false, endPlan(t, id, plan.Cancelled, nil)
-	case asJob:
+	case asJob || len(r.Request) == 0:
 		return r, false, endPlan(t, id, plan.Lost, nil)
 	}
 	r.Call = next()

@@ -84,7 +84,7 @@ type startArgs struct {
 func (q queue) start(ctx context.Context, c *define.Call, a startArgs) (json.RawMessage, error) {
 	return q.jobs.Start(ctx, &tool.Call{
 		Tool: a.Tool, Args: a.Arguments, Session: cmp.Or(a.Session, c.Session), Lease: cmp.Or(a.Lease, c.Lease),
-		Trace: c.Trace, Span: c.Span, Run: c.Run, Caller: c.Caller, Guarantees: c.Guarantees,
+		Trace: c.Trace, Span: c.Span, Run: c.Run, Depth: c.Depth, Caller: c.Caller, Guarantees: c.Guarantees,
 		Answers: a.Answers, Resume: a.Resume,
 	})
 }

@@ -5,7 +5,6 @@ package logs
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -50,17 +49,11 @@ type Filter struct {
 	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only lines about calls that ended so; what a tool said comes when its call has ended, the last 50 lines of it"`
 }
 
-// Watched is the outcome of watchLogs.
-type Watched struct {
-	Next   int64 `json:"next"`            // the after of a call that goes on
-	Missed int64 `json:"missed,omitzero"` // lines that were no longer kept when this follower came to them
-}
-
 // page is how many lines are read at once.
 const page = 500
 
 // watch reads the journal at the pace of who listens: a slow one finds that lines are gone, and nobody waits for it.
-func (o Options) watch(ctx context.Context, c *define.Call, a Args) (w Watched, err error) {
+func (o Options) watch(ctx context.Context, c *define.Call, a Args) (w follow.Watched, err error) {
 	f, err := o.Followers.Begin(c.Caller)
 	if err != nil {
 		return w, err
@@ -70,23 +63,15 @@ func (o Options) watch(ctx context.Context, c *define.Call, a Args) (w Watched, 
 	if err := o.begin(c, a, s, &w); err != nil || !a.Follow {
 		return w, err
 	}
-	for more := true; more && err == nil; {
-		changed := o.Journal.Changed()
+	err = f.Each(ctx, o.Journal.Changed, func() (more bool, err error) {
 		lines, missed := o.Journal.Next(w.Next, page)
-		if err := o.emit(c, s, &w, lines, missed); err != nil {
-			return w, err
-		}
-		most := follow.Longest
-		if len(lines) == page { // there are more already
-			most = 0
-		}
-		more, err = f.Wait(ctx, changed, most)
-	}
+		return len(lines) == page, o.emit(c, s, &w, lines, missed)
+	})
 	return w, err
 }
 
 // begin shows the last lines, or goes on where a call before has ended.
-func (o Options) begin(c *define.Call, a Args, s *selector, w *Watched) error {
+func (o Options) begin(c *define.Call, a Args, s *selector, w *follow.Watched) error {
 	if w.Next = o.Journal.Last(); a.After != nil {
 		if w.Next < *a.After { // it was a line of a program before this one: nobody has seen any of this one's
 			w.Next = 0
@@ -113,11 +98,9 @@ func (o Options) begin(c *define.Call, a Args, s *selector, w *Watched) error {
 }
 
 // emit tells who listens about lines that were read.
-func (o Options) emit(c *define.Call, s *selector, w *Watched, lines []journal.Line, missed int64) error {
+func (o Options) emit(c *define.Call, s *selector, w *follow.Watched, lines []journal.Line, missed int64) error {
 	if w.Missed += missed; missed > 0 {
-		text := fmt.Sprintf("%d lines are missing: they came faster than they were read", missed)
-		about := tool.Log{Level: "warn", Message: text, Fields: raw(map[string]int64{"missed": missed})}
-		if err := c.Out.Emit(tool.NewEvent(tool.KindLog, about)); err != nil {
+		if err := follow.Missing(c.Out, missed); err != nil {
 			return err
 		}
 	}

@@ -87,13 +87,13 @@ func (l *lines) said() (all []string) {
 	return all
 }
 
-func (b *bench) ask(t *testing.T, args string, out tool.Sink) logs.Watched {
+func (b *bench) ask(t *testing.T, args string, out tool.Sink) follow.Watched {
 	t.Helper()
 	r, err := b.tool.Invoke(t.Context(), &tool.Call{Tool: "watchLogs", Args: []byte(args), Caller: operator}, out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var w logs.Watched
+	var w follow.Watched
 	if err := strictjson.Unmarshal(r.Output, &w); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestWhoFollowsSeesLinesAsTheyComeUntilTheProgramEnds(t *testing.T) {
 	b := newBench()
 	b.log.Info("before")
 	got := &lines{more: make(chan struct{})}
-	done := make(chan logs.Watched)
+	done := make(chan follow.Watched)
 	go func() { done <- b.ask(t, `{"last":5,"follow":true}`, got) }()
 	<-got.more
 	b.log.Info("one")
@@ -176,7 +176,7 @@ func TestNobodyWaitsForASlowFollower(t *testing.T) {
 		}
 		<-release
 	}}
-	done := make(chan logs.Watched)
+	done := make(chan follow.Watched)
 	go func() { done <- b.ask(t, `{"follow":true,"after":0}`, got) }()
 	b.log.Info("first")
 	<-held // it has the first line and does not take it

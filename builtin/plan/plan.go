@@ -125,13 +125,14 @@ type checkArgs struct {
 	Plan json.RawMessage `json:"plan" schema:"required type=object" doc:"the plan, as Plan JSON"`
 }
 
-type checked struct {
+// Checked is the outcome of plan.check.
+type Checked struct {
 	Valid bool        `json:"valid"`
 	Order []string    `json:"order"` // the toolIds as they run one after the other
 	Error *plan.Error `json:"error,omitzero"`
 }
 
-func (t tools) check(ctx context.Context, c *define.Call, a checkArgs) (out checked, err error) {
+func (t tools) check(ctx context.Context, c *define.Call, a checkArgs) (out Checked, err error) {
 	out.Order = []string{}
 	p, err := plan.Read(a.Plan)
 	var g *plan.Graph
@@ -180,7 +181,8 @@ type listArgs struct {
 	Limit   int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"at most so many, the newest first; default 100"`
 }
 
-type listed struct {
+// Listed is the outcome of plan.list.
+type Listed struct {
 	Plans []plan.Record `json:"plans"`
 }
 
@@ -196,5 +198,5 @@ func (t tools) list(ctx context.Context, c *define.Call, a listArgs) (json.RawMe
 		return nil, err
 	}
 	c.Summary = define.Count(len(found), "plan")
-	return strictjson.Marshal(listed{found})
+	return strictjson.Marshal(Listed{found})
 }

@@ -19,17 +19,11 @@ type WatchArgs struct {
 	Parent string `json:"parent,omitzero" schema:"maxLength=256" doc:"only this call, and those that it makes"`
 }
 
-// Watched is the outcome of watchCalls.
-type Watched struct {
-	Next   int64 `json:"next"`            // the after of a call that goes on
-	Missed int64 `json:"missed,omitzero"` // lines that were no longer kept when this follower came to them
-}
-
 // page is how many lines are looked at at once.
 const page = 500
 
 // watch reads what is kept at the pace of who listens: a slow one finds that lines are gone, and no call waits for it.
-func (o Options) watch(ctx context.Context, c *define.Call, a WatchArgs) (w Watched, err error) {
+func (o Options) watch(ctx context.Context, c *define.Call, a WatchArgs) (w follow.Watched, err error) {
 	f, err := o.Followers.Begin(c.Caller)
 	if err != nil {
 		return w, err
@@ -40,19 +34,17 @@ func (o Options) watch(ctx context.Context, c *define.Call, a WatchArgs) (w Watc
 	if w.Next, err = o.begin(c, of, a.After); err != nil {
 		return w, err
 	}
-	for more := true; more && err == nil; {
-		changed := o.Recent.Changed()
+	err = f.Each(ctx, o.Recent.Changed, func() (more bool, err error) {
 		p := o.Recent.Next(of, w.Next, page)
-		w.Next, w.Missed = p.Last, w.Missed+p.Missed
-		if err = tell(c.Out, p.Lines, p.Missed); err != nil {
-			return w, err
+		if w.Next = p.Last; p.Missed > 0 {
+			w.Missed += p.Missed
+			err = follow.Missing(c.Out, p.Missed)
 		}
-		most := follow.Longest
-		if p.More {
-			most = 0
+		if err == nil {
+			err = tell(c.Out, p.Lines)
 		}
-		more, err = f.Wait(ctx, changed, most)
-	}
+		return p.More, err
+	})
 	return w, err
 }
 
@@ -62,31 +54,21 @@ func (o Options) begin(c *define.Call, of recent.Filter, after *int64) (next int
 		return *after, nil
 	}
 	lines, last := o.Recent.Now(of)
-	return last, tell(c.Out, lines, 0)
+	return last, tell(c.Out, lines)
 }
 
 // tell tells who listens: in words for whoever knows nothing of lines, and whole in the fields.
-func tell(out tool.Sink, lines []recent.Line, missed int64) error {
-	if missed > 0 {
-		text := fmt.Sprintf("%d lines are missing: they came faster than they were read", missed)
-		if err := emit(out, "warn", text, map[string]int64{"missed": missed}); err != nil {
-			return err
-		}
-	}
+func tell(out tool.Sink, lines []recent.Line) error {
 	for _, l := range lines {
-		if err := emit(out, level(l), words(l), l); err != nil {
+		doc, err := strictjson.Marshal(l)
+		if err != nil { // data of an event that is not JSON
+			doc, _ = strictjson.Marshal(map[string]string{"error": "a line cannot be shown: " + err.Error()})
+		}
+		if err := out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: level(l), Message: words(l), Fields: doc})); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func emit(out tool.Sink, level, text string, fields any) error {
-	doc, err := strictjson.Marshal(fields)
-	if err != nil { // data of an event that is not JSON
-		doc, _ = strictjson.Marshal(map[string]string{"error": "a line cannot be shown: " + err.Error()})
-	}
-	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: level, Message: text, Fields: doc}))
 }
 
 func level(l recent.Line) string {

@@ -245,7 +245,8 @@ type Past struct {
 	Tools     []Tool         `json:"tools"`
 }
 
-type shown struct {
+// Shown is the outcome of story.show.
+type Shown struct {
 	Stories []planner.About `json:"stories"`
 	Turns   []Past          `json:"turns" doc:"the last 100, oldest first"`
 	State   json.RawMessage `json:"state"`
@@ -254,8 +255,8 @@ type shown struct {
 // mostTurns is how many turns are shown.
 const mostTurns = 100
 
-func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (shown, error) {
-	s := shown{Stories: t.Planners.List(), Turns: []Past{}, State: json.RawMessage(`{}`)}
+func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (Shown, error) {
+	s := Shown{Stories: t.Planners.List(), Turns: []Past{}, State: json.RawMessage(`{}`)}
 	if a.Story != "" {
 		one, err := t.Planners.Named(a.Story)
 		if err != nil {
@@ -264,8 +265,7 @@ func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (shown, err
 		s.Stories = []planner.About{one.About()}
 	}
 	session := cmp.Or(a.Session, c.Session)
-	c.Summary = define.Count(len(s.Stories), "story")
-	if len(s.Stories) != 1 {
+	if c.Summary = "1 story"; len(s.Stories) != 1 {
 		c.Summary = fmt.Sprintf("%d stories", len(s.Stories))
 	}
 	if session == "" {

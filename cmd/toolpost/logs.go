@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/logs"
+	"toolpost/engine/follow"
 	"toolpost/engine/journal"
 	"toolpost/node"
 	"toolpost/tool"
@@ -90,7 +91,7 @@ func (a *app) logs(ctx context.Context, args logs.Args) error {
 		_, err := each(read[tool.Log](ev))
 		return err
 	})
-	return a.callOwnTo(ctx, b, tool.Call{Tool: "watchLogs", Args: raw(args)}, sink, seesLogs, &logs.Watched{})
+	return a.callOwnTo(ctx, b, tool.Call{Tool: "watchLogs", Args: raw(args)}, sink, seesLogs, &follow.Watched{})
 }
 
 // logLine is a line of the journal for people: on one line, whatever its tool wrote.

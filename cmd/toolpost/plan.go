@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	plantools "toolpost/builtin/plan"
 	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
@@ -66,7 +67,7 @@ func (a *app) planRunCommand() *cobra.Command {
 					given[name] = value
 				}
 			}
-			call.Tool, call.Args = "plan.run", raw(given)
+			call.Tool, call.Args = plantools.Run, raw(given)
 			return a.runPlan(c.Context(), call)
 		},
 	}
@@ -78,8 +79,6 @@ func (a *app) planRunCommand() *cobra.Command {
 	return a.withServer(a.withJSON("print the execution result as JSON", c))
 }
 
-const runsPlans = "run plans"
-
 func (a *app) runPlan(ctx context.Context, call tool.Call) error {
 	b, err := a.open(ctx, node.Options{})
 	if err != nil {
@@ -88,7 +87,7 @@ func (a *app) runPlan(ctx context.Context, call tool.Call) error {
 	defer b.close()
 	view := newPlanView(a.err)
 	var r plan.Result
-	err = a.callOwnTo(ctx, b, call, view, runsPlans, &r)
+	err = a.callOwnTo(ctx, b, call, view, "run plans", &r)
 	view.end()
 	if err != nil {
 		return err
@@ -124,13 +123,8 @@ func (a *app) planCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			type checked struct {
-				Valid bool        `json:"valid"`
-				Order []string    `json:"order"`
-				Error *plan.Error `json:"error,omitzero"`
-			}
 			given := map[string]any{"plan": document}
-			r, err := own[checked](c.Context(), a, node.Options{}, "plan.check", given, "check plans")
+			r, err := own[plantools.Checked](c.Context(), a, node.Options{}, "plan.check", given, "check plans")
 			if err != nil {
 				return err
 			}
@@ -186,8 +180,8 @@ func (a *app) showPlan(r *plan.Record) error {
 }
 
 func (a *app) plans(ctx context.Context, args any) ([]plan.Record, error) {
-	all, err := kept[map[string][]plan.Record](ctx, a, "plan.list", args, "see plans")
-	return all["plans"], err
+	all, err := kept[plantools.Listed](ctx, a, "plan.list", args, "see plans")
+	return all.Plans, err
 }
 
 func (a *app) planListCommand() *cobra.Command {

@@ -58,15 +58,15 @@ func (v *planView) Emit(ev tool.Event) error {
 		return nil // what does not fit is not shown
 	}
 	switch f := said.Fields; {
-	case f.Plan != nil:
-		v.begin(f.Plan)
-	case f.Step != nil:
-		v.step(f.Step)
-	case v.byID[f.ToolID] != nil:
+	case v.byID[f.ToolID] != nil: // a tool said it, whatever else its fields have: it may run a plan itself
 		v.byID[f.ToolID].about = short(clean(said.Message), 60)
 		if !v.s.terminal && said.Message != "" {
 			fmt.Fprintln(v.s, v.s.dim("  "+clean(f.ToolID)+": "+indented(said.Message)))
 		}
+	case f.Plan != nil:
+		v.begin(f.Plan)
+	case f.Step != nil:
+		v.step(f.Step)
 	default:
 		v.above(v.s.painted(said.Level, clean(said.Message)))
 	}
@@ -155,22 +155,38 @@ func (v *planView) draw(now bool) {
 	}
 }
 
+// planSign is the sign of a tool that is in a state.
+func planSign(state string) string {
+	switch state {
+	case plan.Running:
+		return "▶"
+	case plan.Retrying:
+		return "↻"
+	case plan.Success:
+		return "✓"
+	case plan.Failed, plan.TimedOut:
+		return "✗"
+	case plan.Skipped:
+		return "–"
+	}
+	return "·"
+}
+
 // line is a tool in words: where it stands, what it is, and what became of it.
 func (v *planView) line(l *planLine) string {
-	sign, paint := "·", v.s.dim
+	paint := v.s.dim
 	switch l.now.State {
 	case plan.Running:
-		sign, paint = "▶", v.s.bold
-	case plan.Retrying:
-		sign, paint = "↻", v.s.amber
+		paint = v.s.bold
+	case plan.Retrying, plan.Skipped:
+		paint = v.s.amber
 	case plan.Success:
-		sign, paint = "✓", v.s.green
+		paint = v.s.green
 	case plan.Failed, plan.TimedOut:
-		sign, paint = "✗", v.s.red
-	case plan.Skipped:
-		sign, paint = "–", v.s.amber
+		paint = v.s.red
 	}
-	words := []string{strings.Repeat("  ", l.depth) + paint(sign+" "+clean(l.of.ToolID)), v.s.dim(clean(l.of.Tool))}
+	name := paint(planSign(l.now.State) + " " + clean(l.of.ToolID))
+	words := []string{strings.Repeat("  ", l.depth) + name, v.s.dim(clean(l.of.Tool))}
 	if l.now.State != plan.Success {
 		words = append(words, l.now.State)
 	}

@@ -19,7 +19,6 @@ import (
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/node"
 	"toolpost/plan"
-	"toolpost/plan/planner"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -102,11 +101,7 @@ func (p *player) lasts() (bool, error) {
 // begin tells what is played, and gives the first prompt: that of the story, or, in a session that has begun, what comes
 // next.
 func (p *player) begin(ctx context.Context) (*string, error) {
-	var s struct {
-		Stories []planner.About `json:"stories"`
-		Turns   []story.Past    `json:"turns"`
-		State   json.RawMessage `json:"state"`
-	}
+	var s story.Shown
 	args := raw(map[string]string{"story": p.story, "session": p.session})
 	if err := p.callOwn(ctx, p.b, tool.Call{Tool: "story.show", Args: args}, playing, &s); err != nil {
 		return nil, err
@@ -178,14 +173,11 @@ func (p *player) turn(ctx context.Context, prompt string) error {
 	return nil
 }
 
-// marks are how tools of a turn ended.
-var marks = map[string]string{plan.Success: "✓", plan.Failed: "✗", plan.TimedOut: "✗", plan.Skipped: "–"}
-
 // strip is one line about the tools of a turn.
 func strip(tools []story.Tool) string {
 	var words []string
 	for _, t := range tools {
-		words = append(words, cmp.Or(marks[t.State], "…")+" "+clean(t.Tool))
+		words = append(words, planSign(t.State)+" "+clean(t.Tool))
 	}
 	return strings.Join(words, "  ")
 }
@@ -323,17 +315,19 @@ func (w *working) Emit(ev tool.Event) error {
 
 func (w *working) log(log tool.Log) error {
 	var fields struct {
-		Plan *plan.Begun `json:"plan"`
-		Step *plan.Step  `json:"step"`
+		Plan   *plan.Begun `json:"plan"`
+		Step   *plan.Step  `json:"step"`
+		ToolID string      `json:"toolId"`
 	}
 	_ = strictjson.Unmarshal(log.Fields, &fields) // of a tool it may be anything
+	ofPlan := fields.ToolID == ""                 // else a tool says it, which may run a plan itself
 	switch {
-	case fields.Plan != nil:
+	case ofPlan && fields.Plan != nil:
 		clear(w.states)
 		for _, t := range fields.Plan.Tools {
 			w.states[t.ToolID] = plan.Waiting
 		}
-	case fields.Step != nil:
+	case ofPlan && fields.Step != nil:
 		w.states[fields.Step.ToolID] = fields.Step.State
 		done, running := 0, []string{}
 		for id, state := range w.states {

@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-var shortTale = map[string]string{
-	"toolpost.yaml": "sources: [{name: knocker, protocol: narratoria, command: [sh, knock.sh]}]\nplanners: [{name: tale, file: tale.yaml}]\n",
-	"tale.yaml": `
+func TestAStoryIsPlayedInATerminal(t *testing.T) {
+	cmd := program(t, map[string]string{
+		"toolpost.yaml": "sources: [{name: knocker, protocol: narratoria, command: [sh, knock.sh]}]\nplanners: [{name: tale, file: tale.yaml}]\n",
+		"tale.yaml": `
 title: A tale
 opening: Knock
 answers:
@@ -16,17 +17,14 @@ answers:
   - prompts: [Go in]
     plan: {narrative: You are in., tools: []}
 `,
-	"knock.sh": `
+		"knock.sh": `
 echo '{"version":"0","type":"log","level":"info","message":"knocking \u001b[2J"}'
 echo '{"version":"0","type":"state_patch","patch":{"door":"open"}}'
 echo '{"version":"0","type":"ui_event","event":"narrative_choice","payload":{"choices":[{"label":"Go in","hint":"it is \u202elate"}]}}'
 sleep 1
 echo '{"version":"0","type":"done","ok":true}'
 `,
-}
-
-func TestAStoryIsPlayedInATerminal(t *testing.T) {
-	cmd := program(t, shortTale, "story")
+	}, "story")
 	screen := typedAt(t, cmd, "1\n", "\x04", "\x04")
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, screen)

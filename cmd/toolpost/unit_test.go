@@ -75,16 +75,21 @@ func TestCleanShowsWhatCouldHarmATerminal(t *testing.T) {
 	}
 }
 
-// A file stands in for the screen.
 func liveOnFile(t *testing.T, terminal bool) (*live, func() string) {
+	t.Helper()
+	s, text := screenOnFile(t, terminal)
+	return newLive(s, "torch", false), text
+}
+
+// A file stands in for the screen.
+func screenOnFile(t *testing.T, terminal bool) (s *screen, text func() string) {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "screen")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	l := newLive(&screen{File: f, terminal: terminal}, "torch", false)
-	return l, func() string {
+	return &screen{File: f, terminal: terminal}, func() string {
 		b, err := os.ReadFile(f.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -255,5 +260,25 @@ func TestAHintIsForTheServerThatWasUsed(t *testing.T) {
 		if got := a.here(c.text); got != c.want {
 			t.Errorf("%s: %s", name, got)
 		}
+	}
+}
+
+// A tool that runs a plan itself, or pretends to, changes nothing in the tree of the plan that it belongs to.
+func TestWhatAToolSaysOfPlansIsNotTakenForThePlan(t *testing.T) {
+	s, text := screenOnFile(t, false)
+	v := newPlanView(s)
+	for _, fields := range []string{
+		`{"plan":{"planId":"p","requestId":"out","tools":[{"toolId":"a","tool":"nest"},{"toolId":"b","tool":"nest"}]}}`,
+		`{"toolId":"a","plan":{"planId":"q","requestId":"in","tools":[]}}`,
+		`{"toolId":"a","step":{"planId":"p","toolId":"b","state":"success"}}`,
+		`{"step":{"planId":"p","toolId":"b","tool":"nest","state":"failed"}}`,
+	} {
+		ev := tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: "said", Fields: []byte(fields)})
+		if err := v.Emit(ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := text(), "plan out: 2 tools\n  a: said\n  a: said\n✗ b  nest  failed\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -6,10 +6,12 @@ package follow
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // How many follow something at once, and for how long. A page of the console follows two or three things, and people
@@ -76,6 +78,39 @@ func (f *Follower) End() {
 	if f.of.of[f.caller]--; f.of.of[f.caller] == 0 {
 		delete(f.of.of, f.caller)
 	}
+}
+
+// A Watched is the outcome of a call that followed lines.
+type Watched struct {
+	Next   int64 `json:"next"`            // the after of a call that goes on
+	Missed int64 `json:"missed,omitzero"` // lines that were no longer kept when this follower came to them
+}
+
+// Missing tells a follower of lines that it has missed.
+func Missing(out tool.Sink, missed int64) error {
+	text := fmt.Sprintf("%d lines are missing: they came faster than they were read", missed)
+	fields, _ := strictjson.Marshal(map[string]int64{"missed": missed}) // a number
+	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "warn", Message: text, Fields: fields}))
+}
+
+// Each reads again and again, as Wait says: at once where there is more already, else when something has changed. The
+// error is that of read, or of a call which was cancelled.
+func (f *Follower) Each(
+	ctx context.Context, changed func() <-chan struct{}, read func() (more bool, err error),
+) (err error) {
+	for on := true; on && err == nil; {
+		change := changed() // before it is read: what comes meanwhile is read the next time
+		more, failed := read()
+		if failed != nil {
+			return failed
+		}
+		most := Longest
+		if more {
+			most = 0
+		}
+		on, err = f.Wait(ctx, change, most)
+	}
+	return err
 }
 
 // Wait waits until there may be something new: changed is closed, or so much time has passed. It reports whether to go

@@ -230,6 +230,7 @@ type request struct {
 	Trace    string          `json:"trace,omitzero"`
 	Span     string          `json:"span,omitzero"`
 	Run      string          `json:"run,omitzero"`
+	Depth    int             `json:"depth,omitzero"`
 	Answers  json.RawMessage `json:"answers,omitzero"` // to the question of an earlier run
 	Resume   string          `json:"resume,omitzero"`
 	Rounds   int             `json:"rounds,omitzero"` // how many questions were answered
@@ -250,8 +251,9 @@ type rights struct {
 
 func encode(c *tool.Call, known bool) ([]byte, error) {
 	r := request{
-		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door,
-		Known: known, Operates: c.Caller.Operates, Guarantees: c.Guarantees, Answers: c.Answers, Resume: c.Resume,
+		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Depth: c.Depth,
+		Door: c.Caller.Door, Known: known, Operates: c.Caller.Operates, Guarantees: c.Guarantees,
+		Answers: c.Answers, Resume: c.Resume,
 	}
 	if have := c.Caller.Rights; have != nil {
 		r.Rights = &rights{have.Roles, have.Tools == nil, have.Tools}
@@ -278,7 +280,7 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 	}
 	c = &tool.Call{
 		ID: j.ID, Tool: r.Tool, Args: r.Args, Session: r.Session, Trace: r.Trace, Span: r.Span, Run: r.Run,
-		Lease: j.Lease, Caller: p, Guarantees: r.Guarantees, Answers: r.Answers, Resume: r.Resume,
+		Depth: r.Depth, Lease: j.Lease, Caller: p, Guarantees: r.Guarantees, Answers: r.Answers, Resume: r.Resume,
 	}
 	return c, r.Known, nil
 }

@@ -18,8 +18,8 @@ func TestACallIsKeptWithTheRightsOfItsCallerAndNoMore(t *testing.T) {
 	} {
 		c := &tool.Call{
 			Tool: "t", Args: []byte(`{"a":1}`), Session: "s", Trace: "tr", Span: "sp", Run: "r",
-			Caller:     tool.Principal{ID: "ada", Door: "http", Rights: r},
-			Guarantees: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{}, Sandbox: true},
+			Caller: tool.Principal{ID: "ada", Door: "http", Rights: r},
+			Depth:  2, Guarantees: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{}, Sandbox: true},
 		}
 		b, err := encode(c, true)
 		if err != nil {

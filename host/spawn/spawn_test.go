@@ -3,7 +3,6 @@ package spawn_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,15 +26,6 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
-}
-
-type vault map[string]string
-
-func (v vault) Secret(name string) (string, error) {
-	if value, ok := v[name]; ok {
-		return value, nil
-	}
-	return "", errors.New("no such secret")
 }
 
 // missing skips a test for want of something, except where everything must be tested.
@@ -119,7 +109,7 @@ func TestOptionsAreTheSameBehindWallsAndInContainers(t *testing.T) {
 	t.Setenv("HOME", "/home/of/ours")
 	dir := root(t)
 	o := spawn.Options{
-		Dir: dir, Env: map[string]string{"GIVEN": "g"}, Grant: secret.Grant{Secrets: []string{"SECRET"}, Vault: vault{"SECRET": "value-of-secret"}},
+		Dir: dir, Env: map[string]string{"GIVEN": "g"}, Grant: secret.Grant{Secrets: []string{"SECRET"}, Vault: tooltest.Vault{"SECRET": "value-of-secret"}},
 	}
 	for _, c := range []struct {
 		name    string

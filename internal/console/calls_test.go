@@ -75,13 +75,20 @@ func callsEachKindOfTool(t *testing.T, w world) {
 	p.Wait("document.querySelector('textarea.mono').value.includes('louder')")
 }
 
-func callIsWatchedAndCancelled(t *testing.T, w world) {
-	s := w.demo(t, "")
+// nap signs in and runs the tool that takes long, from its form.
+func nap(t *testing.T, w world, s *served.Server, seconds string) *browser.Page {
+	t.Helper()
 	p := w.browser.Page(t, browser.Look{})
 	p.SignIn(s, "#/tools/nap")
 	p.Forgive(refusals)
-	p.Type("spinbutton", "seconds", "100")
+	p.Type("spinbutton", "seconds", seconds)
 	p.Click("button", "Run")
+	return p
+}
+
+func callIsWatchedAndCancelled(t *testing.T, w world) {
+	s := w.demo(t, "")
+	p := nap(t, w, s, "100")
 	p.WaitText("Waiting for the tool")
 	p.Click("link", "Open the call")
 	p.WaitFor("heading", "nap")
@@ -98,12 +105,7 @@ func callIsWatchedAndCancelled(t *testing.T, w world) {
 }
 
 func leaseIsIssuedAndUsed(t *testing.T, w world) {
-	s := w.demo(t, "limits: {lease_tier: 1}\n")
-	p := w.browser.Page(t, browser.Look{})
-	p.SignIn(s, "#/tools/nap")
-	p.Forgive(refusals)
-	p.Type("spinbutton", "seconds", "0")
-	p.Click("button", "Run")
+	p := nap(t, w, w.demo(t, "limits: {lease_tier: 1}\n"), "0")
 	p.WaitText("lease_required")
 	p.Click("button", "Issue a lease and run")
 	p.Wait("document.querySelector('[aria-label=\"What happened\"] .head')?.innerText.includes('ok')")

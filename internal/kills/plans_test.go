@@ -45,14 +45,44 @@ func TestAPlanSurvivesTheKillOfTheServer(t *testing.T) {
 	}
 }
 
-func killPlan(t *testing.T, bin, as string) {
-	dir := t.TempDir()
+// planServer starts a server with the tools of the plans.
+func planServer(t *testing.T, bin string) (s *served.Server, dir string) {
+	t.Helper()
+	dir = t.TempDir()
 	for _, folder := range []string{"out", "go"} {
 		must(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, planYAML, sha256.Sum256([]byte(served.Token))), 0o600))
+	config := fmt.Appendf(nil, planYAML, sha256.Sum256([]byte(served.Token)))
+	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), config, 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "step.sh"), []byte(stepSh), 0o600))
-	s := served.Start(t, bin, dir)
+	return served.Start(t, bin, dir), dir
+}
+
+// killAndGoOn kills the server, lets go what waits, and starts another, which ends with the test.
+func killAndGoOn(t *testing.T, s *served.Server, bin, dir string, told <-chan struct{}) *served.Server {
+	t.Helper()
+	s.Kill()
+	<-told
+	must(t, os.WriteFile(filepath.Join(dir, "go", "on"), nil, 0o600))
+	next := served.Start(t, bin, dir)
+	t.Cleanup(next.Kill)
+	return next
+}
+
+// plansOf lists the plans that a server knows of.
+func plansOf(t *testing.T, s *served.Server) (plans []map[string]any) {
+	t.Helper()
+	o, err := s.Call(t.Context(), "plan.list", `{}`)
+	must(t, err)
+	list, _ := o.Output["plans"].([]any)
+	for _, p := range list {
+		plans = append(plans, p.(map[string]any))
+	}
+	return plans
+}
+
+func killPlan(t *testing.T, bin, as string) {
+	s, dir := planServer(t, bin)
 	job := ""
 	told := make(chan struct{})
 	if as == "job" {
@@ -67,19 +97,15 @@ func killPlan(t *testing.T, bin, as string) {
 		}()
 	}
 	until(t, "both wait", func() bool { m := runsOf(t, dir); return m["c"] == 1 && m["d"] == 1 })
-	s.Kill()
-	<-told
-	must(t, os.WriteFile(filepath.Join(dir, "go", "on"), nil, 0o600))
-	s = served.Start(t, bin, dir)
-	defer s.Kill()
-	var plans []any
+	s = killAndGoOn(t, s, bin, dir, told)
+	var one map[string]any
 	until(t, "the plan goes on, and ends", func() bool {
-		o, err := s.Call(t.Context(), "plan.list", `{}`)
-		must(t, err)
-		plans, _ = o.Output["plans"].([]any)
-		return len(plans) == 1 && plans[0].(map[string]any)["state"] != "running"
+		plans := plansOf(t, s)
+		if len(plans) == 1 {
+			one = plans[0]
+		}
+		return one != nil && one["state"] != "running"
 	})
-	one := plans[0].(map[string]any)
 	o, err := s.Call(t.Context(), "plan.show", fmt.Sprintf(`{"plan":%q}`, one["planId"]))
 	must(t, err)
 	var states []string
@@ -109,6 +135,32 @@ func killPlan(t *testing.T, bin, as string) {
 		must(t, err)
 		return o.Output["state"] == "done"
 	})
+}
+
+// Whoever made an inner plan is gone: nobody would hear what became of it, were it gone on with.
+func TestAPlanWithinAPlanIsLostWithTheServer(t *testing.T) {
+	tooltest.NoLeaks(t)
+	bin := served.Build(t)
+	s, dir := planServer(t, bin)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		inner := `{"requestId":"in","tools":[{"toolId":"c","tool":"once","input":{"id":"c","do":"wait"}}]}`
+		_, _ = s.Call(t.Context(), "plan.run", `{"plan":{"requestId":"out","tools":[{"toolId":"p","tool":"plan.run","input":{"plan":`+
+			inner+`}}]}}`)
+	}()
+	until(t, "it waits", func() bool { return runsOf(t, dir)["c"] == 1 })
+	s = killAndGoOn(t, s, bin, dir, told)
+	until(t, "both have ended", func() bool {
+		states := map[any]int{}
+		for _, p := range plansOf(t, s) {
+			states[p["state"]]++
+		}
+		return states["lost"] == 1 && states["failed"] == 1
+	})
+	if runs := runsOf(t, dir)["c"]; runs != 1 {
+		t.Errorf("it ran %d times", runs)
+	}
 }
 
 // runsOf counts how often each tool ran.

@@ -66,31 +66,22 @@ func (p *program) Plan(ctx context.Context, r plan.Request) (*plan.Plan, error) 
 	if err != nil {
 		return nil, err
 	}
-	child, err := start.Start(ctx, spawn.Run{Name: "planner " + p.o.Name, Guarantees: p.o.Guarantees})
-	if err != nil {
-		return nil, err
-	}
-	defer child.Close()
-	defer context.AfterFunc(ctx, func() { child.Kill() })()
-	child.Feed(append(request, '\n'))
-	ended := make(chan process.Exit, 1)
-	go func() { ended <- child.Wait() }() // ends whatever else holds Stdout, and with it the reading
-	doc, err := process.ReadDocument(child.Stdout, maxAnswer)
-	if err != nil {
-		child.Kill()
-	}
-	exit := <-ended
+	said, err := process.Printed(ctx, append(request, '\n'), maxAnswer, func() (*process.Child, error) {
+		return start.Start(ctx, spawn.Run{Name: "planner " + p.o.Name, Guarantees: p.o.Guarantees})
+	})
 	switch {
+	case err != nil:
+		return nil, err
 	case ctx.Err() != nil:
 		return nil, tool.Ended(ctx)
-	case err != nil:
-		return nil, tool.Errorf(tool.CodeProtocol, "its answer: %w", err)
-	case exit.Code != 0:
-		return nil, tool.Errorf(tool.CodeCrash, "its program failed: %s", child.Describe(exit))
-	case len(bytes.TrimSpace(doc)) == 0:
+	case said.Err != nil:
+		return nil, tool.Errorf(tool.CodeProtocol, "its answer: %w", said.Err)
+	case said.Exit.Code != 0:
+		return nil, tool.Errorf(tool.CodeCrash, "its program failed: %s", said.Last)
+	case len(bytes.TrimSpace(said.Doc)) == 0:
 		return nil, tool.Errorf(tool.CodeProtocol, "its program printed nothing; it is to print Plan JSON")
 	}
-	return decode(doc)
+	return decode(said.Doc)
 }
 
 // missing says that the program is not there, or its folder.

@@ -215,7 +215,7 @@ func TestAServerThatIsAwayOrSilentIsAnErrorInTime(t *testing.T) {
 		t.Error(err)
 	}
 	b = book(t, t.TempDir(), "models: [{name: demo, url: 'http://x/v1', key: OTHER}]\nplanners: [{name: ai, model: demo}]")
-	if _, err = ask(t, b, request("go")); err == nil || !strings.Contains(err.Error(), "no such secret") || len(b.Problems()) != 1 {
+	if _, err = ask(t, b, request("go")); err == nil || !strings.Contains(err.Error(), "no secret") || len(b.Problems()) != 1 {
 		t.Error(err, b.Problems())
 	}
 }

@@ -24,19 +24,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-type vault map[string]string
-
-func (v vault) Secret(name string) (string, error) {
-	if value, ok := v[name]; ok {
-		return value, nil
-	}
-	return "", errors.New("no such secret: " + name)
-}
-
 // book reads planners from a config in dir.
 func book(t *testing.T, dir, text string) *planner.Book {
 	t.Helper()
-	b := planner.New(planner.Env{Secrets: vault{"KEY": "the-key-itself"}, Redact: func(s string) string {
+	b := planner.New(planner.Env{Secrets: tooltest.Vault{"KEY": "the-key-itself"}, Redact: func(s string) string {
 		return strings.ReplaceAll(s, "the-key-itself", "***")
 	}})
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))

@@ -160,7 +160,7 @@ func (c *call) decode(doc []byte) (*answer, error) {
 func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte) ([]byte, error) {
 	var watch walls.Watch
 	watch.Follow(c.events, walls.Sources(r.o.Guarantees, c.guarantees))
-	p, err := printed(ctx, stdin, r.o.MaxReply, func() (*process.Child, error) {
+	p, err := process.Printed(ctx, stdin, r.o.MaxReply, func() (*process.Child, error) {
 		return r.host.Start(ctx, spawn.Run{
 			Name: c.aid, Args: args, Call: c.Call, Guarantees: c.guarantees, Watch: &watch,
 			Stderr: c.events.Stderr,
@@ -172,8 +172,8 @@ func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte)
 	case err != nil:
 		return nil, missing(c.aid, err)
 	}
-	c.layers, c.checks = p.layers, watch.Checks()
-	return p.doc, p.judge(c.aid)
+	c.layers, c.checks = p.Layers, watch.Checks()
+	return p.Doc, judge(p, c.aid)
 }
 
 // missing is the error of a toolhost that could not be started. One that says why in a word of its own, such as a wall
@@ -188,31 +188,31 @@ func missing(aid string, err error) error {
 }
 
 // judge looks at what a toolhost printed and how it ended. Its exit codes say what a document cannot.
-func (p *printout) judge(aid string) error {
+func judge(p *process.Printout, aid string) error {
 	switch {
-	case p.tooLong():
-		return structured(typeParseError, aid, "the reply to %s: %w", aid, p.err)
-	case p.exit.Code == 3:
-		return structured(typeNotFound, aid, "the toolhost has no such plugin: %s", p.said())
-	case p.exit.Code == 4:
-		return tool.Errorf(tool.CodeNotFound, "the toolhost has no tool %s: %s", aid, p.said()).Because(typeNotFound)
-	case p.exit.Code != 0:
-		return structured(typeCrash, aid, "the toolhost crashed in %s: %s", aid, p.said())
-	case p.err != nil:
-		return structured(typeException, aid, "the reply to %s could not be read: %w", aid, p.err)
-	case len(bytes.TrimSpace(p.doc)) == 0:
+	case p.TooLong():
+		return structured(typeParseError, aid, "the reply to %s: %w", aid, p.Err)
+	case p.Exit.Code == 3:
+		return structured(typeNotFound, aid, "the toolhost has no such plugin: %s", said(p))
+	case p.Exit.Code == 4:
+		return tool.Errorf(tool.CodeNotFound, "the toolhost has no tool %s: %s", aid, said(p)).Because(typeNotFound)
+	case p.Exit.Code != 0:
+		return structured(typeCrash, aid, "the toolhost crashed in %s: %s", aid, said(p))
+	case p.Err != nil:
+		return structured(typeException, aid, "the reply to %s could not be read: %w", aid, p.Err)
+	case len(bytes.TrimSpace(p.Doc)) == 0:
 		return structured(typeEmptyOutput, aid, "the toolhost ended without a reply to %s", aid)
 	}
 	return nil
 }
 
 // said is the toolhost's own word for its end: in its document, else on standard error.
-func (p *printout) said() string {
+func said(p *process.Printout) string {
 	var r refusal
-	if strictjson.Unmarshal(p.doc, &r) == nil && r.Error != "" {
-		return clip(r.Error) + " (" + p.exit.String() + ")"
+	if strictjson.Unmarshal(p.Doc, &r) == nil && r.Error != "" {
+		return clip(r.Error) + " (" + p.Exit.String() + ")"
 	}
-	return p.last
+	return p.Last
 }
 
 // conclude passes on what the tool did to the state, also a tool that failed, and gives the outcome.

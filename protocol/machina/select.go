@@ -184,7 +184,7 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 	ctx, cancel := context.WithTimeoutCause(ctx, maxThought,
 		tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", maxThought))
 	defer cancel()
-	said, err := printed(ctx, append(payload, '\n'), maxSelection, func() (*process.Child, error) {
+	said, err := process.Printed(ctx, append(payload, '\n'), maxSelection, func() (*process.Child, error) {
 		return process.Start(process.Command{Argv: p, Env: process.Environment(nil, nil)})
 	})
 	switch {
@@ -192,10 +192,10 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 		return Selection{}, tool.AsError(context.Cause(ctx))
 	case err != nil:
 		return Selection{}, err
-	case said.exit.Code != 0 && !said.tooLong():
-		return Selection{}, tool.Errorf(tool.CodeCrash, "the policy failed: %s", said.last)
+	case said.Exit.Code != 0 && !said.TooLong():
+		return Selection{}, tool.Errorf(tool.CodeCrash, "the policy failed: %s", said.Last)
 	}
-	return ParseSelection(string(said.doc)), nil
+	return ParseSelection(string(said.Doc)), nil
 }
 
 // SourceOf returns the name of the source that a host means. Hosts name what they load by the path of a file: that is

@@ -70,22 +70,22 @@ func TestARepliesWords(t *testing.T) {
 func TestHowAToolhostEnded(t *testing.T) {
 	ok := []byte(`{"ok":true,"status":"OK"}`)
 	for name, c := range map[string]struct {
-		p    printout
+		p    process.Printout
 		code tool.Code
 		typ  string
 	}{
-		"answered":          {printout{doc: ok}, "", ""},
-		"exit 1":            {printout{doc: ok, exit: process.Exit{Code: 1}}, tool.CodeCrash, "crash"},
-		"killed":            {printout{exit: process.Exit{Code: -1, Signal: 9}}, tool.CodeCrash, "crash"},
-		"usage":             {printout{exit: process.Exit{Code: 2}}, tool.CodeCrash, "crash"},
-		"plugin missing":    {printout{exit: process.Exit{Code: 3}}, tool.CodeUnavailable, "not_found"},
-		"unknown aid":       {printout{exit: process.Exit{Code: 4}}, tool.CodeNotFound, "not_found"},
-		"bad JSON":          {printout{exit: process.Exit{Code: 5}}, tool.CodeCrash, "crash"},
-		"nothing":           {printout{doc: []byte(" \n")}, tool.CodeProtocol, "empty_output"},
-		"too long":          {printout{err: &process.LimitError{What: "the document", Max: maxReply}}, tool.CodeProtocol, "parse_error"},
-		"our own exception": {printout{err: errors.New("EIO")}, tool.CodeInternal, "exception"},
+		"answered":          {process.Printout{Doc: ok}, "", ""},
+		"exit 1":            {process.Printout{Doc: ok, Exit: process.Exit{Code: 1}}, tool.CodeCrash, "crash"},
+		"killed":            {process.Printout{Exit: process.Exit{Code: -1, Signal: 9}}, tool.CodeCrash, "crash"},
+		"usage":             {process.Printout{Exit: process.Exit{Code: 2}}, tool.CodeCrash, "crash"},
+		"plugin missing":    {process.Printout{Exit: process.Exit{Code: 3}}, tool.CodeUnavailable, "not_found"},
+		"unknown aid":       {process.Printout{Exit: process.Exit{Code: 4}}, tool.CodeNotFound, "not_found"},
+		"bad JSON":          {process.Printout{Exit: process.Exit{Code: 5}}, tool.CodeCrash, "crash"},
+		"nothing":           {process.Printout{Doc: []byte(" \n")}, tool.CodeProtocol, "empty_output"},
+		"too long":          {process.Printout{Err: &process.LimitError{What: "the document", Max: maxReply}}, tool.CodeProtocol, "parse_error"},
+		"our own exception": {process.Printout{Err: errors.New("EIO")}, tool.CodeInternal, "exception"},
 	} {
-		err := c.p.judge("AID.XX")
+		err := judge(&c.p, "AID.XX")
 		if c.code == "" {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

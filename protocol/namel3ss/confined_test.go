@@ -526,21 +526,11 @@ func TestTheRecordOfACallSaysWhatWasEnforced(t *testing.T) {
 	}
 }
 
-// A vault for tests.
-type vault map[string]string
-
-func (v vault) Secret(name string) (string, error) {
-	if value, ok := v[name]; ok {
-		return value, nil
-	}
-	return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s", name)
-}
-
 // A tool gets the secrets that its source declares and its guarantees allow, and no others.
 func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := obedience(t)
-	kept := vault{"KEY_A": "value-of-a", "KEY_B": "value-of-b", "KEY_C": "value-of-c"}
+	kept := tooltest.Vault{"KEY_A": "value-of-a", "KEY_B": "value-of-b", "KEY_C": "value-of-c"}
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
 			r := obedient(t, way, root, Options{Options: spawn.Options{Grant: secret.Grant{Secrets: []string{"KEY_A", "KEY_B"}, Vault: kept}}})

@@ -842,19 +842,9 @@ func TestRunnerConforms(t *testing.T) {
 	}})
 }
 
-// A vault for tests.
-type vault map[string]string
-
-func (v vault) Secret(name string) (string, error) {
-	if value, ok := v[name]; ok {
-		return value, nil
-	}
-	return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s", name)
-}
-
 func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 	tooltest.NoLeaks(t)
-	kept := vault{"KEY_A": "value-of-a", "KEY_B": "value-of-b", "KEY_C": "value-of-c"}
+	kept := tooltest.Vault{"KEY_A": "value-of-a", "KEY_B": "value-of-b", "KEY_C": "value-of-c"}
 	o := narratoria.Options{Tool: "torch", Lenient: true, Command: []string{"sh", "-c", `env | grep -o value-of-.; cat <&"$KEY_B_FD"; echo; echo '` + doneOK + `'`}}
 	o.Grant = secret.Grant{Secrets: []string{"KEY_A"}, SecretFiles: []string{"KEY_B"}, Vault: kept}
 	got := invoke(t, o, `{}`)

@@ -34,6 +34,7 @@ type Options struct {
 type Console struct {
 	o     Options
 	links links
+	files func() map[string]file // of the bundle, read when a door is first opened
 
 	mu       sync.Mutex
 	sessions map[digest]*session
@@ -51,7 +52,7 @@ func New(o Options) *Console {
 		o.now = time.Now
 	}
 	return &Console{
-		o: o, links: newLinks(o.Keys, o.Marks), sessions: map[digest]*session{},
+		o: o, links: newLinks(o.Keys, o.Marks), files: sync.OnceValue(bundle), sessions: map[digest]*session{},
 		failures: map[string]*failures{},
 	}
 }
@@ -67,9 +68,9 @@ func (c *Console) On(d web.Door) web.Door {
 			{Method: "POST", Path: "/v1/session", Open: true, Serve: c.signIn(s, d.Name)},
 			{Method: "DELETE", Path: "/v1/session", Open: true, Serve: c.signOut},
 		}
-		for path := range bundle() {
+		for path, f := range c.files() {
 			if path != index {
-				own = append(own, web.Route{Method: "GET", Path: "/" + path, Open: true, Serve: serveFile(path)})
+				own = append(own, web.Route{Method: "GET", Path: "/" + path, Open: true, Serve: f.serve()})
 			}
 		}
 		return append(own, routes(s, h, l)...)
@@ -83,7 +84,7 @@ func Open(code string) string { return "/#/signin?code=" + code }
 
 // page serves the page itself to browsers. Programs that ask for / get an answer that they can read.
 func (c *Console) page(s *web.Server) func(http.ResponseWriter, *http.Request, tool.Principal) {
-	serve := serveFile(index)
+	serve := c.files()[index].serve()
 	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 		if !web.IsVisit(r) {
 			s.NotFound(w, r)

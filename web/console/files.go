@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"path"
 	"strings"
-	"sync"
 
 	"toolpost/tool"
 	"toolpost/web"
@@ -32,10 +31,9 @@ type file struct {
 	lasts  bool   // its name changes with its content
 }
 
-// bundle reads the files and compresses them, once, and only in a program that opens the door: so nothing but the files
-// themselves has to be kept in the repository. All browsers that run the page read gzip; brotli is not in the standard
-// library.
-var bundle = sync.OnceValue(func() map[string]file {
+// bundle reads the files and compresses them: so nothing but the files themselves has to be kept in the repository. All
+// browsers that run the page read gzip; brotli is not in the standard library.
+func bundle() map[string]file {
 	files := map[string]file{}
 	root, _ := fs.Sub(dist, "dist") // it is there, or this would not have been compiled
 	_ = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
@@ -55,7 +53,7 @@ var bundle = sync.OnceValue(func() map[string]file {
 		return err
 	})
 	return files
-})
+}
 
 func zip(b []byte) []byte {
 	var out bytes.Buffer
@@ -83,9 +81,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types svelte-trusted-html"
 
-// serveFile serves one file of the bundle to whoever asks: it says nothing of this server.
-func serveFile(name string) func(http.ResponseWriter, *http.Request, tool.Principal) {
-	f := bundle()[name]
+// serve serves the file to whoever asks: it says nothing of this server.
+func (f file) serve() func(http.ResponseWriter, *http.Request, tool.Principal) {
 	return func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
 		h := w.Header()
 		for name, value := range map[string]string{

@@ -76,17 +76,6 @@ export interface Event {
   data: { [key: string]: Json };
 }
 
-/** What an asset event says of a file. */
-export interface Asset {
-  assetId: string;
-  kind?: string;
-  mediaType: string;
-  path: string;
-  metadata?: Json;
-  sha256?: string;
-  size?: number;
-}
-
 /** A Result is the one outcome of a call; a tool that says no has one too. */
 export interface Result<T = Json> {
   ok: boolean;

@@ -3,6 +3,7 @@
 import { isObject } from './diff';
 import type { Json } from './api';
 import type { Asset } from './asset';
+import { messageOf } from './text';
 
 /** What a tool of a plan is doing. The last four are how it can end. */
 export type State = 'waiting' | 'running' | 'retrying' | 'success' | 'failed' | 'skipped' | 'timeout';
@@ -166,7 +167,7 @@ export function read(document: string): { plan?: Plan; problem: string } {
     const tools = plan.tools.map((t: unknown) => ({ ...(isObject(t) ? t : {}), toolId: isObject(t) ? text(t.toolId) : '' }));
     return { plan: { ...plan, tools } as unknown as Plan, problem: '' };
   } catch (e) {
-    return { problem: e instanceof Error ? e.message : String(e) };
+    return { problem: messageOf(e) };
   }
 }
 

@@ -3,6 +3,7 @@
 import { onSignedOut, Refusal, session as ask, signIn as begin, signOut as end, type Session } from './api';
 import { whenBack } from './connection.svelte';
 import { replace, route } from './route.svelte';
+import { messageOf } from './text';
 
 type Who = { state: 'asking' } | { state: 'out'; why: string } | { state: 'in'; session: Session };
 
@@ -46,7 +47,7 @@ export async function signIn(by: { code: string } | { token: string }): Promise<
   try {
     who = { state: 'in', session: await begin(by) };
   } catch (e) {
-    who = { state: 'out', why: e instanceof Error ? e.message : String(e) };
+    who = { state: 'out', why: messageOf(e) };
   }
 }
 

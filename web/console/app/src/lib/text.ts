@@ -94,3 +94,6 @@ export function exact(t: Date): string {
   const p = (n: number, width = 2) => String(n).padStart(width, '0');
   return `${t.getFullYear()}-${p(t.getMonth() + 1)}-${p(t.getDate())} ${p(t.getHours())}:${p(t.getMinutes())}:${p(t.getSeconds())}.${p(t.getMilliseconds(), 3)}`;
 }
+
+/** What somebody is told of what was thrown. */
+export const messageOf = (e: unknown): string => (e instanceof Error ? e.message : String(e));

@@ -40,5 +40,3 @@ export async function without<T>(asked: Promise<T>): Promise<T | undefined> {
     throw e;
   }
 }
-
-export const words = (e: unknown): string => (e instanceof Error ? e.message : String(e));

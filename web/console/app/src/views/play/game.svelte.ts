@@ -4,6 +4,7 @@
 import { newCall, output, Refusal, stream, type Event } from '../../lib/api';
 import { whenBack } from '../../lib/connection.svelte';
 import { isObject, merge } from '../../lib/diff';
+import { messageOf } from '../../lib/text';
 import { begin, settled, told, type Turn } from './turn';
 
 /** What story.show says of a story. */
@@ -58,7 +59,7 @@ export class Game {
         await whenBack();
         return this.load();
       }
-      this.failed = said(e);
+      this.failed = messageOf(e);
       this.phase = 'ready';
     }
   }
@@ -81,7 +82,7 @@ export class Game {
       if (this.left.signal.aborted) return;
       this.flush();
       if (e instanceof Refusal && e.status === 0) await this.recover(prompt, before.length);
-      else this.change((t) => ({ ...t, failed: said(e) }));
+      else this.change((t) => ({ ...t, failed: messageOf(e) }));
     }
     this.phase = 'ready';
   }
@@ -102,7 +103,7 @@ export class Game {
         break;
       } catch (e) {
         if (e instanceof Refusal && e.status === 0) continue;
-        this.change((t) => ({ ...t, failed: said(e) }));
+        this.change((t) => ({ ...t, failed: messageOf(e) }));
         return;
       }
     }
@@ -146,8 +147,4 @@ export class Game {
     const last = this.now;
     if (last) this.turns = [...this.turns.slice(0, -1), to(last)];
   }
-}
-
-function said(e: unknown): string {
-  return e instanceof Error ? e.message : String(e);
 }

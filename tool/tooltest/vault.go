@@ -1,0 +1,14 @@
+package tooltest
+
+import "toolpost/tool"
+
+// A Vault has secrets by their names, in the place of those that a config names.
+type Vault map[string]string
+
+// Secret implements config.Secrets.
+func (v Vault) Secret(name string) (string, error) {
+	if value, ok := v[name]; ok {
+		return value, nil
+	}
+	return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s", name)
+}
