@@ -231,7 +231,7 @@ func (a *attempt) end(ctx context.Context, r *Result) (*Result, error) {
 }
 
 func (a *attempt) close(ctx context.Context, state string, r *Result) error {
-	if a.x.Book == nil || a.over || a.graph == nil {
+	if a.x.Book == nil || a.over || a.graph == nil && !a.resumed { // it has ended, or never begun
 		return nil
 	}
 	a.notes.still()
@@ -281,6 +281,9 @@ func (x *Executor) Resume(
 ) (*Result, error) {
 	if x.Book == nil {
 		return nil, tool.Errorf(tool.CodeNotFound, "there is no store, and so no plan to go on with")
+	}
+	if err := r.nested(); err != nil {
+		return nil, err
 	}
 	record, notes, err := x.Book.Adopt(ctx, r.Call.Caller.ID, id, r.Call.ID)
 	if err != nil {

@@ -64,10 +64,18 @@ type Run struct {
 // Run runs a plan, and those that replace it when it fails. The result is that of the last one. An error means that
 // there is none: the call was cancelled, its time was over, nobody took its events, or the plan could not be kept.
 func (x *Executor) Run(ctx context.Context, r Run, out tool.Sink) (*Result, error) {
-	if r.Call.Parent != "" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "a plan is not run by another plan").Because("nested_plan")
+	if err := r.nested(); err != nil {
+		return nil, err
 	}
 	return x.attempts(ctx, x.first(r, out))
+}
+
+// nested refuses a run for a call that a plan made: each level would have the limits of a whole plan for itself.
+func (r *Run) nested() error {
+	if r.Call.Parent == "" {
+		return nil
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "a plan is not run by another plan").Because("nested_plan")
 }
 
 // first makes the first attempt of a run.
