@@ -233,7 +233,7 @@ func (a *attempt) end(ctx context.Context, r *Result) (*Result, error) {
 }
 
 func (a *attempt) close(ctx context.Context, state string, r *Result) error {
-	if a.x.Book == nil || a.over || a.graph == nil {
+	if a.x.Book == nil || a.over || a.graph == nil && !a.resumed { // it has ended, or never begun
 		return nil
 	}
 	a.notes.still()

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -118,7 +119,8 @@ const strictNumber = json.Number("0")
 
 // standing gives the input with a value in the place of each reference.
 func (t *template) standing(value any) any {
-	v, _ := fill(t.value, func(string) any { return anything{value} }) // it finds every part
+	all := filling{of: func(string) any { return anything{value} }, room: math.MaxInt} // it finds every part
+	v, _ := all.in(t.value)
 	return v
 }
 
@@ -134,21 +136,29 @@ type absent struct{}
 // an argument that nobody gave: a member of an object is not there, an item of a list is null, and within a text there
 // is nothing. A part that is not in an output is an error: the tool ran, and gives something else than the plan expects.
 func (t *template) filled(of func(toolID string) any) (json.RawMessage, error) {
-	v, err := fill(t.value, of)
+	one := filling{of: of, room: MaxBytes}
+	v, err := one.in(t.value)
 	if err != nil {
 		return nil, err
 	}
 	return strictjson.Marshal(v)
 }
 
-func fill(v any, of func(string) any) (any, error) {
+// A filling puts values in the place of references. A reference is short and stands for all that a tool gave, and a plan
+// has room for a million of them: so what they bring has bounds of its own, those of a document that comes in by a door.
+type filling struct {
+	of   func(toolID string) any
+	room int // bytes that are left
+}
+
+func (f *filling) in(v any) (any, error) {
 	switch v := v.(type) {
 	case string:
 		if r, ok := whole(v); ok {
-			return r.in(of(r.tool))
+			return f.value(r)
 		}
 		return expand(v, func(r reference) (string, error) {
-			found, err := r.in(of(r.tool))
+			found, err := f.value(r)
 			if err != nil {
 				return "", err
 			}
@@ -157,7 +167,7 @@ func fill(v any, of func(string) any) (any, error) {
 	case map[string]any:
 		with := make(map[string]any, len(v))
 		for name, member := range v {
-			one, err := fill(member, of)
+			one, err := f.in(member)
 			if err != nil {
 				return nil, err
 			}
@@ -169,7 +179,7 @@ func fill(v any, of func(string) any) (any, error) {
 	case []any:
 		with := make([]any, len(v))
 		for i, item := range v {
-			one, err := fill(item, of)
+			one, err := f.in(item)
 			if err != nil {
 				return nil, err
 			}
@@ -180,6 +190,50 @@ func fill(v any, of func(string) any) (any, error) {
 		return with, nil
 	}
 	return v, nil
+}
+
+// value is what a reference stands for, if there is room for it.
+func (f *filling) value(r reference) (any, error) {
+	if f.room < 0 { // one before it was too much: a text goes on with the rest of its references
+		return nil, errTooMuch
+	}
+	v, err := r.in(f.of(r.tool))
+	if err != nil {
+		return nil, err
+	}
+	if f.room -= weight(v, f.room); f.room < 0 {
+		return nil, errTooMuch
+	}
+	return v, nil
+}
+
+var errTooMuch = tool.Errorf(tool.CodeInvalidInput,
+	"its references stand for more than %d bytes, which is more than arguments may have", MaxBytes).Because("too_large")
+
+// weight is about how long a value is as JSON, or something above most.
+func weight(v any, most int) int {
+	n := 2 // of its brackets, its quotes, or its comma
+	switch v := v.(type) {
+	case string:
+		n += len(v)
+	case json.Number:
+		n += len(v)
+	case map[string]any:
+		for name, member := range v {
+			if n += len(name) + 3; n > most {
+				break
+			}
+			n += weight(member, most-n)
+		}
+	case []any:
+		for _, item := range v {
+			if n > most {
+				break
+			}
+			n += weight(item, most-n)
+		}
+	}
+	return n
 }
 
 func textOf(v any) (string, error) {

@@ -493,6 +493,60 @@ func TestAPlanThatRunsItselfEndsWhereItIsTooDeep(t *testing.T) {
 	}
 }
 
+// A shelf is a book with one plan that another program began, and the state that it was left in.
+type shelf struct {
+	plan.Book
+	left  plan.Record
+	ended string
+}
+
+func (s *shelf) Adopt(context.Context, string, string, string) (plan.Record, []plan.Note, error) {
+	return s.left, nil, nil
+}
+
+func (s *shelf) End(_ context.Context, _, state string, _ []byte, _ []plan.Note) error {
+	s.ended = state
+	return nil
+}
+
+// Between two programs a tool can be gone. What cannot be gone on with has ended, and does not seem to run for ever.
+func TestAPlanWhoseToolsAreGoneEndsWhenItIsResumed(t *testing.T) {
+	w := newWorld(t)
+	book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
+	x := plan.Executor{Handler: w, Catalog: w, Book: book}
+	r, err := x.Resume(t.Context(), plan.Run{Call: outer()}, "left", nil, &recorder{})
+	if err != nil || r.Success || book.ended != plan.Failed {
+		t.Errorf("%+v, %v; it is %q", r, err, book.ended)
+	}
+}
+
+// A reference has a few bytes, and stands for as many as a tool gives.
+func TestReferencesCannotBlowArgumentsUp(t *testing.T) {
+	const times = plan.MaxBytes>>20 + 1
+	gives := `{'toolId':'a','tool':'do','input':{'as':'a','gives':{'x':'` + strings.Repeat("x", 1<<20) + `'}}},`
+	for name, input := range map[string]string{
+		"in a text":    `'` + strings.Repeat("${a.output.x}", times) + `'`,
+		"in a list":    `[` + strings.Repeat(`'${a.output}',`, times) + `0]`,
+		"in an object": `{` + strings.Repeat(`'%d':'${a.output.x}',`, times) + `'':0}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for n := range times {
+				input = strings.Replace(input, "%d", fmt.Sprint(n), 1)
+			}
+			w := newWorld(t)
+			x := plan.Executor{Handler: w, Catalog: w}
+			p := parse(t, one(gives+`{'toolId':'b','tool':'do','input':{'as':'b','event':`+input+`}},{'toolId':'c','tool':'do','input':{'as':'c','event':'${a.output.x}'}}`))
+			r, err := x.Run(t.Context(), plan.Run{Call: outer(), Plan: p}, &recorder{})
+			if err != nil || states(r) != "a:success b:failed c:success" || !strings.Contains(resultOf(r, "b").Error.Message, "more than 8388608 bytes") {
+				t.Errorf("%v, %s, %.200v", err, states(r), resultOf(r, "b").Error)
+			}
+			if slices.Contains(w.began, "b") || resultOf(r, "b").RetryCount != 0 {
+				t.Error("it was called, or tried again")
+			}
+		})
+	}
+}
+
 // planners gives one plan after the other, and keeps what it was asked.
 type planners struct {
 	plans []string

@@ -17,18 +17,18 @@ type Links interface {
 	Link(p tool.Principal) (code string, until time.Time, err error)
 }
 
-// A Link is what the tool gives.
+// A Link is what the tool gives. Whoever has it signs in with all the rights of the caller, also one who sees the
+// caller's calls by a token that may do less: so its name speaks of a secret, and nobody who shows calls shows it.
 type Link struct {
-	Path    string    `json:"path" doc:"to open behind the address of the HTTP door"`
+	Path    string    `json:"secret_path" doc:"to open behind the address of the HTTP door"`
 	Expires time.Time `json:"expires"`
 }
 
 // New makes the tool.
 func New(links Links) *define.Set {
 	run := func(_ context.Context, c *define.Call, _ struct{}) (Link, error) {
-		if c.Key != "" { // what is remembered for a key may be written to disk
-			return Link{}, tool.Errorf(tool.CodeInvalidInput,
-				"%s takes no idempotency key: a link is told once and kept by nobody", c.Tool)
+		if err := c.Told("a link"); err != nil {
+			return Link{}, err
 		}
 		code, until, err := links.Link(c.Caller)
 		c.Summary = "a link to the console for " + c.Caller.ID

@@ -40,6 +40,23 @@ func (c *Call) Operating(does string) error {
 		"may", c.Caller.ID, does)
 }
 
+// Told refuses a call whose outcome would be written to disk, since what it hands out, such as a token, is told once and
+// kept by nobody: one with an idempotency key, for which the outcome is remembered, and one of a plan, which is kept
+// with all that its tools gave.
+func (c *Call) Told(what string) error {
+	why := ""
+	switch {
+	case c.Key != "":
+		why = "takes no idempotency key"
+	case c.Parent != "":
+		why = "cannot be called by a plan, whose results are kept"
+	default:
+		return nil
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "%s %s: %s is told once and kept by nobody; call it by itself, without a key",
+		c.Tool, why, what).Because("kept")
+}
+
 // ForOperators makes what a tool does refuse everybody but those who run this program.
 func ForOperators[A, O any](
 	does string, run func(context.Context, *Call, A) (O, error),

@@ -95,9 +95,8 @@ func (t tools) issue(ctx context.Context, c *define.Call, args issueArgs) (issue
 	if err := mayIssue(c.Caller); err != nil {
 		return issued{}, err
 	}
-	if c.Key != "" { // what is remembered for a key may be written to disk
-		return issued{}, tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: "+
-			"a token is told once and kept by nobody; call again without the key", issueName)
+	if err := c.Told("a lease"); err != nil {
+		return issued{}, err
 	}
 	out := issued{Caller: own(c.Caller), Tool: args.Tool, Tier: 1}
 	if args.Caller != nil {

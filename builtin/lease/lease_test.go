@@ -206,10 +206,13 @@ func TestALeaseIsRevokedByItsIssuerAndByTheOperator(t *testing.T) {
 	}
 }
 
-func TestATokenIsNotRememberedForAKey(t *testing.T) {
+func TestATokenIsNotRememberedForAKeyOrInAPlan(t *testing.T) {
 	r := lease.New(lease.Options{Leases: &store.Leases{}, Resolve: resolve})
-	_, err := r.Invoke(t.Context(), &tool.Call{Tool: "lease.issue", Key: "k", Args: json.RawMessage(`{"tool":"*"}`), Caller: local}, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "idempotency key") {
-		t.Error(err)
+	for want, c := range map[string]tool.Call{"idempotency key": {Key: "k"}, "plan": {Parent: "p"}} {
+		c.Tool, c.Args, c.Caller = "lease.issue", json.RawMessage(`{"tool":"*"}`), local
+		_, err := r.Invoke(t.Context(), &c, tool.Discard)
+		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
+			t.Error(want, err)
+		}
 	}
 }

@@ -75,6 +75,7 @@ func TestNobodyElseIssuesAndNothingElseIsTaken(t *testing.T) {
 		"another door":  {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x"}`), Caller: tool.Principal{ID: "local", Door: "http"}}, tool.CodeAccessDenied},
 		"another door.": {t.Context(), tool.Call{Tool: "token.revoke", Args: []byte(`{"id":"x"}`), Caller: tool.Principal{ID: "owner", Door: "nats"}}, tool.CodeAccessDenied},
 		"a key":         {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x"}`), Key: "k"}, tool.CodeInvalidInput},
+		"a plan":        {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x"}`), Parent: "p"}, tool.CodeInvalidInput},
 		"more":          {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x","admin":true}`)}, tool.CodeInvalidInput},
 		"twice":         {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x","caller":"y"}`)}, tool.CodeInvalidInput},
 		"empty pattern": {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x","tools":[""]}`)}, tool.CodeInvalidInput},

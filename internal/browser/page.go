@@ -180,7 +180,7 @@ func (p *Page) SignIn(s *served.Server, hash string) {
 func Link(t testing.TB, s *served.Server) string {
 	t.Helper()
 	made, err := s.Call(t.Context(), "console.link", "{}")
-	path, _ := made.Output["path"].(string)
+	path, _ := made.Output["secret_path"].(string)
 	if err != nil || path == "" {
 		t.Fatalf("no link: %+v, %v", made, err)
 	}

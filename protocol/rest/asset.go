@@ -85,7 +85,7 @@ func describe(h http.Header, a tool.Asset) {
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "private, max-age=86400, immutable") // the content never changes
-	h.Add("Vary", "Authorization")
+	h.Add("Vary", "Authorization, Cookie")                      // whoever signs in next to the same browser is somebody else
 	h.Set("ETag", `"`+a.SHA256+`"`)
 }
 

@@ -235,7 +235,7 @@ func TestNoAssetRunsScriptInOurName(t *testing.T) {
 		}
 		for name, value := range map[string]string{
 			"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox; default-src 'none'", "Set-Cookie": "",
-			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "private, max-age=86400, immutable", "Vary": "Authorization",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "private, max-age=86400, immutable", "Vary": "Authorization, Cookie",
 		} {
 			if got := a.header.Get(name); got != value {
 				t.Errorf("%q: %s is %q", mediaType, name, got)

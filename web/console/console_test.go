@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -281,6 +282,42 @@ func TestACookieCountsForOurOwnPageAlone(t *testing.T) {
 	}
 }
 
+// A neighbour under the same domain can give a browser any cookie but one with the prefix. If that counted over TLS, it
+// could sign somebody in as itself, and see what they then do.
+func TestOverTLSOnlyACookieCountsThatNobodyElseCanSet(t *testing.T) {
+	d := newDesk(t)
+	signedIn := func(headers ...string) *http.Cookie {
+		t.Helper()
+		r, _ := http.NewRequestWithContext(t.Context(), "POST", d.url+"/v1/session", strings.NewReader(d.code(d.ada())))
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 200 || len(resp.Cookies()) != 1 {
+			t.Fatal(resp.Status)
+		}
+		return resp.Cookies()[0]
+	}
+	c, secure := d.client(), "https"+strings.TrimPrefix(d.url, "http")
+	plain, sealed := signedIn(Header, "1"), signedIn(Header, "1", "Origin", secure)
+	for _, one := range []*http.Cookie{plain, sealed} {
+		if isSealed := one == sealed; one.Secure != isSealed || strings.HasPrefix(one.Name, "__Host-") != isSealed ||
+			!one.HttpOnly || one.SameSite != http.SameSiteStrictMode || one.Path != "/" || one.Domain != "" {
+			t.Errorf("%+v", one)
+		}
+	}
+	pair := func(name, value string) string { return name + "=" + value }
+	c.want(200, `"ada`, "POST", "/v1/change", "", Header, "1", "Origin", secure, "Cookie", pair(sealed.Name, sealed.Value))
+	c.want(401, "", "POST", "/v1/change", "", Header, "1", "Origin", secure, "Cookie", pair(plain.Name, plain.Value))
+	c.want(401, "", "GET", "/v1/look", "", "Cookie", pair(plain.Name, sealed.Value)) // the secret of one under the name of the other
+	c.want(401, "", "GET", "/v1/look", "", "Cookie", pair(sealed.Name, plain.Value))
+	c.want(200, `"ada`, "GET", "/v1/look", "", "Cookie", pair(plain.Name, plain.Value))
+}
+
 func TestGuessingTokensIsSlowAndKeepsNoLinkOut(t *testing.T) {
 	d := newDesk(t)
 	c := d.client()
@@ -307,14 +344,14 @@ func TestSessionsAreBounded(t *testing.T) {
 	first.signIn(d.code(d.ada()))
 	for range mostOf {
 		d.clock.Add(1)
-		d.begin(d.ada())
+		d.begin(d.ada(), "toolpost-80")
 	}
 	if len(d.sessions) != mostOf {
 		t.Errorf("%d sessions of one caller", len(d.sessions))
 	}
 	first.want(401, "over", "GET", "/v1/look", "")
 	for i := range most {
-		d.begin(tool.Principal{ID: string(rune('a'+i%26)) + time.Duration(i).String(), Proof: "user:1"})
+		d.begin(tool.Principal{ID: string(rune('a'+i%26)) + time.Duration(i).String(), Proof: "user:1"}, "toolpost-80")
 	}
 	if len(d.sessions) != most {
 		t.Errorf("%d sessions", len(d.sessions))
@@ -337,6 +374,45 @@ func TestBadBodiesAreRefused(t *testing.T) {
 			t.Errorf("%.40s: %d %s", body, got, said)
 		}
 	}
+	// One that does not say how long it is could be as long as that of any call.
+	r, _ := http.NewRequestWithContext(t.Context(), "POST", d.url+"/v1/session", io.MultiReader(strings.NewReader(d.code(d.ada()))))
+	r.Header.Set(Header, "1")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 413 {
+		t.Errorf("of unknown length: %s", resp.Status)
+	}
+}
+
+// isClosed looks at what keeps a page to itself: what it may load, who may frame it, whom it tells where it was. What its
+// policy lets it load is written here once more, so that nobody widens it without a second thought.
+func isClosed(t *testing.T, path string, h http.Header) {
+	t.Helper()
+	got := map[string]string{}
+	for directive := range strings.SplitSeq(h.Get("Content-Security-Policy"), ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(directive), " ")
+		got[name] = value
+	}
+	want := map[string]string{
+		"default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self' blob: data:",
+		"media-src": "'self' blob:", "connect-src": "'self'", "base-uri": "'none'", "form-action": "'none'",
+		"frame-ancestors": "'none'", "require-trusted-types-for": "'script'", "trusted-types": "svelte-trusted-html",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%s may do %v", path, got)
+	}
+	for name, want := range map[string]string{
+		"X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin",
+		"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff",
+		"Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+	} {
+		if got := h.Get(name); got != want {
+			t.Errorf("%s has %s: %q", path, name, got)
+		}
+	}
 }
 
 func TestThePageNeedsNoCallerAndLoadsNothingElse(t *testing.T) {
@@ -354,9 +430,10 @@ func TestThePageNeedsNoCallerAndLoadsNothingElse(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		h := resp.Header
-		if resp.StatusCode != 200 || string(body) != string(f.plain) || !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self';") || h.Get("Content-Type") != f.kind {
+		if resp.StatusCode != 200 || string(body) != string(f.plain) || h.Get("Content-Type") != f.kind {
 			t.Errorf("/%s: %d %v", path, resp.StatusCode, h)
 		}
+		isClosed(t, "/"+path, h)
 		if lasting := strings.Contains(h.Get("Cache-Control"), "immutable"); lasting != strings.HasPrefix(path, "assets/") {
 			t.Errorf("/%s is kept: %v", path, lasting)
 		}

@@ -29,8 +29,10 @@ const (
 // is asked for its permission first, which it does not get.
 const Header = "Toolpost-Console"
 
-// digest is that of a cookie's secret. Only it is kept.
+// digest is that of a cookie, its name and its secret. Only it is kept.
 type digest [sha256.Size]byte
+
+func digestOf(name, secret string) digest { return sha256.Sum256([]byte(name + "=" + secret)) }
 
 // A session is somebody who has signed in: by what, and since when.
 type session struct {
@@ -42,9 +44,9 @@ func (s *session) ends() time.Time { return s.began.Add(longest) }
 
 func (s *session) over(now time.Time) bool { return now.Sub(s.seen) > idle || !now.Before(s.ends()) }
 
-// begin makes a session and gives the secret of its cookie. Where there are too many, the one that was idle longest
-// goes.
-func (c *Console) begin(p tool.Principal) (secret string, s *session) {
+// begin makes a session and gives the secret of its cookie, which counts under this name alone. Where there are too many,
+// the one that was idle longest goes.
+func (c *Console) begin(p tool.Principal, name string) (secret string, s *session) {
 	secret = rand.Text() + rand.Text()
 	now := c.o.now()
 	s = &session{p.Proof, p.ID, now, now}
@@ -57,7 +59,7 @@ func (c *Console) begin(p tool.Principal) (secret string, s *session) {
 	}
 	c.makeRoom(mostOf, func(one *session) bool { return one.caller == p.ID })
 	c.makeRoom(most, func(*session) bool { return true })
-	c.sessions[sha256.Sum256([]byte(secret))] = s
+	c.sessions[digestOf(name, secret)] = s
 	return secret, s
 }
 
@@ -85,7 +87,7 @@ func (c *Console) of(r *http.Request) (s *session, key digest, shown bool) {
 	if !shown {
 		return nil, key, false
 	}
-	key = sha256.Sum256([]byte(cookie))
+	key = digestOf(cookie.Name, cookie.Value)
 	now := c.o.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,20 +149,32 @@ func cookieName(r *http.Request) string {
 // hostPrefix is of cookies that only this host can have set, over TLS.
 const hostPrefix = "__Host-"
 
-func cookieOf(r *http.Request) (value string, ok bool) {
-	for _, name := range []string{hostPrefix + cookieName(r), cookieName(r)} {
-		if c, err := r.Cookie(name); err == nil {
-			return c.Value, true
-		}
-	}
-	return "", false
+// overTLS reports whether a request came over TLS. A proxy in front of us may speak it for us: the origin, which browsers
+// send with all that may change something, says so.
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || strings.HasPrefix(strings.ToLower(r.Header.Get("Origin")), "https://")
 }
 
-// cookie makes ours. A proxy in front of us may speak TLS for us: the origin, which browsers send, says so.
+// cookieOf gives our cookie. Over TLS only one counts that nobody else can have set: a neighbour under the same domain,
+// or whoever answers for this host without TLS, could sign somebody in as themselves with any other.
+func cookieOf(r *http.Request) (*http.Cookie, bool) {
+	names := []string{hostPrefix + cookieName(r), cookieName(r)}
+	if overTLS(r) {
+		names = names[:1]
+	}
+	for _, name := range names {
+		if c, err := r.Cookie(name); err == nil {
+			return c, true
+		}
+	}
+	return nil, false
+}
+
+// cookie makes ours.
 func cookie(r *http.Request, value string, age int) *http.Cookie {
 	c := &http.Cookie{ //nolint:gosec // without TLS browsers would drop a Secure one
 		Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: r.TLS != nil || strings.HasPrefix(strings.ToLower(r.Header.Get("Origin")), "https://"),
+		Secure: overTLS(r),
 	}
 	if c.Secure {
 		c.Name = hostPrefix + c.Name
@@ -227,8 +241,10 @@ func (c *Console) signIn(s *web.Server, door string) func(http.ResponseWriter, *
 			web.Refuse(w, r, nil, status, e)
 			return
 		}
-		secret, session := c.begin(p)
-		http.SetCookie(w, cookie(r, secret, int(longest/time.Second)))
+		made := cookie(r, "", int(longest/time.Second))
+		var session *session
+		made.Value, session = c.begin(p, made.Name)
+		http.SetCookie(w, made)
 		c.o.Log.Info("signed in to the console", "caller", p.ID, "from", peer(r))
 		c.about(w, p, session)
 	}
