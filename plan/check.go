@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -11,6 +12,7 @@ import (
 	"unicode"
 
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
@@ -47,7 +49,7 @@ func (g *Graph) Order() (ids []string) {
 
 // Check finds what is wrong with a plan before anything runs: ids that are not there or there twice, tools that the
 // caller cannot see or that the plan itself forbids, arguments that do not match, and tools that wait for each other. An
-// error is an *Error.
+// error is an *Error, which lists all of it: whoever corrects a plan wants to do it once.
 //
 // A tool that refers to the output of another depends on it, whether its dependencies say so or not: there is no other
 // way in which the reference could have a value, and planners forget to say it.
@@ -56,17 +58,14 @@ func Check(ctx context.Context, c tool.Catalog, p tool.Principal, pl *Plan) (*Gr
 		return nil, invalid("a plan has at most %d tools, not %d", MaxTools, len(pl.Tools))
 	}
 	k := &checker{plan: pl, byID: make(map[string]*step, len(pl.Tools)), found: map[string]*found{}}
+	k.faults.category = InvalidJSON
 	k.name()
 	k.connect()
-	if err := k.faults.err("the plan", InvalidJSON); err != nil {
-		return nil, err
-	}
-	ordered, err := inOrder(k.steps)
-	if err != nil {
-		return nil, err
-	}
+	k.faults.category = CircularDependency
+	ordered := k.order()
+	k.faults.category = ToolFailure
 	k.resolve(ctx, c, p)
-	if err := k.faults.err("the plan", ToolFailure); err != nil {
+	if err := k.faults.err(); err != nil {
 		return nil, err
 	}
 	return &Graph{pl, ordered}, nil
@@ -81,10 +80,57 @@ type checker struct {
 	faults faults
 }
 
+// wrong notes a fault of a step.
+func (k *checker) wrong(s *step, member, format string, args ...any) {
+	k.faults.add(s.ID, s.at(member), format, args...)
+}
+
+// maxHints bounds how many names a mistyped one is compared with: a plan may have thousands of both.
+const maxHints = 1000
+
+// hint says what was probably meant, where there is still room to say it.
+func (k *checker) hint(word string, known func() []string) string {
+	if k.faults.full() {
+		return ""
+	}
+	names := known()
+	return nearest.Hint(word, names[:min(len(names), maxHints)])
+}
+
+// ids lists what may be depended on.
+func (k *checker) ids() (all []string) {
+	for _, s := range k.steps {
+		all = append(all, s.ID)
+	}
+	return all
+}
+
+// visible lists the tools that a caller can see.
+func visible(ctx context.Context, c tool.Catalog, p tool.Principal) (names []string) {
+	for spec, err := range c.Specs(ctx, p) {
+		if err == nil {
+			names = append(names, spec.Name)
+		}
+	}
+	return names
+}
+
+// order puts the steps in the order in which they run.
+func (k *checker) order() []*step {
+	ordered, circle := inOrder(k.steps)
+	for _, s := range circle {
+		k.faults.cycle = append(k.faults.cycle, s.ID)
+	}
+	if circle != nil {
+		k.faults.add("", "", "tools wait for each other: %s", strings.Join(append(k.faults.cycle, circle[0].ID), " -> "))
+	}
+	return ordered
+}
+
 // name makes the steps, by their ids.
 func (k *checker) name() {
 	if k.plan.RequestID == "" {
-		k.faults.add("/requestId", "is empty")
+		k.faults.add("", "/requestId", "is empty")
 	}
 	for i := range k.plan.Tools {
 		t := &k.plan.Tools[i]
@@ -93,19 +139,19 @@ func (k *checker) name() {
 		k.steps = append(k.steps, s)
 		switch {
 		case t.ID == "" || len(t.ID) > maxID:
-			k.faults.add(s.at("toolId"), "has from 1 to %d bytes, not %d", maxID, len(t.ID))
+			k.wrong(s, "toolId", "has from 1 to %d bytes, not %d", maxID, len(t.ID))
 		case strings.ContainsFunc(t.ID, func(r rune) bool { return unicode.IsControl(r) || strings.ContainsRune("{}", r) }):
-			k.faults.add(s.at("toolId"), "%q has characters that an id cannot have", t.ID)
+			k.wrong(s, "toolId", "%q has characters that an id cannot have", t.ID)
 		case k.byID[t.ID] != nil:
-			k.faults.add(s.at("toolId"), "%q is the id of /tools/%d already", t.ID, k.byID[t.ID].place)
+			k.wrong(s, "toolId", "%q is the id of /tools/%d already", t.ID, k.byID[t.ID].place)
 		default:
 			k.byID[t.ID] = s
 		}
 		if n := s.retries; n < 0 || n > maxRetries {
-			k.faults.add(s.at("retryPolicy/maxRetries"), "is from 0 to %d, not %d", maxRetries, n)
+			k.wrong(s, "retryPolicy/maxRetries", "is from 0 to %d, not %d", maxRetries, n)
 		}
 		if s.backoff < 0 {
-			k.faults.add(s.at("retryPolicy/backoffMs"), "cannot be negative")
+			k.wrong(s, "retryPolicy/backoffMs", "cannot be negative")
 		}
 	}
 }
@@ -136,29 +182,32 @@ func (s *step) at(member string) string { return "/tools/" + strconv.Itoa(s.plac
 func (k *checker) connect() {
 	for _, s := range k.steps {
 		seen := map[*step]bool{}
-		need := func(id, at, what string) {
+		need := func(id, member, what string) {
 			on := k.byID[id]
 			switch {
 			case on == nil:
-				k.faults.add(at, "%s %q, which is no tool of the plan", what, id)
+				k.wrong(s, member, "%s %q, which is no tool of the plan%s", what, id, k.hint(id, k.ids))
 			case !seen[on]:
 				seen[on] = true
 				s.needs, on.wanted = append(s.needs, on), append(on.wanted, s)
 			}
 		}
 		for i, id := range s.Dependencies {
-			need(id, s.at("dependencies/"+strconv.Itoa(i)), "names")
+			need(id, "dependencies/"+strconv.Itoa(i), "names")
 		}
 		var err error
 		if s.input, err = templateOf(s.Input); err != nil {
-			k.faults.add(s.at("input"), "is not JSON: %v", err)
+			k.wrong(s, "input", "is not JSON: %v", err)
+			s.input = nil
 			continue
 		}
 		if _, ok := s.input.value.(map[string]any); !ok {
-			k.faults.add(s.at("input"), "must be an object, not %s", strictjson.KindOf(s.Input))
+			k.wrong(s, "input", "must be an object, not %s", strictjson.KindOf(s.Input))
+			s.input = nil
+			continue
 		}
 		for _, r := range s.input.refs {
-			need(r.tool, s.at("input"), "refers with "+r.String()+" to")
+			need(r.tool, "input", "refers with "+r.String()+" to")
 		}
 	}
 }
@@ -180,22 +229,22 @@ func (k *checker) resolve(ctx context.Context, c tool.Catalog, p tool.Principal)
 	for _, s := range k.steps {
 		names, at := s.names()
 		if len(names) == 0 {
-			k.faults.add(s.at("tool"), "is missing: name a tool with tool or toolPath")
+			k.wrong(s, "tool", "is missing: name a tool with tool or toolPath")
 			continue
 		}
 		f := k.find(ctx, c, p, names)
 		if f.err != nil {
-			k.faults.add(s.at(at), "%s", tool.AsError(f.err).Message)
+			k.wrong(s, at, "%s", tool.AsError(f.err).Message)
 			continue
 		}
 		s.spec = f.spec
 		all := append([]string{f.spec.Name, f.spec.Ref().String(), s.Path, s.Name}, f.spec.Aliases...)
 		if i := slices.IndexFunc(all, func(name string) bool { return disabled[name] }); i >= 0 {
-			k.faults.add(s.at(at), "uses %s, which is among the disabledSkills", all[i])
+			k.wrong(s, at, "uses %s, which is among the disabledSkills", all[i])
 			continue
 		}
 		for _, fault := range f.check(s.input) {
-			k.faults.add(s.at("input")+fault.At, "%s", fault.Problem)
+			k.wrong(s, "input"+fault.At, "%s", fault.Problem)
 		}
 	}
 }
@@ -226,7 +275,8 @@ func (k *checker) find(ctx context.Context, c tool.Catalog, p tool.Principal, na
 		}
 	}
 	if tool.CodeOf(f.err) == tool.CodeNotFound {
-		f.err = fmt.Errorf("%q is no tool; `toolpost tools` lists what there is", names[0])
+		meant := k.hint(names[len(names)-1], func() []string { return visible(ctx, c, p) })
+		f.err = fmt.Errorf("%q is no tool%s", names[0], cmp.Or(meant, "; `toolpost tools` lists what there is"))
 	}
 	if f.err == nil {
 		f.input, _ = schema.Compile(f.spec.Input) // a schema that does not work is told of when the tool is called
@@ -274,9 +324,9 @@ func compound(v any) bool {
 }
 
 // check holds arguments against the schema of their tool. Where they have references, only what is wrong whatever these
-// stand for is a fault; the engine checks the whole when the tool is called.
+// stand for is a fault; the engine checks the whole when the tool is called. nil: what is wrong with them is known.
 func (f *found) check(t *template) []schema.Fault {
-	if f.input == nil {
+	if f.input == nil || t == nil {
 		return nil
 	}
 	if len(t.at) == 0 {

@@ -1,8 +1,10 @@
 package plan_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +122,72 @@ func TestAPlanIsCheckedBeforeAnythingRuns(t *testing.T) {
 	}
 	if len(w.began) > 0 {
 		t.Errorf("a check ran %v", w.began)
+	}
+}
+
+func TestAllFaultsOfAPlanAreSaidAtOnceWithTheirTools(t *testing.T) {
+	w := newWorld(t)
+	_, err := plan.Check(t.Context(), w, tool.Principal{ID: "ada"}, parse(t, one(
+		`{'toolId':'a','tool':'gett','dependencies':['bb']},{'toolId':'b','tool':'strict','input':{'as':1,'n':0},'dependencies':['c']},`+
+			`{'toolId':'c','tool':'nosuch','dependencies':['b']}`)))
+	want := []plan.Fault{
+		{"a", "/tools/0/dependencies/0", `names "bb", which is no tool of the plan; did you mean "b"?`},
+		{"", "", "tools wait for each other: b -> c -> b"},
+		{"a", "/tools/0/tool", `"gett" is no tool; did you mean "get"?`},
+		{"b", "/tools/1/input/as", "got number, want string"},
+		{"b", "/tools/1/input/n", "0 is less than the minimum 1"},
+		{"c", "/tools/2/tool", "\"nosuch\" is no tool; `toolpost tools` lists what there is"},
+	}
+	var e *plan.Error
+	if !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	var details struct {
+		Faults []plan.Fault
+		Cycle  []string
+	}
+	if err := json.Unmarshal(e.Details, &details); err != nil || !slices.Equal(details.Faults, want) || !slices.Equal(details.Cycle, []string{"b", "c"}) {
+		t.Errorf("%v: %+v", err, details)
+	}
+	if e.Category != plan.InvalidJSON || !strings.Contains(e.Message, `tool "a": /tools/0/dependencies/0 names`) || !strings.HasSuffix(e.Message, "; and 3 more") {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestTheFaultsThatAreListedAreBounded(t *testing.T) {
+	var tools []string
+	for i := range 200 {
+		tools = append(tools, fmt.Sprintf(`{'toolId':'t%d','async':1}`, i))
+	}
+	long := one(strings.Join(tools, ","))
+	_, err := plan.Read([]byte(strings.ReplaceAll(long, "'", `"`)))
+	var e *plan.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Message, `tool "t0": /tools/0/async`) || len(e.Details) > 4096 {
+		t.Errorf("%v", err)
+	}
+	p := parse(t, strings.ReplaceAll(long, "'async':1", "'tool':'nosuch'"))
+	_, err = plan.Check(t.Context(), newWorld(t), tool.Principal{}, p)
+	if !errors.As(err, &e) || !strings.HasSuffix(e.Message, "; and 197 more") || len(e.Details) > 4096 || !strings.Contains(string(e.Details), `"more":180`) {
+		t.Errorf("%v %s", err, e.Details)
+	}
+}
+
+func TestMembersThatNoPlanHasAreListed(t *testing.T) {
+	got := plan.Ignored([]byte(`{"requestId":"r","paralel":true,"metadata":{"by":1},
+		"tools":[{"toolId":"a","tool":"do","retryPolicy":{"backoffMS":1},"input":{"x":1}},{"toolId":"b","colour":1},3]}`))
+	want := []plan.Fault{
+		{"", "/paralel", `is ignored; did you mean "parallel"?`},
+		{"", "/metadata/by", "is ignored"},
+		{"a", "/tools/0/retryPolicy/backoffMS", `is ignored; did you mean "backoffMs"?`},
+		{"b", "/tools/1/colour", "is ignored"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	for _, document := range []string{``, `[]`, `{"tools":{}}`, `{"tools":[null]}`} {
+		if got := plan.Ignored([]byte(document)); len(got) > 0 {
+			t.Errorf("%s: %+v", document, got)
+		}
 	}
 }
 

@@ -3,12 +3,11 @@ package plan
 import (
 	"container/heap"
 	"slices"
-	"strings"
 )
 
 // inOrder puts steps in the order in which they run: of those whose dependencies stand before them, the one that the plan
-// lists first. Steps that wait for each other have none; the error names them.
-func inOrder(steps []*step) ([]*step, error) {
+// lists first. Steps that wait for each other have none: circle is one round of them, each before what waits for it.
+func inOrder(steps []*step) (ordered, circle []*step) {
 	missing := make([]int, len(steps))
 	var ready places
 	for i, s := range steps {
@@ -16,7 +15,7 @@ func inOrder(steps []*step) ([]*step, error) {
 			ready = append(ready, i)
 		}
 	}
-	ordered := make([]*step, 0, len(steps))
+	ordered = make([]*step, 0, len(steps))
 	for len(ready) > 0 {
 		s := steps[heap.Pop(&ready).(int)]
 		s.order = len(ordered)
@@ -33,9 +32,9 @@ func inOrder(steps []*step) ([]*step, error) {
 	return ordered, nil
 }
 
-// circular names a circle: whoever goes from a step that never became ready to one that it waits for, again and again,
+// circular finds a circle: whoever goes from a step that never became ready to one that it waits for, again and again,
 // comes to some step twice.
-func circular(steps []*step, missing []int) error {
+func circular(steps []*step, missing []int) []*step {
 	waits := func(s *step) bool { return missing[s.place] > 0 }
 	var way []*step
 	at := steps[slices.IndexFunc(steps, waits)]
@@ -44,14 +43,8 @@ func circular(steps []*step, missing []int) error {
 		at = at.needs[slices.IndexFunc(at.needs, waits)]
 	}
 	way = append(way[slices.Index(way, at):], at)
-	var ids []string
-	for _, s := range slices.Backward(way) { // from what comes first to what comes after it
-		ids = append(ids, s.ID)
-	}
-	return &Error{
-		Code: CodeCycle, Category: CircularDependency, Details: raw(map[string]any{"cycle": ids[:len(ids)-1]}),
-		Message: "tools wait for each other: " + strings.Join(ids, " -> "),
-	}
+	slices.Reverse(way) // from what comes first to what comes after it
+	return way[:len(way)-1]
 }
 
 // places are a heap of places, the first on top.

@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -29,7 +32,8 @@ const (
 
 // A Fault is one thing that is wrong with a plan.
 type Fault struct {
-	At      string `json:"at"` // JSON pointer into the plan
+	Tool    string `json:"tool,omitzero"` // the toolId of the tool that it is about
+	At      string `json:"at"`            // JSON pointer into the plan
 	Problem string `json:"problem"`
 }
 
@@ -39,6 +43,20 @@ const maxFaults = 20
 // Read reads a plan. Members that nobody knows are ignored, as Narratoria wants it, so that planners may be ahead of
 // us; but duplicate keys, wrong types and missing members are errors that name the place. An error is an *Error.
 func Read(document []byte) (*Plan, error) {
+	return read(document, func(map[string]any) {})
+}
+
+// ReadAnswer reads what a planner says, as Read does, but for the requestId: whoever asked knows it.
+func ReadAnswer(document []byte) (*Plan, error) {
+	p, err := read(document, func(members map[string]any) { members["requestId"] = "known" })
+	if err == nil {
+		p.RequestID = ""
+	}
+	return p, err
+}
+
+// read reads a plan, of which know supplies what is known anyway.
+func read(document []byte, know func(members map[string]any)) (*Plan, error) {
 	if len(document) > MaxBytes {
 		return nil, invalid("a plan has at most %d bytes, not %d", MaxBytes, len(document))
 	}
@@ -46,11 +64,15 @@ func Read(document []byte) (*Plan, error) {
 	if err != nil {
 		return nil, invalid("the plan is not JSON: %v", err)
 	}
-	var faults faults
-	for _, f := range planSchema().Validate(v) {
-		faults.add(f.At, "%s", f.Problem)
+	members, _ := v.(map[string]any)
+	if members != nil {
+		know(members)
 	}
-	if err := faults.err("the plan", InvalidJSON); err != nil {
+	faults := faults{category: InvalidJSON}
+	for _, f := range planSchema().Validate(v) {
+		faults.add(idAt(members, f.At), f.At, "%s", f.Problem)
+	}
+	if err := faults.err(); err != nil {
 		return nil, err
 	}
 	p := new(Plan)
@@ -58,6 +80,20 @@ func Read(document []byte) (*Plan, error) {
 		return nil, invalid("the plan is not one: %v", err)
 	}
 	return p, nil
+}
+
+// idAt is the toolId of the tool that a place lies in; empty: it lies in none, or that has no id.
+func idAt(plan map[string]any, at string) string {
+	rest, ok := strings.CutPrefix(at, "/tools/")
+	place, _, _ := strings.Cut(rest, "/")
+	i, err := strconv.Atoi(place)
+	tools, _ := plan["tools"].([]any)
+	if !ok || err != nil || i < 0 || i >= len(tools) {
+		return ""
+	}
+	members, _ := tools[i].(map[string]any)
+	id, _ := members["toolId"].(string)
+	return id
 }
 
 // planSchema follows from the tags of Plan. The schema of an output leaves room for members that nobody knows, which
@@ -79,29 +115,62 @@ func invalid(format string, args ...any) *Error {
 }
 
 // faults are those that were found, the first of them.
-type faults []Fault
+type faults struct {
+	category string // of those that are added from now on; that of the first one is the error's
+	first    string
+	list     []Fault
+	more     int      // that did not fit into the list
+	cycle    []string // the ids of tools that wait for each other
+}
 
-func (f *faults) add(at, format string, args ...any) {
-	if len(*f) < maxFaults {
-		*f = append(*f, Fault{at, tool.Errorf("", format, args...).Message})
+func (f *faults) full() bool { return len(f.list) >= maxFaults }
+
+func (f *faults) add(id, at, format string, args ...any) {
+	if f.full() {
+		f.more++
+		return
 	}
+	if len(id) > maxID {
+		id = ""
+	}
+	f.first = cmp.Or(f.first, f.category)
+	f.list = append(f.list, Fault{id, at, tool.Errorf("", format, args...).Message})
 }
 
 // err lists the faults, the first few in words; nil: there are none.
-func (f faults) err(what, category string) error {
-	if len(f) == 0 {
+func (f *faults) err() error {
+	if len(f.list) == 0 {
 		return nil
 	}
 	const inWords = 3
 	var words []string
-	for _, one := range f[:min(len(f), inWords)] {
-		words = append(words, strings.TrimSpace(one.At+" "+one.Problem))
+	for _, one := range f.list[:min(len(f.list), inWords)] {
+		words = append(words, one.String())
 	}
-	text := what + ": " + strings.Join(words, "; ")
-	if len(f) > inWords {
-		text += "; and more"
+	e := &Error{Code: CodeInvalidPlan, Message: strings.Join(words, "; "), Category: f.first}
+	if rest := len(f.list) - inWords + f.more; rest > 0 {
+		e.Message += fmt.Sprintf("; and %d more", rest)
 	}
-	return &Error{Code: CodeInvalidPlan, Message: text, Category: category, Details: raw(map[string]any{"faults": f})}
+	details := map[string]any{"faults": f.list}
+	if f.more > 0 {
+		details["more"] = f.more
+	}
+	if f.cycle != nil {
+		details["cycle"] = f.cycle
+	}
+	if e.Details = raw(details); f.first == CircularDependency {
+		e.Code = CodeCycle
+	}
+	return e
+}
+
+// String says what is wrong, and where.
+func (f Fault) String() string {
+	about := strings.TrimSpace(f.At + " " + f.Problem)
+	if f.Tool != "" {
+		return fmt.Sprintf("tool %q: %s", f.Tool, about)
+	}
+	return about
 }
 
 // raw writes what has a JSON form.

@@ -11,7 +11,7 @@ import (
 )
 
 // Series answers how the calls of a filter went over time, in so many steps at the most. A filter without a start begins
-// with the first day that has such a call; one without an end goes on until now.
+// with the first such call, or with its day where steps are days; one without an end goes on until now.
 //
 // The database puts together the calls of a step that are of one kind and took about as long, so that what is read and
 // held follows from the number of steps and not from that of the calls. Neither database has percentiles that can be had
@@ -23,7 +23,7 @@ func (a *AuditTable) Series(ctx context.Context, f audit.Filter, now time.Time, 
 		until = now
 	}
 	if since.IsZero() {
-		since, err = a.firstDay(ctx, f, until)
+		since, err = a.first(ctx, f, until, most)
 	}
 	if err = cmp.Or(err, audit.CheckSpan(since, until)); err != nil {
 		return nil, err
@@ -38,6 +38,28 @@ func (a *AuditTable) Series(ctx context.Context, f audit.Filter, now time.Time, 
 		err = s.ofGroups(ctx, a, f)
 	}
 	return s.series(), err
+}
+
+// first is where a series begins that is of all calls of the filter: of a log that is minutes old, minutes are shown.
+func (a *AuditTable) first(ctx context.Context, f audit.Filter, until time.Time, most int) (time.Time, error) {
+	day, err := a.firstDay(ctx, f, until)
+	if err != nil {
+		return day, err
+	}
+	if _, step, _ := audit.Divide(day, until, most); step%audit.Day == 0 {
+		return day, nil
+	}
+	at := micros(day)
+	err = a.span(ctx, f, func(q *query) error {
+		lo, hi, err := q.reach()
+		if err != nil || hi == 0 {
+			return err
+		}
+		where, args := q.where(lo, hi, q.since, q.until)
+		_, err = row(q, `SELECT COALESCE(MIN(at), ?) FROM audit`+where, append([]any{at}, args...), &at)
+		return err
+	})
+	return time.UnixMicro(min(at, micros(until))).UTC(), err
 }
 
 // firstDay is the start of the first day that has a call of the filter, and of the day of its end where none has.

@@ -127,13 +127,14 @@ type checkArgs struct {
 
 // Checked is the outcome of plan.check.
 type Checked struct {
-	Valid bool        `json:"valid"`
-	Order []string    `json:"order"` // the toolIds as they run one after the other
-	Error *plan.Error `json:"error,omitzero"`
+	Valid   bool         `json:"valid"`
+	Order   []string     `json:"order" doc:"the toolIds as they run one after the other"`
+	Error   *plan.Error  `json:"error,omitzero" doc:"what is wrong; its details list all faults"`
+	Ignored []plan.Fault `json:"ignored,omitzero" doc:"members that no plan has, probably mistyped"`
 }
 
 func (t tools) check(ctx context.Context, c *define.Call, a checkArgs) (out Checked, err error) {
-	out.Order = []string{}
+	out.Order, out.Ignored = []string{}, plan.Ignored(a.Plan)
 	p, err := plan.Read(a.Plan)
 	var g *plan.Graph
 	if err == nil {

@@ -473,7 +473,11 @@ func (a *app) help(c *cobra.Command, _ []string) {
 		}
 	}
 	a.flagHelp("Flags:", c.LocalNonPersistentFlags().FlagUsages())
-	a.flagHelp("Flags of every command:", c.Root().PersistentFlags().FlagUsages())
+	every := c.InheritedFlags() // without those that the command has another meaning for
+	if !c.HasParent() {
+		every = c.PersistentFlags()
+	}
+	a.flagHelp("Flags of every command:", every.FlagUsages())
 }
 
 func (a *app) flagHelp(title, flags string) {

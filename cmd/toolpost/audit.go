@@ -390,7 +390,7 @@ func (a *app) auditSeriesCommand() *cobra.Command {
 	return a.question("series", "Show how calls went over time",
 		"Shows how calls went over time, in steps of one length, the oldest first: how they ended, how long they took and\n"+
 			"how much went in and out. Steps have a round length, the shortest that makes at most as many as --limit says.\n"+
-			"Percentiles are accurate to within an eighth.", 24,
+			"Without --since they begin with the first call. Percentiles are accurate to within an eighth.", 24,
 		func(ctx context.Context, q *audit) error {
 			args := audittools.SeriesArgs{Filter: q.filter, Buckets: q.filter.Limit}
 			args.Limit = 0
@@ -404,6 +404,10 @@ func (a *app) auditSeriesCommand() *cobra.Command {
 				most = max(most, b.Calls())
 			}
 			for _, b := range found.Buckets {
+				ms := ms
+				if b.Calls() == 0 && !q.csv {
+					ms = func(float64) string { return "-" }
+				}
 				rows = append(rows, []string{
 					b.Start.Local().Format(time.DateTime), count(b.Calls()), count(b.OK), count(b.Failed), count(b.Refused),
 					count(b.Error + b.Other), ms(b.P50), ms(b.P95), ms(b.P99), count(b.BytesIn), count(b.BytesOut),

@@ -61,7 +61,7 @@ func (a *app) init(dir string, force bool) error {
 		cd = "  cd " + dir + "\n"
 	}
 	fmt.Fprintf(a.out, "\n%s\n%s  toolpost tools\n  toolpost call greet name=Ada\n  toolpost call light_torch steps=5\n"+
-		"  toolpost call readFile path=toolpost.yaml\n  toolpost serve\n  toolpost connect\n", a.out.bold("Now try:"), cd)
+		"  toolpost call readFile path=toolpost.yaml\n  toolpost story\n  toolpost serve\n  toolpost connect\n", a.out.bold("Now try:"), cd)
 	return nil
 }
 

@@ -136,7 +136,9 @@ func (a *app) showUsage(u operate.Usage) {
 		add("queue", name, "calls that may wait", int64(q.Waiting), int64(q.Most))
 	}
 	if u.Disk != nil {
-		add("disk", u.Disk.Path, "bytes", u.Disk.Total-u.Disk.Free, u.Disk.Total)
+		add("disk", u.Disk.Path, bytesOf(u.Disk.Free)+" free", u.Disk.Total-u.Disk.Free, u.Disk.Total)
+		last := rows[len(rows)-1]
+		last[2], last[3] = bytesOf(u.Disk.Total-u.Disk.Free), bytesOf(u.Disk.Total)
 	}
 	a.out.table([]string{"WHAT", "WHO", "USED", "OF", "SHARE", "LIMIT"}, rows)
 	switch s := u.Store; {
@@ -145,7 +147,10 @@ func (a *app) showUsage(u operate.Usage) {
 	case s.Error != "":
 		fmt.Fprintf(a.out, "store %s: %s\n", clean(s.Kind), a.out.red(clean(s.Error)))
 	default:
-		fmt.Fprintf(a.out, "store %s: %d bytes, %d calls in the audit log, %d records wait in memory\n", clean(s.Kind), s.Bytes,
-			s.Calls, s.Waiting)
+		fmt.Fprintf(a.out, "store %s: %s, %s in the audit log\n", clean(s.Kind), bytesOf(s.Bytes),
+			plural(int(s.Calls), "call"))
+		if s.Waiting > 0 {
+			fmt.Fprintln(a.out, a.out.amber(plural(int(s.Waiting), "record")+" in memory, not in the store yet"))
+		}
 	}
 }

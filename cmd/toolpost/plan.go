@@ -16,6 +16,7 @@ import (
 	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 func (a *app) planCommand() *cobra.Command {
@@ -40,11 +41,18 @@ func (a *app) planDocument(name string) (json.RawMessage, error) {
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, plan.MaxBytes+1))
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the plan cannot be read: %w", err)
+	case len(text) > plan.MaxBytes:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: a plan has at most %d bytes", name, plan.MaxBytes)
 	}
-	if _, err := plan.Read(text); err != nil { // what is no JSON cannot be an argument
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %s", name, err.(*plan.Error).Message)
+	v, err := strictjson.Decode(text) // what is no JSON cannot be an argument
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the plan is not JSON: %w", name, err)
+	}
+	if _, ok := v.(map[string]any); !ok {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: a plan is an object, not %s", name, strictjson.KindOf(text))
 	}
 	return text, nil
 }
@@ -107,7 +115,7 @@ func (a *app) concludePlan(r *plan.Result, view *planView) error {
 			}
 		}
 		if r.Error != nil {
-			fmt.Fprintf(a.err, "%s %s\n", a.err.red("the plan failed:"), clean(r.Error.Message))
+			a.planError("the plan failed:", r.Error)
 		}
 		fmt.Fprintln(a.err, a.err.dim("plan "+r.PlanID+" took "+tidy(time.Duration(r.ExecutionTimeMs)*time.Millisecond)))
 	}, !r.Success)
@@ -116,8 +124,8 @@ func (a *app) concludePlan(r *plan.Result, view *planView) error {
 func (a *app) planCheckCommand() *cobra.Command {
 	return a.withServer(a.withJSON("print JSON", &cobra.Command{
 		Use: "check FILE|-", Short: "Check a plan without running any of it", Args: words(1, 1),
-		Long: "Checks ids, tools, arguments, references and order, and prints the order in which the tools would run. The exit\n" +
-			"code is 1 if something is wrong.",
+		Long: "Checks ids, tools, arguments, references and order, and prints the order in which the tools would run, or what\n" +
+			"is wrong, tool by tool. The exit code is 1 if something is wrong, and 2 if the file is not JSON.",
 		RunE: func(c *cobra.Command, args []string) error {
 			document, err := a.planDocument(args[0])
 			if err != nil {
@@ -129,14 +137,40 @@ func (a *app) planCheckCommand() *cobra.Command {
 				return err
 			}
 			return a.conclude(r, func() {
+				for _, f := range r.Ignored {
+					fmt.Fprintln(a.err, a.err.amber("warning:"), clean(f.String()))
+				}
 				if !r.Valid {
-					fmt.Fprintf(a.err, "%s %s\n", a.err.red("the plan is not right:"), clean(r.Error.Message))
+					a.planError("the plan is not right:", r.Error)
 					return
 				}
 				fmt.Fprintf(a.out, "%s  %s\n", a.out.green("the plan is right"), clean(strings.Join(r.Order, ", ")))
 			}, !r.Valid)
 		},
 	}))
+}
+
+// planError says what is wrong with a plan: one thing in the same line, several below each other.
+func (a *app) planError(what string, e *plan.Error) {
+	var details struct {
+		Faults []plan.Fault `json:"faults"`
+		More   int          `json:"more"`
+	}
+	_ = strictjson.Unmarshal(e.Details, &details) // an error of another kind has other details
+	if len(details.Faults) < 2 {
+		fmt.Fprintln(a.err, a.err.red(what), clean(e.Message))
+		return
+	}
+	if e.Code == plan.CodeInvalidPlan || e.Code == plan.CodeCycle {
+		what = "the plan is not right:"
+	}
+	fmt.Fprintln(a.err, a.err.red(what), len(details.Faults)+details.More, "faults")
+	for _, f := range details.Faults {
+		fmt.Fprintln(a.err, "  "+clean(f.String()))
+	}
+	if details.More > 0 {
+		fmt.Fprintf(a.err, "  and %d more\n", details.More)
+	}
 }
 
 func (a *app) planShowCommand() *cobra.Command {

@@ -87,7 +87,7 @@ func (v *planView) other(ev tool.Event) error {
 func (v *planView) begin(b *plan.Begun) {
 	v.draw(true)
 	v.drawn, v.tools, v.byID, v.narrative = 0, nil, map[string]*planLine{}, b.Narrative
-	words := fmt.Sprintf("plan %s: %d tools", clean(b.RequestID), len(b.Tools))
+	words := fmt.Sprintf("plan %s: %s", clean(b.RequestID), plural(len(b.Tools), "tool"))
 	if b.Attempt > 1 {
 		words += fmt.Sprintf(", attempt %d", b.Attempt)
 	}

@@ -244,11 +244,19 @@ func (p *player) asset(ctx context.Context, a tool.Asset) error {
 	return err
 }
 
+// bytesOf writes a number of bytes for people.
 func bytesOf(n int64) string {
 	if n < 10_000 {
 		return fmt.Sprintf("%d bytes", n)
 	}
-	return fmt.Sprintf("%d kB", (n+500)/1000)
+	unit, size := "kB", int64(1000)
+	for _, next := range []string{"MB", "GB", "TB"} {
+		if n < 10_000*size {
+			break
+		}
+		unit, size = next, size*1000
+	}
+	return fmt.Sprintf("%d %s", (n+size/2)/size, unit)
 }
 
 // offer prints the choices.

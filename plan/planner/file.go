@@ -311,6 +311,25 @@ func (f *file) read() (*script, error) {
 	return s, nil
 }
 
+// mistakes says why the file cannot be used, or what in its plans does nothing: a plan may have any members, as long as
+// they come from a planner that may be ahead of us; in a file they are mistyped.
+func (f *file) mistakes() error {
+	s, err := f.read()
+	if err != nil {
+		return err
+	}
+	answers := s.Answers
+	if s.Fallback != nil {
+		answers = append(slices.Clone(answers), *s.Fallback)
+	}
+	for _, a := range answers {
+		for _, one := range plan.Ignored(a.Plan) {
+			return tool.Errorf(tool.CodeInvalidInput, "%s: the plan for %q: %s", f.path, strings.Join(a.Prompts, ", "), one)
+		}
+	}
+	return nil
+}
+
 // contents reads a file that ought to be one. What would block, such as a pipe, is refused.
 func contents(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)

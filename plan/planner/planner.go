@@ -21,7 +21,6 @@ import (
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
-	"toolpost/wire/strictjson"
 )
 
 // Options is one entry of the section planners.
@@ -168,12 +167,9 @@ func (p *Planner) narrowed(r plan.Request) plan.Request {
 
 // decode reads Plan JSON of somebody who may have written anything.
 func decode(doc []byte) (*plan.Plan, error) {
-	made := new(plan.Plan)
-	if err := strictjson.UnmarshalClosed(doc, made); err != nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "this is no Plan JSON: %w", err)
-	}
-	if made.Tools == nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "this is no Plan JSON: tools is missing; a plan that calls nothing has an empty list")
+	made, err := plan.ReadAnswer(doc)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "this is no Plan JSON: %s", err.(*plan.Error).Message)
 	}
 	return made, nil
 }
@@ -290,7 +286,7 @@ func (b *Book) Problems() (found []Problem) {
 		var err error
 		switch how := p.planner.(type) {
 		case *file:
-			_, err = how.read()
+			err = how.mistakes()
 		case *program:
 			err = how.missing()
 		case *model:

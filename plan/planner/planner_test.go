@@ -162,14 +162,31 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	}
 }
 
+func TestAMistypedMemberOfAPlanIsIgnoredAndToldAsAProblem(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.yaml")
+	b := book(t, filepath.Dir(path), "planners: [{name: x, file: s.yaml}]")
+	write(t, path, "answers: [{prompts: [a], plan: {narrative: one, tools: [{toolId: x, tool: t, dependencis: [y]}]}}]")
+	if p, err := ask(t, b, plan.Request{Prompt: "a"}); err != nil || len(p.Tools) != 1 {
+		t.Fatal(p, err)
+	}
+	found := b.Problems()
+	if len(found) != 1 || !strings.Contains(found[0].Err.Error(), `tool "x": /tools/0/dependencis is ignored; did you mean "dependencies"?`) {
+		t.Errorf("%+v", found)
+	}
+	write(t, path, "answers: [{prompts: [a], plan: {narrative: one, tools: [{toolId: x, tool: t, dependencies: [y]}]}}]")
+	if found := b.Problems(); len(found) != 0 {
+		t.Errorf("%+v", found)
+	}
+}
+
 func TestMistakesInAFileAreSaidWithTheirPlace(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.yaml")
 	b := book(t, dir, "planners: [{name: x, file: s.yaml}]")
 	for text, want := range map[string]string{
 		"answers: [{prompt: [a], plan: {tools: []}}]":                                   `s.yaml:1:12: unknown field "prompt"; did you mean "prompts"?`,
-		"answers: [{prompts: [a], plan: {tools: [], oops: 1}}]":                         "no Plan JSON",
-		"answers: [{prompts: [a], plan: {narrative: x}}]":                               "tools is missing",
+		"answers: [{prompts: [a], plan: {tools: [{toolId: x, async: 1}]}}]":             `no Plan JSON: tool "x": /tools/0/async`,
+		"answers: [{prompts: [a], plan: {narrative: x}}]":                               "missing property 'tools'",
 		"answers: [{prompts: [a], plan: {tools: [{toolId: state, tool: t}]}}]":          "${state} means something else",
 		"answers: [{plan: {tools: []}}]":                                                "answer 1 has no prompts",
 		"answers: [{prompts: [a]}]":                                                     "no Plan JSON",

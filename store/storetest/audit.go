@@ -288,6 +288,9 @@ func series(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 		step := time.Duration(s.Step) * time.Millisecond
 		needs(t, len(s.Buckets) > 0 && len(s.Buckets) <= most && s.To.Equal(s.From.Add(time.Duration(len(s.Buckets))*step)),
 			"%+v in %d: %d steps of %v from %v to %v", f, most, len(s.Buckets), step, s.From, s.To)
+		if step < audit.Day && f.Since.IsZero() && f.Run == "" && s.Totals.Calls() > 0 {
+			needs(t, s.Buckets[0].Calls() > 0, "%+v in %d: the first step, at %v, is empty", f, most, s.From)
+		}
 		want, tooks := make([]audit.Counts, len(s.Buckets)+1), make([][]time.Duration, len(s.Buckets)+1)
 		for _, r := range all {
 			if !keep(f, r) || f.Until.IsZero() && !r.Time.Before(now) {

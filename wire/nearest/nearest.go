@@ -39,7 +39,8 @@ func Of(word string, known []string) []string {
 	limit := min(max(1, len(word)/3), 5)
 	for _, k := range known {
 		far[k] = distance(strings.ToLower(word), strings.ToLower(k))
-		if far[k] <= limit || prefixed(word, k) {
+		alike := far[k] < max(len(word), len(k)) // a letter is not near every other
+		if alike && far[k] <= limit || prefixed(word, k) {
 			near = append(near, k)
 		}
 	}
