@@ -93,8 +93,13 @@ func (s *numbered) close() {
 	s.done = true
 }
 
-// resolve finds the tool and keeps its source alive for as long as the call runs.
+// resolve finds the tool and keeps its source alive for as long as the call runs. What calls itself ends here: calls that
+// stand too deep find nothing.
 func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if c.Depth > tool.MaxDepth {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is %d calls deep, and at most %d are allowed: a plan or code that "+
+			"calls itself would never end", c.Tool, c.Depth, tool.MaxDepth).Because("too_deep")
+	}
 	it, err := e.borrow(c.Caller, c.Tool)
 	if err != nil {
 		return nil, err

@@ -234,12 +234,12 @@ func (n *Node) issuer(book leases) *define.Set {
 func (n *Node) StateDir() string { return n.cfg.StateDir() }
 
 // Handler runs calls that come from outside, whatever door they come by: no call made them. Doors leave a call's parent
-// empty, and here it is certain, so that nobody can pass their call off as one that somebody else's made.
+// and depth empty, and here it is certain, so that nobody can pass their call off as one that somebody else's made.
 func (n *Node) Handler() tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		if c.Parent != "" {
+		if c.Parent != "" || c.Depth != 0 {
 			orphan := *c
-			orphan.Parent = ""
+			orphan.Parent, orphan.Depth = "", 0
 			c = &orphan
 		}
 		return n.engine.Invoke(ctx, c, out)

@@ -112,13 +112,29 @@ type Call struct {
 	// nobody takes one away. A runner that cannot hold them refuses the call. See Tightened.
 	Guarantees Guarantees
 	// Parent is the id of the call that made this one, as a plan makes those of its tools. Only code inside sets it: what
-	// comes in by a door has none, whatever its client says. Empty: somebody outside made it.
-	Parent  string
+	// comes in by a door has none, whatever its client says. Empty: somebody outside made it. See Inner.
+	Parent string
+	// Depth is how many calls stand above this one: 0 for one from outside, one more for each that made the next. A job
+	// has that of the call that started it, so that nobody gets back to 0 by way of a job.
+	Depth   int
 	DryRun  bool    // only decide: the outcome tells what policy says, and nothing runs
 	Run     string  // which run of an agent it belongs to, as the caller says; empty: none
 	Patient bool    // nobody waits for it: what it leaves behind may wait for the store as long as that takes
 	Record  *Record // where stages note what they decide; set by the audit stage; nil: nobody keeps records
 	Watch   Watch   // where the chain notes how far it has come; set by the stage recent
+}
+
+// MaxDepth is the greatest depth of a call; the engine refuses what is deeper. It ends what calls itself through plans or
+// code, which no limit of a single call would.
+const MaxDepth = 8
+
+// Inner gives a call that c makes of another tool: for the same caller, as a part of the same run and trace, behind the
+// walls that c was given, and one deeper. It has no session; whoever wants it in that of c says so.
+func (c *Call) Inner(name string, args json.RawMessage) *Call {
+	return &Call{
+		Tool: name, Args: args, Caller: c.Caller, Run: c.Run, Trace: c.Trace, Span: c.Span, Parent: c.ID,
+		Depth: c.Depth + 1, Guarantees: c.Guarantees, Patient: c.Patient,
+	}
 }
 
 // A Kind says what an Event tells.
