@@ -113,15 +113,15 @@ var ErrStale = fmt.Errorf("%w: an earlier call has left something", ErrGone)
 // Spent reports whether the server is not for another call, although nothing is wrong with it.
 func (s *Server) Spent() bool { return s.spent }
 
-// Limits says which limit of its walls a child met that was killed by neither of us; empty: none. It ends the server,
-// since only what has ended says so.
-func (s *Server) Limits(exit process.Exit, reached func(*process.Child, process.Exit) string) string {
+// Limits says which limit of its walls a child met that nobody of us killed; empty: none. It ends the server, since only
+// what has ended says so.
+func (s *Server) Limits(exit process.Exit) string {
 	if exit.Signal != syscall.SIGKILL || len(s.Child.Layers()) == 0 {
 		return ""
 	}
 	s.Child.Kill()
 	s.spent = true
-	return reached(s.Child, exit)
+	return s.Child.Reached(exit)
 }
 
 // Fork hands descriptors to the server; that is its signal to fork a child that has them. Ours stay ours.

@@ -82,7 +82,7 @@ func (inv *invocation) once(
 	_ = child.Stdout.SetReadDeadline(time.Now().Add(forks.DrainTime))
 	out.Drain()
 	readers.Wait()
-	e.why, e.layers = reached(child, e.exit), child.Layers()
+	e.why, e.layers = child.Reached(e.exit), child.Layers()
 	return e, nil
 }
 

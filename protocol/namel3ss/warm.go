@@ -186,7 +186,7 @@ func (w *worker) fork(ctx context.Context, request []byte, l *logs) (e ending, h
 	out.Drain()
 	pumps.Wait()
 	if e.exit = exit; ctx.Err() == nil {
-		e.why = w.Limits(exit, reached)
+		e.why = w.Limits(exit)
 	}
 	return e, healthy, err
 }
