@@ -10,6 +10,7 @@ import (
 	"toolpost/builtin/code"
 	"toolpost/builtin/define"
 	"toolpost/builtin/file"
+	"toolpost/builtin/run"
 	"toolpost/builtin/shell"
 	"toolpost/codesearch"
 	"toolpost/config"
@@ -24,10 +25,17 @@ type Options struct {
 	Roots     []workspace.RootOptions `yaml:"roots" doc:"folders to offer; default: the config's folder, read-only"`
 	Sensitive workspace.Sensitive     `yaml:"sensitive" doc:"names of files and folders to hide, in addition to the known names of secrets"`
 	file.Options
-	Shell *shell.Options     `yaml:"shell" doc:"which commands may run below the roots; default: none, and no tool for commands"`
-	Code  codesearch.Options `yaml:"code" doc:"how code is searched"`
+	Shell *shell.Options `yaml:"shell" doc:"which commands may run below the roots; default: none, and no tool for commands"`
+	Code  CodeOptions    `yaml:"code" doc:"how code is searched and run"`
 
 	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
+	Engine    config.Engine   `yaml:"-"` // what programs call; nil: there is no tool that runs them
+}
+
+// CodeOptions are the field code of a source.
+type CodeOptions struct {
+	codesearch.Options
+	Run run.Options `yaml:"run" schema:"default=on" doc:"programs that call tools: off, or their limits"`
 }
 
 // A Source is all built-in tools over one workspace.
@@ -36,17 +44,20 @@ type Source struct {
 	ws     *workspace.Workspace
 	walled *define.Set // those of them that run behind walls; nil: none
 	opened []tool.Runner
+
+	programs *run.Tools // nil: it runs none
 }
 
 var (
 	_ tool.Runner  = (*Source)(nil)
 	_ tool.Source  = (*Source)(nil)
 	_ tool.Toucher = (*Source)(nil)
+	_ tool.Staffed = (*Source)(nil)
 )
 
 // Open binds a configured source.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	o := Options{OffLimits: src.OffLimits}
+	o := Options{OffLimits: src.OffLimits, Engine: src.Engine}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
@@ -92,7 +103,7 @@ func (s *Source) open(dir, state string, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	codes, err := code.New(s.ws, o.Code, state, log)
+	codes, err := code.New(s.ws, o.Code.Options, state, log)
 	if err != nil {
 		return err
 	}
@@ -108,8 +119,24 @@ func (s *Source) open(dir, state string, o Options, log *slog.Logger) error {
 		s.walled = commands.Set
 		sets = append(sets, commands.Set)
 	}
+	if o.Engine != nil && !o.Code.Run.Off {
+		programs, err := run.New(run.Setting{Engine: o.Engine, Dir: dir, OffLimits: o.OffLimits, Log: log}, o.Code.Run)
+		if err != nil {
+			return err
+		}
+		s.opened, s.programs = append(s.opened, programs), programs
+		sets = append(sets, programs.Set)
+	}
 	s.Set = define.Join(sets...)
 	return nil
+}
+
+// Workers implements tool.Staffed: the interpreters that wait for programs, and those that run them.
+func (s *Source) Workers() tool.Workers {
+	if s.programs == nil {
+		return tool.Workers{}
+	}
+	return s.programs.Workers()
 }
 
 // Invoke implements tool.Handler.

@@ -117,8 +117,16 @@ type Source struct {
 	Hush func(name, value string)
 	// OffLimits is what no tool of the source sees or changes. It is set and compared likewise.
 	OffLimits *offlimits.Book
+	// Engine is for tools of the source that call other tools. It is set likewise; nil: they can call none.
+	Engine Engine
 
 	entry Section // the whole of it
+}
+
+// An Engine runs the calls that tools make, each with its caller and its Parent, and shows what a caller may call.
+type Engine interface {
+	tool.Handler
+	tool.Catalog
 }
 
 // Secrets returns the values of secrets by their names, or says why one has no value.

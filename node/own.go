@@ -123,6 +123,12 @@ func (s sessions) PatchAt(
 // resumes reports whether a tool of ours is work that may take long, and goes on where it was.
 func resumes(s *tool.Spec) bool { return s.Source == config.OwnSource && s.Name == plantools.Run }
 
+// inside is the engine as tools have it that call others: the parents of their calls are theirs to say.
+type inside struct {
+	tool.Handler
+	tool.Catalog
+}
+
 // bindPlans gives plans the engine, to which their calls go as ones that no door made, and a store to last in.
 func (n *Node) bindPlans() {
 	n.plans.Handler, n.plans.Catalog = n.engine, n.catalog

@@ -21,6 +21,7 @@ type Call struct {
 	Out     tool.Sink
 	Summary string
 	Details map[string]any // of the result's trace
+	Failure *tool.Error    // the tool ran and says no, whatever its output is; nil: it succeeded
 }
 
 // Count says how many there are of something, in a summary.
@@ -156,5 +157,7 @@ func (c *Call) result(output any) (*tool.Result, error) {
 			return nil, err
 		}
 	}
-	return &tool.Result{OK: true, Output: raw, Summary: c.Summary, Trace: tool.Trace{Details: c.Details}}, nil
+	return &tool.Result{
+		OK: c.Failure == nil, Output: raw, Summary: c.Summary, Failure: c.Failure, Trace: tool.Trace{Details: c.Details},
+	}, nil
 }

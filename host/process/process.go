@@ -461,6 +461,16 @@ func (c *Child) Describe(e Exit) string {
 	return describe(e, c.Tail(), c.killed.Load())
 }
 
+// Reached says how a confined child ended that met a limit of its walls; empty: it met none, as far as is known. The
+// child must have been waited for. What it wrote is for others to tell, who know what must not be told.
+func (c *Child) Reached(e Exit) string {
+	said, _, _ := strings.Cut(c.Describe(e), "; the last it wrote")
+	if len(c.Layers()) == 0 || !strings.Contains(said, "reached its limit") {
+		return ""
+	}
+	return said
+}
+
 func describe(e Exit, tail string, killed bool) string {
 	said := e.String()
 	switch library := missingLibrary.FindStringSubmatch(tail); {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/host/forks"
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
@@ -50,7 +51,7 @@ func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
 	if b.Tool != "" {
 		r.names = []string{b.Tool}
 	}
-	if r.host, err = sealed(hostSource); err != nil {
+	if r.host, err = forks.Sealed(slices.Concat([]byte(forks.Python()), hostSource)); err != nil {
 		return nil, err
 	}
 	b.host = r.host
@@ -183,7 +184,7 @@ func (b *builder) local(ctx context.Context, f *facts, bound *appfile.Binding) (
 	}
 	t := &localTool{
 		facts: f, python: *b.python, deps: b.app.depsSource(), vars: b.vars(bound), host: b.host,
-		mode: cmp.Or(b.Mode, modeWarm), fork: forkScript,
+		mode: cmp.Or(b.Mode, modeWarm), fork: forks.Script,
 	}
 	t.imports, t.fields = importPath(f, t.vars["PYTHONPATH"]), fieldsOf(f.spec.Input)
 	var err error

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/host/forks"
 	"toolpost/host/sandbox"
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
@@ -497,7 +498,7 @@ func TestAForkWithoutWallsIsNotRun(t *testing.T) {
 	elsewhere := elsewhere(t)
 	script := func(p sandbox.Profile) ([]byte, error) {
 		p.Executable = append(slices.Clone(p.Executable), elsewhere) // which is not in the room that the script is for
-		return forkScript(p)
+		return forks.Script(p)
 	}
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	localOf(r, "t").fork = script // it fails in the server

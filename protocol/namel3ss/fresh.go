@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/host/forks"
 	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/protocol/namel3ss/appfile"
@@ -59,29 +60,29 @@ func (f *facts) alone(
 func (inv *invocation) once(
 	ctx context.Context, request []byte, says []string, start func(pipes []*os.File) (*process.Child, error),
 ) (e ending, err error) {
-	out, err := newPipes(ctx, len(says)-1)
+	out, err := forks.NewPipes(ctx, len(says)-1)
 	if err != nil {
 		return e, err
 	}
-	defer out.close()
-	child, err := start(out.w)
+	defer out.Close()
+	child, err := start(out.W)
 	if err != nil {
 		return e, err
 	}
 	defer child.Close()
-	closeAll(out.w)
+	forks.CloseAll(out.W)
 	child.Feed(request)
 
 	var readers sync.WaitGroup
 	readers.Go(func() { inv.logs.take(says[0], child.Stdout, &e) })
 	for i, stream := range says[1:] {
-		readers.Go(func() { inv.logs.take(stream, out.reader(i), &e) })
+		readers.Go(func() { inv.logs.take(stream, out.Reader(i), &e) })
 	}
 	e.exit = await(ctx, child)
-	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
-	out.drain()
+	_ = child.Stdout.SetReadDeadline(time.Now().Add(forks.DrainTime))
+	out.Drain()
 	readers.Wait()
-	e.why, e.layers = reached(child, e.exit), child.Layers()
+	e.why, e.layers = child.Reached(e.exit), child.Layers()
 	return e, nil
 }
 

@@ -146,7 +146,7 @@ func (c hostile) try(t *testing.T, r *Runner, root string) {
 // onlyServer reports whether no interpreter runs but the tool's fork server.
 func onlyServer(t *testing.T, r *Runner) bool {
 	left := pythons(os.Getpid())
-	return len(left) == 0 || len(left) == 1 && localOf(r, "t").mode == modeWarm && left[0] == server(t, r).child.Pid()
+	return len(left) == 0 || len(left) == 1 && localOf(r, "t").mode == modeWarm && left[0] == server(t, r).Child.Pid()
 }
 
 // pythons lists the interpreters below a process.
@@ -236,7 +236,7 @@ func TestAForkServerThatDiedBetweenTwoCallsIsReplaced(t *testing.T) {
 	r := python(t, "def run(p):\n    return 1\n", Options{})
 	for range 7 { // more than a pool takes of crashes
 		must(t, r, "t", `{}`)
-		pid := server(t, r).child.Pid()
+		pid := server(t, r).Child.Pid()
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil || !goneSoon(pid) {
 			t.Fatal(pid, err)
 		}

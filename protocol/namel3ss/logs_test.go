@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/host/forks"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -45,24 +46,24 @@ func TestNothingIsEmittedAfterTheEndOfTheCall(t *testing.T) {
 
 func TestASlowCallerLosesNoEventsOfAToolThatHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	p, err := newPipes(ctx, 1)
+	p, err := forks.NewPipes(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
-	p.patience = time.Millisecond
-	_, _ = p.w[0].WriteString("late\n")
-	p.drain()
-	time.Sleep(20 * p.patience) // the caller is busy with an earlier event
+	defer p.Close()
+	p.Patience = time.Millisecond
+	_, _ = p.W[0].WriteString("late\n")
+	p.Drain()
+	time.Sleep(20 * p.Patience) // the caller is busy with an earlier event
 	var got tooltest.Collect
 	l, _ := newLogs(&got)
-	l.read("stdout", p.reader(0)) // and its end never comes: somebody else holds the pipe
+	l.read("stdout", p.Reader(0)) // and its end never comes: somebody else holds the pipe
 	if fmt.Sprint(got.Logs()) != "[late]" {
 		t.Errorf("got %v", got.Logs())
 	}
 	cancel()
-	_, _ = p.w[0].WriteString("too late\n")
-	l.read("stdout", p.reader(0))
+	_, _ = p.W[0].WriteString("too late\n")
+	l.read("stdout", p.Reader(0))
 	if fmt.Sprint(got.Logs()) != "[late]" {
 		t.Errorf("after the end of the call: %v", got.Logs())
 	}

@@ -159,22 +159,3 @@ func (t *localTool) unforkable(g tool.Guarantees) (string, error) {
 	}
 	return "", err
 }
-
-// serverProfile is that of the server of calls with this profile: it forks.
-func serverProfile(call sandbox.Profile) sandbox.Profile {
-	call.Subprocess = true
-	return call
-}
-
-// forkScript is how a fork of a server goes behind the walls of a call. The server's own walls hold for its forks
-// too, and those which let nobody out also tell of attempts: so a fork leaves connections to them.
-func forkScript(call sandbox.Profile) ([]byte, error) {
-	if call.Network == sandbox.NetworkNone {
-		left := call
-		left.Network = sandbox.NetworkLoopback
-		if script, err := sandbox.ForkScript(serverProfile(left), left); err == nil {
-			return script, nil
-		}
-	}
-	return sandbox.ForkScript(serverProfile(call), call)
-}

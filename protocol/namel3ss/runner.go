@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/forks"
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
@@ -266,7 +267,7 @@ func (t *localTool) execute(ctx context.Context, doc []byte, inv *invocation) (e
 	defer t.pools.leave(p)
 	for {
 		e, err := t.warm(ctx, p, doc, inv)
-		if !errors.Is(err, errServerGone) {
+		if !errors.Is(err, forks.ErrGone) {
 			return e, err
 		}
 	}
@@ -294,7 +295,7 @@ func (t *localTool) warm(ctx context.Context, p *pool, doc []byte, inv *invocati
 		inv.trace.set("mode_reason", "its code is imported in each call: no_subprocess holds for that too")
 	}
 	e, healthy, err := w.call(ctx, doc, inv)
-	if errors.Is(err, errStale) || w.worn() {
+	if errors.Is(err, forks.ErrStale) || w.worn() {
 		p.Retire(w)
 	} else {
 		p.Put(w, healthy)
@@ -340,7 +341,7 @@ func (e ending) outcome(name, stderr string) (*reply, error) {
 	bad := e.exit != process.Exit{}
 	empty := len(strings.TrimSpace(string(e.reply))) == 0
 	switch {
-	case e.exit.Code == noWalls:
+	case e.exit.Code == forks.NoWalls:
 		return nil, tool.Errorf(tool.CodeUnavailable, "%s was not run: its walls could not be built%s", name,
 			stderr).Because(sandbox.CoverageMissing)
 	case empty && bad:

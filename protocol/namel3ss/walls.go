@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/host/walls"
 	"toolpost/tool"
@@ -139,16 +138,6 @@ func unseen(g tool.Guarantees, layers, blind []string) []string {
 		}
 		return true // what a tool does to its own variables and what it was not given are no attempts
 	})
-}
-
-// reached says how a child ended that met a limit of its walls; empty: it met none, as far as is known. The child
-// must have been waited for. What it wrote is for others to tell, who know what must not be told.
-func reached(child *process.Child, exit process.Exit) string {
-	said, _, _ := strings.Cut(child.Describe(exit), "; the last it wrote")
-	if len(child.Layers()) == 0 || !strings.Contains(said, "reached its limit") {
-		return ""
-	}
-	return said
 }
 
 // wishes are what a request asks of the walls around its call. They come on top of what the config says: they can make

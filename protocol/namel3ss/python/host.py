@@ -6,19 +6,13 @@
 #     fresh PATHS FIELDS                 one call: the request on descriptor 0, the reply on 1; what the tool
 #                                        itself writes to 1 and 2 goes to 4 and 5
 #     warm PATHS FIELDS ENTRY WORD...    a fork server on descriptor 4, see serve(); the words are
-#                                            room    descriptor 5 holds the walls of each call, see Room
-#                                            tmp     /tmp is ours alone, and each call must find it as it was
-#                                            late    each call imports the tool for itself
+#                                            room, tmp    see forks/server.py, which stands in front of this file
+#                                            late         each call imports the tool for itself
 #
 # Python 3.9 or later, standard library only.
 
 import os
 import sys
-
-if sys.version_info < (3, 9):
-    sys.exit("Python 3.9 or later is needed; {} is {}.{}".format(sys.executable, *sys.version_info))
-
-os.close(3)
 
 # The app comes in front of the standard library, as PYTHONPATH puts it there where there is an environment.
 # What this file needs must come from the latter, whatever files the app has.
@@ -28,22 +22,14 @@ app_paths = [os.path.abspath(p) for p in sys.argv[2].split(os.pathsep)]
 sys.path = [p for p in sys.path if p not in app_paths]
 full_path = app_paths + sys.path
 
-import array  # noqa: E402, F401  socket.recv_fds wants it later
 import atexit  # noqa: E402
 import gc  # noqa: E402
 import importlib  # noqa: E402
 import json  # noqa: E402
-import signal  # noqa: E402
 
 VERSION = 1
 ROOT = app_paths[0]
 FIELDS = json.loads(sys.argv[3])
-prctl = None
-room = None  # where each call goes
-room_descriptor = None  # that it holds until then; a call must not change it for the next
-no_room = ""  # why there is none although there should be
-NO_REPLY = 70  # exit status: there is no way to reply
-NO_WALLS = 71  # exit status: a call's walls cannot be built
 
 
 def load(entry):
@@ -169,30 +155,6 @@ def encode(reply):
     return text.encode()
 
 
-def as_json(value):
-    """What tools return that JSON has no word for. Their modules are there if their values are."""
-    if isinstance(value, made_by("decimal", "Decimal")):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, made_by("datetime", "date", "time")):  # a datetime is a date
-        return value.isoformat()
-    if isinstance(value, made_by("uuid", "UUID")):
-        return str(value)
-    if isinstance(value, (set, frozenset)):
-        try:
-            return sorted(value)
-        except TypeError:
-            return sorted(value, key=repr)
-    raise TypeError(
-        f"the result has a value of type {type(value).__name__}, which JSON has no word for; "
-        "return text, numbers, booleans, None, lists and dictionaries"
-    )
-
-
-def made_by(module, *names):
-    types = (getattr(sys.modules.get(module), name, None) for name in names)
-    return tuple(t for t in types if isinstance(t, type))
-
-
 def blocked(err, context):
     """What a failure says of a guarantee that nobody watches: no file to read and no variable, so no attempt; and
     programs that a fork tries to start. The runner takes it where the walls themselves saw nothing."""
@@ -283,11 +245,6 @@ def read_all(descriptor):
         pieces.append(piece)
 
 
-def move(descriptor, to):
-    os.dup2(descriptor, to)
-    os.close(descriptor)
-
-
 def fresh():
     reply = os.dup(1)
     move(4, 1)
@@ -300,19 +257,10 @@ def fresh():
 def serve(entry, *words):
     """Import the tool once, then fork a clean child for each call.
 
-    The runner sends one byte with four descriptors for each call: where the child reads its request,
-    where it replies, where it prints, and its standard error. The server holds nothing of a call. It
-    answers {"exit": status, or minus the signal} when the child has ended, and waits for the next, unless
-    it adds "left": true, since the call has left something that outlives it; or {"stale": true}, and runs
-    nothing, where that is found only now.
+    A call has four descriptors: where the child reads its request, where it replies, where it prints, and its
+    standard error.
     """
-    import socket
-
-    server = os.getpid()
-    control = socket.socket(fileno=4)
-    control.set_inheritable(False)
-    move(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)
+    control = take_control()
     try:
         function = None if "late" in words else load(entry)
     except BaseException as err:
@@ -323,71 +271,15 @@ def serve(entry, *words):
     gc.collect()
     gc.freeze()
     say(control, {"ready": True, "files": files(), "unsafe": no_room or unsafe()})
-    if no_room:
-        return
-    before = left(words)
-    dumpable(False)
-    while True:
-        go, descriptors, _, _ = socket.recv_fds(control, 1, 4)
-        if not go:
-            return
-        if left(words) != before:
-            say(control, {"stale": True})
-            return
-        child = os.fork()
-        if child == 0:
-            try:
-                dumpable(True)
-                die_with(server)
-                serve_one(control, descriptors, function)
-            finally:
-                os._exit(NO_REPLY)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        status = wait(child)
-        say(control, {"exit": status, "left": left(words) != before})
+    if not no_room:
+        serve_forks(control, words, lambda descriptors: serve_one(descriptors, function))
 
 
-def left(words):
-    """What is in our room that a call may have left there: files in a /tmp that is ours alone, and objects."""
-    objects = room.left() if room else 0
-    if "tmp" not in words:
-        return objects, None, None
-    try:
-        used = os.statvfs("/tmp")
-    except OSError:
-        return objects, None, None  # there is none
-    return objects, used.f_bfree, used.f_ffree
-
-
-def dumpable(yes):
-    """Keep this process's memory to itself, or let it be seen again."""
-    if prctl:
-        prctl(4, int(yes), 0, 0, 0)  # PR_SET_DUMPABLE
-
-
-def die_with(parent):
-    """Ask the kernel to end this process with its parent, which ends with the runner."""
-    if prctl:
-        prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(NO_REPLY)
-
-
-def serve_one(control, descriptors, function):
-    control.close()
-    os.setsid()
+def serve_one(descriptors, function):
     request, reply, out, err = descriptors
     move(out, 1)
     move(err, 2)
-    if room:
-        try:
-            room.enter()
-        except OSError as err:
-            os.write(2, f"{err}\n".encode())
-            os._exit(NO_WALLS)
-        if room_descriptor is not None:
-            os.close(room_descriptor)
+    enter_room()
     rewind()
     document = read_all(request)
     os.close(request)
@@ -408,17 +300,6 @@ def rewind():
                 os.lseek(int(number), 0, os.SEEK_SET)
             except OSError:
                 pass  # it is something else
-
-
-def wait(child):
-    try:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    except ChildProcessError:  # the module told the kernel not to keep its children
-        return 0
-
-
-def say(control, message):
-    control.sendall(json.dumps(message).encode() + b"\n")
 
 
 def files():
@@ -454,39 +335,6 @@ def unsafe():
     if room and room.left():
         return "the module makes an object of System V when it is imported"
     return ""
-
-
-def prepare(words):
-    """Make ready what serve() needs from the standard library, while the app cannot get in the way."""
-    global no_room, prctl, room, room_descriptor
-    import socket  # noqa: F401
-
-    try:
-        import ctypes
-
-        prctl = ctypes.CDLL(None).prctl
-    except (ImportError, OSError, AttributeError):
-        pass  # a Python without ctypes
-    if "room" in words:
-        source, _, script = os.pread(5, os.fstat(5).st_size, 0).partition(b"\0")
-        os.close(5)
-        try:
-            names = {"__name__": "<toolpost>"}
-            exec(compile(source, "<toolpost>", "exec"), names)
-            descriptor = os.dup(0)  # the number that the room's own will have
-            os.close(descriptor)
-            room = names["Room"](script)
-            room_descriptor = descriptor if is_open(descriptor) else None
-        except (ImportError, OSError, AttributeError) as err:
-            no_room = f"this Python cannot build walls around a fork: {err}"
-
-
-def is_open(descriptor):
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
 
 
 def main(mode, _paths, _fields, *words):

@@ -1,0 +1,104 @@
+package run
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"toolpost/tool"
+)
+
+// names finds tools by the names that programs have for them.
+type names struct {
+	mu    sync.Mutex
+	known map[string]string // as the program wrote it -> as the engine knows it
+	made  map[string]string // of identifiers; nil: not asked for yet
+}
+
+// resolve gives the engine's name of a tool that a program calls source.name, where both are identifiers, or by any of
+// the engine's own names. One that is unknown stays as it is: the engine says so, and it is on record.
+func (n *names) resolve(ctx context.Context, catalog tool.Catalog, p tool.Principal, name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if found, ok := n.known[name]; ok {
+		return found
+	}
+	found := name
+	if _, err := catalog.Lookup(ctx, p, name); err != nil {
+		if n.made == nil {
+			n.made = map[string]string{}
+			for _, one := range visible(ctx, catalog, p) {
+				n.made[one.path()] = one.spec.Name
+			}
+		}
+		source, rest, _ := strings.Cut(name, ".")
+		if by, ok := n.made[source+"."+strings.ReplaceAll(rest, ".", "_")]; ok {
+			found = by
+		}
+	}
+	if n.known == nil {
+		n.known = map[string]string{}
+	}
+	if len(n.known) < maxKnown {
+		n.known[name] = found
+	}
+	return found
+}
+
+// maxKnown is how many names are remembered: a program may make them up.
+const maxKnown = 10_000
+
+// A function is a tool as a program sees it.
+type function struct {
+	spec         *tool.Spec
+	source, name string // identifiers, in both languages
+}
+
+func (f function) path() string { return f.source + "." + f.name }
+
+// visible lists the tools that a caller may see and call now, in the order of their names, as functions: no two of a
+// source have the same name. Those whose names are identifiers keep them.
+func visible(ctx context.Context, catalog tool.Catalog, p tool.Principal) []function {
+	var all []function
+	for spec, why := range catalog.Specs(ctx, p) {
+		if why == nil && spec.Name != "" {
+			all = append(all, function{spec: spec, source: identifier(spec.Source)})
+		}
+	}
+	taken := map[string]bool{}
+	for _, plain := range []bool{true, false} {
+		for i := range all {
+			f := &all[i]
+			own := f.spec.Ref().Name
+			id := identifier(own)
+			if (id == own) == plain {
+				f.name = tool.Untaken(id, maxIdentifier, func(name string) bool { return taken[f.source+"."+name] })
+				taken[f.path()] = true
+			}
+		}
+	}
+	return all
+}
+
+const maxIdentifier = 128
+
+// identifier makes of a name one that both languages can write behind a dot. It does not begin with an underscore, which
+// Python's own attributes do, and is no word that means something else there.
+func identifier(name string) string {
+	id := tool.Safe(name, func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+	})
+	id = id[:min(len(id), maxIdentifier-8)]
+	if id == "" || id[0] == '_' || '0' <= id[0] && id[0] <= '9' {
+		id = "t" + id
+	}
+	if slices.Contains(strings.Fields(reserved), id) {
+		id += "_"
+	}
+	return id
+}
+
+// reserved are the words of Python, and the two names that JavaScript looks for in any object.
+const reserved = "False None True and as assert async await break class continue def del elif else except finally for " +
+	"from global if import in is lambda nonlocal not or pass raise return try while with yield then toJSON"

@@ -1,0 +1,187 @@
+package run
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"toolpost/host/forks"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
+	"toolpost/tool"
+)
+
+// nodeSource is the JavaScript side.
+//
+//go:embed runtime/program.mjs
+var nodeSource string
+
+// A nodePool has processes of Node.js that wait for a program. Node.js cannot fork: each runs one program and ends, and
+// the next is started meanwhile.
+type nodePool struct {
+	*process.Pool[*nodeWorker]
+	*interpreter
+	heap int64 // MiB
+
+	life  context.Context
+	end   context.CancelFunc
+	tasks sync.WaitGroup // start what will be needed
+}
+
+// A nodeWorker is a process that waits for its program, or runs it.
+type nodeWorker struct {
+	child  *process.Child
+	conn   *net.UnixConn
+	lines  *process.Lines
+	pool   *nodePool
+	watch  walls.Watch
+	stderr atomic.Pointer[func([]byte)] // of its program; nil: it has none yet
+}
+
+func (t *Tools) openNode(i *interpreter) pool {
+	p := &nodePool{interpreter: i, heap: heapOf(t.o.Memory)}
+	p.life, p.end = context.WithCancel(context.Background())
+	p.Pool = process.NewPool(p.start, process.PoolOptions{Name: "the Node.js of " + Name, Max: t.o.Workers})
+	return p
+}
+
+// heapOf is how much of its memory a program has for its objects, in MiB, so that the interpreter says that there is no
+// more before the kernel ends it without a word.
+func heapOf(memory int64) int64 {
+	if memory <= 0 {
+		memory = sandbox.DefaultMemory
+	}
+	return memory * 5 / 8 >> 20
+}
+
+// startTime is how long an interpreter may take to start that nobody waits for yet.
+const startTime = 30 * time.Second
+
+// take gives a process to a program, and has the next one started.
+func (p *nodePool) take(ctx context.Context) (worker, error) {
+	w, err := p.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(p.life, startTime)
+		defer cancel()
+		if next, err := p.Get(ctx); err == nil { // else the next program will say why
+			p.Put(next, true)
+		}
+	})
+	return w, nil
+}
+
+func (p *nodePool) close(ctx context.Context) error {
+	p.end()
+	err := p.Close(ctx)
+	p.tasks.Wait()
+	return err
+}
+
+// start starts a process and waits until it is ready.
+func (p *nodePool) start(ctx context.Context) (*nodeWorker, error) {
+	w := &nodeWorker{pool: p}
+	confine, err := p.confine(&w.watch)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs, err := forks.SocketPair()
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "no socket for the Node.js of %s: %w", Name, err)
+	}
+	defer theirs.Close()
+	w.conn, w.lines = ours, process.NewLines(ours, lineLimits())
+	w.child, err = process.Start(process.Command{
+		Argv: []string{
+			p.path, fmt.Sprintf("--max-old-space-size=%d", p.heap), "--input-type=module", "-e", nodeSource,
+		},
+		Dir: "/", Confine: confine, Files: []*os.File{theirs}, Stderr: w.line, StderrLimit: process.LifeLog,
+	})
+	if err != nil {
+		_ = ours.Close()
+		return nil, err
+	}
+	w.child.CloseStdin()
+	if err := w.greet(ctx); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// greet waits until it is ready.
+func (w *nodeWorker) greet(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = w.conn.SetReadDeadline(time.Now()) })
+	_, err := w.lines.Next()
+	if !stop() || ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the Node.js of %s did not start: %s", Name, w.child.Describe(w.child.Kill()))
+	}
+	return nil
+}
+
+// line takes a line of its standard error.
+func (w *nodeWorker) line(line []byte) {
+	if take := w.stderr.Load(); take != nil {
+		(*take)(line)
+	}
+}
+
+// Close implements process.Worker.
+func (w *nodeWorker) Close() {
+	_ = w.conn.Close()
+	w.child.Close()
+}
+
+// run implements worker.
+func (w *nodeWorker) run(ctx context.Context, p *program) (e ending, err error) {
+	defer w.pool.Retire(w)
+	select {
+	case <-w.child.Exited(): // while it waited
+		return ending{again: true}, nil
+	default:
+	}
+	take := p.stderrLines()
+	w.stderr.Store(&take)
+	follow(&w.watch, p)
+	life, end := context.WithCancel(ctx)
+	defer end()
+	var pumps, talk sync.WaitGroup
+	pumps.Go(func() { _, _ = io.Copy(p.stdout, struct{ io.Reader }{w.child.Stdout}) })
+	talk.Go(func() {
+		e.said, e.broken = p.talk(life, w.conn, w.lines)
+		if e.said == nil {
+			end()
+		}
+		time.AfterFunc(process.LastBreath, end) // it ends by itself, or is ended
+	})
+	var exit process.Exit
+	select {
+	case <-w.child.Exited():
+		exit = w.child.Wait()
+	case <-life.Done():
+		exit = w.child.Kill()
+	}
+	end()
+	_ = w.conn.SetReadDeadline(time.Now().Add(forks.DrainTime)) // what it said last is still there
+	talk.Wait()
+	_ = w.child.Stdout.SetReadDeadline(time.Now().Add(forks.DrainTime))
+	pumps.Wait()
+	e.ended(exit)
+	if ctx.Err() == nil && e.said == nil {
+		e.why = w.child.Reached(exit)
+	}
+	e.layers, e.checks = w.child.Layers(), w.watch.Checks()
+	return e, nil
+}

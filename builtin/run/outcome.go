@@ -1,0 +1,129 @@
+package run
+
+import (
+	"fmt"
+	"strings"
+
+	"toolpost/builtin/define"
+	"toolpost/host/forks"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// ended notes how the process of a program ended.
+func (e *ending) ended(exit process.Exit) {
+	if exit.Code == forks.NoWalls {
+		e.broken = tool.Errorf(tool.CodeUnavailable, "%s was not run: its walls could not be built", Name).
+			Because(sandbox.CoverageMissing)
+	}
+	if exit != (process.Exit{}) {
+		e.exit = exit.String()
+	}
+}
+
+// outcome makes a result of what came of a program. That it failed is the program's own failure; that it ended without a
+// word is none of ours either, but there is no result.
+func (p *program) outcome(c *define.Call, e ending) (output, error) {
+	out := output{
+		Stdout: p.stdout.Text(), Stderr: p.stderr.Text(), Calls: p.made,
+		Truncated: p.stdout.Truncated() || p.stderr.Truncated(), Result: []byte("null"),
+	}
+	switch {
+	case e.said != nil && e.said.raised == nil:
+		out.Result = e.said.result
+		c.Summary = p.summary(out)
+		return out, nil
+	case e.said != nil:
+		c.Failure = p.failure(e.said.raised, out)
+		return out, nil
+	case e.broken != nil && tool.AsError(e.broken).Reason == sandbox.CoverageMissing:
+		return out, e.broken
+	case e.broken != nil:
+		return out, p.without(out, tool.Errorf(tool.CodeProtocol, "the program was ended: %w", e.broken))
+	case e.why != "":
+		return out, p.without(out, tool.Errorf(tool.CodeCrash, "the program was ended: %s", e.why).Because("limit"))
+	case e.exit != "":
+		return out, p.without(out, tool.Errorf(tool.CodeCrash, "the program ended before it returned: %s%s", e.exit,
+			lastWords(out.Stderr)))
+	}
+	c.Summary = p.summary(out) // it left by itself, with nothing to say
+	return out, nil
+}
+
+// without adds to an error what the program printed before.
+func (p *program) without(out output, e *tool.Error) *tool.Error {
+	e.Details = printed(out, nil)
+	return e
+}
+
+func lastWords(stderr string) string {
+	if last := process.LastLines(stderr); last != "" {
+		return "; the last it wrote to stderr: " + last
+	}
+	return ""
+}
+
+func (p *program) summary(out output) string {
+	text := "the program returned after " + define.Count(out.Calls, "call")
+	if out.Truncated {
+		text += fmt.Sprintf("; it printed more than the %d bytes that are given: print less, or return it", p.t.o.MaxOutput)
+	}
+	return text
+}
+
+// failure is what a caller is told of an exception that the program did not catch: what it is, and where, in its own
+// lines.
+func (p *program) failure(r *raised, out output) *tool.Error {
+	trace, kind := p.traceback(r), cut(r.Type, 200)
+	message := kind
+	if r.Message != "" {
+		message += ": " + cut(r.Message, 4<<10)
+	}
+	if trace != "" {
+		message += "\n" + trace
+	}
+	e := tool.Failed(kind, message).Failure
+	e.Details = printed(out, map[string]any{"traceback": trace, "code": cut(r.Code, 200)})
+	return e
+}
+
+// printed is what a program that failed has printed, among the details of its error.
+func printed(out output, details map[string]any) []byte {
+	all := map[string]any{"stdout": out.Stdout, "stderr": out.Stderr, "calls": out.Calls, "truncated": out.Truncated}
+	for name, value := range details {
+		if value != "" {
+			all[name] = value
+		}
+	}
+	b, _ := strictjson.Marshal(all) // texts and numbers
+	return b
+}
+
+// traceback shows the frames, the outermost first, each with its line of the program.
+func (p *program) traceback(r *raised) string {
+	lines := strings.Split(p.code, "\n")
+	var b strings.Builder
+	for i, f := range r.Frames {
+		if i == maxFrames {
+			break
+		}
+		fmt.Fprintf(&b, "  line %d, in %s", f.Line, cut(f.In, 200))
+		if 0 < f.Line && f.Line <= len(lines) {
+			b.WriteString(": " + cut(strings.TrimSpace(lines[f.Line-1]), 160))
+		}
+		b.WriteByte('\n')
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+const maxFrames = 20
+
+// cut is a text that is not too long to show: what a program says of itself may be anything.
+func cut(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}

@@ -1,0 +1,171 @@
+package run
+
+import (
+	"context"
+	_ "embed"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/host/forks"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// pythonSource is the Python side, behind that of all fork servers.
+//
+//go:embed runtime/program.py
+var pythonSource []byte
+
+// A pythonPool has fork servers.
+type pythonPool struct {
+	*process.Pool[*pythonWorker]
+	*interpreter
+	log *slog.Logger
+}
+
+// A pythonWorker is a fork server. Each program is a child that it forks.
+type pythonWorker struct {
+	*forks.Server
+	pool  *pythonPool
+	watch walls.Watch
+}
+
+func (t *Tools) openPython(i *interpreter) pool {
+	p := &pythonPool{interpreter: i, log: t.Log}
+	p.Pool = process.NewPool(p.start, process.PoolOptions{Name: "the Python of " + Name, Max: t.o.Workers})
+	return p
+}
+
+func (p *pythonPool) take(ctx context.Context) (worker, error) { return p.Get(ctx) }
+
+func (p *pythonPool) close(ctx context.Context) error { return p.Close(ctx) }
+
+// start starts a server and waits until it is ready.
+func (p *pythonPool) start(ctx context.Context) (*pythonWorker, error) {
+	w := &pythonWorker{pool: p}
+	confine, err := p.confine(&w.watch)
+	if err != nil {
+		return nil, err
+	}
+	script, err := forks.Script(confine.Profile)
+	if err != nil {
+		return nil, err
+	}
+	confine.Profile = forks.ServerProfile(confine.Profile)
+	room, err := forks.Room(script)
+	if err != nil {
+		return nil, err
+	}
+	defer room.Close()
+	source, err := forks.Sealed(slices.Concat([]byte(forks.Python()), pythonSource))
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	w.Server, err = forks.Start(process.Command{
+		// -I: nothing of the folder and the user that it is started by; -B: nothing is written
+		Argv: []string{p.path, "-I", "-B", "-c", forks.Bootstrap, "room"}, Dir: "/", Confine: confine,
+		Stderr: func(line []byte) { p.log.Debug("written by the interpreter of "+Name, "line", string(line)) },
+	}, source, room, process.Start)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.greet(ctx); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *pythonWorker) greet(ctx context.Context) error {
+	line, err := w.Hello(ctx)
+	if ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the Python of %s did not start: %s", Name, w.Child.Describe(w.Child.Kill()))
+	}
+	var hello struct {
+		Ready bool   `json:"ready"`
+		Why   string `json:"why"`
+	}
+	if err := strictjson.Unmarshal(line, &hello); err != nil {
+		return tool.Errorf(tool.CodeProtocol, "the first message of the Python of %s: %w", Name, err)
+	}
+	if !hello.Ready {
+		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s", Name, hello.Why).Because(sandbox.CoverageMissing)
+	}
+	return nil
+}
+
+// run implements worker.
+func (w *pythonWorker) run(ctx context.Context, p *program) (ending, error) {
+	e, healthy, err := w.fork(ctx, p)
+	if w.Spent() {
+		w.pool.Retire(w)
+	} else {
+		w.pool.Put(w, healthy)
+	}
+	return e, err
+}
+
+// fork runs a program in a child.
+func (w *pythonWorker) fork(ctx context.Context, p *program) (e ending, healthy bool, err error) {
+	ours, theirs, err := forks.SocketPair()
+	if err != nil {
+		return e, true, tool.Errorf(tool.CodeUnavailable, "no socket for the program: %w", err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	out, err := forks.NewPipes(ctx, 2)
+	if err != nil {
+		return e, true, err
+	}
+	defer out.Close()
+	follow(&w.watch, p)
+	defer func() {
+		e.layers, e.checks = w.Child.Layers(), w.watch.Checks()
+		w.watch.Follow(nil, nil)
+	}()
+	if err := w.Fork(append([]*os.File{theirs}, out.W...)...); err != nil {
+		e.again = true
+		return e, false, nil
+	}
+	_ = theirs.Close()
+	forks.CloseAll(out.W)
+
+	life, end := context.WithCancel(ctx)
+	defer end()
+	var pumps, talk sync.WaitGroup
+	pumps.Go(func() { _, _ = io.Copy(p.stdout, out.Reader(0)) })
+	pumps.Go(func() { _, _ = io.Copy(p.stderr, out.Reader(1)) })
+	talk.Go(func() {
+		e.said, e.broken = p.talk(life, ours, process.NewLines(ours, lineLimits()))
+		if e.said == nil {
+			end()
+		}
+		time.AfterFunc(process.LastBreath, end) // it ends by itself, or is ended
+	})
+	exit, healthy, err := w.Await(life)
+	end()
+	_ = ours.SetReadDeadline(time.Now().Add(forks.DrainTime)) // what it said last is still there
+	talk.Wait()
+	out.Drain()
+	pumps.Wait()
+	if err != nil { // stale: nothing was run
+		e.again = true
+		return e, healthy, nil
+	}
+	e.ended(exit)
+	if ctx.Err() == nil && e.said == nil {
+		e.why = w.Limits(exit)
+	}
+	return e, healthy, nil
+}

@@ -1,0 +1,189 @@
+// Package forks keeps interpreters warm that fork a clean child for each call. A Python process imports what every call
+// needs, waits, and forks: the child begins where a fresh interpreter would be after a tenth of a second, goes behind
+// walls of its own, and leaves nothing to the next one.
+//
+// The Python side is server.py, which a protocol puts in front of its own; see Python.
+package forks
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/kernel"
+	"toolpost/host/process"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+//go:embed server.py
+var python string
+
+// Python is the part of the Python side that all servers have in common. Who uses it puts its own behind it.
+func Python() string { return python }
+
+// Bootstrap is the program that runs the Python side from descriptor 3, the first that is handed down. It is read where
+// it is: there may be no path that leads to it, and others read it at the same time. Its name is not a path: a
+// traceback that wants to show a line of it must not open whatever descriptor 3 has become.
+const Bootstrap = `import posix; exec(compile(posix.pread(3, posix.fstat(3).st_size, 0), "<toolpost>", "exec"))`
+
+// NoWalls is the exit status of a child whose walls could not be built, so that it ran nothing.
+const NoWalls = 71
+
+// reportTime is how long a server may take to report the end of a child that we killed.
+const reportTime = 5 * time.Second
+
+// A Server is an interpreter that forks. It serves one call at a time.
+type Server struct {
+	Child *process.Child
+
+	control *net.UnixConn
+	lines   *process.Lines // what it says on control
+	spent   bool
+}
+
+// Start starts a server with start, which is process.Start or does more: the source of its Python side is descriptor 3,
+// what it is controlled by descriptor 4, and the walls of its children, if they have any, descriptor 5.
+func Start(
+	cmd process.Command, source, room *os.File, start func(process.Command) (*process.Child, error),
+) (*Server, error) {
+	ours, theirs, err := SocketPair()
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "no socket for the fork server: %w", err)
+	}
+	cmd.Files = []*os.File{source, theirs}
+	if room != nil {
+		cmd.Files = append(cmd.Files, room)
+	}
+	child, err := start(cmd)
+	_ = theirs.Close()
+	if err != nil {
+		_ = ours.Close()
+		return nil, err
+	}
+	child.CloseStdin()
+	return &Server{Child: child, control: ours, lines: process.NewLines(ours, process.LineLimits{})}, nil
+}
+
+// SocketPair makes two sockets that are connected: one for us, and one for a child.
+func SocketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := kernel.SocketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	defer ours.Close() // FileConn has its own
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// Hello waits for the first thing that a server says.
+func (s *Server) Hello(ctx context.Context) ([]byte, error) {
+	defer context.AfterFunc(ctx, func() { _ = s.control.SetReadDeadline(time.Now()) })()
+	line, err := s.lines.Next()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return line, err
+}
+
+// Close implements process.Worker.
+func (s *Server) Close() {
+	_ = s.control.Close()
+	s.Child.Close()
+}
+
+// ErrGone says that a server had ended before it got the call. Nothing was run: another one may.
+var ErrGone = errors.New("the fork server is gone")
+
+// ErrStale says that a server ran nothing because an earlier call has left something: another one may.
+var ErrStale = fmt.Errorf("%w: an earlier call has left something", ErrGone)
+
+// Spent reports whether the server is not for another call, although nothing is wrong with it.
+func (s *Server) Spent() bool { return s.spent }
+
+// Limits says which limit of its walls a child met that nobody of us killed; empty: none. It ends the server, since only
+// what has ended says so.
+func (s *Server) Limits(exit process.Exit) string {
+	if exit.Signal != syscall.SIGKILL || len(s.Child.Layers()) == 0 {
+		return ""
+	}
+	s.Child.Kill()
+	s.spent = true
+	return s.Child.Reached(exit)
+}
+
+// Fork hands descriptors to the server; that is its signal to fork a child that has them. Ours stay ours.
+func (s *Server) Fork(files ...*os.File) error {
+	var fds []int
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	_ = s.control.SetDeadline(time.Now().Add(reportTime))
+	_, _, err := s.control.WriteMsgUnix([]byte{1}, unix.UnixRights(fds...), nil)
+	_ = s.control.SetDeadline(time.Time{})
+	if err != nil {
+		return ErrGone
+	}
+	return nil
+}
+
+// Await waits for the child's end, or ends it together with ctx. Either way nothing that the call started is left when
+// it returns. The server is healthy if it can take another call.
+func (s *Server) Await(ctx context.Context) (_ process.Exit, healthy bool, _ error) {
+	reported, ended := make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		s.end(reported)
+	})
+	line, err := s.lines.Next()
+	close(reported)
+	if !stop() {
+		<-ended
+		_ = s.control.SetReadDeadline(time.Time{})
+	}
+	var report struct {
+		Exit  int  `json:"exit"`
+		Left  bool `json:"left"`
+		Stale bool `json:"stale"`
+	}
+	if err == nil {
+		err = strictjson.UnmarshalClosed(line, &report)
+	}
+	switch {
+	case err != nil:
+		return s.Child.Kill(), false, nil
+	case report.Stale:
+		return process.Exit{}, true, ErrStale
+	}
+	s.Child.Sweep()
+	s.spent = report.Left
+	if report.Exit < 0 {
+		return process.Exit{Code: -1, Signal: syscall.Signal(-report.Exit)}, true, nil
+	}
+	return process.Exit{Code: report.Exit}, true, nil
+}
+
+// end kills the call until the server has reported its end. Once is not enough: the server may be about to fork.
+func (s *Server) end(reported <-chan struct{}) {
+	_ = s.control.SetReadDeadline(time.Now().Add(reportTime))
+	for {
+		s.Child.Sweep()
+		select {
+		case <-reported:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
