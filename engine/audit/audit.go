@@ -115,6 +115,7 @@ func (t *Trail) name(_ context.Context, c *tool.Call) error {
 		return nil
 	}
 	r.Tool, r.Source, r.Protocol, r.Tier = c.Spec.Name, c.Spec.Source, c.Spec.Protocol, c.Spec.Tier
+	r.ReadOnly = c.Spec.Effects.ReadOnly()
 	if r.Asked == r.Tool {
 		r.Asked = ""
 	}
@@ -185,7 +186,7 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	}
 	kept := context.WithoutCancel(ctx) // the record of a call that was cancelled is a record
 	t.Flush(kept)
-	if err == nil && c.Spec != nil && c.Spec.Effects.ReadOnly() && !rec.Begun {
+	if err == nil && rec.ReadOnly {
 		t.o.Log.Later(rec, func(failed error) { t.miss(rec, failed) })
 		return nil
 	}
