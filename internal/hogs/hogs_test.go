@@ -137,7 +137,7 @@ func newPlace(t *testing.T, bin, python string, m machine) place {
 	t.Cleanup(p.clear)
 	must(t, os.CopyFS(dir, os.DirFS("testdata")))
 	must(t, errors.Join(os.Mkdir(p.temp(), 0o755), os.Mkdir(filepath.Join(dir, "full"), 0o755)))
-	text := "limits: {timeout: 2m, breaker: {off: true}}\nsources:\n- {name: echo, protocol: narratoria, command: [sh, echo.sh]}\n"
+	text := "limits: {timeout: 10m, breaker: {off: true}}\nsources:\n- {name: echo, protocol: narratoria, command: [sh, echo.sh]}\n"
 	for _, h := range append(slices.Clone(m.hogs), hog{name: stays}) {
 		text += h.source(python, p.mark)
 	}
