@@ -115,6 +115,28 @@ func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) err
 	return a.db.w.submit(&write{record: e, durable: durable, key: "record " + openID(a.db.owner, r)})
 }
 
+// Later adds the record of a call that changed nothing soon, behind those that came before it, and tells missed when it
+// could not be added. It is lost with a program that is killed before; what ends in good order, or is asked about its
+// log, has written it first.
+func (a *AuditTable) Later(r *tool.Record, missed func(error)) {
+	e, err := a.entryOf(r)
+	if err != nil {
+		missed(err)
+		return
+	}
+	a.db.w.later(&write{record: e, key: "record " + openID(a.db.owner, r), done: func(err error) {
+		if err != nil {
+			missed(err)
+		}
+	}})
+}
+
+// read reads the log with everything that this program has to add to it.
+func (a *AuditTable) read(ctx context.Context, use func(*reader) error) error {
+	a.db.w.settle()
+	return a.db.read(ctx, use)
+}
+
 func (a *AuditTable) entryOf(r *tool.Record) (*entry, error) {
 	if err := a.all.Check(r); err != nil {
 		return nil, err
@@ -371,6 +393,7 @@ func (a *AuditTable) lost(doc string) (*entry, error) {
 // Prune removes the rows of the days that lie wholly before a time, and their sums. The chain starts at the
 // cut from then on: its head keeps the hash of the last row that was removed. It gives the number of rows.
 func (a *AuditTable) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
+	a.db.w.settle()
 	days, err := reading(ctx, a.db, func(r *reader) ([]int64, error) {
 		return list(r, value[int64], `SELECT DISTINCT day FROM audit_day WHERE day < ? ORDER BY day`,
 			dayOf(micros(before)))

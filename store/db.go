@@ -121,6 +121,7 @@ func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
 
 // Close ends the use of the database. Writes in progress end first; later ones fail.
 func (db *DB) Close() error {
+	db.w.settle()           // so that the mark is behind the last record
 	_ = db.audit.keepMark() // the one before stays
 	err := db.w.close()
 	db.closed.Do(func() { close(db.closing) })

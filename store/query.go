@@ -233,7 +233,7 @@ func (l *layout) readDetail(doc string, r *tool.Record) error {
 
 // Head gives the number of the last row.
 func (a *AuditTable) Head(ctx context.Context) (seq int64, err error) {
-	err = a.db.read(ctx, func(r *reader) error {
+	err = a.read(ctx, func(r *reader) error {
 		_, err := row(r, `SELECT seq FROM audit_head WHERE id = 1`, nil, &seq)
 		return err
 	})
@@ -274,7 +274,7 @@ type query struct {
 
 // span opens a query. Where no kind of call fits, there is nothing to ask.
 func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) error) error {
-	return a.db.read(ctx, func(r *reader) error {
+	return a.read(ctx, func(r *reader) error {
 		q := &query{
 			reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{},
 			since: math.MinInt64 / dayLength * dayLength, until: math.MaxInt64 / dayLength * dayLength,

@@ -45,7 +45,7 @@ func (a *AuditTable) VerifyTelling(
 		layout: a.layout, mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
 		tell: tell, sums: newSums(), report: &audit.Report{Findings: []audit.Finding{}, Signed: len(key) > 0},
 	}
-	err = a.db.read(ctx, v.look)
+	err = a.read(ctx, v.look)
 	if errors.Is(err, errEnough) {
 		err = nil
 	}

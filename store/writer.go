@@ -39,6 +39,10 @@ const (
 // so that one that is refused takes nobody with it; where the transaction itself fails although the database is well,
 // it may be the fault of one, and the writes are tried one by one.
 //
+// Why some do not wait. The record of a call that changed nothing is worth less than the time that its caller would wait
+// for a disk. It joins the queue and whoever leads next takes it along; if nobody comes, a timer leads (see later). What
+// waits so is bounded in number, after which its callers wait like everybody else, and in time.
+//
 // What cannot simply be tried again is a COMMIT that was not answered, since it may have happened. Where that is
 // possible each transaction leaves a mark, by which the next one finds out: see doubt. Whoever cannot wait for that is
 // told that nobody knows, and may come again with the same key; what turned out to be written is not written twice.
@@ -54,7 +58,9 @@ type writer struct {
 	queue   []*write
 	led     bool
 	closed  bool
+	timer   *time.Timer    // leads the writes that nobody waits for; nil: nobody has come
 	pending sync.WaitGroup // writes that have come and are not over
+	behind  atomic.Int64   // writes that nobody waits for and that are not over
 
 	// What only the leader uses.
 	conn  *sql.Conn
@@ -73,9 +79,10 @@ type write struct {
 	do      func(*tx) error
 	record  *entry // where do is nil
 	durable bool
-	key     string    // names what is written, where somebody may come again with it who was told that nobody knows
-	late    func()    // called, by a leader, when it turns out to be written after somebody was told that nobody knows
-	wake    chan bool // true: lead; false: it is done
+	key     string          // names what is written, where somebody may come again with it who was told that nobody knows
+	late    func()          // called, by a leader, when it turns out to be written after somebody was told that nobody knows
+	wake    chan bool       // true: lead; false: it is done; nil: nobody waits
+	done    func(err error) // where nobody waits
 	err     error
 
 	written, told bool // for leaders: it was found to be written; its error was given to who waited
@@ -116,21 +123,93 @@ func (w *writer) submit(one *write) error {
 	return one.err
 }
 
+// How long a write waits at the most that nobody waits for, how many of them are not kept waiting any longer, and how
+// many there are at the most.
+const (
+	soon     = 20 * time.Millisecond
+	plenty   = 512
+	mostLate = 4096
+)
+
+// later submits a write that nobody waits for; done is told what became of it. Where too many wait already the caller
+// waits with them, so that nobody is faster than the disk for long.
+func (w *writer) later(one *write) {
+	w.mu.Lock()
+	if w.closed || w.behind.Load() >= mostLate {
+		w.mu.Unlock()
+		one.done(w.submit(one))
+		return
+	}
+	defer w.mu.Unlock()
+	w.pending.Add(1)
+	w.behind.Add(1)
+	w.queue = append(w.queue, one)
+	switch n := len(w.queue); {
+	case w.led: // whoever leads sees to it that somebody leads after them
+	case n == 1:
+		w.leadIn(soon)
+	case n == plenty:
+		w.leadIn(0)
+	}
+}
+
+// leadIn has the timer lead after a while. The lock is held.
+func (w *writer) leadIn(wait time.Duration) {
+	if w.timer == nil {
+		w.timer = time.AfterFunc(wait, w.catchUp)
+	} else {
+		w.timer.Reset(wait)
+	}
+}
+
+// catchUp leads for those who do not wait, unless somebody else does or has.
+func (w *writer) catchUp() {
+	w.mu.Lock()
+	if w.led || len(w.queue) == 0 {
+		w.mu.Unlock()
+		return
+	}
+	w.led = true
+	w.mu.Unlock()
+	w.lead(nil)
+}
+
+// settle waits until what has come before it is written, or given up.
+func (w *writer) settle() {
+	if w.behind.Load() > 0 {
+		_ = w.do(false, func(*tx) error { return nil })
+	}
+}
+
 // lead commits one group, to which the leader's own write belongs.
 func (w *writer) lead(own *write) {
 	group := w.gather()
 	w.commitSafely(group)
 	for _, one := range group {
-		if one != own {
+		switch {
+		case one == own:
+		case one.wake != nil:
 			one.wake <- false
+		default:
+			one.done(one.err)
+			w.behind.Add(-1)
+			w.pending.Done()
 		}
 	}
 	w.upkeep()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.led = len(w.queue) > 0; w.led {
-		w.queue[0].wake <- true
+	next := slices.IndexFunc(w.queue, func(one *write) bool { return one.wake != nil })
+	switch {
+	case next >= 0:
+		w.queue[next].wake <- true
+		return
+	case w.closed && len(w.queue) > 0, len(w.queue) >= plenty:
+		w.leadIn(0)
+	case len(w.queue) > 0:
+		w.leadIn(soon)
 	}
+	w.led = false
 }
 
 // upkeep does what the database wants to have done now and then, between two groups.
@@ -171,6 +250,9 @@ const enough = 64
 func (w *writer) close() error {
 	w.mu.Lock()
 	w.closed = true
+	if !w.led && len(w.queue) > 0 {
+		w.leadIn(0)
+	}
 	w.mu.Unlock()
 	w.pending.Wait()
 	w.disconnect()

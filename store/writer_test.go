@@ -5,8 +5,12 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"toolpost/engine/audit"
 	"toolpost/tool"
@@ -24,11 +28,89 @@ func (nothing) ExecContext(context.Context, string, []driver.NamedValue) (driver
 	return driver.ResultNoRows, nil
 }
 
-func TestAPanicOfOneLeavesNobodyWaiting(t *testing.T) {
+// openNothing opens a store over nothing.
+func openNothing() *DB {
 	no := func(error) bool { return false }
 	enter := func(context.Context, *sql.Conn, int64) error { return nil }
 	db := New(Dialect{Enter: enter, Busy: no, Full: no, Down: no}, sql.OpenDB(nothing{}), sql.OpenDB(nothing{}), Options{})
 	db.ready.Store(true)
+	return db
+}
+
+// The clock of a bubble stands still while anybody works, so what is asserted here is no measurement.
+func TestAWriteThatNobodyWaitsForIsNeverLaterThanItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := openNothing()
+		begun, order := time.Now(), []int{}
+		late := func(n int) {
+			db.w.later(&write{do: func(*tx) error { return nil }, done: func(err error) {
+				if order = append(order, n); err != nil || time.Since(begun) > soon {
+					t.Errorf("%d: %v after %v", n, err, time.Since(begun))
+				}
+			}})
+		}
+		for n := range 3 {
+			late(n)
+		}
+		if len(order) != 0 {
+			t.Error("somebody waited")
+		}
+		time.Sleep(soon + 1)
+		begun = time.Now()
+		for n := range plenty {
+			late(3 + n)
+		}
+		synctest.Wait() // no time passes: so many do not wait for a timer
+		if len(order) != 3+plenty || !slices.IsSorted(order) {
+			t.Errorf("%d were written, in order: %v", len(order), slices.IsSorted(order))
+		}
+		late(3 + plenty)
+		if err := db.w.do(false, func(*tx) error { return nil }); err != nil || len(order) != 4+plenty {
+			t.Errorf("a write that is waited for did not take along what came before it: %v, %d", err, len(order))
+		}
+		late(4 + plenty)
+		if err := db.Close(); err != nil || len(order) != 5+plenty {
+			t.Errorf("an orderly end lost a write: %v, %d", err, len(order))
+		}
+		db.w.later(&write{do: func(*tx) error { return nil }, done: func(err error) {
+			if tool.CodeOf(err) != tool.CodeUnavailable {
+				t.Errorf("a store that is closed: %v", err)
+			}
+		}})
+	})
+}
+
+func TestWhoIsFasterThanTheDiskWaits(t *testing.T) {
+	db := openNothing()
+	stuck, release := make(chan bool), make(chan bool)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := db.w.do(false, func(*tx) error { close(stuck); <-release; return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	<-stuck
+	var written atomic.Int64
+	add := func() {
+		db.w.later(&write{do: func(*tx) error { return nil }, done: func(error) { written.Add(1) }})
+	}
+	for range mostLate {
+		add() // these would wait for ever if they waited
+	}
+	wg.Go(func() {
+		if add(); written.Load() <= mostLate {
+			t.Errorf("one too many did not wait: %d are written", written.Load())
+		}
+	})
+	wg.Go(func() { close(release) })
+	wg.Wait()
+	if err := db.Close(); err != nil || db.w.behind.Load() != 0 {
+		t.Errorf("%v, %d are behind", err, db.w.behind.Load())
+	}
+}
+
+func TestAPanicOfOneLeavesNobodyWaiting(t *testing.T) {
+	db := openNothing()
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {

@@ -51,6 +51,8 @@ type Record struct {
 
 	// Begun is set when the call got as far as the tool and the tool may change something.
 	Begun bool
+	// ReadOnly is set when the tool is known and changes nothing.
+	ReadOnly bool
 }
 
 // An Outcome is how a call ended, in one word.

@@ -1,6 +1,7 @@
 // Package audit is the stage that keeps a record of every call, whatever becomes of it: of those that were
 // refused and of those that failed too. A call that may change something is answered only when its record is
-// on disk, and is not run at all where nothing can be recorded.
+// on disk, and is not run at all where nothing can be recorded. That of a call which ran and changed nothing is written
+// a moment after its answer, with others: nobody waits for a disk in order to read.
 package audit
 
 import (
@@ -27,6 +28,9 @@ type Log interface {
 	// Append adds a record. When it returns nil the record survives the end of this program, and where it is
 	// durable that of the machine.
 	Append(ctx context.Context, r *tool.Record, durable bool) error
+	// Later adds the record of a call that changed nothing, soon and in order, without keeping its caller waiting. missed
+	// is called when it could not be added.
+	Later(r *tool.Record, missed func(error))
 }
 
 // Settings is what a config says of the stage, under store.audit.
@@ -111,6 +115,7 @@ func (t *Trail) name(_ context.Context, c *tool.Call) error {
 		return nil
 	}
 	r.Tool, r.Source, r.Protocol, r.Tier = c.Spec.Name, c.Spec.Source, c.Spec.Protocol, c.Spec.Tier
+	r.ReadOnly = c.Spec.Effects.ReadOnly()
 	if r.Asked == r.Tool {
 		r.Asked = ""
 	}
@@ -181,6 +186,10 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	}
 	kept := context.WithoutCancel(ctx) // the record of a call that was cancelled is a record
 	t.Flush(kept)
+	if err == nil && rec.ReadOnly {
+		t.o.Log.Later(rec, func(failed error) { t.miss(rec, failed) })
+		return nil
+	}
 	add := func() error { return t.o.Log.Append(kept, rec, rec.Begun) }
 	var failed error
 	if rec.Begun && err == nil { // its end is not told before it is on disk
@@ -188,22 +197,26 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	} else {
 		failed = add()
 	}
-	switch {
-	case failed == nil:
+	if failed == nil {
 		return nil
-	case tool.CodeOf(failed) == tool.CodeConflict: // it is in the log as lost, and will not be there twice
-		t.o.Logger.Error("a call was recorded as lost while it ran", "tool", rec.Tool, "call", rec.Call,
-			"error", failed)
-	default:
-		t.waiting.add(rec)
-		t.o.Logger.Error("a call could not be recorded; its record waits in memory", "tool", rec.Tool, "call", rec.Call,
-			"error", failed)
 	}
+	t.miss(rec, failed)
 	if !rec.Begun || err != nil {
 		return nil
 	}
 	return tool.Errorf(tool.CodeUnavailable, "%s ran, but its record is not on disk: %w", rec.Tool,
 		failed).Because("audit_unavailable")
+}
+
+// miss keeps a record that the log did not take.
+func (t *Trail) miss(rec *tool.Record, failed error) {
+	message := "a call could not be recorded; its record waits in memory"
+	if tool.CodeOf(failed) == tool.CodeConflict { // it is in the log as lost, and will not be there twice
+		message = "a call was recorded as lost while it ran"
+	} else {
+		t.waiting.add(rec)
+	}
+	t.o.Logger.Error(message, "tool", rec.Tool, "call", rec.Call, "error", failed)
 }
 
 // Flush writes the records that wait in memory, as far as the log takes them.
@@ -250,6 +263,11 @@ func (l redacted) Begin(ctx context.Context, r *tool.Record) error {
 // Append implements Log.
 func (l redacted) Append(ctx context.Context, r *tool.Record, durable bool) error {
 	return l.redactor.Error(l.of.Append(ctx, l.clean(r), durable))
+}
+
+// Later implements Log.
+func (l redacted) Later(r *tool.Record, missed func(error)) {
+	l.of.Later(l.clean(r), func(err error) { missed(l.redactor.Error(err)) })
 }
 
 // clean returns a record without secrets. Digests stay as they are: nobody reads a value off them.

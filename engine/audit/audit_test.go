@@ -52,6 +52,12 @@ func (l *log) Append(ctx context.Context, r *tool.Record, durable bool) error {
 	return nil
 }
 
+func (l *log) Later(r *tool.Record, missed func(error)) {
+	if err := l.Append(context.Background(), r, false); err != nil {
+		missed(err)
+	}
+}
+
 func (l *log) setFull(full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

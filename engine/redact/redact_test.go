@@ -95,6 +95,8 @@ func (l *log) Append(_ context.Context, r *tool.Record, _ bool) error {
 	return nil
 }
 
+func (l *log) Later(r *tool.Record, _ func(error)) { _ = l.Append(context.Background(), r, false) }
+
 // blabber is a tool that tells a text in every way that there is.
 func blabber(text string, logger *slog.Logger) tool.Handler {
 	raw, _ := json.Marshal(map[string]any{text: []string{text, "-" + text}})

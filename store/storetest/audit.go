@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -54,6 +55,55 @@ func recordComesBack(t *testing.T, k Kind) {
 	want.Seq = 1
 	equal(t, got, []*tool.Record{want})
 	sound(t, db)
+}
+
+// laterRecords: what nobody waited for is in the log, once, when somebody asks, when others look a moment later, and
+// after an orderly end.
+func laterRecords(t *testing.T, k Kind) {
+	address, other := k.made(t)
+	db := must[*store.DB](t)(k.Open(address, options()))
+	const callers, each = 8, 50
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for n := range each {
+				r := full()
+				r.Call, r.Session = fmt.Sprint(n), fmt.Sprint("session ", i)
+				db.Audit().Later(r, func(err error) { t.Errorf("a record is missing: %v", err) })
+			}
+		})
+	}
+	wg.Wait()
+	ordered := func(of *store.DB) {
+		t.Helper()
+		for i := range callers {
+			var calls []string
+			for _, r := range logOf(t, of, audit.Filter{Session: fmt.Sprint("session ", i)}) {
+				calls = append(calls, r.Call)
+			}
+			if len(calls) != each || !slices.IsSortedFunc(calls, numerically) {
+				t.Errorf("session %d has %v", i, calls)
+			}
+		}
+	}
+	ordered(db)
+	last := full()
+	db.Audit().Later(last, func(err error) { t.Errorf("a record is missing: %v", err) })
+	until(t, func() bool { // nobody asks the program itself
+		return must[int64](t)(other.Audit().Head(t.Context())) == callers*each+1
+	})
+	db.Audit().Later(last, func(err error) { t.Errorf("a record is missing: %v", err) })
+	works(t, db.Close())
+	if got := logOf(t, other, audit.Filter{}); len(got) != callers*each+2 {
+		t.Errorf("after the end there are %d records", len(got))
+	}
+	sound(t, other)
+}
+
+func numerically(a, b string) int {
+	x, _ := strconv.Atoi(a)
+	y, _ := strconv.Atoi(b)
+	return x - y
 }
 
 func hostileText(t *testing.T, k Kind) {

@@ -82,6 +82,7 @@ func Run(t *testing.T, k Kind) {
 		test func(*testing.T, Kind)
 	}{
 		{"Audit/ARecordComesBackAsItWas", recordComesBack},
+		{"Audit/WhatNobodyWaitsForIsWrittenSoonAndInOrder", laterRecords},
 		{"Audit/HostileTextIsKeptHarmless", hostileText},
 		{"Audit/ManyWritersMakeOneChain", oneChain},
 		{"Audit/QuestionsAreAnsweredAsCountingWould", questions},
