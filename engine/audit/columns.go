@@ -305,33 +305,22 @@ func appendShape(b []byte, value json.RawMessage, depth int) ([]byte, error) {
 // Redacted returns arguments without the values of those whose names speak of secrets, or are among names. Arguments
 // that are no object are left out.
 func Redacted(args json.RawMessage, names []string) json.RawMessage {
-	v, err := strictjson.Decode(args)
-	if _, ok := v.(map[string]any); err != nil || !ok {
+	speak := map[string]bool{} // most documents have few names, many times
+	b, err := strictjson.Replace(args, func(name []byte) []byte {
+		secret, known := speak[string(name)]
+		if !known {
+			secret = SpeaksOfSecrets(string(name), names)
+			speak[string(name)] = secret
+		}
+		if secret {
+			return []byte(`"[redacted]"`)
+		}
 		return nil
-	}
-	b, err := strictjson.Marshal(redact(v, names))
+	})
 	if err != nil {
 		return nil
 	}
 	return b
-}
-
-func redact(v any, names []string) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for name, value := range v {
-			if SpeaksOfSecrets(name, names) {
-				v[name] = "[redacted]"
-			} else {
-				v[name] = redact(value, names)
-			}
-		}
-	case []any:
-		for i := range v {
-			v[i] = redact(v[i], names)
-		}
-	}
-	return v
 }
 
 // SpeaksOfSecrets reports whether a name, such as that of an argument, speaks of a secret or is among names.
@@ -339,7 +328,7 @@ func SpeaksOfSecrets(name string, names []string) bool {
 	if slices.Contains(names, name) {
 		return true
 	}
-	name = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
+	name = strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(name, "-", ""), "_", ""))
 	return slices.ContainsFunc([]string{
 		"password", "passwd", "secret", "token", "lease", "apikey", "authorization", "credential", "privatekey",
 		"cookie",

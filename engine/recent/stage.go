@@ -45,6 +45,7 @@ type frame struct {
 	out   tool.Sink
 	start time.Time
 	slot  *slot // under the lock of Calls; nil: the call is not kept, or has ended
+	own   bool  // it came to a tool of Toolpost itself
 	call  tool.Call
 }
 
@@ -65,6 +66,7 @@ func found(_ context.Context, call *tool.Call) error {
 	c := f.of
 	c.mu.Lock()
 	if f.slot != nil {
+		f.own = call.Spec.Source == config.OwnSource
 		f.slot.spec, f.slot.record = call.Spec, call.Record
 		f.slot.seq[0] = c.tell(f.slot, began, 0)
 	}
@@ -172,6 +174,9 @@ func (f *frame) end(r *tool.Result, err error) {
 	failure := f.of.failure(r, err)
 	outcome, code, reason := tool.OutcomeOf(r, err)
 	c := f.of
+	if r != nil && f.own { // before the lock, which every call waits for: an output can be large
+		r = &tool.Result{OK: r.OK, Output: c.env.Nameless(r.Output), Summary: r.Summary, Trace: r.Trace}
+	}
 	c.mu.Lock()
 	s := f.slot
 	if s == nil {
@@ -179,9 +184,6 @@ func (f *frame) end(r *tool.Result, err error) {
 		return
 	}
 	f.slot = nil
-	if r != nil && s.spec != nil && s.spec.Source == config.OwnSource {
-		r = &tool.Result{OK: r.OK, Output: c.env.Nameless(r.Output), Summary: r.Summary, Trace: r.Trace}
-	}
 	s.took, s.outcome = took, outcome
 	s.putText(partCode, string(code), maxName)
 	s.putText(partReason, reason, maxName)

@@ -233,3 +233,68 @@ func TestReadingMembersDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", allocations)
 	}
 }
+
+func TestReplaceFindsNamesAtAnyDepthAndNothingElse(t *testing.T) {
+	for doc, want := range map[string]string{
+		`{}`:                             `{}`,
+		`{"x":1}`:                        `{"x":0}`,
+		`{"x" : {"x":[1,"}"]} ,"y":"x"}`: `{"x" : 0 ,"y":"x"}`,
+		`{"a":[{"b":{"x":"\"x\":1"}},"x",["x"]],"\u0078":true}`: `{"a":[{"b":{"x":0}},"x",["x"]],"\u0078":0}`,
+		" {\n\"y\": \"x\" } ": " {\n\"y\": \"x\" } ",
+		`{"x":-1.5e3}`:        `{"x":0}`,
+	} {
+		got, err := strictjson.Replace([]byte(doc), zeroX)
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v", doc, got, err)
+		}
+	}
+	for _, doc := range []string{``, `[]`, `"x"`, `{"x":1`, `{"x":1,"x":2}`, `{"x":1} 2`} {
+		if got, err := strictjson.Replace([]byte(doc), zeroX); err == nil {
+			t.Errorf("%s: %s", doc, got)
+		}
+	}
+}
+
+func zeroX(name []byte) []byte {
+	if string(name) == "x" {
+		return []byte("0")
+	}
+	return nil
+}
+
+func FuzzReplaceAgreesWithTheDecodedDocument(f *testing.F) {
+	for _, seed := range []string{`{"x":1}`, `{"a":{"x":[{"x":2}]},"b":"x\":"}`, `{"\u0078":"\\"}`, `{"a":"x" }`, `[1]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		got, err := strictjson.Replace(doc, zeroX)
+		v, bad := strictjson.Decode(doc)
+		if _, object := v.(map[string]any); (err == nil) != (bad == nil && object) {
+			t.Fatalf("%q: %v, but decoded %v", doc, err, bad)
+		}
+		if err != nil {
+			return
+		}
+		want, _ := strictjson.Marshal(withoutX(v))
+		again, err := strictjson.Decode(got)
+		if text, _ := strictjson.Marshal(again); err != nil || string(text) != string(want) {
+			t.Errorf("%q: %s, %v", doc, got, err)
+		}
+	})
+}
+
+func withoutX(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			if v[name] = withoutX(v[name]); name == "x" {
+				v[name] = 0
+			}
+		}
+	case []any:
+		for i := range v {
+			v[i] = withoutX(v[i])
+		}
+	}
+	return v
+}
