@@ -24,21 +24,21 @@ func planned(ctx context.Context, l *lab) row {
 	}
 	args := attempt.Must(strictjson.Marshal(map[string]any{"plan": p}))
 	who := tool.Principal{ID: "local", Door: "cli"}
-	m, r := compare(11,
-		clock(func() error {
-			output, err := invoke(ctx, h, &tool.Call{Tool: "plan.run", Args: args, Caller: who})
-			var result plan.Result
-			if err == nil {
-				err = strictjson.Unmarshal(output, &result)
-			}
-			if err == nil && !result.Success {
-				err = result.Error
-			}
+	whole := func() error {
+		output, err := invoke(ctx, h, &tool.Call{Tool: "plan.run", Args: args, Caller: who})
+		if err != nil {
 			return err
-		}),
-		clock(storm(callers, each, func() error {
-			_, err := invoke(ctx, h, &tool.Call{Tool: "look", Caller: who})
-			return err
-		})))
+		}
+		result, err := strictjson.ReadMembers(output, "success", "error")
+		if err == nil && string(result.Get("success")) != "true" {
+			err = fmt.Errorf("the plan failed: %s", result.Get("error"))
+		}
+		return err
+	}
+	single := func() error {
+		_, err := invoke(ctx, h, &tool.Call{Tool: "look", Caller: who})
+		return err
+	}
+	m, r := compare(11, clock(whole), clock(storm(callers, each, single)))
 	return ofTheRate(callers*each, m, r, 0.8)
 }

@@ -28,6 +28,7 @@ type attempt struct {
 	id    string
 	graph *Graph
 	began time.Time
+	late  error     // of a tool whose time is over
 	tools []tooling // in the order in which they run
 	byID  map[string]*tooling
 
@@ -95,6 +96,7 @@ var errPlanTime = errors.New("the time of the plan is over")
 // do runs the plan to its end.
 func (a *attempt) do(ctx context.Context) (*Result, error) {
 	a.began, a.ctx = time.Now(), ctx
+	a.late = tool.Errorf(tool.CodeTimeout, "it took longer than the %v that a tool of a plan has", a.limits.Tool)
 	defer a.notes.still()
 	if a.id == "" {
 		a.id = tool.NewID()
@@ -162,7 +164,7 @@ func (a *attempt) begin(ctx context.Context) error {
 		return err
 	}
 	err := a.emit(tell("info", fmt.Sprintf("plan %s: %d tools", a.plan.RequestID, len(a.tools)), "plan",
-		raw(a.graph.begun(a.id, a.number))))
+		func(b []byte) []byte { return append(b, raw(a.graph.begun(a.id, a.number))...) }))
 	if err != nil {
 		return err
 	}
@@ -377,7 +379,7 @@ func (a *attempt) changed(of *step, now *ToolResult, try int) {
 	if try > 1 && now.State == Running {
 		message += ", attempt " + strconv.Itoa(try)
 	}
-	_ = a.emit(tell(level, message, "step", s.document())) // nobody listens: the plan is stopped
+	_ = a.emit(tell(level, message, "step", s.append)) // nobody listens: the plan is stopped
 }
 
 // emit hands an event on. When nobody listens any more, the plan is stopped.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +49,25 @@ type Counts struct {
 	Skipped int `json:"skipped"`
 }
 
+// Count adds so many tools of which there is a note in this state.
+func (r *Record) Count(state string, n int) {
+	switch state {
+	case Success:
+		r.Counts.Done += n
+	case Failed, TimedOut:
+		r.Counts.Failed += n
+	case Skipped:
+		r.Counts.Skipped += n
+	}
+}
+
+// Counted ends the counting of notes. In a plan that ran to its end, tools without one have succeeded.
+func (r *Record) Counted() {
+	if complete(r.State) {
+		r.Counts.Done = r.Counts.Tools - r.Counts.Failed - r.Counts.Skipped
+	}
+}
+
 // A Note is what is kept of a tool of a plan. One that is Running may have done something.
 type Note struct {
 	Place int // in the plan's list
@@ -88,11 +108,45 @@ type notebook struct {
 	writing sync.Mutex // one writes, what has gathered; those who come meanwhile find theirs written
 
 	mu             sync.Mutex
-	waiting        []Note
+	waiting        []remark
 	added, written int
 	flushed        time.Time
 	timer          *time.Timer    // flushes what waits; nil: nothing does
 	timing         sync.WaitGroup // of a timer that is set, or fires
+}
+
+// A remark is what is known of a tool, to be noted. Most plans end before that, and then their result says it all.
+type remark struct {
+	of     *tooling
+	result *ToolResult // which nobody changes any more
+	given
+}
+
+// note writes it down.
+func (r *remark) note() (Note, error) {
+	doc, err := strictjson.Marshal(kept{*r.result, r.patches, r.assets})
+	if err != nil {
+		return Note{}, tool.Errorf(tool.CodeInternal, "what %s gave cannot be kept: %w", r.of.ID, err)
+	}
+	return Note{r.of.place, r.result.State, doc}, nil
+}
+
+// told reports whether the result of the plan says as much. What is on disk of a tool that must not run twice is that
+// it runs, so its end is noted in any case.
+func (r *remark) told() bool {
+	return r.result.State == Success && len(r.patches)+len(r.assets) == 0 && again(r.of.spec)
+}
+
+func notesOf(remarks []remark) ([]Note, error) {
+	notes := make([]Note, 0, len(remarks))
+	for i := range remarks {
+		n, err := remarks[i].note()
+		if err != nil {
+			return nil, err
+		}
+		notes = append(notes, n)
+	}
+	return notes, nil
 }
 
 // soon has what waits written, unless somebody does before.
@@ -126,8 +180,8 @@ func (n *notebook) still() {
 // flushEvery is how long the notes of harmless tools may wait.
 const flushEvery = 100 * time.Millisecond
 
-// add puts a note among those that wait, and gives its number; due: they have waited long enough.
-func (n *notebook) add(one Note) (number int, due bool) {
+// add puts a remark among those that wait, and gives its number; due: they have waited long enough.
+func (n *notebook) add(one remark) (number int, due bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting = append(n.waiting, one)
@@ -140,18 +194,21 @@ func (n *notebook) flush(number int, write func([]Note) error) error {
 	n.writing.Lock()
 	defer n.writing.Unlock()
 	n.mu.Lock()
-	notes, last := n.waiting, n.added
+	remarks, last := n.waiting, n.added
 	if n.written >= number {
 		n.mu.Unlock()
 		return nil
 	}
 	n.waiting, n.flushed = nil, time.Now()
 	n.mu.Unlock()
-	err := write(notes)
+	notes, err := notesOf(remarks)
+	if err == nil {
+		err = write(notes)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil {
-		n.waiting = append(notes, n.waiting...)
+		n.waiting = append(remarks, n.waiting...)
 		return err
 	}
 	n.written = last
@@ -163,6 +220,7 @@ func again(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnl
 
 // keepBegin keeps that the plan begins.
 func (a *attempt) keepBegin(ctx context.Context) error {
+	a.notes.flushed = a.began
 	if a.x.Book == nil || a.resumed {
 		return nil
 	}
@@ -185,7 +243,8 @@ func (w *work) keepRunning() error {
 	if w.x.Book == nil || again(w.t.spec) {
 		return nil
 	}
-	return w.note(w.t, &w.result, given{}, func(write func() error) error { return write() })
+	now := w.result
+	return w.note(w.t, &now, given{}, func(write func() error) error { return write() })
 }
 
 // keepEnd keeps what became of a tool that was called.
@@ -200,11 +259,7 @@ func (w *work) keepEnd(ctx context.Context) error {
 
 // note keeps what is known of a tool: by insist, where it must not run twice, and else soon.
 func (a *attempt) note(t *tooling, r *ToolResult, g given, insist func(write func() error) error) error {
-	doc, err := strictjson.Marshal(kept{*r, g.patches, g.assets})
-	if err != nil {
-		return tool.Errorf(tool.CodeInternal, "what %s gave cannot be kept: %w", t.ID, err)
-	}
-	number, due := a.notes.add(Note{t.place, r.State, doc})
+	number, due := a.notes.add(remark{t, r, g})
 	flush := func() error {
 		return a.notes.flush(number, func(notes []Note) error {
 			return a.x.Book.Note(context.WithoutCancel(a.ctx), a.id, notes)
@@ -237,15 +292,32 @@ func (a *attempt) close(ctx context.Context, state string, r *Result) error {
 		return nil
 	}
 	a.notes.still()
-	kept := context.WithoutCancel(ctx)
-	err := tool.Persist(ctx, a.run.Call, a.out, "the result of the plan", func() error {
-		return a.x.Book.End(kept, a.id, state, raw(r), a.notes.waiting)
-	})
+	notes, err := a.lastNotes(state)
+	if err == nil {
+		r.document = raw(r)
+		kept := context.WithoutCancel(ctx)
+		err = tool.Persist(ctx, a.run.Call, a.out, "the result of the plan", func() error {
+			return a.x.Book.End(kept, a.id, state, r.document, notes)
+		})
+	}
 	if err != nil {
 		return tool.Errorf(tool.CodeOf(err), "the plan ran, but its end could not be kept: %w", err)
 	}
 	return nil
 }
+
+// lastNotes gives what is still to be noted at the end of the plan. Where it ran to its end, what its result says is
+// left out: to write that of a thousand small tools twice takes as long as some of them.
+func (a *attempt) lastNotes(state string) ([]Note, error) {
+	left := a.notes.waiting
+	if complete(state) {
+		left = slices.DeleteFunc(left, func(r remark) bool { return r.told() })
+	}
+	return notesOf(left)
+}
+
+// complete reports whether a plan in this state has a result with every tool in it.
+func complete(state string) bool { return state == Done || state == Failed }
 
 // Shutdown is the reason of the error with which a call ends that will be made again when the program is back.
 const Shutdown = "shutdown"
@@ -329,8 +401,35 @@ func (x *Executor) resume(ctx context.Context, r Run, record Record, notes []Not
 			return nil, err
 		}
 	}
-	one.had = notes
+	one.had, err = withResult(notes, p, record)
+	if err != nil {
+		return nil, err
+	}
 	return x.attempts(ctx, one)
+}
+
+// withResult adds, to the notes of a plan, those of tools of which only its result tells.
+func withResult(notes []Note, p *Plan, record Record) ([]Note, error) {
+	if !complete(record.State) {
+		return notes, nil
+	}
+	var r Result
+	if err := strictjson.Unmarshal(record.Result, &r); err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the result of plan %s cannot be read: %w", record.ID, err)
+	}
+	places := map[string]int{}
+	for i := range p.Tools {
+		places[p.Tools[i].ID] = i
+	}
+	for _, n := range notes {
+		delete(places, p.Tools[n.Place].ID)
+	}
+	for _, one := range r.ToolResults {
+		if place, ok := places[one.ToolID]; ok {
+			notes = append(notes, Note{place, one.State, raw(kept{Result: one})})
+		}
+	}
+	return notes, nil
 }
 
 // Complete gives the record of a plan that has no result yet the one that it has so far.
@@ -344,17 +443,13 @@ func (r *Record) Complete(notes []Note) error {
 		if err := strictjson.Unmarshal(n.Doc, &k); err != nil {
 			return tool.Errorf(tool.CodeInternal, "what became of a tool of plan %s cannot be read: %w", r.ID, err)
 		}
-		switch n.State {
-		case Success:
-			r.Counts.Done++
-		case Failed, TimedOut:
-			r.Counts.Failed++
+		if n.State == Failed || n.State == TimedOut {
 			so.FailedTools = append(so.FailedTools, k.Result.ToolID)
-		case Skipped:
-			r.Counts.Skipped++
 		}
+		r.Count(n.State, 1)
 		so.ToolResults, so.Assets = append(so.ToolResults, k.Result), append(so.Assets, k.Assets...)
 	}
+	r.Counted()
 	var p Plan
 	if err := strictjson.Unmarshal(r.Plan, &p); err == nil {
 		so.DisabledSkills, so.AttemptNumber = union(p.DisabledSkills), max(1, p.Metadata.GenerationAttempt)

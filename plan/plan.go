@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A Plan is a graph of calls.
@@ -79,6 +80,16 @@ type Result struct {
 	Assets          []tool.Asset    `json:"aggregatedAssets"`
 	ExecutionTimeMs int64           `json:"executionTimeMs"`
 	AttemptNumber   int             `json:"attemptNumber"`
+
+	document json.RawMessage // all of it, where it was written already
+}
+
+// Document writes the result.
+func (r *Result) Document() (json.RawMessage, error) {
+	if r.document != nil {
+		return r.document, nil
+	}
+	return strictjson.Marshal(r)
 }
 
 // A ToolResult is what became of one tool of a plan.

@@ -23,8 +23,7 @@ type work struct {
 // tool that is slow gets no more of it by failing.
 func (w *work) do(ctx context.Context) {
 	began := time.Now()
-	late := tool.Errorf(tool.CodeTimeout, "%s took longer than the %v that a tool of a plan has", w.t.ID, w.limits.Tool)
-	ctx, cancel := context.WithTimeoutCause(ctx, w.limits.Tool, late)
+	ctx, cancel := context.WithTimeoutCause(ctx, w.limits.Tool, w.late)
 	defer cancel()
 	for try := 1; ; try++ {
 		again := w.once(ctx, try)

@@ -210,18 +210,12 @@ func (p *PlanTable) List(ctx context.Context, caller, session, state string, mos
 
 // count says how far a plan has come.
 func count(r *reader, of *plan.Record) error {
+	defer of.Counted()
 	return r.each(func(rows *sql.Rows) error {
 		var state string
 		var n int
 		err := rows.Scan(&state, &n)
-		switch state {
-		case plan.Success:
-			of.Counts.Done += n
-		case plan.Failed, plan.TimedOut:
-			of.Counts.Failed += n
-		case plan.Skipped:
-			of.Counts.Skipped += n
-		}
+		of.Count(state, n)
 		return err
 	}, `SELECT state, COUNT(*) FROM plan_tool WHERE plan = ? GROUP BY state`, of.ID)
 }

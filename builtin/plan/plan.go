@@ -103,7 +103,7 @@ func (t tools) run(ctx context.Context, c *define.Call, a runArgs) (json.RawMess
 		return nil, err
 	}
 	c.Summary = summary(result)
-	return strictjson.Marshal(result)
+	return result.Document()
 }
 
 func (t tools) planner(name string) (plan.Planner, error) {
