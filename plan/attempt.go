@@ -39,16 +39,15 @@ type attempt struct {
 	ended     chan struct{} // closed when nothing runs, and nothing can begin
 	left      int           // tools that have not ended
 
-	state     document // with the patches of the first settled tools
-	settled   int
-	ahead     []*tooling // that have patched and ended, behind one that has not
-	seen      *document  // state with what is ahead; nil: to be made
-	remembers int        // bytes of events that are kept
+	state   document // with the patches of the first settled tools
+	settled int
+	ahead   []*tooling // that have patched and ended, behind one that has not
+	seen    *document  // state with what is ahead; nil: to be made
 
-	spent atomic.Int64 // bytes of what tools gave
+	remembers atomic.Int64 // bytes of events that are kept
+	spent     atomic.Int64 // bytes of what tools gave
 
-	out  tool.Sink
-	mu   sync.Mutex // of out
+	out  *teller
 	stop context.CancelCauseFunc
 
 	before  []json.RawMessage // patches of the plans that this one replaces
@@ -384,8 +383,6 @@ func (a *attempt) changed(of *step, now *ToolResult, try int) {
 
 // emit hands an event on. When nobody listens any more, the plan is stopped.
 func (a *attempt) emit(ev tool.Event) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	err := a.out.Emit(ev)
 	if err != nil && a.stop != nil {
 		a.stop(err)
@@ -395,11 +392,9 @@ func (a *attempt) emit(ev tool.Event) error {
 
 // remember reports whether there is room to keep an event.
 func (a *attempt) remember(size int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.remembers+size > maxRemembered {
-		return false
+	if a.remembers.Add(int64(size)) <= maxRemembered {
+		return true
 	}
-	a.remembers += size
-	return true
+	a.remembers.Add(-int64(size))
+	return false
 }

@@ -70,7 +70,7 @@ func (x *Executor) Run(ctx context.Context, r Run, out tool.Sink) (*Result, erro
 // first makes the first attempt of a run.
 func (x *Executor) first(r Run, out tool.Sink) *attempt {
 	one := &attempt{
-		x: x, run: r, plan: r.Plan, limits: x.Limits.withDefaults(), out: out, number: max(1, r.Plan.Metadata.GenerationAttempt),
+		x: x, run: r, plan: r.Plan, limits: x.Limits.withDefaults(), out: newTeller(out), number: max(1, r.Plan.Metadata.GenerationAttempt),
 	}
 	one.state.reset(r.Call.State)
 	return one
