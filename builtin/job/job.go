@@ -1,5 +1,5 @@
-// Package job has the tools for calls that run later: startJob, showJob, listJobs, answerJob, cancelJob and watchJob. They
-// are tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
+// Package job has the tools for calls that run later: startJob, showJob, listJobs, answerJob, cancelJob and watchJob.
+// They are tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
 // record.
 package job
 

@@ -325,5 +325,6 @@ func offer(_ context.Context, c *define.Call, a offerArgs) (offerOut, error) {
 		return offerOut{}, err
 	}
 	c.Summary = define.Count(len(a.Choices), "choice") + " offered"
-	return offerOut{len(a.Choices)}, c.Out.Emit(tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: choosing, Payload: payload}))
+	ev := tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: choosing, Payload: payload})
+	return offerOut{len(a.Choices)}, c.Out.Emit(ev)
 }

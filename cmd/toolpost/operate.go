@@ -145,7 +145,7 @@ func (a *app) showUsage(u operate.Usage) {
 	case s.Error != "":
 		fmt.Fprintf(a.out, "store %s: %s\n", clean(s.Kind), a.out.red(clean(s.Error)))
 	default:
-		fmt.Fprintf(a.out, "store %s: %d bytes, %d calls in the audit log, %d records wait in memory\n", clean(s.Kind), s.Bytes,
-			s.Calls, s.Waiting)
+		fmt.Fprintf(a.out, "store %s: %d bytes, %d calls in the audit log, %d records wait in memory\n", clean(s.Kind),
+			s.Bytes, s.Calls, s.Waiting)
 	}
 }
