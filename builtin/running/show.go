@@ -60,9 +60,8 @@ type Child struct {
 }
 
 func (o Options) show(ctx context.Context, c *define.Call, a ShowArgs) (s Shown, err error) {
-	if a.Caller != "" && a.Caller != c.Caller.ID && !c.Caller.Operator() {
-		return s, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own calls alone; leave out the caller",
-			c.Caller.ID)
+	if err := c.Caller.Reaches(a.Caller, "calls"); err != nil {
+		return s, err
 	}
 	call, kept := o.Recent.Find(c.Caller, a.Caller, a.Call)
 	if !kept {
