@@ -285,7 +285,7 @@ func errorOf(r *tool.Result, err error) (e *Error, again bool) {
 	case r.Ask != nil:
 		return &Error{
 			Code: "asked", Category: ToolFailure, Details: raw(map[string]any{"ask": r.Ask}),
-			Message: "it asks something, which nobody can answer within a plan: " + r.Ask.Message,
+			Message: "it asks a question, which nobody can answer within a plan: " + r.Ask.Message,
 		}, false
 	case r.OK:
 		return nil, false
