@@ -18,9 +18,9 @@ import (
 // mcpAdded is how much longer a call may take through us than without us.
 const mcpAdded = 150 * time.Microsecond
 
-// mcpOverHTTP compares a call through the whole engine to a server over HTTP with a client that posts the same request to
-// the same server and reads the answer. The server does as little as it can: the official SDK's takes a millisecond for a
-// call, beside which the time that we add could not be seen.
+// mcpOverHTTP compares a call through the whole engine to a server over HTTP with a client that posts the same request
+// to the same server and reads the answer. The server does as little as it can: the official SDK's takes a millisecond
+// for a call, beside which the time that we add could not be seen.
 func mcpOverHTTP(ctx context.Context, l *lab) row {
 	type asked struct {
 		header http.Header

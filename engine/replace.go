@@ -15,8 +15,8 @@ import (
 // Replace publishes another set of sources at once. A runner that was bound before stays bound, with
 // its calls; one that is no longer among the bindings takes no new call and is closed when its last
 // call has ended. A source that fails keeps the tools that it had when it last lived on the list, as
-// unavailable, with the reason. The order of the bindings decides who keeps a name that two bring. It returns what became
-// of the tools of each source whose tools are others now.
+// unavailable, with the reason. The order of the bindings decides who keeps a name that two bring. It returns what
+// became of the tools of each source whose tools are others now.
 func (e *Engine) Replace(ctx context.Context, bindings []Binding) []tool.Change {
 	e.replacing.Lock()
 	defer e.replacing.Unlock()

@@ -1,4 +1,5 @@
-// Package examples holds a config, sample tools and an adventure that is made of such tools, as `toolpost init` writes them.
+// Package examples holds a config, sample tools and an adventure that is made of such tools, as `toolpost init` writes
+// them.
 package examples
 
 import "embed"

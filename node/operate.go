@@ -94,11 +94,14 @@ func (n *Node) ListCallers(ctx context.Context) (operate.Callers, error) {
 			Name: name, All: known.Roles()[name] == nil, Tools: known.Roles()[name],
 		})
 	}
-	local := operate.Caller{Name: identity.Local, Kind: operate.KindOperator, All: true, By: []string{"the user who runs this program"}}
-	out.Callers = append(out.Callers, local)
+	operator := func(name, by string) {
+		out.Callers = append(out.Callers, operate.Caller{
+			Name: name, Kind: operate.KindOperator, All: true, By: []string{by},
+		})
+	}
+	operator(identity.Local, "the user who runs this program")
 	if known.HasOwner() {
-		owner := operate.Caller{Name: identity.Owner, Kind: operate.KindOperator, All: true, By: []string{"the owner's token"}}
-		out.Callers = append(out.Callers, owner)
+		operator(identity.Owner, "the owner's token")
 	}
 	for _, one := range known.List() {
 		out.Callers = append(out.Callers, operate.Caller{

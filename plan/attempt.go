@@ -16,8 +16,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An attempt is one plan that runs. Each tool that runs has a goroutine that calls it; whichever of them is done decides,
-// one at a time, what follows from that.
+// An attempt is one plan that runs. Each tool that runs has a goroutine that calls it; whichever of them is done
+// decides, one at a time, what follows from that.
 type attempt struct {
 	x      *Executor
 	run    Run
@@ -178,8 +178,8 @@ func (a *attempt) loop(ctx context.Context) {
 	<-a.ended
 }
 
-// next begins what may run now, and ends the loop where nothing runs. One of the tools is given to who asks, if it wants
-// one. The caller holds deciding.
+// next begins what may run now, and ends the loop where nothing runs. One of the tools is given to who asks, if it
+// wants one. The caller holds deciding.
 func (a *attempt) next(ctx context.Context, wants bool) (own *work) {
 	for {
 		w := a.take(ctx)

@@ -272,10 +272,11 @@ func (a *attempt) note(t *tooling, r *ToolResult, g given, insist func(write fun
 		a.notes.soon(func() { _ = flush() }) // tried again with the next note, and at the end
 		return nil
 	}
-	if err := flush(); tool.CodeOf(err) == tool.CodeConflict { // it is no longer ours; else the store may be back for the next
+	err = flush()
+	if tool.CodeOf(err) == tool.CodeConflict { // it is no longer ours
 		return err
 	}
-	return nil
+	return nil // the store may be back for the next
 }
 
 // end keeps the end of an attempt, and gives its result.
@@ -434,10 +435,7 @@ func withResult(notes []Note, p *Plan, record Record) ([]Note, error) {
 
 // Complete gives the record of a plan that has no result yet the one that it has so far.
 func (r *Record) Complete(notes []Note) error {
-	so := Result{
-		PlanID: r.ID, FailedTools: []string{}, DisabledSkills: []string{}, ToolResults: []ToolResult{}, Assets: []tool.Asset{},
-		AggregatedState: json.RawMessage(`{}`), AttemptNumber: 1,
-	}
+	so := emptyResult(r.ID, 1)
 	for _, n := range notes {
 		var k kept
 		if err := strictjson.Unmarshal(n.Doc, &k); err != nil {

@@ -70,7 +70,8 @@ func (x *Executor) Run(ctx context.Context, r Run, out tool.Sink) (*Result, erro
 // first makes the first attempt of a run.
 func (x *Executor) first(r Run, out tool.Sink) *attempt {
 	one := &attempt{
-		x: x, run: r, plan: r.Plan, limits: x.Limits.withDefaults(), out: newTeller(out), number: max(1, r.Plan.Metadata.GenerationAttempt),
+		x: x, run: r, plan: r.Plan, limits: x.Limits.withDefaults(), out: newTeller(out),
+		number: max(1, r.Plan.Metadata.GenerationAttempt),
 	}
 	one.state.reset(r.Call.State)
 	return one
@@ -221,10 +222,8 @@ func tell(level, message, member string, say func([]byte) []byte) tool.Event {
 
 // resultOf is the outcome of an attempt so far: the tools that have ended, in the order in which they run.
 func (a *attempt) resultOf() *Result {
-	r := &Result{
-		PlanID: a.id, AttemptNumber: a.number, FailedTools: []string{}, ToolResults: []ToolResult{}, Assets: []tool.Asset{},
-		AggregatedState: a.state.document(), ExecutionTimeMs: time.Since(a.began).Milliseconds(),
-	}
+	r := emptyResult(a.id, a.number)
+	r.AggregatedState, r.ExecutionTimeMs = a.state.document(), time.Since(a.began).Milliseconds()
 	r.ToolResults = slices.Grow(r.ToolResults, len(a.tools)-a.left)
 	var disabled []string
 	for i := range a.tools {
@@ -253,8 +252,10 @@ func (a *attempt) conclude(r *Result, why *Error) *Result {
 	}
 	if first != nil {
 		e := first.result.Error
-		why = &Error{Code: CodeToolFailed, Category: e.Category, Details: raw(map[string]any{"toolId": first.ID, "code": e.Code})}
-		why.Message = first.ID + " failed: " + e.Message
+		why = &Error{
+			Code: CodeToolFailed, Category: e.Category, Message: first.ID + " failed: " + e.Message,
+			Details: raw(map[string]any{"toolId": first.ID, "code": e.Code}),
+		}
 	}
 	r.Success, r.Error = why == nil, why
 	r.CanReplan = !r.Success && a.number <= *a.limits.Replans
@@ -263,10 +264,16 @@ func (a *attempt) conclude(r *Result, why *Error) *Result {
 
 // Refused is the result of a plan of which nothing ran.
 func (x *Executor) Refused(why *Error) *Result {
-	limits := x.Limits.withDefaults()
+	r := emptyResult(tool.NewID(), 1)
+	r.Error, r.CanReplan = why, *x.Limits.withDefaults().Replans > 0
+	return r
+}
+
+// emptyResult is the result of a plan of which nothing is known. Lists are there when they are empty too.
+func emptyResult(id string, attempt int) *Result {
 	return &Result{
-		PlanID: tool.NewID(), CanReplan: *limits.Replans > 0, FailedTools: []string{}, DisabledSkills: []string{},
-		ToolResults: []ToolResult{}, Error: why, AggregatedState: json.RawMessage(`{}`), Assets: []tool.Asset{}, AttemptNumber: 1,
+		PlanID: id, AttemptNumber: attempt, FailedTools: []string{}, DisabledSkills: []string{},
+		ToolResults: []ToolResult{}, AggregatedState: json.RawMessage(`{}`), Assets: []tool.Asset{},
 	}
 }
 
@@ -279,12 +286,13 @@ func errorOf(r *tool.Result, err error) (e *Error, again bool) {
 	case r.Ask != nil:
 		return &Error{
 			Code: "asked", Category: ToolFailure, Details: raw(map[string]any{"ask": r.Ask}),
-			Message: "it asks something, which nobody can answer within a plan: " + r.Ask.Message,
+			Message: "it asks a question, which nobody can answer within a plan: " + r.Ask.Message,
 		}, false
 	case r.OK:
 		return nil, false
 	case r.Failure == nil:
-		return &Error{Code: string(tool.CodeToolError), Message: cmp.Or(r.Summary, "the tool said no"), Category: ToolFailure}, true
+		why := cmp.Or(r.Summary, "the tool said no")
+		return &Error{Code: string(tool.CodeToolError), Message: why, Category: ToolFailure}, true
 	}
 	return &Error{string(r.Failure.Code), r.Failure.Message, categoryOf(r.Failure.Code), detailsOf(r.Failure)}, true
 }

@@ -60,7 +60,8 @@ func (t *tap) take(ev tool.Event) error {
 		t.events = append(t.events, ev)
 	default:
 		t.full = true
-		t.events = append(t.events, tool.LogEvent("warn", "there are more events than are kept of a tool; the rest is left out"))
+		more := tool.LogEvent("warn", "more events than are kept of one tool; the rest are left out")
+		t.events = append(t.events, more)
 	}
 	return nil
 }

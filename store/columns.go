@@ -297,8 +297,8 @@ func (l *layout) view(version int) string {
 	return text + `a.detail FROM audit a JOIN audit_kind k ON k.id = a.kind`
 }
 
-// grow adds to the steps what later columns need, in front of what else a step does, which may be about them. One in the
-// detail needs no table, but a version all the same: an earlier program could not read it.
+// grow adds to the steps what later columns need, in front of what else a step does, which may be about them. One in
+// the detail needs no table, but a version all the same: an earlier program could not read it.
 func (l *layout) grow(steps [][]string) [][]string {
 	tables := map[audit.Part]string{audit.Shared: "audit_kind", audit.Row: "audit"}
 	columns := map[int][]string{}

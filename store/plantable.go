@@ -21,8 +21,8 @@ func (db *DB) Plans() *PlanTable { return &PlanTable{db} }
 // maxPrompt bounds what is kept of a prompt, in bytes.
 const maxPrompt = 64 << 10
 
-// Begin implements plan.Book. Like all that is written of a plan it survives the end of the program at once, and that of
-// the machine with the next record of a call that may change something, which is written behind it.
+// Begin implements plan.Book. Like all that is written of a plan it survives the end of the program at once, and that
+// of the machine with the next record of a call that may change something, which is written behind it.
 func (p *PlanTable) Begin(_ context.Context, r plan.Record) error {
 	if named(r.Caller) == nil || plain(r.Session, maxNamed) != r.Session {
 		return tool.Errorf(tool.CodeInvalidInput, "the caller or the session of a plan is too long, or not text")

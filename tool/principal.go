@@ -37,3 +37,12 @@ func (p Principal) Roles() []string {
 // Operator reports whether the caller is one of those who run this program: its owner, by whichever door, and the user
 // whose process it is. They may do what is about all callers: issue leases, see the sessions and the jobs of others.
 func (p Principal) Operator() bool { return p.Operates }
+
+// Reaches refuses a caller who asks for what belongs to somebody else, such as calls or jobs, and is no operator. An
+// empty name is the caller's own.
+func (p Principal) Reaches(whose, what string) error {
+	if whose == "" || whose == p.ID || p.Operator() {
+		return nil
+	}
+	return Errorf(CodeAccessDenied, "%q only has access to its own %s; leave out the caller", p.ID, what)
+}

@@ -19,7 +19,8 @@ type Room struct {
 }
 
 // A Blocked is something that a tool tried and a wall stopped. It comes with the event that tells of it, and only from
-// the walls: a tool can write an event that reads the same, and nobody advises people to open a wall by the word of a tool.
+// the walls: a tool can write an event that reads the same, and nobody advises people to open a wall by the word of a
+// tool.
 type Blocked struct {
 	Capability string // network, filesystem_write, subprocess; or memory, processes: limits that were reached
 	Target     string // the path or the address

@@ -130,8 +130,8 @@ func (s *Server) Begin(
 	return ctx, func() { ended(); s.inFlight.end() }, nil
 }
 
-// Cancel ends a running call of the caller's own by its id, through whichever door it came. For those of others there is
-// a tool, about which the policy decides.
+// Cancel ends a running call of the caller's own by its id, through whichever door it came. For those of others there
+// is a tool, about which the policy decides.
 func (s *Server) Cancel(p tool.Principal, id string) error { return s.o.Calls.Cancel(p, p.ID, id) }
 
 // Draining reports whether the front is closing and takes no more calls.

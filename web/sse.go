@@ -16,8 +16,8 @@ type Received struct {
 	Data  []byte
 }
 
-// Events are server-sent events as they are read, within its bounds. Lines end with LF or CRLF: nobody is known who ends them with CR
-// alone.
+// Events are server-sent events as they are read, within its bounds. Lines end with LF or CRLF: nobody is known who
+// ends them with CR alone.
 type Events struct {
 	LastID string        // of the last event that had one, with data or without
 	Retry  time.Duration // how long to wait before the stream is asked for again, if it was said

@@ -1,6 +1,6 @@
 // Package audit has the tools that ask the log of calls: audit.log, audit.watch, audit.series, audit.top, audit.paths,
-// audit.errors, audit.latency and audit.verify. The log tells about every caller, so they answer those who run this program and nobody
-// else. A question is a call like any other: who asked what is on record too.
+// audit.errors, audit.latency and audit.verify. The log tells about every caller, so they answer those who run this
+// program and nobody else. A question is a call like any other: who asked what is on record too.
 package audit
 
 import (
@@ -32,8 +32,8 @@ type Log interface {
 	Series(ctx context.Context, f audit.Filter, now time.Time, most int) (*audit.Series, error)
 	// VerifyTelling looks at every row for any change, and tells how many it has seen. The points must be in the log.
 	VerifyTelling(ctx context.Context, tell func(rows, all int64) error, points ...audit.Point) (*audit.Report, error)
-	// Head gives the number of the last row; Next gives the rows behind one, the oldest first, and at most so many; Changed
-	// tells when this program has added some, see tool.Changing.
+	// Head gives the number of the last row; Next gives the rows behind one, the oldest first, and at most so many;
+	// Changed tells when this program has added some, see tool.Changing.
 	Head(ctx context.Context) (int64, error)
 	Next(ctx context.Context, after int64, most int) ([]*tool.Record, error)
 	tool.Changing
@@ -84,8 +84,8 @@ type LogArgs struct {
 	After  int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind the row with this number: next of the page before"`
 }
 
-// A Page is the outcome of audit.log. Next is 0 where nothing follows. Head is the number of the last row of the log, for
-// those who want to know how far they have come.
+// A Page is the outcome of audit.log. Next is 0 where nothing follows. Head is the number of the last row of the log,
+// for those who want to know how far they have come.
 type Page struct {
 	Calls []json.RawMessage `json:"calls"`
 	Next  int64             `json:"next,omitzero"`

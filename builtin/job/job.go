@@ -1,5 +1,5 @@
-// Package job has the tools for calls that run later: startJob, showJob, listJobs, answerJob, cancelJob and watchJob. They
-// are tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
+// Package job has the tools for calls that run later: startJob, showJob, listJobs, answerJob, cancelJob and watchJob.
+// They are tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
 // record.
 package job
 
@@ -105,8 +105,8 @@ const seesAll = "see the jobs of all callers"
 // whose gives the principal whose job is meant.
 func (q queue) whose(ctx context.Context, c *define.Call, a jobArgs) (p tool.Principal, err error) {
 	p = c.Caller
-	if a.Caller != "" && a.Caller != p.ID && !p.Operator() {
-		return p, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own jobs alone; leave out the caller", p.ID)
+	if err := p.Reaches(a.Caller, "jobs"); err != nil {
+		return p, err
 	}
 	if p.ID = cmp.Or(a.Caller, p.ID); a.All {
 		if err := c.Operating(seesAll); err != nil {

@@ -1,4 +1,4 @@
-// Package operate has the tools that tell operators what a server was told to do and how full it is: showConfig,
+// Package operate has the tools by which operators see how a server is configured and how full it is: showConfig,
 // explainPolicy, listCallers and showUsage. Nobody else may use them.
 package operate
 
@@ -21,9 +21,9 @@ type Config struct {
 	Path string `json:"path,omitzero" doc:"the file; absent: the server was started without one"`
 	Text string `json:"text" doc:"what the file has now, without secrets"`
 	// Differs says that what runs was not read from this text: it has errors, or parts of it take a restart.
-	Differs  bool      `json:"differs" doc:"whether something else runs than what the file says"`
-	Errors   []Fault   `json:"errors" doc:"why the file would not be taken"`
-	Problems []Fault   `json:"problems" doc:"what the config that runs says and what does not work as it was meant"`
+	Differs  bool      `json:"differs" doc:"whether the server runs something else than the file says"`
+	Errors   []Fault   `json:"errors" doc:"why the file would be refused"`
+	Problems []Fault   `json:"problems" doc:"what does not work as intended in the config that is running"`
 	Restart  []string  `json:"restart,omitempty" doc:"parts that changed and take effect at the next start"`
 	Taken    time.Time `json:"taken,omitzero" doc:"when what runs was read"`
 }
@@ -39,8 +39,8 @@ type Fault struct {
 // ExplainArgs are the arguments of explainPolicy.
 type ExplainArgs struct {
 	Tool    string          `json:"tool" schema:"required minLength=1" doc:"the tool that would be called"`
-	Args    json.RawMessage `json:"arguments,omitzero" schema:"type=object" doc:"its arguments; default: what does not depend on them is told"`
-	Caller  string          `json:"caller,omitzero" doc:"who would call; default: who asks"`
+	Args    json.RawMessage `json:"arguments,omitzero" schema:"type=object" doc:"its arguments; default: only what does not depend on them is explained"`
+	Caller  string          `json:"caller,omitzero" doc:"who would call; default: you"`
 	Door    string          `json:"door,omitzero" doc:"where the call would come in, such as cli, http, nats; default: where this one did"`
 	Session string          `json:"session,omitzero" doc:"its session"`
 }
@@ -121,8 +121,8 @@ type Server interface {
 // New makes the tools.
 func New(s Server) *define.Set {
 	return define.NewSet(
-		question("showConfig", "Gives the config as it is on disk, without secrets, whether something else runs, and "+
-			"what is wrong with it, with the lines.",
+		question("showConfig", "Shows the config as it is on disk, without secrets, whether the server runs another "+
+			"one, and what is wrong with it, with line numbers.",
 			func(ctx context.Context, c *define.Call, _ struct{}) (Config, error) {
 				cfg, err := s.ShowConfig(ctx)
 				c.Summary = fmt.Sprintf("%d errors, %d problems", len(cfg.Errors), len(cfg.Problems))
@@ -133,14 +133,14 @@ func New(s Server) *define.Set {
 			func(ctx context.Context, c *define.Call, a ExplainArgs) (Explanation, error) {
 				return s.ExplainPolicy(ctx, c.Caller, a)
 			}),
-		question("listCallers", "Lists those who may call: their roles, what they may use, how they are recognised, and "+
+		question("listCallers", "Lists the callers: their roles, the tools they may use, how they are recognised, and "+
 			"what is known of their tokens.",
 			func(ctx context.Context, c *define.Call, _ struct{}) (Callers, error) {
 				all, err := s.ListCallers(ctx)
 				c.Summary = define.Count(len(all.Callers), "caller")
 				return all, err
 			}),
-		question("showUsage", "Tells what is full: quotas, the calls that wait for workers, the store and the disk.",
+		question("showUsage", "Shows how full the quotas, the queues for workers, the store and the disk are.",
 			func(ctx context.Context, _ *define.Call, _ struct{}) (Usage, error) { return s.ShowUsage(ctx) }),
 	)
 }

@@ -40,8 +40,8 @@ func New(o Options) *define.Set {
 	all := []define.Tool{
 		define.New(tool.Spec{
 			Name: Run, Timeout: o.Executor.Limits.Longest(),
-			Description: "Runs a plan: a graph of calls, in which the output of one can be the input of the next. Each call is " +
-				"made as if you had made it. Gives the execution result, also of a plan that failed: see success.",
+			Description: "Runs a plan: a graph of calls, in which the output of one can be the input of the next. Each call " +
+				"is made as if you had made it. Gives the execution result, also of a plan that failed: see success.",
 		}, t.run),
 		define.New(tool.Spec{
 			Name: "plan.check", Effects: reads,

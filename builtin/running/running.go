@@ -35,25 +35,25 @@ func New(o Options) *define.Set {
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "watchCalls", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
-			Description: "Tells of your calls as log events: the fields of each say that one begins, tells something or ends. " +
-				"It starts with those that run and those that ran last, and goes on for an hour at the most. Operators see " +
-				"those of all callers. Calls of tools that only look at calls are left out.",
+			Description: "Follows your calls: a log event for each that begins, reports something or ends, with the details " +
+				"in its fields. It starts with those that are running and those that ran last, and ends after an hour at " +
+				"most. Operators see those of all callers. Calls of tools that only look at calls are left out.",
 		}, o.watch),
 		define.New(tool.Spec{
 			Name: "showCall", Effects: tool.Effects{Reads: true},
-			Description: "Shows one of your calls, while it runs or afterwards: its arguments, what it told, what came of it, " +
-				"how long each stage took, what stood around its tool and what that stopped. Later the log of calls has a " +
-				"part of that. Operators see those of all callers.",
+			Description: "Shows one of your calls, while it runs or afterwards: its arguments, its events, its outcome, how " +
+				"long each stage took, the walls around its tool and what they stopped. Of older calls only what the audit " +
+				"log has is left. Operators see those of all callers.",
 		}, o.show),
 		define.New(tool.Spec{
 			Name: "listCalls", Effects: tool.Effects{Reads: true},
-			Description: "Lists your calls that run now, the oldest first, with what was last heard of each. " +
+			Description: "Lists your calls that are running, the oldest first, with the last event of each. " +
 				"Operators see those of all callers.",
 		}, r.list),
 		define.New(tool.Spec{
 			Name: "cancelCall", Effects: tool.Effects{Idempotent: true},
-			Description: "Cancels a call that runs now, by its id, whichever door it came by: one of yours, or " +
-				"anybody's for operators.",
+			Description: "Cancels a running call by its id, whichever door it came in by: one of yours, or anybody's for " +
+				"operators.",
 		}, r.cancel),
 	)
 }

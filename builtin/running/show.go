@@ -60,8 +60,8 @@ type Child struct {
 }
 
 func (o Options) show(ctx context.Context, c *define.Call, a ShowArgs) (s Shown, err error) {
-	if a.Caller != "" && a.Caller != c.Caller.ID && !c.Caller.Operator() {
-		return s, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own calls alone; leave out the caller", c.Caller.ID)
+	if err := c.Caller.Reaches(a.Caller, "calls"); err != nil {
+		return s, err
 	}
 	call, kept := o.Recent.Find(c.Caller, a.Caller, a.Call)
 	if !kept {
@@ -99,7 +99,8 @@ func (o Options) fromLog(ctx context.Context, c *define.Call, a ShowArgs) (s Sho
 	case err != nil:
 		return s, err
 	case r == nil && c.Caller.Operator():
-		return s, tool.Errorf(tool.CodeNotFound, "no call %q is known: it is neither in memory nor in the log of calls", a.Call)
+		return s, tool.Errorf(tool.CodeNotFound, "no call %q is known: it is neither in memory nor in the log of calls",
+			a.Call)
 	case r == nil:
 		return s, tool.Errorf(tool.CodeNotFound, "no call %q of yours is known", a.Call)
 	}

@@ -64,7 +64,8 @@ func tell(out tool.Sink, lines []recent.Line) error {
 		if err != nil { // data of an event that is not JSON
 			doc, _ = strictjson.Marshal(map[string]string{"error": "a line cannot be shown: " + err.Error()})
 		}
-		if err := out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: level(l), Message: words(l), Fields: doc})); err != nil {
+		said := tool.Log{Level: level(l), Message: words(l), Fields: doc}
+		if err := out.Emit(tool.NewEvent(tool.KindLog, said)); err != nil {
 			return err
 		}
 	}

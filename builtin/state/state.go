@@ -60,11 +60,10 @@ type which struct {
 // of fills in what a call left out, and refuses the sessions of others.
 func (w *which) of(c *define.Call) error {
 	w.Session, w.Caller = cmp.Or(w.Session, c.Session), cmp.Or(w.Caller, c.Caller.ID)
-	switch {
-	case w.Caller != c.Caller.ID && !c.Caller.Operator():
-		return tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own sessions alone; leave out the caller",
-			c.Caller.ID)
-	case w.Session == "":
+	if err := c.Caller.Reaches(w.Caller, "sessions"); err != nil {
+		return err
+	}
+	if w.Session == "" {
 		return tool.Errorf(tool.CodeInvalidInput, "%s needs a session; name one", c.Tool)
 	}
 	return nil

@@ -43,7 +43,7 @@ func New(o Options) *define.Set {
 		define.New(tool.Spec{
 			Name: "story.turn", Timeout: o.Plans.Limits.Longest(),
 			Description: "Plays one turn of a story in the session of the call: a planner makes a plan of the prompt, the " +
-				"plan is run, and the outcome has what is told and the choices for the next prompt.",
+				"plan is run, and the outcome has the narrative and the choices for the next prompt.",
 		}, t.turn),
 		define.New(tool.Spec{
 			Name: "story.show", Effects: tool.Effects{Reads: true, Idempotent: true},
@@ -91,7 +91,7 @@ type Turn struct {
 	Narrative   string          `json:"narrative"`
 	Choices     []Choice        `json:"choices"`
 	Assets      []tool.Asset    `json:"assets"`
-	Unsupported []tool.UIEvent  `json:"unsupported" doc:"what tools wanted to be shown and nobody here knows"`
+	Unsupported []tool.UIEvent  `json:"unsupported" doc:"ui events of tools that no story view knows"`
 	State       json.RawMessage `json:"state"`
 	Success     bool            `json:"success"`
 	Error       *plan.Error     `json:"error,omitzero"`
@@ -157,7 +157,7 @@ type turnArgs struct {
 
 func (t tools) turn(ctx context.Context, c *define.Call, a turnArgs) (Turn, error) {
 	if c.Session == "" {
-		return Turn{}, tool.Errorf(tool.CodeInvalidInput, "a story is played in a session; name one")
+		return Turn{}, tool.Errorf(tool.CodeInvalidInput, "a story is played in a session, and this call has none; name one")
 	}
 	teller, err := t.Planners.Named(a.Story)
 	if err != nil {
@@ -325,5 +325,6 @@ func offer(_ context.Context, c *define.Call, a offerArgs) (offerOut, error) {
 		return offerOut{}, err
 	}
 	c.Summary = define.Count(len(a.Choices), "choice") + " offered"
-	return offerOut{len(a.Choices)}, c.Out.Emit(tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: choosing, Payload: payload}))
+	ev := tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: choosing, Payload: payload})
+	return offerOut{len(a.Choices)}, c.Out.Emit(ev)
 }

@@ -368,7 +368,8 @@ func plainText(v json.RawMessage) string {
 	return string(v)
 }
 
-// value makes JSON of what was typed. What makes none is taken as text, and what is wrong with it is found by the schema.
+// value makes JSON of what was typed. What makes none is taken as text, and what is wrong with it is found by the
+// schema.
 func (f field) value(text string) json.RawMessage {
 	options, many := f.options()
 	switch {

@@ -82,7 +82,8 @@ func openInBrowser(c *cobra.Command, url string) error {
 	}
 	path := filepath.Join(dir, "console.html")
 	if err == nil {
-		err = offlimits.WriteOver(path, `<!doctype html><meta http-equiv="refresh" content="0;url=`+html.EscapeString(url)+`">`)
+		page := `<!doctype html><meta http-equiv="refresh" content="0;url=` + html.EscapeString(url) + `">`
+		err = offlimits.WriteOver(path, page)
 	}
 	if err == nil {
 		opener := "xdg-open"

@@ -155,8 +155,8 @@ func (w *welcome) token(b *strings.Builder, token string) {
 	}
 }
 
-// console shows a link to the console to the person at the terminal. Nobody else gets one: whoever reads a log or a journal
-// could use it first.
+// console shows a link to the console to the person at the terminal. Nobody else gets one: whoever reads a log or a
+// journal could use it first.
 func (w *welcome) console(ctx context.Context, b *strings.Builder, l node.Listening) {
 	path, err := w.node.ConsolePath(ctx)
 	if err != nil || strings.HasPrefix(l.URL, "unix:") { // the config leaves this user nothing, or no browser comes there

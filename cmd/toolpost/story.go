@@ -98,8 +98,8 @@ func (p *player) lasts() (bool, error) {
 	return node.HasStore(cfg)
 }
 
-// begin tells what is played, and gives the first prompt: that of the story, or, in a session that has begun, what comes
-// next.
+// begin tells what is played, and gives the first prompt: that of the story, or, in a session that has begun, what
+// comes next.
 func (p *player) begin(ctx context.Context) (*string, error) {
 	var s story.Shown
 	args := raw(map[string]string{"story": p.story, "session": p.session})

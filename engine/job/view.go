@@ -164,8 +164,8 @@ const (
 	atOnce    = 256 // events that are read in one go
 )
 
-// Watch hands the events of a job of a caller to out, those after so many, and gives the job when it has ended, or asks.
-// Who has seen that it asks says so, and is given the job when it goes on.
+// Watch hands the events of a job of a caller to out, those after so many, and gives the job when it has ended, or
+// asks. Who has seen that it asks says so, and is given the job when it goes on.
 func (q *Queue) Watch(
 	ctx context.Context, p tool.Principal, id string, after int64, asked bool, out tool.Sink,
 ) (json.RawMessage, error) {

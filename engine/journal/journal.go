@@ -2,8 +2,8 @@
 // tools log and report while they run, and a line for the end of each call. It is in memory alone, and bounded.
 //
 // There is one list of lines, and a follower has nothing but the number of the last line that it saw. So a call that
-// tells something never waits for a follower, and followers cost no memory, however slow they are: one that falls behind
-// by more than is kept learns how many lines it missed.
+// tells something never waits for a follower, and followers cost no memory, however slow they are: one that falls
+// behind by more than is kept learns how many lines it missed.
 package journal
 
 import (

@@ -3,8 +3,8 @@
 // log keeps every call for ever and no values; this is for somebody who looks at a call now.
 //
 // What is kept is bounded, in calls and in bytes, of each call and of all. It is copied into memory that belongs to the
-// package and is used again for later calls: arguments are often cut out of a request, and a hundred bytes of them would
-// keep the whole of it alive, which no count of ours would see. So a call allocates next to nothing here either.
+// package and is used again for later calls: arguments are often cut out of a request, and a hundred bytes of them
+// would keep the whole of it alive, which no count of ours would see. So a call allocates next to nothing here either.
 //
 // As in a journal, those who follow have nothing but the number of the last line that they saw: no call waits for them.
 package recent

@@ -310,8 +310,8 @@ func (s *slot) asRecord(call *Call) tool.Record {
 	return r
 }
 
-// stages gives the steps, with the part of each that is its own. A call is in one stage at a time, so the next step that
-// begins before this one has ended lies inside it, and what lies inside that is its.
+// stages gives the steps, with the part of each that is its own. A call is in one stage at a time, so the next step
+// that begins before this one has ended lies inside it, and what lies inside that is its.
 func (s *slot) stages() (list []Stage) {
 	us := time.Duration.Microseconds
 	for i, st := range s.steps {

@@ -1,6 +1,6 @@
 // Package kernel has what Linux and macOS do differently, below everything that opens files, keeps locks or asks who is
-// at the other end of a socket. Each function has one contract and an implementation for each system, so that nobody above
-// asks on which of them it runs.
+// at the other end of a socket. Each function has one contract and an implementation for each system, so that nobody
+// above asks on which of them it runs.
 //
 // Walls are not here: package sandbox builds them on Linux, and says elsewhere that it cannot.
 package kernel

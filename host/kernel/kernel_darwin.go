@@ -73,7 +73,8 @@ func MakeFile(dir int, name string, mode uint32) error {
 	return unix.Close(fd)
 }
 
-// Again is a path that leads to an open file, unless something was renamed meanwhile: /dev/fd does not lead into folders.
+// Again is a path that leads to an open file, unless something was renamed meanwhile: /dev/fd does not lead into
+// folders.
 func Again(fd int) (string, error) { return PathOf(fd) }
 
 // ForOthers is a path by which an open file is found: on macOS by this program alone.

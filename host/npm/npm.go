@@ -43,8 +43,8 @@ const (
 	maxSaid   = 4 // lines of npm's errors that are told
 )
 
-// Install installs a package with the npm of this machine. Nothing is at Dir before it is whole, and nothing may have been
-// there before.
+// Install installs a package with the npm of this machine. Nothing is at Dir before it is whole, and nothing may have
+// been there before.
 func Install(ctx context.Context, r Request) (*Package, error) {
 	node, err := look("node")
 	if err != nil {

@@ -32,9 +32,9 @@ func (w *Walls) Room() *tool.Room {
 // Publish puts what a tool may do into its spec.
 func (w *Walls) Publish(s *tool.Spec) { s.Walls, s.Held, s.Room = w.String(), w.Holds(), w.Room() }
 
-// WayOut ends the message of a call that failed: what the walls around its tool stopped, and the line of the config that
-// would allow it. Where nothing was seen to be stopped, but what was said reads as if it had been, it says that it may
-// have been the walls. Empty: the walls have nothing to do with it, as far as can be told.
+// WayOut ends the message of a call that failed: what the walls around its tool stopped, and the line of the config
+// that would allow it. Where nothing was seen to be stopped, but what was said reads as if it had been, it says that it
+// may have been the walls. Empty: the walls have nothing to do with it, as far as can be told.
 //
 // What was stopped is told as that, and not as why the call failed: a tool may try something, do without, and fail for
 // another reason.

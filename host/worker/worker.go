@@ -67,8 +67,8 @@ type Scope interface {
 	Events() *tool.Relay
 }
 
-// A Pausing scope is one whose request may stand still, while it waits for somebody else: what the program says then and
-// names no request belongs to another.
+// A Pausing scope is one whose request may stand still, while it waits for somebody else: what the program says then
+// and names no request belongs to another.
 type Pausing interface {
 	Scope
 	Paused() bool // it must not wait
@@ -173,8 +173,8 @@ func (w *Worker) Ask(ctx context.Context, method string, params []byte, s Scope)
 }
 
 // Call is Ask for the call that Get, or Hold, has taken a place for. It gives the place back when the call is
-// answered: for one that was abandoned that is later, since the program may still be busy with it. Params may have the id
-// of the request in them.
+// answered: for one that was abandoned that is later, since the program may still be busy with it. Params may have the
+// id of the request in them.
 func (w *Worker) Call(
 	ctx context.Context, method string, params func(id uint64) []byte, s Scope,
 ) (json.RawMessage, error) {

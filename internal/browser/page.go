@@ -310,12 +310,15 @@ func (p *Page) look(role, name string) (element, bool) {
 	defer cancel()
 	err := p.wire.ask(ctx, p.session, "DOM.getDocument", map[string]any{"depth": 0}, &root)
 	if err == nil {
-		err = p.wire.ask(ctx, p.session, "Accessibility.queryAXTree", map[string]any{"backendNodeId": root.Root.Node, "role": role}, &tree)
+		which := map[string]any{"backendNodeId": root.Root.Node, "role": role}
+		err = p.wire.ask(ctx, p.session, "Accessibility.queryAXTree", which, &tree)
 	}
 	if err != nil {
 		return element{}, false // the page is just another one
 	}
-	nodes := slices.DeleteFunc(tree.Nodes, func(e element) bool { return e.Ignored || !strings.Contains(e.Name.Value, name) })
+	nodes := slices.DeleteFunc(tree.Nodes, func(e element) bool {
+		return e.Ignored || !strings.Contains(e.Name.Value, name)
+	})
 	slices.SortStableFunc(nodes, func(a, b element) int { return len(a.Name.Value) - len(b.Name.Value) })
 	if len(nodes) == 0 {
 		return element{}, false
@@ -344,7 +347,9 @@ func (p *Page) Click(role, name string) {
 		return ok
 	})
 	for _, kind := range []string{"mouseMoved", "mousePressed", "mouseReleased"} {
-		p.ask("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}, nil)
+		p.ask("Input.dispatchMouseEvent", map[string]any{
+			"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1,
+		}, nil)
 	}
 }
 

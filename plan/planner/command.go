@@ -79,7 +79,7 @@ func (p *program) Plan(ctx context.Context, r plan.Request) (*plan.Plan, error) 
 	case said.Exit.Code != 0:
 		return nil, tool.Errorf(tool.CodeCrash, "its program failed: %s", said.Last)
 	case len(bytes.TrimSpace(said.Doc)) == 0:
-		return nil, tool.Errorf(tool.CodeProtocol, "its program printed nothing; it is to print Plan JSON")
+		return nil, tool.Errorf(tool.CodeProtocol, "its program printed nothing; expected Plan JSON")
 	}
 	return decode(said.Doc)
 }

@@ -151,7 +151,8 @@ func check(answer string, r plan.Request) (*plan.Plan, error) {
 	}
 	for _, t := range made.Tools {
 		name := cmp.Or(t.Name, t.Path)
-		if !slices.ContainsFunc(r.Tools, func(s *tool.Spec) bool { return s.Name == name || slices.Contains(s.Aliases, name) }) {
+		offered := func(s *tool.Spec) bool { return s.Name == name || slices.Contains(s.Aliases, name) }
+		if !slices.ContainsFunc(r.Tools, offered) {
 			return nil, tool.Errorf(tool.CodeProtocol, "the tool %.80q of %.80q is not one of those that were offered",
 				name, t.ID)
 		}
@@ -204,7 +205,8 @@ func (m *model) complete(ctx context.Context, said []message) (string, error) {
 
 // passes reports whether a server may answer otherwise when it is asked again.
 func passes(status int) bool {
-	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError && status != http.StatusNotImplemented
+	return status == http.StatusTooManyRequests ||
+		status >= http.StatusInternalServerError && status != http.StatusNotImplemented
 }
 
 // pause waits, unless there is not that much time.
@@ -321,7 +323,8 @@ func (m *model) content(doc []byte) (string, error) {
 		return "", tool.Errorf(tool.CodeUnavailable, "model %s refused: %s", m.Name,
 			tool.Visible(fmt.Sprintf("%.300s", m.env.Redact(*first.Message.Refusal))))
 	case first.Finish == "length":
-		return "", tool.Errorf(tool.CodeProtocol, "the answer of model %s was cut off; it needs more room for its answers", m.Name)
+		return "", tool.Errorf(tool.CodeProtocol, "the answer of model %s was cut off; it needs more room for its answers",
+			m.Name)
 	case first.Message.Content == nil:
 		return "", tool.Errorf(tool.CodeProtocol, "the answer of model %s has no content", m.Name)
 	}

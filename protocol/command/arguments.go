@@ -222,8 +222,9 @@ func textOf(value any) (string, error) {
 }
 
 // local is a path as it stands on the command line. It is below the working folder and begins with ./, so that no
-// program takes it for an option (-x), a script (+x), a list of arguments (@x), an assignment (x=y), a machine (x:y), an
-// expression or a URL. Where links in the folder lead is for the walls to decide: they stand when the program opens it.
+// program takes it for an option (-x), a script (+x), a list of arguments (@x), an assignment (x=y), a machine (x:y),
+// an expression or a URL. Where links in the folder lead is for the walls to decide: they stand when the program opens
+// it.
 func (v *values) local(value string) (string, error) {
 	rel := value
 	if filepath.IsAbs(value) {

@@ -149,8 +149,8 @@ func (s *server) keep(r *request, w *strictjson.Writer) {
 	}
 }
 
-// introduction is the _meta of every modern result. That of a subscription says which one has ended, and that of a call,
-// in both eras, why it failed.
+// introduction is the _meta of every modern result. That of a subscription says which one has ended, and that of a
+// call, in both eras, why it failed.
 func (s *server) introduction(r *request) json.RawMessage {
 	w := strictjson.NewWriter(100)
 	if r.modern {

@@ -24,7 +24,8 @@ const (
 	nameCall     = "call_tool"
 )
 
-// Many is above how many tools a door offers a search in place of a list; below 0: never. The zero value is the default.
+// Many is above how many tools a door offers a search in place of a list; below 0: never. The zero value is the
+// default.
 type Many int
 
 // usualMany is about what a model still chooses well among: each tool costs a hundred tokens and more.

@@ -226,8 +226,8 @@ func (s *server) detail(r *request, w *strictjson.Writer, j *job) {
 	}
 }
 
-// open is what a task asks for and has not been answered. Its keys have the number of the question before them: those of
-// one task are never the same twice.
+// open is what a task asks for and has not been answered. Its keys have the number of the question before them: those
+// of one task are never the same twice.
 func (j *job) open(r *request) []tool.Need {
 	var list []tool.Need
 	for _, n := range needs(j.Result.Ask) {

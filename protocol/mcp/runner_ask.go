@@ -194,7 +194,8 @@ func encodeAnswers(answers map[string]json.RawMessage) json.RawMessage {
 	return b
 }
 
-// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made again.
+// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made
+// again.
 func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 	var data struct {
 		Elicitations []json.RawMessage `json:"elicitations"`

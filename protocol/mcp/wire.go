@@ -6,7 +6,8 @@
 // and builds a session for each request, and it knows nothing of a catalogue that differs from caller to caller.
 //
 // Files whose names begin with door are the server that clients come to; those that begin with runner are our way to
-// other people's servers, whose two transports are runner_http.go and runner_program.go. What both use is in the others.
+// other people's servers, whose two transports are runner_http.go and runner_program.go. What both use is in the
+// others.
 package mcp
 
 import (
@@ -29,8 +30,8 @@ func legacyVersions() []string {
 
 func versions() []string { return append([]string{modernVersion}, legacyVersions()...) }
 
-// The codes that the modern era adds to those of JSON-RPC, and those that the legacy era had: for a resource that is not
-// there, and for a person who has to go somewhere first.
+// The codes that the modern era adds to those of JSON-RPC, and those that the legacy era had: for a resource that is
+// not there, and for a person who has to go somewhere first.
 const (
 	codeHeaderMismatch    = -32020
 	codeMissingCapability = -32021

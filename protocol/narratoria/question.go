@@ -11,10 +11,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The ui_events that ask. The first is the contract's: a list of choices. The other is ours, for any question: a message
-// and a JSON Schema of the answers, or several needs. The tool ends with done as ever, and is called again with what was
-// answered as the answers of its request, and with the id of its question as resume. The id is the tool's to choose: it
-// is a place for what it wants to know again, and nobody but the tool reads it.
+// The ui_events that ask. The first is the contract's: a list of choices. The other is ours, for any question: a
+// message and a JSON Schema of the answers, or several needs. The tool ends with done as ever, and is called again with
+// what was answered as the answers of its request, and with the id of its question as resume. The id is the tool's to
+// choose: it is a place for what it wants to know again, and nobody but the tool reads it.
 const (
 	eventChoice = "narrative_choice"
 	eventAsk    = "ask"

@@ -17,7 +17,8 @@ type request struct {
 }
 
 // encodeRequest writes the document of section 6 on one line, with the answers where the call has some. The input's own
-// fields are repeated at top level for tools that look for them there, except where the document has such a field itself.
+// fields are repeated at top level for tools that look for them there, except where the document has such a field
+// itself.
 func encodeRequest(name, operation string, c *tool.Call) ([]byte, error) {
 	args := c.Args
 	if len(bytes.TrimSpace(args)) == 0 {

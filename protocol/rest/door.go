@@ -157,8 +157,8 @@ func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Princip
 	return nil
 }
 
-// cancelCall is DELETE /v1/calls/{id}. A caller's own call is ended; that of somebody else an operator ends with the tool
-// for it, so that the policy has its say and it is on record.
+// cancelCall is DELETE /v1/calls/{id}. A caller's own call is ended; that of somebody else an operator ends with the
+// tool for it, so that the policy has its say and it is on record.
 func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	id := r.PathValue("id")
 	err := s.Cancel(p, id)

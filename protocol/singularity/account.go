@@ -73,8 +73,8 @@ func (a *account) gone() bool {
 	return true
 }
 
-// A vacancy is a NATS account that is free. A server cannot take an account away again, so one that is free is given to the
-// next caller; but not at once: what its last connection had sent may still be on its way.
+// A vacancy is a NATS account that is free. A server cannot take an account away again, so one that is free is given to
+// the next caller; but not at once: what its last connection had sent may still be on its way.
 type vacancy struct {
 	account *server.Account
 	since   time.Time

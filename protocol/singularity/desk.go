@@ -128,5 +128,6 @@ func (d *desk) expect(j *delivery) *tool.Error {
 	return nil
 }
 
-// cancel ends a call of the caller's own. A name that is not known here is a call of another node, or one that has ended.
+// cancel ends a call of the caller's own. A name that is not known here is a call of another node, or one that has
+// ended.
 func (d *desk) cancel(m *nats.Msg) { _ = d.o.Calls.Cancel(d.who(), d.who().ID, string(m.Data)) }

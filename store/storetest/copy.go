@@ -11,8 +11,8 @@ import (
 )
 
 // Copies takes a store of one kind to another kind and back: whatever it had has to be there again. It is one of an
-// earlier version that has grown since, so that most tables have rows. Tables are listed by the database, in the words of
-// the first kind.
+// earlier version that has grown since, so that most tables have rows. Tables are listed by the database, in the words
+// of the first kind.
 func Copies(t *testing.T, first, second Kind, listTables string) {
 	ctx := t.Context()
 	from := first.version5(t)

@@ -135,8 +135,8 @@ func parseStat(stat string) (proc, bool) {
 // mark is the argument that the spawn tool passes to sleep: a long time, and which test process asked.
 func mark() string { return fmt.Sprintf("99999.%010d", os.Getpid()) }
 
-// marked reports whether the spawn tool started it. Only what is called sleep is asked for its arguments: that is a file for
-// each process of the machine otherwise, each time that a test looks.
+// marked reports whether the spawn tool started it. Only what is called sleep is asked for its arguments: that is a
+// file for each process of the machine otherwise, each time that a test looks.
 func (p proc) marked() bool {
 	if p.name != "sleep" {
 		return false

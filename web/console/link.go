@@ -43,7 +43,7 @@ type link struct {
 func (c *Console) Link(p tool.Principal) (code string, until time.Time, err error) {
 	if p.Proof == "" {
 		return "", until, tool.Errorf(tool.CodeUnsupported,
-			"%q has shown nothing that the server could ask for again: sign in to the console with a token", p.ID)
+			"%q was recognised by nothing that can be checked again later; sign in to the console with a token", p.ID)
 	}
 	aead, err := c.links.seal()
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *Console) use(ctx context.Context, code string) (proof string, err error
 		err = strictjson.Unmarshal(b, &l)
 	}
 	if err != nil {
-		return "", errLink("was not made by this server, or with another key")
+		return "", errLink("was not made by this server, or its key has changed")
 	}
 	if !c.o.now().Before(time.UnixMilli(l.Until)) {
 		return "", errLink("is more than a minute old")

@@ -35,8 +35,8 @@ func (t *Types) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Properties lists the members that a schema names, those that must be there first, as far as they are plain to see. One
-// that is not understood says nothing, and neither does such a schema.
+// Properties lists the members that a schema names, those that must be there first, as far as they are plain to see.
+// One that is not understood says nothing, and neither does such a schema.
 func Properties(raw json.RawMessage) (list []Property) {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`

@@ -1,5 +1,6 @@
 // Package wrap makes a first draft of a source of protocol command from what a program says about itself: its help, or
-// its page of the manual. It knows the usual forms: those of GNU programs, git, argparse, Go's flag, cobra, clap and man.
+// its page of the manual. It knows the usual forms: those of GNU programs, git, argparse, Go's flag, cobra, clap and
+// man.
 package wrap
 
 import (
@@ -133,7 +134,8 @@ type usage struct {
 	dashes bool
 }
 
-// ofOptions is the inside of brackets that is about options, which are described below the usage: [-n NUM], [build flags].
+// ofOptions is the inside of brackets that is about options, which are described below the usage: [-n NUM], [build
+// flags].
 var ofOptions = regexp.MustCompile(`(?i)^(-[^\]-]|--[^\]]|[\w ]*\b(options?|flags?)\b)`)
 
 var usageWord = regexp.MustCompile(`^(<[^<>]+>|[A-Za-z][\w:.+*/-]*)`)
