@@ -272,7 +272,7 @@ func (a *attempt) note(t *tooling, r *ToolResult, g given, insist func(write fun
 		a.notes.soon(func() { _ = flush() }) // tried again with the next note, and at the end
 		return nil
 	}
-	err = flush()
+	err := flush()
 	if tool.CodeOf(err) == tool.CodeConflict { // it is no longer ours
 		return err
 	}
