@@ -65,7 +65,9 @@ var errNotAnswered = tool.Errorf(tool.CodeCancelled, "the question was not answe
 
 // line reads what the person types; an end of the input is a no.
 func (p *prompter) line(ctx context.Context) (string, error) {
-	fmt.Fprint(p.out, "> ")
+	if p.out.terminal { // who writes the lines of a script does not look
+		fmt.Fprint(p.out, "> ")
+	}
 	select {
 	case p.next <- struct{}{}:
 	case <-ctx.Done():
@@ -74,7 +76,9 @@ func (p *prompter) line(ctx context.Context) (string, error) {
 	select {
 	case line, ok := <-p.lines:
 		if !ok {
-			fmt.Fprintln(p.out)
+			if p.out.terminal {
+				fmt.Fprintln(p.out)
+			}
 			if !errors.Is(p.err, io.EOF) {
 				return "", tool.Errorf(tool.CodeCancelled, "the answer cannot be read: %w", p.err)
 			}

@@ -45,6 +45,9 @@ func (a *app) consoleCommand() *cobra.Command {
 			return a.conclude(map[string]any{"url": url, "expires": made.Expires}, func() {
 				fmt.Fprintln(a.out, url)
 				fmt.Fprintln(a.err, "signs you in, once and within a minute")
+				if !answers(c.Context(), base) {
+					fmt.Fprintln(a.err, a.err.amber("first: run `toolpost serve`: nothing answers at "+base+" yet"))
+				}
 			}, false)
 		},
 	}

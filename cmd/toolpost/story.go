@@ -107,8 +107,8 @@ func (p *player) begin(ctx context.Context) (*string, error) {
 		return nil, err
 	}
 	if len(s.Stories) == 0 {
-		return nil, tool.Errorf(tool.CodeNotFound, "there is no story to play; add a planner to the config, "+
-			"such as `planners: [{name: adventure, file: ./story.yaml}]`")
+		return nil, tool.Errorf(tool.CodeNotFound, "there is no story to play; `toolpost init` writes one, or add a planner "+
+			"to the config, such as `planners: [{name: adventure, file: ./story.yaml}]`")
 	}
 	about := s.Stories[0]
 	if about.Error != "" {
@@ -374,6 +374,7 @@ func (p *player) changes(state json.RawMessage) (lines []string) {
 	now, _ := v.(map[string]any)
 	changed := map[string]string{}
 	flatten("", strictjson.Diff(p.state, now), changed)
+	delete(changed, "choices") // a story may keep them; they are listed anyway
 	p.state = now
 	for path, value := range changed {
 		lines = append(lines, "  "+short(clean(path+" = "+value), 200))

@@ -35,6 +35,7 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		{"a log that was altered is seen", alteredLogIsSeen},
 		{"a lease is issued and used in Operate", leaseOfOperateIsUsed},
 		{"a token is issued, shown once and revoked", tokenIsIssuedAndRevoked},
+		{"a job that asks is answered in Operate", jobIsAnswered},
 		{"the config shows its errors at their lines", configShowsItsErrors},
 		{"what is hostile is shown as text", hostileContentIsText},
 		{"a stream of calls is bounded", streamIsBounded},

@@ -261,7 +261,7 @@ func (b *Book) Named(name string) (*Planner, error) {
 		}
 		names = append(names, p.Name)
 	}
-	hint := cmp.Or(nearest.Hint(name, names), "; there are "+strings.Join(names, ", "))
+	hint := cmp.Or(nearest.Hint(name, names), "; the config has "+strings.Join(names, ", "))
 	return nil, tool.Errorf(tool.CodeNotFound, "there is no planner %q%s", name, hint)
 }
 

@@ -81,11 +81,15 @@ function significant(n: number): string {
 
 /** ago says how long ago a time was, as people do: now, 12 s ago, 3 min ago, in 5 min. */
 export function ago(then: number, now: number): string {
-  const off = Math.abs(now - then);
-  if (off < 1500) return 'now';
+  if (Math.abs(now - then) < 1500) return 'now';
+  return then > now ? `in ${lasting(then, now)}` : `${lasting(then, now)} ago`;
+}
+
+/** lasting says how much time there is between two times, roughly: 12 s, 3 min. */
+export function lasting(from: number, to: number): string {
+  const off = Math.max(1000, Math.abs(to - from));
   const [size, unit] = ([[86_400_000, 'd'], [3_600_000, 'h'], [60_000, 'min'], [1000, 's']] as const).find(([s]) => off >= s)!;
-  const text = `${Math.floor(off / size)} ${unit}`;
-  return then > now ? `in ${text}` : `${text} ago`;
+  return `${Math.floor(off / size)} ${unit}`;
 }
 
 /** exact writes a time in full, in the reader's zone: 2026-07-28 14:03:05.123. */

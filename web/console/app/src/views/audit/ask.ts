@@ -51,14 +51,13 @@ export function age(text: string): number | undefined {
   return m ? Number(m[1]) * units[m[2]!]! : undefined;
 }
 
-/** filterOf gives the arguments that a query stands for. A relative start is a round time, so that the first step is whole. */
-export function filterOf(query: URLSearchParams, now = Date.now()): Record<string, string> {
+/** filterOf gives the arguments that a query stands for, and a start. A relative start is a round time, so that the first step is whole. */
+export function filterOf(query: URLSearchParams, since: string, now = Date.now()): Record<string, string> {
   const filter: Record<string, string> = {};
   for (const f of fields) {
     const value = query.get(f);
     if (value) filter[f] = value;
   }
-  const since = query.get('since') || usual;
   const span = age(since);
   if (span !== undefined) {
     const round = span >= 86_400_000 ? 3_600_000 : span >= 3_600_000 ? 60_000 : 10_000;

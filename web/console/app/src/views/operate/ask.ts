@@ -1,6 +1,6 @@
 // What the view asks of the server: the tools for operators, docs/05-command-line.md.
 
-import { output, Refusal } from '../../lib/api';
+import { output, Refusal, type Json, type Schema } from '../../lib/api';
 
 export interface Workers { alive: number; busy: number; calls?: number; waiting?: number; most?: number }
 export interface Source { name: string; protocol: string; state: 'open' | 'failed'; since: string; tools: number; held?: number; unavailable?: number; error?: string; workers?: Workers }
@@ -17,7 +17,8 @@ export interface Token { id: string; caller: string; roles: string[] | null; too
 export interface Caller { name: string; kind: string; roles: string[]; all: boolean; tools: string[]; by: string[]; doors?: string[]; tokens: Token[] }
 export interface Callers { callers: Caller[]; roles: { name: string; all: boolean; tools: string[] }[]; issuers?: string[] }
 export interface Lease { id: string; caller?: string; tool: string; tier: number; issued: string; expires: string; state: string }
-export interface Job { job: string; caller?: string; tool: string; state: string; stopping?: boolean; made: string; began?: string; ended?: string }
+export interface Job { job: string; caller?: string; tool: string; state: string; stopping?: boolean; made: string; began?: string; ended?: string; result?: { ask?: Ask; output?: Json } }
+export interface Ask { id: string; message: string; schema?: Schema; needs?: Json }
 export interface Fault { about?: string; message: string; line?: number; column?: number }
 export interface Config { path?: string; text: string; differs: boolean; errors: Fault[]; problems: Fault[]; restart?: string[]; taken?: string }
 export interface Finding { rule: string; effect: string; matched: boolean; why: string }
