@@ -274,19 +274,38 @@ func (a *attempt) stateNow() *document {
 	return a.seen
 }
 
-// weigh fails a tool that succeeded where a plan would give too much with it.
+// weigh fails a tool that succeeded where a plan would give too much with it. Of one that failed it leaves out what it
+// has to say beside a sentence.
 func (w *work) weigh() {
+	size := int64(w.size())
+	if w.spent.Add(size) <= maxGiven {
+		return
+	}
+	w.spent.Add(-size)
+	if w.result.State != Success {
+		e := *w.result.Error
+		e.Message, e.Details = fmt.Sprintf("%.300s", e.Message), nil
+		w.result.Error = &e
+		return
+	}
+	w.result.State, w.result.Output, w.given = Failed, nil, given{}
+	w.result.Error = &Error{Code: "too_large", Category: ToolFailure, Message: fmt.Sprintf(
+		"it ran, but the tools of a plan give at most %d bytes of output, patches and assets together", maxGiven)}
+}
+
+// size is how much a tool gave, as far as others bring it: events have a bound of their own.
+func (w *work) size() int {
 	size := len(w.result.Output)
+	if e := w.result.Error; e != nil {
+		size += len(e.Message) + len(e.Details)
+	}
 	for _, p := range w.patches {
 		size += len(p)
 	}
-	if w.result.State != Success || w.spent.Add(int64(size)) <= maxGiven {
-		return
+	for _, a := range w.assets {
+		size += len(a.AssetID) + len(a.Kind) + len(a.MediaType) + len(a.Path) + len(a.Metadata)
 	}
-	w.spent.Add(-int64(size))
-	w.result.State, w.result.Output, w.given = Failed, nil, given{}
-	w.result.Error = &Error{Code: "too_large", Category: ToolFailure, Message: fmt.Sprintf(
-		"it ran, but the tools of a plan give at most %d bytes of output and patches together", maxGiven)}
+	return size
 }
 
 // finish takes note of a tool that has ended, and of what follows from it.

@@ -520,6 +520,56 @@ func TestAPlanWhoseToolsAreGoneEndsWhenItIsResumed(t *testing.T) {
 	}
 }
 
+// What tools tell is kept up to a bound of the whole plan; a tool that has too much to say of its assets is stopped.
+func TestWhatToolsTellIsBounded(t *testing.T) {
+	w := newWorld(t)
+	x := plan.Executor{Handler: w, Catalog: w}
+	p := parse(t, one(many(4, retry(0), `'say':300,'size':8192`)+`,{'toolId':'p','tool':'do','required':false,'input':{'as':'p','much':80},`+retry(0)+`}`))
+	r, err := x.Run(t.Context(), plan.Run{Call: outer(), Plan: p}, &recorder{})
+	if err != nil || states(r) != "t0:success t1:success t2:success t3:success p:failed" {
+		t.Fatalf("%v, %s", err, states(r))
+	}
+	kept := 0
+	for _, one := range r.ToolResults[:4] {
+		for _, ev := range one.Events {
+			kept += len(ev.Data)
+		}
+	}
+	last := r.ToolResults[3].Events
+	if kept < 3<<20 || kept > 4<<20+4096 || len(last) != 1 || !strings.Contains(string(last[0].Data), "more events than are kept") {
+		t.Errorf("%d bytes of events are kept, and %d events of the last", kept, len(last))
+	}
+	if e := resultOf(r, "p").Error; e.Code != string(tool.CodeQuotaExceeded) {
+		t.Errorf("20 MiB about assets: %+v", e)
+	}
+}
+
+// One tool may say a lot, and a plan has ten thousand of them: what all of them give and say is bounded together.
+func TestWhatAllToolsGiveIsBounded(t *testing.T) {
+	w := newWorld(t)
+	x := plan.Executor{Handler: w, Catalog: w}
+	p := parse(t, one(many(6, `'required':false,`+retry(0), `'much':20`)))
+	for i := range 3 { // these fail, with as much to say
+		p.Tools[3+i].Input = fmt.Appendf(nil, `{"as":"f%d","fails":1,"size":5000000}`, i)
+	}
+	r, err := x.Run(t.Context(), plan.Run{Call: outer(), Plan: p}, &recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	for _, one := range r.ToolResults {
+		if one.Error != nil {
+			size += len(one.Error.Message) + len(one.Error.Details)
+		}
+	}
+	for _, a := range r.Assets {
+		size += len(a.Metadata)
+	}
+	if size > 8<<20+10_000 || len(r.Assets) != 20 {
+		t.Errorf("%d bytes and %d assets: %s", size, len(r.Assets), states(r))
+	}
+}
+
 // A reference has a few bytes, and stands for as many as a tool gives.
 func TestReferencesCannotBlowArgumentsUp(t *testing.T) {
 	const times = plan.MaxBytes>>20 + 1

@@ -44,7 +44,9 @@ type script struct {
 	Asset string          `json:"asset"`
 	Gives json.RawMessage `json:"gives"`
 	Ask   bool            `json:"ask"`
-	Say   int             `json:"say"` // log events
+	Say   int             `json:"say"`  // log events
+	Size  int             `json:"size"` // of each, in bytes
+	Much  int             `json:"much"` // assets, each with 256 KiB of metadata
 	Event json.RawMessage `json:"event"`
 }
 
@@ -102,7 +104,13 @@ func (do script) run(ctx context.Context, c *tool.Call, try int, out tool.Sink) 
 		_ = out.Emit(tool.Event{Kind: tool.KindUIEvent, Data: do.Event})
 	}
 	for i := range do.Say {
-		_ = out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: fmt.Sprint(i), Fields: json.RawMessage(`{"a":1}`)}))
+		_ = out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: fmt.Sprint(i, strings.Repeat("x", do.Size)), Fields: json.RawMessage(`{"a":1}`)}))
+	}
+	for i := range do.Much {
+		asset := tool.Asset{AssetID: fmt.Sprint(i), MediaType: "text/plain", Path: "/x", Metadata: strictjson.Quote(strings.Repeat("x", 1<<18))}
+		if err := out.Emit(tool.NewEvent(tool.KindAsset, asset)); err != nil {
+			return nil, err
+		}
 	}
 	if do.Take > 0 {
 		select {
@@ -115,7 +123,7 @@ func (do script) run(ctx context.Context, c *tool.Call, try int, out tool.Sink) 
 	case try <= do.Fails && do.Code != "":
 		return nil, tool.Errorf(do.Code, "no luck")
 	case try <= do.Fails:
-		return tool.Failed("bad_luck", "no luck"), nil
+		return tool.Failed("bad_luck", "no luck"+strings.Repeat("!", do.Size)), nil
 	case do.Ask:
 		return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "sure?"}}, nil
 	}

@@ -162,6 +162,34 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 }
 
+// Calls that run are not forgotten; where they alone are too much, less is kept of each.
+func TestCallsThatRunAreBoundedTogether(t *testing.T) {
+	o := recent.Options{Calls: 50, Bytes: 1 << 20}
+	c := recent.New(o, recent.Env{})
+	args := json.RawMessage(`{"a":"` + strings.Repeat("a", 60<<10) + `"}`)
+	const most = 100 // at once, each within the one before: of each, the page would have 180 KiB
+	var h tool.Handler
+	h = chain(c, echo, func(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
+		for range 12 {
+			if err := out.Emit(tool.LogEvent("info", strings.Repeat("e", 10<<10))); err != nil {
+				return nil, err
+			}
+		}
+		n := len(call.ID)
+		if kept := c.Bytes(); kept > o.Bytes+n*(16<<10) { // what a call is without what it says
+			t.Errorf("%d calls run, and %d bytes are kept", n, kept)
+		}
+		if n == most {
+			return &tool.Result{OK: true}, nil
+		}
+		return h.Invoke(ctx, &tool.Call{ID: call.ID + "x", Args: args, Caller: ada}, tool.Discard)
+	})
+	invoke(t, h, tool.Call{ID: "x", Args: args, Caller: ada})
+	if c.Bytes() > o.Bytes {
+		t.Errorf("%d bytes are kept afterwards", c.Bytes())
+	}
+}
+
 // check looks at what is kept of a call whose arguments and output had a size.
 func check(t *testing.T, c *recent.Calls, i, size int) {
 	t.Helper()

@@ -1,11 +1,13 @@
 package console
 
 import (
+	"encoding/json"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"toolpost/internal/browser"
 	"toolpost/internal/served"
@@ -150,6 +152,25 @@ func hostileContentIsText(t *testing.T, w world) {
 	assetsAreNoPages(t, p)
 	visit("#/live", "document.querySelectorAll('[role=option]').length > 5")
 	visit("#/audit", rows+" > 5")
+
+	// What a server says of how far it is, while it is called and on the page of the call.
+	p.Eval("void (location.hash = '#/tools/wellNamed')", nil)
+	p.Wait("document.querySelector('form input, form textarea')")
+	p.Press("Control+Enter")
+	p.Wait("document.querySelector('.failure')")
+	const progress = "[...document.querySelectorAll('ol li')].some((e) => e.innerText.includes('progress') && e.innerText.includes('1 of 2 <script>'))"
+	p.Wait(progress)
+	look("progress")
+	p.Click("link", "Open the call")
+	p.Wait("document.querySelector('section[aria-label=Stages]')")
+	p.Wait(progress)
+	look("progress on the page of a call")
+
+	jobs := startJobs(t, s)
+	visit("#/operate?at=jobs", "document.querySelectorAll('[data-job]').length > 1")
+	for _, id := range jobs {
+		visit("#/operate/"+id, "document.querySelectorAll('.job ol li').length > 0 && document.querySelector('.job .json')")
+	}
 	visit("#/operate?at=keys", "document.querySelector('[data-token]')")
 	visit("#/operate?at=config", "document.querySelector('[data-line]')")
 	p.Press("Control+k")
@@ -162,6 +183,40 @@ func hostileContentIsText(t *testing.T, w world) {
 	p.Type("textbox", "path", "toolpost.yaml")
 	p.Press("Control+Enter")
 	p.WaitText("protocol: narratoria")
+}
+
+// startJobs has hostile tools called by jobs, and gives their ids when all have ended.
+func startJobs(t *testing.T, s *served.Server) (ids []string) {
+	t.Helper()
+	for name, args := range map[string]any{"wicked": map[string]any{"text": wicked}, "wellNamed": map[string]any{}} {
+		o, err := s.Call(t.Context(), "startJob", asJSON(t, map[string]any{"tool": name, "arguments": args}))
+		if err != nil || !o.OK {
+			t.Fatalf("%+v, %v", o, err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		said, err := s.Raw(t.Context(), "listJobs", `{"all":true}`)
+		var r struct {
+			Output struct {
+				Jobs []struct{ Job, State string }
+			}
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(said), &r)
+		}
+		ids = ids[:0]
+		for _, j := range r.Output.Jobs {
+			if j.State != "queued" && j.State != "running" {
+				ids = append(ids, j.Job)
+			}
+		}
+		switch {
+		case err != nil || time.Now().After(end):
+			t.Fatal(said, err)
+		case len(ids) == len(r.Output.Jobs):
+			return ids
+		}
+	}
 }
 
 // assetsAreNoPages opens the drawing by its own address, as people do who want to see it large: it is a file to be saved.

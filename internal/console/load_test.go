@@ -31,6 +31,10 @@ func streamIsBounded(t *testing.T, w world) {
 	}
 	use()
 	shows(t, p, s)
+	var has int
+	if p.Eval("Number(document.querySelector('[role=option]').ariaSetSize)", &has); has > kept || has < kept/2 {
+		t.Errorf("of %d calls the page has %d", kept+1000, has)
+	}
 	heap, nodes := p.Memory()
 
 	done := make(chan struct{})

@@ -12,9 +12,9 @@ const looks: Record<string, Look> = {
   skipped: 'skipped', cancelled: 'skipped', off: 'skipped',
 };
 
-/** lookOf gives the look of a word for an outcome or a state; unknown words are quiet. */
+/** lookOf gives the look of a word for an outcome or a state; unknown words are quiet. A word can be a tool's, such as "constructor". */
 export function lookOf(word: string): Look {
-  return looks[word] ?? 'skipped';
+  return Object.hasOwn(looks, word) ? looks[word]! : 'skipped';
 }
 
 /** colourOf gives the custom property of a look. */
