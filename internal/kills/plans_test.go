@@ -161,6 +161,11 @@ func TestAPlanWithinAPlanIsLostWithTheServer(t *testing.T) {
 	if runs := runsOf(t, dir)["c"]; runs != 1 {
 		t.Errorf("it ran %d times", runs)
 	}
+	o, err := s.Call(t.Context(), "listJobs", `{}`)
+	must(t, err)
+	if jobs, _ := o.Output["jobs"].([]any); len(jobs) != 1 {
+		t.Errorf("only the outer plan goes on as a job: %v", jobs)
+	}
 }
 
 // runsOf counts how often each tool ran.
