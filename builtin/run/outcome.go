@@ -84,8 +84,8 @@ func (p *program) failure(r *raised, out output) *tool.Error {
 	if trace != "" {
 		message += "\n" + trace
 	}
-	e := tool.Failed(kind, message).Failure
-	e.Details = printed(out, map[string]any{"traceback": trace, "code": cut(r.Code, 200)})
+	e := tool.Failed("", message).Failure
+	e.Details = printed(out, map[string]any{"type": kind, "traceback": trace, "code": cut(r.Code, 200)})
 	return e
 }
 

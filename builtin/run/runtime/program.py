@@ -29,6 +29,7 @@ import re  # noqa: E402, F401
 import signal  # noqa: E402
 import socket  # noqa: E402
 import textwrap  # noqa: E402, F401
+import traceback  # noqa: E402
 import types  # noqa: E402
 
 PROGRAM = "<program>"  # the name of the program's file, in its tracebacks
@@ -199,6 +200,8 @@ def encode(value, whose="the result has"):
     except UnicodeEncodeError:
         raise ValueError(f"{whose} text that is not valid Unicode") from None
     except ValueError as err:
+        if "Circular" in str(err):
+            raise ValueError(f"{whose} a list or a dictionary that contains itself") from None
         raise ValueError(str(err).replace("Out of range float values are not JSON compliant",
                                           f"{whose} a number that is not finite")) from None
 
@@ -298,7 +301,11 @@ def serve_program(descriptors):
     atexit._clear()
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(run(Channel(socket.socket(fileno=channel), loop)))
+    try:
+        loop.run_until_complete(run(Channel(socket.socket(fileno=channel), loop)))
+    except BaseException:
+        traceback.print_exc()  # a program that changed what it stands on
+        os._exit(NO_REPLY)
     os._exit(0)
 
 
