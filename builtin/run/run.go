@@ -114,7 +114,7 @@ func (t *Tools) tools(around *walls.Walls) []define.Tool {
 	}
 	t.spec.Declare(new(int), tool.TierTool)
 	around.Publish(t.spec)
-	t.spec.Room = nil // there is no setting that gives a program more
+	t.spec.Room = &tool.Room{Fixed: true}
 	return []define.Tool{
 		define.New(*t.spec, t.run),
 		define.New(tool.Spec{
