@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,8 +33,11 @@ func way(name, code string) escape { return escape{name: name, code: code} }
 func only(name, code string) escape { return escape{name: name, code: code, only: true} }
 
 func pythonEscapes() []escape {
+	return slices.Concat(pythonFiles(), pythonPrograms(), pythonNetwork(), pythonServer(), pythonTooMuch())
+}
+
+func pythonFiles() []escape {
 	return []escape{
-		// files
 		way("open", `return open("SECRET").read()`),
 		way("os.open", `import os; return os.read(os.open("SECRET", os.O_RDONLY), 100).decode()`),
 		way("pathlib with dots", `import pathlib; return pathlib.Path("/usr/../SECRET").read_text()`),
@@ -68,7 +72,11 @@ return (lambda f: f.f_builtins["open"]("SECRET").read())(sys._getframe())`),
 		way("a link", `import os; os.symlink("SECRET", "OUTSIDE/link"); return "ESCAPED"`),
 		only("write to the interpreter", `import os; open(os.path.dirname(os.__file__) + "/tp_escape.py", "w").write("x"); return "ESCAPED"`),
 		only("a set-user-id file", `import os; os.chmod(os.__file__, 0o4755); return "ESCAPED"`),
-		// programs
+	}
+}
+
+func pythonPrograms() []escape {
+	return []escape{
 		way("subprocess", `import subprocess; return "ESCAPED" + subprocess.run(["cat", "SECRET"], capture_output=True, text=True, check=True).stdout`),
 		way("os.system", `import os; return "ESCAPED" if os.system("true") == 0 else "no"`),
 		way("os.popen", `import os; return os.popen("cat SECRET").read()`),
@@ -92,7 +100,11 @@ fd = os.memfd_create("x", 0)
 os.write(fd, open("/bin/true", "rb").read())
 os.execv(f"/dev/fd/{fd}", ["x"])`),
 		way("a terminal", `import pty; return "ESCAPED" if pty.fork()[0] >= 0 else "no"`),
-		// the network
+	}
+}
+
+func pythonNetwork() []escape {
+	return []escape{
 		way("a connection", `import socket; socket.create_connection(("127.0.0.1", PORT), 5); return "ESCAPED"`),
 		way("asyncio", `import asyncio; await asyncio.open_connection("127.0.0.1", PORT); return "ESCAPED"`),
 		way("urllib", `
@@ -108,7 +120,11 @@ except Exception:
 		way("an abstract socket", `import socket; s = socket.socket(socket.AF_UNIX); s.bind("\0tp-escape-test"); return "ESCAPED"`),
 		way("netlink", `import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); return "ESCAPED"`),
 		way("listening", `import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); return "ESCAPED"`),
-		// the server and its environment
+	}
+}
+
+func pythonServer() []escape {
+	return []escape{
 		way("the environment", `import os; return str(dict(os.environ))`),
 		way("ctypes: the environment", `
 import ctypes
@@ -179,7 +195,11 @@ return "ESCAPED"`),
 		only("killing its server", "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(1)\nreturn 'alone'"),
 		only("stopping its server", "import os\nos.kill(os.getppid(), 19)\nreturn 'alone'"),
 		only("ignoring signals", "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\nwhile True: pass"),
-		// too much of everything
+	}
+}
+
+func pythonTooMuch() []escape {
+	return []escape{
 		only("memory", "all = []\nwhile True: all.append(bytearray(64 << 20))"),
 		only("threads", "import threading, time\nfor _ in range(100000): threading.Thread(target=time.sleep, args=(60,)).start()\nreturn 'ESCAPED'"),
 		only("a fork bomb", "import os\nwhile True: os.fork()"),
