@@ -339,7 +339,9 @@ func (s *stage) takes() []string {
 	return caught
 }
 
-func escaped(text string) bool { return strings.Contains(text, "ESCAPED") || strings.Contains(text, secret) }
+func escaped(text string) bool {
+	return strings.Contains(text, "ESCAPED") || strings.Contains(text, secret)
+}
 
 // left lists files that an escape has made.
 func left(outside string) (found []string) {
