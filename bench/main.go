@@ -143,6 +143,8 @@ func measurements() []measurement {
 		{"search of 10,000 tools", findingTools},
 		{"calls with audit / without, 64 callers", auditedCalls},
 		{"1,000 no-op tools in a parallel plan / called directly", planned},
+		{"1,000 calls of a Python program / of an HTTP client", codeCalls("python")},
+		{"1,000 calls of a JavaScript program / of an HTTP client", codeCalls("javascript")},
 		{"audit rows, 64 writers / one", auditRows},
 		{"audit top over 1,000,000 rows / plain scan", auditTop},
 		{"MCP tools/call / the SDK's server, 1 caller", mcpCalls(1, "none", sdkServer, 5)},

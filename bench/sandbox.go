@@ -36,6 +36,8 @@ func part(ctx context.Context, l *lab, words []string) {
 		attempt.Check(json.NewEncoder(os.Stdout).Encode(measureWarm(ctx, l)))
 	case words[0] == wordDoor && len(words) == 2:
 		attempt.Check(serveDoor(ctx, l, words[1]))
+	case words[0] == wordCalls && len(words) == 2:
+		attempt.Check(json.NewEncoder(os.Stdout).Encode(attempt.Must(callREST(ctx, words[1]))))
 	case words[0] == wordLoop:
 		serveLoop()
 	default:

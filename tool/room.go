@@ -16,6 +16,7 @@ type Room struct {
 	// it, the network.
 	Box    bool
 	Engine bool // the container is an engine's: what is stopped in it is not seen
+	Fixed  bool // no setting gives the programs more: there is nothing to advise
 }
 
 // A Blocked is something that a tool tried and a wall stopped. It comes with the event that tells of it, and only from

@@ -138,7 +138,7 @@ func unheard(err error) error {
 // order tells the program what to run.
 func (p *program) order() error {
 	w := strictjson.NewWriter(len(p.code) + 128)
-	w.Text("code", p.code)
+	w.Raw("code", strictjson.Quote(p.code)) // also where it is empty
 	w.Raw("most", fmt.Appendf(nil, `{"calls":%d,"bytes":%d}`, maxInFlight, maxLine))
 	return p.write(w.Done())
 }
@@ -258,7 +258,7 @@ func (a answer) document(id int64) []byte {
 	}
 	e := strictjson.NewWriter(256)
 	e.Text("code", string(a.failed.Code))
-	e.Text("message", a.failed.Message)
+	e.Raw("message", strictjson.Quote(a.failed.Message))
 	if a.failed.Reason != "" {
 		e.Text("reason", a.failed.Reason)
 	}

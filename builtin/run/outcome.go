@@ -23,8 +23,8 @@ func (e *ending) ended(exit process.Exit) {
 	}
 }
 
-// outcome makes a result of what came of a program. That it failed is the program's own failure; that it ended without a
-// word is none of ours either, but there is no result.
+// outcome makes a result of what came of a program. However it ended, that is the program's own failure: were it ours,
+// somebody's bad programs would close the tool to everybody else.
 func (p *program) outcome(c *define.Call, e ending) (output, error) {
 	out := output{
 		Stdout: p.stdout.Text(), Stderr: p.stderr.Text(), Calls: p.made,
@@ -41,21 +41,18 @@ func (p *program) outcome(c *define.Call, e ending) (output, error) {
 	case e.broken != nil && tool.AsError(e.broken).Reason == sandbox.CoverageMissing:
 		return out, e.broken
 	case e.broken != nil:
-		return out, p.without(out, tool.Errorf(tool.CodeProtocol, "the program was ended: %w", e.broken))
+		c.Failure = tool.Failed("broken_channel", "the program was ended: "+e.broken.Error()).Failure
 	case e.why != "":
-		return out, p.without(out, tool.Errorf(tool.CodeCrash, "the program was ended: %s", e.why).Because("limit"))
+		c.Failure = tool.Failed("limit", "the program was ended: "+
+			strings.Replace(e.why, "set by walls.", "set by code.run.", 1)).Failure
 	case e.exit != "":
-		return out, p.without(out, tool.Errorf(tool.CodeCrash, "the program ended before it returned: %s%s", e.exit,
-			lastWords(out.Stderr)))
+		c.Failure = tool.Failed("crashed", "the program ended before it returned: "+e.exit+lastWords(out.Stderr)).Failure
+	default:
+		c.Summary = p.summary(out) // it left by itself, with nothing to say
+		return out, nil
 	}
-	c.Summary = p.summary(out) // it left by itself, with nothing to say
+	c.Failure.Details = printed(out, nil)
 	return out, nil
-}
-
-// without adds to an error what the program printed before.
-func (p *program) without(out output, e *tool.Error) *tool.Error {
-	e.Details = printed(out, nil)
-	return e
 }
 
 func lastWords(stderr string) string {
@@ -84,8 +81,8 @@ func (p *program) failure(r *raised, out output) *tool.Error {
 	if trace != "" {
 		message += "\n" + trace
 	}
-	e := tool.Failed(kind, message).Failure
-	e.Details = printed(out, map[string]any{"traceback": trace, "code": cut(r.Code, 200)})
+	e := tool.Failed("", message).Failure
+	e.Details = printed(out, map[string]any{"type": kind, "traceback": trace, "code": cut(r.Code, 200)})
 	return e
 }
 

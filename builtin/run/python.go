@@ -108,10 +108,13 @@ func (w *pythonWorker) greet(ctx context.Context) error {
 // run implements worker.
 func (w *pythonWorker) run(ctx context.Context, p *program) (ending, error) {
 	e, healthy, err := w.fork(ctx, p)
-	if w.Spent() {
+	switch {
+	case e.again && !healthy: // it had ended by itself
+		w.pool.Put(w, false)
+	case healthy && !w.Spent():
+		w.pool.Put(w, true)
+	default: // what a program does to its interpreter says nothing about the next one
 		w.pool.Retire(w)
-	} else {
-		w.pool.Put(w, healthy)
 	}
 	return e, err
 }
@@ -161,6 +164,7 @@ func (w *pythonWorker) fork(ctx context.Context, p *program) (e ending, healthy 
 	pumps.Wait()
 	if err != nil { // stale: nothing was run
 		e.again = true
+		w.Spend()
 		return e, healthy, nil
 	}
 	e.ended(exit)

@@ -114,7 +114,7 @@ func (t *Tools) tools(around *walls.Walls) []define.Tool {
 	}
 	t.spec.Declare(new(int), tool.TierTool)
 	around.Publish(t.spec)
-	t.spec.Room = nil // there is no setting that gives a program more
+	t.spec.Room = &tool.Room{Fixed: true}
 	return []define.Tool{
 		define.New(*t.spec, t.run),
 		define.New(tool.Spec{
@@ -138,16 +138,16 @@ const maxThreads = 64
 
 // run runs a program.
 func (t *Tools) run(ctx context.Context, c *define.Call, a runArgs) (output, error) {
-	limit := time.Duration(t.o.Timeout)
+	limit, more := time.Duration(t.o.Timeout), "`code: {run: {timeout: ...}}` of its source gives it more"
 	if asked := time.Duration(a.Timeout * float64(time.Second)); 0 < asked && asked < limit {
-		limit = asked
+		limit, more = asked, "ask for a longer timeout"
 	}
 	worker, err := t.languages[a.Language].get(ctx, c.Depth)
 	if err != nil {
 		return output{}, err
 	}
-	late := tool.Errorf(tool.CodeTimeout, "the program did not end within %v, and was ended with all that it had called; "+
-		"`code: {run: {timeout: ...}}` of its source gives it more", limit)
+	late := tool.Errorf(tool.CodeTimeout, "the program did not end within %v, and was ended with all that it had called; %s",
+		limit, more)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)

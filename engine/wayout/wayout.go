@@ -13,7 +13,7 @@ import (
 
 // Stage is the stage of a tool. One that nothing is started for has none.
 func Stage(spec *tool.Spec) tool.Middleware {
-	if spec.Walls == "" {
+	if spec.Walls == "" || spec.Room != nil && spec.Room.Fixed {
 		return nil
 	}
 	return func(next tool.Handler) tool.Handler {

@@ -113,6 +113,9 @@ var ErrStale = fmt.Errorf("%w: an earlier call has left something", ErrGone)
 // Spent reports whether the server is not for another call, although nothing is wrong with it.
 func (s *Server) Spent() bool { return s.spent }
 
+// Spend says that the server is not for another call.
+func (s *Server) Spend() { s.spent = true }
+
 // Limits says which limit of its walls a child met that nobody of us killed; empty: none. It ends the server, since only
 // what has ended says so.
 func (s *Server) Limits(exit process.Exit) string {

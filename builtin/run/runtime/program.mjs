@@ -5,12 +5,15 @@
 // to the host, which takes calls from it as from any stranger.
 
 import { createRequire } from 'node:module'
+import fs from 'node:fs'
 import net from 'node:net'
 import vm from 'node:vm'
 
 const PROGRAM = 'program.js' // the name of the program's file, in its stacks
 const most = { calls: 1, bytes: 1 << 16 }
-const channel = new net.Socket({ fd: 3, readable: true, writable: true })
+const channel = new net.Socket({
+  fd: 3, readable: true, writable: true, onread: { buffer: Buffer.allocUnsafe(1 << 18), callback: read },
+})
 
 class ToolError extends Error {
   constructor(code, message, reason, details) {
@@ -64,18 +67,35 @@ function sendNext() {
     const one = waiting[next]
     waiting[next++] = undefined
     open.set(one.id, one)
-    channel.write(one.line)
+    send(one.line)
   }
   if (next === waiting.length) waiting.length = next = 0
+}
+
+// send writes a line to the channel. There is room for it as a rule, and then it takes one system call; else the rest
+// waits.
+function send(line) {
+  if (channel.writableLength > 0) return channel.write(line)
+  const bytes = Buffer.from(line)
+  let sent = 0
+  try {
+    sent = fs.writeSync(3, bytes)
+  } catch (err) {
+    if (err.code !== 'EAGAIN') throw err
+  }
+  if (sent < bytes.length) channel.write(bytes.subarray(sent))
 }
 
 // tool is a tool by its name; its members are those whose names go on with theirs. Promises look for `then` in
 // whatever they are given, and JSON for `toJSON`.
 function tool(name) {
+  const known = new Map()
   return new Proxy(function () {}, {
     get(_, key) {
       if (typeof key === 'symbol' || key === 'then' || key === 'toJSON') return undefined
-      return tool(name ? `${name}.${key}` : key)
+      let found = known.get(key)
+      if (!found) known.set(key, (found = tool(name ? `${name}.${key}` : key)))
+      return found
     },
     apply: (_, __, args) => call(name, args),
   })
@@ -108,19 +128,24 @@ function wellFormed(part) {
   return Object.entries(part).every(([name, value]) => name.isWellFormed() && wellFormed(value))
 }
 
-const parts = []
+let parts = [] // of a line whose end has not come yet
 
-channel.on('data', (piece) => {
+// read takes what came, which is in a buffer that will be used again.
+function read(size, buffer) {
+  const piece = buffer.subarray(0, size)
+  const lines = []
   let from = 0
   for (let at = piece.indexOf(10); at >= 0; at = piece.indexOf(10, from)) {
     parts.push(piece.subarray(from, at))
-    const line = parts.length > 1 ? Buffer.concat(parts) : parts[0]
-    parts.length = 0
+    lines.push(parts.length > 1 ? Buffer.concat(parts).toString() : parts[0].toString())
+    parts = []
     from = at + 1
-    take(JSON.parse(line.toString()))
   }
-  if (from < piece.length) parts.push(piece.subarray(from))
-})
+  if (from < size) parts.push(Buffer.from(piece.subarray(from)))
+  for (const line of lines) take(JSON.parse(line))
+  return true
+}
+
 channel.on('end', () => process.exit(70)) // the host is gone
 channel.on('error', () => process.exit(70))
 

@@ -29,6 +29,7 @@ import re  # noqa: E402, F401
 import signal  # noqa: E402
 import socket  # noqa: E402
 import textwrap  # noqa: E402, F401
+import traceback  # noqa: E402
 import types  # noqa: E402
 
 PROGRAM = "<program>"  # the name of the program's file, in its tracebacks
@@ -73,6 +74,16 @@ class Tool:
         return f"<tool {self._name}>" if self._name else "<tools>"
 
 
+class Answer(asyncio.Future):
+    """What will come of a call. The host is told when nobody wants it any more."""
+
+    def cancel(self, *args, **named):
+        if not super().cancel(*args, **named):
+            return False
+        self.channel.cancelled(self.number)
+        return True
+
+
 class Channel:
     """The way to the host."""
 
@@ -92,23 +103,24 @@ class Channel:
         if asyncio.get_running_loop() is not self.loop:
             raise RuntimeError("tools are called from the thread that the program began in")
         self.last += 1
-        number, answer = self.last, self.loop.create_future()
+        number, answer = self.last, Answer(loop=self.loop)
+        answer.number, answer.channel = number, self
         try:
-            line = encode({"id": number, "tool": name, "args": args}, "the arguments have")
+            line = encode({"id": number, "tool": name, "args": args}, of_arguments)
         except ValueError as err:
             raise ToolError("invalid_input", f"the arguments of {name}: {err}") from None
         if len(line) > self.most_bytes:
             raise ToolError("invalid_input", f"the arguments of {name} are longer than {self.most_bytes} bytes")
-        answer.add_done_callback(functools.partial(self.ended, number))
-        self.waiting.append((number, answer, line))
-        self.send_next()
+        if self.waiting or len(self.open) >= self.most_calls:
+            self.waiting.append((number, answer, line))
+        else:
+            self.open[number] = answer
+            self.send(line)
         return answer
 
-    def ended(self, number, answer):
-        if not answer.cancelled():
-            answer.exception()  # one that nobody waits for is nobody's business
-        elif self.open.get(number) is answer:
-            self.send(encode({"cancel": number}))
+    def cancelled(self, number):
+        if number in self.open:
+            self.send(b'{"cancel":%d}\n' % number)
 
     def send_next(self):
         while self.waiting and len(self.open) < self.most_calls:
@@ -160,7 +172,8 @@ class Channel:
             self.began.set_result(message)
             return
         answer = self.open.pop(message["id"], None)
-        self.send_next()
+        if self.waiting:
+            self.send_next()
         if answer is None or answer.done():
             return
         error = message.get("error")
@@ -169,6 +182,7 @@ class Channel:
         else:
             answer.set_exception(
                 ToolError(error["code"], error["message"], error.get("reason", ""), error.get("details")))
+            answer._log_traceback = False  # one that nobody waits for is nobody's business
 
     async def finish(self, line):
         """Send the last line. All that was written before is out first, so that the host has it all."""
@@ -182,7 +196,9 @@ class Channel:
             await asyncio.sleep(0.001)
 
 
-def encode(value, whose="the result has"):
+def encoder(whose):
+    """What writes values as JSON, and says in whose words what it cannot write."""
+
     def other(part):
         if dataclasses.is_dataclass(part) and not isinstance(part, type):
             return dataclasses.asdict(part)
@@ -191,16 +207,27 @@ def encode(value, whose="the result has"):
         except TypeError as err:
             raise ValueError(str(err).replace("the result has", whose)) from None
 
+    # Made once: json.dumps would make one for each value.
+    writes = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=other)
+    writes.whose = whose
+    return writes
+
+
+of_result, of_arguments = encoder("the result has"), encoder("the arguments have")
+
+
+def encode(value, by=of_result):
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=other)
-        return text.encode() + b"\n"
+        return by.encode(value).encode() + b"\n"
     except (TypeError, RecursionError) as err:
-        raise ValueError(f"{whose} something that cannot be written as JSON: {err}") from None
+        raise ValueError(f"{by.whose} something that cannot be written as JSON: {err}") from None
     except UnicodeEncodeError:
-        raise ValueError(f"{whose} text that is not valid Unicode") from None
+        raise ValueError(f"{by.whose} text that is not valid Unicode") from None
     except ValueError as err:
+        if "Circular" in str(err):
+            raise ValueError(f"{by.whose} a list or a dictionary that contains itself") from None
         raise ValueError(str(err).replace("Out of range float values are not JSON compliant",
-                                          f"{whose} a number that is not finite")) from None
+                                          f"{by.whose} a number that is not finite")) from None
 
 
 def understand(source):
@@ -298,7 +325,11 @@ def serve_program(descriptors):
     atexit._clear()
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(run(Channel(socket.socket(fileno=channel), loop)))
+    try:
+        loop.run_until_complete(run(Channel(socket.socket(fileno=channel), loop)))
+    except BaseException:
+        traceback.print_exc()  # a program that changed what it stands on
+        os._exit(NO_REPLY)
     os._exit(0)
 
 

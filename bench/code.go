@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"toolpost/bench/attempt"
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+const codeConfig = `sources: [{name: bench, protocol: echo}, {name: files, protocol: builtin}]
+doors: {http: {}}
+`
+
+// programs are those that call a tool a thousand times, one call after the other, and count the right answers.
+func programs() map[string]string {
+	return map[string]string{
+		"python": `
+right = 0
+for n in range(1000):
+    right += (await tools.bench.look(n=n))["n"] == n
+return right`,
+		"javascript": `
+let right = 0
+for (let n = 0; n < 1000; n++) right += (await tools.bench.look({n})).n === n
+return right`,
+	}
+}
+
+// codeCalls gives the measurement of the calls that a program makes in a loop, the start of the program among them,
+// against a client of the HTTP door of the same server that makes them. Both are processes of their own.
+func codeCalls(language string) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		ready := make(chan node.Listening, 2)
+		n := l.openNode(ctx, filepath.Join(l.dir, "code-"+language), map[string]string{config.FileName: codeConfig}, node.Options{
+			Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
+		})
+		url := serve(ctx, l, ready, n.Serve).URL + "/v1/tools/look/call"
+		self := attempt.Must(os.Executable())
+		args := attempt.Must(strictjson.Marshal(map[string]any{"language": language, "code": programs()[language]}))
+		call := &tool.Call{Tool: "runCode", Args: args, Caller: tool.Principal{ID: "local", Door: "cli"}}
+		m, r := compare(11,
+			clock(func() error {
+				out, err := invoke(ctx, n.Handler(), call)
+				if err == nil && !bytes.Contains(out, fmt.Appendf(nil, `"result":%d,`, calls)) {
+					err = fmt.Errorf("unexpected answer %q", out)
+				}
+				return err
+			}),
+			func() (took time.Duration, err error) {
+				said, err := exec.CommandContext(ctx, self, wordCalls, url).Output()
+				if err == nil {
+					err = strictjson.Unmarshal(said, &took)
+				}
+				return took, err
+			})
+		return ofTheRate(calls, m, r, 0.3)
+	}
+}
+
+// wordCalls is the part of a bench that makes the calls of a client, and tells how long they took.
+const wordCalls = "calls"
+
+const calls = 1000
+
+func callREST(ctx context.Context, url string) (time.Duration, error) {
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	each, err := batch(calls, func() error { return lookREST(ctx, client, url) })()
+	return calls * each, err
+}
+
+// lookREST makes one call over HTTP and insists on its answer.
+func lookREST(ctx context.Context, client *http.Client, url string) error {
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(`{"n":1}`)))
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + benchToken}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && !bytes.Contains(body, []byte(`"n":1`)) {
+		err = fmt.Errorf("unexpected answer %q", body)
+	}
+	return err
+}
