@@ -135,6 +135,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		// Which tool it was, also where its arguments are wrong.
 		always("audit", o.Audit.Named()),
 		given("recent"),
+		// Around all that decides about this tool: what is played again is what its caller got.
+		given("cassette"),
 		// Before policy: the bytes validated are the bytes that policy sees and the runner gets.
 		of("validate", func(it *item) tool.Middleware { return validate(it.schema) }),
 		// As with arguments: answers to a question are those that were checked.

@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/engine/cassette"
 	"toolpost/host/process"
 	"toolpost/host/secret"
 	"toolpost/node"
@@ -217,11 +218,15 @@ policy: {record: record.jsonl}
 telemetry: {otlp: '` + spans.url + `', headers: {X-Key: ` + a.names[0] + `}}
 store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 `)
+	tape, err := cassette.Create(filepath.Join(dir, "run.jsonl"), "test") // it is looked through with the folder
+	if err != nil {
+		t.Fatal(err)
+	}
 	text, ready := a.config.String(), make(chan node.Listening, 8)
 	n := open(t, parse(t, dir, text), node.Options{
 		Protocols: append(node.Protocols(), node.Protocol{Name: "panicker", Open: openPanicker}), Token: a.bearers[0],
 		Log:   slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Ready: func(l node.Listening) { ready <- l },
+		Ready: func(l node.Listening) { ready <- l }, Tape: tape,
 	})
 	stop := serve(t, n)
 	urls := urlsOf(ready, "http", "nats")
@@ -232,6 +237,9 @@ store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 	kept := contents(t, dir) // with the write-ahead log
 	stop()
 	shut(t, n)
+	if calls, err := tape.Close(); err != nil || calls < 100 {
+		t.Errorf("the cassette has %d calls: %v", calls, err)
+	}
 	a.search(t, "what callers see", a.seen.String())
 	a.search(t, "the log", logged.String())
 	spans.mu.Lock()

@@ -23,6 +23,7 @@ import (
 	"toolpost/engine"
 	"toolpost/engine/audit"
 	"toolpost/engine/cache"
+	"toolpost/engine/cassette"
 	"toolpost/engine/follow"
 	"toolpost/engine/job"
 	"toolpost/engine/journal"
@@ -104,6 +105,11 @@ type Options struct {
 	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
 	Version   string          // of this program, for those who ask a door
 	Ready     func(Listening) // called for each door that is open
+	// Tape is told of the calls of this node, to keep them on a cassette or to check them against one; nil: nobody is.
+	Tape interface {
+		In(cassette.Env)
+		For(*tool.Spec) tool.Middleware
+	}
 }
 
 // A Node is a running Toolpost.

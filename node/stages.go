@@ -12,6 +12,7 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/breaker"
 	"toolpost/engine/cache"
+	"toolpost/engine/cassette"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
@@ -49,6 +50,7 @@ func stages() []stageKind {
 		{"telemetry", telemetry.Section(), (*Node).openTelemetry},
 		{place: "journal", open: func(n *Node) (stage, error) { return stage{in: n.journal.Stage(n.o.Log)}, nil }},
 		{place: "running", open: func(n *Node) (stage, error) { return stage{in: n.calls.For}, nil }},
+		{place: "cassette", open: (*Node).openCassette},
 		{place: "answers", open: func(n *Node) (stage, error) { return stage{in: n.keep.questions.Answers}, nil }},
 		{"policy", policy.Section(), (*Node).openPolicy},
 		{place: "idempotency", open: func(n *Node) (stage, error) { return stage{in: n.keep.idempotency}, nil }},
@@ -125,6 +127,18 @@ func (n *Node) openTelemetry() (s stage, err error) {
 func (n *Node) openRecent() (stage, error) {
 	n.recent = recent.New(recent.Options{}, recent.Env{Redactor: n.redactor, Nameless: n.nameless})
 	return stage{n.recent.For, n.recent.Read}, nil
+}
+
+// openCassette opens the stage of cassettes, where somebody wants one.
+func (n *Node) openCassette() (stage, error) {
+	if n.o.Tape == nil {
+		return stage{}, nil
+	}
+	n.o.Tape.In(cassette.Env{
+		Args:  func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.nameless(args)) },
+		Clean: n.redactor.JSON, Bytes: n.redactor.Bytes, Asset: n.keep.assets.Open, Log: n.o.Log,
+	})
+	return stage{in: n.o.Tape.For}, nil
 }
 
 // nameless takes the values of arguments out whose names speak of secrets.

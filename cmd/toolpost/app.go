@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/config"
+	"toolpost/engine/cassette"
 	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
@@ -43,6 +44,11 @@ type app struct {
 	logJSON bool
 	json    bool // errors go to out as JSON
 	server  server
+
+	recorder *cassette.Recorder  // of what commands call in this process; nil: nobody records
+	check    *cassette.Checklist // of the cassette that is played; nil: nobody wants to know
+	played   *config.Config      // in the place of the config
+	called   bool                // something could be called in this process
 }
 
 func newApp() *app {
@@ -104,6 +110,7 @@ func (a *app) commands(args []string) (made []*cobra.Command) {
 	}
 	all := []maker{
 		{"call", a.callCommand}, {"tools", a.toolsCommand}, {"serve", a.serveCommand}, {"as", a.asCommand},
+		{"record", a.recordCommand}, {"replay", a.replayCommand},
 		{"story", a.storyCommand},
 		{"init", a.initCommand}, {"connect", a.connectCommand}, {"mcp", a.mcpCommand},
 		{"wrap", a.wrapCommand}, {"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
@@ -289,6 +296,9 @@ func (a *app) load() (*config.Config, error) {
 func (a *app) givenState() string { return cmp.Or(a.state, os.Getenv("TOOLPOST_STATE")) }
 
 func (a *app) read() (*config.Config, error) {
+	if a.played != nil {
+		return a.played, nil
+	}
 	if path := cmp.Or(a.config, os.Getenv("TOOLPOST_CONFIG")); path != "" {
 		return node.Load(path)
 	}
@@ -400,7 +410,12 @@ func (a *app) openAt(ctx context.Context, cfg *config.Config, door string, o nod
 func (a *app) openNode(
 	ctx context.Context, cfg *config.Config, level slog.Level, o node.Options,
 ) (n *node.Node, end func(), err error) {
-	o.Log = a.logger(level)
+	switch o.Log, a.called = a.logger(level), true; {
+	case a.recorder != nil:
+		o.Tape = a.recorder
+	case a.check != nil:
+		o.Tape = a.check
+	}
 	if n, err = node.Open(ctx, cfg, o); err != nil {
 		return nil, nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/engine/cassette"
 	"toolpost/internal/served"
 	"toolpost/node"
 	"toolpost/tool"
@@ -45,6 +46,7 @@ type house struct {
 	mcp     map[string]string // the addresses of MCP servers, by era
 	image   string            // of the tools in a container
 	log     journal           // of the nodes
+	tape    *cassette.Recorder
 
 	client *nats.Conn          // of callers over NATS
 	web    *http.Client        // of callers over HTTP
@@ -56,6 +58,12 @@ type addresses struct{ http, nats, service, mcp string }
 
 // openHouse opens everything. Its end is checked for leaks.
 func openHouse(t *testing.T) *house {
+	t.Helper()
+	return openTaped(t, nil)
+}
+
+// openTaped opens a house whose own node keeps its calls on a cassette, if there is one.
+func openTaped(t *testing.T, tape *cassette.Recorder) *house {
 	t.Helper()
 	python := requirePython(t)
 	tooltest.NoLeaks(t)
@@ -81,6 +89,7 @@ func openHouse(t *testing.T) *house {
 	for _, r := range h.runners {
 		entries.WriteString(r.sources(h))
 	}
+	h.tape = tape
 	h.node, h.doors = h.open(t, "", "sources:\n"+entries.String()+"limits: {lease_tier: 3}\n")
 	h.complete(t)
 	h.connect(t)
@@ -117,10 +126,14 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 		t.Fatal(err)
 	}
 	ready := make(chan node.Listening, len(cfg.Doors)+1) // MCP stands beside HTTP
-	n, err := node.Open(t.Context(), cfg, node.Options{
+	o := node.Options{
 		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) { ready <- l },
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)),
-	})
+	}
+	if h.tape != nil {
+		o.Tape = h.tape
+	}
+	n, err := node.Open(t.Context(), cfg, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/protocol/alphahuman"
+	"toolpost/protocol/cassette"
 	"toolpost/protocol/command"
 	"toolpost/protocol/machina"
 	"toolpost/protocol/mcp"
@@ -120,6 +121,10 @@ func Protocols() []Protocol {
 		{
 			Name: "command", Doc: "any program: its command line is made of the arguments, its output is the result",
 			Open: command.Open, Claim: command.Claim, Options: command.Options{},
+		},
+		{
+			Name: "cassette", Doc: "recorded calls, played again: the tools of a cassette give what they gave, and nothing runs",
+			Open: cassette.Open, Claim: cassette.Claim, Options: cassette.Options{},
 		},
 		{
 			Name: "alphahuman",

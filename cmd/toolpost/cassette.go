@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/config"
+	"toolpost/engine/cassette"
+	"toolpost/tool"
+)
+
+func (a *app) recordCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "record FILE [COMMAND ...]",
+		Short: "Keep the calls of another command on a cassette",
+		Long: "Does another command of toolpost, `serve` unless one is named, and keeps the calls that it makes or serves in\n" +
+			"FILE: tools, arguments, events, assets and outcomes. `toolpost replay FILE` plays them again, so that an agent can\n" +
+			"be tested without the world. The values of secrets are not in it; whatever else is in a call is: look at it\n" +
+			"before you share it. Calls that their caller cancelled are left out.",
+		Example: "  toolpost record run.jsonl                      # serve, until Ctrl-C\n" +
+			"  toolpost record run.jsonl call greet name=Ada\n  toolpost record run.jsonl as mcp",
+		Args: words(1, -1),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if err := inner(c, args[1:]); err != nil {
+				return err
+			}
+			if a.recorder, err = cassette.Create(args[0], version); err != nil {
+				return err
+			}
+			err = a.inner(c.Context(), args[1:])
+			calls, failed := a.recorder.Close()
+			switch {
+			case failed != nil:
+				return failed
+			case !a.called && err == nil:
+				_ = os.Remove(args[0]) // it has nothing but its head
+				return tool.Errorf(tool.CodeInvalidInput, "%s calls nothing in this process, so there is nothing to record; "+
+					"a server records its calls if it is started by `toolpost record`", strings.Join(args[1:], " "))
+			}
+			fmt.Fprintf(a.err, "%s recorded in %s\n", plural(calls, "call"), clean(args[0]))
+			return err
+		},
+	}
+	c.Flags().SetInterspersed(false) // what follows FILE is the other command's
+	return c
+}
+
+func (a *app) replayCommand() *cobra.Command {
+	var o taped
+	complete := false
+	c := &cobra.Command{
+		Use:   "replay FILE [COMMAND ...]",
+		Short: "Play the calls of a cassette again",
+		Long: "Does another command of toolpost, `serve` unless one is named, with the tools of a cassette that `toolpost record`\n" +
+			"wrote in the place of those of a config. They give what they gave; nothing runs. A call that was not recorded\n" +
+			"is refused, and the error names the nearest one that was. To use a cassette together with other sources, callers\n" +
+			"or doors, name it in a config: `sources: [{name: NAME, protocol: cassette, file: FILE}]`.",
+		Example: "  toolpost replay run.jsonl                      # serve, until Ctrl-C\n" +
+			"  toolpost replay run.jsonl call greet name=Ada\n  toolpost replay --loose run.jsonl as mcp",
+		Args: words(1, -1),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if err := inner(c, args[1:]); err != nil {
+				return err
+			}
+			tape, err := readCassette(args[0])
+			if err != nil {
+				return err
+			}
+			if a.played, err = o.config(args[0], tape); err != nil {
+				return err
+			}
+			if complete {
+				a.check = cassette.Check(tape)
+			}
+			if err := a.inner(c.Context(), args[1:]); err != nil || !complete {
+				return err
+			}
+			return a.check.Left()
+		},
+	}
+	c.Flags().SetInterspersed(false) // what follows FILE is the other command's
+	c.Flags().BoolVar(&o.Loose, "loose", false,
+		"answer calls more often than they were recorded: the last outcome is repeated")
+	c.Flags().StringSliceVar(&o.Ignore, "ignore", nil, "argument that does not matter for finding a call, such as a time (repeatable)")
+	c.Flags().BoolVar(&o.Realtime, "realtime", false, "take as long as the recorded calls took")
+	c.Flags().BoolVar(&complete, "complete", false, "fail at the end if there are recorded calls that nobody made")
+	return c
+}
+
+// inner refuses commands that cannot be the inner one.
+func inner(c *cobra.Command, args []string) error {
+	if len(args) > 0 && slices.Contains([]string{"record", "replay"}, args[0]) {
+		return tool.Errorf(tool.CodeInvalidInput, "%s is not a command for `%s`", args[0], c.CommandPath())
+	}
+	return nil
+}
+
+// inner does another command.
+func (a *app) inner(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		args = []string{"serve"}
+	}
+	root := a.root(args)
+	root.SetArgs(args)
+	return root.ExecuteContext(ctx)
+}
+
+func readCassette(file string) (*cassette.Tape, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the cassette cannot be read: %w", err)
+	}
+	defer f.Close()
+	tape, err := cassette.Read(f)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %s", file, tool.AsError(err).Message)
+	}
+	return tape, nil
+}
+
+// taped is how a cassette is played, in the words of its sources.
+type taped struct {
+	Name     string   `json:"name"`
+	Protocol string   `json:"protocol"`
+	File     string   `json:"file"`
+	Loose    bool     `json:"loose"`
+	Ignore   []string `json:"ignore"`
+	Realtime bool     `json:"realtime"`
+}
+
+// config has the sources of a cassette, each under its own name, in the place of those of the user's.
+func (o taped) config(file string, tape *cassette.Tape) (*config.Config, error) {
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	sources := []taped{}
+	for _, name := range tape.Sources() {
+		o.Name, o.Protocol, o.File, o.Ignore = name, "cassette", path, append([]string{}, o.Ignore...)
+		sources = append(sources, o)
+	}
+	text, err := json.Marshal(map[string]any{ // JSON is YAML too
+		"sources": sources, "store": map[string]string{"url": "none"}, "doors": map[string]any{"http": map[string]any{}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.Parse(filepath.Join(filepath.Dir(path), config.FileName), text)
+	if err == nil {
+		cfg.Path = ""
+	}
+	return cfg, err
+}

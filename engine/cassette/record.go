@@ -1,0 +1,198 @@
+package cassette
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// An Env is what a recorder needs of the program around it. None of it may be nil.
+type Env struct {
+	// Args and Clean take secrets out: of arguments, where names count too, and of all other JSON; Bytes does so of the
+	// content of an asset.
+	Args, Clean func(json.RawMessage) json.RawMessage
+	Bytes       func([]byte) []byte
+	// Asset opens an asset that a call of a caller brought.
+	Asset func(ctx context.Context, caller, sha256 string) (*os.File, tool.Asset, error)
+	Log   *slog.Logger
+}
+
+// A Recorder writes a cassette.
+type Recorder struct {
+	env   Env
+	mu    sync.Mutex
+	file  *os.File
+	known map[string][]byte // tools as they were written, by source and name
+	err   error             // why the cassette is not complete
+	calls int
+}
+
+// Create makes a file and begins a cassette in it. One that is there already is not written over.
+func Create(path, version string) (*Recorder, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil, tool.Errorf(tool.CodeConflict, "%s exists already, and a cassette is not written over; give another name",
+			path)
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "no cassette can be written: %w", err)
+	}
+	r := &Recorder{file: f, known: map[string][]byte{}}
+	r.write(line{Cassette: &head{Version: Version, Toolpost: version, Made: time.Now().UTC()}})
+	return r, r.err
+}
+
+// In tells the recorder where it is, before any call is made.
+func (r *Recorder) In(env Env) { r.env = env }
+
+// For is the engine.Stage. Own tools are not recorded: who plays the cassette has them too, and what they call is on it.
+func (r *Recorder) For(spec *tool.Spec) tool.Middleware {
+	if spec == nil || spec.Source == config.OwnSource {
+		return nil
+	}
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			heard := &listener{r: r, out: out, caller: c.Caller.ID, ctx: ctx, began: time.Now()}
+			result, err := next.Invoke(ctx, c, heard)
+			if ctx.Err() == nil && !c.DryRun { // what its caller gave up tells nothing
+				r.keep(spec, c, heard, result, err)
+			}
+			return result, err
+		})
+	}
+}
+
+// keep writes a call that has ended.
+func (r *Recorder) keep(spec *tool.Spec, c *tool.Call, heard *listener, result *tool.Result, err error) {
+	heard.mu.Lock()
+	defer heard.mu.Unlock()
+	own := cmp.Or(spec.Own, spec.Name)
+	call := &Call{
+		Source: spec.Source, Tool: own, Args: r.env.Args(c.Args), Resumed: c.Resume != "", Answers: r.env.Clean(c.Answers),
+		Run: c.Run, At: heard.began.UTC(), Millis: time.Since(heard.began).Milliseconds(), Events: heard.events, Cut: heard.cut,
+	}
+	if err != nil {
+		e := tool.AsError(err)
+		call.Error = &tool.Error{Code: e.Code, Reason: e.Reason, Message: e.Message, Details: e.Details}
+	} else {
+		call.Result = &Result{result.OK, result.Output, result.Summary, result.Failure, result.Ask}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return
+	}
+	r.describe(spec, own)
+	r.write(line{Call: call})
+	r.calls++
+}
+
+// describe writes a tool, unless the cassette has it as it is.
+func (r *Recorder) describe(spec *tool.Spec, own string) {
+	s := *spec
+	s.Name, s.Own, s.Slug, s.Walls, s.Guarantees = own, "", "", "", tool.Guarantees{}
+	now, err := strictjson.Marshal(s)
+	key := s.Source + "\x00" + own
+	if err != nil || bytes.Equal(r.known[key], now) {
+		return
+	}
+	r.known[key] = now
+	r.write(line{Tool: &s})
+}
+
+// write writes a line whole, or notes that the cassette is not complete.
+func (r *Recorder) write(l line) {
+	text, err := strictjson.Marshal(l)
+	if err == nil && l.Cassette == nil {
+		text = r.env.Clean(text) // whatever is in it: the whole line once more
+	}
+	if err == nil && len(text) >= maxLine && l.Call != nil {
+		l.Call.Events, l.Call.Result = nil, nil
+		l.Call.Error = tool.Errorf(tool.CodeUnavailable, "what it gave was too large for a cassette: %d bytes", len(text))
+		text, err = strictjson.Marshal(l)
+	}
+	if err == nil {
+		_, err = r.file.Write(append(text, '\n'))
+	}
+	if err != nil {
+		r.err = tool.Errorf(tool.CodeUnavailable, "the cassette %s is not complete: %w", r.file.Name(), err)
+		if r.env.Log != nil {
+			r.env.Log.Error("calls are no longer recorded", "error", r.err)
+		}
+	}
+}
+
+// Close ends the cassette, and says how many calls it has.
+func (r *Recorder) Close() (calls int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls, errors.Join(r.err, r.file.Sync(), r.file.Close())
+}
+
+// A listener hears the events of one call.
+type listener struct {
+	r      *Recorder
+	out    tool.Sink
+	ctx    context.Context
+	caller string
+	began  time.Time
+
+	mu     sync.Mutex
+	events []Event
+	said   int
+	cut    bool
+}
+
+// Emit implements tool.Sink.
+func (l *listener) Emit(ev tool.Event) error {
+	l.hear(ev)
+	return l.out.Emit(ev)
+}
+
+func (l *listener) hear(ev tool.Event) {
+	e := Event{Millis: time.Since(l.began).Milliseconds(), Kind: ev.Kind, Data: ev.Data}
+	if ev.Kind == tool.KindAsset {
+		e = l.withContent(e)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.said += len(e.Data); l.cut || l.said > maxSaid || len(l.events) >= maxEvents {
+		l.cut = true
+		return
+	}
+	l.events = append(l.events, e)
+}
+
+// withContent puts the content of an asset beside what is said of it. Where it was kept is of no use to who plays it.
+func (l *listener) withContent(e Event) Event {
+	var a tool.Asset
+	if strictjson.Unmarshal(e.Data, &a) != nil || a.SHA256 == "" || a.Size > maxContent {
+		return e
+	}
+	f, _, err := l.r.env.Asset(l.ctx, l.caller, a.SHA256)
+	if err != nil {
+		return e
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxContent+1))
+	if err != nil || len(content) > maxContent {
+		return e
+	}
+	a.Path, a.SHA256, a.Size = "", "", 0
+	if data, err := strictjson.Marshal(a); err == nil {
+		e.Data, e.Content = data, l.r.env.Bytes(content)
+	}
+	return e
+}
