@@ -89,7 +89,7 @@ long: ## run the tests of what must hold, with all their rounds and without the 
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run "Duplicates|Canaries|Crowd|Hostile|Garbage|EveryDoorReaches" ./node ./internal/matrix ./protocol/singularity ./protocol/namel3ss ./protocol/alphahuman
 
 bench: build ## measure against references of the same run; fails where a target is missed
-	@.ci/setup python3 rg bwrap
+	@.ci/setup python3 rg bwrap chromium
 	go run ./bench -toolpost bin/toolpost
 
 compare: build ## measure by turns with an earlier tree (OLD=REVISION), row by row

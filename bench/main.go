@@ -157,6 +157,8 @@ func measurements() []measurement {
 		{"MCP tools/call with the record / bare net/http, 8 callers", mcpCalls(8, recorded, bareServer, 0)},
 		{"MCP tools/call with the record / bare net/http, 64 callers", mcpCalls(64, recorded, bareServer, 0)},
 		{"MCP tools/list of 10,000 tools", mcpList},
+		{"console from request to usable page / bare page of its size", consolePage},
+		{"click on a filter of the console, 100 calls a second / none", consoleClick},
 	}
 }
 

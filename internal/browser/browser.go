@@ -1,4 +1,4 @@
-// Package browser drives a real Chromium in tests: it opens the console as people do, clicks what has a role and a
+// Package browser drives a real Chromium, in tests and for measurements: it opens the console as people do, clicks what has a role and a
 // name, presses keys, waits for conditions, takes pictures, and keeps what the browser complains about.
 package browser
 
@@ -9,9 +9,20 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
+
+// A T is what it needs of a test: every testing.TB is one.
+type T interface {
+	Helper()
+	Context() context.Context
+	TempDir() string
+	Cleanup(func())
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Skip(args ...any)
+}
 
 // Hang is the bound of waits that only guard against a hang.
 const Hang = time.Minute
@@ -22,7 +33,7 @@ type Browser struct {
 }
 
 // Start starts one, which ends with the test. Where there is none the test is skipped, except with CI=true.
-func Start(t testing.TB) *Browser {
+func Start(t T) *Browser {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
@@ -128,7 +139,7 @@ func (l Look) size() (width, height int) {
 
 // Page opens an empty page, with cookies of its own. The test fails if the browser complains about what the page
 // does, see Page.Forgive.
-func (b *Browser) Page(t testing.TB, look Look) *Page {
+func (b *Browser) Page(t T, look Look) *Page {
 	t.Helper()
 	p := &Page{t: t, wire: b.wire}
 	var context, target, session struct {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"toolpost/internal/served"
@@ -19,7 +18,7 @@ import (
 
 // A Page is one tab.
 type Page struct {
-	t       testing.TB
+	t       T
 	wire    *wire
 	session string
 
@@ -59,6 +58,12 @@ func (p *Page) ask(method string, params, into any) {
 	if err := p.wire.ask(ctx, p.session, method, params, into); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// Ask says something to the page in the browser's own words, for what there is no method for.
+func (p *Page) Ask(method string, params, into any) {
+	p.t.Helper()
+	p.ask(method, params, into)
 }
 
 // maxComplaints is how many are kept: the first ones tell.
@@ -177,7 +182,7 @@ func (p *Page) SignIn(s *served.Server, hash string) {
 }
 
 // Link makes a link for the owner of a server, and gives the part behind the server's address.
-func Link(t testing.TB, s *served.Server) string {
+func Link(t T, s *served.Server) string {
 	t.Helper()
 	made, err := s.Call(t.Context(), "console.link", "{}")
 	path, _ := made.Output["secret_path"].(string)

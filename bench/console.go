@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"toolpost/bench/attempt"
+	"toolpost/config"
+	"toolpost/internal/browser"
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// consolePage compares how long the console takes from the request until it can be used, signed in and with nothing in
+// the browser's cache, with a page of as many bytes that has no more than its heading. The browser's own clock says when.
+func consolePage(ctx context.Context, l *lab) row {
+	c, ok := l.console(ctx, "page")
+	if !ok {
+		return noBrowser
+	}
+	ours := c.page()
+	ours.Open(c.url + c.link())
+	ours.Wait("window.usable > 0")
+	size := c.weigh(ours)
+	bare := c.page()
+	bare.Open(c.barePage(size))
+	m, r := compare(15, reload(ours), reload(bare))
+	return row{
+		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long, %d kB", float64(m)/float64(r), size/1000),
+		target: "-", pass: true,
+	}
+}
+
+// consoleClick measures how long it takes from a click on a filter of the list of calls until the list is drawn so, while
+// a hundred calls a second stream into it, against the same click while there are none.
+func consoleClick(ctx context.Context, l *lab) row {
+	c, ok := l.console(ctx, "click")
+	if !ok {
+		return noBrowser
+	}
+	p := c.page()
+	p.Open(c.url + c.link())
+	p.Wait("window.usable > 0")
+	p.Eval("void (location.hash = '#/live')", nil)
+	attempt.Check(c.pour(ctx, 100, 0))
+	p.Wait("document.querySelector('[role=option]')")
+	click(p) // warms up, and does not count
+	const clicks = 15
+	var calm, busy []time.Duration
+	for range clicks {
+		calm = append(calm, click(p))
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var stream errgroup.Group
+	stream.Go(func() error { return c.pour(ctx, 0, 10*time.Millisecond) })
+	err := attempt.Do(func() {
+		for range clicks {
+			busy = append(busy, click(p))
+		}
+	})
+	stop()
+	attempt.Check(errors.Join(err, stream.Wait()))
+	m, r := median(busy), median(calm)
+	return row{
+		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)), target: "-", pass: true,
+	}
+}
+
+var noBrowser = row{measured: "chromium is missing: .ci/setup chromium", reference: "-", ratio: "-", target: "-", pass: true}
+
+// A consoled is a server whose console a browser looks at.
+type consoled struct {
+	*trial
+	url     string
+	handler tool.Handler
+	browser *browser.Browser
+}
+
+// console starts both; not ok: there is no browser.
+func (l *lab) console(ctx context.Context, name string) (c *consoled, ok bool) {
+	if _, err := exec.LookPath("chromium"); err != nil {
+		return nil, false
+	}
+	c = &consoled{trial: &trial{ctx: ctx, l: l, dir: filepath.Join(l.dir, "browser-"+name)}}
+	l.atEnd(func() error { return c.failed })
+	ready := make(chan node.Listening, 2)
+	n := l.openNode(ctx, filepath.Join(l.dir, "console-"+name), map[string]string{config.FileName: echoConfig}, node.Options{
+		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) {
+			if l.Door == "http" {
+				ready <- l
+			}
+		},
+	})
+	c.url, c.handler = serve(ctx, l, ready, n.Serve).URL, n.Handler()
+	c.browser = browser.Start(c)
+	return c, true
+}
+
+// usable notes when the heading of a view is there and drawn.
+const usable = `new MutationObserver((_, o) => {
+	if (!document.querySelector('#page-title')) return;
+	o.disconnect();
+	requestAnimationFrame(() => { window.usable = performance.now(); });
+}).observe(document, {childList: true, subtree: true})`
+
+// page opens a tab that keeps nothing of what it loads.
+func (c *consoled) page() *browser.Page {
+	p := c.browser.Page(c, browser.Look{})
+	p.Ask("Network.setCacheDisabled", map[string]any{"cacheDisabled": true}, nil)
+	p.Ask("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": usable}, nil)
+	return p
+}
+
+// reload loads a page again and gives the time from its request until it could be used.
+func reload(p *browser.Page) timed {
+	return func() (time.Duration, error) {
+		p.Eval("void (window.before = true)", nil)
+		p.Reload()
+		p.Wait("!window.before && window.usable > 0")
+		var millis float64
+		p.Eval("window.usable", &millis)
+		return time.Duration(millis * float64(time.Millisecond)), nil
+	}
+}
+
+// weigh counts the bytes that a page is loaded with.
+func (c *consoled) weigh(p *browser.Page) (size int) {
+	before := len(p.Requests())
+	attempt.Must(reload(p)())
+	p.Wait("new Promise((done) => setTimeout(done, 500, true))") // what comes last is not waited for by anybody
+	for _, r := range p.Requests()[before:] {
+		size += r.Bytes
+	}
+	return size
+}
+
+// barePage serves a page of so many bytes.
+func (c *consoled) barePage(size int) string {
+	page := []byte("<!doctype html><title>bare</title><!--")
+	page = append(page, bytes.Repeat([]byte("bare "), size/5)...)
+	page = append(page, "--><h1 id=page-title>Bare</h1>"...)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" { // browsers ask for an icon
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(page)
+	}))
+	c.l.atEnd(func() error { srv.Close(); return nil })
+	return srv.URL
+}
+
+// link makes a link by which the owner signs in.
+func (c *consoled) link() string {
+	req := attempt.Must(http.NewRequestWithContext(c.ctx, http.MethodPost, c.url+"/v1/tools/console.link/call", bytes.NewReader([]byte("{}"))))
+	req.Header.Set("Authorization", "Bearer "+benchToken)
+	resp := attempt.Must(http.DefaultClient.Do(req))
+	defer resp.Body.Close()
+	var made struct {
+		Output struct {
+			Path string `json:"path"`
+		} `json:"output"`
+	}
+	attempt.Check(json.NewDecoder(resp.Body).Decode(&made))
+	return made.Output.Path
+}
+
+// pour makes calls, one at each tick: so many of them, or with 0 until ctx ends.
+func (c *consoled) pour(ctx context.Context, calls int, tick time.Duration) error {
+	ticker := time.NewTicker(max(tick, time.Microsecond))
+	defer ticker.Stop()
+	for n := 0; calls == 0 || n < calls; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		_, err := invoke(context.WithoutCancel(ctx), c.handler, &tool.Call{Tool: "look", Caller: tool.Principal{ID: "bench", Door: "http"}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clicked notes how long it takes from the next click until the list is empty: no call failed.
+const clicked = `void (() => {
+	window.took = 0;
+	let from = 0;
+	addEventListener('click', (e) => { from = e.timeStamp; }, {capture: true, once: true});
+	new MutationObserver((_, o) => {
+		if (!from || document.querySelector('[role=option]')) return;
+		o.disconnect();
+		requestAnimationFrame(() => { window.took = performance.now() - from; });
+	}).observe(document, {childList: true, subtree: true});
+})()`
+
+// click has the list show the calls that failed, and then all of them again.
+func click(p *browser.Page) time.Duration {
+	p.Eval(clicked, nil)
+	p.Click("button", "Not ok")
+	p.Wait("window.took > 0")
+	var millis float64
+	p.Eval("window.took", &millis)
+	p.Click("button", "All")
+	p.Wait("document.querySelector('[role=option]')")
+	return time.Duration(millis * float64(time.Millisecond))
+}
+
+// A trial is a measurement that a browser takes for a test.
+type trial struct {
+	ctx    context.Context
+	l      *lab
+	dir    string
+	failed error
+}
+
+var _ browser.T = (*trial)(nil)
+
+func (t *trial) Helper()                  {}
+func (t *trial) Context() context.Context { return t.ctx }
+func (t *trial) Cleanup(f func())         { t.l.atEnd(func() error { f(); return nil }) }
+
+// TempDir is removed with all that belongs to the run.
+func (t *trial) TempDir() string {
+	attempt.Check(os.MkdirAll(t.dir, 0o755))
+	return t.dir
+}
+
+func (t *trial) Errorf(format string, args ...any) {
+	t.failed = errors.Join(t.failed, fmt.Errorf(format, args...))
+}
+func (t *trial) Fatal(args ...any)                 { attempt.Check(errors.New(fmt.Sprint(args...))) }
+func (t *trial) Fatalf(format string, args ...any) { attempt.Check(fmt.Errorf(format, args...)) }
+func (t *trial) Skip(args ...any)                  { t.Fatal(args...) }
