@@ -185,8 +185,14 @@ func wrap(h tool.Handler, chain []place, it *item) tool.Handler {
 }
 
 // Invoke runs a call through the whole chain. Its error is always a *tool.Error.
+//
+// The chain gets a copy, which is the engine's own. What stages find out about a call, they set there: recent its Watch,
+// audit its Record, resolve its Spec. For everything else a stage makes a copy: those outside it still look at theirs.
 func (e *Engine) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	return e.outer.Invoke(ctx, c, out)
+	own := *c
+	own.Began = time.Now()
+	own.Name()
+	return e.outer.Invoke(ctx, &own, out)
 }
 
 // Explain says what the policy would decide about a call at a time, and why. It is for those who run the

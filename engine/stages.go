@@ -33,17 +33,12 @@ func recovered(log *slog.Logger) tool.Middleware {
 	}
 }
 
-// traced names the call and its trace where the door did not, numbers the events, and says in the
-// result when the call began and how long it took.
+// traced numbers the events, and says in the result which call and trace it is of, when the call began and how long it
+// took.
 func traced(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		if c.ID == "" || c.Trace == "" {
-			named := *c
-			named.Name()
-			c = &named
-		}
 		f := &frame{sink: numbered{out: out}}
-		start := time.Now()
+		start := c.Start()
 		r, err := next.Invoke(ctx, c, &f.sink)
 		f.sink.close()
 		if err != nil {
@@ -105,9 +100,8 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 		return nil, err
 	}
 	defer it.source.release()
-	found := *c
-	found.Spec = it.spec
-	return it.handler.Invoke(ctx, &found, out)
+	c.Spec = it.spec // it is the engine's own: see Invoke
+	return it.handler.Invoke(ctx, c, out)
 }
 
 // handler returns the stages of a tool, down to its runner.

@@ -92,7 +92,8 @@ func (e Effects) Tier() int {
 	return 0
 }
 
-// A Call is one request. Stages that need another value copy the Call; nobody changes one in place.
+// A Call is one request. Stages that need another value copy the Call; nobody changes one in place. But for Spec, Record
+// and Watch: the engine has a copy of its own for each call, in which the stages that are named beside them set these.
 type Call struct {
 	ID      string          // unique; the engine makes one where a door left it empty
 	Tool    string          // the name as the caller wrote it
@@ -117,11 +118,21 @@ type Call struct {
 	// Depth is how many calls stand above this one: 0 for one from outside, one more for each that made the next. A job
 	// has that of the call that started it, so that nobody gets back to 0 by way of a job.
 	Depth   int
-	DryRun  bool    // only decide: the outcome tells what policy says, and nothing runs
-	Run     string  // which run of an agent it belongs to, as the caller says; empty: none
-	Patient bool    // nobody waits for it: what it leaves behind may wait for the store as long as that takes
-	Record  *Record // where stages note what they decide; set by the audit stage; nil: nobody keeps records
-	Watch   Watch   // where the chain notes how far it has come; set by the stage recent
+	DryRun  bool      // only decide: the outcome tells what policy says, and nothing runs
+	Run     string    // which run of an agent it belongs to, as the caller says; empty: none
+	Patient bool      // nobody waits for it: what it leaves behind may wait for the store as long as that takes
+	Record  *Record   // where stages note what they decide; set by the audit stage; nil: nobody keeps records
+	Watch   Watch     // where the chain notes how far it has come; set by the stage recent
+	Began   time.Time // when it came in; set by the engine; see Start
+}
+
+// Start is when the call came into the engine. All stages measure from there: a look at the clock takes a hundredth of
+// a small call, and each stage would have one.
+func (c *Call) Start() time.Time {
+	if c.Began.IsZero() {
+		return time.Now()
+	}
+	return c.Began
 }
 
 // MaxDepth is the greatest depth of a call; the engine refuses what is deeper. It ends what calls itself through plans or

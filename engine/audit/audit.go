@@ -76,7 +76,7 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 	}
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 		rec := &tool.Record{
-			Time: time.Now(), Call: c.ID, Trace: c.Trace, Asked: c.Tool, Door: c.Caller.Door, Caller: c.Caller.ID,
+			Time: c.Start(), Call: c.ID, Trace: c.Trace, Asked: c.Tool, Door: c.Caller.Door, Caller: c.Caller.ID,
 			Session: c.Session, Run: c.Run, Parent: c.Parent, Key: c.Key, DryRun: c.DryRun, In: int64(len(c.Args)),
 			Shape: shapeOf(c.Args), Digest: t.digestOf(c.Args),
 		}
@@ -84,17 +84,16 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 			sum := sha256.Sum256([]byte(c.Lease))
 			rec.Lease = hex.EncodeToString(sum[:])[:leaseID]
 		}
-		watched := *c
-		watched.Record = rec
+		c.Record = rec
 		ended := false
 		defer func() {
 			if !ended { // a panic, on its way to somebody who turns it into an error
-				_ = t.end(ctx, &watched, out, nil, tool.Errorf(tool.CodeInternal, "panic"))
+				_ = t.end(ctx, c, out, nil, tool.Errorf(tool.CodeInternal, "panic"))
 			}
 		}()
-		r, err = next.Invoke(ctx, &watched, out)
+		r, err = next.Invoke(ctx, c, out)
 		ended = true
-		if lost := t.end(ctx, &watched, out, r, err); lost != nil {
+		if lost := t.end(ctx, c, out, r, err); lost != nil {
 			return nil, lost
 		}
 		return r, err

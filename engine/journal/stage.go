@@ -32,7 +32,7 @@ func (j *Journal) Stage(log *slog.Logger) func(*tool.Spec) tool.Middleware {
 func (j *Journal) ends(log *slog.Logger) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
-			start := time.Now()
+			start := c.Start()
 			defer func() { // a panic passes here too, and leaves neither result nor error
 				l := ended(c, r, err, start)
 				j.add(kept{Line: l})

@@ -27,14 +27,13 @@ func (c *Calls) For(spec *tool.Spec) tool.Middleware {
 
 func (c *Calls) keep(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, call *tool.Call, out tool.Sink) (r *tool.Result, err error) {
-		f := &frame{of: c, call: *call, out: out, start: time.Now()}
-		f.call.Name()
+		f := &frame{of: c, call: call, out: out, start: call.Start()}
 		if !f.begin() {
 			return next.Invoke(ctx, call, out)
 		}
-		f.call.Watch = tool.Watch{By: f, Steps: c.watching.Load() > 0}
+		call.Watch = tool.Watch{By: f, Steps: c.watching.Load() > 0}
 		defer func() { f.end(r, err) }() // a panic passes here too, and leaves neither result nor error
-		return next.Invoke(ctx, &f.call, f)
+		return next.Invoke(ctx, call, f)
 	})
 }
 
@@ -46,7 +45,7 @@ type frame struct {
 	start time.Time
 	slot  *slot // under the lock of Calls; nil: the call is not kept, or has ended
 	own   bool  // it came to a tool of Toolpost itself
-	call  tool.Call
+	call  *tool.Call
 }
 
 func leftOut(_ context.Context, call *tool.Call) error {

@@ -146,7 +146,7 @@ func (c *Calls) enter(
 	case e.inside || ctx.Value(mine{}) != any(e):
 		return nil, nil, false, Taken(call.ID)
 	}
-	e.inside, e.call, e.since, e.out = true, call, time.Now(), out
+	e.inside, e.call, e.since, e.out = true, call, call.Start(), out
 	return ctx, e, own, nil
 }
 

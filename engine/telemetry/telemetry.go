@@ -161,7 +161,7 @@ func (t *Telemetry) stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 		inside := t.running.of(door(c.Caller.Door))
 		inside.Add(1)
-		start := time.Now()
+		start := c.Start()
 		var s *span
 		if t.tracing {
 			s, c = t.begin(c, start)
