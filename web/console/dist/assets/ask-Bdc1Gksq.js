@@ -1,1 +1,0 @@
-import{v as e,w as t}from"./text-swmbPvqJ.js";var n=(e,n={})=>t(`toolpost.${e}`,n);async function r(t){try{return await t}catch(t){if(t instanceof e&&t.code===`not_found`)return;throw t}}var i=e=>e instanceof Error?e.message:String(e);export{r as n,i as r,n as t};

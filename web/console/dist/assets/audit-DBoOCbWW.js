@@ -1,1 +1,0 @@
-import{It as e,Lt as t,Nt as n,_ as r,gt as i}from"./text-swmbPvqJ.js";import a from"./call-CCxy5aBH.js";import{t as o}from"./rows.svelte-CDYQQGUl.js";function s(s,c){t(c,!0);let l=n(()=>Number(r.param(`row`))||0),u=n(()=>o.rows.find(e=>e.seq===i(l))?.caller??``);a(s,{get call(){return c.id},get caller(){return i(u)},get row(){return i(l)},view:`audit`}),e()}export{s as default};

@@ -1,1 +1,0 @@
-import{It as e,Lt as t}from"./text-swmbPvqJ.js";import n from"./call-CCxy5aBH.js";import{r}from"./index-o8eSAHIY.js";function i(i,a){t(a,!0);let o=r.calls.find(e=>e.call===a.id)?.caller??``;n(i,{get call(){return a.id},get caller(){return o}}),e()}export{i as default};

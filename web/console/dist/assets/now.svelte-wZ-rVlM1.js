@@ -1,1 +1,0 @@
-import{at as e}from"./text-swmbPvqJ.js";import"./index-client-Cs5P4Pip.js";var t=e(e=>{let t=setInterval(()=>document.hidden||e(),1e3);return()=>clearInterval(t)});function n(){return t(),Date.now()}export{n as t};

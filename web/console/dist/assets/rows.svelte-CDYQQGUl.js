@@ -1,1 +1,0 @@
-import{gt as e,jt as t,kt as n}from"./text-swmbPvqJ.js";var r=t([]),i={get rows(){return e(r)},set(e){n(r,e)}};export{i as t};
