@@ -183,7 +183,7 @@ func TestValuesAreKeptForTheToolsThatAreNamedWithoutSecrets(t *testing.T) {
 	if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if got := string(l.records[0].Args); got != `{"API_Key":"[redacted]","list":[{"userPassword":"[redacted]"}],"path":"a","pin":"[redacted]"}` {
+	if got := string(l.records[0].Args); got != `{"path":"a","API_Key":"[redacted]","pin":"[redacted]","list":[{"userPassword":"[redacted]"}]}` {
 		t.Error(got)
 	}
 	if _, err := chain(trail, writes, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard); err != nil || l.records[1].Args != nil {
