@@ -363,6 +363,7 @@ func (n *Node) Close(ctx context.Context) (err error) {
 	go func() { n.tasks.Wait(); close(ended) }()
 	if n.store != nil {
 		defer func() {
+			n.store.Audit().Settle() // what it does not take is with the trail then
 			n.trail.Flush(ctx)
 			if left := n.trail.Left(); left > 0 {
 				n.o.Log.Error("calls are missing from the audit log: the store did not take their records to the end",

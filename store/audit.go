@@ -131,9 +131,12 @@ func (a *AuditTable) Later(r *tool.Record, missed func(error)) {
 	}})
 }
 
+// Settle waits until what came before it is in the log, or was given back to who brought it.
+func (a *AuditTable) Settle() { a.db.w.settle() }
+
 // read reads the log with everything that this program has to add to it.
 func (a *AuditTable) read(ctx context.Context, use func(*reader) error) error {
-	a.db.w.settle()
+	a.Settle()
 	return a.db.read(ctx, use)
 }
 
@@ -393,7 +396,7 @@ func (a *AuditTable) lost(doc string) (*entry, error) {
 // Prune removes the rows of the days that lie wholly before a time, and their sums. The chain starts at the
 // cut from then on: its head keeps the hash of the last row that was removed. It gives the number of rows.
 func (a *AuditTable) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
-	a.db.w.settle()
+	a.Settle()
 	days, err := reading(ctx, a.db, func(r *reader) ([]int64, error) {
 		return list(r, value[int64], `SELECT DISTINCT day FROM audit_day WHERE day < ? ORDER BY day`,
 			dayOf(micros(before)))
