@@ -28,7 +28,7 @@ import (
 
 // Options of a source.
 type Options struct {
-	File     string   `yaml:"file" schema:"required" doc:"the cassette, which toolpost record wrote"`
+	File     string   `yaml:"file" doc:"the cassette, which toolpost record wrote"`
 	Source   string   `yaml:"source" doc:"which of the recorded sources it plays; default: the one with this source's name"`
 	Loose    bool     `yaml:"loose" doc:"a call may be made more often than it was recorded: its last outcome is repeated; default: each recorded call is played once, those with the same arguments in their order"`
 	Ignore   []string `yaml:"ignore" doc:"names of arguments, at any depth, that do not matter for finding a call, such as a time"`
@@ -81,6 +81,9 @@ func under(dir, path string) string {
 
 // New makes a runner. A relative path starts in base, the folder of the config.
 func New(base string, o Options) (*Runner, error) {
+	if o.File == "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "`file` is missing: it names the cassette")
+	}
 	f, err := os.Open(under(base, o.File))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the cassette cannot be read: %w", err)

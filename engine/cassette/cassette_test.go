@@ -1,0 +1,142 @@
+package cassette_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"toolpost/engine/cassette"
+	"toolpost/tool"
+)
+
+func env() cassette.Env {
+	same := func(doc json.RawMessage) json.RawMessage { return doc }
+	return cassette.Env{Args: same, Clean: same, Bytes: func(b []byte) []byte { return b }}
+}
+
+// record makes calls through the stage of a recorder, several at once.
+func record(t *testing.T, path string, calls int) *cassette.Recorder {
+	t.Helper()
+	r, err := cassette.Create(path, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.In(env())
+	h := r.For(&tool.Spec{Name: "echo", Source: "one", Input: json.RawMessage(`{"type":"object"}`)})(
+		tool.HandlerFunc(func(_ context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			return &tool.Result{OK: true, Output: c.Args}, out.Emit(tool.LogEvent("info", "hello"))
+		}))
+	var wg sync.WaitGroup
+	for i := range calls {
+		wg.Go(func() {
+			c := &tool.Call{Tool: "echo", Args: fmt.Appendf(nil, `{"n":%d}`, i)}
+			if _, err := h.Invoke(t.Context(), c, tool.Discard); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return r
+}
+
+func read(text string) (*cassette.Tape, error) { return cassette.Read(strings.NewReader(text)) }
+
+func TestWhatWasRecordedCanBeReadAtEveryMoment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.jsonl")
+	record(t, path, 20) // and is killed: nobody closes it
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tape, err := read(string(whole)); err != nil || len(tape.Calls) != 20 || len(tape.Tools) != 1 {
+		t.Fatalf("%+v, %v", tape, err)
+	}
+	lines := 0
+	for cut := 1; cut <= len(whole); cut++ { // wherever a write was cut
+		tape, err := read(string(whole[:cut]))
+		if whole[cut-1] == '\n' {
+			lines++
+		}
+		switch {
+		case lines == 0 && err == nil:
+			t.Fatalf("%d bytes are a cassette", cut)
+		case lines > 0 && (err != nil || len(tape.Calls) != max(lines-2, 0)):
+			t.Fatalf("%d bytes with %d lines: %d calls, %v", cut, lines, len(tape.Calls), err)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read it: %v, %v", info.Mode(), err)
+	}
+	if _, err := cassette.Create(path, "test"); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("a cassette is written over: %v", err)
+	}
+}
+
+func TestACassetteThatIsNoneIsRefusedByTheLine(t *testing.T) {
+	const head, one = `{"cassette":{"version":1,"made":"2026-11-16T00:00:00Z"}}`, `{"tool":{"name":"a","source":"s","protocol":"p","tier":0}}`
+	call := func(more string) string {
+		return `{"call":{"source":"s","tool":"a","at":"2026-11-16T00:00:00Z","ms":1` + more + `}}`
+	}
+	for name, c := range map[string]struct{ text, says string }{
+		"empty":            {"", "empty"},
+		"half a line":      {head, "empty"},
+		"no JSON":          {"hello\n", "line 1"},
+		"another document": {"{}\n", "no cassette"},
+		"a later version":  {`{"cassette":{"version":2,"made":"2026-11-16T00:00:00Z"}}` + "\n", "version 2"},
+		"an unknown line":  {head + "\n{\"song\":1}\n", "line 2"},
+		"an empty line":    {head + "\n\n", "line 2"},
+		"two heads":        {head + "\n" + head + "\n", "neither a tool nor a call"},
+		"a nameless tool":  {head + "\n{\"tool\":{\"name\":\"\",\"source\":\"s\",\"protocol\":\"p\",\"tier\":0}}\n", "a name"},
+		"an unknown tool":  {head + "\n" + call(`,"result":{"ok":true}`) + "\n", "s.a"},
+		"no outcome":       {head + "\n" + one + "\n" + call("") + "\n", "either a result or an error"},
+		"two outcomes":     {head + "\n" + one + "\n" + call(`,"result":{"ok":true},"error":{"code":"crash","message":"x"}`) + "\n", "either"},
+		"doubled keys":     {head + "\n" + one + "\n" + call(`,"ms":2,"result":{"ok":true}`) + "\n", "line 3"},
+		"invalid UTF-8":    {head + "\n" + one + "\n" + call(`,"run":"`+"\xff"+`","result":{"ok":true}`) + "\n", "line 3"},
+		"too deep":         {head + "\n" + one + "\n" + call(`,"result":{"ok":true,"output":`+strings.Repeat("[", 20000)+strings.Repeat("]", 20000)+`}`) + "\n", "line 3"},
+		"too long":         {head + "\n" + strings.Repeat("x", 65<<20), "longer than"},
+	} {
+		if tape, err := read(c.text); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, %v", name, tape, err)
+		}
+	}
+}
+
+func TestADiskThatIsFullIsToldAtTheEnd(t *testing.T) {
+	r, err := cassette.Create("/dev/full", "test")
+	if err == nil {
+		_, err = r.Close()
+	}
+	if err == nil {
+		t.Error("nobody is told")
+	}
+}
+
+func TestOnlyWhatWasAnsweredIsRecorded(t *testing.T) {
+	r, err := cassette.Create(filepath.Join(t.TempDir(), "run.jsonl"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.In(env())
+	ctx, cancel := context.WithCancel(t.Context())
+	h := r.For(&tool.Spec{Name: "echo", Source: "one"})(tool.HandlerFunc(
+		func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+			if ctx.Err() != nil {
+				return nil, tool.Ended(ctx)
+			}
+			return &tool.Result{OK: true}, nil
+		}))
+	_, _ = h.Invoke(ctx, &tool.Call{DryRun: true}, tool.Discard)
+	cancel()
+	_, _ = h.Invoke(ctx, &tool.Call{}, tool.Discard)
+	if n, err := r.Close(); n != 0 || err != nil {
+		t.Errorf("%d calls, %v", n, err)
+	}
+	if r.For(nil) != nil || r.For(&tool.Spec{Name: "audit.log", Source: "toolpost"}) != nil {
+		t.Error("own tools are recorded")
+	}
+}
