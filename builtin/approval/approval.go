@@ -1,15 +1,19 @@
-// Package approval has the tools by which people decide about calls that wait for an approval: approvals.list and
-// approvals.show say what would run, approvals.decide approves or denies it, and approvals.revoke ends what was
+// Package approval has the tools by which people decide about calls that wait for an approval: approvals.list,
+// approvals.show and approvals.watch say what would run, approvals.decide approves or denies it, and approvals.revoke ends what was
 // remembered. Who the rules do not name gets to know of nothing. Each is a call like any other, so that who decided
 // what, and why, is on record.
 package approval
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"toolpost/builtin/define"
 	"toolpost/engine/approval"
+	"toolpost/engine/follow"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The names of the tools.
@@ -18,6 +22,7 @@ const (
 	Show   = "approvals.show"
 	Decide = "approvals.decide"
 	Revoke = "approvals.revoke"
+	Watch  = "approvals.watch"
 )
 
 // Approvals are what the tools decide about.
@@ -26,11 +31,13 @@ type Approvals interface {
 	Show(ctx context.Context, p tool.Principal, id string) (approval.Approval, error)
 	Decide(ctx context.Context, p tool.Principal, id string, d approval.Decision) (approval.Approval, error)
 	Revoke(ctx context.Context, p tool.Principal, id string) (approval.Approval, error)
+	// Changed gives a channel that is closed when something was asked or decided in this program.
+	Changed() <-chan struct{}
 }
 
 // New makes the tools.
-func New(a Approvals) *define.Set {
-	t := tools{a}
+func New(a Approvals, followers *follow.Followers) *define.Set {
+	t := tools{a, followers}
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: List, Effects: tool.Effects{Reads: true},
@@ -47,10 +54,18 @@ func New(a Approvals) *define.Set {
 		define.New(tool.Spec{
 			Name: Revoke, Description: "Revokes an approval that is remembered: further calls have to be approved again.",
 		}, t.revoke),
+		define.New(tool.Spec{
+			Name: Watch, Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
+			Description: "Gives the calls that wait for your approval, now and whenever they are others, as log events: " +
+				"all that wait are in the fields. It ends after an hour.",
+		}, t.watch),
 	)
 }
 
-type tools struct{ of Approvals }
+type tools struct {
+	of        Approvals
+	followers *follow.Followers
+}
 
 // The number of approvals in a list.
 const (
@@ -105,4 +120,51 @@ func (t tools) decide(ctx context.Context, c *define.Call, a decideArgs) (approv
 
 func (t tools) revoke(ctx context.Context, c *define.Call, a showArgs) (approval.Approval, error) {
 	return t.of.Revoke(ctx, c.Caller, a.ID)
+}
+
+// Watched is the output of approvals.watch.
+type Watched struct {
+	Seen int `json:"seen" doc:"how often others waited than before"`
+}
+
+// lookEvery is how often who watches looks at the book: another program may ask and decide too.
+const lookEvery = time.Second
+
+func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}) (w Watched, err error) {
+	f, err := t.followers.Begin(c.Caller)
+	if err != nil {
+		return w, err
+	}
+	defer f.End()
+	var last []string
+	for more := true; more && err == nil; {
+		changed := t.of.Changed() // before the look: nothing is missed in between
+		all, err := t.of.List(ctx, c.Caller, approval.Waiting, maxList)
+		if err != nil {
+			return w, err
+		}
+		var ids []string
+		for _, a := range all {
+			ids = append(ids, a.ID)
+		}
+		if w.Seen == 0 || !slices.Equal(ids, last) {
+			w.Seen, last = w.Seen+1, ids
+			if err := tell(c.Out, all); err != nil {
+				return w, err
+			}
+		}
+		if more, err = f.Wait(ctx, changed, lookEvery); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+func tell(out tool.Sink, all []approval.Approval) error {
+	fields, err := strictjson.Marshal(Listed{all})
+	if err != nil {
+		return err
+	}
+	text := define.Count(len(all), "call") + " to be approved"
+	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: text, Fields: fields}))
 }

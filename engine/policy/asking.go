@@ -82,7 +82,7 @@ var denying = map[Effect]string{
 // An Asking is what some rules ask for, as a decision says it.
 type Asking struct {
 	Approvers []string `json:"approvers"` // names and roles
-	Self      bool     `json:"self,omitempty"`
+	Self      bool     `json:"self,omitzero"`
 	TimeoutMS int64    `json:"timeout_ms"`
 	Rules     []string `json:"rules"`
 
