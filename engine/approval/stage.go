@@ -277,7 +277,7 @@ func answerSchema(e *Entry) json.RawMessage {
 		`"approve":{"type":"boolean","title":"Approve","description":"run it; false: refuse it"},` +
 		`"reason":{"type":"string","title":"Reason","description":"why, for the record","maxLength":1000},` +
 		`"for":{"type":"string","title":"For","description":"how long the approval holds","default":"call","enum":` +
-		string(ways) + `}},"required":["approve"],"additionalProperties":false}`)
+		string(ways) + `}},"required":["approve"]}`)
 }
 
 // answer decides an approval by what its own caller answered.

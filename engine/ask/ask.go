@@ -187,7 +187,7 @@ func (q *Questions) asked(c *tool.Call, r *tool.Result) (*tool.Result, error) {
 			"its id and its schemas are too large; make them smaller", c.Tool)
 	}
 	ask := *r.Ask
-	ask.ID = id
+	ask.ID, ask.Kind, ask.Awaits = id, "", nil // a tool asks for what it wants to know, and not for approvals
 	sealed := *r
 	sealed.OK, sealed.Ask = false, &ask
 	return &sealed, nil
