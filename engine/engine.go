@@ -145,6 +145,9 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		of("audit", func(it *item) tool.Middleware { return o.Audit.Touching(it.toucher()) }),
 		// It also ends a dry run: those behind it learn of none.
 		of("policy", func(it *item) tool.Middleware { return it.judge.Stage }),
+		// Right behind policy, which says what has to be approved. Before all that counts or uses something up: a call that
+		// waits for somebody has not begun.
+		given("approval"),
 		// Behind policy: a replay is never shown to someone not allowed. Before quota and lease: a replay is free.
 		given("idempotency"),
 		// Before lease: a call that is too much uses none up.

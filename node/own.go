@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	approvaltools "toolpost/builtin/approval"
 	assettools "toolpost/builtin/asset"
 	audittools "toolpost/builtin/audit"
 	consoletools "toolpost/builtin/console"
@@ -43,6 +44,7 @@ func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 		logtools.New(logtools.Options{Journal: n.journal, Followers: n.followers}), trusttools.New(operators{n}),
 		n.issuer(n.keep.leases), reloadtools.New(n.Refresh), operatetools.New(n), consoletools.New(n.console),
 		plantools.New(n.planTools()), storytools.New(n.stories()),
+		approvaltools.New(n.keep.approvals, n.followers),
 	}
 	if n.store != nil {
 		all = append(all, statetools.New(sessions{n.store.Sessions(), n.redactor}), jobtools.New(n.jobs),

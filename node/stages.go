@@ -53,6 +53,7 @@ func stages() []stageKind {
 		{place: "cassette", open: (*Node).openCassette},
 		{place: "answers", open: func(n *Node) (stage, error) { return stage{in: n.keep.questions.Answers}, nil }},
 		{"policy", policy.Section(), (*Node).openPolicy},
+		{place: "approval", open: func(n *Node) (stage, error) { return stage{in: n.keep.approvals.For}, nil }},
 		{place: "idempotency", open: func(n *Node) (stage, error) { return stage{in: n.keep.idempotency}, nil }},
 		{"quota", quota.Section(), (*Node).openQuotas},
 		{"queue", queue.Section(), (*Node).openQueue},

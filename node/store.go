@@ -16,11 +16,13 @@ import (
 	"syscall"
 	"time"
 
+	approvaltools "toolpost/builtin/approval"
 	assettools "toolpost/builtin/asset"
 	leasetools "toolpost/builtin/lease"
 	trusttools "toolpost/builtin/trust"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/approval"
 	"toolpost/engine/ask"
 	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
@@ -237,6 +239,7 @@ type keepers struct {
 	idempotency engine.Stage
 	session     engine.Stage
 	questions   *ask.Questions
+	approvals   *approval.Approvals
 	state       func(ctx context.Context, caller, session string) (json.RawMessage, error)
 	keys        *secret.Keyed // nil: nothing that it seals outlives this program
 }
@@ -252,7 +255,7 @@ func (n *Node) keepIn() keepers {
 		files, states := new(store.Assets), new(store.Sessions)
 		return keepers{
 			new(store.Leases), files, idempotency.New(window).For, session.Stage(states, files),
-			ask.New(ask.Options{}), states.State, nil,
+			ask.New(ask.Options{Others: approval.IsID}), n.approvalsIn(new(store.Approvals), nil), states.State, nil,
 		}
 	}
 	window.Digests = secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
@@ -266,14 +269,30 @@ func (n *Node) keepIn() keepers {
 	files := n.store.Assets(n.assetDir(), 0)
 	return keepers{
 		n.store.Leases(), files, idempotency.New(window).For, session.Stage(n.store.Sessions(), files),
-		ask.New(ask.Options{Marks: n.store.Outcomes(), Keys: window.Digests}), n.store.Sessions().State, window.Digests,
+		ask.New(ask.Options{Marks: n.store.Outcomes(), Keys: window.Digests, Others: approval.IsID}),
+		n.approvalsIn(n.store.Approvals(), window.Digests), n.store.Sessions().State, window.Digests,
 	}
 }
 
+// approvalsIn makes the approvals, over a book that keeps them.
+func (n *Node) approvalsIn(book approval.Book, digests *secret.Keyed) *approval.Approvals {
+	return approval.New(approval.Options{
+		Book: book, Digests: digests, Log: n.o.Log,
+		Redact: func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.nameless(args)) },
+	})
+}
+
+// WaitApproved returns when an approval is decided or has expired, by the id of its Ask, or with the error of ctx. What
+// was decided is for the call itself, made again with the id.
+func (n *Node) WaitApproved(ctx context.Context, ask string) error {
+	return n.keep.approvals.Wait(ctx, ask)
+}
+
 // recorded lists the tools whose arguments are recorded with their values: those of the config, and the decisions of
-// operators about upstream tools, which say nothing without the names of the tools.
+// operators about upstream tools, and of those who approve calls, which say nothing without what they are about.
 func (n *Node) recorded() tool.Patterns {
-	return append(slices.Clone(n.storing.Audit.Values), config.OwnSource+"."+trusttools.Approve)
+	return append(slices.Clone(n.storing.Audit.Values), config.OwnSource+"."+trusttools.Approve,
+		config.OwnSource+"."+approvaltools.Decide, config.OwnSource+"."+approvaltools.Revoke)
 }
 
 // How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it

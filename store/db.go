@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/engine/approval"
 	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
@@ -87,6 +88,7 @@ var (
 	_    job.Ledger           = (*JobTable)(nil)
 	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
 	_    plan.Book            = (*PlanTable)(nil)
+	_, _ approval.Book        = (*ApprovalTable)(nil), (*Approvals)(nil)
 )
 
 // Options has useful zero values.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/engine/approval"
 	"toolpost/engine/job"
 	"toolpost/tool"
 )
@@ -251,11 +252,66 @@ func (o orphan) adopt(t *tx, decide func(job.Job) (string, []byte)) (mine bool, 
 	if err != nil || !mine {
 		return false, err
 	}
+	var asked, used int // it has approvals, and has used one
+	_, err = row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN state = ? THEN 1 ELSE 0 END), 0) FROM approval WHERE job = ?`,
+		[]any{approval.Used, o.ID}, &asked, &used)
+	switch {
+	case err != nil:
+		return false, err
+	case asked > 0 && used == 0 && !o.Stop:
+		return true, t.exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1 WHERE id = ?`, job.Queued, o.ID)
+	}
 	state, outcome := decide(o.Job)
 	if state == job.Queued {
 		return true, t.exec(`UPDATE job SET state = ?, owner = '' WHERE id = ?`, job.Queued, o.ID)
 	}
 	return true, endJob(t, o.ID, state, outcome)
+}
+
+// Wake puts the jobs back whose approval was decided, or waited for in vain, with what resume gives of their calls. It
+// gives their number.
+func (j *JobTable) Wake(
+	ctx context.Context, resume func(call []byte, approval string) ([]byte, error),
+) (n int, err error) {
+	due, err := reading(ctx, j.db, func(r *reader) ([]sleeper, error) { return sleepers(r, atOnce) })
+	if err != nil || len(due) == 0 {
+		return 0, err
+	}
+	return writing(j.db, func(t *tx) (n int, err error) {
+		if due, err = sleepers(t, atOnce); err != nil { // another program may have been faster
+			return 0, err
+		}
+		for _, s := range due {
+			call, err := resume(s.call, s.approval)
+			if err != nil {
+				continue // it cannot be read, and waits to be cancelled
+			}
+			if err := t.exec(`UPDATE job SET state = ?, owner = '', began_at = ?, ended_at = NULL, result = NULL, `+
+				`attempts = 0, call = ? WHERE id = ?`, job.Queued, micros(time.Now()), string(call), s.id); err != nil {
+				return n, err
+			}
+			n++
+		}
+		return n, nil
+	})
+}
+
+// A sleeper is a job that has waited for an approval.
+type sleeper struct {
+	id, approval string
+	call         []byte
+}
+
+// sleepers finds the jobs that asked and whose approval waits no longer: the one that their outcome names, since a job may
+// have had another before, and a tool may have asked something in a call that was approved.
+func sleepers(a asker, most int) ([]sleeper, error) {
+	return list(a, func(rows *sql.Rows) (s sleeper, err error) {
+		err = rows.Scan(&s.id, &s.approval, &s.call)
+		return s, err
+	}, `SELECT job.id, approval.id, job.call FROM approval JOIN job ON job.id = approval.job `+
+		`AND job.caller = approval.caller WHERE approval.job <> '' AND job.state = ? AND approval.state <> ? AND `+
+		`(approval.state <> ? OR approval.until_at <= ?) AND job.result LIKE '%' || approval.id || '%' LIMIT ?`,
+		job.Asked, approval.Used, approval.Waiting, micros(time.Now()), most)
 }
 
 // An orphan is a job whose program is gone.

@@ -33,7 +33,7 @@ type Record struct {
 	Args     json.RawMessage // the arguments themselves, where they are to be kept
 	Touches  Touches
 	Omitted  int    // touches beyond those that are kept
-	Decision string // allow or deny; empty: no policy was asked
+	Decision string // allow, ask or deny; empty: no policy was asked
 	Rule     string
 	Lease    string // the id of the lease, not its token
 	Key      string
@@ -48,6 +48,9 @@ type Record struct {
 	In       int64
 	Out      int64
 	Lost     int // how many calls before this one could not be recorded
+
+	// Of a call that had to be approved: the approval, what became of it, and who decided, when and why.
+	Approval Approval
 
 	// Begun is set when the call got as far as the tool and the tool may change something.
 	Begun bool
@@ -107,13 +110,25 @@ func OutcomeOf(r *Result, err error) (o Outcome, code Code, reason string) {
 	return OutcomeFailed, CodeToolError, ""
 }
 
-// Judged notes what policy decided. A nil Record takes no notes.
-func (r *Record) Judged(allowed bool, rule string) {
-	if r == nil {
-		return
+// An Approval is what a record has of one.
+type Approval struct {
+	ID     string
+	State  string // waiting, approved, denied or expired
+	By     string
+	At     time.Time
+	Reason string
+}
+
+// Judged notes what policy decided: allow, ask or deny. A nil Record takes no notes.
+func (r *Record) Judged(decision, rule string) {
+	if r != nil {
+		r.Decision, r.Rule = decision, rule
 	}
-	r.Decision, r.Rule = "deny", rule
-	if allowed {
-		r.Decision = "allow"
+}
+
+// Approved notes what became of the approval that a call needed. A nil Record takes no notes.
+func (r *Record) Approved(a Approval) {
+	if r != nil {
+		r.Approval = a
 	}
 }

@@ -34,10 +34,12 @@ func TestEveryCallEndsInOneOutcome(t *testing.T) {
 
 func TestNobodyTakesNotesWithoutARecord(t *testing.T) {
 	var none *tool.Record
-	none.Judged(true, "default")
+	none.Judged("allow", "default")
+	none.Approved(tool.Approval{ID: "a"})
 	r := &tool.Record{}
-	r.Judged(false, "x")
-	if r.Decision != "deny" || r.Rule != "x" {
+	r.Judged("deny", "x")
+	r.Approved(tool.Approval{ID: "a"})
+	if r.Decision != "deny" || r.Rule != "x" || r.Approval.ID != "a" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -112,6 +112,8 @@ type Call struct {
 	// Guarantees are walls around this call beside those of its tool: the caller asks for some, stages add others, and
 	// nobody takes one away. A runner that cannot hold them refuses the call. See Tightened.
 	Guarantees Guarantees
+	// Consent is what has to be given before the call runs; set by the policy stage; nil: nobody is asked.
+	Consent *Consent
 	// Parent is the id of the call that made this one, as a plan makes those of its tools. Only code inside sets it: what
 	// comes in by a door has none, whatever its client says. Empty: somebody outside made it. See Inner.
 	Parent string
@@ -251,6 +253,8 @@ type Result struct {
 type Ask struct {
 	ID      string          `json:"id"` // what Call.Resume repeats
 	Message string          `json:"message"`
+	Kind    string          `json:"kind,omitzero"` // AskApproval; empty: the tool itself asks
+	Awaits  *Awaited        `json:"approval,omitzero"`
 	Schema  json.RawMessage `json:"schema,omitzero"` // of the answers, without Needs
 	// Needs are several things, or things that no person answers. Answers are then an object with a member for each,
 	// by its Key.

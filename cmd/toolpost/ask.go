@@ -420,6 +420,9 @@ func pick(options []option, text string) json.RawMessage {
 // unanswered shows the question of a call that nobody answered, and how to. What an MCP server waits for is kept by the
 // program that called it: here that ends with the question.
 func (a *app) unanswered(name, protocol string, q *tool.Ask) error {
+	if q.Kind == tool.AskApproval {
+		return a.unapproved(q)
+	}
 	fmt.Fprintf(a.err, "%s %s asks: %s\n", a.err.amber("toolpost:"), clean(name), cleanLines(q.Message))
 	var examples []string
 	for _, n := range q.Needs {

@@ -273,6 +273,11 @@ func aboutCall(r *tool.Record) string {
 	if r.Decision == "deny" {
 		about = append(about, "denied by "+r.Rule)
 	}
+	if a := r.Approval; a.By != "" {
+		about = append(about, a.State+" by "+a.By)
+	} else if a.ID != "" {
+		about = append(about, "approval "+a.ID+" "+a.State)
+	}
 	if r.DryRun {
 		about = append(about, "only judged")
 	}

@@ -53,7 +53,7 @@ func (a *app) callCommand() *cobra.Command {
 	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that need one")
 	f.StringVar(&req.call.Run, "run", "", "agent run that the call belongs to, for the record")
 	f.StringVar(&req.answers, "answers", "", "answers to the tool's question, as JSON")
-	f.StringVar(&req.call.Resume, "resume", "", "the id of the question that --answers is for")
+	f.StringVar(&req.call.Resume, "resume", "", "the id of the question that --answers is for, or of an approval")
 	f.BoolVar(&req.call.DryRun, "dry-run", false,
 		"only report what the policy decides and what the call would touch; exit code 3: refused")
 	durationVar(c, &req.timeout, "timeout", "give up after this time, such as 5s (default: the tool's own)")
@@ -65,7 +65,6 @@ func (a *app) callCommand() *cobra.Command {
 	c.MarkFlagsMutuallyExclusive("async", "dry-run")
 	c.MarkFlagsMutuallyExclusive("async", "timeout")
 	c.MarkFlagsMutuallyExclusive("async", "resume")
-	c.MarkFlagsRequiredTogether("answers", "resume")
 	return c
 }
 
@@ -74,6 +73,9 @@ func (a *app) call(ctx context.Context, req callRequest) error {
 		return tool.Errorf(tool.CodeInvalidInput, "--timeout cannot be negative")
 	}
 	if req.answers != "" {
+		if req.call.Resume == "" {
+			return tool.Errorf(tool.CodeInvalidInput, "--answers needs --resume: the id of the question that they are for")
+		}
 		req.call.Answers = json.RawMessage(req.answers)
 		if err := strictjson.Check(req.call.Answers); err != nil {
 			return tool.Errorf(tool.CodeInvalidInput, "--answers is not JSON: %w", err)
@@ -154,7 +156,7 @@ func (a *app) converse(ctx context.Context, h tool.Handler, req callRequest, out
 	for {
 		r, err := h.Invoke(ctx, &req.call, out)
 		plain, ok := out.(*plainReporter)
-		if err != nil || r.Ask == nil || !ok {
+		if err != nil || r.Ask == nil || !ok || r.Ask.Kind == tool.AskApproval && !r.Ask.Awaits.Self {
 			return r, err
 		}
 		if p == nil {

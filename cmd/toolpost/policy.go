@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -142,11 +143,17 @@ func (a *app) printExplanation(x operate.Explanation) {
 		verdict = a.out.amber("depends")
 	case !x.Allowed:
 		verdict = a.out.red("refused")
+	case x.Ask != nil:
+		verdict = a.out.amber("asks")
 	}
 	fmt.Fprintf(a.out, "%s  %s for %s at %s\n", verdict, a.out.bold(clean(x.Tool)), clean(x.Caller), clean(x.Door))
 	facts := [][2]string{{"why", clean(x.Reason)}}
 	if x.Anonymous {
 		facts = append(facts, [2]string{"who", "whoever shows no credentials at " + clean(x.Door) + " is " + clean(x.Caller)})
+	}
+	if x.Ask != nil {
+		facts = append(facts, [2]string{"ask", clean(strings.Join(x.Ask.Approvers, ", ")) + ", within " +
+			(time.Duration(x.Ask.TimeoutMS) * time.Millisecond).String()})
 	}
 	if !x.Visible {
 		facts = append(facts, [2]string{"so", "the caller does not get to know of the tool: it is not found"})

@@ -37,8 +37,8 @@ func (p *policyCase) Validate() error {
 	switch {
 	case p.Tool == "":
 		return errors.New("a case has no tool")
-	case p.Want != "allow" && p.Want != "deny":
-		return errors.New("a case says `want: allow` or `want: deny`")
+	case p.Want != "allow" && p.Want != "ask" && p.Want != "deny":
+		return errors.New("a case says `want: allow`, `want: ask` or `want: deny`")
 	case p.Time == "":
 		p.at = time.Now()
 		return nil
@@ -116,7 +116,7 @@ func runCase(n *node.Node, p policyCase) caseResult {
 		return res
 	}
 	res.Got = &x.Decision
-	res.OK = x.Allowed == (p.Want == "allow") && (p.Rule == "" || p.Rule == x.Rule)
+	res.OK = string(x.Effect()) == p.Want && (p.Rule == "" || p.Rule == x.Rule)
 	return res
 }
 
@@ -138,12 +138,5 @@ func came(r caseResult) string {
 	if r.Error != nil {
 		return "no decision: " + clean(r.Error.Message)
 	}
-	return fmt.Sprintf("%s by %s: %s", verdict(r.Got.Allowed), clean(r.Got.Rule), clean(r.Got.Reason))
-}
-
-func verdict(allowed bool) string {
-	if allowed {
-		return "allow"
-	}
-	return "deny"
+	return fmt.Sprintf("%s by %s: %s", r.Got.Effect(), clean(r.Got.Rule), clean(r.Got.Reason))
 }

@@ -99,7 +99,7 @@ func rejudge(n *node.Node, r policy.Record) (replayed, bool) {
 	}
 	c.Now = &x.Decision
 	// What the tool itself refuses is no decision of the policy.
-	return c, verdict(x.Allowed) != string(r.Decision) && x.Rule != policy.ByTool
+	return c, x.Effect() != r.Decision && x.Rule != policy.ByTool
 }
 
 func (a *app) showReplay(count int, changed []replayed) {
@@ -113,7 +113,7 @@ func (a *app) showReplay(count int, changed []replayed) {
 		if c.Error != nil {
 			now, why = "-", c.Error.Message
 		} else {
-			now, why = verdict(c.Now.Allowed), c.Now.Reason
+			now, why = string(c.Now.Effect()), c.Now.Reason
 		}
 		rows = append(rows, []string{
 			strconv.Itoa(c.Line), c.Time.Format(time.RFC3339), c.Caller, c.Tool, string(c.Decision), now, why,

@@ -97,7 +97,7 @@ func (a *app) showHeld(out trust.Reviewed) {
 	for _, h := range out.Held {
 		fmt.Fprintf(a.out, "%s  %s\n", a.out.bold(clean(h.Tool)), clean(strings.TrimSuffix(h.Why, ": "+reviewHint)))
 		a.out.facts("  ", 11, [][2]string{
-			{"first seen", when(h.Seen, time.Now())}, {"approved", approval(h)},
+			{"first seen", when(h.Seen, time.Now())}, {"approved", approvedWhen(h)},
 		})
 		for _, c := range h.Changes {
 			was, now := beside(c.Was, c.Now)
@@ -121,7 +121,7 @@ func (a *app) showHeld(out trust.Reviewed) {
 
 func digestOf(h trust.Held) string { return h.Digest[:min(shownDigest, len(h.Digest))] }
 
-func approval(h trust.Held) string {
+func approvedWhen(h trust.Held) string {
 	if h.Approved.IsZero() {
 		return ""
 	}

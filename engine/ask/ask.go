@@ -45,21 +45,27 @@ type Options struct {
 	TTL time.Duration // how long a question can be answered; 0: 24 h
 	// Marks remembers what outlives this program, and where several programs meet; nil: in memory.
 	Marks Marks
+	// Others tells the ids of questions that are somebody else's to answer; nil: there are none.
+	Others func(id string) bool
 	// Keys seals questions, with the same key in all programs that share Marks; nil: with one that ends with this program.
 	Keys *secret.Keyed
 }
 
 // Questions carries the questions of all tools.
 type Questions struct {
-	ttl   time.Duration
-	marks Marks
-	keys  *secret.Keyed
-	seal  func() (cipher.AEAD, error)
+	ttl    time.Duration
+	marks  Marks
+	others func(id string) bool
+	keys   *secret.Keyed
+	seal   func() (cipher.AEAD, error)
 }
 
 // New makes the stage of one engine.
 func New(o Options) *Questions {
-	q := &Questions{ttl: o.TTL, marks: o.Marks, keys: o.Keys}
+	q := &Questions{ttl: o.TTL, marks: o.Marks, others: o.Others, keys: o.Keys}
+	if q.others == nil {
+		q.others = func(string) bool { return false }
+	}
 	if q.ttl == 0 {
 		q.ttl = 24 * time.Hour
 	}
@@ -78,7 +84,7 @@ func New(o Options) *Questions {
 func (q *Questions) Answers(*tool.Spec) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			if c.Resume == "" && len(c.Answers) == 0 {
+			if c.Resume == "" && len(c.Answers) == 0 || q.others(c.Resume) {
 				return next.Invoke(ctx, c, out)
 			}
 			s, err := q.open(c)
@@ -181,7 +187,7 @@ func (q *Questions) asked(c *tool.Call, r *tool.Result) (*tool.Result, error) {
 			"its id and its schemas are too large; make them smaller", c.Tool)
 	}
 	ask := *r.Ask
-	ask.ID = id
+	ask.ID, ask.Kind, ask.Awaits = id, "", nil // a tool asks for what it wants to know, and not for approvals
 	sealed := *r
 	sealed.OK, sealed.Ask = false, &ask
 	return &sealed, nil

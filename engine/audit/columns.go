@@ -98,6 +98,11 @@ func Columns() Table {
 		{Name: "dry_run", Value: func(r *tool.Record) any { return &r.DryRun }},
 		{Name: "lost", Value: func(r *tool.Record) any { return &r.Lost }},
 		{Name: "parent", Part: Row, Since: 7, Value: func(r *tool.Record) any { return &r.Parent }},
+		{Name: "approval", Since: 8, Ours: true, Value: func(r *tool.Record) any { return &r.Approval.ID }},
+		{Name: "approval_state", Since: 8, Ours: true, Value: func(r *tool.Record) any { return &r.Approval.State }},
+		{Name: "approval_by", Since: 8, Value: func(r *tool.Record) any { return &r.Approval.By }},
+		{Name: "approval_at", Since: 8, Value: func(r *tool.Record) any { return &r.Approval.At }},
+		{Name: "approval_reason", Since: 8, Value: func(r *tool.Record) any { return &r.Approval.Reason }},
 	}
 }
 

@@ -169,7 +169,7 @@ func TestEveryColumnIsRedactedButThoseThatAreOurs(t *testing.T) {
 			t.Errorf("%s has the secret: %s", c.Name, got)
 		}
 	}
-	if want := []string{"digest", "decision", "lease", "outcome"}; !slices.Equal(ours, want) {
+	if want := []string{"digest", "decision", "lease", "outcome", "approval", "approval_state"}; !slices.Equal(ours, want) {
 		t.Errorf("%v are not redacted, want %v", ours, want)
 	}
 }

@@ -87,6 +87,16 @@ func (q *Queue) resumed(ctx context.Context, j *Job, question string, answers js
 	return strictjson.Marshal(r)
 }
 
+// approved gives the call of a job that waits for an approval, as it is made again to learn what was decided.
+func approved(call []byte, approval string) ([]byte, error) {
+	var r request
+	if err := strictjson.Unmarshal(call, &r); err != nil {
+		return nil, err
+	}
+	r.Answers, r.Resume, r.Rounds = nil, approval, r.Rounds+1
+	return strictjson.Marshal(r)
+}
+
 // rounds is how often the question of a job was answered.
 func rounds(j *Job) int {
 	var r struct {

@@ -77,8 +77,12 @@ type Ledger interface {
 	Append(ctx context.Context, id string, attempt, after int, events [][]byte) error
 	// Settle ends a job that is still this program's, or with Queued puts it back.
 	Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error
-	// Recover lets decide say what becomes of each job whose program is gone.
+	// Recover lets decide say what becomes of each job whose program is gone. One whose call waits for an approval has not
+	// begun: it is put back as if nobody had taken it.
 	Recover(ctx context.Context, decide func(Job) (state string, outcome []byte)) (int, error)
+	// Wake puts the jobs back whose approval was decided, or waited for in vain. resume gives what such a job calls, with
+	// the id of the approval; an error leaves it where it is.
+	Wake(ctx context.Context, resume func(call []byte, approval string) ([]byte, error)) (int, error)
 	// Stops gives the jobs of this program that were asked to end.
 	Stops(ctx context.Context) ([]string, error)
 	// Expire removes the jobs that ended before a time.
@@ -202,7 +206,7 @@ func (q *Queue) Later(ctx context.Context, id, caller, name string, request []by
 func (q *Queue) wouldPass(ctx context.Context, c *tool.Call) error {
 	dry := *c
 	dry.ID, dry.Key, dry.Lease, dry.DryRun = "", "", "", true
-	dry.Spec, dry.Record, dry.Scope, dry.State = nil, nil, nil, nil
+	dry.Spec, dry.Record, dry.Scope, dry.State, dry.Consent = nil, nil, nil, nil, nil
 	r, err := q.o.Handler.Invoke(ctx, &dry, tool.Discard)
 	if err != nil {
 		return err

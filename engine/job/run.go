@@ -111,6 +111,11 @@ func (d *dispatcher) tend(stop <-chan struct{}) {
 		if due(&recovered, now, recoverEvery) {
 			d.recover(ctx)
 		}
+		n, err := d.o.Store.Wake(ctx, approved)
+		d.complain("jobs that wait for an approval cannot be looked after", err)
+		if n > 0 {
+			nudge(d.wake)
+		}
 		if due(&expired, now, expireEvery) {
 			_, err := d.o.Store.Expire(ctx, now.Add(-d.o.Keep))
 			d.complain("old jobs cannot be removed", err)

@@ -66,7 +66,7 @@ func (s Stage) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 			"%s is a tool of tier %d and needs a lease; issue one for it and call again with the token", spec.Name,
 			spec.Tier)
 		e.Details, _ = strictjson.Marshal(map[string]any{"tier": spec.Tier, "tool": spec.Name})
-		return e
+		return tool.BeforeRun(e)
 	}
 	err := s.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), spec.Tier)
 	var e *tool.Error

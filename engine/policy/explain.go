@@ -71,7 +71,7 @@ func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
 func (j *Judge) certain() *Judge {
 	sure := *j
 	certain := func(r *Rule) bool { return !r.onArguments() }
-	sure.deny, sure.allow = those(j.deny, certain), those(j.allow, certain)
+	sure.deny, sure.ask, sure.allow = those(j.deny, certain), those(j.ask, certain), those(j.allow, certain)
 	return &sure
 }
 
@@ -141,7 +141,7 @@ func (r *Rule) missTouches(in *input) string {
 			return "its condition does not hold: " + r.When.text
 		}
 	}
-	if r.Effect == Deny {
+	if r.Effect == Deny || r.Effect == Ask {
 		if _, hit := r.denies(in.touches); hit {
 			return ""
 		}
@@ -178,10 +178,7 @@ type Record struct {
 func (p *Policy) record(in *input, d Decision) {
 	r := Record{
 		Time: in.now.UTC(), Caller: in.call.Caller.ID, Door: in.call.Caller.Door, Session: in.call.Session,
-		Tool: in.spec.Name, Args: in.call.Args, Decision: Deny, Rule: d.Rule,
-	}
-	if d.Allowed {
-		r.Decision = Allow
+		Tool: in.spec.Name, Args: in.call.Args, Decision: d.Effect(), Rule: d.Rule,
 	}
 	if p.env.Redact != nil {
 		r.Args = p.env.Redact(r.Args)
@@ -216,9 +213,9 @@ func ParseRecord(line []byte) (Record, error) {
 	if err := strictjson.Unmarshal(line, &r); err != nil {
 		return Record{}, tool.Errorf(tool.CodeInvalidInput, "not a record: %w", err)
 	}
-	if r.Tool == "" || r.Decision != Allow && r.Decision != Deny {
+	if r.Tool == "" || r.Decision != Allow && r.Decision != Ask && r.Decision != Deny {
 		return Record{}, tool.Errorf(tool.CodeInvalidInput,
-			"not a record: it has no tool, or no decision that is allow or deny")
+			"not a record: it has no tool, or no decision that is allow, ask or deny")
 	}
 	return r, nil
 }

@@ -22,7 +22,8 @@ type Judge struct {
 	spec    *tool.Spec
 	toucher tool.Toucher // nil: the tool's runner cannot tell what it touches
 	deny    []*Rule
-	allow   []*Rule
+	ask     []*Rule
+	allow   []*Rule // also those that ask, where what no rule allows is refused: what is approved is allowed
 	confine []*Rule
 	strict  bool // what no rule allows is refused
 	idle    bool // there is nothing to decide
@@ -42,7 +43,7 @@ func (p *Policy) For(spec *tool.Spec, toucher tool.Toucher) *Judge {
 	if p.guards(spec, toucher) {
 		j.add(p.guard)
 	}
-	j.idle = !j.strict && j.deny == nil && j.allow == nil && j.confine == nil && p.o.Limits.Arguments == 0 &&
+	j.idle = !j.strict && j.deny == nil && j.ask == nil && j.allow == nil && j.confine == nil && p.o.Limits.Arguments == 0 &&
 		p.o.Record == ""
 	return j
 }
@@ -53,6 +54,11 @@ func (j *Judge) add(r *Rule) {
 		j.deny = append(j.deny, r)
 	case Confine:
 		j.confine = append(j.confine, r)
+	case Ask:
+		j.ask = append(j.ask, r)
+		if granted := r.asAllow(); j.strict && granted.speaksOf(j.spec) {
+			j.allow = append(j.allow, granted)
+		}
 	default:
 		j.allow = append(j.allow, r)
 	}
@@ -77,6 +83,9 @@ type Decision struct {
 	Path    string       `json:"path,omitempty"`    // the file that it is about
 	Command []string     `json:"command,omitempty"` // the command that it is about
 	Touches tool.Touches `json:"touches,omitzero"`  // as far as somebody asked
+	// Ask is what has to be given before the call runs; nil: nobody is asked. Then Allowed says that it may run once it
+	// is.
+	Ask *Asking `json:"ask,omitempty"`
 
 	Guarantees tool.Guarantees `json:"guarantees,omitzero"` // that the call is kept to, beside those of its tool
 }
@@ -93,19 +102,19 @@ type input struct {
 // Stage is the tool.Middleware. What it judges is what it passes on, byte for byte.
 func (j *Judge) Stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		if j.idle && !c.DryRun {
-			c.Record.Judged(true, byDefault)
+		if j.idle && !c.DryRun && c.Consent == nil {
+			c.Record.Judged(string(Allow), byDefault)
 			return next.Invoke(ctx, c, out)
 		}
 		d, scope, err := j.judge(c)
-		c.Record.Judged(d.Allowed, d.Rule)
+		c.Record.Judged(string(d.Effect()), d.Rule)
 		switch {
 		case c.DryRun:
 			return dryRun(d)
 		case err != nil:
 			return nil, err
-		case scope != nil || len(d.Guarantees.Asked()) > 0:
-			c = kept(c, scope, d.Guarantees)
+		case scope != nil || len(d.Guarantees.Asked()) > 0 || d.Ask != nil || c.Consent != nil:
+			c = kept(c, scope, d)
 		}
 		return next.Invoke(ctx, c, out)
 	})
@@ -113,12 +122,13 @@ func (j *Judge) Stage(next tool.Handler) tool.Handler {
 
 // kept is a call within a scope and behind walls. They are the call's: its spec stays the one that was published, which
 // whoever hands the call on may put in its place again.
-func kept(c *tool.Call, s *Scope, g tool.Guarantees) *tool.Call {
+func kept(c *tool.Call, s *Scope, d Decision) *tool.Call {
 	within := *c
 	if s != nil {
 		within.Scope = s
 	}
-	within.Guarantees = c.Guarantees.Tighten(g)
+	within.Guarantees = c.Guarantees.Tighten(d.Guarantees)
+	within.Consent = d.Ask.consent(d.Touches) // whatever the call came with: it may be another's copy
 	return &within
 }
 
@@ -137,7 +147,7 @@ func dryRun(d Decision) (*tool.Result, error) {
 // judge decides about a call. The error is that of a call that is refused.
 func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
 	in := &input{call: c, spec: j.spec, now: j.policy.env.Now()}
-	unfit := j.touch(in, j.touches || c.DryRun)
+	unfit := j.touch(in, j.touches || c.DryRun || j.ask != nil)
 	if unfit != nil && in.touches.None() {
 		return byTool(unfit), nil, unfit
 	}
@@ -187,20 +197,26 @@ func (j *Judge) decide(in *input) (Decision, *Scope) {
 			return d, nil
 		}
 	}
+	ask, unclearAsk := live(j.ask, in)
 	allow, unclearToo := live(j.allow, in)
-	if d := cmp.Or(unclear, unclearToo); d != nil {
+	if d := cmp.Or(unclear, unclearAsk, unclearToo); d != nil {
 		return *d, nil
 	}
 	d := Decision{Allowed: true, Rule: byDefault, Reason: undenied}
+	asking, silent := asked(ask, in.touches)
 	if !j.strict && !j.paths {
-		return d, nil
+		return asking.of(d), nil
 	}
 	s := &Scope{call: in.call, dir: j.policy.env.Dir}
-	s.deny = those(deny, func(r *Rule) bool {
+	// A rule that asks about files and was not asked about this call denies those files: nobody has approved them.
+	s.deny = those(slices.Concat(deny, silent), func(r *Rule) bool {
 		return r.aboutPaths() && (r.Commands == nil || r.anyCommand(in.touches) != nil)
 	})
 	if j.strict {
 		d = s.allowed(allow, in.touches)
+	}
+	if d.Allowed {
+		d = asking.of(d)
 	}
 	if !d.Allowed || !j.paths {
 		return d, nil
@@ -369,7 +385,7 @@ func (s *Scope) Path(abs string, write bool) error {
 func (s *Scope) path(abs string, write bool) Decision {
 	onFile := func(r *Rule) bool { return r.onFile(abs, write) }
 	if i := slices.IndexFunc(s.deny, onFile); i >= 0 {
-		return Decision{Rule: s.deny[i].Name, Reason: s.deny[i].why("denies it"), Path: abs}
+		return Decision{Rule: s.deny[i].Name, Reason: s.deny[i].why(denying[s.deny[i].Effect]), Path: abs}
 	}
 	return s.granted(abs, onFile)
 }

@@ -1,6 +1,6 @@
 // Package policy is the stage that decides who may call what: one set of rules for every tool and every
-// door. A rule that denies wins over every rule that allows, in whatever order they stand, and what cannot be
-// decided is refused.
+// door. A rule that denies wins over every other, and one that asks for an approval over those that allow, in whatever
+// order they stand; what cannot be decided is refused.
 package policy
 
 import (
@@ -22,27 +22,32 @@ import (
 // Options is the policy section of a config. The zero value allows everything.
 type Options struct {
 	Default Effect `yaml:"default" schema:"enum=allow|deny default=allow" doc:"what happens to a call that no rule decides"`
-	Rules   []Rule `yaml:"rules" doc:"deny wins over allow; the order does not matter"`
+	Rules   []Rule `yaml:"rules" doc:"deny wins over ask, and ask over allow; the order does not matter"`
 	Limits  Limits `yaml:"limits" doc:"limits that apply to every call"`
 	Record  string `yaml:"record" doc:"file to append every judged call to, as a line of JSON with its arguments, secrets redacted; for 'toolpost policy replay'"`
 }
 
 // A Rule speaks of the calls that match every field it has. A field that is not set matches everything.
 type Rule struct {
-	Name     string        `yaml:"name" doc:"name of the rule in messages"`
-	Effect   Effect        `yaml:"effect" schema:"enum=allow|deny|confine" doc:"allow the call, deny it, or confine it: run it behind more walls"`
+	Name     string        `yaml:"name" doc:"name of the rule in messages; a rule that asks may have none"`
+	Effect   Effect        `yaml:"effect" schema:"enum=allow|ask|deny|confine" doc:"allow the call, ask somebody to approve it, deny it, or confine it: run it behind more walls"`
 	Callers  tool.Globs    `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
 	Roles    tool.Globs    `yaml:"roles" doc:"roles of the caller; one match is enough"`
 	Doors    tool.Globs    `yaml:"doors" doc:"where the call came in: cli, http, nats, or a protocol's name"`
-	Tools    tool.Patterns `yaml:"tools" doc:"tools by name or as source.name; a rule that denies or confines also matches their aliases"`
+	Tools    tool.Patterns `yaml:"tools" doc:"tools by name or as source.name; a rule that asks, denies or confines also matches their aliases"`
 	Sources  tool.Globs    `yaml:"sources" doc:"names of sources"`
 	Tiers    Tiers         `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; in a list, one match is enough"`
-	Paths    PathGlobs     `yaml:"paths" doc:"files that the call reads or writes; an allow rule must match all of them, a deny rule one of them or a folder above it"`
+	Paths    PathGlobs     `yaml:"paths" doc:"files that the call reads or writes; an allow rule must match all of them, one that asks or denies one of them or a folder above it"`
 	Access   Access        `yaml:"access" schema:"enum=read|write" doc:"limit paths to files that are read, or to files that are written; default: both"`
-	Commands Commands      `yaml:"commands" doc:"commands that the call runs: a pattern for each word, ** for the rest; an allow rule must match all commands, a deny rule one of them, whatever follows"`
+	Commands Commands      `yaml:"commands" doc:"commands that the call runs: a pattern for each word, ** for the rest; an allow rule must match all commands, one that asks or denies one of them, whatever follows"`
 	Time     *Window       `yaml:"time" doc:"when the call is made"`
 	When     Condition     `yaml:"when" doc:"a CEL condition, such as size(args.content) > 1000; if it cannot be evaluated the call is refused"`
 	Reason   string        `yaml:"reason" doc:"why, for whoever is refused"`
+
+	Approvers tool.Globs      `yaml:"approvers" schema:"default=owner" doc:"with effect ask: who may approve the call, by role or name; owner and local have the role owner"`
+	Self      bool            `yaml:"self" doc:"with effect ask: approvers may approve their own calls"`
+	Timeout   config.Duration `yaml:"timeout" schema:"default=15m" doc:"with effect ask: how long they may take; no answer in time is a refusal"`
+	Remember  Ways            `yaml:"remember" doc:"with effect ask: the ways in which an approval may be remembered: session, arguments, hour; an empty list: none; default: all"`
 
 	Guarantees tool.Guarantees `yaml:"guarantees" doc:"with effect confine: what the call must not be able to do; if that cannot be enforced the call is refused"`
 }
@@ -66,12 +71,12 @@ const (
 // Validate implements config's validator.
 func (r *Rule) Validate() error {
 	switch {
-	case r.Name == "":
+	case r.Name == "" && r.Effect != Ask:
 		return errors.New("a rule has no name; give it one, such as `name: no-secrets`")
 	case slices.Contains([]string{byDefault, byLimits, byConfig, ByTool}, r.Name):
 		return fmt.Errorf("a rule cannot be called %q: that is what decisions without a rule are called", r.Name)
 	case r.Effect == "":
-		return fmt.Errorf("rule %q does not say its effect: allow, deny or confine", r.Name)
+		return fmt.Errorf("rule %q does not say its effect: allow, ask, deny or confine", r.Name)
 	case (r.Effect == Confine) != (len(r.Guarantees.Asked()) > 0):
 		return fmt.Errorf("rule %q: effect confine and guarantees belong together, such as "+
 			"`effect: confine, guarantees: {no_network: true}`", r.Name)
@@ -79,7 +84,10 @@ func (r *Rule) Validate() error {
 		return fmt.Errorf("rule %q: paths, access and commands cannot be confined; say who calls which tool, and when",
 			r.Name)
 	}
-	if list := config.EmptyList(r); list != "" {
+	if err := r.checkAsking(); err != nil {
+		return err
+	}
+	if list := config.EmptyList(r, "remember"); list != "" {
 		return fmt.Errorf("rule %q: %s is an empty list and would match nothing; leave it out to match everything",
 			r.Name, list)
 	}
@@ -88,6 +96,7 @@ func (r *Rule) Validate() error {
 
 // Validate implements config's validator.
 func (o *Options) Validate() error {
+	o.nameRules()
 	seen := map[string]bool{}
 	for _, r := range o.Rules {
 		switch {
@@ -99,8 +108,8 @@ func (o *Options) Validate() error {
 		}
 		seen[r.Name] = true
 	}
-	if o.Default == Confine {
-		return errors.New("default is allow or deny; confine is for rules")
+	if o.Default == Confine || o.Default == Ask {
+		return fmt.Errorf("default is allow or deny; %s is for rules", o.Default)
 	}
 	if o.Limits.Arguments < 0 {
 		return errors.New("limits: arguments cannot be negative")
@@ -114,14 +123,15 @@ type Effect string
 // The effects.
 const (
 	Allow   Effect = "allow"
+	Ask     Effect = "ask"
 	Deny    Effect = "deny"
 	Confine Effect = "confine"
 )
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (e *Effect) UnmarshalText(b []byte) error {
-	if *e = Effect(b); *e != Allow && *e != Deny && *e != Confine {
-		return fmt.Errorf("expected allow, deny or confine, got %q", b)
+	if *e = Effect(b); !slices.Contains([]Effect{Allow, Ask, Deny, Confine}, *e) {
+		return fmt.Errorf("expected allow, ask, deny or confine, got %q", b)
 	}
 	return nil
 }
@@ -227,6 +237,9 @@ func (r *Rule) speaksOf(s *tool.Spec) bool {
 	if r.Effect != Allow {
 		named = r.Tools.Mentions(s)
 	}
+	if r.Effect == Ask && decides(s) {
+		return false
+	}
 	return named && r.Sources.Match(s.Source) && r.onTier(s.Tier)
 }
 
@@ -244,21 +257,21 @@ func (r *Rule) always() bool { return !r.onArguments() && r.Time == nil }
 
 func (r *Rule) aboutPaths() bool { return r.Paths != nil || r.Access != "" }
 
-// onFile reports whether a rule speaks of a file. For one that denies it is enough that it speaks of a folder that the
-// file is in.
+// onFile reports whether a rule speaks of a file. For one that asks or denies it is enough that it speaks of a folder
+// that the file is in.
 func (r *Rule) onFile(abs string, write bool) bool {
 	access := Read
 	if write {
 		access = Write
 	}
 	return (r.Access == "" || r.Access == access) && (r.Paths == nil ||
-		slices.ContainsFunc(r.Paths, func(g PathGlob) bool { return g.match(abs, r.Effect == Deny) }))
+		slices.ContainsFunc(r.Paths, func(g PathGlob) bool { return g.match(abs, r.Effect != Allow) }))
 }
 
-// onCommand reports whether a rule speaks of a command. For one that denies it does not matter what follows.
+// onCommand reports whether a rule speaks of a command. For one that asks or denies it does not matter what follows.
 func (r *Rule) onCommand(argv []string) bool {
 	return r.Commands == nil ||
-		slices.ContainsFunc(r.Commands, func(c Command) bool { return c.match(argv, r.Effect == Deny) })
+		slices.ContainsFunc(r.Commands, func(c Command) bool { return c.match(argv, r.Effect != Allow) })
 }
 
 // Section is the part of the config that the stage reads.

@@ -209,7 +209,7 @@ func TestWindows(t *testing.T) {
 func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"defalt: deny", `policy.yaml:1:1: unknown field "defalt"; did you mean "default"?`},
-		{"default: maybe", `policy.yaml:1:10: expected allow, deny or confine, got "maybe"`},
+		{"default: maybe", `policy.yaml:1:10: expected allow, ask, deny or confine, got "maybe"`},
 		{"rules:\n- {effect: deny}", "policy.yaml:2:3: a rule has no name"},
 		{"rules:\n- {name: x}", `policy.yaml:2:3: rule "x" does not say its effect`},
 		{"rules:\n- {name: default, effect: deny}", "cannot be called"},
@@ -232,6 +232,14 @@ func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 		{"rules:\n- {name: x, effect: deny, commands: 'git \"a b\"'}", "split at spaces alone"},
 		{"rules:\n- {name: x, effect: deny}\n- {name: x, effect: deny}", `two rules are called "x"`},
 		{"rules:\n- {name: x, effect: allow}", "allows what is allowed anyway"},
+		{"rules:\n- {name: x, effect: deny, approvers: owner}", "belong to `effect: ask`"},
+		{"rules:\n- {name: x, effect: deny, self: true}", "belong to `effect: ask`"},
+		{"rules:\n- {effect: deny}", "has no name"},
+		{"rules:\n- {effect: ask, approvers: []}", "nobody could approve"},
+		{"rules:\n- {effect: ask, timeout: 1ms}", "timeout is from 1s"},
+		{"rules:\n- {effect: ask, remember: ever}", "expected session, arguments, hour"},
+		{"rules:\n- {effect: ask}\n- {name: ask-1, effect: deny}", `two rules are called "ask-1"`},
+		{"default: ask", "default is allow or deny"},
 		{"limits: {arguments: -1}", "cannot be negative"},
 		{"limits: {arguments: many}", "expected a whole number"},
 	} {

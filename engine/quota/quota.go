@@ -155,7 +155,7 @@ func (t *toolLimits) stage(next tool.Handler) tool.Handler {
 			return next.Invoke(ctx, c, out)
 		}
 		if at, wait, reason := t.quotas.enter(claims); wait > 0 {
-			return nil, claims[at].refusal(c, wait, reason)
+			return nil, tool.BeforeRun(claims[at].refusal(c, wait, reason))
 		}
 		defer t.quotas.leave(claims)
 		return next.Invoke(ctx, c, out)

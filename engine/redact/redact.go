@@ -77,6 +77,11 @@ func outcome(r *secret.Redactor, was *tool.Result) *tool.Result {
 	if was.Ask != nil {
 		ask := *was.Ask
 		ask.ID, ask.Message, ask.Schema = r.String(ask.ID), r.String(ask.Message), r.JSON(ask.Schema)
+		if a := was.Ask.Awaits; a != nil {
+			waits := *a
+			waits.Args, waits.Reason = r.JSON(a.Args), r.String(a.Reason)
+			ask.Awaits = &waits
+		}
 		ask.Needs = slices.Clone(was.Ask.Needs)
 		for i, n := range ask.Needs {
 			ask.Needs[i].Message, ask.Needs[i].Schema, ask.Needs[i].Params = r.String(n.Message), r.JSON(n.Schema), r.JSON(n.Params)

@@ -34,6 +34,7 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		{"the audit is a question in the address", auditIsAQuestionInTheAddress},
 		{"a log that was altered is seen", alteredLogIsSeen},
 		{"a lease is issued and used in Operate", leaseOfOperateIsUsed},
+		{"a call is approved, remembered and denied", callIsApprovedAndDenied},
 		{"a token is issued, shown once and revoked", tokenIsIssuedAndRevoked},
 		{"a job that asks is answered in Operate", jobIsAnswered},
 		{"the config shows its errors at their lines", configShowsItsErrors},

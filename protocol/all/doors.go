@@ -2,6 +2,7 @@ package all
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"log/slog"
 	"slices"
@@ -35,6 +36,8 @@ type DoorOptions struct {
 	Keys    *secret.Keyed                        // seals what callers bring back; nil: one that ends with this program
 	Console *console.Console                     // at the door http, unless the config says otherwise; nil: none
 	Issuers func() []string                      // of tokens that callers may show, by their URLs; nil: there are none
+	// WaitApproved returns when an approval is decided or has expired, by the id of its Ask; nil: nobody is asked.
+	WaitApproved func(ctx context.Context, ask string) error
 
 	tried func(door string, err error) // hears whether a front could be opened; nil: nobody asks
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -49,7 +50,11 @@ func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.
 		Action  string          `json:"action"`
 		Content json.RawMessage `json:"content"`
 	}
-	if err := strictjson.Unmarshal(said[single], &e); err != nil || e.Action != tool.Accept {
+	err := strictjson.Unmarshal(said[single], &e)
+	if a.Kind == tool.AskApproval && err == nil && e.Action == tool.Decline { // who was asked has decided
+		return json.RawMessage(`{"approve":false}`), nil
+	}
+	if err != nil || e.Action != tool.Accept {
 		return nil, tool.Errorf(tool.CodeCancelled, "%s was not run to its end: its question was not answered (%s)", name,
 			jsonrpc.Clip(e.Action)).Because("not_answered")
 	}
@@ -159,6 +164,9 @@ func (s *server) finish(
 		if res.Ask == nil {
 			return res, out, nil, nil
 		}
+		if waits := r.waits(res.Ask); waits != nil {
+			return nil, nil, nil, waits
+		}
 		said := map[string]json.RawMessage{}
 		if early { // a client that knows what it will be asked has said it with its question
 			given, _ := r.readResponses()
@@ -176,6 +184,21 @@ func (s *server) finish(
 		c = &again
 	}
 	return nil, nil, nil, tool.Errorf(tool.CodeToolError, "%s asked %d times and did not come to an end", r.name, maxRounds)
+}
+
+// waits is what a client is told whose call has to be approved by somebody else, or by whoever sits before it and cannot
+// be asked; nil: it is asked. The same call, made again, gets what was decided: no id has to be carried.
+func (r *request) waits(a *tool.Ask) error {
+	if a.Kind != tool.AskApproval || a.Awaits == nil || a.Awaits.Self && r.askable(tool.NeedForm) {
+		return nil
+	}
+	message := a.Message
+	if a.Awaits.Self {
+		message += fmt.Sprintf(". Decide with `toolpost approve %s`, and make the same call again", a.ID)
+	}
+	e := tool.Errorf(tool.CodeAccessDenied, "%s", message).Because("approval_required")
+	e.Details, _ = strictjson.Marshal(map[string]any{"ask": a}) // JSON that was checked
+	return e
 }
 
 // maxRounds is how often a tool may ask in one call.

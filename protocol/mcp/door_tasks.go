@@ -158,7 +158,7 @@ func (s *server) jobWith(
 // without a task; a call that came to nothing, since its program died or broke its protocol, has failed.
 func (j *job) status() string {
 	switch {
-	case j.State == "queued" || j.State == "running":
+	case j.State == "queued" || j.State == "running" || j.State == "asked" && j.awaits():
 		return taskWorking
 	case j.State == "asked":
 		return taskAsks
@@ -168,6 +168,11 @@ func (j *job) status() string {
 		return taskFailed
 	}
 	return taskCompleted
+}
+
+// awaits reports whether the job waits for somebody else, who has to approve its call: its client is not asked.
+func (j *job) awaits() bool {
+	return j.Result != nil && j.Result.Ask != nil && j.Result.Ask.Awaits != nil && !j.Result.Ask.Awaits.Self
 }
 
 // changed is when something last happened to it.

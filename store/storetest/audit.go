@@ -28,6 +28,9 @@ func full() *tool.Record {
 		Decision: "allow", Rule: "default", Lease: "l1", Key: "k1", Replay: true, Cached: true, DryRun: true,
 		Walls: "no_network", Outcome: tool.OutcomeFailed, Code: tool.CodeToolError, Reason: "ValueError",
 		Duration: 1234 * time.Microsecond, In: 12, Out: 34, Lost: 5,
+		Approval: tool.Approval{
+			ID: "apr_1", State: "approved", By: "bob", At: time.Date(2026, 11, 15, 1, 2, 0, 5000, time.UTC), Reason: "it's fine",
+		},
 	}
 }
 

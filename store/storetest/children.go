@@ -36,7 +36,7 @@ func child(k Kind, work string) int {
 	w.say("ready")
 	map[string]func(){
 		"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin, "work": w.work, "hold": w.hold,
-		"pause": w.pause, "claim": w.claim, "plan": w.plan,
+		"pause": w.pause, "claim": w.claim, "plan": w.plan, "approve": w.approve,
 	}[work]()
 	return 0
 }

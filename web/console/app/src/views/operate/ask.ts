@@ -24,7 +24,7 @@ export interface Config { path?: string; text: string; differs: boolean; errors:
 export interface Finding { rule: string; effect: string; matched: boolean; why: string }
 export interface Explanation {
   tool: string; caller: string; door: string; visible: boolean; depends?: boolean; allowed: boolean; rule: string; reason: string;
-  anonymous?: boolean; unlisted?: boolean; rules: Finding[];
+  anonymous?: boolean; unlisted?: boolean; rules: Finding[]; ask?: { approvers: string[] };
   touches?: { reads?: string[] | null; writes?: string[] | null; commands?: string[][] | null };
 }
 export interface Reloaded { config?: string; changes: { source: string }[]; failed: { source: string; error: string }[]; restart?: string[] }

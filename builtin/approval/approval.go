@@ -1,0 +1,170 @@
+// Package approval has the tools by which people decide about calls that wait for an approval: approvals.list,
+// approvals.show and approvals.watch say what would run, approvals.decide approves or denies it, and approvals.revoke ends what was
+// remembered. Who the rules do not name gets to know of nothing. Each is a call like any other, so that who decided
+// what, and why, is on record.
+package approval
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/approval"
+	"toolpost/engine/follow"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// The names of the tools.
+const (
+	List   = "approvals.list"
+	Show   = "approvals.show"
+	Decide = "approvals.decide"
+	Revoke = "approvals.revoke"
+	Watch  = "approvals.watch"
+)
+
+// Approvals are what the tools decide about.
+type Approvals interface {
+	List(ctx context.Context, p tool.Principal, state string, most int) ([]approval.Approval, error)
+	Show(ctx context.Context, p tool.Principal, id string) (approval.Approval, error)
+	Decide(ctx context.Context, p tool.Principal, id string, d approval.Decision) (approval.Approval, error)
+	Revoke(ctx context.Context, p tool.Principal, id string) (approval.Approval, error)
+	// Changed gives a channel that is closed when something was asked or decided in this program.
+	Changed() <-chan struct{}
+}
+
+// New makes the tools.
+func New(a Approvals, followers *follow.Followers) *define.Set {
+	t := tools{a, followers}
+	return define.NewSet(
+		define.New(tool.Spec{
+			Name: List, Effects: tool.Effects{Reads: true},
+			Description: "Lists the calls that wait for your approval, the newest first: what would run, for whom, with " +
+				"which arguments, files, commands and walls.",
+		}, t.list),
+		define.New(tool.Spec{
+			Name: Show, Effects: tool.Effects{Reads: true}, Description: "Shows one call that waits, or waited, for your approval.",
+		}, t.show),
+		define.New(tool.Spec{
+			Name:        Decide,
+			Description: "Approves or denies a call that waits for your approval, with a reason, once or for further calls.",
+		}, t.decide),
+		define.New(tool.Spec{
+			Name: Revoke, Description: "Revokes an approval that is remembered: further calls have to be approved again.",
+		}, t.revoke),
+		define.New(tool.Spec{
+			Name: Watch, Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
+			Description: "Gives the calls that wait for your approval, now and whenever they are others, as log events: " +
+				"all that wait are in the fields. It ends after an hour.",
+		}, t.watch),
+	)
+}
+
+type tools struct {
+	of        Approvals
+	followers *follow.Followers
+}
+
+// The number of approvals in a list.
+const (
+	defaultList = 100
+	maxList     = 1000
+)
+
+type listArgs struct {
+	State string `json:"state" schema:"enum=waiting|approved|used|denied|expired|remembered|all default=waiting" doc:"only those of this state; remembered: those that further calls may use"`
+	Limit int    `json:"limit" schema:"minimum=0 maximum=1000" doc:"at most so many; default 100"`
+}
+
+// Listed is the output of approvals.list.
+type Listed struct {
+	Approvals []approval.Approval `json:"approvals"`
+}
+
+func (t tools) list(ctx context.Context, c *define.Call, a listArgs) (Listed, error) {
+	if a.State == "" {
+		a.State = approval.Waiting
+	}
+	if a.Limit <= 0 || a.Limit > maxList {
+		a.Limit = defaultList
+	}
+	all, err := t.of.List(ctx, c.Caller, a.State, a.Limit)
+	c.Summary = define.Count(len(all), "approval")
+	return Listed{all}, err
+}
+
+type showArgs struct {
+	ID string `json:"id" schema:"required minLength=1 maxLength=64" doc:"the id of the approval"`
+}
+
+func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (approval.Approval, error) {
+	return t.of.Show(ctx, c.Caller, a.ID)
+}
+
+type decideArgs struct {
+	ID      string `json:"id" schema:"required minLength=1 maxLength=64" doc:"the id of the approval"`
+	Approve bool   `json:"approve" schema:"required" doc:"true: the call may run; false: it is denied"`
+	Reason  string `json:"reason" schema:"maxLength=1000" doc:"why; the caller is told, and the record has it"`
+	For     string `json:"for" schema:"enum=call|session|arguments|hour default=call" doc:"how long the approval holds: for this call, or, for further calls of the tool by the same caller, in this session, with these arguments or for an hour"`
+}
+
+func (t tools) decide(ctx context.Context, c *define.Call, a decideArgs) (approval.Approval, error) {
+	done, err := t.of.Decide(ctx, c.Caller, a.ID, approval.Decision{Approve: a.Approve, Reason: a.Reason, For: a.For})
+	if err == nil {
+		c.Summary = done.Tool + " by " + done.Caller + " is " + done.State
+	}
+	return done, err
+}
+
+func (t tools) revoke(ctx context.Context, c *define.Call, a showArgs) (approval.Approval, error) {
+	return t.of.Revoke(ctx, c.Caller, a.ID)
+}
+
+// Watched is the output of approvals.watch.
+type Watched struct {
+	Seen int `json:"seen" doc:"how often others waited than before"`
+}
+
+// lookEvery is how often who watches looks at the book: another program may ask and decide too.
+const lookEvery = time.Second
+
+func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}) (w Watched, err error) {
+	f, err := t.followers.Begin(c.Caller)
+	if err != nil {
+		return w, err
+	}
+	defer f.End()
+	var last []string
+	for more := true; more && err == nil; {
+		changed := t.of.Changed() // before the look: nothing is missed in between
+		all, err := t.of.List(ctx, c.Caller, approval.Waiting, maxList)
+		if err != nil {
+			return w, err
+		}
+		var ids []string
+		for _, a := range all {
+			ids = append(ids, a.ID)
+		}
+		if w.Seen == 0 || !slices.Equal(ids, last) {
+			w.Seen, last = w.Seen+1, ids
+			if err := tell(c.Out, all); err != nil {
+				return w, err
+			}
+		}
+		if more, err = f.Wait(ctx, changed, lookEvery); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+func tell(out tool.Sink, all []approval.Approval) error {
+	fields, err := strictjson.Marshal(Listed{all})
+	if err != nil {
+		return err
+	}
+	text := define.Count(len(all), "call") + " to be approved"
+	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: text, Fields: fields}))
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	approvaltools "toolpost/builtin/approval"
+	"toolpost/engine/approval"
+	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// doesApprovals says what the commands do, to who may not.
+const doesApprovals = "decide about calls"
+
+func (a *app) approvalsCommand() *cobra.Command {
+	var state string
+	var most int
+	var watch bool
+	c := &cobra.Command{
+		Use: "approvals", Short: "List the calls that wait for your approval", Args: words(0, 0),
+		Long: "Lists the calls that wait for your approval: those of which a policy rule says `effect: ask` and names you, or a\n" +
+			"role of yours, among its approvers. `toolpost approve` and `toolpost deny` decide about one. A call that is not\n" +
+			"approved in time is refused.",
+		Example: "  toolpost approvals\n  toolpost approvals --watch\n  toolpost approvals --state remembered",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if most < 1 || most > 1000 {
+				return tool.Errorf(tool.CodeInvalidInput, "--limit is from 1 to 1000, not %d", most)
+			}
+			if watch {
+				return a.watchApprovals(c.Context())
+			}
+			got, err := kept[approvaltools.Listed](c.Context(), a, approvaltools.List,
+				map[string]any{"state": state, "limit": most}, doesApprovals)
+			if err != nil {
+				return err
+			}
+			return list(a, "approvals", got.Approvals, []string{"ID", "TOOL", "CALLER", "ASKED", "UNTIL", "STATE", "WHAT"}, approvalRow)
+		},
+	}
+	c.Flags().StringVar(&state, "state", approval.Waiting,
+		"list those that are waiting, approved, used, denied or expired, remembered, or all")
+	c.Flags().IntVarP(&most, "limit", "n", 100, "list at most this many")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "show calls as they come to wait, until interrupted")
+	states := append(approval.States(), approval.Remembered, approval.All)
+	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+	c.AddCommand(a.aboutApproval(approvaltools.Show, &cobra.Command{
+		Use: "show ID", Short: "Show what would run",
+		Long: "Shows a call that waits, or waited, for your approval: who makes it, with which arguments, the files and commands\n" +
+			"that it touches, and the walls around it.",
+	}), a.aboutApproval(approvaltools.Revoke, &cobra.Command{
+		Use: "revoke ID", Short: "Revoke an approval that is remembered",
+		Long: "Revokes an approval that holds for a session, for arguments or for an hour: further calls have to be approved again.\n" +
+			"`toolpost approvals --state remembered` lists them.",
+	}))
+	return a.withServer(a.withJSON("print JSON", c))
+}
+
+func approvalRow(p approval.Approval) []string {
+	now := time.Now()
+	what := whatRuns(p)
+	if p.For != "" && p.For != approval.ForCall {
+		what = "for " + forWords[p.For] + "; " + what
+	}
+	return []string{p.ID, p.Tool, p.Caller, when(p.Asked, now), when(p.Until, now), p.State, what}
+}
+
+// forWords say how long an approval holds.
+var forWords = map[string]string{
+	approval.ForCall: "this call", approval.ForSession: "this session", approval.ForArguments: "these arguments",
+	approval.ForHour: "an hour",
+}
+
+// whatRuns is a call in one line.
+func whatRuns(p approval.Approval) string {
+	var about []string
+	for _, argv := range p.Touches.Commands {
+		about = append(about, "runs "+strings.Join(argv, " "))
+	}
+	for _, path := range p.Touches.Writes {
+		about = append(about, "writes "+path)
+	}
+	if len(about) == 0 && len(p.Args) > 0 {
+		about = append(about, string(p.Args))
+	}
+	text := strings.Join(about, "; ")
+	if len(text) > 100 {
+		text = strings.ToValidUTF8(text[:100], "") + "..."
+	}
+	return text
+}
+
+// aboutApproval makes a command about one approval, by the tool that does it.
+func (a *app) aboutApproval(name string, c *cobra.Command) *cobra.Command {
+	c.Args, c.ValidArgsFunction = words(1, 1), a.completeApproval()
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return a.decideBy(c.Context(), name, map[string]any{"id": args[0]})
+	}
+	return a.withServer(a.withJSON("print it as JSON", c))
+}
+
+// decideBy calls a tool about one approval, and shows what it is then.
+func (a *app) decideBy(ctx context.Context, name string, args map[string]any) error {
+	p, err := kept[approval.Approval](ctx, a, name, args, doesApprovals)
+	if err != nil {
+		return err
+	}
+	return a.conclude(p, func() { a.showApproval(p) }, false)
+}
+
+func (a *app) approveCallCommand() *cobra.Command {
+	var reason, way string
+	c := &cobra.Command{
+		Use: "approve ID", Short: "Approve a call that waits", Args: words(1, 1), ValidArgsFunction: a.completeApproval(),
+		Long: "Approves a call that waits: its caller makes it again, and it runs, once. With --for session, arguments or hour\n" +
+			"further calls of the tool by the same caller are approved too: in the same session, with the same arguments, or\n" +
+			"for an hour. Deciding is a call of the tool approvals.decide: it is on record, with the reason. Exit code 3:\n" +
+			"it was decided before, or it is your own call; 4: there is no such call, or not for you.",
+		Example: "  toolpost approvals\n  toolpost approve apr_q2w3e4r5t6y7u2i3o4p5 --reason 'checked with Ada' --for session",
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.decideBy(c.Context(), approvaltools.Decide,
+				map[string]any{"id": args[0], "approve": true, "reason": reason, "for": way})
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	c.Flags().StringVar(&way, "for", approval.ForCall, "how long it holds: call, session, arguments or hour")
+	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(
+		[]string{approval.ForCall, approval.ForSession, approval.ForArguments, approval.ForHour}, cobra.ShellCompDirectiveNoFileComp))
+	return a.withServer(a.withJSON("print the decision as JSON", c))
+}
+
+func (a *app) denyCallCommand() *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "deny ID", Short: "Deny a call that waits for an approval", Args: words(1, 1), ValidArgsFunction: a.completeApproval(),
+		Long: "Denies a call that waits: its caller is told by whom, and why. Deciding is a call of the tool approvals.decide: it\n" +
+			"is on record, with the reason. Exit code 3: it was decided before, or it is your own call; 4: there is no such\n" +
+			"call, or not for you.",
+		Example: "  toolpost deny apr_q2w3e4r5t6y7u2i3o4p5 --reason 'not on a Friday'",
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.decideBy(c.Context(), approvaltools.Decide, map[string]any{"id": args[0], "approve": false, "reason": reason})
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "why; the caller is told")
+	return a.withServer(a.withJSON("print the decision as JSON", c))
+}
+
+// completeApproval completes the ids of calls that wait.
+func (a *app) completeApproval() cobra.CompletionFunc {
+	return completeIDs(func(ctx context.Context) ([]approval.Approval, error) {
+		got, err := kept[approvaltools.Listed](ctx, a, approvaltools.List, map[string]any{}, doesApprovals)
+		return got.Approvals, err
+	}, func(p approval.Approval) (id, about string, ok bool) { return p.ID, p.Tool + " by " + p.Caller, true })
+}
+
+// showApproval shows all that an approver looks at.
+func (a *app) showApproval(p approval.Approval) {
+	now, state := time.Now(), a.out.amber(p.State)
+	switch p.State {
+	case approval.Approved, approval.Used:
+		state = a.out.green(p.State)
+	case approval.Denied, approval.Expired:
+		state = a.out.red(p.State)
+	}
+	fmt.Fprintf(a.out, "%s  %s for %s at %s\n", state, a.out.bold(clean(p.Tool)), clean(p.Caller), clean(p.Door))
+	args := string(p.Args)
+	if p.Omitted > 0 {
+		args = fmt.Sprintf("(%d bytes, too long to be shown)", p.Omitted)
+	}
+	facts := [][2]string{
+		{"id", p.ID}, {"arguments", args}, {"session", p.Session}, {"run", p.Run}, {"job", p.Job},
+		{"tier", fmt.Sprint(p.Tier)}, {"effects", strings.Join(p.Effects, ", ")},
+	}
+	for _, path := range p.Touches.Reads {
+		facts = append(facts, [2]string{"reads", path})
+	}
+	for _, path := range p.Touches.Writes {
+		facts = append(facts, [2]string{"writes", path})
+	}
+	for _, argv := range p.Touches.Commands {
+		facts = append(facts, [2]string{"runs", strings.Join(argv, " ")})
+	}
+	facts = append(facts, [2]string{"walls", p.Walls}, [2]string{"cannot", strings.Join(p.Guarantees.Asked(), ", ")},
+		[2]string{"asked", when(p.Asked, now)}, [2]string{"until", when(p.Until, now)})
+	for _, r := range p.Rules {
+		facts = append(facts, [2]string{"rule", strings.TrimSuffix(r.Name+": "+r.Reason, ": ")})
+	}
+	if p.By != "" {
+		facts = append(facts, [2]string{"decided", when(p.Decided, now) + " by " + p.By}, [2]string{"reason", p.Reason},
+			[2]string{"for", forWords[p.For]})
+	}
+	if !p.Revoked.IsZero() {
+		facts = append(facts, [2]string{"revoked", when(p.Revoked, now) + " by " + p.RevokedBy})
+	}
+	facts = slices.DeleteFunc(facts, func(f [2]string) bool { return f[1] == "" })
+	for i := range facts {
+		facts[i][1] = clean(facts[i][1])
+	}
+	a.out.facts("  ", 10, facts)
+}
+
+// watchApprovals shows calls as they come to wait.
+func (a *app) watchApprovals(ctx context.Context) error {
+	b, err := a.openKept(ctx, node.Options{Own: true})
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	seen := map[string]bool{}
+	return a.followOwn(ctx, b, approvaltools.Watch, doesApprovals, func(*int64) any { return struct{}{} },
+		func(log tool.Log) (int64, error) {
+			var now approvaltools.Listed
+			if err := strictjson.Unmarshal(log.Fields, &now); err != nil {
+				return 0, tool.Errorf(tool.CodeProtocol, "what waits cannot be read: %w", err)
+			}
+			for _, p := range slices.Backward(now.Approvals) { // the oldest first
+				if seen[p.ID] {
+					continue
+				}
+				seen[p.ID] = true
+				if err := a.tellWaiting(p); err != nil {
+					return 0, err
+				}
+			}
+			return 0, nil
+		})
+}
+
+func (a *app) tellWaiting(p approval.Approval) error {
+	if a.json {
+		_, err := fmt.Fprintln(a.out, cleanLines(string(raw(p))))
+		return err
+	}
+	a.showApproval(p)
+	_, err := fmt.Fprintf(a.out, "  decide with: toolpost approve %s\n\n", p.ID)
+	return err
+}
+
+// unapproved shows what a call waits for.
+func (a *app) unapproved(q *tool.Ask) error {
+	fmt.Fprintf(a.err, "%s %s\n", a.err.amber("toolpost:"), cleanLines(q.Message))
+	fmt.Fprintf(a.err, "When it is approved (toolpost approve %s), make the same call again with\n  --resume %s\n", clean(q.ID), clean(q.ID))
+	if q.Awaits != nil && q.Awaits.Self {
+		fmt.Fprintf(a.err, "You may decide yourself, with the same call and\n  --answers '{\"approve\": true}' --resume %s\n", clean(q.ID))
+	}
+	return exitAsks
+}

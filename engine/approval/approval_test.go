@@ -1,0 +1,618 @@
+package approval_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"toolpost/engine/approval"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// A world is the stage in front of a tool that counts.
+type world struct {
+	*approval.Approvals
+	book approval.Book
+	h    tool.Handler
+	ran  atomic.Int64
+	last tool.Call
+	does func(c *tool.Call) (*tool.Result, error) // nil: it succeeds
+}
+
+func newWorld() *world {
+	w := &world{book: new(store.Approvals)}
+	w.restart()
+	return w
+}
+
+// restart makes another program over the same book.
+func (w *world) restart() {
+	w.Approvals = approval.New(approval.Options{Book: w.book, Redact: func(args json.RawMessage) json.RawMessage {
+		return json.RawMessage(strings.ReplaceAll(string(args), "hunter2", "[redacted]"))
+	}})
+	w.h = w.For(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		w.ran.Add(1)
+		w.last = *c
+		if w.does != nil {
+			return w.does(c)
+		}
+		return &tool.Result{OK: true}, nil
+	}))
+}
+
+func spec() *tool.Spec {
+	return &tool.Spec{Name: "deleteFile", Source: "files", Tier: 3, Effects: tool.Effects{Writes: true}, Walls: "no network"}
+}
+
+func asks(approvers ...tool.Glob) tool.ConsentRule {
+	return tool.ConsentRule{
+		Name: "deletes", Approvers: approvers, Timeout: 15 * time.Minute, Remember: []string{"session", "arguments", "hour"},
+	}
+}
+
+// call is one of ada's, which bob or the owner may approve.
+func call(change ...func(*tool.Call)) *tool.Call {
+	c := &tool.Call{
+		ID: tool.NewID(), Tool: "deleteFile", Session: "s", Args: json.RawMessage(`{"path":"a","password":"hunter2"}`),
+		Caller: tool.Principal{ID: "ada", Door: "http"}, Spec: spec(), Record: &tool.Record{},
+		Consent: &tool.Consent{
+			Rules: []tool.ConsentRule{asks("owner", "bob")}, Touches: tool.Touches{Writes: []string{"/w/a"}},
+		},
+	}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+func resume(id string) func(*tool.Call)  { return func(c *tool.Call) { c.Resume = id } }
+func args(text string) func(*tool.Call)  { return func(c *tool.Call) { c.Args = json.RawMessage(text) } }
+func caller(id string) func(*tool.Call)  { return func(c *tool.Call) { c.Caller.ID = id } }
+func session(id string) func(*tool.Call) { return func(c *tool.Call) { c.Session = id } }
+func rules(list ...tool.ConsentRule) func(*tool.Call) {
+	return func(c *tool.Call) { c.Consent = &tool.Consent{Rules: list} }
+}
+
+var (
+	bob   = tool.Principal{ID: "bob", Door: "http"}
+	owner = tool.Principal{ID: "local", Door: "cli", Operates: true}
+	eve   = tool.Principal{ID: "eve", Door: "http", Rights: &tool.Rights{Roles: []string{"guest"}}}
+)
+
+// asked makes a call that waits, and gives the id.
+func (w *world) asked(t *testing.T, c *tool.Call) string {
+	t.Helper()
+	r, err := w.h.Invoke(t.Context(), c, tool.Discard)
+	if err != nil || r.OK || r.Ask == nil || r.Ask.Kind != tool.AskApproval || !approval.IsID(r.Ask.ID) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	return r.Ask.ID
+}
+
+func (w *world) runs(t *testing.T, c *tool.Call) {
+	t.Helper()
+	before := w.ran.Load()
+	r, err := w.h.Invoke(t.Context(), c, tool.Discard)
+	if err != nil || !r.OK || w.ran.Load() != before+1 {
+		t.Fatalf("%+v, %v; it ran %d times", r, err, w.ran.Load()-before)
+	}
+}
+
+func (w *world) refused(t *testing.T, c *tool.Call, reason string) *tool.Error {
+	t.Helper()
+	before := w.ran.Load()
+	r, err := w.h.Invoke(t.Context(), c, tool.Discard)
+	if e := tool.AsError(err); err == nil || e.Reason != reason || w.ran.Load() != before {
+		t.Fatalf("%+v, %v; want the reason %s", r, err, reason)
+	}
+	return tool.AsError(err)
+}
+
+func (w *world) decide(t *testing.T, p tool.Principal, id string, d approval.Decision) {
+	t.Helper()
+	if _, err := w.Decide(t.Context(), p, id, d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func yes(way string) approval.Decision {
+	return approval.Decision{Approve: true, Reason: "fine", For: way}
+}
+
+func TestACallRunsOnceWhenItIsApproved(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call())
+	if again := w.asked(t, call(resume(id))); again != id {
+		t.Errorf("it asks as %s, and then as %s", id, again)
+	}
+	if again := w.asked(t, call()); again != id {
+		t.Errorf("the same call without the id asks as %s", again)
+	}
+	w.decide(t, bob, id, yes(""))
+	c := call(resume(id))
+	w.runs(t, c)
+	if got := c.Record.Approval; got.ID != id || got.State != "approved" || got.By != "bob" || got.Reason != "fine" || got.At.IsZero() {
+		t.Errorf("the record has %+v", got)
+	}
+	if w.last.Resume != "" || w.last.Answers != nil {
+		t.Errorf("the tool got the id %q", w.last.Resume)
+	}
+	w.refused(t, call(resume(id)), approval.Unknown)
+	if another := w.asked(t, call()); another == id {
+		t.Error("a used approval is asked for again")
+	}
+}
+
+func TestACallWithoutTheIdPicksItsApprovalUpOnce(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call())
+	w.decide(t, bob, id, yes(""))
+	w.runs(t, call(args(`{"password":"hunter2","path":"a"}`))) // it says the same
+	w.refused(t, call(resume(id)), approval.Unknown)
+	w.asked(t, call())
+}
+
+func TestAnIdIsOfNoUseForAnotherCall(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call())
+	w.decide(t, bob, id, yes(""))
+	madeUp := "apr_" + strings.Repeat("a", 20)
+	plain := w.refused(t, call(resume(madeUp)), approval.Unknown).Error()
+	for name, change := range map[string]func(*tool.Call){
+		"another caller":  caller("eve"),
+		"another session": session("t"),
+		"other arguments": args(`{"path":"b"}`),
+		"another tool":    func(c *tool.Call) { c.Spec = &tool.Spec{Name: "writeFile", Source: "files"} },
+		"another source":  func(c *tool.Call) { c.Spec = &tool.Spec{Name: "deleteFile", Source: "other"} },
+		"other walls":     func(c *tool.Call) { c.Guarantees.NoNetwork = true },
+		"a job":           func(c *tool.Call) { c.Patient = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := w.refused(t, call(resume(id), change), approval.Unknown).Error(); got != plain {
+				t.Errorf("it says %q, and of an id that was made up %q", got, plain)
+			}
+		})
+	}
+	w.runs(t, call(resume(id)))
+	if got := w.refused(t, call(resume(id)), approval.Unknown).Error(); got != plain {
+		t.Errorf("of a used id it says %q", got)
+	}
+}
+
+func TestADeniedCallIsToldByWhomAndWhy(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call())
+	w.decide(t, bob, id, approval.Decision{Reason: "not on a Friday"})
+	for range 2 {
+		c := call(resume(id))
+		e := w.refused(t, c, approval.WasDenied)
+		if e.Code != tool.CodeAccessDenied || !strings.Contains(e.Message, "bob") || !strings.Contains(e.Message, "not on a Friday") ||
+			!tool.NotRun(e) || c.Record.Approval.State != "denied" || c.Record.Approval.By != "bob" {
+			t.Errorf("%v, with the details %s and the record %+v", e, e.Details, c.Record.Approval)
+		}
+	}
+	if another := w.asked(t, call()); another == id {
+		t.Error("a call that is made anew does not ask anew")
+	}
+}
+
+func TestACallWithoutTheIdIsToldOnceThatItWasDenied(t *testing.T) {
+	w := newWorld()
+	w.decide(t, bob, w.asked(t, call()), approval.Decision{})
+	w.refused(t, call(), approval.WasDenied)
+	w.asked(t, call())
+}
+
+func TestNobodySeesOrDecidesWhatTheyMayNot(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call(rules(asks("bob", "ops"), asks("bob", "sec*"))))
+	ops := tool.Principal{ID: "otto", Rights: &tool.Rights{Roles: []string{"ops"}}}
+	both := tool.Principal{ID: "olga", Rights: &tool.Rights{Roles: []string{"ops", "security"}}}
+	fake := tool.Principal{ID: "eve", Rights: &tool.Rights{Roles: []string{"owner "}}}
+	for _, p := range []tool.Principal{eve, ops, fake, owner, {ID: "ada"}, {}} {
+		_, shown := w.Show(t.Context(), p, id)
+		_, decided := w.Decide(t.Context(), p, id, yes(""))
+		_, revoked := w.Revoke(t.Context(), p, id)
+		list, err := w.List(t.Context(), p, approval.All, 100)
+		for _, e := range []error{shown, decided, revoked} {
+			if tool.CodeOf(e) != tool.CodeNotFound || e.Error() != missing(id) {
+				t.Errorf("%s is told %v", p.ID, e)
+			}
+		}
+		if err != nil || len(list) != 0 {
+			t.Errorf("%s sees %+v, %v", p.ID, list, err)
+		}
+	}
+	for _, p := range []tool.Principal{bob, both} {
+		if list, err := w.List(t.Context(), p, approval.Waiting, 100); err != nil || len(list) != 1 || list[0].ID != id {
+			t.Errorf("%s sees %+v, %v", p.ID, list, err)
+		}
+	}
+	w.decide(t, both, id, yes(""))
+	_, err := w.Decide(t.Context(), bob, id, approval.Decision{})
+	if tool.CodeOf(err) != tool.CodeConflict || !strings.Contains(err.Error(), "olga") {
+		t.Errorf("the second decision gives %v", err)
+	}
+}
+
+func missing(id string) string {
+	return fmt.Sprintf("not_found: there is no approval %q; `toolpost approvals` lists those that wait for you", id)
+}
+
+func TestTheOwnerIsWhoRunsTheProgramByWhateverName(t *testing.T) {
+	for _, id := range []string{"owner", "local"} {
+		w := newWorld()
+		w.decide(t, tool.Principal{ID: id, Operates: true}, w.asked(t, call(rules(asks("owner")))), yes(""))
+		_, err := w.Decide(t.Context(), tool.Principal{ID: "eve"}, w.asked(t, call(rules(asks("owner")), args(`{}`))), yes(""))
+		if tool.CodeOf(err) != tool.CodeNotFound {
+			t.Error(err)
+		}
+	}
+}
+
+func TestNobodyApprovesTheirOwnCallUnlessTheRuleSaysSo(t *testing.T) {
+	w := newWorld()
+	byBob := caller("bob")
+	id := w.asked(t, call(byBob))
+	if _, err := w.Decide(t.Context(), bob, id, yes("")); tool.CodeOf(err) != tool.CodeAccessDenied || tool.AsError(err).Reason != approval.OwnCall {
+		t.Errorf("%v", err)
+	}
+	answered := call(byBob, resume(id), func(c *tool.Call) { c.Answers = json.RawMessage(`{"approve":true}`) })
+	w.refused(t, answered, approval.OwnCall)
+	w.asked(t, call(byBob))
+
+	self := asks("bob")
+	self.Self = true
+	strict := asks("bob", "owner")
+	strict.Name = "strict"
+	id = w.asked(t, call(byBob, rules(self, strict))) // each of them has to say so
+	if _, err := w.Decide(t.Context(), bob, id, yes("")); tool.AsError(err) == nil || tool.AsError(err).Reason != approval.OwnCall {
+		t.Errorf("%v", err)
+	}
+	w.decide(t, bob, w.asked(t, call(byBob, rules(self))), yes(""))
+	w.runs(t, call(byBob, rules(self)))
+}
+
+func TestACallerWhoMayApproveAnswersInPlace(t *testing.T) {
+	self := asks("ada")
+	self.Self = true
+	for name, c := range map[string]struct {
+		answers, reason string
+		code            tool.Code
+	}{
+		"yes":            {`{"approve":true,"reason":"mine"}`, "", ""},
+		"no":             {`{"approve":false,"reason":"mine"}`, approval.WasDenied, tool.CodeAccessDenied},
+		"something else": {`{"approve":"yes"}`, "invalid_answers", tool.CodeInvalidInput},
+		"too much":       {`{"approve":true,"by":"bob"}`, "invalid_answers", tool.CodeInvalidInput},
+		"nothing":        {`{}`, "invalid_answers", tool.CodeInvalidInput},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			r, err := w.h.Invoke(t.Context(), call(rules(self)), tool.Discard)
+			if err != nil || r.Ask == nil || !r.Ask.Awaits.Self || !strings.Contains(string(r.Ask.Schema), `"approve"`) {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			again := call(rules(self), resume(r.Ask.ID), func(x *tool.Call) { x.Answers = json.RawMessage(c.answers) })
+			if c.reason == "" {
+				w.runs(t, again)
+				if again.Record.Approval.By != "ada" || again.Record.Approval.Reason != "mine" {
+					t.Errorf("%+v", again.Record.Approval)
+				}
+				return
+			}
+			if e := w.refused(t, again, c.reason); e.Code != c.code {
+				t.Errorf("%v", e)
+			}
+		})
+	}
+	// Who may not is not asked, and an answer is a try to decide.
+	w := newWorld()
+	r, err := w.h.Invoke(t.Context(), call(), tool.Discard)
+	if err != nil || r.Ask.Schema != nil || r.Ask.Awaits.Self {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err = w.h.Invoke(t.Context(), call(resume(r.Ask.ID), func(x *tool.Call) { x.Answers = json.RawMessage(`{"approve":true}`) }),
+		tool.Discard); tool.CodeOf(err) != tool.CodeNotFound || w.ran.Load() != 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWhatWouldRunIsShownWithoutSecrets(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call())
+	a, err := w.Show(t.Context(), owner, id)
+	if err != nil || a.Tool != "deleteFile" || a.Caller != "ada" || a.Session != "s" || a.Walls != "no network" || a.Tier != 3 ||
+		len(a.Touches.Writes) != 1 || !strings.Contains(string(a.Args), `"path":"a"`) || strings.Contains(string(a.Args), "hunter2") {
+		t.Errorf("%+v, %v", a, err)
+	}
+	long := w.asked(t, call(args(`{"path":"`+strings.Repeat("x", 100_000)+`"}`)))
+	if a, err = w.Show(t.Context(), owner, long); err != nil || a.Args != nil || a.Omitted < 100_000 {
+		t.Errorf("%d bytes, %d left out, %v", len(a.Args), a.Omitted, err)
+	}
+}
+
+func TestAnApprovalIsRememberedAsItWasGiven(t *testing.T) {
+	other := asks("owner", "bob")
+	other.Name = "others"
+	forgetful := asks("owner", "bob")
+	forgetful.Remember = nil
+	newly := asks("owner", "bob", "carl")
+	for _, c := range []struct {
+		way           string
+		pass, refused map[string]func(*tool.Call)
+	}{
+		{"session", map[string]func(*tool.Call){
+			"the same": session("s"), "other arguments": args(`{"path":"b"}`),
+			"more walls": func(c *tool.Call) { c.Guarantees.NoNetwork = true },
+		}, map[string]func(*tool.Call){
+			"another session": session("t"), "no session": session(""),
+		}},
+		{"arguments", map[string]func(*tool.Call){"the same": session("s"), "another session": session("t")}, map[string]func(*tool.Call){
+			"other arguments": args(`{"path":"b"}`),
+		}},
+		{"hour", map[string]func(*tool.Call){"other arguments in another session": func(c *tool.Call) {
+			args(`{"path":"b"}`)(c)
+			session("")(c)
+		}}, nil},
+	} {
+		t.Run(c.way, func(t *testing.T) {
+			w := newWorld()
+			id := w.asked(t, call())
+			w.decide(t, bob, id, yes(c.way))
+			w.runs(t, call(resume(id)))
+			for name, change := range c.pass {
+				t.Log(name)
+				again := call(change)
+				w.runs(t, again)
+				if again.Record.Approval.By != "bob" || again.Record.Approval.ID != id {
+					t.Errorf("the record has %+v", again.Record.Approval)
+				}
+			}
+			barred := map[string]func(*tool.Call){
+				"another caller": caller("eve"), "another tool": func(c *tool.Call) { c.Spec = &tool.Spec{Name: "deleteFile", Source: "other"} },
+				"a rule more":          rules(asks("owner", "bob"), other),
+				"a rule of others":     rules(newly),
+				"a rule that forgets":  rules(forgetful),
+				"another rule instead": rules(other),
+			}
+			for name, change := range c.refused {
+				barred[name] = change
+			}
+			for name, change := range barred {
+				t.Log(name)
+				w.asked(t, call(change))
+			}
+			list, err := w.List(t.Context(), owner, approval.Remembered, 100)
+			if err != nil || len(list) != 1 || list[0].ID != id || list[0].For != c.way {
+				t.Errorf("remembered are %+v, %v", list, err)
+			}
+			if _, err := w.Revoke(t.Context(), owner, id); err != nil {
+				t.Error(err)
+			}
+			w.asked(t, call(args(`{"path":"c"}`)))
+			w.asked(t, call())
+			if _, err := w.Revoke(t.Context(), owner, id); tool.CodeOf(err) != tool.CodeConflict {
+				t.Errorf("revoked twice: %v", err)
+			}
+		})
+	}
+}
+
+func TestAnHourIsOverAfterAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.decide(t, bob, w.asked(t, call()), yes("hour"))
+		time.Sleep(59 * time.Minute)
+		w.runs(t, call(args(`{"path":"b"}`)))
+		time.Sleep(2 * time.Minute)
+		w.asked(t, call(args(`{"path":"b"}`)))
+		if list, err := w.List(t.Context(), owner, approval.Remembered, 100); err != nil || len(list) != 0 {
+			t.Errorf("remembered are %+v, %v", list, err)
+		}
+	})
+}
+
+func TestWhatMayNotBeRememberedIsRefused(t *testing.T) {
+	w := newWorld()
+	only := asks("bob")
+	only.Remember = []string{"hour"}
+	for way, c := range map[string]*tool.Call{
+		"session": call(session("")), "arguments": call(rules(only)), "ever": call(),
+	} {
+		id := w.asked(t, c)
+		if _, err := w.Decide(t.Context(), bob, id, yes(way)); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", way, err)
+		}
+		if _, err := w.Decide(t.Context(), bob, id, approval.Decision{For: "hour"}); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("a denial for an hour: %v", err)
+		}
+		if a, err := w.Show(t.Context(), bob, id); err != nil || a.State != approval.Waiting {
+			t.Errorf("%+v, %v", a, err)
+		}
+	}
+}
+
+func TestNoAnswerInTimeIsARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		id := w.asked(t, call())
+		time.Sleep(15*time.Minute - time.Second)
+		w.asked(t, call(resume(id)))
+		time.Sleep(time.Second)
+		c := call(resume(id))
+		w.refused(t, c, approval.TooLate)
+		if c.Record.Approval.State != "expired" {
+			t.Errorf("%+v", c.Record.Approval)
+		}
+		if _, err := w.Decide(t.Context(), bob, id, yes("")); tool.CodeOf(err) != tool.CodeConflict {
+			t.Errorf("decided late: %v", err)
+		}
+		late := w.asked(t, call())
+		w.decide(t, bob, late, yes(""))
+		time.Sleep(15 * time.Minute)
+		w.refused(t, call(resume(late)), approval.TooLate) // approved, and not used in time
+		w.asked(t, call())
+	})
+}
+
+func TestANewRuleHasToBeAskedAboutToo(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call())
+	w.decide(t, bob, id, yes(""))
+	more := asks("carl")
+	more.Name = "more"
+	both := rules(asks("owner", "bob"), more)
+	if another := w.asked(t, call(resume(id), both)); another == id {
+		t.Error("what bob approved is good for carl's rule")
+	}
+	w.runs(t, call(resume(id), rules(asks("owner", "bob"))))
+}
+
+func TestACallThatIsRefusedFurtherInKeepsItsApproval(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call())
+	w.decide(t, bob, id, yes(""))
+	w.does = func(*tool.Call) (*tool.Result, error) {
+		return nil, tool.BeforeRun(tool.Errorf(tool.CodeLeaseRequired, "a lease is needed"))
+	}
+	for range 2 {
+		if _, err := w.h.Invoke(t.Context(), call(resume(id)), tool.Discard); tool.CodeOf(err) != tool.CodeLeaseRequired {
+			t.Fatal(err)
+		}
+	}
+	w.does = func(*tool.Call) (*tool.Result, error) { return nil, errors.New("it began, and broke") }
+	if _, err := w.h.Invoke(t.Context(), call(), tool.Discard); tool.CodeOf(err) != tool.CodeInternal {
+		t.Fatal(err)
+	}
+	w.refused(t, call(resume(id)), approval.Unknown)
+}
+
+func TestAQuestionOfTheToolGoesOnWithTheApprovedCall(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call())
+	w.decide(t, bob, id, yes(""))
+	w.does = func(c *tool.Call) (*tool.Result, error) {
+		if c.Resume == "" {
+			return &tool.Result{Ask: &tool.Ask{ID: "a question, sealed", Message: "sure?"}}, nil
+		}
+		return &tool.Result{OK: true}, nil
+	}
+	if r, err := w.h.Invoke(t.Context(), call(resume(id)), tool.Discard); err != nil || r.Ask == nil || r.Ask.Kind != "" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	w.asked(t, call(resume("another question"))) // of a call that nobody approved
+	w.asked(t, call(resume("a question, sealed"), caller("eve")))
+	w.runs(t, call(resume("a question, sealed")))
+}
+
+func TestAJobHasItsOwnApprovalAndMayBeBegunAgain(t *testing.T) {
+	w := newWorld()
+	job := func(c *tool.Call) { c.Patient, c.ID = true, "job-1" }
+	id := w.asked(t, call(job))
+	if other := w.asked(t, call()); other == id {
+		t.Error("another call has the job's approval")
+	}
+	if again := w.asked(t, call(job)); again != id {
+		t.Error("the job that is begun again asks anew")
+	}
+	w.decide(t, bob, id, yes(""))
+	w.refused(t, call(resume(id)), approval.Unknown)
+	w.runs(t, call(job, resume(id)))
+	w.runs(t, call(job, resume(id))) // its program ended
+	w.refused(t, call(resume(id), func(c *tool.Call) { c.Patient, c.ID = true, "job-2" }), approval.Unknown)
+}
+
+func TestWaitEndsWhenItIsDecidedOrExpiresOrNobodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		id := w.asked(t, call())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Wait(t.Context(), id) }()
+		synctest.Wait()
+		start := time.Now()
+		w.decide(t, bob, id, yes(""))
+		if err := <-ended; err != nil || time.Since(start) != 0 {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		id = w.asked(t, call(args(`{}`)))
+		other := approval.New(approval.Options{Book: w.book}) // another program
+		go func() { ended <- other.Wait(t.Context(), id) }()
+		synctest.Wait()
+		w.decide(t, bob, id, approval.Decision{})
+		if err := <-ended; err != nil || time.Since(start) > time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		id = w.asked(t, call(args(`{"path":"c"}`)))
+		if err := w.Wait(t.Context(), id); err != nil || time.Since(start) < 15*time.Minute || time.Since(start) > 16*time.Minute {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("enough"))
+		if err := w.Wait(ctx, w.asked(t, call(args(`{"path":"d"}`)))); err == nil || err.Error() != "enough" {
+			t.Error(err)
+		}
+		if err := w.Wait(t.Context(), "apr_"+strings.Repeat("b", 20)); tool.CodeOf(err) != tool.CodeNotFound {
+			t.Error(err)
+		}
+	})
+}
+
+func TestManyAtOnceRunEachCallOnce(t *testing.T) {
+	w := newWorld()
+	const calls, tries = 32, 8
+	var decided atomic.Int64
+	var wg sync.WaitGroup
+	for i := range calls {
+		mine := args(fmt.Sprintf(`{"path":"%d"}`, i))
+		id := w.asked(t, call(mine))
+		for n := range tries {
+			wg.Go(func() {
+				d := yes("")
+				d.Approve = i%2 == 0
+				if _, err := w.Decide(context.Background(), []tool.Principal{bob, owner}[n%2], id, d); err == nil {
+					decided.Add(1)
+				}
+				_, _ = w.h.Invoke(context.Background(), call(mine, resume(id)), tool.Discard)
+			})
+		}
+	}
+	wg.Wait()
+	if decided.Load() != calls || w.ran.Load() != calls/2 {
+		t.Errorf("%d decisions, %d runs", decided.Load(), w.ran.Load())
+	}
+}
+
+func TestTooManyThatWaitAreRefused(t *testing.T) {
+	w := newWorld()
+	for i := range 200 {
+		w.asked(t, call(args(fmt.Sprintf(`{"path":"%d"}`, i))))
+	}
+	w.refused(t, call(), "approvals")
+	w.asked(t, call(caller("carl")))
+	w.asked(t, call(args(`{"path":"7"}`))) // it waits already
+}
+
+func TestOnlyOurOwnIdsAreOurs(t *testing.T) {
+	for _, text := range []string{"", "apr_", "apr_abc", "apr_" + strings.Repeat("A", 20), "apr_" + strings.Repeat("a", 21), "APR_" + strings.Repeat("a", 20)} {
+		if approval.IsID(text) {
+			t.Errorf("%q is taken for an id", text)
+		}
+	}
+}
+
+func TestACallThatNobodyAsksAboutPassesUnchanged(t *testing.T) {
+	w := newWorld()
+	c := call(func(c *tool.Call) { c.Consent, c.Resume, c.Answers = nil, "a question", json.RawMessage(`{}`) })
+	w.runs(t, c)
+	if w.last.Resume != c.Resume || string(w.last.Answers) != `{}` {
+		t.Errorf("%+v", w.last)
+	}
+}

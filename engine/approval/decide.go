@@ -1,0 +1,255 @@
+package approval
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"toolpost/tool"
+)
+
+// ownerRole is the role of those who run this program, whatever the config says of callers.
+const ownerRole = "owner"
+
+// names are those by which a rule can name somebody: its own and those of its roles.
+func names(p tool.Principal) []string {
+	list := append([]string{p.ID}, p.Roles()...)
+	if p.Operator() {
+		list = append(list, ownerRole)
+	}
+	return list
+}
+
+// sees reports whether somebody gets to know of an approval: every rule that asks for it names them.
+func (a *Approval) sees(p tool.Principal) bool {
+	who := names(p)
+	return !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !tool.Globs(r.Approvers).Match(who...) })
+}
+
+// may says why somebody cannot decide about an approval; nil: they can. To those whom the rules do not name it is not
+// there.
+func (a *Approval) may(p tool.Principal) error {
+	self := !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !r.Self })
+	switch {
+	case !a.sees(p):
+		return missing(a.ID)
+	case p.ID == a.Caller && !self:
+		return tool.Errorf(tool.CodeAccessDenied, "%q made this call of %s, and nobody decides about their own calls; "+
+			"somebody else has to, or rule %q has to say `self: true`", p.ID, a.Tool, a.Rules[0].Name).Because(OwnCall)
+	}
+	return nil
+}
+
+func missing(id string) error {
+	return tool.Errorf(tool.CodeNotFound, "there is no approval %.64q; `toolpost approvals` lists those that wait for you", id)
+}
+
+// approvers lists whom the rules name.
+func (a *Approval) approvers() (list []string) {
+	for _, r := range a.Rules {
+		for _, g := range r.Approvers {
+			if !slices.Contains(list, string(g)) {
+				list = append(list, string(g))
+			}
+		}
+	}
+	return list
+}
+
+func (a *Approval) ruleNames() (list []string) {
+	for _, r := range a.Rules {
+		list = append(list, r.Name)
+	}
+	return list
+}
+
+// ways lists how an approval may be remembered: as every rule lets it be, and as the call allows.
+func (a *Approval) ways() (list []string) {
+	for _, way := range []string{ForSession, ForArguments, ForHour} {
+		barred := slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !slices.Contains(r.Remember, way) })
+		if !barred && (way != ForSession || a.Session != "") {
+			list = append(list, way)
+		}
+	}
+	return list
+}
+
+// A Decision is what somebody says about a call that waits.
+type Decision struct {
+	Approve bool
+	Reason  string
+	For     string // how long an approval holds; empty: for the call
+}
+
+// settle decides an approval, if it still waits.
+func (e *Entry) settle(by string, d Decision, now time.Time) error {
+	switch state := e.At(now); {
+	case state == Expired && e.State == Waiting:
+		return tool.Errorf(tool.CodeConflict, "nobody decided about this call of %s in time, and it was refused", e.Tool).
+			Because(Expired)
+	case state != Waiting:
+		return tool.Errorf(tool.CodeConflict, "%q has decided about this call of %s already: it is %s", e.By, e.Tool,
+			state).Because(state)
+	case len(d.Reason) > maxText || !utf8.ValidString(d.Reason):
+		return tool.Errorf(tool.CodeInvalidInput, "a reason is text of at most %d bytes", maxText)
+	case !d.Approve && d.For != "" && d.For != ForCall:
+		return tool.Errorf(tool.CodeInvalidInput, "only an approval is remembered; leave `for` out to deny the call")
+	case d.For != "" && d.For != ForCall && !slices.Contains(e.ways(), d.For):
+		return e.notRemembered(d.For)
+	}
+	e.decide(by, d.Reason, d.For, d.Approve, now)
+	return nil
+}
+
+func (e *Entry) notRemembered(way string) error {
+	if way == ForSession && e.Session == "" {
+		return tool.Errorf(tool.CodeInvalidInput, "the call has no session for which it could be approved")
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "it cannot be approved for %.40q; possible are %s", way,
+		strings.Join(append([]string{ForCall}, e.ways()...), ", "))
+}
+
+// decide notes a decision. From an approval on, its caller has as long to use it as somebody had to decide.
+func (e *Entry) decide(by, reason, way string, approve bool, now time.Time) {
+	now = now.UTC().Truncate(time.Microsecond)
+	e.State, e.By, e.Reason, e.Decided = Denied, by, reason, now
+	e.Until = now.Add(time.Duration(e.Patience) * time.Microsecond)
+	if !approve {
+		return
+	}
+	e.State, e.For = Approved, way
+	if e.For == "" {
+		e.For = ForCall
+	}
+	if e.For == ForHour {
+		e.Lasts = now.Add(time.Hour)
+	}
+}
+
+// Decide decides about a call that waits, once. Those whom its rules do not name learn nothing of it.
+func (s *Approvals) Decide(ctx context.Context, p tool.Principal, id string, d Decision) (Approval, error) {
+	e, err := s.change(ctx, id, func(e *Entry) error {
+		if err := e.may(p); err != nil {
+			return err
+		}
+		return e.settle(p.ID, d, s.o.Now())
+	})
+	if err == nil {
+		s.decided.Tell()
+	}
+	return e.Approval, err
+}
+
+// Revoke ends what was remembered.
+func (s *Approvals) Revoke(ctx context.Context, p tool.Principal, id string) (Approval, error) {
+	e, err := s.change(ctx, id, func(e *Entry) error {
+		switch {
+		case !e.sees(p):
+			return missing(id)
+		case !e.Remembered():
+			return tool.Errorf(tool.CodeConflict, "this approval of %s is not remembered; there is nothing to revoke",
+				e.Tool).Because(e.State)
+		}
+		e.Revoked, e.RevokedBy = s.o.Now().UTC().Truncate(time.Microsecond), p.ID
+		if e.State == Approved { // nor is it good for the call that asked
+			e.State, e.Again = Expired, ""
+		}
+		return nil
+	})
+	return e.Approval, err
+}
+
+// change is that of the book, for those who have an id from outside.
+func (s *Approvals) change(ctx context.Context, id string, f func(*Entry) error) (Entry, error) {
+	if !IsID(id) {
+		return Entry{}, missing(id)
+	}
+	e, err := s.o.Book.Change(ctx, id, f)
+	if tool.CodeOf(err) == tool.CodeNotFound {
+		err = missing(id)
+	}
+	return e, err
+}
+
+// Show gives an approval to somebody whom its rules name.
+func (s *Approvals) Show(ctx context.Context, p tool.Principal, id string) (Approval, error) {
+	if !IsID(id) {
+		return Approval{}, missing(id)
+	}
+	e, err := s.o.Book.Find(ctx, id)
+	if tool.CodeOf(err) == tool.CodeNotFound || err == nil && !e.sees(p) {
+		return Approval{}, missing(id)
+	}
+	return s.shown(e), err
+}
+
+// shown is an approval with the state that it has now.
+func (s *Approvals) shown(e Entry) Approval {
+	e.State = e.At(s.o.Now())
+	return e.Approval
+}
+
+// All is the state of a list of all approvals, and Remembered of those that are remembered.
+const (
+	All        = "all"
+	Remembered = "remembered"
+)
+
+// List gives the approvals of a state, or All or Remembered ones, whose rules name somebody; the newest first.
+func (s *Approvals) List(ctx context.Context, p tool.Principal, state string, most int) ([]Approval, error) {
+	f := Filter{Remembered: state == Remembered}
+	if state == Waiting { // the others follow from the time too
+		f.State = Waiting
+	}
+	entries, err := s.o.Book.List(ctx, f)
+	list := []Approval{}
+	for _, e := range entries {
+		a := s.shown(e)
+		over := state == Remembered && a.For == ForHour && !s.o.Now().Before(a.Lasts)
+		if e.sees(p) && !over && (state == All || state == Remembered || a.State == state) && len(list) < most {
+			list = append(list, a)
+		}
+	}
+	return list, err
+}
+
+// How often who waits looks at the book, since another program may decide: soon at first, less often later.
+const (
+	firstLook = 50 * time.Millisecond
+	lastLook  = time.Second
+)
+
+// Wait returns when an approval is no longer waited for: somebody has decided, or its time is over. It says nothing of
+// what was decided, which is for the call that asked. The error is that there is no such approval, that the book cannot
+// be read, or that ctx has ended.
+func (s *Approvals) Wait(ctx context.Context, id string) error {
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		decided := s.decided.Changed() // before the look: nothing is missed in between
+		e, err := s.o.Book.Find(ctx, id)
+		if err != nil {
+			return err
+		}
+		now := s.o.Now()
+		if e.At(now) != Waiting {
+			return nil
+		}
+		select {
+		case <-decided:
+		case <-time.After(min(pause, e.Until.Sub(now))):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Changed gives a channel that is closed when something was asked or decided in this program.
+func (s *Approvals) Changed() <-chan struct{} { return s.decided.Changed() }
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,449 @@
+package approval
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// For is an engine.Stage, the same for every tool. It stands right behind policy, which says what has to be approved,
+// and in front of all that notes or uses something up: a call that waits has not begun.
+func (s *Approvals) For(*tool.Spec) tool.Middleware {
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			if c.Consent == nil && !IsID(c.Resume) {
+				return next.Invoke(ctx, c, out)
+			}
+			return s.pass(ctx, c, out, next)
+		})
+	}
+}
+
+func (s *Approvals) pass(
+	ctx context.Context, c *tool.Call, out tool.Sink, next tool.Handler,
+) (*tool.Result, error) {
+	p, err := s.permit(ctx, c)
+	if err != nil {
+		return nil, tool.BeforeRun(err)
+	}
+	c.Record.Approved(p.entry.noted(p.state))
+	switch {
+	case p.refusal != nil:
+		return nil, tool.BeforeRun(p.refusal)
+	case p.state == Waiting:
+		return s.ask(c, &p.entry), nil
+	}
+	inner := c
+	if IsID(c.Resume) { // it is ours, and nobody further in has asked
+		own := *c
+		own.Resume, own.Answers, inner = "", nil, &own
+	}
+	r, err := next.Invoke(ctx, inner, out)
+	switch {
+	case err != nil && p.used && tool.NotRun(err):
+		s.giveBack(ctx, &p.entry)
+	case err == nil && r.Ask != nil:
+		err = s.goesOn(ctx, &p.entry, r.Ask.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// A permit is what there is to say to a call.
+type permit struct {
+	entry   Entry
+	state   string // of the approval: Waiting asks, Approved lets the call through
+	refusal error
+	used    bool // the approval was used up for this call
+}
+
+// permit finds the approval of a call, or begins one.
+func (s *Approvals) permit(ctx context.Context, c *tool.Call) (permit, error) {
+	d, err := s.digests(c)
+	if err != nil {
+		return permit{}, err
+	}
+	granted, err := s.remembered(ctx, c, d)
+	if err != nil {
+		return permit{}, err
+	}
+	switch {
+	case IsID(c.Resume):
+		return s.resume(ctx, c, d, granted)
+	case granted != nil:
+		return permit{entry: *granted, state: Approved}, nil
+	}
+	return s.pickUp(ctx, c, d)
+}
+
+// pickUp finds what there is for a call that has no id of an approval, or begins an approval.
+func (s *Approvals) pickUp(ctx context.Context, c *tool.Call, d digests) (permit, error) {
+	key := d.key
+	if c.Resume != "" { // a question that the tool asked in a call that was approved
+		key = question(c.Resume)
+	}
+	e, ok, err := s.o.Book.Open(ctx, key)
+	switch {
+	case err != nil:
+		return permit{}, err
+	case !ok || !e.good(c, d):
+		return s.begin(ctx, c, d)
+	case c.Resume != "":
+		return permit{entry: e, state: Approved}, nil
+	}
+	p, err := s.use(ctx, c, e.ID, nil)
+	if err != nil && tool.AsError(err).Reason == Unknown || p.state == Expired { // or another call was faster
+		return s.begin(ctx, c, d)
+	}
+	return p, err
+}
+
+// resume gives what was decided about the call that an id was given out for.
+func (s *Approvals) resume(ctx context.Context, c *tool.Call, d digests, granted *Entry) (permit, error) {
+	e, err := s.o.Book.Find(ctx, c.Resume)
+	switch { // what it is bound to is never changed
+	case tool.CodeOf(err) == tool.CodeNotFound || err == nil && !e.boundTo(c, d):
+		return permit{}, unknown(c)
+	case err != nil:
+		return permit{}, err
+	case !e.covers(c.Consent): // rules have come since that nobody was asked about
+		return s.begin(ctx, c, d)
+	}
+	return s.use(ctx, c, e.ID, granted)
+}
+
+// use uses an approval up, if it can be. Whether it can is decided where it is changed: of several calls one runs.
+func (s *Approvals) use(ctx context.Context, c *tool.Call, id string, granted *Entry) (p permit, err error) {
+	e, err := s.o.Book.Change(ctx, id, func(e *Entry) error {
+		p = permit{} // another attempt
+		now := s.o.Now()
+		if e.At(now) == Waiting && len(c.Answers) > 0 {
+			if err := e.answer(c, now); err != nil {
+				return err
+			}
+		}
+		if e.At(now) == Waiting && granted != nil { // what was remembered meanwhile decides this one too
+			e.decide(granted.By, granted.Reason, ForCall, true, now)
+		}
+		switch p.state = e.At(now); p.state {
+		case Approved:
+			e.State, e.Used, e.Again, p.used = Used, now, "", true
+			e.UsedBy = job(c)
+		case Used:
+			if !c.Patient || e.UsedBy != c.ID {
+				return unknown(c)
+			}
+			p.state = Approved // a job that is begun again
+		case Denied:
+			e.Again, p.refusal = "", denied(c, e)
+		case Expired:
+			e.State, e.Again, p.refusal = Expired, "", expired(c, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return permit{}, err
+	}
+	if p.used || len(c.Answers) > 0 {
+		s.decided.Tell()
+	}
+	p.entry = e
+	return p, nil
+}
+
+// begin keeps a new approval, for which somebody is asked, or gives the one that waits already.
+func (s *Approvals) begin(ctx context.Context, c *tool.Call, d digests) (permit, error) {
+	if c.Consent == nil { // policy asks for nothing any more
+		return permit{}, unknown(c)
+	}
+	e, err := s.o.Book.Add(ctx, s.entry(c, d), Bounds{perCaller, most})
+	if err != nil {
+		return permit{}, err
+	}
+	s.decided.Tell() // those who watch for calls that wait are told as well
+	return permit{entry: e, state: Waiting}, nil
+}
+
+// The bounds of what is kept of a call.
+const (
+	maxArgs    = 64 << 10
+	maxTouches = 256
+	maxText    = 1000
+)
+
+// entry is a new approval for a call.
+func (s *Approvals) entry(c *tool.Call, d digests) Entry {
+	now := s.o.Now().UTC().Truncate(time.Microsecond)
+	patience := shortest(c.Consent.Rules)
+	e := Entry{
+		Approval: Approval{
+			ID: idPrefix + strings.ToLower(rand.Text())[:20], State: Waiting, Tool: c.Tool, Caller: c.Caller.ID,
+			Door: c.Caller.Door, Session: c.Session, Run: c.Run, Call: c.ID, Parent: c.Parent,
+			Args: s.o.Redact(c.Args), Touches: some(c.Consent.Touches), Guarantees: c.Tightened(tool.Guarantees{}),
+			Rules: c.Consent.Rules, Asked: now, Until: now.Add(patience),
+		},
+		Ref: refOf(c).String(), Bound: d.bound, Input: d.input, Key: d.key, Again: d.key, Patience: patience.Microseconds(),
+	}
+	if c.Spec != nil {
+		e.Tool, e.Source, e.Tier, e.Effects = c.Spec.Name, c.Spec.Source, c.Spec.Tier, c.Spec.Effects.Words()
+		e.Walls = c.Spec.Walls
+	}
+	e.Job = job(c)
+	if len(e.Args) > maxArgs || e.Args == nil && len(c.Args) > 0 {
+		e.Args, e.Omitted = nil, len(c.Args)
+	}
+	return e
+}
+
+// some cuts what a call touches to what people look at.
+func some(t tool.Touches) tool.Touches {
+	return tool.Touches{
+		Reads: t.Reads[:min(len(t.Reads), maxTouches)], Writes: t.Writes[:min(len(t.Writes), maxTouches)],
+		Commands: t.Commands[:min(len(t.Commands), maxTouches)],
+	}
+}
+
+func shortest(rules []tool.ConsentRule) time.Duration {
+	d := rules[0].Timeout
+	for _, r := range rules {
+		d = min(d, r.Timeout)
+	}
+	return d
+}
+
+// giveBack makes an approval good again whose call was refused by somebody further in before it did anything. Where
+// that fails the approval is lost, and its caller asks again.
+func (s *Approvals) giveBack(ctx context.Context, was *Entry) {
+	_, err := s.o.Book.Change(context.WithoutCancel(ctx), was.ID, func(e *Entry) error {
+		if e.State == Used && e.Used.Equal(was.Used) {
+			e.State, e.Used, e.UsedBy = Approved, time.Time{}, ""
+			e.Again = e.Key
+		}
+		return nil
+	})
+	if err != nil {
+		s.o.Log.Warn("an approval was used by a call that was refused, and cannot be given back", "approval", was.ID,
+			"error", tool.AsError(err).Message)
+	}
+}
+
+// goesOn notes that an approved call has a question of its tool's: with its answer the call goes on, and is no second
+// one.
+func (s *Approvals) goesOn(ctx context.Context, was *Entry, id string) error {
+	_, err := s.o.Book.Change(context.WithoutCancel(ctx), was.ID, func(e *Entry) error {
+		e.Again = question(id)
+		return nil
+	})
+	return err
+}
+
+// ask is the outcome of a call that waits.
+func (s *Approvals) ask(c *tool.Call, e *Entry) *tool.Result {
+	a := &tool.Ask{
+		ID: e.ID, Kind: tool.AskApproval,
+		Awaits: &tool.Awaited{
+			Tool: e.Tool, Args: e.Args, Approvers: e.approvers(), Until: e.Until, Rules: e.ruleNames(),
+			Reason: e.Rules[0].Reason, Self: e.may(c.Caller) == nil,
+		},
+	}
+	a.Message = fmt.Sprintf("%s has to be approved by %s, until %s", e.Tool, strings.Join(a.Awaits.Approvers, ", "),
+		e.Until.UTC().Format(time.RFC3339))
+	if why := e.Rules[0].Reason; why != "" {
+		a.Message += ": " + why
+	}
+	if a.Awaits.Self {
+		a.Schema = answerSchema(e)
+	} else {
+		a.Message += fmt.Sprintf(". Make the same call again to learn what was decided; this one is %s", e.ID)
+	}
+	return &tool.Result{Ask: a, Trace: tool.Trace{Tool: e.Tool, Source: e.Source}}
+}
+
+// answerSchema is of the answer of a caller who may approve its own call.
+func answerSchema(e *Entry) json.RawMessage {
+	ways, _ := strictjson.Marshal(append([]string{ForCall}, e.ways()...)) // strings
+	return json.RawMessage(`{"type":"object","properties":{` +
+		`"approve":{"type":"boolean","title":"Approve","description":"run it; false: refuse it"},` +
+		`"reason":{"type":"string","title":"Reason","description":"why, for the record","maxLength":1000},` +
+		`"for":{"type":"string","title":"For","description":"how long the approval holds","default":"call","enum":` +
+		string(ways) + `}},"required":["approve"]}`)
+}
+
+// answer decides an approval by what its own caller answered.
+func (e *Entry) answer(c *tool.Call, now time.Time) error {
+	if err := e.may(c.Caller); err != nil {
+		return err
+	}
+	var said struct {
+		Approve *bool  `json:"approve"`
+		Reason  string `json:"reason"`
+		For     string `json:"for"`
+	}
+	if err := strictjson.UnmarshalClosed(c.Answers, &said); err != nil || said.Approve == nil {
+		return tool.Errorf(tool.CodeInvalidInput,
+			`the answers for %s must be such as {"approve": true, "reason": "...", "for": "call"}`,
+			c.Tool).Because("invalid_answers")
+	}
+	return e.settle(c.Caller.ID, Decision{Approve: *said.Approve, Reason: said.Reason, For: said.For}, now)
+}
+
+// digests are what a call is recognised by.
+type digests struct{ bound, input, key string }
+
+func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
+	args, err := strictjson.Decode(c.Args)
+	if len(c.Args) == 0 {
+		args, err = map[string]any{}, nil
+	}
+	if err != nil {
+		return d, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are not JSON: %v", c.Tool, err)
+	}
+	plain, err := strictjson.Marshal(args) // two that say the same are the same
+	if err != nil {
+		return d, err
+	}
+	walls, err := strictjson.Marshal(c.Tightened(tool.Guarantees{}))
+	if err != nil {
+		return d, err
+	}
+	ref := refOf(c)
+	input, err := s.o.Digests.Sum("approved arguments", plain)
+	bound, err2 := s.o.Digests.Sum("approved call", []byte(c.Caller.ID), []byte(ref.Source), []byte(ref.Name),
+		[]byte(c.Session), plain, walls)
+	d = digests{bound: hex.EncodeToString(bound[:]), input: hex.EncodeToString(input[:])}
+	d.key = digest(d.bound + " " + job(c) + " " + rules(c.Consent))
+	return d, errors.Join(err, err2)
+}
+
+// job is the one whose call it is; empty: it is none's. It has an approval of its own: no other call takes that away.
+func job(c *tool.Call) string {
+	if c.Patient {
+		return c.ID
+	}
+	return ""
+}
+
+// rules is what the rules that ask for an approval say, as far as covers looks at it.
+func rules(of *tool.Consent) string {
+	if of == nil {
+		return ""
+	}
+	var all []any
+	for _, r := range of.Rules {
+		all = append(all, r.Name, r.Approvers, r.Self)
+	}
+	b, _ := strictjson.Marshal(all) // strings
+	return string(b)
+}
+
+func refOf(c *tool.Call) tool.Ref {
+	if c.Spec != nil { // whatever alias the caller used
+		return c.Spec.Ref()
+	}
+	return tool.Ref{Name: c.Tool}
+}
+
+// question stands for a question of a tool that has asked it in an approved call.
+func question(id string) string { return "question " + digest(id) }
+
+// boundTo reports whether an approval is for this call. That of a job is for the job alone.
+func (e *Entry) boundTo(c *tool.Call, d digests) bool {
+	return e.Bound == d.bound && e.Caller == c.Caller.ID && e.Job == job(c)
+}
+
+// good reports whether an approval is for this call, and for all that policy asks about it now.
+func (e *Entry) good(c *tool.Call, d digests) bool { return e.boundTo(c, d) && e.covers(c.Consent) }
+
+// covers reports whether the rules that ask now are among those whose approvers have decided. A rule that names others
+// than it did is another one.
+func (e *Entry) covers(now *tool.Consent) bool {
+	if now == nil {
+		return true
+	}
+	return !slices.ContainsFunc(now.Rules, func(r tool.ConsentRule) bool {
+		return !slices.ContainsFunc(e.Rules, func(had tool.ConsentRule) bool {
+			return had.Name == r.Name && had.Self == r.Self && slices.Equal(had.Approvers, r.Approvers)
+		})
+	})
+}
+
+// remembered finds an earlier approval that is good for a call, as long as the rules let it be remembered.
+func (s *Approvals) remembered(ctx context.Context, c *tool.Call, d digests) (*Entry, error) {
+	if c.Consent == nil {
+		return nil, nil
+	}
+	list, err := s.o.Book.List(ctx, Filter{Remembered: true, Caller: c.Caller.ID, Ref: refOf(c).String()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].grants(c, d, s.o.Now()) {
+			return &list[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// grants reports whether what is remembered lets a call through: one of the same caller and tool, behind no fewer walls
+// than those that the approver saw.
+func (e *Entry) grants(c *tool.Call, d digests, now time.Time) bool {
+	may := !slices.ContainsFunc(c.Consent.Rules, func(r tool.ConsentRule) bool { return !slices.Contains(r.Remember, e.For) })
+	if !may || !e.Remembered() || e.Caller != c.Caller.ID || e.Ref != refOf(c).String() || !e.covers(c.Consent) ||
+		!c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
+		return false
+	}
+	switch e.For {
+	case ForSession:
+		return c.Session != "" && c.Session == e.Session
+	case ForArguments:
+		return e.Input == d.input
+	case ForHour:
+		return now.Before(e.Lasts)
+	}
+	return false
+}
+
+// unknown is the refusal of an id that was not given out for a call: it says no more to whoever has the id of another's
+// call, or of one that has run, than to whoever made one up.
+func unknown(c *tool.Call) error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s has not asked you a question of this id in a call with these "+
+		"arguments and this session; repeat them as they were, or call again without answers", c.Tool).Because(Unknown)
+}
+
+func denied(c *tool.Call, e *Entry) error {
+	why := ""
+	if e.Reason != "" {
+		why = ": " + e.Reason
+	}
+	return refusal(e, WasDenied, "%s was not run: %q denied it%s", c.Tool, e.By, why)
+}
+
+func expired(c *tool.Call, e *Entry) error {
+	if e.By != "" {
+		return refusal(e, TooLate, "%s was not run: it was approved by %q, and not made again in time; call it again "+
+			"to ask anew", c.Tool, e.By)
+	}
+	return refusal(e, TooLate, "%s was not run: nobody approved it in time; call it again to ask anew", c.Tool)
+}
+
+func refusal(e *Entry, reason, format string, args ...any) error {
+	err := tool.Errorf(tool.CodeAccessDenied, format, args...).Because(reason)
+	err.Details, _ = strictjson.Marshal(struct { // strings and times
+		ID      string    `json:"approval"`
+		By      string    `json:"by,omitempty"`
+		Decided time.Time `json:"decided,omitzero"`
+		Reason  string    `json:"reason,omitempty"`
+	}{e.ID, e.By, e.Decided, e.Reason})
+	return err
+}

@@ -1,0 +1,168 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/config"
+	"toolpost/tool"
+)
+
+// Ways are those in which an approval may be remembered; nil: all.
+type Ways = tool.Several[Way, *Way]
+
+// A Way is how an approval is remembered.
+type Way string
+
+// ways lists them. Package approval says what each is good for.
+func ways() []string { return []string{"session", "arguments", "hour"} }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (w *Way) UnmarshalText(b []byte) error {
+	if *w = Way(b); !slices.Contains(ways(), string(b)) {
+		return fmt.Errorf("expected %s, got %q", strings.Join(ways(), ", "), b)
+	}
+	return nil
+}
+
+// The bounds and defaults of what a rule asks for.
+const (
+	approver   = "owner" // who runs toolpost
+	patience   = 15 * time.Minute
+	minTimeout = time.Second
+	maxTimeout = 30 * 24 * time.Hour
+)
+
+// checkAsking refuses what belongs to rules that ask in others, and times that nobody could mean.
+func (r *Rule) checkAsking() error {
+	asks := r.Approvers != nil || r.Self || r.Timeout != 0 || r.Remember != nil
+	switch t := time.Duration(r.Timeout); {
+	case r.Effect != Ask && asks:
+		return fmt.Errorf("rule %q: approvers, self, timeout and remember belong to `effect: ask`", r.Name)
+	case t != 0 && (t < minTimeout || t > maxTimeout):
+		return fmt.Errorf("rule %q: timeout is from %v to %v, not %v", r.Name, minTimeout, maxTimeout, t)
+	case r.Approvers != nil && len(r.Approvers) == 0:
+		return errors.New("approvers is an empty list: nobody could approve; leave it out for the owner")
+	}
+	return nil
+}
+
+// nameRules names the rules that ask and have no name, by their place: such a rule is often one line.
+func (o *Options) nameRules() {
+	for i := range o.Rules {
+		if r := &o.Rules[i]; r.Name == "" && r.Effect == Ask {
+			r.Name = fmt.Sprintf("ask-%d", i+1)
+		}
+	}
+}
+
+// decides reports whether a tool is one of those by which calls are approved. If these had to be approved too, nobody
+// could ever.
+func decides(s *tool.Spec) bool {
+	return s.Source == config.OwnSource && strings.HasPrefix(s.Ref().Name, "approvals.")
+}
+
+// asAllow is a rule that asks, as one that allows what was approved: it has to match everything that a call touches,
+// and an alias is not enough.
+func (r *Rule) asAllow() *Rule {
+	granted := *r
+	granted.Effect = Allow
+	return &granted
+}
+
+// denying are the words for what a rule does to a file that it speaks of.
+var denying = map[Effect]string{
+	Deny: "denies it", Ask: "asks for an approval, which a call gets that names the file itself",
+}
+
+// An Asking is what some rules ask for, as a decision says it.
+type Asking struct {
+	Approvers []string `json:"approvers"` // names and roles
+	Self      bool     `json:"self,omitzero"`
+	TimeoutMS int64    `json:"timeout_ms"`
+	Rules     []string `json:"rules"`
+
+	asked []tool.ConsentRule
+}
+
+// asked tells the rules that ask about what a call touches from those that are silent about it. A nil Asking asks for
+// nothing.
+func asked(rules []*Rule, t tool.Touches) (a *Asking, silent []*Rule) {
+	for _, r := range rules {
+		if _, hit := r.denies(t); !hit {
+			silent = append(silent, r)
+			continue
+		}
+		if a == nil {
+			a = &Asking{Self: true}
+		}
+		a.add(r.asks())
+	}
+	return a, silent
+}
+
+// asks is what a rule asks for.
+func (r *Rule) asks() tool.ConsentRule {
+	approvers, remember := r.Approvers, ways()
+	if approvers == nil {
+		approvers = tool.Globs{approver}
+	}
+	if r.Remember != nil {
+		remember = []string{}
+		for _, w := range r.Remember {
+			remember = append(remember, string(w))
+		}
+	}
+	return tool.ConsentRule{
+		Name: r.Name, Reason: r.Reason, Approvers: approvers, Self: r.Self, Remember: remember,
+		Timeout: cmp.Or(time.Duration(r.Timeout), patience),
+	}
+}
+
+// add takes a further rule: who approves must be named by each, and the shortest time holds.
+func (a *Asking) add(r tool.ConsentRule) {
+	a.asked = append(a.asked, r)
+	a.Rules = append(a.Rules, r.Name)
+	for _, g := range r.Approvers {
+		if !slices.Contains(a.Approvers, string(g)) {
+			a.Approvers = append(a.Approvers, string(g))
+		}
+	}
+	a.Self = a.Self && r.Self
+	if t := r.Timeout.Milliseconds(); a.TimeoutMS == 0 || t < a.TimeoutMS {
+		a.TimeoutMS = t
+	}
+}
+
+// of adds what is asked for to a decision that allows a call.
+func (a *Asking) of(d Decision) Decision {
+	if a == nil {
+		return d
+	}
+	first := Rule{Name: a.asked[0].Name, Reason: a.asked[0].Reason}
+	d.Ask, d.Rule, d.Reason = a, first.Name, first.why("asks for an approval by "+strings.Join(a.Approvers, ", "))
+	return d
+}
+
+// consent is what the call carries to the stage that asks.
+func (a *Asking) consent(t tool.Touches) *tool.Consent {
+	if a == nil {
+		return nil
+	}
+	return &tool.Consent{Rules: a.asked, Touches: t}
+}
+
+// Effect is the decision in one word.
+func (d *Decision) Effect() Effect {
+	switch {
+	case !d.Allowed:
+		return Deny
+	case d.Ask != nil:
+		return Ask
+	}
+	return Allow
+}

@@ -1,0 +1,263 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/engine/approval"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// An ApprovalTable keeps approvals. Its rows have the whole entry as JSON, and beside it what they are found by.
+type ApprovalTable struct {
+	db    *DB
+	swept sweeper
+}
+
+// Approvals keeps approvals.
+func (db *DB) Approvals() *ApprovalTable { return &ApprovalTable{db: db} }
+
+// approvalsKept is how long an approval can be looked at after it is over.
+const approvalsKept = 24 * time.Hour
+
+// Add implements approval.Book.
+func (a *ApprovalTable) Add(_ context.Context, e approval.Entry, b approval.Bounds) (approval.Entry, error) {
+	if err := checkApproval(&e); err != nil {
+		return e, err
+	}
+	return writing(a.db, func(t *tx) (approval.Entry, error) {
+		now := time.Now()
+		if a.swept.due(now) {
+			if err := t.exec(`DELETE FROM approval WHERE over_at < ?`, micros(now.Add(-approvalsKept))); err != nil {
+				return e, err
+			}
+		}
+		open, err := openApprovals(t, e.Again)
+		if err != nil || len(open) > 0 && open[0].At(now) == approval.Waiting {
+			return append(open, e)[0], err
+		}
+		var own, all int
+		_, err = row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM approval `+
+			`WHERE state = ? AND until_at > ?`, []any{e.Caller, approval.Waiting, micros(now)}, &all, &own)
+		if err == nil {
+			err = tooManyApprovals(e.Caller, own, all, b)
+		}
+		if err != nil {
+			return e, err
+		}
+		return e, t.putApproval(&e, `INSERT INTO approval (caller, tool, state, again, job, remembered, made_at, until_at, `+
+			`over_at, entry, id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
+	})
+}
+
+// checkApproval refuses what a row cannot have.
+func checkApproval(e *approval.Entry) error {
+	if plain(e.Caller, maxName) != e.Caller || plain(e.Ref, 2*maxLeaseName) != e.Ref {
+		return tool.Errorf(tool.CodeInvalidInput, "the name of the caller or the tool is too long for an approval, or not text")
+	}
+	return nil
+}
+
+func tooManyApprovals(caller string, own, all int, b approval.Bounds) error {
+	switch {
+	case own >= b.PerCaller:
+		return tool.Errorf(tool.CodeQuotaExceeded, "%d calls of %q wait for an approval already, and %d is the most; "+
+			"try again when some are decided", own, caller, b.PerCaller).Because("approvals")
+	case all >= b.All:
+		return tool.Errorf(tool.CodeQuotaExceeded, "%d calls wait for an approval already, and %d is the most; "+
+			"try again when some are decided", all, b.All).Because("approvals")
+	}
+	return nil
+}
+
+// putApproval writes an entry with a statement that has its id last.
+func (t *tx) putApproval(e *approval.Entry, statement string) error {
+	doc, err := strictjson.Marshal(e)
+	if err != nil {
+		return tool.Errorf(tool.CodeInternal, "an approval cannot be written as JSON: %w", err)
+	}
+	over := sql.NullInt64{Int64: micros(e.Over()), Valid: !e.Over().IsZero()}
+	return t.exec(statement, e.Caller, e.Ref, e.State, e.Again, e.Job, flag(e.Remembered()), micros(e.Asked),
+		micros(e.Until), over, string(doc), e.ID)
+}
+
+// Change implements approval.Book. No other writer overlaps: what change sees is what it changes.
+func (a *ApprovalTable) Change(
+	_ context.Context, id string, change func(*approval.Entry) error,
+) (approval.Entry, error) {
+	return writing(a.db, func(t *tx) (approval.Entry, error) {
+		e, err := only(t, noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, plain(id, maxName))
+		if err != nil {
+			return e, err
+		}
+		if err := change(&e); err != nil {
+			return e, err
+		}
+		return e, t.putApproval(&e, `UPDATE approval SET caller = ?, tool = ?, state = ?, again = ?, job = ?, `+
+			`remembered = ?, made_at = ?, until_at = ?, over_at = ?, entry = ? WHERE id = ?`)
+	})
+}
+
+func noApproval(id string) error {
+	return tool.Errorf(tool.CodeNotFound, "there is no approval %.64q", id)
+}
+
+const someApprovals = `SELECT entry FROM approval`
+
+// scanApproval reads a row of someApprovals.
+func scanApproval(rows *sql.Rows) (e approval.Entry, err error) {
+	var doc []byte
+	if err := rows.Scan(&doc); err != nil {
+		return e, err
+	}
+	if err := strictjson.Unmarshal(doc, &e); err != nil {
+		return e, tool.Errorf(tool.CodeInternal, "an approval in the store cannot be read: %w", err)
+	}
+	return e, nil
+}
+
+// Find implements approval.Book.
+func (a *ApprovalTable) Find(ctx context.Context, id string) (approval.Entry, error) {
+	return reading(ctx, a.db, func(r *reader) (approval.Entry, error) {
+		return only(r, noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, plain(id, maxName))
+	})
+}
+
+// Open implements approval.Book.
+func (a *ApprovalTable) Open(ctx context.Context, again string) (e approval.Entry, ok bool, err error) {
+	open, err := reading(ctx, a.db, func(r *reader) ([]approval.Entry, error) { return openApprovals(r, again) })
+	if err != nil || len(open) == 0 {
+		return e, false, err
+	}
+	return open[0], true, nil
+}
+
+// openApprovals gives the one that a call can pick up; there may be another where one was given back, and the older one
+// comes first.
+func openApprovals(a asker, again string) ([]approval.Entry, error) {
+	if again == "" {
+		return nil, nil
+	}
+	return list(a, scanApproval, someApprovals+` WHERE again = ? AND again <> '' ORDER BY made_at, id LIMIT 1`, again)
+}
+
+// List implements approval.Book.
+func (a *ApprovalTable) List(ctx context.Context, f approval.Filter) ([]approval.Entry, error) {
+	where, args := ` WHERE 1 = 1`, []any{}
+	for _, is := range []struct{ column, value string }{{"state", f.State}, {"caller", f.Caller}, {"tool", f.Ref}} {
+		if is.value != "" {
+			where, args = where+` AND `+is.column+` = ?`, append(args, plain(is.value, 2*maxLeaseName))
+		}
+	}
+	if f.Remembered {
+		where += ` AND remembered <> 0`
+	}
+	return reading(ctx, a.db, func(r *reader) ([]approval.Entry, error) {
+		return list(r, scanApproval, someApprovals+where+` ORDER BY made_at DESC, id LIMIT ?`,
+			append(args, atMost(f.Most))...)
+	})
+}
+
+// Approvals keeps approvals in memory. The zero value is ready to use.
+type Approvals struct {
+	mu   sync.Mutex
+	kept map[string]approval.Entry
+}
+
+// Add implements approval.Book.
+func (a *Approvals) Add(_ context.Context, e approval.Entry, b approval.Bounds) (approval.Entry, error) {
+	if err := checkApproval(&e); err != nil {
+		return e, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(a.kept, func(_ string, x approval.Entry) bool {
+		over := x.Over()
+		return !over.IsZero() && over.Before(now.Add(-approvalsKept))
+	})
+	if open, ok := a.open(e.Again); ok && open.At(now) == approval.Waiting {
+		return open, nil
+	}
+	own, all := 0, 0
+	for _, x := range a.kept {
+		waits := x.At(now) == approval.Waiting
+		own, all = own+flag(waits && x.Caller == e.Caller), all+flag(waits)
+	}
+	if err := tooManyApprovals(e.Caller, own, all, b); err != nil {
+		return e, err
+	}
+	if a.kept == nil {
+		a.kept = map[string]approval.Entry{}
+	}
+	a.kept[e.ID] = e
+	return e, nil
+}
+
+// Change implements approval.Book.
+func (a *Approvals) Change(
+	_ context.Context, id string, change func(*approval.Entry) error,
+) (approval.Entry, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, ok := a.kept[id]
+	if !ok {
+		return e, noApproval(id)
+	}
+	if err := change(&e); err != nil {
+		return e, err
+	}
+	a.kept[id] = e
+	return e, nil
+}
+
+// Find implements approval.Book.
+func (a *Approvals) Find(_ context.Context, id string) (approval.Entry, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, ok := a.kept[id]
+	if !ok {
+		return e, noApproval(id)
+	}
+	return e, nil
+}
+
+// Open implements approval.Book.
+func (a *Approvals) Open(_ context.Context, again string) (approval.Entry, bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, ok := a.open(again)
+	return e, ok, nil
+}
+
+func (a *Approvals) open(again string) (oldest approval.Entry, ok bool) {
+	for _, e := range a.kept {
+		if e.Again == again && again != "" && (!ok || e.Asked.Before(oldest.Asked)) {
+			oldest, ok = e, true
+		}
+	}
+	return oldest, ok
+}
+
+// List implements approval.Book.
+func (a *Approvals) List(_ context.Context, f approval.Filter) ([]approval.Entry, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := []approval.Entry{}
+	for _, e := range a.kept {
+		if (f.State == "" || e.State == f.State) && (f.Caller == "" || e.Caller == f.Caller) &&
+			(f.Ref == "" || e.Ref == f.Ref) && (!f.Remembered || e.Remembered()) {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b approval.Entry) int {
+		return cmp.Or(b.Asked.Compare(a.Asked), cmp.Compare(a.ID, b.ID))
+	})
+	return all[:min(len(all), atMost(f.Most))], nil
+}

@@ -1,0 +1,202 @@
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/engine/approval"
+	"toolpost/engine/job"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// anEntry is an approval that waits.
+func anEntry(again string) approval.Entry {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	return approval.Entry{
+		Approval: approval.Approval{
+			ID: "apr_" + strings.ToLower(rand.Text())[:20], State: approval.Waiting, Tool: "rm", Source: "files", Tier: 3,
+			Effects: []string{"writes"}, Caller: "ada", Door: "http", Session: "s", Run: "r", Call: "c", Parent: "p",
+			Args:    []byte(`{"path":"it's \\ \"a\"\n"}`),
+			Touches: tool.Touches{Reads: []string{"/a"}, Writes: []string{"/b"}, Commands: [][]string{{"ls", "-l"}}},
+			Walls:   "no network", Guarantees: tool.Guarantees{NoNetwork: true},
+			Rules: []tool.ConsentRule{{Name: "rule", Reason: "why", Approvers: []tool.Glob{"owner", "b*"}, Self: true, Remember: []string{"hour"}}},
+			Asked: now, Until: now.Add(time.Minute),
+		},
+		Ref: "files.rm", Bound: "bound", Input: "input", Key: again, Again: again, Patience: 60_000_000,
+	}
+}
+
+func manyApprovals() approval.Bounds { return approval.Bounds{PerCaller: 100_000, All: 100_000} }
+
+func approvals(t *testing.T, k Kind) {
+	db, other := k.two(t)
+	approvalsOf(t, db.Approvals(), other.Approvals())
+	memory := new(store.Approvals)
+	approvalsOf(t, memory, memory)
+}
+
+func approvalsOf(t *testing.T, mine, other approval.Book) {
+	ctx := t.Context()
+	first := anEntry("same")
+	equal(t, must[approval.Entry](t)(mine.Add(ctx, first, manyApprovals())), first, "added")
+	equal(t, must[approval.Entry](t)(other.Find(ctx, first.ID)), first, "found by another program")
+	equal(t, must[approval.Entry](t)(other.Add(ctx, anEntry("same"), manyApprovals())), first, "the same call asks twice")
+	_, err := other.Find(ctx, "apr_\x00")
+	gives(t, err, tool.CodeNotFound, "an id that is none")
+	_, err = mine.Change(ctx, "apr_none", func(*approval.Entry) error { return nil })
+	gives(t, err, tool.CodeNotFound, "a change of one that is not there")
+	_, err = mine.Add(ctx, anEntry("more"), approval.Bounds{PerCaller: 1, All: 9})
+	gives(t, err, tool.CodeQuotaExceeded, "too many of a caller")
+	foreign := anEntry("more")
+	foreign.Caller = "eve"
+	_, err = mine.Add(ctx, foreign, approval.Bounds{PerCaller: 9, All: 1})
+	gives(t, err, tool.CodeQuotaExceeded, "too many in all")
+	works(t, errOf(mine.Add(ctx, foreign, manyApprovals())))
+
+	e, ok, err := other.Open(ctx, "same")
+	needs(t, err == nil && ok && e.ID == first.ID, "picked up: %+v, %v", e, err)
+	for _, none := range []string{"", "other"} {
+		_, ok, err = other.Open(ctx, none)
+		needs(t, err == nil && !ok, "picked up by %q: %v", none, err)
+	}
+	_, err = other.Change(ctx, first.ID, func(e *approval.Entry) error {
+		e.State = approval.Denied
+		return errors.New("no")
+	})
+	needs(t, err != nil, "a change that fails")
+	equal(t, must[approval.Entry](t)(mine.Find(ctx, first.ID)), first, "after a change that failed")
+	changed := must[approval.Entry](t)(other.Change(ctx, first.ID, func(e *approval.Entry) error {
+		e.State, e.By, e.For, e.Again = approval.Approved, "bob", approval.ForArguments, ""
+		return nil
+	}))
+	equal(t, must[approval.Entry](t)(mine.Find(ctx, first.ID)), changed, "after a change")
+	_, ok, err = mine.Open(ctx, "same")
+	needs(t, err == nil && !ok, "one that was used is picked up: %v", err)
+	for _, c := range []struct {
+		f    approval.Filter
+		want []string
+	}{
+		{approval.Filter{}, []string{foreign.ID, first.ID}},
+		{approval.Filter{Most: 1}, []string{foreign.ID}},
+		{approval.Filter{State: approval.Waiting}, []string{foreign.ID}},
+		{approval.Filter{Remembered: true, Caller: "ada", Ref: "files.rm"}, []string{first.ID}},
+		{approval.Filter{Remembered: true, Caller: "eve", Ref: "files.rm"}, nil},
+		{approval.Filter{Remembered: true, Caller: "ada", Ref: "other.rm"}, nil},
+	} {
+		var got []string
+		for _, e := range must[[]approval.Entry](t)(other.List(ctx, c.f)) {
+			got = append(got, e.ID)
+		}
+		equal(t, got, c.want, "%+v", c.f)
+	}
+}
+
+// approve uses the approvals on stdin, as programs that share a store do.
+func (w *worker) approve() {
+	book := w.db.Approvals()
+	w.race("used", func(id string) (refused bool, err error) {
+		_, err = book.Change(context.Background(), id, func(e *approval.Entry) error {
+			if e.State != approval.Waiting {
+				return tool.Errorf(tool.CodeConflict, "it is %s", e.State)
+			}
+			e.State = approval.Used
+			return nil
+		})
+		return tool.CodeOf(err) == tool.CodeConflict, err
+	})
+}
+
+func approvalsRaced(t *testing.T, k Kind) {
+	address, db := k.made(t)
+	var ids []string
+	for i := range k.rounds(16, 500, 5000) {
+		e := must[approval.Entry](t)(db.Approvals().Add(t.Context(), anEntry(name("%d", i)), manyApprovals()))
+		ids = append(ids, e.ID)
+	}
+	done := raceOver(t, address, ids, "approve", "approve", "approve", "approve")
+	holds(t, len(done) == len(ids), "%d of %d approvals were used", len(done), len(ids))
+}
+
+// asking makes a job whose call waits for an approval.
+func asking(t *testing.T, db *store.DB, jobs *store.JobTable) (x job.Job, e approval.Entry) {
+	t.Helper()
+	x = added(t, jobs, false)
+	must[[]job.Job](t)(jobs.Claim(t.Context(), 1))
+	e = anEntry("job " + x.ID)
+	e.Job = x.ID
+	works(t, errOf(db.Approvals().Add(t.Context(), e, manyApprovals())))
+	return x, e
+}
+
+func decided(t *testing.T, db *store.DB, id, state string) {
+	t.Helper()
+	works(t, errOf(db.Approvals().Change(t.Context(), id, func(e *approval.Entry) error {
+		e.State = state
+		return nil
+	})))
+}
+
+func approvalsOfJobs(t *testing.T, k Kind) {
+	ctx := t.Context()
+	db, other := k.two(t)
+	jobs := db.Jobs()
+	resume := func(call []byte, id string) ([]byte, error) { return []byte(`{"resume":"` + id + `"}`), nil }
+	woken := func(want int, what string) {
+		t.Helper()
+		equal(t, must[int](t)(other.Jobs().Wake(ctx, resume)), want, "%s", what)
+	}
+	x, e := asking(t, db, jobs)
+	decided(t, db, e.ID, approval.Approved)
+	woken(0, "a job that runs")
+	works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"another question"}`)))
+	woken(0, "a job that waits for something else")
+	x, e = asking(t, db, jobs)
+	works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`)))
+	woken(0, "a job whose approval waits")
+	_, err := other.Jobs().Wake(ctx, func([]byte, string) ([]byte, error) { return nil, errors.New("unreadable") })
+	works(t, err)
+	for _, state := range []string{approval.Approved, approval.Denied} {
+		decided(t, db, e.ID, state)
+		woken(1, state)
+		woken(0, "woken twice")
+		begun := must[[]job.Job](t)(jobs.Claim(ctx, 9))
+		needs(t, len(begun) == 1 && begun[0].ID == x.ID && begun[0].Attempts == 1 && string(begun[0].Call) == `{"resume":"`+e.ID+`"}`,
+			"%+v", begun)
+		works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`)))
+	}
+	decided(t, db, e.ID, approval.Used)
+	woken(0, "a job that has used its approval")
+	works(t, errOf(db.Approvals().Change(ctx, e.ID, func(e *approval.Entry) error {
+		e.State, e.Until = approval.Waiting, time.Now().Add(-time.Second)
+		return nil
+	})))
+	woken(1, "a job that waited in vain")
+}
+
+func approvalsOfOrphans(t *testing.T, k Kind) {
+	address, db := k.made(t)
+	jobs := db.Jobs()
+	never := func(x job.Job) (string, []byte) { return job.Lost, []byte(`{}`) }
+	for state, want := range map[string]string{approval.Waiting: job.Queued, approval.Approved: job.Queued, approval.Used: job.Lost} {
+		x := added(t, jobs, false)
+		p := start(t, "hold", address)
+		p.wait("began 1")
+		e := anEntry("job " + x.ID)
+		e.Job = x.ID
+		works(t, errOf(db.Approvals().Add(t.Context(), e, manyApprovals())))
+		decided(t, db, e.ID, state)
+		p.end()
+		until(t, func() bool { return must[int](t)(jobs.Recover(t.Context(), never)) == 1 })
+		equal(t, find(t, jobs, x.ID).State, want, "a job whose approval is %s", state)
+		if want == job.Queued {
+			begun := must[[]job.Job](t)(jobs.Claim(t.Context(), 1))
+			needs(t, len(begun) == 1 && begun[0].Attempts == 1, "it is begun as if for the first time: %+v", begun)
+			works(t, jobs.Settle(t.Context(), x.ID, 1, job.Done, []byte(`{}`)))
+		}
+	}
+}
