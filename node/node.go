@@ -34,6 +34,7 @@ import (
 	"toolpost/engine/redact"
 	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
+	"toolpost/host/model"
 	"toolpost/host/notice"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
@@ -128,6 +129,7 @@ type Node struct {
 	plans   *plan.Executor
 
 	telemetry *telemetry.Telemetry
+	models    *model.Book
 	planners  *planner.Book
 
 	book     offlimits.Book               // what no tool sees or changes
