@@ -84,6 +84,9 @@ func (m *Model) wire() wire {
 // Ask asks for the next message of a conversation. A server that is busy, or in trouble, is asked again, unless it has
 // begun to answer. Without a listener the answer comes as a whole.
 func (t *Talk) Ask(ctx context.Context, r *Request, to *Listener) (*Answer, error) {
+	if err := r.carries(t.Model); err != nil {
+		return nil, err
+	}
 	body, err := t.wire().encode(t.Model, r, to != nil)
 	switch {
 	case err != nil:

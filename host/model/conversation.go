@@ -3,6 +3,8 @@ package model
 import (
 	"encoding/json"
 	"strings"
+
+	"toolpost/tool"
 )
 
 // A Request is a conversation that a model is to go on with.
@@ -178,3 +180,14 @@ func (u *Usage) Add(v Usage) {
 
 // Total is all of it.
 func (u Usage) Total() int64 { return u.In + u.Out }
+
+// carries refuses tools that only another API knows, such as those that its server runs itself.
+func (r *Request) carries(m *Model) error {
+	for _, t := range r.Tools {
+		if len(t.Input) == 0 && (t.Raw == nil || t.Of != m.API) {
+			return tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which does not know the tool %.100q; leave it out, "+
+				"or use another model", m.Name, m.API, t.Name)
+		}
+	}
+	return nil
+}

@@ -10,6 +10,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/running"
+	"toolpost/host/model"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
@@ -33,6 +34,7 @@ type DoorOptions struct {
 	Calls   *running.Calls                       // that run now, by whichever door they came; nil: each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
 	Keys    *secret.Keyed                        // seals what callers bring back; nil: one that ends with this program
+	Models  *model.Book                          // of the config, for the doors that ask them; nil: there are none
 	Console *console.Console                     // at the door http, unless the config says otherwise; nil: none
 	Issuers func() []string                      // of tokens that callers may show, by their URLs; nil: there are none
 
@@ -84,7 +86,7 @@ type Door struct {
 	Doc     string
 	Options any // the zero value of what it decodes, for the schema of the config
 	// Mount makes a door of the front, and says where the config puts it. One that leaves Listen empty stands where the
-	// door http stands.
+	// door http stands. One without routes is closed.
 	Mount func(config.Door, Kit) (web.Config, web.Door, error)
 	Path  string // what its clients have to be told behind the address of the front
 	With  string // another door; a config that opens that one and does not name this one opens it beside it
@@ -143,7 +145,7 @@ func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []
 			return nil, nil, err
 		}
 	}
-	mounts = append(mounts, k.beside(mounts)...)
+	mounts = slices.DeleteFunc(append(mounts, k.beside(mounts)...), func(m mount) bool { return m.door.Routes == nil })
 	fronts, err := k.fronts(mounts)
 	return k.anonymous, append(doors, fronts...), err
 }
@@ -174,7 +176,7 @@ func networkDoors() (doors []Door) {
 	for _, p := range Protocols() {
 		doors = append(doors, p.Doors...)
 	}
-	return doors
+	return append(doors, doorsAlone()...)
 }
 
 // doorOf finds what a config's door is.
