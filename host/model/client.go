@@ -81,13 +81,22 @@ func (m *Model) wire() wire {
 	return completions{}
 }
 
+// Encode writes a request in the words of an API, as a server of it gets it.
+func (r *Request) Encode(api API, stream bool) ([]byte, error) {
+	return (&Model{Options: Options{Name: "any", Model: "any", API: api}}).encode(r, stream)
+}
+
+func (m *Model) encode(r *Request, stream bool) ([]byte, error) {
+	if err := r.carries(m); err != nil {
+		return nil, err
+	}
+	return m.wire().encode(m, r, stream)
+}
+
 // Ask asks for the next message of a conversation. A server that is busy, or in trouble, is asked again, unless it has
 // begun to answer. Without a listener the answer comes as a whole.
 func (t *Talk) Ask(ctx context.Context, r *Request, to *Listener) (*Answer, error) {
-	if err := r.carries(t.Model); err != nil {
-		return nil, err
-	}
-	body, err := t.wire().encode(t.Model, r, to != nil)
+	body, err := t.encode(r, to != nil)
 	switch {
 	case err != nil:
 		return nil, err

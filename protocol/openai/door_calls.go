@@ -33,6 +33,7 @@ type crew struct {
 	*server
 	base  *tool.Call                                                    // what all of its calls have in common
 	find  func(ctx context.Context, name string) (tool string, ok bool) // gives the tool that a name on the wire means
+	most  int                                                           // bytes that are told of one call; 0: all of it
 	heard func(ran) tool.Sink                                           // hears what happens while a call runs
 
 	mu   sync.Mutex
@@ -115,7 +116,7 @@ func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	default:
 		text, failed = prose.Plain(prose.Of(res)), !res.OK
 	}
-	r.result = model.TextResult(call.ID, clip(text)+files.words(), failed)
+	r.result = model.TextResult(call.ID, c.clip(text)+files.words(), failed)
 	return r
 }
 
@@ -130,12 +131,12 @@ func asks(name string, a *tool.Ask) string {
 }
 
 // clip keeps a result to what a model can be told.
-func clip(text string) string {
+func (c *crew) clip(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= maxResult {
+	if c.most == 0 || len(text) <= c.most {
 		return text
 	}
-	kept := strings.ToValidUTF8(text[:maxResult], "")
+	kept := strings.ToValidUTF8(text[:c.most], "")
 	return fmt.Sprintf("%s\n[cut off here: %d more bytes; ask for less at a time]", kept, len(text)-len(kept))
 }
 

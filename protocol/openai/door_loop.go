@@ -153,7 +153,7 @@ func (s *server) newLoop(ctx context.Context, base *tool.Call, req *request) (*l
 		return nil, err
 	}
 	l := &loop{
-		crew: &crew{server: s, base: base}, limits: s.Limits, talk: m.Talk(), own: map[string]bool{}, ids: map[string]bool{},
+		crew: &crew{server: s, base: base, most: maxResult}, limits: s.Limits, talk: m.Talk(), own: map[string]bool{}, ids: map[string]bool{},
 		transcript: &transcript{id: newID(), created: time.Now(), model: req.model, run: base.Run},
 		ask:        &model.Request{Messages: req.said, Choice: req.choice, Serial: req.serial, Settings: req.settings, Beta: req.beta},
 	}

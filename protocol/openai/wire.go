@@ -24,24 +24,16 @@ import (
 
 // errorTypes are the words for classes of errors. Anthropic's clients know these; OpenAI's go by the status, and for
 // them the code says more.
-func errorType(code tool.Code) string {
-	switch code {
-	case tool.CodeInvalidInput, tool.CodeUnsupported, tool.CodeConflict, tool.CodeToolError:
-		return "invalid_request_error"
-	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected:
-		return "permission_error"
-	case tool.CodeNotFound:
-		return "not_found_error"
-	case tool.CodeQuotaExceeded:
-		return "rate_limit_error"
-	case tool.CodeUnavailable, tool.CodeBreakerOpen:
-		return "overloaded_error"
-	case tool.CodeTimeout, tool.CodeCancelled:
-		return "timeout_error"
-	case tool.CodeCrash, tool.CodeProtocol, tool.CodeInternal:
-		return "api_error"
-	}
-	return "api_error"
+var errorTypes = map[tool.Code]string{
+	tool.CodeInvalidInput: "invalid_request_error", tool.CodeUnsupported: "invalid_request_error",
+	tool.CodeConflict: "invalid_request_error", tool.CodeToolError: "invalid_request_error",
+	tool.CodeAccessDenied: "permission_error", tool.CodeLeaseRequired: "permission_error",
+	tool.CodeLeaseRejected: "permission_error",
+	tool.CodeNotFound:      "not_found_error",
+	tool.CodeQuotaExceeded: "rate_limit_error",
+	tool.CodeUnavailable:   "overloaded_error", tool.CodeBreakerOpen: "overloaded_error",
+	tool.CodeTimeout: "timeout_error", tool.CodeCancelled: "timeout_error",
+	tool.CodeCrash: "api_error", tool.CodeProtocol: "api_error", tool.CodeInternal: "api_error",
 }
 
 // problem writes an error so that the clients of both APIs read it: Anthropic's look for the type of the document, and
@@ -56,7 +48,7 @@ func problem(e *tool.Error) []byte {
 
 // errorBody is what the member error has.
 func errorBody(e *tool.Error) []byte {
-	kind := errorType(e.Code)
+	kind := errorTypes[e.Code]
 	code := string(e.Code)
 	if e.Reason == "unauthenticated" {
 		kind = "authentication_error"
