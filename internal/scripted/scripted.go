@@ -27,6 +27,7 @@ type Step struct {
 	Body   string
 	Cut    bool            // the stream ends in the middle of the text
 	Hold   <-chan struct{} // nothing is said until it is closed, or whoever asked has gone
+	Midway <-chan struct{} // a stream stops after its first word until it is closed
 	Bare   bool            // usage is not told
 }
 
@@ -269,6 +270,19 @@ func messagesComplaint(r Request, list []any) string {
 	return ""
 }
 
+// midway is what happens after the first word of a stream.
+func (s Step) midway(word int) {
+	if word != 1 {
+		return
+	}
+	if s.Cut {
+		panic(http.ErrAbortHandler)
+	}
+	if s.Midway != nil {
+		<-s.Midway
+	}
+}
+
 // words are the pieces of a text.
 func words(text string) []string { return strings.SplitAfter(text, " ") }
 
@@ -326,7 +340,7 @@ func (f feed) send(event string, d doc) {
 		_, _ = fmt.Fprintf(f, "event: %s\n", event)
 	}
 	_, _ = fmt.Fprintf(f, "data: %s\n\n", b)
-	_ = http.NewResponseController(f).Flush()
+	_ = http.NewResponseController(f.ResponseWriter).Flush()
 }
 
 func streamCompletion(w http.ResponseWriter, s Step, r Request) {
@@ -340,9 +354,7 @@ func streamCompletion(w http.ResponseWriter, s Step, r Request) {
 		chunk(doc{"reasoning_content": s.Thoughts}, nil)
 	}
 	for i, word := range words(s.Text) {
-		if s.Cut && i == 1 {
-			panic(http.ErrAbortHandler)
-		}
+		s.midway(i)
 		chunk(doc{"content": word}, nil)
 	}
 	for i, c := range s.Calls {
@@ -396,13 +408,13 @@ func streamMessage(w http.ResponseWriter, s Step) {
 	out.send("message_start", doc{"type": "message_start", "message": start})
 	out.send("ping", doc{"type": "ping"})
 	for i, b := range blocks {
-		streamBlock(out, i, b, s.Cut)
+		streamBlock(out, i, b, s)
 	}
 	out.send("message_delta", doc{"type": "message_delta", "delta": doc{"stop_reason": whole["stop_reason"], "stop_sequence": nil}, "usage": doc{"output_tokens": 10}})
 	out.send("message_stop", doc{"type": "message_stop"})
 }
 
-func streamBlock(out feed, i int, b doc, cut bool) {
+func streamBlock(out feed, i int, b doc, s Step) {
 	delta := func(d doc) {
 		out.send("content_block_delta", doc{"type": "content_block_delta", "index": i, "delta": d})
 	}
@@ -417,9 +429,7 @@ func streamBlock(out feed, i int, b doc, cut bool) {
 	case "text":
 		begin(doc{"type": "text", "text": ""})
 		for n, word := range words(b["text"].(string)) {
-			if cut && n == 1 {
-				panic(http.ErrAbortHandler)
-			}
+			s.midway(n)
 			delta(doc{"type": "text_delta", "text": word})
 		}
 	case "tool_use":

@@ -1,11 +1,13 @@
 package openai_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"toolpost/host/sse"
 	"toolpost/internal/scripted"
 	"toolpost/tool"
 )
@@ -225,6 +227,54 @@ func TestProgressComesBetweenTheWordsOfAStream(t *testing.T) {
 			if logged != 2 || !strings.Contains(all, c.thought) || strings.Index(all, "Wait.") > strings.Index(all, "event 1") ||
 				strings.Index(all, "event 2") > strings.Index(all, "Done.") {
 				t.Errorf("%d events in %s", logged, all)
+			}
+		})
+	}
+}
+
+// What the model says is passed on as it comes: the model only goes on when its first word has arrived.
+func TestAStreamIsPassedOnAsItComes(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/chat/completions": chat(`,"stream":true`), "/v1/responses": `{"model":"demo","input":"x","stream":true}`,
+		"/v1/messages": strings.Replace(chat(`,"max_tokens":9,"stream":true`), "demo", "claude", 1),
+	} {
+		t.Run(path, func(t *testing.T) {
+			on := make(chan struct{})
+			h := serve(t, scripted.New(t, scripted.Step{Text: "First second.", Midway: on}), "")
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			resp := h.Send(ctx, "POST", path, body)
+			defer resp.Body.Close()
+			all, seen := "", false
+			for in := sse.New(resp.Body, 1<<20); ; {
+				e, err := in.Next()
+				if err != nil {
+					break
+				}
+				if all += string(e.Data); !seen && strings.Contains(all, "First") {
+					seen = true
+					close(on)
+				}
+			}
+			if !seen || !strings.Contains(all, "second.") {
+				t.Error(all)
+			}
+		})
+	}
+}
+
+func TestAStreamThatWasCutIsAnErrorInTheWordsOfTheWire(t *testing.T) {
+	for path, c := range map[string]struct{ body, last string }{
+		"/v1/chat/completions": {chat(`,"stream":true`), `{"error":{`},
+		"/v1/responses":        {`{"model":"demo","input":"x","stream":true}`, `"status":"failed"`},
+		"/v1/messages":         {strings.Replace(chat(`,"max_tokens":9,"stream":true`), "demo", "claude", 1), `"type":"error"`},
+	} {
+		t.Run(path, func(t *testing.T) {
+			m := scripted.New(t, scripted.Step{Text: "First second.", Cut: true})
+			events := serve(t, m, "").Events(path, c.body)
+			last := string(events[len(events)-1].Data)
+			if !strings.Contains(last, c.last) || !strings.Contains(last, "cut off before its end") || len(m.Asked()) != 1 {
+				t.Errorf("%s after %d", last, len(m.Asked()))
 			}
 		})
 	}
