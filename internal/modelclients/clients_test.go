@@ -195,7 +195,7 @@ func goMessageStream(ctx context.Context, h *scripted.House, model string, own .
 }
 
 // ways are all of them, with the words of each for why a model stops.
-func ways() map[string]struct {
+func ways(peer func() *jsPeer) map[string]struct {
 	talk
 	stops words
 } {
@@ -209,9 +209,9 @@ func ways() map[string]struct {
 		"Go, chat": {goChat, chat}, "Go, chat, streamed": {goChatStream, chat},
 		"Go, responses": {goResponse, response}, "Go, responses, streamed": {goResponseStream, response},
 		"Go, messages": {goMessage, message}, "Go, messages, streamed": {goMessageStream, message},
-		"JavaScript, chat": {js("chat", false), chat}, "JavaScript, chat, streamed": {js("chat", true), chat},
-		"JavaScript, responses": {js("responses", false), response}, "JavaScript, responses, streamed": {js("responses", true), response},
-		"JavaScript, messages": {js("messages", false), message}, "JavaScript, messages, streamed": {js("messages", true), message},
+		"JavaScript, chat": {js(peer, "chat", false), chat}, "JavaScript, chat, streamed": {js(peer, "chat", true), chat},
+		"JavaScript, responses": {js(peer, "responses", false), response}, "JavaScript, responses, streamed": {js(peer, "responses", true), response},
+		"JavaScript, messages": {js(peer, "messages", false), message}, "JavaScript, messages, streamed": {js(peer, "messages", true), message},
 	}
 }
 
@@ -219,7 +219,7 @@ type words struct{ stopped, called, limited string }
 
 // across runs a test for every official client, by every wire, whole and streamed, in front of models of both APIs.
 func across(t *testing.T, test func(t *testing.T, model string, ask talk, stops words)) {
-	for name, way := range ways() {
+	for name, way := range ways(newJS(t)) {
 		for _, model := range []string{"demo", "claude"} {
 			t.Run(name+", "+model, func(t *testing.T) { test(t, model, way.talk, way.stops) })
 		}

@@ -1,16 +1,15 @@
-// Asks once with an official client, as its argument says, and prints what was answered.
+// Asks with an official client as each line of its input says, and prints what was answered.
+import { createInterface } from "node:readline";
 import OpenAI from "openai";
 import Anthropic from "@anthropic-ai/sdk";
 
-const order = JSON.parse(process.argv[2]);
-const own = order.own ?? [];
 const schema = { type: "object", properties: {} };
 
 function only(tools) {
   return tools.length > 0 ? { tools } : {};
 }
 
-async function chat() {
+async function chat(order, own) {
   const client = new OpenAI({ baseURL: order.url + "/v1", apiKey: order.token, maxRetries: 0 });
   const params = {
     model: order.model,
@@ -36,7 +35,7 @@ async function chat() {
   };
 }
 
-async function responses() {
+async function responses(order, own) {
   const client = new OpenAI({ baseURL: order.url + "/v1", apiKey: order.token, maxRetries: 0 });
   const params = {
     model: order.model,
@@ -66,7 +65,7 @@ async function responses() {
   };
 }
 
-async function messages() {
+async function messages(order, own) {
   const client = new Anthropic({ baseURL: order.url, apiKey: order.token, maxRetries: 0 });
   const params = {
     model: order.model,
@@ -95,9 +94,12 @@ async function messages() {
   };
 }
 
-try {
-  console.log(JSON.stringify(await { chat, responses, messages }[order.wire]()));
-} catch (e) {
-  console.log(JSON.stringify({ error: String(e?.stack ?? e) + JSON.stringify(e?.error ?? null) }));
+for await (const line of createInterface({ input: process.stdin })) {
+  const order = JSON.parse(line);
+  try {
+    console.log(JSON.stringify(await { chat, responses, messages }[order.wire](order, order.own ?? [])));
+  } catch (e) {
+    console.log(JSON.stringify({ error: String(e?.stack ?? e) + JSON.stringify(e?.error ?? null) }));
+  }
 }
 process.exit(0);
