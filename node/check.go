@@ -59,6 +59,9 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 		}
 		note(about, spawn.Missing(src))
 	}
+	for _, m := range n.models.Models() {
+		note("model "+m.Name, m.Problem())
+	}
 	for _, p := range n.planners.Problems() {
 		note(p.About, p.Err)
 	}

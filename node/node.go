@@ -35,6 +35,7 @@ import (
 	"toolpost/engine/redact"
 	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
+	"toolpost/host/model"
 	"toolpost/host/notice"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
@@ -134,6 +135,7 @@ type Node struct {
 	plans   *plan.Executor
 
 	telemetry *telemetry.Telemetry
+	models    *model.Book
 	planners  *planner.Book
 
 	book     offlimits.Book               // what no tool sees or changes
@@ -280,6 +282,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 		Ready: ready, Metrics: n.Metrics, Known: n.callers.Load().Lists, Calls: &n.calls,
 		Issuers: func() []string { return n.callers.Load().Issuers() }, Keys: n.keep.keys, Console: n.console,
 		WaitApproved: n.WaitApproved,
+		Models:       n.models,
 	})
 	if err != nil {
 		return err

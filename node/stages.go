@@ -20,6 +20,7 @@ import (
 	"toolpost/engine/recent"
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
+	"toolpost/host/model"
 	"toolpost/plan"
 	"toolpost/plan/planner"
 	"toolpost/protocol/all"
@@ -61,7 +62,7 @@ func stages() []stageKind {
 		{"lease", lease.Section(), (*Node).openLeases},
 		{"breaker", breaker.Section(), (*Node).openBreaker},
 		{"cache", cache.Section(), (*Node).openCache},
-		{"models", planner.Models(), func(*Node) (stage, error) { return stage{read: readElsewhere}, nil }},
+		{"models", model.Section(), (*Node).openModels},
 		{"planners", planner.Section(), (*Node).openPlanners},
 		{"plans", plan.Section(), (*Node).openPlans},
 		{place: "session", open: func(n *Node) (stage, error) { return stage{in: n.keep.session}, nil }},
@@ -155,15 +156,17 @@ func (n *Node) openPolicy() (stage, error) {
 	return stage{read: n.policy.Read}, nil
 }
 
-// openPlanners makes the book of planners, which reads the models too. It is no stage of a call, but has a section of
-// the config that is read like theirs.
+// openModels makes the book of models. It is no stage of a call, but has a section of the config that is read like theirs.
+func (n *Node) openModels() (stage, error) {
+	n.models = model.NewBook(model.Env{Secrets: current{n}, Redact: n.redactor.String})
+	return stage{read: n.models.Read}, nil
+}
+
+// openPlanners makes the book of planners, which is no stage either.
 func (n *Node) openPlanners() (stage, error) {
 	n.planners = planner.New(planner.Env{Secrets: current{n}, OffLimits: &n.book, Redact: n.redactor.String})
 	return stage{read: n.planners.Read}, nil
 }
-
-// readElsewhere is for a section that is read together with another.
-func readElsewhere(*config.Config) (func(), error) { return func() {}, nil }
 
 // current are the secrets of the config as it is now.
 type current struct{ n *Node }

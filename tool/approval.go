@@ -17,7 +17,7 @@ type ConsentRule struct {
 	Name      string        `json:"name"`
 	Reason    string        `json:"reason,omitempty"`
 	Approvers []Glob        `json:"approvers"`
-	Self      bool          `json:"self,omitzero"`     // the caller may be the one who approves
+	Self      bool          `json:"self,omitzero"`      // the caller may be the one who approves
 	Timeout   time.Duration `json:"-"`                  // how long somebody may take to decide
 	Remember  []string      `json:"remember,omitempty"` // the ways in which an approval may be remembered
 }
@@ -34,5 +34,5 @@ type Awaited struct {
 	Until     time.Time       `json:"until"`              // no answer by then is a refusal
 	Rules     []string        `json:"rules"`              // that ask for it
 	Reason    string          `json:"reason,omitempty"`   // why they do
-	Self      bool            `json:"self,omitzero"`     // the caller may decide it, with the answers that Schema wants
+	Self      bool            `json:"self,omitzero"`      // the caller may decide it, with the answers that Schema wants
 }

@@ -124,6 +124,9 @@ func (s *Server) who(d Door, r *http.Request) (tool.Principal, error) {
 
 func (d Door) errNoToken(why string) error {
 	how := "Authorization: Bearer TOKEN"
+	if d.Keys != "" {
+		how += ", or " + d.Keys + ": TOKEN"
+	}
 	if d.Basic {
 		how += ", or the token as the password of Basic"
 	}
@@ -133,6 +136,11 @@ func (d Door) errNoToken(why string) error {
 // token gives the token of a request, empty where it has none. A header that cannot be meant is not taken for none.
 func (d Door) token(r *http.Request) (token string, ok bool) {
 	values := r.Header.Values("Authorization")
+	if d.Keys != "" && len(values) == 0 {
+		if keys := r.Header.Values(d.Keys); len(keys) > 0 {
+			return keys[0], len(keys) == 1 && keys[0] != ""
+		}
+	}
 	if len(values) != 1 {
 		return "", len(values) == 0
 	}

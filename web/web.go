@@ -62,6 +62,8 @@ type Door struct {
 	Refusals Refuser
 	// Basic says that a token may also come as the password of Basic, for clients that know no bearer tokens.
 	Basic bool
+	// Keys is another header that a token may come in as it is, for clients that have one of their own; "": none.
+	Keys string
 	// Accepts and Exposes list the headers that pages of allowed origins may send, and those of answers that they may
 	// read, beside the usual ones.
 	Accepts, Exposes []string

@@ -15,8 +15,8 @@ import (
 
 const ciToken = "the-token-of-ci-0123456789abcdef"
 
-// asking is a config in which the owner approves what ci deletes.
-const asking = `sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]
+// needsApproval is a config in which the owner approves what ci deletes.
+const needsApproval = `sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]
 doors: {http: {}}
 policy: {rules: [{effect: ask, tools: deleteFile, approvers: owner, reason: gone is gone}]}
 callers: {list: {ci: {tools: "*", tokens: [%x]}}}
@@ -47,7 +47,7 @@ func asCI(t *testing.T, s *served.Server, path, resume string) (said string, ask
 func callIsApprovedAndDenied(t *testing.T, w world) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"toolpost.yaml": fmt.Sprintf(asking, sha256.Sum256([]byte(ciToken))), "a.txt": "a", "b.txt": "b", "<img src=x onerror=alert(1)>": "c",
+		"toolpost.yaml": fmt.Sprintf(needsApproval, sha256.Sum256([]byte(ciToken))), "a.txt": "a", "b.txt": "b", "<img src=x onerror=alert(1)>": "c",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

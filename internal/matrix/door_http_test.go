@@ -24,7 +24,7 @@ type door struct {
 // doors lists the columns.
 func doors() []*door {
 	return []*door{
-		commandLine(), httpDoor(),
+		commandLine(), httpDoor(), openaiDoor(),
 		namel3ssServiceDoor(), namel3ssStdin(),
 		natsPlainDoor(), natsToolCallDoor(),
 		skillOneDoor(), skillTwoDoor(),

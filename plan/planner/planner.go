@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/model"
 	"toolpost/host/offlimits"
 	"toolpost/host/spawn"
 	"toolpost/plan"
@@ -63,11 +64,6 @@ func (o *Options) Validate() error {
 // Section is where a config lists planners.
 func Section() config.Part {
 	return config.Part{Name: "planners", Options: []Options(nil), Doc: "what turns a prompt into a plan, for stories and replans"}
-}
-
-// Models is where a config lists models.
-func Models() config.Part {
-	return config.Part{Name: "models", Options: []Model(nil), Doc: "models behind OpenAI-compatible servers, for planners"}
 }
 
 // An Env is what planners need of the program around them.
@@ -176,7 +172,7 @@ func decode(doc []byte) (*plan.Plan, error) {
 
 // Read reads the planners and models of a config; apply goes over to them.
 func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
-	models, err := readModels(cfg)
+	models, err := model.Read(cfg, model.Env{Secrets: b.env.Secrets, Redact: b.env.Redact})
 	if err != nil {
 		return nil, err
 	}
@@ -191,11 +187,11 @@ func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
 		case o.File != "":
 			next[i].planner = &file{path: offlimits.Under(cfg.Dir, o.File)}
 		case o.Model != "":
-			m, err := find(models, o)
+			m, err := models.Named(o.Model)
 			if err != nil {
-				return nil, err
+				return nil, tool.Errorf(tool.CodeInvalidInput, "planner %q: %s", o.Name, tool.AsError(err).Message)
 			}
-			next[i].planner = newModel(m, o.Style, b.env)
+			next[i].planner = newThinker(m, o.Style)
 		default:
 			next[i].planner = &program{o: o, base: cfg.Dir}
 		}
@@ -219,18 +215,6 @@ func (b *Book) entries(cfg *config.Config) ([]Options, error) {
 		}
 	}
 	return entries, nil
-}
-
-func find(models []Model, o Options) (Model, error) {
-	var names []string
-	for _, m := range models {
-		if m.Name == o.Model {
-			return m, nil
-		}
-		names = append(names, m.Name)
-	}
-	hint := cmp.Or(nearest.Hint(o.Model, names), "; add it to the section models")
-	return Model{}, tool.Errorf(tool.CodeInvalidInput, "planner %q: there is no model %q%s", o.Name, o.Model, hint)
 }
 
 // Claim says which files the planners of a config start from. No tool may change them, since they decide what is called.
@@ -289,8 +273,8 @@ func (b *Book) Problems() (found []Problem) {
 			err = how.mistakes()
 		case *program:
 			err = how.missing()
-		case *model:
-			_, err = how.key()
+		case *thinker:
+			err = how.Problem()
 		}
 		if err != nil {
 			found = append(found, Problem{"planner " + p.Name, err})

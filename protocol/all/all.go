@@ -21,6 +21,7 @@ import (
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/namel3ss/pack"
 	"toolpost/protocol/narratoria"
+	"toolpost/protocol/openai"
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
 	"toolpost/tool"
@@ -171,6 +172,16 @@ func Protocols() []Protocol {
 	}
 }
 
+// doorsAlone lists the doors of protocols that no source speaks.
+func doorsAlone() []Door {
+	return []Door{{
+		Name: "openai",
+		Doc: "the door for models: OpenAI's and Anthropic's APIs, with tools; it shares the HTTP door's address, and is open " +
+			"even if the config does not name it",
+		Options: openaiDoor{}, Path: openai.Path, With: homeDoor, Mount: mountOpenAI,
+	}}
+}
+
 // httpDoor is what a config says of the HTTP door.
 type httpDoor struct {
 	web.Config `yaml:",inline"`
@@ -220,6 +231,24 @@ func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
 	return c.Config, mcp.NewDoor(mcp.Options{
 		Offers: c.Offers, Search: c.Search, URL: c.URL, Issuers: k.Issuers, Keys: k.Keys, Version: k.Version, Log: k.Log, Jobs: true,
 	}), err
+}
+
+// openaiDoor is what a config says of the door for models.
+type openaiDoor struct {
+	web.Config    `yaml:",inline"`
+	openai.Limits `yaml:",inline"`
+	Open          *bool `yaml:"open" schema:"default=true" doc:"whether the door is open; false: its routes are not there"`
+}
+
+func mountOpenAI(d config.Door, k Kit) (web.Config, web.Door, error) {
+	var c openaiDoor
+	if err := d.Decode(&c); err != nil {
+		return c.Config, web.Door{}, err
+	}
+	if c.Open != nil && !*c.Open {
+		return c.Config, web.Door{}, nil
+	}
+	return c.Config, openai.NewDoor(openai.Options{Limits: c.Limits, Models: k.Models, Log: k.Log, Wait: k.WaitApproved}), nil
 }
 
 func asMachina(words []string, s Stdio) (tool.Door, error) {

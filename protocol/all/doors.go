@@ -11,6 +11,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/running"
+	"toolpost/host/model"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
@@ -34,6 +35,7 @@ type DoorOptions struct {
 	Calls   *running.Calls                       // that run now, by whichever door they came; nil: each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
 	Keys    *secret.Keyed                        // seals what callers bring back; nil: one that ends with this program
+	Models  *model.Book                          // of the config, for the doors that ask them; nil: there are none
 	Console *console.Console                     // at the door http, unless the config says otherwise; nil: none
 	Issuers func() []string                      // of tokens that callers may show, by their URLs; nil: there are none
 	// WaitApproved returns when an approval is decided or has expired, by the id of its Ask; nil: nobody is asked.
@@ -87,7 +89,7 @@ type Door struct {
 	Doc     string
 	Options any // the zero value of what it decodes, for the schema of the config
 	// Mount makes a door of the front, and says where the config puts it. One that leaves Listen empty stands where the
-	// door http stands.
+	// door http stands. One without routes is closed.
 	Mount func(config.Door, Kit) (web.Config, web.Door, error)
 	Path  string // what its clients have to be told behind the address of the front
 	With  string // another door; a config that opens that one and does not name this one opens it beside it
@@ -146,7 +148,7 @@ func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []
 			return nil, nil, err
 		}
 	}
-	mounts = append(mounts, k.beside(mounts)...)
+	mounts = slices.DeleteFunc(append(mounts, k.beside(mounts)...), func(m mount) bool { return m.door.Routes == nil })
 	fronts, err := k.fronts(mounts)
 	return k.anonymous, append(doors, fronts...), err
 }
@@ -177,7 +179,7 @@ func networkDoors() (doors []Door) {
 	for _, p := range Protocols() {
 		doors = append(doors, p.Doors...)
 	}
-	return doors
+	return append(doors, doorsAlone()...)
 }
 
 // doorOf finds what a config's door is.

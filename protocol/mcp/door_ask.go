@@ -16,6 +16,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -28,15 +29,15 @@ func needs(a *tool.Ask) []tool.Need {
 	if len(a.Needs) > 0 {
 		return a.Needs
 	}
-	schema := a.Schema
-	if !typed(schema) {
-		field := schema
+	form := a.Schema
+	if !schema.IsObject(form) {
+		field := form
 		if len(field) == 0 {
 			field = json.RawMessage(`{"type":"string"}`)
 		}
-		schema = json.RawMessage(`{"type":"object","properties":{"` + single + `":` + string(field) + `},"required":["` + single + `"]}`)
+		form = json.RawMessage(`{"type":"object","properties":{"` + single + `":` + string(field) + `},"required":["` + single + `"]}`)
 	}
-	return []tool.Need{{Key: single, Kind: tool.NeedForm, Message: a.Message, Schema: schema}}
+	return []tool.Need{{Key: single, Kind: tool.NeedForm, Message: a.Message, Schema: form}}
 }
 
 // answersTo is what a tool gets for what a client said. A single question that was not answered is the end of the call;
@@ -58,7 +59,7 @@ func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.
 		return nil, tool.Errorf(tool.CodeCancelled, "%s was not run to its end: its question was not answered (%s)", name,
 			jsonrpc.Clip(e.Action)).Because("not_answered")
 	}
-	if typed(a.Schema) {
+	if schema.IsObject(a.Schema) {
 		return orEmpty(e.Content), nil
 	}
 	var field map[string]json.RawMessage
@@ -94,7 +95,7 @@ func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
 	w.Text("message", n.Message)
 	ours := []string{"mode", "message"}
 	if mode == "form" {
-		w.Raw("requestedSchema", objectSchema(n.Schema))
+		w.Raw("requestedSchema", schema.Object(n.Schema))
 		ours = append(ours, "requestedSchema")
 	} else if !r.modern { // the legacy era has a name for each
 		sum := sha256.Sum256([]byte(id + "\x00" + n.Key))

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"toolpost/tool"
+	"toolpost/wire/prose"
 	"toolpost/wire/strictjson"
 )
 
@@ -20,7 +21,7 @@ import (
 // know no structured content.
 func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 	w := begun(r, 3*len(res.Output))
-	text := plain(spoken(res))
+	text := prose.Plain(prose.Of(res))
 	if !res.OK && res.Failure != nil {
 		text = res.Failure.Message
 	}
@@ -48,32 +49,6 @@ func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 // structured reports whether an output can stand as it is. Before 2026 only objects could.
 func structured(r *request, output json.RawMessage) bool {
 	return len(output) > 0 && (strictjson.KindOf(output) == "object" || r.modern && string(output) != "null")
-}
-
-// spoken is what a tool gave to be read: its output, or its summary where the output says no more than that all is well.
-func spoken(res *tool.Result) json.RawMessage {
-	more := !res.OK || len(res.Output) > 100+6*len(res.Summary) // which a summary cannot be, however it is written
-	if !more && len(res.Output) > 0 && string(res.Output) != "null" {
-		err := strictjson.Object(res.Output, func(name, _ []byte) error {
-			more = more || string(name) != "ok" && string(name) != "summary"
-			return nil
-		})
-		more = more || err != nil // it is no object
-	}
-	if more && len(res.Output) > 0 {
-		return res.Output
-	}
-	return strictjson.Quote(res.Summary)
-}
-
-// plain is an output in words: a text as it is, everything else as JSON.
-func plain(output json.RawMessage) string {
-	if strictjson.KindOf(output) == "string" {
-		if text, err := strictjson.Unquote(output); err == nil {
-			return string(text)
-		}
-	}
-	return string(output)
 }
 
 func appendText(b []byte, text string) []byte {

@@ -9,6 +9,7 @@ import (
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/prose"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
@@ -97,7 +98,7 @@ func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjso
 	if bad != nil || w != nil {
 		return w, bad
 	}
-	output := spoken(res)
+	output := prose.Of(res)
 	if p.skill != "" {
 		output = instructions(output)
 	}
@@ -140,8 +141,8 @@ func messages(output json.RawMessage, files [][]byte) []byte {
 		for _, m := range own.Messages {
 			add(m)
 		}
-	case plain(output) != "":
-		add(user(appendText(nil, plain(output))))
+	case prose.Plain(output) != "":
+		add(user(appendText(nil, prose.Plain(output))))
 	}
 	for _, f := range files {
 		add(user(f))
@@ -226,7 +227,7 @@ func suggestions(spec *tool.Spec, argument, typed string) []string {
 			continue
 		}
 		for _, raw := range p.Enum {
-			if v := plain(raw); strings.HasPrefix(strings.ToLower(v), strings.ToLower(typed)) {
+			if v := prose.Plain(raw); strings.HasPrefix(strings.ToLower(v), strings.ToLower(typed)) {
 				values = append(values, v)
 			}
 		}

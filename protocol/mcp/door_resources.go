@@ -13,6 +13,7 @@ import (
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/prose"
 	"toolpost/wire/strictjson"
 )
 
@@ -223,7 +224,7 @@ func (s *server) readTool(
 	case bad != nil || asks != nil:
 		return asks, bad
 	}
-	output := spoken(res)
+	output := prose.Of(res)
 	w := begun(r, 2*len(output)+200)
 	w.Raw("contents", contents(r.uri, one, output))
 	s.keep(r, w)
@@ -243,7 +244,7 @@ func contents(uri string, one Resource, output json.RawMessage) []byte {
 		return append(append([]byte{'['}, fileContents(uri, cmp.Or(one.MediaType, file.MediaType), *file.Content)...), ']')
 	case strictjson.KindOf(output) == "string":
 		w.Text("mimeType", cmp.Or(one.MediaType, "text/plain"))
-		w.Text("text", plain(output))
+		w.Text("text", prose.Plain(output))
 	default:
 		w.Text("mimeType", cmp.Or(one.MediaType, "application/json"))
 		w.Text("text", string(output))

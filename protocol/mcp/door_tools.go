@@ -10,6 +10,7 @@ import (
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -67,37 +68,15 @@ func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 	if spec.Description != "" {
 		w.Text("description", spec.Description)
 	}
-	w.Raw("inputSchema", objectSchema(spec.Input))
+	w.Raw("inputSchema", schema.Object(spec.Input))
 	// Before 2026 structured content was an object, and so was what its schema describes.
-	if len(spec.Output) > 0 && strictjson.KindOf(spec.Output) == "object" && (modern || typed(spec.Output)) {
+	if len(spec.Output) > 0 && strictjson.KindOf(spec.Output) == "object" && (modern || schema.IsObject(spec.Output)) {
 		w.Raw("outputSchema", spec.Output)
 	}
 	if spec.Effects != (tool.Effects{}) {
 		w.Raw("annotations", annotations(spec.Effects))
 	}
 	return w.Done()
-}
-
-// objectSchema is a schema of arguments, as clients want it: it says that they are an object, which they are here.
-func objectSchema(schema json.RawMessage) json.RawMessage {
-	body := strings.TrimSpace(string(schema))
-	switch {
-	case typed(schema):
-		return schema
-	case strictjson.KindOf(schema) != "object" || body == "{}":
-		return json.RawMessage(`{"type":"object"}`)
-	}
-	return json.RawMessage(`{"type":"object",` + body[1:])
-}
-
-// typed reports whether a schema says at its top that it describes objects.
-func typed(schema json.RawMessage) bool {
-	found := false
-	err := strictjson.Object(schema, func(name, value []byte) error {
-		found = found || string(name) == "type" && string(value) == `"object"`
-		return nil
-	})
-	return err == nil && found
 }
 
 // annotations are hints for people: what a tool says that it does to the world.

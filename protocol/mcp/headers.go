@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/prose"
 	"toolpost/wire/strictjson"
 )
 
@@ -198,7 +199,7 @@ func (s *server) checkParams(ctx context.Context, h http.Header, r *request) *js
 // repeats reports whether a text says the same as a value. Numbers are compared as such: 42.0 is 42.
 func repeats(text string, value json.RawMessage) bool {
 	if strictjson.KindOf(value) != "number" {
-		return text == plain(value)
+		return text == prose.Plain(value)
 	}
 	if text == string(value) {
 		return true

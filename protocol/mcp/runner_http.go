@@ -18,6 +18,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/process"
+	"toolpost/host/sse"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/jsonrpc"
@@ -280,7 +281,7 @@ func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id u
 	var scan strictjson.Scanner
 	last, wait, failed := "", time.Duration(0), 0
 	for {
-		events := web.NewEvents(resp.Body, h.r.o.MaxMessage)
+		events := sse.New(resp.Body, h.r.o.MaxMessage)
 		events.Retry = wait
 		err := h.hear(events, &scan, id)
 		if err == nil { // the rest of the stream is read so that its connection can be used again
@@ -317,13 +318,13 @@ func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id u
 }
 
 // hear takes the messages of a stream, until it has brought the answer to the request that it is for.
-func (h *remote) hear(events *web.Events, scan *strictjson.Scanner, id uint64) error {
+func (h *remote) hear(events *sse.Reader, scan *strictjson.Scanner, id uint64) error {
 	for {
 		m, err := events.Next()
 		if err != nil {
 			return err
 		}
-		if len(m.Data) == 0 || m.Event != "" && m.Event != "message" {
+		if len(m.Data) == 0 || m.Name != "" && m.Name != "message" {
 			continue
 		}
 		if err := h.conn.Hear(scan, m.Data, id); err != nil || id != 0 && !h.conn.Waits(id) {
@@ -365,7 +366,7 @@ func (h *remote) listen(v *visit) {
 		}
 		defer resp.Body.Close()
 		var scan strictjson.Scanner
-		return h.hear(web.NewEvents(resp.Body, h.r.o.MaxMessage), &scan, 0)
+		return h.hear(sse.New(resp.Body, h.r.o.MaxMessage), &scan, 0)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/prose"
 	"toolpost/wire/strictjson"
 )
 
@@ -238,7 +239,7 @@ func (o *offer) mirrorHeaders(args json.RawMessage) http.Header {
 	for _, m := range o.mirrored {
 		switch v := m.in(orEmpty(args)); strictjson.KindOf(v) {
 		case "string", "boolean":
-			h.Set(m.header, headerText(plain(v)))
+			h.Set(m.header, headerText(prose.Plain(v)))
 		case "number":
 			h.Set(m.header, wholeNumber(string(v)))
 		}

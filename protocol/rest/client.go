@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"toolpost/host/process"
+	"toolpost/host/sse"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"
@@ -212,13 +213,13 @@ func (f *following) run(h http.Header) (*tool.Result, error) {
 		return nil, tool.Errorf(tool.CodeProtocol,
 			"the server answered with %q and not with a stream of events: is it a toolpost server?", kind)
 	}
-	messages := web.NewEvents(f.body, maxMessage)
+	messages := sse.New(f.body, maxMessage)
 	for {
 		m, err := messages.Next()
 		if err != nil {
 			return nil, brokenStream(err)
 		}
-		switch m.Event {
+		switch m.Name {
 		case eventResult, eventNoOutcome:
 			f.ended = true
 			f.drain()
@@ -241,8 +242,8 @@ func (f *following) drain() {
 	_, _ = io.CopyN(io.Discard, f.body, 4<<10)
 }
 
-func outcome(m web.Received) (*tool.Result, error) {
-	if m.Event == eventResult {
+func outcome(m sse.Event) (*tool.Result, error) {
+	if m.Name == eventResult {
 		r, err := decodeResult(m.Data)
 		if err != nil {
 			return nil, tool.Errorf(tool.CodeProtocol, "the server sent a result that cannot be read: %w", err)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"toolpost/host/sse"
 	"toolpost/tool"
 	"toolpost/web"
 )
@@ -30,12 +31,12 @@ func Patient(w http.ResponseWriter, ctx context.Context, d time.Duration) io.Wri
 
 // Messages reads a stream to its end, with messages of at most that many bytes.
 func Messages(r io.Reader, most int) (events []string, datas [][]byte, err error) {
-	in := web.NewEvents(r, most)
+	in := sse.New(r, most)
 	for {
 		m, err := in.Next()
 		if err != nil {
 			return events, datas, err
 		}
-		events, datas = append(events, m.Event), append(datas, m.Data)
+		events, datas = append(events, m.Name), append(datas, m.Data)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"toolpost/host/sse"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/strictjson"
@@ -15,12 +16,12 @@ import (
 const maxMessage = 32 << 20
 
 // decodeEvent reads the data of every message but the last.
-func decodeEvent(m web.Received) (tool.Event, error) {
+func decodeEvent(m sse.Event) (tool.Event, error) {
 	var e tool.Event
 	if err := strictjson.Unmarshal(m.Data, &e); err != nil {
 		return e, err
 	}
-	if e.Kind == "" || string(e.Kind) != m.Event {
+	if e.Kind == "" || string(e.Kind) != m.Name {
 		return e, errors.New("an event has no kind, or another than its message")
 	}
 	if kind := strictjson.KindOf(e.Data); kind != "object" {

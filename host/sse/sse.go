@@ -1,4 +1,5 @@
-package web
+// Package sse reads server-sent events, of whoever may send anything: lines, events and streams have their bounds.
+package sse
 
 import (
 	"bytes"
@@ -10,15 +11,14 @@ import (
 	"toolpost/host/process"
 )
 
-// A Received is one server-sent event that has data.
-type Received struct {
-	Event string
-	Data  []byte
+// An Event is one server-sent event that has data.
+type Event struct {
+	Name string
+	Data []byte
 }
 
-// Events are server-sent events as they are read, within its bounds. Lines end with LF or CRLF: nobody is known who
-// ends them with CR alone.
-type Events struct {
+// A Reader reads events within its bounds. Lines end with LF or CRLF: nobody is known who ends them with CR alone.
+type Reader struct {
 	LastID string        // of the last event that had one, with data or without
 	Retry  time.Duration // how long to wait before the stream is asked for again, if it was said
 
@@ -26,9 +26,12 @@ type Events struct {
 	most  int
 }
 
-// NewEvents reads from r. Most bounds a line, and the data of one event, in bytes.
-func NewEvents(r io.Reader, most int) *Events {
-	return &Events{lines: process.NewLines(r, process.LineLimits{Line: most}), most: most}
+// New reads from r. Most bounds a line, and the data of one event, in bytes.
+func New(r io.Reader, most int) *Reader { return NewBounded(r, most, 0) }
+
+// NewBounded is New with a bound on all that is read, in bytes; 0: none.
+func NewBounded(r io.Reader, most int, total int64) *Reader {
+	return &Reader{lines: process.NewLines(r, process.LineLimits{Line: most, Total: total}), most: most}
 }
 
 // maxRetry is the longest that somebody is believed who asks for patience.
@@ -36,7 +39,7 @@ const maxRetry = time.Minute
 
 // Next returns the next event with data. A stream that ends, wherever it does, ends with io.ErrUnexpectedEOF: whoever
 // has read the last event does not ask for another.
-func (s *Events) Next() (m Received, err error) {
+func (s *Reader) Next() (m Event, err error) {
 	hasData := false
 	for {
 		line, err := s.lines.Next()
@@ -44,7 +47,7 @@ func (s *Events) Next() (m Received, err error) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			return Received{}, err
+			return Event{}, err
 		}
 		line = bytes.TrimSuffix(line, []byte("\r"))
 		name, value, _ := bytes.Cut(line, []byte(":"))
@@ -53,15 +56,15 @@ func (s *Events) Next() (m Received, err error) {
 		case len(line) == 0 && hasData:
 			return m, nil
 		case len(line) == 0:
-			m.Event = ""
+			m.Name = ""
 		case string(name) == "event":
-			m.Event = string(value)
+			m.Name = string(value)
 		case string(name) == "data":
 			if hasData {
 				m.Data = append(m.Data, '\n')
 			}
 			if m.Data, hasData = append(m.Data, value...), true; len(m.Data) > s.most {
-				return Received{}, &process.LimitError{What: "a message", Max: int64(s.most)}
+				return Event{}, &process.LimitError{What: "a message", Max: int64(s.most)}
 			}
 		default:
 			s.about(string(name), string(value))
@@ -70,7 +73,7 @@ func (s *Events) Next() (m Received, err error) {
 }
 
 // about takes what is said of the stream and not in it.
-func (s *Events) about(name, value string) {
+func (s *Reader) about(name, value string) {
 	switch name {
 	case "id":
 		s.LastID = value

@@ -1,0 +1,346 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"toolpost/host/process"
+	"toolpost/host/sse"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// Bounds of what goes to a server and what comes back, in bytes, and how often and how patiently it is asked.
+const (
+	maxQuestion = 32 << 20
+	maxAnswer   = 8 << 20
+	maxStream   = 64 << 20 // with what stands around each token
+	maxRefusal  = 64 << 10
+	maxCalls    = 256 // in one answer
+	maxTries    = 4
+	firstPause  = 500 * time.Millisecond
+)
+
+// A Talk asks one model, as often as a conversation takes. Its connections end with it, so that nothing is left of a
+// config that was replaced.
+type Talk struct {
+	*Model
+	client *http.Client
+	// Most bounds an answer, in bytes; 0: 8 MiB.
+	Most int
+}
+
+// Talk begins a conversation, which the caller closes.
+func (m *Model) Talk() *Talk {
+	return &Talk{Model: m, Most: maxAnswer, client: &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true},
+		// The key is for the server that the config names, and so is what is said.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Close ends it.
+func (t *Talk) Close() { t.client.CloseIdleConnections() }
+
+// A Listener hears an answer while it comes.
+type Listener struct {
+	Begun func() // the server has begun to answer
+	// Said gives pieces of texts, thoughts and refusals as they come, and other parts whole; calls only come with the
+	// answer. An error ends the answer.
+	Said func(Part) error
+}
+
+// A wire is an API as a client speaks it.
+type wire interface {
+	path() string
+	header(h http.Header, key string, r *Request)
+	encode(m *Model, r *Request, stream bool) ([]byte, error)
+	decode(doc []byte) (*Answer, error)
+	reader(to *hearing) reader
+}
+
+// A reader reads a stream.
+type reader interface {
+	// event takes one event, and reports whether it was the last.
+	event(sse.Event) (last bool, err error)
+	// answer is what was said up to the end; an error: the stream ended too early.
+	answer() (*Answer, error)
+}
+
+func (m *Model) wire() wire {
+	if m.API == Anthropic {
+		return messages{}
+	}
+	return completions{}
+}
+
+// Encode writes a request in the words of an API, as a server of it gets it.
+func (r *Request) Encode(api API, stream bool) ([]byte, error) {
+	return (&Model{Options: Options{Name: "any", Model: "any", API: api}}).encode(r, stream)
+}
+
+func (m *Model) encode(r *Request, stream bool) ([]byte, error) {
+	if err := r.carries(m); err != nil {
+		return nil, err
+	}
+	return m.wire().encode(m, r, stream)
+}
+
+// Ask asks for the next message of a conversation. A server that is busy, or in trouble, is asked again, unless it has
+// begun to answer. Without a listener the answer comes as a whole.
+func (t *Talk) Ask(ctx context.Context, r *Request, to *Listener) (*Answer, error) {
+	body, err := t.encode(r, to != nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(body) > maxQuestion:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "what model %s would be told is longer than %d bytes; shorten the "+
+			"conversation", t.Name, maxQuestion)
+	}
+	for try := 1; ; try++ {
+		answer, got, err := t.post(ctx, r, body, to)
+		if err != nil || got == nil {
+			return answer.estimated(body), err
+		}
+		refused := t.refused(got)
+		if !passes(got.status) || try == maxTries {
+			return nil, refused
+		}
+		wait := got.after
+		if wait < 0 {
+			wait = firstPause << (try - 1)
+		}
+		if err := pause(ctx, wait); err != nil {
+			if ctx.Err() != nil {
+				return nil, tool.Ended(ctx)
+			}
+			return nil, refused.RetryAfter(wait)
+		}
+	}
+}
+
+// estimated counts tokens where the server does not say how many there were, so that limits hold there too: four bytes
+// each, which is about right for English and never far below.
+func (a *Answer) estimated(question []byte) *Answer {
+	if a == nil || a.Usage != (Usage{}) {
+		return a
+	}
+	said := 0
+	for _, p := range a.Parts {
+		said += len(p.Text) + len(p.Call.Args) + len(p.Raw)
+	}
+	a.Usage = Usage{In: int64(len(question)/4 + 1), Out: int64(said/4 + 1)}
+	return a
+}
+
+// A reply is what a server says that does not answer.
+type reply struct {
+	status int
+	after  time.Duration // when it wants to be asked again; below 0: it did not say
+	doc    []byte
+}
+
+// passes reports whether a server may answer otherwise when it is asked again.
+func passes(status int) bool {
+	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError && status != http.StatusNotImplemented
+}
+
+// pause waits, unless there is not that much time.
+func pause(ctx context.Context, wait time.Duration) error {
+	if until, ok := ctx.Deadline(); ok && time.Until(until) < wait {
+		return context.DeadlineExceeded
+	}
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// post sends one request. It gives the answer, or what the server said instead of one.
+func (t *Talk) post(ctx context.Context, r *Request, body []byte, to *Listener) (*Answer, *reply, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL+t.wire().path(), bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := t.secret()
+	if err != nil {
+		return nil, nil, err
+	}
+	t.wire().header(req.Header, key, r)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	if to != nil {
+		req.Header.Set("Accept", "text/event-stream")
+	}
+	resp, err := t.client.Do(req)
+	if err != nil {
+		return nil, nil, t.unreachable(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		doc, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // as much as there is of it
+		return nil, &reply{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After")), doc}, nil
+	}
+	var answer *Answer
+	if to != nil {
+		answer, err = t.listen(resp.Body, to)
+	} else {
+		answer, err = t.read(resp.Body)
+	}
+	if err != nil {
+		return nil, nil, t.misread(ctx, err)
+	}
+	return answer, nil, nil
+}
+
+func (t *Talk) read(r io.Reader) (*Answer, error) {
+	doc, err := process.ReadDocument(r, t.Most)
+	if err != nil {
+		return nil, err
+	}
+	return t.wire().decode(doc)
+}
+
+// listen reads an answer that comes in pieces.
+func (t *Talk) listen(r io.Reader, to *Listener) (*Answer, error) {
+	if to.Begun != nil {
+		to.Begun()
+	}
+	events := sse.NewBounded(r, t.Most, maxStream)
+	in := t.wire().reader(&hearing{to: to, left: t.Most})
+	for {
+		e, err := events.Next()
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			if answer, early := in.answer(); early == nil { // it said why it stopped, and then no more
+				return answer, nil
+			}
+			return nil, errCut
+		}
+		if err != nil {
+			return nil, err
+		}
+		if last, err := in.event(e); err != nil {
+			return nil, err
+		} else if last {
+			return in.answer()
+		}
+	}
+}
+
+var errCut = tool.Errorf(tool.CodeUnavailable, "was cut off before its end").Because("cut")
+
+// misread says what is wrong with an answer.
+func (t *Talk) misread(ctx context.Context, err error) error {
+	if gone, ok := errors.AsType[*goneError](err); ok {
+		return gone.error
+	}
+	if ctx.Err() != nil {
+		return tool.Ended(ctx)
+	}
+	if e, ok := errors.AsType[*tool.Error](err); ok {
+		said := *e
+		said.Message = t.visible("the answer of model " + t.Name + " " + e.Message)
+		return &said
+	}
+	if limit, ok := errors.AsType[*process.LimitError](err); ok {
+		return tool.Errorf(tool.CodeProtocol, "the answer of model %s: %w", t.Name, limit)
+	}
+	return t.unreachable(ctx, err)
+}
+
+func (t *Talk) visible(text string) string {
+	return tool.Visible(fmt.Sprintf("%.400s", t.env.redact(text)))
+}
+
+func (t *Talk) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return tool.Ended(ctx)
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // the address is named below, and the method says nothing
+	}
+	return tool.Errorf(tool.CodeUnavailable, "the server of model %s at %s does not answer: %s", t.Name, t.URL,
+		t.env.redact(err.Error()))
+}
+
+// retryAfter reads a number of seconds, or a date; below 0: it is neither.
+func retryAfter(text string) time.Duration {
+	if seconds, err := strconv.ParseUint(text, 10, 16); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if date, err := http.ParseTime(text); err == nil {
+		return max(time.Until(date), 0)
+	}
+	return -1
+}
+
+// refused says in words what a server answered.
+func (t *Talk) refused(got *reply) *tool.Error {
+	var said struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	_ = strictjson.Unmarshal(got.doc, &said) // it may be the page of a proxy
+	why := ""
+	if said.Error.Message != "" {
+		why = ": " + t.visible(said.Error.Message)
+	}
+	code, hint := tool.CodeUnavailable, ""
+	switch got.status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		hint = "; check the key of the model"
+	case http.StatusNotFound:
+		hint = "; check its url, which ends in /v1 for most servers, and its model"
+	case http.StatusTooManyRequests:
+		code = tool.CodeQuotaExceeded
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		code = tool.CodeInvalidInput
+	}
+	if got.status/100 == 3 {
+		hint = "; it is not followed: put the address that it leads to into the config"
+	}
+	e := tool.Errorf(code, "the server of model %s answered HTTP %d %s%s%s", t.Name, got.status,
+		http.StatusText(got.status), why, hint)
+	if got.after > 0 {
+		e = e.RetryAfter(got.after)
+	}
+	return e
+}
+
+// A goneError is one of whoever listens, and not of the server.
+type goneError struct{ error }
+
+// A hearing passes on what is said, and bounds it.
+type hearing struct {
+	to   *Listener
+	left int
+}
+
+// hear passes a piece on, if it is one that is not empty.
+func (h *hearing) hear(p Part) error {
+	if err := h.room(len(p.Text) + len(p.Raw)); err != nil || p.Text == "" && p.Seal == "" && p.Raw == nil || h.to.Said == nil {
+		return err
+	}
+	if err := h.to.Said(p); err != nil {
+		return &goneError{err}
+	}
+	return nil
+}
+
+// room notes that there is so much more of the answer.
+func (h *hearing) room(n int) error {
+	if h.left -= n; h.left < 0 {
+		return tool.Errorf(tool.CodeProtocol, "is too long")
+	}
+	return nil
+}

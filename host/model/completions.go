@@ -1,0 +1,385 @@
+package model
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"toolpost/host/sse"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// completions is OpenAI's chat completions.
+type completions struct{}
+
+func (completions) path() string { return "/chat/completions" }
+
+func (completions) header(h http.Header, key string, _ *Request) {
+	if key != "" {
+		h.Set("Authorization", "Bearer "+key)
+	}
+}
+
+// object is JSON that is written here.
+type object = map[string]any
+
+func (c completions) encode(m *Model, r *Request, stream bool) ([]byte, error) {
+	doc, err := r.Settings.in(OpenAI, m.Name)
+	if err != nil {
+		return nil, err
+	}
+	said := []object{}
+	for _, message := range r.Messages {
+		list, err := c.message(m, message)
+		if err != nil {
+			return nil, err
+		}
+		said = append(said, list...)
+	}
+	doc["model"], doc["messages"], doc["stream"] = m.Model, said, stream
+	if stream {
+		doc["stream_options"] = object{"include_usage": true}
+	}
+	if len(r.Tools) > 0 {
+		doc["tools"] = list(r.Tools, c.tool)
+		doc["tool_choice"] = c.choice(r.Choice)
+		if r.Serial {
+			doc["parallel_tool_calls"] = false
+		}
+	}
+	return strictjson.Marshal(doc)
+}
+
+func list[T, U any](all []T, each func(T) U) []U {
+	made := make([]U, len(all))
+	for i, one := range all {
+		made[i] = each(one)
+	}
+	return made
+}
+
+func (completions) tool(t Tool) any {
+	if t.Raw != nil && t.Of == OpenAI {
+		return t.Raw
+	}
+	f := object{"name": t.Name, "parameters": t.Input}
+	if t.Description != "" {
+		f["description"] = t.Description
+	}
+	if t.Strict {
+		f["strict"] = true
+	}
+	return object{"type": "function", "function": f}
+}
+
+func (completions) choice(c Choice) any {
+	switch c.Mode {
+	case None:
+		return "none"
+	case Any:
+		return "required"
+	case One:
+		return object{"type": "function", "function": object{"name": c.Tool}}
+	}
+	return "auto"
+}
+
+// message writes a message; results are messages of their own.
+func (c completions) message(m *Model, message Message) ([]object, error) {
+	if message.Role == ToolRole {
+		return c.results(m, message)
+	}
+	doc := object{"role": message.Role}
+	if message.Name != "" {
+		doc["name"] = message.Name
+	}
+	var parts []any
+	var calls []object
+	plain := true
+	for _, p := range message.Parts {
+		switch {
+		case p.Kind == Calls:
+			calls = append(calls, object{"id": p.Call.ID, "type": "function",
+				"function": object{"name": p.Call.Name, "arguments": p.Call.Args}})
+		case p.Kind == Thinking: // goes back to a server of whose own words it is, see reader
+			if p.Of == OpenAI {
+				doc["reasoning_content"] = p.Text
+			}
+		case p.Kind == Refusal:
+			doc["refusal"] = p.Text
+		case p.Raw != nil && p.Of == OpenAI:
+			plain, parts = false, append(parts, p.Raw)
+		case p.Kind == Text:
+			parts = append(parts, object{"type": "text", "text": p.Text})
+		case p.Kind == Image:
+			plain, parts = false, append(parts, object{"type": "image_url", "image_url": object{"url": p.URL}})
+		case message.Role != Assistant: // what a model of another API said in its own way is for that alone
+			return nil, notCarried(m, p)
+		}
+	}
+	switch {
+	case len(parts) == 0 && message.Role == Assistant:
+		doc["content"] = nil
+	case plain:
+		doc["content"] = textOf(message.Parts, Text)
+	default:
+		doc["content"] = parts
+	}
+	if len(calls) > 0 {
+		doc["tool_calls"] = calls
+	}
+	return []object{doc}, nil
+}
+
+// results writes what came of calls. The wire has no word for a failure.
+func (completions) results(m *Model, message Message) (said []object, err error) {
+	for _, p := range message.Parts {
+		for _, piece := range p.Result.Parts {
+			if piece.Kind != Text {
+				return nil, notCarried(m, piece)
+			}
+		}
+		text := p.Result.Text()
+		if p.Result.Failed {
+			text = "Error: " + text
+		}
+		said = append(said, object{"role": "tool", "tool_call_id": p.Result.ID, "content": text})
+	}
+	return said, nil
+}
+
+func notCarried(m *Model, p Part) error {
+	what := string(p.Kind)
+	var raw struct {
+		Type string `json:"type"`
+	}
+	if strictjson.Unmarshal(p.Raw, &raw) == nil && raw.Type != "" {
+		what = raw.Type
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which cannot carry content of the type %.60q here; "+
+		"leave it out, or use another model", m.Name, m.API, what)
+}
+
+// A completion is what a server answers, as a whole or in pieces.
+type completion struct {
+	Choices []struct {
+		Message said   `json:"message"`
+		Delta   said   `json:"delta"`
+		Finish  string `json:"finish_reason"`
+	} `json:"choices"`
+	Usage *completionUsage `json:"usage"`
+	Error json.RawMessage  `json:"error"`
+}
+
+type completionUsage struct {
+	In        int64 `json:"prompt_tokens"`
+	Out       int64 `json:"completion_tokens"`
+	InDetails struct {
+		Cached int64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	OutDetails struct {
+		Thoughts int64 `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+}
+
+func (u *completionUsage) usage() Usage {
+	if u == nil {
+		return Usage{}
+	}
+	return Usage{In: u.In, Cached: u.InDetails.Cached, Out: u.Out, Thoughts: u.OutDetails.Thoughts}
+}
+
+// said is a message of a model, or a piece of one.
+type said struct {
+	Content   words  `json:"content"`
+	Refusal   string `json:"refusal"`
+	Thoughts  string `json:"reasoning_content"` // no word of OpenAI's, but of many servers that speak its API
+	ToolCalls []struct {
+		Index    *int   `json:"index"`
+		ID       string `json:"id"`
+		Function struct {
+			Name string `json:"name"`
+			Args words  `json:"arguments"`
+		} `json:"function"`
+	} `json:"tool_calls"`
+}
+
+// words are a text; some servers write it as a list of texts, and some write arguments as what they are.
+type words string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *words) UnmarshalJSON(b []byte) error {
+	switch strictjson.KindOf(b) {
+	case "null":
+		return nil
+	case "object":
+		*w = words(b)
+		return nil
+	case "array":
+		var parts []struct {
+			Text string `json:"text"`
+		}
+		err := strictjson.Unmarshal(b, &parts)
+		for _, p := range parts {
+			*w += words(p.Text)
+		}
+		return err
+	}
+	return strictjson.Unmarshal(b, (*string)(w))
+}
+
+func readCompletion(doc []byte) (*completion, error) {
+	c := new(completion)
+	if err := strictjson.Unmarshal(doc, c); err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "is no chat completion: %w", err)
+	}
+	if kind := strictjson.KindOf(c.Error); kind == "object" || kind == "string" {
+		return nil, brokenOff(c.Error)
+	}
+	return c, nil
+}
+
+// brokenOff is the error of a server that says in the middle of its answer that there will be none.
+func brokenOff(raw json.RawMessage) error {
+	var e struct {
+		Message string `json:"message"`
+	}
+	_ = strictjson.Unmarshal(raw, &e)
+	return tool.Errorf(tool.CodeUnavailable, "was broken off by its server: %s", cmp.Or(e.Message, string(raw))).Because("cut")
+}
+
+func (completions) decode(doc []byte) (*Answer, error) {
+	c, err := readCompletion(doc)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Choices) == 0 {
+		return nil, tool.Errorf(tool.CodeProtocol, "has no choices")
+	}
+	in := &completionReader{to: &hearing{to: new(Listener), left: len(doc)}}
+	if err := in.take(c.Choices[0].Message); err != nil {
+		return nil, err
+	}
+	in.finish, in.usage = cmp.Or(c.Choices[0].Finish, "stop"), c.Usage.usage()
+	return in.answer()
+}
+
+func (completions) reader(to *hearing) reader { return &completionReader{to: to} }
+
+// A completionReader puts the pieces together.
+type completionReader struct {
+	to                      *hearing
+	text, thoughts, refusal strings.Builder
+	calls                   []*callWriter
+	finish                  string
+	usage                   Usage
+}
+
+// A callWriter is a call that comes in pieces.
+type callWriter struct {
+	index    int
+	id, name string
+	args     strings.Builder
+}
+
+func (in *completionReader) event(e sse.Event) (last bool, err error) {
+	if string(e.Data) == "[DONE]" {
+		in.finish = cmp.Or(in.finish, "stop")
+		return true, nil
+	}
+	c, err := readCompletion(e.Data)
+	if err != nil {
+		return false, err
+	}
+	if c.Usage != nil {
+		in.usage = c.Usage.usage() // some tell it again and again, and then the last is the sum
+	}
+	if len(c.Choices) == 0 {
+		return false, nil
+	}
+	in.finish = cmp.Or(c.Choices[0].Finish, in.finish)
+	return false, in.take(c.Choices[0].Delta)
+}
+
+func (in *completionReader) take(s said) error {
+	in.text.WriteString(string(s.Content))
+	in.thoughts.WriteString(s.Thoughts)
+	in.refusal.WriteString(s.Refusal)
+	for _, p := range []Part{
+		{Kind: Thinking, Text: s.Thoughts, Of: OpenAI}, {Kind: Text, Text: string(s.Content)}, {Kind: Refusal, Text: s.Refusal},
+	} {
+		if err := in.to.hear(p); err != nil {
+			return err
+		}
+	}
+	for _, c := range s.ToolCalls {
+		one, err := in.call(c.Index, c.ID)
+		if err != nil {
+			return err
+		}
+		one.id, one.name = cmp.Or(one.id, c.ID), cmp.Or(one.name, c.Function.Name)
+		one.args.WriteString(string(c.Function.Args))
+		if err := in.to.room(len(c.Function.Args)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// call finds the call that a piece belongs to. Where the server does not number them an id begins the next.
+func (in *completionReader) call(index *int, id string) (*callWriter, error) {
+	if index != nil {
+		for _, c := range in.calls {
+			if c.index == *index {
+				return c, nil
+			}
+		}
+	} else if id == "" && len(in.calls) > 0 {
+		return in.calls[len(in.calls)-1], nil
+	}
+	if len(in.calls) == maxCalls {
+		return nil, tool.Errorf(tool.CodeProtocol, "calls more than %d tools at once", maxCalls)
+	}
+	c := &callWriter{index: -1 - len(in.calls)}
+	if index != nil {
+		c.index = *index
+	}
+	in.calls = append(in.calls, c)
+	return c, nil
+}
+
+func (in *completionReader) answer() (*Answer, error) {
+	if in.finish == "" {
+		return nil, errCut
+	}
+	a := &Answer{Usage: in.usage, Finish: finishes[in.finish]}
+	for _, p := range []Part{
+		{Kind: Thinking, Text: in.thoughts.String(), Of: OpenAI}, {Kind: Text, Text: in.text.String()},
+		{Kind: Refusal, Text: in.refusal.String()},
+	} {
+		if p.Text != "" {
+			a.Parts = append(a.Parts, p)
+		}
+	}
+	for _, c := range in.calls {
+		// Some servers give calls no id, and it takes one to tell what came of each.
+		call := Call{ID: cmp.Or(c.id, "call_"+tool.NewID()), Name: c.name, Args: c.args.String()}
+		a.Parts = append(a.Parts, Part{Kind: Calls, Call: call})
+	}
+	switch {
+	case len(in.calls) > 0 && a.Finish != Length && a.Finish != Filtered:
+		a.Finish = Called
+	case a.Finish == "" || a.Finish == Called:
+		a.Finish = Stopped
+	case a.Finish == Stopped && in.refusal.Len() > 0:
+		a.Finish = Refused
+	}
+	return a, nil
+}
+
+// finishes are the reasons to stop, by their words on the wire.
+var finishes = map[string]Finish{
+	"stop": Stopped, "length": Length, "tool_calls": Called, "function_call": Called, "content_filter": Filtered,
+}

@@ -1,0 +1,193 @@
+package model
+
+import (
+	"encoding/json"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// A Request is a conversation that a model is to go on with.
+type Request struct {
+	Messages []Message
+	Tools    []Tool
+	Choice   Choice
+	Serial   bool // the model is to call one tool at a time
+	Settings Settings
+	Beta     []string // of Anthropic's API, for servers that speak it
+}
+
+// Settings are what else a request says, such as temperature, in the words of an API. A server that speaks another one
+// gets what that has a word for.
+type Settings struct {
+	API    API
+	Values map[string]json.RawMessage
+}
+
+// A Role is who says something.
+type Role string
+
+// The roles.
+const (
+	System    Role = "system"
+	User      Role = "user"
+	Assistant Role = "assistant"
+	ToolRole  Role = "tool" // its parts are results
+)
+
+// A Message is what somebody says at once.
+type Message struct {
+	Role  Role
+	Name  string // of who says it, where there are several of a role
+	Parts []Part
+}
+
+// A Kind says what a Part is.
+type Kind string
+
+// The kinds.
+const (
+	Text     Kind = "text"
+	Thinking Kind = "thinking" // what a model says to itself
+	Refusal  Kind = "refusal"
+	Image    Kind = "image"
+	Calls    Kind = "call"   // the model calls a tool
+	Results  Kind = "result" // what came of that
+	Other    Kind = "other"  // what only one API knows: Raw has it
+)
+
+// A Part is a piece of a message.
+type Part struct {
+	Kind   Kind
+	Text   string // of a text, a thought, a refusal
+	Seal   string // of a thought: what its server wants to see again with it
+	URL    string // of an image; its data too, as a data: URL
+	Call   Call
+	Result Result
+	// Raw is the part as it came, with what no other API knows of it; Of says which API that is.
+	Raw json.RawMessage
+	Of  API
+}
+
+// A Call is a tool that a model wants to be called.
+type Call struct {
+	ID   string
+	Name string
+	Args string // JSON, if the model writes it correctly
+}
+
+// A Result is what is told of a Call.
+type Result struct {
+	ID     string // of the call
+	Parts  []Part // texts and images
+	Failed bool
+}
+
+// TextResult is a result in words.
+func TextResult(id, text string, failed bool) Result {
+	return Result{ID: id, Parts: []Part{{Kind: Text, Text: text}}, Failed: failed}
+}
+
+// Text is what a result says, without its images.
+func (r Result) Text() string { return textOf(r.Parts, Text) }
+
+func textOf(parts []Part, kind Kind) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p.Kind == kind {
+			b.WriteString(p.Text)
+		}
+	}
+	return b.String()
+}
+
+// A Tool is one that a model may call.
+type Tool struct {
+	Name        string
+	Description string
+	Input       json.RawMessage // JSON Schema of an object
+	Strict      bool            // the model is held to the schema
+	Raw         json.RawMessage // as its owner has written it, of the API Of; nil: in no API's words
+	Of          API
+}
+
+// A Choice says whether a model calls tools.
+type Choice struct {
+	Mode Mode
+	Tool string // of mode One
+}
+
+// A Mode is one way to choose.
+type Mode string
+
+// The modes.
+const (
+	Auto Mode = ""     // as the model likes
+	None Mode = "none" // not at all
+	Any  Mode = "any"  // at least one
+	One  Mode = "one"  // this one
+)
+
+// An Answer is what a model says next.
+type Answer struct {
+	Parts  []Part
+	Finish Finish
+	Usage  Usage
+}
+
+// Text is what the answer says in words.
+func (a *Answer) Text() string { return textOf(a.Parts, Text) }
+
+// Refusal is why the model does not answer; empty: it does.
+func (a *Answer) Refusal() string { return textOf(a.Parts, Refusal) }
+
+// Calls lists what the model wants to be called.
+func (a *Answer) Calls() (list []Call) {
+	for _, p := range a.Parts {
+		if p.Kind == Calls {
+			list = append(list, p.Call)
+		}
+	}
+	return list
+}
+
+// A Finish is why a model stopped.
+type Finish string
+
+// The reasons.
+const (
+	Stopped  Finish = "stop"     // it has said everything
+	Called   Finish = "calls"    // it waits for tools
+	Length   Finish = "length"   // it has no more room
+	Filtered Finish = "filter"   // its server does not let it say this
+	Refused  Finish = "refusal"  // it does not want to
+	Paused   Finish = "pause"    // it goes on when it is asked again
+	Sequence Finish = "sequence" // it came to words at which it was told to stop
+)
+
+// Usage is how many tokens were used.
+type Usage struct {
+	In       int64 // read, with those that the server had in its cache
+	Cached   int64 // of In
+	Out      int64 // written, with thoughts
+	Thoughts int64 // of Out
+}
+
+// Add sums up.
+func (u *Usage) Add(v Usage) {
+	u.In, u.Cached, u.Out, u.Thoughts = u.In+v.In, u.Cached+v.Cached, u.Out+v.Out, u.Thoughts+v.Thoughts
+}
+
+// Total is all of it.
+func (u Usage) Total() int64 { return u.In + u.Out }
+
+// carries refuses tools that only another API knows, such as those that its server runs itself.
+func (r *Request) carries(m *Model) error {
+	for _, t := range r.Tools {
+		if len(t.Input) == 0 && (t.Raw == nil || t.Of != m.API) {
+			return tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which does not know the tool %.100q; leave it out, "+
+				"or use another model", m.Name, m.API, t.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,381 @@
+package model
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"toolpost/host/sse"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// messages is Anthropic's Messages API.
+type messages struct{}
+
+// anthropicVersion is the one there is.
+const anthropicVersion = "2023-06-01"
+
+// defaultTokens is how long an answer may be where nobody says so: this API wants to be told.
+const defaultTokens = 8192
+
+func (messages) path() string { return "/messages" }
+
+func (messages) header(h http.Header, key string, r *Request) {
+	if key != "" {
+		h.Set("X-Api-Key", key)
+	}
+	h.Set("Anthropic-Version", anthropicVersion)
+	if len(r.Beta) > 0 {
+		h.Set("Anthropic-Beta", strings.Join(r.Beta, ","))
+	}
+}
+
+func (w messages) encode(m *Model, r *Request, stream bool) ([]byte, error) {
+	doc, err := r.Settings.in(Anthropic, m.Name)
+	if err != nil {
+		return nil, err
+	}
+	system, said := []any{}, []object{}
+	for _, message := range r.Messages {
+		blocks, err := w.blocks(m, message)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case message.Role == System:
+			system = append(system, blocks...)
+		case len(said) > 0 && said[len(said)-1]["role"] == roleOf(message.Role): // results stand with what is said after them
+			last := said[len(said)-1]
+			last["content"] = append(last["content"].([]any), blocks...)
+		case len(blocks) > 0: // a message without content is refused
+			said = append(said, object{"role": roleOf(message.Role), "content": blocks})
+		}
+	}
+	doc["model"], doc["messages"], doc["stream"] = m.Model, said, stream
+	if doc["max_tokens"] == nil {
+		doc["max_tokens"] = defaultTokens
+	}
+	if len(system) > 0 {
+		doc["system"] = system
+	}
+	if len(r.Tools) > 0 {
+		doc["tools"] = list(r.Tools, w.tool)
+		doc["tool_choice"] = w.choice(r.Choice, r.Serial)
+	}
+	return strictjson.Marshal(doc)
+}
+
+func roleOf(r Role) string {
+	if r == Assistant {
+		return "assistant"
+	}
+	return "user"
+}
+
+func (messages) tool(t Tool) any {
+	if t.Raw != nil && t.Of == Anthropic {
+		return t.Raw
+	}
+	doc := object{"name": t.Name, "input_schema": t.Input}
+	if t.Description != "" {
+		doc["description"] = t.Description
+	}
+	return doc
+}
+
+func (messages) choice(c Choice, serial bool) object {
+	doc := object{"type": "auto"}
+	switch c.Mode {
+	case None:
+		return object{"type": "none"}
+	case Any:
+		doc["type"] = "any"
+	case One:
+		doc["type"], doc["name"] = "tool", c.Tool
+	}
+	if serial {
+		doc["disable_parallel_tool_use"] = true
+	}
+	return doc
+}
+
+func (w messages) blocks(m *Model, message Message) ([]any, error) {
+	blocks := []any{}
+	for _, p := range message.Parts {
+		block, err := w.block(m, p)
+		switch {
+		case err != nil && message.Role != Assistant: // what a model of another API said in its own way is for that alone
+			return nil, err
+		case block != nil && err == nil:
+			blocks = append(blocks, block)
+		}
+	}
+	return blocks, nil
+}
+
+// block writes a part; nil: there is nothing to be said of it.
+func (w messages) block(m *Model, p Part) (any, error) {
+	switch {
+	case p.Kind == Results:
+		content, err := w.blocks(m, Message{Role: User, Parts: p.Result.Parts})
+		doc := object{"type": "tool_result", "tool_use_id": p.Result.ID, "content": content}
+		if p.Result.Failed {
+			doc["is_error"] = true
+		}
+		return doc, err
+	case p.Kind == Calls:
+		return object{"type": "tool_use", "id": p.Call.ID, "name": p.Call.Name, "input": objectOf(p.Call.Args)}, nil
+	case p.Kind == Thinking:
+		if p.Of != Anthropic || p.Seal == "" {
+			return nil, nil
+		}
+		return object{"type": "thinking", "thinking": p.Text, "signature": p.Seal}, nil
+	case p.Raw != nil && p.Of == Anthropic:
+		return p.Raw, nil
+	case p.Kind == Text || p.Kind == Refusal:
+		if strings.TrimSpace(p.Text) == "" { // the API refuses empty texts
+			return nil, nil
+		}
+		return object{"type": "text", "text": p.Text}, nil
+	case p.Kind == Image:
+		return object{"type": "image", "source": imageSource(p.URL)}, nil
+	}
+	return nil, notCarried(m, p)
+}
+
+// imageSource is the address of an image, or its data.
+func imageSource(url string) object {
+	if rest, ok := strings.CutPrefix(url, "data:"); ok {
+		if kind, data, ok := strings.Cut(rest, ";base64,"); ok {
+			return object{"type": "base64", "media_type": kind, "data": data}
+		}
+	}
+	return object{"type": "url", "url": url}
+}
+
+// objectOf is what arguments say. The API takes an object alone, and what a model wrote wrongly is none.
+func objectOf(args string) json.RawMessage {
+	if strictjson.CheckObject([]byte(args)) != nil {
+		return json.RawMessage("{}")
+	}
+	return json.RawMessage(args)
+}
+
+// A block is a piece of an answer.
+type block struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	Signature string          `json:"signature"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+	Partial   string          `json:"partial_json"`
+}
+
+type messageUsage struct {
+	In      int64 `json:"input_tokens"`
+	Out     int64 `json:"output_tokens"`
+	Cached  int64 `json:"cache_read_input_tokens"`
+	Written int64 `json:"cache_creation_input_tokens"`
+}
+
+// add takes what is told of the usage: later numbers stand in place of earlier ones, and those that are left out stay.
+func (u messageUsage) add(to *Usage) {
+	if in := u.In + u.Cached + u.Written; in > 0 {
+		to.In, to.Cached = in, u.Cached
+	}
+	to.Out = cmp.Or(u.Out, to.Out)
+}
+
+func (messages) decode(doc []byte) (*Answer, error) {
+	var m struct {
+		Content []json.RawMessage `json:"content"`
+		Stop    string            `json:"stop_reason"`
+		Usage   messageUsage      `json:"usage"`
+		Error   json.RawMessage   `json:"error"`
+	}
+	if err := strictjson.Unmarshal(doc, &m); err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "is no message: %w", err)
+	}
+	switch {
+	case strictjson.KindOf(m.Error) == "object":
+		return nil, brokenOff(m.Error)
+	case m.Content == nil || m.Stop == "":
+		return nil, tool.Errorf(tool.CodeProtocol, "is no message: it has no content, or no stop_reason")
+	}
+	in := &messageReader{to: &hearing{to: new(Listener), left: len(doc)}, stop: m.Stop}
+	m.Usage.add(&in.usage)
+	for i, raw := range m.Content {
+		if err := in.begin(i, raw); err != nil {
+			return nil, err
+		}
+		if err := in.end(); err != nil {
+			return nil, err
+		}
+	}
+	return in.answer()
+}
+
+func (messages) reader(to *hearing) reader { return &messageReader{to: to} }
+
+// A messageReader puts the blocks together. One is open at a time.
+type messageReader struct {
+	to    *hearing
+	parts []Part
+	calls int
+	stop  string
+	usage Usage
+
+	open    bool
+	index   int
+	now     Part
+	text    strings.Builder // of the open block
+	partial strings.Builder // of its input
+}
+
+func (in *messageReader) event(e sse.Event) (last bool, err error) {
+	var m struct {
+		Type    string `json:"type"`
+		Index   int    `json:"index"`
+		Message struct {
+			Usage messageUsage `json:"usage"`
+		} `json:"message"`
+		Block json.RawMessage `json:"content_block"`
+		Delta json.RawMessage `json:"delta"`
+		Usage messageUsage    `json:"usage"`
+		Error json.RawMessage `json:"error"`
+	}
+	if err := strictjson.Unmarshal(e.Data, &m); err != nil {
+		return false, tool.Errorf(tool.CodeProtocol, "is no stream of a message: %w", err)
+	}
+	switch m.Type {
+	case "message_start":
+		m.Message.Usage.add(&in.usage)
+	case "content_block_start":
+		return false, in.begin(m.Index, m.Block)
+	case "content_block_delta":
+		return false, in.delta(m.Index, m.Delta)
+	case "content_block_stop":
+		return false, in.end()
+	case "message_delta":
+		var d struct {
+			Stop string `json:"stop_reason"`
+		}
+		err = strictjson.Unmarshal(m.Delta, &d)
+		in.stop = cmp.Or(d.Stop, in.stop)
+		m.Usage.add(&in.usage)
+	case "message_stop":
+		return true, in.end()
+	case "error":
+		return false, brokenOff(m.Error)
+	}
+	return false, err
+}
+
+// begin opens a block. What a stream begins with it may have whole, as an answer that comes at once does.
+func (in *messageReader) begin(index int, raw json.RawMessage) error {
+	if err := in.end(); err != nil {
+		return err
+	}
+	var b block
+	if err := strictjson.Unmarshal(raw, &b); err != nil {
+		return tool.Errorf(tool.CodeProtocol, "has a block that cannot be read: %w", err)
+	}
+	in.open, in.index, in.now = true, index, Part{Kind: Text, Of: Anthropic}
+	switch b.Type {
+	case "text":
+		return in.say(b.Text, "")
+	case "thinking":
+		in.now.Kind = Thinking
+		return in.say(b.Thinking, b.Signature)
+	case "tool_use":
+		if in.calls++; in.calls > maxCalls {
+			return tool.Errorf(tool.CodeProtocol, "calls more than %d tools at once", maxCalls)
+		}
+		in.now.Kind, in.now.Call = Calls, Call{ID: cmp.Or(b.ID, "toolu_"+tool.NewID()), Name: b.Name, Args: string(b.Input)}
+		return in.to.room(len(b.Input))
+	}
+	in.now.Kind, in.now.Raw = Other, raw
+	return in.to.room(len(raw))
+}
+
+func (in *messageReader) delta(index int, raw json.RawMessage) error {
+	var d block
+	if err := strictjson.Unmarshal(raw, &d); err != nil || !in.open || index != in.index {
+		return tool.Errorf(tool.CodeProtocol, "has a piece that belongs to no block")
+	}
+	if d.Type == "input_json_delta" {
+		in.partial.WriteString(d.Partial)
+		return in.to.room(len(d.Partial))
+	}
+	if in.now.Kind == Text || in.now.Kind == Thinking {
+		return in.say(d.Text+d.Thinking, d.Signature)
+	}
+	return nil
+}
+
+// say passes on a piece of the open block.
+func (in *messageReader) say(text, seal string) error {
+	in.text.WriteString(text)
+	in.now.Seal += seal
+	return in.to.hear(Part{Kind: in.now.Kind, Text: text, Seal: seal, Of: Anthropic})
+}
+
+// end closes the open block, if there is one.
+func (in *messageReader) end() error {
+	if !in.open {
+		return nil
+	}
+	p, partial := in.now, in.partial.String()
+	p.Text = in.text.String()
+	in.open = false
+	in.text.Reset()
+	in.partial.Reset()
+	if p.Kind == Calls && partial != "" {
+		p.Call.Args = partial
+	}
+	if p.Kind == Other {
+		if partial != "" {
+			p.Raw = withInput(p.Raw, partial)
+		}
+		if err := in.to.hear(p); err != nil {
+			return err
+		}
+	}
+	in.parts = append(in.parts, p)
+	return nil
+}
+
+// withInput gives a block the input that came after its beginning.
+func withInput(raw json.RawMessage, input string) json.RawMessage {
+	var doc map[string]json.RawMessage
+	if strictjson.Check([]byte(input)) != nil || strictjson.Unmarshal(raw, &doc) != nil {
+		return raw
+	}
+	doc["input"] = json.RawMessage(input)
+	b, _ := strictjson.Marshal(doc) // JSON that was checked
+	return b
+}
+
+func (in *messageReader) answer() (*Answer, error) {
+	if in.stop == "" || in.open {
+		return nil, errCut
+	}
+	a := &Answer{Parts: in.parts, Usage: in.usage, Finish: Stopped}
+	if f, known := stopReasons[in.stop]; known {
+		a.Finish = f
+	}
+	if in.calls > 0 && a.Finish == Stopped {
+		a.Finish = Called
+	}
+	return a, nil
+}
+
+// stopReasons are the reasons to stop, by their words on the wire.
+var stopReasons = map[string]Finish{
+	"end_turn": Stopped, "stop_sequence": Sequence, "max_tokens": Length, "model_context_window_exceeded": Length,
+	"tool_use": Called, "refusal": Refused, "pause_turn": Paused,
+}

@@ -1,0 +1,170 @@
+// Package model asks language models: those that a config lists, behind servers that speak OpenAI's chat completions or
+// Anthropic's messages. Whoever asks has one form of a conversation, and knows neither wire. What a server says is read
+// strictly and within bounds; one that is busy is asked again within the time that there is.
+package model
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/wire/nearest"
+)
+
+// An API is what a server speaks.
+type API string
+
+// The two that are spoken here.
+const (
+	OpenAI    API = "openai"    // chat completions, as most servers do
+	Anthropic API = "anthropic" // messages
+)
+
+// Options is one entry of the section models.
+type Options struct {
+	Name   string `yaml:"name" doc:"name of the entry, by which requests and planners ask for it"`
+	URL    string `yaml:"url" doc:"address of the server, up to and including its version, such as http://127.0.0.1:9000/v1"`
+	Key    string `yaml:"key" doc:"name of the secret that is sent as the server's key; default: none is sent"`
+	Model  string `yaml:"model" doc:"what the server calls the model; default: the name of the entry"`
+	API    API    `yaml:"api" schema:"enum=openai|anthropic default=openai" doc:"what the server speaks: OpenAI's chat completions, or Anthropic's messages"`
+	Prices Prices `yaml:"prices" doc:"what a million tokens costs, for limits on cost; default: nothing"`
+}
+
+// Prices are those of a million tokens, in whatever money the limits are in too.
+type Prices struct {
+	Input  float64 `yaml:"input" doc:"price of a million tokens that the model reads"`
+	Output float64 `yaml:"output" doc:"price of a million tokens that the model writes"`
+}
+
+// Of is what a use costs.
+func (p Prices) Of(u Usage) float64 { return (p.Input*float64(u.In) + p.Output*float64(u.Out)) / 1e6 }
+
+// Validate reports whether the entry can be used.
+func (o *Options) Validate() error {
+	if o.Name == "" {
+		return errors.New("a model has no name; give it one, such as `name: demo`")
+	}
+	u, err := url.Parse(o.URL)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("model %q: url is the address of a server, such as http://127.0.0.1:9000/v1", o.Name)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("model %q: url may have a host and a path, and nothing else; the key is the name of a secret",
+			o.Name)
+	case !slices.Contains([]API{"", OpenAI, Anthropic}, o.API):
+		return fmt.Errorf("model %q: api is openai or anthropic, not %q", o.Name, o.API)
+	case o.Prices.Input < 0 || o.Prices.Output < 0:
+		return fmt.Errorf("model %q: a price is below zero", o.Name)
+	}
+	return nil
+}
+
+// Section is where a config lists models.
+func Section() config.Part {
+	return config.Part{
+		Name: "models", Options: []Options(nil),
+		Doc: "models behind servers that speak OpenAI's or Anthropic's API, for the chat routes of the door openai and for planners",
+	}
+}
+
+// An Env is what models need of the program around them.
+type Env struct {
+	Secrets config.Secrets      // as they are now
+	Redact  func(string) string // takes secrets out of what a server says; nil: nothing does
+}
+
+func (e Env) redact(text string) string {
+	if e.Redact == nil {
+		return text
+	}
+	return e.Redact(text)
+}
+
+// A Model is one that can be asked.
+type Model struct {
+	Options
+	env Env
+}
+
+// Read gives the models that a config lists.
+func Read(cfg *config.Config, env Env) (Models, error) {
+	var entries []Options
+	if err := cfg.Section(Section().Name).Decode(&entries); err != nil {
+		return nil, err
+	}
+	var all Models
+	for _, o := range entries {
+		if slices.ContainsFunc(all, func(m *Model) bool { return m.Name == o.Name }) {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "two models are called %q; give one of them another name", o.Name)
+		}
+		o.URL, o.Model, o.API = strings.TrimRight(o.URL, "/"), cmp.Or(o.Model, o.Name), cmp.Or(o.API, OpenAI)
+		all = append(all, &Model{o, env})
+	}
+	return all, nil
+}
+
+// Models are those of a config, in its order.
+type Models []*Model
+
+// Named finds one of them.
+func (all Models) Named(name string) (*Model, error) {
+	var names []string
+	for _, m := range all {
+		if m.Name == name {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	hint := cmp.Or(nearest.Hint(name, names), "; add it to the section models")
+	return nil, tool.Errorf(tool.CodeNotFound, "there is no model %.100q%s", name, hint).Because("model_not_found")
+}
+
+// A Book has the models of the config that was read last.
+type Book struct {
+	env Env
+	now atomic.Pointer[Models]
+}
+
+// NewBook makes a book without models.
+func NewBook(env Env) *Book {
+	b := &Book{env: env}
+	b.now.Store(new(Models))
+	return b
+}
+
+// Read reads the models of a config; apply goes over to them.
+func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
+	next, err := Read(cfg, b.env)
+	return func() { b.now.Store(&next) }, err
+}
+
+// Models gives those of now. A nil Book has none.
+func (b *Book) Models() Models {
+	if b == nil {
+		return nil
+	}
+	return *b.now.Load()
+}
+
+// Problem says what will fail when the model is asked, as far as that is known without asking.
+func (m *Model) Problem() error {
+	_, err := m.secret()
+	return err
+}
+
+// secret gives the value of the key; empty: the server wants none.
+func (m *Model) secret() (string, error) {
+	if m.Key == "" {
+		return "", nil
+	}
+	if m.env.Secrets == nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "the key %s of model %s is no secret of the config", m.Key, m.Name)
+	}
+	return m.env.Secrets.Secret(m.Key)
+}

@@ -1,0 +1,79 @@
+package model
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// Reserved lists what a request says in fields of its own, and settings cannot.
+func Reserved() []string {
+	return []string{"model", "messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options"}
+}
+
+// in gives the settings in the words of an API. What that has no word for, and matters, is refused: an answer that
+// disregards it would not be what was asked for.
+func (s Settings) in(api API, model string) (object, error) {
+	doc := object{}
+	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
+		value := s.Values[name]
+		if slices.Contains(Reserved(), name) || strictjson.KindOf(value) == "null" {
+			continue
+		}
+		if s.API == api {
+			doc[name] = value
+			continue
+		}
+		say, known := translations(api)[name]
+		if !known {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which does not know %.60q; leave it out, "+
+				"or use another model", model, api, name).Because(name)
+		}
+		if say != nil {
+			if err := say(doc, value); err != nil {
+				return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", name, err).Because(name)
+			}
+		}
+	}
+	return doc, nil
+}
+
+// A saying says a setting in other words.
+type saying func(to object, value json.RawMessage) error
+
+func as(name string) saying {
+	return func(to object, value json.RawMessage) error {
+		to[name] = value
+		return nil
+	}
+}
+
+// translations are from the other API to this one. Nil: it is about the server, or a hint, and can be left out.
+func translations(to API) map[string]saying {
+	if to == Anthropic {
+		return map[string]saying{
+			"max_tokens": as("max_tokens"), "max_completion_tokens": as("max_tokens"), "temperature": as("temperature"),
+			"top_p": as("top_p"), "stop": stops,
+			"user": nil, "metadata": nil, "store": nil, "service_tier": nil, "seed": nil, "prompt_cache_key": nil,
+			"safety_identifier": nil, "reasoning_effort": nil, "verbosity": nil, "prompt_cache_retention": nil,
+		}
+	}
+	return map[string]saying{
+		"max_tokens": as("max_completion_tokens"), "temperature": as("temperature"), "top_p": as("top_p"),
+		"stop_sequences": as("stop"),
+		"top_k":          nil, "metadata": nil, "service_tier": nil, "thinking": nil, "cache_control": nil, "output_config": nil,
+		"inference_geo": nil, "context_management": nil,
+	}
+}
+
+// stops writes one text, or a list of them, as a list.
+func stops(to object, value json.RawMessage) error {
+	if strictjson.KindOf(value) == "string" {
+		value = json.RawMessage("[" + string(value) + "]")
+	}
+	to["stop_sequences"] = value
+	return nil
+}

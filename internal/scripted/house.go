@@ -1,0 +1,277 @@
+package scripted
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/engine/audit"
+	"toolpost/host/sse"
+	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// Token is the owner's.
+const Token = "sixteen-letters-or-more"
+
+// Limit only guards against a hang.
+const Limit = time.Minute
+
+// A House is a whole node whose models are
+type House struct {
+	T    *testing.T
+	cfg  *config.Config
+	dir  string
+	URL  string
+	Stop func()       // ends it, once
+	Hung atomic.Int32 // calls of hang that run
+}
+
+// tools are the standard ones, one with a name that these wires do not carry, and one that asks.
+type tools struct {
+	tooltest.Reference
+	of *House
+}
+
+func (tools) Close(context.Context) error { return nil }
+
+func (tools) Tools(context.Context) ([]*tool.Spec, error) {
+	return append(tooltest.Specs(),
+		&tool.Spec{Name: "dotted.name", Input: json.RawMessage(`{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"],"additionalProperties":false}`)},
+		&tool.Spec{Name: "asker"}, &tool.Spec{Name: "approved"},
+	), nil
+}
+
+func (r tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	switch c.Spec.Name {
+	case "dotted.name":
+		return &tool.Result{OK: true, Output: json.RawMessage(`"dotted"`)}, nil
+	case "asker":
+		return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "Which colour?"}}, nil
+	case "hang":
+		r.of.Hung.Add(1)
+		defer r.of.Hung.Add(-1)
+	}
+	return r.Reference.Invoke(ctx, c, out)
+}
+
+// Serve opens a House in front of a model server. More is added to the config, in which MODEL is the server.
+func Serve(t *testing.T, m *Server, more string) *House {
+	t.Helper()
+	h := &House{T: t, dir: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(h.dir, "package.json"), []byte(`{"name": "demo"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(fmt.Sprintf(`
+sources: [{name: files, protocol: builtin, roots: [{path: .}]}, {name: ref, protocol: ref}]
+doors: {http: {listen: "127.0.0.1:0"}%s}
+models:
+  - {name: demo, url: "MODEL/v1", key: KEY, model: m-1, prices: {input: 1000000, output: 1000000}}
+  - {name: claude, url: "MODEL/v1", key: KEY, model: m-1, api: anthropic}
+secrets: {KEY: {file: key}}
+policy: {rules: [{name: no-fail, effect: deny, tools: fail, when: 'args.message == "x"', reason: nobody fails here}]}
+store: {}
+`, more), "MODEL", m.URL)
+	if err := os.WriteFile(filepath.Join(h.dir, "key"), []byte("the-key-itself"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if h.cfg, err = config.Parse(filepath.Join(h.dir, "toolpost.yaml"), []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	h.open()
+	return h
+}
+
+func (h *House) open() {
+	h.T.Helper()
+	ready := make(chan node.Listening, 8)
+	n, err := node.Open(h.T.Context(), h.cfg, node.Options{
+		Token: Token, Ready: func(l node.Listening) { ready <- l },
+		Protocols: append(node.Protocols(), node.Protocol{Name: "ref", Open: func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) {
+			return tools{of: h}, nil
+		}}),
+	})
+	if err != nil {
+		h.T.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Serve(ctx) }()
+	for h.URL == "" {
+		select {
+		case l := <-ready:
+			if l.Door == "http" {
+				h.URL = l.URL
+			}
+		case err := <-ended:
+			h.T.Fatal(err)
+		}
+	}
+	done := false
+	h.Stop = func() {
+		if done {
+			return
+		}
+		done = true
+		cancel()
+		if err := <-ended; err != nil {
+			h.T.Error(err)
+		}
+		late, end := context.WithTimeout(context.Background(), Limit)
+		defer end()
+		if err := n.Close(late); err != nil {
+			h.T.Error(err)
+		}
+	}
+	h.T.Cleanup(h.Stop)
+}
+
+// Records ends the House and gives what is on record of the calls that tools of the sources were asked for.
+func (h *House) Records() (all []*tool.Record) {
+	h.T.Helper()
+	h.Stop()
+	db, _, err := node.OpenStore(h.cfg)
+	if err != nil {
+		h.T.Fatal(err)
+	}
+	defer db.Close()
+	err = db.Audit().Log(context.Background(), audit.Filter{}, false, func(r *tool.Record) error {
+		all = append(all, r)
+		return nil
+	})
+	if err != nil {
+		h.T.Fatal(err)
+	}
+	return all
+}
+
+// A Reply is a whole response.
+type Reply struct {
+	Status int
+	Header http.Header
+	Text   string
+	Doc    map[string]any
+}
+
+// Do sends a request of the owner's, with more headers by name and value.
+func (h *House) Do(method, path, body string, header ...string) Reply {
+	h.T.Helper()
+	ctx, cancel := context.WithTimeout(h.T.Context(), Limit)
+	defer cancel()
+	resp := h.Send(ctx, method, path, body, header...)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.T.Fatal(err)
+	}
+	a := Reply{Status: resp.StatusCode, Header: resp.Header, Text: string(b)}
+	_ = json.Unmarshal(b, &a.Doc)
+	return a
+}
+
+// Send is Do for an answer that comes in pieces.
+func (h *House) Send(ctx context.Context, method, path, body string, header ...string) *http.Response {
+	h.T.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, h.URL+path, strings.NewReader(body))
+	if err != nil {
+		h.T.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+Token)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		h.T.Fatal(err)
+	}
+	return resp
+}
+
+// Events reads a stream to its end.
+func (h *House) Events(path, body string) (all []sse.Event) {
+	h.T.Helper()
+	ctx, cancel := context.WithTimeout(h.T.Context(), Limit)
+	defer cancel()
+	resp := h.Send(ctx, "POST", path, body)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(resp.Body)
+		h.T.Fatalf("%d: %s", resp.StatusCode, b)
+	}
+	for in := sse.New(resp.Body, 1<<20); ; {
+		e, err := in.Next()
+		if err != nil {
+			return all
+		}
+		e.Data = bytes.Clone(e.Data)
+		all = append(all, e)
+	}
+}
+
+// Dig finds a value in a document, by names and by numbers.
+func Dig(doc any, path ...any) any {
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			m, _ := doc.(map[string]any)
+			doc = m[step]
+		case int:
+			l, _ := doc.([]any)
+			if step >= len(l) {
+				return nil
+			}
+			doc = l[step]
+		}
+	}
+	return doc
+}
+
+// Chat is a request to the model demo.
+func Chat(more string) string {
+	return `{"model":"demo","messages":[{"role":"user","content":"Read the file package.json"}]` + more + `}`
+}
+
+// Says is a model that says something.
+func Says(text string) Step { return Step{Text: text} }
+
+// Calling is a model that calls tools.
+func Calling(list ...Call) Step { return Step{Calls: list} }
+
+// ReadFile is a call of that tool.
+func ReadFile(id string) Call {
+	return Call{ID: id, Name: "readFile", Args: `{"path":"package.json"}`}
+}
+
+// WaitFor waits for a condition.
+func WaitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(Limit); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not come to this: " + what)
+		}
+	}
+}
+
+// Write writes a file.
+func Write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,182 @@
+package openai
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"mime"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/envelope"
+	"toolpost/wire/strictjson"
+)
+
+// Path is where clients of the door are pointed to.
+const Path = "/v1"
+
+// Options of the door. All of them have useful zero values.
+type Options struct {
+	Limits
+	Models *model.Book   // nil: there are none
+	Beat   time.Duration // between two signs of life on a stream; 0: 15 s
+	Log    *slog.Logger  // nil: silence
+	// Wait returns when an approval is decided or has expired, by the id of its Ask; nil: the door asks the engine again
+	// and again.
+	Wait func(ctx context.Context, ask string) error
+}
+
+// NewDoor makes the door, to be mounted.
+func NewDoor(o Options) web.Door {
+	o.Limits = o.withDefaults()
+	o.Beat = cmp.Or(o.Beat, 15*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return web.Door{
+		Name: "openai",
+		Hint: "OpenAI's and Anthropic's APIs are at /v1/chat/completions, /v1/responses and /v1/messages",
+		Offers: []web.Offer{
+			{Path: "/v1/openai/tools", What: "tools as function definitions, for models"},
+			{Path: "/v1/models", What: "models that use these tools, as OpenAI's and Anthropic's clients speak to them"},
+		},
+		Refusals: problem,
+		Keys:     "X-Api-Key",
+		Accepts: append([]string{"X-Api-Key", "Anthropic-Version", "Anthropic-Beta", "Anthropic-Dangerous-Direct-Browser-Access",
+			"OpenAI-Organization", "OpenAI-Project", "X-Stainless-Arch", "X-Stainless-Lang", "X-Stainless-OS",
+			"X-Stainless-Package-Version", "X-Stainless-Retry-Count", "X-Stainless-Runtime", "X-Stainless-Runtime-Version",
+			"X-Stainless-Timeout", "X-Stainless-Helper-Method"}, envelope.Headers()...),
+		Exposes: []string{"Retry-After", headerRetry},
+		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
+			return (&server{on, o, h, c}).routes()
+		},
+	}
+}
+
+// A server is the door while it is open.
+type server struct {
+	*web.Server
+	Options
+	handler tool.Handler
+	catalog tool.Catalog
+}
+
+func (s *server) routes() []web.Route {
+	return []web.Route{
+		{Method: http.MethodGet, Path: "/v1/openai/tools", Serve: s.refusing(s.listTools)},
+		{Method: http.MethodPost, Path: "/v1/openai/tool_calls", Serve: s.refusing(s.toolCalls)},
+		{Method: http.MethodGet, Path: "/v1/models", Serve: s.refusing(s.listModels)},
+		{Method: http.MethodPost, Path: "/v1/chat/completions", Serve: s.refusing(s.converse(chat{}))},
+		{Method: http.MethodPost, Path: "/v1/responses", Serve: s.refusing(s.converse(responses{}))},
+		{Method: http.MethodPost, Path: "/v1/messages", Serve: s.refusing(s.converse(messages{}))},
+	}
+}
+
+// A handler answers a request, or gives the reason why it cannot.
+type handler func(w http.ResponseWriter, r *http.Request, p tool.Principal) error
+
+// A statusError is a refusal with a status of its own.
+type statusError struct {
+	error
+	status int
+}
+
+// Unwrap gives the error without the status.
+func (e *statusError) Unwrap() error { return e.error }
+
+func (s *server) refusing(serve handler) func(http.ResponseWriter, *http.Request, tool.Principal) {
+	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+		err := serve(w, r, p)
+		if err == nil {
+			return
+		}
+		e := tool.AsError(err)
+		status := statusOf(e)
+		if own, ok := err.(*statusError); ok {
+			status = own.status
+		}
+		setRetryAfter(w.Header(), e)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
+		web.Refuse(w, r, problem, status, e)
+	}
+}
+
+// setRetryAfter tells a caller when to try again, as HTTP has it.
+func setRetryAfter(h http.Header, e *tool.Error) {
+	var d struct {
+		MS int64 `json:"retry_after_ms"`
+	}
+	if len(e.Details) > 0 && strictjson.Unmarshal(e.Details, &d) == nil && d.MS > 0 {
+		h.Set("Retry-After", fmt.Sprint((d.MS-1)/1000+1))
+	}
+}
+
+// read reads the body of a request, which is JSON.
+func (s *server) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, &statusError{tool.Errorf(tool.CodeUnsupported, "the content type %q is not read here: send application/json",
+			r.Header.Get("Content-Type")), http.StatusUnsupportedMediaType}
+	}
+	body, status, bad := s.ReadBody(w, r)
+	if bad != nil {
+		return nil, &statusError{bad, status}
+	}
+	if err := strictjson.CheckObject(body); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the body is no JSON object: %w", err)
+	}
+	return body, nil
+}
+
+func (s *server) reply(w http.ResponseWriter, body []byte) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
+	web.Reply(w, http.StatusOK, body)
+}
+
+// envelope reads what the headers say about the calls of a request. They all belong to one run.
+func readEnvelope(h http.Header, p tool.Principal) (*tool.Call, time.Duration, error) {
+	c := &tool.Call{Caller: p}
+	timeout, err := envelope.Read(h, c)
+	if err != nil {
+		return nil, 0, err
+	}
+	c.Name()
+	c.Run = cmp.Or(c.Run, c.ID)
+	return c, timeout, nil
+}
+
+// invoke keeps a panic of the handler from costing the caller its answer.
+func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
+		}
+	}()
+	return s.handler.Invoke(ctx, c, out)
+}
+
+// listModels is GET /v1/models, in one form for the clients of both APIs.
+func (s *server) listModels(w http.ResponseWriter, _ *http.Request, _ tool.Principal) error {
+	list := []object{}
+	for _, m := range s.Models.Models() {
+		list = append(list, object{
+			"id": m.Name, "object": "model", "created": 0, "owned_by": "toolpost",
+			"type": "model", "display_name": m.Name, "created_at": "1970-01-01T00:00:00Z",
+		})
+	}
+	doc := object{"object": "list", "data": list, "has_more": false, "first_id": nil, "last_id": nil}
+	if len(list) > 0 {
+		doc["first_id"], doc["last_id"] = list[0]["id"], list[len(list)-1]["id"]
+	}
+	body, err := strictjson.Marshal(doc)
+	if err == nil {
+		s.reply(w, body)
+	}
+	return err
+}
+
+// object is JSON that is written here.
+type object = map[string]any

@@ -1,0 +1,324 @@
+package openai
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/wire/envelope"
+	"toolpost/wire/prose"
+	"toolpost/wire/strictjson"
+)
+
+const (
+	maxAtOnce = 16        // calls of one request that run at the same time
+	maxResult = 256 << 10 // bytes that a model is told of one call
+	maxAssets = 64        // files of one call that a model is told of
+)
+
+// A crew makes the calls of one request. All of them go through the engine, also those of tools that there are not, so
+// that there is a record of each.
+type crew struct {
+	*server
+	base  *tool.Call                                                    // what all of its calls have in common
+	find  func(ctx context.Context, name string) (tool string, ok bool) // gives the tool that a name on the wire means
+	most  int                                                           // bytes that are told of one call; 0: all of it
+	heard func(ran) tool.Sink                                           // hears what happens while a call runs
+
+	mu   sync.Mutex
+	keys map[string]int // how often the same call was made
+}
+
+// A ran is a call and what came of it.
+type ran struct {
+	model.Call
+	id      string // of the call
+	result  model.Result
+	outcome tool.Outcome // empty: it still runs
+	code    tool.Code
+	reason  string
+	ask     *tool.Ask
+}
+
+// all makes calls side by side, and tells of each when it has ended.
+func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []ran {
+	done := make([]ran, len(calls))
+	var g errgroup.Group
+	g.SetLimit(maxAtOnce)
+	for i, call := range calls {
+		one := c.prepare(ctx, call)
+		g.Go(func() error {
+			done[i] = c.one(ctx, call, one)
+			if ended != nil {
+				ended(done[i])
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // what fails is told to the model
+	return done
+}
+
+// prepare makes the call that a model's call means. A tool that was not offered is called by a caller who may use none:
+// the engine says that there is no such tool, as it does to whoever may not see one.
+func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
+	one := *c.base
+	one.ID = tool.NewID()
+	name, ok := c.find(ctx, call.Name)
+	if one.Tool = name; !ok {
+		one.Tool = call.Name
+		one.Caller.Rights = &tool.Rights{Roles: one.Caller.Roles(), Tools: tool.Patterns{}}
+	}
+	if one.Args = json.RawMessage(call.Args); strings.TrimSpace(call.Args) == "" {
+		one.Args = json.RawMessage("{}")
+	}
+	if one.Key != "" { // it is that of the whole request, and the same request may make the same call again
+		same := one.Tool + "\x00" + string(one.Args)
+		c.mu.Lock()
+		if c.keys == nil {
+			c.keys = map[string]int{}
+		}
+		c.keys[same]++
+		one.Key = tool.NameFor("key", one.Key, same, strconv.Itoa(c.keys[same]))
+		c.mu.Unlock()
+	}
+	return &one
+}
+
+// one makes a call, and says in words what came of it.
+func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
+	r := ran{Call: call, id: one.ID}
+	files := &assets{Sink: tool.Discard}
+	if c.heard != nil {
+		files.Sink = c.heard(r)
+	}
+	res, err := c.settle(ctx, one, files)
+	r.outcome, r.code, r.reason = tool.OutcomeOf(res, err)
+	text, failed := "", true
+	switch {
+	case err != nil:
+		text = tool.AsError(err).Message
+	case res.Ask != nil:
+		text, r.ask = asks(call.Name, res.Ask), res.Ask
+	case !res.OK && res.Failure != nil:
+		text = res.Failure.Message
+	default:
+		text, failed = prose.Plain(prose.Of(res)), !res.OK
+	}
+	r.result = model.TextResult(call.ID, c.clip(text)+files.words(), failed)
+	return r
+}
+
+// asks says what a tool wants to know, to a model that can tell people.
+func asks(name string, a *tool.Ask) string {
+	said := []string{a.Message}
+	for _, n := range a.Needs {
+		said = append(said, n.Message)
+	}
+	return fmt.Sprintf("%s was not run to its end, because it asks: %s. It cannot be answered here; tell the user what it asks",
+		name, strings.Join(said, " "))
+}
+
+// clip keeps a result to what a model can be told.
+func (c *crew) clip(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if c.most == 0 || len(text) <= c.most {
+		return text
+	}
+	kept := strings.ToValidUTF8(text[:c.most], "")
+	return fmt.Sprintf("%s\n[cut off here: %d more bytes; ask for less at a time]", kept, len(text)-len(kept))
+}
+
+// settle makes a call until it has an outcome. Whoever has to approve it is waited for.
+func (c *crew) settle(ctx context.Context, one *tool.Call, out tool.Sink) (*tool.Result, error) {
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		res, err := c.invoke(ctx, one, out)
+		if err != nil || res.Ask == nil || res.Ask.Kind != tool.AskApproval {
+			return res, err
+		}
+		if err := c.decided(ctx, res.Ask, pause); err != nil {
+			return nil, err
+		}
+		again := *one
+		again.ID, again.Resume = tool.NewID(), res.Ask.ID
+		one = &again
+	}
+}
+
+// decided waits until a question may have been decided.
+func (c *crew) decided(ctx context.Context, a *tool.Ask, pause time.Duration) error {
+	if c.Wait != nil {
+		if err := c.Wait(ctx, a.ID); ctx.Err() == nil {
+			return err
+		}
+		return tool.Ended(ctx)
+	}
+	select {
+	case <-ctx.Done():
+		return tool.Ended(ctx)
+	case <-time.After(pause):
+		return nil
+	}
+}
+
+// assets notes which files a call made, and hands its events on.
+type assets struct {
+	tool.Sink
+	mu   sync.Mutex
+	list []string
+	more int
+}
+
+// Emit implements tool.Sink.
+func (a *assets) Emit(e tool.Event) error {
+	var file tool.Asset
+	if e.Kind == tool.KindAsset && strictjson.Unmarshal(e.Data, &file) == nil && file.SHA256 != "" {
+		a.mu.Lock()
+		if len(a.list) < maxAssets {
+			a.list = append(a.list, fmt.Sprintf("[file %s (%s, %d bytes): /v1/assets/%s]", tool.Visible(file.AssetID),
+				tool.Visible(file.MediaType), file.Size, file.SHA256))
+		} else {
+			a.more++
+		}
+		a.mu.Unlock()
+	}
+	return a.Sink.Emit(e)
+}
+
+func (a *assets) words() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.list) == 0 {
+		return ""
+	}
+	text := "\n" + strings.Join(a.list, "\n")
+	if a.more > 0 {
+		text += fmt.Sprintf("\n[and %d more files]", a.more)
+	}
+	return text
+}
+
+// A toolCall is a call as chat completions have it.
+type toolCall struct {
+	ID       string `json:"id"`
+	Function struct {
+		Name string `json:"name"`
+		Args string `json:"arguments"`
+	} `json:"function"`
+}
+
+// toolCalls is POST /v1/openai/tool_calls, for programs that ask their models themselves.
+func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
+	base, timeout, err := readEnvelope(r.Header, p)
+	if err != nil {
+		return err
+	}
+	body, err := s.read(w, r)
+	if err != nil {
+		return err
+	}
+	calls, err := readCalls(body, s.Limits)
+	if err != nil {
+		return err
+	}
+	if len(calls) > 1 && (base.Resume != "" || len(base.Answers) > 0) {
+		return tool.Errorf(tool.CodeInvalidInput, "%s is about one call, and there are %d: send that one alone",
+			envelope.HeaderResume, len(calls))
+	}
+	ctx, end, refused := s.Begin(w, r, base)
+	if refused != nil {
+		return refused
+	}
+	defer end()
+	ctx, stop := envelope.Within(ctx, cmp.Or(timeout, time.Duration(s.Time)), "the request")
+	defer stop()
+	all := s.shelf(ctx, p)
+	c := &crew{server: s, base: base, find: func(ctx context.Context, name string) (string, bool) {
+		_, spec := s.find(ctx, p, all, name)
+		if spec == nil {
+			return "", false
+		}
+		return spec.Name, true
+	}}
+	answer, err := strictjson.Marshal(toolMessages(base.Run, c.all(ctx, calls, nil)))
+	if err == nil {
+		s.reply(w, answer)
+	}
+	return err
+}
+
+// readCalls reads the body of tool_calls.
+func readCalls(body []byte, l Limits) ([]model.Call, error) {
+	var doc struct {
+		ToolCalls []toolCall `json:"tool_calls"`
+	}
+	if err := strictjson.Unmarshal(body, &doc); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "tool_calls cannot be read: %w", err)
+	}
+	seen := map[string]bool{}
+	var calls []model.Call
+	for i, c := range doc.ToolCalls {
+		switch {
+		case c.Function.Name == "":
+			return nil, tool.Errorf(tool.CodeInvalidInput, "tool_calls[%d] names no function; a call is "+
+				`{"id": "...", "type": "function", "function": {"name": "...", "arguments": "{}"}}`, i)
+		case c.ID == "" || seen[c.ID]:
+			return nil, tool.Errorf(tool.CodeInvalidInput, "tool_calls[%d] has no id of its own, by which its result could be told apart", i)
+		}
+		seen[c.ID] = true
+		calls = append(calls, model.Call{ID: c.ID, Name: c.Function.Name, Args: c.Function.Args})
+	}
+	switch {
+	case len(calls) == 0:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "tool_calls is empty; send those of the model's message")
+	case len(calls) > l.Calls:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%d calls are more than the %d that one request may make", len(calls), l.Calls).
+			Because("calls")
+	}
+	return calls, nil
+}
+
+// toolMessages writes what came of calls: the messages as chat completions take them, which know no other members, and
+// beside them what programs want to know.
+func toolMessages(run string, done []ran) object {
+	said, about := []object{}, []object{}
+	for _, r := range done {
+		said = append(said, toolMessage(r.result))
+		about = append(about, outcomeOf(r))
+	}
+	return object{"messages": said, "results": about, "run": run}
+}
+
+// toolMessage is a result as chat completions have it.
+func toolMessage(r model.Result) object {
+	text := r.Text()
+	if r.Failed {
+		text = "Error: " + text
+	}
+	return object{"role": "tool", "tool_call_id": r.ID, "content": text}
+}
+
+// outcomeOf is what programs are told of a call.
+func outcomeOf(r ran) object {
+	doc := object{"tool_call_id": r.Call.ID, "name": r.Name, "call": r.id, "outcome": r.outcome}
+	if r.code != "" {
+		doc["code"] = r.code
+	}
+	if r.reason != "" {
+		doc["reason"] = r.reason
+	}
+	if r.ask != nil {
+		doc["ask"] = r.ask
+	}
+	return doc
+}

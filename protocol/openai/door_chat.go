@@ -1,0 +1,426 @@
+package openai
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
+)
+
+// chat is OpenAI's chat completions.
+type chat struct{}
+
+func unreadable(what string, err error) error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", what, err)
+}
+
+// read implements wire.
+func (chat) read(body []byte) (*request, error) {
+	var doc struct {
+		Model    string            `json:"model"`
+		Messages []json.RawMessage `json:"messages"`
+		Tools    json.RawMessage   `json:"tools"`
+		Choice   json.RawMessage   `json:"tool_choice"`
+		Parallel *bool             `json:"parallel_tool_calls"`
+		Stream   bool              `json:"stream"`
+		Options  struct {
+			Usage bool `json:"include_usage"`
+		} `json:"stream_options"`
+	}
+	if err := strictjson.Unmarshal(body, &doc); err != nil {
+		return nil, unreadable("the request", err)
+	}
+	r := &request{
+		model: doc.Model, stream: doc.Stream, usage: doc.Options.Usage, serial: doc.Parallel != nil && !*doc.Parallel,
+	}
+	if len(doc.Messages) == 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "messages is empty; send what was said so far")
+	}
+	for _, raw := range doc.Messages {
+		said, err := readChatMessage(raw)
+		if err != nil {
+			return nil, err
+		}
+		r.said = append(r.said, said...)
+	}
+	var err error
+	if r.wishes, err = readTools(doc.Tools); err != nil {
+		return nil, err
+	}
+	if r.choice, err = readChoice(doc.Choice); err != nil {
+		return nil, err
+	}
+	r.settings, err = settings(model.OpenAI, body, chatRefused())
+	return r, err
+}
+
+// chatRefused lists what a conversation with tools in it cannot do, with the values that mean no.
+func chatRefused() map[string][]string {
+	return map[string][]string{
+		"n": {"1"}, "logprobs": {"false"}, "top_logprobs": {"0"}, "audio": {}, "functions": {}, "function_call": {},
+		"modalities": {`["text"]`},
+	}
+}
+
+// settings gives what else a request says. Refused lists what cannot be done here; null is as if it were not there.
+func settings(api model.API, body []byte, refused map[string][]string) (model.Settings, error) {
+	s := model.Settings{API: api, Values: map[string]json.RawMessage{}}
+	err := strictjson.Walk(body, func(name, value []byte) error {
+		harmless, listed := refused[string(name)]
+		switch {
+		case slices.Contains(model.Reserved(), string(name)) || string(value) == "null":
+		case listed && !slices.Contains(harmless, string(value)):
+			return tool.Errorf(tool.CodeUnsupported, "%s is not offered here; leave it out", name).Because(string(name))
+		case !listed:
+			s.Values[string(name)] = slices.Clone(value)
+		}
+		return nil
+	})
+	return s, err
+}
+
+// A chatMessage is a message of any role.
+type chatMessage struct {
+	Role      string          `json:"role"`
+	Name      string          `json:"name"`
+	Content   json.RawMessage `json:"content"`
+	Refusal   string          `json:"refusal"`
+	Thoughts  string          `json:"reasoning_content"`
+	ToolCalls []toolCall      `json:"tool_calls"`
+	CallID    string          `json:"tool_call_id"`
+	Toolpost  struct {
+		Messages []json.RawMessage `json:"messages"`
+	} `json:"toolpost"`
+}
+
+// readChatMessage reads a message. One of ours that comes back may have others with it that were not said aloud.
+func readChatMessage(raw json.RawMessage) (said []model.Message, err error) {
+	var m chatMessage
+	if err := strictjson.Unmarshal(raw, &m); err != nil {
+		return nil, unreadable("a message", err)
+	}
+	for _, hidden := range m.Toolpost.Messages {
+		var inner chatMessage
+		if err := strictjson.Unmarshal(hidden, &inner); err != nil {
+			return nil, unreadable("a message in toolpost", err)
+		}
+		one, err := inner.message()
+		if err != nil {
+			return nil, err
+		}
+		said = append(said, one)
+	}
+	one, err := m.message()
+	return append(said, one), err
+}
+
+func (m chatMessage) message() (model.Message, error) {
+	parts, err := readContent(m.Content)
+	if err != nil {
+		return model.Message{}, err
+	}
+	said := model.Message{Name: m.Name, Parts: parts}
+	switch m.Role {
+	case "system", "developer":
+		said.Role = model.System
+	case "user":
+		said.Role = model.User
+	case "assistant":
+		said.Role = model.Assistant
+		if m.Thoughts != "" {
+			said.Parts = slices.Insert(said.Parts, 0, model.Part{Kind: model.Thinking, Text: m.Thoughts, Of: model.OpenAI})
+		}
+		if m.Refusal != "" {
+			said.Parts = append(said.Parts, model.Part{Kind: model.Refusal, Text: m.Refusal})
+		}
+		for _, c := range m.ToolCalls {
+			said.Parts = append(said.Parts, model.Part{Kind: model.Calls, Call: model.Call{ID: c.ID, Name: c.Function.Name, Args: c.Function.Args}})
+		}
+	case "tool":
+		said.Role = model.ToolRole
+		said.Parts = []model.Part{{Kind: model.Results, Result: model.Result{ID: m.CallID, Parts: parts}}}
+	default:
+		return said, tool.Errorf(tool.CodeInvalidInput, "a message has the role %.60q; there are system, developer, user, assistant and tool", m.Role)
+	}
+	return said, nil
+}
+
+// readContent reads a text, or a list of parts; both kinds of OpenAI's requests have them, under other names.
+func readContent(raw json.RawMessage) ([]model.Part, error) {
+	switch strictjson.KindOf(raw) {
+	case "null", "nothing":
+		return nil, nil
+	case "string":
+		return []model.Part{{Kind: model.Text, Text: strictjson.Text(raw)}}, nil
+	}
+	var list []json.RawMessage
+	if err := strictjson.Unmarshal(raw, &list); err != nil {
+		return nil, unreadable("the content of a message", err)
+	}
+	var parts []model.Part
+	for _, one := range list {
+		p, err := readPart(one)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+func readPart(raw json.RawMessage) (model.Part, error) {
+	var p struct {
+		Type    string          `json:"type"`
+		Text    string          `json:"text"`
+		Refusal string          `json:"refusal"`
+		Image   json.RawMessage `json:"image_url"`
+	}
+	if err := strictjson.Unmarshal(raw, &p); err != nil {
+		return model.Part{}, unreadable("a part of a message", err)
+	}
+	switch p.Type {
+	case "text", "input_text", "output_text":
+		return model.Part{Kind: model.Text, Text: p.Text}, nil
+	case "refusal":
+		return model.Part{Kind: model.Refusal, Text: p.Refusal}, nil
+	case "image_url", "input_image":
+		url := struct {
+			URL string `json:"url"`
+		}{}
+		if strictjson.KindOf(p.Image) == "string" {
+			url.URL = strictjson.Text(p.Image)
+		} else if err := strictjson.Unmarshal(p.Image, &url); err != nil {
+			return model.Part{}, unreadable("an image", err)
+		}
+		part := model.Part{Kind: model.Image, URL: url.URL}
+		if p.Type == "image_url" { // with its detail
+			part.Raw, part.Of = raw, model.OpenAI
+		}
+		return part, nil
+	}
+	return model.Part{Kind: model.Other, Raw: raw, Of: model.OpenAI}, nil
+}
+
+// A definition is a function as a request defines it: in a member of its own, or flat, as responses and objects have it.
+type definition struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+	InputSchema json.RawMessage `json:"inputSchema"`
+	Strict      *bool           `json:"strict"`
+	Function    *definition     `json:"function"`
+}
+
+func (d definition) wish() wish {
+	input := d.Parameters
+	if len(input) == 0 {
+		input = d.InputSchema
+	}
+	return wish{d.Name, model.Tool{
+		Name: d.Name, Description: d.Description, Input: schema.Object(input), Strict: d.Strict != nil && *d.Strict,
+	}}
+}
+
+// readTools reads what a request says of tools: a list, or an object with their names, as some servers take it.
+func readTools(raw json.RawMessage) ([]wish, error) {
+	switch strictjson.KindOf(raw) {
+	case "null", "nothing":
+		return nil, nil
+	case "object":
+		return readNamedTools(raw)
+	}
+	var list []definition
+	if err := strictjson.Unmarshal(raw, &list); err != nil {
+		return nil, unreadable("tools", err)
+	}
+	var wishes []wish
+	for _, d := range list {
+		if d.Type != "function" && d.Type != "" {
+			return nil, tool.Errorf(tool.CodeUnsupported, "tools of the type %.60q are not passed on; there are functions alone", d.Type).
+				Because("tools")
+		}
+		if d.Function != nil {
+			d = *d.Function
+		}
+		if d.Name == "" {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "one of the tools has no name")
+		}
+		wishes = append(wishes, d.wish())
+	}
+	return wishes, nil
+}
+
+func readNamedTools(raw json.RawMessage) ([]wish, error) {
+	var named map[string]*definition
+	if err := strictjson.Unmarshal(raw, &named); err != nil {
+		return nil, unreadable("tools", err)
+	}
+	var wishes []wish
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		d := definition{}
+		if named[name] != nil {
+			d = *named[name]
+		}
+		if d.Function != nil {
+			d = *d.Function
+		}
+		if d.Name = name; name == "" {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "one of the tools has no name")
+		}
+		wishes = append(wishes, d.wish())
+	}
+	return wishes, nil
+}
+
+// readChoice reads tool_choice of OpenAI's requests.
+func readChoice(raw json.RawMessage) (model.Choice, error) {
+	switch strictjson.KindOf(raw) {
+	case "null", "nothing":
+		return model.Choice{}, nil
+	case "string":
+		mode, known := map[string]model.Mode{"auto": model.Auto, "none": model.None, "required": model.Any}[strictjson.Text(raw)]
+		if !known {
+			return model.Choice{}, tool.Errorf(tool.CodeInvalidInput, "tool_choice is auto, none, required or a function, not %.60s", raw)
+		}
+		return model.Choice{Mode: mode}, nil
+	}
+	var d definition
+	if err := strictjson.Unmarshal(raw, &d); err != nil {
+		return model.Choice{}, unreadable("tool_choice", err)
+	}
+	if d.Function != nil {
+		d.Name = d.Function.Name
+	}
+	if d.Type != "function" || d.Name == "" {
+		return model.Choice{}, tool.Errorf(tool.CodeUnsupported, "tool_choice of the type %.60q is not offered here: it is auto, none, "+
+			"required or a function", d.Type).Because("tool_choice")
+	}
+	return model.Choice{Mode: model.One, Tool: d.Name}, nil
+}
+
+// whole implements wire.
+func (chat) whole(t *transcript) []byte {
+	message := object{"role": "assistant", "content": nil, "refusal": nil}
+	if text := t.text(); text != "" {
+		message["content"] = text
+	}
+	if text := t.words(model.Refusal); text != "" {
+		message["refusal"] = text
+	}
+	if text := t.words(model.Thinking); text != "" {
+		message["reasoning_content"] = text
+	}
+	if calls := t.handed(); len(calls) > 0 {
+		message["tool_calls"] = calls
+	}
+	if about := t.aside(); about != nil {
+		message["toolpost"] = about
+	}
+	doc := t.completion("chat.completion")
+	doc["choices"] = []object{{"index": 0, "message": message, "logprobs": nil, "finish_reason": chatFinish(t)}}
+	doc["usage"] = chatUsage(t.usage)
+	body, _ := strictjson.Marshal(doc) // texts and numbers of our own, and JSON that was read
+	return body
+}
+
+// completion is what every document of this wire has.
+func (t *transcript) completion(kind string) object {
+	return object{"id": "chatcmpl-" + t.id, "object": kind, "created": t.created.Unix(), "model": t.model}
+}
+
+// text is what the model said in all of its answers, each a paragraph.
+func (t *transcript) text() string {
+	var all []string
+	for _, turn := range t.turns {
+		if text := turn.words(model.Text); text != "" {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, paragraph)
+}
+
+// paragraph stands between what is said in two answers of the model, where the wire has room for one.
+const paragraph = "\n\n"
+
+func (t *turn) words(kind model.Kind) string {
+	var b strings.Builder
+	for _, p := range t.parts {
+		if p.Kind == kind {
+			b.WriteString(p.Text)
+		}
+	}
+	return b.String()
+}
+
+func (t *transcript) words(kind model.Kind) string {
+	var b strings.Builder
+	for _, turn := range t.turns {
+		b.WriteString(turn.words(kind))
+	}
+	return b.String()
+}
+
+// handed lists the calls that are left to the caller.
+func (t *transcript) handed() (calls []object) {
+	for _, turn := range t.turns {
+		for _, p := range turn.parts {
+			if p.Kind == model.Calls && !p.ours {
+				calls = append(calls, chatCall(p.Call))
+			}
+		}
+	}
+	return calls
+}
+
+func chatCall(c model.Call) object {
+	return object{"id": c.ID, "type": "function", "function": object{"name": c.Name, "arguments": c.Args}}
+}
+
+// aside is what the wire has no word for: which run this was, the limit that ended it, and the calls that were made, as
+// messages. A caller that sends the message back with it lets the model remember them.
+func (t *transcript) aside() object {
+	hidden := []object{}
+	for _, turn := range t.turns {
+		if len(turn.done) == 0 {
+			continue
+		}
+		calls, results := []object{}, []object{}
+		for _, r := range turn.done {
+			calls, results = append(calls, chatCall(r.Call)), append(results, toolMessage(r.result))
+		}
+		hidden = append(append(hidden, object{"role": "assistant", "content": nil, "tool_calls": calls}), results...)
+	}
+	if len(hidden) == 0 && t.stopped == nil {
+		return nil
+	}
+	doc := object{"run": t.run, "messages": hidden}
+	if t.stopped != nil {
+		doc["stopped"] = t.stopped.limit
+	}
+	return doc
+}
+
+func chatFinish(t *transcript) string {
+	switch t.finish {
+	case model.Called:
+		return "tool_calls"
+	case model.Length:
+		return "length"
+	case model.Filtered:
+		return "content_filter"
+	}
+	return "stop"
+}
+
+func chatUsage(u model.Usage) object {
+	return object{
+		"prompt_tokens": u.In, "completion_tokens": u.Out, "total_tokens": u.Total(),
+		"prompt_tokens_details": object{"cached_tokens": u.Cached}, "completion_tokens_details": object{"reasoning_tokens": u.Thoughts},
+	}
+}

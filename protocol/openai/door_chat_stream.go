@@ -1,0 +1,99 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/strictjson"
+)
+
+// speak implements wire.
+func (chat) speak(out *web.Stream, t *transcript, r *request) speaker {
+	return &chatSpeaker{transcript: t, out: out, usage: r.usage}
+}
+
+// A chatSpeaker streams chunks.
+type chatSpeaker struct {
+	*transcript
+	out   *web.Stream
+	usage bool
+
+	spoke bool // something was said
+	apart bool // what is said next begins a paragraph
+	calls int  // left to the caller
+}
+
+// chunk sends a piece of the message; more stands beside the choices.
+func (s *chatSpeaker) chunk(delta object, finish any, more object) {
+	doc := s.completion("chat.completion.chunk")
+	doc["choices"] = []object{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}}
+	for name, value := range more {
+		doc[name] = value
+	}
+	s.send(doc)
+}
+
+func (s *chatSpeaker) send(doc object) {
+	if body, err := strictjson.Marshal(doc); err == nil {
+		_ = s.out.Send("", "", body) // a peer that has gone ends the request
+	}
+}
+
+func (s *chatSpeaker) begin() { s.chunk(object{"role": "assistant", "content": ""}, nil, nil) }
+
+func (s *chatSpeaker) turn() { s.apart = s.spoke }
+
+func (s *chatSpeaker) said(p model.Part) {
+	switch p.Kind {
+	case model.Text:
+		if s.apart {
+			p.Text = paragraph + p.Text
+		}
+		s.spoke, s.apart = true, false
+		s.chunk(object{"content": p.Text}, nil, nil)
+	case model.Thinking:
+		if p.Text != "" {
+			s.chunk(object{"reasoning_content": p.Text}, nil, nil)
+		}
+	case model.Refusal:
+		s.chunk(object{"refusal": p.Text}, nil, nil)
+	}
+}
+
+func (s *chatSpeaker) handed(c model.Call) {
+	call := chatCall(c)
+	call["index"] = s.calls
+	s.calls++
+	s.chunk(object{"tool_calls": []object{call}}, nil, nil)
+}
+
+// progress goes beside choices that say nothing: clients that know nothing of it have a chunk that adds nothing.
+func (s *chatSpeaker) progress(about json.RawMessage) {
+	s.chunk(object{}, nil, object{"toolpost": about})
+}
+
+func (s *chatSpeaker) called(r ran)              { s.progress(progress(r, nil)) }
+func (s *chatSpeaker) event(r ran, e tool.Event) { s.progress(progress(r, &e)) }
+func (s *chatSpeaker) ended(r ran)               { s.progress(progress(r, nil)) }
+
+func (s *chatSpeaker) end() {
+	delta := object{}
+	if about := s.aside(); about != nil {
+		delta["toolpost"] = about
+	}
+	s.chunk(delta, chatFinish(s.transcript), nil)
+	if s.usage {
+		doc := s.completion("chat.completion.chunk")
+		doc["choices"], doc["usage"] = []object{}, chatUsage(s.transcript.usage)
+		s.send(doc)
+	}
+	s.out.Finish("", []byte("[DONE]"))
+}
+
+func (s *chatSpeaker) fail(e *tool.Error) {
+	w := strictjson.NewWriter(300)
+	w.Raw("error", errorBody(e))
+	s.out.Finish("", w.Done())
+}

@@ -1,0 +1,75 @@
+package openai
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"toolpost/config"
+	"toolpost/host/model"
+)
+
+// Limits are those of one request to a model.
+type Limits struct {
+	Rounds int             `yaml:"rounds" schema:"default=16" doc:"how often the model is asked in one request"`
+	Calls  int             `yaml:"calls" schema:"default=64" doc:"tool calls in one request"`
+	Tokens int64           `yaml:"tokens" schema:"default=1000000" doc:"tokens that one request may use, read and written, in all of its rounds"`
+	Time   config.Duration `yaml:"time" schema:"default=10m" doc:"how long one request may take, with all of its calls"`
+	Cost   float64         `yaml:"cost" doc:"what one request may cost, by the prices of its model; default: no limit"`
+}
+
+// Validate reports whether the limits can be meant.
+func (l *Limits) Validate() error {
+	if l.Rounds < 0 || l.Calls < 0 || l.Tokens < 0 || l.Time < 0 || l.Cost < 0 {
+		return errors.New("a limit is below zero; leave it out for its default")
+	}
+	return nil
+}
+
+func (l Limits) withDefaults() Limits {
+	l.Rounds = cmp.Or(l.Rounds, 16)
+	l.Calls = cmp.Or(l.Calls, 64)
+	l.Tokens = cmp.Or(l.Tokens, 1_000_000)
+	l.Time = cmp.Or(l.Time, config.Duration(10*time.Minute))
+	return l
+}
+
+// A stop says which limit ended a conversation.
+type stop struct {
+	limit string // by its name in the config
+	why   string
+}
+
+// words are what a caller reads at the end of what the model said.
+func (s *stop) words() string {
+	return "[Stopped by Toolpost: " + s.why + ". Send the conversation again to go on.]"
+}
+
+// pauses reports whether to send the conversation again goes on with it as if nothing had been.
+func (s *stop) pauses() bool { return s.limit == "rounds" || s.limit == "calls" }
+
+// spent gives the limit that a request has come to after so many rounds; nil: none.
+func (l Limits) spent(rounds int, used model.Usage, prices model.Prices) *stop {
+	switch {
+	case rounds >= l.Rounds:
+		return &stop{"rounds", fmt.Sprintf("the model was asked %d times and still calls tools", l.Rounds)}
+	case used.Total() >= l.Tokens:
+		return &stop{"tokens", fmt.Sprintf("%d tokens were used, and the limit of a request is %d", used.Total(), l.Tokens)}
+	case l.Cost > 0 && prices.Of(used) >= l.Cost:
+		return &stop{"cost", fmt.Sprintf("the request has cost %.4g, and its limit is %.4g", prices.Of(used), l.Cost)}
+	}
+	return nil
+}
+
+// calls gives the limit that so many more calls would go beyond; nil: none.
+func (l Limits) calls(made, more int) *stop {
+	if made+more <= l.Calls {
+		return nil
+	}
+	return &stop{"calls", fmt.Sprintf("%d calls were made, the model wants %d more, and the limit of a request is %d", made, more, l.Calls)}
+}
+
+func (l Limits) late() *stop {
+	return &stop{"time", fmt.Sprintf("the request has taken its %v", time.Duration(l.Time))}
+}

@@ -1,0 +1,283 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
+)
+
+// messages is Anthropic's Messages API. Calls that are ours are blocks of the types mcp_tool_use and mcp_tool_result,
+// which is what it has for tools that run on the server: a caller that sends the blocks back lets the model remember
+// them.
+type messages struct{}
+
+// read implements wire.
+func (messages) read(body []byte) (*request, error) {
+	var doc struct {
+		Model    string `json:"model"`
+		Messages []struct {
+			Role    string          `json:"role"`
+			Content json.RawMessage `json:"content"`
+		} `json:"messages"`
+		System json.RawMessage `json:"system"`
+		Tools  json.RawMessage `json:"tools"`
+		Choice struct {
+			Type   string `json:"type"`
+			Name   string `json:"name"`
+			Serial bool   `json:"disable_parallel_tool_use"`
+		} `json:"tool_choice"`
+		Stream bool `json:"stream"`
+	}
+	if err := strictjson.Unmarshal(body, &doc); err != nil {
+		return nil, unreadable("the request", err)
+	}
+	if len(doc.Messages) == 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "messages is empty; send what was said so far")
+	}
+	var said history
+	system, err := readBlocks(doc.System)
+	if err != nil {
+		return nil, err
+	}
+	said.say(model.System, system...)
+	for _, m := range doc.Messages {
+		parts, err := readBlocks(m.Content)
+		if err != nil {
+			return nil, err
+		}
+		if m.Role != "user" && m.Role != "assistant" {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "a message has the role %.60q; there are user and assistant", m.Role)
+		}
+		said.blocks(model.Role(m.Role), parts)
+	}
+	r := &request{model: doc.Model, stream: doc.Stream, serial: doc.Choice.Serial, said: said.messages()}
+	if r.wishes, err = readMessageTools(doc.Tools); err != nil {
+		return nil, err
+	}
+	mode, known := map[string]model.Mode{"": model.Auto, "auto": model.Auto, "any": model.Any, "tool": model.One, "none": model.None}[doc.Choice.Type]
+	if !known {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "tool_choice has the type %.60q; there are auto, any, tool and none", doc.Choice.Type)
+	}
+	r.choice = model.Choice{Mode: mode, Tool: doc.Choice.Name}
+	r.settings, err = settings(model.Anthropic, body, nil)
+	return r, err
+}
+
+// blocks adds a message. Results that stand in it are told first, as the model waits for them.
+func (h *history) blocks(who model.Role, parts []model.Part) {
+	var rest []model.Part
+	for _, p := range parts {
+		switch {
+		case p.Kind == model.Results:
+			h.say(model.ToolRole, p)
+		case who == model.Assistant:
+			h.say(who, p)
+		default:
+			rest = append(rest, p)
+		}
+	}
+	if len(rest) > 0 {
+		h.say(who, rest...)
+	}
+}
+
+// readBlocks reads a text, or a list of blocks.
+func readBlocks(raw json.RawMessage) ([]model.Part, error) {
+	switch strictjson.KindOf(raw) {
+	case "null", "nothing":
+		return nil, nil
+	case "string":
+		return []model.Part{{Kind: model.Text, Text: strictjson.Text(raw)}}, nil
+	}
+	var list []json.RawMessage
+	if err := strictjson.Unmarshal(raw, &list); err != nil {
+		return nil, unreadable("the content of a message", err)
+	}
+	var parts []model.Part
+	for _, one := range list {
+		p, err := readBlock(one)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+func readBlock(raw json.RawMessage) (model.Part, error) {
+	var b struct {
+		Type     string          `json:"type"`
+		Text     string          `json:"text"`
+		Thinking string          `json:"thinking"`
+		Seal     string          `json:"signature"`
+		ID       string          `json:"id"`
+		Name     string          `json:"name"`
+		Input    json.RawMessage `json:"input"`
+		Of       string          `json:"tool_use_id"`
+		Content  json.RawMessage `json:"content"`
+		Failed   bool            `json:"is_error"`
+	}
+	if err := strictjson.Unmarshal(raw, &b); err != nil {
+		return model.Part{}, unreadable("a block of a message", err)
+	}
+	switch b.Type {
+	case "text":
+		return model.Part{Kind: model.Text, Text: b.Text, Raw: raw, Of: model.Anthropic}, nil
+	case "thinking":
+		return model.Part{Kind: model.Thinking, Text: b.Thinking, Seal: b.Seal, Of: model.Anthropic}, nil
+	case "tool_use", "mcp_tool_use":
+		return model.Part{Kind: model.Calls, Call: model.Call{ID: b.ID, Name: b.Name, Args: string(b.Input)}}, nil
+	case "tool_result", "mcp_tool_result":
+		parts, err := readBlocks(b.Content)
+		return model.Part{Kind: model.Results, Result: model.Result{ID: b.Of, Parts: parts, Failed: b.Failed}}, err
+	case "image":
+		return readImage(raw)
+	}
+	return model.Part{Kind: model.Other, Raw: raw, Of: model.Anthropic}, nil
+}
+
+func readImage(raw json.RawMessage) (model.Part, error) {
+	var b struct {
+		Source struct {
+			Type string `json:"type"`
+			Kind string `json:"media_type"`
+			Data string `json:"data"`
+			URL  string `json:"url"`
+		} `json:"source"`
+	}
+	if err := strictjson.Unmarshal(raw, &b); err != nil {
+		return model.Part{}, unreadable("an image", err)
+	}
+	p := model.Part{Kind: model.Image, Raw: raw, Of: model.Anthropic}
+	switch b.Source.Type {
+	case "base64":
+		p.URL = "data:" + b.Source.Kind + ";base64," + b.Source.Data
+	case "url":
+		p.URL = b.Source.URL
+	default: // a file of that server's
+		p.Kind = model.Other
+	}
+	return p, nil
+}
+
+// readMessageTools reads a list of tools, or an object with their names, as at the other doors.
+func readMessageTools(raw json.RawMessage) ([]wish, error) {
+	if kind := strictjson.KindOf(raw); kind == "object" || kind == "null" || kind == "nothing" {
+		return readTools(raw)
+	}
+	var list []json.RawMessage
+	if err := strictjson.Unmarshal(raw, &list); err != nil {
+		return nil, unreadable("tools", err)
+	}
+	var wishes []wish
+	for _, one := range list {
+		var t struct {
+			Type        string          `json:"type"`
+			Name        string          `json:"name"`
+			Description string          `json:"description"`
+			Input       json.RawMessage `json:"input_schema"`
+		}
+		if err := strictjson.Unmarshal(one, &t); err != nil {
+			return nil, unreadable("tools", err)
+		}
+		if t.Name == "" {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "one of the tools has no name")
+		}
+		own := model.Tool{Name: t.Name, Description: t.Description, Raw: one, Of: model.Anthropic}
+		if t.Type == "" || t.Type == "custom" {
+			own.Input = schema.Object(t.Input)
+		}
+		wishes = append(wishes, wish{t.Name, own})
+	}
+	return wishes, nil
+}
+
+// whole implements wire.
+func (messages) whole(t *transcript) []byte {
+	blocks := []any{}
+	for _, turn := range t.turns {
+		for _, p := range turn.parts {
+			if one := p.block(); one != nil {
+				blocks = append(blocks, one)
+			}
+		}
+		for _, r := range turn.done {
+			blocks = append(blocks, mcpResult(r))
+		}
+	}
+	doc := t.message()
+	doc["content"], doc["stop_reason"], doc["usage"] = blocks, stopReason(t), messageUsage(t.usage)
+	body, _ := strictjson.Marshal(doc) // texts and numbers of our own, and JSON that was read
+	return body
+}
+
+// message is the document around the blocks, as it is at first.
+func (t *transcript) message() object {
+	doc := object{
+		"id": "msg_" + t.id, "type": "message", "role": "assistant", "model": t.model, "content": []any{},
+		"stop_reason": nil, "stop_sequence": nil, "usage": messageUsage(model.Usage{}), "toolpost": object{"run": t.run},
+	}
+	if t.stopped != nil {
+		doc["toolpost"] = object{"run": t.run, "stopped": t.stopped.limit}
+	}
+	return doc
+}
+
+// block is a part as this wire has it; nil: it has no word for it.
+func (p part) block() any {
+	switch {
+	case p.Kind == model.Calls:
+		return callBlock(p.Call, p.ours)
+	case p.Kind == model.Thinking:
+		return object{"type": "thinking", "thinking": p.Text, "signature": p.Seal}
+	case p.Kind == model.Other && p.Of == model.Anthropic:
+		return p.Raw
+	case (p.Kind == model.Text || p.Kind == model.Refusal) && p.Text != "":
+		return object{"type": "text", "text": p.Text, "citations": nil}
+	}
+	return nil
+}
+
+func callBlock(c model.Call, ours bool) object {
+	doc := object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": json.RawMessage("{}")}
+	if strictjson.CheckObject([]byte(c.Args)) == nil {
+		doc["input"] = json.RawMessage(c.Args)
+	}
+	if ours {
+		doc["type"], doc["server_name"] = "mcp_tool_use", label
+	}
+	return doc
+}
+
+func mcpResult(r ran) object {
+	return object{
+		"type": "mcp_tool_result", "tool_use_id": r.Call.ID, "is_error": r.result.Failed,
+		"content": []object{{"type": "text", "text": r.result.Text()}},
+	}
+}
+
+func stopReason(t *transcript) string {
+	if t.stopped != nil && t.stopped.pauses() {
+		return "pause_turn"
+	}
+	switch t.finish {
+	case model.Called:
+		return "tool_use"
+	case model.Length:
+		return "max_tokens"
+	case model.Filtered, model.Refused:
+		return "refusal"
+	case model.Sequence:
+		return "stop_sequence"
+	}
+	return "end_turn"
+}
+
+func messageUsage(u model.Usage) object {
+	return object{
+		"input_tokens": u.In - u.Cached, "output_tokens": u.Out, "cache_read_input_tokens": u.Cached, "cache_creation_input_tokens": 0,
+	}
+}

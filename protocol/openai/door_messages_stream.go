@@ -1,0 +1,117 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/strictjson"
+)
+
+// speak implements wire.
+func (messages) speak(out *web.Stream, t *transcript, _ *request) speaker {
+	return &messageSpeaker{transcript: t, out: out}
+}
+
+// A messageSpeaker streams the events of a message. One block is open at a time.
+type messageSpeaker struct {
+	*transcript
+	out    *web.Stream
+	open   model.Kind // of the block; empty: none is
+	sealed bool       // it is a thought that has come to its end
+	next   int        // index of the next block
+}
+
+func (s *messageSpeaker) send(kind string, doc object) {
+	doc["type"] = kind
+	if body, err := strictjson.Marshal(doc); err == nil {
+		_ = s.out.Send("", kind, body) // a peer that has gone ends the request
+	}
+}
+
+func (s *messageSpeaker) begin() { s.send("message_start", object{"message": s.message()}) }
+func (s *messageSpeaker) turn()  { s.close() }
+
+// add begins a block, and closes the one before.
+func (s *messageSpeaker) add(kind model.Kind, block any) {
+	s.close()
+	s.open, s.sealed = kind, false
+	s.send("content_block_start", object{"index": s.next, "content_block": block})
+	s.next++
+}
+
+func (s *messageSpeaker) delta(doc object) {
+	s.send("content_block_delta", object{"index": s.next - 1, "delta": doc})
+}
+
+func (s *messageSpeaker) close() {
+	if s.open != "" {
+		s.open = ""
+		s.send("content_block_stop", object{"index": s.next - 1})
+	}
+}
+
+// whole sends a block that came at once.
+func (s *messageSpeaker) whole(kind model.Kind, block any) {
+	s.add(kind, block)
+	s.close()
+}
+
+func (s *messageSpeaker) said(p model.Part) {
+	switch p.Kind {
+	case model.Text, model.Refusal:
+		if s.open != model.Text {
+			s.add(model.Text, object{"type": "text", "text": "", "citations": nil})
+		}
+		s.delta(object{"type": "text_delta", "text": p.Text})
+	case model.Thinking:
+		if s.open != model.Thinking || s.sealed {
+			s.add(model.Thinking, object{"type": "thinking", "thinking": "", "signature": ""})
+		}
+		if p.Text != "" {
+			s.delta(object{"type": "thinking_delta", "thinking": p.Text})
+		}
+		if p.Seal != "" {
+			s.sealed = true
+			s.delta(object{"type": "signature_delta", "signature": p.Seal})
+		}
+	case model.Other:
+		if p.Of == model.Anthropic {
+			s.whole(model.Other, p.Raw)
+		}
+	}
+}
+
+func (s *messageSpeaker) handed(c model.Call) {
+	block := callBlock(c, false)
+	input := block["input"].(json.RawMessage)
+	block["input"] = object{}
+	s.add(model.Calls, block)
+	s.delta(object{"type": "input_json_delta", "partial_json": string(input)})
+	s.close()
+}
+
+func (s *messageSpeaker) called(r ran) { s.whole(model.Calls, callBlock(r.Call, true)) }
+
+// event goes in a ping, which clients pass over.
+func (s *messageSpeaker) event(r ran, e tool.Event) {
+	s.send("ping", object{"toolpost": progress(r, &e)})
+}
+
+func (s *messageSpeaker) ended(r ran) {
+	s.whole(model.Results, mcpResult(r))
+	s.send("ping", object{"toolpost": progress(r, nil)})
+}
+
+func (s *messageSpeaker) end() {
+	s.close()
+	doc := object{
+		"delta": object{"stop_reason": stopReason(s.transcript), "stop_sequence": nil}, "usage": messageUsage(s.usage),
+		"toolpost": s.message()["toolpost"],
+	}
+	s.send("message_delta", doc)
+	s.out.Finish("message_stop", []byte(`{"type":"message_stop"}`))
+}
+
+func (s *messageSpeaker) fail(e *tool.Error) { s.out.Finish("error", problem(e)) }

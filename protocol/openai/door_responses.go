@@ -1,0 +1,328 @@
+package openai
+
+import (
+	"encoding/json"
+	"slices"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// responses is OpenAI's Responses API. Calls that are ours are items of the type mcp_call, which is what it has for
+// tools that run on the server: a caller that sends the items back lets the model remember them.
+type responses struct{}
+
+// label is what this server is called in items and blocks that name one.
+const label = "toolpost"
+
+// read implements wire.
+func (responses) read(body []byte) (*request, error) {
+	var doc struct {
+		Model        string          `json:"model"`
+		Input        json.RawMessage `json:"input"`
+		Instructions string          `json:"instructions"`
+		Tools        json.RawMessage `json:"tools"`
+		Choice       json.RawMessage `json:"tool_choice"`
+		Parallel     *bool           `json:"parallel_tool_calls"`
+		Stream       bool            `json:"stream"`
+	}
+	if err := strictjson.Unmarshal(body, &doc); err != nil {
+		return nil, unreadable("the request", err)
+	}
+	r := &request{model: doc.Model, stream: doc.Stream, serial: doc.Parallel != nil && !*doc.Parallel}
+	var said history
+	if doc.Instructions != "" {
+		said.say(model.System, model.Part{Kind: model.Text, Text: doc.Instructions})
+	}
+	err := readInput(doc.Input, &said)
+	if err != nil {
+		return nil, err
+	}
+	r.said = said.messages()
+	if r.wishes, err = readTools(doc.Tools); err != nil {
+		return nil, err
+	}
+	if r.choice, err = readChoice(doc.Choice); err != nil {
+		return nil, err
+	}
+	r.settings, err = responseSettings(body)
+	return r, err
+}
+
+// A history puts together what comes in pieces: an answer of a model is all that it says up to the first result that it
+// waits for.
+type history struct {
+	all  []model.Message
+	now  []model.Part // what the model says
+	told []model.Part // results
+}
+
+func (h *history) say(who model.Role, parts ...model.Part) {
+	switch {
+	case who == model.Assistant:
+		if len(h.told) > 0 {
+			h.flush()
+		}
+		h.now = append(h.now, parts...)
+	case who == model.ToolRole:
+		h.told = append(h.told, parts...)
+	default:
+		h.flush()
+		if len(parts) > 0 {
+			h.all = append(h.all, model.Message{Role: who, Parts: parts})
+		}
+	}
+}
+
+func (h *history) flush() {
+	if len(h.now) > 0 {
+		h.all = append(h.all, model.Message{Role: model.Assistant, Parts: h.now})
+	}
+	if len(h.told) > 0 {
+		h.all = append(h.all, model.Message{Role: model.ToolRole, Parts: h.told})
+	}
+	h.now, h.told = nil, nil
+}
+
+func (h *history) messages() []model.Message {
+	h.flush()
+	return h.all
+}
+
+// An item is one thing that was said or done.
+type item struct {
+	Type    string          `json:"type"`
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"`
+	ID      string          `json:"id"`
+	CallID  string          `json:"call_id"`
+	Name    string          `json:"name"`
+	Args    string          `json:"arguments"`
+	Output  json.RawMessage `json:"output"`
+	Error   json.RawMessage `json:"error"`
+}
+
+func readInput(raw json.RawMessage, said *history) error {
+	if strictjson.KindOf(raw) == "string" {
+		said.say(model.User, model.Part{Kind: model.Text, Text: strictjson.Text(raw)})
+		return nil
+	}
+	var items []item
+	if err := strictjson.Unmarshal(raw, &items); err != nil {
+		return unreadable("input", err)
+	}
+	if len(items) == 0 {
+		return tool.Errorf(tool.CodeInvalidInput, "input is empty; send a text, or what was said so far")
+	}
+	for _, i := range items {
+		if err := i.read(said); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i item) read(said *history) error {
+	switch i.Type {
+	case "message", "":
+		parts, err := readContent(i.Content)
+		role, known := map[string]model.Role{
+			"user": model.User, "system": model.System, "developer": model.System, "assistant": model.Assistant,
+		}[i.Role]
+		if err == nil && !known {
+			err = tool.Errorf(tool.CodeInvalidInput, "an item has the role %.60q; there are user, system, developer and assistant", i.Role)
+		}
+		said.say(role, parts...)
+		return err
+	case "function_call":
+		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.CallID, Name: i.Name, Args: i.Args}})
+	case "function_call_output":
+		parts, err := readContent(i.Output)
+		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.CallID, Parts: parts}})
+		return err
+	case "mcp_call":
+		output, err := readContent(i.Output)
+		failed := strictjson.KindOf(i.Error) == "string"
+		if failed {
+			output = []model.Part{{Kind: model.Text, Text: strictjson.Text(i.Error)}}
+		}
+		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.ID, Name: i.Name, Args: i.Args}})
+		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.ID, Parts: output, Failed: failed}})
+		return err
+	case "reasoning", "mcp_list_tools": // what no other server can make use of
+	default:
+		return tool.Errorf(tool.CodeUnsupported, "items of the type %.60q are not passed on; leave it out", i.Type).Because("input")
+	}
+	return nil
+}
+
+// responseSettings says in the words of chat completions what a request says in its own.
+func responseSettings(body []byte) (model.Settings, error) {
+	s, err := settings(model.OpenAI, body, map[string][]string{
+		"previous_response_id": {}, "conversation": {}, "background": {"false"}, "prompt": {}, "top_logprobs": {"0"},
+	})
+	if err != nil {
+		return s, err
+	}
+	for _, name := range []string{"input", "instructions", "include", "truncation", "store", "max_tool_calls"} {
+		delete(s.Values, name)
+	}
+	rename := func(from, to string) {
+		if value, there := s.Values[from]; there {
+			s.Values[to] = value
+			delete(s.Values, from)
+		}
+	}
+	rename("max_output_tokens", "max_completion_tokens")
+	var inner struct {
+		Effort    json.RawMessage `json:"effort"`
+		Format    json.RawMessage `json:"format"`
+		Verbosity json.RawMessage `json:"verbosity"`
+	}
+	for _, name := range []string{"reasoning", "text"} {
+		if value, there := s.Values[name]; there {
+			if err := strictjson.Unmarshal(value, &inner); err != nil {
+				return s, unreadable(name, err)
+			}
+			delete(s.Values, name)
+		}
+	}
+	for name, value := range map[string]json.RawMessage{
+		"reasoning_effort": inner.Effort, "verbosity": inner.Verbosity, "response_format": responseFormat(inner.Format),
+	} {
+		if len(value) > 0 && string(value) != "null" {
+			s.Values[name] = value
+		}
+	}
+	return s, nil
+}
+
+// responseFormat puts the schema of a format where chat completions have it.
+func responseFormat(raw json.RawMessage) json.RawMessage {
+	var f map[string]json.RawMessage
+	if strictjson.Unmarshal(raw, &f) != nil || string(f["type"]) != `"json_schema"` {
+		if string(f["type"]) == `"text"` {
+			return nil // as if nothing were said, which every server understands
+		}
+		return raw
+	}
+	delete(f, "type")
+	b, _ := strictjson.Marshal(object{"type": "json_schema", "json_schema": f}) // JSON that was read
+	return b
+}
+
+// whole implements wire.
+func (responses) whole(t *transcript) []byte {
+	items := []object{}
+	for _, turn := range t.turns {
+		for _, p := range turn.parts {
+			if one := p.item(turn); one != nil {
+				items = append(items, one)
+			}
+		}
+	}
+	body, _ := strictjson.Marshal(t.response(items)) // texts and numbers of our own, and JSON that was read
+	return body
+}
+
+// item is a part as this wire has it; nil: it has no word for it.
+func (p part) item(of *turn) object {
+	switch {
+	case p.Kind == model.Calls && p.ours:
+		i := slices.IndexFunc(of.done, func(r ran) bool { return r.Call.ID == p.Call.ID })
+		if i < 0 {
+			return nil
+		}
+		return mcpCall(of.done[i])
+	case p.Kind == model.Calls:
+		return functionCall(p.Call, "completed")
+	}
+	if k, known := spokenKinds[p.Kind]; known && p.Text != "" {
+		return k.item(k.prefix+newID(), "completed", k.part(p.Text))
+	}
+	return nil
+}
+
+// A spokenKind is how this wire has one of the things that a model says.
+type spokenKind struct {
+	kind, prefix string // of the item, and of its id
+	content      string // type of its part
+	member       string // of the part that has the text
+}
+
+var spokenKinds = map[model.Kind]spokenKind{
+	model.Text:     {"message", "msg_", "output_text", "text"},
+	model.Refusal:  {"message", "msg_", "refusal", "refusal"},
+	model.Thinking: {"reasoning", "rs_", "reasoning_text", "text"},
+}
+
+func (k spokenKind) part(text string) object {
+	doc := object{"type": k.content, k.member: text}
+	if k.content == "output_text" {
+		doc["annotations"], doc["logprobs"] = []object{}, []object{}
+	}
+	return doc
+}
+
+func (k spokenKind) item(id, status string, parts ...object) object {
+	doc := object{"id": id, "type": k.kind, "status": status, "content": append([]object{}, parts...)}
+	if k.kind == "message" {
+		doc["role"] = "assistant"
+	} else {
+		doc["summary"] = []object{}
+	}
+	return doc
+}
+
+func functionCall(c model.Call, status string) object {
+	return object{
+		"id": "fc_" + newID(), "type": "function_call", "status": status, "call_id": c.ID, "name": c.Name, "arguments": c.Args,
+	}
+}
+
+// mcpCall is a call of ours, with what came of it. Its id is that of the model, by which it is found again.
+func mcpCall(r ran) object {
+	doc := object{
+		"id": r.Call.ID, "type": "mcp_call", "server_label": label, "name": r.Name, "arguments": r.Args,
+		"status": "in_progress", "output": nil, "error": nil, "approval_request_id": nil,
+	}
+	switch {
+	case r.outcome == "":
+	case r.result.Failed:
+		doc["status"], doc["error"] = "failed", r.result.Text()
+	default:
+		doc["status"], doc["output"] = "completed", r.result.Text()
+	}
+	return doc
+}
+
+// response is the document around the items.
+func (t *transcript) response(items []object) object {
+	doc := object{
+		"id": "resp_" + t.id, "object": "response", "created_at": t.created.Unix(), "model": t.model, "output": items,
+		"status": "completed", "error": nil, "incomplete_details": nil, "instructions": nil, "metadata": object{},
+		"parallel_tool_calls": true, "previous_response_id": nil, "store": false, "temperature": nil, "top_p": nil,
+		"tool_choice": "auto", "tools": []object{}, "text": object{"format": object{"type": "text"}}, "truncation": "disabled",
+		"reasoning": object{"effort": nil, "summary": nil}, "max_output_tokens": nil, "background": false, "usage": nil,
+		"toolpost": object{"run": t.run},
+	}
+	switch t.finish {
+	case "": // it goes on
+		doc["status"] = "in_progress"
+		return doc
+	case model.Length:
+		doc["status"], doc["incomplete_details"] = "incomplete", object{"reason": "max_output_tokens"}
+	case model.Filtered:
+		doc["status"], doc["incomplete_details"] = "incomplete", object{"reason": "content_filter"}
+	}
+	if t.stopped != nil {
+		doc["toolpost"] = object{"run": t.run, "stopped": t.stopped.limit}
+	}
+	u := t.usage
+	doc["usage"] = object{
+		"input_tokens": u.In, "input_tokens_details": object{"cached_tokens": u.Cached},
+		"output_tokens": u.Out, "output_tokens_details": object{"reasoning_tokens": u.Thoughts}, "total_tokens": u.Total(),
+	}
+	return doc
+}

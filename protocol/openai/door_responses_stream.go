@@ -1,0 +1,161 @@
+package openai
+
+import (
+	"encoding/json"
+	"maps"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/strictjson"
+)
+
+// speak implements wire.
+func (responses) speak(out *web.Stream, t *transcript, _ *request) speaker {
+	return &responseSpeaker{transcript: t, out: out, at: map[string]int{}}
+}
+
+// A responseSpeaker streams the events of a response. One item with words is open at a time; calls are open until they
+// have ended.
+type responseSpeaker struct {
+	*transcript
+	out  *web.Stream
+	seq  int
+	list []object       // items
+	at   map[string]int // where the calls of ours are among them
+
+	open spokenKind // zero: no item with words is open
+	text string     // of it
+}
+
+// send sends an event.
+func (s *responseSpeaker) send(kind string, doc object) {
+	if body := s.encode(kind, doc); body != nil {
+		_ = s.out.Send("", kind, body) // a peer that has gone ends the request
+	}
+}
+
+func (s *responseSpeaker) encode(kind string, doc object) []byte {
+	doc["type"], doc["sequence_number"] = kind, s.seq
+	s.seq++
+	body, err := strictjson.Marshal(doc)
+	if err != nil {
+		return nil
+	}
+	return body
+}
+
+func (s *responseSpeaker) begin() {
+	s.send("response.created", object{"response": s.response([]object{})})
+	s.send("response.in_progress", object{"response": s.response([]object{})})
+}
+
+// add begins an item, and gives its place.
+func (s *responseSpeaker) add(item object) int {
+	s.close()
+	s.list = append(s.list, item)
+	s.send("response.output_item.added", object{"output_index": len(s.list) - 1, "item": item})
+	return len(s.list) - 1
+}
+
+// done ends an item.
+func (s *responseSpeaker) done(at int, item object) {
+	s.list[at] = item
+	s.send("response.output_item.done", object{"output_index": at, "item": item})
+}
+
+func (s *responseSpeaker) turn() { s.close() }
+
+func (s *responseSpeaker) said(p model.Part) {
+	k, known := spokenKinds[p.Kind]
+	if !known || p.Text == "" {
+		return
+	}
+	if s.open != k {
+		at := s.add(k.item(k.prefix+newID(), "in_progress"))
+		s.open, s.text = k, ""
+		s.send("response.content_part.added", s.piece(at, object{"part": k.part("")}))
+	}
+	s.text += p.Text
+	s.send("response."+k.content+".delta", s.piece(len(s.list)-1, k.delta(p.Text)))
+}
+
+// piece is about the part of the item at a place.
+func (s *responseSpeaker) piece(at int, doc object) object {
+	maps.Copy(doc, object{"output_index": at, "item_id": s.list[at]["id"], "content_index": 0})
+	return doc
+}
+
+func (k spokenKind) delta(text string) object {
+	doc := object{"delta": text}
+	if k.content == "output_text" {
+		doc["logprobs"] = []object{}
+	}
+	return doc
+}
+
+// close ends the item with words that is open.
+func (s *responseSpeaker) close() {
+	if s.open == (spokenKind{}) {
+		return
+	}
+	k, at, whole := s.open, len(s.list)-1, s.open.part(s.text)
+	s.open = spokenKind{}
+	done := object{k.member: s.text}
+	if k.content == "output_text" {
+		done["logprobs"] = []object{}
+	}
+	s.send("response."+k.content+".done", s.piece(at, done))
+	s.send("response.content_part.done", s.piece(at, object{"part": whole}))
+	s.done(at, k.item(s.list[at]["id"].(string), "completed", whole))
+}
+
+func (s *responseSpeaker) handed(c model.Call) {
+	item := functionCall(c, "in_progress")
+	item["arguments"] = ""
+	at := s.add(item)
+	s.send("response.function_call_arguments.delta", object{"output_index": at, "item_id": item["id"], "delta": c.Args})
+	s.send("response.function_call_arguments.done", object{"output_index": at, "item_id": item["id"], "name": c.Name, "arguments": c.Args})
+	whole := maps.Clone(item)
+	whole["arguments"], whole["status"] = c.Args, "completed"
+	s.done(at, whole)
+}
+
+func (s *responseSpeaker) called(r ran) {
+	at := s.add(mcpCall(r))
+	s.at[r.Call.ID] = at
+	about := func() object { return object{"output_index": at, "item_id": r.Call.ID} }
+	args := about()
+	args["arguments"] = r.Args
+	s.send("response.mcp_call.in_progress", about())
+	s.send("response.mcp_call_arguments.done", args)
+}
+
+// event says once more that a call goes on, and beside it what happens.
+func (s *responseSpeaker) event(r ran, e tool.Event) {
+	s.send("response.mcp_call.in_progress", object{
+		"output_index": s.at[r.Call.ID], "item_id": r.Call.ID, "toolpost": json.RawMessage(progress(r, &e)),
+	})
+}
+
+func (s *responseSpeaker) ended(r ran) {
+	item, at := mcpCall(r), s.at[r.Call.ID]
+	s.send("response.mcp_call."+item["status"].(string), object{
+		"output_index": at, "item_id": r.Call.ID, "toolpost": json.RawMessage(progress(r, nil)),
+	})
+	s.done(at, item)
+}
+
+func (s *responseSpeaker) end() {
+	s.close()
+	doc := s.response(s.list)
+	kind := "response." + doc["status"].(string)
+	s.out.Finish(kind, s.encode(kind, object{"response": doc}))
+}
+
+func (s *responseSpeaker) fail(e *tool.Error) {
+	s.close()
+	doc := s.response(s.list)
+	doc["status"], doc["error"] = "failed", object{"code": "server_error", "message": e.Message}
+	s.out.Finish("response.failed", s.encode("response.failed", object{"response": doc}))
+}

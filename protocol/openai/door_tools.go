@@ -1,0 +1,177 @@
+package openai
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"iter"
+	"maps"
+	"net/http"
+	"slices"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
+)
+
+// A shelf has the tools that a caller may use, by their names on these wires.
+type shelf map[string]*tool.Spec
+
+// shelf gives the tools that a caller can call now.
+func (s *server) shelf(ctx context.Context, p tool.Principal) shelf {
+	var specs []*tool.Spec
+	for spec, err := range s.catalog.Specs(ctx, p) {
+		if err == nil {
+			specs = append(specs, spec)
+		}
+	}
+	return tool.Slugs(specs)
+}
+
+// sorted goes through them by name.
+func (all shelf) sorted() iter.Seq2[string, *tool.Spec] {
+	return func(yield func(string, *tool.Spec) bool) {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			if !yield(name, all[name]) {
+				return
+			}
+		}
+	}
+}
+
+// find gives the name on the wire of a tool that somebody may have written as the engine knows it.
+func (s *server) find(ctx context.Context, p tool.Principal, all shelf, name string) (string, *tool.Spec) {
+	if spec := all[name]; spec != nil {
+		return name, spec
+	}
+	spec, err := s.catalog.Lookup(ctx, p, name)
+	if err != nil {
+		return "", nil
+	}
+	for wire, other := range all {
+		if other.Name == spec.Name {
+			return wire, other
+		}
+	}
+	return tool.Slug(spec.Name), spec // one that lists do not have
+}
+
+// define is a tool as a model is told of it.
+func define(name string, spec *tool.Spec) model.Tool {
+	input := schema.Object(spec.Input)
+	return model.Tool{Name: name, Description: cmp.Or(spec.Description, spec.Title), Input: input, Strict: strict(input)}
+}
+
+// listTools is GET /v1/openai/tools.
+func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
+	form, known := map[string]func(model.Tool) object{
+		"": functionDefinition, "chat": functionDefinition, "responses": flatDefinition, "messages": toolDefinition,
+	}[r.URL.Query().Get("form")]
+	if !known {
+		return tool.Errorf(tool.CodeInvalidInput, "form is chat, responses or messages, not %.60q", r.URL.Query().Get("form"))
+	}
+	list := []object{}
+	for name, spec := range s.shelf(r.Context(), p).sorted() {
+		list = append(list, form(define(name, spec)))
+	}
+	body, err := strictjson.Marshal(object{"tools": list})
+	if err == nil {
+		s.reply(w, body)
+	}
+	return err
+}
+
+// flatDefinition is a tool as responses have it. Strict is said either way: where it is left out, that API means yes.
+func flatDefinition(t model.Tool) object {
+	return object{"type": "function", "name": t.Name, "description": t.Description, "parameters": t.Input, "strict": t.Strict}
+}
+
+// functionDefinition is a tool as chat completions have it.
+func functionDefinition(t model.Tool) object {
+	inner := flatDefinition(t)
+	delete(inner, "type")
+	return object{"type": "function", "function": inner}
+}
+
+// toolDefinition is a tool as messages have it.
+func toolDefinition(t model.Tool) object {
+	return object{"name": t.Name, "description": t.Description, "input_schema": t.Input}
+}
+
+// Bounds of a schema in strict mode, and words that it may have; with any other the server refuses the tool.
+const (
+	maxStrictDepth = 10
+	maxStrictNames = 5_000
+)
+
+func strictWords() []string {
+	return []string{
+		"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs",
+		"description", "title", "$schema", "$id", "pattern", "format", "minimum", "maximum", "exclusiveMinimum",
+		"exclusiveMaximum", "multipleOf", "minItems", "maxItems",
+	}
+}
+
+// strict reports whether a model can be held to a schema as it stands: each object says that it has all of its members
+// and no others, in words that strict mode knows.
+func strict(raw json.RawMessage) bool {
+	v, err := strictjson.Decode(raw)
+	top, ok := v.(map[string]any)
+	names := maxStrictNames
+	return err == nil && ok && top["type"] == "object" && top["anyOf"] == nil && strictObject(top, maxStrictDepth, &names)
+}
+
+func strictObject(s map[string]any, depth int, names *int) bool {
+	if depth == 0 {
+		return false
+	}
+	for word := range s {
+		if !slices.Contains(strictWords(), word) {
+			return false
+		}
+	}
+	members, _ := s["properties"].(map[string]any)
+	if describesObjects(s) && (s["additionalProperties"] != false || !requires(s["required"], members)) {
+		return false
+	}
+	if *names -= len(members); *names < 0 {
+		return false
+	}
+	defs, _ := s["$defs"].(map[string]any)
+	inner := slices.Concat(slices.Collect(maps.Values(members)), slices.Collect(maps.Values(defs)))
+	if choices, ok := s["anyOf"].([]any); ok {
+		inner = append(inner, choices...)
+	}
+	if items, there := s["items"]; there {
+		inner = append(inner, items)
+	}
+	for _, one := range inner {
+		if o, ok := one.(map[string]any); !ok || !strictObject(o, depth-1, names) {
+			return false
+		}
+	}
+	return s["type"] != nil || s["anyOf"] != nil || s["$ref"] != nil || s["enum"] != nil || s["const"] != nil
+}
+
+// describesObjects reports whether a schema lets an object through.
+func describesObjects(s map[string]any) bool {
+	switch t := s["type"].(type) {
+	case string:
+		return t == "object"
+	case []any:
+		return slices.Contains(t, any("object"))
+	}
+	return s["properties"] != nil
+}
+
+// requires reports whether all members are required.
+func requires(required any, members map[string]any) bool {
+	list, _ := required.([]any)
+	for name := range members {
+		if !slices.Contains(list, any(name)) {
+			return false
+		}
+	}
+	return true
+}

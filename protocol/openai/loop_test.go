@@ -1,0 +1,243 @@
+package openai_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/internal/scripted"
+	"toolpost/tool"
+)
+
+func TestAModelReadsAFileAndAnswersUnderOneRun(t *testing.T) {
+	m := scripted.New(t, calls(readFile("c1")), says("It is called demo."))
+	h := serve(t, m, "")
+	a := h.Do("POST", "/v1/chat/completions", chat(""), "Toolpost-Run", "run-7", "Toolpost-Session", "s-1")
+	if a.Status != 200 || dig(a.Doc, "choices", 0, "message", "content") != "It is called demo." ||
+		dig(a.Doc, "choices", 0, "finish_reason") != "stop" || dig(a.Doc, "usage", "total_tokens") != 220.0 || dig(a.Doc, "model") != "demo" {
+		t.Fatal(a.Status, a.Text)
+	}
+	asked := m.Asked()
+	if len(asked) != 2 || !slices.Contains(asked[0].Tools(), "readFile") || !slices.Contains(asked[0].Tools(), "dotted_name") ||
+		asked[0].Header.Get("Authorization") != "Bearer the-key-itself" || asked[0].Body["model"] != "m-1" {
+		t.Fatal(asked)
+	}
+	if told := dig(asked[1].Body, "messages", 2, "content"); told != `{"name": "demo"}` {
+		t.Error(told)
+	}
+	log := h.Records()
+	if len(log) != 1 || log[0].Tool != "readFile" || log[0].Run != "run-7" || log[0].Session != "s-1" || log[0].Caller != "owner" ||
+		log[0].Door != "openai" || log[0].Outcome != tool.OutcomeOK {
+		t.Errorf("%+v", log)
+	}
+}
+
+func TestWhatGoesWrongGoesToTheModelAndOnRecord(t *testing.T) {
+	m := scripted.New(t, calls(
+		scripted.Call{ID: "bad", Name: "readFile", Args: `{"path":`},
+		scripted.Call{ID: "none", Name: "launchRocket", Args: `{}`},
+		scripted.Call{ID: "no", Name: "fail", Args: `{"message":"x"}`},
+		scripted.Call{ID: "outside", Name: "readFile", Args: `{"path":"/etc/passwd"}`},
+		scripted.Call{ID: "died", Name: "crash", Args: ``},
+		scripted.Call{ID: "ask", Name: "asker", Args: `{}`},
+		readFile("good"),
+	), says("I see."))
+	h := serve(t, m, "")
+	a := h.Do("POST", "/v1/chat/completions", chat(""))
+	if a.Status != 200 || dig(a.Doc, "choices", 0, "message", "content") != "I see." {
+		t.Fatal(a.Status, a.Text)
+	}
+	told := map[string]string{}
+	for _, one := range m.Asked()[1].Body["messages"].([]any)[2:] {
+		told[dig(one, "tool_call_id").(string)] = dig(one, "content").(string)
+	}
+	for id, want := range map[string]string{
+		"bad": "Error: ", "none": "Error: ", "no": "nobody fails here", "outside": "not allowed", "died": "died without an answer",
+		"ask": "Which colour?", "good": "demo",
+	} {
+		if !strings.Contains(told[id], want) {
+			t.Errorf("%s was told as %q, not with %q", id, told[id], want)
+		}
+	}
+	log := h.Records()
+	codes := map[string]tool.Code{}
+	runs := map[string]bool{}
+	for _, r := range log {
+		codes[r.Tool+r.Asked+string(r.Outcome)] = r.Code
+		runs[r.Run] = true
+	}
+	if len(log) != 7 || len(runs) != 1 || runs[""] || codes["launchRocketerror"] != tool.CodeNotFound {
+		t.Errorf("%d records, %d runs: %v", len(log), len(runs), codes)
+	}
+}
+
+// The tools of one answer run side by side: each hangs until the other is there.
+func TestCallsRunSideBySideAndAreEndedWhenTheClientGoes(t *testing.T) {
+	m := scripted.New(t, calls(scripted.Call{ID: "a", Name: "hang", Args: "{}"}, scripted.Call{ID: "b", Name: "hang", Args: "{}"}))
+	h := serve(t, m, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		req, _ := http.NewRequestWithContext(ctx, "POST", h.URL+"/v1/chat/completions", strings.NewReader(chat("")))
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Content-Type", "application/json")
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	waitFor(t, "both run", func() bool { return h.Hung.Load() == 2 })
+	cancel()
+	<-gone
+	waitFor(t, "neither runs", func() bool { return h.Hung.Load() == 0 })
+	for _, r := range h.Records() {
+		if r.Code != tool.CodeCancelled {
+			t.Errorf("%+v", r)
+		}
+	}
+	if len(m.Asked()) != 1 {
+		t.Error("the model was asked again")
+	}
+}
+
+func TestAModelThatIsBeingAskedIsLeftWhenTheClientGoes(t *testing.T) {
+	m := scripted.New(t, scripted.Step{Hold: make(chan struct{})})
+	h := serve(t, m, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		waitFor(t, "the model is asked", func() bool { return len(m.Asked()) == 1 })
+		cancel()
+	}()
+	req, _ := http.NewRequestWithContext(ctx, "POST", h.URL+"/v1/messages", strings.NewReader(chat(`,"max_tokens":10,"stream":true`)))
+	req.Header.Set("X-Api-Key", token)
+	req.Header.Set("Content-Type", "application/json")
+	if resp, err := http.DefaultClient.Do(req); err == nil {
+		resp.Body.Close()
+		t.Error("it was answered: ", resp.Status)
+	}
+	waitFor(t, "the model's server sees that nobody waits", func() bool { return m.Gone() == 1 })
+}
+
+func TestEveryLimitEndsARequestInTheWordsOfItsWire(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits, stopped, reason, stop string
+		rounds                        int
+	}{
+		"rounds": {"rounds: 3", "rounds", "asked 3 times", "pause_turn", 3},
+		"calls":  {"calls: 2", "calls", "2 calls were made", "pause_turn", 3},
+		"tokens": {"tokens: 200", "tokens", "220 tokens were used", "max_tokens", 2},
+		"cost":   {"cost: 200", "cost", "has cost 220", "max_tokens", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, wire := range []string{"chat/completions", "responses", "messages"} {
+				if wire == "messages" && name == "cost" {
+					continue // its model has no price
+				}
+				m := scripted.New(t).Always(scripted.Step{Text: "Once more.", Calls: []scripted.Call{readFile("c")}})
+				h := serve(t, m, ", openai: {"+c.limits+"}")
+				body := map[string]string{
+					"chat/completions": chat(""), "responses": `{"model":"demo","input":"go"}`,
+					"messages": strings.Replace(chat(`,"max_tokens":100`), "demo", "claude", 1),
+				}[wire]
+				a := h.Do("POST", "/v1/"+wire, body)
+				if a.Status != 200 || !strings.Contains(a.Text, c.reason) || !strings.Contains(a.Text, `"stopped":"`+c.stopped+`"`) || len(m.Asked()) != c.rounds {
+					t.Errorf("%s: %d %s after %d", wire, a.Status, a.Text, len(m.Asked()))
+				}
+				if got := fmt.Sprintf("%v %v %v", dig(a.Doc, "choices", 0, "finish_reason"), dig(a.Doc, "status"), dig(a.Doc, "stop_reason")); got !=
+					map[string]string{"chat/completions": "length <nil> <nil>", "responses": "<nil> incomplete <nil>", "messages": "<nil> <nil> " + c.stop}[wire] {
+					t.Errorf("%s ended with %s", wire, got)
+				}
+				h.Stop()
+			}
+		})
+	}
+}
+
+func TestTimeEndsARequestInTheMiddleOfAnything(t *testing.T) {
+	hold := make(chan struct{})
+	for name, c := range map[string]struct {
+		step scripted.Step
+		more string
+	}{
+		"a model that says nothing": {scripted.Step{Hold: hold}, ""},
+		"a tool that hangs":         {calls(scripted.Call{ID: "a", Name: "hang", Args: "{}"}), ""},
+		"in a stream":               {scripted.Step{Hold: hold}, `,"stream":true`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := scripted.New(t, c.step)
+			h := serve(t, m, ", openai: {time: 300ms}")
+			a := h.Do("POST", "/v1/chat/completions", chat(c.more))
+			if a.Status != 200 || !strings.Contains(a.Text, "has taken its 300ms") || !strings.Contains(a.Text, `"finish_reason":"length"`) {
+				t.Errorf("%d %s", a.Status, a.Text)
+			}
+		})
+	}
+}
+
+func TestTheCallersOwnToolsAreLeftToTheCaller(t *testing.T) {
+	mixed := scripted.Step{Text: "Both.", Calls: []scripted.Call{readFile("ours"), {ID: "theirs", Name: "paint", Args: `{"colour":"red"}`}}}
+	own := `,"tools":[{"type":"function","function":{"name":"paint","description":"Paints.","parameters":{"type":"object"}}},
+		{"type":"function","function":{"name":"readFile"}}]`
+	m := scripted.New(t, mixed, says("Done."))
+	h := serve(t, m, "")
+	a := h.Do("POST", "/v1/chat/completions", chat(own))
+	message, _ := dig(a.Doc, "choices", 0, "message").(map[string]any)
+	list, _ := message["tool_calls"].([]any)
+	if len(list) != 1 || dig(list, 0, "id") != "theirs" || dig(list, 0, "function", "arguments") != `{"colour":"red"}` ||
+		dig(a.Doc, "choices", 0, "finish_reason") != "tool_calls" || message["content"] != "Both." {
+		t.Fatal(a.Text)
+	}
+	if got := m.Asked()[0].Tools(); !slices.Equal(got, []string{"paint", "readFile"}) {
+		t.Errorf("%v were offered", got)
+	}
+	// What the caller sends back has our call with it, so that the model remembers what it read.
+	back := mustJSON(t, map[string]any{"model": "demo", "messages": []any{
+		map[string]any{"role": "user", "content": "Read and paint"}, message,
+		map[string]any{"role": "tool", "tool_call_id": "theirs", "content": "painted"},
+	}})
+	if a := h.Do("POST", "/v1/chat/completions", back); dig(a.Doc, "choices", 0, "message", "content") != "Done." {
+		t.Fatal(a.Text)
+	}
+	if last := m.Asked()[1]; !strings.Contains(last.Text, `\"name\": \"demo\"`) || len(last.Body["messages"].([]any)) != 5 {
+		t.Error(last.Text)
+	}
+}
+
+func TestToolsSelectOursByAnyOfTheirNamesAndNoOtherIsRun(t *testing.T) {
+	m := scripted.New(t, calls(scripted.Call{ID: "1", Name: "dotted_name", Args: `{"x":1}`}, scripted.Call{ID: "2", Name: "echo", Args: `{"x":1}`}), says("ok"))
+	h := serve(t, m, "")
+	a := h.Do("POST", "/v1/chat/completions", chat(`,"tools":{"dotted.name":{}},"tool_choice":{"type":"function","function":{"name":"dotted.name"}}`))
+	asked := m.Asked()
+	if a.Status != 200 || !slices.Equal(asked[0].Tools(), []string{"dotted_name"}) || dig(asked[0].Body, "tool_choice", "function", "name") != "dotted_name" {
+		t.Fatal(a.Text, asked)
+	}
+	if dig(asked[1].Body, "tool_choice") != "auto" {
+		t.Error("it is told to call a tool again and again")
+	}
+	if first, second := dig(asked[1].Body, "messages", 2, "content"), dig(asked[1].Body, "messages", 3, "content"); first != "dotted" ||
+		!strings.HasPrefix(second.(string), "Error: ") {
+		t.Error(first, second)
+	}
+	refused := 0
+	for _, r := range h.Records() {
+		if r.Code == tool.CodeNotFound {
+			refused++
+		}
+	}
+	if refused != 1 {
+		t.Error("there is no record of the call that was refused")
+	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,74 @@
+// Package openai is the door for programs that speak to models: OpenAI's function calling, chat completions and
+// responses, and Anthropic's messages.
+//
+//	GET  /v1/openai/tools       what the caller may use, as function definitions
+//	POST /v1/openai/tool_calls  {"tool_calls": [...]} in, {"messages": [...]} of the role tool out
+//	GET  /v1/models             the models of the config
+//	POST /v1/chat/completions   a conversation, as OpenAI's chat completions have it
+//	POST /v1/responses          the same, as OpenAI's responses have it
+//	POST /v1/messages           the same, as Anthropic's messages have it
+//
+// The last three stand in front of a model of the config: they offer it our tools, run those that it calls, and tell it
+// what came of them, until it answers. Whichever of the three a request comes by, it becomes the one form of a
+// conversation that package model has, so that each of them works with every model.
+package openai
+
+import (
+	"net/http"
+	"strings"
+
+	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/strictjson"
+)
+
+// errorTypes are the words for classes of errors. Anthropic's clients know these; OpenAI's go by the status, and for
+// them the code says more.
+var errorTypes = map[tool.Code]string{
+	tool.CodeInvalidInput: "invalid_request_error", tool.CodeUnsupported: "invalid_request_error",
+	tool.CodeConflict: "invalid_request_error", tool.CodeToolError: "invalid_request_error",
+	tool.CodeAccessDenied: "permission_error", tool.CodeLeaseRequired: "permission_error",
+	tool.CodeLeaseRejected: "permission_error",
+	tool.CodeNotFound:      "not_found_error",
+	tool.CodeQuotaExceeded: "rate_limit_error",
+	tool.CodeUnavailable:   "overloaded_error", tool.CodeBreakerOpen: "overloaded_error",
+	tool.CodeTimeout: "timeout_error", tool.CodeCancelled: "timeout_error",
+	tool.CodeCrash: "api_error", tool.CodeProtocol: "api_error", tool.CodeInternal: "api_error",
+}
+
+// problem writes an error so that the clients of both APIs read it: Anthropic's look for the type of the document, and
+// both for the member error.
+func problem(e *tool.Error) []byte {
+	inner := errorBody(e)
+	w := strictjson.NewWriter(len(inner) + 32)
+	w.Text("type", "error")
+	w.Raw("error", inner)
+	return w.Done()
+}
+
+// errorBody is what the member error has.
+func errorBody(e *tool.Error) []byte {
+	kind := errorTypes[e.Code]
+	code := string(e.Code)
+	if e.Reason == "unauthenticated" {
+		kind = "authentication_error"
+	}
+	if e.Reason != "" {
+		code = strings.ToValidUTF8(e.Reason, "\uFFFD")
+	}
+	w := strictjson.NewWriter(200 + len(e.Message))
+	w.Text("type", kind)
+	w.Text("message", strings.ToValidUTF8(e.Message, "\uFFFD"))
+	w.Text("code", code)
+	w.Raw("param", []byte("null"))
+	return w.Done()
+}
+
+// statusOf is the status of a request that failed.
+func statusOf(e *tool.Error) int {
+	switch e.Code {
+	case tool.CodeUnsupported: // these clients take 501 for trouble of the server, and try again
+		return http.StatusBadRequest
+	}
+	return web.StatusOf(e.Code)
+}

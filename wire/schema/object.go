@@ -1,0 +1,30 @@
+package schema
+
+import (
+	"encoding/json"
+	"strings"
+
+	"toolpost/wire/strictjson"
+)
+
+// Object is a schema of arguments, as clients want it: it says that they are an object, which they are here.
+func Object(schema json.RawMessage) json.RawMessage {
+	body := strings.TrimSpace(string(schema))
+	switch {
+	case IsObject(schema):
+		return schema
+	case strictjson.KindOf(schema) != "object" || body == "{}":
+		return json.RawMessage(`{"type":"object"}`)
+	}
+	return json.RawMessage(`{"type":"object",` + body[1:])
+}
+
+// IsObject reports whether a schema says at its top that it describes objects.
+func IsObject(schema json.RawMessage) bool {
+	found := false
+	err := strictjson.Object(schema, func(name, value []byte) error {
+		found = found || string(name) == "type" && string(value) == `"object"`
+		return nil
+	})
+	return err == nil && found
+}
