@@ -240,6 +240,7 @@ type Result struct {
 type Ask struct {
 	ID      string          `json:"id"` // what Call.Resume repeats
 	Message string          `json:"message"`
+	Kind    string          `json:"kind,omitzero"`   // approval; empty: the tool itself asks
 	Schema  json.RawMessage `json:"schema,omitzero"` // of the answers, without Needs
 	// Needs are several things, or things that no person answers. Answers are then an object with a member for each,
 	// by its Key.
