@@ -2,46 +2,38 @@ package run
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"toolpost/tool"
 )
 
-// A Waiter waits for others than the program: an Ask that one of its calls got is for somebody who decides about it.
+// A Waiter is an engine that knows when somebody has decided about a call, by the id of its Ask. Without one the call is
+// made again and again.
 type Waiter interface {
-	// Wait returns when it is worth asking again, or when ctx has ended.
-	Wait(ctx context.Context, c *tool.Call, ask *tool.Ask) error
+	Wait(ctx context.Context, ask string) error
 }
 
-// decided makes a call, and where somebody has to approve it, again and again until that is decided. Whoever wrote the
-// program cannot answer for them; all that it can do is wait.
+// decided makes a call, and where somebody has to approve it, again until that is decided. Whoever wrote the program
+// cannot answer for them; all that it can do is wait, as long as it has time.
 func (t *Tools) decided(ctx context.Context, c *tool.Call) (*tool.Result, error) {
-	wait := t.Waiter
+	var wait Waiter = &polling{}
+	if knows, ok := t.Engine.(Waiter); ok {
+		wait = knows
+	}
 	for {
 		r, err := t.Engine.Invoke(ctx, c, tool.Discard)
-		if err != nil || r.Ask == nil || !approval(r.Ask) {
+		if err != nil || r.Ask == nil || r.Ask.Kind != tool.AskApproval {
 			return r, err
 		}
-		if wait == nil {
-			wait = &polling{}
-		}
-		if err := wait.Wait(ctx, c, r.Ask); err != nil {
-			return nil, tool.Errorf(tool.CodeOf(err), "%s was not run: nobody has approved it yet (%s): %w", c.Tool,
-				r.Ask.Message, err)
+		if err := wait.Wait(ctx, r.Ask.ID); err != nil {
+			return nil, tool.Errorf(tool.CodeOf(err), "%s was not run: nobody has approved it (%s): %w", c.Tool, r.Ask.Message,
+				err)
 		}
 		again := *c
 		again.ID, again.Resume = "", r.Ask.ID
 		c = &again
 	}
 }
-
-// approval reports whether an Ask is for somebody who may approve of the call.
-func approval(a *tool.Ask) bool {
-	return slices.ContainsFunc(a.Needs, func(n tool.Need) bool { return n.Kind == needApproval })
-}
-
-const needApproval tool.NeedKind = "approval"
 
 // polling asks again after a while, each time a longer one: nobody tells it when something was decided.
 type polling struct{ pause time.Duration }
@@ -53,7 +45,7 @@ const (
 )
 
 // Wait implements Waiter.
-func (p *polling) Wait(ctx context.Context, _ *tool.Call, _ *tool.Ask) error {
+func (p *polling) Wait(ctx context.Context, _ string) error {
 	p.pause = min(max(2*p.pause, firstPause), lastPause)
 	select {
 	case <-time.After(p.pause):

@@ -36,7 +36,6 @@ type Setting struct {
 	Dir       string          // the folder of the config
 	OffLimits *offlimits.Book // what no tool sees
 	Log       *slog.Logger
-	Waiter    Waiter // waits for approvals; nil: they are asked for again and again
 }
 
 // Tools runs programs.

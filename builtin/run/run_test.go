@@ -233,10 +233,36 @@ func (o *office) Lookup(context.Context, tool.Principal, string) (*tool.Spec, er
 func (o *office) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	o.asked.Add(1)
 	if !o.decided.Load() {
-		need := tool.Need{Key: "k", Kind: "approval"}
-		return &tool.Result{Ask: &tool.Ask{ID: "a1", Message: "may it?", Needs: []tool.Need{need}}}, nil
+		return &tool.Result{Ask: &tool.Ask{ID: "a1", Message: "may it?", Kind: "approval"}}, nil
 	}
 	return ok(map[string]any{"resume": c.Resume, "args": c.Args, "parent": c.Parent}), nil
+}
+
+// A notary is one that tells when something was decided.
+type notary struct {
+	*office
+	waited chan string
+}
+
+func (n notary) Wait(_ context.Context, ask string) error {
+	n.waited <- ask
+	n.decided.Store(true)
+	return nil
+}
+
+func TestAnEngineThatKnowsIsAskedWhenACallIsDecided(t *testing.T) {
+	tooltest.NoLeaks(t)
+	n := notary{&office{}, make(chan string, 2)}
+	tools, err := run.New(run.Setting{Engine: n, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, run.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tools.Close(context.Background())
+	args := `{"language":"python","code":"return await tools.delete()"}`
+	r, err := tools.Invoke(t.Context(), &tool.Call{ID: "c1", Tool: "runCode", Args: []byte(args)}, tool.Discard)
+	if err != nil || !r.OK || <-n.waited != "a1" || n.asked.Load() != 2 {
+		t.Errorf("%+v, %v, asked %d times", r, err, n.asked.Load())
+	}
 }
 
 func TestACallThatNeedsApprovalWaitsForIt(t *testing.T) {

@@ -85,7 +85,7 @@ assert not any(isinstance(n, (ast.Import, ast.Call)) and not (isinstance(n, ast.
 // compileTypeScript has the compiler of the client look at declarations.
 func compileTypeScript(t *testing.T, text string) {
 	t.Helper()
-	tsc, err := filepath.Abs("../../clients/typescript/node_modules/typescript/bin/tsc")
+	tsc, err := filepath.Abs("../../clients/testdata/js/node_modules/typescript/bin/tsc")
 	if err == nil {
 		_, err = os.Stat(tsc)
 	}
