@@ -54,7 +54,7 @@ doors: {nats: {embedded: true, listen: "127.0.0.1:0"}}
 // serve runs a node and gives the address of its door.
 func serve(t *testing.T, cfg *config.Config) string {
 	t.Helper()
-	ready := make(chan node.Listening, 1)
+	ready := make(chan node.Listening, 8)
 	n, err := node.Open(t.Context(), cfg, node.Options{Token: token, Ready: func(l node.Listening) { ready <- l }})
 	if err != nil {
 		t.Fatal(err)

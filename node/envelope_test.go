@@ -25,14 +25,14 @@ const envelopeToken = "sixteen-letters-or-more"
 // withHeaders serves tools at every door whose protocol has headers, and gives those doors.
 func withHeaders(t *testing.T, protocols []node.Protocol) []node.Listening {
 	t.Helper()
-	ready := make(chan node.Listening, 4)
+	ready := make(chan node.Listening, 8)
 	n := open(t, parse(t, t.TempDir(), `
 sources: [{name: s, protocol: `+protocols[0].Name+`}]
 doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}, namel3ss: {listen: "127.0.0.1:0"}}
 `), node.Options{Protocols: protocols, Token: envelopeToken, Ready: func(l node.Listening) { ready <- l }})
 	stop := serve(t, n)
 	t.Cleanup(func() { stop(); shut(t, n) })
-	doors := []node.Listening{<-ready, <-ready, <-ready, <-ready}
+	doors := []node.Listening{<-ready, <-ready, <-ready, <-ready, <-ready}
 	return slices.DeleteFunc(doors, func(l node.Listening) bool { return l.Door == "mcp" }) // has _meta instead
 }
 
@@ -57,11 +57,16 @@ func post(t *testing.T, door node.Listening, name, args string, header map[strin
 	if door.Door == "namel3ss" {
 		path, body = "", `{"protocol_version":1,"tool_name":"`+name+`","payload":`+args+`}`
 	}
+	if door.Door == "openai" {
+		path = "/openai/tool_calls"
+		body = fmt.Sprintf(`{"tool_calls":[{"id":"c","type":"function","function":{"name":%q,"arguments":%q}}]}`, name, args)
+	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, door.URL+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+envelopeToken)
+	req.Header.Set("Content-Type", "application/json")
 	for name, values := range header {
 		req.Header[name] = values
 	}
@@ -74,6 +79,9 @@ func post(t *testing.T, door node.Listening, name, args string, header map[strin
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if door.Door == "openai" { // its messages have JSON as text
+		return strings.ReplaceAll(string(answer), `\"`, `"`)
 	}
 	return string(answer)
 }

@@ -31,7 +31,7 @@ type street struct {
 
 func newStreet(t *testing.T, cfg *config.Config) *street {
 	t.Helper()
-	ready := make(chan node.Listening, 1)
+	ready := make(chan node.Listening, 8)
 	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Token: "sixteen-letters-or-more", Listen: "127.0.0.1:0", Ready: func(l node.Listening) { ready <- l }})
 	stop := serve(t, n)
 	t.Cleanup(func() {
@@ -214,7 +214,7 @@ func TestTheOwnersTokenIsKeptUntilAnotherIsAskedFor(t *testing.T) {
 	dir := t.TempDir()
 	kept := func(o node.Options, text string) (fresh, digest string) {
 		t.Helper()
-		ready := make(chan node.Listening, 1)
+		ready := make(chan node.Listening, 8)
 		o.Protocols, o.Listen, o.Ready = newFake().protocol(), "127.0.0.1:0", func(l node.Listening) { ready <- l }
 		n := open(t, parse(t, dir, twoTools+text), o)
 		defer shut(t, n)
@@ -262,7 +262,7 @@ func TestATokenThatNobodyWasShownIsNotKept(t *testing.T) {
 	if _, gone := os.Stat(filepath.Join(cfg.StateDir(), identity.TokenFile)); err == nil || !errors.Is(gone, fs.ErrNotExist) {
 		t.Fatalf("served %v on an address in use, and the token is there: %v", err, gone)
 	}
-	shown := make(chan node.Listening, 1)
+	shown := make(chan node.Listening, 8)
 	n = open(t, cfg, node.Options{Protocols: newFake().protocol(), Listen: "127.0.0.1:0", Ready: func(l node.Listening) { shown <- l }})
 	defer shut(t, n)
 	stop := serve(t, n)

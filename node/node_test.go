@@ -413,7 +413,7 @@ func TestWithoutADoorThereIsNothingToServe(t *testing.T) {
 
 func TestServeOpensTheDoorAndEndsInPeace(t *testing.T) {
 	f := newFake()
-	ready := make(chan node.Listening, 1)
+	ready := make(chan node.Listening, 8)
 	dir := t.TempDir()
 	n := open(t, parse(t, dir, "sources: [{name: tool, protocol: fake}]"), node.Options{
 		Protocols: f.protocol(), Listen: "127.0.0.1:0", Ready: func(l node.Listening) { ready <- l },

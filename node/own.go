@@ -129,7 +129,11 @@ func resumes(s *tool.Spec) bool { return s.Source == config.OwnSource && s.Name 
 type inside struct {
 	tool.Handler
 	tool.Catalog
+	node *Node
 }
+
+// Wait returns when an approval is decided or has expired, by the id of its Ask.
+func (i inside) Wait(ctx context.Context, ask string) error { return i.node.WaitApproved(ctx, ask) }
 
 // bindPlans gives plans the engine, to which their calls go as ones that no door made, and a store to last in.
 func (n *Node) bindPlans() {

@@ -101,7 +101,7 @@ func TestARefusalOverNATSIsInTheWordsOfTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	const token = "sixteen-letters-or-more"
-	ready := make(chan node.Listening, 1)
+	ready := make(chan node.Listening, 8)
 	n := open(t, parse(t, dir, `
 sources: [{name: files, protocol: builtin, roots: [{path: .}]}]
 doors: {nats: {listen: "127.0.0.1:0"}}

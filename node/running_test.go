@@ -104,7 +104,7 @@ sources: [{name: s, protocol: hanging}]
 doors: {http: {listen: "127.0.0.1:0"}}
 policy: {rules: [{name: no, effect: deny, tools: cancelCall}]}
 `
-	h, dir, ready := hanging{make(chan string)}, t.TempDir(), make(chan node.Listening, 1)
+	h, dir, ready := hanging{make(chan string)}, t.TempDir(), make(chan node.Listening, 8)
 	n := open(t, parse(t, dir, text), node.Options{
 		Protocols: h.protocol(), Token: envelopeToken, Ready: func(l node.Listening) { ready <- l },
 	})

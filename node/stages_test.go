@@ -116,7 +116,7 @@ func TestACallWithAKeyRunsOnce(t *testing.T) {
 
 func TestTheNATSDoorAsksForTheTokenAndAnswers(t *testing.T) {
 	const token = "sixteen-letters-or-more"
-	ready := make(chan node.Listening, 1)
+	ready := make(chan node.Listening, 8)
 	n := open(t, parse(t, t.TempDir(), writes+`doors: {nats: {listen: "127.0.0.1:0"}}`),
 		node.Options{Token: token, Ready: func(l node.Listening) { ready <- l }})
 	defer shut(t, n)
@@ -141,7 +141,7 @@ func TestTheNATSDoorAsksForTheTokenAndAnswers(t *testing.T) {
 // Who may issue leases is decided by who calls, and not by where they come in.
 func TestLeasesAreIssuedByTheOwnerAtAnyDoorAndNotByOthers(t *testing.T) {
 	const owner, ada = "sixteen-letters-or-more", "tp_adas-own-token-of-the-config"
-	ready := make(chan node.Listening, 1)
+	ready := make(chan node.Listening, 8)
 	text := fmt.Sprintf(`doors: {namel3ss: {listen: "127.0.0.1:0"}}
 limits: {lease_tier: 1}
 callers: {list: {ada: {tools: "*", tokens: ["%x"]}}}`, sha256.Sum256([]byte(ada)))

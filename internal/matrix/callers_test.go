@@ -89,7 +89,7 @@ func (p *town) open(t *testing.T) {
 	t.Helper()
 	cfg, err := config.Load(filepath.Join(p.dir, "toolpost.yaml"))
 	must(t, err)
-	ready := make(chan node.Listening, 4)
+	ready := make(chan node.Listening, 8)
 	n, err := node.Open(t.Context(), cfg, node.Options{Ready: func(l node.Listening) { ready <- l }})
 	must(t, err)
 	p.db, _, err = node.OpenStore(cfg)

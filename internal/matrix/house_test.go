@@ -125,7 +125,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ready := make(chan node.Listening, len(cfg.Doors)+1) // MCP stands beside HTTP
+	ready := make(chan node.Listening, len(cfg.Doors)+2) // MCP and the door for models stand beside HTTP
 	o := node.Options{
 		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) { ready <- l },
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)),

@@ -63,7 +63,7 @@ func openHouse(t *testing.T) *house {
 // serve opens the node and gives the address of its HTTP front.
 func (h *house) serve(t *testing.T) string {
 	t.Helper()
-	ready, ended := make(chan node.Listening, 2), make(chan error, 1)
+	ready, ended := make(chan node.Listening, 8), make(chan error, 1)
 	n, err := node.Open(t.Context(), h.config(t, ""), node.Options{
 		Token: token, Ready: func(l node.Listening) { ready <- l }, Log: slog.New(slog.NewTextHandler(&h.log, nil)),
 	})

@@ -30,10 +30,11 @@ const (
 // that there is a record of each.
 type crew struct {
 	*server
-	base  *tool.Call                                                    // what all of its calls have in common
-	find  func(ctx context.Context, name string) (tool string, ok bool) // gives the tool that a name on the wire means
-	most  int                                                           // bytes that are told of one call; 0: all of it
-	heard func(ran) tool.Sink                                           // hears what happens while a call runs
+	base   *tool.Call                                                    // what all of its calls have in common
+	find   func(ctx context.Context, name string) (tool string, ok bool) // gives the tool that a name on the wire means
+	single bool                                                          // the request is one call, and what it says of itself it says of that
+	most   int                                                           // bytes that are told of one call; 0: all of it
+	heard  func(ran) tool.Sink                                           // hears what happens while a call runs
 
 	mu   sync.Mutex
 	keys map[string]int // how often the same call was made
@@ -73,7 +74,9 @@ func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []r
 // the engine says that there is no such tool, as it does to whoever may not see one.
 func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
 	one := *c.base
-	one.ID = tool.NewID()
+	if !c.single {
+		one.ID = tool.NewID()
+	}
 	name, ok := c.find(ctx, call.Name)
 	if one.Tool = name; !ok {
 		one.Tool = call.Name
@@ -82,7 +85,7 @@ func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
 	if one.Args = json.RawMessage(call.Args); strings.TrimSpace(call.Args) == "" {
 		one.Args = json.RawMessage("{}")
 	}
-	if one.Key != "" { // it is that of the whole request, and the same request may make the same call again
+	if one.Key != "" && !c.single { // it is that of the whole request, and the same request may make the same call again
 		same := one.Tool + "\x00" + string(one.Args)
 		c.mu.Lock()
 		if c.keys == nil {
@@ -243,7 +246,7 @@ func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Princi
 	ctx, stop := envelope.Within(ctx, cmp.Or(timeout, time.Duration(s.Time)), "the request")
 	defer stop()
 	all := s.shelf(ctx, p)
-	c := &crew{server: s, base: base, find: func(ctx context.Context, name string) (string, bool) {
+	c := &crew{server: s, base: base, single: len(calls) == 1, find: func(ctx context.Context, name string) (string, bool) {
 		_, spec := s.find(ctx, p, all, name)
 		if spec == nil {
 			return "", false
