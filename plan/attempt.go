@@ -163,7 +163,7 @@ func (a *attempt) begin(ctx context.Context) error {
 		return err
 	}
 	err := a.emit(tell("info", fmt.Sprintf("plan %s: %d tools", a.plan.RequestID, len(a.tools)), "plan",
-		func(b []byte) []byte { return append(b, raw(a.graph.begun(a.id, a.number))...) }))
+		func(b []byte) []byte { return a.graph.appendBegun(b, a.id, a.number) }))
 	if err != nil {
 		return err
 	}

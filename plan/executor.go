@@ -172,18 +172,27 @@ type Step struct {
 	Millis  int64  `json:"ms,omitzero"` // that it took so far, with all attempts
 }
 
-func (g *Graph) begun(id string, attempt int) Begun {
-	b := Begun{
-		PlanID: id, RequestID: g.Plan.RequestID, Attempt: attempt, Narrative: g.Plan.Narrative, Tools: []BegunTool{},
-	}
-	for _, s := range g.steps {
-		needs := []string{}
-		for _, n := range s.needs {
-			needs = append(needs, n.ID)
-		}
-		b.Tools = append(b.Tools, BegunTool{s.ID, s.spec.Name, needs, s.required, s.Async})
-	}
-	return b
+// appendBegun writes what a Begun says of the graph, as its tags say.
+func (g *Graph) appendBegun(b []byte, id string, attempt int) []byte {
+	text := func(name, value string) { b = strictjson.AppendString(strictjson.AppendName(b, name), value) }
+	b = append(slices.Grow(b, 128*len(g.steps)), '{')
+	text("planId", id)
+	text("requestId", g.Plan.RequestID)
+	b = strconv.AppendInt(strictjson.AppendName(b, "attempt"), int64(attempt), 10)
+	text("narrative", g.Plan.Narrative)
+	b = strictjson.AppendList(strictjson.AppendName(b, "tools"), g.steps, appendBegunTool)
+	return append(b, '}')
+}
+
+func appendBegunTool(b []byte, s *step) []byte {
+	b = strictjson.AppendString(strictjson.AppendName(append(b, '{'), "toolId"), s.ID)
+	b = strictjson.AppendString(strictjson.AppendName(b, "tool"), s.spec.Name)
+	b = strictjson.AppendList(strictjson.AppendName(b, "dependencies"), s.needs, func(b []byte, n *step) []byte {
+		return strictjson.AppendString(b, n.ID)
+	})
+	b = strconv.AppendBool(strictjson.AppendName(b, "required"), s.required)
+	b = strconv.AppendBool(strictjson.AppendName(b, "async"), s.Async)
+	return append(b, '}')
 }
 
 // append writes the step, as its tags say. Every tool of every plan has some, and by hand it takes a quarter of the time.

@@ -13,6 +13,7 @@ import (
 
 	"toolpost/plan"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A runCase is a plan and what becomes of it.
@@ -436,6 +437,47 @@ func TestCancellingAPlanCancelsWhatRuns(t *testing.T) {
 		r, err := x.Run(ctx, plan.Run{Call: outer(), Plan: parse(t, parallel(many(4, `'async':true`, `'take':9000`)))}, &recorder{})
 		if r != nil || tool.CodeOf(err) != tool.CodeCancelled || !strings.Contains(err.Error(), "enough") || time.Since(begun) != time.Second || w.now != 0 {
 			t.Errorf("%+v, %v, after %v, %d run", r, err, time.Since(begun), w.now)
+		}
+	})
+}
+
+// Events of plans are written by hand: they say what their types would.
+func TestEventsOfAPlanAreThoseOfTheirTypes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var kinds [2]int
+		out := tool.SinkFunc(func(ev tool.Event) error {
+			var data struct {
+				Fields struct {
+					Plan, Step json.RawMessage
+				}
+			}
+			if err := json.Unmarshal(ev.Data, &data); err != nil {
+				t.Errorf("%s: %v", ev.Data, err)
+			}
+			for i, c := range []struct {
+				text json.RawMessage
+				into any
+			}{{data.Fields.Plan, new(plan.Begun)}, {data.Fields.Step, new(plan.Step)}} {
+				if c.text == nil {
+					continue
+				}
+				kinds[i]++
+				err := strictjson.UnmarshalClosed(c.text, c.into)
+				if again, _ := strictjson.Marshal(c.into); err != nil || string(again) != string(c.text) {
+					t.Errorf("%s is not %s: %v", c.text, again, err)
+				}
+			}
+			return nil
+		})
+		p := parse(t, `{"requestId":"r\"ä","narrative":"<n>","tools":[{"toolId":"a\\","tool":"get","input":{"as":"a","take":5}},
+			{"toolId":"b","tool":"do","dependencies":["a\\"],"input":{"as":"b","fails":9},"retryPolicy":{"maxRetries":1},"required":false}]}`)
+		x := plan.Executor{Handler: w, Catalog: w}
+		if _, err := x.Run(t.Context(), plan.Run{Call: outer(), Plan: p}, out); err != nil {
+			t.Fatal(err)
+		}
+		if kinds != [2]int{1, 6} {
+			t.Errorf("%d of plans and %d of steps", kinds[0], kinds[1])
 		}
 	})
 }

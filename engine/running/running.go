@@ -188,7 +188,13 @@ func (e *entry) heard(ev tool.Event) {
 // signOf reads an event. What does not fit is left out: its reader only wants to see that something happens.
 func signOf(ev tool.Event) *Sign {
 	var data tool.Progress // of a log event only the message is of interest, which has the same name
-	_ = strictjson.Unmarshal(ev.Data, &data)
+	if ev.Kind == tool.KindLog {
+		if m, err := strictjson.ReadMembers(ev.Data, "message"); err == nil && strictjson.KindOf(m.Get("message")) == "string" {
+			data.Message = strictjson.Text(m.Get("message"))
+		}
+	} else {
+		_ = strictjson.Unmarshal(ev.Data, &data)
+	}
 	return &Sign{Time: ev.Time, Message: short(data.Message), Progress: data.Progress, Total: data.Total}
 }
 
