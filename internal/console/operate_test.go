@@ -88,6 +88,9 @@ func alteredLogIsSeen(t *testing.T, w world) {
 	}
 	s := served.Start(t, w.bin, dir)
 	someCalls(t, s, 5, 0)
+	if _, err := s.Call(t.Context(), "audit.verify", `{}`); err != nil { // whoever asks about the log has it written
+		t.Fatal(err)
+	}
 	db, err := sql.Open("sqlite", filepath.Join(dir, ".toolpost", "toolpost.db"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -182,18 +183,21 @@ func keysLeadEverywhere(t *testing.T, w world) {
 	p.Wait("document.documentElement.dataset.theme === 'dark'")
 }
 
-// opens presses a key for a dialog, and again where the page was still busy with the view before it.
+// opens presses a key for a dialog, and again where the page was still busy with the view before it. It looks at the page
+// and not at its tree for people who cannot see: on a busy machine that is late with dialogs, by more than a minute.
 func opens(p *browser.Page, key, dialog string) {
+	there := fmt.Sprintf("[...document.querySelectorAll('dialog[open]')].some((d) => d.innerHTML.includes(%q))", dialog)
 	for range 20 {
 		p.Press(key)
 		for range 50 {
-			if p.Has("dialog", dialog) {
+			var open bool
+			if p.Eval(there, &open); open {
 				return
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	p.WaitFor("dialog", dialog)
+	p.Wait(there)
 }
 
 func navigationOnAPhone(t *testing.T, w world) {
