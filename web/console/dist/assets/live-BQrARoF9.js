@@ -1,1 +1,0 @@
-import{Rt as e,zt as t}from"./Copy-CsCr6C76.js";import n from"./call-Db-wqqQD.js";import{r}from"./index-WY9rdRpc.js";function i(i,a){t(a,!0);let o=r.calls.find(e=>e.call===a.id)?.caller??``;n(i,{get call(){return a.id},get caller(){return o}}),e()}export{i as default};
