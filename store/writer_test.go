@@ -41,36 +41,44 @@ func openNothing() *DB {
 func TestAWriteThatNobodyWaitsForIsNeverLaterThanItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := openNothing()
-		begun, order := time.Now(), []int{}
+		var mu sync.Mutex
+		var order []int
 		late := func(n int) {
+			begun := time.Now()
 			db.w.later(&write{do: func(*tx) error { return nil }, done: func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
 				if order = append(order, n); err != nil || time.Since(begun) > soon {
 					t.Errorf("%d: %v after %v", n, err, time.Since(begun))
 				}
 			}})
 		}
+		written := func() []int {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(order)
+		}
 		for n := range 3 {
 			late(n)
 		}
-		if len(order) != 0 {
+		if len(written()) != 0 {
 			t.Error("somebody waited")
 		}
 		time.Sleep(soon + 1)
-		begun = time.Now()
 		for n := range plenty {
 			late(3 + n)
 		}
 		synctest.Wait() // no time passes: so many do not wait for a timer
-		if len(order) != 3+plenty || !slices.IsSorted(order) {
-			t.Errorf("%d were written, in order: %v", len(order), slices.IsSorted(order))
+		if got := written(); len(got) != 3+plenty || !slices.IsSorted(got) {
+			t.Errorf("%d were written, in order: %v", len(got), slices.IsSorted(got))
 		}
 		late(3 + plenty)
-		if err := db.w.do(false, func(*tx) error { return nil }); err != nil || len(order) != 4+plenty {
-			t.Errorf("a write that is waited for did not take along what came before it: %v, %d", err, len(order))
+		if err := db.w.do(false, func(*tx) error { return nil }); err != nil || len(written()) != 4+plenty {
+			t.Errorf("a write that is waited for did not take along what came before it: %v, %d", err, len(written()))
 		}
 		late(4 + plenty)
-		if err := db.Close(); err != nil || len(order) != 5+plenty {
-			t.Errorf("an orderly end lost a write: %v, %d", err, len(order))
+		if err := db.Close(); err != nil || len(written()) != 5+plenty {
+			t.Errorf("an orderly end lost a write: %v, %d", err, len(written()))
 		}
 		db.w.later(&write{do: func(*tx) error { return nil }, done: func(err error) {
 			if tool.CodeOf(err) != tool.CodeUnavailable {
