@@ -20,6 +20,7 @@ import (
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/namel3ss/pack"
 	"toolpost/protocol/narratoria"
+	"toolpost/protocol/openapi"
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
 	"toolpost/tool"
@@ -37,6 +38,9 @@ type Protocol struct {
 	// Upstream says that the tools of its sources are what a server of somebody else says when it is asked, and not what
 	// files of this machine say. They are pinned, unless the config says otherwise.
 	Upstream bool
+	// Local reports of a source of such a protocol that a file of this machine says what its tools are after all; nil:
+	// none does.
+	Local func(config.Source) bool
 	// Asks says that opening a source, or listing its tools, starts a program of it or asks a server.
 	Asks bool
 	// Options is the zero value of what Open decodes, for the schema of the config.
@@ -154,6 +158,11 @@ func Protocols() []Protocol {
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
 				Options: mcpDoor{}, Path: mcp.Path, With: homeDoor, Mount: mountMCP,
 			}},
+		},
+		{
+			Name: "openapi", Doc: "operations of an HTTP API, as its OpenAPI document describes them",
+			Open: openapi.Open, Claim: openapi.Claim, Options: openapi.Options{}, Upstream: true, Asks: true,
+			Local: openapi.Local,
 		},
 		{
 			Name: "rest", Doc: "tools of another Toolpost, over HTTP",
