@@ -30,7 +30,9 @@ type def struct {
 	err  error
 }
 
-func newDefs(d *document) defs { return defs{of: d, byRef: map[string]*def{}, names: map[string]bool{}} }
+func newDefs(d *document) defs {
+	return defs{of: d, byRef: map[string]*def{}, names: map[string]bool{}}
+}
 
 // named gives the schema that a reference leads to, under the name that it has in $defs. It is not looked at yet: to do so
 // here would nest as deep as references lead on.
