@@ -184,7 +184,7 @@ type httpDoor struct {
 func mountHTTP(d config.Door, k Kit) (web.Config, web.Door, error) {
 	var c httpDoor
 	err := d.Decode(&c)
-	door := rest.NewDoor(rest.Options{Log: k.Log, Metrics: k.Metrics})
+	door := rest.NewDoor(rest.Options{Log: k.Log, Metrics: k.Metrics, Version: k.Version})
 	if k.Console != nil && (c.Console == nil || *c.Console) {
 		door = k.Console.On(door)
 	}
