@@ -71,7 +71,7 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 // asks reports whether a source cannot be opened without starting or asking somebody.
 func (n *Node) asks(src config.Source) bool {
 	p, err := n.protocol(src.Protocol)
-	return err == nil && p.Asks
+	return err == nil && p.Asks && !local(p, src)
 }
 
 // Unopened lists the sources that were left alone, see Options.Still.

@@ -29,8 +29,12 @@ func (n *Node) upstream(s config.Source) bool {
 		return s.Pin == "on"
 	}
 	p, err := n.protocol(s.Protocol)
-	return err == nil && p.Upstream
+	return err == nil && p.Upstream && !local(p, s)
 }
+
+// local reports whether a file of this machine says what the tools of a source are, although others of its protocol ask
+// a server.
+func local(p Protocol, s config.Source) bool { return p.Local != nil && p.Local(s) }
 
 // pinPause is how often a program looks for what others have approved.
 const pinPause = time.Second

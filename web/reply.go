@@ -2,9 +2,11 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"os"
 	"strings"
@@ -74,7 +76,48 @@ func Refuse(w http.ResponseWriter, r *http.Request, form Refuser, status int, e 
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
 	}
+	if form == nil && WantsProblem(r) {
+		Send(w, status, TypeProblem, ProblemDetails(status, e, ""))
+		return
+	}
 	Reply(w, status, refusal(form, e))
+}
+
+// TypeProblem is the media type of RFC 9457.
+const TypeProblem = "application/problem+json"
+
+// WantsProblem reports whether a request asks for refusals in the form of RFC 9457.
+func WantsProblem(r *http.Request) bool {
+	for one := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		if kind, _, err := mime.ParseMediaType(one); err == nil && kind == TypeProblem {
+			return true
+		}
+	}
+	return false
+}
+
+// ProblemDetails is Problem in the form of RFC 9457: its type is our code, and what else we say stands beside its own
+// members.
+func ProblemDetails(status int, e *tool.Error, call string) []byte {
+	said := struct {
+		Type    string          `json:"type"`
+		Title   string          `json:"title"`
+		Status  int             `json:"status"`
+		Detail  string          `json:"detail,omitempty"`
+		Code    tool.Code       `json:"code"`
+		Reason  string          `json:"reason,omitempty"`
+		Details json.RawMessage `json:"details,omitzero"`
+		Call    string          `json:"call,omitempty"`
+	}{
+		"urn:toolpost:" + string(e.Code), strings.ReplaceAll(string(e.Code), "_", " "), status,
+		strings.ToValidUTF8(e.Message, "\uFFFD"), e.Code, strings.ToValidUTF8(e.Reason, "\uFFFD"), e.Details, call,
+	}
+	body, err := strictjson.Marshal(said)
+	if err != nil {
+		said.Details = nil
+		body, _ = strictjson.Marshal(said)
+	}
+	return body
 }
 
 func refusal(form Refuser, e *tool.Error) []byte {

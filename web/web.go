@@ -85,7 +85,9 @@ type Route struct {
 	Method string // "": any
 	Path   string // with {parameters}, as http.ServeMux reads it
 	Open   bool   // whoever asks is answered, without a caller
-	Serve  func(w http.ResponseWriter, r *http.Request, p tool.Principal)
+	// Optional says that who shows no token is answered too, without a caller; a token must be good.
+	Optional bool
+	Serve    func(w http.ResponseWriter, r *http.Request, p tool.Principal)
 }
 
 // A Front is an address and the doors there.

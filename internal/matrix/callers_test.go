@@ -217,7 +217,8 @@ func TestNobodyComesInWithoutBelonging(t *testing.T) {
 				method, path, _ := strings.Cut(route, " ")
 				path = strings.NewReplacer("{name}", "count", "{id}", tool.NewID(), "{sha256}", strings.Repeat("0", 64)).Replace(path)
 				status, body := p.http(t, method, path, header, nil, "{}")
-				if want := status == http.StatusUnauthorized; want == open[route] {
+				open := open[route] || route == "GET /openapi.json" && header == "" // then it tells of the routes alone
+				if want := status == http.StatusUnauthorized; want == open {
 					t.Errorf("%s: %d %s", route, status, body)
 				}
 			}
@@ -249,6 +250,11 @@ func routesToOthers() map[string]func(*testing.T, *town) {
 		"GET /healthz": func(*testing.T, *town) {}, // nothing there is anybody's
 		"GET /readyz":  func(*testing.T, *town) {},
 		"GET /metrics": func(t *testing.T, p *town) { p.expect(t, http.StatusForbidden, "GET", "/metrics", "") },
+		"GET /openapi.json": func(t *testing.T, p *town) {
+			if _, doc := p.http(t, "GET", "/openapi.json", "Bearer "+p.bob, nil, ""); strings.Contains(doc, "/hidden/call") || !strings.Contains(doc, "/count/call") {
+				t.Errorf("bob sees %s", doc)
+			}
+		},
 		"GET /v1/tools": func(t *testing.T, p *town) {
 			if _, list := p.http(t, "GET", "/v1/tools", "Bearer "+p.bob, nil, ""); strings.Contains(list, "hidden") || !strings.Contains(list, "count") {
 				t.Errorf("bob sees %s", list)

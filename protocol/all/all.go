@@ -22,6 +22,7 @@ import (
 	"toolpost/protocol/namel3ss/pack"
 	"toolpost/protocol/narratoria"
 	"toolpost/protocol/openai"
+	"toolpost/protocol/openapi"
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
 	"toolpost/tool"
@@ -39,6 +40,9 @@ type Protocol struct {
 	// Upstream says that the tools of its sources are what a server of somebody else says when it is asked, and not what
 	// files of this machine say. They are pinned, unless the config says otherwise.
 	Upstream bool
+	// Local reports of a source of such a protocol that a file of this machine says what its tools are after all; nil:
+	// none does.
+	Local func(config.Source) bool
 	// Asks says that opening a source, or listing its tools, starts a program of it or asks a server.
 	Asks bool
 	// Options is the zero value of what Open decodes, for the schema of the config.
@@ -162,6 +166,11 @@ func Protocols() []Protocol {
 			}},
 		},
 		{
+			Name: "openapi", Doc: "operations of an HTTP API, as its OpenAPI document describes them",
+			Open: openapi.Open, Claim: openapi.Claim, Options: openapi.Options{}, Upstream: true, Asks: true,
+			Local: openapi.Local,
+		},
+		{
 			Name: "rest", Doc: "tools of another Toolpost, over HTTP",
 			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{}, Upstream: true, Asks: true,
 			Doors: []Door{{
@@ -191,7 +200,7 @@ type httpDoor struct {
 func mountHTTP(d config.Door, k Kit) (web.Config, web.Door, error) {
 	var c httpDoor
 	err := d.Decode(&c)
-	door := rest.NewDoor(rest.Options{Log: k.Log, Metrics: k.Metrics})
+	door := rest.NewDoor(rest.Options{Log: k.Log, Metrics: k.Metrics, Version: k.Version})
 	if k.Console != nil && (c.Console == nil || *c.Console) {
 		door = k.Console.On(door)
 	}

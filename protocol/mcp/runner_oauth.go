@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"toolpost/host/walls"
 )
 
 // loginTime bounds one request of a login. The person who is asked may take as long as the login's context gives.
@@ -41,18 +43,6 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// addressOf is the host and port that a URL means.
-func addressOf(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
-	}
-	if port == "" {
-		port = "80"
-	}
-	return net.JoinHostPort(u.Hostname(), port)
-}
-
 // A neighbourhood is the part of the network that the word of a server may lead to: the public one, and what is as near
 // as the server itself.
 type neighbourhood struct {
@@ -65,7 +55,7 @@ func near(server string) *neighbourhood {
 	if err != nil {
 		return &neighbourhood{}
 	}
-	return &neighbourhood{u.Hostname(), addressOf(u)}
+	return &neighbourhood{u.Hostname(), walls.Address(u)}
 }
 
 // How near an address is.
@@ -91,23 +81,12 @@ func nearness(ip netip.Addr) int {
 
 func (n *neighbourhood) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := &net.Dialer{Timeout: dialTime}
-	if addr != n.server && !isProxy(addr) {
+	if addr != n.server && !walls.IsProxy(addr) {
 		d.ControlContext = func(ctx context.Context, _, address string, _ syscall.RawConn) error {
 			return n.check(ctx, address)
 		}
 	}
 	return d.DialContext(ctx, network, addr)
-}
-
-// isProxy reports whether an address is that of the proxy that the environment names.
-func isProxy(addr string) bool {
-	for _, scheme := range []string{"http", "https"} {
-		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: scheme, Host: "example.com"}})
-		if err == nil && proxy != nil && addressOf(proxy) == addr {
-			return true
-		}
-	}
-	return false
 }
 
 func (n *neighbourhood) check(ctx context.Context, address string) error {

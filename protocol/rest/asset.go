@@ -34,7 +34,7 @@ func (s *server) asset(w http.ResponseWriter, r *http.Request, p tool.Principal)
 		if err == nil && !c.DryRun {
 			err = tool.Errorf(tool.CodeProtocol, "the tool %s has not handed out the asset %s", readAsset, sum)
 		}
-		s.answer(w, c, http.StatusOK, res, err)
+		s.answer(w, r, c, http.StatusOK, res, err)
 	})
 }
 

@@ -69,19 +69,23 @@ func (s *server) asked(w http.ResponseWriter, r *http.Request) answering {
 			return
 		}
 		res, err := s.invoke(ctx, c, tool.Discard)
-		s.answer(w, c, http.StatusOK, res, err)
+		s.answer(w, r, c, http.StatusOK, res, err)
 	}
 }
 
 // answer writes the outcome of a call as a whole; status is for one that there is.
-func (s *server) answer(w http.ResponseWriter, c *tool.Call, status int, res *tool.Result, err error) {
+func (s *server) answer(w http.ResponseWriter, r *http.Request, c *tool.Call, status int, res *tool.Result, err error) {
 	failed, body := encodeOutcome(res, err, c.ID)
+	kind := typeJSON
 	if failed != http.StatusOK {
 		status = failed
+		if web.WantsProblem(r) && err != nil {
+			kind, body = web.TypeProblem, web.ProblemDetails(status, tool.AsError(err), c.ID)
+		}
 	}
 	setRetryAfter(w.Header(), err)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
-	web.Reply(w, status, body)
+	web.Send(w, status, kind, body)
 }
 
 // runStream answers with a stream, whose events are numbered on from those that the caller has had before.

@@ -21,6 +21,7 @@ import (
 type Options struct {
 	Log     *slog.Logger          // nil: silence
 	Metrics func(io.Writer) error // writes what is counted, as Prometheus reads it; nil: nothing is
+	Version string                // of this program, for those who ask
 	Beat    time.Duration         // between two signs of life on a stream; 0: 15 s
 }
 
@@ -36,6 +37,7 @@ func NewDoor(o Options) web.Door {
 				Path: "/v1/tools", What: "tools over HTTP: JSON, and events as they happen",
 				Try: `curl -H "Authorization: Bearer $TOOLPOST_TOKEN" URL/v1/tools`,
 			},
+			{Path: "/openapi.json", What: "the same as an OpenAPI document; without a token: the server's own routes"},
 			{Path: "/metrics", What: "what is counted, as Prometheus reads it"},
 			{Path: "/healthz", What: "whether it serves; no token"},
 		},
@@ -61,6 +63,7 @@ func (s *server) routes() []web.Route {
 		{Method: "GET", Path: "/healthz", Serve: refusing(s.healthz), Open: true},
 		{Method: "GET", Path: "/readyz", Serve: refusing(s.readyz), Open: true},
 		{Method: "GET", Path: "/metrics", Serve: refusing(s.showMetrics)},
+		{Method: "GET", Path: "/openapi.json", Serve: refusing(s.describe), Optional: true},
 		{Method: "GET", Path: "/v1/tools", Serve: refusing(s.listTools)},
 		{Method: "GET", Path: "/v1/tools/{name}", Serve: refusing(s.showTool)},
 		{Method: "POST", Path: "/v1/tools/{name}/call", Serve: refusing(s.call)},
@@ -168,7 +171,7 @@ func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Princ
 	case p.Operator() && s.offers(r, p, "cancelCall") == nil:
 		return s.ask(w, r, p, "cancelCall", map[string]string{"call": id}, func(ctx context.Context, c *tool.Call) {
 			if res, err := s.invoke(ctx, c, tool.Discard); err != nil || !res.OK || c.DryRun {
-				s.answer(w, c, http.StatusOK, res, err)
+				s.answer(w, r, c, http.StatusOK, res, err)
 				return
 			}
 			w.WriteHeader(http.StatusNoContent)

@@ -161,7 +161,7 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c *tool.Call, tim
 			status = http.StatusAccepted
 			err = locate(w.Header(), res.Output)
 		}
-		s.answer(w, job, status, res, err)
+		s.answer(w, r, job, status, res, err)
 	})
 }
 

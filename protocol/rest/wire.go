@@ -8,13 +8,15 @@
 //	GET    /v1/assets/{sha256}    a file that a call of the same caller brought
 //	GET    /v1/jobs               the caller's jobs; /{id} one of them, /{id}/events what happens in it
 //	DELETE /v1/jobs/{id}          cancels it
+//	GET    /openapi.json          all of this as an OpenAPI document, and each tool that the caller may see
 //	GET    /metrics               what is counted, as Prometheus reads it
 //	GET    /healthz, /readyz      for monitoring; the only two without a token
 //
 // Assets and jobs are tools: their routes are calls of them, through the same handler as every other call.
 //
 // The answer to a call is its Result, with status 200 also when the tool itself said no. Any other
-// status means that there is no outcome; the body then says why. With "Accept: text/event-stream" the
+// status means that there is no outcome; the body then says why, with "Accept: application/problem+json" in the form of
+// RFC 9457. With "Accept: text/event-stream" the
 // events come as they happen, and the last message of the stream is either "result" or "no_outcome",
 // with the body that the plain answer would have had.
 package rest

@@ -1,0 +1,34 @@
+package walls
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+)
+
+// Public reports whether an address is one of the Internet, and not of this machine, its network or a cloud's own.
+func Public(a netip.Addr) bool { return isPublic(a) }
+
+// Address is the host and port that a URL means.
+func Address(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
+	}
+	if port == "" {
+		port = "80"
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// IsProxy reports whether an address is that of the proxy that the environment names.
+func IsProxy(addr string) bool {
+	for _, scheme := range []string{"http", "https"} {
+		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: scheme, Host: "example.com"}})
+		if err == nil && proxy != nil && Address(proxy) == addr {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,121 @@
+package openapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"syscall"
+	"time"
+
+	"toolpost/host/process"
+	"toolpost/host/walls"
+	"toolpost/tool"
+)
+
+// Bounds on HTTP.
+const (
+	dialTime     = 10 * time.Second
+	fetchTime    = 30 * time.Second // for a document
+	maxRedirects = 5
+)
+
+// newClient makes a client that stays where it is sent: at the origin of its request, and out of the inner network
+// unless the request names an address there. A server's certificate is checked as everywhere.
+func newClient(private bool) *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d := &net.Dialer{Timeout: dialTime}
+		host, _, _ := net.SplitHostPort(addr)
+		if !private && !isLiteral(host) && !walls.IsProxy(addr) {
+			d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+				return checkPublic(host, address)
+			}
+		}
+		return d.DialContext(ctx, network, addr)
+	}
+	transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = 64, 30*time.Second
+	transport.DisableCompression = true // a small answer would unpack to any size
+	transport.MaxResponseHeaderBytes = 256 << 10
+	return &http.Client{Transport: transport, CheckRedirect: stays}
+}
+
+// An innerError is a name that leads to an address which is not of the Internet.
+type innerError struct{ host, address string }
+
+func (e *innerError) Error() string {
+	return fmt.Sprintf("%s has the address %s, which is not a public one; if it is right, write the address itself, or "+
+		"set `private: true` in the config of the source", e.host, e.address)
+}
+
+// checkPublic looks at the address that is dialled, after the name was resolved: whoever owns a name decides what it
+// means the next time.
+func checkPublic(host, address string) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if !walls.Public(at.Addr()) {
+		return &innerError{host, at.Addr().String()}
+	}
+	return nil
+}
+
+// stays follows a redirect within the origin, and lets the answer stand for any other: headers and bodies are for one
+// server alone.
+func stays(next *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects || originOf(next.URL) != originOf(via[0].URL) {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// fetch reads a document from its URL.
+func (r *Runner) fetch(ctx context.Context) ([]byte, *url.URL, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.o.Document, nil)
+	if err != nil {
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "document: %s is not a URL", r.o.shown())
+	}
+	req.Header.Set("Accept", "application/vnd.oai.openapi+json, application/json, application/yaml, */*;q=0.5")
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return nil, nil, unreached(ctx, r.o.shown(), err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, nil, tool.Errorf(tool.CodeUnavailable, "the document %s cannot be fetched: the server answered %s",
+			r.o.shown(), clip(resp.Status, 100))
+	}
+	data, err := process.ReadDocument(resp.Body, maxDocument)
+	if err != nil {
+		return nil, nil, tool.Errorf(tool.CodeUnavailable, "the document %s cannot be fetched: %w", r.o.shown(), err)
+	}
+	return data, req.URL, nil
+}
+
+// unreached says why there is no answer. A request that was not sent has not been done; of any other nobody knows.
+func unreached(ctx context.Context, who string, err error) error {
+	if ctx.Err() != nil {
+		return tool.Ended(ctx)
+	}
+	var asked *url.Error
+	if errors.As(err, &asked) { // its text has the whole URL, and a key may be in that
+		err = asked.Err
+	}
+	if inner, ok := errors.AsType[*innerError](err); ok {
+		return tool.Errorf(tool.CodeAccessDenied, "%s may not be reached: %w", who, inner).Because("private_address")
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w)", who, dial.Err)
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return tool.Errorf(tool.CodeUnavailable, "%s cannot be reached: %w", who, dns)
+	}
+	return tool.Errorf(tool.CodeCrash, "%s broke off before there was an answer; the call may have been done: %w", who, err)
+}

@@ -1,0 +1,173 @@
+package openapi_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/protocol/openapi"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
+)
+
+// startAPI starts the API of testdata and gives its address.
+func startAPI(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("python3", "testdata/server.py")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
+	port, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "http://127.0.0.1:" + strings.TrimSpace(port)
+}
+
+// A source is an opened one.
+type source struct {
+	tool.Runner
+	t     *testing.T
+	specs map[string]*tool.Spec
+	names []string // in their order
+}
+
+func vault() tooltest.Vault {
+	return tooltest.Vault{
+		"HEADER": "k-header", "QUERY": "k query&more", "COOKIE": "k-cookie", "BEARER": "k-bearer", "BASIC": "user:pass:word",
+	}
+}
+
+// try opens a source with these fields.
+func try(t *testing.T, fields string) (tool.Runner, error) {
+	t.Helper()
+	dir, err := filepath.Abs("testdata/docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte("sources:\n- {name: api, protocol: openapi, "+fields+"}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := c.Sources[0]
+	src.Secrets = vault()
+	return openapi.Open(bounded(t), src, slog.New(slog.DiscardHandler))
+}
+
+func open(t *testing.T, format string, args ...any) *source {
+	t.Helper()
+	r, err := try(t, fmt.Sprintf(format, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close(context.Background()) })
+	s := &source{Runner: r, t: t, specs: map[string]*tool.Spec{}}
+	specs, err := r.(tool.Source).Tools(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range specs {
+		s.specs[spec.Name] = spec
+		s.names = append(s.names, spec.Name)
+	}
+	return s
+}
+
+// bounded is a context that ends with the test, or when it hangs.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// why says why a tool cannot be called.
+func (s *source) why(name string) string {
+	if err := s.Runner.(interface{ Unavailable(string) error }).Unavailable(name); err != nil {
+		return tool.AsError(err).Message
+	}
+	return ""
+}
+
+// faults holds arguments against the schema of a tool, as the engine does.
+func (s *source) faults(name, args string) []schema.Fault {
+	s.t.Helper()
+	compiled, err := schema.Compile(s.specs[name].Input)
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", name, err, s.specs[name].Input)
+	}
+	v, err := strictjson.Decode([]byte(args))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return compiled.Validate(v)
+}
+
+func (s *source) invoke(ctx context.Context, name, args string, out tool.Sink) (*tool.Result, error) {
+	return s.Invoke(ctx, &tool.Call{ID: tool.NewID(), Tool: name, Args: json.RawMessage(args), Spec: s.specs[name]}, out)
+}
+
+// An arrived is what the API says that arrived.
+type arrived struct {
+	Method  string              `json:"method"`
+	Target  string              `json:"target"`
+	Steps   []string            `json:"steps"`
+	Query   map[string][]string `json:"query"`
+	Headers map[string]string   `json:"headers"`
+	Cookies map[string]string   `json:"cookies"`
+	Body    []byte              `json:"base64"`
+	Form    map[string][]string `json:"form"`
+	JSON    json.RawMessage     `json:"json"`
+	Parts   []part              `json:"parts"`
+}
+
+type part struct {
+	Name, Filename, Type string
+	Content              []byte `json:"base64"`
+}
+
+// call calls a tool whose arguments match its schema, and gives what arrived.
+func (s *source) call(name, args string) arrived {
+	s.t.Helper()
+	if faults := s.faults(name, args); len(faults) > 0 {
+		s.t.Fatalf("%s: %s: %s", name, args, schema.Words(faults))
+	}
+	res, err := s.invoke(bounded(s.t), name, args, tool.Discard)
+	if err != nil {
+		s.t.Fatalf("%s: %v", name, err)
+	}
+	var a arrived
+	if !res.OK || json.Unmarshal(res.Output, &a) != nil {
+		s.t.Fatalf("%s: %+v %v", name, res, res.Failure)
+	}
+	return a
+}
+
+// refused calls a tool and wants the call to be refused with a code, before anything is sent.
+func (s *source) refused(name, args string, code tool.Code) {
+	s.t.Helper()
+	res, err := s.invoke(bounded(s.t), name, args, tool.Discard)
+	if tool.CodeOf(err) != code {
+		s.t.Errorf("%s %s: got %+v and %v, want %s", name, args, res, err, code)
+	}
+}

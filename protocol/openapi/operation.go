@@ -1,0 +1,280 @@
+package openapi
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+)
+
+// An operation is a tool, as it is called.
+type operation struct {
+	method     string
+	path       string // with {parameters}
+	server     *url.URL
+	parameters []*parameter
+	body       *body
+	auth       []credential
+	spec       *tool.Spec
+	err        error // why it cannot be called
+}
+
+// label names it as the document does, for people and for patterns.
+func (op *operation) label() string { return op.method + " " + op.path }
+
+// operations lists those of the document that the config chooses, in the order of their paths. Webhooks and callbacks
+// are requests of the API to somebody, and no tools.
+func (d *document) operations(o *Options, values map[string]string) ([]*operation, error) {
+	paths, _ := d.root["paths"].(object)
+	var list []*operation
+	taken := map[string]bool{}
+	matched := make([]bool, len(o.Operations))
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		if strings.HasPrefix(path, "x-") {
+			continue
+		}
+		item, err := d.object(paths[path], "the path "+clip(path, 200))
+		if err != nil {
+			item = object{"get": err} // listed by its path, with the reason
+		}
+		for _, method := range methods() {
+			v, there := item[method]
+			if !there {
+				continue
+			}
+			op := &operation{method: strings.ToUpper(method), path: path, err: err}
+			about, _ := v.(object)
+			id := text(about, "operationId")
+			if !o.chosen(matched, id, op.label()) {
+				continue
+			}
+			if len(list) == maxOperations {
+				return nil, fmt.Errorf("it has more than %d operations: choose some with `operations`", maxOperations)
+			}
+			op.name(id, taken)
+			if op.err == nil && about == nil {
+				op.err = fmt.Errorf("it is not an object")
+			}
+			if op.err == nil {
+				op.err = d.fill(op, item, about, o, values)
+			}
+			list = append(list, op)
+		}
+	}
+	return list, o.unmatched(matched)
+}
+
+// chosen reports whether the config chooses an operation, and notes by which patterns.
+func (o *Options) chosen(matched []bool, id, label string) bool {
+	chosen := len(o.Operations) == 0
+	for i, glob := range o.Operations {
+		if id != "" && glob.Match(id) || glob.Match(label) {
+			matched[i], chosen = true, true
+		}
+	}
+	return chosen
+}
+
+func (o *Options) unmatched(matched []bool) error {
+	for i, glob := range o.Operations {
+		if !matched[i] {
+			return fmt.Errorf("no operation matches %q of `operations`, which has ids of operations or METHOD /path", glob)
+		}
+	}
+	return nil
+}
+
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// name gives the tool the operation's id for a name, or makes one of method and path.
+func (op *operation) name(id string, taken map[string]bool) {
+	name := id
+	if name == "" || len(name) > maxName || tool.VisibleName(name) != name || taken[name] {
+		name = strings.ToLower(op.method) + "_" + strings.Trim(notInNames.ReplaceAllString(op.path, "_"), "_")
+		name = strings.TrimRight(name[:min(len(name), maxName)], "_")
+	}
+	name = tool.Untaken(name, maxName, func(name string) bool { return taken[name] })
+	taken[name] = true
+	op.spec = &tool.Spec{Name: name, Description: op.label(), Effects: effectsOf(op.method)}
+}
+
+// fill reads an operation. What is known by the time of an error stays: the tool is listed with it.
+func (d *document) fill(op *operation, item, about object, o *Options, values map[string]string) (err error) {
+	s := op.spec
+	s.Title = clip(text(about, "summary"), 200)
+	s.Description = describe(op, about)
+	s.Effects = add(s.Effects, o.Effects)
+	s.Timeout = time.Duration(o.Timeout)
+	s.Declare(o.Tier, tool.TierConfig)
+	if err := d.readParameters(op, item, about); err != nil {
+		return err
+	}
+	if op.method != "GET" && op.method != "HEAD" { // theirs has no meaning, and is not sent
+		if op.body, err = d.readBody(about["requestBody"]); err != nil {
+			return err
+		}
+	}
+	if err := op.checkPath(); err != nil {
+		return err
+	}
+	if err := d.input(op); err != nil {
+		return err
+	}
+	d.output(op, about)
+	if op.server, err = d.serverOf(o, about, item, d.root); err != nil {
+		return err
+	}
+	if op.auth, err = d.security(about, values); err == nil && len(op.auth) > 0 {
+		err = d.mayLearn(op.server, o)
+	}
+	return err
+}
+
+func describe(op *operation, about object) string {
+	parts := []string{}
+	for _, part := range []string{text(about, "summary"), text(about, "description")} {
+		if part = strings.TrimSpace(part); part != "" && !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
+	}
+	if flag(about, "deprecated", false) {
+		parts = append(parts, "Deprecated.")
+	}
+	if len(parts) == 0 {
+		return op.label()
+	}
+	return clip(strings.Join(parts, "\n\n"), maxDescription)
+}
+
+// readParameters reads those of the path and of the operation, which go before equal ones of the path.
+func (d *document) readParameters(op *operation, item, about object) error {
+	places := map[[2]string]int{}
+	for _, level := range []object{item, about} {
+		list, ok := level["parameters"].([]any)
+		if !ok && level["parameters"] != nil {
+			return fmt.Errorf("its parameters are not a list")
+		}
+		for _, v := range list {
+			p, err := d.readParameter(v)
+			if err != nil {
+				return err
+			}
+			if p == nil {
+				continue
+			}
+			at, again := places[[2]string{p.in, p.name}]
+			if again {
+				op.parameters[at] = p
+				continue
+			}
+			places[[2]string{p.in, p.name}] = len(op.parameters)
+			op.parameters = append(op.parameters, p)
+		}
+	}
+	return nil
+}
+
+var inPathTemplate = regexp.MustCompile(`\{([^{}]+)\}`)
+
+// checkPath holds the parameters of the path against its template.
+func (op *operation) checkPath() error {
+	if !strings.HasPrefix(op.path, "/") || strings.ContainsAny(op.path, "?#\\") {
+		return fmt.Errorf("its path does not begin with a slash, or has a query")
+	}
+	named := map[string]bool{}
+	for _, m := range inPathTemplate.FindAllStringSubmatch(op.path, -1) {
+		named[m[1]] = true
+		if !slices.ContainsFunc(op.parameters, func(p *parameter) bool { return p.in == inPath && p.name == m[1] }) {
+			return fmt.Errorf("its path has {%s}, and there is no such parameter", clip(m[1], 100))
+		}
+	}
+	for _, p := range op.parameters {
+		if p.in == inPath && !named[p.name] {
+			return fmt.Errorf("the parameter %s is not in its path", clip(p.name, 100))
+		}
+	}
+	for step := range strings.SplitSeq(op.path, "/") {
+		if step == "." || step == ".." {
+			return fmt.Errorf("its path has dots for a step")
+		}
+	}
+	return nil
+}
+
+const argBody = "body"
+
+// input makes the schema of the arguments: one for each parameter, by its name, and one for the body.
+func (d *document) input(op *operation) error {
+	properties, required, uses := object{}, []any{}, []string{}
+	put := func(name string, schema any, about string, must bool) error {
+		raw, used, err := d.defs.translate(schema)
+		if err != nil {
+			return fmt.Errorf("%s: %w", clip(name, 100), err)
+		}
+		properties[name] = described(raw, about)
+		uses = append(uses, used...)
+		if must {
+			required = append(required, name)
+		}
+		return nil
+	}
+	taken := func(name string) bool { return properties[name] != nil || name == argBody && op.body != nil }
+	for _, p := range op.parameters {
+		if p.arg = p.name; taken(p.arg) {
+			p.arg = tool.Untaken(p.name+"_"+p.in, 2*maxName, taken)
+		}
+		if err := put(p.arg, p.schema, p.about, p.required); err != nil {
+			return err
+		}
+	}
+	if op.body != nil {
+		op.body.arg = argBody
+		if err := put(argBody, op.body.argument(d), "", op.body.required); err != nil {
+			return err
+		}
+	}
+	schema := object{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
+	var err error
+	op.spec.Input, err = d.defs.whole(schema, uses)
+	return err
+}
+
+// output takes the schema of the answer where there is one alone. One that cannot be read is left out: what the API
+// answers is its own affair.
+func (d *document) output(op *operation, about object) {
+	responses, _ := about["responses"].(object)
+	var found any
+	for status, v := range responses {
+		if !strings.HasPrefix(status, "2") {
+			continue
+		}
+		response, err := d.object(v, "a response")
+		content, _ := response["content"].(object)
+		for kind, m := range content {
+			media, bad := d.object(m, "content")
+			if err != nil || bad != nil || !isJSON(mediaOf(kind)) || found != nil {
+				return
+			}
+			found = media["schema"]
+		}
+	}
+	if found == nil {
+		return
+	}
+	raw, uses, err := d.defs.translate(found)
+	schema := decoded(raw)
+	if err != nil || schema == nil {
+		return
+	}
+	if raw, err = d.defs.whole(schema, uses); err == nil {
+		op.spec.Output = raw
+	}
+}

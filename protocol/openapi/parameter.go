@@ -1,0 +1,343 @@
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// Where a parameter is.
+const (
+	inPath   = "path"
+	inQuery  = "query"
+	inHeader = "header"
+	inCookie = "cookie"
+)
+
+// How a value with parts is written.
+const (
+	styleSimple = "simple"
+	styleLabel  = "label"
+	styleMatrix = "matrix"
+	styleForm   = "form"
+	styleSpace  = "spaceDelimited"
+	stylePipe   = "pipeDelimited"
+	styleDeep   = "deepObject"
+)
+
+// A parameter is one of an operation.
+type parameter struct {
+	name     string // on the wire
+	arg      string // among the arguments
+	in       string
+	style    string
+	explode  bool
+	reserved bool // characters that mean something in a URL stay as they are, as far as that is safe
+	json     bool // its value is a JSON document
+	required bool
+	about    string
+	schema   any // of the document
+}
+
+// readParameter reads a parameter; nil: it is one that OpenAPI says to ignore, since the body or our credentials decide
+// it.
+func (d *document) readParameter(v any) (*parameter, error) {
+	o, err := d.object(v, "a parameter")
+	if err != nil {
+		return nil, err
+	}
+	p := &parameter{name: text(o, "name"), in: text(o, "in"), required: flag(o, "required", false), schema: o["schema"]}
+	p.about, p.reserved = text(o, "description"), flag(o, "allowReserved", false)
+	if p.name == "" || len(p.name) > maxName {
+		return nil, fmt.Errorf("a parameter in %q has no name, or a long one", clip(p.in, 40))
+	}
+	if p.in == inHeader && slices.Contains(ownHeaders(), http.CanonicalHeaderKey(p.name)) {
+		return nil, nil
+	}
+	if err := p.setStyle(o); err != nil {
+		return nil, fmt.Errorf("the parameter %s: %w", clip(p.name, 100), err)
+	}
+	if content, ok := o["content"].(object); ok {
+		for _, kind := range slices.Sorted(maps.Keys(content)) {
+			media, err := d.object(content[kind], "the content of the parameter "+clip(p.name, 100))
+			if err != nil {
+				return nil, err
+			}
+			p.schema, p.json = media["schema"], isJSON(mediaOf(kind))
+			break
+		}
+	}
+	if p.schema == nil {
+		p.schema = object{}
+	}
+	return p, nil
+}
+
+// ownHeaders are those that no argument decides.
+func ownHeaders() []string {
+	return []string{
+		"Accept", "Content-Type", "Authorization", "Host", "Content-Length", "Transfer-Encoding", "Connection", "Cookie",
+		"Accept-Encoding", "Content-Encoding", "Te", "Trailer", "Upgrade", "Proxy-Authorization", "Expect",
+	}
+}
+
+// setStyle finds out how the value is written, and refuses what OpenAPI does not have.
+func (p *parameter) setStyle(o object) error {
+	styles := map[string][]string{
+		inPath: {styleSimple, styleLabel, styleMatrix}, inQuery: {styleForm, styleSpace, stylePipe, styleDeep},
+		inHeader: {styleSimple}, inCookie: {styleForm},
+	}[p.in]
+	if styles == nil {
+		return fmt.Errorf("it is in %q; parameters are in path, query, header or cookie", clip(p.in, 40))
+	}
+	p.style = styles[0]
+	if given, there := o["style"]; there {
+		if p.style, _ = given.(string); !slices.Contains(styles, p.style) {
+			return fmt.Errorf("the style %v is none of those in %s: %s", clip(fmt.Sprint(given), 40), p.in,
+				strings.Join(styles, ", "))
+		}
+	}
+	p.explode = flag(o, "explode", p.style == styleForm)
+	switch {
+	case p.in == inPath:
+		p.required = true
+	case p.in == inHeader && !httpguts.ValidHeaderFieldName(p.name):
+		return fmt.Errorf("its name cannot be that of a header")
+	case p.in == inCookie && !httpguts.ValidHeaderFieldName(p.name):
+		return fmt.Errorf("its name cannot be that of a cookie")
+	}
+	return nil
+}
+
+// A pair is a name and a value, both as they are and not yet encoded.
+type pair struct{ name, value string }
+
+// An encoder writes a text so that it can be nothing but a value at its place.
+type encoder func(string) string
+
+// unreserved are the characters that mean nothing anywhere in a URL.
+func unreserved(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}
+
+// escape encodes all but the unreserved characters, and those that may stay.
+func escape(s, stay string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; unreserved(c) || strings.IndexByte(stay, c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+func encoded(s string) string { return escape(s, "") }
+
+// encodeReserved is for allowReserved: what begins another parameter, or ends the query, is encoded nevertheless.
+func encodeReserved(s string) string { return escape(s, ":/?[]@!$'()*,;") }
+
+func asIs(s string) string { return s }
+
+// pathText gives what stands in the path for a value.
+func (p *parameter) pathText(v any) (string, error) {
+	first, between, named := "", ",", false
+	switch p.style {
+	case styleLabel:
+		first = "."
+		if p.explode {
+			between = "."
+		}
+	case styleMatrix:
+		first, named = ";", true
+		if p.explode {
+			between = ";"
+		}
+	}
+	text, err := p.joined(v, between, named, encoded)
+	return first + text, err
+}
+
+// headerText gives the value of a header. What a header cannot have is refused, not mended: a line break in it would
+// begin another header.
+func (p *parameter) headerText(v any) (string, error) {
+	text, err := p.joined(v, ",", false, asIs)
+	if err == nil && !httpguts.ValidHeaderFieldValue(text) {
+		err = tool.Errorf(tool.CodeInvalidInput, "%s has characters that the value of a header cannot have", p.arg)
+	}
+	return text, err
+}
+
+// joined writes a value in one piece, as simple, label and matrix have it.
+func (p *parameter) joined(v any, between string, named bool, e encoder) (string, error) {
+	own := ""
+	if named {
+		own = e(p.name) + "="
+	}
+	if p.json {
+		text, err := p.document(v)
+		return own + e(text), err
+	}
+	switch v := v.(type) {
+	case []any:
+		texts, err := p.texts(v, e)
+		if named && p.explode {
+			return strings.Join(prefixed(own, texts), between), err
+		}
+		return own + strings.Join(texts, between), err
+	case object:
+		pairs, err := p.pairs(v)
+		var texts []string
+		for _, one := range pairs {
+			if p.explode {
+				texts = append(texts, e(one.name)+"="+e(one.value))
+			} else {
+				texts = append(texts, e(one.name), e(one.value))
+			}
+		}
+		if p.explode {
+			own = ""
+		}
+		return own + strings.Join(texts, between), err
+	}
+	text, err := p.text(v)
+	return own + e(text), err
+}
+
+func prefixed(with string, texts []string) []string {
+	out := make([]string, len(texts))
+	for i, text := range texts {
+		out[i] = with + text
+	}
+	return out
+}
+
+// query gives the parts of a query, or of a form, that say the value. Each is encoded.
+func (p *parameter) query(v any) ([]string, error) {
+	e := encoder(encoded)
+	if p.reserved {
+		e = encodeReserved
+	}
+	name := encoded(p.name)
+	if p.json {
+		text, err := p.document(v)
+		return []string{name + "=" + e(text)}, err
+	}
+	if p.style == styleDeep {
+		return p.deep(name, v, e, 0)
+	}
+	between := map[string]string{styleSpace: "%20", stylePipe: "%7C"}[p.style]
+	if between == "" {
+		between = ","
+	}
+	switch v := v.(type) {
+	case []any:
+		texts, err := p.texts(v, e)
+		if p.explode {
+			return prefixed(name+"=", texts), err
+		}
+		return []string{name + "=" + strings.Join(texts, between)}, err
+	case object:
+		pairs, err := p.pairs(v)
+		var texts []string
+		for _, one := range pairs {
+			if p.explode {
+				texts = append(texts, encoded(one.name)+"="+e(one.value))
+			} else {
+				texts = append(texts, encoded(one.name), e(one.value))
+			}
+		}
+		if p.explode {
+			return texts, err
+		}
+		return []string{name + "=" + strings.Join(texts, between)}, err
+	}
+	text, err := p.text(v)
+	return []string{name + "=" + e(text)}, err
+}
+
+// maxDeep is how deep a value may nest in a deepObject. OpenAPI has one level; servers that know more of them agree on
+// how they are written.
+const maxDeep = 8
+
+func (p *parameter) deep(name string, v any, e encoder, depth int) (list []string, err error) {
+	if depth > maxDeep {
+		return nil, p.nested()
+	}
+	switch v := v.(type) {
+	case object:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			more, err := p.deep(name+"%5B"+encoded(key)+"%5D", v[key], e, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, more...)
+		}
+		return list, nil
+	case []any:
+		texts, err := p.texts(v, e)
+		return prefixed(name+"=", texts), err
+	}
+	text, err := p.text(v)
+	return []string{name + "=" + e(text)}, err
+}
+
+func (p *parameter) texts(list []any, e encoder) ([]string, error) {
+	out := make([]string, len(list))
+	for i, one := range list {
+		text, err := p.text(one)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = e(text)
+	}
+	return out, nil
+}
+
+// pairs gives the members of an object in the order of their names, so that equal arguments give equal requests.
+func (p *parameter) pairs(o object) ([]pair, error) {
+	var list []pair
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		text, err := p.text(o[name])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, pair{name, text})
+	}
+	return list, nil
+}
+
+// text writes a value without parts.
+func (p *parameter) text(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case json.Number:
+		return v.String(), nil
+	case bool:
+		return fmt.Sprint(v), nil
+	case nil:
+		return "", nil
+	}
+	return "", p.nested()
+}
+
+func (p *parameter) nested() error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s has lists or objects inside others, which its place in the request (%s, "+
+		"%s) cannot carry", p.arg, p.in, p.style)
+}
+
+// document writes a value as JSON.
+func (p *parameter) document(v any) (string, error) {
+	b, err := strictjson.Marshal(v)
+	return string(b), err
+}

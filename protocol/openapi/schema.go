@@ -1,0 +1,303 @@
+package openapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// defs are the schemas of a document that others refer to, each translated once, however many tools use it. A reference
+// becomes one to $defs, so that what refers to itself stays finite.
+type defs struct {
+	of     *document
+	byRef  map[string]*def
+	names  map[string]bool
+	bytes  int // of all tools' schemas so far
+	values int // in all that was translated
+}
+
+// A def is one of them.
+type def struct {
+	name string
+	raw  json.RawMessage
+	uses []string // references in it
+	err  error
+}
+
+func newDefs(d *document) defs {
+	return defs{of: d, byRef: map[string]*def{}, names: map[string]bool{}}
+}
+
+// named gives the schema that a reference leads to, under the name that it has in $defs. It is not looked at yet: to do so
+// here would nest as deep as references lead on.
+func (s *defs) named(ref string) *def {
+	if known := s.byRef[ref]; known != nil {
+		return known
+	}
+	last := ref[strings.LastIndexByte(ref, '/')+1:]
+	d := &def{name: tool.Untaken(tool.Slug(last), tool.MaxSlug, func(name string) bool { return s.names[name] })}
+	s.byRef[ref], s.names[d.name] = d, true
+	return d
+}
+
+// get is named with what the schema says.
+func (s *defs) get(ref string) *def {
+	d := s.named(ref)
+	if d.raw != nil || d.err != nil {
+		return d
+	}
+	v, err := s.of.at(ref)
+	if err == nil {
+		err = s.loops(ref, v)
+	}
+	if err == nil {
+		d.raw, d.uses, err = s.translate(v)
+	}
+	if err != nil {
+		d.err = fmt.Errorf("%s: %w", clip(ref, 200), err)
+	}
+	return d
+}
+
+// loops refuses a schema that says nothing but what another says, which says what the first says.
+func (s *defs) loops(ref string, v any) error {
+	seen := map[string]bool{ref: true}
+	for range maxHops {
+		o, ok := v.(object)
+		next, isRef := o["$ref"].(string)
+		if !ok || !isRef {
+			return nil
+		}
+		if seen[next] {
+			return errors.New("its references lead to each other")
+		}
+		seen[next] = true
+		var err error
+		if v, err = s.of.at(next); err != nil {
+			return err
+		}
+	}
+	return errors.New("its references do not end")
+}
+
+// translate gives a schema in the words of 2020-12, and the references in it.
+func (s *defs) translate(v any) (json.RawMessage, []string, error) {
+	t := &translating{defs: s, uses: map[string]bool{}}
+	out, err := t.schema(v, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, err := strictjson.Marshal(out)
+	return raw, slices.Sorted(maps.Keys(t.uses)), err
+}
+
+// whole puts a schema together with all that it refers to, however far away.
+func (s *defs) whole(schema object, uses []string) (json.RawMessage, error) {
+	found := map[string]json.RawMessage{}
+	todo, size := slices.Clone(uses), 0
+	for len(todo) > 0 {
+		d := s.get(todo[len(todo)-1])
+		todo = todo[:len(todo)-1]
+		if d.err != nil {
+			return nil, d.err
+		}
+		if _, known := found[d.name]; known {
+			continue
+		}
+		if size += len(d.raw); size > maxSchema {
+			return nil, errLargeSchema()
+		}
+		found[d.name] = d.raw
+		todo = append(todo, d.uses...)
+	}
+	if len(found) > 0 {
+		schema = maps.Clone(schema)
+		schema["$defs"] = found
+	}
+	raw, err := strictjson.Marshal(schema)
+	if err == nil && len(raw) > maxSchema {
+		err = errLargeSchema()
+	}
+	if s.bytes += len(raw); err == nil && s.bytes > maxSchemas {
+		err = fmt.Errorf("the schemas of the document's tools are larger than %d MiB together: choose some with `operations`",
+			maxSchemas>>20)
+	}
+	return raw, err
+}
+
+func errLargeSchema() error {
+	return fmt.Errorf("its schema is larger than %d KiB with all that it refers to", maxSchema>>10)
+}
+
+// A translating is under way for one schema.
+type translating struct {
+	*defs
+	uses map[string]bool
+}
+
+// The keywords that have schemas in them, by how they have them. Those of 3.0 are among them.
+var (
+	oneSchema = []string{
+		"not", "items", "additionalProperties", "contains", "propertyNames", "if", "then", "else", "unevaluatedItems",
+		"unevaluatedProperties", "contentSchema",
+	}
+	listOfSchemas = []string{"allOf", "anyOf", "oneOf", "prefixItems"}
+	mapOfSchemas  = []string{"properties", "patternProperties", "dependentSchemas"}
+	// What says nothing about a value, or has been said in other words.
+	dropped = []string{
+		"discriminator", "xml", "externalDocs", "example", "nullable", "$schema", "$anchor", "$comment", "$defs",
+		"definitions", "$dynamicAnchor",
+	}
+	// What would change the meaning of references.
+	refused = []string{"$id", "$dynamicRef", "$recursiveRef", "$recursiveAnchor", "$vocabulary"}
+)
+
+func (t *translating) schema(v any, depth int) (any, error) {
+	if t.values++; t.values > maxValues {
+		return nil, errTooMany()
+	}
+	if depth > maxDepth {
+		return nil, fmt.Errorf("a schema is nested deeper than %d levels", maxDepth)
+	}
+	switch in := v.(type) {
+	case bool:
+		return in, nil
+	case object:
+		if ref, there := in["$ref"]; there {
+			return t.reference(in, ref, depth)
+		}
+		return t.object(in, depth)
+	}
+	return nil, errors.New("a schema is neither an object nor true or false")
+}
+
+// reference keeps what stands beside a reference, but not in 3.0, where it says nothing.
+func (t *translating) reference(in object, ref any, depth int) (any, error) {
+	name, ok := ref.(string)
+	if !ok {
+		return nil, errors.New("a $ref is not text")
+	}
+	if !strings.HasPrefix(name, "#/") {
+		_, err := t.of.at(name)
+		return nil, err
+	}
+	t.uses[name] = true
+	out := object{}
+	if !t.of.old {
+		rest := maps.Clone(in)
+		delete(rest, "$ref")
+		translated, err := t.object(rest, depth)
+		if err != nil {
+			return nil, err
+		}
+		out, _ = translated.(object)
+	}
+	out["$ref"] = "#/$defs/" + t.named(name).name
+	return out, nil
+}
+
+func (t *translating) object(in object, depth int) (any, error) {
+	out := object{}
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		v, err := t.keyword(name, in[name], depth)
+		if err != nil {
+			return nil, err
+		}
+		if v != nil {
+			out[name] = v
+		}
+	}
+	if t.of.old {
+		return translateOld(in, out), nil
+	}
+	return out, nil
+}
+
+// keyword translates what one keyword says; nil: it is left out.
+func (t *translating) keyword(name string, v any, depth int) (any, error) {
+	switch {
+	case slices.Contains(dropped, name) || strings.HasPrefix(name, "x-"):
+		return nil, nil
+	case slices.Contains(refused, name):
+		return nil, fmt.Errorf("schemas with %s are not read here", name)
+	case slices.Contains(oneSchema, name):
+		return t.schema(v, depth+1)
+	case slices.Contains(listOfSchemas, name):
+		list, ok := v.([]any)
+		if !ok {
+			return nil, fmt.Errorf("%s is not a list", name)
+		}
+		out := make([]any, len(list))
+		for i, one := range list {
+			var err error
+			if out[i], err = t.schema(one, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case slices.Contains(mapOfSchemas, name):
+		in, ok := v.(object)
+		if !ok {
+			return nil, fmt.Errorf("%s are not an object", name)
+		}
+		out := object{}
+		for key, one := range in {
+			var err error
+			if out[key], err = t.schema(one, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	return v, nil
+}
+
+// translateOld says what 3.0 says in other words than JSON Schema: null, and bounds that do not count themselves.
+func translateOld(in, out object) object {
+	for _, bound := range [][2]string{{"exclusiveMinimum", "minimum"}, {"exclusiveMaximum", "maximum"}} {
+		if exclusive, ok := in[bound[0]].(bool); ok {
+			delete(out, bound[0])
+			if limit, there := in[bound[1]]; exclusive && there {
+				delete(out, bound[1])
+				out[bound[0]] = limit
+			}
+		}
+	}
+	if !flag(in, "nullable", false) {
+		return out
+	}
+	if list, ok := in["enum"].([]any); ok && !slices.Contains(list, nil) {
+		out["enum"] = append(slices.Clone(list), nil)
+	}
+	if kind, ok := in["type"].(string); ok {
+		out["type"] = []any{kind, "null"}
+		if combined(in) { // what it is made of does not know of null
+			out["type"] = kind
+			return orNull(out)
+		}
+		return out
+	}
+	if combined(in) {
+		return orNull(out)
+	}
+	return out
+}
+
+func combined(in object) bool { return in["allOf"] != nil || in["oneOf"] != nil || in["anyOf"] != nil }
+
+func orNull(out object) object {
+	if enum, ok := out["enum"].([]any); ok {
+		out["enum"] = slices.DeleteFunc(slices.Clone(enum), func(v any) bool { return v == nil })
+	}
+	either := object{"anyOf": []any{out, object{"type": "null"}}}
+	if about, ok := out["description"]; ok {
+		either["description"] = about
+	}
+	return either
+}

@@ -1,0 +1,99 @@
+// Package openapi makes tools of the operations that an OpenAPI document describes, 3.0 or 3.1, and calls them over HTTP.
+//
+// A document is data from somebody else. It is read within bounds, its references stay inside it, and what it says decides
+// alone which hosts are reached: a call goes to a server that the document or the config names, a redirect to another
+// one is not followed, and a name does not lead into the inner network. What one operation gets wrong costs that
+// operation: it is listed with the reason, and the others are there.
+//
+// The libraries that read OpenAPI were looked at and left: they fetch references, expand anchors and keep the last of two
+// equal keys, and what is needed here is a walk over a decoded document.
+package openapi
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// Bounds on documents.
+const (
+	maxDocument    = 16 << 20  // bytes
+	maxValues      = 2_000_000 // in a document, what anchors stand for counted each time
+	maxDepth       = 200       // levels of it
+	maxOperations  = 5_000
+	maxHops        = 32       // references that lead to a thing which is no schema
+	maxSchema      = 1 << 20  // bytes of one tool's schema
+	maxSchemas     = 64 << 20 // bytes of all schemas together, as much as is kept of a source's tools
+	maxName        = 200      // bytes of a tool's name
+	maxDescription = 8 << 10  // bytes
+)
+
+// codeOf is the column of the statuses that an API answers with in the table of codes. A status that says no more than
+// that it failed is the tool's own failure.
+func codeOf(status int) tool.Code {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge,
+		http.StatusUnsupportedMediaType:
+		return tool.CodeInvalidInput
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
+		return tool.CodeAccessDenied
+	case http.StatusNotFound, http.StatusGone:
+		return tool.CodeNotFound
+	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusLocked, http.StatusPreconditionRequired:
+		return tool.CodeConflict
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return tool.CodeTimeout
+	case http.StatusTooManyRequests:
+		return tool.CodeQuotaExceeded
+	case http.StatusBadGateway, http.StatusServiceUnavailable:
+		return tool.CodeUnavailable
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusNotAcceptable:
+		return tool.CodeUnsupported
+	}
+	return tool.CodeToolError
+}
+
+// methods are those that an operation can have, but for TRACE, which repeats our credentials to whoever reads along.
+func methods() []string { return []string{"get", "put", "post", "delete", "options", "head", "patch"} }
+
+// effectsOf is what HTTP says that a method does. It is the method which is sent, so it is no matter of believing the
+// document.
+func effectsOf(method string) tool.Effects {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return tool.Effects{Reads: true, Idempotent: true}
+	case http.MethodPut:
+		return tool.Effects{Reads: true, Writes: true, Network: true, Idempotent: true}
+	case http.MethodDelete:
+		return tool.Effects{Reads: true, Writes: true, Network: true, Idempotent: true, Destructive: true}
+	}
+	return tool.Effects{Reads: true, Writes: true, Network: true}
+}
+
+// add joins two effects; what is idempotent stays so only by the method.
+func add(a, b tool.Effects) tool.Effects {
+	return tool.Effects{
+		Reads: a.Reads || b.Reads, Writes: a.Writes || b.Writes, Network: a.Network || b.Network, Exec: a.Exec || b.Exec,
+		Idempotent: a.Idempotent, Destructive: a.Destructive || b.Destructive,
+	}
+}
+
+// The media types that are told apart.
+const (
+	typeJSON      = "application/json"
+	typeForm      = "application/x-www-form-urlencoded"
+	typeMultipart = "multipart/form-data"
+	typeBytes     = "application/octet-stream"
+)
+
+func isJSON(kind string) bool {
+	return kind == typeJSON || strings.HasSuffix(kind, "+json") || kind == "text/json"
+}
+
+func isText(kind string) bool {
+	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+xml") || strings.HasSuffix(kind, "+yaml") ||
+		slices.Contains([]string{"application/xml", "application/yaml", "application/javascript", "application/x-ndjson",
+			"application/jsonl", "application/graphql"}, kind)
+}
