@@ -39,7 +39,7 @@ const benchToken = "only-for-this-bench-0123456789abcdef"
 
 // serveHTTP opens Toolpost over a folder and serves HTTP.
 func (l *lab) serveHTTP(ctx context.Context, dir string, files map[string]string) tool.Handler {
-	ready := make(chan node.Listening, 1)
+	ready := make(chan node.Listening, 8)
 	n := l.openNode(ctx, dir, files, node.Options{
 		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
 	})
