@@ -108,7 +108,7 @@ func (p *town) open(t *testing.T) {
 			}
 		}
 	})
-	for range 4 { // MCP stands beside HTTP
+	for range 5 { // MCP and the door for models stand beside HTTP
 		select {
 		case l := <-ready:
 			p.url[l.Door] = strings.TrimSuffix(l.URL, "/tools")
