@@ -175,7 +175,9 @@ func binary(kind string, data []byte, out tool.Sink) (*tool.Result, error) {
 		}
 		defer f.Close()
 		about["asset"] = "answer"
-		ev := tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "answer", Kind: "answer", MediaType: clip(kind, 100), Path: "answer"})
+		ev := tool.NewEvent(tool.KindAsset, tool.Asset{
+			AssetID: "answer", Kind: "answer", MediaType: clip(kind, 100), Path: "answer",
+		})
 		ev.File = f
 		if err := out.Emit(ev); err != nil {
 			return nil, err

@@ -144,8 +144,8 @@ func credentialOf(scheme object, value string) (credential, error) {
 	return credential{}, fmt.Errorf("credentials of the kind %s %s are not sent here", clip(kind, 40), clip(how, 40))
 }
 
-// mayLearn refuses credentials for a server that only a document from elsewhere names: who can change the document could
-// have them sent anywhere.
+// mayLearn refuses credentials for a server that only a document from elsewhere names: who can change the document
+// could have them sent anywhere.
 func (d *document) mayLearn(u *url.URL, o *Options) error {
 	if d.from == nil || o.Server != "" || originOf(u) == originOf(d.from) {
 		return nil
@@ -160,7 +160,8 @@ func (c credential) put(r *http.Request) {
 	case inHeader:
 		r.Header.Set(c.name, c.value)
 	case inCookie:
-		r.Header.Set("Cookie", joinCookie(without(r.Header.Get("Cookie"), "; ", c.name), c.name+"="+escape(c.value, cookieStays)))
+		others := without(r.Header.Get("Cookie"), "; ", c.name)
+		r.Header.Set("Cookie", joinCookie(others, c.name+"="+escape(c.value, cookieStays)))
 	case inQuery:
 		rest := without(r.URL.RawQuery, "&", encoded(c.name))
 		r.URL.RawQuery = strings.TrimPrefix(rest+"&"+encoded(c.name)+"="+encoded(c.value), "&")

@@ -335,7 +335,8 @@ func file(name string, v any) (data []byte, filename, kind string, err error) {
 			"the file %s is base64, or an object with base64, filename and media_type", clip(name, 100))
 	}
 	if _, _, bad := mime.ParseMediaType(kind); kind != "" && (bad != nil || !httpguts.ValidHeaderFieldValue(kind)) {
-		return nil, "", "", tool.Errorf(tool.CodeInvalidInput, "the file %s: %q is no media type", clip(name, 100), clip(kind, 100))
+		return nil, "", "", tool.Errorf(tool.CodeInvalidInput,
+			"the file %s: %q is no media type", clip(name, 100), clip(kind, 100))
 	}
 	return data, filename, kind, nil
 }

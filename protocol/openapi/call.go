@@ -22,7 +22,7 @@ const (
 // request makes the request of a call. Whatever is in the arguments ends up as a value at its place.
 func (op *operation) request(ctx context.Context, args object) (*http.Request, error) {
 	var data []byte
-	header := http.Header{"Accept": {"application/json, */*;q=0.5"}}
+	header := http.Header{"Accept": {"application/json, */*;q=0.5"}, "User-Agent": {"toolpost"}}
 	if op.body != nil {
 		if v, there := args[op.body.arg]; there {
 			var err error

@@ -117,5 +117,6 @@ func unreached(ctx context.Context, who string, err error) error {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return tool.Errorf(tool.CodeUnavailable, "%s cannot be reached: %w", who, dns)
 	}
-	return tool.Errorf(tool.CodeCrash, "%s broke off before there was an answer; the call may have been done: %w", who, err)
+	return tool.Errorf(tool.CodeCrash,
+		"%s broke off before there was an answer; the call may have been done: %w", who, err)
 }

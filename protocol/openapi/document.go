@@ -89,8 +89,8 @@ func decodeJSON(data []byte) (any, error) {
 
 func errTooMany() error { return fmt.Errorf("it has more than %d values", maxValues) }
 
-// decodeYAML gives what JSON would have said. The parser of the config cannot be used: its time grows with the square of
-// a file's length, which is small there.
+// decodeYAML gives what JSON would have said. The parser of the config cannot be used: its time grows with the square
+// of a file's length, which is small there.
 func decodeYAML(data []byte) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil { // somebody else may know how to make the parser panic
@@ -116,11 +116,9 @@ func decodeYAML(data []byte) (v any, err error) {
 // in texts count as well, which no real document notices: they are closed again, or there are few.
 func checkFlow(data []byte) error {
 	for line := range bytes.Lines(data) {
-		if n := bytes.Count(line, []byte("[")) + bytes.Count(line, []byte("{")) + bytes.Count(line, []byte("- ")); n > maxDepth {
-			closed := bytes.Count(line, []byte("]")) + bytes.Count(line, []byte("}"))
-			if n-closed > maxDepth {
-				return fmt.Errorf("nested deeper than %d levels", maxDepth)
-			}
+		count := func(what string) int { return bytes.Count(line, []byte(what)) }
+		if opened := count("[") + count("{") + count("- "); opened-count("]")-count("}") > maxDepth {
+			return fmt.Errorf("nested deeper than %d levels", maxDepth)
 		}
 	}
 	return nil

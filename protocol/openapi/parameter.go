@@ -332,8 +332,8 @@ func (p *parameter) text(v any) (string, error) {
 }
 
 func (p *parameter) nested() error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s has lists or objects inside others, which its place in the request (%s, "+
-		"%s) cannot carry", p.arg, p.in, p.style)
+	return tool.Errorf(tool.CodeInvalidInput, "%s has lists or objects inside others, which its place in the request "+
+		"(%s, %s) cannot carry", p.arg, p.in, p.style)
 }
 
 // document writes a value as JSON.

@@ -39,7 +39,8 @@ type Options struct {
 func (o *Options) check() error {
 	switch {
 	case o.Document == "":
-		return tool.Errorf(tool.CodeInvalidInput, "an openapi source needs `document`, the file or the URL of an OpenAPI document")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"an openapi source needs `document`, the file or the URL of an OpenAPI document")
 	case tool.CheckTier(o.Tier) != nil:
 		return tool.CheckTier(o.Tier)
 	case o.MaxResponse < 0 || o.Concurrency < 0:

@@ -34,8 +34,8 @@ func newDefs(d *document) defs {
 	return defs{of: d, byRef: map[string]*def{}, names: map[string]bool{}}
 }
 
-// named gives the schema that a reference leads to, under the name that it has in $defs. It is not looked at yet: to do so
-// here would nest as deep as references lead on.
+// named gives the schema that a reference leads to, under the name that it has in $defs. It is not looked at yet: to do
+// so here would nest as deep as references lead on.
 func (s *defs) named(ref string) *def {
 	if known := s.byRef[ref]; known != nil {
 		return known

@@ -1,12 +1,12 @@
-// Package openapi makes tools of the operations that an OpenAPI document describes, 3.0 or 3.1, and calls them over HTTP.
+// Package openapi makes tools of the operations that an OpenAPI document describes, 3.0 or 3.1, and calls them over
+// HTTP.
 //
-// A document is data from somebody else. It is read within bounds, its references stay inside it, and what it says decides
-// alone which hosts are reached: a call goes to a server that the document or the config names, a redirect to another
-// one is not followed, and a name does not lead into the inner network. What one operation gets wrong costs that
-// operation: it is listed with the reason, and the others are there.
+// A document is data from somebody else. It is read within bounds, and its references stay inside it. A call goes to a
+// server that the document or the config names, a redirect to another one is not followed, and a name does not lead
+// into the inner network. What one operation gets wrong costs that operation: it is listed with the reason, and the
+// others are there.
 //
-// The libraries that read OpenAPI were looked at and left: they fetch references, expand anchors and keep the last of two
-// equal keys, and what is needed here is a walk over a decoded document.
+// No library reads the document: docs/dependencies.md says why.
 package openapi
 
 import (
