@@ -406,6 +406,15 @@ func TestAnApprovalIsRememberedAsItWasGiven(t *testing.T) {
 	}
 }
 
+// An approver who saw walls has not approved a call without them.
+func TestWhatIsRememberedIsNotForFewerWalls(t *testing.T) {
+	w := newWorld()
+	walled := func(c *tool.Call) { c.Guarantees.NoNetwork = true }
+	w.decide(t, bob, w.asked(t, call(walled)), yes("hour"))
+	w.runs(t, call(walled, args(`{"path":"b"}`)))
+	w.asked(t, call(args(`{"path":"b"}`)))
+}
+
 func TestAnHourIsOverAfterAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
