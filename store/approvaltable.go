@@ -59,7 +59,8 @@ func (a *ApprovalTable) Add(_ context.Context, e approval.Entry, b approval.Boun
 // checkApproval refuses what a row cannot have.
 func checkApproval(e *approval.Entry) error {
 	if plain(e.Caller, maxName) != e.Caller || plain(e.Ref, 2*maxLeaseName) != e.Ref {
-		return tool.Errorf(tool.CodeInvalidInput, "the name of the caller or the tool is too long for an approval, or not text")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"the name of the caller or the tool is too long for an approval, or not text")
 	}
 	return nil
 }

@@ -1,7 +1,7 @@
 // Package approval has the tools by which people decide about calls that wait for an approval: approvals.list,
-// approvals.show and approvals.watch say what would run, approvals.decide approves or denies it, and approvals.revoke ends what was
-// remembered. Who the rules do not name gets to know of nothing. Each is a call like any other, so that who decided
-// what, and why, is on record.
+// approvals.show and approvals.watch say what would run, approvals.decide approves or denies it, and approvals.revoke
+// ends what was remembered. Who the rules do not name gets to know of nothing. Each is a call like any other, so that
+// who decided what, and why, is on record.
 package approval
 
 import (
@@ -45,7 +45,8 @@ func New(a Approvals, followers *follow.Followers) *define.Set {
 				"which arguments, files, commands and walls.",
 		}, t.list),
 		define.New(tool.Spec{
-			Name: Show, Effects: tool.Effects{Reads: true}, Description: "Shows one call that waits, or waited, for your approval.",
+			Name: Show, Effects: tool.Effects{Reads: true},
+			Description: "Shows one call that waits, or waited, for your approval.",
 		}, t.show),
 		define.New(tool.Spec{
 			Name:        Decide,

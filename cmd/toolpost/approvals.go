@@ -25,9 +25,9 @@ func (a *app) approvalsCommand() *cobra.Command {
 	var watch bool
 	c := &cobra.Command{
 		Use: "approvals", Short: "List the calls that wait for your approval", Args: words(0, 0),
-		Long: "Lists the calls that wait for your approval: those of which a policy rule says `effect: ask` and names you, or a\n" +
-			"role of yours, among its approvers. `toolpost approve` and `toolpost deny` decide about one. A call that is not\n" +
-			"approved in time is refused.",
+		Long: "Lists the calls that wait for your approval: those of which a policy rule says `effect: ask` and names\n" +
+			"you, or a role of yours, among its approvers. `toolpost approve` and `toolpost deny` decide about one. A\n" +
+			"call that is not approved in time is refused.",
 		Example: "  toolpost approvals\n  toolpost approvals --watch\n  toolpost approvals --state remembered",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if most < 1 || most > 1000 {
@@ -41,7 +41,8 @@ func (a *app) approvalsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(a, "approvals", got.Approvals, []string{"ID", "TOOL", "CALLER", "ASKED", "UNTIL", "STATE", "WHAT"}, approvalRow)
+			head := []string{"ID", "TOOL", "CALLER", "ASKED", "UNTIL", "STATE", "WHAT"}
+			return list(a, "approvals", got.Approvals, head, approvalRow)
 		},
 	}
 	c.Flags().StringVar(&state, "state", approval.Waiting,
@@ -52,12 +53,12 @@ func (a *app) approvalsCommand() *cobra.Command {
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
 	c.AddCommand(a.aboutApproval(approvaltools.Show, &cobra.Command{
 		Use: "show ID", Short: "Show what would run",
-		Long: "Shows a call that waits, or waited, for your approval: who makes it, with which arguments, the files and commands\n" +
-			"that it touches, and the walls around it.",
+		Long: "Shows a call that waits, or waited, for your approval: who makes it, with which arguments, the files and\n" +
+			"commands that it touches, and the walls around it.",
 	}), a.aboutApproval(approvaltools.Revoke, &cobra.Command{
 		Use: "revoke ID", Short: "Revoke an approval that is remembered",
-		Long: "Revokes an approval that holds for a session, for arguments or for an hour: further calls have to be approved again.\n" +
-			"`toolpost approvals --state remembered` lists them.",
+		Long: "Revokes an approval that holds for a session, for arguments or for an hour: further calls have to be\n" +
+			"approved again. `toolpost approvals --state remembered` lists them.",
 	}))
 	return a.withServer(a.withJSON("print JSON", c))
 }
@@ -118,11 +119,12 @@ func (a *app) approveCallCommand() *cobra.Command {
 	var reason, way string
 	c := &cobra.Command{
 		Use: "approve ID", Short: "Approve a call that waits", Args: words(1, 1), ValidArgsFunction: a.completeApproval(),
-		Long: "Approves a call that waits: its caller makes it again, and it runs, once. With --for session, arguments or hour\n" +
-			"further calls of the tool by the same caller are approved too: in the same session, with the same arguments, or\n" +
-			"for an hour. Deciding is a call of the tool approvals.decide: it is on record, with the reason. Exit code 3:\n" +
-			"it was decided before, or it is your own call; 4: there is no such call, or not for you.",
-		Example: "  toolpost approvals\n  toolpost approve apr_q2w3e4r5t6y7u2i3o4p5 --reason 'checked with Ada' --for session",
+		Long: "Approves a call that waits: its caller makes it again, and it runs, once. With --for session, arguments or\n" +
+			"hour further calls of the tool by the same caller are approved too: in the same session, with the same\n" +
+			"arguments, or for an hour. Deciding is a call of the tool approvals.decide: it is on record, with the\n" +
+			"reason. Exit code 3: it was decided before, or it is your own call; 4: there is no such call, or not for you.",
+		Example: "  toolpost approvals\n" +
+			"  toolpost approve apr_q2w3e4r5t6y7u2i3o4p5 --reason 'checked with Ada' --for session",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.decideBy(c.Context(), approvaltools.Decide,
 				map[string]any{"id": args[0], "approve": true, "reason": reason, "for": way})
@@ -130,21 +132,23 @@ func (a *app) approveCallCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	c.Flags().StringVar(&way, "for", approval.ForCall, "how long it holds: call, session, arguments or hour")
-	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(
-		[]string{approval.ForCall, approval.ForSession, approval.ForArguments, approval.ForHour}, cobra.ShellCompDirectiveNoFileComp))
+	ways := []string{approval.ForCall, approval.ForSession, approval.ForArguments, approval.ForHour}
+	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(ways, cobra.ShellCompDirectiveNoFileComp))
 	return a.withServer(a.withJSON("print the decision as JSON", c))
 }
 
 func (a *app) denyCallCommand() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "deny ID", Short: "Deny a call that waits for an approval", Args: words(1, 1), ValidArgsFunction: a.completeApproval(),
-		Long: "Denies a call that waits: its caller is told by whom, and why. Deciding is a call of the tool approvals.decide: it\n" +
-			"is on record, with the reason. Exit code 3: it was decided before, or it is your own call; 4: there is no such\n" +
-			"call, or not for you.",
+		Use: "deny ID", Short: "Deny a call that waits for an approval", Args: words(1, 1),
+		ValidArgsFunction: a.completeApproval(),
+		Long: "Denies a call that waits: its caller is told by whom, and why. Deciding is a call of the tool\n" +
+			"approvals.decide: it is on record, with the reason. Exit code 3: it was decided before, or it is your own\n" +
+			"call; 4: there is no such call, or not for you.",
 		Example: "  toolpost deny apr_q2w3e4r5t6y7u2i3o4p5 --reason 'not on a Friday'",
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.decideBy(c.Context(), approvaltools.Decide, map[string]any{"id": args[0], "approve": false, "reason": reason})
+			return a.decideBy(c.Context(), approvaltools.Decide,
+				map[string]any{"id": args[0], "approve": false, "reason": reason})
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "why; the caller is told")
@@ -245,9 +249,11 @@ func (a *app) tellWaiting(p approval.Approval) error {
 // unapproved shows what a call waits for.
 func (a *app) unapproved(q *tool.Ask) error {
 	fmt.Fprintf(a.err, "%s %s\n", a.err.amber("toolpost:"), cleanLines(q.Message))
-	fmt.Fprintf(a.err, "When it is approved (toolpost approve %s), make the same call again with\n  --resume %s\n", clean(q.ID), clean(q.ID))
+	id := clean(q.ID)
+	fmt.Fprintf(a.err, "When it is approved (toolpost approve %s), make the same call again with\n  --resume %s\n", id, id)
 	if q.Awaits != nil && q.Awaits.Self {
-		fmt.Fprintf(a.err, "You may decide yourself, with the same call and\n  --answers '{\"approve\": true}' --resume %s\n", clean(q.ID))
+		fmt.Fprintf(a.err,
+			"You may decide yourself, with the same call and\n  --answers '{\"approve\": true}' --resume %s\n", id)
 	}
 	return exitAsks
 }

@@ -62,8 +62,8 @@ type Approval struct {
 	Call       string             `json:"call"`
 	Parent     string             `json:"parent,omitempty"`
 	Job        string             `json:"job,omitempty"`
-	Args       json.RawMessage    `json:"arguments,omitzero"`       // as the record has them: without what is secret
-	Omitted    int                `json:"arguments_bytes,omitzero"` // how long they are, where they are too long to be shown
+	Args       json.RawMessage    `json:"arguments,omitzero"`       // without what is secret
+	Omitted    int                `json:"arguments_bytes,omitzero"` // their length, where they are too long to be shown
 	Touches    tool.Touches       `json:"touches,omitzero"`
 	Walls      string             `json:"walls,omitempty"`      // what the tool is confined to, in words
 	Guarantees tool.Guarantees    `json:"guarantees,omitzero"`  // what the call cannot do
@@ -74,7 +74,7 @@ type Approval struct {
 	Decided    time.Time          `json:"decided,omitzero"`     // when
 	Reason     string             `json:"reason,omitempty"`     // why
 	For        string             `json:"for,omitempty"`        // call, or how it is remembered
-	Lasts      time.Time          `json:"lasts,omitzero"`       // when it is forgotten; of one that is remembered for an hour
+	Lasts      time.Time          `json:"lasts,omitzero"`       // of one that is remembered for an hour
 	Used       time.Time          `json:"used,omitzero"`        //
 	Revoked    time.Time          `json:"revoked,omitzero"`     // of one that was remembered
 	RevokedBy  string             `json:"revoked_by,omitempty"` //

@@ -23,6 +23,7 @@ type world struct {
 	book approval.Book
 	h    tool.Handler
 	ran  atomic.Int64
+	mu   sync.Mutex
 	last tool.Call
 	does func(c *tool.Call) (*tool.Result, error) // nil: it succeeds
 }
@@ -40,7 +41,9 @@ func (w *world) restart() {
 	}})
 	w.h = w.For(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		w.ran.Add(1)
+		w.mu.Lock()
 		w.last = *c
+		w.mu.Unlock()
 		if w.does != nil {
 			return w.does(c)
 		}
@@ -404,6 +407,15 @@ func TestAnApprovalIsRememberedAsItWasGiven(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An approver who saw walls has not approved a call without them.
+func TestWhatIsRememberedIsNotForFewerWalls(t *testing.T) {
+	w := newWorld()
+	walled := func(c *tool.Call) { c.Guarantees.NoNetwork = true }
+	w.decide(t, bob, w.asked(t, call(walled)), yes("hour"))
+	w.runs(t, call(walled, args(`{"path":"b"}`)))
+	w.asked(t, call(args(`{"path":"b"}`)))
 }
 
 func TestAnHourIsOverAfterAnHour(t *testing.T) {

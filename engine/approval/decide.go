@@ -45,7 +45,8 @@ func (a *Approval) may(p tool.Principal) error {
 }
 
 func missing(id string) error {
-	return tool.Errorf(tool.CodeNotFound, "there is no approval %.64q; `toolpost approvals` lists those that wait for you", id)
+	return tool.Errorf(tool.CodeNotFound,
+		"there is no approval %.64q; `toolpost approvals` lists those that wait for you", id)
 }
 
 // approvers lists whom the rules name.

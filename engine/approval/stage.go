@@ -398,8 +398,10 @@ func (s *Approvals) remembered(ctx context.Context, c *tool.Call, d digests) (*E
 // grants reports whether what is remembered lets a call through: one of the same caller and tool, behind no fewer walls
 // than those that the approver saw.
 func (e *Entry) grants(c *tool.Call, d digests, now time.Time) bool {
-	may := !slices.ContainsFunc(c.Consent.Rules, func(r tool.ConsentRule) bool { return !slices.Contains(r.Remember, e.For) })
-	if !may || !e.Remembered() || e.Caller != c.Caller.ID || e.Ref != refOf(c).String() || !e.covers(c.Consent) ||
+	barred := slices.ContainsFunc(c.Consent.Rules, func(r tool.ConsentRule) bool {
+		return !slices.Contains(r.Remember, e.For)
+	})
+	if barred || !e.Remembered() || e.Caller != c.Caller.ID || e.Ref != refOf(c).String() || !e.covers(c.Consent) ||
 		!c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
 		return false
 	}

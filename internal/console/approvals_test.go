@@ -70,6 +70,7 @@ func callIsApprovedAndDenied(t *testing.T, w world) {
 	const card = "document.querySelector('[data-approval]')?.textContent"
 	p.Wait(card + "?.includes('deleteFile') && " + card + ".includes('ci') && " + card + ".includes('a.txt') && " + card + ".includes('night')")
 	p.WaitText("gone is gone")
+	check(t, p, axeSource(t), "a call that waits")
 	p.Type("textbox", "Reason", "checked it")
 	p.Eval(`(() => { const s = document.querySelector('[data-approval] select'); s.value = 'hour'; s.dispatchEvent(new Event('change', {bubbles: true})); })()`, nil)
 	p.Click("button", "Approve")

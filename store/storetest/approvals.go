@@ -24,7 +24,9 @@ func anEntry(again string) approval.Entry {
 			Args:    []byte(`{"path":"it's \\ \"a\"\n"}`),
 			Touches: tool.Touches{Reads: []string{"/a"}, Writes: []string{"/b"}, Commands: [][]string{{"ls", "-l"}}},
 			Walls:   "no network", Guarantees: tool.Guarantees{NoNetwork: true},
-			Rules: []tool.ConsentRule{{Name: "rule", Reason: "why", Approvers: []tool.Glob{"owner", "b*"}, Self: true, Remember: []string{"hour"}}},
+			Rules: []tool.ConsentRule{{
+				Name: "rule", Reason: "why", Approvers: []tool.Glob{"owner", "b*"}, Self: true, Remember: []string{"hour"},
+			}},
 			Asked: now, Until: now.Add(time.Minute),
 		},
 		Ref: "files.rm", Bound: "bound", Input: "input", Key: again, Again: again, Patience: 60_000_000,
@@ -165,8 +167,8 @@ func approvalsOfJobs(t *testing.T, k Kind) {
 		woken(1, state)
 		woken(0, "woken twice")
 		begun := must[[]job.Job](t)(jobs.Claim(ctx, 9))
-		needs(t, len(begun) == 1 && begun[0].ID == x.ID && begun[0].Attempts == 1 && string(begun[0].Call) == `{"resume":"`+e.ID+`"}`,
-			"%+v", begun)
+		needs(t, len(begun) == 1 && begun[0].ID == x.ID && begun[0].Attempts == 1 &&
+			string(begun[0].Call) == `{"resume":"`+e.ID+`"}`, "%+v", begun)
 		works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`)))
 	}
 	decided(t, db, e.ID, approval.Used)
@@ -182,7 +184,9 @@ func approvalsOfOrphans(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	jobs := db.Jobs()
 	never := func(x job.Job) (string, []byte) { return job.Lost, []byte(`{}`) }
-	for state, want := range map[string]string{approval.Waiting: job.Queued, approval.Approved: job.Queued, approval.Used: job.Lost} {
+	for state, want := range map[string]string{
+		approval.Waiting: job.Queued, approval.Approved: job.Queued, approval.Used: job.Lost,
+	} {
 		x := added(t, jobs, false)
 		p := start(t, "hold", address)
 		p.wait("began 1")
