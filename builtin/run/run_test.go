@@ -300,7 +300,7 @@ func TestACallThatNeedsApprovalWaitsForIt(t *testing.T) {
 }
 
 func TestCallsWithinCallsEndAtTheGreatestDepth(t *testing.T) {
-	w := newWorld(t, "{}")
+	w := newWorld(t, "{timeout: 4m}") // a busy machine starts interpreters slowly
 	code := "return 'the bottom'"
 	for range tool.MaxDepth {
 		quoted, _ := json.Marshal(code)

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // hang is the bound of waits that only guard against a hang.
-const hang = 2 * time.Minute
+const hang = 4 * time.Minute
 
 // A world is a whole Toolpost: the built-in tools over a folder, and the source probe beside them.
 type world struct {
