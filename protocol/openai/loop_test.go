@@ -233,6 +233,33 @@ func TestToolsSelectOursByAnyOfTheirNamesAndNoOtherIsRun(t *testing.T) {
 	}
 }
 
+// A call that the model had no room to finish may say anything: it is not made.
+func TestACallThatWasCutOffIsNotMade(t *testing.T) {
+	m := scripted.New(t, scripted.Step{Text: "I read", Finish: "length", Calls: []scripted.Call{readFile("c")}})
+	h := serve(t, m, "")
+	a := h.Do("POST", "/v1/chat/completions", chat(""))
+	if a.Status != 200 || dig(a.Doc, "choices", 0, "finish_reason") != "length" || dig(a.Doc, "choices", 0, "message", "tool_calls") != nil ||
+		dig(a.Doc, "choices", 0, "message", "content") != "I read" {
+		t.Error(a.Text)
+	}
+	if log := h.Records(); len(log) != 0 {
+		t.Errorf("%+v", log)
+	}
+}
+
+func TestAToolThatSaysMuchIsCutForTheModel(t *testing.T) {
+	long := `{"x":"` + strings.Repeat("ä", 200<<10) + `"}`
+	m := scripted.New(t, calls(scripted.Call{ID: "c", Name: "echo", Args: long}), says("Much."))
+	h := serve(t, m, "")
+	if a := h.Do("POST", "/v1/chat/completions", chat("")); a.Status != 200 {
+		t.Fatal(a.Text)
+	}
+	told := dig(m.Asked()[1].Body, "messages", 2, "content").(string)
+	if len(told) > 257<<10 || !strings.Contains(told, "more bytes; ask for less at a time") {
+		t.Errorf("%d bytes: %s", len(told), told[len(told)-100:])
+	}
+}
+
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
 	b, err := json.Marshal(v)
