@@ -44,7 +44,10 @@ func TestAModelThatCannotBeMeantIsRefused(t *testing.T) {
 // answering serves one answer for everything, and gives the model behind it.
 func answering(t *testing.T, api model.API, body string) *model.Model {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w,
+			body)
+	}))
 	t.Cleanup(s.Close)
 	all, err := read(t, fmt.Sprintf("models: [{name: m, url: %q, api: %s}]", s.URL, api))
 	if err != nil {
@@ -74,22 +77,25 @@ func TestStreamsAreReadAsServersWriteThem(t *testing.T) {
 			`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":":1}"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"id":"b","function":{"name":"y","arguments":{"q":2}}}]},"finish_reason":"stop"}]}`, `[DONE]`,
 		), `x{"p":1} y{"q":2} calls`},
-		"no [DONE]":           {model.OpenAI, events(`{"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}`), "hi stop"},
-		"content in a list":   {model.OpenAI, events(`{"choices":[{"delta":{"content":[{"type":"text","text":"hi"}]},"finish_reason":"stop"}]}`), "hi stop"},
-		"too long a call":     {model.OpenAI, events(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":"{"}}]},"finish_reason":"length"}]}`), "x{ length"},
-		"nothing at all":      {model.OpenAI, "", "cut off before its end"},
-		"half an event":       {model.OpenAI, `data: {"choices":[{"delta":{"content":"hi"}`, "cut off before its end"},
-		"no JSON":             {model.OpenAI, events("<html>"), "no chat completion"},
-		"an error in between": {model.OpenAI, events(`{"error":{"message":"overloaded"}}`), "broken off by its server: overloaded"},
+		"no [DONE]": {model.OpenAI, events(`{"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}`),
+			"hi stop"},
+		"content in a list": {model.OpenAI, events(`{"choices":[{"delta":{"content":[{"type":"text","text":"hi"}]},"finish_reason":"stop"}]}`), "hi stop"},
+		"too long a call":   {model.OpenAI, events(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":"{"}}]},"finish_reason":"length"}]}`), "x{ length"},
+		"nothing at all":    {model.OpenAI, "", "cut off before its end"},
+		"half an event":     {model.OpenAI, `data: {"choices":[{"delta":{"content":"hi"}`, "cut off before its end"},
+		"no JSON":           {model.OpenAI, events("<html>"), "no chat completion"},
+		"an error in between": {model.OpenAI, events(`{"error":{"message":"overloaded"}}`),
+			"broken off by its server: overloaded"},
 		"too many calls": {model.OpenAI, events(func() (list []string) {
 			for i := range 300 {
 				list = append(list, fmt.Sprintf(`{"choices":[{"delta":{"tool_calls":[{"index":%d,"id":"c%d","function":{"name":"x"}}]}}]}`, i, i))
 			}
 			return list
 		}()...), "more than 256 tools"},
-		"too much":          {model.OpenAI, events(strings.Split(strings.Repeat(`{"choices":[{"delta":{"content":"`+strings.Repeat("x", 1<<20)+`"}}]} `, 9), " ")[:9]...), "too long"},
-		"a long line":       {model.OpenAI, "data: " + strings.Repeat("x", 9<<20), "longer than"},
-		"thoughts sealed":   {model.Anthropic, anthropicStream(`{"type":"thinking","thinking":"hm","signature":"s"}`), "hm/s end"},
+		"too much":    {model.OpenAI, events(strings.Split(strings.Repeat(`{"choices":[{"delta":{"content":"`+strings.Repeat("x", 1<<20)+`"}}]} `, 9), " ")[:9]...), "too long"},
+		"a long line": {model.OpenAI, "data: " + strings.Repeat("x", 9<<20), "longer than"},
+		"thoughts sealed": {model.Anthropic, anthropicStream(`{"type":"thinking","thinking":"hm","signature":"s"}`),
+			"hm/s end"},
 		"a search":          {model.Anthropic, anthropicStream(`{"type":"server_tool_use","id":"1","name":"web_search","input":{}}`), `{"id":"1","input":{"q":1},"name":"web_search","type":"server_tool_use"} end`},
 		"a block not ended": {model.Anthropic, events(`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"hi"}}`), "cut off before its end"},
 		"a stray piece":     {model.Anthropic, events(`{"type":"content_block_delta","index":3,"delta":{"type":"text_delta","text":"x"}}`), "belongs to no block"},
@@ -113,7 +119,8 @@ func TestStreamsAreReadAsServersWriteThem(t *testing.T) {
 				}
 				got += " "
 			}
-			if got += strings.TrimSuffix(string(a.Finish), "?"); strings.Replace(got, " stop", " end", 1) != strings.Replace(c.want, " stop", " end", 1) {
+			if got += strings.TrimSuffix(string(a.Finish), "?"); strings.Replace(got, " stop", " end",
+				1) != strings.Replace(c.want, " stop", " end", 1) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 			if a.Usage.Total() == 0 {
@@ -144,11 +151,15 @@ func TestSettingsAreSaidInTheWordsOfTheServer(t *testing.T) {
 		to       model.API
 		want     string // in the request, or in the error
 	}{
-		"same API":           {set(model.OpenAI, `{"seed":7,"anything":{"a":1}}`), model.OpenAI, `"anything":{"a":1}`},
-		"to Anthropic":       {set(model.OpenAI, `{"stop":"x","max_completion_tokens":5,"seed":7}`), model.Anthropic, `"max_tokens":5,"messages":[{"content":[{"text":"hi","type":"text"}],"role":"user"}],"model":"any","stop_sequences":["x"]`},
-		"from Anthropic":     {set(model.Anthropic, `{"stop_sequences":["x"],"max_tokens":5,"top_k":3}`), model.OpenAI, `"max_completion_tokens":5`},
-		"not to be said":     {set(model.OpenAI, `{"response_format":{}}`), model.Anthropic, `does not know "response_format"`},
-		"nothing of its own": {set(model.OpenAI, `{"model":"other","messages":[],"stream":false}`), model.OpenAI, `"model":"any"`},
+		"same API": {set(model.OpenAI, `{"seed":7,"anything":{"a":1}}`), model.OpenAI, `"anything":{"a":1}`},
+		"to Anthropic": {set(model.OpenAI, `{"stop":"x","max_completion_tokens":5,"seed":7}`), model.Anthropic,
+			`"max_tokens":5,"messages":[{"content":[{"text":"hi","type":"text"}],"role":"user"}],"model":"any","stop_sequences":["x"]`},
+		"from Anthropic": {set(model.Anthropic, `{"stop_sequences":["x"],"max_tokens":5,"top_k":3}`), model.OpenAI,
+			`"max_completion_tokens":5`},
+		"not to be said": {set(model.OpenAI, `{"response_format":{}}`), model.Anthropic,
+			`does not know "response_format"`},
+		"nothing of its own": {set(model.OpenAI, `{"model":"other","messages":[],"stream":false}`), model.OpenAI,
+			`"model":"any"`},
 	} {
 		body, err := (&model.Request{Messages: said, Settings: c.settings}).Encode(c.to, true)
 		if got := string(body) + fmt.Sprint(err); !strings.Contains(got, c.want) || strings.Contains(got, `"other"`) {

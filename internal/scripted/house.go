@@ -100,7 +100,8 @@ func (h *House) open() {
 	ready := make(chan node.Listening, 8)
 	n, err := node.Open(h.T.Context(), h.cfg, node.Options{
 		Token: Token, Ready: func(l node.Listening) { ready <- l },
-		Protocols: append(node.Protocols(), node.Protocol{Name: "ref", Open: func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) {
+		Protocols: append(node.Protocols(), node.Protocol{Name: "ref", Open: func(context.Context, config.Source,
+			*slog.Logger) (tool.Runner, error) {
 			return tools{of: h}, nil
 		}}),
 	})

@@ -34,7 +34,8 @@ func TestACallThatWaitsForApprovalIsMadeAgainUntilItIsDecided(t *testing.T) {
 			}
 			c := &crew{server: s, base: &tool.Call{}, find: func(context.Context, string) (string, bool) { return "x", true }}
 			done := c.all(t.Context(), []model.Call{{ID: "1", Name: "x"}}, nil)
-			if done[0].result.Text() != "done" || len(resumed) != 3 || resumed[0] != "" || resumed[2] != "ask-1" || told != nil && len(told.waited) != 2 {
+			if done[0].result.Text() != "done" || len(resumed) != 3 || resumed[0] != "" || resumed[2] != "ask-1" ||
+				told != nil && len(told.waited) != 2 {
 				t.Errorf("%+v after %q", done, resumed)
 			}
 		})
@@ -47,8 +48,12 @@ func TestNobodyWaitsForApprovalLongerThanTheRequestHas(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	c := &crew{server: &server{handler: h}, base: &tool.Call{}, find: func(context.Context, string) (string, bool) { return "x", true }}
-	if done := c.all(ctx, []model.Call{{ID: "1", Name: "x"}}, nil); done[0].code != tool.CodeTimeout || !done[0].result.Failed {
+	c := &crew{server: &server{handler: h}, base: &tool.Call{}, find: func(context.Context, string) (string,
+		bool) {
+		return "x", true
+	}}
+	if done := c.all(ctx, []model.Call{{ID: "1", Name: "x"}}, nil); done[0].code != tool.CodeTimeout ||
+		!done[0].result.Failed {
 		t.Errorf("%+v", done)
 	}
 }
