@@ -149,7 +149,8 @@ type reply struct {
 
 // passes reports whether a server may answer otherwise when it is asked again.
 func passes(status int) bool {
-	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError && status != http.StatusNotImplemented
+	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError &&
+		status != http.StatusNotImplemented
 }
 
 // pause waits, unless there is not that much time.
@@ -328,7 +329,8 @@ type hearing struct {
 
 // hear passes a piece on, if it is one that is not empty.
 func (h *hearing) hear(p Part) error {
-	if err := h.room(len(p.Text) + len(p.Raw)); err != nil || p.Text == "" && p.Seal == "" && p.Raw == nil || h.to.Said == nil {
+	if err := h.room(len(p.Text) + len(p.Raw)); err != nil || p.Text == "" && p.Seal == "" && p.Raw == nil ||
+		h.to.Said == nil {
 		return err
 	}
 	if err := h.to.Said(p); err != nil {

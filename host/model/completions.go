@@ -247,7 +247,8 @@ func brokenOff(raw json.RawMessage) error {
 		Message string `json:"message"`
 	}
 	_ = strictjson.Unmarshal(raw, &e)
-	return tool.Errorf(tool.CodeUnavailable, "was broken off by its server: %s", cmp.Or(e.Message, string(raw))).Because("cut")
+	return tool.Errorf(tool.CodeUnavailable, "was broken off by its server: %s", cmp.Or(e.Message,
+		string(raw))).Because("cut")
 }
 
 func (completions) decode(doc []byte) (*Answer, error) {
@@ -308,7 +309,8 @@ func (in *completionReader) take(s said) error {
 	in.thoughts.WriteString(s.Thoughts)
 	in.refusal.WriteString(s.Refusal)
 	for _, p := range []Part{
-		{Kind: Thinking, Text: s.Thoughts, Of: OpenAI}, {Kind: Text, Text: string(s.Content)}, {Kind: Refusal, Text: s.Refusal},
+		{Kind: Thinking, Text: s.Thoughts, Of: OpenAI}, {Kind: Text, Text: string(s.Content)}, {Kind: Refusal,
+			Text: s.Refusal},
 	} {
 		if err := in.to.hear(p); err != nil {
 			return err

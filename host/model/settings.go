@@ -11,7 +11,8 @@ import (
 
 // Reserved lists what a request says in fields of its own, and settings cannot.
 func Reserved() []string {
-	return []string{"model", "messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options"}
+	return []string{"model", "messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stream",
+		"stream_options"}
 }
 
 // in gives the settings in the words of an API. What that has no word for, and matters, is refused: an answer that
@@ -64,7 +65,8 @@ func translations(to API) map[string]saying {
 	return map[string]saying{
 		"max_tokens": as("max_completion_tokens"), "temperature": as("temperature"), "top_p": as("top_p"),
 		"stop_sequences": as("stop"),
-		"top_k":          nil, "metadata": nil, "service_tier": nil, "thinking": nil, "cache_control": nil, "output_config": nil,
+		"top_k":          nil, "metadata": nil, "service_tier": nil, "thinking": nil, "cache_control": nil,
+		"output_config": nil,
 		"inference_geo": nil, "context_management": nil,
 	}
 }

@@ -34,7 +34,8 @@ func openAI(h *scripted.House) openai.Client {
 
 func chatParams(model string, own []string) openai.ChatCompletionNewParams {
 	p := openai.ChatCompletionNewParams{
-		Model: model, Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Be brief."), openai.UserMessage("Go.")},
+		Model: model, Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Be brief."),
+			openai.UserMessage("Go.")},
 	}
 	for _, name := range own {
 		p.Tools = append(p.Tools, openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{
@@ -84,7 +85,8 @@ func responseParams(model string, own []string) responses.ResponseNewParams {
 		Model: model, Instructions: openai.String("Be brief."), Input: responses.ResponseNewParamsInputUnion{OfString: openai.String("Go.")},
 	}
 	for _, name := range own {
-		p.Tools = append(p.Tools, responses.ToolParamOfFunction(name, map[string]any{"type": "object", "properties": map[string]any{}}, false))
+		p.Tools = append(p.Tools, responses.ToolParamOfFunction(name, map[string]any{"type": "object",
+			"properties": map[string]any{}}, false))
 	}
 	return p
 }
@@ -210,8 +212,10 @@ func ways(peer func() *jsPeer) map[string]struct {
 		"Go, responses": {goResponse, response}, "Go, responses, streamed": {goResponseStream, response},
 		"Go, messages": {goMessage, message}, "Go, messages, streamed": {goMessageStream, message},
 		"JavaScript, chat": {js(peer, "chat", false), chat}, "JavaScript, chat, streamed": {js(peer, "chat", true), chat},
-		"JavaScript, responses": {js(peer, "responses", false), response}, "JavaScript, responses, streamed": {js(peer, "responses", true), response},
-		"JavaScript, messages": {js(peer, "messages", false), message}, "JavaScript, messages, streamed": {js(peer, "messages", true), message},
+		"JavaScript, responses": {js(peer, "responses", false), response}, "JavaScript, responses, streamed": {js(peer,
+			"responses", true), response},
+		"JavaScript, messages": {js(peer, "messages", false), message}, "JavaScript, messages, streamed": {js(peer,
+			"messages", true), message},
 	}
 }
 
@@ -246,10 +250,12 @@ func TestEveryClientRunsTheWholeLoop(t *testing.T) {
 		}}}, scripted.Says("It is called demo."))
 		h := scripted.Serve(t, m, "")
 		s, err := ask(t.Context(), h, model)
-		if err != nil || joined(s.text) != "I look. It is called demo." || s.calls != "" || s.finish != stops.stopped || s.tokens != 220 {
+		if err != nil || joined(s.text) != "I look. It is called demo." || s.calls != "" || s.finish != stops.stopped ||
+			s.tokens != 220 {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		if second := m.Asked()[1].Text; !strings.Contains(second, `\"name\": \"demo\"`) || !strings.Contains(second, "Be brief.") {
+		if second := m.Asked()[1].Text; !strings.Contains(second, `\"name\": \"demo\"`) || !strings.Contains(second,
+			"Be brief.") {
 			t.Error(second)
 		}
 		if log := h.Records(); len(log) != 2 || log[0].Run != log[1].Run || log[0].Run == "" {
@@ -294,7 +300,8 @@ func TestEveryClientIsToldOfAModelThatNeverStops(t *testing.T) {
 		m := scripted.New(t).Always(scripted.Calling(scripted.ReadFile("call")))
 		h := scripted.Serve(t, m, ", openai: {rounds: 4}")
 		s, err := ask(t.Context(), h, model)
-		if err != nil || !strings.Contains(s.text, "asked 4 times and still calls tools") || s.finish != stops.limited || len(m.Asked()) != 4 {
+		if err != nil || !strings.Contains(s.text, "asked 4 times and still calls tools") || s.finish != stops.limited ||
+			len(m.Asked()) != 4 {
 			t.Fatalf("%+v, %v after %d", s, err, len(m.Asked()))
 		}
 	})
@@ -305,7 +312,8 @@ func TestEveryClientIsToldOfAStreamThatWasCut(t *testing.T) {
 		if !strings.Contains(t.Name(), "streamed") {
 			t.Skip("it is about streams")
 		}
-		m := scripted.New(t, scripted.Calling(scripted.ReadFile("call_1")), scripted.Step{Text: "This is cut off here.", Cut: true})
+		m := scripted.New(t, scripted.Calling(scripted.ReadFile("call_1")), scripted.Step{Text: "This is cut off here.",
+			Cut: true})
 		h := scripted.Serve(t, m, "")
 		if s, err := ask(t.Context(), h, model); err == nil || !strings.Contains(err.Error(), "cut off before its end") {
 			t.Fatalf("%+v, %v", s, err)
@@ -318,7 +326,8 @@ func TestEveryClientIsToldOfAStreamThatWasCut(t *testing.T) {
 
 func TestAModelThatIsBusyIsAskedAgainForEveryClient(t *testing.T) {
 	each(t, func(t *testing.T, model string, ask talk, stops words) {
-		busy := scripted.Step{Status: 429, Header: map[string]string{"Retry-After": "0"}, Body: `{"error":{"message":"slow down"}}`}
+		busy := scripted.Step{Status: 429, Header: map[string]string{"Retry-After": "0"},
+			Body: `{"error":{"message":"slow down"}}`}
 		m := scripted.New(t, busy, scripted.Calling(scripted.ReadFile("call_1")), busy, scripted.Says("Now."))
 		h := scripted.Serve(t, m, "")
 		if s, err := ask(t.Context(), h, model); err != nil || s.text != "Now." || s.finish != stops.stopped {
@@ -347,13 +356,15 @@ func TestEveryCodeHasItsWords(t *testing.T) {
 	h := scripted.Serve(t, m, "")
 	client := openAI(h)
 	_, err := client.Chat.Completions.New(t.Context(), chatParams("other", nil))
-	if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != 404 || e.Code != "model_not_found" || !strings.Contains(e.Message, `no model "other"`) {
+	if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != 404 || e.Code != "model_not_found" ||
+		!strings.Contains(e.Message, `no model "other"`) {
 		t.Errorf("%#v", err)
 	}
 	other := anthropicClient(h)
 	_, err = other.Messages.New(t.Context(), messageParams("other", nil))
 	var body struct{ Error struct{ Type string } }
-	if e, ok := errors.AsType[*anthropic.Error](err); !ok || e.StatusCode != 404 || json.Unmarshal([]byte(e.RawJSON()), &body) != nil ||
+	if e, ok := errors.AsType[*anthropic.Error](err); !ok || e.StatusCode != 404 || json.Unmarshal([]byte(e.RawJSON()),
+		&body) != nil ||
 		body.Error.Type != "not_found_error" {
 		t.Errorf("%#v", err)
 	}

@@ -50,7 +50,7 @@ func (tools) Close(context.Context) error { return nil }
 func (tools) Tools(context.Context) ([]*tool.Spec, error) {
 	return append(tooltest.Specs(),
 		&tool.Spec{Name: "dotted.name", Input: json.RawMessage(`{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"],"additionalProperties":false}`)},
-		&tool.Spec{Name: "asker"}, &tool.Spec{Name: "approved"},
+		&tool.Spec{Name: "asker"},
 	), nil
 }
 
@@ -100,7 +100,8 @@ func (h *House) open() {
 	ready := make(chan node.Listening, 8)
 	n, err := node.Open(h.T.Context(), h.cfg, node.Options{
 		Token: Token, Ready: func(l node.Listening) { ready <- l },
-		Protocols: append(node.Protocols(), node.Protocol{Name: "ref", Open: func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) {
+		Protocols: append(node.Protocols(), node.Protocol{Name: "ref", Open: func(context.Context, config.Source,
+			*slog.Logger) (tool.Runner, error) {
 			return tools{of: h}, nil
 		}}),
 	})

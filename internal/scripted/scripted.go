@@ -202,7 +202,8 @@ func complaint(r Request) string {
 	for _, one := range list {
 		m := one.(map[string]any)
 		for name := range m {
-			if !slices.Contains([]string{"role", "content", "name", "tool_calls", "tool_call_id", "refusal", "reasoning_content"}, name) {
+			if !slices.Contains([]string{"role", "content", "name", "tool_calls", "tool_call_id", "refusal",
+				"reasoning_content"}, name) {
 				return "additional properties are not allowed: " + name
 			}
 		}
@@ -358,14 +359,16 @@ func streamCompletion(w http.ResponseWriter, s Step, r Request) {
 		chunk(doc{"content": word}, nil)
 	}
 	for i, c := range s.Calls {
-		chunk(doc{"tool_calls": []doc{{"index": i, "id": c.ID, "type": "function", "function": doc{"name": c.Name, "arguments": ""}}}}, nil)
+		chunk(doc{"tool_calls": []doc{{"index": i, "id": c.ID, "type": "function", "function": doc{"name": c.Name,
+			"arguments": ""}}}}, nil)
 		for half := range halves(c.Args) {
 			chunk(doc{"tool_calls": []doc{{"index": i, "function": doc{"arguments": half}}}}, nil)
 		}
 	}
 	chunk(doc{}, s.finish("stop", "tool_calls"))
 	if o, ok := r.Body["stream_options"].(map[string]any); ok && o["include_usage"] == true && !s.Bare {
-		out.send("", doc{"id": "chatcmpl-7", "object": "chat.completion.chunk", "created": 1700000000, "model": "m-1", "choices": []doc{}, "usage": usage})
+		out.send("", doc{"id": "chatcmpl-7", "object": "chat.completion.chunk", "created": 1700000000, "model": "m-1",
+			"choices": []doc{}, "usage": usage})
 	}
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 }
@@ -391,7 +394,8 @@ func message(s Step) doc {
 	return doc{
 		"id": "msg_7", "type": "message", "role": "assistant", "model": "m-1", "content": blocks,
 		"stop_reason": s.finish("end_turn", "tool_use"), "stop_sequence": nil,
-		"usage": doc{"input_tokens": 60, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0, "output_tokens": 10},
+		"usage": doc{"input_tokens": 60, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0,
+			"output_tokens": 10},
 	}
 }
 
@@ -404,13 +408,15 @@ func streamMessage(w http.ResponseWriter, s Step) {
 		start[name] = value
 	}
 	start["content"], start["stop_reason"] = []doc{}, nil
-	start["usage"] = doc{"input_tokens": 60, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0, "output_tokens": 1}
+	start["usage"] = doc{"input_tokens": 60, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0,
+		"output_tokens": 1}
 	out.send("message_start", doc{"type": "message_start", "message": start})
 	out.send("ping", doc{"type": "ping"})
 	for i, b := range blocks {
 		streamBlock(out, i, b, s)
 	}
-	out.send("message_delta", doc{"type": "message_delta", "delta": doc{"stop_reason": whole["stop_reason"], "stop_sequence": nil}, "usage": doc{"output_tokens": 10}})
+	out.send("message_delta", doc{"type": "message_delta", "delta": doc{"stop_reason": whole["stop_reason"],
+		"stop_sequence": nil}, "usage": doc{"output_tokens": 10}})
 	out.send("message_stop", doc{"type": "message_stop"})
 }
 

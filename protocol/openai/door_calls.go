@@ -30,11 +30,13 @@ const (
 // that there is a record of each.
 type crew struct {
 	*server
-	base   *tool.Call                                                    // what all of its calls have in common
-	find   func(ctx context.Context, name string) (tool string, ok bool) // gives the tool that a name on the wire means
-	single bool                                                          // the request is one call, and what it says of itself it says of that
-	most   int                                                           // bytes that are told of one call; 0: all of it
-	heard  func(ran) tool.Sink                                           // hears what happens while a call runs
+	base *tool.Call // what all of its calls have in common
+	// find gives the tool that a name on the wire means.
+	find func(ctx context.Context, name string) (tool string, ok bool)
+	// single says that the request is one call: what it says of itself it says of that.
+	single bool
+	most   int                 // bytes that are told of one call; 0: all of it
+	heard  func(ran) tool.Sink // hears what happens while a call runs
 
 	mu   sync.Mutex
 	keys map[string]int // how often the same call was made
@@ -246,7 +248,8 @@ func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Princi
 	ctx, stop := envelope.Within(ctx, cmp.Or(timeout, time.Duration(s.Time)), "the request")
 	defer stop()
 	all := s.shelf(ctx, p)
-	c := &crew{server: s, base: base, single: len(calls) == 1, find: func(ctx context.Context, name string) (string, bool) {
+	c := &crew{server: s, base: base, single: len(calls) == 1, find: func(ctx context.Context, name string) (string,
+		bool) {
 		_, spec := s.find(ctx, p, all, name)
 		if spec == nil {
 			return "", false
@@ -285,7 +288,8 @@ func readCalls(body []byte, l Limits) ([]model.Call, error) {
 	case len(calls) == 0:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "tool_calls is empty; send those of the model's message")
 	case len(calls) > l.Calls:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%d calls are more than the %d that one request may make", len(calls), l.Calls).
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%d calls are more than the %d that one request may make",
+			len(calls), l.Calls).
 			Because("calls")
 	}
 	return calls, nil

@@ -139,7 +139,8 @@ func (m chatMessage) message() (model.Message, error) {
 			said.Parts = append(said.Parts, model.Part{Kind: model.Refusal, Text: m.Refusal})
 		}
 		for _, c := range m.ToolCalls {
-			said.Parts = append(said.Parts, model.Part{Kind: model.Calls, Call: model.Call{ID: c.ID, Name: c.Function.Name, Args: c.Function.Args}})
+			said.Parts = append(said.Parts, model.Part{Kind: model.Calls, Call: model.Call{ID: c.ID, Name: c.Function.Name,
+				Args: c.Function.Args}})
 		}
 	case "tool":
 		said.Role = model.ToolRole
@@ -284,7 +285,8 @@ func readChoice(raw json.RawMessage) (model.Choice, error) {
 	case "null", "nothing":
 		return model.Choice{}, nil
 	case "string":
-		mode, known := map[string]model.Mode{"auto": model.Auto, "none": model.None, "required": model.Any}[strictjson.Text(raw)]
+		mode, known := map[string]model.Mode{"auto": model.Auto, "none": model.None,
+			"required": model.Any}[strictjson.Text(raw)]
 		if !known {
 			return model.Choice{}, tool.Errorf(tool.CodeInvalidInput, "tool_choice is auto, none, required or a function, not %.60s", raw)
 		}

@@ -67,7 +67,8 @@ func (l Limits) calls(made, more int) *stop {
 	if made+more <= l.Calls {
 		return nil
 	}
-	return &stop{"calls", fmt.Sprintf("%d calls were made, the model wants %d more, and the limit of a request is %d", made, more, l.Calls)}
+	return &stop{"calls", fmt.Sprintf("%d calls were made, the model wants %d more, and the limit of a request is %d",
+		made, more, l.Calls)}
 }
 
 func (l Limits) late() *stop {

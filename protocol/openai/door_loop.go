@@ -153,9 +153,11 @@ func (s *server) newLoop(ctx context.Context, base *tool.Call, req *request) (*l
 		return nil, err
 	}
 	l := &loop{
-		crew: &crew{server: s, base: base, most: maxResult}, limits: s.Limits, talk: m.Talk(), own: map[string]bool{}, ids: map[string]bool{},
+		crew: &crew{server: s, base: base, most: maxResult}, limits: s.Limits, talk: m.Talk(), own: map[string]bool{},
+		ids:        map[string]bool{},
 		transcript: &transcript{id: newID(), created: time.Now(), model: req.model, run: base.Run},
-		ask:        &model.Request{Messages: req.said, Choice: req.choice, Serial: req.serial, Settings: req.settings, Beta: req.beta},
+		ask: &model.Request{Messages: req.said, Choice: req.choice, Serial: req.serial, Settings: req.settings,
+			Beta: req.beta},
 	}
 	return l, l.offer(ctx, req)
 }
@@ -190,7 +192,8 @@ func (l *loop) offer(ctx context.Context, req *request) error {
 		l.ask.Tools = append(l.ask.Tools, w.own)
 	}
 	l.find = func(_ context.Context, name string) (string, bool) { t, ok := offered[name]; return t, ok }
-	if one := l.ask.Choice.Tool; one != "" && !slices.ContainsFunc(l.ask.Tools, func(t model.Tool) bool { return t.Name == one }) {
+	if one := l.ask.Choice.Tool; one != "" && !slices.ContainsFunc(l.ask.Tools,
+		func(t model.Tool) bool { return t.Name == one }) {
 		return tool.Errorf(tool.CodeInvalidInput, "tool_choice wants the tool %.100q, which is not among those of the request", one)
 	}
 	return nil

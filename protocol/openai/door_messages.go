@@ -57,9 +57,11 @@ func (messages) read(body []byte) (*request, error) {
 	if r.wishes, err = readMessageTools(doc.Tools); err != nil {
 		return nil, err
 	}
-	mode, known := map[string]model.Mode{"": model.Auto, "auto": model.Auto, "any": model.Any, "tool": model.One, "none": model.None}[doc.Choice.Type]
+	mode, known := map[string]model.Mode{"": model.Auto, "auto": model.Auto, "any": model.Any, "tool": model.One,
+		"none": model.None}[doc.Choice.Type]
 	if !known {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "tool_choice has the type %.60q; there are auto, any, tool and none", doc.Choice.Type)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "tool_choice has the type %.60q; there are auto, any, tool and none",
+			doc.Choice.Type)
 	}
 	r.choice = model.Choice{Mode: mode, Tool: doc.Choice.Name}
 	r.settings, err = settings(model.Anthropic, body, nil)
@@ -278,6 +280,7 @@ func stopReason(t *transcript) string {
 
 func messageUsage(u model.Usage) object {
 	return object{
-		"input_tokens": u.In - u.Cached, "output_tokens": u.Out, "cache_read_input_tokens": u.Cached, "cache_creation_input_tokens": 0,
+		"input_tokens": u.In - u.Cached, "output_tokens": u.Out, "cache_read_input_tokens": u.Cached,
+		"cache_creation_input_tokens": 0,
 	}
 }

@@ -148,11 +148,13 @@ func (i item) read(said *history) error {
 			output = []model.Part{{Kind: model.Text, Text: strictjson.Text(i.Error)}}
 		}
 		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.ID, Name: i.Name, Args: i.Args}})
-		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.ID, Parts: output, Failed: failed}})
+		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.ID, Parts: output,
+			Failed: failed}})
 		return err
 	case "reasoning", "mcp_list_tools": // what no other server can make use of
 	default:
-		return tool.Errorf(tool.CodeUnsupported, "items of the type %.60q are not passed on; leave it out", i.Type).Because("input")
+		return tool.Errorf(tool.CodeUnsupported, "items of the type %.60q are not passed on; leave it out",
+			i.Type).Because("input")
 	}
 	return nil
 }
@@ -277,7 +279,8 @@ func (k spokenKind) item(id, status string, parts ...object) object {
 
 func functionCall(c model.Call, status string) object {
 	return object{
-		"id": "fc_" + newID(), "type": "function_call", "status": status, "call_id": c.ID, "name": c.Name, "arguments": c.Args,
+		"id": "fc_" + newID(), "type": "function_call", "status": status, "call_id": c.ID, "name": c.Name,
+		"arguments": c.Args,
 	}
 }
 
@@ -303,8 +306,9 @@ func (t *transcript) response(items []object) object {
 		"id": "resp_" + t.id, "object": "response", "created_at": t.created.Unix(), "model": t.model, "output": items,
 		"status": "completed", "error": nil, "incomplete_details": nil, "instructions": nil, "metadata": object{},
 		"parallel_tool_calls": true, "previous_response_id": nil, "store": false, "temperature": nil, "top_p": nil,
-		"tool_choice": "auto", "tools": []object{}, "text": object{"format": object{"type": "text"}}, "truncation": "disabled",
-		"reasoning": object{"effort": nil, "summary": nil}, "max_output_tokens": nil, "background": false, "usage": nil,
+		"tool_choice": "auto", "tools": []object{}, "text": object{"format": object{"type": "text"}},
+		"truncation": "disabled",
+		"reasoning":  object{"effort": nil, "summary": nil}, "max_output_tokens": nil, "background": false, "usage": nil,
 		"toolpost": object{"run": t.run},
 	}
 	switch t.finish {

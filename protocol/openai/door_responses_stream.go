@@ -115,7 +115,8 @@ func (s *responseSpeaker) handed(c model.Call) {
 	item["arguments"] = ""
 	at := s.add(item)
 	s.send("response.function_call_arguments.delta", object{"output_index": at, "item_id": item["id"], "delta": c.Args})
-	s.send("response.function_call_arguments.done", object{"output_index": at, "item_id": item["id"], "name": c.Name, "arguments": c.Args})
+	s.send("response.function_call_arguments.done", object{"output_index": at, "item_id": item["id"], "name": c.Name,
+		"arguments": c.Args})
 	whole := maps.Clone(item)
 	whole["arguments"], whole["status"] = c.Args, "completed"
 	s.done(at, whole)

@@ -26,26 +26,31 @@ func TestToolsAreListedInTheFormOfEachAPI(t *testing.T) {
 		return nil
 	}
 	one := find("", "dotted_name", "function")
-	if dig(one, "type") != "function" || dig(one, "function", "strict") != true || dig(one, "function", "parameters", "required", 0) != "x" {
+	if dig(one, "type") != "function" || dig(one, "function", "strict") != true || dig(one, "function", "parameters",
+		"required", 0) != "x" {
 		t.Error(one)
 	}
-	if one := find("?form=chat", "readFile", "function"); dig(one, "function", "strict") != false || dig(one, "function", "description") == "" {
+	if one := find("?form=chat", "readFile", "function"); dig(one, "function", "strict") != false || dig(one, "function",
+		"description") == "" {
 		t.Error(one)
 	}
-	if one := find("?form=responses", "echo"); dig(one, "type") != "function" || dig(one, "parameters", "type") != "object" || dig(one, "strict") != false {
+	if one := find("?form=responses", "echo"); dig(one, "type") != "function" || dig(one, "parameters",
+		"type") != "object" || dig(one, "strict") != false {
 		t.Error(one)
 	}
 	if one := find("?form=messages", "echo"); dig(one, "input_schema", "type") != "object" || dig(one, "type") != nil {
 		t.Error(one)
 	}
-	if a := h.Do("GET", "/v1/openai/tools?form=xml", ""); a.Status != 400 || dig(a.Doc, "error", "type") != "invalid_request_error" {
+	if a := h.Do("GET", "/v1/openai/tools?form=xml", ""); a.Status != 400 || dig(a.Doc, "error",
+		"type") != "invalid_request_error" {
 		t.Error(a.Status, a.Text)
 	}
 	if a := h.Do("GET", "/v1/openai/tools", "", "Authorization", "Bearer wrong-token-of-some-length"); a.Status != 401 ||
 		dig(a.Doc, "error", "type") != "authentication_error" || dig(a.Doc, "type") != "error" {
 		t.Error(a.Status, a.Text)
 	}
-	if a := h.Do("GET", "/v1/openai/tools", "", "Authorization", "", "X-Api-Key", token); a.Status != 401 { // an empty header is not none
+	if a := h.Do("GET", "/v1/openai/tools", "", "Authorization", "", "X-Api-Key",
+		token); a.Status != 401 { // an empty header is not none
 		t.Error(a.Status, a.Text)
 	}
 }
@@ -59,13 +64,15 @@ func toolCall(id, name, args string) string {
 func TestToolCallsAreAnsweredWithMessagesInTheirOrder(t *testing.T) {
 	h := serve(t, scripted.New(t), "")
 	a := h.Do("POST", "/v1/openai/tool_calls", toolCalls(
-		toolCall("a", "readFile", `{"path":"package.json"}`), toolCall("b", "echo", `{"x":`), toolCall("c", "file.read", `{"path":"package.json"}`),
+		toolCall("a", "readFile", `{"path":"package.json"}`), toolCall("b", "echo", `{"x":`), toolCall("c", "file.read",
+			`{"path":"package.json"}`),
 		toolCall("d", "nothing", ""), toolCall("e", "fail", `{"message":"no torch"}`), toolCall("f", "asker", ""),
 	), "Toolpost-Run", "r-1")
 	want := []string{`{"name": "demo"}`, "Error: ", `{"name": "demo"}`, "Error: ", "Error: no torch", "Which colour?"}
 	for i, text := range want {
 		m := dig(a.Doc, "messages", i)
-		if content, _ := dig(m, "content").(string); dig(m, "role") != "tool" || dig(m, "tool_call_id") != string(rune('a'+i)) ||
+		if content, _ := dig(m, "content").(string); dig(m, "role") != "tool" || dig(m,
+			"tool_call_id") != string(rune('a'+i)) ||
 			!strings.Contains(content, text) || len(m.(map[string]any)) != 3 {
 			t.Errorf("%d: %v, want %q", i, m, text)
 		}
@@ -94,7 +101,8 @@ func TestARequestThatIsRepeatedWithItsKeyCallsNothingTwice(t *testing.T) {
 	same := toolCall("a", "echo", `{"x":1}`)
 	body := toolCalls(same, strings.Replace(same, `"a"`, `"b"`, 1), toolCall("c", "echo", `{"x":2}`))
 	for range 2 {
-		if a := h.Do("POST", "/v1/openai/tool_calls", body, "Idempotency-Key", "k-1"); a.Status != 200 || dig(a.Doc, "results", 2, "outcome") != "ok" {
+		if a := h.Do("POST", "/v1/openai/tool_calls", body, "Idempotency-Key", "k-1"); a.Status != 200 || dig(a.Doc,
+			"results", 2, "outcome") != "ok" {
 			t.Fatal(a.Status, a.Text)
 		}
 	}
@@ -124,32 +132,43 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 		want       string
 		header     []string
 	}{
-		"no JSON":             {"/v1/chat/completions", `{"model":`, 400, "no JSON object", nil},
-		"not an object":       {"/v1/responses", `[]`, 400, "no JSON object", nil},
-		"duplicate keys":      {"/v1/messages", `{"model":"demo","model":"demo"}`, 400, "no JSON object", nil},
-		"invalid UTF-8":       {"/v1/messages", "{\"model\":\"\xff\"}", 400, "no JSON object", nil},
-		"too deep":            {"/v1/chat/completions", deep, 400, "no JSON object", nil},
-		"too large":           {"/v1/chat/completions", `{"model":"` + strings.Repeat("x", 9<<20) + `"}`, 413, "larger than", nil},
-		"a form":              {"/v1/chat/completions", chat(""), 415, "application/json", []string{"Content-Type", "application/x-www-form-urlencoded"}},
-		"no model":            {"/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, 400, "names no model", nil},
+		"no JSON":        {"/v1/chat/completions", `{"model":`, 400, "no JSON object", nil},
+		"not an object":  {"/v1/responses", `[]`, 400, "no JSON object", nil},
+		"duplicate keys": {"/v1/messages", `{"model":"demo","model":"demo"}`, 400, "no JSON object", nil},
+		"invalid UTF-8":  {"/v1/messages", "{\"model\":\"\xff\"}", 400, "no JSON object", nil},
+		"too deep":       {"/v1/chat/completions", deep, 400, "no JSON object", nil},
+		"too large": {"/v1/chat/completions", `{"model":"` + strings.Repeat("x", 9<<20) + `"}`, 413,
+			"larger than", nil},
+		"a form": {"/v1/chat/completions", chat(""), 415, "application/json", []string{"Content-Type",
+			"application/x-www-form-urlencoded"}},
+		"no model": {"/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, 400,
+			"names no model", nil},
 		"another model":       {"/v1/responses", `{"model":"dem","input":"x"}`, 404, "demo", nil},
 		"no messages":         {"/v1/messages", `{"model":"demo","messages":[]}`, 400, "messages is empty", nil},
 		"no role":             {"/v1/chat/completions", `{"model":"demo","messages":[{"content":"x"}]}`, 400, "role", nil},
 		"messages are a text": {"/v1/chat/completions", `{"model":"demo","messages":"x"}`, 400, "cannot be read", nil},
 		"several answers":     {"/v1/chat/completions", chat(`,"n":2`), 400, "n is not offered", nil},
 		"log probabilities":   {"/v1/chat/completions", chat(`,"logprobs":true`), 400, "logprobs is not offered", nil},
-		"an earlier response": {"/v1/responses", `{"model":"demo","input":"x","previous_response_id":"resp_1"}`, 400, "previous_response_id", nil},
-		"a search":            {"/v1/responses", `{"model":"demo","input":"x","tools":[{"type":"web_search"}]}`, 400, "web_search", nil},
-		"a tool without name": {"/v1/chat/completions", chat(`,"tools":[{"type":"function","function":{}}]`), 400, "no name", nil},
+		"an earlier response": {"/v1/responses", `{"model":"demo","input":"x","previous_response_id":"resp_1"}`, 400,
+			"previous_response_id", nil},
+		"a search": {"/v1/responses", `{"model":"demo","input":"x","tools":[{"type":"web_search"}]}`, 400,
+			"web_search", nil},
+		"a tool without name": {"/v1/chat/completions", chat(`,"tools":[{"type":"function","function":{}}]`), 400,
+			"no name", nil},
 		"two tools of a name": {"/v1/chat/completions", chat(`,"tools":[{"function":{"name":"p"}},{"function":{"name":"p"}}]`), 400, "two tools", nil},
-		"a choice of nothing": {"/v1/chat/completions", chat(`,"tool_choice":{"type":"function","function":{"name":"p"}}`), 400, "tool_choice", nil},
-		"another API's word":  {"/v1/chat/completions", strings.Replace(chat(`,"response_format":{"type":"json_object"}`), "demo", "claude", 1), 400, "response_format", nil},
-		"an unknown header":   {"/v1/chat/completions", chat(""), 400, "Toolpost-Dry-Run", []string{"Toolpost-Dryrun", "true"}},
-		"an answer":           {"/v1/chat/completions", chat(""), 400, "Toolpost-Resume", []string{"Toolpost-Resume", "q"}},
-		"no calls":            {"/v1/openai/tool_calls", `{}`, 400, "tool_calls is empty", nil},
-		"too many calls":      {"/v1/openai/tool_calls", toolCalls(toolCall("a", "echo", ""), toolCall("b", "echo", ""), toolCall("c", "echo", "")), 400, "more than the 2", nil},
-		"calls of one id":     {"/v1/openai/tool_calls", toolCalls(toolCall("a", "echo", ""), toolCall("a", "echo", "")), 400, "no id of its own", nil},
-		"a call of nothing":   {"/v1/openai/tool_calls", toolCalls(toolCall("a", "", "")), 400, "names no function", nil},
+		"a choice of nothing": {"/v1/chat/completions", chat(`,"tool_choice":{"type":"function","function":{"name":"p"}}`),
+			400, "tool_choice", nil},
+		"another API's word": {"/v1/chat/completions", strings.Replace(chat(`,"response_format":{"type":"json_object"}`),
+			"demo", "claude", 1), 400, "response_format", nil},
+		"an unknown header": {"/v1/chat/completions", chat(""), 400, "Toolpost-Dry-Run", []string{"Toolpost-Dryrun",
+			"true"}},
+		"an answer": {"/v1/chat/completions", chat(""), 400, "Toolpost-Resume", []string{"Toolpost-Resume", "q"}},
+		"no calls":  {"/v1/openai/tool_calls", `{}`, 400, "tool_calls is empty", nil},
+		"too many calls": {"/v1/openai/tool_calls", toolCalls(toolCall("a", "echo", ""), toolCall("b", "echo", ""),
+			toolCall("c", "echo", "")), 400, "more than the 2", nil},
+		"calls of one id": {"/v1/openai/tool_calls", toolCalls(toolCall("a", "echo", ""), toolCall("a", "echo", "")),
+			400, "no id of its own", nil},
+		"a call of nothing": {"/v1/openai/tool_calls", toolCalls(toolCall("a", "", "")), 400, "names no function", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.Do("POST", c.path, c.body, c.header...)
@@ -173,16 +192,20 @@ func TestWhatAModelsServerDoesWrongIsToldAndNotTriedAgainOnceToolsHaveRun(t *tes
 		status int
 		want   string
 	}{
-		"a bad key":     {scripted.Step{Status: 401, Body: `{"error":{"message":"bad key the-key-itself"}}`}, 503, "check the key"},
-		"too long":      {scripted.Step{Status: 400, Body: `{"error":{"message":"context_length_exceeded"}}`}, 400, "context_length_exceeded"},
+		"a bad key": {scripted.Step{Status: 401, Body: `{"error":{"message":"bad key the-key-itself"}}`}, 503,
+			"check the key"},
+		"too long": {scripted.Step{Status: 400, Body: `{"error":{"message":"context_length_exceeded"}}`}, 400,
+			"context_length_exceeded"},
 		"no completion": {scripted.Step{Status: 200, Body: `<html>`}, 502, "no chat completion"},
 		"endless":       {scripted.Step{Status: 200, Body: strings.Repeat(" ", 9<<20)}, 502, "longer than"},
-		"elsewhere":     {scripted.Step{Status: 307, Header: map[string]string{"Location": "http://127.0.0.1:1/"}}, 503, "not followed"},
+		"elsewhere": {scripted.Step{Status: 307, Header: map[string]string{"Location": "http://127.0.0.1:1/"}}, 503,
+			"not followed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := serve(t, scripted.New(t, c.step, calls(readFile("c")), c.step), "")
 			a := h.Do("POST", "/v1/chat/completions", chat(""))
-			if a.Status != c.status || !strings.Contains(a.Text, c.want) || strings.Contains(a.Text, "the-key-itself") || a.Header.Get("X-Should-Retry") != "" {
+			if a.Status != c.status || !strings.Contains(a.Text, c.want) || strings.Contains(a.Text, "the-key-itself") ||
+				a.Header.Get("X-Should-Retry") != "" {
 				t.Errorf("%d %s", a.Status, a.Text)
 			}
 			a = h.Do("POST", "/v1/chat/completions", chat(""))
@@ -204,11 +227,14 @@ func TestTheDoorCanBeClosed(t *testing.T) {
 }
 
 func TestProgressComesBetweenTheWordsOfAStream(t *testing.T) {
-	step := scripted.Step{Text: "Wait. ", Thoughts: "hm", Calls: []scripted.Call{{ID: "call_1", Name: "events", Args: `{"count":2}`}}}
+	step := scripted.Step{Text: "Wait. ", Thoughts: "hm", Calls: []scripted.Call{{ID: "call_1", Name: "events",
+		Args: `{"count":2}`}}}
 	for path, c := range map[string]struct{ body, event, thought string }{
 		"/v1/chat/completions": {chat(`,"stream":true`), "", `"reasoning_content":"hm"`},
-		"/v1/responses":        {`{"model":"demo","input":"x","stream":true}`, "response.mcp_call.in_progress", `"delta":"hm"`},
-		"/v1/messages":         {strings.Replace(chat(`,"max_tokens":9,"stream":true`), "demo", "claude", 1), "ping", `"thinking":"hm"`},
+		"/v1/responses": {`{"model":"demo","input":"x","stream":true}`, "response.mcp_call.in_progress",
+			`"delta":"hm"`},
+		"/v1/messages": {strings.Replace(chat(`,"max_tokens":9,"stream":true`), "demo", "claude", 1), "ping",
+			`"thinking":"hm"`},
 	} {
 		t.Run(path, func(t *testing.T) {
 			h := serve(t, scripted.New(t, step, says("Done.")), "")
@@ -218,7 +244,8 @@ func TestProgressComesBetweenTheWordsOfAStream(t *testing.T) {
 				text.Write(e.Data)
 				if strings.Contains(string(e.Data), `"kind":"log"`) {
 					logged++
-					if e.Name != c.event || !strings.Contains(string(e.Data), `"toolpost":{`) || !strings.Contains(string(e.Data), `"tool_call_id":"call_1"`) {
+					if e.Name != c.event || !strings.Contains(string(e.Data), `"toolpost":{`) || !strings.Contains(string(e.Data),
+						`"tool_call_id":"call_1"`) {
 						t.Errorf("%s %s", e.Name, e.Data)
 					}
 				}
@@ -267,7 +294,8 @@ func TestAStreamThatWasCutIsAnErrorInTheWordsOfTheWire(t *testing.T) {
 	for path, c := range map[string]struct{ body, last string }{
 		"/v1/chat/completions": {chat(`,"stream":true`), `{"error":{`},
 		"/v1/responses":        {`{"model":"demo","input":"x","stream":true}`, `"status":"failed"`},
-		"/v1/messages":         {strings.Replace(chat(`,"max_tokens":9,"stream":true`), "demo", "claude", 1), `"type":"error"`},
+		"/v1/messages": {strings.Replace(chat(`,"max_tokens":9,"stream":true`), "demo", "claude", 1),
+			`"type":"error"`},
 	} {
 		t.Run(path, func(t *testing.T) {
 			m := scripted.New(t, scripted.Step{Text: "First second.", Cut: true})

@@ -84,7 +84,8 @@ func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Princi
 
 // flatDefinition is a tool as responses have it. Strict is said either way: where it is left out, that API means yes.
 func flatDefinition(t model.Tool) object {
-	return object{"type": "function", "name": t.Name, "description": t.Description, "parameters": t.Input, "strict": t.Strict}
+	return object{"type": "function", "name": t.Name, "description": t.Description, "parameters": t.Input,
+		"strict": t.Strict}
 }
 
 // functionDefinition is a tool as chat completions have it.

@@ -18,11 +18,13 @@ func TestAModelReadsAFileAndAnswersUnderOneRun(t *testing.T) {
 	h := serve(t, m, "")
 	a := h.Do("POST", "/v1/chat/completions", chat(""), "Toolpost-Run", "run-7", "Toolpost-Session", "s-1")
 	if a.Status != 200 || dig(a.Doc, "choices", 0, "message", "content") != "It is called demo." ||
-		dig(a.Doc, "choices", 0, "finish_reason") != "stop" || dig(a.Doc, "usage", "total_tokens") != 220.0 || dig(a.Doc, "model") != "demo" {
+		dig(a.Doc, "choices", 0, "finish_reason") != "stop" || dig(a.Doc, "usage", "total_tokens") != 220.0 || dig(a.Doc,
+		"model") != "demo" {
 		t.Fatal(a.Status, a.Text)
 	}
 	asked := m.Asked()
-	if len(asked) != 2 || !slices.Contains(asked[0].Tools(), "readFile") || !slices.Contains(asked[0].Tools(), "dotted_name") ||
+	if len(asked) != 2 || !slices.Contains(asked[0].Tools(), "readFile") || !slices.Contains(asked[0].Tools(),
+		"dotted_name") ||
 		asked[0].Header.Get("Authorization") != "Bearer the-key-itself" || asked[0].Body["model"] != "m-1" {
 		t.Fatal(asked)
 	}
@@ -30,7 +32,8 @@ func TestAModelReadsAFileAndAnswersUnderOneRun(t *testing.T) {
 		t.Error(told)
 	}
 	log := h.Records()
-	if len(log) != 1 || log[0].Tool != "readFile" || log[0].Run != "run-7" || log[0].Session != "s-1" || log[0].Caller != "owner" ||
+	if len(log) != 1 || log[0].Tool != "readFile" || log[0].Run != "run-7" || log[0].Session != "s-1" ||
+		log[0].Caller != "owner" ||
 		log[0].Door != "openai" || log[0].Outcome != tool.OutcomeOK {
 		t.Errorf("%+v", log)
 	}
@@ -56,8 +59,9 @@ func TestWhatGoesWrongGoesToTheModelAndOnRecord(t *testing.T) {
 		told[dig(one, "tool_call_id").(string)] = dig(one, "content").(string)
 	}
 	for id, want := range map[string]string{
-		"bad": "Error: ", "none": "Error: ", "no": "nobody fails here", "outside": "not allowed", "died": "died without an answer",
-		"ask": "Which colour?", "good": "demo",
+		"bad": "Error: ", "none": "Error: ", "no": "nobody fails here", "outside": "not allowed",
+		"died": "died without an answer",
+		"ask":  "Which colour?", "good": "demo",
 	} {
 		if !strings.Contains(told[id], want) {
 			t.Errorf("%s was told as %q, not with %q", id, told[id], want)
@@ -77,7 +81,8 @@ func TestWhatGoesWrongGoesToTheModelAndOnRecord(t *testing.T) {
 
 // The tools of one answer run side by side: each hangs until the other is there.
 func TestCallsRunSideBySideAndAreEndedWhenTheClientGoes(t *testing.T) {
-	m := scripted.New(t, calls(scripted.Call{ID: "a", Name: "hang", Args: "{}"}, scripted.Call{ID: "b", Name: "hang", Args: "{}"}))
+	m := scripted.New(t, calls(scripted.Call{ID: "a", Name: "hang", Args: "{}"}, scripted.Call{ID: "b", Name: "hang",
+		Args: "{}"}))
 	h := serve(t, m, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan struct{})
@@ -112,7 +117,8 @@ func TestAModelThatIsBeingAskedIsLeftWhenTheClientGoes(t *testing.T) {
 		waitFor(t, "the model is asked", func() bool { return len(m.Asked()) == 1 })
 		cancel()
 	}()
-	req, _ := http.NewRequestWithContext(ctx, "POST", h.URL+"/v1/messages", strings.NewReader(chat(`,"max_tokens":10,"stream":true`)))
+	req, _ := http.NewRequestWithContext(ctx, "POST", h.URL+"/v1/messages",
+		strings.NewReader(chat(`,"max_tokens":10,"stream":true`)))
 	req.Header.Set("X-Api-Key", token)
 	req.Header.Set("Content-Type", "application/json")
 	if resp, err := http.DefaultClient.Do(req); err == nil {
@@ -144,11 +150,14 @@ func TestEveryLimitEndsARequestInTheWordsOfItsWire(t *testing.T) {
 					"messages": strings.Replace(chat(`,"max_tokens":100`), "demo", "claude", 1),
 				}[wire]
 				a := h.Do("POST", "/v1/"+wire, body)
-				if a.Status != 200 || !strings.Contains(a.Text, c.reason) || !strings.Contains(a.Text, `"stopped":"`+c.stopped+`"`) || len(m.Asked()) != c.rounds {
+				if a.Status != 200 || !strings.Contains(a.Text, c.reason) || !strings.Contains(a.Text,
+					`"stopped":"`+c.stopped+`"`) || len(m.Asked()) != c.rounds {
 					t.Errorf("%s: %d %s after %d", wire, a.Status, a.Text, len(m.Asked()))
 				}
-				if got := fmt.Sprintf("%v %v %v", dig(a.Doc, "choices", 0, "finish_reason"), dig(a.Doc, "status"), dig(a.Doc, "stop_reason")); got !=
-					map[string]string{"chat/completions": "length <nil> <nil>", "responses": "<nil> incomplete <nil>", "messages": "<nil> <nil> " + c.stop}[wire] {
+				if got := fmt.Sprintf("%v %v %v", dig(a.Doc, "choices", 0, "finish_reason"), dig(a.Doc, "status"), dig(a.Doc,
+					"stop_reason")); got !=
+					map[string]string{"chat/completions": "length <nil> <nil>", "responses": "<nil> incomplete <nil>",
+						"messages": "<nil> <nil> " + c.stop}[wire] {
 					t.Errorf("%s ended with %s", wire, got)
 				}
 				h.Stop()
@@ -171,7 +180,8 @@ func TestTimeEndsARequestInTheMiddleOfAnything(t *testing.T) {
 			m := scripted.New(t, c.step)
 			h := serve(t, m, ", openai: {time: 300ms}")
 			a := h.Do("POST", "/v1/chat/completions", chat(c.more))
-			if a.Status != 200 || !strings.Contains(a.Text, "has taken its 300ms") || !strings.Contains(a.Text, `"finish_reason":"length"`) {
+			if a.Status != 200 || !strings.Contains(a.Text, "has taken its 300ms") || !strings.Contains(a.Text,
+				`"finish_reason":"length"`) {
 				t.Errorf("%d %s", a.Status, a.Text)
 			}
 		})
@@ -179,7 +189,8 @@ func TestTimeEndsARequestInTheMiddleOfAnything(t *testing.T) {
 }
 
 func TestTheCallersOwnToolsAreLeftToTheCaller(t *testing.T) {
-	mixed := scripted.Step{Text: "Both.", Calls: []scripted.Call{readFile("ours"), {ID: "theirs", Name: "paint", Args: `{"colour":"red"}`}}}
+	mixed := scripted.Step{Text: "Both.", Calls: []scripted.Call{readFile("ours"), {ID: "theirs", Name: "paint",
+		Args: `{"colour":"red"}`}}}
 	own := `,"tools":[{"type":"function","function":{"name":"paint","description":"Paints.","parameters":{"type":"object"}}},
 		{"type":"function","function":{"name":"readFile"}}]`
 	m := scripted.New(t, mixed, says("Done."))
@@ -202,23 +213,27 @@ func TestTheCallersOwnToolsAreLeftToTheCaller(t *testing.T) {
 	if a := h.Do("POST", "/v1/chat/completions", back); dig(a.Doc, "choices", 0, "message", "content") != "Done." {
 		t.Fatal(a.Text)
 	}
-	if last := m.Asked()[1]; !strings.Contains(last.Text, `\"name\": \"demo\"`) || len(last.Body["messages"].([]any)) != 5 {
+	if last := m.Asked()[1]; !strings.Contains(last.Text, `\"name\": \"demo\"`) ||
+		len(last.Body["messages"].([]any)) != 5 {
 		t.Error(last.Text)
 	}
 }
 
 func TestToolsSelectOursByAnyOfTheirNamesAndNoOtherIsRun(t *testing.T) {
-	m := scripted.New(t, calls(scripted.Call{ID: "1", Name: "dotted_name", Args: `{"x":1}`}, scripted.Call{ID: "2", Name: "echo", Args: `{"x":1}`}), says("ok"))
+	m := scripted.New(t, calls(scripted.Call{ID: "1", Name: "dotted_name", Args: `{"x":1}`}, scripted.Call{ID: "2",
+		Name: "echo", Args: `{"x":1}`}), says("ok"))
 	h := serve(t, m, "")
 	a := h.Do("POST", "/v1/chat/completions", chat(`,"tools":{"dotted.name":{}},"tool_choice":{"type":"function","function":{"name":"dotted.name"}}`))
 	asked := m.Asked()
-	if a.Status != 200 || !slices.Equal(asked[0].Tools(), []string{"dotted_name"}) || dig(asked[0].Body, "tool_choice", "function", "name") != "dotted_name" {
+	if a.Status != 200 || !slices.Equal(asked[0].Tools(), []string{"dotted_name"}) || dig(asked[0].Body, "tool_choice",
+		"function", "name") != "dotted_name" {
 		t.Fatal(a.Text, asked)
 	}
 	if dig(asked[1].Body, "tool_choice") != "auto" {
 		t.Error("it is told to call a tool again and again")
 	}
-	if first, second := dig(asked[1].Body, "messages", 2, "content"), dig(asked[1].Body, "messages", 3, "content"); first != "dotted" ||
+	if first, second := dig(asked[1].Body, "messages", 2, "content"), dig(asked[1].Body, "messages", 3,
+		"content"); first != "dotted" ||
 		!strings.HasPrefix(second.(string), "Error: ") {
 		t.Error(first, second)
 	}
@@ -230,6 +245,34 @@ func TestToolsSelectOursByAnyOfTheirNamesAndNoOtherIsRun(t *testing.T) {
 	}
 	if refused != 1 {
 		t.Error("there is no record of the call that was refused")
+	}
+}
+
+// A call that the model had no room to finish may say anything: it is not made.
+func TestACallThatWasCutOffIsNotMade(t *testing.T) {
+	m := scripted.New(t, scripted.Step{Text: "I read", Finish: "length", Calls: []scripted.Call{readFile("c")}})
+	h := serve(t, m, "")
+	a := h.Do("POST", "/v1/chat/completions", chat(""))
+	if a.Status != 200 || dig(a.Doc, "choices", 0, "finish_reason") != "length" || dig(a.Doc, "choices", 0, "message",
+		"tool_calls") != nil ||
+		dig(a.Doc, "choices", 0, "message", "content") != "I read" {
+		t.Error(a.Text)
+	}
+	if log := h.Records(); len(log) != 0 {
+		t.Errorf("%+v", log)
+	}
+}
+
+func TestAToolThatSaysMuchIsCutForTheModel(t *testing.T) {
+	long := `{"x":"` + strings.Repeat("ä", 200<<10) + `"}`
+	m := scripted.New(t, calls(scripted.Call{ID: "c", Name: "echo", Args: long}), says("Much."))
+	h := serve(t, m, "")
+	if a := h.Do("POST", "/v1/chat/completions", chat("")); a.Status != 200 {
+		t.Fatal(a.Text)
+	}
+	told := dig(m.Asked()[1].Body, "messages", 2, "content").(string)
+	if len(told) > 257<<10 || !strings.Contains(told, "more bytes; ask for less at a time") {
+		t.Errorf("%d bytes: %s", len(told), told[len(told)-100:])
 	}
 }
 

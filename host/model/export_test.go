@@ -1,0 +1,24 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"toolpost/tool"
+)
+
+// Decode reads a whole answer of an API.
+func Decode(api API, doc []byte) (*Answer, error) {
+	return (&Model{Options: Options{API: api}}).wire().decode(doc)
+}
+
+// DecodeStream reads an answer that comes in pieces.
+func DecodeStream(api API, stream []byte) (*Answer, error) {
+	t := (&Model{Options: Options{API: api}}).Talk()
+	a, err := t.listen(bytes.NewReader(stream), new(Listener))
+	if err != nil && !errors.As(err, new(*tool.Error)) {
+		err = t.misread(context.Background(), err)
+	}
+	return a, err
+}
