@@ -43,7 +43,8 @@ return right`,
 func codeCalls(language string) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		ready := make(chan node.Listening, 2)
-		n := l.openNode(ctx, filepath.Join(l.dir, "code-"+language), map[string]string{config.FileName: codeConfig}, node.Options{
+		dir := filepath.Join(l.dir, "code-"+language)
+		n := l.openNode(ctx, dir, map[string]string{config.FileName: codeConfig}, node.Options{
 			Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
 		})
 		url := serve(ctx, l, ready, n.Serve).URL + "/v1/tools/look/call"

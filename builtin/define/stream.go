@@ -10,8 +10,8 @@ import (
 	"toolpost/tool"
 )
 
-// A Stream keeps the first bytes of what programs of a call write, and passes them on as they come; the rest is read and
-// dropped, so that nobody waits for us. Several programs may write to it at once.
+// A Stream keeps the first bytes of what programs of a call write, and passes them on as they come; the rest is read
+// and dropped, so that nobody waits for us. Several programs may write to it at once.
 type Stream struct {
 	name   string
 	events tool.Sink

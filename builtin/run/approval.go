@@ -7,8 +7,8 @@ import (
 	"toolpost/tool"
 )
 
-// A Waiter is an engine that knows when somebody has decided about a call, by the id of its Ask. Without one the call is
-// made again and again.
+// A Waiter is an engine that knows when somebody has decided about a call, by the id of its Ask. Without one the call
+// is made again and again.
 type Waiter interface {
 	Wait(ctx context.Context, ask string) error
 }

@@ -77,8 +77,8 @@ type frame struct {
 
 var errBroken = errors.New("it wrote to the channel of its calls what is no call")
 
-// talk listens to a program until it says its last, or nothing more, and makes its calls. They end with ctx, and with the
-// program; when it returns none runs any more.
+// talk listens to a program until it says its last, or nothing more, and makes its calls. They end with ctx, and with
+// the program; when it returns none runs any more.
 func (p *program) talk(ctx context.Context, conn io.Writer, lines *process.Lines) (*said, error) {
 	over := tool.Errorf(tool.CodeCancelled, "the program that made the call has ended")
 	ctx, end := context.WithCancelCause(ctx)
@@ -119,7 +119,8 @@ func (p *program) talk(ctx context.Context, conn io.Writer, lines *process.Lines
 // alone reports whether a line says one thing.
 func (l *line) alone() bool {
 	n := 0
-	for _, is := range []bool{l.Raised != nil, l.Return != nil, l.Cancel != nil, l.ID != nil || l.Tool != "" || l.Args != nil} {
+	calls := l.ID != nil || l.Tool != "" || l.Args != nil
+	for _, is := range []bool{l.Raised != nil, l.Return != nil, l.Cancel != nil, calls} {
 		if is {
 			n++
 		}
@@ -221,7 +222,8 @@ func (p *program) answer(ctx context.Context, name string, args json.RawMessage)
 	case r.Ask != nil:
 		ask, _ := strictjson.Marshal(map[string]any{"ask": r.Ask})
 		return answer{failed: &tool.Error{
-			Code: "asked", Message: "it asks something, which nobody can answer within a program: " + r.Ask.Message, Details: ask,
+			Code: "asked", Details: ask,
+			Message: "it asks something, which nobody can answer within a program: " + r.Ask.Message,
 		}}
 	case r.OK:
 		return answer{output: r.Output}

@@ -143,6 +143,6 @@ func (f function) said(in *shape) []string {
 }
 
 func plainText(text string, most int) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == 0x2028 || r == 0x2029 || r == 0x85 }), " ")
-	return cut(text, most)
+	ends := func(r rune) bool { return r <= ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 }
+	return cut(strings.Join(strings.FieldsFunc(text, ends), " "), most)
 }

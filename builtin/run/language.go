@@ -57,8 +57,8 @@ type ending struct {
 }
 
 // get gives a worker for a call of this depth. Each depth has its own: a program that waits for one that it has called
-// holds its worker meanwhile, and where all of them do so nobody would get another. To wait for one, and to start it, is
-// not the program's time.
+// holds its worker meanwhile, and where all of them do so nobody would get another. To wait for one, and to start it,
+// is not the program's time.
 func (l *language) get(ctx context.Context, depth int) (worker, error) {
 	defer tool.Waiting(ctx)()
 	p, err := l.pool(ctx, depth)
@@ -103,8 +103,8 @@ func (l *language) find(ctx context.Context) (*interpreter, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s runs no %s: %s cannot be run; install it, or name another one with "+
-			"`code: {run: {%s: ...}}` of its source, or write the program in another language: %w", Name, l.name, name,
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s runs no %s: %s cannot be run; install it, or name another one "+
+			"with `code: {run: {%s: ...}}` of its source, or write the program in another language: %w", Name, l.name, name,
 			l.setting, err).Because("no_interpreter")
 	}
 	argv, code, err := walls.Find(ctx, []string{path}, l.t.Dir, process.Environment(nil, nil))

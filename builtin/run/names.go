@@ -83,8 +83,8 @@ func visible(ctx context.Context, catalog tool.Catalog, p tool.Principal) []func
 
 const maxIdentifier = 128
 
-// identifier makes of a name one that both languages can write behind a dot. It does not begin with an underscore, which
-// Python's own attributes do, and is no word that means something else there.
+// identifier makes of a name one that both languages can write behind a dot. It does not begin with an underscore,
+// which Python's own attributes do, and is no word that means something else there.
 func identifier(name string) string {
 	id := tool.Safe(name, func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'

@@ -126,7 +126,8 @@ func (w *nodeWorker) greet(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return tool.Errorf(tool.CodeUnavailable, "the Node.js of %s did not start: %s", Name, w.child.Describe(w.child.Kill()))
+		return tool.Errorf(tool.CodeUnavailable, "the Node.js of %s did not start: %s", Name,
+			w.child.Describe(w.child.Kill()))
 	}
 	return nil
 }

@@ -41,15 +41,16 @@ func (o *Options) Validate() error {
 	const least = 64 << 20
 	switch {
 	case o.Memory != 0 && o.Memory < least:
-		return fmt.Errorf("memory is in bytes, and no interpreter runs in %d: give it %d (64 MiB) at the least", o.Memory, least)
+		return fmt.Errorf("memory is in bytes, and no interpreter runs in %d: give it %d (64 MiB) at the least",
+			o.Memory, least)
 	case o.MaxCalls < 0 || o.MaxOutput < 0 || o.Workers < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "a limit of run is negative; give a positive number, or leave it out")
 	}
 	return nil
 }
 
-// WithDefaults fills in what is left out. Memory stays: a default that a machine cannot hold for all processes of a room
-// together is held for each, and one that somebody asked for is refused there.
+// withDefaults fills in what is left out. Memory stays: a default that a machine cannot hold for all processes of a
+// room together is held for each, and one that somebody asked for is refused there.
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, config.Duration(time.Minute))
 	o.MaxCalls, o.MaxOutput, o.Workers = cmp.Or(o.MaxCalls, 10_000), cmp.Or(o.MaxOutput, 64<<10), cmp.Or(o.Workers, 8)

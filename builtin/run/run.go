@@ -145,8 +145,8 @@ func (t *Tools) run(ctx context.Context, c *define.Call, a runArgs) (output, err
 	if err != nil {
 		return output{}, err
 	}
-	late := tool.Errorf(tool.CodeTimeout, "the program did not end within %v, and was ended with all that it had called; %s",
-		limit, more)
+	late := tool.Errorf(tool.CodeTimeout,
+		"the program did not end within %v, and was ended with all that it had called; %s", limit, more)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)

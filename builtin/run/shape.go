@@ -124,7 +124,8 @@ func (s *shaper) plain(kind string, n schemaNode, depth int) *shape {
 func (s *shaper) members(n schemaNode, depth int) (all []member) {
 	_ = strictjson.Object(n.Properties, func(name, value []byte) error { // of what is no object there are none
 		if len(all) < maxMembers {
-			all = append(all, member{string(name), s.read(slices.Clone(value), depth+1), slices.Contains(n.Required, string(name))})
+			one := s.read(slices.Clone(value), depth+1)
+			all = append(all, member{string(name), one, slices.Contains(n.Required, string(name))})
 		}
 		return nil
 	})

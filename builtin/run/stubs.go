@@ -98,7 +98,9 @@ func (p *pythonTypes) parameters(in *shape) string {
 func (p *pythonTypes) of(s *shape, path string) string {
 	switch s.kind {
 	case "string", "integer", "number", "boolean", "null":
-		return map[string]string{"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}[s.kind]
+		return map[string]string{
+			"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None",
+		}[s.kind]
 	case "array":
 		return "list[" + p.of(s.items, path+"_item") + "]"
 	case "object":

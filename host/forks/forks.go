@@ -116,8 +116,8 @@ func (s *Server) Spent() bool { return s.spent }
 // Spend says that the server is not for another call.
 func (s *Server) Spend() { s.spent = true }
 
-// Limits says which limit of its walls a child met that nobody of us killed; empty: none. It ends the server, since only
-// what has ended says so.
+// Limits says which limit of its walls a child met that nobody of us killed; empty: none. It ends the server, since
+// only what has ended says so.
 func (s *Server) Limits(exit process.Exit) string {
 	if exit.Signal != syscall.SIGKILL || len(s.Child.Layers()) == 0 {
 		return ""

@@ -195,7 +195,8 @@ function raised(err) {
     }
     const seen = new Set()
     for (const line of String(known ? err.stack : '').split('\n')) {
-      const at = line.match(/^\s+at (?:async )?(?:(.*) \()?program\.js:(\d+):\d+\)?$/) ?? line.match(/^()program\.js:(\d+)$/)
+      const at =
+        line.match(/^\s+at (?:async )?(?:(.*) \()?program\.js:(\d+):\d+\)?$/) ?? line.match(/^()program\.js:(\d+)$/)
       if (!at || seen.has(line) || told.frames.length === 20) continue
       seen.add(line)
       told.frames.unshift({ line: Number(at[2]), in: cut(at[1] || 'the program', 200) })
