@@ -12,8 +12,8 @@ import (
 // approvals counts how often somebody was waited for.
 type approvals struct{ waited []string }
 
-func (a *approvals) Wait(_ context.Context, ask *tool.Ask) error {
-	a.waited = append(a.waited, ask.ID)
+func (a *approvals) Wait(_ context.Context, ask string) error {
+	a.waited = append(a.waited, ask)
 	return nil
 }
 
@@ -24,13 +24,13 @@ func TestACallThatWaitsForApprovalIsMadeAgainUntilItIsDecided(t *testing.T) {
 			var resumed []string
 			h := tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 				if resumed = append(resumed, c.Resume); len(resumed) < 3 {
-					return &tool.Result{Ask: &tool.Ask{ID: "ask-1", Kind: approval, Message: "may it?"}}, nil
+					return &tool.Result{Ask: &tool.Ask{ID: "ask-1", Kind: tool.AskApproval, Message: "may it?"}}, nil
 				}
 				return &tool.Result{OK: true, Summary: "done"}, nil
 			})
 			s := &server{handler: h}
 			if told != nil {
-				s.Approvals = told
+				s.Wait = told.Wait
 			}
 			c := &crew{server: s, base: &tool.Call{}, find: func(context.Context, string) (string, bool) { return "x", true }}
 			done := c.all(t.Context(), []model.Call{{ID: "1", Name: "x"}}, nil)
@@ -44,7 +44,7 @@ func TestACallThatWaitsForApprovalIsMadeAgainUntilItIsDecided(t *testing.T) {
 
 func TestNobodyWaitsForApprovalLongerThanTheRequestHas(t *testing.T) {
 	h := tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
-		return &tool.Result{Ask: &tool.Ask{ID: "ask-1", Kind: approval, Message: "may it?"}}, nil
+		return &tool.Result{Ask: &tool.Ask{ID: "ask-1", Kind: tool.AskApproval, Message: "may it?"}}, nil
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
