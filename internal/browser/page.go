@@ -337,6 +337,21 @@ func (p *Page) Has(role, name string) bool {
 	return ok
 }
 
+// HasDialog reports whether a dialog is open, by its label or its text. It looks at the page itself: on a busy machine
+// the tree of assistive technology, in which all else is found, is late with dialogs by more than a minute.
+func (p *Page) HasDialog(name string) (open bool) {
+	p.t.Helper()
+	p.Eval("[...document.querySelectorAll('dialog[open]')].some((d) => (d.ariaLabel + d.innerText).includes("+quoted(name)+"))",
+		&open)
+	return open
+}
+
+// WaitDialog waits for a dialog that is open.
+func (p *Page) WaitDialog(name string) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("the dialog %q", name), func() bool { return p.HasDialog(name) })
+}
+
 // WaitFor waits for an element.
 func (p *Page) WaitFor(role, name string) {
 	p.t.Helper()

@@ -85,7 +85,7 @@ func callIsApprovedAndDenied(t *testing.T, w world) {
 		t.Errorf("it is remembered: %s", said)
 	}
 	p.Click("button", "Revoke")
-	p.WaitFor("dialog", "Revoke this approval?")
+	p.WaitDialog("Revoke this approval?")
 	p.Eval(`document.querySelector('dialog[open] button.danger').click()`, nil)
 	p.Wait("!document.querySelector('[data-remembered]')")
 

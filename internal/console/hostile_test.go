@@ -174,7 +174,7 @@ func hostileContentIsText(t *testing.T, w world) {
 	visit("#/operate?at=keys", "document.querySelector('[data-token]')")
 	visit("#/operate?at=config", "document.querySelector('[data-line]')")
 	p.Press("Control+k")
-	p.WaitFor("dialog", "Commands")
+	p.WaitDialog("Commands")
 	look("the palette")
 	p.Press("Escape")
 

@@ -144,7 +144,7 @@ func tokenIsIssuedAndRevoked(t *testing.T, w world) {
 	p.Wait(use + ".then((s) => s === 200)")
 	p.Wait("document.querySelector('[data-token]')")
 	p.Click("button", "Revoke")
-	p.WaitFor("dialog", "Revoke this token?")
+	p.WaitDialog("Revoke this token?")
 	p.Eval("document.querySelector('dialog[open] button.danger').click()", nil)
 	p.Wait("!document.querySelector('[data-token]')")
 	p.Wait(use + ".then((s) => s === 401)")

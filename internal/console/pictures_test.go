@@ -38,7 +38,7 @@ func TestPictures(t *testing.T) {
 		}
 		p.Eval("void (location.hash = '#/tools')", nil)
 		p.Press("Control+k")
-		p.WaitFor("dialog", "Commands")
+		p.WaitDialog("Commands")
 		take("palette")
 	}
 }

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -183,21 +182,18 @@ func keysLeadEverywhere(t *testing.T, w world) {
 	p.Wait("document.documentElement.dataset.theme === 'dark'")
 }
 
-// opens presses a key for a dialog, and again where the page was still busy with the view before it. It looks at the page
-// and not at its tree for people who cannot see: on a busy machine that is late with dialogs, by more than a minute.
+// opens presses a key for a dialog, and again where the page was still busy with the view before it.
 func opens(p *browser.Page, key, dialog string) {
-	there := fmt.Sprintf("[...document.querySelectorAll('dialog[open]')].some((d) => d.innerHTML.includes(%q))", dialog)
 	for range 20 {
 		p.Press(key)
 		for range 50 {
-			var open bool
-			if p.Eval(there, &open); open {
+			if p.HasDialog(dialog) {
 				return
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	p.Wait(there)
+	p.WaitDialog(dialog)
 }
 
 func navigationOnAPhone(t *testing.T, w world) {
@@ -320,7 +316,7 @@ func axeFindsNothing(t *testing.T, w world) {
 			check(t, p, axe, look.String()+" "+one.hash)
 		}
 		p.Press("Control+k")
-		p.WaitFor("dialog", "Commands")
+		p.WaitDialog("Commands")
 		check(t, p, axe, look.String()+" palette")
 		p.Wait("window.wasLost === false") // what a page no longer wants is no connection that was lost
 	}
