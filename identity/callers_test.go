@@ -205,7 +205,7 @@ func TestACertificateIsWhoItsSubjectOrItsNamesSay(t *testing.T) {
 		want   string
 		change func(*x509.Certificate)
 	}{
-		{"ci", func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: "ci", Organization: []string{"acme"}} }}, //nolint:misspell // that is what the field is called
+		{"ci", func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: "ci", Organization: []string{"acme"}} }},
 		{"ci", func(x *x509.Certificate) { x.URIs = []*url.URL{service} }},
 		{"alice", func(x *x509.Certificate) { x.DNSNames = []string{"other.acme.org", "alice.acme.org"} }},
 		{"alice", func(x *x509.Certificate) { x.EmailAddresses = []string{"alice@acme.org"} }},

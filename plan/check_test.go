@@ -173,10 +173,10 @@ func TestTheFaultsThatAreListedAreBounded(t *testing.T) {
 }
 
 func TestMembersThatNoPlanHasAreListed(t *testing.T) {
-	got := plan.Ignored([]byte(`{"requestId":"r","paralel":true,"metadata":{"by":1},
+	got := plan.Ignored([]byte(`{"requestId":"r","parallell":true,"metadata":{"by":1},
 		"tools":[{"toolId":"a","tool":"do","retryPolicy":{"backoffMS":1},"input":{"x":1}},{"toolId":"b","colour":1},3]}`))
 	want := []plan.Fault{
-		{"", "/paralel", `is ignored; did you mean "parallel"?`},
+		{"", "/parallell", `is ignored; did you mean "parallel"?`},
 		{"", "/metadata/by", "is ignored"},
 		{"a", "/tools/0/retryPolicy/backoffMS", `is ignored; did you mean "backoffMs"?`},
 		{"b", "/tools/1/colour", "is ignored"},

@@ -45,7 +45,7 @@ func (c *Call) Operating(does string) error {
 // kept by nobody: one with an idempotency key, for which the outcome is remembered, and one of a plan, which is kept
 // with all that its tools gave.
 func (c *Call) Told(what string) error {
-	why := ""
+	var why string
 	switch {
 	case c.Key != "":
 		why = "takes no idempotency key"

@@ -39,16 +39,16 @@ func (f fixed) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Resul
 }
 
 // hear has a program say something, and gives what it was answered.
-func hear(says string) (*said, error, string) {
+func hear(says string) (*said, string, error) {
 	t := &Tools{Setting: Setting{Engine: fixed{{Name: "who"}}}, o: Options{}.withDefaults()}
 	p := &program{t: t, call: &tool.Call{ID: "outer"}, code: "x", stdout: define.NewStream("stdout", tool.Discard, 10)}
 	var answers strings.Builder
 	last, err := p.talk(context.Background(), &answers, process.NewLines(strings.NewReader(says), lineLimits()))
-	return last, err, answers.String()
+	return last, answers.String(), err
 }
 
 func TestAnAnswerIsOneLine(t *testing.T) {
-	last, err, answers := hear(`{"id":7,"tool":"who","args":{"a":1}}` + "\n" + `{"return":null}` + "\n")
+	last, answers, err := hear(`{"id":7,"tool":"who","args":{"a":1}}` + "\n" + `{"return":null}` + "\n")
 	if err != nil || last == nil || string(last.result) != "null" {
 		t.Fatal(last, err)
 	}
@@ -66,7 +66,7 @@ func FuzzTalk(f *testing.F) {
 		f.Add(seed + "\n")
 	}
 	f.Fuzz(func(t *testing.T, says string) {
-		last, err, answers := hear(says)
+		last, answers, err := hear(says)
 		if last != nil && err != nil {
 			t.Error("it said its last, and was not understood")
 		}

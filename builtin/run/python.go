@@ -125,7 +125,7 @@ func (w *pythonWorker) fork(ctx context.Context, p *program) (e ending, healthy 
 	if err != nil {
 		return e, true, tool.Errorf(tool.CodeUnavailable, "no socket for the program: %w", err)
 	}
-	defer ours.Close()
+	defer func() { _ = ours.Close() }()
 	defer theirs.Close()
 	out, err := forks.NewPipes(ctx, 2)
 	if err != nil {

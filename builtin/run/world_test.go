@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -253,12 +252,3 @@ func soon(t testing.TB, what string, is func() bool) {
 }
 
 func languages() []string { return []string{"python", "javascript"} }
-
-// tools lists the tools of rows.
-func tools(rows []row) (names []string) {
-	for _, r := range rows {
-		names = append(names, r.Tool)
-	}
-	slices.Sort(names)
-	return names
-}

@@ -150,7 +150,7 @@ func (a *app) showUsage(u operate.Usage) {
 		fmt.Fprintf(a.out, "store %s: %s, %s in the audit log\n", clean(s.Kind), bytesOf(s.Bytes),
 			plural(int(s.Calls), "call"))
 		if s.Waiting > 0 {
-			fmt.Fprintln(a.out, a.out.amber(plural(int(s.Waiting), "record")+" in memory, not in the store yet"))
+			fmt.Fprintln(a.out, a.out.amber(plural(s.Waiting, "record")+" in memory, not in the store yet"))
 		}
 	}
 }

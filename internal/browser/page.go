@@ -338,7 +338,7 @@ func (p *Page) Has(role, name string) bool {
 }
 
 // HasDialog reports whether a dialog is open, by its label or its text. It looks at the page itself: on a busy machine
-// the tree of assistive technology, in which all else is found, is late with dialogs by more than a minute.
+// the tree of assistive technology, in which all else is found, is late with those by more than a minute.
 func (p *Page) HasDialog(name string) (open bool) {
 	p.t.Helper()
 	p.Eval("[...document.querySelectorAll('dialog[open]')].some((d) => (d.ariaLabel + d.innerText).includes("+quoted(name)+"))",

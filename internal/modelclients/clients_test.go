@@ -149,7 +149,7 @@ func anthropicClient(h *scripted.House) anthropic.Client {
 
 func messageParams(model string, own []string) anthropic.MessageNewParams {
 	p := anthropic.MessageNewParams{
-		Model: anthropic.Model(model), MaxTokens: 1000, System: []anthropic.TextBlockParam{{Text: "Be brief."}},
+		Model: model, MaxTokens: 1000, System: []anthropic.TextBlockParam{{Text: "Be brief."}},
 		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("Go."))},
 	}
 	for _, name := range own {

@@ -109,7 +109,8 @@ func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	}
 	res, err := c.settle(ctx, one, files)
 	r.outcome, r.code, r.reason = tool.OutcomeOf(res, err)
-	text, failed := "", true
+	var text string
+	failed := true
 	switch {
 	case err != nil:
 		text = tool.AsError(err).Message

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
 	"maps"
 
 	"toolpost/host/model"
@@ -135,14 +134,14 @@ func (s *responseSpeaker) called(r ran) {
 // event says once more that a call goes on, and beside it what happens.
 func (s *responseSpeaker) event(r ran, e tool.Event) {
 	s.send("response.mcp_call.in_progress", object{
-		"output_index": s.at[r.Call.ID], "item_id": r.Call.ID, "toolpost": json.RawMessage(progress(r, &e)),
+		"output_index": s.at[r.Call.ID], "item_id": r.Call.ID, "toolpost": progress(r, &e),
 	})
 }
 
 func (s *responseSpeaker) ended(r ran) {
 	item, at := mcpCall(r), s.at[r.Call.ID]
 	s.send("response.mcp_call."+item["status"].(string), object{
-		"output_index": at, "item_id": r.Call.ID, "toolpost": json.RawMessage(progress(r, nil)),
+		"output_index": at, "item_id": r.Call.ID, "toolpost": progress(r, nil),
 	})
 	s.done(at, item)
 }

@@ -66,8 +66,7 @@ func errorBody(e *tool.Error) []byte {
 
 // statusOf is the status of a request that failed.
 func statusOf(e *tool.Error) int {
-	switch e.Code {
-	case tool.CodeUnsupported: // these clients take 501 for trouble of the server, and try again
+	if e.Code == tool.CodeUnsupported { // these clients take 501 for trouble of the server, and try again
 		return http.StatusBadRequest
 	}
 	return web.StatusOf(e.Code)

@@ -66,13 +66,12 @@ func (d *document) readParameter(v any) (*parameter, error) {
 		return nil, fmt.Errorf("the parameter %s: %w", clip(p.name, 100), err)
 	}
 	if content, ok := o["content"].(object); ok {
-		for _, kind := range slices.Sorted(maps.Keys(content)) {
-			media, err := d.object(content[kind], "the content of the parameter "+clip(p.name, 100))
+		if kinds := slices.Sorted(maps.Keys(content)); len(kinds) > 0 { // there is one
+			media, err := d.object(content[kinds[0]], "the content of the parameter "+clip(p.name, 100))
 			if err != nil {
 				return nil, err
 			}
-			p.schema, p.json = media["schema"], isJSON(mediaOf(kind))
-			break
+			p.schema, p.json = media["schema"], isJSON(mediaOf(kinds[0]))
 		}
 	}
 	if p.schema == nil {

@@ -228,7 +228,7 @@ func withoutMarks(t *testing.T, k Kind) {
 		`DROP TABLE session_mark`, `DROP TABLE token`, `DROP TABLE asset_caller`, `DROP TABLE job`,
 		`DROP TABLE job_event`, `ALTER TABLE lease DROP COLUMN caller`, `DROP TABLE program`, `DROP TABLE pin`,
 		`DROP TABLE pin_change`, `DROP VIEW calls`, `DROP INDEX audit_parent`, `ALTER TABLE audit DROP COLUMN parent`,
-		`DROP TABLE plan`, `DROP TABLE plan_tool`,
+		`DROP TABLE plan`, `DROP TABLE plan_tool`, `DROP TABLE approval`,
 		`CREATE VIEW calls AS SELECT seq FROM audit`,
 		`ALTER TABLE outcome DROP COLUMN lost_at`, `DELETE FROM toolpost_schema WHERE version > 2`)
 	after := k.open(t, address).Sessions()

@@ -241,10 +241,9 @@ func (c *Console) signIn(s *web.Server, door string) func(http.ResponseWriter, *
 			web.Refuse(w, r, nil, status, e)
 			return
 		}
-		made := cookie(r, "", int(longest/time.Second))
-		var session *session
-		made.Value, session = c.begin(p, made.Name)
-		http.SetCookie(w, made)
+		name := cookie(r, "", 0).Name
+		value, session := c.begin(p, name)
+		http.SetCookie(w, cookie(r, value, int(longest/time.Second)))
 		c.o.Log.Info("signed in to the console", "caller", p.ID, "from", peer(r))
 		c.about(w, p, session)
 	}
