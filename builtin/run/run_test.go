@@ -294,8 +294,9 @@ func TestACallThatNeedsApprovalWaitsForIt(t *testing.T) {
 		t.Errorf("%+v, %v", got.r, got.err)
 	}
 	o.decided.Store(false)
-	if _, err := try(0.5); tool.CodeOf(err) != tool.CodeTimeout {
-		t.Errorf("that nobody decides about: %v", err)
+	// Its time is that of the program: whichever is first to see that it is over, nothing was run.
+	if r, err := try(0.5); tool.CodeOf(err) != tool.CodeTimeout && (err != nil || r.OK) {
+		t.Errorf("that nobody decides about: %+v, %v", r, err)
 	}
 }
 
