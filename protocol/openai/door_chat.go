@@ -152,7 +152,10 @@ func (m chatMessage) message() (model.Message, error) {
 }
 
 // readContent reads a text, or a list of parts; both kinds of OpenAI's requests have them, under other names.
-func readContent(raw json.RawMessage) ([]model.Part, error) {
+func readContent(raw json.RawMessage) ([]model.Part, error) { return readParts(raw, readPart) }
+
+// readParts reads what a message says: a text, or a list of parts, each in the form of its API.
+func readParts(raw json.RawMessage, read func(json.RawMessage) (model.Part, error)) ([]model.Part, error) {
 	switch strictjson.KindOf(raw) {
 	case "null", "nothing":
 		return nil, nil
@@ -165,7 +168,7 @@ func readContent(raw json.RawMessage) ([]model.Part, error) {
 	}
 	var parts []model.Part
 	for _, one := range list {
-		p, err := readPart(one)
+		p, err := read(one)
 		if err != nil {
 			return nil, err
 		}

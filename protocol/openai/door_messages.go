@@ -87,27 +87,7 @@ func (h *history) blocks(who model.Role, parts []model.Part) {
 }
 
 // readBlocks reads a text, or a list of blocks.
-func readBlocks(raw json.RawMessage) ([]model.Part, error) {
-	switch strictjson.KindOf(raw) {
-	case "null", "nothing":
-		return nil, nil
-	case "string":
-		return []model.Part{{Kind: model.Text, Text: strictjson.Text(raw)}}, nil
-	}
-	var list []json.RawMessage
-	if err := strictjson.Unmarshal(raw, &list); err != nil {
-		return nil, unreadable("the content of a message", err)
-	}
-	var parts []model.Part
-	for _, one := range list {
-		p, err := readBlock(one)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, p)
-	}
-	return parts, nil
-}
+func readBlocks(raw json.RawMessage) ([]model.Part, error) { return readParts(raw, readBlock) }
 
 func readBlock(raw json.RawMessage) (model.Part, error) {
 	var b struct {

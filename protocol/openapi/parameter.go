@@ -194,15 +194,7 @@ func (p *parameter) joined(v any, between string, named bool, e encoder) (string
 		}
 		return own + strings.Join(texts, between), err
 	case object:
-		pairs, err := p.pairs(v)
-		var texts []string
-		for _, one := range pairs {
-			if p.explode {
-				texts = append(texts, e(one.name)+"="+e(one.value))
-			} else {
-				texts = append(texts, e(one.name), e(one.value))
-			}
-		}
+		texts, err := p.members(v, e, e)
 		if p.explode {
 			own = ""
 		}
@@ -210,6 +202,19 @@ func (p *parameter) joined(v any, between string, named bool, e encoder) (string
 	}
 	text, err := p.text(v)
 	return own + e(text), err
+}
+
+// members gives the names and values of an object, in pairs where they are exploded.
+func (p *parameter) members(v object, name, value encoder) (texts []string, err error) {
+	pairs, err := p.pairs(v)
+	for _, one := range pairs {
+		if p.explode {
+			texts = append(texts, name(one.name)+"="+value(one.value))
+		} else {
+			texts = append(texts, name(one.name), value(one.value))
+		}
+	}
+	return texts, err
 }
 
 func prefixed(with string, texts []string) []string {
@@ -246,15 +251,7 @@ func (p *parameter) query(v any) ([]string, error) {
 		}
 		return []string{name + "=" + strings.Join(texts, between)}, err
 	case object:
-		pairs, err := p.pairs(v)
-		var texts []string
-		for _, one := range pairs {
-			if p.explode {
-				texts = append(texts, encoded(one.name)+"="+e(one.value))
-			} else {
-				texts = append(texts, encoded(one.name), e(one.value))
-			}
-		}
+		texts, err := p.members(v, encoded, e)
 		if p.explode {
 			return texts, err
 		}
