@@ -31,19 +31,13 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 	if len(h) == 0 {
 		return 0, nil
 	}
-	unknown := ""
-	for name := range h {
-		if ours(name) && !slices.ContainsFunc(fields[:], func(f field) bool { return same(f.header, name) }) &&
-			!slices.ContainsFunc(also, func(a string) bool { return same(a, name) }) {
-			unknown = max(unknown, name) // of several always the same one: a map has no order
-		}
-	}
+	found, unknown := sift(h, also)
 	if unknown != "" {
 		return 0, notKnown(unknown, also)
 	}
 	in := contents{Call: c}
-	for _, f := range &fields {
-		text, times := find(h, f.header)
+	for i, f := range &fields {
+		text, times := found[i].text, found[i].times
 		if times > 1 && !f.lenient {
 			return 0, twice(f.header, times)
 		}
@@ -55,6 +49,36 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 		}
 	}
 	return in.timeout, nil
+}
+
+// sift looks at each header once and gives what it found for each field, and a header that looks like one of ours and
+// is none. To look each field up would be shorter; but a lookup in whatever case is a walk through the map.
+func sift(h map[string][]string, also []string) (found [len(fields)]struct {
+	text  string
+	times int
+}, unknown string,
+) {
+	for name, values := range h {
+		i := fieldOf(name)
+		switch {
+		case i >= 0 && len(values) > 0:
+			found[i].text = values[0]
+			found[i].times += len(values)
+		case i < 0 && ours(name) && !slices.ContainsFunc(also, func(a string) bool { return same(a, name) }):
+			unknown = max(unknown, name) // of several always the same one: a map has no order
+		}
+	}
+	return found, unknown
+}
+
+// fieldOf gives the place of a header's field in the table; -1: it has none.
+func fieldOf(header string) int {
+	for i := range fields {
+		if same(fields[i].header, header) {
+			return i
+		}
+	}
+	return -1
 }
 
 // find gives a value of a header, in whatever case its name was sent, and how many there are.
