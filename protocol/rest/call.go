@@ -121,7 +121,7 @@ func checkContent(h http.Header) *tool.Error {
 			"the content encoding %q is not read here: send the arguments as they are", enc)
 	}
 	given := h.Get("Content-Type")
-	if given == "" {
+	if given == "" || given == typeJSON {
 		return nil
 	}
 	kind, params, err := mime.ParseMediaType(given)
@@ -143,5 +143,13 @@ func wantsStream(h http.Header) bool {
 
 // listed gives what a header lists, on however many lines.
 func listed(h http.Header, name string) iter.Seq[string] {
-	return strings.SplitSeq(strings.Join(h.Values(name), ","), ",")
+	return func(yield func(string) bool) {
+		for _, line := range h.Values(name) {
+			for one := range strings.SplitSeq(line, ",") {
+				if !yield(one) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -40,3 +40,6 @@ func Messages(r io.Reader, most int) (events []string, datas [][]byte, err error
 		events, datas = append(events, m.Name), append(datas, m.Data)
 	}
 }
+
+// EncodeAnswer is the body of a call.
+func EncodeAnswer(r *tool.Result, call string) ([]byte, error) { return encodeAnswer(r, call) }

@@ -25,6 +25,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -43,10 +44,67 @@ const (
 	eventNoOutcome = "no_outcome"
 )
 
-// An answer is the body of a call that has an outcome.
-type answer struct {
-	*tool.Result
-	Call string `json:"call"`
+// encodeAnswer writes the body of a call that has an outcome: the result as its type has it, and the call. It does by
+// hand what every call has; Marshal would take most of the door's time.
+func encodeAnswer(r *tool.Result, call string) ([]byte, error) {
+	w := strictjson.NewWriter(len(r.Output) + len(r.Summary) + 384)
+	w.Raw("ok", strconv.AppendBool(nil, r.OK))
+	if err := w.Whole("output", r.Output); err != nil {
+		return nil, err
+	}
+	w.Text("summary", r.Summary)
+	if r.Failure != nil {
+		if err := marshalled(w, "error", r.Failure); err != nil {
+			return nil, err
+		}
+	}
+	if r.Ask != nil {
+		if err := marshalled(w, "ask", r.Ask); err != nil {
+			return nil, err
+		}
+	}
+	trace, err := encodeTrace(&r.Trace)
+	if err != nil {
+		return nil, err
+	}
+	w.Raw("trace", trace)
+	w.Text("call", call)
+	return w.Done(), nil
+}
+
+// encodeTrace writes a trace as its type has it. Where there is none there is nothing to write.
+func encodeTrace(t *tool.Trace) ([]byte, error) {
+	if t.Start.IsZero() { // the engine always says when
+		if reflect.ValueOf(t).Elem().IsZero() {
+			return nil, nil
+		}
+		return strictjson.Marshal(t)
+	}
+	w := strictjson.NewWriter(256)
+	w.Text("id", t.ID)
+	w.Text("call", t.Call)
+	w.Text("tool", t.Tool)
+	w.Text("source", t.Source)
+	w.Text("protocol", t.Protocol)
+	w.Text("start", t.Start.Format(time.RFC3339Nano))
+	if t.Cached {
+		w.Raw("cached", []byte("true"))
+	}
+	if len(t.Details) > 0 {
+		if err := marshalled(w, "details", t.Details); err != nil {
+			return nil, err
+		}
+	}
+	ms := float64(t.Duration) / float64(time.Millisecond)
+	w.Raw("duration_ms", strconv.AppendFloat(nil, ms, 'f', -1, 64))
+	return w.Done(), nil
+}
+
+// marshalled adds a value that few calls have.
+func marshalled(w *strictjson.Writer, name string, value any) error {
+	b, err := strictjson.Marshal(value)
+	w.Raw(name, b)
+	return err
 }
 
 // encodeOutcome returns the body of a call and its status.
@@ -55,7 +113,7 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 		err = tool.Errorf(tool.CodeInternal, "the call ended with neither a result nor an error")
 	}
 	if err == nil {
-		if body, err = strictjson.Marshal(answer{r, call}); err == nil {
+		if body, err = encodeAnswer(r, call); err == nil {
 			return http.StatusOK, body
 		}
 		err = tool.Errorf(tool.CodeProtocol, "the result cannot be written as JSON: %w", err)

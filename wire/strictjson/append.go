@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // AppendString adds text to b as a JSON string, and copies it once: some contents are large. Text must be UTF-8; what
@@ -86,6 +88,19 @@ func (w *Writer) Raw(name string, value []byte) {
 func (w *Writer) Named(name string, value []byte) {
 	quoted := Quote(name)
 	w.Raw(string(quoted[1:len(quoted)-1]), value)
+}
+
+// Whole is Raw for a value of somebody else's, which is checked, and written on one line.
+func (w *Writer) Whole(name string, value []byte) error {
+	if len(value) == 0 {
+		return nil
+	}
+	b, err := jsontext.AppendFormat(AppendName(w.b, name), value)
+	if err != nil {
+		return explain(err)
+	}
+	w.b = b
+	return nil
 }
 
 // Done returns the object. The writer is of no use afterwards.

@@ -1,0 +1,48 @@
+package rest_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"toolpost/protocol/rest"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// What is written by hand is what the types say.
+func TestAnswersAreWrittenAsTheirTypesSay(t *testing.T) {
+	start := time.Date(2026, 2, 3, 4, 5, 6, 70, time.FixedZone("", 3600))
+	whole := tool.Trace{
+		ID: "t", Call: "c", Tool: "größe \"x\"\n", Source: "s", Protocol: "p", Start: start, Duration: 1234567 * time.Nanosecond,
+		Cached: true, Details: map[string]any{"b": 1, "a": []string{"<&>"}},
+	}
+	for name, r := range map[string]*tool.Result{
+		"nothing":     {},
+		"an output":   {OK: true, Output: json.RawMessage(" { \"a\" : [ 1 ,\n2.50 ] , \"b\":\"\\u00e9\" } "), Trace: whole},
+		"a summary":   {OK: true, Summary: "two\nlines", Trace: tool.Trace{Start: start}},
+		"a failure":   {Failure: tool.Errorf(tool.CodeConflict, "no").Because("why"), Output: json.RawMessage(`null`), Trace: whole},
+		"a question":  {OK: true, Ask: &tool.Ask{ID: "1", Message: "?", Schema: json.RawMessage(`{"type":"string"}`)}, Trace: whole},
+		"no start":    {OK: true, Trace: tool.Trace{ID: "t", Duration: time.Second}},
+		"a short one": {OK: true, Output: json.RawMessage(`"x"`), Trace: tool.Trace{Start: start, Duration: 1}},
+	} {
+		want, err := strictjson.Marshal(struct {
+			*tool.Result
+			Call string `json:"call"`
+		}{r, "id"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := rest.EncodeAnswer(r, "id")
+		if err != nil || string(got) != string(want) {
+			t.Errorf("%s: %v\n got %s\nwant %s", name, err, got, want)
+		}
+	}
+	for name, raw := range map[string]string{
+		"half": `{"a":`, "a name twice": `{"a":1,"a":2}`, "no UTF-8": "\"\xff\"", "two values": `1 2`,
+	} {
+		if got, err := rest.EncodeAnswer(&tool.Result{OK: true, Output: json.RawMessage(raw)}, "id"); err == nil {
+			t.Errorf("%s was written: %s", name, got)
+		}
+	}
+}
