@@ -39,7 +39,8 @@ func (shown Credentials) digest() (sum [sha256.Size]byte) {
 
 func (shown Credentials) tokenProof() string {
 	sum := shown.digest()
-	return digestProof + hex.EncodeToString(sum[:])
+	b := append(make([]byte, 0, len(digestProof)+2*len(sum)), digestProof...)
+	return string(hex.AppendEncode(b, sum[:]))
 }
 
 func userProof(uid uint32) string { return uidProof + strconv.FormatUint(uint64(uid), 10) }

@@ -1,16 +1,15 @@
 package web
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -133,16 +132,15 @@ func Reply(w http.ResponseWriter, status int, body []byte) { Send(w, status, "ap
 // Send writes a whole answer.
 func Send(w http.ResponseWriter, status int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
 
 // ReadBody reads the body of a request within its bounds of size and time. The status goes with the error.
 func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, err *tool.Error) {
-	large := tool.Errorf(tool.CodeInvalidInput, "the body is larger than %d bytes", s.o.MaxBody).Because("too_large")
 	if r.ContentLength/2 > s.o.MaxBody { // one that is not far over is read: a peer that still sends may miss the answer
-		return nil, http.StatusRequestEntityTooLarge, large
+		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
 	}
 	if room := min(r.ContentLength, s.o.MaxBody); room > 0 { // one for which there is none is not even begun
 		if !s.bodies.TryAcquire(room) {
@@ -152,14 +150,12 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	}
 	ration := &ration{ReadCloser: r.Body, of: s.bodies}
 	r.Body = ration
-	body, failed := io.ReadAll(http.MaxBytesReader(w, ration, s.o.MaxBody))
-	ration.free = sync.OnceFunc(func() { s.bodies.Release(ration.held) })
-	context.AfterFunc(r.Context(), ration.free) // it ends when the request is answered
+	body, failed := readAll(http.MaxBytesReader(w, ration, s.o.MaxBody), r.ContentLength)
 	switch {
 	case ration.busy:
 		return nil, http.StatusServiceUnavailable, errBusy()
 	case errors.As(failed, new(*http.MaxBytesError)):
-		return nil, http.StatusRequestEntityTooLarge, large
+		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
 	case errors.Is(failed, os.ErrDeadlineExceeded):
 		return nil, http.StatusRequestTimeout, tool.Errorf(tool.CodeTimeout, "the body was not there after %v", s.o.Times.Body)
 	case failed != nil:
@@ -168,10 +164,37 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	return body, 0, nil
 }
 
+// readAll is io.ReadAll for a body that says how long it is, as long as that is little: nobody gets memory for a promise.
+func readAll(body io.Reader, length int64) ([]byte, error) {
+	room := int64(512) // of one that does not say
+	if length >= 0 {
+		room = min(length, 64<<10) + 1
+	}
+	all := make([]byte, 0, room)
+	for {
+		n, err := body.Read(all[len(all):cap(all)])
+		all = all[:len(all)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return all, err
+		case len(all) == cap(all):
+			all = slices.Grow(all, 1)
+		}
+	}
+}
+
+func (s *Server) tooLarge() *tool.Error {
+	return tool.Errorf(tool.CodeInvalidInput, "the body is larger than %d bytes", s.o.MaxBody).Because("too_large")
+}
+
 // ForgetBody says that nothing of the body is kept for the rest of a request, which may last. It makes room for others.
+// At the end of a request the front does it.
 func (s *Server) ForgetBody(r *http.Request) {
 	if b, ok := r.Body.(*ration); ok {
-		b.free()
+		s.bodies.Release(b.held)
+		b.held = 0
 	}
 }
 
@@ -188,7 +211,6 @@ type ration struct {
 	of   *semaphore.Weighted
 	held int64
 	busy bool
-	free func() // gives it back
 }
 
 // Read implements io.Reader.

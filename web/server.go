@@ -85,10 +85,14 @@ func (r Route) takes(method string) bool {
 	return r.Method == "" || r.Method == method || r.Method == http.MethodGet && method == http.MethodHead
 }
 
+// What every answer says. Set would make a list of each for every request; nobody changes a list of a header.
+var noSniff, noStore = []string{"nosniff"}, []string{"no-store"}
+
 // ServeHTTP does what holds for every request, whoever sends it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-store")
+	defer s.ForgetBody(r)
+	h := w.Header()
+	h["X-Content-Type-Options"], h["Cache-Control"] = noSniff, noStore
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Times.Write))
 	if r.ContentLength != 0 {
