@@ -46,7 +46,7 @@ type AuditTable struct {
 
 // An entry is a record on its way into the table.
 type entry struct {
-	*tool.Record
+	tool.Record
 	detail string
 	id     string // of the note about a call that had begun; empty: there is none
 	claim  bool   // it is the record of somebody else's call: of several who find the note one adds it
@@ -80,7 +80,9 @@ func (db *DB) Audit() *AuditTable { return db.audit }
 // Begin notes that a call is about to run which may change something. What is noted survives the end of this
 // program: Recover finds it. Append with the same record takes the note away.
 func (a *AuditTable) Begin(_ context.Context, r *tool.Record) error {
-	doc, err := a.all.Marshal(a.bounded(r))
+	kept := *r
+	a.bound(&kept)
+	doc, err := a.all.Marshal(&kept)
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) err
 	if err != nil {
 		return err
 	}
-	return a.db.w.submit(&write{record: e, durable: durable, key: "record " + openID(a.db.owner, r)})
+	return a.db.w.submit(&write{record: e, durable: durable})
 }
 
 // Later adds the record of a call that changed nothing soon, behind those that came before it, and tells missed when it
@@ -124,7 +126,7 @@ func (a *AuditTable) Later(r *tool.Record, missed func(error)) {
 		missed(err)
 		return
 	}
-	a.db.w.later(&write{record: e, key: "record " + openID(a.db.owner, r), done: func(err error) {
+	a.db.w.later(&write{record: e, done: func(err error) {
 		if err != nil {
 			missed(err)
 		}
@@ -144,8 +146,9 @@ func (a *AuditTable) entryOf(r *tool.Record) (*entry, error) {
 	if err := a.all.Check(r); err != nil {
 		return nil, err
 	}
-	kept := a.bounded(r)
-	e := &entry{Record: kept, detail: a.detailOf(kept)}
+	e := &entry{Record: *r}
+	a.bound(&e.Record)
+	e.detail = a.detailOf(&e.Record)
 	if r.Begun {
 		e.id = openID(a.db.owner, r)
 	}
@@ -271,15 +274,15 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 			one.err = e.taken()
 			continue
 		}
-		k, err := a.kindOf(t, e.Record)
+		k, err := a.kindOf(t, &e.Record)
 		if err != nil {
 			return err
 		}
 		h.seq++
 		e.Seq = h.seq
-		h.hash = a.chain(h.hash, k.digest, e.Record, e.detail)
-		rows = append(appendValues(rows, a.inRow, e.Record), k.id, e.detail, h.hash)
-		s.add(k.id, e.Record)
+		h.hash = a.chain(h.hash, k.digest, &e.Record, e.detail)
+		rows = append(appendValues(rows, a.inRow, &e.Record), k.id, e.detail, h.hash)
+		s.add(k.id, &e.Record)
 	}
 	if err := t.insert(a.addRows, width, "", rows); err != nil {
 		return err

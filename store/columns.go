@@ -21,6 +21,7 @@ type layout struct {
 	all, inKind, inDetail audit.Table
 	inRow                 audit.Table // numbers first
 	numbers               int         // how many of them
+	texts                 []func(*tool.Record) any
 
 	rowNames, kindNames string // as SQL lists them
 	findKind, addKind   string
@@ -35,6 +36,11 @@ func newLayout(columns audit.Table) *layout {
 			texts = append(texts, c)
 		} else {
 			l.inRow = append(l.inRow, c)
+		}
+	}
+	for i := range columns {
+		if isText(&columns[i]) {
+			l.texts = append(l.texts, columns[i].Value)
 		}
 	}
 	l.numbers = len(l.inRow)
@@ -215,11 +221,11 @@ const (
 	maxTouches = 32
 )
 
-// bounded returns a record as it is kept: in text that every database takes, and not too long.
-func (l *layout) bounded(was *tool.Record) *tool.Record {
-	r := *was
-	for i := range l.all {
-		if text, ok := l.all[i].Value(&r).(*string); ok {
+// bound makes a record what is kept of it: text that every database takes, and not too long. What it shares with others
+// stays as it is.
+func (l *layout) bound(r *tool.Record) {
+	for _, of := range l.texts {
+		if text := of(r).(*string); *text != "" {
 			*text = plain(*text, maxName)
 		}
 	}
@@ -235,15 +241,15 @@ func (l *layout) bounded(was *tool.Record) *tool.Record {
 		}
 		return kept
 	}
-	r.Touches = tool.Touches{Reads: some(was.Touches.Reads, &room), Writes: some(was.Touches.Writes, &room)}
-	for _, argv := range was.Touches.Commands {
+	was := r.Touches
+	r.Touches = tool.Touches{Reads: some(was.Reads, &room), Writes: some(was.Writes, &room)}
+	for _, argv := range was.Commands {
 		if room--; room < 0 {
 			r.Omitted++
 			continue
 		}
 		r.Touches.Commands = append(r.Touches.Commands, some(argv, new(maxTouches)))
 	}
-	return &r
 }
 
 // create is the SQL of a column in a new table, and, for one that came later, in a table that has rows already.

@@ -31,8 +31,8 @@ func (t *tx) clear(group []*write) (left []*write, err error) {
 	}
 	for _, one := range group {
 		one.err = nil
-		if w.landed[one.key] {
-			delete(w.landed, one.key)
+		if len(w.landed) > 0 && w.landed[w.nameOf(one)] {
+			delete(w.landed, w.nameOf(one))
 			one.written = true
 		}
 		if !one.written {
@@ -68,13 +68,23 @@ func (w *writer) land(one *write) {
 	if one.late != nil {
 		one.late()
 	}
-	if one.key == "" {
+	name := w.nameOf(one)
+	if name == "" {
 		return
 	}
 	if w.landed == nil || len(w.landed) >= mostLanded {
 		w.landed = map[string]bool{}
 	}
-	w.landed[one.key] = true
+	w.landed[name] = true
+}
+
+// nameOf names what is written, where somebody may come again with it who was told that nobody knows. It costs more than
+// to write a record, and is hardly ever asked for.
+func (w *writer) nameOf(one *write) string {
+	if one.record != nil {
+		return "record " + openID(w.db.owner, &one.record.Record)
+	}
+	return one.key
 }
 
 // commit ends the transaction of a group.

@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"hash"
 	"io"
 	"maps"
 	"os"
@@ -243,7 +244,10 @@ func Sealed(name, value string) (*os.File, error) {
 
 // Keyed makes digests with a key. Arguments are often short, or one of a few: who had a plain digest of them could try
 // what they are. With a key that works for nobody who does not have it, and who has it still sees which are the same.
-type Keyed struct{ key func() ([]byte, error) }
+type Keyed struct {
+	key    func() ([]byte, error)
+	hashes sync.Pool // of hash.Hash, with the key in them: to make one costs more than a short digest does
+}
 
 // NewKeyed makes one. The key is asked for when the first digest is made, and once; nil: it is made up, so that no
 // other program has the same digests.
@@ -251,7 +255,7 @@ func NewKeyed(key func() ([]byte, error)) *Keyed {
 	if key == nil {
 		key = func() ([]byte, error) { return []byte(rand.Text()), nil }
 	}
-	return &Keyed{sync.OnceValues(key)}
+	return &Keyed{key: sync.OnceValues(key)}
 }
 
 // Sum returns the digest of several texts for a purpose. Those for different purposes have nothing in common.
@@ -260,14 +264,22 @@ func (k *Keyed) Sum(purpose string, texts ...[]byte) (sum [sha256.Size]byte, err
 	if err != nil {
 		return sum, err
 	}
-	h := hmac.New(sha256.New, key)
-	var size [binary.MaxVarintLen64]byte
-	for _, text := range append([][]byte{[]byte(purpose)}, texts...) {
+	h, ok := k.hashes.Get().(hash.Hash)
+	if !ok {
+		h = hmac.New(sha256.New, key)
+	}
+	defer k.hashes.Put(h)
+	h.Reset()
+	add := func(text []byte) {
+		var size [binary.MaxVarintLen64]byte
 		h.Write(binary.AppendUvarint(size[:0], uint64(len(text)))) // "ab"+"c" is not "a"+"bc"
 		h.Write(text)
 	}
-	h.Sum(sum[:0])
-	return sum, nil
+	add([]byte(purpose))
+	for _, text := range texts {
+		add(text)
+	}
+	return [sha256.Size]byte(h.Sum(sum[:0])), nil
 }
 
 // Seal returns what closes texts for a purpose: nobody without the key reads or changes them. It makes its own nonces.
