@@ -192,10 +192,13 @@ func wrap(h tool.Handler, chain []place, it *item) tool.Handler {
 // The chain gets a copy, which is the engine's own. What stages find out about a call, they set there: recent its Watch,
 // audit its Record, resolve its Spec. For everything else a stage makes a copy: those outside it still look at theirs.
 func (e *Engine) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	own := *c
-	own.Began = time.Now()
+	own := &struct {
+		tool.Call
+		memo tool.Memo
+	}{Call: *c}
+	own.Began, own.Memo = time.Now(), &own.memo
 	own.Name()
-	return e.outer.Invoke(ctx, &own, out)
+	return e.outer.Invoke(ctx, &own.Call, out)
 }
 
 // Explain says what the policy would decide about a call at a time, and why. It is for those who run the

@@ -126,6 +126,16 @@ type Call struct {
 	Record  *Record   // where stages note what they decide; set by the audit stage; nil: nobody keeps records
 	Watch   Watch     // where the chain notes how far it has come; set by the stage recent
 	Began   time.Time // when it came in; set by the engine; see Start
+	// Memo is where a runner keeps what it found out about the call when it was asked what that touches, so that it need
+	// not find out again when the call runs. Set by the engine; nil: nothing is kept.
+	Memo *Memo
+}
+
+// A Memo is what the runner of a call knows of it already. All copies of a call have the same one.
+type Memo struct {
+	Args json.RawMessage // those that Read was read from
+	Read any             // the arguments as a value of the tool's own type
+	View any             // what of a workspace the call sees
 }
 
 // Start is when the call came into the engine. All stages measure from there: a look at the clock takes a hundredth of

@@ -100,7 +100,7 @@ func Touching[A, O any](
 				Call
 				args A
 			}
-			if err := decode(c, &r.args); err != nil {
+			if err := read(c, &r.args); err != nil {
 				return nil, err
 			}
 			r.Call = Call{Call: c, Out: out}
@@ -111,11 +111,14 @@ func Touching[A, O any](
 			return r.result(output)
 		},
 		touches: func(c *tool.Call) (tool.Touches, error) {
-			var args A
-			if err := decode(c, &args); err != nil || touches == nil {
+			args := new(A)
+			if err := decode(c, args); err != nil || touches == nil {
 				return tool.Touches{}, err
 			}
-			return touches(c, args)
+			if c.Memo != nil {
+				c.Memo.Args, c.Memo.Read = c.Args, args
+			}
+			return touches(c, *args)
 		},
 	}
 }
@@ -136,6 +139,17 @@ func written(s *typeschema.Object) json.RawMessage {
 		panic(err)
 	}
 	return b
+}
+
+// read decodes the arguments of a call, unless that was done when it was asked what it touches.
+func read[A any](c *tool.Call, args *A) error {
+	if m := c.Memo; m != nil && len(m.Args) > 0 && len(m.Args) == len(c.Args) && &m.Args[0] == &c.Args[0] {
+		if known, ok := m.Read.(*A); ok {
+			*args = *known
+			return nil
+		}
+	}
+	return decode(c, args)
 }
 
 func decode(c *tool.Call, args any) error {

@@ -53,6 +53,18 @@ func Open(path string, l *List, more ...string) (*Anchor, error) {
 	return w.walk()
 }
 
+// Is reports whether a path, in which there is no link, leads to what has an ID. Open and a look at it say the same; this
+// is for those who ask at every call.
+func Is(path string, id ID) bool {
+	fd, err := kernel.Open(unix.AT_FDCWD, path, kernel.PathOnly, kernel.NoLinks)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && id == ID{kernel.Device(&st), st.Ino}
+}
+
 // Plain is the kernel's error in one about a path, for messages that name the path already.
 func Plain(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {

@@ -98,7 +98,11 @@ func (f *File) ReadAll(limit int64) ([]byte, error) {
 	if f.stat.Size > limit {
 		return nil, f.TooLarge(limit)
 	}
-	content := make([]byte, 0, max(f.stat.Size+1, 512)) // one more than there is: the last read sees the end
+	room := f.stat.Size + 1 // one more than there is: the last read sees the end
+	if room == 1 {
+		room = 512 // files of the kernel say that they are empty
+	}
+	content := make([]byte, 0, room)
 	for {
 		n, err := f.Read(content[len(content):cap(content)])
 		content = content[:len(content)+n]

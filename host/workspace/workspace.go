@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -159,6 +160,9 @@ func (r *root) resolve(at *offlimits.Anchor) (err error) {
 
 // current reports whether the folder at the root's path is the one that is open.
 func (r *root) current() bool {
+	if offlimits.Is(r.Dir, r.ID) {
+		return true
+	}
 	at, err := offlimits.Open(r.Dir, r.book.Now())
 	if err != nil {
 		return false
@@ -189,7 +193,11 @@ func (w *Workspace) now() []*root {
 // fresh returns the roots, and those that are not there. A folder that was deleted and made again is opened again, by
 // the same rules as at first: a link in its place is none.
 func (w *Workspace) fresh() (roots []*root, gone []broken) {
-	for i, r := range w.now() {
+	all := w.now()
+	if !slices.ContainsFunc(all, func(r *root) bool { return !r.current() }) {
+		return all, nil
+	}
+	for i, r := range all {
 		if !r.current() {
 			again, err := openRoot(w.base, r.options, w.book)
 			if err != nil {
@@ -231,14 +239,38 @@ type View struct {
 	roots []*root
 	gone  []broken
 	scope tool.Scope
+	since time.Time // when it was made, where it is kept
 }
 
-// View returns what a call's caller may see; the call's scope is asked for every file.
+// View returns what a call's caller may see; the call's scope is asked for every file. What the call was judged by a
+// moment ago is what it sees when it runs.
 func (w *Workspace) View(c *tool.Call) *View {
+	if c.Memo != nil {
+		if v, ok := c.Memo.View.(*View); ok && v.ws == w && time.Since(v.since) < moment {
+			seen := *v
+			seen.scope = c.Scope // policy has had its say by now
+			return &seen
+		}
+	}
+	v := w.look(c)
+	if c.Memo != nil {
+		v.since, c.Memo.View = time.Now(), v
+	}
+	return v
+}
+
+// moment is how long a call may take a root for what it was: one that has waited looks again.
+const moment = 100 * time.Millisecond
+
+// look makes a view.
+func (w *Workspace) look(c *tool.Call) *View {
 	v := &View{ws: w, scope: c.Scope}
 	v.roots, v.gone = w.fresh()
-	v.roots = slices.DeleteFunc(v.roots, func(r *root) bool { return !r.visible(c.Caller.ID) })
-	v.gone = slices.DeleteFunc(v.gone, func(b broken) bool { return !b.visible(c.Caller.ID) })
+	hidden := func(r *root) bool { return !r.visible(c.Caller.ID) }
+	if slices.ContainsFunc(v.roots, hidden) {
+		v.roots = slices.DeleteFunc(slices.Clone(v.roots), hidden) // those of the workspace stay
+	}
+	v.gone = slices.DeleteFunc(v.gone, func(b broken) bool { return hidden(b.root) })
 	return v
 }
 
