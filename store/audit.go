@@ -143,7 +143,7 @@ func (a *AuditTable) read(ctx context.Context, use func(*reader) error) error {
 }
 
 func (a *AuditTable) entryOf(r *tool.Record) (*entry, error) {
-	if err := a.all.Check(r); err != nil {
+	if err := a.raws.Check(r); err != nil {
 		return nil, err
 	}
 	e := &entry{Record: *r}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -22,6 +23,7 @@ type layout struct {
 	inRow                 audit.Table // numbers first
 	numbers               int         // how many of them
 	texts                 []func(*tool.Record) any
+	raws                  audit.Table // JSON of others
 
 	rowNames, kindNames string // as SQL lists them
 	findKind, addKind   string
@@ -41,6 +43,9 @@ func newLayout(columns audit.Table) *layout {
 	for i := range columns {
 		if isText(&columns[i]) {
 			l.texts = append(l.texts, columns[i].Value)
+		}
+		if _, raw := columns[i].Value(new(tool.Record)).(*json.RawMessage); raw {
+			l.raws = append(l.raws, columns[i])
 		}
 	}
 	l.numbers = len(l.inRow)
