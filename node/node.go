@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -257,6 +258,15 @@ func (n *Node) Handler() tool.Handler {
 // Catalog shows what can be called.
 func (n *Node) Catalog() tool.Catalog { return n.catalog }
 
+// Steady is for programs that answer many calls, until done is called. Go collects garbage whenever there is as much of
+// it as of what lives, which is little here: so it would collect all the time. A piece of memory that nobody ever
+// touches, and that is therefore none, counts as living. GOGC could be set instead; but then a program that holds large
+// outputs would let several times as much garbage gather.
+func Steady() (done func()) {
+	ballast := make([]byte, 32<<20)
+	return func() { runtime.KeepAlive(ballast) }
+}
+
 // Serve opens every configured door and returns when ctx has ended and the doors have drained, or when
 // one of them fails.
 func (n *Node) Serve(ctx context.Context) (err error) {
@@ -290,6 +300,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	if some, lasting := n.Pins(); some && !lasting {
 		n.o.Log.Warn("there is no store: what upstream tools say of themselves is remembered until this program ends")
 	}
+	defer Steady()()
 	g, ctx := errgroup.WithContext(ctx)
 	defer context.AfterFunc(ctx, n.followers.Close)() // else doors would wait for them
 	for _, d := range doors {

@@ -258,6 +258,15 @@ type Result struct {
 	Trace   Trace           `json:"trace,omitzero"`
 }
 
+// Elapsed is how long the call has taken that began at start. Where its result says so, nobody looks at the clock again:
+// that takes a hundredth of a small call. The result may be nil.
+func (r *Result) Elapsed(start time.Time) time.Duration {
+	if r != nil && r.Trace.Duration > 0 {
+		return r.Trace.Duration
+	}
+	return time.Since(start)
+}
+
 // An Ask is what a tool has to know before it can go on, returned as an outcome: the call is made again with the
 // answers. Most ask a person one question; Needs is for the rest.
 type Ask struct {

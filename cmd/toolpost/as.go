@@ -71,6 +71,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 			return err
 		}
 		defer b.close()
+		defer node.Steady()()
 		return door.Serve(c.Context(), fill(b), b)
 	}
 	return c

@@ -169,7 +169,7 @@ func (f *frame) Leave(step int) {
 
 // end keeps what came of the call. Those above it, who redact and who answer, have nothing more to say.
 func (f *frame) end(r *tool.Result, err error) {
-	took := time.Since(f.start)
+	took := r.Elapsed(f.start)
 	failure := f.of.failure(r, err)
 	outcome, code, reason := tool.OutcomeOf(r, err)
 	c := f.of

@@ -176,7 +176,7 @@ func (t *Telemetry) stage(next tool.Handler) tool.Handler {
 
 // end measures a call that is over.
 func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err error, s *span, start time.Time) {
-	took := time.Since(start)
+	took := r.Elapsed(start)
 	l := t.labels(ctx, c, r, err)
 	size := 0
 	if r != nil {

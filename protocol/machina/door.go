@@ -1,8 +1,6 @@
 package machina
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -257,10 +255,9 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 			err = last
 		}
 	}()
-	in := bufio.NewReaderSize(o.In, 64<<10)
-	for {
-		r, end := readLine(in)
-		if r.err == nil && len(r.text) == 0 {
+	for in := newInbox(o.In); ; {
+		one, end := in.next()
+		if one.isEnd() {
 			return nil
 		}
 		select {
@@ -268,8 +265,7 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 		case <-closed:
 			return nil
 		}
-		answer := o.answer(ctx, r)
-		err := o.write(answer, in.Buffered() > 0)
+		err := o.write(o.answer(ctx, &one), in.more())
 		<-busy
 		if err != nil || end != nil {
 			return err
@@ -278,31 +274,27 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 }
 
 // answer returns what is written for one line.
-func (o *host) answer(ctx context.Context, r rawRequest) any {
-	var req request
-	err := r.err
-	if err == nil {
-		req, err = o.reader.read(r.text)
-	}
+func (o *host) answer(ctx context.Context, a *asked) any {
 	switch {
-	case err != nil && r.err == nil && isOther(r.text):
+	case a.err != nil && isOther(a.text):
 		return refusal{Error: missingAID}
-	case err != nil:
-		o.log("%s", why(err))
-		return refusal{Error: err.Error()}
+	case a.err != nil:
+		o.log("%s", why(a.err))
+		return refusal{Error: a.err.Error()}
 	}
+	req := &a.req
 	switch req.aid {
 	case "":
 		return refusal{Error: missingAID}
 	case aidLeaseIssue:
-		return o.issueLease(ctx, r.text, &req)
+		return o.issueLease(ctx, a.text, req)
 	case aidLeaseGC:
 		return o.lease(ctx, toolLeaseGC, map[string]any{}, &leaseCounts{OK: true})
 	}
 	if o.byAID[req.aid] == nil {
 		return refusal{Error: "tool not found: " + req.aid}
 	}
-	return o.call(ctx, &req, false)
+	return o.call(ctx, req, false)
 }
 
 const missingAID = "missing aid"
@@ -386,40 +378,9 @@ func (o *host) failed(ctx context.Context, aid string, spec *tool.Spec, e *tool.
 	return &reply{status: status, output: []byte(`{}`), err: inWords(e), state: o.stated(nil, whole)}
 }
 
-// A rawRequest is one line of the input, or why it is no request.
-type rawRequest struct {
-	text []byte // valid until the next one is read
-	err  error
-}
-
-// readLine reads one line, of which it keeps at most maxStdin bytes: one bad request does not end a session.
-// An error is the end of the input; what stands before it without a newline is a line too.
-func readLine(in *bufio.Reader) (r rawRequest, err error) {
-	part, err := in.ReadSlice('\n')
-	if !errors.Is(err, bufio.ErrBufferFull) { // nearly all of them
-		return rawRequest{text: bytes.TrimRight(part, "\r\n")}, err
-	}
-	for ; errors.Is(err, bufio.ErrBufferFull); part, err = in.ReadSlice('\n') {
-		r.keep(part)
-	}
-	r.keep(part)
-	r.text = bytes.TrimRight(r.text, "\r\n")
-	return r, err
-}
-
 // tooLong is the answer to a request of more than maxStdin bytes. It is no word about its JSON, which nobody has read.
 func tooLong() error {
 	e := tool.Errorf(tool.CodeInvalidInput, "the request is longer than %d bytes, the most that a toolhost takes",
 		maxStdin)
 	return &wireError{said: inWords(e)}
-}
-
-// keep adds a part of a long line.
-func (r *rawRequest) keep(part []byte) {
-	if r.err == nil {
-		r.text = append(r.text, part...)
-	}
-	if len(r.text) > maxStdin+1 { // with its newline
-		*r = rawRequest{err: tooLong()}
-	}
 }
