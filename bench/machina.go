@@ -49,7 +49,6 @@ func machinaServe(
 // serveDoor is this program as the one of the two.
 func serveDoor(ctx context.Context, l *lab, dir string) error {
 	n := l.openNode(ctx, dir, map[string]string{"toolpost.yaml": echoConfig}, node.Options{})
-	defer node.Steady()()
 	d := &machina.Door{
 		Mode: machina.Serve, Source: "bench", In: os.Stdin, Out: os.Stdout,
 		Caller: tool.Principal{ID: "local", Door: "machina"},

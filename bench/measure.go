@@ -121,7 +121,9 @@ func (l *lab) openNode(ctx context.Context, dir string, files map[string]string,
 	lots := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return many{}, nil }
 	o.Protocols = append(node.Protocols(), node.Protocol{Name: "echo", Open: open}, node.Protocol{Name: "many", Open: lots})
 	n := attempt.Must(node.Open(ctx, cfg, o))
+	steady := node.Steady() // as every program that answers many calls
 	l.atEnd(func() error {
+		defer steady()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		return n.Close(ctx)
