@@ -63,7 +63,7 @@ RACE := -race $(foreach p,modernc.org/sqlite/lib modernc.org/libc modernc.org/me
 # The tests start thousands of Pythons: the system's own one starts in less than half the time of a version manager's, which has
 # a script in front and other people's packages behind it; Go and Node stay those that were found. Node reads further certificates
 # at each start, if it is told of some.
-# Half of a test's time is waiting for what it started, so twice as many packages as there are cores run at once.
+# Two thirds of a test's time is waiting for what it started, so three times as many packages as there are cores run at once.
 test: ## install what the tests need, vet, and run every test with the race detector
 	@echo '== 1 of 4: what the tests need'
 	@.ci/setup python3 curl cc git jq sqlite3 node js console chromium podman postgres tmux
@@ -78,7 +78,7 @@ test: ## install what the tests need, vet, and run every test with the race dete
 	go test -count=1 ./internal/house; \
 	packages=$$(go list ./... | grep -v '/internal/house$$'); \
 	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take a minute"; \
-	echo "go test $${race%% *} ./..."; go test $$race -p $$(($$(nproc) * 2)) -vet=off -ldflags=-w -timeout 12m $$packages \
+	echo "go test $${race%% *} ./..."; go test $$race -p $$(($$(nproc) * 3)) -vet=off -ldflags=-w -timeout 12m $$packages \
 		| grep --line-buffered -v '\[no test files\]$$'
 
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
@@ -87,7 +87,7 @@ long: ## run the tests of what must hold, with all their rounds and without the 
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m -v ./internal/storms
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/console
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/kills ./store/sqlite ./store/postgres
-	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./host/sandbox ./host/secret ./builtin/file ./builtin/shell ./host/workspace/ignore ./codesearch/...
+	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./host/sandbox ./host/secret ./builtin/file ./builtin/run ./builtin/shell ./host/workspace/ignore ./codesearch/...
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run "Duplicates|Canaries|Crowd|Hostile|Garbage|EveryDoorReaches" ./node ./internal/matrix ./protocol/singularity ./protocol/namel3ss ./protocol/alphahuman
 
 bench: build ## measure against references of the same run; fails where a target is missed
