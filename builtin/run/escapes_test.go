@@ -14,23 +14,32 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/rounds"
 	"toolpost/tool"
 )
 
 // An escape is a program that tries to get at something that is not its own. It returns a text with the word ESCAPED in
 // it, or what it has found, where it succeeds. In its words SECRET is a file that nobody gave it, with the canary in it,
-// OUTSIDE the folder of that file, PORT a port on which somebody listens, and SOCKET a Unix socket likewise.
+// OUTSIDE the folder of that file, PORT a port on which somebody listens, and LISTENER a Unix socket likewise.
 //
 // Where there are no walls around it each of them succeeds: see TestEveryEscapeWorksWithoutWalls. Those that cannot, or
-// would do harm, are marked as only.
+// would do harm, are marked as only. Escapes are tried one after the other in one program, unless they are alone: what
+// these leave behind, or take with them, would be mistaken for the doing of others.
 type escape struct {
-	name, code string
-	only       bool
+	name, code  string
+	only, alone bool
+	endless     bool // nothing but its time ends it
 }
 
 func way(name, code string) escape { return escape{name: name, code: code} }
 
 func only(name, code string) escape { return escape{name: name, code: code, only: true} }
+
+func alone(name, code string) escape { return escape{name: name, code: code, only: true, alone: true} }
+
+func endless(name, code string) escape {
+	return escape{name: name, code: code, only: true, alone: true, endless: true}
+}
 
 func pythonEscapes() []escape {
 	return slices.Concat(pythonFiles(), pythonPrograms(), pythonNetwork(), pythonServer(), pythonTooMuch())
@@ -93,13 +102,17 @@ import ctypes, os
 pid = ctypes.CDLL(None, use_errno=True).fork()
 if pid == 0: os._exit(0)
 return "ESCAPED" if pid > 0 else "no"`),
-		only("exec", `import os; os.execv("/bin/cat", ["cat", "SECRET"])`),
-		only("a program in memory", `
+		alone("exec", `import os; os.execv("/bin/cat", ["cat", "SECRET"])`),
+		alone("a program in memory", `
 import os
 fd = os.memfd_create("x", 0)
 os.write(fd, open("/bin/true", "rb").read())
 os.execv(f"/dev/fd/{fd}", ["x"])`),
-		way("a terminal", `import pty; return "ESCAPED" if pty.fork()[0] >= 0 else "no"`),
+		way("a terminal", `
+import os, pty
+pid = pty.fork()[0]
+if pid == 0: os._exit(0)
+return "ESCAPED"`),
 	}
 }
 
@@ -116,7 +129,7 @@ except urllib.error.URLError as e:
 except Exception:
     return "ESCAPED"`), // whoever listens says nothing
 		way("a datagram", `import socket; return "ESCAPED" if socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", PORT)) else "no"`),
-		way("a Unix socket", `import socket; s = socket.socket(socket.AF_UNIX); s.connect("SOCKET"); return "ESCAPED"`),
+		way("a Unix socket", `import socket; s = socket.socket(socket.AF_UNIX); s.connect("LISTENER"); return "ESCAPED"`),
 		way("an abstract socket", `import socket; s = socket.socket(socket.AF_UNIX); s.bind("\0tp-escape-test"); return "ESCAPED"`),
 		way("netlink", `import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); return "ESCAPED"`),
 		way("listening", `import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); return "ESCAPED"`),
@@ -159,7 +172,7 @@ for s in [o for o in gc.get_objects() if isinstance(o, socket.socket)]:
     if peer >= 0 and s.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_SEQPACKET:
         return "ESCAPED"
 return "closed"`),
-		only("inherited descriptors", `
+		alone("inherited descriptors", `
 import os, stat
 mine = []
 for fd in range(3, 1024):
@@ -191,21 +204,21 @@ return "ESCAPED" if n > 0 else "no"`),
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 20, 1 << 20))
 return "ESCAPED"`),
-		only("killing all", "import os\nos.kill(-1, 9)\nreturn 'alone'"),
-		only("killing its server", "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(1)\nreturn 'alone'"),
-		only("stopping its server", "import os\nos.kill(os.getppid(), 19)\nreturn 'alone'"),
-		only("ignoring signals", "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\nwhile True: pass"),
+		alone("killing all", "import os\nos.kill(-1, 9)\nreturn 'alone'"),
+		alone("killing its server", "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(1)\nreturn 'alone'"),
+		alone("stopping its server", "import os\nos.kill(os.getppid(), 19)\nreturn 'alone'"),
+		endless("ignoring signals", "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\nwhile True: pass"),
 	}
 }
 
 func pythonTooMuch() []escape {
 	return []escape{
-		only("memory", "all = []\nwhile True: all.append(bytearray(64 << 20))"),
-		only("threads", "import threading, time\nfor _ in range(100000): threading.Thread(target=time.sleep, args=(60,)).start()\nreturn 'ESCAPED'"),
-		only("a fork bomb", "import os\nwhile True: os.fork()"),
-		only("recursion", "def f(): f()\nimport sys\nsys.setrecursionlimit(10**8)\nf()"),
-		only("standard error", "import os\nwhile True: os.write(2, b'\\xff' * 65536)"),
-		only("closing everything", "import os\nos.closerange(0, 1024)\nreturn 1"),
+		alone("memory", "all = []\nwhile True: all.append(bytearray(64 << 20))"),
+		alone("threads", "import threading, time\nfor _ in range(100000): threading.Thread(target=time.sleep, args=(60,)).start()\nreturn 'ESCAPED'"),
+		alone("a fork bomb", "import os\nwhile True: os.fork()"),
+		alone("recursion", "def f(): f()\nimport sys\nsys.setrecursionlimit(10**8)\nf()"),
+		endless("standard error", "import os\nwhile True: os.write(2, b'\\xff' * 65536)"),
+		alone("closing everything", "import os\nos.closerange(0, 1024)\nreturn 1"),
 	}
 }
 
@@ -251,33 +264,33 @@ catch (e) { return e.name === 'TimeoutError' ? 'ESCAPED' : String(e.cause) }`), 
 return await new Promise((resolve, reject) => { const s = require('dgram').createSocket('udp4').on('error', reject)
   s.send('x', PORT, '127.0.0.1', (e) => { s.close(); e ? reject(e) : resolve('ESCAPED') }) })`),
 		way("a Unix socket", `
-return await new Promise((resolve, reject) => require('net').connect('SOCKET', () => resolve('ESCAPED')).on('error', reject))`),
+return await new Promise((resolve, reject) => require('net').connect('LISTENER', () => resolve('ESCAPED')).on('error', reject))`),
 		way("listening", `
 return await new Promise((resolve, reject) => { const s = require('net').createServer().on('error', reject)
   s.listen(0, '127.0.0.1', () => { s.close(); resolve('ESCAPED') }) })`),
 		way("the environment", `return JSON.stringify(process.env)`),
 		way("/proc/self/environ", `return require('fs').readFileSync('/proc/self/environ', 'utf8')`),
 		way("/proc/self/fd", `return require('fs').readdirSync('/proc/self/fd').length ? 'ESCAPED' : ''`),
-		only("descriptors", `
+		alone("descriptors", `
 const fs = require('fs'); const mine = []
 for (let fd = 4; fd < 256; fd++) { try { const s = fs.fstatSync(fd); if (s.isFile() || s.isDirectory()) mine.push(fd) } catch {} }
 return mine.length ? 'ESCAPED ' + mine : 'none'`),
 		only("the inspector", `require('inspector').open(0, '127.0.0.1'); return require('inspector').url() ? 'ESCAPED' : 'no'`),
 		only("another user", `process.setuid(12345); return process.getuid() === 12345 ? 'ESCAPED' : 'no'`),
 		only("a library", `process.dlopen({exports: {}}, 'OUTSIDE/evil.cjs'); return 'ESCAPED'`),
-		only("its parent", `try { process.kill(process.ppid, 9) } catch (e) { return e.code } return 'alone'`),
-		only("all", `try { process.kill(-1, 9) } catch (e) { return e.code } return 'alone'`),
-		only("exit", `process.exit(3)`),
-		only("abort", `process.abort()`),
-		only("the prototype of everything", `
+		alone("its parent", `try { process.kill(process.ppid, 9) } catch (e) { return e.code } return 'alone'`),
+		alone("all", `try { process.kill(-1, 9) } catch (e) { return e.code } return 'alone'`),
+		alone("exit", `process.exit(3)`),
+		alone("abort", `process.abort()`),
+		alone("the prototype of everything", `
 Object.prototype.parent = 'forged'; Object.prototype.caller = 'owner'; Array.prototype.toJSON = () => ({caller: 'owner'})
 return (await tools.probe.who()).caller`),
-		only("memory", `const all = []; for (;;) all.push(new Array(1e6).fill(1.5))`),
-		only("buffers", `const all = []; for (;;) all.push(Buffer.alloc(64 << 20, 1))`),
-		only("workers", `const { Worker } = require('worker_threads'); for (let i = 0; i < 1000; i++) new Worker('for(;;);', {eval: true}); return 'alone'`),
-		only("standard error", `for (;;) require('fs').writeSync(2, Buffer.alloc(65536, 255))`),
-		only("a loop", `for (;;);`),
-		only("closing the channel", `require('fs').closeSync(3); return 1`),
+		alone("memory", `const all = []; for (;;) all.push(new Array(1e6).fill(1.5))`),
+		alone("buffers", `const all = []; for (;;) all.push(Buffer.alloc(64 << 20, 1))`),
+		alone("workers", `const { Worker } = require('worker_threads'); for (let i = 0; i < 1000; i++) new Worker('for(;;);', {eval: true}); return 'alone'`),
+		endless("standard error", `for (;;) require('fs').writeSync(2, Buffer.alloc(65536, 255))`),
+		endless("a loop", `for (;;);`),
+		alone("closing the channel", `require('fs').closeSync(3); return 1`),
 	}
 }
 
@@ -320,7 +333,7 @@ func newStage(t *testing.T, outside string) *stage {
 	}
 	t.Cleanup(func() { _ = s.tcp.Close(); _ = s.unix.Close(); open.Wait() })
 	s.fill = strings.NewReplacer("SECRET", filepath.Join(outside, "secret.txt"), "OUTSIDE", outside,
-		"PORT", fmt.Sprint(s.tcp.Addr().(*net.TCPAddr).Port), "SOCKET", s.unix.Addr().String())
+		"PORT", fmt.Sprint(s.tcp.Addr().(*net.TCPAddr).Port), "LISTENER", s.unix.Addr().String())
 	return s
 }
 
@@ -358,43 +371,112 @@ func removeLeft(outside string) {
 	}
 }
 
+// A trial is a program that makes some escapes, each of which returns its text under its name.
+type trial struct {
+	language, code string
+	escapes        []escape
+	timeout        float64 // seconds; 0: the usual
+}
+
+// trials makes programs of escapes: one of all those that do not disturb each other and one of each of the others; with all rounds,
+// one of each.
+func trials(language string, all []escape) (list []trial) {
+	var together []escape
+	for _, e := range all {
+		switch {
+		case e.endless:
+			list = append(list, trial{language, program(language, e), []escape{e}, 2})
+		case e.alone || rounds.Of(0, 0, 1) == 1:
+			list = append(list, trial{language, program(language, e), []escape{e}, 0})
+		default:
+			together = append(together, e)
+		}
+	}
+	if len(together) == 0 {
+		return list
+	}
+	return append(list, trial{language, program(language, together...), together, 0})
+}
+
+// program is the code of some escapes, of which each gets its own function. One that fails has its error as its text.
+func program(language string, escapes ...escape) string {
+	var b strings.Builder
+	if language == "javascript" {
+		b.WriteString("const found = {}\n")
+		for _, e := range escapes {
+			fmt.Fprintf(&b, "try { found[%q] = String(await (async () => {%s\n})()) } catch (e) { found[%[1]q] = String(e) }\n", e.name, e.code)
+		}
+		return b.String() + "return found"
+	}
+	b.WriteString("found = {}\n")
+	for _, e := range escapes {
+		fmt.Fprintf(&b, "async def attempt():\n    %s\ntry:\n    found[%q] = str(await attempt())\nexcept BaseException as e:\n    found[%[2]q] = repr(e)\n",
+			strings.ReplaceAll(e.code, "\n", "\n    "), e.name)
+	}
+	return b.String() + "return found"
+}
+
 // No program gets more than its caller may: none of them sees the secret, makes a file, reaches anybody or leaves a
 // process, and after each the next program runs as if nothing had been.
 func TestNoProgramEscapes(t *testing.T) {
 	t.Setenv("TP_CANARY", secret)
-	w := newWorld(t, "{timeout: 10s, memory: 268435456, max_output: 4096}")
+	w := newWorld(t, "{timeout: 60s, memory: 268435456, max_output: 4096}")
 	s := newStage(t, w.outside)
 	removeLeft(w.outside)
 	n := 0
-	for language, all := range map[string][]escape{"python": pythonEscapes(), "javascript": nodeEscapes()} {
-		for _, e := range all {
-			n++
-			o := w.run(language, s.fill.Replace(e.code))
-			if o.err != nil && o.err.Code != tool.CodeToolError && o.err.Code != tool.CodeTimeout {
-				t.Errorf("%s, %s: it was not even tried: %v", language, e.name, o.err)
-			}
-			if found, _ := json.Marshal(o.result); escaped(string(found)) || strings.Contains(o.all(), secret) {
-				t.Errorf("%s, %s: %s", language, e.name, o.all())
-			}
-			if caught := s.takes(); len(caught) > 0 {
-				t.Errorf("%s, %s: %v", language, e.name, caught)
-			}
-			if made := left(w.outside); len(made) > 0 {
-				t.Errorf("%s, %s: it made %v", language, e.name, made)
-				removeLeft(w.outside)
-			}
-			for _, r := range w.rows(o.id) {
-				if r.Caller != "ada" || r.Parent != o.id {
-					t.Errorf("%s, %s: on record is %+v", language, e.name, r)
-				}
-			}
+	for language, all := range escapes() {
+		for _, one := range trials(language, all) {
+			n += len(one.escapes)
+			w.try(s, one)
 		}
 		w.want(language, "return 1 + 1", 2)
 	}
-	if n < 60 {
+	if n < 100 {
 		t.Errorf("only %d escapes were tried", n)
 	}
 	t.Log(n, "escapes")
+}
+
+func escapes() map[string][]escape {
+	return map[string][]escape{"python": pythonEscapes(), "javascript": nodeEscapes()}
+}
+
+// try makes the escapes of a trial, and wants that none succeeds.
+func (w *world) try(s *stage, one trial) {
+	w.t.Helper()
+	name := one.language + ", " + one.escapes[0].name
+	if len(one.escapes) > 1 {
+		name = one.language
+	}
+	o := w.run(one.language, s.fill.Replace(one.code), one.timeout)
+	if o.err != nil && o.err.Code != tool.CodeToolError && o.err.Code != tool.CodeTimeout {
+		w.t.Errorf("%s: it was not even tried: %v", name, o.err)
+	}
+	found, _ := o.Result.(map[string]any)
+	for _, e := range one.escapes {
+		text, tried := found[e.name].(string)
+		if escaped(text) {
+			w.t.Errorf("%s, %s: %s", one.language, e.name, text)
+		}
+		if !tried && !e.alone {
+			w.t.Errorf("%s, %s: it was not even tried, or took the program with it: %s", one.language, e.name, o.all())
+		}
+	}
+	if strings.Contains(o.all(), secret) {
+		w.t.Errorf("%s: %s", name, o.all())
+	}
+	if caught := s.takes(); len(caught) > 0 {
+		w.t.Errorf("%s: %v", name, caught)
+	}
+	if made := left(w.outside); len(made) > 0 {
+		w.t.Errorf("%s: it made %v", name, made)
+		removeLeft(w.outside)
+	}
+	for _, r := range w.rows(o.id) {
+		if r.Caller != "ada" || r.Parent != o.id {
+			w.t.Errorf("%s: on record is %+v", name, r)
+		}
+	}
 }
 
 // The test above would notice: without walls the same programs do escape.
@@ -407,38 +489,42 @@ func TestEveryEscapeWorksWithoutWalls(t *testing.T) {
 	s := newStage(t, outside)
 	removeLeft(outside)
 	defer removeLeft(outside)
-	var at sync.WaitGroup
-	places := make(chan struct{}, 4)
-	for language, all := range map[string][]escape{"python": pythonEscapes(), "javascript": nodeEscapes()} {
-		for _, e := range all {
-			if e.only {
-				continue
-			}
-			at.Go(func() {
-				places <- struct{}{}
-				defer func() { <-places }()
-				ctx, cancel := context.WithTimeout(t.Context(), hang)
-				defer cancel()
-				cmd := bare(ctx, language, s.fill.Replace(e.code))
-				cmd.Env, cmd.Dir = []string{"TP_CANARY=" + secret, "PATH=" + os.Getenv("PATH")}, outside
-				if out, err := cmd.CombinedOutput(); !escaped(string(out)) {
-					t.Errorf("%s, %s: it does not even escape where nothing is in its way: %v, %s", language, e.name, err, out)
+	for language, all := range escapes() {
+		ways := slices.DeleteFunc(all, func(e escape) bool { return e.only })
+		for _, one := range trials(language, ways) {
+			found, said := bare(t, outside, language, s.fill.Replace(one.code))
+			for _, e := range one.escapes {
+				if !escaped(found[e.name]) {
+					t.Errorf("%s, %s: it does not even escape where nothing is in its way: %q\n%s", language, e.name, found[e.name], said)
 				}
-			})
+			}
 		}
 	}
-	at.Wait()
 }
 
-// bare runs a program with nothing around it.
-func bare(ctx context.Context, language, code string) *exec.Cmd {
+// bare runs a program with nothing around it, and gives what it returns.
+func bare(t *testing.T, dir, language, code string) (found map[string]string, said string) {
+	t.Helper()
+	argv := []string{"python3", "-c", "import asyncio, json\nasync def main():\n    " + strings.ReplaceAll(code, "\n", "\n    ") +
+		"\nprint('FOUND' + json.dumps(asyncio.run(main())))"}
 	if language == "javascript" {
-		text := "const require = (await import('node:module')).createRequire('/');\n" +
-			"console.log(await (async () => {\n" + code + "\n})()); process.exit(0)"
-		return exec.CommandContext(ctx, "node", "--no-warnings", "--input-type=module", "-e", text)
+		argv = []string{"node", "--no-warnings", "--input-type=module", "-e",
+			"const require = (await import('node:module')).createRequire('/');\n" +
+				"console.log('FOUND' + JSON.stringify(await (async () => {\n" + code + "\n})())); process.exit(0)"}
 	}
-	text := "import asyncio\nasync def main():\n    " + strings.ReplaceAll(code, "\n", "\n    ") + "\nprint(asyncio.run(main()))"
-	return exec.CommandContext(ctx, "python3", "-c", text)
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir = []string{"TP_CANARY=" + secret, "PATH=" + os.Getenv("PATH")}, dir
+	out, err := cmd.CombinedOutput()
+	said, last, _ := strings.Cut(string(out), "FOUND")
+	if err := json.Unmarshal([]byte(last), &found); err != nil {
+		t.Errorf("%s: %v\n%s", language, err, out)
+	}
+	if err != nil {
+		t.Errorf("%s: %v\n%s", language, err, out)
+	}
+	return found, said
 }
 
 // What a program writes to its channel itself is a call with a name and arguments, or nothing at all.

@@ -137,17 +137,21 @@ func (o outcome) all() string {
 	return text
 }
 
-// run runs a program as ada.
-func (w *world) run(language, code string) outcome {
+// run runs a program as ada, for as many seconds as it may at most, if this is said.
+func (w *world) run(language, code string, timeout ...float64) outcome {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
-	return w.runAs(ctx, tool.Call{Caller: ada()}, language, code)
+	return w.runAs(ctx, tool.Call{Caller: ada()}, language, code, timeout...)
 }
 
-func (w *world) runAs(ctx context.Context, c tool.Call, language, code string) (o outcome) {
+func (w *world) runAs(ctx context.Context, c tool.Call, language, code string, timeout ...float64) (o outcome) {
 	w.t.Helper()
-	args, _ := json.Marshal(map[string]any{"language": language, "code": code})
+	said := map[string]any{"language": language, "code": code}
+	if len(timeout) > 0 && timeout[0] > 0 {
+		said["timeout"] = timeout[0]
+	}
+	args, _ := json.Marshal(said)
 	if c.ID == "" {
 		c.ID = tool.NewID()
 	}

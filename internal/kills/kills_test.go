@@ -15,6 +15,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/audit"
 	"toolpost/host/sandbox"
+	"toolpost/internal/rounds"
 	"toolpost/internal/served"
 	"toolpost/node"
 	"toolpost/store"
@@ -64,14 +65,11 @@ func (m *model) note(change func(*model)) {
 
 func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 	tooltest.NoLeaks(t)
-	rounds := 50
-	if os.Getenv("TOOLPOST_LONG") != "" {
-		rounds = 500
-	}
+	often := rounds.Of(12, 50, 500)
 	dir := newFolder(t)
 	bin := served.Build(t)
 	m := newModel()
-	for range rounds {
+	for range often {
 		s := served.Start(t, bin, dir)
 		ctx, stop := context.WithCancel(t.Context())
 		var load sync.WaitGroup
@@ -93,7 +91,7 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 	s := served.Start(t, bin, dir)
 	defer s.Kill()
 	m.check(t, dir)
-	t.Logf("%d kills: %d calls, %d leases, %d jobs acknowledged", rounds, len(m.calls), len(m.used), len(m.jobs))
+	t.Logf("%d kills: %d calls, %d leases, %d jobs acknowledged", often, len(m.calls), len(m.used), len(m.jobs))
 }
 
 // struck waits until so many more things were acknowledged, and so many more jobs. How long that takes is the machine's

@@ -12,9 +12,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// TestOnePlanHasToolsOfEveryProtocol runs the echo of every runner in one plan, all at once: each says what the first said.
-func TestOnePlanHasToolsOfEveryProtocol(t *testing.T) {
-	h := openHouse(t)
+// onePlanOfAll runs the echo of every runner in one plan, all at once: each says what the first said.
+func onePlanOfAll(t *testing.T, h *house) {
 	p := plan.Plan{RequestID: "all", Parallel: true}
 	var first string
 	for _, r := range h.runners {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 
 	"toolpost/tool"
 	"toolpost/web"
@@ -27,12 +28,13 @@ type file struct {
 	kind   string
 	etag   string
 	plain  []byte
-	zipped []byte // nil: it is no shorter
-	lasts  bool   // its name changes with its content
+	zipped func() []byte // made when it is first wanted; nil: it is no shorter
+	lasts  bool          // its name changes with its content
 }
 
-// bundle reads the files and compresses them: so nothing but the files themselves has to be kept in the repository. All
-// browsers that run the page read gzip; brotli is not in the standard library.
+// bundle reads the files. They are compressed when somebody first asks for them: so nothing but the files themselves has to be
+// kept in the repository, and a server that nobody opens in a browser starts without this work. All browsers that run the page
+// read gzip; brotli is not in the standard library.
 func bundle() map[string]file {
 	files := map[string]file{}
 	root, _ := fs.Sub(dist, "dist") // it is there, or this would not have been compiled
@@ -42,24 +44,24 @@ func bundle() map[string]file {
 		}
 		b, err := fs.ReadFile(root, name)
 		sum := sha256.Sum256(b)
-		f := file{
+		files[name] = file{
 			kind: kindOf(name), plain: b, etag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`,
-			lasts: strings.HasPrefix(name, "assets/"),
+			lasts: strings.HasPrefix(name, "assets/"), zipped: sync.OnceValue(func() []byte { return zip(b) }),
 		}
-		if zipped := zip(b); len(zipped) < len(b) {
-			f.zipped = zipped
-		}
-		files[name] = f
 		return err
 	})
 	return files
 }
 
+// zip returns nil where it would make nothing shorter.
 func zip(b []byte) []byte {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is one that there is
 	_, _ = w.Write(b)                                       // to memory
 	_ = w.Close()
+	if out.Len() >= len(b) {
+		return nil
+	}
 	return out.Bytes()
 }
 
@@ -101,9 +103,11 @@ func (f file) serve() func(http.ResponseWriter, *http.Request, tool.Principal) {
 			return
 		}
 		body := f.plain
-		if f.zipped != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			h.Set("Content-Encoding", "gzip")
-			body = f.zipped
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			if zipped := f.zipped(); zipped != nil {
+				h.Set("Content-Encoding", "gzip")
+				body = zipped
+			}
 		}
 		web.Send(w, http.StatusOK, f.kind, body)
 	}
