@@ -41,6 +41,8 @@ func releaseMapping(line, exe string) error {
 	if !strings.HasSuffix(line, " "+exe) || mode != "r-xp" && mode != "r--p" {
 		return nil
 	}
+	// Else the use of one byte could bring back two megabytes. A kernel that knows no huge pages refuses it: all the better.
+	_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_NOHUGEPAGE)
 	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
 		return errno
 	}
