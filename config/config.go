@@ -21,6 +21,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
+	"toolpost/wire/regex"
 )
 
 // FileName is what a config is called where nobody says otherwise.
@@ -400,7 +401,7 @@ func (c *Config) readDoors(n ast.Node) (doors []Door, err error) {
 	return doors, nil
 }
 
-var sourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+var sourceName = regex.Lazy(`^[a-z0-9][a-z0-9_-]*$`)
 
 func (c *Config) source(n ast.Node) (Source, error) {
 	var head struct {
@@ -414,7 +415,7 @@ func (c *Config) source(n ast.Node) (Source, error) {
 	switch {
 	case head.Name == "":
 		return Source{}, missing(n, "name", "a source has no name; give it one, such as `name: files`")
-	case !sourceName.MatchString(head.Name):
+	case !sourceName().MatchString(head.Name):
 		return Source{}, faultAt(child(n, "name"),
 			"source name %q: use lower-case letters, digits, _ and -, a letter or digit first", head.Name)
 	case head.Protocol == "":

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -414,7 +414,7 @@ func (f Fields) flow() string {
 	var items []string
 	for _, field := range f {
 		name := field.Name
-		if !plainText.MatchString(name) {
+		if !plainText().MatchString(name) {
 			name = plain(name)
 		}
 		items = append(items, name+": "+written(field.Value))
@@ -476,12 +476,12 @@ func written(v any) string {
 }
 
 // plainText is text that nothing else than text begins like.
-var plainText = regexp.MustCompile(`^(?:[A-Za-z_/]|\./|\.[A-Za-z])[A-Za-z0-9_./@+=-]*$`)
+var plainText = regex.Lazy(`^(?:[A-Za-z_/]|\./|\.[A-Za-z])[A-Za-z0-9_./@+=-]*$`)
 
 // plain writes text, in quotes where it could be taken for something else.
 func plain(s string) string {
 	reserved := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n", ".nan", ".inf"}
-	if plainText.MatchString(s) && !slices.Contains(reserved, strings.ToLower(s)) {
+	if plainText().MatchString(s) && !slices.Contains(reserved, strings.ToLower(s)) {
 		return s
 	}
 	return string(strictjson.Quote(s))

@@ -80,7 +80,7 @@ func (p Part) section(top, limits object) {
 func (p Part) source() object {
 	s := p.described()
 	props := s["properties"].(object)
-	props["name"] = object{"type": "string", "pattern": sourceName.String(), "description": "name of the source"}
+	props["name"] = object{"type": "string", "pattern": sourceName().String(), "description": "name of the source"}
 	props["protocol"] = object{"const": p.Name}
 	props["pin"] = object{
 		"enum": []string{"on", "off"}, "default": onOrOff(p.Pinned),

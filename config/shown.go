@@ -2,12 +2,13 @@ package config
 
 import (
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/token"
 	"golang.org/x/sys/unix"
+
+	"toolpost/wire/regex"
 )
 
 // Redacted stands where a file has something that is not shown.
@@ -80,15 +81,15 @@ func blank(origin string) string {
 }
 
 var (
-	passwordInURL = regexp.MustCompile(`(://[^/\s:@"']*:)[^@\s"']+@`)
-	member        = regexp.MustCompile(`([\w.-]+)["']?\s*[:=]\s*([^\s,}\]]+)`)
+	passwordInURL = regex.Lazy(`(://[^/\s:@"']*:)[^@\s"']+@`)
+	member        = regex.Lazy(`([\w.-]+)["']?\s*[:=]\s*([^\s,}\]]+)`)
 )
 
 // inText leaves out what looks like a secret inside of a text or a comment: a password in a URL, name=value.
 func inText(text string, secret func(string) bool) string {
-	text = passwordInURL.ReplaceAllString(text, "${1}"+Redacted+"@")
-	return member.ReplaceAllStringFunc(text, func(found string) string {
-		m := member.FindStringSubmatch(found)
+	text = passwordInURL().ReplaceAllString(text, "${1}"+Redacted+"@")
+	return member().ReplaceAllStringFunc(text, func(found string) string {
+		m := member().FindStringSubmatch(found)
 		if m[1] == "secret" || !secret(m[1]) { // ${secret:NAME} names one
 			return found
 		}

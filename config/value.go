@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"toolpost/wire/duration"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -94,7 +94,7 @@ func appendItems[T any](b []byte, brackets string, items []T, add func([]byte, T
 	return append(b, brackets[1]), nil
 }
 
-var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+var jsonNumber = regex.Lazy(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
 // number returns the digits of a number as they are written, or "". The parser takes numbers that do not
 // fit a machine word for text; JSON does not mind their size.
@@ -103,7 +103,7 @@ func number(n ast.Node) string {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.StringNode:
 		t := n.GetToken()
 		quoted := t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType
-		if !quoted && jsonNumber.MatchString(t.Value) {
+		if !quoted && jsonNumber().MatchString(t.Value) {
 			return t.Value
 		}
 	}

@@ -36,6 +36,9 @@ type Options struct {
 	Queue queue.Options
 	// Stages are the others, by the names that the chain has for their places. A place without a stage is passed by.
 	Stages map[string]Stage
+	// Open opens sources that wait, by their names, and replaces them, whether they could be opened or not. An error is for
+	// whoever needs them: nothing was opened. Nil: none waits.
+	Open func(ctx context.Context, names []string) error
 }
 
 // An Engine runs calls (tool.Handler) and shows what can be called (tool.Catalog).
@@ -45,6 +48,7 @@ type Engine struct {
 	ofTool []place
 	policy func() *policy.Policy
 	pins   *pin.Book
+	open   func(ctx context.Context, names []string) error
 
 	timeout time.Duration // of a call whose tool says nothing
 	wait    time.Duration // for somebody who runs a call that has begun
@@ -69,7 +73,8 @@ var (
 func New(o Options) *Engine {
 	o.Queue = o.Queue.WithDefaults()
 	e := &Engine{
-		log: o.Log, policy: o.Policy, pins: o.Pins, timeout: cmp.Or(o.Timeout, 30*time.Second), wait: o.Queue.Wait,
+		log: o.Log, policy: o.Policy, pins: o.Pins, open: o.Open, timeout: cmp.Or(o.Timeout, 30*time.Second),
+		wait: o.Queue.Wait,
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -220,7 +225,11 @@ func (e *Engine) Explain(c *tool.Call, at time.Time) (policy.Explanation, error)
 	if found.Args == nil {
 		return it.judge.Explain(&found, at), nil
 	}
-	checked, err := withArgs(&found, it.schema.input)
+	s, err := it.schema.compiled()
+	if err != nil {
+		return policy.Explanation{}, err
+	}
+	checked, err := withArgs(&found, s.input)
 	if err != nil {
 		return policy.Explanation{}, err
 	}

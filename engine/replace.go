@@ -28,7 +28,7 @@ func (e *Engine) Replace(ctx context.Context, bindings []Binding) []tool.Change 
 	}
 	listing.Wait()
 	for _, src := range bound { // one by one: of those that are new the order decides who was seen first
-		if src != old.sources[src.Name] {
+		if src != old.sources[src.Name] && !src.Waits {
 			src.verdict = e.check(ctx, src)
 		}
 	}
@@ -56,9 +56,12 @@ func (e *Engine) bind(ctx context.Context, b Binding, old *shelf) *source {
 	if before != nil && b.Runner != nil && before.Runner == b.Runner && b.Err == nil {
 		return before
 	}
+	if before != nil && before.Waits && b.Waits {
+		return before
+	}
 	src := &source{Binding: b, idle: make(chan struct{})}
 	src.life, src.end = context.WithCancel(context.WithoutCancel(ctx))
-	if b.Err == nil {
+	if b.Err == nil && !b.Waits {
 		changed := tool.Changed(b.Runner) // asked for before the tools: what changes in between is a change
 		src.specs, src.Err = e.list(ctx, b)
 		if changed != nil {

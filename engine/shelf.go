@@ -24,6 +24,12 @@ type Binding struct {
 	// Upstream says that somebody else decides what its tools say of themselves. They are pinned, and take no name that
 	// another tool has.
 	Upstream bool
+	// Waits says that it is opened when there is a need for it, see Options.Open; it has neither a runner nor an error.
+	Waits bool
+	// Asks says that it cannot be opened without starting a program or asking a server.
+	Asks bool
+	// Overall says that its tools are about all the others: whoever calls one needs every source.
+	Overall bool
 }
 
 // A Runner may say that one of its tools cannot be called now, and why; the others are not harmed. It is
@@ -44,6 +50,7 @@ type shelf struct {
 	bound   []*source          // in their order
 	sources map[string]*source // the same by name
 	policy  *policy.Policy     // nil: everything is allowed
+	waits   bool               // some of the sources wait
 }
 
 // An item is one tool on the shelf.
@@ -51,7 +58,7 @@ type item struct {
 	spec    *tool.Spec // as published: the name may differ, and nothing in it is hidden
 	own     *tool.Spec // as its runner knows it
 	source  *source
-	schema  schemas
+	schema  *contract
 	judge   *policy.Judge
 	handler tool.Handler // the stages of this tool, down to its runner
 	err     error        // why it cannot be called, however often one asks
@@ -76,6 +83,8 @@ type source struct {
 	// What it brought, or brought when it last lived, and what pins say of it; with Err under Engine.replacing.
 	specs   []*tool.Spec
 	verdict *pin.Verdict // nil: its tools are not pinned
+	// Of those tools, for the next shelf.
+	contracts map[*tool.Spec]*contract
 
 	life context.Context // ends when the source retires
 	end  context.CancelFunc
@@ -161,6 +170,7 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 	}
 	for _, src := range bound {
 		sh.sources[src.Name] = src
+		sh.waits = sh.waits || src.Waits
 	}
 	var ours, theirs []batch
 	for _, src := range bound {
@@ -198,10 +208,12 @@ func (sh *shelf) take(src *source) []batch {
 			spec: nameless, source: src, judge: sh.policy.For(nameless, nil), err: src.Err,
 		})
 	}
-	var items []*item
-	for _, own := range src.specs {
-		items = append(items, newItem(src, own))
+	items, contracts := make([]*item, len(src.specs)), make(map[*tool.Spec]*contract, len(src.specs))
+	for i, own := range src.specs {
+		items[i] = newItem(src, own)
+		contracts[own] = items[i].schema
 	}
+	src.contracts = contracts
 	if src.verdict == nil {
 		return []batch{{items: items}}
 	}
@@ -219,8 +231,9 @@ func newItem(src *source, given *tool.Spec) *item {
 	if it.spec, hides = shown(&own); it.err == nil {
 		it.err = hides
 	}
+	it.schema = src.contract(given, &own)
 	if it.err == nil {
-		it.schema, it.err = compile(&own)
+		it.err = it.schema.broken
 	}
 	return it
 }
@@ -262,9 +275,12 @@ func (it *item) toucher() tool.Toucher {
 }
 
 // borrow finds a tool that can be called and holds its source; the caller releases it.
-func (e *Engine) borrow(p tool.Principal, name string) (*item, error) {
+func (e *Engine) borrow(ctx context.Context, p tool.Principal, name string) (*item, error) {
 	for {
-		sh := e.shelf.Load()
+		sh, err := e.ready(ctx, name)
+		if err != nil {
+			return nil, err
+		}
 		it, err := sh.find(p, name)
 		if err != nil {
 			return nil, err
@@ -303,8 +319,8 @@ func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
 }
 
 // Lookup implements tool.Catalog.
-func (e *Engine) Lookup(_ context.Context, p tool.Principal, name string) (*tool.Spec, error) {
-	it, err := e.shelf.Load().find(p, name)
+func (e *Engine) Lookup(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error) {
+	it, err := e.lookup(ctx, p, name)
 	if err != nil {
 		return nil, err
 	}
@@ -312,8 +328,8 @@ func (e *Engine) Lookup(_ context.Context, p tool.Principal, name string) (*tool
 }
 
 // WhyNot implements tool.Reasoner.
-func (e *Engine) WhyNot(_ context.Context, p tool.Principal, name string) error {
-	it, err := e.shelf.Load().find(p, name)
+func (e *Engine) WhyNot(ctx context.Context, p tool.Principal, name string) error {
+	it, err := e.lookup(ctx, p, name)
 	if err != nil {
 		return nil //nolint:nilerr // who does not know of a tool does not learn why it is not there
 	}
@@ -324,8 +340,8 @@ func (e *Engine) WhyNot(_ context.Context, p tool.Principal, name string) error 
 func (e *Engine) Changed() <-chan struct{} { return e.changes.Changed() }
 
 // Specs implements tool.Catalog.
-func (e *Engine) Specs(_ context.Context, p tool.Principal) iter.Seq2[*tool.Spec, error] {
-	items := e.shelf.Load().items
+func (e *Engine) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spec, error] {
+	items := e.complete(ctx).items
 	return func(yield func(*tool.Spec, error) bool) {
 		for _, it := range items {
 			if !it.spec.Unlisted && it.visible(p) && !yield(it.spec, it.why()) {

@@ -95,7 +95,7 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is %d calls deep, and at most %d are allowed: a plan or code that "+
 			"calls itself would never end", c.Tool, c.Depth, tool.MaxDepth).Because("too_deep")
 	}
-	it, err := e.borrow(c.Caller, c.Tool)
+	it, err := e.borrow(ctx, c.Caller, c.Tool)
 	if err != nil {
 		return nil, err
 	}

@@ -4,15 +4,49 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"sync"
 
 	"toolpost/tool"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
-// schemas are a tool's two schemas, compiled once when it is shelved. One that is nil asks for nothing beyond
-// what every call must be: for arguments that is an object.
+// schemas are a tool's two schemas. One that is nil asks for nothing beyond what every call must be: for arguments that
+// is an object.
 type schemas struct{ input, output *schema.Schema }
+
+// A contract is the schemas of a tool, compiled at its first call. Most tools of a large source are listed and never
+// called, and a compiled schema takes more memory than its text, and more time to make than all else that publishes a
+// tool.
+type contract struct {
+	spec   *tool.Spec
+	broken error // why they do not work, where they were tried
+
+	once sync.Once
+	schemas
+	err error
+}
+
+func (k *contract) compiled() (schemas, error) {
+	k.once.Do(func() { k.schemas, k.err = compile(k.spec) })
+	return k.schemas, k.err
+}
+
+// A Runner may vouch for the schemas of its tools, which this program wrote itself. Those of all others are tried when
+// they are published: a tool whose schema does not work says so on every list.
+type sound interface{ Sound() bool }
+
+// contract gives the contract of one of the source's tools. A tool that it brought before has the one that it had.
+func (s *source) contract(given, own *tool.Spec) *contract {
+	if k := s.contracts[given]; k != nil {
+		return k
+	}
+	k := &contract{spec: own}
+	if r, ok := s.Runner.(sound); !ok || !r.Sound() {
+		_, k.broken = compile(own)
+	}
+	return k
+}
 
 func compile(s *tool.Spec) (schemas, error) {
 	in, err := compileOne("input", s.Input)
@@ -58,10 +92,14 @@ func anyObject(raw json.RawMessage) bool {
 
 // validate checks the arguments against the tool's input schema before anything else looks at them,
 // and a successful output against the output schema before anyone sees it.
-func validate(s schemas) tool.Middleware {
+func validate(k *contract) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			c, err := withArgs(c, s.input)
+			s, err := k.compiled()
+			if err != nil {
+				return nil, err
+			}
+			c, err = withArgs(c, s.input)
 			if err != nil {
 				return nil, err
 			}

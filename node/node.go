@@ -104,6 +104,7 @@ type Options struct {
 	Watch     bool            // look at the files that sources start from, for Watch
 	Own       bool            // open no source of the config: its own tools are all that is called
 	Still     bool            // open only those sources for which nothing is started and nobody is asked
+	Lazy      bool            // open a source when there is a need for it, for those who make one call
 	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
 	Version   string          // of this program, for those who ask a door
 	Ready     func(Listening) // called for each door that is open
@@ -202,7 +203,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	}
 	n.engine = engine.New(engine.Options{
 		Log: n.o.Log, Timeout: time.Duration(n.cfg.Limits.Timeout), Policy: n.policy.Load, Audit: n.trail, Queue: n.queue,
-		Pins: n.pins, Stages: placed,
+		Pins: n.pins, Stages: placed, Open: n.openWaiting,
 	})
 	n.catalog = redact.Catalog(n.engine, n.redactor)
 	n.openJobs()
@@ -217,7 +218,11 @@ func (n *Node) start(ctx context.Context) (err error) {
 		tools.sources = slices.DeleteFunc(slices.Clone(tools.sources), n.asks)
 	}
 	n.loading.Lock()
-	n.replace(ctx, tools, alive)
+	if n.o.Lazy {
+		n.await(ctx, tools)
+	} else {
+		n.replace(ctx, tools, alive)
+	}
 	n.loading.Unlock()
 	if n.store != nil {
 		n.tasks.Go(func() { n.watchPins(n.life) })

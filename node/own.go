@@ -58,7 +58,7 @@ func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 			s.Declare(new(int), tool.TierTool) // who had to have a lease to issue one would never get any
 		}
 	}
-	return []engine.Binding{{Name: config.OwnSource, Protocol: "builtin", Runner: one}}, err
+	return []engine.Binding{{Name: config.OwnSource, Protocol: "builtin", Runner: one, Overall: true}}, err
 }
 
 // callTools is what the tools about calls need. Without a store there is no log of those that are long over.

@@ -44,6 +44,7 @@ type source struct {
 	opening sync.Mutex       // once at a time, after the first time
 	trying  *offlimits.Claim // of what is being opened in its place; nil: nothing is
 	sight   notice.Sight     // of its files, when it was last opened or tried
+	waits   bool             // it is opened when there is a need for it
 	wake    chan struct{}    // has something when a dead source is worth trying at once
 	stale   error            // why its files are not taken as they are now; nil: they are
 	retries int              // of those files
@@ -144,12 +145,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 	var opening sync.WaitGroup
 	for i, w := range to.sources {
 		if next[i] = n.kept(w, to, keep); next[i] == nil {
-			next[i] = &source{
-				Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, wake: make(chan struct{}, 1),
-			}
-			next[i].Secrets, next[i].Hush, next[i].OffLimits = next[i].lent, n.redactor.Add, &n.book
-			next[i].Engine = inside{n.engine, n.catalog, n}
-			next[i].ctx, next[i].stop = context.WithCancel(n.life)
+			next[i] = n.newSource(w, to)
 			opening.Go(func() {
 				claim := n.claim(w)
 				next[i].sight = n.look(claim)
@@ -160,6 +156,17 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 	}
 	opening.Wait()
 	return n.publish(ctx, next, to)
+}
+
+// newSource makes a source that is still to be opened.
+func (n *Node) newSource(w config.Source, to wanted) *source {
+	s := &source{
+		Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, wake: make(chan struct{}, 1),
+	}
+	s.Secrets, s.Hush, s.OffLimits = s.lent, n.redactor.Add, &n.book
+	s.Engine = inside{n.engine, n.catalog, n}
+	s.ctx, s.stop = context.WithCancel(n.life)
+	return s
 }
 
 // kept finds the source that says the same as w and has the same secrets, and whose rooms are still what they should
@@ -200,9 +207,8 @@ func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Ch
 	changes := n.bind(ctx)
 	n.callers.Store(to.callers) // whom nobody knew comes in under the new policy
 	for _, s := range next {
-		if s.err != nil && s.ctx.Err() == nil && !slices.Contains(old, s) {
-			n.o.Log.Warn("a source is not available; it is tried again", "source", s.Name, "error", message(s.err))
-			n.tasks.Go(func() { n.retry(s) })
+		if !slices.Contains(old, s) {
+			n.retryDead(s)
 		}
 	}
 	for _, s := range old {
@@ -213,6 +219,14 @@ func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Ch
 	return changes
 }
 
+// retryDead starts to retry a source that could not be opened.
+func (n *Node) retryDead(s *source) {
+	if s.err != nil && s.ctx.Err() == nil {
+		n.o.Log.Warn("a source is not available; it is tried again", "source", s.Name, "error", message(s.err))
+		n.tasks.Go(func() { n.retry(s) })
+	}
+}
+
 // bind tells the engine what there is, and returns what became of the tools. The caller holds mu.
 func (n *Node) bind(ctx context.Context) []tool.Change {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
@@ -221,6 +235,7 @@ func (n *Node) bind(ctx context.Context) []tool.Change {
 	for _, s := range n.sources {
 		bindings = append(bindings, engine.Binding{
 			Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err, Upstream: n.upstream(s.Source),
+			Waits: s.waits, Asks: s.waits && n.asks(s.Source),
 		})
 	}
 	return n.engine.Replace(ctx, bindings)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"toolpost/builtin/define"
 	"toolpost/engine/pin"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // The names of the tools.
@@ -175,13 +175,13 @@ func (d decider) choose(all []*pin.Held, a reviewArgs) (some []*pin.Held, err er
 const minDigest = 12
 
 // withDigest is a name with the digest that its tool has.
-var withDigest = regexp.MustCompile(`^(.+)@([0-9a-f]{` + strconv.Itoa(minDigest) + `,64})$`)
+var withDigest = regex.Lazy(`^(.+)@([0-9a-f]{` + strconv.Itoa(minDigest) + `,64})$`)
 
 // find gives the tool that a word means. What looks like a digest is one: a server could call another of its tools by
 // the name and the digest of the one that somebody has looked at. A name that ends so is given with its own behind it.
 func find(all []*pin.Held, word string) (*pin.Held, error) {
 	name, digest := word, ""
-	if parts := withDigest.FindStringSubmatch(word); parts != nil {
+	if parts := withDigest().FindStringSubmatch(word); parts != nil {
 		name, digest = parts[1], parts[2]
 	}
 	var found []*pin.Held

@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"toolpost/tool"
 	"toolpost/wire/duration"
 	"toolpost/wire/nearest"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -334,7 +334,7 @@ type backend struct {
 type server struct{ url, token, ca string }
 
 // ownCommand is a command of ours in a message.
-var ownCommand = regexp.MustCompile("`toolpost ([a-z][^`\n]*)`")
+var ownCommand = regex.Lazy("`toolpost ([a-z][^`\n]*)`")
 
 // here makes the commands that a message advises those for the server that was used: whoever copies one asks the same
 // server again. A token is not repeated, only that there was one. A header that the server asks for is a flag here.
@@ -351,7 +351,7 @@ func (a *app) here(text string) string {
 	}
 	text = strings.Replace(text, "send the header Authorization: Bearer TOKEN",
 		"give a token in $TOOLPOST_TOKEN or with --token", 1)
-	return ownCommand.ReplaceAllStringFunc(text, func(command string) string {
+	return ownCommand().ReplaceAllStringFunc(text, func(command string) string {
 		words := strings.Fields(strings.Trim(command, "`"))[1:]
 		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)
 		if err != nil || c.Flags().Lookup("server") == nil || slices.Contains(words, "--server") {

@@ -120,7 +120,7 @@ func dryRunExit(r *tool.Result) error {
 
 // invoke makes the call, or the call that makes a job of it.
 func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool.Result, error) {
-	b, err := a.open(ctx, node.Options{})
+	b, err := a.open(ctx, node.Options{Lazy: true})
 	if err != nil {
 		return nil, err
 	}

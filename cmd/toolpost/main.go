@@ -18,6 +18,7 @@ func main() {
 	if sandbox.Main() { // this is the stage of another toolpost, which forks its confined children
 		return
 	}
+	hurry()
 	os.Exit(run())
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,6 +16,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // An mcpAdding is one run of `toolpost mcp add`.
@@ -150,13 +150,13 @@ func absolute(args []string) []string {
 }
 
 // withoutScheme is a host with a port or a dot, and what may follow: a URL that somebody typed as browsers take it.
-var withoutScheme = regexp.MustCompile(`^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*):[0-9]+(/.*)?$|^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/.*$`)
+var withoutScheme = regex.Lazy(`^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*):[0-9]+(/.*)?$|^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/.*$`)
 
 // remote reads the command line of a server at a URL.
 func (q *mcpAdding) remote(s *mcpServer, args []string) error {
 	u, err := url.Parse(args[0])
 	switch {
-	case len(args) == 1 && withoutScheme.MatchString(args[0]):
+	case len(args) == 1 && withoutScheme().MatchString(args[0]):
 		return tool.Errorf(tool.CodeInvalidInput, "%q is not a whole URL; write http://%s or https://%s", args[0], args[0], args[0])
 	case err == nil && u.Host != "" && u.Scheme != "http" && u.Scheme != "https":
 		return tool.Errorf(tool.CodeInvalidInput, "%q is not the URL of an MCP server: it must begin with https:// or http://", args[0])

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +17,7 @@ import (
 	"toolpost/host/process"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // An mcpImporting is one run of `toolpost mcp import`.
@@ -207,7 +207,7 @@ func (q *mcpImporting) remote(s *mcpServer, l connect.Listed, one *importedServe
 }
 
 // secretFlag is an argument that names a secret, or is one.
-var secretFlag = regexp.MustCompile(`(?i)^--?[a-z-]*(api-?key|token|secret|password)|^(sk|ghp|xox[a-z]|glpat|tp)[-_][A-Za-z0-9_-]{12,}|://[^/@]*:[^/@]+@`)
+var secretFlag = regex.Lazy(`(?i)^--?[a-z-]*(api-?key|token|secret|password)|^(sk|ghp|xox[a-z]|glpat|tp)[-_][A-Za-z0-9_-]{12,}|://[^/@]*:[^/@]+@`)
 
 func (q *mcpImporting) program(s *mcpServer, l connect.Listed, one *importedServer) (err error) {
 	argv := slices.Clone(l.Command)
@@ -215,7 +215,7 @@ func (q *mcpImporting) program(s *mcpServer, l connect.Listed, one *importedServ
 		if argv[i] = q.inFolder(word); strings.Contains(argv[i], "${") {
 			return tool.Errorf(tool.CodeUnsupported, "its command has %s, which the client fills in; write it out", word)
 		}
-		if secretFlag.MatchString(word) {
+		if secretFlag().MatchString(word) {
 			one.Notes = append(one.Notes, "an argument of its command looks like a secret, and is in the config in clear; most servers "+
 				"take a variable instead")
 		}

@@ -16,6 +16,7 @@ import (
 	"toolpost/host/npm"
 	"toolpost/host/secret"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // An mcpServer is a server that is to become a source.
@@ -211,11 +212,11 @@ func fetches(argv []string) string {
 	return ""
 }
 
-var notInNames = regexp.MustCompile(`[^a-z0-9_-]+`)
+var notInNames = regex.Lazy(`[^a-z0-9_-]+`)
 
 // slug makes the name of a source of any name.
 func slug(name string) string {
-	s := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-_")
+	s := strings.Trim(notInNames().ReplaceAllString(strings.ToLower(name), "-"), "-_")
 	if len(s) > 40 {
 		s = strings.Trim(s[:40], "-_")
 	}
@@ -291,7 +292,7 @@ func isCredential(name, value string) bool {
 }
 
 // reference is a value that is nothing but another variable, as clients write it: ${NAME}, ${env:NAME} or $NAME.
-var reference = regexp.MustCompile(`^\$(?:\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))$`)
+var reference = regex.Lazy(`^\$(?:\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))$`)
 
 // addHeader gives the server a header, with what is secret of it apart.
 func (s *mcpServer) addHeader(name, value string) error {
@@ -320,7 +321,7 @@ func (s *mcpServer) addHeader(name, value string) error {
 
 // newSecret makes a secret of a value, or of the variable that it stands for.
 func newSecret(variable, value string) (mcpSecret, error) {
-	if m := reference.FindStringSubmatch(value); m != nil {
+	if m := reference().FindStringSubmatch(value); m != nil {
 		return mcpSecret{variable: variable, env: cmp.Or(m[1], m[2])}, nil
 	}
 	switch {

@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"toolpost/cmd/toolpost/progress"
+	"toolpost/wire/regex"
 )
 
 // A screen is an output stream that knows whether a person looks at it.
@@ -67,12 +67,12 @@ func cleanLines(s string) string {
 // clean is cleanLines for what must stay on one line.
 func clean(s string) string { return cleanLines(strings.Join(strings.Fields(s), " ")) }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@:][A-Za-z0-9_./@:-]*$`)
+var plainWord = regex.Lazy(`^[A-Za-z0-9_./@:][A-Za-z0-9_./@:-]*$`)
 
 // shellWord is a name that somebody else chose, in a command for people to paste into a shell: there it is nothing but
 // that name.
 func shellWord(s string) string {
-	if s = clean(s); plainWord.MatchString(s) {
+	if s = clean(s); plainWord().MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

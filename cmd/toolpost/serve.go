@@ -53,6 +53,7 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	}
 	w.node = n
 	defer end()
+	defer settle()()
 
 	log := a.logger(slog.LevelInfo)
 	ctx, cancel := context.WithCancel(ctx)

@@ -94,11 +94,14 @@ func (q *Quotas) For(spec *tool.Spec) tool.Middleware {
 func (q *Quotas) of(spec *tool.Spec) *toolLimits {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t := &toolLimits{quotas: q, codebase: codebaseArguments(spec.Input)}
+	t := &toolLimits{quotas: q}
 	for _, l := range q.limiters {
 		if l.Tools.Mentions(spec) && l.Sources.Match(spec.Source) {
 			t.limits = append(t.limits, toolLimit{l, costOf(l.Cost, spec), spec.Ref()})
 		}
+	}
+	if len(t.limits) > 0 {
+		t.codebase = codebaseArguments(spec.Input)
 	}
 	return t
 }

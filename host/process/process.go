@@ -14,7 +14,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +27,7 @@ import (
 	"toolpost/host/kernel"
 	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
+	"toolpost/wire/regex"
 )
 
 // A Command says what to start. Nothing is inherited: not the environment, not a descriptor, not the
@@ -441,7 +441,7 @@ func (e Exit) String() string {
 	return fmt.Sprintf("killed by signal %d", int(e.Signal))
 }
 
-var missingLibrary = regexp.MustCompile(`error while loading shared libraries: ([^:\s]+): cannot open shared object`)
+var missingLibrary = regex.Lazy(`error while loading shared libraries: ([^:\s]+): cannot open shared object`)
 
 // Describe says how the child ended and, as far as it can be told, why: for error messages.
 func (c *Child) Describe(e Exit) string {
@@ -473,7 +473,7 @@ func (c *Child) Reached(e Exit) string {
 
 func describe(e Exit, tail string, killed bool) string {
 	said := e.String()
-	switch library := missingLibrary.FindStringSubmatch(tail); {
+	switch library := missingLibrary().FindStringSubmatch(tail); {
 	case e.Code == 127 && library != nil:
 		return said + ": the shared library " + library[1] + " is missing: install the package that brings it"
 	case e.Signal == syscall.SIGKILL && killed:
@@ -495,7 +495,7 @@ func lastWords(tail string) string {
 }
 
 // namesError finds the line of a crash that says what happened: "TypeError: x", "Error [CODE]: x", "error: x".
-var namesError = regexp.MustCompile(`(?i)\b\w*error\b[^:]{0,60}: `)
+var namesError = regex.Lazy(`(?i)\b\w*error\b[^:]{0,60}: `)
 
 // LastLines returns at most three lines and 500 bytes of a text, as one line without control characters. Node writes
 // where a program died below why: where none of the three names an error, the last line that does comes in their place.
@@ -521,7 +521,7 @@ func LastLines(text string) string {
 // lastNamed is the last line that names an error; -1: none does.
 func lastNamed(lines []string) int {
 	for i, line := range slices.Backward(lines) {
-		if namesError.MatchString(line) {
+		if namesError().MatchString(line) {
 			return i
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // Room is what the walls give, for advice. Nil: there are none.
@@ -261,11 +262,11 @@ func (a *advice) line() string {
 }
 
 // plain is text that YAML takes as it is, between brackets too.
-var plain = regexp.MustCompile(`^[A-Za-z./_][A-Za-z0-9./_@+-]*(:[0-9]+)?$|^[0-9]+(\.[0-9]+){3}(:[0-9]+)?$`)
+var plain = regex.Lazy(`^[A-Za-z./_][A-Za-z0-9./_@+-]*(:[0-9]+)?$|^[0-9]+(\.[0-9]+){3}(:[0-9]+)?$`)
 
 // word writes a value of a list, in quotes where it needs them.
 func word(s string) string {
-	if plain.MatchString(s) {
+	if plain().MatchString(s) {
 		return s
 	}
 	b, _ := json.Marshal(s) // YAML reads the strings of JSON
@@ -288,11 +289,11 @@ func clean(s string) string {
 
 // A sign is what programs say when something is not there or not allowed, which may be because of the walls.
 type sign struct {
-	says *regexp.Regexp
+	says func() *regexp.Regexp
 	then func(a *advice, line string)
 }
 
-func says(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b(` + pattern + `)\b`) }
+func says(pattern string) func() *regexp.Regexp { return regex.Lazy(`(?i)\b(` + pattern + `)\b`) }
 
 // limit raises a limit; of those that a room does not tell of a person chooses the number.
 func limit(field string, to func(*tool.Room) int64) func(*advice, string) {
@@ -333,11 +334,11 @@ func (a *advice) read(line string) {
 }
 
 // absolute path in a text, and not the rest of a URL or of a longer word.
-var pathWord = regexp.MustCompile("(?:^|[\\s'\"=(\u201c\u2018`])(/[^\\s'\"`:,;()\\[\\]{}<>|\u201d\u2019]+)")
+var pathWord = regex.Lazy("(?:^|[\\s'\"=(\u201c\u2018`])(/[^\\s'\"`:,;()\\[\\]{}<>|\u201d\u2019]+)")
 
 // pathIn finds the first path in a line.
 func pathIn(line string) string {
-	found := pathWord.FindStringSubmatch(line)
+	found := pathWord().FindStringSubmatch(line)
 	if found == nil {
 		return ""
 	}
@@ -349,7 +350,7 @@ func (a *advice) guess(said string) string {
 	const most = 8 << 10 // of what a tool says of its failure
 	for line := range strings.SplitSeq(said[:min(len(said), most)], "\n") {
 		for _, s := range signs {
-			if at := s.says.FindStringIndex(line); at != nil {
+			if at := s.says().FindStringIndex(line); at != nil {
 				if s.then(a, line[max(0, at[0]-300):]); len(a.settings) > 0 {
 					return "; it may be the walls of source " + strconv.Quote(clean(a.spec.Source)) +
 						"; if so, this allows it" + a.proxies() + ": " + a.line()

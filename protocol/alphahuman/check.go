@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/regex"
 )
 
 // A Finding is what is wrong with a skill folder. A skill with errors cannot be used; a warning is advice.
@@ -75,7 +75,7 @@ func (f *findings) fault(file, dir string, err error) {
 	f.errorf(file, "%s", strings.TrimLeft(strings.TrimPrefix(strings.TrimLeft(message, " "), file), ": "))
 }
 
-var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+var nameForm = regex.Lazy(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // What the Agent Skills standard allows, in characters.
 const (
@@ -111,7 +111,7 @@ func (f *findings) checkDoc(d *Doc, folder string) {
 	}
 }
 
-func validName(name string) bool { return len(name) <= maxSkillName && nameForm.MatchString(name) }
+func validName(name string) bool { return len(name) <= maxSkillName && nameForm().MatchString(name) }
 
 func (f *findings) checkManifest(file string, m *Manifest, dir string) {
 	start, err := m.launch(dir)

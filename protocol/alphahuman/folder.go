@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 	"toolpost/host/process"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -246,21 +246,21 @@ func misnamed(_, name string) string {
 	return ""
 }
 
-var otherFormats = regexp.MustCompile(`(?i)^(manifest|skill)\.(yaml|yml|toml|json5|jsonc)$`)
+var otherFormats = regex.Lazy(`(?i)^(manifest|skill)\.(yaml|yml|toml|json5|jsonc)$`)
 
 func otherFormat(_, name string) string {
-	if !otherFormats.MatchString(name) {
+	if !otherFormats().MatchString(name) {
 		return ""
 	}
 	return fmt.Sprintf("it has %s; a manifest is JSON, in %s", name, strings.Join(manifestFiles(), " or "))
 }
 
 // starters are the files that a program starts with, or that say what it needs, by the names that are usual.
-var starters = regexp.MustCompile(`^(?i:(skill|main|__main__|index|server|app)\.(py|js|mjs|cjs|ts|sh))$` +
+var starters = regex.Lazy(`^(?i:(skill|main|__main__|index|server|app)\.(py|js|mjs|cjs|ts|sh))$` +
 	`|^(requirements\.txt|package\.json|pyproject\.toml)$`)
 
 func unstarted(_, name string) string {
-	if !starters.MatchString(name) {
+	if !starters().MatchString(name) {
 		return ""
 	}
 	return fmt.Sprintf("it has %s, but no %s that says how it is started, and no %s",

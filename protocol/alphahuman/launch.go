@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // A launch is how a skill is started.
@@ -100,7 +101,7 @@ func exists(path string) bool {
 // maxSource bounds what is read of a program to find out what it imports.
 const maxSource = 1 << 20
 
-var relativeImport = regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*from[ \t]*\.`)
+var relativeImport = regex.Lazy(`(?m)(?:^|[;:])[ \t]*from[ \t]*\.`)
 
 // importsPackage reports whether a Python file has a relative import, or one of its own package by name.
 func importsPackage(path, name string) bool {
@@ -108,12 +109,12 @@ func importsPackage(path, name string) bool {
 	if err != nil {
 		return false // starting it will say why
 	}
-	code := pythonText.ReplaceAll(source, nil) // comments and texts may speak of imports
+	code := pythonText().ReplaceAll(source, nil) // comments and texts may speak of imports
 	own := regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*(?:from|import)[ \t]+` + regexp.QuoteMeta(name) + `\b`)
-	return relativeImport.Match(code) || own.Match(code)
+	return relativeImport().Match(code) || own.Match(code)
 }
 
 // pythonText is a comment or a text of Python. One that is not closed ends with its line, or with the file.
-var pythonText = regexp.MustCompile(`(?s)#[^\n]*` +
+var pythonText = regex.Lazy(`(?s)#[^\n]*` +
 	`|"""(?:\\.|.)*?(?:"""|\z)|'''(?:\\.|.)*?(?:'''|\z)` +
 	`|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?`)

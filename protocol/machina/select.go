@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -42,7 +42,7 @@ type Selection struct {
 // maxSelection bounds what a selector may say, in bytes.
 const maxSelection = 64 << 10
 
-var pick = regexp.MustCompile(`(?s)^<PICK><(SID[0-9]{4})>(?:<INP>(.*)</INP>|<INP64>(.*)</INP64>)?<END>$`)
+var pick = regex.Lazy(`(?s)^<PICK><(SID[0-9]{4})>(?:<INP>(.*)</INP>|<INP64>(.*)</INP64>)?<END>$`)
 
 // ParseSelection reads what a selector said. White space around it does not matter; anything that is not
 // exactly one selection is INVALID.
@@ -59,7 +59,7 @@ func ParseSelection(raw string) Selection {
 	case "<NOOP><END>":
 		return Selection{Kind: Noop, Raw: raw}
 	}
-	m := pick.FindStringSubmatch(said)
+	m := pick().FindStringSubmatch(said)
 	if m == nil {
 		return invalid
 	}

@@ -106,7 +106,7 @@ func (op *operation) fillPath(args object) (string, error) {
 	}
 	steps := strings.Split(op.path, "/")
 	for i, step := range steps {
-		parts := inPathTemplate.FindAllStringIndex(step, -1)
+		parts := inPathTemplate().FindAllStringIndex(step, -1)
 		filled, last := "", 0
 		for _, at := range parts {
 			filled += escape(step[last:at[0]], pathStays) + fill(step[at[0]:at[1]])

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -15,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -181,7 +181,7 @@ func (c *converting) mapping(n *yaml.Node, depth int) (any, error) {
 	return m, nil
 }
 
-var plainNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?$`)
+var plainNumber = regex.Lazy(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?$`)
 
 // scalar reads a word as YAML 1.2 has it in JSON's types; a date is the text that it is written as.
 func scalar(n *yaml.Node) (any, error) {
@@ -193,7 +193,7 @@ func scalar(n *yaml.Node) (any, error) {
 		err := n.Decode(&b)
 		return b, err
 	case "!!int", "!!float":
-		if plainNumber.MatchString(n.Value) && len(n.Value) <= strictjson.MaxDigits {
+		if plainNumber().MatchString(n.Value) && len(n.Value) <= strictjson.MaxDigits {
 			return json.Number(n.Value), nil
 		}
 		return oddNumber(n)

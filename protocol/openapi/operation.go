@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // An operation is a tool, as it is called.
@@ -89,13 +89,13 @@ func (o *Options) unmatched(matched []bool) error {
 	return nil
 }
 
-var notInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+var notInNames = regex.Lazy(`[^A-Za-z0-9_.-]+`)
 
 // name gives the tool the operation's id for a name, or makes one of method and path.
 func (op *operation) name(id string, taken map[string]bool) {
 	name := id
 	if name == "" || len(name) > maxName || tool.VisibleName(name) != name || taken[name] {
-		name = strings.ToLower(op.method) + "_" + strings.Trim(notInNames.ReplaceAllString(op.path, "_"), "_")
+		name = strings.ToLower(op.method) + "_" + strings.Trim(notInNames().ReplaceAllString(op.path, "_"), "_")
 		name = strings.TrimRight(name[:min(len(name), maxName)], "_")
 	}
 	name = tool.Untaken(name, maxName, func(name string) bool { return taken[name] })
@@ -179,7 +179,7 @@ func (d *document) readParameters(op *operation, item, about object) error {
 	return nil
 }
 
-var inPathTemplate = regexp.MustCompile(`\{([^{}]+)\}`)
+var inPathTemplate = regex.Lazy(`\{([^{}]+)\}`)
 
 // checkPath holds the parameters of the path against its template.
 func (op *operation) checkPath() error {
@@ -187,7 +187,7 @@ func (op *operation) checkPath() error {
 		return fmt.Errorf("its path does not begin with a slash, or has a query")
 	}
 	named := map[string]bool{}
-	for _, m := range inPathTemplate.FindAllStringSubmatch(op.path, -1) {
+	for _, m := range inPathTemplate().FindAllStringSubmatch(op.path, -1) {
 		named[m[1]] = true
 		if !slices.ContainsFunc(op.parameters, func(p *parameter) bool { return p.in == inPath && p.name == m[1] }) {
 			return fmt.Errorf("its path has {%s}, and there is no such parameter", clip(m[1], 100))

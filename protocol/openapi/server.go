@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
 	"toolpost/host/walls"
+	"toolpost/wire/regex"
 )
 
-var serverVariable = regexp.MustCompile(`\{([^{}]*)\}`)
+var serverVariable = regex.Lazy(`\{([^{}]*)\}`)
 
 // serverOf gives the server of an operation: the config's, or the first that the nearest of these names. Those of the
 // operation are nearer than those of its path, and these than those of the document.
@@ -57,7 +57,7 @@ func (d *document) server(v any, o *Options) (*url.URL, error) {
 func fillServer(about object, given map[string]string) (string, error) {
 	variables, _ := about["variables"].(object)
 	var failed error
-	filled := serverVariable.ReplaceAllStringFunc(text(about, "url"), func(in string) string {
+	filled := serverVariable().ReplaceAllStringFunc(text(about, "url"), func(in string) string {
 		name := in[1 : len(in)-1]
 		v, _ := variables[name].(object)
 		value, ok := given[name]

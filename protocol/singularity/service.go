@@ -1,7 +1,6 @@
 package singularity
 
 import (
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -23,11 +23,11 @@ type service struct {
 }
 
 // semver is what the specification of NATS services asks of a version.
-var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+var semver = regex.Lazy(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
 func newService(o DoorOptions) *service {
 	version := strings.TrimPrefix(o.Version, "v")
-	if !semver.MatchString(version) {
+	if !semver().MatchString(version) {
 		version = "0.0.0"
 	}
 	s := &service{

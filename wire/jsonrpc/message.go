@@ -9,11 +9,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -111,7 +111,7 @@ func (m *Message) Failure() *Error {
 	return e
 }
 
-var brokenID = regexp.MustCompile(`"id"\s*:\s*"?([0-9]{1,18})\b`)
+var brokenID = regex.Lazy(`"id"\s*:\s*"?([0-9]{1,18})\b`)
 
 // brokenAnswer finds out which request a line meant to answer that is not JSON: without it somebody would wait for an
 // answer that was already given.
@@ -119,7 +119,7 @@ func brokenAnswer(line []byte) (uint64, bool) {
 	if !bytes.HasPrefix(line, []byte("{")) || !bytes.Contains(line, []byte(`"jsonrpc"`)) {
 		return 0, false
 	}
-	found := brokenID.FindSubmatch(line[:min(len(line), 4<<10)])
+	found := brokenID().FindSubmatch(line[:min(len(line), 4<<10)])
 	if found == nil {
 		return 0, false
 	}
@@ -191,12 +191,12 @@ func Text(raw []byte) string {
 	return s
 }
 
-var goType = regexp.MustCompile(` into Go \S+`)
+var goType = regex.Lazy(` into Go \S+`)
 
 // Misread says why JSON was not understood, in the words of JSON. The library that reads it chooses between two ways
 // to say no, another one in each run.
 func Misread(err error) string {
-	return Clip(strings.Replace(goType.ReplaceAllString(err.Error(), ""), "unable to unmarshal", "cannot unmarshal", 1))
+	return Clip(strings.Replace(goType().ReplaceAllString(err.Error(), ""), "unable to unmarshal", "cannot unmarshal", 1))
 }
 
 // Clip shortens what others said, for messages, and makes it safe for any terminal.

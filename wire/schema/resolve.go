@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"toolpost/wire/regex"
 )
 
 // baseURI is what references are relative to in a schema without $id.
@@ -158,7 +159,7 @@ func (s *source) identifyBy(keyword, id string) {
 	}
 }
 
-var anchorName = regexp.MustCompile(`^[A-Za-z_][-A-Za-z0-9._]*$`)
+var anchorName = regex.Lazy(`^[A-Za-z_][-A-Za-z0-9._]*$`)
 
 // recursiveAnchor is the one anchor of 2019-09's $recursiveRef; nobody can write this name.
 const recursiveAnchor = "#"
@@ -170,7 +171,7 @@ func (s *source) nameAnchors() {
 			continue
 		}
 		name, _ := s.obj[keyword].(string)
-		if !anchorName.MatchString(name) {
+		if !anchorName().MatchString(name) {
 			s.fail(keyword, "want a name of letters, digits, '-', '_' and '.'")
 		}
 		s.addAnchor(keyword, name)

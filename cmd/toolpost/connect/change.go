@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"unicode"
 
 	"toolpost/config"
 	"toolpost/tool"
 	"toolpost/wire/jsonc"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -261,10 +261,10 @@ func TokenOf(entry map[string]any) string {
 	return ""
 }
 
-var aToken = regexp.MustCompile(tokenStart + `[A-Za-z0-9_-]{20,}`)
+var aToken = regex.Lazy(tokenStart + `[A-Za-z0-9_-]{20,}`)
 
 // Masked is a text without the tokens in it, for screens that others may see.
-func Masked(text string) string { return aToken.ReplaceAllString(text, tokenStart+"...") }
+func Masked(text string) string { return aToken().ReplaceAllString(text, tokenStart+"...") }
 
 // URLOf is the address that an entry names; empty: none.
 func URLOf(entry map[string]any) string {

@@ -1,10 +1,10 @@
 package connect
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -46,18 +46,18 @@ func (c *Change) Diff() (lines []Line) {
 func split(text []byte) []string { return slices.Collect(strings.Lines(string(text))) }
 
 // aString is a string of JSON or TOML, with what stands behind one that is a name.
-var aString = regexp.MustCompile(`("(?:[^"\\]|\\.)*"|'[^']*')(\s*[:=])?`)
+var aString = regex.Lazy(`("(?:[^"\\]|\\.)*"|'[^']*')(\s*[:=])?`)
 
 // Shown is a line of the difference for screens that others may see. The values in it that are not of the entry are
 // somebody else's, tokens often, and none of what is asked about.
 func (c *Change) Shown(text string) string {
-	shown := aString.ReplaceAllStringFunc(text, func(part string) string {
+	shown := aString().ReplaceAllStringFunc(text, func(part string) string {
 		if end := part[len(part)-1]; end == ':' || end == '=' || c.ours[plainText(part)] {
 			return part
 		}
 		return `"..."`
 	})
-	if rest := aString.ReplaceAllString(text, ""); strings.ContainsAny(rest, `"'`) { // a string of several lines
+	if rest := aString().ReplaceAllString(text, ""); strings.ContainsAny(rest, `"'`) { // a string of several lines
 		shown = "..."
 	}
 	return Masked(shown)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 
 	"toolpost/config"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -114,10 +114,10 @@ func withoutTail(text []byte) []byte {
 	return bytes.Join(lines, nil)
 }
 
-var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var bareKey = regex.Lazy(`^[A-Za-z0-9_-]+$`)
 
 func tomlKey(name string) string {
-	if bareKey.MatchString(name) {
+	if bareKey().MatchString(name) {
 		return name
 	}
 	return tomlText(name)

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"toolpost/config"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -18,7 +18,7 @@ const maxOptions = 24
 
 // Commands reports whether the program does nothing but run commands of its own.
 func (p *Program) Commands() bool {
-	return len(p.Options) == 0 && !slices.ContainsFunc(p.Operands, func(o Operand) bool { return !runs.MatchString(o.Name) })
+	return len(p.Options) == 0 && !slices.ContainsFunc(p.Operands, func(o Operand) bool { return !runs().MatchString(o.Name) })
 }
 
 // Draft writes the config of a source that runs the program by these words.
@@ -48,14 +48,14 @@ func (p *Program) Draft(words []string) string {
 	return b.String()
 }
 
-var unfit = regexp.MustCompile(`[^A-Za-z0-9]+`)
+var unfit = regex.Lazy(`[^A-Za-z0-9]+`)
 
 // names are what a config may call the source, and callers the tool: after the words that are no options.
 func names(words []string) (source, tool string) {
 	var said []string
 	for _, w := range words {
 		if !strings.HasPrefix(w, "-") {
-			said = append(said, strings.Trim(unfit.ReplaceAllString(path.Base(w), "_"), "_"))
+			said = append(said, strings.Trim(unfit().ReplaceAllString(path.Base(w), "_"), "_"))
 		}
 	}
 	tool = cmp.Or(strings.Trim(strings.Join(said, "_"), "_"), "program")
@@ -89,10 +89,10 @@ func (d *draft) piece(words ...string) {
 func literal(word string) string { return strings.NewReplacer("{", "{{", "}", "}}").Replace(word) }
 
 // runs names what is a program, or code, and no argument's to say.
-var runs = regexp.MustCompile(`(?i)^((sub)?command|cmd|program|prog|script|shell|expr|expression|code|args?|arguments?)s?$`)
+var runs = regex.Lazy(`(?i)^((sub)?command|cmd|program|prog|script|shell|expr|expression|code|args?|arguments?)s?$`)
 
 func (d *draft) option(o Option) {
-	if runs.MatchString(o.Value) && !strings.HasPrefix(strings.ToLower(o.Value), "expr") || d.options == maxOptions {
+	if runs().MatchString(o.Value) && !strings.HasPrefix(strings.ToLower(o.Value), "expr") || d.options == maxOptions {
 		d.left = append(d.left, o.Flag)
 		return
 	}
@@ -112,7 +112,7 @@ func (d *draft) option(o Option) {
 }
 
 func (d *draft) operand(o Operand) {
-	if runs.MatchString(o.Name) {
+	if runs().MatchString(o.Name) {
 		d.left = append(d.left, o.Name)
 		return
 	}
@@ -141,7 +141,7 @@ func (d *draft) argument(name, about, doc string) {
 
 // name makes the name of an argument that no other one has.
 func (d *draft) name(of string) string {
-	name := strings.Trim(unfit.ReplaceAllString(strings.ToLower(of), "_"), "_")
+	name := strings.Trim(unfit().ReplaceAllString(strings.ToLower(of), "_"), "_")
 	if name == "" || name[0] >= '0' && name[0] <= '9' {
 		name = "option_" + name
 	}
@@ -155,9 +155,9 @@ func (d *draft) name(of string) string {
 
 // What help texts call their values.
 var (
-	whole = regexp.MustCompile(`(?i)^(n|num|number|int|integer|uint|count|lines?|levels?|depth|width|bytes|port|secs?|seconds|jobs|cols|size_t|int64|uint64)$`)
-	real  = regexp.MustCompile(`(?i)^(float|double|number|ratio|float64)$`)
-	paths = regexp.MustCompile(`(?i)^(in|out|input|output|src|source|dest|archive|data|config)?[-_ ]?(file|path|dir|directory|folder|filename|pathname|tree)(name)?s?$`)
+	whole = regex.Lazy(`(?i)^(n|num|number|int|integer|uint|count|lines?|levels?|depth|width|bytes|port|secs?|seconds|jobs|cols|size_t|int64|uint64)$`)
+	real  = regex.Lazy(`(?i)^(float|double|number|ratio|float64)$`)
+	paths = regex.Lazy(`(?i)^(in|out|input|output|src|source|dest|archive|data|config)?[-_ ]?(file|path|dir|directory|folder|filename|pathname|tree)(name)?s?$`)
 )
 
 // schemaOf is the schema of a value, without its closing brace.
@@ -165,11 +165,11 @@ func schemaOf(value string, choices []string, repeats bool) string {
 	kind := "string"
 	switch name, _, _ := strings.Cut(value, "..."); {
 	case choices != nil:
-	case whole.MatchString(name):
+	case whole().MatchString(name):
 		kind = "integer"
-	case real.MatchString(name):
+	case real().MatchString(name):
 		kind = "number"
-	case paths.MatchString(name):
+	case paths().MatchString(name):
 		kind = "path"
 	}
 	one := "{type: " + kind
@@ -184,13 +184,13 @@ func schemaOf(value string, choices []string, repeats bool) string {
 }
 
 var (
-	plainText = regexp.MustCompile(`^(?:[A-Za-z_./]|--?[A-Za-z])[\w./=+-]*$`)
-	reserved  = regexp.MustCompile(`(?i)^(true|false|null|yes|no|on|off|y|n|~|[.]inf|[.]nan)$`)
+	plainText = regex.Lazy(`^(?:[A-Za-z_./]|--?[A-Za-z])[\w./=+-]*$`)
+	reserved  = regex.Lazy(`(?i)^(true|false|null|yes|no|on|off|y|n|~|[.]inf|[.]nan)$`)
 )
 
 // yamlText writes a text as YAML: as it is where that is one, else in quotes.
 func yamlText(text string) string {
-	if plainText.MatchString(text) && !reserved.MatchString(text) {
+	if plainText().MatchString(text) && !reserved().MatchString(text) {
 		return text
 	}
 	return string(strictjson.Quote(text))

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"toolpost/wire/regex"
 )
 
 // A Program is what a help text says.
@@ -57,13 +59,13 @@ func Read(text string, words []string) *Program {
 }
 
 var (
-	overstrike = regexp.MustCompile(`.\x08`)
-	escapes    = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
+	overstrike = regex.Lazy(`.\x08`)
+	escapes    = regex.Lazy(`\x1b\[[0-9;]*[A-Za-z]`)
 )
 
 // plain takes out what is there for terminals.
 func plain(text string) string {
-	text = escapes.ReplaceAllString(overstrike.ReplaceAllString(text, ""), "")
+	text = escapes().ReplaceAllString(overstrike().ReplaceAllString(text, ""), "")
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\t", "        ")
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && !unicode.IsPrint(r) {
@@ -75,12 +77,12 @@ func plain(text string) string {
 
 func depth(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-var usageHead = regexp.MustCompile(`(?i)^\s*(usage|synopsis)\s*:?\s*(.*)$`)
+var usageHead = regex.Lazy(`(?i)^\s*(usage|synopsis)\s*:?\s*(.*)$`)
 
 // usageOf finds the first form of the command line, without the words that the program is called by.
 func usageOf(lines []string, words []string) string {
 	for i, l := range lines {
-		m := usageHead.FindStringSubmatch(l)
+		m := usageHead().FindStringSubmatch(l)
 		if m == nil {
 			continue
 		}
@@ -114,7 +116,7 @@ func continued(lines []string, outer int, words []string) (more string) {
 	for _, l := range lines {
 		text := strings.TrimSpace(l)
 		_, another := called(text, words)
-		if text == "" || depth(l) <= outer || another || strings.HasPrefix(text, "or:") || optionLine.MatchString(l) {
+		if text == "" || depth(l) <= outer || another || strings.HasPrefix(text, "or:") || optionLine().MatchString(l) {
 			break
 		}
 		more += " " + text
@@ -136,16 +138,16 @@ type usage struct {
 
 // ofOptions is the inside of brackets that is about options, which are described below the usage: [-n NUM], [build
 // flags].
-var ofOptions = regexp.MustCompile(`(?i)^(-[^\]-]|--[^\]]|[\w ]*\b(options?|flags?)\b)`)
+var ofOptions = regex.Lazy(`(?i)^(-[^\]-]|--[^\]]|[\w ]*\b(options?|flags?)\b)`)
 
-var usageWord = regexp.MustCompile(`^(<[^<>]+>|[A-Za-z][\w:.+*/-]*)`)
+var usageWord = regex.Lazy(`^(<[^<>]+>|[A-Za-z][\w:.+*/-]*)`)
 
 // group reads to the closing bracket.
 func (u *usage) group(optional bool, level int) {
 	alternative := false
 	first := len(u.p.Operands)
 	for u.text != "" {
-		word := usageWord.FindString(u.text)
+		word := usageWord().FindString(u.text)
 		switch {
 		case u.text[0] == ']' || u.text[0] == ')' || u.text[0] == '}':
 			u.text = u.text[1:]
@@ -153,7 +155,7 @@ func (u *usage) group(optional bool, level int) {
 		case strings.ContainsRune("[({", rune(u.text[0])) && level < 16:
 			before := len(u.p.Operands)
 			u.text = strings.TrimLeft(u.text[1:], " ")
-			skip := alternative || ofOptions.MatchString(u.text)
+			skip := alternative || ofOptions().MatchString(u.text)
 			if u.group(true, level+1); skip {
 				u.p.Operands = u.p.Operands[:before]
 			}
@@ -168,10 +170,10 @@ func (u *usage) group(optional bool, level int) {
 			u.text, u.dashes = u.text[2:], true
 		case u.text[0] == '-': // an option of this form
 			u.text = strings.TrimLeft(u.text, "-")
-			u.text = u.text[len(usageWord.FindString(u.text)):]
+			u.text = u.text[len(usageWord().FindString(u.text)):]
 			if strings.HasPrefix(u.text, "=") || strings.HasPrefix(u.text, " <") {
 				u.text = u.text[1:]
-				u.text = u.text[len(usageWord.FindString(u.text)):]
+				u.text = u.text[len(usageWord().FindString(u.text)):]
 			}
 		case word != "":
 			u.text = u.text[len(word):]
@@ -202,14 +204,14 @@ func (u *usage) operand(word string, optional bool) {
 	u.dashes = false
 }
 
-var optionLine = regexp.MustCompile(`^ {0,16}(-{1,2}[\[<]?[A-Za-z0-9])`)
+var optionLine = regex.Lazy(`^ {0,16}(-{1,2}[\[<]?[A-Za-z0-9])`)
 
 // readOptions reads the lines that describe options: the option, two blanks, and what it does; or that on the lines
 // below.
 func (p *Program) readOptions(lines []string) {
 	seen := map[string]bool{}
 	for i, l := range lines {
-		if !optionLine.MatchString(l) {
+		if !optionLine().MatchString(l) {
 			continue
 		}
 		spec, doc, _ := strings.Cut(strings.TrimSpace(l), "  ")
@@ -228,15 +230,15 @@ func (p *Program) readOptions(lines []string) {
 
 // An option in its forms, such as -n NUM, --lines=[-]NUM or --[no-]color[=WHEN].
 var (
-	formsOf       = regexp.MustCompile(`\s*(?:,|\||/|\bor\b)\s*(-)`)
-	oneForm       = regexp.MustCompile(`^(-{1,2})(?:\[no-\])?([A-Za-z0-9][\w.-]*)(.*)$`)
-	valueOf       = regexp.MustCompile(`^(?:\[?[= ]\[?[+-]?\]?)(<[^<>]+>|\{[^{}]+\}|"?[A-Za-z][\w:|,./-]*"?|\([^()]+\))(\.\.\.|\[?,\s?\.\.\.\]?)?\]?(\.\.\.)?$`)
-	firstSentence = regexp.MustCompile(`^(.{20,}?[a-z\])"'][.;])(\s|$)`)
+	formsOf       = regex.Lazy(`\s*(?:,|\||/|\bor\b)\s*(-)`)
+	oneForm       = regex.Lazy(`^(-{1,2})(?:\[no-\])?([A-Za-z0-9][\w.-]*)(.*)$`)
+	valueOf       = regex.Lazy(`^(?:\[?[= ]\[?[+-]?\]?)(<[^<>]+>|\{[^{}]+\}|"?[A-Za-z][\w:|,./-]*"?|\([^()]+\))(\.\.\.|\[?,\s?\.\.\.\]?)?\]?(\.\.\.)?$`)
+	firstSentence = regex.Lazy(`^(.{20,}?[a-z\])"'][.;])(\s|$)`)
 )
 
 func optionOf(spec string) (o Option, ok bool) {
-	for _, form := range strings.Split(formsOf.ReplaceAllString(spec, "\n$1"), "\n") {
-		m := oneForm.FindStringSubmatch(strings.TrimSuffix(form, ":"))
+	for _, form := range strings.Split(formsOf().ReplaceAllString(spec, "\n$1"), "\n") {
+		m := oneForm().FindStringSubmatch(strings.TrimSuffix(form, ":"))
 		if m == nil && strings.HasPrefix(form, "-<") { // the value itself, as in git log -3
 			continue
 		}
@@ -245,7 +247,7 @@ func optionOf(spec string) (o Option, ok bool) {
 		}
 		flag, had := m[1]+m[2], o.Value != ""
 		if rest := strings.TrimRight(m[3], " "); rest != "" {
-			value := valueOf.FindStringSubmatch(rest)
+			value := valueOf().FindStringSubmatch(rest)
 			switch {
 			case strings.HasPrefix(rest, "[=...") || rest == "=...":
 				o.Value = "value"
@@ -266,10 +268,10 @@ func optionOf(spec string) (o Option, ok bool) {
 	return o, o.Flag != ""
 }
 
-var possible = regexp.MustCompile(`\[possible values: ([^\]]+)\]|\(("[^"()]+"(?:\|"[^"()]+")+)\)`)
+var possible = regex.Lazy(`\[possible values: ([^\]]+)\]|\(("[^"()]+"(?:\|"[^"()]+")+)\)`)
 
 func choicesOf(doc string) []string {
-	m := possible.FindStringSubmatch(doc)
+	m := possible().FindStringSubmatch(doc)
 	if m == nil {
 		return nil
 	}
@@ -289,13 +291,13 @@ func split(list string) (words []string) {
 // sentence is the first one of what is said about an option, on its own line and on those below that are further in.
 func sentence(doc string, below []string, outer int) string {
 	for _, l := range below {
-		if text := strings.TrimSpace(l); text == "" || depth(l) <= outer || optionLine.MatchString(l) && depth(l) < outer+8 || len(doc) > 300 {
+		if text := strings.TrimSpace(l); text == "" || depth(l) <= outer || optionLine().MatchString(l) && depth(l) < outer+8 || len(doc) > 300 {
 			break
 		}
 		doc = strings.TrimSpace(doc + " " + strings.TrimSpace(l))
 	}
 	doc = strings.Join(strings.Fields(doc), " ")
-	if m := firstSentence.FindStringSubmatch(doc); m != nil {
+	if m := firstSentence().FindStringSubmatch(doc); m != nil {
 		doc = strings.TrimRight(m[1], ".;")
 	}
 	if short := []rune(doc); len(short) > 160 {
@@ -319,8 +321,8 @@ func (p *Program) readOperandDocs(lines []string) {
 }
 
 var (
-	named   = regexp.MustCompile(`^\s*\S+(?:, \S+)* [-–—] (.+)$`)
-	version = regexp.MustCompile(`^\S+( version)? v?\d+(\.\d+)+`)
+	named   = regex.Lazy(`^\s*\S+(?:, \S+)* [-–—] (.+)$`)
+	version = regex.Lazy(`^\S+( version)? v?\d+(\.\d+)+`)
 )
 
 // summaryOf is what the program is for: of a page of the manual the line below NAME, else the first sentence that is
@@ -328,7 +330,7 @@ var (
 func summaryOf(lines []string, words []string) string {
 	for i, l := range lines {
 		if l == "NAME" && i+1 < len(lines) {
-			if m := named.FindStringSubmatch(lines[i+1]); m != nil {
+			if m := named().FindStringSubmatch(lines[i+1]); m != nil {
 				return strings.TrimSpace(m[1])
 			}
 		}
@@ -336,14 +338,14 @@ func summaryOf(lines []string, words []string) string {
 	inUsage := false
 	for i, l := range lines {
 		text := strings.TrimSpace(l)
-		inUsage = text != "" && (inUsage || usageHead.MatchString(l))
+		inUsage = text != "" && (inUsage || usageHead().MatchString(l))
 		_, usage := called(text, words)
-		switch m := named.FindStringSubmatch(text); {
-		case text == "", depth(l) > 3, inUsage && (depth(l) > 0 || usageHead.MatchString(l)):
+		switch m := named().FindStringSubmatch(text); {
+		case text == "", depth(l) > 3, inUsage && (depth(l) > 0 || usageHead().MatchString(l)):
 		case m != nil && usage:
 			return strings.TrimSpace(m[1])
-		case usage, strings.HasSuffix(text, ":"), optionLine.MatchString(l), !strings.Contains(text, " "),
-			strings.Contains(text, "@"), version.MatchString(text), !unicode.IsLetter([]rune(text)[0]):
+		case usage, strings.HasSuffix(text, ":"), optionLine().MatchString(l), !strings.Contains(text, " "),
+			strings.Contains(text, "@"), version().MatchString(text), !unicode.IsLetter([]rune(text)[0]):
 		default:
 			return sentence(text, lines[i+1:min(len(lines), i+3)], -1)
 		}

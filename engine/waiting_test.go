@@ -1,0 +1,176 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"toolpost/engine"
+	"toolpost/engine/pin"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// A lazy engine has sources that wait, and knows which of them were opened.
+type lazy struct {
+	*engine.Engine
+	all    []engine.Binding
+	opened []string
+}
+
+func startLazy(t *testing.T, book *pin.Book, all []engine.Binding) *lazy {
+	l := &lazy{all: all}
+	l.Engine = start(t, engine.Options{Pins: book, Open: l.open})
+	l.Replace(t.Context(), l.bindings())
+	return l
+}
+
+func (l *lazy) open(ctx context.Context, names []string) error {
+	l.opened = append(l.opened, names...)
+	l.Replace(ctx, l.bindings())
+	return nil
+}
+
+// bindings are all sources, those that nobody needed yet as ones that wait.
+func (l *lazy) bindings() []engine.Binding {
+	list := slices.Clone(l.all)
+	for i, b := range list {
+		if !b.Overall && !slices.Contains(l.opened, b.Name) {
+			list[i].Runner, list[i].Err, list[i].Waits = nil, nil, true
+		}
+	}
+	return list
+}
+
+// found is what becomes of a name: whose tool it is and how that is called, or why there is none.
+func found(t *testing.T, e *engine.Engine, name string) string {
+	t.Helper()
+	spec, err := e.Lookup(t.Context(), tool.Principal{}, name)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(spec.Source, " has ", spec.Name, ": ", ran(t, e, name))
+}
+
+// manySources makes sources at random that want the same names.
+func manySources(r *rand.Rand) []engine.Binding {
+	own := whoRan("toolpost", &tool.Spec{Name: "listSources"})
+	own.Overall = true
+	all := []engine.Binding{own}
+	for n := range 1 + r.IntN(5) {
+		var specs []*tool.Spec
+		for _, name := range []string{"x", "y", "z", "s1.x"} {
+			if r.IntN(2) == 0 {
+				continue
+			}
+			s := &tool.Spec{Name: name}
+			if r.IntN(3) == 0 {
+				s.Aliases = []string{[]string{"x", "al", "AL", "s2.y", "dotted.name"}[r.IntN(5)]}
+			}
+			specs = append(specs, s)
+		}
+		b := whoRan(fmt.Sprint("s", n), specs...)
+		b.Upstream, b.Asks = r.IntN(2) == 0, r.IntN(2) == 0
+		if r.IntN(6) == 0 {
+			b.Runner, b.Err = nil, errors.New("it is dead")
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// Whatever sources there are, and whether their tools were seen before or not: a name stands for the same tool, by the
+// same name, as with all of them open.
+func TestANameStandsForTheSameWhoeverIsOpen(t *testing.T) {
+	names := []string{
+		"x", "y", "z", "al", "AL", "dotted.name", "nobodys", "listSources", "toolpost.listSources", "toolpost.nobodys",
+		"s0.x", "s1.x", "s1.s1.x", "s2.y", "s3.z", "s4.x", "s9.x",
+	}
+	spared := 0
+	for seed := range uint64(60) {
+		all := manySources(rand.New(rand.NewPCG(seed, 16)))
+		book := &pin.Book{Pins: new(store.Pins)}
+		eager := start(t, engine.Options{Pins: book}, all...)
+		for _, name := range names {
+			want := found(t, eager, name)
+			for when, pins := range map[string]*pin.Book{"seen": book, "new": {Pins: new(store.Pins)}} {
+				l := startLazy(t, pins, all)
+				if got := found(t, l.Engine, name); got != want {
+					t.Errorf("seed %d, %s, %s: %s, and with all open %s; opened %v", seed, name, when, got, want, l.opened)
+				}
+				if len(l.opened) < len(all)-1 {
+					spared++
+				}
+			}
+		}
+	}
+	if spared < 500 { // else it would be no test
+		t.Errorf("sources were left alone %d times", spared)
+	}
+}
+
+func TestOnlyTheSourcesThatANameNeedsAreOpened(t *testing.T) {
+	ours := func(name string, asks bool, tools ...string) engine.Binding {
+		var specs []*tool.Spec
+		for _, one := range tools {
+			specs = append(specs, &tool.Spec{Name: one})
+		}
+		b := whoRan(name, specs...)
+		b.Asks = asks
+		return b
+	}
+	theirs := func(name string, tools ...string) engine.Binding {
+		b := ours(name, true, tools...)
+		b.Upstream = true
+		return b
+	}
+	own := ours("toolpost", false, "listSources")
+	own.Overall = true
+	all := []engine.Binding{
+		own, theirs("up", "look", "readFile"), ours("files", false, "readFile"), ours("skills", true, "greet"),
+		ours("late", false, "greet", "wave"), theirs("far", "look", "find"),
+	}
+	book := &pin.Book{Pins: new(store.Pins)}
+	start(t, engine.Options{Pins: book}, all...) // so that they have been seen
+	for name, want := range map[string][]string{
+		"readFile":       {"files"},
+		"files.readFile": {"files"},
+		"files.nothing":  {"files"},
+		"skills.greet":   {"files", "skills"}, // files may have greet, too
+		"greet":          {"files", "late", "skills"},
+		"late.greet":     {"files", "skills", "late"},
+		"far.look":       {"files", "skills", "late", "far"},
+		"find":           {"files", "late", "skills", "far"},
+		"listSources":    {"up", "files", "skills", "late", "far"},
+		"nobodys":        {"files", "late", "skills", "up", "far"},
+	} {
+		l := startLazy(t, book, all)
+		found(t, l.Engine, name)
+		if !slices.Equal(l.opened, want) {
+			t.Errorf("%s: opened %v, want %v", name, l.opened, want)
+		}
+	}
+	l := startLazy(t, book, all)
+	if got := listing(l.Engine); len(l.opened) != len(all)-1 || got["up.look"]+got["look"] == "" {
+		t.Errorf("a list has %v; opened %v", got, l.opened)
+	}
+}
+
+func TestWhoeverNeedsASourceThatCannotBeOpenedNowIsTold(t *testing.T) {
+	var e *engine.Engine
+	over := tool.Errorf(tool.CodeTimeout, "time is over")
+	e = start(t, engine.Options{Open: func(context.Context, []string) error { return over }},
+		engine.Binding{Name: "files", Waits: true})
+	if _, err := e.Lookup(t.Context(), tool.Principal{}, "readFile"); !errors.Is(err, over) {
+		t.Errorf("looked up: %v", err)
+	}
+	if _, err := e.Invoke(t.Context(), &tool.Call{Tool: "readFile"}, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
+		t.Errorf("called: %v", err)
+	}
+	if got := listing(e); len(got) != 0 {
+		t.Errorf("listed: %v", got)
+	}
+}

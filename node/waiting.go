@@ -1,0 +1,68 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+)
+
+// await publishes the sources of a config without opening any of them: the engine says when there is a need for one.
+// What they claim is off limits all the same, from the start. The caller holds loading.
+func (n *Node) await(ctx context.Context, to wanted) {
+	n.mu.Lock()
+	n.now = to
+	n.mu.Unlock()
+	next := make([]*source, len(to.sources))
+	for i, w := range to.sources {
+		next[i] = n.newSource(w, to)
+		next[i].waits, next[i].claim = true, n.claim(w)
+	}
+	n.publish(ctx, next, to)
+}
+
+// openWaiting opens sources that wait, all at once, each within its time, and publishes them; one that cannot be opened
+// is dead, as it would be in a node that opens all of them at its start.
+func (n *Node) openWaiting(ctx context.Context, names []string) error {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	if n.life.Err() != nil {
+		return tool.Errorf(tool.CodeUnavailable, "shutting down")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.life, cancel)()
+	waiting := n.waiting(names)
+	came := make([]opened, len(waiting))
+	var opening sync.WaitGroup
+	for i, s := range waiting {
+		opening.Go(func() { came[i] = n.open(ctx, s.Source, s.claim) })
+	}
+	opening.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, s := range waiting {
+		s.opened, s.waits, s.since, s.sight = came[i], false, time.Now(), n.look(s.claim)
+		n.retryDead(s)
+	}
+	n.limit()
+	n.bind(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return n.cache.Misplaced()
+}
+
+// waiting finds sources that wait by their names.
+func (n *Node) waiting(names []string) (list []*source) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.sources {
+		if s.waits && slices.Contains(names, s.Name) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
