@@ -43,7 +43,7 @@ func main() {
 		return
 	}
 	l := new(lab)
-	flag.StringVar(&l.toolpost, "toolpost", "bin/toolpost", "the binary whose start is measured")
+	flag.StringVar(&l.toolpost, "toolpost", "bin/toolpost", "the binary that is measured")
 	flag.IntVar(&l.events, "events", 1_000_000, "how many Narratoria events are pushed through the runner")
 	only := flag.String("only", "", "run only this part, or only this row of it: `PART[: ROW]`")
 	file := flag.String("json", "", "write the table to this file too, as JSON")
@@ -98,14 +98,12 @@ func run(ctx context.Context, l *lab, chosen []measurement, progress io.Writer) 
 	defer func() { err = errors.Join(err, os.RemoveAll(l.dir)) }()
 	rep = newReport()
 	for i, m := range chosen {
-		fmt.Fprintf(progress, "[%d of %d] %s\n", i+1, len(chosen), m.id())
+		fmt.Fprintf(progress, "[%d of %d] %s ... ", i+1, len(chosen), m.id())
 		var r row
 		began := time.Now()
 		failed := l.attempt(func() { r = m.run(ctx, l) })
-		if failed != nil {
-			fmt.Fprintf(progress, "%s: %v\n", m.id(), failed)
-		}
 		rep.add(m, r, failed, time.Since(began))
+		fmt.Fprintln(progress, rep.Rows[i].Verdict)
 	}
 	return rep, nil
 }

@@ -115,11 +115,7 @@ func us(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/floa
 // does: with every stage of the engine, but without a store where the config does not name one: what records cost
 // is measured apart. Beside the protocols of the build there are two, echo and many.
 func (l *lab) openNode(ctx context.Context, dir string, files map[string]string, o node.Options) *node.Node {
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		attempt.Check(os.MkdirAll(filepath.Dir(path), 0o755))
-		attempt.Check(os.WriteFile(path, []byte(text), 0o644))
-	}
+	writeFiles(dir, files)
 	text := files["toolpost.yaml"]
 	if !strings.Contains(text, "store:") {
 		text += "store: {url: none}\n" // what records cost is a row of its own
@@ -135,6 +131,14 @@ func (l *lab) openNode(ctx context.Context, dir string, files map[string]string,
 		return n.Close(ctx)
 	})
 	return n
+}
+
+func writeFiles(dir string, files map[string]string) {
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		attempt.Check(os.MkdirAll(filepath.Dir(path), 0o755))
+		attempt.Check(os.WriteFile(path, []byte(text), 0o644))
+	}
 }
 
 // open opens a node and gives what runs its calls.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"toolpost/bench/attempt"
 )
@@ -29,9 +31,22 @@ func role(ctx context.Context, l *lab, words []string) {
 		attempt.Check(serveDoor(ctx, l, words[1]))
 	case words[0] == wordCalls && len(words) == 2:
 		attempt.Check(json.NewEncoder(os.Stdout).Encode(attempt.Must(callREST(ctx, words[1]))))
+	case words[0] == wordEcho && len(words) == 2:
+		attempt.Check(serveEcho(untilTold(ctx, l), l, words[1]))
+	case words[0] == wordBare:
+		attempt.Check(serveBare(untilTold(ctx, l), bareAnswer))
+	case words[0] == wordAppend && len(words) == 2:
+		attempt.Check(serveAppending(untilTold(ctx, l), words[1]))
 	case words[0] == wordLoop:
 		serveLoop()
 	default:
 		attempt.Check(fmt.Errorf("%q is no part of a bench", words))
 	}
+}
+
+// untilTold gives a context that ends when the bench that started this one says so.
+func untilTold(ctx context.Context, l *lab) context.Context {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	l.atEnd(func() error { stop(); return nil })
+	return ctx
 }
