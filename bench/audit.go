@@ -30,10 +30,9 @@ func (l *lab) serveHTTP(ctx context.Context, dir string, files map[string]string
 
 // auditTop compares the answer to what is used most with a plain scan of all rows, over a million of them.
 func auditTop(ctx context.Context, l *lab) row {
-	path := filepath.Join(l.dir, "top.db")
-	db := attempt.Must(sqlite.Open(path, store.Options{}))
+	path := l.filled(ctx, 1_000_000)
+	db := openStore(path)
 	l.atEnd(db.Close)
-	attempt.Check(fill(ctx, db.Audit(), 512, 1_000_000))
 	plain := attempt.Must(sql.Open("sqlite", path))
 	defer plain.Close()
 	m, r := compare(3,

@@ -22,6 +22,7 @@ type caller struct {
 	in       *bufio.Reader
 	requests [][]byte
 	next     int
+	until    time.Time // when the connection is given up
 }
 
 func (l *lab) dial(ctx context.Context, addr string, requests []request) *caller {
@@ -47,6 +48,10 @@ func (r request) to(addr string) []byte {
 	return fmt.Appendf(b, "\r\n%s", r.args)
 }
 
+// patience is how long an answer may take before the measurement is over: a server that never answers must not keep a
+// run from its end.
+const patience = time.Minute
+
 // call sends the next request and insists that the tool succeeded.
 func (c *caller) call() error {
 	status, body, err := c.exchange(c.requests[c.next])
@@ -59,6 +64,12 @@ func (c *caller) call() error {
 
 // exchange sends a request and reads the answer; of a large body it gives the beginning.
 func (c *caller) exchange(request []byte) (status int, body []byte, err error) {
+	if time.Until(c.until) < patience/2 { // seldom: the timer behind it has a price
+		c.until = time.Now().Add(patience)
+		if err := c.conn.SetDeadline(c.until); err != nil {
+			return 0, nil, err
+		}
+	}
 	if _, err := c.conn.Write(request); err != nil {
 		return 0, nil, err
 	}
@@ -186,6 +197,15 @@ func (c *crowd) settle() (alone time.Duration, err error) {
 	return alone, nil
 }
 
+// once lets everybody make each of their requests.
+func (c *crowd) once() error {
+	var g errgroup.Group
+	for _, one := range c.callers {
+		g.Go(func() error { _, err := batch(len(one.requests), one.call)(); return err })
+	}
+	return g.Wait()
+}
+
 // A pace is how fast a crowd was, over all its laps.
 type pace struct {
 	rates []float64 // calls per second of each lap
@@ -209,10 +229,12 @@ func (p *pace) percentile(n int) time.Duration {
 	return p.each[len(p.each)*n/100]
 }
 
+// long is how long a lap is: some calls of the slowest kind, and a fraction of what else the machine is busy with.
+const long = 200 * time.Millisecond
+
 // race lets two crowds call by turns, so that whatever the machine does meanwhile meets both alike. One lap of each
 // before that warms up and does not count.
 func race(rounds int, measured, reference *crowd) (m, r *pace) {
-	const long = 200 * time.Millisecond
 	m, r = new(pace), new(pace)
 	for i := range rounds + 1 {
 		one := attempt.Must(measured.lap(long))

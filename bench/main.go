@@ -22,7 +22,10 @@ type lab struct {
 	dir      string // for the files of this run; removed at its end
 	toolpost string // the binary
 	events   int
-	ends     []func() error // of what the measurement opened
+	huge     bool            // whether growth is measured up to sizes that take minutes to make
+	stores   map[string]bool // those that are filled
+	points   []point         // of the curves of growth
+	ends     []func() error  // of what the measurement opened
 }
 
 // atEnd notes what is to be done at the end of the measurement, the last first.
@@ -47,6 +50,7 @@ func main() {
 	flag.IntVar(&l.events, "events", 1_000_000, "how many Narratoria events are pushed through the runner")
 	only := flag.String("only", "", "run only this part, or only this row of it: `PART[: ROW]`")
 	file := flag.String("json", "", "write the table to this file too, as JSON")
+	flag.BoolVar(&l.huge, "huge", false, "measure growth up to 10,000,000 rows in the store too (many minutes)")
 	var old older
 	flag.StringVar(&old.bench, "old", "", "the bench of an earlier tree, to take turns with")
 	flag.StringVar(&old.toolpost, "old-toolpost", "", "the program of that tree")

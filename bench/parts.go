@@ -98,6 +98,17 @@ func parts() []part {
 			{name: "click, 100 calls/s / none", run: consoleClick},
 		}},
 		{"start", []measurement{{name: "version / hello world", run: start}}},
+		{"growth", []measurement{
+			{name: "1,000 tools / 10", run: grownTools(1_000)},
+			{name: "10,000 tools / 10", run: grownTools(10_000)},
+			{name: "100 sessions / 1", run: grownSessions(100)},
+			{name: "10,000 sessions / 1", run: grownSessions(10_000)},
+			{name: "1,000,000 rows / 10,000", run: grownRecord(1_000_000)},
+			{name: "10,000,000 rows / 10,000", run: grownRecord(10_000_000)},
+			{name: "output of 1 KiB", run: grownOutput(1 << 10)},
+			{name: "output of 1 MiB", run: grownOutput(1 << 20)},
+			{name: "output of 64 MiB", run: grownOutput(64 << 20)},
+		}},
 	}
 }
 

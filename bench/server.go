@@ -56,7 +56,14 @@ func (l *lab) process(ctx context.Context, dir string, argv ...string) *served {
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case addr := <-out.found:
-		l.atEnd(func() error { cancel(); <-ended; return nil })
+		l.atEnd(func() error {
+			cancel()
+			<-ended
+			if bytes.Contains(errs.Bytes(), []byte("level=ERROR")) { // it did not do what was measured
+				return fmt.Errorf("%v had errors:\n%.2000s", argv, errs.Bytes())
+			}
+			return nil
+		})
 		return &served{cmd.Process.Pid, addr}
 	case err := <-ended:
 		cancel()
