@@ -90,7 +90,8 @@ long: ## run the tests of what must hold, with all their rounds and without the 
 
 bench: build ## measure against references of the same run (ONLY=PART: one part); fails where a target is missed
 	@.ci/setup python3 rg bwrap chromium
-	go build -o bin/bench ./bench && bin/bench -toolpost bin/toolpost -json build/bench.json -only '$(ONLY)'
+	go build -o bin/bench ./bench && bin/bench -toolpost bin/toolpost -only '$(ONLY)' $(if $(GROWTH),-huge) \
+		-json build/bench.json -picture docs/pictures/growth.svg
 
 compare: build ## measure by turns with an earlier tree (OLD=REVISION), row by row (ONLY=PART: of one part)
 	@.ci/setup python3 rg bwrap

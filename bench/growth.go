@@ -199,7 +199,7 @@ func grownOutput(size int) func(context.Context, *lab) row {
 			p.add(attempt.Must(c.lap(long)))
 		}
 		took := at.memory("VmHWM") - idle
-		limit := 2*int64(size) + 16<<20
+		limit := outputLimit(size)
 		l.points = append(l.points, point{
 			curve: curveOutput, size: size, rate: p.rate(), p99: float64(p.percentile(99).Microseconds()) / 1000, memory: took,
 		})
@@ -209,5 +209,8 @@ func grownOutput(size int) func(context.Context, *lab) row {
 		}
 	}
 }
+
+// outputLimit is how much memory a server may take for an output of a size.
+func outputLimit(size int) int64 { return 2*int64(size) + 16<<20 }
 
 func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

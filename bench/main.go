@@ -51,6 +51,7 @@ func main() {
 	only := flag.String("only", "", "run only this part, or only this row of it: `PART[: ROW]`")
 	file := flag.String("json", "", "write the table to this file too, as JSON")
 	flag.BoolVar(&l.huge, "huge", false, "measure growth up to 10,000,000 rows in the store too (many minutes)")
+	image := flag.String("picture", "", "draw the curves of growth to this file, where all of them were measured")
 	var old older
 	flag.StringVar(&old.bench, "old", "", "the bench of an earlier tree, to take turns with")
 	flag.StringVar(&old.toolpost, "old-toolpost", "", "the program of that tree")
@@ -63,7 +64,7 @@ func main() {
 	case old.bench != "":
 		err = l.attempt(func() { versus(ctx, old, l, attempt.Must(chosen(*only)), *turns, os.Stdout) })
 	default:
-		ok, err = measure(ctx, l, *only, *file)
+		ok, err = measure(ctx, l, *only, *file, *image)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -75,7 +76,7 @@ func main() {
 }
 
 // measure takes the chosen measurements and reports what came of them; not ok: a row is not met.
-func measure(ctx context.Context, l *lab, only, file string) (ok bool, err error) {
+func measure(ctx context.Context, l *lab, only, file, image string) (ok bool, err error) {
 	rows, err := chosen(only)
 	if err != nil {
 		return false, err
@@ -87,6 +88,9 @@ func measure(ctx context.Context, l *lab, only, file string) (ok bool, err error
 	rep.table(os.Stdout)
 	if file != "" {
 		err = rep.save(file)
+	}
+	if image != "" && rep.whole("growth") {
+		err = errors.Join(err, draw(image, l.points))
 	}
 	return rep.met(), err
 }

@@ -81,6 +81,22 @@ func (r *report) met() bool {
 	return true
 }
 
+// whole reports whether every row of a part was measured, whatever came of it.
+func (r *report) whole(part string) bool {
+	left := 0
+	for _, m := range measurements() {
+		if m.part == part {
+			left++
+		}
+	}
+	for _, one := range r.Rows {
+		if one.Part == part && one.Verdict != broken {
+			left--
+		}
+	}
+	return left == 0
+}
+
 // save writes the report as JSON.
 func (r *report) save(path string) error {
 	var text bytes.Buffer
