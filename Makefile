@@ -90,15 +90,16 @@ long: ## run the tests of what must hold, with all their rounds and without the 
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./host/sandbox ./host/secret ./builtin/file ./builtin/run ./builtin/shell ./host/workspace/ignore ./codesearch/...
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run "Duplicates|Canaries|Crowd|Hostile|Garbage|EveryDoorReaches" ./node ./internal/matrix ./protocol/singularity ./protocol/namel3ss ./protocol/alphahuman
 
-bench: build ## measure against references of the same run; fails where a target is missed
+bench: build ## measure against references of the same run (ONLY=PART: one part); fails where a target is missed
 	@.ci/setup python3 rg bwrap chromium
-	go run ./bench -toolpost bin/toolpost
+	go build -o bin/bench ./bench && bin/bench -toolpost bin/toolpost -only '$(ONLY)' $(if $(GROWTH),-huge) \
+		-json build/bench.json -picture docs/pictures/growth.svg
 
-compare: build ## measure by turns with an earlier tree (OLD=REVISION), row by row
+compare: build ## measure by turns with an earlier tree (OLD=REVISION), row by row (ONLY=PART: of one part)
 	@.ci/setup python3 rg bwrap
 	@old=$$(mktemp -d); trap 'rm -rf "$$old"' EXIT; git archive $(OLD) | tar -x -C "$$old"; \
 	(cd "$$old" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o toolpost ./cmd/toolpost && go build -o measure ./bench); \
-	go run ./bench -toolpost bin/toolpost -old "$$old/measure" -old-toolpost "$$old/toolpost"
+	go run ./bench -toolpost bin/toolpost -old "$$old/measure" -old-toolpost "$$old/toolpost" -only '$(ONLY)'
 
 embeddings: ## train the table of words for search by meaning anew, from public packages (Debian, as root; about 30 minutes the first time)
 	@.ci/setup node

@@ -17,24 +17,6 @@ import (
 	"toolpost/tool"
 )
 
-// auditedCalls compares calls of a read-only tool by 64 callers over HTTP, with the store that records each and
-// without one.
-func auditedCalls(ctx context.Context, l *lab) row {
-	const callers, each = 64, 100
-	var storms []timed
-	for i, url := range []string{"sqlite:.toolpost/toolpost.db", "none"} {
-		files := greeting()
-		files["toolpost.yaml"] = "sources: [{name: files, protocol: builtin}]\nstore: {url: \"" + url + "\"}\n"
-		remote := l.serveHTTP(ctx, filepath.Join(l.dir, fmt.Sprint("audit", i)), files)
-		storms = append(storms, clock(storm(callers, each, func() error {
-			_, err := invoke(ctx, remote, &tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)})
-			return err
-		})))
-	}
-	m, r := compare(11, storms[0], storms[1])
-	return ofTheRate(callers*each, m, r, 0.7)
-}
-
 const benchToken = "only-for-this-bench-0123456789abcdef"
 
 // serveHTTP opens Toolpost over a folder and serves HTTP.
@@ -48,10 +30,9 @@ func (l *lab) serveHTTP(ctx context.Context, dir string, files map[string]string
 
 // auditTop compares the answer to what is used most with a plain scan of all rows, over a million of them.
 func auditTop(ctx context.Context, l *lab) row {
-	path := filepath.Join(l.dir, "top.db")
-	db := attempt.Must(sqlite.Open(path, store.Options{}))
+	path := l.filled(ctx, 1_000_000)
+	db := openStore(path)
 	l.atEnd(db.Close)
-	attempt.Check(fill(ctx, db.Audit(), 512, 1_000_000))
 	plain := attempt.Must(sql.Open("sqlite", path))
 	defer plain.Close()
 	m, r := compare(3,
@@ -64,7 +45,7 @@ func auditTop(ctx context.Context, l *lab) row {
 		}))
 	ratio := float64(r) / float64(m)
 	return row{
-		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.0fx as fast", ratio), target: "< 1 s or >= 5x",
+		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.0fx as fast", ratio), target: "< 1 s", note: "or at least 5 times as fast as the scan",
 		pass: m < time.Second || ratio >= 5,
 	}
 }

@@ -37,8 +37,8 @@ func consolePage(ctx context.Context, l *lab) row {
 	bare.Open(c.barePage(size))
 	m, r := compare(15, reload(ours), reload(bare))
 	return row{
-		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long, %d kB", float64(m)/float64(r), size/1000),
-		target: "-", pass: true,
+		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)),
+		target: "-", note: fmt.Sprintf("%d kB", size/1000), pass: true,
 	}
 }
 
@@ -77,7 +77,7 @@ func consoleClick(ctx context.Context, l *lab) row {
 	}
 }
 
-var noBrowser = row{measured: "chromium is missing: .ci/setup chromium", reference: "-", ratio: "-", target: "-", pass: true}
+var noBrowser = row{measured: "-", reference: "-", ratio: "-", target: "-", note: "chromium is missing: .ci/setup chromium", pass: true}
 
 // A consoled is a server whose console a browser looks at.
 type consoled struct {

@@ -22,19 +22,19 @@ const machinaLine = `{"aid":"AID.BENCH.ECHO.v1","input_json":"{\"query\": \"test
 
 // machinaTurns asks one request at a time, as hosts do.
 func machinaTurns(ctx context.Context, l *lab) row {
-	return machinaServe(ctx, l, 1_000, (*pipe).turns)
+	return machinaServe(ctx, l, 1_000, (*pipe).turns, 1)
 }
 
 // machinaPipelined has as many requests in the pipe as fit, so that nobody waits for the other.
 func machinaPipelined(ctx context.Context, l *lab) row {
-	return machinaServe(ctx, l, 2_000, (*pipe).pipelined)
+	return machinaServe(ctx, l, 2_000, (*pipe).pipelined, 1.4)
 }
 
 // machinaServe compares our door, a process with the whole engine in front of an echo tool, with a process
 // that only parses each request and answers it. To parse means all of the request, the JSON in input_json too: a
 // toolhost that hands it to a tool unread is none. Both are this program again.
 func machinaServe(
-	ctx context.Context, l *lab, n int, exchange func(p *pipe, n int, line, want string) error,
+	ctx context.Context, l *lab, n int, exchange func(p *pipe, n int, line, want string) error, least float64,
 ) row {
 	self := attempt.Must(os.Executable())
 	door := l.start(ctx, l.dir, self, wordDoor, filepath.Join(l.dir, "machina"))
@@ -43,7 +43,7 @@ func machinaServe(
 	m, r := compare(61,
 		clock(func() error { return exchange(door, n, machinaLine, want) }),
 		clock(func() error { return exchange(loop, n, machinaLine, want) }))
-	return ofTheRate(n, m, r, 0.7)
+	return ofTheRate(n, m, r, least)
 }
 
 // serveDoor is this program as the one of the two.

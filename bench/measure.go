@@ -83,8 +83,16 @@ func ofTheRate(n int, m, r time.Duration, least float64) row {
 	ratio := float64(r) / float64(m)
 	return row{
 		measured: rate(n, m), reference: rate(n, r), ratio: fmt.Sprintf("%.2f of the rate", ratio),
-		target: fmt.Sprintf(">= %g", least), pass: ratio >= least,
+		target: atLeast(least), pass: ratio >= least,
 	}
+}
+
+// atLeast is how a target is shown that is not to be undercut; with 0 there is none.
+func atLeast(least float64) string {
+	if least == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(">= %g", least)
 }
 
 // over is a row whose target is less than so much more time than the reference.
@@ -96,7 +104,7 @@ func over(m, r, limit time.Duration) row {
 }
 
 func rate(n int, d time.Duration) string {
-	return fmt.Sprintf("%.0f k/s", float64(n)/d.Seconds()/1000)
+	return fmt.Sprintf("%.1f k/s", float64(n)/d.Seconds()/1000)
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }
@@ -107,11 +115,7 @@ func us(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/floa
 // does: with every stage of the engine, but without a store where the config does not name one: what records cost
 // is measured apart. Beside the protocols of the build there are two, echo and many.
 func (l *lab) openNode(ctx context.Context, dir string, files map[string]string, o node.Options) *node.Node {
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		attempt.Check(os.MkdirAll(filepath.Dir(path), 0o755))
-		attempt.Check(os.WriteFile(path, []byte(text), 0o644))
-	}
+	writeFiles(dir, files)
 	text := files["toolpost.yaml"]
 	if !strings.Contains(text, "store:") {
 		text += "store: {url: none}\n" // what records cost is a row of its own
@@ -129,6 +133,14 @@ func (l *lab) openNode(ctx context.Context, dir string, files map[string]string,
 		return n.Close(ctx)
 	})
 	return n
+}
+
+func writeFiles(dir string, files map[string]string) {
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		attempt.Check(os.MkdirAll(filepath.Dir(path), 0o755))
+		attempt.Check(os.WriteFile(path, []byte(text), 0o644))
+	}
 }
 
 // open opens a node and gives what runs its calls.

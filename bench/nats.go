@@ -39,7 +39,7 @@ func natsDoor(ctx context.Context, l *lab) row {
 	nc := attempt.Must(nats.Connect(url))
 	defer nc.Close()
 	m, r := compare(41, clock(requests(nc, "tools.execute.echo")), clock(requests(nc, "bare.echo")))
-	return ofTheRate(natsCallers*natsEach, m, r, 0.6)
+	return ofTheRate(natsCallers*natsEach, m, r, 0.75)
 }
 
 func (l *lab) natsServer() (url string) {

@@ -314,6 +314,8 @@ type waiting struct {
 	most int
 	any  atomic.Bool // whether there are some, for a quick look
 
+	flushing sync.Mutex // held by who writes them
+
 	mu      sync.Mutex
 	records []*tool.Record
 	lost    int
@@ -330,21 +332,39 @@ func (w *waiting) add(r *tool.Record) {
 	w.records = append(w.records, r)
 }
 
-// flush writes what waits, until one cannot be written. One caller at a time does it; others go on.
+// flush writes what waits, until one cannot be written. One caller at a time does it; others go on. The lock is not held
+// meanwhile: the log may first have to say of other records that it cannot take them, and those are added here.
 func (w *waiting) flush(ctx context.Context, log Log) {
-	if !w.any.Load() || !w.mu.TryLock() {
+	if !w.any.Load() || !w.flushing.TryLock() {
 		return
 	}
-	defer w.mu.Unlock()
-	for len(w.records) > 0 {
-		r := w.records[0]
-		if w.lost > 0 && r.Lost == 0 {
-			r.Lost, w.lost = w.lost, 0
-		}
+	defer w.flushing.Unlock()
+	for r := w.first(); r != nil; r = w.first() {
 		if err := log.Append(ctx, r, r.Begun); err != nil && tool.CodeOf(err) != tool.CodeConflict {
 			return
 		}
-		w.records = w.records[1:]
+		w.drop()
 	}
-	w.any.Store(false)
+}
+
+// first gives the record that has waited longest; nil: none waits.
+func (w *waiting) first() *tool.Record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.records) == 0 {
+		w.any.Store(false)
+		return nil
+	}
+	r := w.records[0]
+	if w.lost > 0 && r.Lost == 0 {
+		r.Lost, w.lost = w.lost, 0
+	}
+	return r
+}
+
+// drop forgets the first record, which is written.
+func (w *waiting) drop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.records = w.records[1:]
 }

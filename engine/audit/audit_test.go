@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"toolpost/engine/audit"
 	"toolpost/host/secret"
@@ -262,6 +263,45 @@ func TestWhereNothingCanBeRecordedReadingGoesOnAndNothingIsChanged(t *testing.T)
 	}
 	if strings.Join(ids, " ") != "1 2 3 6" || lost != 2 {
 		t.Errorf("%v are there, and %d are said to be lost", ids, lost)
+	}
+}
+
+// A crowded log is one whose writes are made by whoever comes first: it says of the records before one that they could
+// not be added, and only then that this one could not.
+type crowded struct {
+	log
+	before []func(error)
+}
+
+func (l *crowded) Append(context.Context, *tool.Record, bool) error {
+	for _, missed := range l.before {
+		missed(errFull)
+	}
+	l.before = nil
+	return errFull
+}
+
+func (l *crowded) Later(_ *tool.Record, missed func(error)) { l.before = append(l.before, missed) }
+
+func TestRecordsThatWaitDoNotKeepOthersFromWaiting(t *testing.T) {
+	l := new(crowded)
+	trail := audit.New(audit.Options{Log: l})
+	look := chain(trail, &tool.Spec{Name: "look", Effects: tool.Effects{Reads: true}}, gives(&tool.Result{OK: true}, nil))
+	refused := chain(trail, &tool.Spec{Name: "no"}, gives(nil, errFull))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = refused.Invoke(t.Context(), call("first"), tool.Discard) // waits from now on
+		_, _ = look.Invoke(t.Context(), call("second"), tool.Discard)   // is told later that it has to
+		_, _ = look.Invoke(t.Context(), call("third"), tool.Discard)    // has the first one written, and the second one told
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("a call waits for a record that waits for the call")
+	}
+	if n := trail.Left(); n != 2 {
+		t.Errorf("%d records wait, not 2", n)
 	}
 }
 

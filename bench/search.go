@@ -163,7 +163,7 @@ func (t *codeTree) againstRipgrep(
 	}
 	mean := math.Exp(logs / float64(len(grepPatterns())))
 	return row{
-		measured: ms(ours), reference: ms(theirs), ratio: fmt.Sprintf("%.2fx as long, geometric mean", mean),
+		measured: ms(ours), reference: ms(theirs), ratio: fmt.Sprintf("%.2fx as long", mean),
 		target: fmt.Sprintf("<= %gx", limit), pass: mean <= limit,
 	}
 }
@@ -189,20 +189,6 @@ type lineCount int
 func (n *lineCount) Write(b []byte) (int, error) {
 	*n += lineCount(bytes.Count(b, []byte{'\n'}))
 	return len(b), nil
-}
-
-// readThrough compares reading a file through the whole engine with reading it directly.
-func readThrough(ctx context.Context, l *lab) row {
-	dir := filepath.Join(l.dir, "read")
-	n := l.open(ctx, dir, map[string]string{
-		"toolpost.yaml": "sources: [{name: files, protocol: builtin}]\n",
-		"f.txt":         strings.Repeat("some text of a file\n", 200),
-	})
-	call := &tool.Call{Tool: "readFile", Args: []byte(`{"path":"f.txt"}`)}
-	m, r := compare(31,
-		batch(1_000, func() error { _, err := invoke(ctx, n, call); return err }),
-		batch(1_000, func() error { _, err := os.ReadFile(filepath.Join(dir, "f.txt")); return err }))
-	return over(m, r, 30*time.Microsecond)
 }
 
 // files offers the sources of the tree up to so many bytes.
@@ -252,10 +238,11 @@ func indexing(ctx context.Context, l *lab) row {
 	disk := float64(wordBytes+attempt.Must(meanings.Size())) / float64(source)
 	slower := min(speed(forWords), speed(forMeaning))
 	return row{
-		measured:  fmt.Sprintf("%.0f MB/s for grep, %.0f MB/s by meaning", speed(forWords), speed(forMeaning)),
-		reference: fmt.Sprintf("%.0f MB, %d chunks", float64(source)/1e6, stats.Chunks),
-		ratio:     fmt.Sprintf("%.2f of the source on disk", disk),
-		target:    ">= 20 MB/s each, <= 1.0",
+		measured:  fmt.Sprintf("%.0f and %.0f MB/s", speed(forWords), speed(forMeaning)),
+		reference: fmt.Sprintf("%.0f MB", float64(source)/1e6),
+		ratio:     fmt.Sprintf("%.2f of it on disk", disk),
+		target:    ">= 20",
+		note:      fmt.Sprintf("for grep and by meaning, %d chunks; at most 1.0 of the source on disk", stats.Chunks),
 		pass:      slower >= 20 && disk <= 1,
 	}
 }
@@ -318,7 +305,7 @@ func findingTools(ctx context.Context, _ *lab) row {
 	}
 	m := median(took)
 	return row{
-		measured: ms(m), reference: fmt.Sprintf("%d tools", wanted), ratio: ms(first) + " the first time",
+		measured: ms(m), reference: fmt.Sprintf("%d tools", wanted), ratio: "-", note: ms(first) + " the first time",
 		target: "< 20 ms", pass: m < 20*time.Millisecond,
 	}
 }

@@ -18,33 +18,6 @@ import (
 	"toolpost/host/sandbox"
 )
 
-// What another bench starts this one for: to measure as somebody else, or to be measured.
-const (
-	wordSpawns = "spawns"
-	wordWarm   = "warm"
-	wordDoor   = "door" // and a folder
-	wordLoop   = "loop"
-)
-
-// part is what a bench does that another one started: it tells what it measured, or is measured itself.
-func part(ctx context.Context, l *lab, words []string) {
-	l.dir = os.TempDir()
-	switch {
-	case words[0] == wordSpawns:
-		attempt.Check(json.NewEncoder(os.Stdout).Encode(measureSpawns(ctx, l)))
-	case words[0] == wordWarm:
-		attempt.Check(json.NewEncoder(os.Stdout).Encode(measureWarm(ctx, l)))
-	case words[0] == wordDoor && len(words) == 2:
-		attempt.Check(serveDoor(ctx, l, words[1]))
-	case words[0] == wordCalls && len(words) == 2:
-		attempt.Check(json.NewEncoder(os.Stdout).Encode(attempt.Must(callREST(ctx, words[1]))))
-	case words[0] == wordLoop:
-		serveLoop()
-	default:
-		attempt.Check(fmt.Errorf("%q is no part of a bench", words))
-	}
-}
-
 // asNobody measures as an ordinary user: in a bench that tells what it measured.
 func asNobody[T any](ctx context.Context, l *lab, word string, measure func(context.Context, *lab) T) (told T) {
 	if os.Geteuid() != 0 {
@@ -89,8 +62,9 @@ func (s spawns) row() row {
 	over := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
 	return row{
 		measured: ms(s.Confined), reference: ms(s.Bwrap), target: "<= 1x", pass: s.Confined <= s.Bwrap,
-		ratio: fmt.Sprintf("%.2fx as long (%.2fx ten in a row, %.1fx plain os/exec)",
-			over(s.Confined, s.Bwrap), over(s.ConfinedInRow, s.BwrapInRow), over(s.Confined, s.Plain)),
+		ratio: fmt.Sprintf("%.2fx as long", over(s.Confined, s.Bwrap)),
+		note: fmt.Sprintf("%.2fx as long ten in a row, %.1fx as long as plain os/exec",
+			over(s.ConfinedInRow, s.BwrapInRow), over(s.Confined, s.Plain)),
 	}
 }
 
@@ -148,7 +122,7 @@ func walledCallAsNobody(ctx context.Context, l *lab) row {
 
 func (w warm) row() row {
 	r, strict := asLong(w.Walled, w.Open, ms, 2), asLong(w.Strict, w.OpenBeside, ms, 2)
-	r.ratio += fmt.Sprintf(" (%s with guarantees)", strict.ratio)
+	r.note = strict.ratio + " with guarantees, whose target is the same"
 	r.pass = r.pass && strict.pass
 	return r
 }

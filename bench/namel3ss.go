@@ -5,21 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"toolpost/bench/attempt"
-	"toolpost/builtin"
-	"toolpost/node"
-	"toolpost/protocol/alphahuman"
-	"toolpost/tool"
 )
 
 const greeter = `def greet(payload):
@@ -69,43 +62,6 @@ func wantHello(out []byte, err error) error {
 	return err
 }
 
-// overhead compares a built-in call through the engine with one to its handler, in batches: a single call
-// is too short for the clock.
-func overhead(ctx context.Context, l *lab) row {
-	dir := filepath.Join(l.dir, "overhead")
-	n := l.openNode(ctx, dir, greeting(), node.Options{})
-	state, log := filepath.Join(dir, "state"), slog.New(slog.DiscardHandler)
-	direct := attempt.Must(builtin.New(ctx, dir, state, builtin.Options{}, log))
-	defer direct.Close(ctx)
-	call := &tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)}
-	resolved := *call
-	resolved.Spec = attempt.Must(n.Catalog().Lookup(ctx, tool.Principal{}, "readFile"))
-	m, r := compare(31,
-		batch(1_000, func() error { _, err := invoke(ctx, n.Handler(), call); return err }),
-		batch(1_000, func() error { _, err := invoke(ctx, direct, &resolved); return err }))
-	return over(m, r, 20*time.Microsecond)
-}
-
-const (
-	skillConfig = `sources: [{name: skill, protocol: alphahuman, skill: ./hello}]
-`
-	skillLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}` +
-		"\n"
-)
-
-// skillCall compares a call through the whole engine to a skill that runs already with a line to the same
-// program and a line back.
-func skillCall(ctx context.Context, l *lab) row {
-	dir := filepath.Join(l.dir, "skill")
-	skill := attempt.Must(alphahuman.Skills{}.New(dir, "hello"))
-	n := l.open(ctx, dir, map[string]string{"toolpost.yaml": skillConfig})
-	bare := l.start(ctx, skill, "python3", "skill.py")
-	m, r := compare(301,
-		batch(20, greet(ctx, n, "greet")),
-		batch(20, func() error { return bare.turns(1, skillLine, "Hello Ada") }))
-	return asLong(m, r, us, 2)
-}
-
 // serviceCall compares a call through the whole engine to a tool behind HTTP with a client that posts the
 // same document to the same server and reads the answer.
 func serviceCall(ctx context.Context, l *lab) row {
@@ -124,7 +80,7 @@ func serviceCall(ctx context.Context, l *lab) row {
 	m, r := compare(301,
 		batch(20, call),
 		batch(20, func() error { return wantHello(post(ctx, srv.Client(), srv.URL+"/tools", document)) }))
-	return asLong(m, r, us, 1.5)
+	return asLong(m, r, us, 1.3)
 }
 
 func post(ctx context.Context, client *http.Client, url string, document []byte) ([]byte, error) {
@@ -133,32 +89,4 @@ func post(ctx context.Context, client *http.Client, url string, document []byte)
 	resp := attempt.Must(client.Do(req))
 	defer resp.Body.Close()
 	return io.ReadAll(resp.Body)
-}
-
-const hello = `package main
-
-import "fmt"
-
-func main() { fmt.Println("hello, world") }
-`
-
-// start compares how long the two programs take from start to exit.
-func start(ctx context.Context, l *lab) row {
-	toolpost := attempt.Must(filepath.Abs(l.toolpost))
-	helloWorld := buildHello(ctx, l.dir)
-	m, r := compare(101,
-		clock(func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }),
-		clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
-	return asLong(m, r, ms, 6)
-}
-
-func buildHello(ctx context.Context, dir string) string {
-	source, binary := filepath.Join(dir, "hello.go"), filepath.Join(dir, "hello")
-	attempt.Check(os.WriteFile(source, []byte(hello), 0o644))
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, source)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		attempt.Check(fmt.Errorf("go build: %w\n%s", err, out))
-	}
-	return binary
 }

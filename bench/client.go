@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"toolpost/bench/attempt"
+)
+
+// A caller is a client that costs as little as it can, so that it does not hide what the server costs: one connection
+// that stays open, requests that are bytes already, and of the answer no more is read than tells where it ends.
+type caller struct {
+	conn     net.Conn
+	in       *bufio.Reader
+	requests [][]byte
+	next     int
+	until    time.Time // when the connection is given up
+}
+
+func (l *lab) dial(ctx context.Context, addr string, requests []request) *caller {
+	conn := attempt.Must((&net.Dialer{}).DialContext(ctx, "tcp", addr))
+	l.atEnd(conn.Close)
+	c := &caller{conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
+	for _, r := range requests {
+		c.requests = append(c.requests, r.to(addr))
+	}
+	return c
+}
+
+// A request is a call over HTTP.
+type request struct{ tool, args, session string }
+
+// to gives its bytes for the server at an address.
+func (r request) to(addr string) []byte {
+	b := fmt.Appendf(nil, "POST /v1/tools/%s/call HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n", r.tool, addr, benchToken, len(r.args))
+	if r.session != "" {
+		b = fmt.Appendf(b, "Toolpost-Session: %s\r\n", r.session)
+	}
+	return fmt.Appendf(b, "\r\n%s", r.args)
+}
+
+// patience is how long an answer may take before the measurement is over: a server that never answers must not keep a
+// run from its end.
+const patience = time.Minute
+
+// call sends the next request and insists that the tool succeeded.
+func (c *caller) call() error {
+	status, body, err := c.exchange(c.requests[c.next])
+	if err == nil && (status != 200 || !bytes.HasPrefix(body, []byte(`{"ok":true`))) {
+		err = fmt.Errorf("unexpected answer, status %d: %.300q", status, body)
+	}
+	c.next = (c.next + 1) % len(c.requests)
+	return err
+}
+
+// exchange sends a request and reads the answer; of a large body it gives the beginning.
+func (c *caller) exchange(request []byte) (status int, body []byte, err error) {
+	if time.Until(c.until) < patience/2 { // seldom: the timer behind it has a price
+		c.until = time.Now().Add(patience)
+		if err := c.conn.SetDeadline(c.until); err != nil {
+			return 0, nil, err
+		}
+	}
+	if _, err := c.conn.Write(request); err != nil {
+		return 0, nil, err
+	}
+	status, size, err := c.head()
+	if err != nil {
+		return 0, nil, err
+	}
+	begin, err := c.in.Peek(min(size, 4<<10))
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(begin) < size {
+		begin = bytes.Clone(begin) // the rest is read over it
+	}
+	_, err = c.in.Discard(size)
+	return status, begin, err
+}
+
+// head reads up to the body and gives its size.
+func (c *caller) head() (status, size int, err error) {
+	size = -1
+	for {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return 0, 0, err
+		}
+		switch line = bytes.TrimRight(line, "\r\n"); {
+		case status == 0:
+			status, err = statusOf(line)
+		case len(line) == 0 && size < 0:
+			err = fmt.Errorf("an answer with status %d that does not say how long it is", status)
+		case len(line) == 0:
+			return status, size, nil
+		default:
+			if text, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+				size, err = strconv.Atoi(string(text))
+			}
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+}
+
+func statusOf(line []byte) (int, error) {
+	fields := bytes.Fields(line)
+	if len(fields) < 2 || string(fields[0]) != "HTTP/1.1" {
+		return 0, fmt.Errorf("not HTTP/1.1: %.100q", line)
+	}
+	return strconv.Atoi(string(fields[1]))
+}
+
+// A crowd is some callers of one server.
+type crowd struct {
+	callers []*caller
+	addr    string
+	last    []byte // a request that is answered when all calls before it are on record; nil: there is no record
+}
+
+// crowd connects callers to a server. They share the requests, which are made one after the other and over and over;
+// where there are fewer than callers, each makes all of them.
+func (l *lab) crowd(ctx context.Context, at *served, callers int, requests ...request) *crowd {
+	c := &crowd{addr: at.addr}
+	for i := range callers {
+		mine := requests
+		if n := len(requests); n >= callers {
+			mine = requests[i*n/callers : (i+1)*n/callers]
+		}
+		c.callers = append(c.callers, l.dial(ctx, at.addr, mine))
+	}
+	return c
+}
+
+// recording has a lap end when its calls are on record: the record of a call that only reads may be written after its
+// answer, and would be paid for by whoever is measured next. The record of a refused call is waited for, and comes
+// after all others.
+func (c *crowd) recording() *crowd {
+	c.last = request{tool: "nobody", args: "{}"}.to(c.addr)
+	return c
+}
+
+// A lap is what a crowd did in one turn.
+type lap struct {
+	took time.Duration
+	each []time.Duration // how long each call took
+}
+
+// lap lets everybody call for so long.
+func (c *crowd) lap(long time.Duration) (lap, error) {
+	began := time.Now()
+	took := make([][]time.Duration, len(c.callers))
+	var g errgroup.Group
+	for i, one := range c.callers {
+		g.Go(func() error {
+			for now := began; now.Sub(began) < long; {
+				if err := one.call(); err != nil {
+					return err
+				}
+				then := now
+				now = time.Now()
+				took[i] = append(took[i], now.Sub(then))
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return lap{}, err
+	}
+	alone, err := c.settle()
+	return lap{time.Since(began) - 2*alone, slices.Concat(took...)}, err
+}
+
+// settle waits until all calls are on record. What that costs alone, with nothing left to record, is not the calls'.
+func (c *crowd) settle() (alone time.Duration, err error) {
+	if c.last == nil {
+		return 0, nil
+	}
+	for range 2 {
+		began := time.Now()
+		if _, _, err := c.callers[0].exchange(c.last); err != nil {
+			return 0, err
+		}
+		alone = time.Since(began)
+	}
+	return alone, nil
+}
+
+// once lets everybody make each of their requests.
+func (c *crowd) once() error {
+	var g errgroup.Group
+	for _, one := range c.callers {
+		g.Go(func() error { _, err := batch(len(one.requests), one.call)(); return err })
+	}
+	return g.Wait()
+}
+
+// A pace is how fast a crowd was, over all its laps.
+type pace struct {
+	rates []float64 // calls per second of each lap
+	each  []time.Duration
+}
+
+func (p *pace) add(l lap) {
+	p.rates = append(p.rates, float64(len(l.each))/l.took.Seconds())
+	p.each = append(p.each, l.each...)
+}
+
+// rate is the median of the laps, in calls per second.
+func (p *pace) rate() float64 {
+	slices.Sort(p.rates)
+	return p.rates[len(p.rates)/2]
+}
+
+// percentile gives how long so many of a hundred calls took at the most.
+func (p *pace) percentile(n int) time.Duration {
+	slices.Sort(p.each)
+	return p.each[len(p.each)*n/100]
+}
+
+// long is how long a lap is: some calls of the slowest kind, and a fraction of what else the machine is busy with.
+const long = 200 * time.Millisecond
+
+// race lets two crowds call by turns, so that whatever the machine does meanwhile meets both alike. One lap of each
+// before that warms up and does not count.
+func race(rounds int, measured, reference *crowd) (m, r *pace) {
+	m, r = new(pace), new(pace)
+	for i := range rounds + 1 {
+		one := attempt.Must(measured.lap(long))
+		other, err := reference.lap(long)
+		if err != nil {
+			attempt.Check(fmt.Errorf("the reference: %w", err))
+		}
+		if i > 0 {
+			m.add(one)
+			r.add(other)
+		}
+	}
+	return m, r
+}
+
+// faster is a row whose target is at least so much of the reference's rate.
+func faster(m, r *pace, least float64) row {
+	ratio := m.rate() / r.rate()
+	return row{
+		measured: m.text(), reference: r.text(), ratio: fmt.Sprintf("%.2f of the rate", ratio),
+		target: atLeast(least), pass: ratio >= least,
+	}
+}
+
+// text tells the rate, and how long all calls but one in a hundred took at the most.
+func (p *pace) text() string {
+	return fmt.Sprintf("%.1f k/s p99 %s", p.rate()/1000, short(p.percentile(99)))
+}
+
+func short(d time.Duration) string {
+	if d < 10*time.Millisecond {
+		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+	}
+	return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
+}

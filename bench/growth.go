@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+
+	"toolpost/bench/attempt"
+	"toolpost/store"
+	"toolpost/store/sqlite"
+)
+
+// Growth: what a call costs must not depend on how much there is of anything else. Each row is a size against the
+// smallest one; the curve through all of them is drawn (see picture.go).
+
+// growthCallers call at once: enough to keep a small machine busy.
+const growthCallers = 8
+
+// steady is how much of the rate at the smallest size must be left at a large one.
+const steady = 0.8
+
+// A point is how fast calls were at a size, or how much memory an output took.
+type point struct {
+	curve  string
+	size   int
+	rate   float64 // calls per second
+	p99    float64 // in milliseconds
+	memory int64   // bytes beyond those of a server that is idle; of outputs alone
+}
+
+// An ofSize makes a server of a size, and gives what is called there.
+type ofSize func(size int) (*served, []request)
+
+// grown lets callers of a small and a large server call by turns, and notes both for the curves.
+func (l *lab) grown(ctx context.Context, curve string, small, large int, server ofSize) row {
+	from, calls := server(small)
+	to, more := server(large)
+	m, r := race(rounds,
+		l.crowd(ctx, to, growthCallers, more...).recording(),
+		l.crowd(ctx, from, growthCallers, calls...).recording())
+	for size, p := range map[int]*pace{large: m, small: r} {
+		l.points = append(l.points, point{
+			curve: curve, size: size, rate: p.rate(), p99: float64(p.percentile(99).Microseconds()) / 1000,
+		})
+	}
+	return faster(m, r, steady)
+}
+
+// grownTools compares calls of a server with so many tools of another one with those of a server with few.
+func grownTools(tools int) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		return l.grown(ctx, curveTools, 10, tools, func(size int) (*served, []request) {
+			cfg := fmt.Sprintf(fileConfig, recorded)
+			cfg = strings.Replace(cfg, "sources: [", fmt.Sprintf("sources: [{name: many, protocol: mcp, url: %q}, ", l.manyTools(size)), 1)
+			dir := filepath.Join(l.dir, fmt.Sprint("tools", tools, "-", size))
+			at := l.toolpostServe(ctx, dir, map[string]string{"toolpost.yaml": cfg, "f.txt": fileText})
+			attempt.Check(listed(ctx, at, size))
+			return at, []request{readFile}
+		})
+	}
+}
+
+// manyTools serves MCP with so many tools.
+func (l *lab) manyTools(tools int) (url string) {
+	var list []map[string]any
+	for _, s := range attempt.Must(many{}.Tools(context.Background()))[:tools] {
+		list = append(list, map[string]any{"name": s.Name, "description": s.Description, "inputSchema": s.Input})
+	}
+	text := attempt.Must(json.Marshal(list))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		result := `"tools":` + string(text)
+		if m.Method == "server/discover" {
+			result = `"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete",%s}}`, m.ID, result)
+	}))
+	l.atEnd(func() error { srv.Close(); return nil })
+	return srv.URL
+}
+
+// listed insists that a server has so many tools of the other one: without them nothing would have grown.
+func listed(ctx context.Context, at *served, tools int) error {
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.addr+"/v1/tools", nil))
+	req.Header.Set("Authorization", "Bearer "+benchToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var list struct {
+		Tools []struct {
+			Source string `json:"source"`
+		} `json:"tools"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+		return err
+	}
+	found := 0
+	for _, t := range list.Tools {
+		if t.Source == "many" {
+			found++
+		}
+	}
+	if found != tools {
+		return fmt.Errorf("the server has %d tools of the source, not %d", found, tools)
+	}
+	return nil
+}
+
+// grownSessions compares calls that belong to so many sessions, each with a state, with those of one.
+func grownSessions(sessions int) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		return l.grown(ctx, curveSessions, 1, sessions, func(size int) (*served, []request) {
+			dir := filepath.Join(l.dir, fmt.Sprint("sessions", sessions, "-", size))
+			at := l.toolpostServe(ctx, dir, map[string]string{
+				"toolpost.yaml": fmt.Sprintf(fileConfig, recorded), "f.txt": fileText,
+			})
+			var patches, calls []request
+			for n := range size {
+				name := fmt.Sprint("session-", n)
+				patches = append(patches, request{"state.patch", fmt.Sprintf(`{"patch":{"turn":%d,"topic":"growth"}}`, n), name})
+				calls = append(calls, request{"readFile", fileArgs, name})
+			}
+			attempt.Check(l.crowd(ctx, at, min(size, 64), patches...).once())
+			return at, calls
+		})
+	}
+}
+
+// grownRecord compares calls with so many rows in the store with those with few.
+func grownRecord(rows int) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		if rows > 1_000_000 && !l.huge {
+			return row{measured: "-", reference: "-", ratio: "-", target: "GROWTH=1", note: "measured with GROWTH=1", pass: true}
+		}
+		return l.grown(ctx, curveRecord, 10_000, rows, func(size int) (*served, []request) {
+			at := l.toolpostServe(ctx, filepath.Join(l.dir, fmt.Sprint("rows", rows, "-", size)), map[string]string{
+				"toolpost.yaml": fmt.Sprintf(fileConfig, "sqlite:"+l.filled(ctx, size)), "f.txt": fileText,
+				".toolpost/audit.key": hex.EncodeToString(storeKey()),
+			})
+			return at, []request{readFile}
+		})
+	}
+}
+
+// filled gives the path of a store with a log of so many calls. It is made once in a run: a million take a while.
+func (l *lab) filled(ctx context.Context, rows int) (path string) {
+	path = filepath.Join(l.dir, fmt.Sprintf("rows-%d.db", rows))
+	if l.stores[path] {
+		return path
+	}
+	db := openStore(path)
+	attempt.Check(errors.Join(fill(ctx, db.Audit(), 512, rows), db.Close()))
+	if l.stores == nil {
+		l.stores = map[string]bool{}
+	}
+	l.stores[path] = true
+	return path
+}
+
+// storeKey signs the logs of filled stores: a server adds to none that another key has signed.
+func storeKey() []byte { return []byte("only for the logs of this bench!") }
+
+func openStore(path string) *store.DB {
+	return attempt.Must(sqlite.Open(path, store.Options{Key: func() ([]byte, error) { return storeKey(), nil }}))
+}
+
+const outputConfig = `sources: [{name: files, protocol: builtin, max_file: 134217728}]
+store: {url: %q}
+`
+
+// grownOutput looks at the memory of a server that answers with outputs of a size, one after the other: it has an
+// output at most twice, as it was read and as it is sent.
+func grownOutput(size int) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		at := l.toolpostServe(ctx, filepath.Join(l.dir, fmt.Sprint("output", size)), map[string]string{
+			"toolpost.yaml": fmt.Sprintf(outputConfig, recorded),
+			"f.txt":         strings.Repeat("a line of 16 B.\n", size/16),
+		})
+		c := l.crowd(ctx, at, 1, readFile).recording()
+		idle := at.memory("VmRSS")
+		p := new(pace)
+		for range 3 {
+			p.add(attempt.Must(c.lap(long)))
+		}
+		took := at.memory("VmHWM") - idle
+		limit := outputLimit(size)
+		l.points = append(l.points, point{
+			curve: curveOutput, size: size, rate: p.rate(), p99: float64(p.percentile(99).Microseconds()) / 1000, memory: took,
+		})
+		return row{
+			measured: "+" + mib(took), reference: mib(idle) + " idle", ratio: p.text(), target: "<= " + fmt.Sprint(limit>>20),
+			note: fmt.Sprintf("memory that a server takes at most; %d MiB is twice the output + 16 MiB", limit>>20), pass: took <= limit,
+		}
+	}
+}
+
+// outputLimit is how much memory a server may take for an output of a size.
+func outputLimit(size int) int64 { return 2*int64(size) + 16<<20 }
+
+func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// rounds is how many laps each of two crowds runs.
+const rounds = 15
+
+// fileConfig has the tool that is called: it reads a file of a few bytes.
+const fileConfig = `sources: [{name: files, protocol: builtin}]
+store: {url: %q}
+`
+
+const (
+	fileArgs = `{"path":"f.txt"}`
+	fileText = "a few bytes\n"
+)
+
+var readFile = request{tool: "readFile", args: fileArgs}
+
+// readers are callers of readFile at a server of Toolpost, with a store of that URL.
+func (l *lab) readers(ctx context.Context, dir, store string, callers int) *crowd {
+	at := l.toolpostServe(ctx, filepath.Join(l.dir, dir), map[string]string{
+		"toolpost.yaml": fmt.Sprintf(fileConfig, store), "f.txt": fileText,
+	})
+	c := l.crowd(ctx, at, callers, readFile)
+	if store != "none" {
+		c.recording()
+	}
+	return c
+}
+
+// againstBare lets as many callers read a file, with the record on, as ask a bare server for the same answer.
+func againstBare(ctx context.Context, l *lab, callers int) (m, r *pace) {
+	ours := l.readers(ctx, fmt.Sprint("http", callers), recorded, callers)
+	bare := l.crowd(ctx, l.benchServe(ctx, l.dir, wordBare), callers, readFile)
+	return race(rounds, ours, bare)
+}
+
+// httpRate compares calls per second.
+func httpRate(callers int, least float64) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		m, r := againstBare(ctx, l, callers)
+		return faster(m, r, least)
+	}
+}
+
+// httpLatency compares how long one caller waits.
+func httpLatency(limit time.Duration) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		m, r := againstBare(ctx, l, 1)
+		return over(m.percentile(50), r.percentile(50), limit)
+	}
+}
+
+// wordBare is the part of a bench that is the bare server.
+const wordBare = "bare"
+
+// bareTrace and bareOutcome are the answer to a call of readFile, as anybody would write them down.
+type bareTrace struct {
+	ID       string    `json:"id"`
+	Call     string    `json:"call"`
+	Tool     string    `json:"tool"`
+	Source   string    `json:"source"`
+	Protocol string    `json:"protocol"`
+	Start    time.Time `json:"start"`
+	MS       float64   `json:"duration_ms"`
+}
+
+type bareOutcome struct {
+	OK     bool      `json:"ok"`
+	Output string    `json:"output"`
+	Trace  bareTrace `json:"trace"`
+	Call   string    `json:"call"`
+}
+
+// bareAnswer decodes the arguments of readFile and encodes an answer to it, with the standard library; it reads no file.
+func bareAnswer(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	var args struct {
+		Path string `json:"path"`
+	}
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &args)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	const id = "01a1e596-e016-7990-bcc5-98bcea6db7a8"
+	answer, _ := json.Marshal(bareOutcome{OK: true, Output: fileText, Call: id, Trace: bareTrace{
+		ID: id, Call: id, Tool: "readFile", Source: "files", Protocol: "builtin", Start: began,
+		MS: float64(time.Since(began)) / float64(time.Millisecond),
+	}})
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	_, _ = w.Write(answer)
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A measurement holds one promise against a reference: a row of the table.
+type measurement struct {
+	part string
+	name string
+	run  func(context.Context, *lab) row
+}
+
+// id is how a row is asked for by itself.
+func (m measurement) id() string { return m.part + ": " + m.name }
+
+// A part is a group of rows that can be measured without the others. docs/benchmarks.md says what each row compares.
+type part struct {
+	name string
+	rows []measurement
+}
+
+func parts() []part {
+	return []part{
+		{"http", []measurement{
+			{name: "1 caller / bare", run: httpRate(1, 0.6)},
+			{name: "8 callers / bare", run: httpRate(8, 0.6)},
+			{name: "64 callers / bare", run: httpRate(64, 0.6)},
+			{name: "1 caller, median / bare", run: httpLatency(60 * time.Microsecond)},
+		}},
+		{"record", []measurement{
+			{name: "1 caller / no store", run: recordRate(1, 0.85)},
+			{name: "8 callers / no store", run: recordRate(8, 0.85)},
+			{name: "64 callers / no store", run: recordRate(64, 0.85)},
+			{name: "1 caller, median / no store", run: recordLatency(25 * time.Microsecond)},
+			{name: "64 callers, changing / fsync", run: recordedChanges(64, 0.5)},
+		}},
+		{"engine", []measurement{
+			{name: "overhead of a built-in call", run: overhead},
+			{name: "readFile / os.ReadFile", run: readThrough},
+		}},
+		{"mcp", []measurement{
+			{name: "server over HTTP / direct", run: mcpOverHTTP},
+			{name: "server over stdio / direct", run: mcpOverStdio},
+			{name: "1 caller / SDK server", run: mcpCalls(1, "none", sdkServer, 5)},
+			{name: "8 callers / SDK server", run: mcpCalls(8, "none", sdkServer, 5)},
+			{name: "64 callers / SDK server", run: mcpCalls(64, "none", sdkServer, 5)},
+			{name: "1 caller / bare", run: mcpCalls(1, "none", bareServer, 0.5)},
+			{name: "8 callers / bare", run: mcpCalls(8, "none", bareServer, 0.5)},
+			{name: "64 callers / bare", run: mcpCalls(64, "none", bareServer, 0.5)},
+			{name: "1 caller, recorded / bare", run: mcpCalls(1, recorded, bareServer, 0)},
+			{name: "8 callers, recorded / bare", run: mcpCalls(8, recorded, bareServer, 0)},
+			{name: "64 callers, recorded / bare", run: mcpCalls(64, recorded, bareServer, 0)},
+			{name: "list of 10,000 tools", run: mcpList},
+		}},
+		{"nats", []measurement{{name: "64 callers / bare responder", run: natsDoor}}},
+		{"machina", []measurement{
+			{name: "one at a time / bare loop", run: machinaTurns},
+			{name: "pipelined / bare loop", run: machinaPipelined},
+		}},
+		{"namel3ss", []measurement{
+			{name: "warm call / new python3", run: warmCall},
+			{name: "service / bare HTTP", run: serviceCall},
+		}},
+		{"skills", []measurement{{name: "warm call / bare pipe", run: skillCall}}},
+		{"events", []measurement{{name: "narratoria / bare loop", run: events}}},
+		{"walls", []measurement{
+			{name: "spawn / bwrap", run: confinedSpawn},
+			{name: "spawn / bwrap, as a user", run: confinedSpawnAsNobody},
+			{name: "warm call / no walls", run: walledCall},
+			{name: "warm call / none, as a user", run: walledCallAsNobody},
+		}},
+		{"search", []measurement{
+			{name: "grep / ripgrep", run: grepCold},
+			{name: "grep with index / ripgrep", run: grepWarm},
+			{name: "indexing 50,000 files", run: indexing},
+			{name: "meaning, 100,000 chunks", run: searching},
+			{name: "10,000 tools", run: findingTools},
+		}},
+		{"audit", []measurement{
+			{name: "rows, 64 writers / one", run: auditRows},
+			{name: "top of 1,000,000 / scan", run: auditTop},
+		}},
+		{"plans", []measurement{
+			{name: "1,000 tools over HTTP / direct", run: planned(plansOverHTTP, 0.8)},
+			{name: "1,000 tools inside / direct", run: planned(plansInside, 0)},
+		}},
+		{"code", []measurement{
+			{name: "1,000 calls of Python / HTTP", run: codeCalls("python")},
+			{name: "1,000 calls of Node / HTTP", run: codeCalls("javascript")},
+		}},
+		{"console", []measurement{
+			{name: "usable page / bare page", run: consolePage},
+			{name: "click, 100 calls/s / none", run: consoleClick},
+		}},
+		{"start", []measurement{
+			{name: "version / hello world", run: start},
+			{name: "call / hello world", run: startCall},
+			{name: "call among sources / alone", run: startCallAmong},
+		}},
+		{"memory", []measurement{
+			{name: "server with the examples", run: memoryOfExamples},
+			{name: "server with 1,000 tools", run: memoryOfMany},
+		}},
+		{"growth", []measurement{
+			{name: "1,000 tools / 10", run: grownTools(1_000)},
+			{name: "10,000 tools / 10", run: grownTools(10_000)},
+			{name: "100 sessions / 1", run: grownSessions(100)},
+			{name: "10,000 sessions / 1", run: grownSessions(10_000)},
+			{name: "1,000,000 rows / 10,000", run: grownRecord(1_000_000)},
+			{name: "10,000,000 rows / 10,000", run: grownRecord(10_000_000)},
+			{name: "output of 1 KiB", run: grownOutput(1 << 10)},
+			{name: "output of 1 MiB", run: grownOutput(1 << 20)},
+			{name: "output of 64 MiB", run: grownOutput(64 << 20)},
+		}},
+	}
+}
+
+// measurements gives the rows of all parts.
+func measurements() (all []measurement) {
+	for _, p := range parts() {
+		for _, m := range p.rows {
+			m.part = p.name
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// chosen gives the rows of a part, or the row of that id; with "" all of them.
+func chosen(only string) ([]measurement, error) {
+	rows := slices.DeleteFunc(measurements(), func(m measurement) bool {
+		return only != "" && only != m.part && only != m.id()
+	})
+	if len(rows) > 0 {
+		return rows, nil
+	}
+	var names []string
+	for _, p := range parts() {
+		names = append(names, p.name)
+	}
+	return nil, fmt.Errorf("there is no part %q; there are %s; one row of a part is PART: ROW, as in %q",
+		only, strings.Join(names, ", "), measurements()[0].id())
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// recordedReads lets as many callers read a file with the record on as do without a store.
+func recordedReads(ctx context.Context, l *lab, callers int) (m, r *pace) {
+	with := l.readers(ctx, fmt.Sprint("record", callers), recorded, callers)
+	without := l.readers(ctx, fmt.Sprint("record", callers, "-none"), "none", callers)
+	return race(rounds, with, without)
+}
+
+// recordRate compares calls per second.
+func recordRate(callers int, least float64) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		m, r := recordedReads(ctx, l, callers)
+		return faster(m, r, least)
+	}
+}
+
+// recordLatency compares how long one caller waits.
+func recordLatency(limit time.Duration) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		m, r := recordedReads(ctx, l, 1)
+		return over(m.percentile(50), r.percentile(50), limit)
+	}
+}
+
+// recordedChanges compares calls of a tool that may change something, each of which is noted before it runs and
+// recorded before it is answered, with requests to a bare server that appends a line for each to a file and answers
+// when the line is on the disk; those that come together share the wait.
+func recordedChanges(callers int, least float64) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		ours, bare := filepath.Join(l.dir, "changes"), filepath.Join(l.dir, "changes-bare")
+		writeFiles(ours, map[string]string{"toolpost.yaml": fmt.Sprintf(lookConfig, recorded)})
+		call := request{tool: "echo", args: fileArgs}
+		m, r := race(rounds,
+			l.crowd(ctx, l.benchServe(ctx, ours, wordEcho, ours), callers, call),
+			l.crowd(ctx, l.benchServe(ctx, bare, wordAppend, filepath.Join(bare, "lines")), callers, call))
+		return faster(m, r, least)
+	}
+}
+
+// What another bench starts this one for: to serve echo from a folder, and to append to a file.
+const (
+	wordEcho   = "echo"
+	wordAppend = "append"
+)
+
+// serveAppending is the bare server that keeps a line of every request.
+func serveAppending(ctx context.Context, path string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := make(chan appended, 1024)
+	go appendGroups(f, lines)
+	defer close(lines)
+	return serveBare(ctx, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var args json.RawMessage
+		if err = errors.Join(err, json.Unmarshal(body, &args)); err == nil {
+			done := make(chan error, 1)
+			lines <- appended{lineOf(args), done}
+			err = <-done
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer, _ := json.Marshal(struct {
+			OK     bool            `json:"ok"`
+			Output json.RawMessage `json:"output"`
+		}{true, args})
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+		_, _ = w.Write(answer)
+	})
+}
+
+// An appended is a line for the file, and who waits for it.
+type appended struct {
+	line []byte
+	done chan error
+}
+
+// lineOf is as much as has to be known about a call.
+func lineOf(args json.RawMessage) []byte {
+	line, _ := json.Marshal(map[string]any{
+		"time": time.Now(), "tool": "echo", "source": "bench", "door": "http", "caller": "owner", "outcome": "ok", "args": args,
+	})
+	return append(line, '\n')
+}
+
+// appendGroups writes lines, and waits for the disk once for all that came meanwhile.
+func appendGroups(f *os.File, lines <-chan appended) {
+	for first := range lines {
+		group, text := []appended{first}, first.line
+		for len(lines) > 0 {
+			next := <-lines
+			group, text = append(group, next), append(text, next.line...)
+		}
+		_, err := f.Write(text)
+		err = errors.Join(err, f.Sync())
+		for _, one := range group {
+			one.done <- err
+		}
+	}
+}

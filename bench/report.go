@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A row is what came of one promise.
+type row struct {
+	measured  string
+	reference string
+	ratio     string
+	target    string
+	note      string // what else was seen; it stands below the table
+	pass      bool
+}
+
+// A report is what a run says: as a table, and as JSON.
+type report struct {
+	Go    string     `json:"go"`
+	OS    string     `json:"os"`
+	CPUs  int        `json:"cpus"`
+	Began time.Time  `json:"began"`
+	Rows  []reported `json:"rows"`
+}
+
+// reported is a row with its name and its verdict.
+type reported struct {
+	Part      string  `json:"part"`
+	Name      string  `json:"name"`
+	Measured  string  `json:"measured"`
+	Reference string  `json:"reference"`
+	Ratio     string  `json:"ratio"`
+	Target    string  `json:"target"`
+	Verdict   string  `json:"verdict"`
+	Note      string  `json:"note,omitempty"`
+	Seconds   float64 `json:"seconds"` // that measuring it took
+}
+
+// The verdicts: a promise is kept or not, or nobody knows.
+const (
+	passed = "pass"
+	missed = "MISSED"
+	broken = "FAILED"
+)
+
+func newReport() *report {
+	return &report{
+		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Began: time.Now().UTC(),
+	}
+}
+
+// add notes what came of a measurement.
+func (r *report) add(m measurement, came row, failed error, took time.Duration) {
+	verdict := map[bool]string{true: passed, false: missed}[came.pass]
+	if failed != nil {
+		came, verdict = row{note: failed.Error()}, broken
+	}
+	r.Rows = append(r.Rows, reported{
+		m.part, m.name, came.measured, came.reference, came.ratio, came.target, verdict, came.note,
+		took.Round(10 * time.Millisecond).Seconds(),
+	})
+}
+
+// met reports whether every promise is kept.
+func (r *report) met() bool {
+	for _, one := range r.Rows {
+		if one.Verdict != passed {
+			return false
+		}
+	}
+	return true
+}
+
+// whole reports whether every row of a part was measured, whatever came of it.
+func (r *report) whole(part string) bool {
+	left := 0
+	for _, m := range measurements() {
+		if m.part == part {
+			left++
+		}
+	}
+	for _, one := range r.Rows {
+		if one.Part == part && one.Verdict != broken {
+			left--
+		}
+	}
+	return left == 0
+}
+
+// save writes the report as JSON.
+func (r *report) save(path string) error {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // targets have < and > in them
+	enc.SetIndent("", "  ")
+	if err := errors.Join(enc.Encode(r), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
+		return err
+	}
+	return os.WriteFile(path, text.Bytes(), 0o644)
+}
+
+// read reads a report that was saved.
+func read(path string) (r *report, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return r, json.Unmarshal(text, &r)
+}
+
+// width is how wide the table is at the most: a terminal, or a page of docs.
+const width = 120
+
+// columns are the cells of a row, and how wide each of them gets; together, with two spaces between, they are width.
+func columns() []int { return []int{8, 30, 19, 19, 18, 8, 6} }
+
+func (r reported) cells() []string {
+	return []string{r.Part, r.Name, r.Measured, r.Reference, r.Ratio, r.Target, r.Verdict}
+}
+
+// table writes the rows, and below them what else is to be said about some.
+func (r *report) table(out io.Writer) {
+	fmt.Fprintf(out, "%s %s, %d CPUs; medians of interleaved runs\n\n", r.Go, r.OS, r.CPUs)
+	writeCells(out, []string{"PART", "ROW", "MEASURED", "REFERENCE", "RATIO", "TARGET", ""})
+	for _, one := range r.Rows {
+		writeCells(out, one.cells())
+	}
+	fmt.Fprintln(out)
+	for _, one := range r.Rows {
+		if one.Note != "" {
+			fmt.Fprintf(out, "%s: %s: %s\n", one.Part, one.Name, one.Note)
+		}
+	}
+}
+
+// writeCells writes a line of the table. What does not fit is cut; the JSON has all of it.
+func writeCells(out io.Writer, cells []string) {
+	var line strings.Builder
+	for i, wide := range columns() {
+		fmt.Fprintf(&line, "%-*s  ", wide, cut(cells[i], wide))
+	}
+	fmt.Fprintln(out, strings.TrimRight(line.String(), " "))
+}
+
+func cut(text string, wide int) string {
+	if utf8.RuneCountInString(text) <= wide {
+		return text
+	}
+	return string([]rune(text)[:wide-1]) + "…"
+}

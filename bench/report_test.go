@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func TestTableFits(t *testing.T) {
+	rep := newReport()
+	long := strings.Repeat("µ", 200)
+	rep.add(measurement{part: long, name: long}, row{measured: long, reference: long, ratio: long, target: long}, nil, 0)
+	for _, m := range measurements() {
+		rep.add(m, row{pass: true, note: "said below"}, nil, time.Second)
+	}
+	var out bytes.Buffer
+	rep.table(&out)
+	for line := range strings.Lines(out.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+}
+
+// A name that is cut could not be told from another one, and could not be asked for.
+func TestNamesOfRowsFitAndAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range measurements() {
+		if seen[m.id()] {
+			t.Errorf("two rows are called %q", m.id())
+		}
+		seen[m.id()] = true
+		if n := utf8.RuneCountInString(m.part); n > columns()[0] {
+			t.Errorf("the name of the part %q has %d columns", m.part, n)
+		}
+		if n := utf8.RuneCountInString(m.name); n > columns()[1] {
+			t.Errorf("the name of the row %q has %d columns", m.name, n)
+		}
+	}
+}
+
+func TestReportIsReadAsItWasSaved(t *testing.T) {
+	rep := newReport()
+	m := measurement{part: "http", name: "1 caller"}
+	rep.add(m, row{measured: "1", reference: "2", ratio: "0.50 of the rate", target: ">= 0.6"}, nil, time.Second)
+	rep.add(m, row{pass: true}, errors.New("no server"), time.Second)
+	path := filepath.Join(t.TempDir(), "new", "bench.json")
+	if err := rep.save(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := read(path)
+	if err != nil || !slices.Equal(got.Rows, rep.Rows) {
+		t.Fatalf("read %+v, %v", got, err)
+	}
+	if got.Rows[0].Verdict != missed || got.Rows[1].Verdict != broken || got.Rows[1].Note != "no server" {
+		t.Errorf("the verdicts are %+v", got.Rows)
+	}
+	if got.met() {
+		t.Error("a report with a row that was missed and one that failed is met")
+	}
+}
+
+func TestChosenRows(t *testing.T) {
+	for _, c := range []struct {
+		only string
+		rows int
+	}{
+		{"", len(measurements())}, {"machina", 2}, {"machina: pipelined / bare loop", 1}, {"mach", 0}, {"nothing", 0},
+	} {
+		rows, err := chosen(c.only)
+		if len(rows) != c.rows || (err == nil) != (c.rows > 0) {
+			t.Errorf("%q: %d rows, %v; expected %d", c.only, len(rows), err, c.rows)
+		}
+		if err != nil && !strings.Contains(err.Error(), "machina, ") {
+			t.Errorf("%q: the parts are not listed: %v", c.only, err)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"toolpost/bench/attempt"
+	"toolpost/node"
+)
+
+// A served is a server that runs as a process of its own, as those do that are not measured: what it costs is not
+// mixed with what its client costs.
+type served struct {
+	pid  int
+	addr string
+}
+
+// toolpostServe writes a folder, toolpost.yaml among its files, and has the program serve it.
+func (l *lab) toolpostServe(ctx context.Context, dir string, files map[string]string) *served {
+	writeFiles(dir, files)
+	return l.process(ctx, dir, attempt.Must(filepath.Abs(l.toolpost)), "serve",
+		"--config", filepath.Join(dir, "toolpost.yaml"), "--listen", "127.0.0.1:0")
+}
+
+// benchServe has another bench serve something: see role.
+func (l *lab) benchServe(ctx context.Context, dir string, words ...string) *served {
+	attempt.Check(os.MkdirAll(dir, 0o755))
+	return l.process(ctx, dir, append([]string{attempt.Must(os.Executable())}, words...)...)
+}
+
+// process starts a server, which says on stdout where it serves. At the end of the measurement it is told to end.
+func (l *lab) process(ctx context.Context, dir string, argv ...string) *served {
+	ctx, cancel := context.WithCancel(ctx)
+	var errs bytes.Buffer
+	out := &address{found: make(chan string, 1)}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, &errs
+	cmd.Env = append(os.Environ(), "TOOLPOST_TOKEN="+benchToken)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 20 * time.Second
+	attempt.Check(cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case addr := <-out.found:
+		l.atEnd(func() error {
+			cancel()
+			<-ended
+			if bytes.Contains(errs.Bytes(), []byte("level=ERROR")) { // it did not do what was measured
+				return fmt.Errorf("%v had errors:\n%.2000s", argv, errs.Bytes())
+			}
+			return nil
+		})
+		return &served{cmd.Process.Pid, addr}
+	case err := <-ended:
+		cancel()
+		attempt.Check(fmt.Errorf("%v did not serve: %w\n%s", argv, err, errs.Bytes()))
+	}
+	return nil
+}
+
+// An address finds in what a server prints where it serves.
+type address struct {
+	found chan string
+	mu    sync.Mutex
+	text  []byte
+	done  bool
+}
+
+// Write implements io.Writer.
+func (a *address) Write(b []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.done {
+		return len(b), nil
+	}
+	a.text = append(a.text, b...)
+	if m := regexp.MustCompile(`serving on http://([^/\s]+)\s`).FindSubmatch(a.text); m != nil {
+		a.done = true
+		a.found <- string(m[1])
+	}
+	return len(b), nil
+}
+
+// memory gives a number of /proc/PID/status, in bytes: VmRSS, or VmHWM, which is the most that it ever was.
+func (s *served) memory(name string) int64 {
+	status := attempt.Must(os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid)))
+	m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
+	if m == nil {
+		attempt.Check(fmt.Errorf("the kernel says nothing about %s of process %d", name, s.pid))
+	}
+	return attempt.Must(strconv.ParseInt(string(m[1]), 10, 64)) << 10
+}
+
+// serveEcho is this program as a server with the tools of echo, which Toolpost itself does not bring.
+func serveEcho(ctx context.Context, l *lab, dir string) error {
+	ready := make(chan node.Listening, 2)
+	text := attempt.Must(os.ReadFile(filepath.Join(dir, "toolpost.yaml")))
+	n := l.openNode(ctx, dir, map[string]string{"toolpost.yaml": string(text)}, node.Options{
+		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
+	})
+	fmt.Println("serving on", serve(ctx, l, ready, n.Serve).URL)
+	<-ctx.Done()
+	return nil
+}
+
+// serveBare answers requests over HTTP and says where.
+func serveBare(ctx context.Context, answer http.HandlerFunc) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: answer, ReadHeaderTimeout: time.Minute}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	fmt.Printf("serving on http://%s\n", listener.Addr())
+	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+var _ io.Writer = (*address)(nil)

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"toolpost/bench/attempt"
+)
+
+// An older is the bench of an earlier tree and the program that it measures. Each bench links the packages of its own
+// tree, so that both have to be run; taking turns row by row lets whatever the machine does meanwhile meet both alike.
+type older struct {
+	bench, toolpost string
+}
+
+// versus prints what both say of each measurement, turn by turn, and judges nothing: how much of a difference is noise
+// shows in how far the turns of one of them lie apart.
+func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns int, out io.Writer) {
+	self := attempt.Must(os.Executable())
+	l.dir = attempt.Must(os.MkdirTemp("", "toolpost-bench-"))
+	l.atEnd(func() error { return os.RemoveAll(l.dir) })
+	fmt.Fprintf(out, "%-40s  %-38s  %s\n", "ROW", "BEFORE", "NOW")
+	for _, m := range chosen {
+		var before, now []string
+		for range turns {
+			before = append(before, l.oneRow(ctx, old.bench, old.toolpost, m.id()))
+			now = append(now, l.oneRow(ctx, self, l.toolpost, m.id()))
+		}
+		fmt.Fprintf(out, "%-40s  %-38s  %s\n", m.id(), strings.Join(before, ", "), strings.Join(now, ", "))
+	}
+}
+
+// oneRow lets a bench measure one thing. It gives the ratio, or what was measured where there is none; a bench that
+// does not know the row, or could not measure it, gives none.
+func (l *lab) oneRow(ctx context.Context, bench, toolpost, id string) string {
+	file := filepath.Join(l.dir, "row.json")
+	attempt.Check(os.RemoveAll(file))
+	cmd := exec.CommandContext(ctx, bench, "-toolpost", toolpost, "-only", id, "-json", file)
+	cmd.Stderr = os.Stderr
+	_ = cmd.Run() // it exits with 1 where a target is missed; what it could not measure it does not write
+	told, err := read(file)
+	switch {
+	case err != nil || len(told.Rows) != 1 || told.Rows[0].Verdict == broken:
+		return "none"
+	case told.Rows[0].Ratio == "" || told.Rows[0].Ratio == "-":
+		return told.Rows[0].Measured
+	}
+	return strings.Fields(told.Rows[0].Ratio)[0]
+}
