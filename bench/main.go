@@ -121,6 +121,8 @@ func chosen(only string) []measurement {
 func measurements() []measurement {
 	return []measurement{
 		{"warm namel3ss call / python3 per call", warmCall},
+		{"warm Python call / bare fork, one caller", warmAlone},
+		{"warm Python calls / bare loop that forks, 64 callers", warmCrowd},
 		{"narratoria events / bare loop", events},
 		{"engine overhead of a built-in call", overhead},
 		{"start of toolpost version / hello world", start},
