@@ -64,6 +64,8 @@ func parts() []part {
 		}},
 		{"namel3ss", []measurement{
 			{name: "warm call / new python3", run: warmCall},
+			{name: "warm call / bare fork", run: warmAlone},
+			{name: "64 warm callers / bare forks", run: warmCrowd},
 			{name: "service / bare HTTP", run: serviceCall},
 		}},
 		{"skills", []measurement{{name: "warm call / bare pipe", run: skillCall}}},

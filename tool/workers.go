@@ -7,6 +7,7 @@ type Workers struct {
 	Calls int `json:"calls,omitzero"`   // that they have, where one may have several
 	Wait  int `json:"waiting,omitzero"` // calls that wait for one
 	Most  int `json:"most,omitzero"`    // there may be; 0: nobody knows
+	Ahead int `json:"ahead,omitzero"`   // processes that they have ready for calls that are still to come
 }
 
 // Staffed is a Runner that keeps programs running between calls, and can tell how they are. It looks and does not wait.
@@ -16,5 +17,7 @@ type Staffed interface {
 
 // Plus adds up the workers of two.
 func (w Workers) Plus(o Workers) Workers {
-	return Workers{w.Alive + o.Alive, w.Busy + o.Busy, w.Calls + o.Calls, w.Wait + o.Wait, w.Most + o.Most}
+	return Workers{
+		w.Alive + o.Alive, w.Busy + o.Busy, w.Calls + o.Calls, w.Wait + o.Wait, w.Most + o.Most, w.Ahead + o.Ahead,
+	}
 }

@@ -3,11 +3,13 @@ package run
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"io"
 	"log/slog"
-	"os"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"toolpost/host/forks"
@@ -27,7 +29,8 @@ var pythonSource []byte
 type pythonPool struct {
 	*process.Pool[*pythonWorker]
 	*interpreter
-	log *slog.Logger
+	log   *slog.Logger
+	ahead atomic.Int64 // children that wait for a program
 }
 
 // A pythonWorker is a fork server. Each program is a child that it forks.
@@ -44,6 +47,11 @@ func (t *Tools) openPython(i *interpreter) pool {
 }
 
 func (p *pythonPool) take(ctx context.Context) (worker, error) { return p.Get(ctx) }
+
+// Workers implements pool.
+func (p *pythonPool) Workers() tool.Workers {
+	return p.Pool.Workers().Plus(tool.Workers{Ahead: int(p.ahead.Load())})
+}
 
 func (p *pythonPool) close(ctx context.Context) error { return p.Close(ctx) }
 
@@ -73,7 +81,7 @@ func (p *pythonPool) start(ctx context.Context) (*pythonWorker, error) {
 		// -I: nothing of the folder and the user that it is started by; -B: nothing is written
 		Argv: []string{p.path, "-I", "-B", "-c", forks.Bootstrap, "room"}, Dir: "/", Confine: confine,
 		Stderr: func(line []byte) { p.log.Debug("written by the interpreter of "+Name, "line", string(line)) },
-	}, source, room, process.Start)
+	}, source, room, forks.Options{Start: process.Start, Ends: ends, Ahead: &p.ahead})
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +113,21 @@ func (w *pythonWorker) greet(ctx context.Context) error {
 	return nil
 }
 
+// ends make what leads to one program: its channel, and what it prints.
+func ends() (*forks.Ends, error) {
+	ours, theirs, err := forks.SocketPair()
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "no socket for the program: %w", err)
+	}
+	out, err := forks.NewPipes(context.Background(), 2)
+	if err != nil {
+		_ = ours.Close()
+		_ = theirs.Close()
+		return nil, err
+	}
+	return &forks.Ends{Ours: ours, Theirs: theirs, Out: out}, nil
+}
+
 // run implements worker.
 func (w *pythonWorker) run(ctx context.Context, p *program) (ending, error) {
 	e, healthy, err := w.fork(ctx, p)
@@ -112,6 +135,7 @@ func (w *pythonWorker) run(ctx context.Context, p *program) (ending, error) {
 	case e.again && !healthy: // it had ended by itself
 		w.pool.Put(w, false)
 	case healthy && !w.Spent():
+		w.Prepare()
 		w.pool.Put(w, true)
 	default: // what a program does to its interpreter says nothing about the next one
 		w.pool.Retire(w)
@@ -121,46 +145,39 @@ func (w *pythonWorker) run(ctx context.Context, p *program) (ending, error) {
 
 // fork runs a program in a child.
 func (w *pythonWorker) fork(ctx context.Context, p *program) (e ending, healthy bool, err error) {
-	ours, theirs, err := forks.SocketPair()
-	if err != nil {
-		return e, true, tool.Errorf(tool.CodeUnavailable, "no socket for the program: %w", err)
-	}
-	defer func() { _ = ours.Close() }()
-	defer theirs.Close()
-	out, err := forks.NewPipes(ctx, 2)
-	if err != nil {
-		return e, true, err
-	}
-	defer out.Close()
 	follow(&w.watch, p)
 	defer func() {
 		e.layers, e.checks = w.Child.Layers(), w.watch.Checks()
 		w.watch.Follow(nil, nil)
 	}()
-	if err := w.Fork(append([]*os.File{theirs}, out.W...)...); err != nil {
+	f, err := w.Take(ctx)
+	switch {
+	case errors.Is(err, forks.ErrGone):
 		e.again = true
 		return e, false, nil
+	case err != nil:
+		return e, true, err
 	}
-	_ = theirs.Close()
-	forks.CloseAll(out.W)
+	defer f.Close()
+	ours := f.Ours.(*net.UnixConn)
 
 	life, end := context.WithCancel(ctx)
 	defer end()
 	var pumps, talk sync.WaitGroup
-	pumps.Go(func() { _, _ = io.Copy(p.stdout, out.Reader(0)) })
-	pumps.Go(func() { _, _ = io.Copy(p.stderr, out.Reader(1)) })
+	pumps.Go(func() { _, _ = io.Copy(p.stdout, f.Out.Reader(0)) })
+	pumps.Go(func() { _, _ = io.Copy(p.stderr, f.Out.Reader(1)) })
 	talk.Go(func() {
-		e.said, e.broken = p.talk(life, ours, process.NewLines(ours, lineLimits()))
+		e.said, e.broken = p.talk(life, f, process.NewLines(ours, lineLimits()))
 		if e.said == nil {
 			end()
 		}
 		time.AfterFunc(process.LastBreath, end) // it ends by itself, or is ended
 	})
-	exit, healthy, err := w.Await(life)
+	exit, healthy, err := w.Await(life, f)
 	end()
 	_ = ours.SetReadDeadline(time.Now().Add(forks.DrainTime)) // what it said last is still there
 	talk.Wait()
-	out.Drain()
+	f.Out.Drain()
 	pumps.Wait()
 	if err != nil { // stale: nothing was run
 		e.again = true

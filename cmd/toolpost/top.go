@@ -176,6 +176,9 @@ func workers(w *tool.Workers) string {
 	if w.Wait > 0 {
 		text += fmt.Sprintf(", %d wait", w.Wait)
 	}
+	if w.Ahead > 0 {
+		text += fmt.Sprintf(", %d ready", w.Ahead)
+	}
 	return text
 }
 

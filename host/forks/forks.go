@@ -1,6 +1,7 @@
 // Package forks keeps interpreters warm that fork a clean child for each call. A Python process imports what every call
 // needs, waits, and forks: the child begins where a fresh interpreter would be after a tenth of a second, goes behind
-// walls of its own, and leaves nothing to the next one.
+// walls of its own, and leaves nothing to the next one. Where calls follow each other, the child of the next one is
+// forked before that comes; see Server.Prepare.
 //
 // The Python side is server.py, which a protocol puts in front of its own; see Python.
 package forks
@@ -12,6 +13,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -44,16 +47,28 @@ const reportTime = 5 * time.Second
 type Server struct {
 	Child *process.Child
 
+	o       Options
 	control *net.UnixConn
 	lines   *process.Lines // what it says on control
 	spent   bool
+
+	mu     sync.Mutex // while nobody has a call for it, two may come: the next call, and the end of the wait for it
+	ahead  *Fork      // that waits for its call; nil: none does
+	nap    *time.Timer
+	over   bool // it has ended, or is about to
+	rhythm rhythm
 }
 
-// Start starts a server with start, which is process.Start or does more: the source of its Python side is descriptor 3,
-// what it is controlled by descriptor 4, and the walls of its children, if they have any, descriptor 5.
-func Start(
-	cmd process.Command, source, room *os.File, start func(process.Command) (*process.Child, error),
-) (*Server, error) {
+// Options of a server.
+type Options struct {
+	Start func(process.Command) (*process.Child, error) // process.Start, or what does more
+	Ends  func() (*Ends, error)                         // make what leads to a child
+	Ahead *atomic.Int64                                 // counts the children that wait for their call; nil: nobody does
+}
+
+// Start starts a server: the source of its Python side is descriptor 3, what it is controlled by descriptor 4, and the
+// walls of its children, if they have any, descriptor 5.
+func Start(cmd process.Command, source, room *os.File, o Options) (*Server, error) {
 	ours, theirs, err := SocketPair()
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "no socket for the fork server: %w", err)
@@ -62,14 +77,16 @@ func Start(
 	if room != nil {
 		cmd.Files = append(cmd.Files, room)
 	}
-	child, err := start(cmd)
+	child, err := o.Start(cmd)
 	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
 		return nil, err
 	}
 	child.CloseStdin()
-	return &Server{Child: child, control: ours, lines: process.NewLines(ours, process.LineLimits{})}, nil
+	return &Server{
+		Child: child, o: o, control: ours, lines: process.NewLines(ours, process.LineLimits{}),
+	}, nil
 }
 
 // SocketPair makes two sockets that are connected: one for us, and one for a child.
@@ -102,6 +119,11 @@ func (s *Server) Hello(ctx context.Context) ([]byte, error) {
 func (s *Server) Close() {
 	_ = s.control.Close()
 	s.Child.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.called(); f != nil {
+		f.Close()
+	}
 }
 
 // ErrGone says that a server had ended before it got the call. Nothing was run: another one may.
@@ -127,24 +149,50 @@ func (s *Server) Limits(exit process.Exit) string {
 	return s.Child.Reached(exit)
 }
 
-// Fork hands descriptors to the server; that is its signal to fork a child that has them. Ours stay ours.
-func (s *Server) Fork(files ...*os.File) error {
-	var fds []int
-	for _, f := range files {
-		fds = append(fds, int(f.Fd()))
+// fork hands the descriptors of a new child to the server; that is its signal to fork one that has them.
+func (s *Server) fork() (*Fork, error) {
+	if s.over {
+		return nil, ErrGone
+	}
+	ends, err := s.o.Ends()
+	if err != nil {
+		return nil, err
+	}
+	f := &Fork{Ends: ends}
+	fds := []int{int(f.Theirs.Fd())}
+	for _, w := range f.Out.W {
+		fds = append(fds, int(w.Fd()))
 	}
 	_ = s.control.SetDeadline(time.Now().Add(reportTime))
-	_, _, err := s.control.WriteMsgUnix([]byte{1}, unix.UnixRights(fds...), nil)
+	_, _, err = s.control.WriteMsgUnix([]byte{1}, unix.UnixRights(fds...), nil)
 	_ = s.control.SetDeadline(time.Time{})
 	if err != nil {
-		return ErrGone
+		f.Close()
+		return nil, ErrGone
 	}
-	return nil
+	CloseAll(f.Out.W)
+	if !f.Held {
+		_ = f.Theirs.Close()
+	}
+	return f, nil
 }
 
 // Await waits for the child's end, or ends it together with ctx. Either way nothing that the call started is left when
-// it returns. The server is healthy if it can take another call.
-func (s *Server) Await(ctx context.Context) (_ process.Exit, healthy bool, _ error) {
+// it returns. The server is healthy if it can take another call. A child that was forked ahead and ended before it read
+// anything of its call is as good as none: that is ErrGone.
+func (s *Server) Await(ctx context.Context, f *Fork) (process.Exit, bool, error) {
+	exit, healthy, err := s.await(ctx)
+	f.hush()
+	if err == nil && ctx.Err() == nil && f.early && f.unread() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.rhythm = rhythm{} // the next one is forked for its call: what it dies of is told
+		return process.Exit{}, healthy, ErrGone
+	}
+	return exit, healthy, err
+}
+
+func (s *Server) await(ctx context.Context) (_ process.Exit, healthy bool, _ error) {
 	reported, ended := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)

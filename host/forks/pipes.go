@@ -21,7 +21,7 @@ type Pipes struct {
 	draining atomic.Bool
 }
 
-// NewPipes makes n pipes of the call of ctx.
+// NewPipes makes n pipes of the call of ctx. Where that is still to come, see For.
 func NewPipes(ctx context.Context, n int) (*Pipes, error) {
 	p := &Pipes{ctx: ctx, Patience: DrainTime}
 	for range n {
@@ -35,6 +35,9 @@ func NewPipes(ctx context.Context, n int) (*Pipes, error) {
 	}
 	return p, nil
 }
+
+// For makes them those of the call of ctx, before anybody reads them.
+func (p *Pipes) For(ctx context.Context) { p.ctx = ctx }
 
 // Drain says that every writer is dead. The end must come now, but a tool may have handed a pipe to a process that is
 // not ours, so nobody waits for ever.

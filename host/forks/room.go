@@ -11,7 +11,7 @@ import (
 
 // ServerProfile is that of the server of children with this profile: it forks.
 func ServerProfile(child sandbox.Profile) sandbox.Profile {
-	child.Subprocess = true
+	child.Subprocess, child.Forks = true, true
 	return child
 }
 

@@ -34,10 +34,8 @@ MOST_DESCRIPTORS = 8  # of one call
 def prepare(words):
     """Make ready what serve_forks() needs from the standard library, while nobody can get in the way."""
     global no_room, prctl, room, room_descriptor
-    import array  # noqa: F401  socket.recv_fds wants it later
     import json  # noqa: F401
-    import signal  # noqa: F401
-    import socket  # noqa: F401
+    import _socket  # noqa: F401  not socket: what a server has in memory every fork pays for
 
     try:
         import ctypes
@@ -69,10 +67,10 @@ def is_open(descriptor):
 
 def take_control():
     """The socket of the runner. What is written to standard output from now on is the server's own log."""
-    import socket
+    import _socket
 
-    control = socket.socket(fileno=4)
-    control.set_inheritable(False)
+    control = _socket.socket(fileno=4)
+    os.set_inheritable(4, False)
     move(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     return control
@@ -91,16 +89,23 @@ def serve_forks(control, words, run):
     of the server's. The server holds nothing of a call. It answers {"exit": status, or minus the signal} when the
     child has ended, and waits for the next, unless it adds "left": true, since the call has left something that
     outlives it; or {"stale": true}, and runs nothing, where that is found only now.
-    """
-    import socket
 
+    The runner may send them before there is a call. Then the child waits for it, as far as run gets without knowing
+    what it is, and ends by itself when it learns that there is none.
+
+    Every page that is written to between two forks is copied, here and in the child. So this touches little.
+    """
+    import _socket
+
+    rights = _socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
     server = os.getpid()
     before = left(words)
     dumpable(False)
     while True:
-        go, descriptors, _, _ = socket.recv_fds(control, 1, MOST_DESCRIPTORS)
+        go, sent, _, _ = control.recvmsg(1, rights)
         if not go:
             return
+        descriptors = [d for _, _, data in sent for d in memoryview(data).cast("i")]
         if left(words) != before:
             say(control, {"stale": True})
             return
@@ -117,7 +122,7 @@ def serve_forks(control, words, run):
         for descriptor in descriptors:
             os.close(descriptor)
         status = wait(child)
-        say(control, {"exit": status, "left": left(words) != before})
+        control.sendall(b'{"exit":%d,"left":%s}\n' % (status, b"false" if left(words) == before else b"true"))
 
 
 def left(words):

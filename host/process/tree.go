@@ -65,8 +65,9 @@ func (h *hunt) look() {
 	h.news, h.alive = false, map[int]uint64{}
 	children := h.proc.children()
 	below := children(h.child.proc.Pid)
-	if h.child.room != nil && h.child.room.Init != 0 { // the parent of its orphans
-		below = append(below, children(h.child.room.Init)...)
+	if h.child.room != nil && h.child.room.Init != 0 { // the parent of its orphans; none of them becomes ours
+		h.follow(append(below, children(h.child.room.Init)...), children)
+		return
 	}
 	for pid, s := range h.strays(children) {
 		owner, sure := h.owner(pid, s)

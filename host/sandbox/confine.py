@@ -47,16 +47,13 @@ class Room:
         """Count the objects of System V in the room. They outlive who has made them."""
         if not self._own_objects:
             return 0  # they are the host's, and nobody here can make one
-        found, total = self._counts, 0
-        for ask, place in (
-            (lambda: _libc.shmctl(0, _SHM_INFO, found), 0),  # used_ids
-            (lambda: _libc.semctl(0, 0, _SEM_INFO, found), 7),  # semusz
-            (lambda: _libc.msgctl(0, _MSG_INFO, found), 0),  # msgpool
-        ):
-            if ask() < 0:
-                raise OSError(ctypes.get_errno(), "the objects of System V cannot be counted")
-            total += found[place]
-        return total
+        found = self._counts
+        shared = -1 if _libc.shmctl(0, _SHM_INFO, found) < 0 else found[0]  # used_ids
+        semaphores = -1 if _libc.semctl(0, 0, _SEM_INFO, found) < 0 else found[7]  # semusz
+        messages = -1 if _libc.msgctl(0, _MSG_INFO, found) < 0 else found[0]  # msgpool
+        if min(shared, semaphores, messages) < 0:
+            raise OSError(ctypes.get_errno(), "the objects of System V cannot be counted")
+        return shared + semaphores + messages
 
     def _play(self, ops):
         for nr, args, registers, loose, dst, name in ops:

@@ -21,7 +21,8 @@ var forkPython string
 func ForkPython() string { return forkPython }
 
 // ForkScript writes the script for ForkPython's Room. The server itself runs confined, with the profile server;
-// each child that it forks has the tighter profile call: rights by path, system calls, limits. What a process
+// each child that it forks has the tighter profile call: rights by path, system calls, limits. What it has from its
+// server already is not done again: to make a filter takes the kernel as long as a small call takes. What a process
 // has had once cannot be taken from its memory, so a server with an environment cannot fork a child without
 // one: that is an error with the reason coverage_missing.
 //
@@ -56,6 +57,12 @@ func sameFiles(a, b Profile) bool {
 		slices.Equal(a.Executable, b.Executable) && a.WriteOnly == b.WriteOnly
 }
 
+// sameCalls reports whether the server's own filter of system calls is that of its children.
+func sameCalls(server, call Profile) bool {
+	return server.Forks && server.Subprocess == call.Subprocess && server.Network == call.Network &&
+		server.Unix == call.Unix && slices.Equal(server.Writable, call.Writable)
+}
+
 // processName is a name as the kernel keeps one, of 15 bytes, and as any terminal shows it.
 func processName(name string) string {
 	const most = 15
@@ -78,23 +85,25 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 		p.grantInside(m.Landlock, m.systemNow().with(own).grants())
 	}
 	first := p.here()
-	p.limits()
+	if call.Limits != server.Limits {
+		p.limits()
+	}
 	if call.Name != "" {
 		p.call("name", unix.SYS_PRCTL, unix.PR_SET_NAME, p.bytes([]byte(processName(call.Name))), 0, 0, 0)
 	}
-	p.in(LayerPrivileges)
-	p.call("no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if m.Landlock > 0 {
 		p.restrict(m.Landlock, call.Network == NetworkNone)
 	}
-	f, err := filterPlan{
-		network: call.Network, unix: call.Unix, subprocess: call.Subprocess,
-		ownIPC: m.IPCNS, ownPids: m.PidNS, ownMounts: m.Mounts && slices.Equal(server.Writable, call.Writable),
-	}.compile()
-	if err != nil {
-		return nil, err
+	if !sameCalls(server, call) {
+		f, err := filterPlan{
+			network: call.Network, unix: call.Unix, subprocess: call.Subprocess,
+			ownIPC: m.IPCNS, ownPids: m.PidNS, ownMounts: m.Mounts && slices.Equal(server.Writable, call.Writable),
+		}.compile()
+		if err != nil {
+			return nil, err
+		}
+		p.install(f)
 	}
-	p.install(f)
 	if err := p.fits(); err != nil {
 		return nil, err
 	}

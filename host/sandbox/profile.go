@@ -48,6 +48,9 @@ type Profile struct {
 	Unix bool
 	// Subprocess lets it start programs.
 	Subprocess bool
+	// Forks says that what it forks are calls that are strangers to it and to each other: nothing in the room reaches
+	// another process by its number, or leaves a queue. See ForkScript.
+	Forks bool
 	// NoEnv gives it no variable.
 	NoEnv bool
 

@@ -335,8 +335,8 @@ func (p *plan) filter() error {
 	}
 	f, err := filterPlan{
 		network: p.Network, unix: p.Unix, subprocess: p.Subprocess, watch: p.Violation != nil && p.on.Notify,
-		execOnce: p.on.Notify, ownNetwork: p.ownNetwork(), ownIPC: p.on.IPCNS, queues: p.on.IPCNS,
-		ownMounts: p.on.Mounts, ownPids: p.on.PidNS,
+		execOnce: p.on.Notify, ownNetwork: p.ownNetwork(), ownIPC: p.on.IPCNS, queues: p.on.IPCNS && !p.Forks,
+		ownMounts: p.on.Mounts, ownPids: p.on.PidNS, apart: p.Forks,
 	}.compile()
 	if err != nil {
 		return err

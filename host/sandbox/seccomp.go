@@ -150,6 +150,7 @@ type filterPlan struct {
 	queues     bool // it may have POSIX message queues of its own
 	ownMounts  bool
 	ownPids    bool
+	apart      bool // its processes are not to reach each other
 	watch      bool // attempts are to be seen: they are sent to the supervisor
 	execOnce   bool // the supervisor lets the first exec pass; else none passes
 }
@@ -220,9 +221,9 @@ func (p filterPlan) kernel() []rule {
 }
 
 // others are the calls that reach other processes by their numbers. With processes of its own there are none to
-// reach; else signals are Landlock's, and the rest is only for the caller itself.
+// reach, but for the server of a call; else signals are Landlock's, and the rest is only for the caller itself.
 func (p filterPlan) others() []rule {
-	if p.ownPids {
+	if p.ownPids && !p.apart {
 		return nil
 	}
 	rules := always(deny(unix.EPERM), unix.SYS_PIDFD_OPEN, unix.SYS_PROCESS_MRELEASE)

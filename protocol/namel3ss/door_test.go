@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 	if root := os.Getenv(hangVariable); root != "" {
 		hangFor(root)
 	}
+	if root := os.Getenv(idleVariable); root != "" {
+		idleFor(root)
+	}
 	tooltest.DirectPython()
 	os.Exit(m.Run())
 }

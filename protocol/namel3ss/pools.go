@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
@@ -35,6 +36,7 @@ type pool struct {
 	held    tool.Guarantees
 	sources map[string]string // guarantee -> who asked for it
 	late    bool              // the tool is not imported before the call
+	ahead   atomic.Int64      // children that wait for a call
 
 	users int // calls that need it
 }
@@ -102,7 +104,7 @@ func (p *pools) count() (n tool.Workers) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, one := range p.all {
-		n = n.Plus(one.Workers())
+		n = n.Plus(one.Workers()).Plus(tool.Workers{Ahead: int(one.ahead.Load())})
 	}
 	return n
 }

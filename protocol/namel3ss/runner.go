@@ -295,9 +295,13 @@ func (t *localTool) warm(ctx context.Context, p *pool, doc []byte, inv *invocati
 		inv.trace.set("mode_reason", "its code is imported in each call: no_subprocess holds for that too")
 	}
 	e, healthy, err := w.call(ctx, doc, inv)
-	if errors.Is(err, forks.ErrStale) || w.worn() {
+	switch {
+	case errors.Is(err, forks.ErrStale) || w.worn():
 		p.Retire(w)
-	} else {
+	default:
+		if healthy {
+			w.Prepare()
+		}
 		p.Put(w, healthy)
 	}
 	return e, err

@@ -2,6 +2,7 @@ package namel3ss
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -64,8 +65,9 @@ func (p *pool) start(ctx context.Context) (*worker, error) {
 		return nil, err
 	}
 	defer room.Close() // of nil: nothing
-	w.Server, err = forks.Start(cmd, t.host, room, func(cmd process.Command) (*process.Child, error) {
-		return t.start(cmd, p.held)
+	w.Server, err = forks.Start(cmd, t.host, room, forks.Options{
+		Start: func(cmd process.Command) (*process.Child, error) { return t.start(cmd, p.held) },
+		Ends:  ends, Ahead: &p.ahead,
 	})
 	if err != nil {
 		return nil, err
@@ -158,32 +160,34 @@ func (w *worker) call(ctx context.Context, request []byte, inv *invocation) (e e
 	return e, healthy, err
 }
 
+// ends make the pipes of one call: its request, and what comes of it.
+func ends() (*forks.Ends, error) {
+	in, err := forks.NewPipes(context.Background(), 1)
+	if err != nil {
+		return nil, err
+	}
+	out, err := forks.NewPipes(context.Background(), 3)
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	return &forks.Ends{Ours: in.W[0], Theirs: in.R[0], Out: out, Held: true}, nil
+}
+
 // fork runs one call.
 func (w *worker) fork(ctx context.Context, request []byte, l *logs) (e ending, healthy bool, err error) {
-	in, err := forks.NewPipes(ctx, 1)
+	f, err := w.Take(ctx)
 	if err != nil {
-		return ending{}, true, err
+		return ending{}, !errors.Is(err, forks.ErrGone), err
 	}
-	defer in.Close()
-	out, err := forks.NewPipes(ctx, 3)
-	if err != nil {
-		return ending{}, true, err
-	}
-	defer out.Close()
-	if err := w.Fork(append([]*os.File{in.R[0]}, out.W...)...); err != nil {
-		return ending{}, false, err
-	}
-	forks.CloseAll(in.R)
-	forks.CloseAll(out.W)
-
+	defer f.Close()
 	var pumps sync.WaitGroup
-	pumps.Go(func() { feed(in.W[0], request) })
+	pumps.Go(func() { feed(f, request) })
 	for i, stream := range []string{"reply", "stdout", "stderr"} {
-		pumps.Go(func() { l.take(stream, out.Reader(i), &e) })
+		pumps.Go(func() { l.take(stream, f.Out.Reader(i), &e) })
 	}
-	exit, healthy, err := w.Await(ctx)
-	forks.CloseAll(in.W)
-	out.Drain()
+	exit, healthy, err := w.Await(ctx, f)
+	f.Out.Drain()
 	pumps.Wait()
 	if e.exit = exit; ctx.Err() == nil {
 		e.why = w.Limits(exit)
@@ -192,7 +196,7 @@ func (w *worker) fork(ctx context.Context, request []byte, l *logs) (e ending, h
 }
 
 // feed writes a request and closes the pipe. A tool that ends without reading it all is no error.
-func feed(f *os.File, request []byte) {
+func feed(f *forks.Fork, request []byte) {
 	_, _ = f.Write(request)
-	_ = f.Close()
+	_ = f.Ours.Close()
 }

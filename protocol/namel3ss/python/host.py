@@ -56,8 +56,8 @@ def missing(err, module_name):
     return f"{err}; {module_name} needs it: install it for {sys.executable}"
 
 
-def call(function, payload):
-    args, named = arguments(function, payload)
+def call(function, payload, takes=None):
+    args, named = (takes or taker(function))(payload)
     result = function(*args, **named)
     if not hasattr(type(result), "__await__"):
         return result
@@ -69,7 +69,7 @@ def call(function, payload):
     return asyncio.run(awaited())
 
 
-def arguments(function, payload):
+def taker(function):
     """How a function takes a payload: whole, as the protocol has it, or its fields by their names.
 
     Whole goes to a function that one positional argument is enough for, where the parameter that gets it is called
@@ -78,7 +78,7 @@ def arguments(function, payload):
     """
     found = code_of(function)
     if not found:
-        return (payload,), {}  # written in C, or something else that does not tell
+        return whole_payload  # written in C, or something else that does not tell
     code, skip, positional, required = found
     only_positional = code.co_varnames[skip:max(skip, code.co_posonlyargcount)]
     if not positional:
@@ -88,8 +88,16 @@ def arguments(function, payload):
     else:
         whole = positional[0] == "payload" or positional[0] not in {plain(f) for f in FIELDS} | set(FIELDS)
     if whole and not required - set(positional[:1]):
-        return (payload,), {}
+        return whole_payload
     by_name = set(code.co_varnames[skip:code.co_argcount + code.co_kwonlyargcount])
+    return lambda payload: by_names(code, by_name, only_positional, payload)
+
+
+def whole_payload(payload):
+    return (payload,), {}
+
+
+def by_names(code, by_name, only_positional, payload):
     named = {plain(n) if n not in by_name and plain(n) in by_name else n: value for n, value in payload.items()}
     if len(named) < len(payload):
         raise TypeError(f"two of the arguments {', '.join(payload)} are the same to {code.co_name}()")
@@ -133,12 +141,12 @@ def plain(field):
     return "".join(c if c.isalnum() else "_" for c in field)
 
 
-def answer(document, function=None):
+def answer(document, function=None, takes=None):
     """Run one call and give its reply as bytes. Whatever the tool raises becomes a reply too."""
     request = {}
     try:
-        request = json.loads(document)
-        result = call(function or load(request["entry"]), request["payload"])
+        request = decode(document)
+        result = call(function or load(request["entry"]), request["payload"], takes)
         return encode({"ok": True, "protocol_version": VERSION, "result": result})
     except BaseException as err:
         report(err)
@@ -150,9 +158,17 @@ def answer(document, function=None):
         return encode(reply)
 
 
+# Made once, so that a call touches less memory.
+READER = json.JSONDecoder()
+WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=as_json)  # noqa: F821
+
+
+def decode(document):
+    return READER.scan_once(document.decode(), 0)[0]  # one document, which the runner wrote
+
+
 def encode(reply):
-    text = json.dumps(reply, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=as_json)
-    return text.encode()
+    return WRITER.encode(reply).encode()
 
 
 def blocked(err, context):
@@ -213,10 +229,10 @@ def report(err):
             pass  # a tool may have closed standard error
 
 
-def run(document, reply, function=None):
+def run(document, reply, function=None, takes=None):
     """Run one call in this process, reply, and end. Threads that the tool left end with it."""
     before = os.fstat(reply)
-    data = answer(document, function)
+    data = answer(document, function, takes)
     try:
         # A tool that closes every descriptor it sees and opens others: not into its files.
         same = os.path.samestat(before, os.fstat(reply))
@@ -261,45 +277,55 @@ def serve(entry, *words):
     standard error.
     """
     control = take_control()
+    takes = None
     try:
         function = None if "late" in words else load(entry)
     except BaseException as err:
         report(err)
         say(control, {"ready": False, "error": describe(err)})
         return
+    if function:
+        try:
+            takes = taker(function)
+        except BaseException:
+            pass  # each call says so
     sys.stdout.flush()
+    secrets = [int(n) for name, n in os.environ.items() if name.endswith("_FD") and n.isdigit()]
     gc.collect()
     gc.freeze()
     say(control, {"ready": True, "files": files(), "unsafe": no_room or unsafe()})
     if not no_room:
-        serve_forks(control, words, lambda descriptors: serve_one(descriptors, function))
+        serve_forks(control, words, lambda descriptors: serve_one(descriptors, function, takes, secrets))
 
 
-def serve_one(descriptors, function):
+def serve_one(descriptors, function, takes, secrets):
+    """Run one call. There may be none yet, so all that can be done without it is done before it is read."""
     request, reply, out, err = descriptors
     move(out, 1)
     move(err, 2)
     enter_room()
-    rewind()
-    document = read_all(request)
-    os.close(request)
+    rewind(secrets)
     os.set_inheritable(reply, False)
     # What the module asked for at its own end is the server's; a call only runs what it asks for itself.
     atexit._clear()
     # The random module reseeds itself after a fork; numpy's does not.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
-    run(document, reply, function)
+    encode(decode(b'{"payload":{}}'))  # memory that it touches now is not copied when somebody waits
+    document = read_all(request)
+    if not document:
+        os._exit(0)  # nobody called
+    os.close(request)
+    run(document, reply, function, takes)
 
 
-def rewind():
+def rewind(secrets):
     """Secrets that are handed over as files are shared with all calls, and so is how far they were read."""
-    for name, number in os.environ.items():
-        if name.endswith("_FD") and number.isdigit():
-            try:
-                os.lseek(int(number), 0, os.SEEK_SET)
-            except OSError:
-                pass  # it is something else
+    for descriptor in secrets:
+        try:
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        except OSError:
+            pass  # it is something else
 
 
 def files():

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"toolpost/bench/attempt"
+)
+
+// forkLoop is the least that gives each call a clean Python process: fork, run the function, reap. A line says how many
+// calls there are and how many children at once.
+const forkLoop = `import gc, json, os, select, sys
+from tools.sample import greet
+
+def start(argument):
+    r, w = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(w, json.dumps(greet(json.loads(argument))).encode())
+        os._exit(0)
+    os.close(w)
+    return r, child
+
+def calls(n, most):
+    ready, children = select.epoll(), {}
+    for left in range(n, 0, -1):
+        while len(children) < min(most, left):
+            r, child = start('{"name":"Ada"}')
+            ready.register(r, select.EPOLLIN)
+            children[r] = child
+        r = ready.poll(maxevents=1)[0][0]
+        answer = json.loads(os.read(r, 65536))
+        ready.unregister(r)
+        os.close(r)
+        os.waitpid(children.pop(r), 0)
+    return answer["message"]
+
+gc.collect()
+gc.freeze()
+for line in sys.stdin:
+    print(calls(*map(int, line.split())), flush=True)
+`
+
+const (
+	warmCallers = 64
+	warmEach    = 10 // calls of each caller in a turn
+	warmAtOnce  = 16 // children at once: the interpreters that a tool has, where nothing else is said
+)
+
+// warmLab gives a warm confined call through the whole engine, and so many of the loop, with so many children at once.
+func warmLab(ctx context.Context, l *lab, name string, n, atOnce int) (call, loop func() error) {
+	dir := filepath.Join(l.dir, name)
+	files := greeting()
+	files["loop.py"] = forkLoop
+	h := l.open(ctx, dir, files)
+	// the real python3, without a shim in front of it
+	python := attempt.Must(exec.CommandContext(ctx, "python3", "-c", "import sys; print(sys.executable)").Output())
+	bare := l.start(ctx, dir, strings.TrimSpace(string(python)), "loop.py")
+	line := fmt.Sprintf("%d %d\n", n, atOnce)
+	return greet(ctx, h, "greeter"), func() error { return bare.turns(1, line, "Hello Ada") }
+}
+
+// warmAlone is how long one caller waits for a warm confined call.
+func warmAlone(ctx context.Context, l *lab) row {
+	call, loop := warmLab(ctx, l, "alone", 1, 1)
+	for range 5 { // it becomes clear that there is a caller
+		attempt.Check(call())
+	}
+	m, r := compare(301, clock(call), clock(loop))
+	return row{
+		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)),
+		target: "< 1 ms", pass: m < time.Millisecond,
+	}
+}
+
+// warmCrowd compares how many warm confined calls 64 callers get with how many the loop makes.
+func warmCrowd(ctx context.Context, l *lab) row {
+	const n = warmCallers * warmEach
+	call, loop := warmLab(ctx, l, "crowd", n, warmAtOnce)
+	m, r := compare(11, clock(storm(warmCallers, warmEach, call)), clock(loop))
+	result := ofTheRate(n, m, r, 0.45)
+	result.measured, result.reference = perSecond(n, m), perSecond(n, r)
+	return result
+}
+
+func perSecond(n int, d time.Duration) string { return fmt.Sprintf("%.0f/s", float64(n)/d.Seconds()) }
