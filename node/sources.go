@@ -148,7 +148,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 				Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, wake: make(chan struct{}, 1),
 			}
 			next[i].Secrets, next[i].Hush, next[i].OffLimits = next[i].lent, n.redactor.Add, &n.book
-			next[i].Engine = inside{n.engine, n.catalog, n}
+			next[i].Engine = n.inside()
 			next[i].ctx, next[i].stop = context.WithCancel(n.life)
 			opening.Go(func() {
 				claim := n.claim(w)

@@ -215,7 +215,7 @@ func (p *program) refused() answer {
 func (p *program) answer(ctx context.Context, name string, args json.RawMessage) answer {
 	c := p.call.Inner(p.names.resolve(ctx, p.t.Engine, p.call.Caller, name), args)
 	c.Session = p.call.Session
-	r, err := p.t.decided(ctx, c)
+	r, err := p.t.Engine.Invoke(ctx, c, tool.Discard)
 	switch {
 	case err != nil:
 		return answer{failed: tool.AsError(err)}

@@ -107,7 +107,7 @@ func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	if c.heard != nil {
 		files.Sink = c.heard(r)
 	}
-	res, err := c.settle(ctx, one, files)
+	res, err := c.invoke(ctx, one, files)
 	r.outcome, r.code, r.reason = tool.OutcomeOf(res, err)
 	var text string
 	failed := true
@@ -143,38 +143,6 @@ func (c *crew) clip(text string) string {
 	}
 	kept := strings.ToValidUTF8(text[:c.most], "")
 	return fmt.Sprintf("%s\n[cut off here: %d more bytes; ask for less at a time]", kept, len(text)-len(kept))
-}
-
-// settle makes a call until it has an outcome. Whoever has to approve it is waited for.
-func (c *crew) settle(ctx context.Context, one *tool.Call, out tool.Sink) (*tool.Result, error) {
-	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		res, err := c.invoke(ctx, one, out)
-		if err != nil || res.Ask == nil || res.Ask.Kind != tool.AskApproval {
-			return res, err
-		}
-		if err := c.decided(ctx, res.Ask, pause); err != nil {
-			return nil, err
-		}
-		again := *one
-		again.ID, again.Resume = tool.NewID(), res.Ask.ID
-		one = &again
-	}
-}
-
-// decided waits until a question may have been decided.
-func (c *crew) decided(ctx context.Context, a *tool.Ask, pause time.Duration) error {
-	if c.Wait != nil {
-		if err := c.Wait(ctx, a.ID); ctx.Err() == nil {
-			return err
-		}
-		return tool.Ended(ctx)
-	}
-	select {
-	case <-ctx.Done():
-		return tool.Ended(ctx)
-	case <-time.After(pause):
-		return nil
-	}
 }
 
 // assets notes which files a call made, and hands its events on.
