@@ -7,7 +7,7 @@ import (
 	"toolpost/tool"
 )
 
-// How often who waits looks at the book, since another program may decide: soon at first, less often later.
+// How often somebody who waits looks at the book, since another program may decide: soon at first, less often later.
 const (
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second
@@ -39,9 +39,9 @@ func (s *Approvals) Wait(ctx context.Context, id string) error {
 // Changed gives a channel that is closed when something was asked or decided in this program.
 func (s *Approvals) Changed() <-chan struct{} { return s.decided.Changed() }
 
-// Waiting gives a handler for callers that stay until there is an outcome, as models, programs and plans do: a call that
-// has to be approved is made again, under the same id, once that is decided. It waits as long as ctx lasts. An approval
-// that comes later is not lost: the same call, made anew, picks it up.
+// Waiting gives a handler for callers that stay until there is an outcome, as models, programs and plans do: a call
+// that has to be approved is made again, under the same id, once that is decided. It waits as long as ctx lasts. An
+// approval that comes later is not lost: the same call, made anew, picks it up.
 func (s *Approvals) Waiting(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		r, err := next.Invoke(ctx, c, out)
