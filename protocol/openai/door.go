@@ -115,16 +115,17 @@ func setRetryAfter(h http.Header, e *tool.Error) {
 
 // read reads the body of a request, which is JSON.
 func (s *server) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, &statusError{tool.Errorf(tool.CodeUnsupported, "the content type %q is not read here: send application/json",
-			r.Header.Get("Content-Type")), http.StatusUnsupportedMediaType}
+	written := r.Header.Get("Content-Type")
+	if kind, _, err := mime.ParseMediaType(written); err != nil || kind != "application/json" {
+		return nil, &statusError{tool.Errorf(tool.CodeUnsupported,
+			"the content type %q is not supported: send application/json", written), http.StatusUnsupportedMediaType}
 	}
 	body, status, bad := s.ReadBody(w, r)
 	if bad != nil {
 		return nil, &statusError{bad, status}
 	}
 	if err := strictjson.CheckObject(body); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the body is no JSON object: %w", err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the body is not a JSON object: %w", err)
 	}
 	return body, nil
 }
@@ -150,7 +151,8 @@ func readEnvelope(h http.Header, p tool.Principal) (*tool.Call, time.Duration, e
 func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p),
+				"stack", string(debug.Stack()))
 			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
 		}
 	}()
