@@ -124,7 +124,8 @@ type Source struct {
 	entry Section // the whole of it
 }
 
-// An Engine runs the calls that tools make, each with its caller and its Parent, and shows what a caller may call.
+// An Engine runs the calls that tools make, each with its caller and its Parent, and shows what a caller may call. A call
+// that somebody has to approve waits for that.
 type Engine interface {
 	tool.Handler
 	tool.Catalog

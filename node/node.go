@@ -296,8 +296,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version,
 		Ready: ready, Metrics: n.Metrics, Known: n.callers.Load().Lists, Calls: &n.calls,
 		Issuers: func() []string { return n.callers.Load().Issuers() }, Keys: n.keep.keys, Console: n.console,
-		WaitApproved: n.WaitApproved,
-		Models:       n.models,
+		Models: n.models, Waiting: n.keep.approvals.Waiting,
 	})
 	if err != nil {
 		return err

@@ -125,19 +125,19 @@ func (s sessions) PatchAt(
 // resumes reports whether a tool of ours is work that may take long, and goes on where it was.
 func resumes(s *tool.Spec) bool { return s.Source == config.OwnSource && s.Name == plantools.Run }
 
-// inside is the engine as tools have it that call others: the parents of their calls are theirs to say.
+// inside is the engine as those have it whose tools call others: the parents of their calls are theirs to say, and they
+// wait until a call that somebody has to approve is decided.
 type inside struct {
 	tool.Handler
 	tool.Catalog
-	node *Node
 }
 
-// Wait returns when an approval is decided or has expired, by the id of its Ask.
-func (i inside) Wait(ctx context.Context, ask string) error { return i.node.WaitApproved(ctx, ask) }
+func (n *Node) inside() inside { return inside{n.keep.approvals.Waiting(n.engine), n.catalog} }
 
 // bindPlans gives plans the engine, to which their calls go as ones that no door made, and a store to last in.
 func (n *Node) bindPlans() {
-	n.plans.Handler, n.plans.Catalog = n.engine, n.catalog
+	in := n.inside()
+	n.plans.Handler, n.plans.Catalog = in.Handler, in.Catalog
 	if n.store == nil {
 		return
 	}

@@ -282,12 +282,6 @@ func (n *Node) approvalsIn(book approval.Book, digests *secret.Keyed) *approval.
 	})
 }
 
-// WaitApproved returns when an approval is decided or has expired, by the id of its Ask, or with the error of ctx. What
-// was decided is for the call itself, made again with the id.
-func (n *Node) WaitApproved(ctx context.Context, ask string) error {
-	return n.keep.approvals.Wait(ctx, ask)
-}
-
 // recorded lists the tools whose arguments are recorded with their values: those of the config, and the decisions of
 // operators about upstream tools, and of those who approve calls, which say nothing without what they are about.
 func (n *Node) recorded() tool.Patterns {

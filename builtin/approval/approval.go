@@ -1,6 +1,6 @@
 // Package approval has the tools by which people decide about calls that wait for an approval: approvals.list,
 // approvals.show and approvals.watch say what would run, approvals.decide approves or denies it, and approvals.revoke
-// ends what was remembered. Who the rules do not name gets to know of nothing. Each is a call like any other, so that
+// ends what was remembered. Those whom the rules do not name learn of nothing. Each is a call like any other, so that
 // who decided what, and why, is on record.
 package approval
 
@@ -57,8 +57,8 @@ func New(a Approvals, followers *follow.Followers) *define.Set {
 		}, t.revoke),
 		define.New(tool.Spec{
 			Name: Watch, Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
-			Description: "Gives the calls that wait for your approval, now and whenever they are others, as log events: " +
-				"all that wait are in the fields. It ends after an hour.",
+			Description: "Gives the calls that wait for your approval, now and at every change, as log events: all " +
+				"that wait are in the fields. It ends after an hour.",
 		}, t.watch),
 	)
 }
@@ -125,10 +125,10 @@ func (t tools) revoke(ctx context.Context, c *define.Call, a showArgs) (approval
 
 // Watched is the output of approvals.watch.
 type Watched struct {
-	Seen int `json:"seen" doc:"how often others waited than before"`
+	Seen int `json:"seen" doc:"how often the list was given"`
 }
 
-// lookEvery is how often who watches looks at the book: another program may ask and decide too.
+// lookEvery is how often a watcher looks at the book: another program may ask and decide too.
 const lookEvery = time.Second
 
 func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}) (w Watched, err error) {
@@ -138,7 +138,7 @@ func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}) (w Watched
 	}
 	defer f.End()
 	var last []string
-	for more := true; more && err == nil; {
+	for more := true; more; {
 		changed := t.of.Changed() // before the look: nothing is missed in between
 		all, err := t.of.List(ctx, c.Caller, approval.Waiting, maxList)
 		if err != nil {

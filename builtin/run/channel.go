@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"time"
 
 	"toolpost/builtin/define"
 	"toolpost/host/process"
@@ -76,6 +77,19 @@ type frame struct {
 }
 
 var errBroken = errors.New("it wrote to the channel of its calls what is no call")
+
+// talkThen is talk, and then ends the program: at once if it did not say its last, or else when it has not ended by
+// itself soon.
+func (p *program) talkThen(
+	ctx context.Context, end func(), conn io.Writer, lines *process.Lines,
+) (*said, error) {
+	last, err := p.talk(ctx, conn, lines)
+	if last == nil {
+		end()
+	}
+	time.AfterFunc(process.LastBreath, end)
+	return last, err
+}
 
 // talk listens to a program until it says its last, or nothing more, and makes its calls. They end with ctx, and with
 // the program; when it returns none runs any more.
@@ -215,7 +229,7 @@ func (p *program) refused() answer {
 func (p *program) answer(ctx context.Context, name string, args json.RawMessage) answer {
 	c := p.call.Inner(p.names.resolve(ctx, p.t.Engine, p.call.Caller, name), args)
 	c.Session = p.call.Session
-	r, err := p.t.decided(ctx, c)
+	r, err := p.t.Engine.Invoke(ctx, c, tool.Discard)
 	switch {
 	case err != nil:
 		return answer{failed: tool.AsError(err)}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -64,11 +65,7 @@ func (t *Tools) choose(ctx context.Context, p tool.Principal, a describeArgs) ([
 	for i, f := range listed {
 		specs[i] = f.spec
 	}
-	limit := a.Limit
-	if limit == 0 {
-		limit = 10
-	}
-	hits, err := t.finder.Search(ctx, specs, a.Search, limit)
+	hits, err := t.finder.Search(ctx, specs, a.Search, cmp.Or(a.Limit, 10))
 	var found []function
 	for _, h := range hits {
 		i := slices.Index(specs, h.Spec)

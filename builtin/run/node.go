@@ -160,13 +160,7 @@ func (w *nodeWorker) run(ctx context.Context, p *program) (e ending, err error) 
 	defer end()
 	var pumps, talk sync.WaitGroup
 	pumps.Go(func() { _, _ = io.Copy(p.stdout, struct{ io.Reader }{w.child.Stdout}) })
-	talk.Go(func() {
-		e.said, e.broken = p.talk(life, w.conn, w.lines)
-		if e.said == nil {
-			end()
-		}
-		time.AfterFunc(process.LastBreath, end) // it ends by itself, or is ended
-	})
+	talk.Go(func() { e.said, e.broken = p.talkThen(life, end, w.conn, w.lines) })
 	var exit process.Exit
 	select {
 	case <-w.child.Exited():

@@ -166,13 +166,7 @@ func (w *pythonWorker) fork(ctx context.Context, p *program) (e ending, healthy 
 	var pumps, talk sync.WaitGroup
 	pumps.Go(func() { _, _ = io.Copy(p.stdout, f.Out.Reader(0)) })
 	pumps.Go(func() { _, _ = io.Copy(p.stderr, f.Out.Reader(1)) })
-	talk.Go(func() {
-		e.said, e.broken = p.talk(life, f, process.NewLines(ours, lineLimits()))
-		if e.said == nil {
-			end()
-		}
-		time.AfterFunc(process.LastBreath, end) // it ends by itself, or is ended
-	})
+	talk.Go(func() { e.said, e.broken = p.talkThen(life, end, f, process.NewLines(ours, lineLimits())) })
 	exit, healthy, err := w.Await(life, f)
 	end()
 	_ = ours.SetReadDeadline(time.Now().Add(forks.DrainTime)) // what it said last is still there

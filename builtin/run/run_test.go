@@ -4,15 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"toolpost/builtin/run"
 	"toolpost/tool"
-	"toolpost/tool/tooltest"
 )
 
 func TestAProgramCallsToolsAsFunctions(t *testing.T) {
@@ -217,87 +213,6 @@ func TestCancellingACallEndsItsProgramAndWhatThatCalls(t *testing.T) {
 	// A program that returns leaves none running either.
 	w.want("python", "tools.probe.wait()\nawait tools.probe.who()\nreturn 1", 1)
 	soon(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
-}
-
-// An office is an engine with one tool, which somebody has to approve each time.
-type office struct {
-	asked   atomic.Int32
-	decided atomic.Bool
-	tool.Catalog
-}
-
-func (o *office) Lookup(context.Context, tool.Principal, string) (*tool.Spec, error) {
-	return &tool.Spec{Name: "delete"}, nil
-}
-
-func (o *office) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
-	o.asked.Add(1)
-	if !o.decided.Load() {
-		return &tool.Result{Ask: &tool.Ask{ID: "a1", Message: "may it?", Kind: "approval"}}, nil
-	}
-	return ok(map[string]any{"resume": c.Resume, "args": c.Args, "parent": c.Parent}), nil
-}
-
-// A notary is one that tells when something was decided.
-type notary struct {
-	*office
-	waited chan string
-}
-
-func (n notary) Wait(_ context.Context, ask string) error {
-	n.waited <- ask
-	n.decided.Store(true)
-	return nil
-}
-
-func TestAnEngineThatKnowsIsAskedWhenACallIsDecided(t *testing.T) {
-	tooltest.NoLeaks(t)
-	n := notary{&office{}, make(chan string, 2)}
-	tools, err := run.New(run.Setting{Engine: n, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, run.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tools.Close(context.Background())
-	args := `{"language":"python","code":"return await tools.delete()"}`
-	r, err := tools.Invoke(t.Context(), &tool.Call{ID: "c1", Tool: "runCode", Args: []byte(args)}, tool.Discard)
-	if err != nil || !r.OK || <-n.waited != "a1" || n.asked.Load() != 2 {
-		t.Errorf("%+v, %v, asked %d times", r, err, n.asked.Load())
-	}
-}
-
-func TestACallThatNeedsApprovalWaitsForIt(t *testing.T) {
-	tooltest.NoLeaks(t)
-	var o office
-	tools, err := run.New(run.Setting{Engine: &o, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, run.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tools.Close(context.Background())
-	try := func(timeout float64) (*tool.Result, error) {
-		args := fmt.Sprintf(`{"language":"python","code":"return await tools.delete(x=1)","timeout":%v}`, timeout)
-		return tools.Invoke(t.Context(), &tool.Call{ID: "c1", Tool: "runCode", Args: []byte(args)}, tool.Discard)
-	}
-	type pair struct {
-		r   *tool.Result
-		err error
-	}
-	done := make(chan pair)
-	go func() {
-		r, err := try(hang.Seconds())
-		done <- pair{r, err}
-	}()
-	soon(t, "it was asked for again", func() bool { return o.asked.Load() >= 2 })
-	o.decided.Store(true)
-	got := <-done
-	want := `"result":{"args":{"x":1},"parent":"c1","resume":"a1"}`
-	if got.err != nil || !strings.Contains(string(got.r.Output), want) {
-		t.Errorf("%+v, %v", got.r, got.err)
-	}
-	o.decided.Store(false)
-	// Its time is that of the program: whichever is first to see that it is over, nothing was run.
-	if r, err := try(0.5); tool.CodeOf(err) != tool.CodeTimeout && (err != nil || r.OK) {
-		t.Errorf("that nobody decides about: %+v, %v", r, err)
-	}
 }
 
 func TestCallsWithinCallsEndAtTheGreatestDepth(t *testing.T) {

@@ -55,12 +55,13 @@ type pythonTypes struct {
 
 // begin begins a function, or begins it again, with less of its types.
 func (p *pythonTypes) begin(f function) {
-	if named := f.source + "_" + f.name; named == p.named {
+	named := f.source + "_" + f.name
+	if named == p.named {
 		for _, name := range p.mine {
 			delete(p.taken, name)
 		}
 	}
-	p.named, p.mine, p.classes = f.source+"_"+f.name, nil, nil
+	p.named, p.mine, p.classes = named, nil, nil
 }
 
 func (p *pythonTypes) function(f function, in, out *shape) string {
@@ -76,11 +77,10 @@ func (p *pythonTypes) function(f function, in, out *shape) string {
 
 // parameters are those of a function: by their names, or where these are none that Python has, as one dictionary.
 func (p *pythonTypes) parameters(in *shape) string {
-	odd := func(m member) bool { return !isIdentifier(m.name) || slices.Contains(strings.Fields(reserved), m.name) }
 	switch {
 	case len(in.members) == 0:
 		return "**args: Any"
-	case slices.ContainsFunc(in.members, odd):
+	case slices.ContainsFunc(in.members, member.odd):
 		return "args: " + p.of(in, "Args") + ", /"
 	}
 	var list []string
@@ -124,9 +124,7 @@ func (p *pythonTypes) class(s *shape, path string) string {
 	}
 	p.taken[name], p.mine = true, append(p.mine, name)
 	var fields []string
-	plain := !slices.ContainsFunc(s.members, func(m member) bool {
-		return !isIdentifier(m.name) || slices.Contains(strings.Fields(reserved), m.name)
-	})
+	plain := !slices.ContainsFunc(s.members, member.odd)
 	for _, m := range s.members {
 		kind := p.of(m.shape, path+"_"+m.name)
 		if !m.required {
@@ -187,6 +185,11 @@ func union(s *shape, anything string, of func(*shape) string) string {
 }
 
 var identifierForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// odd reports whether Python cannot write the name of a member.
+func (m member) odd() bool {
+	return !isIdentifier(m.name) || slices.Contains(strings.Fields(reserved), m.name)
+}
 
 func isIdentifier(name string) bool { return len(name) <= 100 && identifierForm.MatchString(name) }
 

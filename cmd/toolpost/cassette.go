@@ -20,10 +20,10 @@ func (a *app) recordCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "record FILE [COMMAND ...]",
 		Short: "Keep the calls of another command on a cassette",
-		Long: "Does another command of toolpost, `serve` unless one is named, and keeps the calls that it makes or serves in\n" +
-			"FILE: tools, arguments, events, assets and outcomes. `toolpost replay FILE` plays them again, so that an agent can\n" +
-			"be tested without the world. The values of secrets are not in it; whatever else is in a call is: look at it\n" +
-			"before you share it. Calls that their caller cancelled are left out.",
+		Long: "Runs another command of toolpost, `serve` unless one is named, and keeps the calls that it makes or\n" +
+			"serves in FILE: tools, arguments, events, assets and outcomes. `toolpost replay FILE` plays them again, so\n" +
+			"that an agent can be tested without the world. The values of secrets are not in it; whatever else is in a\n" +
+			"call is: look at it before you share it. Calls that their caller cancelled are left out.",
 		Example: "  toolpost record run.jsonl                      # serve, until Ctrl-C\n" +
 			"  toolpost record run.jsonl call greet name=Ada\n  toolpost record run.jsonl as mcp",
 		Args: words(1, -1),
@@ -41,8 +41,8 @@ func (a *app) recordCommand() *cobra.Command {
 				return failed
 			case !a.called && err == nil:
 				_ = os.Remove(args[0]) // it has nothing but its head
-				return tool.Errorf(tool.CodeInvalidInput, "%s calls nothing in this process, so there is nothing to record; "+
-					"a server records its calls if it is started by `toolpost record`", strings.Join(args[1:], " "))
+				return tool.Errorf(tool.CodeInvalidInput, "%s calls nothing in this process, so there is nothing to "+
+					"record; a server records its calls if it is started by `toolpost record`", strings.Join(args[1:], " "))
 			}
 			fmt.Fprintf(a.err, "%s recorded in %s\n", plural(calls, "call"), clean(args[0]))
 			return err
@@ -58,10 +58,11 @@ func (a *app) replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay FILE [COMMAND ...]",
 		Short: "Play the calls of a cassette again",
-		Long: "Does another command of toolpost, `serve` unless one is named, with the tools of a cassette that `toolpost record`\n" +
-			"wrote in the place of those of a config. They give what they gave; nothing runs. A call that was not recorded\n" +
-			"is refused, and the error names the nearest one that was. To use a cassette together with other sources, callers\n" +
-			"or doors, name it in a config: `sources: [{name: NAME, protocol: cassette, file: FILE}]`.",
+		Long: "Runs another command of toolpost, `serve` unless one is named, with the tools of a cassette that\n" +
+			"`toolpost record` wrote instead of those of a config. They give what they gave; nothing runs. A call that\n" +
+			"was not recorded is refused, and the error names the nearest one that was. To use a cassette together with\n" +
+			"other sources, callers or doors, name it in a config:\n" +
+			"`sources: [{name: NAME, protocol: cassette, file: FILE}]`.",
 		Example: "  toolpost replay run.jsonl                      # serve, until Ctrl-C\n" +
 			"  toolpost replay run.jsonl call greet name=Ada\n  toolpost replay --loose run.jsonl as mcp",
 		Args: words(1, -1),
@@ -88,9 +89,11 @@ func (a *app) replayCommand() *cobra.Command {
 	c.Flags().SetInterspersed(false) // what follows FILE is the other command's
 	c.Flags().BoolVar(&o.Loose, "loose", false,
 		"answer calls more often than they were recorded: the last outcome is repeated")
-	c.Flags().StringSliceVar(&o.Ignore, "ignore", nil, "argument that does not matter for finding a call, such as a time (repeatable)")
+	c.Flags().StringSliceVar(&o.Ignore, "ignore", nil,
+		"argument that does not matter for finding a call, such as a time (repeatable)")
 	c.Flags().BoolVar(&o.Realtime, "realtime", false, "take as long as the recorded calls took")
-	c.Flags().BoolVar(&complete, "complete", false, "fail at the end if there are recorded calls that nobody made")
+	c.Flags().BoolVar(&complete, "complete", false,
+		"fail at the end if a tool was called less often than was recorded")
 	return c
 }
 
@@ -102,7 +105,7 @@ func inner(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// inner does another command.
+// inner runs another command.
 func (a *app) inner(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		args = []string{"serve"}
@@ -135,7 +138,7 @@ type taped struct {
 	Realtime bool     `json:"realtime"`
 }
 
-// config has the sources of a cassette, each under its own name, in the place of those of the user's.
+// config has the sources of a cassette, each under its own name, instead of those of the user's.
 func (o taped) config(file string, tape *cassette.Tape) (*config.Config, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
@@ -147,7 +150,8 @@ func (o taped) config(file string, tape *cassette.Tape) (*config.Config, error) 
 		sources = append(sources, o)
 	}
 	text, err := json.Marshal(map[string]any{ // JSON is YAML too
-		"sources": sources, "store": map[string]string{"url": "none"}, "doors": map[string]any{"http": map[string]any{}},
+		"sources": sources, "store": map[string]string{"url": "none"},
+		"doors": map[string]any{"http": map[string]any{}},
 	})
 	if err != nil {
 		return nil, err

@@ -542,6 +542,16 @@ func TestAJobHasItsOwnApprovalAndMayBeBegunAgain(t *testing.T) {
 	w.refused(t, call(resume(id), func(c *tool.Call) { c.Patient, c.ID = true, "job-2" }), approval.Unknown)
 }
 
+// Each time that the job is begun, its calls have other ids.
+func TestTheCallsOfAJobPickTheirApprovalUpWhenItIsBegunAgain(t *testing.T) {
+	w := newWorld()
+	made := func(c *tool.Call) { c.Patient, c.Parent = true, "job-1" }
+	id := w.asked(t, call(made))
+	w.decide(t, bob, id, yes(""))
+	w.runs(t, call(made))
+	w.asked(t, call(made))
+}
+
 func TestWaitEndsWhenItIsDecidedOrExpiresOrNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

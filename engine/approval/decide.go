@@ -218,38 +218,6 @@ func (s *Approvals) List(ctx context.Context, p tool.Principal, state string, mo
 	return list, err
 }
 
-// How often who waits looks at the book, since another program may decide: soon at first, less often later.
-const (
-	firstLook = 50 * time.Millisecond
-	lastLook  = time.Second
-)
-
-// Wait returns when an approval is no longer waited for: somebody has decided, or its time is over. It says nothing of
-// what was decided, which is for the call that asked. The error is that there is no such approval, that the book cannot
-// be read, or that ctx has ended.
-func (s *Approvals) Wait(ctx context.Context, id string) error {
-	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		decided := s.decided.Changed() // before the look: nothing is missed in between
-		e, err := s.o.Book.Find(ctx, id)
-		if err != nil {
-			return err
-		}
-		now := s.o.Now()
-		if e.At(now) != Waiting {
-			return nil
-		}
-		select {
-		case <-decided:
-		case <-time.After(min(pause, e.Until.Sub(now))):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// Changed gives a channel that is closed when something was asked or decided in this program.
-func (s *Approvals) Changed() <-chan struct{} { return s.decided.Changed() }
-
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])

@@ -141,7 +141,7 @@ func (s *Approvals) use(ctx context.Context, c *tool.Call, id string, granted *E
 			e.State, e.Used, e.Again, p.used = Used, now, "", true
 			e.UsedBy = job(c)
 		case Used:
-			if !c.Patient || e.UsedBy != c.ID {
+			if e.UsedBy == "" || e.UsedBy != job(c) {
 				return unknown(c)
 			}
 			p.state = Approved // a job that is begun again
@@ -327,8 +327,9 @@ func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
 }
 
 // job is the one whose call it is; empty: it is none's. It has an approval of its own: no other call takes that away.
+// The calls that a job makes are not the job: they have other ids when it is begun again, and still pick theirs up.
 func job(c *tool.Call) string {
-	if c.Patient {
+	if c.Patient && c.Parent == "" {
 		return c.ID
 	}
 	return ""

@@ -13,7 +13,10 @@ import (
 // NotRecorded is the reason of a call that is not on the cassette.
 const NotRecorded = "not_recorded"
 
-// A Checklist finds out which calls of a cassette were not made again.
+// A Checklist finds out which tools of a cassette were called less often than was recorded. It does not look at
+// arguments: what was recorded may have been refused before it came to the runner, which alone knows which arguments
+// are alike. Unless it is played loosely, a cassette answers each recorded call once, so that a tool that was called as
+// often was called with the same.
 type Checklist struct {
 	of *Tape
 
@@ -64,5 +67,6 @@ func (l *Checklist) Left() error {
 	if tools == nil {
 		return nil
 	}
-	return tool.Errorf(tool.CodeConflict, "recorded calls were not made: %s", strings.Join(tools, ", ")).Because("not_played")
+	return tool.Errorf(tool.CodeConflict, "recorded calls were not made: %s", strings.Join(tools, ", ")).
+		Because("not_played")
 }

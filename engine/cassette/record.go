@@ -57,7 +57,8 @@ func Create(path, version string) (*Recorder, error) {
 // In tells the recorder where it is, before any call is made.
 func (r *Recorder) In(env Env) { r.env = env }
 
-// For is the engine.Stage. Own tools are not recorded: who plays the cassette has them too, and what they call is on it.
+// For is the engine.Stage. Own tools are not recorded: whoever plays the cassette has them too, and what they call is
+// on it.
 func (r *Recorder) For(spec *tool.Spec) tool.Middleware {
 	if spec == nil || spec.Source == config.OwnSource {
 		return nil
@@ -80,8 +81,9 @@ func (r *Recorder) keep(spec *tool.Spec, c *tool.Call, heard *listener, result *
 	defer heard.mu.Unlock()
 	own := cmp.Or(spec.Own, spec.Name)
 	call := &Call{
-		Source: spec.Source, Tool: own, Args: r.env.Args(c.Args), Resumed: c.Resume != "", Answers: r.env.Clean(c.Answers),
-		Run: c.Run, At: heard.began.UTC(), Millis: time.Since(heard.began).Milliseconds(), Events: heard.events, Cut: heard.cut,
+		Source: spec.Source, Tool: own, Args: r.env.Args(c.Args), Run: c.Run,
+		Resumed: c.Resume != "", Answers: r.env.Clean(c.Answers),
+		At: heard.began.UTC(), Millis: time.Since(heard.began).Milliseconds(), Events: heard.events, Cut: heard.cut,
 	}
 	if err != nil {
 		e := tool.AsError(err)

@@ -33,8 +33,7 @@ const (
 type Talk struct {
 	*Model
 	client *http.Client
-	// Most bounds an answer, in bytes; 0: 8 MiB.
-	Most int
+	Most   int // bounds an answer, in bytes; 8 MiB unless it is set
 }
 
 // Talk begins a conversation, which the caller closes.

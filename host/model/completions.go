@@ -133,7 +133,7 @@ func (c completions) message(m *Model, message Message) ([]object, error) {
 	return []object{doc}, nil
 }
 
-// results writes what came of calls. The wire has no word for a failure.
+// results writes what came of calls.
 func (completions) results(m *Model, message Message) (said []object, err error) {
 	for _, p := range message.Parts {
 		for _, piece := range p.Result.Parts {
@@ -141,11 +141,7 @@ func (completions) results(m *Model, message Message) (said []object, err error)
 				return nil, notCarried(m, piece)
 			}
 		}
-		text := p.Result.Text()
-		if p.Result.Failed {
-			text = "Error: " + text
-		}
-		said = append(said, object{"role": "tool", "tool_call_id": p.Result.ID, "content": text})
+		said = append(said, object{"role": "tool", "tool_call_id": p.Result.ID, "content": p.Result.Marked()})
 	}
 	return said, nil
 }
@@ -158,8 +154,8 @@ func notCarried(m *Model, p Part) error {
 	if strictjson.Unmarshal(p.Raw, &raw) == nil && raw.Type != "" {
 		what = raw.Type
 	}
-	return tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which cannot carry content of the type %.60q here; "+
-		"leave it out, or use another model", m.Name, m.API, what)
+	return tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which cannot carry content of the type %.60q "+
+		"here; leave it out, or use another model", m.Name, m.API, what)
 }
 
 // A completion is what a server answers, as a whole or in pieces.
@@ -309,8 +305,8 @@ func (in *completionReader) take(s said) error {
 	in.thoughts.WriteString(s.Thoughts)
 	in.refusal.WriteString(s.Refusal)
 	for _, p := range []Part{
-		{Kind: Thinking, Text: s.Thoughts, Of: OpenAI}, {Kind: Text, Text: string(s.Content)}, {Kind: Refusal,
-			Text: s.Refusal},
+		{Kind: Thinking, Text: s.Thoughts, Of: OpenAI}, {Kind: Text, Text: string(s.Content)},
+		{Kind: Refusal, Text: s.Refusal},
 	} {
 		if err := in.to.hear(p); err != nil {
 			return err

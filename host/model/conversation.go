@@ -91,6 +91,14 @@ func TextResult(id, text string, failed bool) Result {
 // Text is what a result says, without its images.
 func (r Result) Text() string { return textOf(r.Parts, Text) }
 
+// Marked is Text for chat completions, which have no word for a failure.
+func (r Result) Marked() string {
+	if r.Failed {
+		return "Error: " + r.Text()
+	}
+	return r.Text()
+}
+
 func textOf(parts []Part, kind Kind) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -185,8 +193,8 @@ func (u Usage) Total() int64 { return u.In + u.Out }
 func (r *Request) carries(m *Model) error {
 	for _, t := range r.Tools {
 		if len(t.Input) == 0 && (t.Raw == nil || t.Of != m.API) {
-			return tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which does not know the tool %.100q; leave it out, "+
-				"or use another model", m.Name, m.API, t.Name)
+			return tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which does not know the tool "+
+				"%.100q; leave it out, or use another model", m.Name, m.API, t.Name)
 		}
 	}
 	return nil

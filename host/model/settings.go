@@ -30,8 +30,8 @@ func (s Settings) in(api API, model string) (object, error) {
 		}
 		say, known := translations(api)[name]
 		if !known {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which does not know %.60q; leave it out, "+
-				"or use another model", model, api, name).Because(name)
+			return nil, tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which does not know %.60q; "+
+				"leave it out, or use another model", model, api, name).Because(name)
 		}
 		if say != nil {
 			if err := say(doc, value); err != nil {

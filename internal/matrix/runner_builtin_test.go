@@ -50,7 +50,7 @@ func runners() []*runner {
 		namel3ssLocal(), namel3ssService(), namel3ssContainer(),
 		skillOne(), skillTwo(),
 		machinaRun(), machinaServe(),
-		narratoriaRunner(), commandRunner(),
+		narratoriaRunner(), commandRunner(), cassetteRunner(),
 		natsNode(), natsPlain(), natsToolCall(), restNode(),
 		mcpProgram("modern"), mcpProgram("legacy"), mcpServer("modern"), mcpServer("legacy"),
 	}

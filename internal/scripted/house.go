@@ -29,7 +29,7 @@ const Token = "sixteen-letters-or-more"
 // Limit only guards against a hang.
 const Limit = time.Minute
 
-// A House is a whole node whose models are
+// A House is a whole node whose models are those of a scripted server.
 type House struct {
 	T    *testing.T
 	cfg  *config.Config
@@ -98,12 +98,10 @@ store: {}
 func (h *House) open() {
 	h.T.Helper()
 	ready := make(chan node.Listening, 8)
+	opened := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return tools{of: h}, nil }
 	n, err := node.Open(h.T.Context(), h.cfg, node.Options{
 		Token: Token, Ready: func(l node.Listening) { ready <- l },
-		Protocols: append(node.Protocols(), node.Protocol{Name: "ref", Open: func(context.Context, config.Source,
-			*slog.Logger) (tool.Runner, error) {
-			return tools{of: h}, nil
-		}}),
+		Protocols: append(node.Protocols(), node.Protocol{Name: "ref", Open: opened}),
 	})
 	if err != nil {
 		h.T.Fatal(err)

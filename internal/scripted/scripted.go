@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -346,9 +347,12 @@ func (f feed) send(event string, d doc) {
 
 func streamCompletion(w http.ResponseWriter, s Step, r Request) {
 	out := newFeed(w)
-	chunk := func(delta doc, finish any) {
+	send := func(choices []doc, usage any) {
 		out.send("", doc{"id": "chatcmpl-7", "object": "chat.completion.chunk", "created": 1700000000, "model": "m-1",
-			"choices": []doc{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}}, "usage": nil})
+			"choices": choices, "usage": usage})
+	}
+	chunk := func(delta doc, finish any) {
+		send([]doc{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}}, nil)
 	}
 	chunk(doc{"role": "assistant", "content": "", "refusal": nil}, nil)
 	if s.Thoughts != "" {
@@ -367,8 +371,7 @@ func streamCompletion(w http.ResponseWriter, s Step, r Request) {
 	}
 	chunk(doc{}, s.finish("stop", "tool_calls"))
 	if o, ok := r.Body["stream_options"].(map[string]any); ok && o["include_usage"] == true && !s.Bare {
-		out.send("", doc{"id": "chatcmpl-7", "object": "chat.completion.chunk", "created": 1700000000, "model": "m-1",
-			"choices": []doc{}, "usage": usage})
+		send([]doc{}, usage)
 	}
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 }
@@ -394,22 +397,20 @@ func message(s Step) doc {
 	return doc{
 		"id": "msg_7", "type": "message", "role": "assistant", "model": "m-1", "content": blocks,
 		"stop_reason": s.finish("end_turn", "tool_use"), "stop_sequence": nil,
-		"usage": doc{"input_tokens": 60, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0,
-			"output_tokens": 10},
+		"usage": messageUsage(10),
 	}
+}
+
+func messageUsage(out int) doc {
+	return doc{"input_tokens": 60, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0, "output_tokens": out}
 }
 
 func streamMessage(w http.ResponseWriter, s Step) {
 	out := newFeed(w)
 	whole := message(s)
 	blocks := whole["content"].([]doc)
-	start := doc{}
-	for name, value := range whole {
-		start[name] = value
-	}
-	start["content"], start["stop_reason"] = []doc{}, nil
-	start["usage"] = doc{"input_tokens": 60, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0,
-		"output_tokens": 1}
+	start := maps.Clone(whole)
+	start["content"], start["stop_reason"], start["usage"] = []doc{}, nil, messageUsage(1)
 	out.send("message_start", doc{"type": "message_start", "message": start})
 	out.send("ping", doc{"type": "ping"})
 	for i, b := range blocks {

@@ -257,7 +257,7 @@ func mountOpenAI(d config.Door, k Kit) (web.Config, web.Door, error) {
 	if c.Open != nil && !*c.Open {
 		return c.Config, web.Door{}, nil
 	}
-	return c.Config, openai.NewDoor(openai.Options{Limits: c.Limits, Models: k.Models, Log: k.Log, Wait: k.WaitApproved}), nil
+	return c.Config, openai.NewDoor(k.Waiting, openai.Options{Limits: c.Limits, Models: k.Models, Log: k.Log}), nil
 }
 
 func asMachina(words []string, s Stdio) (tool.Door, error) {

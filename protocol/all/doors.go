@@ -2,7 +2,6 @@ package all
 
 import (
 	"cmp"
-	"context"
 	"io"
 	"log/slog"
 	"slices"
@@ -38,8 +37,8 @@ type DoorOptions struct {
 	Models  *model.Book                          // of the config, for the doors that ask them; nil: there are none
 	Console *console.Console                     // at the door http, unless the config says otherwise; nil: none
 	Issuers func() []string                      // of tokens that callers may show, by their URLs; nil: there are none
-	// WaitApproved returns when an approval is decided or has expired, by the id of its Ask; nil: nobody is asked.
-	WaitApproved func(ctx context.Context, ask string) error
+	// Waiting has calls wait until somebody has decided about them, for doors whose callers stay that long; nil: none do
+	Waiting tool.Middleware
 
 	tried func(door string, err error) // hears whether a front could be opened; nil: nobody asks
 }
@@ -126,6 +125,9 @@ func (k Kit) Opened(l Listening) {
 func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []tool.Door, error) {
 	if o.Known == nil {
 		o.Known = func(string) bool { return false }
+	}
+	if o.Waiting == nil {
+		o.Waiting = func(h tool.Handler) tool.Handler { return h }
 	}
 	k := Kit{o, cfg.Dir, time.Duration(cfg.Limits.Drain), map[string]identity.Anonymous{}}
 	var doors []tool.Door

@@ -26,13 +26,11 @@ type Options struct {
 	Models *model.Book   // nil: there are none
 	Beat   time.Duration // between two signs of life on a stream; 0: 15 s
 	Log    *slog.Logger  // nil: silence
-	// Wait returns when an approval is decided or has expired, by the id of its Ask; nil: the door asks the engine again
-	// and again.
-	Wait func(ctx context.Context, ask string) error
 }
 
-// NewDoor makes the door, to be mounted.
-func NewDoor(o Options) web.Door {
+// NewDoor makes the door, to be mounted. A call that has to be approved waits for that, by way of waiting: no model can
+// be asked to call again later.
+func NewDoor(waiting tool.Middleware, o Options) web.Door {
 	o.Limits = o.withDefaults()
 	o.Beat = cmp.Or(o.Beat, 15*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -52,7 +50,7 @@ func NewDoor(o Options) web.Door {
 			"X-Stainless-Timeout", "X-Stainless-Helper-Method"}, envelope.Headers()...),
 		Exposes: []string{"Retry-After", headerRetry},
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
-			return (&server{on, o, h, c}).routes()
+			return (&server{on, o, waiting(h), c}).routes()
 		},
 	}
 }
@@ -117,16 +115,17 @@ func setRetryAfter(h http.Header, e *tool.Error) {
 
 // read reads the body of a request, which is JSON.
 func (s *server) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, &statusError{tool.Errorf(tool.CodeUnsupported, "the content type %q is not read here: send application/json",
-			r.Header.Get("Content-Type")), http.StatusUnsupportedMediaType}
+	written := r.Header.Get("Content-Type")
+	if kind, _, err := mime.ParseMediaType(written); err != nil || kind != "application/json" {
+		return nil, &statusError{tool.Errorf(tool.CodeUnsupported,
+			"the content type %q is not supported: send application/json", written), http.StatusUnsupportedMediaType}
 	}
 	body, status, bad := s.ReadBody(w, r)
 	if bad != nil {
 		return nil, &statusError{bad, status}
 	}
 	if err := strictjson.CheckObject(body); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the body is no JSON object: %w", err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the body is not a JSON object: %w", err)
 	}
 	return body, nil
 }
@@ -136,7 +135,7 @@ func (s *server) reply(w http.ResponseWriter, body []byte) {
 	web.Reply(w, http.StatusOK, body)
 }
 
-// envelope reads what the headers say about the calls of a request. They all belong to one run.
+// readEnvelope reads what the headers say about the calls of a request. They all belong to one run.
 func readEnvelope(h http.Header, p tool.Principal) (*tool.Call, time.Duration, error) {
 	c := &tool.Call{Caller: p}
 	timeout, err := envelope.Read(h, c)
@@ -152,7 +151,8 @@ func readEnvelope(h http.Header, p tool.Principal) (*tool.Call, time.Duration, e
 func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p),
+				"stack", string(debug.Stack()))
 			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
 		}
 	}()

@@ -26,7 +26,7 @@ const (
 	maxAssets = 64        // files of one call that a model is told of
 )
 
-// A crew makes the calls of one request. All of them go through the engine, also those of tools that there are not, so
+// A crew makes the calls of one request. All of them go through the engine, even those of tools that do not exist, so
 // that there is a record of each.
 type crew struct {
 	*server
@@ -87,7 +87,7 @@ func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
 	if one.Args = json.RawMessage(call.Args); strings.TrimSpace(call.Args) == "" {
 		one.Args = json.RawMessage("{}")
 	}
-	if one.Key != "" && !c.single { // it is that of the whole request, and the same request may make the same call again
+	if one.Key != "" && !c.single { // the whole request has it, and may make the same call more than once
 		same := one.Tool + "\x00" + string(one.Args)
 		c.mu.Lock()
 		if c.keys == nil {
@@ -107,7 +107,7 @@ func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	if c.heard != nil {
 		files.Sink = c.heard(r)
 	}
-	res, err := c.settle(ctx, one, files)
+	res, err := c.invoke(ctx, one, files)
 	r.outcome, r.code, r.reason = tool.OutcomeOf(res, err)
 	var text string
 	failed := true
@@ -131,7 +131,7 @@ func asks(name string, a *tool.Ask) string {
 	for _, n := range a.Needs {
 		said = append(said, n.Message)
 	}
-	return fmt.Sprintf("%s was not run to its end, because it asks: %s. It cannot be answered here; tell the user what it asks",
+	return fmt.Sprintf("%s did not finish, because it asks: %s. Nobody can answer it here; tell the user what it asks",
 		name, strings.Join(said, " "))
 }
 
@@ -143,38 +143,6 @@ func (c *crew) clip(text string) string {
 	}
 	kept := strings.ToValidUTF8(text[:c.most], "")
 	return fmt.Sprintf("%s\n[cut off here: %d more bytes; ask for less at a time]", kept, len(text)-len(kept))
-}
-
-// settle makes a call until it has an outcome. Whoever has to approve it is waited for.
-func (c *crew) settle(ctx context.Context, one *tool.Call, out tool.Sink) (*tool.Result, error) {
-	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		res, err := c.invoke(ctx, one, out)
-		if err != nil || res.Ask == nil || res.Ask.Kind != tool.AskApproval {
-			return res, err
-		}
-		if err := c.decided(ctx, res.Ask, pause); err != nil {
-			return nil, err
-		}
-		again := *one
-		again.ID, again.Resume = tool.NewID(), res.Ask.ID
-		one = &again
-	}
-}
-
-// decided waits until a question may have been decided.
-func (c *crew) decided(ctx context.Context, a *tool.Ask, pause time.Duration) error {
-	if c.Wait != nil {
-		if err := c.Wait(ctx, a.ID); ctx.Err() == nil {
-			return err
-		}
-		return tool.Ended(ctx)
-	}
-	select {
-	case <-ctx.Done():
-		return tool.Ended(ctx)
-	case <-time.After(pause):
-		return nil
-	}
 }
 
 // assets notes which files a call made, and hands its events on.
@@ -238,7 +206,7 @@ func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Princi
 		return err
 	}
 	if len(calls) > 1 && (base.Resume != "" || len(base.Answers) > 0) {
-		return tool.Errorf(tool.CodeInvalidInput, "%s is about one call, and there are %d: send that one alone",
+		return tool.Errorf(tool.CodeInvalidInput, "%s is about one call, but there are %d: send that one alone",
 			envelope.HeaderResume, len(calls))
 	}
 	ctx, end, refused := s.Begin(w, r, base)
@@ -249,14 +217,14 @@ func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Princi
 	ctx, stop := envelope.Within(ctx, cmp.Or(timeout, time.Duration(s.Time)), "the request")
 	defer stop()
 	all := s.shelf(ctx, p)
-	c := &crew{server: s, base: base, single: len(calls) == 1, find: func(ctx context.Context, name string) (string,
-		bool) {
+	find := func(ctx context.Context, name string) (string, bool) {
 		_, spec := s.find(ctx, p, all, name)
 		if spec == nil {
 			return "", false
 		}
 		return spec.Name, true
-	}}
+	}
+	c := &crew{server: s, base: base, single: len(calls) == 1, find: find}
 	answer, err := strictjson.Marshal(toolMessages(base.Run, c.all(ctx, calls, nil)))
 	if err == nil {
 		s.reply(w, answer)
@@ -280,18 +248,18 @@ func readCalls(body []byte, l Limits) ([]model.Call, error) {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "tool_calls[%d] names no function; a call is "+
 				`{"id": "...", "type": "function", "function": {"name": "...", "arguments": "{}"}}`, i)
 		case c.ID == "" || seen[c.ID]:
-			return nil, tool.Errorf(tool.CodeInvalidInput, "tool_calls[%d] has no id of its own, by which its result could be told apart", i)
+			return nil, tool.Errorf(tool.CodeInvalidInput,
+				"tool_calls[%d] has no id, or that of another: each call needs its own, to tell the results apart", i)
 		}
 		seen[c.ID] = true
 		calls = append(calls, model.Call{ID: c.ID, Name: c.Function.Name, Args: c.Function.Args})
 	}
 	switch {
 	case len(calls) == 0:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "tool_calls is empty; send those of the model's message")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "tool_calls is empty; send the calls of the model's message")
 	case len(calls) > l.Calls:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%d calls are more than the %d that one request may make",
-			len(calls), l.Calls).
-			Because("calls")
+			len(calls), l.Calls).Because("calls")
 	}
 	return calls, nil
 }
@@ -309,11 +277,7 @@ func toolMessages(run string, done []ran) object {
 
 // toolMessage is a result as chat completions have it.
 func toolMessage(r model.Result) object {
-	text := r.Text()
-	if r.Failed {
-		text = "Error: " + text
-	}
-	return object{"role": "tool", "tool_call_id": r.ID, "content": text}
+	return object{"role": "tool", "tool_call_id": r.ID, "content": r.Marked()}
 }
 
 // outcomeOf is what programs are told of a call.

@@ -39,7 +39,7 @@ func (chat) read(body []byte) (*request, error) {
 		model: doc.Model, stream: doc.Stream, usage: doc.Options.Usage, serial: doc.Parallel != nil && !*doc.Parallel,
 	}
 	if len(doc.Messages) == 0 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "messages is empty; send what was said so far")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "messages is empty; send the conversation so far")
 	}
 	for _, raw := range doc.Messages {
 		said, err := readChatMessage(raw)
@@ -48,15 +48,20 @@ func (chat) read(body []byte) (*request, error) {
 		}
 		r.said = append(r.said, said...)
 	}
+	if err := r.readTools(doc.Tools, doc.Choice); err != nil {
+		return nil, err
+	}
 	var err error
-	if r.wishes, err = readTools(doc.Tools); err != nil {
-		return nil, err
-	}
-	if r.choice, err = readChoice(doc.Choice); err != nil {
-		return nil, err
-	}
 	r.settings, err = settings(model.OpenAI, body, chatRefused())
 	return r, err
+}
+
+// readTools reads what both of OpenAI's requests say of tools.
+func (r *request) readTools(tools, choice json.RawMessage) (err error) {
+	if r.wishes, err = readTools(tools); err == nil {
+		r.choice, err = readChoice(choice)
+	}
+	return err
 }
 
 // chatRefused lists what a conversation with tools in it cannot do, with the values that mean no.
@@ -75,7 +80,7 @@ func settings(api model.API, body []byte, refused map[string][]string) (model.Se
 		switch {
 		case slices.Contains(model.Reserved(), string(name)) || string(value) == "null":
 		case listed && !slices.Contains(harmless, string(value)):
-			return tool.Errorf(tool.CodeUnsupported, "%s is not offered here; leave it out", name).Because(string(name))
+			return tool.Errorf(tool.CodeUnsupported, "%s is not supported here; leave it out", name).Because(string(name))
 		case !listed:
 			s.Values[string(name)] = slices.Clone(value)
 		}
@@ -133,20 +138,22 @@ func (m chatMessage) message() (model.Message, error) {
 	case "assistant":
 		said.Role = model.Assistant
 		if m.Thoughts != "" {
-			said.Parts = slices.Insert(said.Parts, 0, model.Part{Kind: model.Thinking, Text: m.Thoughts, Of: model.OpenAI})
+			thought := model.Part{Kind: model.Thinking, Text: m.Thoughts, Of: model.OpenAI}
+			said.Parts = slices.Insert(said.Parts, 0, thought)
 		}
 		if m.Refusal != "" {
 			said.Parts = append(said.Parts, model.Part{Kind: model.Refusal, Text: m.Refusal})
 		}
 		for _, c := range m.ToolCalls {
-			said.Parts = append(said.Parts, model.Part{Kind: model.Calls, Call: model.Call{ID: c.ID, Name: c.Function.Name,
-				Args: c.Function.Args}})
+			call := model.Call{ID: c.ID, Name: c.Function.Name, Args: c.Function.Args}
+			said.Parts = append(said.Parts, model.Part{Kind: model.Calls, Call: call})
 		}
 	case "tool":
 		said.Role = model.ToolRole
 		said.Parts = []model.Part{{Kind: model.Results, Result: model.Result{ID: m.CallID, Parts: parts}}}
 	default:
-		return said, tool.Errorf(tool.CodeInvalidInput, "a message has the role %.60q; there are system, developer, user, assistant and tool", m.Role)
+		return said, tool.Errorf(tool.CodeInvalidInput,
+			"a message has the role %.60q; expected system, developer, user, assistant or tool", m.Role)
 	}
 	return said, nil
 }
@@ -210,7 +217,8 @@ func readPart(raw json.RawMessage) (model.Part, error) {
 	return model.Part{Kind: model.Other, Raw: raw, Of: model.OpenAI}, nil
 }
 
-// A definition is a function as a request defines it: in a member of its own, or flat, as responses and objects have it.
+// A definition is a function as a request defines it: in a member of its own, or flat, as responses and objects have
+// it.
 type definition struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
@@ -246,8 +254,8 @@ func readTools(raw json.RawMessage) ([]wish, error) {
 	var wishes []wish
 	for _, d := range list {
 		if d.Type != "function" && d.Type != "" {
-			return nil, tool.Errorf(tool.CodeUnsupported, "tools of the type %.60q are not passed on; there are functions alone", d.Type).
-				Because("tools")
+			return nil, tool.Errorf(tool.CodeUnsupported, "tools of the type %.60q are not supported; only functions are",
+				d.Type).Because("tools")
 		}
 		if d.Function != nil {
 			d = *d.Function
@@ -288,10 +296,12 @@ func readChoice(raw json.RawMessage) (model.Choice, error) {
 	case "null", "nothing":
 		return model.Choice{}, nil
 	case "string":
-		mode, known := map[string]model.Mode{"auto": model.Auto, "none": model.None,
-			"required": model.Any}[strictjson.Text(raw)]
+		mode, known := map[string]model.Mode{
+			"auto": model.Auto, "none": model.None, "required": model.Any,
+		}[strictjson.Text(raw)]
 		if !known {
-			return model.Choice{}, tool.Errorf(tool.CodeInvalidInput, "tool_choice is auto, none, required or a function, not %.60s", raw)
+			return model.Choice{}, tool.Errorf(tool.CodeInvalidInput,
+				"tool_choice is auto, none, required or a function, not %.60s", raw)
 		}
 		return model.Choice{Mode: mode}, nil
 	}
@@ -303,8 +313,8 @@ func readChoice(raw json.RawMessage) (model.Choice, error) {
 		d.Name = d.Function.Name
 	}
 	if d.Type != "function" || d.Name == "" {
-		return model.Choice{}, tool.Errorf(tool.CodeUnsupported, "tool_choice of the type %.60q is not offered here: it is auto, none, "+
-			"required or a function", d.Type).Because("tool_choice")
+		return model.Choice{}, tool.Errorf(tool.CodeUnsupported, "tool_choice of the type %.60q is not supported here: it "+
+			"is auto, none, required or a function", d.Type).Because("tool_choice")
 	}
 	return model.Choice{Mode: model.One, Tool: d.Name}, nil
 }
@@ -404,7 +414,14 @@ func (t *transcript) aside() object {
 	if len(hidden) == 0 && t.stopped == nil {
 		return nil
 	}
-	doc := object{"run": t.run, "messages": hidden}
+	doc := t.about()
+	doc["messages"] = hidden
+	return doc
+}
+
+// about says which run this was, and which limit ended it, if one did.
+func (t *transcript) about() object {
+	doc := object{"run": t.run}
 	if t.stopped != nil {
 		doc["stopped"] = t.stopped.limit
 	}
@@ -426,6 +443,7 @@ func chatFinish(t *transcript) string {
 func chatUsage(u model.Usage) object {
 	return object{
 		"prompt_tokens": u.In, "completion_tokens": u.Out, "total_tokens": u.Total(),
-		"prompt_tokens_details": object{"cached_tokens": u.Cached}, "completion_tokens_details": object{"reasoning_tokens": u.Thoughts},
+		"prompt_tokens_details":     object{"cached_tokens": u.Cached},
+		"completion_tokens_details": object{"reasoning_tokens": u.Thoughts},
 	}
 }

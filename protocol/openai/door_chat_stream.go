@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"maps"
 
 	"toolpost/host/model"
 	"toolpost/tool"
@@ -29,9 +30,7 @@ type chatSpeaker struct {
 func (s *chatSpeaker) chunk(delta object, finish any, more object) {
 	doc := s.completion("chat.completion.chunk")
 	doc["choices"] = []object{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}}
-	for name, value := range more {
-		doc[name] = value
-	}
+	maps.Copy(doc, more)
 	s.send(doc)
 }
 

@@ -22,7 +22,7 @@ type Limits struct {
 // Validate reports whether the limits can be meant.
 func (l *Limits) Validate() error {
 	if l.Rounds < 0 || l.Calls < 0 || l.Tokens < 0 || l.Time < 0 || l.Cost < 0 {
-		return errors.New("a limit is below zero; leave it out for its default")
+		return errors.New("a limit is negative; leave it out for its default")
 	}
 	return nil
 }
@@ -72,5 +72,5 @@ func (l Limits) calls(made, more int) *stop {
 }
 
 func (l Limits) late() *stop {
-	return &stop{"time", fmt.Sprintf("the request has taken its %v", time.Duration(l.Time))}
+	return &stop{"time", fmt.Sprintf("the request has used up its %v", time.Duration(l.Time))}
 }

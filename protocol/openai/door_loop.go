@@ -186,7 +186,7 @@ func (l *loop) offer(ctx context.Context, req *request) error {
 			continue
 		}
 		if l.own[w.name] {
-			return tool.Errorf(tool.CodeInvalidInput, "two tools are called %.100q", w.name)
+			return tool.Errorf(tool.CodeInvalidInput, "two tools are named %.100q", w.name)
 		}
 		l.own[w.name] = true
 		l.ask.Tools = append(l.ask.Tools, w.own)
@@ -194,7 +194,8 @@ func (l *loop) offer(ctx context.Context, req *request) error {
 	l.find = func(_ context.Context, name string) (string, bool) { t, ok := offered[name]; return t, ok }
 	if one := l.ask.Choice.Tool; one != "" && !slices.ContainsFunc(l.ask.Tools,
 		func(t model.Tool) bool { return t.Name == one }) {
-		return tool.Errorf(tool.CodeInvalidInput, "tool_choice wants the tool %.100q, which is not among those of the request", one)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"tool_choice names the tool %.100q, which is not among those of the request", one)
 	}
 	return nil
 }
@@ -202,7 +203,7 @@ func (l *loop) offer(ctx context.Context, req *request) error {
 // answer runs the loop and answers. A stream is only begun when the model has begun to answer: until then whatever goes
 // wrong has a status of its own.
 func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *request) error {
-	late := errors.New("the request has taken its time")
+	late := errors.New("the time of the request is over")
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(l.limits.Time), late)
 	defer cancel()
 	var open func()
@@ -266,7 +267,7 @@ func (l *loop) run(ctx context.Context, open func()) error {
 			l.ask.Messages = append(l.ask.Messages, saidBy(answer))
 		default:
 			l.transcript.finish = answer.Finish
-			t.parts = slices.DeleteFunc(t.parts, func(p part) bool { return p.Kind == model.Calls }) // some were not finished
+			t.dropCalls() // some were not finished
 			return nil
 		}
 	}
@@ -336,7 +337,7 @@ func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more b
 		}
 	}
 	if why := l.limits.calls(l.calls, len(ours)); why != nil {
-		t.parts = slices.DeleteFunc(t.parts, func(p part) bool { return p.Kind == model.Calls })
+		t.dropCalls()
 		l.halt(why)
 		return false, nil
 	}
@@ -346,7 +347,7 @@ func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more b
 	if ctx.Err() != nil {
 		return false, tool.Ended(ctx)
 	}
-	if len(ours) < callsOf(t) {
+	if len(ours) < len(answer.Calls()) {
 		l.transcript.finish = model.Called
 		return false, nil
 	}
@@ -365,13 +366,8 @@ func saidBy(a *model.Answer) model.Message {
 	return model.Message{Role: model.Assistant, Parts: a.Parts}
 }
 
-func callsOf(t *turn) (n int) {
-	for _, p := range t.parts {
-		if p.Kind == model.Calls {
-			n++
-		}
-	}
-	return n
+func (t *turn) dropCalls() {
+	t.parts = slices.DeleteFunc(t.parts, func(p part) bool { return p.Kind == model.Calls })
 }
 
 // announce tells which calls begin, and which are left to the caller.

@@ -24,18 +24,14 @@ func (messages) read(body []byte) (*request, error) {
 		} `json:"messages"`
 		System json.RawMessage `json:"system"`
 		Tools  json.RawMessage `json:"tools"`
-		Choice struct {
-			Type   string `json:"type"`
-			Name   string `json:"name"`
-			Serial bool   `json:"disable_parallel_tool_use"`
-		} `json:"tool_choice"`
-		Stream bool `json:"stream"`
+		Choice messageChoice   `json:"tool_choice"`
+		Stream bool            `json:"stream"`
 	}
 	if err := strictjson.Unmarshal(body, &doc); err != nil {
 		return nil, unreadable("the request", err)
 	}
 	if len(doc.Messages) == 0 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "messages is empty; send what was said so far")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "messages is empty; send the conversation so far")
 	}
 	var said history
 	system, err := readBlocks(doc.System)
@@ -49,7 +45,8 @@ func (messages) read(body []byte) (*request, error) {
 			return nil, err
 		}
 		if m.Role != "user" && m.Role != "assistant" {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "a message has the role %.60q; there are user and assistant", m.Role)
+			return nil, tool.Errorf(tool.CodeInvalidInput, "a message has the role %.60q; expected user or assistant",
+				m.Role)
 		}
 		said.blocks(model.Role(m.Role), parts)
 	}
@@ -57,15 +54,29 @@ func (messages) read(body []byte) (*request, error) {
 	if r.wishes, err = readMessageTools(doc.Tools); err != nil {
 		return nil, err
 	}
-	mode, known := map[string]model.Mode{"": model.Auto, "auto": model.Auto, "any": model.Any, "tool": model.One,
-		"none": model.None}[doc.Choice.Type]
-	if !known {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "tool_choice has the type %.60q; there are auto, any, tool and none",
-			doc.Choice.Type)
+	if r.choice, err = doc.Choice.read(); err != nil {
+		return nil, err
 	}
-	r.choice = model.Choice{Mode: mode, Tool: doc.Choice.Name}
 	r.settings, err = settings(model.Anthropic, body, nil)
 	return r, err
+}
+
+// A messageChoice is the member tool_choice of a request.
+type messageChoice struct {
+	Type   string `json:"type"`
+	Name   string `json:"name"`
+	Serial bool   `json:"disable_parallel_tool_use"`
+}
+
+func (c messageChoice) read() (model.Choice, error) {
+	mode, known := map[string]model.Mode{
+		"": model.Auto, "auto": model.Auto, "any": model.Any, "tool": model.One, "none": model.None,
+	}[c.Type]
+	if !known {
+		return model.Choice{}, tool.Errorf(tool.CodeInvalidInput,
+			"tool_choice has the type %.60q; expected auto, any, tool or none", c.Type)
+	}
+	return model.Choice{Mode: mode, Tool: c.Name}, nil
 }
 
 // blocks adds a message. Results that stand in it are told first, as the model waits for them.
@@ -198,14 +209,10 @@ func (messages) whole(t *transcript) []byte {
 
 // message is the document around the blocks, as it is at first.
 func (t *transcript) message() object {
-	doc := object{
+	return object{
 		"id": "msg_" + t.id, "type": "message", "role": "assistant", "model": t.model, "content": []any{},
-		"stop_reason": nil, "stop_sequence": nil, "usage": messageUsage(model.Usage{}), "toolpost": object{"run": t.run},
+		"stop_reason": nil, "stop_sequence": nil, "usage": messageUsage(model.Usage{}), "toolpost": t.about(),
 	}
-	if t.stopped != nil {
-		doc["toolpost"] = object{"run": t.run, "stopped": t.stopped.limit}
-	}
-	return doc
 }
 
 // block is a part as this wire has it; nil: it has no word for it.

@@ -108,7 +108,7 @@ func (s *messageSpeaker) end() {
 	s.close()
 	doc := object{
 		"delta": object{"stop_reason": stopReason(s.transcript), "stop_sequence": nil}, "usage": messageUsage(s.usage),
-		"toolpost": s.message()["toolpost"],
+		"toolpost": s.about(),
 	}
 	s.send("message_delta", doc)
 	s.out.Finish("message_stop", []byte(`{"type":"message_stop"}`))

@@ -40,10 +40,7 @@ func (responses) read(body []byte) (*request, error) {
 		return nil, err
 	}
 	r.said = said.messages()
-	if r.wishes, err = readTools(doc.Tools); err != nil {
-		return nil, err
-	}
-	if r.choice, err = readChoice(doc.Choice); err != nil {
+	if err := r.readTools(doc.Tools, doc.Choice); err != nil {
 		return nil, err
 	}
 	r.settings, err = responseSettings(body)
@@ -113,7 +110,7 @@ func readInput(raw json.RawMessage, said *history) error {
 		return unreadable("input", err)
 	}
 	if len(items) == 0 {
-		return tool.Errorf(tool.CodeInvalidInput, "input is empty; send a text, or what was said so far")
+		return tool.Errorf(tool.CodeInvalidInput, "input is empty; send a text, or the conversation so far")
 	}
 	for _, i := range items {
 		if err := i.read(said); err != nil {
@@ -131,7 +128,8 @@ func (i item) read(said *history) error {
 			"user": model.User, "system": model.System, "developer": model.System, "assistant": model.Assistant,
 		}[i.Role]
 		if err == nil && !known {
-			err = tool.Errorf(tool.CodeInvalidInput, "an item has the role %.60q; there are user, system, developer and assistant", i.Role)
+			err = tool.Errorf(tool.CodeInvalidInput,
+				"an item has the role %.60q; expected user, system, developer or assistant", i.Role)
 		}
 		said.say(role, parts...)
 		return err
@@ -148,12 +146,12 @@ func (i item) read(said *history) error {
 			output = []model.Part{{Kind: model.Text, Text: strictjson.Text(i.Error)}}
 		}
 		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.ID, Name: i.Name, Args: i.Args}})
-		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.ID, Parts: output,
-			Failed: failed}})
+		result := model.Result{ID: i.ID, Parts: output, Failed: failed}
+		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: result})
 		return err
-	case "reasoning", "mcp_list_tools": // what no other server can make use of
+	case "reasoning", "mcp_list_tools": // of no use to any other server
 	default:
-		return tool.Errorf(tool.CodeUnsupported, "items of the type %.60q are not passed on; leave it out",
+		return tool.Errorf(tool.CodeUnsupported, "items of the type %.60q are not supported; leave them out",
 			i.Type).Because("input")
 	}
 	return nil
@@ -309,7 +307,7 @@ func (t *transcript) response(items []object) object {
 		"tool_choice": "auto", "tools": []object{}, "text": object{"format": object{"type": "text"}},
 		"truncation": "disabled",
 		"reasoning":  object{"effort": nil, "summary": nil}, "max_output_tokens": nil, "background": false, "usage": nil,
-		"toolpost": object{"run": t.run},
+		"toolpost": t.about(),
 	}
 	switch t.finish {
 	case "": // it goes on
@@ -319,9 +317,6 @@ func (t *transcript) response(items []object) object {
 		doc["status"], doc["incomplete_details"] = "incomplete", object{"reason": "max_output_tokens"}
 	case model.Filtered:
 		doc["status"], doc["incomplete_details"] = "incomplete", object{"reason": "content_filter"}
-	}
-	if t.stopped != nil {
-		doc["toolpost"] = object{"run": t.run, "stopped": t.stopped.limit}
 	}
 	u := t.usage
 	doc["usage"] = object{

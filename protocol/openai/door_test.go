@@ -132,11 +132,11 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 		want       string
 		header     []string
 	}{
-		"no JSON":        {"/v1/chat/completions", `{"model":`, 400, "no JSON object", nil},
-		"not an object":  {"/v1/responses", `[]`, 400, "no JSON object", nil},
-		"duplicate keys": {"/v1/messages", `{"model":"demo","model":"demo"}`, 400, "no JSON object", nil},
-		"invalid UTF-8":  {"/v1/messages", "{\"model\":\"\xff\"}", 400, "no JSON object", nil},
-		"too deep":       {"/v1/chat/completions", deep, 400, "no JSON object", nil},
+		"no JSON":        {"/v1/chat/completions", `{"model":`, 400, "not a JSON object", nil},
+		"not an object":  {"/v1/responses", `[]`, 400, "not a JSON object", nil},
+		"duplicate keys": {"/v1/messages", `{"model":"demo","model":"demo"}`, 400, "not a JSON object", nil},
+		"invalid UTF-8":  {"/v1/messages", "{\"model\":\"\xff\"}", 400, "not a JSON object", nil},
+		"too deep":       {"/v1/chat/completions", deep, 400, "not a JSON object", nil},
 		"too large": {"/v1/chat/completions", `{"model":"` + strings.Repeat("x", 9<<20) + `"}`, 413,
 			"larger than", nil},
 		"a form": {"/v1/chat/completions", chat(""), 415, "application/json", []string{"Content-Type",
@@ -147,8 +147,8 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 		"no messages":         {"/v1/messages", `{"model":"demo","messages":[]}`, 400, "messages is empty", nil},
 		"no role":             {"/v1/chat/completions", `{"model":"demo","messages":[{"content":"x"}]}`, 400, "role", nil},
 		"messages are a text": {"/v1/chat/completions", `{"model":"demo","messages":"x"}`, 400, "cannot be read", nil},
-		"several answers":     {"/v1/chat/completions", chat(`,"n":2`), 400, "n is not offered", nil},
-		"log probabilities":   {"/v1/chat/completions", chat(`,"logprobs":true`), 400, "logprobs is not offered", nil},
+		"several answers":     {"/v1/chat/completions", chat(`,"n":2`), 400, "n is not supported", nil},
+		"log probabilities":   {"/v1/chat/completions", chat(`,"logprobs":true`), 400, "logprobs is not supported", nil},
 		"an earlier response": {"/v1/responses", `{"model":"demo","input":"x","previous_response_id":"resp_1"}`, 400,
 			"previous_response_id", nil},
 		"a search": {"/v1/responses", `{"model":"demo","input":"x","tools":[{"type":"web_search"}]}`, 400,
@@ -167,7 +167,7 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 		"too many calls": {"/v1/openai/tool_calls", toolCalls(toolCall("a", "echo", ""), toolCall("b", "echo", ""),
 			toolCall("c", "echo", "")), 400, "more than the 2", nil},
 		"calls of one id": {"/v1/openai/tool_calls", toolCalls(toolCall("a", "echo", ""), toolCall("a", "echo", "")),
-			400, "no id of its own", nil},
+			400, "each call needs its own", nil},
 		"a call of nothing": {"/v1/openai/tool_calls", toolCalls(toolCall("a", "", "")), 400, "names no function", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

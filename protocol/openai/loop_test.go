@@ -180,7 +180,7 @@ func TestTimeEndsARequestInTheMiddleOfAnything(t *testing.T) {
 			m := scripted.New(t, c.step)
 			h := serve(t, m, ", openai: {time: 300ms}")
 			a := h.Do("POST", "/v1/chat/completions", chat(c.more))
-			if a.Status != 200 || !strings.Contains(a.Text, "has taken its 300ms") || !strings.Contains(a.Text,
+			if a.Status != 200 || !strings.Contains(a.Text, "has used up its 300ms") || !strings.Contains(a.Text,
 				`"finish_reason":"length"`) {
 				t.Errorf("%d %s", a.Status, a.Text)
 			}

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -38,7 +39,7 @@ func (r *Runner) send(ctx context.Context, op *operation, req *http.Request, out
 		limit = min(limit, maxFailure)
 	}
 	data, err := process.ReadDocument(resp.Body, limit)
-	if large := (*process.LimitError)(nil); errors.As(err, &large) {
+	if _, large := errors.AsType[*process.LimitError](err); large {
 		if success {
 			return nil, tool.Errorf(tool.CodeProtocol, "the answer of %s is larger than %d bytes: ask for less, or raise "+
 				"`max_response`", op.server.Host, limit).Because("too_large")
@@ -91,18 +92,17 @@ func (r *Runner) outcome(op *operation, resp *http.Response, data []byte, out to
 	case (isText(kind) || kind == "") && utf8.Valid(data):
 		return &tool.Result{OK: true, Output: strictjson.Quote(data)}, nil
 	}
-	return binary(orElse(kind, typeBytes), data, out)
+	return binary(cmp.Or(kind, typeBytes), data, out)
 }
 
 // moved is the outcome of a redirect that is not followed.
 func moved(op *operation, resp *http.Response) *tool.Result {
-	res := tool.Failed("redirect", fmt.Sprintf("%s answered %s and sends us to %s, which is not followed: calls stay at "+
-		"the server that the document names", op.label(), clip(resp.Status, 100),
-		clip(orElse(resp.Header.Get("Location"), "nowhere"), 300)))
 	if resp.StatusCode == http.StatusNotModified {
-		res = tool.Failed("http_304", op.label()+" answered 304 Not Modified")
+		return tool.Failed("http_304", op.label()+" answered 304 Not Modified")
 	}
-	return res
+	return tool.Failed("redirect", fmt.Sprintf("%s answered %s and sends us to %s, which is not followed: calls stay at "+
+		"the server that the document names", op.label(), clip(resp.Status, 100),
+		clip(cmp.Or(resp.Header.Get("Location"), "nowhere"), 300)))
 }
 
 // failure is the outcome of an operation that the API refused, in the API's words.
@@ -144,7 +144,7 @@ func retryAfter(text string) time.Duration {
 func said(data []byte) string {
 	v, err := strictjson.Decode(data)
 	if err != nil {
-		if utf8.Valid(data) && !strings.HasPrefix(strings.TrimSpace(string(data)), "<") { // a page says nothing in a line
+		if utf8.Valid(data) && !strings.HasPrefix(strings.TrimSpace(string(data)), "<") { // a page is not a sentence
 			return clip(strings.Join(strings.Fields(string(data)), " "), maxSaid)
 		}
 		return ""

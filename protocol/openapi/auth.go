@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -58,7 +59,7 @@ func (d *document) checkAuth(values map[string]string) error {
 		if !slices.Contains(known, scheme) {
 			hint := nearest.Hint(scheme, known)
 			if hint == "" {
-				hint = "; it has " + orElse(strings.Join(known, ", "), "none")
+				hint = "; it has " + cmp.Or(strings.Join(known, ", "), "none")
 			}
 			return tool.Errorf(tool.CodeInvalidInput, "auth: the document has no security scheme %q%s", scheme, hint)
 		}
@@ -132,16 +133,16 @@ func credentialOf(scheme object, value string) (credential, error) {
 			(c.in == inHeader || c.in == inCookie) && httpguts.ValidHeaderFieldName(c.name) {
 			return c, nil
 		}
-		return c, fmt.Errorf("its key is in %q under the name %q, which cannot be", clip(c.in, 40), clip(c.name, 100))
+		return c, fmt.Errorf("its key is in %q under the name %q, which is not possible", clip(c.in, 40), clip(c.name, 100))
 	case kind == "http" && how == "basic":
 		if !strings.Contains(value, ":") {
-			return credential{}, fmt.Errorf("its secret is USER:PASSWORD")
+			return credential{}, fmt.Errorf("its secret must be USER:PASSWORD")
 		}
 		return credential{inHeader, "Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte(value))}, nil
 	case kind == "http" && how == "bearer", kind == "oauth2", kind == "openIdConnect":
 		return credential{inHeader, "Authorization", "Bearer " + value}, nil
 	}
-	return credential{}, fmt.Errorf("credentials of the kind %s %s are not sent here", clip(kind, 40), clip(how, 40))
+	return credential{}, fmt.Errorf("credentials of the kind %s %s are not supported", clip(kind, 40), clip(how, 40))
 }
 
 // mayLearn refuses credentials for a server that only a document from elsewhere names: who can change the document

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -91,7 +92,7 @@ func (d *document) readBody(v any) (*body, error) {
 		b.kind = typeBytes
 	}
 	if !httpguts.ValidHeaderFieldValue(b.kind) || !strings.Contains(b.kind, "/") {
-		return nil, fmt.Errorf("the request body is of the media type %q, which is none", clip(given, 100))
+		return nil, fmt.Errorf("the media type of the request body, %q, is not one", clip(given, 100))
 	}
 	if b.kind == typeForm || b.kind == typeMultipart {
 		err = d.readFields(b, media)
@@ -140,7 +141,7 @@ func (d *document) isFile(schema object) bool {
 	return text(schema, "format") == "binary" || kind != "" && !isJSON(kind) && !isText(kind)
 }
 
-// fileSchema is what callers give in the place of a file.
+// fileSchema is what callers give for a file.
 func fileSchema(about string) object {
 	schema := object{"anyOf": []any{
 		object{"type": "string", "contentEncoding": "base64"},
@@ -212,13 +213,13 @@ func (b *body) encode(v any) (data []byte, kind string, err error) {
 	}
 	s, ok := v.(string)
 	if !ok {
-		return nil, "", b.invalid("is text")
+		return nil, "", b.invalid("must be text")
 	}
 	if isText(b.kind) {
 		return []byte(s), b.kind + "; charset=utf-8", nil
 	}
 	if data, err = base64.StdEncoding.DecodeString(s); err != nil {
-		return nil, "", b.invalid("is base64")
+		return nil, "", b.invalid("must be base64")
 	}
 	return data, b.kind, nil
 }
@@ -231,7 +232,7 @@ func (b *body) invalid(what string) error {
 func (b *body) form(v any) ([]byte, error) {
 	o, ok := v.(object)
 	if !ok {
-		return nil, b.invalid("is an object")
+		return nil, b.invalid("must be an object")
 	}
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(o)) {
@@ -253,7 +254,7 @@ func (b *body) form(v any) ([]byte, error) {
 func (b *body) parts(v any) ([]byte, string, error) {
 	o, ok := v.(object)
 	if !ok {
-		return nil, "", b.invalid("is an object")
+		return nil, "", b.invalid("must be an object")
 	}
 	var out bytes.Buffer
 	w := multipart.NewWriter(&out)
@@ -283,7 +284,7 @@ func (b *body) part(w *multipart.Writer, name string, v any) error {
 			return err
 		}
 		h.Set("Content-Disposition", multipart.FileContentDisposition(name, filename))
-		h.Set("Content-Type", orElse(kind, orElse(f.kind, typeBytes)))
+		h.Set("Content-Type", cmp.Or(kind, f.kind, typeBytes))
 	} else {
 		// The library knows how a name is quoted; that of a file is cut off again.
 		disposition, _, _ := strings.Cut(multipart.FileContentDisposition(name, ""), "; filename=")
@@ -292,20 +293,13 @@ func (b *body) part(w *multipart.Writer, name string, v any) error {
 		if data, kind, err = plainPart(name, v); err != nil {
 			return err
 		}
-		h.Set("Content-Type", orElse(f.kind, kind))
+		h.Set("Content-Type", cmp.Or(f.kind, kind))
 	}
 	part, err := w.CreatePart(h)
 	if err == nil {
 		_, err = part.Write(data)
 	}
 	return err
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // plainPart writes a part that is no file: what has parts of its own is JSON.
@@ -324,7 +318,7 @@ func file(name string, v any) (data []byte, filename, kind string, err error) {
 	content, filename := v, name
 	if o, ok := v.(object); ok {
 		content, kind = o["base64"], text(o, "media_type")
-		filename = orElse(text(o, "filename"), name)
+		filename = cmp.Or(text(o, "filename"), name)
 	}
 	s, ok := content.(string)
 	if ok {
@@ -332,11 +326,11 @@ func file(name string, v any) (data []byte, filename, kind string, err error) {
 	}
 	if !ok || err != nil {
 		return nil, "", "", tool.Errorf(tool.CodeInvalidInput,
-			"the file %s is base64, or an object with base64, filename and media_type", clip(name, 100))
+			"the file %s must be base64, or an object with base64, filename and media_type", clip(name, 100))
 	}
 	if _, _, bad := mime.ParseMediaType(kind); kind != "" && (bad != nil || !httpguts.ValidHeaderFieldValue(kind)) {
 		return nil, "", "", tool.Errorf(tool.CodeInvalidInput,
-			"the file %s: %q is no media type", clip(name, 100), clip(kind, 100))
+			"the file %s: %q is not a media type", clip(name, 100), clip(kind, 100))
 	}
 	return data, filename, kind, nil
 }

@@ -103,15 +103,13 @@ func unreached(ctx context.Context, who string, err error) error {
 	if ctx.Err() != nil {
 		return tool.Ended(ctx)
 	}
-	var asked *url.Error
-	if errors.As(err, &asked) { // its text has the whole URL, and a key may be in that
+	if asked, ok := errors.AsType[*url.Error](err); ok { // its text has the whole URL, and a key may be in that
 		err = asked.Err
 	}
 	if inner, ok := errors.AsType[*innerError](err); ok {
 		return tool.Errorf(tool.CodeAccessDenied, "%s may not be reached: %w", who, inner).Because("private_address")
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w)", who, dial.Err)
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {

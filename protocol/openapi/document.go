@@ -65,7 +65,7 @@ func (d *document) checkVersion() error {
 	case d.root["swagger"] != nil:
 		return errors.New("it is a Swagger 2.0 document; convert it to OpenAPI 3 first")
 	default:
-		return fmt.Errorf("its version is %s; OpenAPI 3.0 and 3.1 are read here", clip(fmt.Sprintf("%q", version), 40))
+		return fmt.Errorf("its version is %s; OpenAPI 3.0 and 3.1 are supported", clip(fmt.Sprintf("%q", version), 40))
 	}
 	if paths, there := d.root["paths"]; there {
 		if _, ok := paths.(object); !ok {
@@ -90,7 +90,7 @@ func decodeJSON(data []byte) (any, error) {
 func errTooMany() error { return fmt.Errorf("it has more than %d values", maxValues) }
 
 // decodeYAML gives what JSON would have said. The parser of the config cannot be used: its time grows with the square
-// of a file's length, which is small there.
+// of the number of keys in a mapping, which is small there.
 func decodeYAML(data []byte) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil { // somebody else may know how to make the parser panic
@@ -164,13 +164,13 @@ func (c *converting) mapping(n *yaml.Node, depth int) (any, error) {
 		key := n.Content[i]
 		switch {
 		case key.Tag == "!!merge":
-			return nil, fmt.Errorf("line %d: merge keys are not read here; write the members out", key.Line)
+			return nil, fmt.Errorf("line %d: merge keys are not supported; write the members out", key.Line)
 		case key.Kind != yaml.ScalarNode:
-			return nil, fmt.Errorf("line %d: a key is text, and nothing else", key.Line)
+			return nil, fmt.Errorf("line %d: expected text for a key", key.Line)
 		}
 		name := key.Value // a response's 200 is the text that it is written as
 		if _, twice := m[name]; twice {
-			return nil, fmt.Errorf("line %d: the key %q is there twice", key.Line, clip(name, 100))
+			return nil, fmt.Errorf("line %d: duplicate key %q", key.Line, clip(name, 100))
 		}
 		v, err := c.value(n.Content[i+1], depth+1)
 		if err != nil {
@@ -200,7 +200,7 @@ func scalar(n *yaml.Node) (any, error) {
 	case "!!str", "!!timestamp":
 		return n.Value, nil
 	}
-	return nil, fmt.Errorf("line %d: the tag %s is not read here", n.Line, clip(n.Tag, 40))
+	return nil, fmt.Errorf("line %d: the tag %s is not supported", n.Line, clip(n.Tag, 40))
 }
 
 // oddNumber reads the ways of writing numbers that JSON does not have.
@@ -211,7 +211,7 @@ func oddNumber(n *yaml.Node) (any, error) {
 	}
 	var f float64
 	if err := n.Decode(&f); err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-		return nil, fmt.Errorf("line %d: %q is no number that JSON has", n.Line, clip(n.Value, 40))
+		return nil, fmt.Errorf("line %d: %q is not a number in JSON", n.Line, clip(n.Value, 40))
 	}
 	return json.Number(strconv.FormatFloat(f, 'g', -1, 64)), nil
 }

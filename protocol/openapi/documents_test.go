@@ -230,7 +230,7 @@ func TestCredentialsOfEveryKindArrive(t *testing.T) {
 		s.call(name, args)
 	}
 	for name, want := range map[string]string{
-		"byDigest": "http digest are not sent", "byMissing": "auth: {unset: SECRET}", "byUnknown": "does not have",
+		"byDigest": "http digest are not supported", "byMissing": "auth: {unset: SECRET}", "byUnknown": "does not have",
 	} {
 		if why := s.why(name); !strings.Contains(why, want) {
 			t.Errorf("%s: %q", name, why)

@@ -200,7 +200,7 @@ func (op *operation) checkPath() error {
 	}
 	for step := range strings.SplitSeq(op.path, "/") {
 		if step == "." || step == ".." {
-			return fmt.Errorf("its path has dots for a step")
+			return fmt.Errorf("its path has . or .. as a step")
 		}
 	}
 	return nil

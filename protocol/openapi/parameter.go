@@ -183,8 +183,8 @@ func (p *parameter) joined(v any, between string, named bool, e encoder) (string
 		own = e(p.name) + "="
 	}
 	if p.json {
-		text, err := p.document(v)
-		return own + e(text), err
+		text, err := strictjson.Marshal(v)
+		return own + e(string(text)), err
 	}
 	switch v := v.(type) {
 	case []any:
@@ -233,8 +233,8 @@ func (p *parameter) query(v any) ([]string, error) {
 	}
 	name := encoded(p.name)
 	if p.json {
-		text, err := p.document(v)
-		return []string{name + "=" + e(text)}, err
+		text, err := strictjson.Marshal(v)
+		return []string{name + "=" + e(string(text))}, err
 	}
 	if p.style == styleDeep {
 		return p.deep(name, v, e, 0)
@@ -330,10 +330,4 @@ func (p *parameter) text(v any) (string, error) {
 func (p *parameter) nested() error {
 	return tool.Errorf(tool.CodeInvalidInput, "%s has lists or objects inside others, which its place in the request "+
 		"(%s, %s) cannot carry", p.arg, p.in, p.style)
-}
-
-// document writes a value as JSON.
-func (p *parameter) document(v any) (string, error) {
-	b, err := strictjson.Marshal(v)
-	return string(b), err
 }

@@ -225,7 +225,7 @@ func (t *translating) keyword(name string, v any, depth int) (any, error) {
 	case slices.Contains(dropped, name) || strings.HasPrefix(name, "x-"):
 		return nil, nil
 	case slices.Contains(refused, name):
-		return nil, fmt.Errorf("schemas with %s are not read here", name)
+		return nil, fmt.Errorf("schemas with %s are not supported", name)
 	case slices.Contains(oneSchema, name):
 		return t.schema(v, depth+1)
 	case slices.Contains(listOfSchemas, name):

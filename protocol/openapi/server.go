@@ -39,7 +39,7 @@ func (d *document) server(v any, o *Options) (*url.URL, error) {
 	if d.from != nil {
 		ref, err := url.Parse(filled)
 		if err != nil {
-			return nil, fmt.Errorf("its server %q is no URL", clip(filled, 200))
+			return nil, fmt.Errorf("its server %q is not a URL", clip(filled, 200))
 		}
 		filled = d.from.ResolveReference(ref).String()
 	} else if !strings.Contains(filled, "://") {
@@ -86,7 +86,7 @@ func parseServer(text string) (*url.URL, error) {
 	}
 	for step := range strings.SplitSeq(u.Path, "/") {
 		if step == ".." || step == "." {
-			return nil, fmt.Errorf("the path of the server at %s has dots for a step", clip(u.Host, 200))
+			return nil, fmt.Errorf("the path of the server at %s has . or .. as a step", clip(u.Host, 200))
 		}
 	}
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -26,7 +27,7 @@ func (s *server) describe(w http.ResponseWriter, r *http.Request, p tool.Princip
 	body, err := strictjson.Marshal(object{
 		"openapi": "3.1.0",
 		"info": object{
-			"title": "Toolpost", "version": s.version(),
+			"title": "Toolpost", "version": cmp.Or(s.Version, "unknown"),
 			"description": "The tools of this server, each with its own operation, and what else can be asked over HTTP.",
 		},
 		"servers":    []any{object{"url": "/"}},
@@ -38,13 +39,6 @@ func (s *server) describe(w http.ResponseWriter, r *http.Request, p tool.Princip
 		web.Reply(w, http.StatusOK, body)
 	}
 	return err
-}
-
-func (s *server) version() string {
-	if s.Version == "" {
-		return "unknown"
-	}
-	return s.Version
 }
 
 // about says what is behind each route.
@@ -193,25 +187,14 @@ func callHeaders() []any {
 }
 
 func components() object {
-	parameters := object{}
+	text, parameters := object{"type": "string"}, object{}
 	for _, name := range envelope.Headers() {
-		parameters[tool.Slug(name)] = object{"name": name, "in": "header", "schema": object{"type": "string"}}
+		parameters[tool.Slug(name)] = object{"name": name, "in": "header", "schema": text}
 	}
-	codes := []any{}
-	for _, code := range tool.Codes() {
-		codes = append(codes, string(code))
-	}
-	failure := object{
-		"code": object{"enum": codes}, "reason": object{"type": "string"}, "details": object{},
-	}
-	whole := maps.Clone(failure)
-	whole["message"] = object{"type": "string"}
-	problem := maps.Clone(failure)
-	for _, name := range []string{"type", "title", "detail", "call"} {
-		problem[name] = object{"type": "string"}
-	}
-	problem["status"] = object{"type": "integer"}
-	text := object{"type": "string"}
+	failure := object{"code": object{"enum": tool.Codes()}, "reason": text, "details": object{}, "message": text}
+	problem := object{"status": object{"type": "integer"}, "type": text, "title": text, "detail": text, "call": text}
+	maps.Copy(problem, failure)
+	delete(problem, "message") // its detail
 	return object{
 		"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}},
 		"parameters":      parameters,
@@ -223,7 +206,7 @@ func components() object {
 			},
 		}},
 		"schemas": object{
-			"Error": object{"type": "object", "required": []any{"code", "message"}, "properties": whole},
+			"Error": object{"type": "object", "required": []any{"code", "message"}, "properties": failure},
 			"Result": object{
 				"type": "object", "required": []any{"ok", "call"}, "description": "ok is false if the tool itself said no",
 				"properties": object{

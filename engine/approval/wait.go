@@ -1,0 +1,69 @@
+package approval
+
+import (
+	"context"
+	"time"
+
+	"toolpost/tool"
+)
+
+// How often somebody who waits looks at the book, since another program may decide: soon at first, less often later.
+const (
+	firstLook = 50 * time.Millisecond
+	lastLook  = time.Second
+)
+
+// Wait returns when an approval is no longer waited for: somebody has decided, or its time is over. It says nothing of
+// what was decided, which is for the call that asked. The error is that there is no such approval, that the book cannot
+// be read, or that ctx has ended.
+func (s *Approvals) Wait(ctx context.Context, id string) error {
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		decided := s.decided.Changed() // before the look: nothing is missed in between
+		e, err := s.o.Book.Find(ctx, id)
+		if err != nil {
+			return err
+		}
+		now := s.o.Now()
+		if e.At(now) != Waiting {
+			return nil
+		}
+		select {
+		case <-decided:
+		case <-time.After(min(pause, e.Until.Sub(now))):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Changed gives a channel that is closed when something was asked or decided in this program.
+func (s *Approvals) Changed() <-chan struct{} { return s.decided.Changed() }
+
+// Waiting gives a handler for callers that stay until there is an outcome, as models, programs and plans do: a call
+// that has to be approved is made again, under the same id, once that is decided. It waits as long as ctx lasts. An
+// approval that comes later is not lost: the same call, made anew, picks it up.
+func (s *Approvals) Waiting(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		r, err := next.Invoke(ctx, c, out)
+		for err == nil && r.Ask != nil && r.Ask.Kind == tool.AskApproval {
+			if err := s.Wait(ctx, r.Ask.ID); err != nil {
+				return nil, undecided(ctx, c, r.Ask, err)
+			}
+			again := *c
+			again.Resume, again.Answers = r.Ask.ID, nil
+			r, err = next.Invoke(ctx, &again, out)
+			if err != nil && tool.AsError(err).Reason == Unknown { // the same call, made side by side, has used it up
+				r, err = next.Invoke(ctx, c, out)
+			}
+		}
+		return r, err
+	})
+}
+
+// undecided is the error of a call whose caller could not wait any longer.
+func undecided(ctx context.Context, c *tool.Call, a *tool.Ask, err error) error {
+	if ctx.Err() != nil {
+		err = tool.Ended(ctx)
+	}
+	return tool.Errorf(tool.CodeOf(err), "%s was not run, because nobody decided in time (%s): %w", c.Tool, a.Message, err)
+}
