@@ -12,22 +12,9 @@ import (
 	"toolpost/tool"
 )
 
-// ownerRole is the role of those who run this program, whatever the config says of callers.
-const ownerRole = "owner"
-
-// names are those by which a rule can name somebody: its own and those of its roles.
-func names(p tool.Principal) []string {
-	list := append([]string{p.ID}, p.Roles()...)
-	if p.Operator() {
-		list = append(list, ownerRole)
-	}
-	return list
-}
-
 // sees reports whether somebody gets to know of an approval: every rule that asks for it names them.
 func (a *Approval) sees(p tool.Principal) bool {
-	who := names(p)
-	return !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !tool.Globs(r.Approvers).Match(who...) })
+	return !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !p.Is(r.Approvers) })
 }
 
 // may says why somebody cannot decide about an approval; nil: they can. To those whom the rules do not name it is not

@@ -148,7 +148,7 @@ func (s *server) newLoop(ctx context.Context, base *tool.Call, req *request) (*l
 	if req.model == "" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the request names no model; GET /v1/models lists them")
 	}
-	m, err := s.Models.Models().Named(req.model)
+	m, err := s.Models.Models().For(base.Caller).Named(req.model)
 	if err != nil {
 		return nil, err
 	}
