@@ -19,7 +19,7 @@ import (
 
 // An escape is a program that tries to get at something that is not its own. It returns a text with the word ESCAPED in
 // it, or what it has found, where it succeeds. In its words SECRET is a file that nobody gave it, with the canary in it,
-// OUTSIDE the folder of that file, PORT a port on which somebody listens, and SOCKET a Unix socket likewise.
+// OUTSIDE the folder of that file, PORT a port on which somebody listens, and ADDRESS a Unix socket likewise.
 //
 // Where there are no walls around it each of them succeeds: see TestEveryEscapeWorksWithoutWalls. Those that cannot, or
 // would do harm, are marked as only.
@@ -33,7 +33,8 @@ func way(name, code string) escape { return escape{name: name, code: code} }
 func only(name, code string) escape { return escape{name: name, code: code, only: true} }
 
 func pythonEscapes() []escape {
-	return slices.Concat(pythonFiles(), pythonPrograms(), pythonNetwork(), pythonServer(), pythonTooMuch())
+	return slices.Concat(pythonFiles(), pythonPrograms(), pythonNetwork(), pythonServer(), pythonTooMuch(),
+		pythonKernel(), pythonOthers())
 }
 
 func pythonFiles() []escape {
@@ -116,7 +117,7 @@ except urllib.error.URLError as e:
 except Exception:
     return "ESCAPED"`), // whoever listens says nothing
 		way("a datagram", `import socket; return "ESCAPED" if socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", PORT)) else "no"`),
-		way("a Unix socket", `import socket; s = socket.socket(socket.AF_UNIX); s.connect("SOCKET"); return "ESCAPED"`),
+		way("a Unix socket", `import socket; s = socket.socket(socket.AF_UNIX); s.connect("ADDRESS"); return "ESCAPED"`),
 		way("an abstract socket", `import socket; s = socket.socket(socket.AF_UNIX); s.bind("\0tp-escape-test"); return "ESCAPED"`),
 		way("netlink", `import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); return "ESCAPED"`),
 		way("listening", `import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); return "ESCAPED"`),
@@ -209,7 +210,9 @@ func pythonTooMuch() []escape {
 	}
 }
 
-func nodeEscapes() []escape {
+func nodeEscapes() []escape { return append(nodeOthers(), nodeWays()...) }
+
+func nodeWays() []escape {
 	return []escape{
 		way("fs", `return require('fs').readFileSync('SECRET', 'utf8')`),
 		way("fs.promises", `return await (await import('node:fs/promises')).readFile('SECRET', 'utf8')`),
@@ -251,7 +254,7 @@ catch (e) { return e.name === 'TimeoutError' ? 'ESCAPED' : String(e.cause) }`), 
 return await new Promise((resolve, reject) => { const s = require('dgram').createSocket('udp4').on('error', reject)
   s.send('x', PORT, '127.0.0.1', (e) => { s.close(); e ? reject(e) : resolve('ESCAPED') }) })`),
 		way("a Unix socket", `
-return await new Promise((resolve, reject) => require('net').connect('SOCKET', () => resolve('ESCAPED')).on('error', reject))`),
+return await new Promise((resolve, reject) => require('net').connect('ADDRESS', () => resolve('ESCAPED')).on('error', reject))`),
 		way("listening", `
 return await new Promise((resolve, reject) => { const s = require('net').createServer().on('error', reject)
   s.listen(0, '127.0.0.1', () => { s.close(); resolve('ESCAPED') }) })`),
@@ -320,7 +323,7 @@ func newStage(t *testing.T, outside string) *stage {
 	}
 	t.Cleanup(func() { _ = s.tcp.Close(); _ = s.unix.Close(); open.Wait() })
 	s.fill = strings.NewReplacer("SECRET", filepath.Join(outside, "secret.txt"), "OUTSIDE", outside,
-		"PORT", fmt.Sprint(s.tcp.Addr().(*net.TCPAddr).Port), "SOCKET", s.unix.Addr().String())
+		"PORT", fmt.Sprint(s.tcp.Addr().(*net.TCPAddr).Port), "ADDRESS", s.unix.Addr().String())
 	return s
 }
 
