@@ -128,7 +128,7 @@ func (c *Callers) Roles() map[string]tool.Patterns {
 // CheckToken reports whether a token for a caller with some roles and tools would be of use, and whether the config
 // lists the caller.
 func (c *Callers) CheckToken(id string, roles []string, tools tool.Patterns) (isListed bool, err error) {
-	wrong := errors.Join(c.o.apart(id), c.o.knows("the token", roles), tools.Check(c.env.Sources))
+	wrong := errors.Join(c.o.apart(id), c.o.knows("the token", roles), c.unlike(id, roles), tools.Check(c.env.Sources))
 	if err := cmp.Or(CheckID(id), wrong); err != nil {
 		return false, tool.Errorf(tool.CodeInvalidInput, "%w", err)
 	}
@@ -225,7 +225,8 @@ func (c *Callers) byIssued(ctx context.Context, shown Credentials) (tool.Princip
 	case !ok:
 		return tool.Principal{}, errors.New("it was never issued, or is over")
 	}
-	if err := c.o.apart(g.Caller); err != nil { // the issuer came later than the token
+	// the issuer, or the role, came later than the token
+	if err := errors.Join(c.o.apart(g.Caller), c.unlike(g.Caller, g.Roles)); err != nil {
 		return tool.Principal{}, err
 	}
 	rights := c.tokenRights(g)
@@ -233,6 +234,15 @@ func (c *Callers) byIssued(ctx context.Context, shown Credentials) (tool.Princip
 		return tool.Principal{}, fmt.Errorf("the config leaves %.100q nothing to use with it", g.Caller)
 	}
 	return tool.Principal{ID: g.Caller, Rights: rights, Proof: shown.tokenProof()}, nil
+}
+
+// unlike is that of the config, for the caller of a token: one whom the config lists was checked with it, and a token
+// may leave it without a role.
+func (c *Callers) unlike(id string, roles []string) error {
+	if _, isListed := c.rights[id]; isListed {
+		return nil
+	}
+	return c.o.unlike(id, roles)
 }
 
 // tokenRights returns the rights that a token gives; nil: none. A token takes away from what the config

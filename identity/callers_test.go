@@ -127,6 +127,7 @@ func TestWhatCannotBeMeantIsAnErrorWithItsPlace(t *testing.T) {
 		`{list: {ci: {tools: "*", users: [-1]}}}`:                                            `this machine has no user`,
 		`{list: {owner: {tools: "*"}}}`:                                                      `no caller can be called "owner"`,
 		`{list: {local: {tools: "*", users: [0]}}}`:                                          `no caller can be called "local"`,
+		`{roles: {ops: {}, x: {}}, list: {ops: {roles: x}}}`:                                 `"ops" is the name of a role`,
 		`{list: {"a\nb": {tools: "*"}}}`:                                                     `the name of a caller`,
 		`{list: {a: {tools: x, users: [7]}, b: {tools: x, users: ["7"]}}}`:                   `"a" and "b" show the same`,
 		`{list: {a: {tools: x, certificates: [z]}, b: {tools: x, certificates: [z]}}}`:       `"a" and "b" show the same`,

@@ -214,6 +214,9 @@ func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, err
 	if has, ok := c.rights[id]; ok {
 		rights = &tool.Rights{Roles: union(rights.Roles, has.Roles), Tools: both(rights.Tools, has.Tools)}
 	}
+	if err := c.o.unlike(id, rights.Roles); err != nil {
+		return tool.Principal{}, err
+	}
 	if nothing(rights) {
 		return tool.Principal{}, fmt.Errorf("its claims and the config give %.100q nothing to use", id)
 	}

@@ -585,3 +585,29 @@ func TestNobodyElseHasANameThatAnIssuerCanGive(t *testing.T) {
 		t.Error("what is apart from the names of the issuer?")
 	}
 }
+
+// Where a config names callers and roles in one list, as approvers, whoever is called as a role would be of it.
+func TestNobodyIsCalledAsARoleThatTheyDoNotHave(t *testing.T) {
+	d := newIssuerTest(t, func(o *Options) { o.JWT[0].Prefix, o.List = "", nil })
+	p := edPen(t, "k")
+	d.house.publish(p)
+	d.refuses(t, p.sign(t, d.claims(map[string]any{"sub": "admin"})))
+	d.lets(t, p.sign(t, d.claims(map[string]any{"sub": "admin", "groups": []string{"ops"}})))
+	d.lets(t, p.sign(t, d.claims(map[string]any{"sub": "adm"})))
+	b := &book{rows: map[string]Grant{
+		digest(issuedToken(1)): {Caller: "admin", Roles: []string{"reader"}}, digest(issuedToken(2)): {Caller: "admin", Roles: []string{"admin"}},
+	}}
+	c, err := New(Options{Roles: d.callers.o.Roles}, Env{Tokens: b.find, now: d.clock.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(1)}); err == nil {
+		t.Errorf("a token that was issued before there was the role lets in %v", who)
+	}
+	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(2)}); err != nil || who.ID != "admin" {
+		t.Errorf("%v, %v", who, err)
+	}
+	if _, err := c.CheckToken("admin", []string{"reader"}, nil); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Errorf("a token for somebody who is called as a role: %v", err)
+	}
+}

@@ -181,6 +181,9 @@ func (o *Options) validateList() error {
 		if err := o.knows(fmt.Sprintf("the caller %q", name), c.Roles); err != nil {
 			return err
 		}
+		if err := o.unlike(name, c.Roles); err != nil {
+			return err
+		}
 		if len(c.Roles)+len(c.Tools) == 0 {
 			return fmt.Errorf("the caller %q has neither roles nor tools: it could use nothing; give it a role, or "+
 				"tools: \"*\" for all", name)
@@ -208,6 +211,16 @@ func (o *Options) apart(id string) error {
 			return fmt.Errorf("%q can also be a caller of the issuer %s, whose prefix is %q; "+
 				"choose another name, or give the issuer another prefix", id, i.Issuer, i.Prefix)
 		}
+	}
+	return nil
+}
+
+// unlike refuses a caller who is called as a role that it does not have. Where a config names callers and roles in one
+// list, as approvers, it would be taken for somebody of that role; and an issuer may let people choose their names.
+func (o *Options) unlike(id string, roles []string) error {
+	if _, taken := o.Roles[id]; taken && !slices.Contains(roles, id) {
+		return fmt.Errorf("%q is the name of a role, and no caller can be called so who does not have it; "+
+			"choose another name", id)
 	}
 	return nil
 }

@@ -151,7 +151,9 @@ func (n *Node) bindPlans() {
 
 func (n *Node) planTools() plantools.Options {
 	o := plantools.Options{
-		Executor: n.plans, Planner: func(name string) (plan.Planner, error) { return n.planners.Named(name) },
+		Executor: n.plans, Planner: func(p tool.Principal, name string) (plan.Planner, error) {
+			return n.planners.Named(p, name)
+		},
 	}
 	if n.store != nil {
 		o.Book = n.store.Plans()

@@ -352,7 +352,8 @@ func (x *Executor) Recover(ctx context.Context, later func(context.Context, Reco
 // running is, where that does no harm. Nobody knows what became of the rest: it failed.
 // Its planner is found by its name; one that is no longer there replaces nothing.
 func (x *Executor) Resume(
-	ctx context.Context, r Run, id string, planner func(name string) (Planner, error), out tool.Sink,
+	ctx context.Context, r Run, id string, planner func(p tool.Principal, name string) (Planner, error),
+	out tool.Sink,
 ) (*Result, error) {
 	if x.Book == nil {
 		return nil, tool.Errorf(tool.CodeNotFound, "there is no store, and so no plan to go on with")
@@ -362,7 +363,9 @@ func (x *Executor) Resume(
 		return nil, err
 	}
 	if record.Planner != "" && planner != nil {
-		r.Planner, _ = planner(record.Planner)
+		if found, err := planner(r.Call.Caller, record.Planner); err == nil {
+			r.Planner = found
+		}
 	}
 	return x.resume(ctx, r, record, notes, out)
 }

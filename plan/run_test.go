@@ -562,6 +562,26 @@ func TestAPlanWhoseToolsAreGoneEndsWhenItIsResumed(t *testing.T) {
 	}
 }
 
+// Between two programs a planner can be gone too, or be there no more for the caller.
+func TestAPlanWhosePlannerIsGoneFailsWithoutAnother(t *testing.T) {
+	w := newWorld(t)
+	book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Planner: "gone", Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
+	x := plan.Executor{Handler: w, Catalog: w, Book: book}
+	none := func(tool.Principal, string) (plan.Planner, error) { // as a function does that returns what another one found
+		return (*nobody)(nil), tool.Errorf(tool.CodeNotFound, "there is no planner")
+	}
+	r, err := x.Resume(t.Context(), plan.Run{Call: outer()}, "left", none, &recorder{})
+	if err != nil || r.Success || book.ended != plan.Failed {
+		t.Errorf("%+v, %v; it is %q", r, err, book.ended)
+	}
+}
+
+type nobody struct{ name string }
+
+func (n *nobody) Plan(context.Context, plan.Request) (*plan.Plan, error) {
+	return nil, tool.Errorf(tool.CodeInternal, "%s was asked", n.name)
+}
+
 // What tools tell is kept up to a bound of the whole plan; a tool that has too much to say of its assets is stopped.
 func TestWhatToolsTellIsBounded(t *testing.T) {
 	w := newWorld(t)

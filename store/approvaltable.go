@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -160,8 +161,21 @@ func (a *ApprovalTable) List(ctx context.Context, f approval.Filter) ([]approval
 		where += ` AND remembered <> 0`
 	}
 	return reading(ctx, a.db, func(r *reader) ([]approval.Entry, error) {
-		return list(r, scanApproval, someApprovals+where+` ORDER BY made_at DESC, id LIMIT ?`,
-			append(args, atMost(f.Most))...)
+		some := []approval.Entry{}
+		err := r.each(func(rows *sql.Rows) error { // there can be more of them than fit into memory
+			e, err := scanApproval(rows)
+			if err != nil || f.Keep != nil && !f.Keep(&e) {
+				return err
+			}
+			if some = append(some, e); len(some) == atMost(f.Most) {
+				return errEnough
+			}
+			return nil
+		}, someApprovals+where+` ORDER BY made_at DESC, id`, args...)
+		if errors.Is(err, errEnough) {
+			err = nil
+		}
+		return some, err
 	})
 }
 
@@ -253,7 +267,7 @@ func (a *Approvals) List(_ context.Context, f approval.Filter) ([]approval.Entry
 	all := []approval.Entry{}
 	for _, e := range a.kept {
 		if (f.State == "" || e.State == f.State) && (f.Caller == "" || e.Caller == f.Caller) &&
-			(f.Ref == "" || e.Ref == f.Ref) && (!f.Remembered || e.Remembered()) {
+			(f.Ref == "" || e.Ref == f.Ref) && (!f.Remembered || e.Remembered()) && (f.Keep == nil || f.Keep(&e)) {
 			all = append(all, e)
 		}
 	}

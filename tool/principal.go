@@ -34,6 +34,17 @@ func (p Principal) Roles() []string {
 	return p.Rights.Roles
 }
 
+// OwnerRole is the role of those who run this program, whatever the config says of callers.
+const OwnerRole = "owner"
+
+// Is reports whether a list of names and roles, as a config has it, names the caller; nil stands for everybody.
+func (p Principal) Is(named Globs) bool {
+	if p.Operator() && named.Match(OwnerRole) {
+		return true
+	}
+	return named.Match(append([]string{p.ID}, p.Roles()...)...)
+}
+
 // Operator reports whether the caller is one of those who run this program: its owner, by whichever door, and the user
 // whose process it is. They may do what is about all callers: issue leases, see the sessions and the jobs of others.
 func (p Principal) Operator() bool { return p.Operates }

@@ -30,7 +30,7 @@ type Options struct {
 	Executor *plan.Executor
 	Book     Book // nil: no plan is kept, and none is shown
 	// Planner finds a planner that a caller may use, by its name; nil: there are none.
-	Planner func(name string) (plan.Planner, error)
+	Planner func(p tool.Principal, name string) (plan.Planner, error)
 }
 
 // New makes the tools.
@@ -85,7 +85,7 @@ func (t tools) run(ctx context.Context, c *define.Call, a runArgs) (json.RawMess
 	}
 	if a.Planner != "" {
 		var err error
-		if r.Planner, err = t.planner(a.Planner); err != nil {
+		if r.Planner, err = t.planner(c.Caller, a.Planner); err != nil {
 			return nil, err
 		}
 	}
@@ -106,11 +106,11 @@ func (t tools) run(ctx context.Context, c *define.Call, a runArgs) (json.RawMess
 	return result.Document()
 }
 
-func (t tools) planner(name string) (plan.Planner, error) {
+func (t tools) planner(p tool.Principal, name string) (plan.Planner, error) {
 	if t.o.Planner == nil {
 		return nil, tool.Errorf(tool.CodeNotFound, "no planner named %q", name)
 	}
-	return t.o.Planner(name)
+	return t.o.Planner(p, name)
 }
 
 // summary says in few words what became of a plan.

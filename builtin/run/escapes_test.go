@@ -42,7 +42,8 @@ func endless(name, code string) escape {
 }
 
 func pythonEscapes() []escape {
-	return slices.Concat(pythonFiles(), pythonPrograms(), pythonNetwork(), pythonServer(), pythonTooMuch())
+	return slices.Concat(pythonFiles(), pythonPrograms(), pythonNetwork(), pythonServer(), pythonTooMuch(),
+		pythonKernel(), pythonOthers())
 }
 
 func pythonFiles() []escape {
@@ -222,7 +223,9 @@ func pythonTooMuch() []escape {
 	}
 }
 
-func nodeEscapes() []escape {
+func nodeEscapes() []escape { return append(nodeOthers(), nodeWays()...) }
+
+func nodeWays() []escape {
 	return []escape{
 		way("fs", `return require('fs').readFileSync('SECRET', 'utf8')`),
 		way("fs.promises", `return await (await import('node:fs/promises')).readFile('SECRET', 'utf8')`),

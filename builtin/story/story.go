@@ -159,7 +159,7 @@ func (t tools) turn(ctx context.Context, c *define.Call, a turnArgs) (Turn, erro
 	if c.Session == "" {
 		return Turn{}, tool.Errorf(tool.CodeInvalidInput, "a story is played in a session, and this call has none; name one")
 	}
-	teller, err := t.Planners.Named(a.Story)
+	teller, err := t.Planners.Named(c.Caller, a.Story)
 	if err != nil {
 		return Turn{}, err
 	}
@@ -256,9 +256,9 @@ type Shown struct {
 const mostTurns = 100
 
 func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (Shown, error) {
-	s := Shown{Stories: t.Planners.List(), Turns: []Past{}, State: json.RawMessage(`{}`)}
+	s := Shown{Stories: t.Planners.List(c.Caller), Turns: []Past{}, State: json.RawMessage(`{}`)}
 	if a.Story != "" {
-		one, err := t.Planners.Named(a.Story)
+		one, err := t.Planners.Named(c.Caller, a.Story)
 		if err != nil {
 			return s, err
 		}

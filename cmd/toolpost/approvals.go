@@ -82,7 +82,7 @@ var forWords = map[string]string{
 func whatRuns(p approval.Approval) string {
 	var about []string
 	for _, argv := range p.Touches.Commands {
-		about = append(about, "runs "+strings.Join(argv, " "))
+		about = append(about, "runs "+commandLine(argv))
 	}
 	for _, path := range p.Touches.Writes {
 		about = append(about, "writes "+path)
@@ -173,40 +173,49 @@ func (a *app) showApproval(p approval.Approval) {
 		state = a.out.red(p.State)
 	}
 	fmt.Fprintf(a.out, "%s  %s for %s at %s\n", state, a.out.bold(clean(p.Tool)), clean(p.Caller), clean(p.Door))
-	args := string(p.Args)
+	a.out.facts("  ", 10, append(callFacts(p), decisionFacts(p, now)...))
+}
+
+// callFacts are about the call. What an approver decides by is shown to the letter.
+func callFacts(p approval.Approval) [][2]string {
+	args := exactly(string(p.Args))
 	if p.Omitted > 0 {
 		args = fmt.Sprintf("(%d bytes, too long to be shown)", p.Omitted)
 	}
 	facts := [][2]string{
-		{"id", p.ID}, {"arguments", args}, {"session", p.Session}, {"run", p.Run}, {"job", p.Job},
-		{"tier", fmt.Sprint(p.Tier)}, {"effects", strings.Join(p.Effects, ", ")},
+		{"id", clean(p.ID)}, {"arguments", args}, {"session", exactly(p.Session)}, {"run", clean(p.Run)},
+		{"job", clean(p.Job)}, {"tier", fmt.Sprint(p.Tier)}, {"effects", clean(strings.Join(p.Effects, ", "))},
 	}
 	for _, path := range p.Touches.Reads {
-		facts = append(facts, [2]string{"reads", path})
+		facts = append(facts, [2]string{"reads", exactly(path)})
 	}
 	for _, path := range p.Touches.Writes {
-		facts = append(facts, [2]string{"writes", path})
+		facts = append(facts, [2]string{"writes", exactly(path)})
 	}
 	for _, argv := range p.Touches.Commands {
-		facts = append(facts, [2]string{"runs", strings.Join(argv, " ")})
+		facts = append(facts, [2]string{"runs", commandLine(argv)})
 	}
-	facts = append(facts, [2]string{"walls", p.Walls}, [2]string{"cannot", strings.Join(p.Guarantees.Asked(), ", ")},
-		[2]string{"asked", when(p.Asked, now)}, [2]string{"until", when(p.Until, now)})
+	if p.More > 0 {
+		facts = append(facts, [2]string{"and", fmt.Sprintf("%d more files or commands, too many to be shown", p.More)})
+	}
+	return append(facts, [2]string{"walls", clean(p.Walls)},
+		[2]string{"cannot", clean(strings.Join(p.Guarantees.Asked(), ", "))})
+}
+
+// decisionFacts are about what is asked, and what was decided.
+func decisionFacts(p approval.Approval, now time.Time) [][2]string {
+	facts := [][2]string{{"asked", when(p.Asked, now)}, {"until", when(p.Until, now)}}
 	for _, r := range p.Rules {
-		facts = append(facts, [2]string{"rule", strings.TrimSuffix(r.Name+": "+r.Reason, ": ")})
+		facts = append(facts, [2]string{"rule", clean(strings.TrimSuffix(r.Name+": "+r.Reason, ": "))})
 	}
 	if p.By != "" {
-		facts = append(facts, [2]string{"decided", when(p.Decided, now) + " by " + p.By}, [2]string{"reason", p.Reason},
-			[2]string{"for", forWords[p.For]})
+		facts = append(facts, [2]string{"decided", when(p.Decided, now) + " by " + clean(p.By)},
+			[2]string{"reason", clean(p.Reason)}, [2]string{"for", forWords[p.For]})
 	}
 	if !p.Revoked.IsZero() {
-		facts = append(facts, [2]string{"revoked", when(p.Revoked, now) + " by " + p.RevokedBy})
+		facts = append(facts, [2]string{"revoked", when(p.Revoked, now) + " by " + clean(p.RevokedBy)})
 	}
-	facts = slices.DeleteFunc(facts, func(f [2]string) bool { return f[1] == "" })
-	for i := range facts {
-		facts[i][1] = clean(facts[i][1])
-	}
-	a.out.facts("  ", 10, facts)
+	return facts
 }
 
 // watchApprovals shows calls as they come to wait.

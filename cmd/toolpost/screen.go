@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"toolpost/cmd/toolpost/progress"
+	"toolpost/tool"
 	"toolpost/wire/regex"
 )
 
@@ -67,6 +68,24 @@ func cleanLines(s string) string {
 // clean is cleanLines for what must stay on one line.
 func clean(s string) string { return cleanLines(strings.Join(strings.Fields(s), " ")) }
 
+// exactly shows text of others on one line, to the letter: blanks count, and what nobody sees is shown as an escape.
+func exactly(s string) string { return cleanLines(tool.VisibleName(s)) }
+
+var plainArgument = regex.Lazy(`^[A-Za-z0-9_./@:=,+%-]+$`)
+
+// commandLine shows a program and its arguments so that one argument cannot be taken for two.
+func commandLine(argv []string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		if words[i] = exactly(word); !plainArgument().MatchString(words[i]) {
+			words[i] = quoted(words[i])
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
 var plainWord = regex.Lazy(`^[A-Za-z0-9_./@:][A-Za-z0-9_./@:-]*$`)
 
 // shellWord is a name that somebody else chose, in a command for people to paste into a shell: there it is nothing but
@@ -75,7 +94,7 @@ func shellWord(s string) string {
 	if s = clean(s); plainWord().MatchString(s) {
 		return s
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return quoted(s)
 }
 
 func unsafeRune(r rune) bool {

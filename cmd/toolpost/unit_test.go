@@ -3,11 +3,13 @@ package main
 import (
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"toolpost/engine/approval"
 	calls "toolpost/engine/running"
 	"toolpost/tool"
 )
@@ -213,6 +215,30 @@ func TestANameInACommandIsNothingButAName(t *testing.T) {
 		if got := shellWord(name); got != want {
 			t.Errorf("%q becomes %s", name, got)
 		}
+	}
+}
+
+// What an approver reads is what runs: each argument by itself, each blank, and nothing that cannot be seen.
+func TestAnApproverReadsACallToTheLetter(t *testing.T) {
+	var shown []string
+	for _, f := range callFacts(approval.Approval{
+		Args: []byte(`{"path":"a  b\u0007","x":"` + "\u202e\u200b" + `"}`), Session: "s\tt", More: 7,
+		Touches: tool.Touches{
+			Writes: []string{"/w/a  b", "/w/a\n  writes     /w/c", "/w/\x1b[2J"}, Reads: []string{"/w/\U000e0041"},
+			Commands: [][]string{{"rm", "-rf", "a b"}, {"rm", "-rf", "a", "b"}, {"echo", "", "it's"}},
+		},
+	}) {
+		if f[1] != "" {
+			shown = append(shown, f[0]+" "+f[1])
+		}
+	}
+	want := []string{
+		`arguments {"path":"a  b\u0007","x":"\u202e\u200b"}`, `session s\u0009t`, "tier 0", `reads /w/\U000e0041`,
+		`writes /w/a  b`, `writes /w/a\u000a  writes     /w/c`, `writes /w/\u001b[2J`,
+		`runs rm -rf 'a b'`, `runs rm -rf a b`, `runs echo '' 'it'\''s'`, "and 7 more files or commands, too many to be shown",
+	}
+	if !slices.Equal(shown, want) {
+		t.Errorf("it is shown as\n%s\nnot as\n%s", strings.Join(shown, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -65,19 +65,20 @@ type Approval struct {
 	Args       json.RawMessage    `json:"arguments,omitzero"`       // without what is secret
 	Omitted    int                `json:"arguments_bytes,omitzero"` // their length, where they are too long to be shown
 	Touches    tool.Touches       `json:"touches,omitzero"`
-	Walls      string             `json:"walls,omitempty"`      // what the tool is confined to, in words
-	Guarantees tool.Guarantees    `json:"guarantees,omitzero"`  // what the call cannot do
-	Rules      []tool.ConsentRule `json:"rules"`                // that ask for it; whoever decides is named by each
-	Asked      time.Time          `json:"asked"`                //
-	Until      time.Time          `json:"until"`                // when it expires
-	By         string             `json:"by,omitempty"`         // who decided
-	Decided    time.Time          `json:"decided,omitzero"`     // when
-	Reason     string             `json:"reason,omitempty"`     // why
-	For        string             `json:"for,omitempty"`        // call, or how it is remembered
-	Lasts      time.Time          `json:"lasts,omitzero"`       // of one that is remembered for an hour
-	Used       time.Time          `json:"used,omitzero"`        //
-	Revoked    time.Time          `json:"revoked,omitzero"`     // of one that was remembered
-	RevokedBy  string             `json:"revoked_by,omitempty"` //
+	More       int                `json:"touches_more,omitzero"` // further files and commands, where they are too many to be shown
+	Walls      string             `json:"walls,omitempty"`       // what the tool is confined to, in words
+	Guarantees tool.Guarantees    `json:"guarantees,omitzero"`   // what the call cannot do
+	Rules      []tool.ConsentRule `json:"rules"`                 // that ask for it; whoever decides is named by each
+	Asked      time.Time          `json:"asked"`                 //
+	Until      time.Time          `json:"until"`                 // when it expires
+	By         string             `json:"by,omitempty"`          // who decided
+	Decided    time.Time          `json:"decided,omitzero"`      // when
+	Reason     string             `json:"reason,omitempty"`      // why
+	For        string             `json:"for,omitempty"`         // call, or how it is remembered
+	Lasts      time.Time          `json:"lasts,omitzero"`        // of one that is remembered for an hour
+	Used       time.Time          `json:"used,omitzero"`         //
+	Revoked    time.Time          `json:"revoked,omitzero"`      // of one that was remembered
+	RevokedBy  string             `json:"revoked_by,omitempty"`  //
 }
 
 // An Entry is an approval as it is kept.
@@ -116,7 +117,8 @@ type Filter struct {
 	Remembered bool   // only those that are remembered and not revoked
 	Caller     string
 	Ref        string
-	Most       int // 0: all
+	Keep       func(*Entry) bool // of those, only these; nil: all
+	Most       int               // 0: all
 }
 
 // Bounds are on what waits, so that nobody floods those who decide.

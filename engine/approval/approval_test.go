@@ -552,6 +552,43 @@ func TestTheCallsOfAJobPickTheirApprovalUpWhenItIsBegunAgain(t *testing.T) {
 	w.asked(t, call(made))
 }
 
+// What a job calls has another id each time: it is known by what it is, as any other call.
+func TestACallWithinAJobIsApprovedAsAnyOther(t *testing.T) {
+	w := newWorld()
+	inner := func(c *tool.Call) { c.Patient, c.Parent = true, "job-1" }
+	id := w.asked(t, call(inner))
+	w.decide(t, bob, id, yes(""))
+	w.runs(t, call(inner, resume(id)))
+	w.refused(t, call(inner, resume(id)), approval.Unknown)
+}
+
+// One command can be as long as a request, and a caller may have 200 of them wait.
+func TestWhatApproversSeeIsBoundedAndSaysWhatIsLeftOut(t *testing.T) {
+	w := newWorld()
+	much := func(c *tool.Call) {
+		c.Consent.Touches.Commands = [][]string{{"sh", strings.Repeat("x", 50_000)}, {"sh", strings.Repeat("y", 50_000)}}
+		for i := range 300 {
+			c.Consent.Touches.Writes = append(c.Consent.Touches.Writes, fmt.Sprint("/w/", i))
+		}
+	}
+	long := args(`{"path":"` + strings.Repeat("x", 60_000) + `"}`)
+	a, err := w.Show(t.Context(), owner, w.asked(t, call(much, long)))
+	shown := len(a.Touches.Commands) + len(a.Touches.Writes)
+	if err != nil || len(a.Touches.Commands) != 1 || shown >= 302 || a.More != 303-shown || len(a.Args) < 60_000 {
+		t.Errorf("%d shown, %d more, %d bytes of arguments, %v", shown, a.More, len(a.Args), err)
+	}
+	for i := range 30 {
+		w.asked(t, call(much, args(fmt.Sprintf(`{"n":%d,"path":"%s"}`, i, strings.Repeat("x", 60_000)))))
+	}
+	list, err := w.List(t.Context(), owner, approval.Waiting, 100)
+	text, _ := json.Marshal(list)
+	last := list[len(list)-1]
+	if err != nil || len(list) != 31 || len(text) > 2<<20 || last.Args != nil || last.Omitted < 60_000 || last.More != 303 ||
+		list[0].Args == nil {
+		t.Errorf("%d approvals in %d bytes, the last with %d more: %v", len(list), len(text), last.More, err)
+	}
+}
+
 func TestWaitEndsWhenItIsDecidedOrExpiresOrNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -573,7 +610,9 @@ func TestWaitEndsWhenItIsDecidedOrExpiresOrNobodyWaits(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		id = w.asked(t, call(args(`{"path":"c"}`)))
-		if err := w.Wait(t.Context(), id); err != nil || time.Since(start) < 15*time.Minute || time.Since(start) > 16*time.Minute {
+		late, end := context.WithTimeout(t.Context(), 20*time.Minute) // where nothing expires it would wait for ever
+		defer end()
+		if err := w.Wait(late, id); err != nil || time.Since(start) < 15*time.Minute || time.Since(start) > 16*time.Minute {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())

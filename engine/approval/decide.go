@@ -12,22 +12,9 @@ import (
 	"toolpost/tool"
 )
 
-// ownerRole is the role of those who run this program, whatever the config says of callers.
-const ownerRole = "owner"
-
-// names are those by which a rule can name somebody: its own and those of its roles.
-func names(p tool.Principal) []string {
-	list := append([]string{p.ID}, p.Roles()...)
-	if p.Operator() {
-		list = append(list, ownerRole)
-	}
-	return list
-}
-
 // sees reports whether somebody gets to know of an approval: every rule that asks for it names them.
 func (a *Approval) sees(p tool.Principal) bool {
-	who := names(p)
-	return !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !tool.Globs(r.Approvers).Match(who...) })
+	return !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !p.Is(r.Approvers) })
 }
 
 // may says why somebody cannot decide about an approval; nil: they can. To those whom the rules do not name it is not
@@ -202,20 +189,46 @@ const (
 
 // List gives the approvals of a state, or All or Remembered ones, whose rules name somebody; the newest first.
 func (s *Approvals) List(ctx context.Context, p tool.Principal, state string, most int) ([]Approval, error) {
-	f := Filter{Remembered: state == Remembered}
+	now := s.o.Now()
+	f := Filter{Remembered: state == Remembered, Most: most, Keep: func(e *Entry) bool {
+		over := state == Remembered && e.For == ForHour && !now.Before(e.Lasts)
+		return e.sees(p) && !over && (state == All || state == Remembered || e.At(now) == state)
+	}}
 	if state == Waiting { // the others follow from the time too
 		f.State = Waiting
 	}
 	entries, err := s.o.Book.List(ctx, f)
-	list := []Approval{}
+	list, left := make([]Approval, 0, len(entries)), maxListed
 	for _, e := range entries {
 		a := s.shown(e)
-		over := state == Remembered && a.For == ForHour && !s.o.Now().Before(a.Lasts)
-		if e.sees(p) && !over && (state == All || state == Remembered || a.State == state) && len(list) < most {
-			list = append(list, a)
+		if left -= a.size(); left < 0 {
+			a.shorten()
 		}
+		list = append(list, a)
 	}
 	return list, err
+}
+
+// maxListed is how much of what would run a list has, in bytes: whoever wants to know more of a call asks for that one.
+// Else a few callers could make lists so long that nobody gets to see them.
+const maxListed = 1 << 20
+
+// size is how much an approval says of what would run.
+func (a *Approval) size() int {
+	n := len(a.Args)
+	for _, path := range slices.Concat(a.Touches.Reads, a.Touches.Writes) {
+		n += len(path)
+	}
+	for _, argv := range a.Touches.Commands {
+		n += len(strings.Join(argv, " "))
+	}
+	return n
+}
+
+// shorten leaves out what would run, and says how much that is.
+func (a *Approval) shorten() {
+	a.Omitted, a.Args = max(a.Omitted, len(a.Args)), nil
+	a.More, a.Touches = a.More+count(a.Touches), tool.Touches{}
 }
 
 func digest(text string) string {

@@ -190,11 +190,12 @@ func (s *Approvals) entry(c *tool.Call, d digests) Entry {
 		Approval: Approval{
 			ID: idPrefix + strings.ToLower(rand.Text())[:20], State: Waiting, Tool: c.Tool, Caller: c.Caller.ID,
 			Door: c.Caller.Door, Session: c.Session, Run: c.Run, Call: c.ID, Parent: c.Parent,
-			Args: s.o.Redact(c.Args), Touches: some(c.Consent.Touches), Guarantees: c.Tightened(tool.Guarantees{}),
+			Args: s.o.Redact(c.Args), Guarantees: c.Tightened(tool.Guarantees{}),
 			Rules: c.Consent.Rules, Asked: now, Until: now.Add(patience),
 		},
 		Ref: refOf(c).String(), Bound: d.bound, Input: d.input, Key: d.key, Again: d.key, Patience: patience.Microseconds(),
 	}
+	e.Touches, e.More = some(c.Consent.Touches)
 	if c.Spec != nil {
 		e.Tool, e.Source, e.Tier, e.Effects = c.Spec.Name, c.Spec.Source, c.Spec.Tier, c.Spec.Effects.Words()
 		e.Walls = c.Spec.Walls
@@ -206,12 +207,28 @@ func (s *Approvals) entry(c *tool.Call, d digests) Entry {
 	return e
 }
 
-// some cuts what a call touches to what people look at.
-func some(t tool.Touches) tool.Touches {
-	return tool.Touches{
-		Reads: t.Reads[:min(len(t.Reads), maxTouches)], Writes: t.Writes[:min(len(t.Writes), maxTouches)],
-		Commands: t.Commands[:min(len(t.Commands), maxTouches)],
+// some cuts what a call touches to what people look at, and says how much it has left out. A command can be as long as
+// the arguments of the call: it is bounded as they are.
+func some(t tool.Touches) (shown tool.Touches, more int) {
+	left := maxArgs
+	shown = tool.Touches{
+		Commands: within(t.Commands, &left, func(argv []string) int { return len(strings.Join(argv, " ")) }),
+		Writes:   within(t.Writes, &left, func(path string) int { return len(path) }),
+		Reads:    within(t.Reads, &left, func(path string) int { return len(path) }),
 	}
+	return shown, count(t) - count(shown)
+}
+
+func count(t tool.Touches) int { return len(t.Commands) + len(t.Writes) + len(t.Reads) }
+
+// within gives the first of all that there is room for.
+func within[T any](all []T, left *int, size func(T) int) []T {
+	for i, one := range all {
+		if *left -= size(one); *left < 0 || i == maxTouches {
+			return all[:i]
+		}
+	}
+	return all
 }
 
 func shortest(rules []tool.ConsentRule) time.Duration {

@@ -29,7 +29,7 @@ func (s *Approvals) Wait(ctx context.Context, id string) error {
 		}
 		select {
 		case <-decided:
-		case <-time.After(min(pause, e.Until.Sub(now))):
+		case <-time.After(min(pause, max(e.Until.Sub(now), firstLook))): // never at once: that would be no pause
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -1,6 +1,7 @@
 package cassette_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -138,5 +139,51 @@ func TestOnlyWhatWasAnsweredIsRecorded(t *testing.T) {
 	}
 	if r.For(nil) != nil || r.For(&tool.Spec{Name: "audit.log", Source: "toolpost"}) != nil {
 		t.Error("own tools are recorded")
+	}
+}
+
+// Who plays a cassette has other approvers, or none: of a call that somebody approved it has what came of it.
+func TestACallThatWaitedForAnApprovalIsRecordedAsOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.jsonl")
+	r, err := cassette.Create(path, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := env()
+	e.Args = func(doc json.RawMessage) json.RawMessage {
+		return bytes.ReplaceAll(doc, []byte("hunter2"), []byte("[redacted]"))
+	}
+	r.In(e)
+	h := r.For(&tool.Spec{Name: "login", Source: "one"})(tool.HandlerFunc(
+		func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+			switch c.Resume {
+			case "":
+				return &tool.Result{Ask: &tool.Ask{ID: "apr_1", Kind: tool.AskApproval}}, nil
+			case "apr_1":
+				c.Record.Approval = tool.Approval{ID: "apr_1", By: "bob"}
+				return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "Password?"}}, nil
+			}
+			return &tool.Result{OK: true}, nil
+		}))
+	for _, c := range []tool.Call{
+		{}, {Resume: "apr_1", Answers: json.RawMessage(`{"approve":true}`)},
+		{Resume: "q", Answers: json.RawMessage(`{"password":"hunter2"}`)},
+	} {
+		c.Record = &tool.Record{}
+		if _, err := h.Invoke(t.Context(), &c, tool.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tape, err := read(string(text))
+	if err != nil || len(tape.Calls) != 2 || tape.Calls[0].Resumed || tape.Calls[0].Answers != nil || !tape.Calls[1].Resumed ||
+		strings.Contains(string(text), "hunter2") || strings.Contains(string(text), "apr_1") {
+		t.Errorf("%s, %v", text, err)
 	}
 }

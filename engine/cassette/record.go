@@ -67,12 +67,22 @@ func (r *Recorder) For(spec *tool.Spec) tool.Middleware {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 			heard := &listener{r: r, out: out, caller: c.Caller.ID, ctx: ctx, began: time.Now()}
 			result, err := next.Invoke(ctx, c, heard)
-			if ctx.Err() == nil && !c.DryRun { // what its caller gave up tells nothing
+			if ctx.Err() == nil && !c.DryRun && !awaits(result) { // what its caller gave up tells nothing
 				r.keep(spec, c, heard, result, err)
 			}
 			return result, err
 		})
 	}
+}
+
+// awaits reports whether a call has to be approved first. It is made again, and only then is there something to tell: who
+// plays it has no approvers, or others.
+func awaits(r *tool.Result) bool { return r != nil && r.Ask != nil && r.Ask.Kind == tool.AskApproval }
+
+// answers reports whether a call goes on with a question of its tool. One that was made again because somebody had to
+// approve it is the call itself.
+func answers(c *tool.Call) bool {
+	return c.Resume != "" && (c.Record == nil || c.Record.Approval.ID != c.Resume)
 }
 
 // keep writes a call that has ended.
@@ -82,8 +92,10 @@ func (r *Recorder) keep(spec *tool.Spec, c *tool.Call, heard *listener, result *
 	own := cmp.Or(spec.Own, spec.Name)
 	call := &Call{
 		Source: spec.Source, Tool: own, Args: r.env.Args(c.Args), Run: c.Run,
-		Resumed: c.Resume != "", Answers: r.env.Clean(c.Answers),
 		At: heard.began.UTC(), Millis: time.Since(heard.began).Milliseconds(), Events: heard.events, Cut: heard.cut,
+	}
+	if answers(c) { // what a tool asks for may be a password
+		call.Resumed, call.Answers = true, r.env.Args(c.Answers)
 	}
 	if err != nil {
 		e := tool.AsError(err)

@@ -128,7 +128,10 @@ func (t *Talk) Ask(ctx context.Context, r *Request, to *Listener) (*Answer, erro
 // estimated counts tokens where the server does not say how many there were, so that limits hold there too: four bytes
 // each, which is about right for English and never far below.
 func (a *Answer) estimated(question []byte) *Answer {
-	if a == nil || a.Usage != (Usage{}) {
+	if a == nil {
+		return a
+	}
+	if a.Usage = a.Usage.sane(); a.Usage != (Usage{}) {
 		return a
 	}
 	said := 0
@@ -328,7 +331,7 @@ type hearing struct {
 
 // hear passes a piece on, if it is one that is not empty.
 func (h *hearing) hear(p Part) error {
-	if err := h.room(len(p.Text) + len(p.Raw)); err != nil || p.Text == "" && p.Seal == "" && p.Raw == nil ||
+	if err := h.room(len(p.Text) + len(p.Seal) + len(p.Raw)); err != nil || p.Text == "" && p.Seal == "" && p.Raw == nil ||
 		h.to.Said == nil {
 		return err
 	}

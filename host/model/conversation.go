@@ -186,6 +186,15 @@ func (u *Usage) Add(v Usage) {
 	u.In, u.Cached, u.Out, u.Thoughts = u.In+v.In, u.Cached+v.Cached, u.Out+v.Out, u.Thoughts+v.Thoughts
 }
 
+// maxUsage is more than any request uses, and so little that sums of it are right.
+const maxUsage = 1 << 40
+
+// sane is the usage without what cannot be: less than nothing would make up for what other rounds used.
+func (u Usage) sane() Usage {
+	within := func(n int64) int64 { return min(max(n, 0), maxUsage) }
+	return Usage{In: within(u.In), Cached: within(u.Cached), Out: within(u.Out), Thoughts: within(u.Thoughts)}
+}
+
 // Total is all of it.
 func (u Usage) Total() int64 { return u.In + u.Out }
 

@@ -233,6 +233,7 @@ type messageReader struct {
 	index   int
 	now     Part
 	text    strings.Builder // of the open block
+	seal    strings.Builder
 	partial strings.Builder // of its input
 }
 
@@ -320,7 +321,7 @@ func (in *messageReader) delta(index int, raw json.RawMessage) error {
 // say passes on a piece of the open block.
 func (in *messageReader) say(text, seal string) error {
 	in.text.WriteString(text)
-	in.now.Seal += seal
+	in.seal.WriteString(seal)
 	return in.to.hear(Part{Kind: in.now.Kind, Text: text, Seal: seal, Of: Anthropic})
 }
 
@@ -330,9 +331,10 @@ func (in *messageReader) end() error {
 		return nil
 	}
 	p, partial := in.now, in.partial.String()
-	p.Text = in.text.String()
+	p.Text, p.Seal = in.text.String(), in.seal.String()
 	in.open = false
 	in.text.Reset()
+	in.seal.Reset()
 	in.partial.Reset()
 	if p.Kind == Calls && partial != "" {
 		p.Call.Args = partial

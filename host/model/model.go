@@ -34,6 +34,8 @@ type Options struct {
 	Model  string `yaml:"model" doc:"what the server calls the model; default: the name of the entry"`
 	API    API    `yaml:"api" schema:"enum=openai|anthropic default=openai" doc:"what the server speaks: OpenAI's chat completions, or Anthropic's messages"`
 	Prices Prices `yaml:"prices" doc:"what a million tokens costs, for limits on cost; default: nothing"`
+	// Callers limits whose prompts the key pays for.
+	Callers tool.Globs `yaml:"callers" doc:"who may use the model, by role or name; owner and local have the role owner; default: every caller"`
 }
 
 // Prices are those of a million tokens, in whatever money the limits are in too.
@@ -59,6 +61,9 @@ func (o *Options) Validate() error {
 			o.Name)
 	case !slices.Contains([]API{"", OpenAI, Anthropic}, o.API):
 		return fmt.Errorf("model %q: api is openai or anthropic, not %q", o.Name, o.API)
+	case o.Callers != nil && len(o.Callers) == 0:
+		return fmt.Errorf("model %q: callers is an empty list, so that nobody could use it; name some, or leave it out",
+			o.Name)
 	case o.Prices.Input < 0 || o.Prices.Output < 0:
 		return fmt.Errorf("model %q: a price is below zero", o.Name)
 	}
@@ -111,6 +116,16 @@ func Read(cfg *config.Config, env Env) (Models, error) {
 
 // Models are those of a config, in its order.
 type Models []*Model
+
+// For gives those that a caller may use. To the caller there are no others.
+func (all Models) For(p tool.Principal) (some Models) {
+	for _, m := range all {
+		if p.Is(m.Callers) {
+			some = append(some, m)
+		}
+	}
+	return some
+}
 
 // Named finds one of them.
 func (all Models) Named(name string) (*Model, error) {

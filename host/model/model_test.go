@@ -130,6 +130,34 @@ func TestStreamsAreReadAsServersWriteThem(t *testing.T) {
 	}
 }
 
+// Limits on tokens and cost are only as good as what a server says of them.
+func TestAUsageBelowNothingIsNone(t *testing.T) {
+	for _, c := range []struct{ in, out, least int64 }{
+		{-1_000_000, 7, 7}, {7, -1_000_000, 7}, {-1, -1, 1}, {1<<63 - 1, 1<<63 - 1, 1 << 40},
+	} {
+		talk := answering(t, model.OpenAI, fmt.Sprintf(
+			`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`, c.in,
+			c.out)).Talk()
+		a, err := talk.Ask(t.Context(), &model.Request{}, nil)
+		talk.Close()
+		if err != nil || a.Usage.In < 0 || a.Usage.Out < 0 || a.Usage.Total() < c.least {
+			t.Errorf("%+v: %+v, %v", c, a, err)
+		}
+	}
+}
+
+// What a thought is sealed with counts as what is said does.
+func TestASealIsBounded(t *testing.T) {
+	list := []string{`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}`}
+	for range 9 {
+		list = append(list, `{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"`+
+			strings.Repeat("s", 1<<20)+`"}}`)
+	}
+	if _, err := model.DecodeStream(model.Anthropic, []byte(events(list...))); err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("%v", err)
+	}
+}
+
 func anthropicStream(block string) string {
 	return events(`{"type":"message_start","message":{"usage":{"input_tokens":0}}}`,
 		`{"type":"content_block_start","index":0,"content_block":`+block+`}`,

@@ -97,7 +97,8 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 	if !sameCalls(server, call) {
 		f, err := filterPlan{
 			network: call.Network, unix: call.Unix, subprocess: call.Subprocess,
-			ownIPC: m.IPCNS, ownPids: m.PidNS, ownMounts: m.Mounts && slices.Equal(server.Writable, call.Writable),
+			// It is never alone: its server is there, which forks for others too and must stay as it is.
+			ownIPC: m.IPCNS, ownPids: false, ownMounts: m.Mounts && slices.Equal(server.Writable, call.Writable),
 		}.compile()
 		if err != nil {
 			return nil, err

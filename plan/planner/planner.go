@@ -231,29 +231,37 @@ func Claim(cfg *config.Config) (all offlimits.Claim) {
 	return all
 }
 
-// Named finds a planner. Without a name the first one is meant.
-func (b *Book) Named(name string) (*Planner, error) {
-	all := *b.now.Load()
+// of gives the planners that a caller may use: all but those whose model is for others.
+func (b *Book) of(p tool.Principal) []*Planner {
+	return slices.DeleteFunc(slices.Clone(*b.now.Load()), func(one *Planner) bool {
+		t, thinks := one.planner.(*thinker)
+		return thinks && !p.Is(t.Callers)
+	})
+}
+
+// Named finds a planner that a caller may use. Without a name the first one is meant.
+func (b *Book) Named(p tool.Principal, name string) (*Planner, error) {
+	all := b.of(p)
 	if len(all) == 0 {
 		return nil, tool.Errorf(tool.CodeNotFound, "there is no planner; add one to the section planners of the config, "+
 			"such as `planners: [{name: adventure, file: ./story.yaml}]`")
 	}
 	var names []string
-	for _, p := range all {
-		if name == "" || p.Name == name {
-			return p, nil
+	for _, one := range all {
+		if name == "" || one.Name == name {
+			return one, nil
 		}
-		names = append(names, p.Name)
+		names = append(names, one.Name)
 	}
 	hint := cmp.Or(nearest.Hint(name, names), "; the config has "+strings.Join(names, ", "))
 	return nil, tool.Errorf(tool.CodeNotFound, "there is no planner %q%s", name, hint)
 }
 
-// List tells about the stories of all planners, in the order of the config.
-func (b *Book) List() []About {
+// List tells about the stories of all planners that a caller may use, in the order of the config.
+func (b *Book) List(p tool.Principal) []About {
 	list := []About{}
-	for _, p := range *b.now.Load() {
-		list = append(list, p.About())
+	for _, one := range b.of(p) {
+		list = append(list, one.About())
 	}
 	return list
 }

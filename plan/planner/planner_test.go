@@ -52,7 +52,7 @@ func write(t *testing.T, path, text string) {
 // ask asks the first planner of a book.
 func ask(t *testing.T, b *planner.Book, r plan.Request) (*plan.Plan, error) {
 	t.Helper()
-	p, err := b.Named("")
+	p, err := b.Named(tool.Principal{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestAFileAnswersByPromptAndState(t *testing.T) {
 		p.Narrative != "You say: enter ${b.output.x} ${state.keys} $${c.output}. You have 2 keys." {
 		t.Errorf("%s %q, %v", p.Tools[0].Input, p.Narrative, err)
 	}
-	about := b.List()
+	about := b.List(tool.Principal{})
 	if len(about) != 1 || about[0] != (planner.About{Name: "hill", Title: "The Hill", Opening: "Knock"}) {
 		t.Errorf("%+v", about)
 	}
@@ -157,7 +157,7 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	if _, err := ask(t, b, plan.Request{Prompt: "a"}); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "story.json:1:") {
 		t.Error(err)
 	}
-	if found := b.Problems(); len(found) != 1 || found[0].About != "planner x" || b.List()[0].Error == "" {
+	if found := b.Problems(); len(found) != 1 || found[0].About != "planner x" || b.List(tool.Principal{})[0].Error == "" {
 		t.Errorf("%+v", found)
 	}
 }
@@ -246,10 +246,10 @@ func TestMistakesInTheConfigAreRefused(t *testing.T) {
 		}
 	}
 	b := book(t, t.TempDir(), "planners: [{name: hill, file: x}]")
-	if _, err := b.Named("hil"); tool.CodeOf(err) != tool.CodeNotFound || !strings.Contains(err.Error(), `did you mean "hill"?`) {
+	if _, err := b.Named(tool.Principal{}, "hil"); tool.CodeOf(err) != tool.CodeNotFound || !strings.Contains(err.Error(), `did you mean "hill"?`) {
 		t.Error(err)
 	}
-	if _, err := book(t, t.TempDir(), "sources: []").Named(""); tool.CodeOf(err) != tool.CodeNotFound {
+	if _, err := book(t, t.TempDir(), "sources: []").Named(tool.Principal{}, ""); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Error(err)
 	}
 }

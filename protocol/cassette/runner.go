@@ -200,7 +200,7 @@ func play(ev cassette.Event, out tool.Sink) error {
 
 // find takes the recorded call that answers one.
 func (r *Runner) find(c *tool.Call) (*cassette.Call, error) {
-	asked, err := r.question(audit.Redacted(c.Args, nil), c.Answers, c.Resume != "")
+	asked, err := r.question(audit.Redacted(c.Args, nil), audit.Redacted(c.Answers, nil), c.Resume != "")
 	if err != nil {
 		return nil, err
 	}
@@ -271,14 +271,20 @@ func (r *Runner) alike(v any) any {
 	return v
 }
 
+// Bounds of looking for what is near: it is a hint, and not worth more.
+const (
+	maxPieces = 32
+	maxNear   = 1000
+)
+
 // near names recorded arguments that share the most with others.
 func (t *track) near(asked string) string {
-	pieces := strings.Split(asked, ",")
+	pieces := strings.SplitN(asked[:min(len(asked), maxPieces<<10)], ",", maxPieces)
 	best, most := "", -1
-	for _, other := range t.asked {
+	for _, other := range t.asked[:min(len(t.asked), maxNear)] {
 		n := 0
 		for _, p := range pieces {
-			if strings.Contains(other, strings.Trim(p, "{}")) {
+			if strings.Contains(other[:min(len(other), maxPieces<<10)], strings.Trim(p, "{}")) {
 				n++
 			}
 		}

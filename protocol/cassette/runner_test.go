@@ -20,7 +20,7 @@ const recorded = `{"cassette":{"version":1,"made":"2026-11-16T00:00:00Z"}}
 {"call":{"source":"s","tool":"look","args":{"when":"now","a":1.0},"at":"2026-11-16T00:00:00Z","ms":1,"result":{"ok":true,"output":2}}}
 {"call":{"source":"s","tool":"look","args":{"a":2,"token":"[redacted]"},"at":"2026-11-16T00:00:00Z","ms":1,"error":{"code":"access_denied","reason":"no","message":"not that"}}}
 {"call":{"source":"s","tool":"look","args":{},"at":"2026-11-16T00:00:00Z","ms":1,"result":{"ok":false,"ask":{"id":"x","message":"Which?"}}}}
-{"call":{"source":"s","tool":"look","args":{},"resumed":true,"answers":{"which":"b"},"at":"2026-11-16T00:00:00Z","ms":1,"result":{"ok":true,"output":"b"}}}
+{"call":{"source":"s","tool":"look","args":{},"resumed":true,"answers":{"which":"b","password":"[redacted]"},"at":"2026-11-16T00:00:00Z","ms":1,"result":{"ok":true,"output":"b"}}}
 `
 
 func open(t *testing.T, o cassette.Options) *cassette.Runner {
@@ -57,9 +57,9 @@ func args(text string) tool.Call { return tool.Call{Args: json.RawMessage(text)}
 func TestRecordedCallsArePlayedOnceAndInOrder(t *testing.T) {
 	r := open(t, cassette.Options{})
 	again := args(`{}`)
-	again.Resume, again.Answers = "sealed", json.RawMessage(`{"which":"b"}`)
+	again.Resume, again.Answers = "sealed", json.RawMessage(`{"which":"b","password":"another each time"}`)
 	wrong := args(`{}`)
-	wrong.Resume, wrong.Answers = "sealed", json.RawMessage(`{"which":"c"}`)
+	wrong.Resume, wrong.Answers = "sealed", json.RawMessage(`{"which":"c","password":"x"}`)
 	for _, c := range []struct {
 		call tool.Call
 		want string

@@ -160,9 +160,9 @@ func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *to
 }
 
 // listModels is GET /v1/models, in one form for the clients of both APIs.
-func (s *server) listModels(w http.ResponseWriter, _ *http.Request, _ tool.Principal) error {
+func (s *server) listModels(w http.ResponseWriter, _ *http.Request, p tool.Principal) error {
 	list := []object{}
-	for _, m := range s.Models.Models() {
+	for _, m := range s.Models.Models().For(p) {
 		list = append(list, object{
 			"id": m.Name, "object": "model", "created": 0, "owned_by": "toolpost",
 			"type": "model", "display_name": m.Name, "created_at": "1970-01-01T00:00:00Z",

@@ -103,7 +103,13 @@ type loop struct {
 
 	mu      sync.Mutex // around the speaker
 	speaker speaker    // nil: the answer goes out as a whole
-	heard   []model.Part
+	heard   []*piece
+}
+
+// A piece is a part that comes bit by bit. Most have as many bits as words, and some have a million.
+type piece struct {
+	model.Part
+	text, seal strings.Builder
 }
 
 // converse answers a request to a model.
@@ -148,7 +154,7 @@ func (s *server) newLoop(ctx context.Context, base *tool.Call, req *request) (*l
 	if req.model == "" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the request names no model; GET /v1/models lists them")
 	}
-	m, err := s.Models.Models().Named(req.model)
+	m, err := s.Models.Models().For(base.Caller).Named(req.model)
 	if err != nil {
 		return nil, err
 	}
@@ -283,20 +289,27 @@ func (l *loop) hearing(open func()) *model.Listener {
 		l.tell(speaker.turn)
 	}
 	return &model.Listener{Begun: begun, Said: func(p model.Part) error {
-		l.heard = joined(l.heard, p)
+		l.heard = heard(l.heard, p)
 		l.tell(func(s speaker) { s.said(p) })
 		return nil
 	}}
 }
 
-// joined puts a piece to those before it.
-func joined(parts []model.Part, p model.Part) []model.Part {
-	if n := len(parts) - 1; n >= 0 && p.Kind != model.Other && parts[n].Kind == p.Kind && parts[n].Seal == "" {
-		parts[n].Text += p.Text
-		parts[n].Seal += p.Seal
-		return parts
+// heard adds a bit to those before it.
+func heard(pieces []*piece, p model.Part) []*piece {
+	last := len(pieces) - 1
+	if last < 0 || p.Kind == model.Other || pieces[last].Kind != p.Kind || pieces[last].seal.Len() > 0 {
+		pieces, last = append(pieces, &piece{Part: p}), last+1
 	}
-	return append(parts, p)
+	pieces[last].text.WriteString(p.Text)
+	pieces[last].seal.WriteString(p.Seal)
+	return pieces
+}
+
+// whole is the part, as far as it has come.
+func (p *piece) whole() model.Part {
+	p.Text, p.Seal = p.text.String(), p.seal.String()
+	return p.Part
 }
 
 func (l *loop) tell(what func(speaker)) {
@@ -396,7 +409,7 @@ func (l *loop) halt(why *stop) {
 	if len(l.heard) > 0 { // of an answer that did not come to its end
 		t := new(turn)
 		for _, p := range l.heard {
-			t.parts = append(t.parts, part{Part: p})
+			t.parts = append(t.parts, part{Part: p.whole()})
 		}
 		l.turns = append(l.turns, t)
 	}

@@ -287,7 +287,7 @@ func (b *body) part(w *multipart.Writer, name string, v any) error {
 		h.Set("Content-Type", cmp.Or(kind, f.kind, typeBytes))
 	} else {
 		// The library knows how a name is quoted; that of a file is cut off again.
-		disposition, _, _ := strings.Cut(multipart.FileContentDisposition(name, ""), "; filename=")
+		disposition := strings.TrimSuffix(multipart.FileContentDisposition(name, ""), `; filename=""`)
 		h.Set("Content-Disposition", disposition)
 		var kind string
 		if data, kind, err = plainPart(name, v); err != nil {

@@ -339,3 +339,47 @@ func TestErrorsDoNotTellSecrets(t *testing.T) {
 		}
 	}
 }
+
+// allowReserved is for queries: in a cookie it would let a value begin another cookie, before the one that is ours.
+func TestACookieOrANameOfAPartIsNothingElse(t *testing.T) {
+	got := make(chan *http.Request, 1)
+	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			if err := r.ParseMultipartForm(1 << 20); err != nil {
+				t.Error(err)
+			}
+		}
+		got <- r
+	}))
+	defer api.Close()
+	doc := filepath.Join(t.TempDir(), "api.yaml")
+	if err := os.WriteFile(doc, []byte(`
+openapi: 3.1.0
+info: {title: x, version: "1"}
+paths:
+  /c:
+    get: {operationId: c, security: [{sid: []}], parameters: [{name: mood, in: cookie, allowReserved: true, schema: {type: string}}]}
+    post: {operationId: p, requestBody: {content: {multipart/form-data: {schema: {type: object}}}}}
+components: {securitySchemes: {sid: {type: apiKey, in: cookie, name: sid}}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, `document: %q, server: %q, auth: {sid: COOKIE}`, doc, api.URL)
+	invoke := func(name, args string) *http.Request {
+		t.Helper()
+		c := &tool.Call{Tool: name, Args: json.RawMessage(args), Spec: s.specs[name]}
+		if _, err := s.Invoke(bounded(t), c, tool.Discard); err != nil {
+			t.Fatal(err)
+		}
+		return <-got
+	}
+	if all := invoke("c", `{"mood":"x;admin"}`).Cookies(); len(all) != 2 || all[1].Value != "k-cookie" {
+		t.Errorf("the cookies are %v", all)
+	}
+	for _, name := range []string{`a; filename=b`, `a\"; filename=\"b`, `a\r\nX: y`} {
+		r := invoke("p", `{"body":{"`+name+`":"v"}}`)
+		if len(r.MultipartForm.File) != 0 || len(r.MultipartForm.Value) != 1 {
+			t.Errorf("%s arrives as %+v", name, r.MultipartForm)
+		}
+	}
+}

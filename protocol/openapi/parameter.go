@@ -55,7 +55,8 @@ func (d *document) readParameter(v any) (*parameter, error) {
 		return nil, err
 	}
 	p := &parameter{name: text(o, "name"), in: text(o, "in"), required: flag(o, "required", false), schema: o["schema"]}
-	p.about, p.reserved = text(o, "description"), flag(o, "allowReserved", false)
+	// Elsewhere it means nothing: a semicolon in a cookie would begin another one.
+	p.about, p.reserved = text(o, "description"), p.in == inQuery && flag(o, "allowReserved", false)
 	if p.name == "" || len(p.name) > maxName {
 		return nil, fmt.Errorf("a parameter in %q has no name, or a long one", clip(p.in, 40))
 	}

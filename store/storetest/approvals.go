@@ -85,6 +85,7 @@ func approvalsOf(t *testing.T, mine, other approval.Book) {
 	}{
 		{approval.Filter{}, []string{foreign.ID, first.ID}},
 		{approval.Filter{Most: 1}, []string{foreign.ID}},
+		{approval.Filter{Keep: func(e *approval.Entry) bool { return e.Caller == "ada" }, Most: 1}, []string{first.ID}},
 		{approval.Filter{State: approval.Waiting}, []string{foreign.ID}},
 		{approval.Filter{Remembered: true, Caller: "ada", Ref: "files.rm"}, []string{first.ID}},
 		{approval.Filter{Remembered: true, Caller: "eve", Ref: "files.rm"}, nil},

@@ -17,6 +17,7 @@ export interface Approval {
   arguments?: Json;
   arguments_bytes?: number; // where they are too long to be shown
   touches?: { reads?: string[]; writes?: string[]; commands?: string[][] };
+  touches_more?: number; // further files and commands, where they are too many to be shown
   walls?: string;
   guarantees?: { [name: string]: Json };
   rules: { name: string; reason?: string; approvers: string[]; self?: boolean; remember?: string[] }[];

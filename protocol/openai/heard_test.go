@@ -1,0 +1,28 @@
+package openai
+
+import (
+	"runtime"
+	"testing"
+
+	"toolpost/host/model"
+)
+
+// A model that says a million words costs what they are long, and not their square.
+func TestWhatIsHeardBitByBitIsKeptOnce(t *testing.T) {
+	const bits = 100_000
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var all []*piece
+	for range bits {
+		all = heard(all, model.Part{Kind: model.Text, Text: "word "})
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 100*bits*5 {
+		t.Errorf("%d bytes take %d", bits*5, n)
+	}
+	all = heard(all, model.Part{Kind: model.Thinking, Text: "hm", Seal: "s"})
+	all = heard(all, model.Part{Kind: model.Thinking, Text: "so"})
+	if len(all) != 3 || len(all[0].whole().Text) != bits*5 || all[1].whole().Seal != "s" || all[2].whole().Text != "so" {
+		t.Errorf("%d pieces", len(all))
+	}
+}
