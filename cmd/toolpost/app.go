@@ -193,6 +193,15 @@ func classify(c *cobra.Command) {
 	}
 }
 
+// oneOf refuses a value of a flag that is not among those that it may have.
+func oneOf(flag, value string, known []string) error {
+	if slices.Contains(known, value) {
+		return nil
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "%s is one of %s, not %q%s", flag, strings.Join(known, ", "), value,
+		meant(value, known, ""))
+}
+
 // withJSON adds --json to a command.
 func (a *app) withJSON(usage string, c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&a.json, "json", false, usage)
@@ -354,7 +363,8 @@ func (a *app) here(text string) string {
 	return ownCommand.ReplaceAllStringFunc(text, func(command string) string {
 		words := strings.Fields(strings.Trim(command, "`"))[1:]
 		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)
-		if err != nil || c.Flags().Lookup("server") == nil || slices.Contains(words, "--server") {
+		if err != nil || c.Flags().Lookup("server") == nil || slices.Contains(words, "--server") ||
+			slices.Contains(words, "--help") {
 			return command
 		}
 		return strings.TrimSuffix(command, "`") + flags + "`"

@@ -24,6 +24,7 @@ type callRequest struct {
 	events  bool
 	async   bool
 	answers string
+	job     string // whose outcome it is; empty: that of the call
 }
 
 func (a *app) callCommand() *cobra.Command {

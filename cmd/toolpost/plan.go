@@ -224,6 +224,11 @@ func (a *app) planListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "List plans, newest first",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if state != "" {
+				if err := oneOf("--state", state, plan.States()); err != nil {
+					return err
+				}
+			}
 			args := map[string]any{"limit": most}
 			for name, value := range map[string]string{"session": session, "state": state} {
 				if value != "" {
