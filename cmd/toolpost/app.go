@@ -63,11 +63,18 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil || errors.As(err, &code) {
 		return int(code)
 	}
-	if _, ok := errors.AsType[*tool.Error](err); !ok { // cobra's: it did not understand the command line
-		err = tool.Errorf(tool.CodeInvalidInput, "%w\nsee `%s --help`", err, c.CommandPath())
-	}
+	err = misused(c, err)
 	a.complain(err)
 	return exitCode(err)
+}
+
+// misused gives an error of cobra's its class: it did not understand the command line. Ours have theirs.
+func misused(c *cobra.Command, err error) error {
+	var code exit
+	if _, ok := errors.AsType[*tool.Error](err); ok || err == nil || errors.As(err, &code) {
+		return err
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "%w\nsee `%s --help`", err, c.CommandPath())
 }
 
 func (a *app) root(args []string) *cobra.Command {
