@@ -155,11 +155,16 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	return noSubcommand(c, args[0], "")
+}
+
+// noSubcommand is the error of a word that is none of a command's own; otherwise is for where none of those is near.
+func noSubcommand(c *cobra.Command, word, otherwise string) error {
 	var names []string
 	for _, sub := range c.Commands() {
 		names = append(names, sub.Name())
 	}
-	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), args[0], meant(args[0], names, ""))
+	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), word, meant(word, names, otherwise))
 }
 
 // meant asks whether one of the names was meant; otherwise is for where none is near.
@@ -173,6 +178,9 @@ func meant(name string, names []string, otherwise string) string {
 // words asks for a number of words; most below zero: any number.
 func words(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
+		if most == 0 && len(args) > 0 && c.HasSubCommands() { // those that do something without one list
+			return noSubcommand(c, args[0], "; `"+c.CommandPath()+"` alone lists")
+		}
 		if len(args) < least || most >= 0 && len(args) > most {
 			return fmt.Errorf("usage: %s", c.UseLine())
 		}

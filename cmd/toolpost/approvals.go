@@ -72,7 +72,20 @@ func approvalRow(p approval.Approval) []string {
 	if p.For != "" && p.For != approval.ForCall {
 		what = "for " + forWords[p.For] + "; " + what
 	}
-	return []string{p.ID, p.Tool, p.Caller, when(p.Asked, now), when(p.Until, now), p.State, what}
+	return []string{p.ID, p.Tool, p.Caller, when(p.Asked, now), when(ends(p), now), p.State, what}
+}
+
+// ends is when an approval ends: one that is remembered with its hour, or not at all, and one that was used or denied
+// has done so.
+func ends(p approval.Approval) time.Time {
+	remembered := p.For != "" && p.For != approval.ForCall && p.Revoked.IsZero()
+	switch {
+	case remembered && p.State != approval.Expired:
+		return p.Lasts
+	case p.State == approval.Used || p.State == approval.Denied:
+		return time.Time{}
+	}
+	return p.Until
 }
 
 // forWords say how long an approval holds.
@@ -112,6 +125,12 @@ func (a *app) aboutApproval(name string, c *cobra.Command) *cobra.Command {
 // decideBy calls a tool about one approval, and shows what it is then.
 func (a *app) decideBy(ctx context.Context, name string, args map[string]any) error {
 	p, err := kept[approval.Approval](ctx, a, name, args, doesApprovals)
+	if e := tool.AsError(err); err != nil && e.Reason == approval.OwnCall && a.server.url == "" {
+		more := *e
+		more.Message += ". The owner is another caller than you on this command line: " +
+			"with its token and --server URL, you can decide"
+		return &more
+	}
 	if err != nil {
 		return err
 	}
@@ -197,7 +216,7 @@ func (a *app) showApproval(p approval.Approval) {
 		facts = append(facts, [2]string{"runs", strings.Join(argv, " ")})
 	}
 	facts = append(facts, [2]string{"walls", p.Walls}, [2]string{"cannot", strings.Join(p.Guarantees.Asked(), ", ")},
-		[2]string{"asked", when(p.Asked, now)}, [2]string{"until", when(p.Until, now)})
+		[2]string{"asked", when(p.Asked, now)}, [2]string{"until", when(ends(p), now)})
 	for _, r := range p.Rules {
 		facts = append(facts, [2]string{"rule", strings.TrimSuffix(r.Name+": "+r.Reason, ": ")})
 	}

@@ -107,8 +107,8 @@ func inner(c *cobra.Command, args []string) error {
 	if name, ok := strings.CutPrefix(args[0], "--"); ok {
 		name, _, _ = strings.Cut(name, "=")
 		if c.LocalNonPersistentFlags().Lookup(name) != nil && name != "help" {
-			return tool.Errorf(tool.CodeInvalidInput, "--%s is a flag of `%s`, and stands before FILE: what follows FILE is the other command",
-				name, c.CommandPath())
+			return tool.Errorf(tool.CodeInvalidInput, "--%s is a flag of `%s`, and stands before FILE: what follows FILE is "+
+				"the other command", name, c.CommandPath())
 		}
 	}
 	if slices.Contains([]string{"record", "replay"}, args[0]) {

@@ -195,7 +195,8 @@ func (a *app) planShowCommand() *cobra.Command {
 // showPlan prints a plan for people.
 func (a *app) showPlan(r *plan.Record) error {
 	a.out.facts("", 8, [][2]string{
-		{"plan", r.ID}, {"state", r.State}, {"request", clean(r.RequestID)}, {"caller", clean(r.Caller)}, {"session", clean(r.Session)},
+		{"plan", r.ID}, {"state", r.State}, {"request", clean(r.RequestID)}, {"caller", clean(r.Caller)},
+		{"session", clean(r.Session)},
 		{"prompt", short(clean(r.Prompt), 200)}, {"call", clean(r.Call)}, {"made", when(r.Made, time.Now())},
 		{"ended", when(r.Ended, time.Now())},
 	})
@@ -243,8 +244,8 @@ func (a *app) planListCommand() *cobra.Command {
 			head := []string{"PLAN", "STATE", "CALLER", "SESSION", "TOOLS", "MADE", "REQUEST", "ABOUT"}
 			return list(a, "plans", all, head, func(r plan.Record) []string {
 				done := fmt.Sprintf("%d/%d", r.Counts.Done+r.Counts.Failed+r.Counts.Skipped, r.Counts.Tools)
-				return []string{r.ID, r.State, r.Caller, r.Session, done, when(r.Made, time.Now()), short(clean(r.RequestID), 40),
-					short(clean(cmp.Or(r.Prompt, r.Narrative)), 60)}
+				return []string{r.ID, r.State, r.Caller, r.Session, done, when(r.Made, time.Now()),
+					short(clean(r.RequestID), 40), short(clean(cmp.Or(r.Prompt, r.Narrative)), 60)}
 			})
 		},
 	}

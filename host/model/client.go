@@ -315,7 +315,8 @@ func (t *Talk) refused(got *reply) *tool.Error {
 	}
 	e := tool.Errorf(code, "the server of model %s answered HTTP %d %s%s%s", t.Name, got.status,
 		http.StatusText(got.status), why, hint)
-	if word, err := strictjson.Unquote(said.Error.Code); err == nil && code == tool.CodeInvalidInput && errorWord.Match(word) {
+	word, err := strictjson.Unquote(said.Error.Code)
+	if err == nil && code == tool.CodeInvalidInput && errorWord.Match(word) {
 		e = e.Because(string(word)) // programs go by it: context_length_exceeded
 	}
 	if got.after > 0 {

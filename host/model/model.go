@@ -57,7 +57,7 @@ func (o *Options) Validate() error {
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("model %q: url may have a host and a path, and nothing else; the key is the name of a secret",
 			o.Name)
-	case slices.ContainsFunc(routes(), func(r string) bool { return strings.HasSuffix(strings.TrimRight(u.Path, "/"), r) }):
+	case withoutRoute(o.URL) != strings.TrimRight(o.URL, "/"):
 		return fmt.Errorf("model %q: url ends before the route, with the version of the API: such as %s", o.Name,
 			withoutRoute(o.URL))
 	case !slices.Contains([]API{"", OpenAI, Anthropic}, o.API):

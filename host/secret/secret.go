@@ -130,9 +130,9 @@ func (v *Vault) Secret(name string) (string, error) {
 		known = "known are " + strings.Join(names, ", ")
 	}
 	if !looksLikeName.MatchString(name) || len(name) > maxShown {
-		return "", tool.Errorf(tool.CodeUnavailable, "there is no secret of the name that is written there, which is not shown "+
-			"because it may be the secret itself; a config has the names of secrets only: say in its section `secrets` where the "+
-			"value comes from, and write the name from there (%s)", known)
+		return "", tool.Errorf(tool.CodeUnavailable, "there is no secret of the name that is written there, which is not "+
+			"shown because it may be the secret itself; a config has the names of secrets only: say in its section "+
+			"`secrets` where the value comes from, and write the name from there (%s)", known)
 	}
 	return "", tool.Errorf(tool.CodeUnavailable,
 		"there is no secret %s; name it in the section `secrets` of the config (%s)", name, known)
