@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,16 +25,18 @@ func States() []string { return []string{Running, Done, Failed, Lost, Cancelled}
 
 // A Record is a plan as it is kept. Its JSON is what its caller sees of it.
 type Record struct {
-	ID      string    `json:"planId"`
-	State   string    `json:"state"`
-	Caller  string    `json:"caller"`
-	Session string    `json:"session,omitzero"`
-	Prompt  string    `json:"prompt,omitzero"`
-	Planner string    `json:"planner,omitzero"`
-	Call    string    `json:"call"` // the call that it runs for, or ran
-	Made    time.Time `json:"made"`
-	Ended   time.Time `json:"ended,omitzero"`
-	Counts  Counts    `json:"counts"`
+	ID        string    `json:"planId"`
+	State     string    `json:"state"`
+	RequestID string    `json:"requestId,omitzero"` // the request that it answers, and what is told of it
+	Narrative string    `json:"narrative,omitzero"`
+	Caller    string    `json:"caller"`
+	Session   string    `json:"session,omitzero"`
+	Prompt    string    `json:"prompt,omitzero"`
+	Planner   string    `json:"planner,omitzero"`
+	Call      string    `json:"call"` // the call that it runs for, or ran
+	Made      time.Time `json:"made"`
+	Ended     time.Time `json:"ended,omitzero"`
+	Counts    Counts    `json:"counts"`
 
 	Plan    json.RawMessage `json:"plan,omitzero"`
 	Result  json.RawMessage `json:"result,omitzero"`
@@ -47,6 +50,20 @@ type Counts struct {
 	Done    int `json:"done"`
 	Failed  int `json:"failed"`
 	Skipped int `json:"skipped"`
+}
+
+// Title reads what names a plan from the beginning of its document, as much of it as there is. It was written from a
+// Plan, so what comes before its tools are its request and, where there is one, its narrative; and a name in quotes
+// that follows a comma is in no text.
+func (r *Record) Title(document string) {
+	for _, next := range []string{`,"tools":`, `,"narrative":`} {
+		head, _, found := strings.Cut(document, next)
+		var p Plan
+		if found && strictjson.Unmarshal([]byte(head+"}"), &p) == nil {
+			r.RequestID, r.Narrative = p.RequestID, p.Narrative
+			return
+		}
+	}
 }
 
 // Count adds so many tools of which there is a note in this state.

@@ -94,12 +94,12 @@ func endPlan(t *tx, id, state string, result []byte) error {
 		micros(time.Now()), sql.NullString{String: string(result), Valid: result != nil}, id)
 }
 
-// What is read of plans: all; by those who look at one, not how it is gone on with; by those who list many, not what it
-// is either.
+// What is read of plans: all; by those who look at one, not how it is gone on with; by those who list many, only the
+// beginning of what it is, which names it.
 const (
 	wholePlan  = planState + `, document, result, request, patches`
 	seenPlan   = planState + `, document, result, '', ''`
-	listedPlan = planState + `, '', NULL, '', ''`
+	listedPlan = planState + `, substr(document, 1, 1000), NULL, '', ''`
 	planState  = `id, caller, session, state, call, planner, prompt, made_at, ended_at, tools`
 )
 
@@ -112,6 +112,7 @@ func scanPlan(rows *sql.Rows) (r plan.Record, err error) {
 	r.Request, r.Before = []byte(request), []byte(patches)
 	if document != "" {
 		r.Plan = []byte(document)
+		r.Title(document)
 	}
 	if result.Valid {
 		r.Result = []byte(result.String)
@@ -200,6 +201,7 @@ func (p *PlanTable) List(ctx context.Context, caller, session, state string, mos
 		found, err := list(r, scanPlan, `SELECT `+listedPlan+` FROM plan WHERE `+strings.Join(where, ` AND `)+
 			` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, atMost(most))...)
 		for i := range found {
+			found[i].Plan = nil
 			if err == nil {
 				err = count(r, &found[i])
 			}

@@ -60,6 +60,7 @@ type line struct {
 type said struct {
 	result json.RawMessage
 	raised *raised // nil: it returned
+	left   int     // calls that ran when it returned: nobody awaited them
 }
 
 // raised is an exception that nobody caught.
@@ -117,7 +118,7 @@ func (p *program) talk(ctx context.Context, conn io.Writer, lines *process.Lines
 		case l.Raised != nil && l.alone():
 			return &said{raised: l.Raised}, nil
 		case l.Return != nil && l.alone():
-			return &said{result: l.Return}, nil
+			return &said{result: l.Return, left: p.running()}, nil
 		case l.Cancel != nil && l.alone():
 			p.cancel(*l.Cancel)
 		case l.ID != nil && l.Tool != "" && l.alone():
@@ -202,6 +203,13 @@ func (p *program) begin(ctx context.Context, places chan struct{}, calls *sync.W
 	return true
 }
 
+// running is how many calls run.
+func (p *program) running() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.open)
+}
+
 // cancel ends a call, if it still runs.
 func (p *program) cancel(id int64) {
 	p.mu.Lock()
@@ -232,7 +240,7 @@ func (p *program) answer(ctx context.Context, name string, args json.RawMessage)
 	r, err := p.t.Engine.Invoke(ctx, c, tool.Discard)
 	switch {
 	case err != nil:
-		return answer{failed: tool.AsError(err)}
+		return answer{failed: p.names.meant(name, tool.AsError(err))}
 	case r.Ask != nil:
 		ask, _ := strictjson.Marshal(map[string]any{"ask": r.Ask})
 		return answer{failed: &tool.Error{

@@ -82,7 +82,7 @@ func (t *Tools) named(ctx context.Context, p tool.Principal, all []function, wan
 		own := look.resolve(ctx, t.Engine, p, name)
 		spec, err := t.Engine.Lookup(ctx, p, own)
 		if err != nil {
-			return nil, err
+			return nil, look.meant(name, tool.AsError(err))
 		}
 		i := slices.IndexFunc(all, func(f function) bool { return f.spec.Name == spec.Name })
 		if i < 0 { // it cannot be called now

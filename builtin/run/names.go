@@ -1,18 +1,21 @@
 package run
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 )
 
 // names finds tools by the names that programs have for them.
 type names struct {
 	mu    sync.Mutex
-	known map[string]string // as the program wrote it -> as the engine knows it
+	known map[string]string // as the program wrote it -> as the engine knows it; empty: it does not
 	made  map[string]string // of identifiers; nil: not asked for yet
 }
 
@@ -22,7 +25,7 @@ func (n *names) resolve(ctx context.Context, catalog tool.Catalog, p tool.Princi
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if found, ok := n.known[name]; ok {
-		return found
+		return cmp.Or(found, name)
 	}
 	found := name
 	if _, err := catalog.Lookup(ctx, p, name); err != nil {
@@ -33,9 +36,7 @@ func (n *names) resolve(ctx context.Context, catalog tool.Catalog, p tool.Princi
 			}
 		}
 		source, rest, _ := strings.Cut(name, ".")
-		if by, ok := n.made[source+"."+strings.ReplaceAll(rest, ".", "_")]; ok {
-			found = by
-		}
+		found = n.made[source+"."+strings.ReplaceAll(rest, ".", "_")]
 	}
 	if n.known == nil {
 		n.known = map[string]string{}
@@ -43,7 +44,23 @@ func (n *names) resolve(ctx context.Context, catalog tool.Catalog, p tool.Princi
 	if len(n.known) < maxKnown {
 		n.known[name] = found
 	}
-	return found
+	return cmp.Or(found, name)
+}
+
+// meant adds to the error of a tool that is not there which function may have been meant: one that the caller may use.
+func (n *names) meant(name string, e *tool.Error) *tool.Error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if found, ok := n.known[name]; !ok || found != "" || e.Code != tool.CodeNotFound {
+		return e
+	}
+	hint := nearest.Hint(name, slices.Sorted(maps.Keys(n.made)))
+	if hint == "" {
+		return e
+	}
+	more := *e
+	more.Message += hint
+	return &more
 }
 
 // maxKnown is how many names are remembered: a program may make them up.

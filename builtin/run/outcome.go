@@ -33,7 +33,9 @@ func (p *program) outcome(c *define.Call, e ending) (output, error) {
 	switch {
 	case e.said != nil && e.said.raised == nil:
 		out.Result = e.said.result
-		c.Summary = p.summary(out)
+		if c.Summary = p.summary(out); e.said.left > 0 {
+			c.Summary += fmt.Sprintf("; %s not awaited, and cancelled", wereNot(e.said.left))
+		}
 		return out, nil
 	case e.said != nil:
 		c.Failure = p.failure(e.said.raised, out)
@@ -68,6 +70,14 @@ func (p *program) summary(out output) string {
 		text += fmt.Sprintf("; it printed more than the %d bytes that are given: print less, or return it", p.t.o.MaxOutput)
 	}
 	return text
+}
+
+// wereNot begins a clause about calls.
+func wereNot(n int) string {
+	if n == 1 {
+		return "1 call that still ran was"
+	}
+	return fmt.Sprintf("%d calls that still ran were", n)
 }
 
 // failure is what a caller is told of an exception that the program did not catch: what it is, and where, in its own

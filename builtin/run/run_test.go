@@ -44,6 +44,39 @@ except asyncio.TimeoutError:
 	soon(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
 }
 
+func TestAProgramIsToldWhatItForgot(t *testing.T) {
+	w := newWorld(t, "{}")
+	for _, c := range [][3]string{
+		{"python", `return tools.files.readFile(path="a.txt")`, "the result has a call that was not awaited: write await"},
+		{"python", `return [tools.files.readFile]`, "the result has the tool files.readFile itself: call it"},
+		{"javascript", `return tools.files.readFile`, "the result is a function"},
+		{"javascript", `return {toJSON() {}}`, "JSON has no word for"},
+		{"javascript", `import fs from "fs"`, "write const {...} = require('...')"},
+		{"javascript", `throw {a: 1}`, `{"a":1}`},
+		{"python", `await tools.files.readFil(path="a.txt")`, `"files.readFil"; did you mean "files.readFile"?`},
+		{"javascript", `await tools.file.readFile({path: "a.txt"})`, `did you mean "files.readFile"?`},
+	} {
+		if o := w.run(c[0], c[1]); o.err == nil || !strings.Contains(o.err.Message, c[2]) {
+			t.Errorf("%s: %+v", c[1], o)
+		}
+	}
+	// A file that is not there is no tool that is not there.
+	o := w.run("python", `await tools.files.readFile(path="readFil")`)
+	if o.err == nil || strings.Contains(o.err.Message, "did you mean") {
+		t.Errorf("%+v", o)
+	}
+	for _, language := range languages() {
+		o := w.run(language, strings.Repeat("tools.probe.wait()\n", 2))
+		if !strings.Contains(o.summary, "2 calls that still ran were not awaited, and cancelled") {
+			t.Errorf("%s: %+v", language, o)
+		}
+	}
+	w.want("javascript", `const {sep} = await import("node:path"); return sep`, "/")
+	if o := w.run("javascript", `await import("node:path")`); o.Stderr != "" {
+		t.Errorf("%+v", o)
+	}
+}
+
 // Everything that could be about a call but its tool and arguments is that of the call that the program runs for.
 func TestEachCallIsOneOfTheSameCallerWithTheProgramAsItsParent(t *testing.T) {
 	w := newWorld(t, "{}")

@@ -123,8 +123,9 @@ type result struct {
 // An outcome is what came of a call, and its id.
 type outcome struct {
 	result
-	err *tool.Error // of any kind
-	id  string
+	err     *tool.Error // of any kind
+	id      string
+	summary string
 }
 
 // all is everything that a caller could see of it.
@@ -162,7 +163,7 @@ func (w *world) runAs(ctx context.Context, c tool.Call, language, code string, t
 		o.err = tool.AsError(err)
 		return o
 	}
-	o.err = r.Failure
+	o.err, o.summary = r.Failure, r.Summary
 	if err := json.Unmarshal(r.Output, &o.result); err != nil {
 		w.t.Fatal(err)
 	}

@@ -63,11 +63,18 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil || errors.As(err, &code) {
 		return int(code)
 	}
-	if _, ok := errors.AsType[*tool.Error](err); !ok { // cobra's: it did not understand the command line
-		err = tool.Errorf(tool.CodeInvalidInput, "%w\nsee `%s --help`", err, c.CommandPath())
-	}
+	err = misused(c, err)
 	a.complain(err)
 	return exitCode(err)
+}
+
+// misused gives an error of cobra's its class: it did not understand the command line. Ours have theirs.
+func misused(c *cobra.Command, err error) error {
+	var code exit
+	if _, ok := errors.AsType[*tool.Error](err); ok || err == nil || errors.As(err, &code) {
+		return err
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "%w\nsee `%s --help`", err, c.CommandPath())
 }
 
 func (a *app) root(args []string) *cobra.Command {
@@ -148,11 +155,16 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	return noSubcommand(c, args[0], "")
+}
+
+// noSubcommand is the error of a word that is none of a command's own; otherwise is for where none of those is near.
+func noSubcommand(c *cobra.Command, word, otherwise string) error {
 	var names []string
 	for _, sub := range c.Commands() {
 		names = append(names, sub.Name())
 	}
-	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), args[0], meant(args[0], names, ""))
+	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), word, meant(word, names, otherwise))
 }
 
 // meant asks whether one of the names was meant; otherwise is for where none is near.
@@ -166,6 +178,9 @@ func meant(name string, names []string, otherwise string) string {
 // words asks for a number of words; most below zero: any number.
 func words(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
+		if most == 0 && len(args) > 0 && c.HasSubCommands() { // those that do something without one list
+			return noSubcommand(c, args[0], "; `"+c.CommandPath()+"` alone lists")
+		}
 		if len(args) < least || most >= 0 && len(args) > most {
 			return fmt.Errorf("usage: %s", c.UseLine())
 		}
@@ -191,6 +206,15 @@ func classify(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		classify(sub)
 	}
+}
+
+// oneOf refuses a value of a flag that is not among those that it may have.
+func oneOf(flag, value string, known []string) error {
+	if slices.Contains(known, value) {
+		return nil
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "%s is one of %s, not %q%s", flag, strings.Join(known, ", "), value,
+		meant(value, known, ""))
 }
 
 // withJSON adds --json to a command.
@@ -354,7 +378,8 @@ func (a *app) here(text string) string {
 	return ownCommand().ReplaceAllStringFunc(text, func(command string) string {
 		words := strings.Fields(strings.Trim(command, "`"))[1:]
 		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)
-		if err != nil || c.Flags().Lookup("server") == nil || slices.Contains(words, "--server") {
+		if err != nil || c.Flags().Lookup("server") == nil || slices.Contains(words, "--server") ||
+			slices.Contains(words, "--help") {
 			return command
 		}
 		return strings.TrimSuffix(command, "`") + flags + "`"

@@ -23,6 +23,7 @@ func (a *app) approvalsCommand() *cobra.Command {
 	var state string
 	var most int
 	var watch bool
+	states := append(approval.States(), approval.Remembered, approval.All)
 	c := &cobra.Command{
 		Use: "approvals", Short: "List the calls that wait for your approval", Args: words(0, 0),
 		Long: "Lists the calls that wait for your approval: those of which a policy rule says `effect: ask` and names\n" +
@@ -32,6 +33,9 @@ func (a *app) approvalsCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			if most < 1 || most > 1000 {
 				return tool.Errorf(tool.CodeInvalidInput, "--limit is from 1 to 1000, not %d", most)
+			}
+			if err := oneOf("--state", state, states); err != nil {
+				return err
 			}
 			if watch {
 				return a.watchApprovals(c.Context())
@@ -49,7 +53,6 @@ func (a *app) approvalsCommand() *cobra.Command {
 		"list those that are waiting, approved, used, denied or expired, remembered, or all")
 	c.Flags().IntVarP(&most, "limit", "n", 100, "list at most this many")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "show calls as they come to wait, until interrupted")
-	states := append(approval.States(), approval.Remembered, approval.All)
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
 	c.AddCommand(a.aboutApproval(approvaltools.Show, &cobra.Command{
 		Use: "show ID", Short: "Show what would run",
@@ -69,7 +72,20 @@ func approvalRow(p approval.Approval) []string {
 	if p.For != "" && p.For != approval.ForCall {
 		what = "for " + forWords[p.For] + "; " + what
 	}
-	return []string{p.ID, p.Tool, p.Caller, when(p.Asked, now), when(p.Until, now), p.State, what}
+	return []string{p.ID, p.Tool, p.Caller, when(p.Asked, now), when(ends(p), now), p.State, what}
+}
+
+// ends is when an approval ends: one that is remembered with its hour, or not at all, and one that was used or denied
+// has done so.
+func ends(p approval.Approval) time.Time {
+	remembered := p.For != "" && p.For != approval.ForCall && p.Revoked.IsZero()
+	switch {
+	case remembered && p.State != approval.Expired:
+		return p.Lasts
+	case p.State == approval.Used || p.State == approval.Denied:
+		return time.Time{}
+	}
+	return p.Until
 }
 
 // forWords say how long an approval holds.
@@ -109,6 +125,12 @@ func (a *app) aboutApproval(name string, c *cobra.Command) *cobra.Command {
 // decideBy calls a tool about one approval, and shows what it is then.
 func (a *app) decideBy(ctx context.Context, name string, args map[string]any) error {
 	p, err := kept[approval.Approval](ctx, a, name, args, doesApprovals)
+	if e := tool.AsError(err); err != nil && e.Reason == approval.OwnCall && a.server.url == "" {
+		more := *e
+		more.Message += ". The owner is another caller than you on this command line: " +
+			"with its token and --server URL, you can decide"
+		return &more
+	}
 	if err != nil {
 		return err
 	}
@@ -117,6 +139,7 @@ func (a *app) decideBy(ctx context.Context, name string, args map[string]any) er
 
 func (a *app) approveCallCommand() *cobra.Command {
 	var reason, way string
+	ways := []string{approval.ForCall, approval.ForSession, approval.ForArguments, approval.ForHour}
 	c := &cobra.Command{
 		Use: "approve ID", Short: "Approve a call that waits", Args: words(1, 1), ValidArgsFunction: a.completeApproval(),
 		Long: "Approves a call that waits: its caller makes it again, and it runs, once. With --for session, arguments or\n" +
@@ -126,13 +149,15 @@ func (a *app) approveCallCommand() *cobra.Command {
 		Example: "  toolpost approvals\n" +
 			"  toolpost approve apr_q2w3e4r5t6y7u2i3o4p5 --reason 'checked with Ada' --for session",
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := oneOf("--for", way, ways); err != nil {
+				return err
+			}
 			return a.decideBy(c.Context(), approvaltools.Decide,
 				map[string]any{"id": args[0], "approve": true, "reason": reason, "for": way})
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	c.Flags().StringVar(&way, "for", approval.ForCall, "how long it holds: call, session, arguments or hour")
-	ways := []string{approval.ForCall, approval.ForSession, approval.ForArguments, approval.ForHour}
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(ways, cobra.ShellCompDirectiveNoFileComp))
 	return a.withServer(a.withJSON("print the decision as JSON", c))
 }
@@ -204,7 +229,7 @@ func callFacts(p approval.Approval) [][2]string {
 
 // decisionFacts are about what is asked, and what was decided.
 func decisionFacts(p approval.Approval, now time.Time) [][2]string {
-	facts := [][2]string{{"asked", when(p.Asked, now)}, {"until", when(p.Until, now)}}
+	facts := [][2]string{{"asked", when(p.Asked, now)}, {"until", when(ends(p), now)}}
 	for _, r := range p.Rules {
 		facts = append(facts, [2]string{"rule", clean(strings.TrimSuffix(r.Name+": "+r.Reason, ": "))})
 	}
@@ -257,12 +282,30 @@ func (a *app) tellWaiting(p approval.Approval) error {
 
 // unapproved shows what a call waits for.
 func (a *app) unapproved(q *tool.Ask) error {
-	fmt.Fprintf(a.err, "%s %s\n", a.err.amber("toolpost:"), cleanLines(q.Message))
 	id := clean(q.ID)
-	fmt.Fprintf(a.err, "When it is approved (toolpost approve %s), make the same call again with\n  --resume %s\n", id, id)
+	fmt.Fprintf(a.err, "%s %s\n", a.err.amber("toolpost:"), approvalWords(q))
 	if q.Awaits != nil && q.Awaits.Self {
-		fmt.Fprintf(a.err,
-			"You may decide yourself, with the same call and\n  --answers '{\"approve\": true}' --resume %s\n", id)
+		fmt.Fprintf(a.err, "%s, make the same call again with\n  --resume %s\n"+
+			"You may decide yourself, with the same call and\n  --answers '{\"approve\": true}' --resume %s\n",
+			a.here("When it is approved (`toolpost approve "+id+"`)"), id, id)
+		return exitAsks
 	}
+	fmt.Fprintf(a.err, "%s. Then make the same call again, with\n  --resume %s\n",
+		a.here("Somebody else has to approve it (`toolpost approve "+id+"`)"), id)
 	return exitAsks
+}
+
+// approvalWords say who has to approve a call, and until when: the first sentence of its question. The rest of that is
+// for callers who cannot see what this program adds.
+func approvalWords(q *tool.Ask) string {
+	w := q.Awaits
+	if w == nil {
+		return cleanLines(q.Message)
+	}
+	text := fmt.Sprintf("%s has to be approved by %s, until %s", w.Tool, strings.Join(w.Approvers, ", "),
+		w.Until.UTC().Format(time.RFC3339))
+	if w.Reason != "" {
+		text += ": " + w.Reason
+	}
+	return clean(text)
 }

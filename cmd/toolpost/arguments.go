@@ -72,7 +72,7 @@ func checked(name string, b []byte) (json.RawMessage, error) {
 	return b, nil
 }
 
-// pairs makes an object of name=value and name:=JSON words.
+// pairs makes an object of name=value, name:=JSON and name@FILE words.
 func pairs(words []string, s schema) (json.RawMessage, error) {
 	var members []string
 	seen := map[string]bool{}
@@ -80,9 +80,16 @@ func pairs(words []string, s schema) (json.RawMessage, error) {
 		name, value, ok := strings.Cut(word, "=")
 		asJSON := strings.HasSuffix(name, ":")
 		name = strings.TrimSuffix(name, ":")
+		if before, _, file := strings.Cut(name, "@"); file && before != "" && s.Properties[name] == nil {
+			var err error
+			if value, err = fileText(before, word[len(before)+1:]); err != nil {
+				return nil, err
+			}
+			name, ok, asJSON = before, true, false
+		}
 		switch {
 		case !ok || name == "":
-			return nil, tool.Errorf(tool.CodeInvalidInput, "%q is not name=value or name:=JSON", word)
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%q is not name=value, name:=JSON or name@FILE", word)
 		case seen[name]:
 			return nil, tool.Errorf(tool.CodeInvalidInput, "%s is given twice; a list is written %s:='[...]'", name, name)
 		}
@@ -94,6 +101,23 @@ func pairs(words []string, s schema) (json.RawMessage, error) {
 		members = append(members, string(raw(name))+":"+string(v))
 	}
 	return json.RawMessage("{" + strings.Join(members, ",") + "}"), nil
+}
+
+// fileText is the text of a file that is the value of an argument.
+func fileText(name, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, bare(err))
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxArguments+1))
+	switch {
+	case err != nil:
+		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, bare(err))
+	case len(b) > maxArguments:
+		return "", tool.Errorf(tool.CodeInvalidInput, "%s holds more than %d bytes", path, maxArguments)
+	}
+	return string(b), nil
 }
 
 // typed makes JSON of a value: text stays text unless the schema wants something else.
@@ -120,6 +144,8 @@ type schema struct {
 	Description string                     `json:"description"`
 	Properties  map[string]json.RawMessage `json:"properties"`
 	Required    []string                   `json:"required"`
+
+	whole json.RawMessage
 }
 
 // readSchema takes a schema that it does not understand for one that says nothing.
@@ -128,7 +154,10 @@ func readSchema(b json.RawMessage) schema {
 	if strictjson.Unmarshal(b, &s) != nil {
 		return schema{}
 	}
+	s.whole = b
 	return s
 }
 
-func (s schema) property(name string) schema { return readSchema(s.Properties[name]) }
+func (s schema) property(name string) schema {
+	return readSchema(jsonschema.Referred(s.whole, s.Properties[name]))
+}

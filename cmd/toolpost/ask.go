@@ -419,7 +419,8 @@ func pick(options []option, text string) json.RawMessage {
 
 // unanswered shows the question of a call that nobody answered, and how to. What an MCP server waits for is kept by the
 // program that called it: here that ends with the question.
-func (a *app) unanswered(name, protocol string, q *tool.Ask) error {
+func (a *app) unanswered(name, job string, r *tool.Result) error {
+	q := r.Ask
 	if q.Kind == tool.AskApproval {
 		return a.unapproved(q)
 	}
@@ -440,7 +441,11 @@ func (a *app) unanswered(name, protocol string, q *tool.Ask) error {
 	if len(q.Needs) == 0 {
 		a.showInputs(q.Schema)
 	}
-	if protocol == mcpProtocol && a.server.url == "" {
+	if job != "" {
+		fmt.Fprintln(a.err, a.answerJob(job))
+		return exitAsks
+	}
+	if r.Trace.Protocol == mcpProtocol && a.server.url == "" {
 		fmt.Fprintln(a.err, "The server does not wait for an answer, since this program ends now. Make the call at a terminal, or to a "+
 			"Toolpost that runs: `toolpost serve`, and --server URL.")
 		return exitAsks

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,6 +25,7 @@ type callRequest struct {
 	events  bool
 	async   bool
 	answers string
+	job     string // whose outcome it is; empty: that of the call
 }
 
 func (a *app) callCommand() *cobra.Command {
@@ -33,13 +35,15 @@ func (a *app) callCommand() *cobra.Command {
 		Short: "Call a tool and print its result",
 		Long: "Calls a tool and prints its result: text as it is, everything else as JSON. Events go to stderr.\n\n" +
 			"Arguments are a JSON object, or name=value pairs: the tool's schema says whether a value is text or a number.\n" +
-			"name:=JSON gives any JSON value, @FILE reads the whole object from a file, and - from stdin.\n\n" +
+			"name:=JSON gives any JSON value, and name@FILE the text of a file. @FILE reads the whole object from a file,\n" +
+			"and - from stdin.\n\n" +
 			"What a tool asks is asked at the terminal, and the call goes on. Without one, the question is printed and the\n" +
 			"exit code is 6: call again with the same arguments, --answers and --resume.\n\n" + exitHelp,
 		Example: "  toolpost call readFile path=README.md\n" +
 			"  toolpost call greet name=Ada times=2\n" +
 			"  toolpost call greet '{\"name\": \"Ada\"}'\n" +
-			"  toolpost call light_torch steps=10 --events",
+			"  toolpost call light_torch steps=10 --events\n" +
+			"  toolpost call runCode language=python code@count.py",
 		Args:              words(1, -1),
 		ValidArgsFunction: a.completeTool,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -236,14 +240,14 @@ type input struct {
 
 // inputLines has a line for each property of a schema.
 func inputLines(schema json.RawMessage) string {
-	width := 0
+	width, types := 0, 8
 	inputs := inputsOf(schema)
 	for _, in := range inputs {
-		width = max(width, utf8.RuneCountInString(in.Name))
+		width, types = max(width, utf8.RuneCountInString(in.Name)), max(types, utf8.RuneCountInString(in.Type))
 	}
 	var lines []string
 	for _, in := range inputs {
-		line := fmt.Sprintf("  %-*s  %-8s  %s  %s", width, in.Name, in.Type, in.Need, in.Description)
+		line := fmt.Sprintf("  %-*s  %-*s  %s  %s", width, in.Name, types, in.Type, in.Need, in.Description)
 		lines = append(lines, strings.TrimRight(line, " "))
 	}
 	return strings.Join(lines, "\n")
@@ -259,7 +263,38 @@ func inputsOf(schema json.RawMessage) (inputs []input) {
 		if p.Required {
 			need = "required"
 		}
-		inputs = append(inputs, input{clean(p.Name), clean(strings.Join(p.Type, "|")), clean(p.Description), need})
+		inputs = append(inputs, input{clean(p.Name), clean(typeOf(p)), clean(about(schema, p)), need})
 	}
 	return inputs
+}
+
+// typeOf is what a property may be: a few values, or types.
+func typeOf(p jsonschema.Property) string {
+	var values []string
+	for _, v := range p.Enum {
+		values = append(values, plainText(v))
+	}
+	if text := strings.Join(values, "|"); text != "" && utf8.RuneCountInString(text) <= 40 {
+		return text
+	}
+	return strings.Join(p.Type, "|")
+}
+
+// about is what a property says of itself. An object that says nothing is told by its members.
+func about(whole json.RawMessage, p jsonschema.Property) string {
+	if p.Description != "" || !slices.Contains(p.Type, "object") {
+		return p.Description
+	}
+	var names []string
+	for _, m := range jsonschema.PropertiesIn(whole, p.Schema) {
+		name := m.Name
+		if !m.Required {
+			name += "?"
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return short("{"+strings.Join(names, ", ")+"}", 100)
 }

@@ -18,7 +18,7 @@ import (
 
 func (a *app) recordCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "record FILE [COMMAND ...]",
+		Use: "record FILE [COMMAND ...]", DisableFlagsInUseLine: true,
 		Short: "Keep the calls of another command on a cassette",
 		Long: "Runs another command of toolpost, `serve` unless one is named, and keeps the calls that it makes or\n" +
 			"serves in FILE: tools, arguments, events, assets and outcomes. `toolpost replay FILE` plays them again, so\n" +
@@ -36,13 +36,18 @@ func (a *app) recordCommand() *cobra.Command {
 			}
 			err = a.inner(c.Context(), args[1:])
 			calls, failed := a.recorder.Close()
+			if calls == 0 {
+				_ = os.Remove(args[0]) // it has nothing but its head, and would stand in the way of the next try
+			}
 			switch {
 			case failed != nil:
 				return failed
 			case !a.called && err == nil:
-				_ = os.Remove(args[0]) // it has nothing but its head
-				return tool.Errorf(tool.CodeInvalidInput, "%s calls nothing in this process, so there is nothing to "+
-					"record; a server records its calls if it is started by `toolpost record`", strings.Join(args[1:], " "))
+				return tool.Errorf(tool.CodeInvalidInput, "%s calls nothing in this process, so there is nothing to record; "+
+					"a server records its calls if it is started by `toolpost record`", strings.Join(args[1:], " "))
+			case calls == 0:
+				fmt.Fprintf(a.err, "no calls were made, so there is no %s\n", clean(args[0]))
+				return err
 			}
 			fmt.Fprintf(a.err, "%s recorded in %s\n", plural(calls, "call"), clean(args[0]))
 			return err
@@ -56,7 +61,7 @@ func (a *app) replayCommand() *cobra.Command {
 	var o taped
 	complete := false
 	c := &cobra.Command{
-		Use:   "replay FILE [COMMAND ...]",
+		Use: "replay [flags] FILE [COMMAND ...]", DisableFlagsInUseLine: true,
 		Short: "Play the calls of a cassette again",
 		Long: "Runs another command of toolpost, `serve` unless one is named, with the tools of a cassette that\n" +
 			"`toolpost record` wrote instead of those of a config. They give what they gave; nothing runs. A call that\n" +
@@ -97,22 +102,33 @@ func (a *app) replayCommand() *cobra.Command {
 	return c
 }
 
-// inner refuses commands that cannot be the inner one.
+// inner refuses commands that cannot be the inner one, and flags of the outer one that come too late.
 func inner(c *cobra.Command, args []string) error {
-	if len(args) > 0 && slices.Contains([]string{"record", "replay"}, args[0]) {
+	if len(args) == 0 {
+		return nil
+	}
+	if name, ok := strings.CutPrefix(args[0], "--"); ok {
+		name, _, _ = strings.Cut(name, "=")
+		if c.LocalNonPersistentFlags().Lookup(name) != nil && name != "help" {
+			return tool.Errorf(tool.CodeInvalidInput, "--%s is a flag of `%s`, and stands before FILE: what follows FILE is "+
+				"the other command", name, c.CommandPath())
+		}
+	}
+	if slices.Contains([]string{"record", "replay"}, args[0]) {
 		return tool.Errorf(tool.CodeInvalidInput, "%s is not a command for `%s`", args[0], c.CommandPath())
 	}
 	return nil
 }
 
-// inner runs another command.
+// inner runs another command; flags alone are those of `serve`.
 func (a *app) inner(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		args = []string{"serve"}
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		args = append([]string{"serve"}, args...)
 	}
 	root := a.root(args)
 	root.SetArgs(args)
-	return root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
+	return misused(c, err)
 }
 
 func readCassette(file string) (*cassette.Tape, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	jobs "toolpost/engine/job"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -55,10 +56,12 @@ func (a *app) jobsCommand() *cobra.Command {
 	}), a.follow(true, &cobra.Command{
 		Use: "watch JOB", Short: "Follow a job to its end",
 		Long: "Shows the events of a job, those so far and those to come, and its result when it has ended, as `toolpost\n" +
-			"call` would have done, with the same exit code. The job does not end when this command does.",
+			"call` would have done, with the same exit code. One that has to be approved is followed until that is\n" +
+			"decided, and on. The job does not end when this command does.",
 	}), a.follow(false, &cobra.Command{
 		Use: "wait JOB", Short: "Wait for the end of a job and print its result",
-		Long: "Waits for the end of a job and prints its result as `toolpost call` would, with the same exit code.",
+		Long: "Waits for the end of a job and prints its result as `toolpost call` would, with the same exit code. One\n" +
+			"that has to be approved is waited for until that is decided, and on.",
 	}))
 }
 
@@ -133,6 +136,9 @@ func (a *app) jobsListCommand() *cobra.Command {
 			}
 			args := map[string]any{"limit": most}
 			if state != "" {
+				if err := oneOf("--state", state, jobs.States()); err != nil {
+					return err
+				}
 				args["state"] = state
 			}
 			if all {
@@ -141,7 +147,7 @@ func (a *app) jobsListCommand() *cobra.Command {
 				}
 				args["all"] = true
 			}
-			jobs, err := a.listJobs(c.Context(), args)
+			found, err := a.listJobs(c.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -151,7 +157,7 @@ func (a *app) jobsListCommand() *cobra.Command {
 				}
 				return row
 			}
-			return list(a, "jobs", jobs, cells("JOB", "CALLER", "TOOL", "STATE", "MADE"), func(j job) []string {
+			return list(a, "jobs", found, cells("JOB", "CALLER", "TOOL", "STATE", "MADE"), func(j job) []string {
 				return cells(j.ID, j.Caller, j.Tool, j.state(), when(j.Made, time.Now()))
 			})
 		},
@@ -183,6 +189,9 @@ func (a *app) aboutJob(name string, c *cobra.Command) *cobra.Command {
 
 func (a *app) printJob(j job) {
 	now := time.Now()
+	if j.State == jobs.Asked { // it goes on
+		j.Ended = time.Time{}
+	}
 	known := [][2]string{
 		{"job", clean(j.ID)}, {"caller", clean(j.Caller)}, {"tool", clean(j.Tool)}, {"state", clean(j.state())},
 		{"made", when(j.Made, now)}, {"began", when(j.Began, now)}, {"ended", when(j.Ended, now)},
@@ -194,12 +203,33 @@ func (a *app) printJob(j job) {
 	case j.Error != nil:
 		known = append(known, [2]string{"error", because(j.Error)})
 	case j.Result == nil:
+	case j.Result.Ask != nil:
+		known = append(known, [2]string{"asks", a.jobAsks(j)})
 	case !j.Result.OK:
 		known = append(known, [2]string{"failure", failureOf(j.Result)})
 	default:
 		known = append(known, [2]string{"result", cleanLines(string(j.Result.Output))})
 	}
 	a.out.facts("", 9, known)
+}
+
+// jobAsks is the question of a job in one line, and what to do about it.
+func (a *app) jobAsks(j job) string {
+	q := j.Result.Ask
+	if q.Kind == tool.AskApproval {
+		return approvalWords(q) + "; " + a.decide(q)
+	}
+	return cleanLines(q.Message) + "; " + a.answerJob(j.ID)
+}
+
+// decide says how an approval is given or denied.
+func (a *app) decide(q *tool.Ask) string {
+	return a.here(fmt.Sprintf("`toolpost approve %s` or `toolpost deny %[1]s`", clean(q.ID)))
+}
+
+// answerJob says how the question of a job is answered.
+func (a *app) answerJob(id string) string {
+	return a.here(fmt.Sprintf("answer it with `toolpost call answerJob job=%s answers:=JSON`", clean(id)))
 }
 
 // follow makes c a command that waits for the end of a job, and watches its events meanwhile or does not.
@@ -214,25 +244,49 @@ func (a *app) follow(watch bool, c *cobra.Command) *cobra.Command {
 		ctx, cancel := within(c.Context(), req.timeout,
 			tool.Errorf(tool.CodeTimeout, "the job had not ended after --timeout %v; it goes on", req.timeout))
 		defer cancel()
+		req.job = args[0]
 		rep := a.reporter(req)
-		events := tool.Discard
+		events := &counter{Sink: tool.Discard}
 		if watch {
-			events = rep
+			events.Sink = rep
 		}
 		return rep.finish(a.outcomeOf(ctx, args[0], events))
 	}
 	return c
 }
 
-func (a *app) outcomeOf(ctx context.Context, id string, events tool.Sink) (*tool.Result, error) {
-	j, err := askJobs[job](ctx, a, "watchJob", map[string]string{"job": id}, events)
-	switch {
-	case err != nil:
-		return nil, err
-	case j.Error != nil:
-		return nil, j.Error
-	case j.Result == nil:
-		return nil, tool.Errorf(tool.CodeProtocol, "job %s has ended without an outcome", j.ID)
+// outcomeOf follows a job to its end. One that has to be approved goes on by itself when that is decided, so it is
+// followed past its question; any other question is an outcome.
+func (a *app) outcomeOf(ctx context.Context, id string, events *counter) (*tool.Result, error) {
+	for asked := false; ; {
+		j, err := askJobs[job](ctx, a, "watchJob", map[string]any{"job": id, "after": events.seen, "asked": asked}, events)
+		switch {
+		case err != nil:
+			return nil, err
+		case j.Error != nil:
+			return nil, j.Error
+		case asked && j.Result == nil: // it goes on
+			asked = false
+			continue
+		case j.Result == nil:
+			return nil, tool.Errorf(tool.CodeProtocol, "job %s has ended without an outcome", j.ID)
+		case j.Result.Ask == nil || j.Result.Ask.Kind != tool.AskApproval:
+			return j.Result, nil
+		}
+		asked = true
+		fmt.Fprintf(a.err, "%s %s\nThe job goes on when that is decided: %s\n", a.err.amber("waiting:"),
+			approvalWords(j.Result.Ask), a.decide(j.Result.Ask))
 	}
-	return j.Result, nil
+}
+
+// A counter hands on the events of a job, and counts them.
+type counter struct {
+	tool.Sink
+	seen int
+}
+
+// Emit implements tool.Sink.
+func (c *counter) Emit(ev tool.Event) error {
+	c.seen++
+	return c.Sink.Emit(ev)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -194,7 +195,8 @@ func (a *app) planShowCommand() *cobra.Command {
 // showPlan prints a plan for people.
 func (a *app) showPlan(r *plan.Record) error {
 	a.out.facts("", 8, [][2]string{
-		{"plan", r.ID}, {"state", r.State}, {"caller", clean(r.Caller)}, {"session", clean(r.Session)},
+		{"plan", r.ID}, {"state", r.State}, {"request", clean(r.RequestID)}, {"caller", clean(r.Caller)},
+		{"session", clean(r.Session)},
 		{"prompt", short(clean(r.Prompt), 200)}, {"call", clean(r.Call)}, {"made", when(r.Made, time.Now())},
 		{"ended", when(r.Ended, time.Now())},
 	})
@@ -224,6 +226,11 @@ func (a *app) planListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "List plans, newest first",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if state != "" {
+				if err := oneOf("--state", state, plan.States()); err != nil {
+					return err
+				}
+			}
 			args := map[string]any{"limit": most}
 			for name, value := range map[string]string{"session": session, "state": state} {
 				if value != "" {
@@ -234,10 +241,11 @@ func (a *app) planListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			head := []string{"PLAN", "STATE", "CALLER", "SESSION", "TOOLS", "MADE", "PROMPT"}
+			head := []string{"PLAN", "STATE", "CALLER", "SESSION", "TOOLS", "MADE", "REQUEST", "ABOUT"}
 			return list(a, "plans", all, head, func(r plan.Record) []string {
 				done := fmt.Sprintf("%d/%d", r.Counts.Done+r.Counts.Failed+r.Counts.Skipped, r.Counts.Tools)
-				return []string{r.ID, r.State, r.Caller, r.Session, done, when(r.Made, time.Now()), r.Prompt}
+				return []string{r.ID, r.State, r.Caller, r.Session, done, when(r.Made, time.Now()),
+					short(clean(r.RequestID), 40), short(clean(cmp.Or(r.Prompt, r.Narrative)), 60)}
 			})
 		},
 	}

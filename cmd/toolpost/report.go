@@ -23,7 +23,7 @@ func (a *app) reporter(req callRequest) reporter {
 	case req.events:
 		return &lineReporter{out: a.out}
 	}
-	return &plainReporter{a, newLive(a.err, req.call.Tool, a.verbose)}
+	return &plainReporter{a, newLive(a.err, req.call.Tool, a.verbose), req.job}
 }
 
 // openEvents begins a document of events.
@@ -90,6 +90,7 @@ func writeOutcome(out *screen, before string, r *tool.Result, err error) (code e
 type plainReporter struct {
 	*app
 	*live
+	job string // whose outcome it is; empty: that of a call
 }
 
 func (p *plainReporter) finish(r *tool.Result, err error) error {
@@ -98,7 +99,7 @@ func (p *plainReporter) finish(r *tool.Result, err error) error {
 	case err != nil:
 		return err
 	case r.Ask != nil:
-		return p.unanswered(p.name, r.Trace.Protocol, r.Ask)
+		return p.unanswered(p.name, p.job, r)
 	}
 	if err := p.print(r.Output); err != nil {
 		return err

@@ -127,6 +127,9 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 		}
 	}
 	fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("serving on"), l.URL)
+	if clients := clientsOf[l.Door]; clients != "" {
+		fmt.Fprintf(&b, "  %s\n", w.app.out.dim("for "+clients))
+	}
 	if l.Door == "http" {
 		w.everywhere(&b, l)
 	}
@@ -141,6 +144,9 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 	}
 	_, _ = io.WriteString(w.app.out, b.String())
 }
+
+// clientsOf says for whom a door is whose address does not tell.
+var clientsOf = map[string]string{"mcp": "MCP clients", "openai": "clients of OpenAI's and Anthropic's APIs"}
 
 // token shows the owner's token, or says where it is.
 func (w *welcome) token(b *strings.Builder, token string) {

@@ -308,3 +308,16 @@ func TestWhatAToolSaysOfPlansIsNotTakenForThePlan(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+func TestInputsSayWhatTheyMayBe(t *testing.T) {
+	got := inputLines([]byte(`{"properties": {"language": {"enum": ["python", "javascript"], "description": "which"},
+		"body": {"$ref": "#/$defs/Order"}, "free": {}},
+		"$defs": {"Order": {"type": "object", "properties": {"qty": {}, "item": {}}, "required": ["item"]}},
+		"required": ["body"]}`))
+	want := "  body      object             required  {item, qty?}\n" +
+		"  free                         optional\n" +
+		"  language  python|javascript  optional  which"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

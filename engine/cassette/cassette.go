@@ -135,14 +135,14 @@ func readLine(r *bufio.Reader) (text []byte, err error) {
 // add takes a line. places is where tools are, by source and name.
 func (t *Tape) add(text []byte, first bool, places map[[2]string]int) error {
 	var l line
-	if err := strictjson.UnmarshalClosed(text, &l); err != nil {
-		return err
+	err := strictjson.UnmarshalClosed(text, &l)
+	if first && (err != nil || l.Cassette == nil || l.Tool != nil || l.Call != nil) {
+		return errors.New("it is no cassette: the first line of one says `{\"cassette\": ...}`")
 	}
 	switch {
+	case err != nil:
+		return err
 	case first:
-		if l.Cassette == nil || l.Tool != nil || l.Call != nil {
-			return errors.New("it is no cassette: the first line of one says `{\"cassette\": ...}`")
-		}
 		if l.Cassette.Version != Version {
 			return tool.Errorf(tool.CodeUnsupported, "a cassette of version %d, and this program knows version %d",
 				l.Cassette.Version, Version)

@@ -3,11 +3,13 @@ package model
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -290,7 +292,8 @@ func retryAfter(text string) time.Duration {
 func (t *Talk) refused(got *reply) *tool.Error {
 	var said struct {
 		Error struct {
-			Message string `json:"message"`
+			Message string          `json:"message"`
+			Code    json.RawMessage `json:"code"` // a word, a number, or null
 		} `json:"error"`
 	}
 	_ = strictjson.Unmarshal(got.doc, &said) // it may be the page of a proxy
@@ -314,11 +317,18 @@ func (t *Talk) refused(got *reply) *tool.Error {
 	}
 	e := tool.Errorf(code, "the server of model %s answered HTTP %d %s%s%s", t.Name, got.status,
 		http.StatusText(got.status), why, hint)
+	word, err := strictjson.Unquote(said.Error.Code)
+	if err == nil && code == tool.CodeInvalidInput && errorWord.Match(word) {
+		e = e.Because(string(word)) // programs go by it: context_length_exceeded
+	}
 	if got.after > 0 {
 		e = e.RetryAfter(got.after)
 	}
 	return e
 }
+
+// errorWord is the shape of a code that a server gives to an error.
+var errorWord = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
 // A goneError is one of whoever listens, and not of the server.
 type goneError struct{ error }

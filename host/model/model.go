@@ -59,6 +59,9 @@ func (o *Options) Validate() error {
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("model %q: url may have a host and a path, and nothing else; the key is the name of a secret",
 			o.Name)
+	case withoutRoute(o.URL) != strings.TrimRight(o.URL, "/"):
+		return fmt.Errorf("model %q: url ends before the route, with the version of the API: such as %s", o.Name,
+			withoutRoute(o.URL))
 	case !slices.Contains([]API{"", OpenAI, Anthropic}, o.API):
 		return fmt.Errorf("model %q: api is openai or anthropic, not %q", o.Name, o.API)
 	case o.Callers != nil && len(o.Callers) == 0:
@@ -68,6 +71,22 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("model %q: a price is below zero", o.Name)
 	}
 	return nil
+}
+
+// routes are what clients add to the address of a server, and people copy with it.
+func routes() []string {
+	return []string{completions{}.path(), "/completions", "/responses", messages{}.path(), "/models"}
+}
+
+// withoutRoute is an address without the route at its end.
+func withoutRoute(address string) string {
+	address = strings.TrimRight(address, "/")
+	for _, r := range routes() {
+		if cut, ok := strings.CutSuffix(address, r); ok {
+			return cut
+		}
+	}
+	return address
 }
 
 // Section is where a config lists models.

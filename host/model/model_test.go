@@ -32,6 +32,8 @@ func TestAModelThatCannotBeMeantIsRefused(t *testing.T) {
 		`[{name: a, url: x}]`:                                            "address of a server",
 		`[{name: a, url: "http://u:p@x/v1"}]`:                            "nothing else",
 		`[{name: a, url: "http://x/v1", api: grpc}]`:                     "grpc",
+		`[{name: a, url: "http://x/v1/chat/completions"}]`:               "such as http://x/v1",
+		`[{name: a, url: "http://x/v1/messages/", api: anthropic}]`:      "such as http://x/v1",
 		`[{name: a, url: "http://x/v1", prices: {input: -1}}]`:           "below zero",
 		`[{name: a, url: "http://x/v1"}, {name: a, url: "http://y/v1"}]`: "two models",
 	} {

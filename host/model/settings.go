@@ -30,16 +30,29 @@ func (s Settings) in(api API, model string) (object, error) {
 		}
 		say, known := translations(api)[name]
 		if !known {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which does not know %.60q; "+
-				"leave it out, or use another model", model, api, name).Because(name)
+			return nil, Misses(name, "model %s speaks the API %s, which does not know %.60q; leave it out, or use another "+
+				"model", model, api, name)
 		}
 		if say != nil {
 			if err := say(doc, value); err != nil {
-				return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", name, err).Because(name)
+				return nil, about(name, tool.Errorf(tool.CodeInvalidInput, "%s: %w", name, err).Because("invalid_value"))
 			}
 		}
 	}
 	return doc, nil
+}
+
+// Misses is the error of a request with a parameter that is not offered.
+func Misses(parameter, format string, args ...any) *tool.Error {
+	return about(parameter, tool.Errorf(tool.CodeUnsupported, format, args...).Because("unsupported_parameter"))
+}
+
+// about notes which parameter of a request an error is about, for programs.
+func about(parameter string, e *tool.Error) *tool.Error {
+	if len(parameter) <= 100 {
+		e.Details, _ = strictjson.Marshal(map[string]string{"param": parameter}) // strings
+	}
+	return e
 }
 
 // A saying says a setting in other words.

@@ -15,6 +15,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,9 +130,21 @@ func (v *Vault) Secret(name string) (string, error) {
 	if names := v.Names(); len(names) > 0 {
 		known = "known are " + strings.Join(names, ", ")
 	}
+	if !looksLikeName.MatchString(name) || len(name) > maxShown {
+		return "", tool.Errorf(tool.CodeUnavailable, "there is no secret of the name that is written there, which is not "+
+			"shown because it may be the secret itself; a config has the names of secrets only: say in its section "+
+			"`secrets` where the value comes from, and write the name from there (%s)", known)
+	}
 	return "", tool.Errorf(tool.CodeUnavailable,
 		"there is no secret %s; name it in the section `secrets` of the config (%s)", name, known)
 }
+
+// looksLikeName is the shape of names that people choose. Who writes a key in the place of its name, as happens, shall
+// not read it in a log: keys have digits among their letters, or other characters.
+var looksLikeName = regexp.MustCompile(`^[A-Za-z_]+[0-9]{0,3}$`)
+
+// maxShown is how long a name may be to be shown.
+const maxShown = 40
 
 // Same reports whether a secret is the same in two vaults: its value, or the reason why there is none.
 func (v *Vault) Same(o *Vault, name string) bool {

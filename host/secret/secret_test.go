@@ -146,6 +146,25 @@ func TestAnUnknownSecretIsAnErrorThatNamesTheKnown(t *testing.T) {
 	}
 }
 
+func TestAKeyInThePlaceOfItsNameIsNotTold(t *testing.T) {
+	t.Setenv("SECRET_TEST", canary)
+	v := secret.Open(t.Context(), "", map[string]secret.From{"KNOWN": {Env: "SECRET_TEST"}}, nil)
+	for _, key := range []string{
+		"sk-proj-abcdefghijklmnop", "ghp_16C7e42F292c6912E7710c838347Ae178B4a", "AKIAIOSFODNN7EXAMPLE", "0123456789abcdef",
+		"k1k1k1k1", strings.Repeat("x", 41),
+	} {
+		_, err := v.Secret(key)
+		if err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "known are KNOWN") {
+			t.Errorf("a key that was taken for a name: %v", err)
+		}
+	}
+	for _, name := range []string{"OTHER", "shop_key", "KEY_2"} {
+		if _, err := v.Secret(name); err == nil || !strings.Contains(err.Error(), "there is no secret "+name+";") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestAVaultIsPrintedWithoutItsValues(t *testing.T) {
 	v := vault(t, map[string]string{"KNOWN": canary})
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {

@@ -149,7 +149,7 @@ func TestTheDoorOnTheWire(t *testing.T) {
 		{"an unknown method", `{"jsonrpc":"2.0","id":2,"method":"nobody/knows"}`, `{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"Method not found: nobody/knows"}}`},
 		{"params are a list", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":[]}`, `{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Invalid params: params must be an object, not array"}}`},
 		{"no name", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{}}`, `{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Invalid params: name must be a string that is not empty"}}`},
-		{"a name that is a number", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":7}}`, `{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Invalid params: cannot unmarshal JSON number within \"/name\""}}`},
+		{"a name that is a number", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":7}}`, `{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Invalid params: /name: expected a string, got a number"}}`},
 		{"arguments are a list", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":[]}}`, `{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Invalid params: arguments must be an object, not array"}}`},
 		{"sessionId is a number", `{"jsonrpc":"2.0","id":2,"method":"lifecycle/onSessionStart","params":{"sessionId":7}}`, `{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Invalid params: sessionId must be a string"}}`},
 		{"another version", `{"jsonrpc":"1.0","id":2,"method":"shutdown"}`, `{"jsonrpc":"2.0","id":2,"error":{"code":-32600,"message":"Invalid Request: jsonrpc must be \"2.0\""}}`},

@@ -62,6 +62,9 @@ planners: [{name: tale, model: by-role}]
 			if strings.Contains(list, `"id":"`+name+`"`) != may {
 				t.Errorf("%q sees %s", who, list)
 			}
+			if status, one := as(t, who, "GET", at+"/v1/models/"+name, ""); (status == 200) != may {
+				t.Errorf("%q is shown %s: %d %s", who, name, status, one)
+			}
 			for path, body := range map[string]string{
 				"/v1/chat/completions": `{"model": %q, "messages": [{"role": "user", "content": "?"}]}`,
 				"/v1/responses":        `{"model": %q, "input": "?"}`,

@@ -68,6 +68,7 @@ func (s *server) routes() []web.Route {
 		{Method: http.MethodGet, Path: "/v1/openai/tools", Serve: s.refusing(s.listTools)},
 		{Method: http.MethodPost, Path: "/v1/openai/tool_calls", Serve: s.refusing(s.toolCalls)},
 		{Method: http.MethodGet, Path: "/v1/models", Serve: s.refusing(s.listModels)},
+		{Method: http.MethodGet, Path: "/v1/models/{name...}", Serve: s.refusing(s.showModel)},
 		{Method: http.MethodPost, Path: "/v1/chat/completions", Serve: s.refusing(s.converse(chat{}))},
 		{Method: http.MethodPost, Path: "/v1/responses", Serve: s.refusing(s.converse(responses{}))},
 		{Method: http.MethodPost, Path: "/v1/messages", Serve: s.refusing(s.converse(messages{}))},
@@ -163,15 +164,33 @@ func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *to
 func (s *server) listModels(w http.ResponseWriter, _ *http.Request, p tool.Principal) error {
 	list := []object{}
 	for _, m := range s.Models.Models().For(p) {
-		list = append(list, object{
-			"id": m.Name, "object": "model", "created": 0, "owned_by": "toolpost",
-			"type": "model", "display_name": m.Name, "created_at": "1970-01-01T00:00:00Z",
-		})
+		list = append(list, entry(m))
 	}
 	doc := object{"object": "list", "data": list, "has_more": false, "first_id": nil, "last_id": nil}
 	if len(list) > 0 {
 		doc["first_id"], doc["last_id"] = list[0]["id"], list[len(list)-1]["id"]
 	}
+	return s.replyWith(w, doc)
+}
+
+// showModel is GET /v1/models/NAME.
+func (s *server) showModel(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
+	m, err := s.Models.Models().For(p).Named(r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return s.replyWith(w, entry(m))
+}
+
+// entry is a model in a list, in one form for the clients of both APIs. Nobody knows when it was made.
+func entry(m *model.Model) object {
+	return object{
+		"id": m.Name, "object": "model", "created": 0, "owned_by": "toolpost",
+		"type": "model", "display_name": m.Name, "created_at": "1970-01-01T00:00:00Z",
+	}
+}
+
+func (s *server) replyWith(w http.ResponseWriter, doc object) error {
 	body, err := strictjson.Marshal(doc)
 	if err == nil {
 		s.reply(w, body)

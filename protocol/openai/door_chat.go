@@ -80,7 +80,7 @@ func settings(api model.API, body []byte, refused map[string][]string) (model.Se
 		switch {
 		case slices.Contains(model.Reserved(), string(name)) || string(value) == "null":
 		case listed && !slices.Contains(harmless, string(value)):
-			return tool.Errorf(tool.CodeUnsupported, "%s is not supported here; leave it out", name).Because(string(name))
+			return model.Misses(string(name), "%s is not supported here; leave it out", name)
 		case !listed:
 			s.Values[string(name)] = slices.Clone(value)
 		}

@@ -122,6 +122,17 @@ func TestARequestThatIsRepeatedWithItsKeyCallsNothingTwice(t *testing.T) {
 	}
 }
 
+func TestAModelIsFoundByItsName(t *testing.T) {
+	h := serve(t, scripted.New(t), "")
+	if a := h.Do("GET", "/v1/models/demo", ""); a.Status != 200 || dig(a.Doc, "id") != "demo" ||
+		dig(a.Doc, "object") != "model" || dig(a.Doc, "type") != "model" {
+		t.Error(a.Status, a.Text)
+	}
+	if a := h.Do("GET", "/v1/models/of/demo", ""); a.Status != 404 || dig(a.Doc, "error", "code") != "model_not_found" {
+		t.Error(a.Status, a.Text)
+	}
+}
+
 func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 	m := scripted.New(t)
 	h := serve(t, m, ", openai: {calls: 2}")
@@ -146,7 +157,7 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 		"another model":       {"/v1/responses", `{"model":"dem","input":"x"}`, 404, "demo", nil},
 		"no messages":         {"/v1/messages", `{"model":"demo","messages":[]}`, 400, "messages is empty", nil},
 		"no role":             {"/v1/chat/completions", `{"model":"demo","messages":[{"content":"x"}]}`, 400, "role", nil},
-		"messages are a text": {"/v1/chat/completions", `{"model":"demo","messages":"x"}`, 400, "cannot be read", nil},
+		"messages are a text": {"/v1/chat/completions", `{"model":"demo","messages":"x"}`, 400, "/messages: expected an array, got a string", nil},
 		"several answers":     {"/v1/chat/completions", chat(`,"n":2`), 400, "n is not supported", nil},
 		"log probabilities":   {"/v1/chat/completions", chat(`,"logprobs":true`), 400, "logprobs is not supported", nil},
 		"an earlier response": {"/v1/responses", `{"model":"demo","input":"x","previous_response_id":"resp_1"}`, 400,
@@ -181,6 +192,10 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 	if len(m.Asked()) != 0 {
 		t.Error("the model was asked all the same")
 	}
+	if a := h.Do("POST", "/v1/chat/completions", chat(`,"n":2`)); dig(a.Doc, "error", "param") != "n" ||
+		dig(a.Doc, "error", "code") != "unsupported_parameter" {
+		t.Error(a.Text)
+	}
 	if a := h.Do(http.MethodGet, "/v1/chat/completions", ""); a.Status != 405 || dig(a.Doc, "error", "type") == nil {
 		t.Error(a.Status, a.Text)
 	}
@@ -194,8 +209,11 @@ func TestWhatAModelsServerDoesWrongIsToldAndNotTriedAgainOnceToolsHaveRun(t *tes
 	}{
 		"a bad key": {scripted.Step{Status: 401, Body: `{"error":{"message":"bad key the-key-itself"}}`}, 503,
 			"check the key"},
-		"too long": {scripted.Step{Status: 400, Body: `{"error":{"message":"context_length_exceeded"}}`}, 400,
-			"context_length_exceeded"},
+		"too long": {scripted.Step{Status: 400, Body: `{"error":{"message":"so long","code":"context_length_exceeded"}}`}, 400,
+			`"code":"context_length_exceeded"`},
+		"a number":      {scripted.Step{Status: 400, Body: `{"error":{"message":"so short","code":7}}`}, 400, "so short"},
+		"no code":       {scripted.Step{Status: 400, Body: `{"error":{"message":"no","code":null}}`}, 400, `"code":"invalid_input"`},
+		"a long code":   {scripted.Step{Status: 400, Body: `{"error":{"message":"no","code":"A b"}}`}, 400, `"code":"invalid_input"`},
 		"no completion": {scripted.Step{Status: 200, Body: `<html>`}, 502, "no chat completion"},
 		"endless":       {scripted.Step{Status: 200, Body: strings.Repeat(" ", 9<<20)}, 502, "longer than"},
 		"elsewhere": {scripted.Step{Status: 307, Header: map[string]string{"Location": "http://127.0.0.1:1/"}}, 503,

@@ -3,7 +3,7 @@
 //
 //	GET  /v1/openai/tools       what the caller may use, as function definitions
 //	POST /v1/openai/tool_calls  {"tool_calls": [...]} in, {"messages": [...]} of the role tool out
-//	GET  /v1/models             the models of the config
+//	GET  /v1/models             the models of the config, and /v1/models/NAME one of them
 //	POST /v1/chat/completions   a conversation, as OpenAI's chat completions have it
 //	POST /v1/responses          the same, as OpenAI's responses have it
 //	POST /v1/messages           the same, as Anthropic's messages have it
@@ -60,7 +60,14 @@ func errorBody(e *tool.Error) []byte {
 	w.Text("type", kind)
 	w.Text("message", strings.ToValidUTF8(e.Message, "\uFFFD"))
 	w.Text("code", code)
-	w.Raw("param", []byte("null"))
+	var d struct {
+		Param string `json:"param"`
+	}
+	if len(e.Details) > 0 && strictjson.Unmarshal(e.Details, &d) == nil && d.Param != "" {
+		w.Text("param", d.Param)
+	} else {
+		w.Raw("param", []byte("null"))
+	}
 	return w.Done()
 }
 

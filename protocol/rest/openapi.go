@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
@@ -132,11 +133,14 @@ func (s *server) addTools(r *http.Request, p tool.Principal, paths object) {
 	}
 }
 
-// placed gives a schema an address of its own, so that its references mean its own parts and not those of the document
-// around it.
+// placed gives a schema with references an address of its own, so that they mean its own parts and not those of the
+// document around it. Others have none: many a reader of such documents stops at the word $id, ours among them.
 func placed(raw json.RawMessage, id string) json.RawMessage {
 	if strictjson.KindOf(raw) != "object" {
 		return json.RawMessage(`{}`)
+	}
+	if !bytes.Contains(raw, []byte(`ef"`)) { // $ref and $dynamicRef
+		return raw
 	}
 	if m, err := strictjson.ReadMembers(raw, "$id"); err != nil || m.Get("$id") != nil {
 		return raw

@@ -24,7 +24,8 @@ func (awkward) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, erro
 	return func(yield func(*tool.Spec, error) bool) {
 		for _, s := range []*tool.Spec{
 			{Name: "a/b {c}", Source: "odd", Title: "Braces", Input: tree, Output: tree},
-			{Name: "a_b__c_", Source: "odd", Input: json.RawMessage(`true`)},
+			{Name: "a_b__c_", Source: "odd", Input: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}}}`)},
+			{Name: "any", Source: "odd", Input: json.RawMessage(`true`)},
 			{Name: "plain", Source: "odd", Input: json.RawMessage(`{"$id":"https://example.org/x","$schema":"http://json-schema.org/draft-07/schema#"}`)},
 			{Name: "quiet", Source: "odd", Unlisted: true},
 		} {
@@ -59,12 +60,17 @@ func TestTheDoorDescribesItselfAndTheCallersTools(t *testing.T) {
 			t.Errorf("%s is not described: %s", route, op)
 		}
 	}
-	for _, name := range []string{"a%2Fb%20%7Bc%7D", "a_b__c_", "plain"} {
+	for _, name := range []string{"a%2Fb%20%7Bc%7D", "a_b__c_", "any", "plain"} {
 		if len(paths["/v1/tools/"+name+"/call"]["post"]) == 0 {
 			t.Errorf("%s is not there", name)
 		}
 	}
-	if len(paths) != len(described(t, anonymously(h).body))+3 {
+	for name, placed := range map[string]bool{"a%2Fb%20%7Bc%7D": true, "a_b__c_": false} { // only what has references
+		if op := string(paths["/v1/tools/"+name+"/call"]["post"]); strings.Contains(op, `"$id"`) != placed {
+			t.Errorf("%s: %s", name, op)
+		}
+	}
+	if len(paths) != len(described(t, anonymously(h).body))+4 {
 		t.Errorf("there are %d paths: tools that nobody can call are among them", len(paths))
 	}
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,8 +59,14 @@ func planLife(t *testing.T, k Kind) {
 		len(r.Request) == 0 && len(notes) == 3, "%+v, %v", r, err)
 	second := aPlan("two")
 	second.Made, second.Session = second.Made.Add(time.Second), "s2"
+	second.Plan = []byte(`{"requestId":"r2","narrative":"it has ,\"tools\":","tools":["` + strings.Repeat("x", 2000) + `"]}`)
 	works(t, mine.Begin(ctx, second))
 	plansListed(t, other)
+	listed := must[[]plan.Record](t)(other.List(ctx, "ada", "s2", "", 10))
+	holds(t, len(listed) == 1 && listed[0].RequestID == "r2" && listed[0].Narrative == `it has ,"tools":` && listed[0].Plan == nil,
+		"%+v", listed)
+	r, _, err = other.Find(ctx, "ada", "two")
+	holds(t, err == nil && r.RequestID == "r2" && len(r.Plan) > 2000, "%+v, %v", r, err)
 	works(t, mine.End(ctx, "two", plan.Running, nil, nil), "it is handed back")
 	r, _, err = other.Adopt(ctx, "ada", "two", "c2")
 	holds(t, err == nil && r.Call == "c2", "%+v, %v", r, err)

@@ -191,13 +191,8 @@ func Text(raw []byte) string {
 	return s
 }
 
-var goType = regex.Lazy(` into Go \S+`)
-
-// Misread says why JSON was not understood, in the words of JSON. The library that reads it chooses between two ways
-// to say no, another one in each run.
-func Misread(err error) string {
-	return Clip(strings.Replace(goType().ReplaceAllString(err.Error(), ""), "unable to unmarshal", "cannot unmarshal", 1))
-}
+// Misread says why JSON was not understood.
+func Misread(err error) string { return Clip(err.Error()) }
 
 // Clip shortens what others said, for messages, and makes it safe for any terminal.
 func Clip(s string) string {

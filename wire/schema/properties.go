@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"slices"
@@ -17,6 +18,7 @@ type Property struct {
 	Type        Types             `json:"type"`
 	Enum        []json.RawMessage `json:"enum"` // the values that it can have; none: any
 	Required    bool              `json:"-"`
+	Schema      json.RawMessage   `json:"-"` // all of it
 }
 
 // Types are those that a schema names; none: any.
@@ -37,18 +39,26 @@ func (t *Types) UnmarshalJSON(b []byte) error {
 
 // Properties lists the members that a schema names, those that must be there first, as far as they are plain to see.
 // One that is not understood says nothing, and neither does such a schema.
-func Properties(raw json.RawMessage) (list []Property) {
+func Properties(raw json.RawMessage) []Property { return PropertiesIn(raw, raw) }
+
+// PropertiesIn are those of a schema that is a part of root.
+func PropertiesIn(root, raw json.RawMessage) (list []Property) {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 		Required   []string                   `json:"required"`
 	}
-	if strictjson.Unmarshal(raw, &s) != nil {
+	if strictjson.Unmarshal(Referred(root, raw), &s) != nil {
 		return nil
 	}
 	for name, about := range s.Properties {
 		var p Property
 		if strictjson.Unmarshal(about, &p) != nil {
 			p = Property{}
+		}
+		p.Schema = Referred(root, about)
+		if said := p.Description; !bytes.Equal(p.Schema, about) {
+			_ = strictjson.Unmarshal(p.Schema, &p) // one that is not understood says nothing
+			p.Description = cmp.Or(said, p.Description)
 		}
 		p.Name, p.Required = name, slices.Contains(s.Required, name)
 		list = append(list, p)
@@ -61,6 +71,39 @@ func Properties(raw json.RawMessage) (list []Property) {
 	})
 	return list
 }
+
+// Referred is the schema that a part of root stands for: where it is a reference to one of root's own, that one.
+func Referred(root, raw json.RawMessage) json.RawMessage {
+	const most = 8 // references may lead to references, and in circles
+	for range most {
+		if !bytes.Contains(raw, []byte(`"$ref"`)) {
+			return raw
+		}
+		var s struct {
+			Ref string `json:"$ref"`
+		}
+		if strictjson.Unmarshal(raw, &s) != nil {
+			return raw
+		}
+		name, local := strings.CutPrefix(s.Ref, "#/$defs/")
+		if !local {
+			return raw
+		}
+		var defined struct {
+			Defs map[string]json.RawMessage `json:"$defs"`
+		}
+		found := strictjson.Unmarshal(root, &defined) == nil
+		if next, ok := defined.Defs[pointerNames.Replace(name)]; ok && found {
+			raw = next
+			continue
+		}
+		return raw
+	}
+	return raw
+}
+
+// pointerNames undoes what a pointer writes for / and ~.
+var pointerNames = strings.NewReplacer("~1", "/", "~0", "~")
 
 // Words tells the first few of some faults, each with its place.
 func Words(faults []Fault) string {

@@ -13,6 +13,9 @@ func TestPropertiesAreListedAsFarAsTheyArePlainToSee(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"properties":{"b":{"type":"string"},"a":{"type":["string","null"],"description":"x"},"c":{}},"required":["c","b"]}`: "b! string, c! , a string|null x",
 		`{"properties":{"a":true,"b":{"type":7,"enum":[1,"x"]}}}`:                                                             "a , b  1 \"x\"",
+		`{"properties":{"a":{"$ref":"#/$defs/x~1y","description":"mine"},"b":{"$ref":"#/$defs/r"},"c":{"$ref":"#/$defs/none"}},
+			"$defs":{"x/y":{"type":"object","description":"theirs"},"r":{"$ref":"#/$defs/r","type":"string"}}}`: "a object mine, b string, c ",
+		`{"$ref":"#/$defs/o","$defs":{"o":{"properties":{"a":{"type":"integer"}},"required":["a"]}}}`: "a! integer",
 		`{"properties":7}`: "", `{}`: "", `true`: "", ``: "", `{"required":["a"]}`: "",
 	} {
 		var list []string

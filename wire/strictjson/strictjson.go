@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -222,7 +223,7 @@ func endOfString(b []byte, i int) int {
 	return len(b)
 }
 
-// explain takes the library's name off an error, so that a caller reads about the JSON and not about us.
+// explain says what is wrong in the words of JSON: who reads it knows nothing of the library, or of our types.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -230,6 +231,55 @@ func explain(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errors.New("the JSON ends too early")
 	}
-	msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "jsontext: "), "json: ")
-	return errors.New(msg)
+	if wrong, ok := errors.AsType[*json.SemanticError](err); ok {
+		return misfit(wrong)
+	}
+	return errors.New(unprefixed(err))
 }
+
+func unprefixed(err error) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "jsontext: "), "json: ")
+}
+
+// misfit is about JSON that is well formed, and not what was expected in its place.
+func misfit(e *json.SemanticError) error {
+	at := e.JSONPointer
+	var what string
+	switch {
+	case errors.Is(e.Err, json.ErrUnknownName):
+		what = fmt.Sprintf("unknown member %q", at.LastToken())
+		at = at.Parent()
+	case e.Err != nil:
+		what = unprefixed(e.Err)
+		if e.JSONKind == '0' && 0 < len(e.JSONValue) && len(e.JSONValue) <= 100 {
+			what = string(e.JSONValue) + ": " + what
+		}
+	default:
+		what = "a value that does not belong here"
+		got, want := jsonKinds[e.JSONKind], ""
+		if e.GoType != nil {
+			want = goKinds[e.GoType.Kind()]
+		}
+		if got != "" && want != "" && got != want {
+			what = "expected " + want + ", got " + got
+		}
+	}
+	if at != "" {
+		what = string(at) + ": " + what
+	}
+	return errors.New(what)
+}
+
+// jsonKinds and goKinds are the words for what is there and for what is expected.
+var (
+	jsonKinds = map[jsontext.Kind]string{
+		'{': "an object", '[': "an array", '"': "a string", '0': "a number", 't': "a boolean", 'f': "a boolean", 'n': "null",
+	}
+	goKinds = map[reflect.Kind]string{
+		reflect.Struct: "an object", reflect.Map: "an object", reflect.Slice: "an array", reflect.Array: "an array",
+		reflect.String: "a string", reflect.Bool: "a boolean", reflect.Float32: "a number", reflect.Float64: "a number",
+		reflect.Int: "a number", reflect.Int8: "a number", reflect.Int16: "a number", reflect.Int32: "a number",
+		reflect.Int64: "a number", reflect.Uint: "a number", reflect.Uint8: "a number", reflect.Uint16: "a number",
+		reflect.Uint32: "a number", reflect.Uint64: "a number",
+	}
+)

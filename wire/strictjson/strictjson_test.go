@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -297,4 +298,40 @@ func withoutX(v any) any {
 		}
 	}
 	return v
+}
+
+func TestWhatDoesNotFitIsToldInTheWordsOfJSON(t *testing.T) {
+	type part struct {
+		Name  string    `json:"name"`
+		List  []string  `json:"list"`
+		Small int8      `json:"small"`
+		Yes   bool      `json:"yes"`
+		Time  time.Time `json:"time"`
+		Parts []struct {
+			A int `json:"a"`
+		} `json:"parts"`
+	}
+	for text, want := range map[string]string{
+		`{"name": 7}`:            "/name: expected a string, got a number",
+		`{"list": "x"}`:          "/list: expected an array, got a string",
+		`{"list": {"a": 1}}`:     "/list: expected an array, got an object",
+		`{"yes": "true"}`:        "/yes: expected a boolean, got a string",
+		`[1]`:                    "expected an object, got an array",
+		`{"parts": [{"a": []}]}`: "/parts/0/a: expected a number, got an array",
+		`{"nam": 7}`:             `unknown member "nam"`,
+		`{"parts": [{"b": 1}]}`:  `/parts/0: unknown member "b"`,
+		`{"small": 300}`:         "/small: 300: value out of range",
+	} {
+		var p part
+		if err := strictjson.UnmarshalClosed([]byte(text), &p); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	for _, text := range []string{`{"time": "noon"}`, `{"time": 7}`, `{"small": 1.5}`} {
+		var p part
+		err := strictjson.UnmarshalClosed([]byte(text), &p)
+		if err == nil || strings.Contains(err.Error(), "Go ") || strings.Contains(err.Error(), "json:") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 }

@@ -173,6 +173,9 @@ async function run(source) {
       importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER,
     }).runInThisContext()
     line = encode({ return: (await main(tool(''), createRequire('/'))) ?? null })
+    if (line === '{}\n') {
+      throw new TypeError('the result is a function, or something else that JSON has no word for; return what it gives')
+    }
     if (Buffer.byteLength(line) > most.bytes) {
       throw new RangeError(`the result is longer than ${most.bytes} bytes: return less, or print it`)
     }
@@ -188,7 +191,10 @@ function raised(err) {
   try {
     const known = err instanceof Error
     told.type = known ? cut(err.name, 200) : typeof err
-    told.message = cut(known ? err.message : err, 4000)
+    told.message = cut(known ? err.message : typeof err === 'object' ? JSON.stringify(err) : err, 4000)
+    if (err instanceof SyntaxError && told.message.startsWith('Cannot use import statement')) {
+      told.message += "; write const {...} = require('...')"
+    }
     if (err instanceof ToolError) {
       told.code = cut(err.code, 100)
       told.message = cut(String(err), 4000)
@@ -212,6 +218,8 @@ function cut(text, size) {
   return text.length <= size ? text : text.slice(0, size).toWellFormed() + '...'
 }
 
+process.removeAllListeners('warning') // Node's own, which tells of features that are experimental
+process.on('warning', (w) => w.name === 'ExperimentalWarning' || console.error(String(w)))
 process.on('uncaughtException', (err) => channel.write(raised(err), () => process.exit(0)))
 process.on('unhandledRejection', (err) => console.error('a promise was rejected, and nobody waits for it:', err))
 channel.write('{"ready":true}\n')

@@ -202,6 +202,8 @@ def encoder(whose):
     def other(part):
         if dataclasses.is_dataclass(part) and not isinstance(part, type):
             return dataclasses.asdict(part)
+        if isinstance(part, (Tool, Answer)) or asyncio.iscoroutine(part):
+            raise ValueError(f"{whose} {awaited(part)}")
         try:
             return as_json(part)
         except TypeError as err:
@@ -211,6 +213,13 @@ def encoder(whose):
     writes = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=other)
     writes.whose = whose
     return writes
+
+
+def awaited(part):
+    """Say what is missing where a program gives away a call in the place of its answer."""
+    if isinstance(part, Tool):
+        return f"the tool {part._name} itself: call it, and await the call"
+    return "a call that was not awaited: write await in front of it"
 
 
 of_result, of_arguments = encoder("the result has"), encoder("the arguments have")
