@@ -17,6 +17,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
+
+	"toolpost/tool"
 )
 
 // MaxDepth is how deep arrays and objects may nest.
@@ -222,6 +224,9 @@ func endOfString(b []byte, i int) int {
 	return len(b)
 }
 
+// maxExplanation is how many bytes an error has: it names keys, and a key may be as long as a document.
+const maxExplanation = 1000
+
 // explain takes the library's name off an error, so that a caller reads about the JSON and not about us.
 func explain(err error) error {
 	if err == nil {
@@ -231,5 +236,5 @@ func explain(err error) error {
 		return errors.New("the JSON ends too early")
 	}
 	msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "jsontext: "), "json: ")
-	return errors.New(msg)
+	return errors.New(tool.Brief(msg, maxExplanation))
 }
