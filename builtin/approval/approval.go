@@ -130,7 +130,7 @@ const lookEvery = time.Second
 
 func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}, f *follow.Follower) (w Watched, err error) {
 	var last []string
-	for more := true; more && err == nil; {
+	for more := true; more; {
 		changed := t.of.Changed() // before the look: nothing is missed in between
 		all, err := t.of.List(ctx, c.Caller, approval.Waiting, maxList)
 		if err != nil {

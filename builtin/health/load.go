@@ -58,7 +58,7 @@ type watched struct {
 func (o Options) load(ctx context.Context, c *define.Call, a LoadArgs, f *follow.Follower) (w watched, err error) {
 	every := time.Duration(cmp.Or(a.Interval, 1000)) * time.Millisecond
 	var before moment
-	for more := true; more && err == nil; {
+	for more := true; more; {
 		now := moment{time.Now(), o.Counts()}
 		l := o.at(ctx, c, now, before)
 		fields, err := strictjson.Marshal(l)
