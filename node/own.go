@@ -141,7 +141,7 @@ func (n *Node) bindPlans() {
 	if n.store == nil {
 		return
 	}
-	n.plans.Book = n.store.Plans()
+	n.plans.Book, n.plans.Settled = n.store.Plans(), time.Now().Add(settling)
 	n.plans.Again = func(c *tool.Call, id string) ([]byte, error) {
 		on := *c
 		on.Tool, on.Args, on.Lease = plantools.Run, plantools.Args(id), ""
@@ -185,7 +185,7 @@ func (n *Node) openJobs() {
 		Resumes:   resumes,
 		Known:     func(id string) (*tool.Rights, bool) { return n.callers.Load().Known(id) },
 		Admit:     n.stillAdmitted,
-		Available: n.engine.WhyNot, Settling: openTimeout + lastRetry,
+		Available: n.engine.WhyNot, Settling: settling,
 		Drain: time.Duration(n.cfg.Limits.Drain),
 		Keep:  time.Duration(n.storing.Jobs),
 		Log:   n.o.Log,

@@ -32,6 +32,9 @@ const (
 	lastRetry    = 30 * time.Second
 )
 
+// settling is how long after a start sources may still come: what goes on from before it waits for them so long.
+const settling = openTimeout + lastRetry
+
 // A source is a configured source: with its runner, or with the reason why there is none.
 type source struct {
 	config.Source

@@ -100,6 +100,11 @@ func (a *attempt) do(ctx context.Context) (*Result, error) {
 	if a.id == "" {
 		a.id = tool.NewID()
 	}
+	if a.resumed {
+		if a.x.settle(ctx, a.run.Call.Caller, a.plan); ctx.Err() != nil {
+			return nil, a.cancelled(ctx)
+		}
+	}
 	var failed *Error
 	var err error
 	if a.graph, err = Check(ctx, a.x.Catalog, a.run.Call.Caller, a.plan); errors.As(err, &failed) {

@@ -172,6 +172,33 @@ func TestTheFaultsThatAreListedAreBounded(t *testing.T) {
 	}
 }
 
+// A plan may have names of megabytes. What is wrong with them is told without them.
+func TestLongNamesDoNotComeBackInFaults(t *testing.T) {
+	long := strings.Repeat("n", 1<<20)
+	var e *plan.Error
+	for name, tools := range map[string]string{
+		"an id":            `{'toolId':'` + long + `','tool':'do'}`,
+		"a dependency":     `{'toolId':'a','tool':'do','dependencies':['` + long + `']}`,
+		"a tool":           `{'toolId':'a','tool':'` + long + `'}`,
+		"a path":           `{'toolId':'a','toolPath':'x/` + long + `.py'}`,
+		"a reference":      `{'toolId':'a','tool':'do','input':{'x':'${` + long + `.output.y}'}}`,
+		"a deep reference": `{'toolId':'a','tool':'do','input':{'x':'${b.output.` + long + `}'}}`,
+		"an argument":      `{'toolId':'a','tool':'strict','input':{'as':'x','n':1,'` + long + `':1}}`,
+	} {
+		_, err := plan.Check(t.Context(), newWorld(t), tool.Principal{ID: "ada"}, parse(t, one(tools)))
+		if !errors.As(err, &e) || len(e.Message) > 4096 || len(e.Details) > 4096 {
+			t.Errorf("%s: %.60v", name, err)
+		}
+	}
+	_, err := plan.Read([]byte(`{"requestId":"r","requestId":"r","` + long + `":1,"` + long + `":1}`))
+	if !errors.As(err, &e) || len(e.Message) > 4096 {
+		t.Errorf("%.60v", err)
+	}
+	if got := plan.Ignored([]byte(`{"` + long + `":1}`)); len(got) != 1 || len(got[0].At) > 4096 {
+		t.Errorf("%d", len(got))
+	}
+}
+
 func TestMembersThatNoPlanHasAreListed(t *testing.T) {
 	got := plan.Ignored([]byte(`{"requestId":"r","parallell":true,"metadata":{"by":1},
 		"tools":[{"toolId":"a","tool":"do","retryPolicy":{"backoffMS":1},"input":{"x":1}},{"toolId":"b","colour":1},3]}`))

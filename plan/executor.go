@@ -21,6 +21,9 @@ type Executor struct {
 	// Again says, for the book, how a call is made again that goes on with a plan: as one of the same caller, which gives
 	// Resume its id.
 	Again func(c *tool.Call, planID string) ([]byte, error)
+	// Settled is until when sources may still be opening: a plan that goes on waits so long for tools that are not there
+	// yet. The zero time: it does not wait.
+	Settled time.Time
 }
 
 // Limits of plans. A field that is zero has its default.

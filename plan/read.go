@@ -37,8 +37,12 @@ type Fault struct {
 	Problem string `json:"problem"`
 }
 
-// maxFaults is how many faults are listed: whoever has made more corrects these first.
-const maxFaults = 20
+// maxFaults is how many faults are listed: whoever has made more corrects these first; and maxFault how many bytes each
+// has for its place and for its problem, which may quote any name of the plan.
+const (
+	maxFaults = 20
+	maxFault  = 1000
+)
 
 // Read reads a plan. Members that nobody knows are ignored, as Narratoria wants it, so that planners may be ahead of
 // us; but duplicate keys, wrong types and missing members are errors that name the place. An error is an *Error.
@@ -111,7 +115,7 @@ var planSchema = sync.OnceValue(func() *schema.Schema {
 })
 
 func invalid(format string, args ...any) *Error {
-	return &Error{Code: CodeInvalidPlan, Message: tool.Errorf("", format, args...).Message, Category: InvalidJSON}
+	return &Error{Code: CodeInvalidPlan, Message: tool.Brief(tool.Errorf("", format, args...).Message, maxFault), Category: InvalidJSON}
 }
 
 // faults are those that were found, the first of them.
@@ -134,7 +138,8 @@ func (f *faults) add(id, at, format string, args ...any) {
 		id = ""
 	}
 	f.first = cmp.Or(f.first, f.category)
-	f.list = append(f.list, Fault{id, at, tool.Errorf("", format, args...).Message})
+	problem := tool.Brief(tool.Errorf("", format, args...).Message, maxFault)
+	f.list = append(f.list, Fault{id, tool.Brief(at, maxFault), problem})
 }
 
 // err lists the faults, the first few in words; nil: there are none.

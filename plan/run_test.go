@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"toolpost/engine"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -546,6 +547,8 @@ func (s *shelf) Adopt(context.Context, string, string, string) (plan.Record, []p
 	return s.left, nil, nil
 }
 
+func (s *shelf) Note(context.Context, string, []plan.Note) error { return nil }
+
 func (s *shelf) End(_ context.Context, _, state string, _ []byte, _ []plan.Note) error {
 	s.ended = state
 	return nil
@@ -580,6 +583,68 @@ type nobody struct{ name string }
 
 func (n *nobody) Plan(context.Context, plan.Request) (*plan.Plan, error) {
 	return nil, tool.Errorf(tool.CodeInternal, "%s was asked", n.name)
+}
+
+// A program that was just started opens its sources while it goes on with what another had begun.
+func TestAResumedPlanWaitsForItsTools(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration // how long its source takes to open
+		want  string        // how it ends
+	}{
+		"there already": {0, plan.Done},
+		"soon there":    {7 * time.Second, plan.Done},
+		"too late":      {time.Hour, plan.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				if c.after > 0 {
+					w.Replace(t.Context(), nil)
+				}
+				go func() {
+					time.Sleep(c.after)
+					w.Replace(t.Context(), []engine.Binding{{Name: "s", Protocol: "fake", Runner: source{w}}})
+				}()
+				const bound = time.Minute
+				book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Before: json.RawMessage(`[]`),
+					Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"do"},{"toolId":"b","toolPath":"x/dice.py"}]}`)}}
+				x := plan.Executor{Handler: w, Catalog: w, Book: book, Settled: time.Now().Add(bound)}
+				began := time.Now()
+				r, err := x.Resume(t.Context(), plan.Run{Call: outer()}, "left", nil, &recorder{})
+				if took := time.Since(began); err != nil || book.ended != c.want || r.Success != (c.want == plan.Done) || took < min(c.after, bound) || took > bound {
+					t.Errorf("after %v it is %q: %+v, %v", took, book.ended, r, err)
+				}
+				time.Sleep(c.after)
+			})
+		})
+	}
+}
+
+// A call that ends meanwhile waits no longer; and where it is made again, as after a shutdown, the plan goes on then.
+func TestAResumedPlanThatIsEndedMeanwhileHasNotFailed(t *testing.T) {
+	for _, c := range []struct {
+		why  *tool.Error
+		want string
+	}{
+		{tool.Errorf(tool.CodeCancelled, "the job was cancelled"), plan.Cancelled},
+		{tool.Errorf(tool.CodeCancelled, "the program was shut down").Because(plan.Shutdown), plan.Running},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Before: json.RawMessage(`[]`),
+				Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`)}}
+			x := plan.Executor{Handler: w, Catalog: w, Book: book, Settled: time.Now().Add(time.Hour)}
+			ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, c.why)
+			defer stop()
+			call := outer()
+			call.Patient = true
+			began := time.Now()
+			_, err := x.Resume(ctx, plan.Run{Call: call}, "left", nil, &recorder{})
+			if took := time.Since(began); took != time.Second || !errors.Is(err, c.why) || book.ended != c.want {
+				t.Errorf("%v: after %v it is %q: %v", c.why, took, book.ended, err)
+			}
+		})
+	}
 }
 
 // What tools tell is kept up to a bound of the whole plan; a tool that has too much to say of its assets is stopped.

@@ -52,14 +52,14 @@ type Error struct {
 	Err     error           `json:"-"`
 }
 
-// Errorf makes an Error. Like fmt.Errorf it keeps what %w names.
+// Errorf makes an Error. Like fmt.Errorf it keeps what %w names. Its message has at most MaxMessage bytes.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	cause := errors.Unwrap(err)
 	if _, several := err.(interface{ Unwrap() []error }); several {
 		cause = err
 	}
-	return &Error{Code: code, Message: err.Error(), Err: cause}
+	return &Error{Code: code, Message: Brief(err.Error(), MaxMessage), Err: cause}
 }
 
 // Error implements error.

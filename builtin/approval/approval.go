@@ -37,7 +37,7 @@ type Approvals interface {
 
 // New makes the tools.
 func New(a Approvals, followers *follow.Followers) *define.Set {
-	t := tools{a, followers}
+	t := tools{a}
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: List, Effects: tool.Effects{Reads: true},
@@ -59,14 +59,11 @@ func New(a Approvals, followers *follow.Followers) *define.Set {
 			Name: Watch, Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
 			Description: "Gives the calls that wait for your approval, now and at every change, as log events: all " +
 				"that wait are in the fields. It ends after an hour.",
-		}, t.watch),
+		}, define.Following(followers, t.watch)),
 	)
 }
 
-type tools struct {
-	of        Approvals
-	followers *follow.Followers
-}
+type tools struct{ of Approvals }
 
 // The number of approvals in a list.
 const (
@@ -131,12 +128,7 @@ type Watched struct {
 // lookEvery is how often a watcher looks at the book: another program may ask and decide too.
 const lookEvery = time.Second
 
-func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}) (w Watched, err error) {
-	f, err := t.followers.Begin(c.Caller)
-	if err != nil {
-		return w, err
-	}
-	defer f.End()
+func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}, f *follow.Follower) (w Watched, err error) {
 	var last []string
 	for more := true; more; {
 		changed := t.of.Changed() // before the look: nothing is missed in between

@@ -44,13 +44,13 @@ const longest = time.Hour
 
 // New makes the tools.
 func New(log Log, followers *follow.Followers) *define.Set {
-	t := tools{log, followers}
+	t := tools{log}
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "audit.watch", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
 			Description: "Gives the records of calls as they are added to the log, by whichever program, as log events: " +
 				"the record is in their fields. It ends after an hour.",
-		}, define.ForOperators(asks, t.watch)),
+		}, define.ForOperators(asks, define.Following(followers, t.watch))),
 		question("log", "Gives the records of calls, in pages.", t.page),
 		question("top", "Tells what is called most, with what success, and how many calls each day had.", t.top),
 		question("paths", "Tells which files calls access, as far as their arguments tell.", t.paths),
@@ -72,10 +72,7 @@ func question[A, O any](name, description string, run func(context.Context, *def
 	}, define.ForOperators(asks, run))
 }
 
-type tools struct {
-	log       Log
-	followers *follow.Followers
-}
+type tools struct{ log Log }
 
 // LogArgs are the arguments of audit.log.
 type LogArgs struct {
@@ -120,6 +117,7 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 		}
 		doc, err := columns.Marshal(r)
 		p.Calls, size, last = append(p.Calls, doc), size+len(doc), r.Seq
+		p.Head = max(p.Head, r.Seq) // rows were added since it was asked for: who goes on behind it has seen these
 		return err
 	})
 	if errors.Is(err, errFull) {

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -22,6 +23,11 @@ var local = tool.Principal{ID: "local", Door: "cli", Operates: true}
 // tools ask a log of so many calls, each with something that is so long.
 func tools(t *testing.T, calls, long int) *define.Set {
 	t.Helper()
+	return audit.New(table(t, calls, long), follow.New())
+}
+
+func table(t *testing.T, calls, long int) *store.AuditTable {
+	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +37,12 @@ func tools(t *testing.T, calls, long int) *define.Set {
 			t.Error(err)
 		}
 	})
-	log := db.Audit()
+	fill(t, db.Audit(), calls, long)
+	return db.Audit()
+}
+
+func fill(t *testing.T, log *store.AuditTable, calls, long int) {
+	t.Helper()
 	for i := range calls {
 		r := &tool.Record{
 			Time: time.Now(), Call: fmt.Sprint(i), Tool: "read", Caller: "ada", Door: "http", Outcome: tool.OutcomeOK,
@@ -44,7 +55,6 @@ func tools(t *testing.T, calls, long int) *define.Set {
 			t.Fatal(err)
 		}
 	}
-	return audit.New(log, follow.New())
 }
 
 func ask[T any](t *testing.T, s *define.Set, name string, args any) (out T) {
@@ -100,6 +110,29 @@ func TestTheLogComesInPagesWithoutGapsEitherWay(t *testing.T) {
 		c.args.Limit = c.limit
 		if rows, n := pages(t, s, c.args); fmt.Sprint(rows) != c.want || n != c.pages {
 			t.Errorf("%s: %v in %d pages", name, rows, n)
+		}
+	}
+}
+
+// A busy log gets another row as soon as somebody has asked where it ends.
+type busy struct {
+	*store.AuditTable
+	add func()
+}
+
+func (b busy) Head(ctx context.Context) (int64, error) {
+	defer b.add()
+	return b.AuditTable.Head(ctx)
+}
+
+// Who reads a page and follows the log behind its head sees each row once, also one that was added meanwhile.
+func TestNoRowOfAPageIsBehindItsHead(t *testing.T) {
+	log := table(t, 3, 0)
+	s := audit.New(busy{log, func() { fill(t, log, 1, 0) }}, follow.New())
+	for _, oldest := range []bool{false, true} {
+		p := ask[audit.Page](t, s, "audit.log", audit.LogArgs{Oldest: oldest})
+		if want := int64(len(p.Calls)); p.Head != want {
+			t.Errorf("a page of the rows 1 to %d says that row %d is the last one", want, p.Head)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"toolpost/builtin/define"
 	"toolpost/engine/audit"
+	"toolpost/engine/follow"
 	"toolpost/tool"
 )
 
@@ -33,12 +34,7 @@ const (
 
 // watch reads the log itself, row by row behind the last one, at the pace of who listens. So nothing is missed however
 // slow that is, nothing is held in memory for it, and no call waits.
-func (t tools) watch(ctx context.Context, c *define.Call, a WatchArgs) (w Watched, err error) {
-	f, err := t.followers.Begin(c.Caller)
-	if err != nil {
-		return w, err
-	}
-	defer f.End()
+func (t tools) watch(ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower) (w Watched, err error) {
 	if w.Next, err = t.begin(ctx, c, a); err != nil {
 		return w, err
 	}

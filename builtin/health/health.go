@@ -65,7 +65,7 @@ func New(o Options) *define.Set {
 			Name: "watchLoad", Effects: reads, Timeout: follow.Timeout,
 			Description: "Tells every second, as log events, which calls run, how many end and how long they take, and how the " +
 				"workers and the sources are: all of it is in the fields. It ends after an hour. For operators.",
-		}, define.ForOperators("use watchLoad", o.load)),
+		}, define.ForOperators("use watchLoad", define.Following(o.Followers, o.load))),
 	)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/builtin/define"
+	"toolpost/engine/follow"
 	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
 	"toolpost/tool"
@@ -54,15 +55,10 @@ type watched struct {
 	Seen int `json:"seen"` // how many were given
 }
 
-func (o Options) load(ctx context.Context, c *define.Call, a LoadArgs) (w watched, err error) {
-	f, err := o.Followers.Begin(c.Caller)
-	if err != nil {
-		return w, err
-	}
-	defer f.End()
+func (o Options) load(ctx context.Context, c *define.Call, a LoadArgs, f *follow.Follower) (w watched, err error) {
 	every := time.Duration(cmp.Or(a.Interval, 1000)) * time.Millisecond
 	var before moment
-	for more := true; more && err == nil; {
+	for more := true; more; {
 		now := moment{time.Now(), o.Counts()}
 		l := o.at(ctx, c, now, before)
 		fields, err := strictjson.Marshal(l)

@@ -28,7 +28,7 @@ func New(o Options) *define.Set {
 		Name: "watchLogs", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
 		Description: "Gives the last lines of the program's log, what tools logged, and how calls ended, as log events: " +
 			"the line itself is in their fields. With follow, also those to come, for an hour at the most. For operators.",
-	}, define.ForOperators("see the log", o.watch)))
+	}, define.ForOperators("see the log", define.Following(o.Followers, o.watch))))
 }
 
 // Args are the arguments of watchLogs.
@@ -53,12 +53,7 @@ type Filter struct {
 const page = 500
 
 // watch reads the journal at the pace of who listens: a slow one finds that lines are gone, and nobody waits for it.
-func (o Options) watch(ctx context.Context, c *define.Call, a Args) (w follow.Watched, err error) {
-	f, err := o.Followers.Begin(c.Caller)
-	if err != nil {
-		return w, err
-	}
-	defer f.End()
+func (o Options) watch(ctx context.Context, c *define.Call, a Args, f *follow.Follower) (w follow.Watched, err error) {
 	s := newSelector(a)
 	if err := o.begin(c, a, s, &w); err != nil || !a.Follow {
 		return w, err

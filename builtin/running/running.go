@@ -38,7 +38,7 @@ func New(o Options) *define.Set {
 			Description: "Follows your calls: a log event for each that begins, reports something or ends, with the details " +
 				"in its fields. It starts with those that are running and those that ran last, and ends after an hour at " +
 				"most. Operators see those of all callers. Calls of tools that only look at calls are left out.",
-		}, o.watch),
+		}, define.Following(o.Followers, o.watch)),
 		define.New(tool.Spec{
 			Name: "showCall", Effects: tool.Effects{Reads: true},
 			Description: "Shows one of your calls, while it runs or afterwards: its arguments, its events, its outcome, how " +

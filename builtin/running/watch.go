@@ -23,12 +23,9 @@ type WatchArgs struct {
 const page = 500
 
 // watch reads what is kept at the pace of who listens: a slow one finds that lines are gone, and no call waits for it.
-func (o Options) watch(ctx context.Context, c *define.Call, a WatchArgs) (w follow.Watched, err error) {
-	f, err := o.Followers.Begin(c.Caller)
-	if err != nil {
-		return w, err
-	}
-	defer f.End()
+func (o Options) watch(
+	ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower,
+) (w follow.Watched, err error) {
 	defer o.Recent.Watching()()
 	of := recent.Filter{Who: c.Caller, Parent: a.Parent, Events: a.Events}
 	if w.Next, err = o.begin(c, of, a.After); err != nil {

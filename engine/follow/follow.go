@@ -6,6 +6,7 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -112,6 +113,10 @@ func (f *Follower) Each(
 	}
 	return err
 }
+
+// Left reports whether the caller of a call is gone: nobody cancelled it, and nobody waits for what comes of it. Who
+// cancels a call, and a server that ends one, say so in the cause.
+func Left(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.Canceled) }
 
 // Wait waits until there may be something new: changed is closed, or so much time has passed. It reports whether to go
 // on: not when the follower's time is over or the program ends. The error is that of a call which was cancelled.

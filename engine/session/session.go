@@ -128,13 +128,21 @@ func (l *collector) Emit(ev tool.Event) error {
 	return l.out.Emit(ev)
 }
 
-// maxPatches bounds what one call may change, in bytes: patches wait in memory for its end.
-const maxPatches = 8 << 20
+// What one call may change, in bytes and in patches: they wait in memory for its end, and there even an empty one takes
+// many times its two bytes.
+const (
+	maxPatchBytes = 8 << 20
+	maxPatches    = 10_000
+)
 
 func (l *collector) patch(data json.RawMessage) error {
-	if l.size += len(data); l.size > maxPatches {
+	if l.size += len(data); l.size > maxPatchBytes {
 		return tool.Errorf(tool.CodeQuotaExceeded,
-			"more than %d bytes of state patches in one call; this one is left out", maxPatches)
+			"more than %d bytes of state patches in one call; this one is left out", maxPatchBytes)
+	}
+	if len(l.patches) == maxPatches {
+		return tool.Errorf(tool.CodeQuotaExceeded,
+			"more than %d state patches in one call; this one is left out: send fewer, each with more in it", maxPatches)
 	}
 	v, err := strictjson.Decode(data)
 	if err != nil {

@@ -266,6 +266,36 @@ func TestAPathAloneIsNotFollowed(t *testing.T) {
 	}
 }
 
+// counting takes patches and says how many came.
+type counting struct {
+	store.Sessions
+	n int
+}
+
+func (c *counting) Patch(_ context.Context, _, _ string, patches []map[string]any) error {
+	c.n += len(patches)
+	return nil
+}
+
+// Many small patches take more memory than their bytes.
+func TestPatchesOfOneCallAreBoundedInNumber(t *testing.T) {
+	const most = 10_000
+	small := make([]tool.Event, most+2)
+	for i := range small {
+		small[i] = patch(`{}`)
+	}
+	states := &counting{}
+	seen, err := emit(t, states, &tool.Call{Session: "s"}, &tool.Result{OK: true}, small...)
+	if err != nil || states.n != most {
+		t.Fatalf("%d patches, %v", states.n, err)
+	}
+	for i, ev := range seen {
+		if (ev.Kind == tool.KindError) != (i >= most) {
+			t.Fatalf("event %d: %s %s", i, ev.Kind, ev.Data)
+		}
+	}
+}
+
 func TestPatchesOfOneCallAreBounded(t *testing.T) {
 	big := patch(`{"a":"` + strings.Repeat("x", 5<<20) + `"}`)
 	seen, err := emit(t, &store.Sessions{}, &tool.Call{}, &tool.Result{OK: true}, big, big)

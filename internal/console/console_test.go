@@ -40,6 +40,8 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		{"the config shows its errors at their lines", configShowsItsErrors},
 		{"what is hostile is shown as text", hostileContentIsText},
 		{"a stream of calls is bounded", streamIsBounded},
+		{"a click is for what was pressed", clickIsForWhatWasPressed},
+		{"nothing that comes twice stops a view", nothingTwiceStopsAView},
 		{"axe finds nothing", axeFindsNothing},
 		{"the adventure is played", adventureIsPlayed},
 		{"a turn survives a lost connection", turnSurvivesALostConnection},

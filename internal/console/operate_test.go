@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	_ "modernc.org/sqlite" // to alter a log behind the server's back
 
@@ -79,6 +80,29 @@ func auditIsAQuestionInTheAddress(t *testing.T, w world) {
 	p.WaitFor("heading", "readFile")
 	p.Press("Escape")
 	p.Wait(`/#\/audit\?/.test(location.hash)`)
+	watchersLeftWell(t, p, s)
+}
+
+// watchersLeftWell leaves the views that watch something. That is no mistake of anybody's, and the log says so.
+func watchersLeftWell(t *testing.T, p *browser.Page, s *served.Server) {
+	t.Helper()
+	p.Eval("void (location.hash = '#/operate')", nil)
+	p.WaitText("Is anything down?")
+	p.Eval("void (location.hash = '#/tools')", nil)
+	for _, name := range []string{"audit.watch", "watchLoad"} {
+		var calls []any
+		for end := time.Now().Add(browser.Hang); len(calls) == 0; time.Sleep(20 * time.Millisecond) {
+			log, err := s.Call(t.Context(), "audit.log", `{"tool":"`+name+`"}`)
+			if calls, _ = log.Output["calls"].([]any); err != nil || time.Now().After(end) {
+				t.Fatalf("%s: %+v, %v", name, log, err)
+			}
+		}
+		for _, c := range calls {
+			if outcome := c.(map[string]any)["outcome"]; outcome != "ok" {
+				t.Errorf("%s ended with %v: %v", name, outcome, c)
+			}
+		}
+	}
 }
 
 func alteredLogIsSeen(t *testing.T, w world) {

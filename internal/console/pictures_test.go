@@ -18,8 +18,8 @@ func TestPictures(t *testing.T) {
 	}
 	w := world{browser: browser.Start(t), bin: served.Build(t)}
 	s := w.demo(t, "")
-	all := contents(t, s)
 	someCalls(t, s, 40, 0) // for the plots
+	all := contents(t, s)
 	for _, look := range browser.Looks() {
 		p := w.browser.Page(t, look)
 		p.Forgive(refusals)

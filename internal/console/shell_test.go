@@ -379,7 +379,7 @@ func contents(t *testing.T, s *served.Server) []content {
 		{"plans", "#/plans", "document.querySelector('[data-plan]')"},
 		{"plan", "#/plans/" + plan, "document.querySelector('.graph [data-state=success]')"},
 		{"new-plan", "#/plans/new", "document.querySelector('textarea')"},
-		{"audit", "#/audit", rows + " > 5 && document.querySelectorAll('figure canvas').length === 3"},
+		{"audit", "#/audit", rows + " > 5 && document.querySelectorAll('figure canvas').length === 3 && document.querySelector('section[aria-label=Errors] li')"},
 		{"operate", "#/operate", "document.querySelector('[data-token]')"},
 		{"config", "#/operate?at=config", "document.querySelector('[data-line]')"},
 	}

@@ -117,13 +117,15 @@ func TestPicturesOfStories(t *testing.T) {
 		}},
 	} {
 		for _, look := range browser.Looks() {
-			p := w.browser.Page(t, look)
-			p.SignIn(one.server, one.hash)
-			p.Wait("document.querySelector('h1')")
-			one.ready(p)
-			p.Wait("[...document.images].every((i) => i.complete)")
-			p.Wait("document.fonts.ready.then(() => new Promise(requestAnimationFrame))")
-			p.Picture(filepath.Join(folder, one.name+"-"+look.String()+".png"))
+			t.Run(one.name+"-"+look.String(), func(t *testing.T) { // a page ends with its test: few may follow things at once
+				p := w.browser.Page(t, look)
+				p.SignIn(one.server, one.hash)
+				p.Wait("document.querySelector('h1')")
+				one.ready(p)
+				p.Wait("[...document.images].every((i) => i.complete)")
+				p.Wait("document.fonts.ready.then(() => new Promise(requestAnimationFrame))")
+				p.Picture(filepath.Join(folder, one.name+"-"+look.String()+".png"))
+			})
 		}
 	}
 }

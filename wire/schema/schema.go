@@ -8,8 +8,10 @@ package schema
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
@@ -37,13 +39,23 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 	}
 	c := &compiler{resources: map[string]*resource{}, places: map[string]*place{}, patterns: map[string]*pattern{}}
 	if err := c.addDocument(baseURI, "", doc); err != nil {
-		return nil, err
+		return nil, bounded(err)
 	}
 	if err := c.fillAll(); err != nil {
-		return nil, err
+		return nil, bounded(err)
 	}
 	return &Schema{c.places[""].node}, nil
 }
+
+// bounded gives the error of a schema, which names places, and those may have any length.
+func bounded(err error) error {
+	if text := err.Error(); len(text) > maxError {
+		return errors.New(tool.Brief(text, maxError))
+	}
+	return err
+}
+
+const maxError = 1000
 
 // Validate holds a value, as strictjson.Decode gives it, against the schema; no faults: it matches. A value that
 // matches costs one quick pass; only for one that does not, a second pass finds the words.

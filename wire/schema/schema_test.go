@@ -449,3 +449,33 @@ func TestAMatchingValueAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// A name may be as long as a document, and comes back in neither a fault nor an error.
+func TestLongNamesDoNotComeBack(t *testing.T) {
+	long := strings.Repeat("n", 1<<20)
+	v, err := strictjson.Decode([]byte(`{"` + long + `": {"` + long + `": 1}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		`{"additionalProperties": {"additionalProperties": {"type": "string"}}}`, `{"additionalProperties": {"propertyNames": {"maxLength": 3}}}`,
+		`{"additionalProperties": false}`, `{"required": ["` + long + `x"]}`, `{"patternProperties": {"n": {"const": "` + long + `"}}}`,
+	} {
+		s, err := schema.Compile([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		faults := s.Validate(v)
+		if len(faults) != 1 || len(faults[0].At) > 1000 || len(faults[0].Problem) > 1000 {
+			t.Errorf("%.60s: %d faults, the first is at %d bytes", text, len(faults), len(faults[0].At))
+		}
+	}
+	for _, text := range []string{
+		`{"$ref": "#/` + long + `"}`, `{"$id": "` + long + `#x"}`, `{"properties": {"` + long + `": 7}}`,
+		`{"properties": {"` + long + `": {"type": 7}}}`,
+	} {
+		if _, err := schema.Compile([]byte(text)); err == nil || len(err.Error()) > 1000 {
+			t.Errorf("%.20s: %.40v", text, err)
+		}
+	}
+}

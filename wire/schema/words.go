@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
@@ -53,6 +54,9 @@ func (r *run) add(f finding) {
 	}
 }
 
+// maxName is how many bytes of a name a place has. No schema has longer ones, but a value may.
+const maxName = 256
+
 func (r *run) pointer() string {
 	var b strings.Builder
 	for _, s := range r.path {
@@ -60,7 +64,7 @@ func (r *run) pointer() string {
 		if s.item {
 			b.WriteString(strconv.Itoa(s.index))
 		} else {
-			b.WriteString(escape(s.name))
+			b.WriteString(escape(tool.Brief(s.name, maxName)))
 		}
 	}
 	return b.String()

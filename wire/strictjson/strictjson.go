@@ -18,6 +18,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
+
+	"toolpost/tool"
 )
 
 // MaxDepth is how deep arrays and objects may nest.
@@ -223,6 +225,9 @@ func endOfString(b []byte, i int) int {
 	return len(b)
 }
 
+// maxExplanation is how many bytes an error has: it names keys, and a key may be as long as a document.
+const maxExplanation = 1000
+
 // explain says what is wrong in the words of JSON: who reads it knows nothing of the library, or of our types.
 func explain(err error) error {
 	if err == nil {
@@ -231,10 +236,11 @@ func explain(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errors.New("the JSON ends too early")
 	}
+	msg := unprefixed(err)
 	if wrong, ok := errors.AsType[*json.SemanticError](err); ok {
-		return misfit(wrong)
+		msg = misfit(wrong)
 	}
-	return errors.New(unprefixed(err))
+	return errors.New(tool.Brief(msg, maxExplanation))
 }
 
 func unprefixed(err error) string {
@@ -242,7 +248,7 @@ func unprefixed(err error) string {
 }
 
 // misfit is about JSON that is well formed, and not what was expected in its place.
-func misfit(e *json.SemanticError) error {
+func misfit(e *json.SemanticError) string {
 	at := e.JSONPointer
 	var what string
 	switch {
@@ -267,7 +273,7 @@ func misfit(e *json.SemanticError) error {
 	if at != "" {
 		what = string(at) + ": " + what
 	}
-	return errors.New(what)
+	return what
 }
 
 // jsonKinds and goKinds are the words for what is there and for what is expected.

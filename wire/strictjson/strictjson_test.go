@@ -335,3 +335,22 @@ func TestWhatDoesNotFitIsToldInTheWordsOfJSON(t *testing.T) {
 		}
 	}
 }
+
+// A key may be as long as a document, and does not come back in an error.
+func TestErrorsAreShort(t *testing.T) {
+	long := strings.Repeat("k", 1<<20)
+	var into struct {
+		A map[string]int `json:"a"`
+	}
+	_, twice := strictjson.Decode([]byte(`{"` + long + `": 1, "` + long + `": 2}`))
+	for name, err := range map[string]error{
+		"twice":     twice,
+		"broken":    strictjson.Check([]byte(`{"` + long + `": tru}`)),
+		"unknown":   strictjson.UnmarshalClosed([]byte(`{"`+long+`": 1}`), &into),
+		"no number": strictjson.Unmarshal([]byte(`{"a": {"`+long+`": "x"}}`), &into),
+	} {
+		if err == nil || len(err.Error()) > 1000 {
+			t.Errorf("%s: %.60v", name, err)
+		}
+	}
+}

@@ -239,6 +239,7 @@ export async function follow(name: string, args: object, on: (e: Event) => void,
     const began = Date.now();
     try {
       await stream(name, args, (e) => {
+        if (rest.signal.aborted) return; // it was read before it was let go: who asks again gets it again
         args = next(args, e);
         on(e);
       }, { ...o, signal: rest.signal });

@@ -9,8 +9,8 @@ import * as plan from '../../lib/plan';
 const runners = ['plan.run', 'story.turn'];
 
 /**
- * Calls back when a plan begins or ends, or with a parent, when one of its calls does; at once, too, and at most four times
- * a second. It ends with the signal.
+ * Calls back when a plan ends, and when it or one of its calls begins; with a parent, when a call of that begins or ends; at
+ * once, too, and at most four times a second. It ends with the signal.
  */
 export function watch(parent: string, again: () => Promise<void>, signal: AbortSignal): void {
   let asked = false;
@@ -39,9 +39,11 @@ export function watch(parent: string, again: () => Promise<void>, signal: AbortS
     const fields = e.data.fields;
     if (!isObject(fields)) return;
     const begin = isObject(fields.begin) ? fields.begin : undefined;
-    // An end does not say of what; of all calls few are worth a question.
-    if (parent || fields.missed || (begin && runners.includes(String(begin.tool)))) void run();
-    if (begin && runners.includes(String(begin.tool))) known.add(String(begin.call));
+    const isRunner = begin !== undefined && runners.includes(String(begin.tool));
+    if (isRunner) known.add(String(begin.call));
+    // An end does not say of what; of all calls few are worth a question. A call that a plan makes is: when that of the plan
+    // began, there was no plan yet.
+    if (parent || fields.missed || isRunner || known.has(String(begin?.parent))) void run();
     const end = isObject(fields.end) ? String(fields.end.call) : '';
     if (end && known.delete(end)) void run();
   };

@@ -1,1 +1,0 @@
-import{Ft as e,Rt as t,vt as n,y as r,zt as i}from"./Copy-CsCr6C76.js";import a from"./call-cnuOfIOs.js";import{t as o}from"./rows.svelte-CqilOElM.js";function s(s,c){i(c,!0);let l=e(()=>Number(r.param(`row`))||0),u=e(()=>o.rows.find(e=>e.seq===n(l))?.caller??``);a(s,{get call(){return c.id},get caller(){return n(u)},get row(){return n(l)},view:`audit`}),t()}export{s as default};

@@ -1,1 +1,0 @@
-import{Rt as e,zt as t}from"./Copy-CsCr6C76.js";import n from"./call-cnuOfIOs.js";import{s as r}from"./index-z6Gyj0Eg.js";function i(i,a){t(a,!0);let o=r.calls.find(e=>e.call===a.id)?.caller??``;n(i,{get call(){return a.id},get caller(){return o}}),e()}export{i as default};

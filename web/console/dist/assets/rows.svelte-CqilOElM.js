@@ -1,1 +1,0 @@
-import{Nt as e,jt as t,vt as n}from"./Copy-CsCr6C76.js";var r=e([]),i={get rows(){return n(r)},set(e){t(r,e)}};export{i as t};
