@@ -31,8 +31,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// canaries says how many there are: secrets of the config, from the environment, from files and from commands; lease tokens;
-// and bearer tokens. Two hundred together, and half as many under the race detector.
+// canaries says how many there are: secrets of the config, from the environment, from files and from commands; lease
+// tokens; and bearer tokens. Two hundred together, and half as many under the race detector.
 func canaries() (secrets, leases, bearers int) {
 	return rounds.Of(60, 120, 120), rounds.Of(20, 40, 40), rounds.Of(20, 40, 40)
 }

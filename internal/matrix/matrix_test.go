@@ -91,8 +91,9 @@ func TestEveryDoorReachesEveryRunner(t *testing.T) {
 	}
 }
 
-// dear reports whether a check of a pair costs much: a megabyte, or one more program that is started, beside the one that every
-// pair starts to say its echo. Under the race detector every third pair makes it, so that each door and each runner still does.
+// dear reports whether a check of a pair costs much: a megabyte, or one more program that is started, beside the one that
+// every pair starts to say its echo. Under the race detector every third pair makes it, so that each door and each runner
+// still does.
 func (c check) dear(r *runner) bool {
 	return c.tool == "large" || r.fresh && slices.Contains([]string{"fail", "report", "patch", "asset", "ask"}, c.tool)
 }
