@@ -51,11 +51,9 @@ release-test: release ## try the release: the .deb on a fresh Debian in a virtua
 
 # SQLite is C turned into Go, which the race detector makes ten times as slow, and whose own memory is none of our affair: it is
 # left out. What calls it is not, the driver's Go code included. The same goes for the two packages that look at every byte
-# of every JSON document: they keep nothing, and who hands them a text and who takes the values has the race detector. The official
-# clients of models are generated, and so much that to compile them with it takes minutes.
-RACE := -race $(foreach p,modernc.org/sqlite/lib modernc.org/libc modernc.org/memory github.com/go-json-experiment/json/jsontext \
-	github.com/go-json-experiment/json/internal/jsonwire github.com/openai/openai-go/v3/... github.com/anthropics/anthropic-sdk-go/...,\
-	-gcflags=$(p)=-race=false)
+# of every JSON document: they keep nothing, and who hands them a text and who takes the values has the race detector.
+RACE := -race $(foreach p,modernc.org/sqlite/lib modernc.org/libc github.com/go-json-experiment/json/jsontext \
+	github.com/go-json-experiment/json/internal/jsonwire,-gcflags=$(p)=-race=false)
 
 # A program with the race detector sleeps for a second before it exits, each of hundreds of them; a twentieth will do.
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test

@@ -381,8 +381,8 @@ type trial struct {
 	timeout        float64 // seconds; 0: the usual
 }
 
-// trials makes programs of escapes: one of all those that do not disturb each other and one of each of the others; with all rounds,
-// one of each.
+// trials makes programs of escapes: one of all those that do not disturb each other, and one of each of the others; with
+// TOOLPOST_LONG, one of each.
 func trials(language string, all []escape) (list []trial) {
 	var together []escape
 	for _, e := range all {
@@ -407,14 +407,16 @@ func program(language string, escapes ...escape) string {
 	if language == "javascript" {
 		b.WriteString("const found = {}\n")
 		for _, e := range escapes {
-			fmt.Fprintf(&b, "try { found[%q] = String(await (async () => {%s\n})()) } catch (e) { found[%[1]q] = String(e) }\n", e.name, e.code)
+			fmt.Fprintf(&b, "try { found[%q] = String(await (async () => {%s\n})()) }\n", e.name, e.code)
+			fmt.Fprintf(&b, "catch (e) { found[%q] = String(e) }\n", e.name)
 		}
 		return b.String() + "return found"
 	}
 	b.WriteString("found = {}\n")
 	for _, e := range escapes {
-		fmt.Fprintf(&b, "async def attempt():\n    %s\ntry:\n    found[%q] = str(await attempt())\nexcept BaseException as e:\n    found[%[2]q] = repr(e)\n",
-			strings.ReplaceAll(e.code, "\n", "\n    "), e.name)
+		fmt.Fprintf(&b, "async def attempt():\n    %s\n", strings.ReplaceAll(e.code, "\n", "\n    "))
+		fmt.Fprintf(&b, "try:\n    found[%q] = str(await attempt())\n", e.name)
+		fmt.Fprintf(&b, "except BaseException as e:\n    found[%q] = repr(e)\n", e.name)
 	}
 	return b.String() + "return found"
 }
@@ -498,7 +500,8 @@ func TestEveryEscapeWorksWithoutWalls(t *testing.T) {
 			found, said := bare(t, outside, language, s.fill.Replace(one.code))
 			for _, e := range one.escapes {
 				if !escaped(found[e.name]) {
-					t.Errorf("%s, %s: it does not even escape where nothing is in its way: %q\n%s", language, e.name, found[e.name], said)
+					t.Errorf("%s, %s: it does not even escape where nothing is in its way: %q\n%s",
+						language, e.name, found[e.name], said)
 				}
 			}
 		}
@@ -508,8 +511,8 @@ func TestEveryEscapeWorksWithoutWalls(t *testing.T) {
 // bare runs a program with nothing around it, and gives what it returns.
 func bare(t *testing.T, dir, language, code string) (found map[string]string, said string) {
 	t.Helper()
-	argv := []string{"python3", "-c", "import asyncio, json\nasync def main():\n    " + strings.ReplaceAll(code, "\n", "\n    ") +
-		"\nprint('FOUND' + json.dumps(asyncio.run(main())))"}
+	argv := []string{"python3", "-c", "import asyncio, json\nasync def main():\n    " +
+		strings.ReplaceAll(code, "\n", "\n    ") + "\nprint('FOUND' + json.dumps(asyncio.run(main())))"}
 	if language == "javascript" {
 		argv = []string{"node", "--no-warnings", "--input-type=module", "-e",
 			"const require = (await import('node:module')).createRequire('/');\n" +

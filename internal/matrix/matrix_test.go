@@ -91,10 +91,34 @@ func TestEveryDoorReachesEveryRunner(t *testing.T) {
 	}
 }
 
-// dear reports whether a check of a pair costs much: a megabyte, or one more program that is started, beside the one that every
-// pair starts to say its echo. Under the race detector every third pair makes it, so that each door and each runner still does.
-func (c check) dear(r *runner) bool {
-	return c.tool == "large" || r.fresh && slices.Contains([]string{"fail", "report", "patch", "asset", "ask"}, c.tool)
+// made reports whether a pair makes a check. Each makes those that reach no tool, and the echo, the cancelled call and the
+// one that times out. Of the others every third pair makes one under the race detector.
+func (c check) made(pair int) bool {
+	dear := slices.Contains([]string{"large", "fail", "report", "patch", "asset", "ask"}, c.tool)
+	return !dear || pair%rounds.Of(3, 1, 1) == 0
+}
+
+// TestEveryDoorAndEveryRunnerMakesEveryCheck holds however few pairs make one.
+func TestEveryDoorAndEveryRunnerMakesEveryCheck(t *testing.T) {
+	for n, c := range checks() {
+		made := map[string]int{}
+		for j, r := range runners() {
+			for i, d := range doors() {
+				if r.has(c.tool) && c.made(i+j+n) {
+					made["the door "+d.name]++
+					made["the runner "+r.name]++
+				}
+			}
+			if r.has(c.tool) && made["the runner "+r.name] == 0 {
+				t.Errorf("%s is never asked of the runner %s", c.tool, r.name)
+			}
+		}
+		for _, d := range doors() {
+			if made["the door "+d.name] == 0 {
+				t.Errorf("%s is never asked through the door %s", c.tool, d.name)
+			}
+		}
+	}
 }
 
 // hangAll makes the calls that time out, all at once: nothing but time passes in them.
@@ -189,7 +213,7 @@ func everyCheck(t *testing.T, h *house, d *door, r *runner, hung *outcome, pair 
 			if !r.has(c.tool) {
 				return // the table of the runner says why; TestEveryLossHasAReason holds it to that
 			}
-			if c.dear(r) && (pair+n)%rounds.Of(3, 1, 1) != 0 {
+			if !c.made(pair + n) {
 				return
 			}
 			c.session, c.ctx = d.name+"-"+r.name, t.Context()

@@ -26,7 +26,6 @@ type runner struct {
 	patch   string // what its state patch comes to, in the form of its protocol
 	// inSession: it has a state only in a session.
 	inSession bool
-	fresh     bool // it starts a program for each call
 }
 
 func (r *runner) has(tool string) bool { return r.where(tool) != "" }

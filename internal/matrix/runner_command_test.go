@@ -19,7 +19,7 @@ func commandRunner() *runner {
 - {name: plain-slow, protocol: command, tool: hang, command: [sleep, 600], timeout: %s}
 `
 	return &runner{
-		name: "command", about: "programs as they are", fresh: true,
+		name: "command", about: "programs as they are",
 		sources: func(h *house) string { return fmt.Sprintf(tools, h.assets, echoInput, hangFor) },
 		where: func(tool string) string {
 			if tool == "hang" {

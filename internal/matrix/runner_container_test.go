@@ -13,7 +13,7 @@ import (
 func namel3ssContainer() *runner {
 	tools := []string{"echo", "fail", "hang", "wait", "report", "large", "danger"}
 	return &runner{
-		name: containerRow, about: "a container for each call", fresh: true,
+		name: containerRow, about: "a container for each call",
 		sources: func(h *house) string { return one("box", tools, fmt.Sprintf("runner: container, image: %q", h.image)) },
 		where:   func(tool string) string { return in("box-"+tool, tools...)(tool) },
 		carries: carries{

@@ -49,7 +49,7 @@ func machinaRun() *runner {
 	c := machinaCarries()
 	c[large] = carry{asError, "the contract caps a reply at 1 MiB (_TOOLHOST_MAX_OUTPUT), and so does a source that does not raise max_reply"}
 	return &runner{
-		name: "Machina --run", about: "a toolhost for each call", fresh: true,
+		name: "Machina --run", about: "a toolhost for each call",
 		sources: toolhost("run", "run", ""), where: toolhostTool("run"), carries: c, patch: slotSeven,
 	}
 }

@@ -12,7 +12,7 @@ func narratoriaTools() []string {
 
 func narratoriaRunner() *runner {
 	return &runner{
-		name: "Narratoria", about: "programs that report events", fresh: true,
+		name: "Narratoria", about: "programs that report events",
 		sources: func(h *house) string {
 			var b strings.Builder
 			for _, name := range narratoriaTools() {

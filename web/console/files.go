@@ -32,9 +32,9 @@ type file struct {
 	lasts  bool          // its name changes with its content
 }
 
-// bundle reads the files. They are compressed when somebody first asks for them: so nothing but the files themselves has to be
-// kept in the repository, and a server that nobody opens in a browser starts without this work. All browsers that run the page
-// read gzip; brotli is not in the standard library.
+// bundle reads the files. They are compressed when somebody first asks for them: so nothing but the files themselves has
+// to be kept in the repository, and a server that nobody opens in a browser starts without this work. All browsers that
+// run the page read gzip; brotli is not in the standard library.
 func bundle() map[string]file {
 	files := map[string]file{}
 	root, _ := fs.Sub(dist, "dist") // it is there, or this would not have been compiled
