@@ -147,7 +147,7 @@ func decodeArgs(args json.RawMessage, input *schema.Schema) (any, error) {
 }
 
 func checkOutput(name string, raw json.RawMessage, output *schema.Schema) error {
-	v, err := strictjson.Decode(raw)
+	v, err := decodeOutput(raw, output)
 	if err != nil {
 		return tool.Errorf(tool.CodeProtocol, "the output of %s is not JSON: %v", name, err)
 	}
@@ -155,6 +155,15 @@ func checkOutput(name string, raw json.RawMessage, output *schema.Schema) error 
 		return mismatch(tool.CodeProtocol, "the output of "+name, faults)
 	}
 	return nil
+}
+
+// decodeOutput takes an output apart to hold it against its schema. Of a text, such as a file that was read, there would
+// be a second copy: where any other text would do as well, the empty one stands for it.
+func decodeOutput(raw json.RawMessage, output *schema.Schema) (any, error) {
+	if output.AnyText() && strictjson.KindOf(raw) == "string" {
+		return "", strictjson.Check(raw)
+	}
+	return strictjson.Decode(raw)
 }
 
 // mismatch lists the faults, each with its place; the first few in words, all of them (within reason) as details.

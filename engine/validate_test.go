@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
@@ -34,6 +35,30 @@ func TestASchemaThatWantsMoreThanAnObjectIsHeld(t *testing.T) {
 		e := start(t, engine.Options{}, bind("one", src))
 		if _, err := call(t, e, "a", `{"a":1}`); err == nil || err.Code != tool.CodeInvalidInput {
 			t.Errorf("schema %s: %v", schema, err)
+		}
+	}
+}
+
+// A text is not taken apart where any other would do; where its schema asks for more it is held against it all the same.
+func TestATextAsOutputIsHeldAgainstItsSchema(t *testing.T) {
+	for _, c := range []struct {
+		schema, output string
+		ok             bool
+	}{
+		{`{"type":"string"}`, `"some\ntext"`, true}, {`{"oneOf":[{"type":"string"},{"type":"object"}]}`, ` "x" `, true},
+		{`{"type":"object"}`, `"x"`, false}, {`{"type":"string"}`, `"half`, false}, {`{"type":"string"}`, "\"\xff\"", false},
+		{`{"type":"string"}`, `"x" "y"`, false}, {`{"type":"string"}`, `"\x"`, false}, {`{"type":"string","maxLength":2}`, `"abc"`, false},
+		{`{"type":"string","minLength":2}`, `"abc"`, true}, {`{"anyOf":[{"const":"a"},{"type":"null"}]}`, `"b"`, false},
+		{`{"type":"string"}`, `{}`, false}, {`{"type":"string"}`, `1`, false},
+	} {
+		src := source(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+			return &tool.Result{OK: true, Output: json.RawMessage(c.output)}, nil
+		}, "a")
+		src.specs[0].Output = json.RawMessage(c.schema)
+		e := start(t, engine.Options{}, bind("one", src))
+		_, err := call(t, e, "a", `{}`)
+		if (err == nil) != c.ok || err != nil && err.Code != tool.CodeProtocol {
+			t.Errorf("schema %s, output %s: %v", c.schema, c.output, err)
 		}
 	}
 }

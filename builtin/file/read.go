@@ -57,6 +57,11 @@ func (t *Tools) read(r *request, a readArgs) (json.RawMessage, error) {
 	switch {
 	case a.whole():
 		return t.cache.get(f, func() (json.RawMessage, error) {
+			if f.Size() > large && f.Size() <= t.maxFile {
+				if text, err := quoted(r, f, t.maxFile); text != nil || err != nil {
+					return text, err
+				}
+			}
 			content, err := f.ReadAll(t.maxFile)
 			if err != nil {
 				return nil, err

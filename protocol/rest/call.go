@@ -68,13 +68,28 @@ func (s *server) asked(w http.ResponseWriter, r *http.Request) answering {
 			s.runStream(ctx, w, c, 0)
 			return
 		}
-		res, err := s.invoke(ctx, c, tool.Discard)
-		s.answer(w, r, c, http.StatusOK, res, err)
+		if s.answerWhole(ctx, w, r, c) >= huge {
+			forget()
+		}
 	}
+}
+
+// answerWhole makes the call and answers it; it gives the size of the output, of which it keeps nothing.
+func (s *server) answerWhole(ctx context.Context, w http.ResponseWriter, r *http.Request, c *tool.Call) (size int) {
+	res, err := s.invoke(ctx, c, tool.Discard)
+	if err == nil && res != nil {
+		size = len(res.Output)
+	}
+	s.answer(w, r, c, http.StatusOK, res, err)
+	return size
 }
 
 // answer writes the outcome of a call as a whole; status is for one that there is.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, c *tool.Call, status int, res *tool.Result, err error) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
+	if err == nil && sendLarge(w, status, res, c.ID) {
+		return
+	}
 	failed, body := encodeOutcome(res, err, c.ID)
 	kind := typeJSON
 	if failed != http.StatusOK {
@@ -84,7 +99,6 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, c *tool.Call, st
 		}
 	}
 	setRetryAfter(w.Header(), err)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
 	web.Send(w, status, kind, body)
 }
 

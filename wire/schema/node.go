@@ -99,6 +99,23 @@ func (n *node) again() []*node {
 	return next
 }
 
+// anyText reports whether no schema that looks at the value which n looks at cares what a string says.
+func anyText(n *node) bool {
+	seen := map[*node]bool{nil: true}
+	for queue := []*node{n}; len(queue) > 0; queue = queue[1:] {
+		n := queue[0]
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		if n.str != nil || n.constant != nil || n.enum != nil || n.logic != nil && n.logic.dynamic != nil {
+			return false
+		}
+		queue = append(queue, n.again()...)
+	}
+	return true
+}
+
 // A span is an inclusive range of counts.
 type span struct{ min, max int }
 

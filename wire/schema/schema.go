@@ -22,7 +22,10 @@ const MaxFaults = 20
 const MaxSubschemas = 10_000
 
 // A Schema is compiled. It does not change afterwards: several goroutines may use it.
-type Schema struct{ root *node }
+type Schema struct {
+	root    *node
+	anyText bool
+}
 
 // A Fault is one place where a value does not match.
 type Fault struct {
@@ -44,7 +47,8 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 	if err := c.fillAll(); err != nil {
 		return nil, bounded(err)
 	}
-	return &Schema{c.places[""].node}, nil
+	root := c.places[""].node
+	return &Schema{root, anyText(root)}, nil
 }
 
 // bounded gives the error of a schema, which names places, and those may have any length.
@@ -56,6 +60,10 @@ func bounded(err error) error {
 }
 
 const maxError = 1000
+
+// AnyText reports whether it makes no difference what a string says: either every one matches, or none. Then any string
+// can be held against the schema in place of one that is too large to be taken apart for that.
+func (s *Schema) AnyText() bool { return s.anyText }
 
 // Validate holds a value, as strictjson.Decode gives it, against the schema; no faults: it matches. A value that
 // matches costs one quick pass; only for one that does not, a second pass finds the words.

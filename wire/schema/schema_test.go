@@ -479,3 +479,25 @@ func TestLongNamesDoNotComeBack(t *testing.T) {
 		}
 	}
 }
+
+func TestAnyTextIsSaidOnlyWhereNoStringIsLookedInto(t *testing.T) {
+	for text, want := range map[string]bool{
+		`true`: true, `false`: true, `{"type":"string"}`: true, `{"type":"object","properties":{"a":{"const":"x"}}}`: true,
+		`{"oneOf":[{"type":"string"},{"type":"object","properties":{"a":{"minLength":1}}}]}`:                                true,
+		`{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/b"}]},"b":{"not":{"type":"number"}}}}`: true,
+		`{"maxLength":1}`: false, `{"pattern":"a"}`: false, `{"const":"a"}`: false, `{"enum":["a",1]}`: false,
+		`{"oneOf":[{"type":"object"},{"minLength":1}]}`: false, `{"not":{"const":"a"}}`: false, `{"if":{"pattern":"a"}}`: false,
+		`{"if":true,"then":{"maxLength":1}}`: false, `{"if":true,"else":{"maxLength":1}}`: false, `{"allOf":[{"enum":["a"]}]}`: false,
+		`{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/b"}]},"b":{"minLength":3}}}`: false,
+		`{"$dynamicRef":"#a","$defs":{"a":{"$dynamicAnchor":"a","minLength":1}}}`:                                 false,
+	} {
+		s, err := schema.Compile([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if s.AnyText() != want {
+			t.Errorf("%s: %v", text, s.AnyText())
+		}
+	}
+}

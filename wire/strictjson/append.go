@@ -15,15 +15,18 @@ func AppendString[T string | []byte](b []byte, text T) []byte {
 	if !valid(text) {
 		return AppendString(b, strings.ToValidUTF8(string(text), "\uFFFD"))
 	}
-	b = append(b, '"')
+	return append(AppendText(append(b, '"'), text), '"')
+}
+
+// AppendText adds what stands between the quotes of a string: for text that comes in pieces, each of which is UTF-8.
+func AppendText[T string | []byte](b []byte, text T) []byte {
 	from := 0
 	for i := plainUntil(text, 0); i < len(text); i = plainUntil(text, i+1) {
 		b = append(b, text[from:i]...)
 		b = appendEscaped(b, text[i])
 		from = i + 1
 	}
-	b = append(b, text[from:]...)
-	return append(b, '"')
+	return append(b, text[from:]...)
 }
 
 func valid[T string | []byte](text T) bool {

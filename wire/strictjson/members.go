@@ -156,11 +156,17 @@ func Text(value []byte) string {
 // Object is Scanner.Object for a single document.
 func Object(b []byte, each func(name, value []byte) error) error {
 	s := scanners.Get().(*Scanner)
-	defer scanners.Put(s)
+	defer putBack(s)
 	return s.Object(b, each)
 }
 
 var scanners = sync.Pool{New: func() any { return new(Scanner) }}
+
+// putBack keeps a scanner for whoever comes next. What it read, which may be large, is not kept with it.
+func putBack(s *Scanner) {
+	s.reset(nil)
+	scanners.Put(s)
+}
 
 // Members are those of an object that its reader knows, by name. One that is read again and again allocates nothing;
 // it is not safe for use by several goroutines.

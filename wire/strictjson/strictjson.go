@@ -35,7 +35,7 @@ const (
 // Check reports whether b is exactly one strict JSON value.
 func Check(b []byte) error {
 	s := scanners.Get().(*Scanner)
-	defer scanners.Put(s)
+	defer putBack(s)
 	return s.check(b)
 }
 
@@ -107,7 +107,7 @@ func Decode(b []byte) (v any, err error) {
 		return nil, err
 	}
 	s := scanners.Get().(*Scanner)
-	defer scanners.Put(s)
+	defer putBack(s)
 	d := s.reset(b)
 	if v, err = decodeValue(d); err != nil {
 		return nil, explain(err)

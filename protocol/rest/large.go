@@ -1,0 +1,49 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// From large on an output is sent as it is, without a copy of it in a body; from huge on its memory is free before the
+// next request of the connection is read.
+const (
+	large = 256 << 10
+	huge  = 8 << 20
+)
+
+// sendLarge answers with a large output; false: nothing was sent, and the answer is to be written like any other. There
+// is one copy of the output in memory, whatever it is.
+func sendLarge(w http.ResponseWriter, status int, r *tool.Result, call string) bool {
+	if r == nil || len(r.Output) < large || strictjson.Check(r.Output) != nil {
+		return false
+	}
+	const mark = "0"
+	around := *r
+	around.Output = json.RawMessage(mark)
+	encoded, body := encodeOutcome(&around, nil, call)
+	before := []byte(`{"ok":` + strconv.FormatBool(r.OK) + `,"output":`)
+	behind, found := bytes.CutPrefix(body, append(before, mark...))
+	if !found || encoded != http.StatusOK {
+		return false
+	}
+	w.Header().Set("Content-Type", typeJSON)
+	w.Header().Set("Content-Length", strconv.Itoa(len(before)+len(r.Output)+len(behind)))
+	w.WriteHeader(status)
+	for _, part := range [][]byte{before, r.Output, behind} {
+		if _, err := w.Write(part); err != nil {
+			break // the peer has gone
+		}
+	}
+	return true
+}
+
+// forget collects what a huge output left behind and gives it back to the system. The collector lets garbage grow to as
+// much as is alive, which was just the output: with a few of them in a row the program would have several in memory.
+func forget() { debug.FreeOSMemory() }
