@@ -56,8 +56,7 @@ func (l *lab) grown(ctx context.Context, curve string, small, large int, server 
 func grownTools(tools int) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		return l.grown(ctx, curveTools, 10, tools, func(size int) (*served, []request) {
-			cfg := fmt.Sprintf(fileConfig, recorded)
-			cfg = strings.Replace(cfg, "sources: [", fmt.Sprintf("sources: [{name: many, protocol: mcp, url: %q}, ", l.manyTools(size)), 1)
+			cfg := fmt.Sprintf(manyConfig, l.manyTools(size), recorded)
 			dir := filepath.Join(l.dir, fmt.Sprint("tools", tools, "-", size))
 			at := l.toolpostServe(ctx, dir, map[string]string{"toolpost.yaml": cfg, "f.txt": fileText})
 			attempt.Check(listed(ctx, at, size))
@@ -65,6 +64,10 @@ func grownTools(tools int) func(context.Context, *lab) row {
 		})
 	}
 }
+
+const manyConfig = `sources: [{name: many, protocol: mcp, url: %q}, {name: files, protocol: builtin}]
+store: {url: %q}
+`
 
 // manyTools serves MCP with so many tools.
 func (l *lab) manyTools(tools int) (url string) {
@@ -205,7 +208,8 @@ func grownOutput(size int) func(context.Context, *lab) row {
 		})
 		return row{
 			measured: "+" + mib(took), reference: mib(idle) + " idle", ratio: p.text(), target: "<= " + fmt.Sprint(limit>>20),
-			note: fmt.Sprintf("memory that a server takes at most; %d MiB is twice the output + 16 MiB", limit>>20), pass: took <= limit,
+			note: fmt.Sprintf("memory that a server takes at most; %d MiB is twice the output + 16 MiB", limit>>20),
+			pass: took <= limit,
 		}
 	}
 }

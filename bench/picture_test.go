@@ -15,8 +15,10 @@ func samplePoints() []point {
 		{curve: curveTools, size: 10, rate: 12_200, p99: 2.3}, {curve: curveTools, size: 10_000, rate: 11_600, p99: 2.4},
 		{curve: curveSessions, size: 1, rate: 9_800, p99: 3}, {curve: curveSessions, size: 100, rate: 9_700, p99: 3.2},
 		{curve: curveSessions, size: 10_000, rate: 9_100, p99: 3.6},
-		{curve: curveRecord, size: 10_000, rate: 12_000, p99: 5.7}, {curve: curveRecord, size: 1_000_000, rate: 11_200, p99: 5.9},
-		{curve: curveOutput, size: 1 << 10, rate: 10_000, memory: 8 << 20}, {curve: curveOutput, size: 1 << 20, rate: 200, memory: 17 << 20},
+		{curve: curveRecord, size: 10_000, rate: 12_000, p99: 5.7},
+		{curve: curveRecord, size: 1_000_000, rate: 11_200, p99: 5.9},
+		{curve: curveOutput, size: 1 << 10, rate: 10_000, memory: 8 << 20},
+		{curve: curveOutput, size: 1 << 20, rate: 200, memory: 17 << 20},
 		{curve: curveOutput, size: 64 << 20, rate: 2, memory: 120 << 20},
 	}
 }
