@@ -137,18 +137,25 @@ func panels(points []point) (all []panel) {
 	return append(all, out)
 }
 
-// merged gives the points of a curve by size, one for each: the smallest size is measured beside every other one.
+// merged gives the points of a curve by size, one for each. The smallest size was measured beside every other one, and
+// the machine may have been faster at one time than at another: what counts is how much of it a size has.
 func merged(points []point, curve string) (list []point) {
 	bySize := map[int][]point{}
+	var firsts []float64
 	for _, p := range points {
 		if p.curve == curve {
 			bySize[p.size] = append(bySize[p.size], p)
+			firsts = append(firsts, p.first)
 		}
 	}
+	first := mean(firsts)
 	for _, same := range bySize {
 		sum := point{curve: curve, size: same[0].size}
 		n := float64(len(same))
 		for _, p := range same {
+			if p.first > 0 {
+				p.rate *= first / p.first
+			}
 			sum.rate += p.rate / n
 			sum.p99 += p.p99 / n
 			sum.memory = max(sum.memory, p.memory)
@@ -157,6 +164,13 @@ func merged(points []point, curve string) (list []point) {
 	}
 	slices.SortFunc(list, func(a, b point) int { return cmp.Compare(a.size, b.size) })
 	return list
+}
+
+func mean(values []float64) (m float64) {
+	for _, v := range values {
+		m += v / float64(len(values))
+	}
+	return m
 }
 
 func (p panel) draw(b *strings.Builder) {

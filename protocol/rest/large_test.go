@@ -33,7 +33,7 @@ func TestALargeOutputArrivesAsItIs(t *testing.T) {
 			Error   *tool.Error `json:"error"`
 			Call    string      `json:"call"`
 		}
-		err := json.Unmarshal([]byte(a.body), &said)
+		err := json.Unmarshal(a.body, &said)
 		if err != nil || a.status != 200 || said.Output != text || said.OK != r.OK ||
 			said.Summary != r.Summary || (said.Error == nil) != r.OK || said.Call == "" {
 			t.Errorf("%s: %d, %v: %.100s", name, a.status, err, a.body)
