@@ -188,7 +188,7 @@ func (p panel) draw(b *strings.Builder) {
 	fmt.Fprintf(b, `<path class="limit" d="M%s"/>`+"\n", p.line(p.limits))
 	fmt.Fprintf(b, `<path class="curve" d="M%s"/>`+"\n", line)
 	for i, m := range p.marks {
-		p.mark(b, m, anchor(i, len(p.marks)))
+		p.mark(b, m, p.limits[i], anchor(i, len(p.marks)))
 	}
 	p.legend(b)
 }
@@ -204,11 +204,11 @@ func (p panel) grid(b *strings.Builder) {
 		plotTop+plotHigh, plotTop+plotHigh)
 }
 
-func (p panel) mark(b *strings.Builder, m mark, anchor string) {
+func (p panel) mark(b *strings.Builder, m mark, limit float64, anchor string) {
 	x, y := p.x(m.size), p.y(m.value)
 	fmt.Fprintf(b, `<circle class="dot" cx="%.1f" cy="%.1f" r="4.5"/>`+"\n", x, y)
 	beside := y - 12
-	if p.log { // the target is above the curve
+	if at := p.y(limit); at < y && at > y-28 { // the target is in the way
 		beside = y + 32
 	}
 	text(b, "value", x, beside, anchor, m.label)
