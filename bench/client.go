@@ -261,7 +261,7 @@ func faster(m, r *pace, least float64) row {
 
 // text tells the rate, and how long all calls but one in a hundred took at the most.
 func (p *pace) text() string {
-	return fmt.Sprintf("%.1f k/s p99 %s", p.rate()/1000, short(p.percentile(99)))
+	return fmt.Sprintf("%s/s p99 %s", thousands(p.rate()), short(p.percentile(99)))
 }
 
 func short(d time.Duration) string {

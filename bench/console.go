@@ -77,7 +77,9 @@ func consoleClick(ctx context.Context, l *lab) row {
 	}
 }
 
-var noBrowser = row{measured: "-", reference: "-", ratio: "-", target: "-", note: "chromium is missing: .ci/setup chromium", pass: true}
+var noBrowser = row{
+	measured: "-", reference: "-", ratio: "-", target: "-", note: "chromium is missing: .ci/setup chromium", pass: true,
+}
 
 // A consoled is a server whose console a browser looks at.
 type consoled struct {

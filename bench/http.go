@@ -82,7 +82,7 @@ type bareOutcome struct {
 	Call   string    `json:"call"`
 }
 
-// bareAnswer decodes the arguments of readFile and encodes an answer to it, with the standard library; it reads no file.
+// bareAnswer decodes the arguments of readFile and encodes an answer, with the standard library; it reads no file.
 func bareAnswer(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	var args struct {

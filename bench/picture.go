@@ -58,10 +58,12 @@ const (
 const style = `
   .card { fill: #ffffff; stroke: #d8dee6; } .back { fill: #f6f8fa; }
   text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #59636e; }
-  .head { font-size: 20px; font-weight: 650; fill: #1f2328; } .title { font-size: 14px; font-weight: 650; fill: #1f2328; }
+  .head { font-size: 20px; font-weight: 650; fill: #1f2328; }
+  .title { font-size: 14px; font-weight: 650; fill: #1f2328; }
   .value { font-weight: 600; fill: #1f2328; } .small { font-size: 11px; }
   .grid { stroke: #e6eaef; } .axis { stroke: #9aa4af; }
-  .curve { fill: none; stroke: #0969da; stroke-width: 2.5; stroke-linejoin: round; } .under { fill: #0969da; opacity: 0.09; }
+  .curve { fill: none; stroke: #0969da; stroke-width: 2.5; stroke-linejoin: round; }
+  .under { fill: #0969da; opacity: 0.09; }
   .dot { fill: #ffffff; stroke: #0969da; stroke-width: 2.5; }
   .limit { fill: none; stroke: #bc4c00; stroke-width: 1.5; stroke-dasharray: 5 4; } .limits { fill: #bc4c00; }
   @media (prefers-color-scheme: dark) {
@@ -75,13 +77,15 @@ const style = `
 
 func picture(points []point) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t d">`+"\n",
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t d">`,
 		pictureWide, pictureHigh)
-	fmt.Fprintf(&b, "<title id=\"t\">Growth</title>\n<desc id=\"d\">%s</desc>\n<style>%s</style>\n", described(points), style)
+	fmt.Fprintf(&b, "\n<title id=\"t\">Growth</title>\n<desc id=\"d\">%s</desc>\n<style>%s</style>\n",
+		described(points), style)
 	fmt.Fprintf(&b, `<rect class="back" width="%d" height="%d" rx="12"/>`+"\n", pictureWide, pictureHigh)
 	text(&b, "head", 24, 34, "start", "What a call costs as everything else grows")
 	text(&b, "", 24, 53, "start", fmt.Sprintf(
-		"readFile over HTTP with the record on, %d callers; each size by turns with the smallest one, in one run", growthCallers))
+		"readFile over HTTP with the record on, %d callers; each size by turns with the smallest one, in one run",
+		growthCallers))
 	for i, p := range panels(points) {
 		x, y := firstPanelAt+i%2*panelWide, firstPanelDn+i/2*(panelHigh+6)
 		fmt.Fprintf(&b, `<g transform="translate(%d %d)">`+"\n", x, y)
@@ -112,7 +116,9 @@ func panels(points []point) (all []panel) {
 	} {
 		p := panel{title: one.title, axis: one.axis, limit: "0.8 of the first", name: count, value: thousands}
 		for _, at := range merged(points, one.curve) {
-			p.marks = append(p.marks, mark{float64(at.size), at.rate, thousands(at.rate) + "/s", fmt.Sprintf("p99 %.1f ms", at.p99)})
+			p.marks = append(p.marks, mark{
+				float64(at.size), at.rate, thousands(at.rate) + "/s", fmt.Sprintf("p99 %.1f ms", at.p99),
+			})
 		}
 		for range p.marks {
 			p.limits = append(p.limits, steady*p.marks[0].value)
@@ -124,24 +130,32 @@ func panels(points []point) (all []panel) {
 		limit: "twice the output + 16 MiB", name: bytesOf, value: bytesOf,
 	}
 	for _, at := range merged(points, curveOutput) {
-		out.marks = append(out.marks, mark{float64(at.size), float64(at.memory), bytesOf(float64(at.memory)), fmt.Sprintf("%s/s", thousands(at.rate))})
+		taken := float64(at.memory)
+		out.marks = append(out.marks, mark{float64(at.size), taken, bytesOf(taken), thousands(at.rate) + "/s"})
 		out.limits = append(out.limits, float64(outputLimit(at.size)))
 	}
 	return append(all, out)
 }
 
-// merged gives the points of a curve by size, one for each: the smallest size is measured beside every other one.
+// merged gives the points of a curve by size, one for each. The smallest size was measured beside every other one, and
+// the machine may have been faster at one time than at another: what counts is how much of it a size has.
 func merged(points []point, curve string) (list []point) {
 	bySize := map[int][]point{}
+	var firsts []float64
 	for _, p := range points {
 		if p.curve == curve {
 			bySize[p.size] = append(bySize[p.size], p)
+			firsts = append(firsts, p.first)
 		}
 	}
+	first := mean(firsts)
 	for _, same := range bySize {
 		sum := point{curve: curve, size: same[0].size}
 		n := float64(len(same))
 		for _, p := range same {
+			if p.first > 0 {
+				p.rate *= first / p.first
+			}
 			sum.rate += p.rate / n
 			sum.p99 += p.p99 / n
 			sum.memory = max(sum.memory, p.memory)
@@ -150,6 +164,13 @@ func merged(points []point, curve string) (list []point) {
 	}
 	slices.SortFunc(list, func(a, b point) int { return cmp.Compare(a.size, b.size) })
 	return list
+}
+
+func mean(values []float64) (m float64) {
+	for _, v := range values {
+		m += v / float64(len(values))
+	}
+	return m
 }
 
 func (p panel) draw(b *strings.Builder) {
@@ -167,7 +188,7 @@ func (p panel) draw(b *strings.Builder) {
 	fmt.Fprintf(b, `<path class="limit" d="M%s"/>`+"\n", p.line(p.limits))
 	fmt.Fprintf(b, `<path class="curve" d="M%s"/>`+"\n", line)
 	for i, m := range p.marks {
-		p.mark(b, m, anchor(i, len(p.marks)))
+		p.mark(b, m, p.limits[i], anchor(i, len(p.marks)))
 	}
 	p.legend(b)
 }
@@ -183,11 +204,11 @@ func (p panel) grid(b *strings.Builder) {
 		plotTop+plotHigh, plotTop+plotHigh)
 }
 
-func (p panel) mark(b *strings.Builder, m mark, anchor string) {
+func (p panel) mark(b *strings.Builder, m mark, limit float64, anchor string) {
 	x, y := p.x(m.size), p.y(m.value)
 	fmt.Fprintf(b, `<circle class="dot" cx="%.1f" cy="%.1f" r="4.5"/>`+"\n", x, y)
 	beside := y - 12
-	if p.log { // the target is above the curve
+	if at := p.y(limit); at < y && at > y-28 { // the target is in the way
 		beside = y + 32
 	}
 	text(b, "value", x, beside, anchor, m.label)

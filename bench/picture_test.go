@@ -11,12 +11,16 @@ import (
 
 func samplePoints() []point {
 	return []point{
-		{curve: curveTools, size: 10, rate: 11_800, p99: 2.1}, {curve: curveTools, size: 1_000, rate: 11_700, p99: 2.2},
-		{curve: curveTools, size: 10, rate: 12_200, p99: 2.3}, {curve: curveTools, size: 10_000, rate: 11_600, p99: 2.4},
+		{curve: curveTools, size: 10, rate: 16_000, first: 16_000, p99: 2.1},
+		{curve: curveTools, size: 1_000, rate: 15_600, first: 16_000, p99: 2.2},
+		{curve: curveTools, size: 10, rate: 8_000, first: 8_000, p99: 2.3}, // the machine became busy
+		{curve: curveTools, size: 10_000, rate: 7_700, first: 8_000, p99: 2.4},
 		{curve: curveSessions, size: 1, rate: 9_800, p99: 3}, {curve: curveSessions, size: 100, rate: 9_700, p99: 3.2},
 		{curve: curveSessions, size: 10_000, rate: 9_100, p99: 3.6},
-		{curve: curveRecord, size: 10_000, rate: 12_000, p99: 5.7}, {curve: curveRecord, size: 1_000_000, rate: 11_200, p99: 5.9},
-		{curve: curveOutput, size: 1 << 10, rate: 10_000, memory: 8 << 20}, {curve: curveOutput, size: 1 << 20, rate: 200, memory: 17 << 20},
+		{curve: curveRecord, size: 10_000, rate: 12_000, p99: 5.7},
+		{curve: curveRecord, size: 1_000_000, rate: 11_200, p99: 5.9},
+		{curve: curveOutput, size: 1 << 10, rate: 10_000, memory: 8 << 20},
+		{curve: curveOutput, size: 1 << 20, rate: 200, memory: 17 << 20},
 		{curve: curveOutput, size: 64 << 20, rate: 2, memory: 120 << 20},
 	}
 }
@@ -31,7 +35,7 @@ func TestPictureIsWellFormedAndSaysWhatWasMeasured(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		">12 k/s<", ">11.6 k/s<", ">p99 2.2 ms<", ">10,000<", ">1,000,000<", ">64 MiB<", ">120 MiB<", ">1 KiB<",
+		">12 k/s<", ">11.7 k/s<", ">11.6 k/s<", ">p99 2.2 ms<", ">10,000<", ">1,000,000<", ">64 MiB<", ">120 MiB<", ">1 KiB<",
 		"prefers-color-scheme: dark", "target: 0.8 of the first", "target: twice the output + 16 MiB",
 	} {
 		if !strings.Contains(svg, want) {

@@ -98,7 +98,8 @@ type appended struct {
 // lineOf is as much as has to be known about a call.
 func lineOf(args json.RawMessage) []byte {
 	line, _ := json.Marshal(map[string]any{
-		"time": time.Now(), "tool": "echo", "source": "bench", "door": "http", "caller": "owner", "outcome": "ok", "args": args,
+		"time": time.Now(), "tool": "echo", "source": "bench", "door": "http", "caller": "owner", "outcome": "ok",
+		"args": args,
 	})
 	return append(line, '\n')
 }

@@ -332,8 +332,8 @@ func (w *waiting) add(r *tool.Record) {
 	w.records = append(w.records, r)
 }
 
-// flush writes what waits, until one cannot be written. One caller at a time does it; others go on. The lock is not held
-// meanwhile: the log may first have to say of other records that it cannot take them, and those are added here.
+// flush writes what waits, until one cannot be written. One caller at a time does it; others go on. The lock is not
+// held meanwhile: the log may first have to say of other records that it cannot take them, and those are added here.
 func (w *waiting) flush(ctx context.Context, log Log) {
 	if !w.any.Load() || !w.flushing.TryLock() {
 		return

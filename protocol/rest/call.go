@@ -68,20 +68,12 @@ func (s *server) asked(w http.ResponseWriter, r *http.Request) answering {
 			s.runStream(ctx, w, c, 0)
 			return
 		}
-		if s.answerWhole(ctx, w, r, c) >= huge {
-			forget()
+		res, err := s.invoke(ctx, c, tool.Discard)
+		if err == nil && res != nil && len(res.Output) >= huge {
+			forgetAfter(r)
 		}
+		s.answer(w, r, c, http.StatusOK, res, err)
 	}
-}
-
-// answerWhole makes the call and answers it; it gives the size of the output, of which it keeps nothing.
-func (s *server) answerWhole(ctx context.Context, w http.ResponseWriter, r *http.Request, c *tool.Call) (size int) {
-	res, err := s.invoke(ctx, c, tool.Discard)
-	if err == nil && res != nil {
-		size = len(res.Output)
-	}
-	s.answer(w, r, c, http.StatusOK, res, err)
-	return size
 }
 
 // answer writes the outcome of a call as a whole; status is for one that there is.

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"runtime/debug"
@@ -11,8 +12,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// From large on an output is sent as it is, without a copy of it in a body; from huge on its memory is free before the
-// next request of the connection is read.
+// From large on an output is sent as it is, without a copy of it in a body; from huge on its memory is given back
+// when the answer is sent.
 const (
 	large = 256 << 10
 	huge  = 8 << 20
@@ -44,6 +45,7 @@ func sendLarge(w http.ResponseWriter, status int, r *tool.Result, call string) b
 	return true
 }
 
-// forget collects what a huge output left behind and gives it back to the system. The collector lets garbage grow to as
-// much as is alive, which was just the output: with a few of them in a row the program would have several in memory.
-func forget() { debug.FreeOSMemory() }
+// forgetAfter collects what a huge output leaves behind, and gives it back to the system, when the request is answered:
+// until then something holds it. The collector by itself lets garbage grow to as much as was alive, which is the output;
+// with a few of them in a row the program would have several in memory.
+func forgetAfter(r *http.Request) { context.AfterFunc(r.Context(), debug.FreeOSMemory) }

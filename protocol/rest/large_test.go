@@ -22,7 +22,9 @@ func TestALargeOutputArrivesAsItIs(t *testing.T) {
 		"a text":               {OK: true, Output: whole, Summary: "read"},
 		"of a tool that fails": {Output: whole, Failure: tool.Errorf(tool.CodeInternal, "no")},
 	} {
-		h := open(t, setup{handler: tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return r, nil })})
+		h := open(t, setup{handler: tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+			return r, nil
+		})})
 		a := h.do(h.request("POST", "/v1/tools/echo/call", `{}`))
 		var said struct {
 			OK      bool        `json:"ok"`
@@ -31,7 +33,8 @@ func TestALargeOutputArrivesAsItIs(t *testing.T) {
 			Error   *tool.Error `json:"error"`
 			Call    string      `json:"call"`
 		}
-		if err := json.Unmarshal([]byte(a.body), &said); err != nil || a.status != 200 || said.Output != text || said.OK != r.OK ||
+		err := json.Unmarshal(a.body, &said)
+		if err != nil || a.status != 200 || said.Output != text || said.OK != r.OK ||
 			said.Summary != r.Summary || (said.Error == nil) != r.OK || said.Call == "" {
 			t.Errorf("%s: %d, %v: %.100s", name, a.status, err, a.body)
 		}
