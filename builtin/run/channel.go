@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"toolpost/builtin/define"
@@ -34,8 +35,9 @@ type program struct {
 	events         tool.Sink
 	stdout, stderr *define.Stream
 
-	made  int // calls
-	names names
+	made   int // calls
+	names  names
+	unread bool // its process ended before it had read what to run
 
 	mu       sync.Mutex // of what follows, and of writing to conn
 	conn     io.Writer
@@ -101,13 +103,16 @@ func (p *program) talk(ctx context.Context, conn io.Writer, lines *process.Lines
 	defer calls.Wait()
 	defer end(over)
 	p.conn, p.open = conn, map[int64]context.CancelCauseFunc{}
-	if err := p.order(); err != nil {
+	if p.unread = p.order() != nil; p.unread {
 		return nil, nil // it has ended, and how says more
 	}
 	places := make(chan struct{}, maxInFlight)
 	for {
 		text, err := lines.Next()
 		if err != nil {
+			// The kernel says so of a socket that was closed with something in it, and that is the order, as long as nothing
+			// was answered.
+			p.unread = p.made == 0 && errors.Is(err, syscall.ECONNRESET)
 			return nil, unheard(err)
 		}
 		var l line

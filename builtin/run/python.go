@@ -173,9 +173,14 @@ func (w *pythonWorker) fork(ctx context.Context, p *program) (e ending, healthy 
 	talk.Wait()
 	f.Out.Drain()
 	pumps.Wait()
-	if err != nil { // stale: nothing was run
+	switch {
+	case err != nil: // stale: nothing was run
 		e.again = true
 		w.Spend()
+		return e, healthy, nil
+	case ctx.Err() == nil && f.Early() && p.unread: // nor here: it died while it waited
+		e.again = true
+		w.Lost()
 		return e, healthy, nil
 	}
 	e.ended(exit)

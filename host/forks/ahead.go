@@ -51,6 +51,9 @@ func (f *Fork) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// Early reports whether it was forked before there was a call. What has become of it since is not that of the call.
+func (f *Fork) Early() bool { return f.early }
+
 // hush ends whoever still writes to a child that has ended.
 func (f *Fork) hush() { _ = f.Ours.SetWriteDeadline(time.Unix(1, 0)) }
 
@@ -104,6 +107,13 @@ func (s *Server) Prepare() {
 	s.ahead = f
 	s.count(1)
 	s.nap = time.AfterFunc(wait, func() { s.dismiss(f) })
+}
+
+// Lost notes that a child has died while it waited. The next one is forked for its call, which is told what it dies of.
+func (s *Server) Lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rhythm = rhythm{}
 }
 
 // called takes the child that waits, if there is one.

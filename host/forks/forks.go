@@ -184,9 +184,7 @@ func (s *Server) Await(ctx context.Context, f *Fork) (process.Exit, bool, error)
 	exit, healthy, err := s.await(ctx)
 	f.hush()
 	if err == nil && ctx.Err() == nil && f.early && f.unread() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.rhythm = rhythm{} // the next one is forked for its call: what it dies of is told
+		s.Lost()
 		return process.Exit{}, healthy, ErrGone
 	}
 	return exit, healthy, err

@@ -224,7 +224,11 @@ func (c *Child) OpenFile(dir, path string) (*os.File, error) {
 
 // Sweep ends everything that the child started and leaves the child itself alone: what a warm worker
 // gets between two calls.
-func (c *Child) Sweep() { ours.end(c) }
+func (c *Child) Sweep() {
+	if c.room == nil || !c.room.Alone() { // nobody can leave a room: the kernel's count of it says it all
+		ours.end(c)
+	}
+}
 
 // finish does the work of settle, once: it ends the tree, then what of ours was busy with it.
 func (c *Child) finish() Exit {

@@ -72,6 +72,9 @@ func Moved(error) bool { return false }
 // Kill ends nothing.
 func (c *Confined) Kill() {}
 
+// Alone knows nothing.
+func (c *Confined) Alone() bool { return false }
+
 // End ends nothing.
 func (c *Confined) End() {}
 

@@ -50,6 +50,9 @@ func (c *Confined) Kill() {
 	}
 }
 
+// Alone reports whether it is known that nobody is in the room but its first process and the child.
+func (c *Confined) Alone() bool { return c.Init != 0 && c.group.only(2) }
+
 // Start starts a child behind walls. Every wall of the profile stands before the program runs; one that cannot
 // be built here is an error with the reason coverage_missing, and nothing is started.
 func Start(s Spawn) (*Confined, error) {

@@ -212,8 +212,13 @@ func TestACallThatWasNotReadIsRunByAnother(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	pid := waiter(t, r, `{"do":"1"}`)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Skipf("it has waited for too long: %v", err)
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	stopped := func() bool { // before that it still reads what comes
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(stat), ") T ")
+	}
+	if !soon(stopped) {
+		t.Fatal("it does not stop")
 	}
 	done := make(chan error, 1)
 	go func() {

@@ -182,7 +182,11 @@ func (w *worker) fork(ctx context.Context, request []byte, l *logs) (e ending, h
 	}
 	defer f.Close()
 	var pumps sync.WaitGroup
-	pumps.Go(func() { feed(f, request) })
+	if len(request) <= pipeAtom {
+		feed(f, request)
+	} else {
+		pumps.Go(func() { feed(f, request) })
+	}
 	for i, stream := range []string{"reply", "stdout", "stderr"} {
 		pumps.Go(func() { l.take(stream, f.Out.Reader(i), &e) })
 	}
@@ -194,6 +198,9 @@ func (w *worker) fork(ctx context.Context, request []byte, l *logs) (e ending, h
 	}
 	return e, healthy, err
 }
+
+// pipeAtom is what an empty pipe takes at once, so that whoever writes it need not wait.
+const pipeAtom = 4096
 
 // feed writes a request and closes the pipe. A tool that ends without reading it all is no error.
 func feed(f *forks.Fork, request []byte) {
