@@ -69,7 +69,8 @@ func (o *Options) Validate() error {
 func Section() config.Part {
 	return config.Part{
 		Name: "models", Options: []Options(nil),
-		Doc: "models behind servers that speak OpenAI's or Anthropic's API, for the chat routes of the door openai and for planners",
+		Doc: "models behind servers that speak OpenAI's or Anthropic's API, for the chat routes of the door openai and " +
+			"for planners",
 	}
 }
 
