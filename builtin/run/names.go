@@ -117,5 +117,5 @@ func identifier(name string) string {
 }
 
 // reserved are the words of Python, and the two names that JavaScript looks for in any object.
-const reserved = "False None True and as assert async await break class continue def del elif else except finally for " +
-	"from global if import in is lambda nonlocal not or pass raise return try while with yield then toJSON"
+const reserved = "False None True and as assert async await break class continue def del elif else except finally " +
+	"for from global if import in is lambda nonlocal not or pass raise return try while with yield then toJSON"

@@ -93,7 +93,8 @@ func withoutRoute(address string) string {
 func Section() config.Part {
 	return config.Part{
 		Name: "models", Options: []Options(nil),
-		Doc: "models behind servers that speak OpenAI's or Anthropic's API, for the chat routes of the door openai and for planners",
+		Doc: "models behind servers that speak OpenAI's or Anthropic's API, for the chat routes of the door openai and " +
+			"for planners",
 	}
 }
 

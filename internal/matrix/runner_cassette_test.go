@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ func cassetteRunner() *runner {
 
 // tape is a cassette with each call that the matrix makes.
 func tape() []byte {
-	specs, _ := (&inProcess{}).Tools(nil) // which fails for no reason of its own
+	specs, _ := (&inProcess{}).Tools(context.Background()) // which only fails if hangFor is not a duration
 	var b strings.Builder
 	write := func(what string, v any) {
 		text, _ := strictjson.Marshal(map[string]any{what: v}) // what cassettes are made of

@@ -49,7 +49,8 @@ func (tools) Close(context.Context) error { return nil }
 
 func (tools) Tools(context.Context) ([]*tool.Spec, error) {
 	return append(tooltest.Specs(),
-		&tool.Spec{Name: "dotted.name", Input: json.RawMessage(`{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"],"additionalProperties":false}`)},
+		&tool.Spec{Name: "dotted.name", Input: json.RawMessage(`{"type":"object","properties":{"x":{"type":"integer"}},` +
+			`"required":["x"],"additionalProperties":false}`)},
 		&tool.Spec{Name: "asker"},
 	), nil
 }

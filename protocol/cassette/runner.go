@@ -1,5 +1,5 @@
-// Package cassette plays the calls of a cassette again: a source whose tools are those that were recorded, and give what
-// they gave. Nothing runs.
+// Package cassette plays the calls of a cassette again: a source whose tools are those that were recorded, and give
+// what they gave. Nothing runs.
 package cassette
 
 import (
@@ -119,8 +119,8 @@ func New(base string, o Options) (*Runner, error) {
 	return r, nil
 }
 
-// played is a tool as it is offered again. Its effects and its tier are those that it had, though nothing happens now: a
-// policy decides as it would about the tool itself.
+// played is a tool as it is offered again. Its effects and its tier are those that it had, though nothing happens now:
+// a policy decides as it would about the tool itself.
 func played(was *tool.Spec) *tool.Spec {
 	s := *was
 	s.Source, s.Protocol, s.Timeout = "", "", 0
@@ -213,8 +213,8 @@ func (r *Runner) find(c *tool.Call) (*cassette.Call, error) {
 	calls, known := t.calls[asked]
 	switch {
 	case len(calls) == 0 && known:
-		return nil, tool.Errorf(tool.CodeNotFound, "%s was recorded with these arguments, but not so often; every recorded "+
-			"call is played once, unless the cassette is played loosely", c.Tool).Because(cassette.NotRecorded)
+		return nil, tool.Errorf(tool.CodeNotFound, "%s was recorded with these arguments, but not that often: each recorded "+
+			"call is played once; `loose` (`toolpost replay --loose`) repeats the last outcome", c.Tool).Because(cassette.NotRecorded)
 	case len(calls) == 0:
 		return nil, tool.Errorf(tool.CodeNotFound, "%s was not recorded with %s%s", c.Tool, shortened(asked), t.near(asked)).
 			Because(cassette.NotRecorded)
@@ -247,7 +247,8 @@ func (r *Runner) question(args, answers json.RawMessage, resumed bool) (string, 
 	return string(text) + " with the answers " + string(answer), err
 }
 
-// alike gives a value that is the same for all that count as equal: without what is ignored, and with numbers of one form.
+// alike gives a value that is the same for all that count as equal: without what is ignored, and with numbers of one
+// form.
 func (r *Runner) alike(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
