@@ -488,6 +488,16 @@ func TestANewRuleHasToBeAskedAboutToo(t *testing.T) {
 	w.runs(t, call(resume(id), rules(asks("owner", "bob"))))
 }
 
+// A name says little: it can be the place in a list.
+func TestARuleThatIsAboutOtherCallsIsAnotherOne(t *testing.T) {
+	w := newWorld()
+	w.decide(t, bob, w.asked(t, call()), yes("hour"))
+	w.runs(t, call(args(`{"path":"b"}`)))
+	other := asks("owner", "bob")
+	other.About = "more than before"
+	w.asked(t, call(args(`{"path":"b"}`), rules(other)))
+}
+
 func TestACallThatIsRefusedFurtherInKeepsItsApproval(t *testing.T) {
 	w := newWorld()
 	id := w.asked(t, call())

@@ -359,7 +359,7 @@ func rules(of *tool.Consent) string {
 	}
 	var all []any
 	for _, r := range of.Rules {
-		all = append(all, r.Name, r.Approvers, r.Self)
+		all = append(all, r.Name, r.About, r.Approvers, r.Self)
 	}
 	b, _ := strictjson.Marshal(all) // strings
 	return string(b)
@@ -384,14 +384,14 @@ func (e *Entry) boundTo(c *tool.Call, d digests) bool {
 func (e *Entry) good(c *tool.Call, d digests) bool { return e.boundTo(c, d) && e.covers(c.Consent) }
 
 // covers reports whether the rules that ask now are among those whose approvers have decided. A rule that names others
-// than it did is another one.
+// than it did, or is about other calls, is another one.
 func (e *Entry) covers(now *tool.Consent) bool {
 	if now == nil {
 		return true
 	}
 	return !slices.ContainsFunc(now.Rules, func(r tool.ConsentRule) bool {
 		return !slices.ContainsFunc(e.Rules, func(had tool.ConsentRule) bool {
-			return had.Name == r.Name && had.Self == r.Self && slices.Equal(had.Approvers, r.Approvers)
+			return had.Name == r.Name && had.About == r.About && had.Self == r.Self && slices.Equal(had.Approvers, r.Approvers)
 		})
 	})
 }
