@@ -337,11 +337,22 @@ func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
 	ref := refOf(c)
 	input, err := s.o.Digests.Sum("approved arguments", plain)
 	bound, err2 := s.o.Digests.Sum("approved call", []byte(c.Caller.ID), []byte(ref.Source), []byte(ref.Name),
-		[]byte(c.Session), plain, walls)
+		[]byte(c.Session), plain, walls, []byte(toolOf(c)))
 	d = digests{bound: hex.EncodeToString(bound[:]), input: hex.EncodeToString(input[:])}
 	d.key = digest(d.bound + " " + job(c) + " " + rules(c.Consent))
 	return d, errors.Join(err, err2)
 }
+
+// toolOf is what approvers are told of the tool. One that has become more dangerous since, or has other walls, is not what
+// they approved.
+func toolOf(c *tool.Call) string {
+	if c.Spec == nil {
+		return describe(&Approval{})
+	}
+	return describe(&Approval{Tier: c.Spec.Tier, Effects: c.Spec.Effects.Words(), Walls: c.Spec.Walls})
+}
+
+func describe(a *Approval) string { return fmt.Sprintf("%d %q %q", a.Tier, a.Effects, a.Walls) }
 
 // job is the one whose call it is; empty: it is none's. It has an approval of its own: no other call takes that away. A
 // call that is made within a job has another id each time, by which nobody would know it again.
@@ -420,7 +431,7 @@ func (e *Entry) grants(c *tool.Call, d digests, now time.Time) bool {
 		return !slices.Contains(r.Remember, e.For)
 	})
 	if barred || !e.Remembered() || e.Caller != c.Caller.ID || e.Ref != refOf(c).String() || !e.covers(c.Consent) ||
-		!c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
+		describe(&e.Approval) != toolOf(c) || !c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
 		return false
 	}
 	switch e.For {
