@@ -15,6 +15,7 @@ type Consent struct {
 // A ConsentRule is what one rule asks for.
 type ConsentRule struct {
 	Name      string        `json:"name"`
+	About     string        `json:"about,omitempty"` // a digest of what the rule is about: one that is about more is another one
 	Reason    string        `json:"reason,omitempty"`
 	Approvers []Glob        `json:"approvers"`
 	Self      bool          `json:"self,omitzero"`      // the caller may be the one who approves

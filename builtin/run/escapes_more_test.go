@@ -87,13 +87,13 @@ return "ESCAPED" if any(call(n, *a) == 0 for n, a in ((167, (b"/usr/x", 0)), (16
 		asked("the log of the kernel", `
 text = ctypes.create_string_buffer(64)
 return "ESCAPED" if call(103, 3, text, 64) > 0 else "no"`),
-		only("32-bit calls", machinePython+`
+		alone("32-bit calls", machinePython+`
 pid = machine("b802000000cd80c3") # fork, as i386 has it
 if pid == 0:
     import os
     os._exit(0)
 return "ESCAPED" if pid > 0 else "no"`),
-		only("calls of x32", machinePython+`
+		alone("calls of x32", machinePython+`
 pid = machine("b8390000400f05c3") # fork, as x32 has it
 if pid == 0:
     import os

@@ -336,7 +336,7 @@ func newStage(t *testing.T, outside string) *stage {
 	}
 	t.Cleanup(func() { _ = s.tcp.Close(); _ = s.unix.Close(); open.Wait() })
 	s.fill = strings.NewReplacer("SECRET", filepath.Join(outside, "secret.txt"), "OUTSIDE", outside,
-		"PORT", fmt.Sprint(s.tcp.Addr().(*net.TCPAddr).Port), "LISTENER", s.unix.Addr().String())
+		"PORT", fmt.Sprint(s.tcp.Addr().(*net.TCPAddr).Port), "LISTENER", s.unix.Addr().String(), "tp-escape-test", mark())
 	return s
 }
 
@@ -359,9 +359,12 @@ func escaped(text string) bool {
 	return strings.Contains(text, "ESCAPED") || strings.Contains(text, secret)
 }
 
+// mark is in the names of all that an escape makes: tests of other trees try the same on this machine.
+func mark() string { return fmt.Sprintf("tp-escape-%d", os.Getpid()) }
+
 // left lists files that an escape has made.
 func left(outside string) (found []string) {
-	for _, pattern := range []string{outside + "/made", outside + "/link", "/tmp/tp-escape-test*", "/dev/shm/tp-escape-test", "made-here"} {
+	for _, pattern := range []string{outside + "/made", outside + "/link", "/tmp/" + mark() + "*", "/dev/shm/*" + mark(), "made-here"} {
 		files, _ := filepath.Glob(pattern)
 		found = append(found, files...)
 	}

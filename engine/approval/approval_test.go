@@ -488,6 +488,29 @@ func TestANewRuleHasToBeAskedAboutToo(t *testing.T) {
 	w.runs(t, call(resume(id), rules(asks("owner", "bob"))))
 }
 
+func TestAToolThatHasBecomeAnotherIsAskedAboutAgain(t *testing.T) {
+	w := newWorld()
+	wider := func(c *tool.Call) { s := *c.Spec; s.Walls, c.Spec = "network", &s }
+	worse := func(c *tool.Call) { s := *c.Spec; s.Effects.Destructive, c.Spec = true, &s }
+	id := w.asked(t, call())
+	w.decide(t, bob, id, yes("hour"))
+	w.refused(t, call(resume(id), wider), approval.Unknown)
+	w.asked(t, call(wider))
+	w.asked(t, call(worse))
+	w.runs(t, call(resume(id)))
+	w.runs(t, call(args(`{"path":"b"}`)))
+}
+
+// A name says little: it can be the place in a list.
+func TestARuleThatIsAboutOtherCallsIsAnotherOne(t *testing.T) {
+	w := newWorld()
+	w.decide(t, bob, w.asked(t, call()), yes("hour"))
+	w.runs(t, call(args(`{"path":"b"}`)))
+	other := asks("owner", "bob")
+	other.About = "more than before"
+	w.asked(t, call(args(`{"path":"b"}`), rules(other)))
+}
+
 func TestACallThatIsRefusedFurtherInKeepsItsApproval(t *testing.T) {
 	w := newWorld()
 	id := w.asked(t, call())

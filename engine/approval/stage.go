@@ -337,11 +337,22 @@ func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
 	ref := refOf(c)
 	input, err := s.o.Digests.Sum("approved arguments", plain)
 	bound, err2 := s.o.Digests.Sum("approved call", []byte(c.Caller.ID), []byte(ref.Source), []byte(ref.Name),
-		[]byte(c.Session), plain, walls)
+		[]byte(c.Session), plain, walls, []byte(toolOf(c)))
 	d = digests{bound: hex.EncodeToString(bound[:]), input: hex.EncodeToString(input[:])}
 	d.key = digest(d.bound + " " + job(c) + " " + rules(c.Consent))
 	return d, errors.Join(err, err2)
 }
+
+// toolOf is what approvers are told of the tool. One that has become more dangerous since, or has other walls, is not what
+// they approved.
+func toolOf(c *tool.Call) string {
+	if c.Spec == nil {
+		return describe(&Approval{})
+	}
+	return describe(&Approval{Tier: c.Spec.Tier, Effects: c.Spec.Effects.Words(), Walls: c.Spec.Walls})
+}
+
+func describe(a *Approval) string { return fmt.Sprintf("%d %q %q", a.Tier, a.Effects, a.Walls) }
 
 // job is the one whose call it is; empty: it is none's. It has an approval of its own: no other call takes that away.
 // The calls that a job makes are not the job: they have other ids when it is begun again, and still pick theirs up.
@@ -359,7 +370,7 @@ func rules(of *tool.Consent) string {
 	}
 	var all []any
 	for _, r := range of.Rules {
-		all = append(all, r.Name, r.Approvers, r.Self)
+		all = append(all, r.Name, r.About, r.Approvers, r.Self)
 	}
 	b, _ := strictjson.Marshal(all) // strings
 	return string(b)
@@ -384,14 +395,14 @@ func (e *Entry) boundTo(c *tool.Call, d digests) bool {
 func (e *Entry) good(c *tool.Call, d digests) bool { return e.boundTo(c, d) && e.covers(c.Consent) }
 
 // covers reports whether the rules that ask now are among those whose approvers have decided. A rule that names others
-// than it did is another one.
+// than it did, or is about other calls, is another one.
 func (e *Entry) covers(now *tool.Consent) bool {
 	if now == nil {
 		return true
 	}
 	return !slices.ContainsFunc(now.Rules, func(r tool.ConsentRule) bool {
 		return !slices.ContainsFunc(e.Rules, func(had tool.ConsentRule) bool {
-			return had.Name == r.Name && had.Self == r.Self && slices.Equal(had.Approvers, r.Approvers)
+			return had.Name == r.Name && had.About == r.About && had.Self == r.Self && slices.Equal(had.Approvers, r.Approvers)
 		})
 	})
 }
@@ -420,7 +431,7 @@ func (e *Entry) grants(c *tool.Call, d digests, now time.Time) bool {
 		return !slices.Contains(r.Remember, e.For)
 	})
 	if barred || !e.Remembered() || e.Caller != c.Caller.ID || e.Ref != refOf(c).String() || !e.covers(c.Consent) ||
-		!c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
+		describe(&e.Approval) != toolOf(c) || !c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
 		return false
 	}
 	switch e.For {

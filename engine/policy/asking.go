@@ -2,6 +2,8 @@ package policy
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -105,6 +107,24 @@ func asked(rules []*Rule, t tool.Touches) (a *Asking, silent []*Rule) {
 	return a, silent
 }
 
+// about is a digest of what a rule speaks of. The name alone does not tell a rule from what a later config calls so, least
+// of all where it is the place in a list.
+func (r *Rule) about() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q %q %q %q %v %q", r.Callers, r.Roles, r.Doors, r.Tools, r.Sources, r.Tiers, r.Access)
+	for _, g := range r.Paths {
+		fmt.Fprintf(h, " path %q", g.text)
+	}
+	for _, c := range r.Commands {
+		fmt.Fprintf(h, " command %q", c.words)
+	}
+	if w := r.Time; w != nil {
+		fmt.Fprintf(h, " time %v %v %v %v", w.Days, w.From, w.To, w.Zone.loc)
+	}
+	fmt.Fprintf(h, " when %q", r.When.text)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
 // asks is what a rule asks for.
 func (r *Rule) asks() tool.ConsentRule {
 	approvers, remember := r.Approvers, ways()
@@ -118,7 +138,7 @@ func (r *Rule) asks() tool.ConsentRule {
 		}
 	}
 	return tool.ConsentRule{
-		Name: r.Name, Reason: r.Reason, Approvers: approvers, Self: r.Self, Remember: remember,
+		Name: r.Name, About: r.about(), Reason: r.Reason, Approvers: approvers, Self: r.Self, Remember: remember,
 		Timeout: cmp.Or(time.Duration(r.Timeout), patience),
 	}
 }

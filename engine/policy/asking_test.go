@@ -153,3 +153,26 @@ func TestADryRunAndAnExplanationSayThatSomebodyIsAsked(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 }
+
+// What is remembered holds for the rule that somebody was asked by, and not for whatever has its name later.
+func TestRulesThatAreAboutOtherCallsAreToldApart(t *testing.T) {
+	seen := map[string]string{}
+	for _, more := range []string{
+		``, `callers: "*"`, `roles: "*"`, `doors: "*"`, `tools: writeFile`, `tools: "*"`, `sources: "*"`, `tiers: ">= 0"`, `tiers: ">= 1"`,
+		`paths: public/**`, `paths: "**"`, `paths: "**", access: write`, `when: "true"`, `when: "1 == 1"`,
+		`time: {days: [mon, tue, wed, thu, fri, sat, sun]}`, `time: {zone: UTC}`, `time: {zone: Europe/Berlin}`,
+	} {
+		c, err := consent(t, `rules: [{effect: ask, `+more+`}]`, writeSpec(), call(`{"writes":["public/a"]}`))
+		if err != nil || c.Consent == nil {
+			continue // another test says which rules ask about this call
+		}
+		about := c.Consent.Rules[0].About
+		if twin, there := seen[about]; there || about == "" {
+			t.Errorf("%q is about what %q is about", more, twin)
+		}
+		seen[about] = more
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d rules were compared", len(seen))
+	}
+}
