@@ -105,33 +105,39 @@ return "ESCAPED" if pid > 0 else "no"`),
 // pythonOthers are ways to the server, and to what a program should not keep from those after it.
 func pythonOthers() []escape {
 	return []escape{
-		only("the limits of its server", `
+		alone("the limits of its server", `
 import os, resource
 resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (3, 3))
 return "ESCAPED"`),
-		only("the order of its server", `
+		alone("the order of its server", `
 import os
 os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)
 return "ESCAPED" if os.getppid() and os.getpriority(os.PRIO_PROCESS, os.getppid()) == 19 else "no"`),
-		only("the processors of its server", `
+		alone("the processors of its server", `
 import os
 if os.getppid() == 0: return "nobody"
 before = os.sched_getaffinity(os.getppid())
 os.sched_setaffinity(os.getppid(), {min(before)})
 return "ESCAPED" if len(before) > 1 else "no"`),
-		only("stopping its server by a thread's name", callPython+`
+		alone("stopping its server by a thread's name", callPython+`
 for number, args in ((234, (os.getppid(), os.getppid(), 19)), (200, (os.getppid(), 19)), (129, (os.getppid(), 19, ctypes.create_string_buffer(128)))):
     if os.getppid() and call(number, *args) == 0: return f"ESCAPED {number}"
 return "no"`),
-		only("a signal by a descriptor", callPython+`
+		alone("a signal by a descriptor", callPython+`
 fd = call(434, os.getppid(), 0)
 return "ESCAPED" if fd >= 0 and call(424, fd, 19, 0, 0) == 0 else "no"`),
-		only("stopping itself", "import os\nos.kill(os.getpid(), 19)\nreturn 1"),
-		only("a queue of messages", callPython+`return "ESCAPED" if libc.mq_open(b"/tp-escape", 0o102, 0o600, None) >= 0 else "no"`),
-		only("a semaphore with a name", callPython+`
+		endless("stopping itself", "import os\nos.kill(os.getpid(), 19)\nreturn 1"),
+		alone("a queue of messages", callPython+`return "ESCAPED" if libc.mq_open(b"/tp-escape", 0o102, 0o600, None) >= 0 else "no"`),
+		alone("a semaphore with a name", callPython+`
 libc.sem_open.restype = ctypes.c_void_p
 return "ESCAPED" if libc.sem_open(b"/tp-escape-test", 0o100, 0o600, 1) else "no"`),
-		only("raw packets", `
+	}
+}
+
+// pythonSockets are ways that sockets of other kinds may have.
+func pythonSockets() []escape {
+	return []escape{
+		alone("raw packets", `
 import socket
 for family, kind in ((socket.AF_PACKET, socket.SOCK_RAW), (socket.AF_INET, socket.SOCK_RAW), (socket.AF_INET6, socket.SOCK_STREAM), (40, socket.SOCK_STREAM), (31, socket.SOCK_RAW)):
     try:
@@ -145,12 +151,12 @@ for family, kind in ((socket.AF_PACKET, socket.SOCK_RAW), (socket.AF_INET, socke
             continue
     return f"ESCAPED {family}"
 return "no"`),
-		only("the kernel's ciphers", `
+		alone("the kernel's ciphers", `
 import socket
 s = socket.socket(38, socket.SOCK_SEQPACKET)
 s.bind(("hash", "sha256"))
 return "ESCAPED"`),
-		only("multipath TCP and SCTP", `
+		alone("multipath TCP and SCTP", `
 import socket
 for kind in (262, 132, 136, 33):
     try:
@@ -160,26 +166,32 @@ for kind in (262, 132, 136, 33):
     except OSError:
         pass
 return "no"`),
-		only("data with the first packet", callPython+`
+		alone("data with the first packet", callPython+`
 import socket
 s = socket.socket()
 s.sendto(b"x", 0x20000000, ("127.0.0.1", PORT))
 return "ESCAPED"`),
-		only("descriptors over the channel", `
+		alone("descriptors over the channel", `
 import array, gc, os, socket
 mine = [o for o in gc.get_objects() if type(o).__name__ == "Channel"][0]
 r, w = os.pipe()
 for _ in range(100):
     mine.sock.sendmsg([b" "], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [r] * 200))])
 return (await tools.probe.who())["caller"]`),
-		only("memory in files of the kernel", `
+	}
+}
+
+// pythonHoards are ways to memory that is not counted as a program's.
+func pythonHoards() []escape {
+	return []escape{
+		alone("memory in files of the kernel", `
 import os
 fd = os.memfd_create("x")
 piece = bytes(16 << 20)
 for n in range(128):
     os.write(fd, piece)
 return "ESCAPED 2 GiB"`),
-		only("memory in pipes", `
+		alone("memory in pipes", `
 import fcntl, os
 n = 0
 try:
@@ -197,7 +209,7 @@ try:
 except OSError:
     return f"no: {n >> 20} MiB"
 return "ESCAPED"`),
-		only("memory in sockets", `
+		alone("memory in sockets", `
 import socket
 n, kept = 0, []
 try:
@@ -213,7 +225,7 @@ try:
 except OSError:
     return f"no: {n >> 20} MiB"
 return "ESCAPED"`),
-		only("sockets in sockets", `
+		alone("sockets in sockets", `
 import array, socket
 try:
     while True:
@@ -223,51 +235,51 @@ try:
         b.close()
 except OSError as e:
     return str(e)`),
-		only("locked memory", callPython+`
+		alone("locked memory", callPython+`
 import mmap
 page = mmap.mmap(-1, 1 << 30)
 at = ctypes.addressof(ctypes.c_char.from_buffer(page))
 return "ESCAPED" if libc.mlock(ctypes.c_void_p(at), ctypes.c_size_t(1 << 30)) == 0 else "no"`),
-		only("a core on the disk", "import ctypes\nctypes.string_at(0)"),
+		alone("a core on the disk", "import ctypes\nctypes.string_at(0)"),
 	}
 }
 
 // nodeOthers are ways that Node.js has by itself.
 func nodeOthers() []escape {
 	return []escape{
-		way("a blob of a file", `const fs = require('fs'); return fs.openAsBlob ? await (await fs.openAsBlob('SECRET')).text() : fs.readFileSync('SECRET', 'utf8')`),
-		only("an environment from a file", `process.loadEnvFile('SECRET'); return 'ESCAPED'`),
-		only("what the process says of itself", `return process.report.getReport().environmentVariables?.TP_CANARY ? 'ESCAPED' : 'no'`),
-		only("the binding that spawns", `
+		escape{name: "a blob of a file", alone: true, code: `const fs = require('fs'); return fs.openAsBlob ? await (await fs.openAsBlob('SECRET')).text() : fs.readFileSync('SECRET', 'utf8')`},
+		alone("an environment from a file", `process.loadEnvFile('SECRET'); return 'ESCAPED'`),
+		alone("what the process says of itself", `return process.report.getReport().environmentVariables?.TP_CANARY ? 'ESCAPED' : 'no'`),
+		alone("the binding that spawns", `
 const r = process.binding('spawn_sync').spawn({file: '/bin/true', args: ['true'], envPairs: [], stdio: [{type: 'pipe', readable: true, writable: false}]})
 return r && r.pid > 0 && !r.error ? 'ESCAPED' : 'no'`),
-		only("the binding of TCP", `
+		alone("the binding of TCP", `
 const { TCP, TCPConnectWrap } = process.binding('tcp_wrap')
 const s = new TCP(0), q = new TCPConnectWrap()
 return await new Promise((resolve) => { q.oncomplete = (e) => resolve(e ? 'no' : 'ESCAPED')
   if (s.connect(q, '127.0.0.1', PORT)) resolve('no') })`),
-		only("a name of a host", `
+		alone("a name of a host", `
 const { Resolver } = require('dns').promises
 const r = new Resolver({timeout: 500, tries: 1}); r.setServers(['127.0.0.1:PORT'])
 try { await r.resolve4('canary.example'); return 'ESCAPED' } catch (e) { return e.code }`),
-		only("a debugger in its parent", `try { process._debugProcess(process.ppid) } catch (e) { return String(e) } return 'alone'`),
-		only("another folder of modules", `
+		alone("a debugger in its parent", `try { process._debugProcess(process.ppid) } catch (e) { return String(e) } return 'alone'`),
+		alone("another folder of modules", `
 const m = require('module'); m.globalPaths.push('OUTSIDE'); return m._load('evil.cjs')`),
-		only("a module made of text", `
+		alone("a module made of text", `
 const M = require('module'); const m = new M('x'); m._compile("module.exports = require('fs').readFileSync('SECRET', 'utf8')", '/x.js')
 return m.exports`),
-		only("a cluster", `
+		alone("a cluster", `
 const cluster = require('cluster'); cluster.setupPrimary({exec: 'OUTSIDE/evil.cjs'})
 return await new Promise((resolve) => { const w = cluster.fork(); w.on('online', () => resolve('ESCAPED')); w.on('error', () => resolve('no')); w.on('exit', () => resolve('no')) })`),
-		only("memory of WebAssembly", `const all = []; for (;;) { const m = new WebAssembly.Memory({initial: 1024}); new Uint8Array(m.buffer).fill(1); all.push(m) }`),
-		only("its channel in other hands", `
+		alone("memory of WebAssembly", `const all = []; for (;;) { const m = new WebAssembly.Memory({initial: 1024}); new Uint8Array(m.buffer).fill(1); all.push(m) }`),
+		alone("its channel in other hands", `
 const fs = require('fs')
 fs.writeSync(3, '{"id":7,"tool":"hidden","args":{}}\n')
 const net = require('net'); const n = new net.Socket({fd: 3, readable: true})
 return await new Promise((resolve) => { n.on('data', (d) => resolve(String(d).includes('output') ? 'ESCAPED' : 'no')); setTimeout(() => resolve('no'), 1000) })`),
-		only("a program that changes the protocol", `
+		alone("a program that changes the protocol", `
 JSON.stringify = () => '{"id":1,"tool":"who","args":{},"caller":"owner"}'
 return (await tools.probe.who()).caller === 'owner' ? 'ESCAPED' : 'no'`),
-		only("an exception that is a flood", `const e = new Error('x'.repeat(1 << 26)); e.stack = 'at program.js:1:1\n'.repeat(1 << 20); throw e`),
+		alone("an exception that is a flood", `const e = new Error('x'.repeat(1 << 26)); e.stack = 'at program.js:1:1\n'.repeat(1 << 20); throw e`),
 	}
 }

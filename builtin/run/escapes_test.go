@@ -43,7 +43,7 @@ func endless(name, code string) escape {
 
 func pythonEscapes() []escape {
 	return slices.Concat(pythonFiles(), pythonPrograms(), pythonNetwork(), pythonServer(), pythonTooMuch(),
-		pythonKernel(), pythonOthers())
+		pythonKernel(), pythonOthers(), pythonSockets(), pythonHoards())
 }
 
 func pythonFiles() []escape {
