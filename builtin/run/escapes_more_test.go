@@ -247,7 +247,7 @@ return "ESCAPED" if libc.mlock(ctypes.c_void_p(at), ctypes.c_size_t(1 << 30)) ==
 // nodeOthers are ways that Node.js has by itself.
 func nodeOthers() []escape {
 	return []escape{
-		escape{name: "a blob of a file", alone: true, code: `const fs = require('fs'); return fs.openAsBlob ? await (await fs.openAsBlob('SECRET')).text() : fs.readFileSync('SECRET', 'utf8')`},
+		{name: "a blob of a file", alone: true, code: `const fs = require('fs'); return fs.openAsBlob ? await (await fs.openAsBlob('SECRET')).text() : fs.readFileSync('SECRET', 'utf8')`},
 		alone("an environment from a file", `process.loadEnvFile('SECRET'); return 'ESCAPED'`),
 		alone("what the process says of itself", `return process.report.getReport().environmentVariables?.TP_CANARY ? 'ESCAPED' : 'no'`),
 		alone("the binding that spawns", `

@@ -12,6 +12,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
+// planned is what every tool of the plan is given.
+const planned = `{"value":{"n":[1,"ä"]}}`
+
 // onePlanOfAll runs the echo of every runner in one plan, all at once: each says what the first said.
 func onePlanOfAll(t *testing.T, h *house) {
 	p := plan.Plan{RequestID: "all", Parallel: true}
@@ -21,7 +24,7 @@ func onePlanOfAll(t *testing.T, h *house) {
 			continue
 		}
 		id := strings.ReplaceAll(r.name, " ", "-")
-		one := plan.Tool{ID: id, Name: r.where("echo") + ".echo", Async: true, Input: json.RawMessage(`{"value":{"n":[1,"ä"]}}`)}
+		one := plan.Tool{ID: id, Name: r.where("echo") + ".echo", Async: true, Input: json.RawMessage(planned)}
 		if first != "" {
 			one.Input = fmt.Appendf(nil, `{"value":"${%s.output.value}"}`, first)
 		}

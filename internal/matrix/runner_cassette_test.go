@@ -62,6 +62,7 @@ func taped() []cassette.Call {
 	ask, blue := asking(&tool.Call{}).Ask, json.RawMessage(`{"colour":"blue"}`)
 	return []cassette.Call{
 		{Tool: "echo", Args: json.RawMessage(nested), Result: gives(nested)},
+		{Tool: "echo", Args: json.RawMessage(planned), Result: gives(planned)},
 		{Tool: "fail", Args: json.RawMessage(`{"message":` + quoted(noTorch) + `}`),
 			Result: &cassette.Result{Failure: tool.Failed("NoTorch", noTorch).Failure}},
 		{Tool: "hang", Error: tool.Errorf(tool.CodeTimeout, "it took too long")},
