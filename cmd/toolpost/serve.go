@@ -61,8 +61,16 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() { n.Watch(ctx, reload) })
-	defer context.AfterFunc(ctx, func() { log.Info("shutting down; calls in flight may end first") })()
-	return n.Serve(ctx)
+	said := make(chan struct{})
+	unsaid := context.AfterFunc(ctx, func() {
+		defer close(said)
+		log.Info("shutting down; calls in flight may end first")
+	})
+	err = n.Serve(ctx)
+	if !unsaid() {
+		<-said // else a server without calls could be gone before
+	}
+	return err
 }
 
 // reloadSignals gives the signals that ask for a reload, and a context that ends when the terminal is closed. Both are
