@@ -268,7 +268,7 @@ func (n *Node) Catalog() tool.Catalog { return n.catalog }
 // touches, and that is therefore none, counts as living. GOGC could be set instead; but then a program that holds large
 // outputs would let several times as much garbage gather.
 func Steady() (done func()) {
-	ballast := make([]byte, 32<<20)
+	ballast := make([]byte, 16<<20)
 	return func() { runtime.KeepAlive(ballast) }
 }
 
