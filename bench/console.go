@@ -172,7 +172,7 @@ func (c *consoled) link() string {
 	defer resp.Body.Close()
 	var made struct {
 		Output struct {
-			Path string `json:"path"`
+			Path string `json:"secret_path"`
 		} `json:"output"`
 	}
 	attempt.Check(json.NewDecoder(resp.Body).Decode(&made))
