@@ -44,12 +44,13 @@ type AuditTable struct {
 	stray []string          // notes of calls that were not run, because nobody knew whether they were noted
 }
 
-// An entry is a record on its way into the table.
+// An entry is a record on its way into the table, which is the entry's own.
 type entry struct {
-	tool.Record
+	*tool.Record
 	detail string
-	id     string // of the note about a call that had begun; empty: there is none
-	claim  bool   // it is the record of somebody else's call: of several who find the note one adds it
+	id     string                    // of the note about a call that had begun; empty: there is none
+	claim  bool                      // it is the record of somebody else's call: of several who find the note one adds it
+	missed func(*tool.Record, error) // gets it back, where nobody waits and it was not added
 }
 
 // A kindID is a kind as the database knows it, with the digest that stands for it in the chain.
@@ -110,27 +111,35 @@ func openID(owner string, r *tool.Record) string {
 // is in the log once. The record of a call whose note is gone is not added: another program has taken this one for dead
 // and recorded the call as lost.
 func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) error {
-	e, err := a.entryOf(r)
+	e, err := a.entryOf(new(*r))
 	if err != nil {
 		return err
 	}
-	return a.db.w.submit(&write{record: e, durable: durable})
+	return a.db.w.submit(&write{record: &e, durable: durable})
 }
 
 // Later adds the record of a call that changed nothing soon, behind those that came before it, and tells missed when it
 // could not be added. It is lost with a program that is killed before; what ends in good order, or is asked about its
 // log, has written it first.
-func (a *AuditTable) Later(r *tool.Record, missed func(error)) {
+func (a *AuditTable) Later(r *tool.Record, missed func(*tool.Record, error)) {
 	e, err := a.entryOf(r)
 	if err != nil {
-		missed(err)
+		missed(r, err)
 		return
 	}
-	a.db.w.later(&write{record: e, done: func(err error) {
-		if err != nil {
-			missed(err)
-		}
-	}})
+	own := &struct { // one allocation, as there is one for each call
+		write
+		entry
+	}{write{done: giveBack}, e}
+	own.record, own.missed = &own.entry, missed
+	a.db.w.later(&own.write)
+}
+
+// giveBack returns a record that was not added to who brought it.
+func giveBack(one *write) {
+	if one.err != nil {
+		one.record.missed(one.record.Record, one.err)
+	}
 }
 
 // Settle waits until what came before it is in the log, or was given back to who brought it.
@@ -142,13 +151,13 @@ func (a *AuditTable) read(ctx context.Context, use func(*reader) error) error {
 	return a.db.read(ctx, use)
 }
 
-func (a *AuditTable) entryOf(r *tool.Record) (*entry, error) {
+// entryOf bounds a record and makes it an entry.
+func (a *AuditTable) entryOf(r *tool.Record) (entry, error) {
 	if err := a.raws.Check(r); err != nil {
-		return nil, err
+		return entry{}, err
 	}
-	e := &entry{Record: *r}
-	a.bound(&e.Record)
-	e.detail = a.detailOf(&e.Record)
+	a.bound(r)
+	e := entry{Record: r, detail: a.detailOf(r)}
 	if r.Begun {
 		e.id = openID(a.db.owner, r)
 	}
@@ -264,6 +273,7 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 	s := newSums()
 	width := len(a.inRow) + 3
 	rows := make([]any, 0, len(group)*width)
+	hashes := make([]byte, 0, len(group)*sha256.Size)
 	for _, one := range group {
 		e := one.record
 		ours, err := e.endOpen(t)
@@ -274,15 +284,17 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 			one.err = e.taken()
 			continue
 		}
-		k, err := a.kindOf(t, &e.Record)
+		k, err := a.kindOf(t, e.Record)
 		if err != nil {
 			return err
 		}
 		h.seq++
 		e.Seq = h.seq
-		h.hash = a.chain(h.hash, k.digest, &e.Record, e.detail)
-		rows = append(appendValues(rows, a.inRow, &e.Record), k.id, e.detail, h.hash)
-		s.add(k.id, &e.Record)
+		sum := a.chain(h.hash, k.digest, e.Record, e.detail)
+		hashes = append(hashes, sum[:]...)
+		h.hash = hashes[len(hashes)-len(sum):]
+		rows = append(appendValues(rows, a.inRow, e.Record), k.id, e.detail, h.hash)
+		s.add(k.id, e.Record)
 	}
 	if err := t.insert(a.addRows, width, "", rows); err != nil {
 		return err
@@ -380,14 +392,14 @@ func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
 			return err
 		}
 		e.id, e.claim = id, true
-		left = append(left, e)
+		left = append(left, &e)
 		return nil
 	})
 	return left, err
 }
 
 // lost is the record of a call that nobody knows the outcome of.
-func (a *AuditTable) lost(doc string) (*entry, error) {
+func (a *AuditTable) lost(doc string) (entry, error) {
 	var r tool.Record
 	if err := a.all.Unmarshal([]byte(doc), &r); err != nil { // nothing is known but that there was one
 		r = tool.Record{Time: time.Now()}

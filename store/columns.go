@@ -195,7 +195,7 @@ func appendLater(b []byte, columns audit.Table, r *tool.Record) []byte {
 
 // chain returns the hash of a row: of the hash before it, its kind, its numbers, how long its texts are, its texts and
 // its detail, and, around that, of what later columns say. The first word keeps the two kinds of hashes apart.
-func (l *layout) chain(before []byte, kind [sha256.Size]byte, r *tool.Record, detail string) []byte {
+func (l *layout) chain(before []byte, kind [sha256.Size]byte, r *tool.Record, detail string) [sha256.Size]byte {
 	b := append(append(make([]byte, 0, 512), before...), kind[:]...)
 	for i := range l.inRow {
 		c := &l.inRow[i]
@@ -216,7 +216,7 @@ func (l *layout) chain(before []byte, kind [sha256.Size]byte, r *tool.Record, de
 	if later := appendLater(nil, l.inRow, r); later != nil {
 		sum = sha256.Sum256(append(append([]byte("toolpost audit columns"), sum[:]...), later...))
 	}
-	return sum[:]
+	return sum
 }
 
 // The most that is kept of texts which callers choose, in bytes, and of what a call touches.
@@ -237,6 +237,10 @@ func (l *layout) bound(r *tool.Record) {
 	r.Omitted = 0
 	room := maxTouches
 	some := func(list []string, room *int) (kept []string) {
+		if len(list) <= *room && !slices.ContainsFunc(list, func(p string) bool { return plain(p, maxPath) != p }) {
+			*room -= len(list) // nearly always
+			return list
+		}
 		for _, p := range list {
 			if *room--; *room < 0 {
 				r.Omitted++

@@ -82,7 +82,7 @@ func (w *writer) land(one *write) {
 // to write a record, and is hardly ever asked for.
 func (w *writer) nameOf(one *write) string {
 	if one.record != nil {
-		return "record " + openID(w.db.owner, &one.record.Record)
+		return "record " + openID(w.db.owner, one.record.Record)
 	}
 	return one.key
 }

@@ -211,12 +211,13 @@ func (v *verifier) readRows() error {
 func (v *verifier) link(at int64, before []byte, id int64, r *tool.Record, doc string, hash []byte) error {
 	k, known := v.kinds[id]
 	v.used[id] = true
+	sum := v.chain(before, k.digest, r, doc)
 	switch {
 	case r.Seq != at+1:
 		return v.find(r.Seq, "row %d follows row %d: something is missing or was added", r.Seq, at)
 	case !known:
 		return v.find(r.Seq, "row %d refers to kind %d, which is missing", r.Seq, id)
-	case !bytes.Equal(hash, v.chain(before, k.digest, r, doc)):
+	case !bytes.Equal(hash, sum[:]):
 		return v.find(r.Seq, "row %d, its kind or the row before it was changed", r.Seq)
 	}
 	return nil

@@ -79,10 +79,10 @@ type write struct {
 	do      func(*tx) error
 	record  *entry // where do is nil
 	durable bool
-	key     string          // names what is written, where somebody may come again with it who was told that nobody knows
-	late    func()          // called, by a leader, when it turns out to be written after somebody was told that nobody knows
-	wake    chan bool       // true: lead; false: it is done; nil: nobody waits
-	done    func(err error) // where nobody waits
+	key     string       // names what is written, where somebody may come again with it who was told that nobody knows
+	late    func()       // called, by a leader, when it turns out to be written after somebody was told that nobody knows
+	wake    chan bool    // true: lead; false: it is done; nil: nobody waits
+	done    func(*write) // called when it is over, where nobody waits
 	err     error
 
 	written, told bool // for leaders: it was found to be written; its error was given to who waited
@@ -131,13 +131,14 @@ const (
 	mostLate = 4096
 )
 
-// later submits a write that nobody waits for; done is told what became of it. Where too many wait already the caller
+// later submits a write that nobody waits for; done is told when it is over. Where too many wait already the caller
 // waits with them, so that nobody is faster than the disk for long.
 func (w *writer) later(one *write) {
 	w.mu.Lock()
 	if w.closed || w.behind.Load() >= mostLate {
 		w.mu.Unlock()
-		one.done(w.submit(one))
+		one.err = w.submit(one)
+		one.done(one)
 		return
 	}
 	defer w.mu.Unlock()
@@ -191,7 +192,7 @@ func (w *writer) lead(own *write) {
 		case one.wake != nil:
 			one.wake <- false
 		default:
-			one.done(one.err)
+			one.done(one)
 			w.behind.Add(-1)
 			w.pending.Done()
 		}

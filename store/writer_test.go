@@ -45,11 +45,11 @@ func TestAWriteThatNobodyWaitsForIsNeverLaterThanItsBound(t *testing.T) {
 		var order []int
 		late := func(n int) {
 			begun := time.Now()
-			db.w.later(&write{do: func(*tx) error { return nil }, done: func(err error) {
+			db.w.later(&write{do: func(*tx) error { return nil }, done: func(one *write) {
 				mu.Lock()
 				defer mu.Unlock()
-				if order = append(order, n); err != nil || time.Since(begun) > soon {
-					t.Errorf("%d: %v after %v", n, err, time.Since(begun))
+				if order = append(order, n); one.err != nil || time.Since(begun) > soon {
+					t.Errorf("%d: %v after %v", n, one.err, time.Since(begun))
 				}
 			}})
 		}
@@ -80,9 +80,9 @@ func TestAWriteThatNobodyWaitsForIsNeverLaterThanItsBound(t *testing.T) {
 		if err := db.Close(); err != nil || len(written()) != 5+plenty {
 			t.Errorf("an orderly end lost a write: %v, %d", err, len(written()))
 		}
-		db.w.later(&write{do: func(*tx) error { return nil }, done: func(err error) {
-			if tool.CodeOf(err) != tool.CodeUnavailable {
-				t.Errorf("a store that is closed: %v", err)
+		db.w.later(&write{do: func(*tx) error { return nil }, done: func(one *write) {
+			if tool.CodeOf(one.err) != tool.CodeUnavailable {
+				t.Errorf("a store that is closed: %v", one.err)
 			}
 		}})
 	})
@@ -100,7 +100,7 @@ func TestWhoIsFasterThanTheDiskWaits(t *testing.T) {
 	<-stuck
 	var written atomic.Int64
 	add := func() {
-		db.w.later(&write{do: func(*tx) error { return nil }, done: func(error) { written.Add(1) }})
+		db.w.later(&write{do: func(*tx) error { return nil }, done: func(*write) { written.Add(1) }})
 	}
 	for range mostLate {
 		add() // these would wait for ever if they waited

@@ -28,9 +28,10 @@ type Log interface {
 	// Append adds a record. When it returns nil the record survives the end of this program, and where it is
 	// durable that of the machine.
 	Append(ctx context.Context, r *tool.Record, durable bool) error
-	// Later adds the record of a call that changed nothing, soon and in order, without keeping its caller waiting. missed
-	// is called when it could not be added.
-	Later(r *tool.Record, missed func(error))
+	// Later adds the record of a call that changed nothing, soon and in order, without keeping its caller waiting. The
+	// record is the log's from then on, which bounds it before Later returns and gives it its place; missed gets it back
+	// when it could not be added.
+	Later(r *tool.Record, missed func(*tool.Record, error))
 }
 
 // Settings is what a config says of the stage, under store.audit.
@@ -59,6 +60,7 @@ type Options struct {
 type Trail struct {
 	o       Options
 	waiting waiting
+	missed  func(*tool.Record, error) // miss, made once: every call hands it over
 }
 
 // New makes a trail.
@@ -66,7 +68,9 @@ func New(o Options) *Trail {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Digests = cmp.Or(o.Digests, secret.NewKeyed(nil))
 	o.Log = redacted{o.Log, o.Redactor, Columns()}
-	return &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}}
+	t := &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}}
+	t.missed = t.miss
+	return t
 }
 
 // Stage is the tool.Middleware. It stands outside everything that may refuse a call.
@@ -183,12 +187,12 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 		rec.Replay, _ = r.Trace.Details[hit].(bool)
 		rec.Cached = r.Trace.Cached
 	}
-	kept := context.WithoutCancel(ctx) // the record of a call that was cancelled is a record
-	t.Flush(kept)
+	t.Flush(ctx)
 	if err == nil && rec.ReadOnly {
-		t.o.Log.Later(rec, func(failed error) { t.miss(rec, failed) })
+		t.o.Log.Later(rec, t.missed)
 		return nil
 	}
+	kept := context.WithoutCancel(ctx) // the record of a call that was cancelled is a record
 	add := func() error { return t.o.Log.Append(kept, rec, rec.Begun) }
 	var failed error
 	if rec.Begun && err == nil { // its end is not told before it is on disk
@@ -215,13 +219,13 @@ func (t *Trail) miss(rec *tool.Record, failed error) {
 	} else {
 		t.waiting.add(rec)
 	}
-	t.o.Logger.Error(message, "tool", rec.Tool, "call", rec.Call, "error", failed)
+	t.o.Logger.Error(message, "tool", rec.Tool, "call", rec.Call, "error", t.o.Redactor.Error(failed))
 }
 
-// Flush writes the records that wait in memory, as far as the log takes them.
+// Flush writes the records that wait in memory, as far as the log takes them, also where ctx has ended.
 func (t *Trail) Flush(ctx context.Context) {
-	if t != nil {
-		t.waiting.flush(ctx, t.o.Log)
+	if t != nil && t.waiting.any.Load() {
+		t.waiting.flush(context.WithoutCancel(ctx), t.o.Log)
 	}
 }
 
@@ -244,7 +248,9 @@ func (t *Trail) digestOf(args []byte) string {
 	if err != nil {
 		return ""
 	}
-	return hex.EncodeToString(sum[:])
+	var text [2 * len(sum)]byte
+	hex.Encode(text[:], sum[:])
+	return string(text[:])
 }
 
 // A redacted log gets to keep no secret.
@@ -265,8 +271,8 @@ func (l redacted) Append(ctx context.Context, r *tool.Record, durable bool) erro
 }
 
 // Later implements Log.
-func (l redacted) Later(r *tool.Record, missed func(error)) {
-	l.of.Later(l.clean(r), func(err error) { missed(l.redactor.Error(err)) })
+func (l redacted) Later(r *tool.Record, missed func(*tool.Record, error)) {
+	l.of.Later(l.clean(r), missed)
 }
 
 // clean returns a record without secrets. Digests stay as they are: nobody reads a value off them.

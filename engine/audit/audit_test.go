@@ -53,9 +53,9 @@ func (l *log) Append(ctx context.Context, r *tool.Record, durable bool) error {
 	return nil
 }
 
-func (l *log) Later(r *tool.Record, missed func(error)) {
+func (l *log) Later(r *tool.Record, missed func(*tool.Record, error)) {
 	if err := l.Append(context.Background(), r, false); err != nil {
-		missed(err)
+		missed(r, err)
 	}
 }
 
@@ -270,18 +270,20 @@ func TestWhereNothingCanBeRecordedReadingGoesOnAndNothingIsChanged(t *testing.T)
 // not be added, and only then that this one could not.
 type crowded struct {
 	log
-	before []func(error)
+	before []func()
 }
 
 func (l *crowded) Append(context.Context, *tool.Record, bool) error {
 	for _, missed := range l.before {
-		missed(errFull)
+		missed()
 	}
 	l.before = nil
 	return errFull
 }
 
-func (l *crowded) Later(_ *tool.Record, missed func(error)) { l.before = append(l.before, missed) }
+func (l *crowded) Later(r *tool.Record, missed func(*tool.Record, error)) {
+	l.before = append(l.before, func() { missed(r, errFull) })
+}
 
 func TestRecordsThatWaitDoNotKeepOthersFromWaiting(t *testing.T) {
 	l := new(crowded)

@@ -298,7 +298,7 @@ func shapeOf(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
 		return nil
 	}
-	shape, err := appendShape(nil, args, maxDepth)
+	shape, err := appendShape(make([]byte, 0, 96), args, maxDepth)
 	if err != nil || len(shape) > maxShape {
 		return strictjson.Quote(strictjson.KindOf(args))
 	}

@@ -57,7 +57,9 @@ func (l *log) Append(_ context.Context, r *tool.Record, _ bool) error {
 	return nil
 }
 
-func (l *log) Later(r *tool.Record, _ func(error)) { _ = l.Append(context.Background(), r, false) }
+func (l *log) Later(r *tool.Record, _ func(*tool.Record, error)) {
+	_ = l.Append(context.Background(), r, false)
+}
 
 // A house is an engine with two sources, and a clock.
 type house struct {

@@ -258,8 +258,8 @@ func Sealed(name, value string) (*os.File, error) {
 // Keyed makes digests with a key. Arguments are often short, or one of a few: who had a plain digest of them could try
 // what they are. With a key that works for nobody who does not have it, and who has it still sees which are the same.
 type Keyed struct {
-	key    func() ([]byte, error)
-	hashes sync.Pool // of hash.Hash, with the key in them: to make one costs more than a short digest does
+	key  func() ([]byte, error)
+	macs sync.Pool // of *mac, with the key in them: to make one costs more than a short digest does
 }
 
 // NewKeyed makes one. The key is asked for when the first digest is made, and once; nil: it is made up, so that no
@@ -277,23 +277,31 @@ func (k *Keyed) Sum(purpose string, texts ...[]byte) (sum [sha256.Size]byte, err
 	if err != nil {
 		return sum, err
 	}
-	h, ok := k.hashes.Get().(hash.Hash)
+	m, ok := k.macs.Get().(*mac)
 	if !ok {
-		h = hmac.New(sha256.New, key)
+		m = &mac{Hash: hmac.New(sha256.New, key)}
 	}
-	defer k.hashes.Put(h)
-	h.Reset()
-	add := func(text []byte) {
-		var size [binary.MaxVarintLen64]byte
-		h.Write(binary.AppendUvarint(size[:0], uint64(len(text)))) // "ab"+"c" is not "a"+"bc"
-		h.Write(text)
-	}
-	add([]byte(purpose))
+	defer k.macs.Put(m)
+	m.Reset()
+	m.sized(len(purpose)) // "ab"+"c" is not "a"+"bc"
+	m.small = append(m.small, purpose...)
+	m.Write(m.small)
 	for _, text := range texts {
-		add(text)
+		m.sized(len(text))
+		m.Write(m.small)
+		m.Write(text)
 	}
-	return [sha256.Size]byte(h.Sum(sum[:0])), nil
+	m.small = m.Sum(m.small[:0])
+	return [sha256.Size]byte(m.small), nil
 }
+
+// A mac makes one sum after the other, and keeps what it needs for that.
+type mac struct {
+	hash.Hash
+	small []byte
+}
+
+func (m *mac) sized(n int) { m.small = binary.AppendUvarint(m.small[:0], uint64(n)) }
 
 // Seal returns what closes texts for a purpose: nobody without the key reads or changes them. It makes its own nonces.
 func (k *Keyed) Seal(purpose string) (cipher.AEAD, error) {

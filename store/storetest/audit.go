@@ -72,7 +72,7 @@ func laterRecords(t *testing.T, k Kind) {
 			for n := range each {
 				r := full()
 				r.Call, r.Session = fmt.Sprint(n), fmt.Sprint("session ", i)
-				db.Audit().Later(r, func(err error) { t.Errorf("a record is missing: %v", err) })
+				db.Audit().Later(r, func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
 			}
 		})
 	}
@@ -91,11 +91,11 @@ func laterRecords(t *testing.T, k Kind) {
 	}
 	ordered(db)
 	last := full()
-	db.Audit().Later(last, func(err error) { t.Errorf("a record is missing: %v", err) })
+	db.Audit().Later(last, func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
 	until(t, func() bool { // nobody asks the program itself
 		return must[int64](t)(other.Audit().Head(t.Context())) == callers*each+1
 	})
-	db.Audit().Later(last, func(err error) { t.Errorf("a record is missing: %v", err) })
+	db.Audit().Later(last, func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
 	works(t, db.Close())
 	if got := logOf(t, other, audit.Filter{}); len(got) != callers*each+2 {
 		t.Errorf("after the end there are %d records", len(got))
