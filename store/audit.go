@@ -87,18 +87,28 @@ func (a *AuditTable) Begin(_ context.Context, r *tool.Record) error {
 	if err != nil {
 		return err
 	}
-	id := openID(a.db.owner, r)
-	return a.db.w.submit(&write{
-		do: func(t *tx) error {
-			if _, err := a.openHead(t); err != nil { // what Append would refuse is not begun
-				return err
-			}
-			return t.exec(`INSERT INTO audit_open (id, owner, at, record) VALUES (?, ?, ?, ?)
-				ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, at = excluded.at, record = excluded.record`,
-				id, a.db.owner, micros(r.Time), string(doc))
-		},
-		late: func() { a.stray = append(a.stray, id) },
-	})
+	n := &note{openID(a.db.owner, r), micros(r.Time), string(doc)}
+	return a.db.w.submit(&write{note: n, late: func() { a.stray = append(a.stray, n.id) }})
+}
+
+// A note says that a call begins.
+type note struct {
+	id     string
+	at     int64
+	record string
+}
+
+// begin makes the notes of a group.
+func (a *AuditTable) begin(t *tx, group []*write) error {
+	if _, err := a.openHead(t); err != nil { // what Append would refuse is not begun
+		return err
+	}
+	var rows []any
+	for _, one := range group {
+		rows = append(rows, one.note.id, a.db.owner, one.note.at, one.note.record)
+	}
+	return t.insert(`INSERT INTO audit_open (id, owner, at, record) VALUES `, 4,
+		` ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, at = excluded.at, record = excluded.record`, rows)
 }
 
 // openID names a call that has begun. Callers may choose the same id for two calls.
@@ -274,16 +284,17 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 	width := len(a.inRow) + 3
 	rows := make([]any, 0, len(group)*width)
 	hashes := make([]byte, 0, len(group)*sha256.Size)
+	ended, err := a.end(t, group)
+	if err != nil {
+		return err
+	}
 	for _, one := range group {
 		e := one.record
-		ours, err := e.endOpen(t)
-		if err != nil {
-			return err
-		}
-		if !ours {
+		if e.id != "" && !ended[e.id] {
 			one.err = e.taken()
 			continue
 		}
+		delete(ended, e.id) // there was one note
 		k, err := a.kindOf(t, e.Record)
 		if err != nil {
 			return err
@@ -333,13 +344,26 @@ func (a *AuditTable) kindOf(t *tx, r *tool.Record) (kindID, error) {
 // undone forgets the kinds that a transaction may have added which was not committed.
 func (a *AuditTable) undone() { clear(a.kinds) }
 
-// endOpen takes away the note about a call that had begun. It reports whether the record is to be added.
-func (e *entry) endOpen(t *tx) (bool, error) {
-	if e.id == "" {
-		return true, nil
+// end takes away the notes about calls that had begun, and gives those that were there.
+func (a *AuditTable) end(t *tx, group []*write) (map[string]bool, error) {
+	var ids []any
+	for _, one := range group {
+		if one.record.id != "" {
+			ids = append(ids, one.record.id)
+		}
 	}
-	n, err := t.count(`DELETE FROM audit_open WHERE id = ?`, e.id)
-	return n > 0, err
+	ended := map[string]bool{}
+	for n, some := range portions(ids, 1) {
+		err := t.each(func(rows *sql.Rows) error {
+			id, err := value[string](rows)
+			ended[id] = true
+			return err
+		}, `DELETE FROM audit_open WHERE id IN (`+marks("?", n)+`) RETURNING id`, some...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ended, nil
 }
 
 // taken is the error of a record whose note is gone.

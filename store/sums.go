@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"math/bits"
 	"slices"
@@ -128,23 +129,31 @@ func (s *sums) save(t *tx) error {
 
 // insert inserts many rows with few statements. Statements come in three sizes, so that they can be kept.
 func (t *tx) insert(head string, columns int, tail string, args []any) error {
-	one := "(" + strings.TrimSuffix(strings.Repeat("?, ", columns), ", ") + ")"
-	for len(args) > 0 {
-		size := 1
-		for _, n := range []int{64, 8} {
-			if len(args) >= n*columns {
-				size = n
-				break
-			}
-		}
-		query := head + strings.TrimSuffix(strings.Repeat(one+", ", size), ", ") + tail
-		if err := t.exec(query, args[:size*columns]...); err != nil {
+	one := "(" + marks("?", columns) + ")"
+	for n, some := range portions(args, columns) {
+		if err := t.exec(head+marks(one, n)+tail, some...); err != nil {
 			return err
 		}
-		args = args[size*columns:]
 	}
 	return nil
 }
+
+// portions cuts the values of many rows into those of 64 rows, of 8, and of one.
+func portions(args []any, columns int) iter.Seq2[int, []any] {
+	return func(yield func(int, []any) bool) {
+		for _, n := range []int{64, 8, 1} {
+			for len(args) >= n*columns {
+				if !yield(n, args[:n*columns]) {
+					return
+				}
+				args = args[n*columns:]
+			}
+		}
+	}
+}
+
+// marks repeats the place of a value in a statement, or that of a row of them.
+func marks(one string, n int) string { return strings.TrimSuffix(strings.Repeat(one+", ", n), ", ") }
 
 const dayLength = int64(24 * time.Hour / time.Microsecond)
 

@@ -74,10 +74,11 @@ type writer struct {
 	landed map[string]bool
 }
 
-// A write is one thing to write: a record of the audit log, or anything else.
+// A write is one thing to write: a record of the audit log, a note that a call begins, or anything else.
 type write struct {
 	do      func(*tx) error
 	record  *entry // where do is nil
+	note    *note  // likewise
 	durable bool
 	key     string       // names what is written, where somebody may come again with it who was told that nobody knows
 	late    func()       // called, by a leader, when it turns out to be written after somebody was told that nobody knows
@@ -366,29 +367,41 @@ func (t *tx) undo() {
 	}
 }
 
-// run does the writes, and then adds all records to the log at once.
+// run does the writes, and then makes all notes at once and adds all records to the log at once: what every call has is
+// worth a statement of its own for many.
 func (t *tx) run(group []*write) (err error) {
-	var records []*write
+	var notes, records []*write
 	for _, one := range group {
-		if one.do == nil {
+		switch {
+		case one.note != nil:
+			notes = append(notes, one)
+		case one.record != nil:
 			records = append(records, one)
-			continue
+		default:
+			if one.err, err = t.apart(one.do, len(group) == 1); err != nil {
+				return err
+			}
 		}
-		if one.err, err = t.apart(one.do, len(group) == 1); err != nil {
-			return err
-		}
-	}
-	if len(records) == 0 {
-		return nil
 	}
 	log := t.w.db.audit
-	failed, err := t.apart(func(t *tx) error { return log.extend(t, records) }, len(records) == len(group))
+	if err := t.together(notes, len(group), log.begin); err != nil {
+		return err
+	}
+	return t.together(records, len(group), log.extend)
+}
+
+// together does some writes of a group of so many as one: all of them fail with it.
+func (t *tx) together(some []*write, of int, do func(*tx, []*write) error) error {
+	if len(some) == 0 {
+		return nil
+	}
+	failed, err := t.apart(func(t *tx) error { return do(t, some) }, len(some) == of)
 	if err != nil {
 		return err
 	}
 	if failed != nil {
-		log.undone()
-		for _, one := range records {
+		t.w.db.audit.undone()
+		for _, one := range some {
 			one.err = failed
 		}
 	}
