@@ -53,16 +53,11 @@ func Open(path string, l *List, more ...string) (*Anchor, error) {
 	return w.walk()
 }
 
-// Is reports whether a path, in which there is no link, leads to what has an ID. Open and a look at it say the same; this
-// is for those who ask at every call.
+// Is reports whether a path leads to what has an ID and is open. This is for those who ask at every call, and would
+// otherwise open it: a link at its end is something else, and one on the way changes nothing about what is there.
 func Is(path string, id ID) bool {
-	fd, err := kernel.Open(unix.AT_FDCWD, path, kernel.PathOnly, kernel.NoLinks)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = unix.Close(fd) }()
 	var st unix.Stat_t
-	return unix.Fstat(fd, &st) == nil && id == ID{kernel.Device(&st), st.Ino}
+	return unix.Lstat(path, &st) == nil && id == ID{kernel.Device(&st), st.Ino}
 }
 
 // Plain is the kernel's error in one about a path, for messages that name the path already.

@@ -159,17 +159,7 @@ func (r *root) resolve(at *offlimits.Anchor) (err error) {
 }
 
 // current reports whether the folder at the root's path is the one that is open.
-func (r *root) current() bool {
-	if offlimits.Is(r.Dir, r.ID) {
-		return true
-	}
-	at, err := offlimits.Open(r.Dir, r.book.Now())
-	if err != nil {
-		return false
-	}
-	defer at.Close()
-	return at.Path == r.Dir && at.ID == r.ID // with a link on the way it is looked for again
-}
+func (r *root) current() bool { return offlimits.Is(r.Dir, r.ID) }
 
 func (r *root) close() {
 	r.dir.Close()
