@@ -92,12 +92,13 @@ func (e *Error) RetryAfter(wait time.Duration) *Error {
 // AsError maps any error to an Error: one that is one already stays; the two context errors become
 // timeout and cancelled; everything else is internal.
 func AsError(err error) *Error {
-	var e *Error
-	switch {
-	case err == nil:
+	if err == nil { // as it is for nearly every call
 		return nil
-	case errors.As(err, &e):
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
+	}
+	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{Code: CodeTimeout, Message: "the call ran out of time", Err: err}
 	case errors.Is(err, context.Canceled):

@@ -127,12 +127,15 @@ func refusal(form Refuser, e *tool.Error) []byte {
 }
 
 // Reply writes a whole answer in JSON. Whether the peer took it is the peer's affair.
-func Reply(w http.ResponseWriter, status int, body []byte) { Send(w, status, "application/json", body) }
+func Reply(w http.ResponseWriter, status int, body []byte) { Send(w, status, asJSON[0], body) }
 
 // Send writes a whole answer.
 func Send(w http.ResponseWriter, status int, kind string, body []byte) {
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	h := w.Header()
+	if h["Content-Type"] = asJSON; kind != asJSON[0] {
+		h.Set("Content-Type", kind)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
@@ -152,16 +155,16 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	r.Body = ration
 	body, failed := readAll(http.MaxBytesReader(w, ration, s.o.MaxBody), r.ContentLength)
 	switch {
+	case failed == nil:
+		return body, 0, nil
 	case ration.busy:
 		return nil, http.StatusServiceUnavailable, errBusy()
 	case errors.As(failed, new(*http.MaxBytesError)):
 		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
 	case errors.Is(failed, os.ErrDeadlineExceeded):
 		return nil, http.StatusRequestTimeout, tool.Errorf(tool.CodeTimeout, "the body was not there after %v", s.o.Times.Body)
-	case failed != nil:
-		return nil, http.StatusBadRequest, tool.Errorf(tool.CodeInvalidInput, "the body cannot be read: %w", failed)
 	}
-	return body, 0, nil
+	return nil, http.StatusBadRequest, tool.Errorf(tool.CodeInvalidInput, "the body cannot be read: %w", failed)
 }
 
 // readAll is io.ReadAll for a body that says how long it is, as long as that is little: nobody gets memory for a promise.

@@ -86,7 +86,7 @@ func (r Route) takes(method string) bool {
 }
 
 // What every answer says. Set would make a list of each for every request; nobody changes a list of a header.
-var noSniff, noStore = []string{"nosniff"}, []string{"no-store"}
+var noSniff, noStore, asJSON = []string{"nosniff"}, []string{"no-store"}, []string{"application/json"}
 
 // ServeHTTP does what holds for every request, whoever sends it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -48,7 +48,7 @@ const (
 // hand what every call has; Marshal would take most of the door's time.
 func encodeAnswer(r *tool.Result, call string) ([]byte, error) {
 	w := strictjson.NewWriter(len(r.Output) + len(r.Summary) + 384)
-	w.Raw("ok", strconv.AppendBool(nil, r.OK))
+	w.Raw("ok", strconv.AppendBool(make([]byte, 0, 8), r.OK))
 	if err := w.Whole("output", r.Output); err != nil {
 		return nil, err
 	}
@@ -63,41 +63,40 @@ func encodeAnswer(r *tool.Result, call string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	trace, err := encodeTrace(&r.Trace)
-	if err != nil {
+	if err := addTrace(w, &r.Trace); err != nil {
 		return nil, err
 	}
-	w.Raw("trace", trace)
 	w.Text("call", call)
 	return w.Done(), nil
 }
 
-// encodeTrace writes a trace as its type has it. Where there is none there is nothing to write.
-func encodeTrace(t *tool.Trace) ([]byte, error) {
+// addTrace adds a trace as its type has it. Where there is none there is nothing to write.
+func addTrace(w *strictjson.Writer, t *tool.Trace) error {
 	if t.Start.IsZero() { // the engine always says when
 		if reflect.ValueOf(t).Elem().IsZero() {
-			return nil, nil
+			return nil
 		}
-		return strictjson.Marshal(t)
+		return marshalled(w, "trace", t)
 	}
-	w := strictjson.NewWriter(256)
+	w.Open("trace")
 	w.Text("id", t.ID)
 	w.Text("call", t.Call)
 	w.Text("tool", t.Tool)
 	w.Text("source", t.Source)
 	w.Text("protocol", t.Protocol)
-	w.Text("start", t.Start.Format(time.RFC3339Nano))
+	w.Raw("start", append(t.Start.AppendFormat(append(make([]byte, 0, 64), '"'), time.RFC3339Nano), '"'))
 	if t.Cached {
 		w.Raw("cached", []byte("true"))
 	}
 	if len(t.Details) > 0 {
 		if err := marshalled(w, "details", t.Details); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	ms := float64(t.Duration) / float64(time.Millisecond)
-	w.Raw("duration_ms", strconv.AppendFloat(nil, ms, 'f', -1, 64))
-	return w.Done(), nil
+	w.Raw("duration_ms", strconv.AppendFloat(make([]byte, 0, 32), ms, 'f', -1, 64))
+	w.Close()
+	return nil
 }
 
 // marshalled adds a value that few calls have.
@@ -125,6 +124,9 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 // setRetryAfter tells a caller that was refused for now, by a quota, a full queue, an open breaker or because something
 // is away, when to try again, in the header's whole seconds. The body has the milliseconds.
 func setRetryAfter(h http.Header, err error) {
+	if err == nil {
+		return
+	}
 	var d struct {
 		MS int64 `json:"retry_after_ms"`
 	}

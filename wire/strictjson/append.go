@@ -106,6 +106,12 @@ func (w *Writer) Whole(name string, value []byte) error {
 	return nil
 }
 
+// Open begins an object in the object: what is added from now on goes there, until Close.
+func (w *Writer) Open(name string) { w.b = append(AppendName(w.b, name), '{') }
+
+// Close ends what Open began.
+func (w *Writer) Close() { w.b = append(w.b, '}') }
+
 // Done returns the object. The writer is of no use afterwards.
 func (w *Writer) Done() json.RawMessage { return append(w.b, '}') }
 
