@@ -69,8 +69,8 @@ func (s *server) asked(w http.ResponseWriter, r *http.Request) answering {
 			return
 		}
 		res, err := s.invoke(ctx, c, tool.Discard)
-		if err == nil && res != nil && len(res.Output) >= huge {
-			forgetAfter(r)
+		if err == nil && res != nil {
+			s.forgetAfter(r, len(res.Output))
 		}
 		s.answer(w, r, c, http.StatusOK, res, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"toolpost/tool"
@@ -42,7 +43,7 @@ func NewDoor(o Options) web.Door {
 			{Path: "/healthz", What: "whether it serves; no token"},
 		},
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
-			return (&server{on, o, h, c}).routes()
+			return (&server{Server: on, Options: o, handler: h, catalog: c}).routes()
 		},
 		Accepts: append([]string{headerPrefer, headerLast, "Range", "If-None-Match"}, envelope.Headers()...),
 		Exposes: []string{"Location", headerApplied, "ETag", "Retry-After"},
@@ -55,6 +56,7 @@ type server struct {
 	Options
 	handler tool.Handler
 	catalog tool.Catalog
+	left    atomic.Int64 // bytes of large outputs that were sent since the last ones were collected
 }
 
 // routes lists all that there are.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 
@@ -12,8 +13,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// From large on an output is sent as it is, without a copy of it in a body; from huge on its memory is given back
-// when the answer is sent.
+// From large on an output is sent as it is, without a copy of it in a body, and what it leaves behind is collected when
+// that is huge, together with what others left. The memory of one that is huge by itself is given back when the answer
+// is sent.
 const (
 	large = 256 << 10
 	huge  = 8 << 20
@@ -45,7 +47,15 @@ func sendLarge(w http.ResponseWriter, status int, r *tool.Result, call string) b
 	return true
 }
 
-// forgetAfter collects what a huge output leaves behind, and gives it back to the system, when the request is answered:
-// until then something holds it. The collector by itself lets garbage grow to as much as was alive, which is the output;
-// with a few of them in a row the program would have several in memory.
-func forgetAfter(r *http.Request) { context.AfterFunc(r.Context(), debug.FreeOSMemory) }
+// forgetAfter collects what a large output leaves behind when the request is answered: until then something holds it. The
+// collector by itself lets garbage grow to as much as is alive, which may be the output, so that with a few of them in a
+// row the program would have several in memory.
+func (s *server) forgetAfter(r *http.Request, size int) {
+	switch {
+	case size >= huge:
+		context.AfterFunc(r.Context(), debug.FreeOSMemory)
+	case size >= large && s.left.Add(int64(size)) >= huge:
+		s.left.Store(0)
+		context.AfterFunc(r.Context(), runtime.GC)
+	}
+}
