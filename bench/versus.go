@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"toolpost/bench/attempt"
 )
@@ -28,6 +30,7 @@ func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns 
 	for _, m := range chosen {
 		var before, now []string
 		for range turns {
+			attempt.Check(ctx.Err())
 			before = append(before, l.oneRow(ctx, old.bench, old.toolpost, m.id()))
 			now = append(now, l.oneRow(ctx, self, l.toolpost, m.id()))
 		}
@@ -42,6 +45,8 @@ func (l *lab) oneRow(ctx context.Context, bench, toolpost, id string) string {
 	attempt.Check(os.RemoveAll(file))
 	cmd := exec.CommandContext(ctx, bench, "-toolpost", toolpost, "-only", id, "-json", file)
 	cmd.Stderr = os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it has processes and a folder of its own
+	cmd.WaitDelay = 30 * time.Second
 	_ = cmd.Run() // it exits with 1 where a target is missed; what it could not measure it does not write
 	told, err := read(file)
 	switch {

@@ -69,9 +69,7 @@ func (s spawns) row() row {
 }
 
 func measureSpawns(ctx context.Context, _ *lab) (s spawns) {
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		attempt.Check(fmt.Errorf("the reference is missing; `make setup` installs it: %w", err))
-	}
+	need("bwrap")
 	defer sandbox.Keep()()
 	bwrap := func() error { return spawnBwrap(ctx) }
 	s.Confined, s.Bwrap = compare(101, clock(spawnConfined), clock(bwrap))
