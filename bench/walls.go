@@ -126,6 +126,7 @@ func (w warm) row() row {
 }
 
 func measureWarm(ctx context.Context, l *lab) (w warm) {
+	need("python3")
 	release := sandbox.Keep()
 	l.atEnd(func() error { release(); return nil })
 	files := greeting()
