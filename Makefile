@@ -89,7 +89,8 @@ long: ## run the tests of what must hold, with all their rounds and without the 
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run "Duplicates|Canaries|Crowd|Hostile|Garbage|EveryDoorReaches" ./node ./internal/matrix ./protocol/singularity ./protocol/namel3ss ./protocol/alphahuman
 
 bench: build ## measure against references of the same run (ONLY=PART: one part); fails where a target is missed
-	@.ci/setup python3 rg bwrap $(if $(filter-out console%,$(firstword $(ONLY))),,chromium)
+	@.ci/setup python3 rg bwrap $(if $(filter-out code%,$(firstword $(ONLY))),,node) \
+		$(if $(filter-out console%,$(firstword $(ONLY))),,chromium)
 	go build -o bin/bench ./bench && bin/bench -toolpost bin/toolpost -only '$(ONLY)' $(if $(GROWTH),-huge) \
 		-json build/bench.json -picture docs/pictures/growth.svg
 

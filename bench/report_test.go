@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,6 +44,18 @@ func TestNamesOfRowsFitAndAreUnique(t *testing.T) {
 		}
 		if n := utf8.RuneCountInString(m.name); n > columns()[1] {
 			t.Errorf("the name of the row %q has %d columns", m.name, n)
+		}
+	}
+}
+
+func TestDocsHaveEveryPart(t *testing.T) {
+	page, err := os.ReadFile("../docs/benchmarks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts() {
+		if !bytes.Contains(page, []byte("\n| "+p.name+" | ")) {
+			t.Errorf("docs/benchmarks.md has no row of the part %s", p.name)
 		}
 	}
 }
