@@ -89,13 +89,16 @@ long: ## run the tests of what must hold, with all their rounds and without the 
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run "Duplicates|Canaries|Crowd|Hostile|Garbage|EveryDoorReaches" ./node ./internal/matrix ./protocol/singularity ./protocol/namel3ss ./protocol/alphahuman
 
 bench: build ## measure against references of the same run (ONLY=PART: one part); fails where a target is missed
-	@.ci/setup python3 rg bwrap chromium
+	@.ci/setup python3 rg bwrap $(if $(filter-out code%,$(firstword $(ONLY))),,node) \
+		$(if $(filter-out console%,$(firstword $(ONLY))),,chromium)
 	go build -o bin/bench ./bench && bin/bench -toolpost bin/toolpost -only '$(ONLY)' $(if $(GROWTH),-huge) \
 		-json build/bench.json -picture docs/pictures/growth.svg
 
 compare: build ## measure by turns with an earlier tree (OLD=REVISION), row by row (ONLY=PART: of one part)
+	@git rev-parse --verify --quiet '$(OLD)^{commit}' >/dev/null || { \
+		echo "make compare: OLD='$(OLD)' is no revision; say which one to compare with, as in OLD=HEAD~1" >&2; exit 2; }
 	@.ci/setup python3 rg bwrap
-	@old=$$(mktemp -d); trap 'rm -rf "$$old"' EXIT; git archive $(OLD) | tar -x -C "$$old"; \
+	@old=$$(mktemp -d); trap 'rm -rf "$$old"' EXIT; git archive '$(OLD)' | tar -x -C "$$old"; \
 	(cd "$$old" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o toolpost ./cmd/toolpost && go build -o measure ./bench); \
 	go run ./bench -toolpost bin/toolpost -old "$$old/measure" -old-toolpost "$$old/toolpost" -only '$(ONLY)'
 

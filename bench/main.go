@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"toolpost/bench/attempt"
@@ -58,9 +60,9 @@ func main() {
 	turns := flag.Int("turns", 3, "how many turns both take")
 	flag.Parse()
 	ok, err := true, error(nil)
-	switch ctx := context.Background(); {
+	switch ctx := untilInterrupted(); {
 	case flag.NArg() > 0:
-		err = l.attempt(func() { role(ctx, l, flag.Args()) }) // started by another bench
+		err = l.attempt(func() { role(context.Background(), l, flag.Args()) }) // started by another bench
 	case old.bench != "":
 		err = l.attempt(func() { versus(ctx, old, l, attempt.Must(chosen(*only)), *turns, os.Stdout) })
 	default:
@@ -75,6 +77,14 @@ func main() {
 	}
 }
 
+// untilInterrupted gives a context that ends with Ctrl-C. What a row has started is ended then as it always is, so that
+// no process and no folder stays behind; whoever does not want to wait for that interrupts again.
+func untilInterrupted() context.Context {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx
+}
+
 // measure takes the chosen measurements and reports what came of them; not ok: a row is not met.
 func measure(ctx context.Context, l *lab, only, file, image string) (ok bool, err error) {
 	rows, err := chosen(only)
@@ -86,6 +96,9 @@ func measure(ctx context.Context, l *lab, only, file, image string) (ok bool, er
 		return false, err
 	}
 	rep.table(os.Stdout)
+	if ctx.Err() != nil {
+		return false, fmt.Errorf("interrupted after %d of %d rows; nothing was saved", len(rep.Rows), len(rows))
+	}
 	if file != "" {
 		err = rep.save(file)
 	}
@@ -97,8 +110,8 @@ func measure(ctx context.Context, l *lab, only, file, image string) (ok bool, er
 
 // run measures row by row and says which one it is at. A row that is missed, or that could not be measured, does not
 // keep the others from being measured.
-func run(ctx context.Context, l *lab, chosen []measurement, progress io.Writer) (rep *report, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
+func run(interrupted context.Context, l *lab, chosen []measurement, progress io.Writer) (rep *report, err error) {
+	ctx, cancel := context.WithTimeout(interrupted, 40*time.Minute)
 	defer cancel()
 	if l.dir, err = os.MkdirTemp("", "toolpost-bench-"); err != nil {
 		return nil, err
@@ -110,6 +123,10 @@ func run(ctx context.Context, l *lab, chosen []measurement, progress io.Writer) 
 		var r row
 		began := time.Now()
 		failed := l.attempt(func() { r = m.run(ctx, l) })
+		if interrupted.Err() != nil {
+			fmt.Fprintln(progress, "interrupted")
+			break
+		}
 		rep.add(m, r, failed, time.Since(began))
 		fmt.Fprintln(progress, rep.Rows[i].Verdict)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -87,10 +88,20 @@ func ofTheRate(n int, m, r time.Duration, least float64) row {
 	}
 }
 
+// noTarget stands where a row is only shown.
+const noTarget = "-"
+
+// need ends the measurement where a program is missing.
+func need(program string) {
+	if _, err := exec.LookPath(program); err != nil {
+		attempt.Check(fmt.Errorf("%s is missing; `make setup` installs it", program))
+	}
+}
+
 // atLeast is how a target is shown that is not to be undercut; with 0 there is none.
 func atLeast(least float64) string {
 	if least == 0 {
-		return "-"
+		return noTarget
 	}
 	return fmt.Sprintf(">= %g", least)
 }

@@ -52,7 +52,11 @@ func (l *lab) memory(ctx context.Context, dir string, limit float64) row {
 	began := time.Now()
 	server := l.process(ctx, dir, l.coldCopy(), "serve", "--listen", "127.0.0.1:0")
 	listTools(ctx, "http://"+server.addr)
-	time.Sleep(time.Until(began.Add(settled)))
+	select {
+	case <-time.After(time.Until(began.Add(settled))):
+	case <-ctx.Done():
+		attempt.Check(ctx.Err())
+	}
 	all, files := server.mebibytes("VmRSS"), server.mebibytes("RssFile")
 	return row{
 		measured: fmt.Sprintf("%.1f MiB", all), reference: fmt.Sprintf("%.1f MiB of it files", files), ratio: "-",

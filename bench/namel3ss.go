@@ -37,6 +37,7 @@ func greeting() map[string]string {
 // warmCall compares a call through the whole engine, in a clean forked process, with what everybody does
 // first: start python3, import, call.
 func warmCall(ctx context.Context, l *lab) row {
+	need("python3")
 	dir := filepath.Join(l.dir, "warm")
 	n := l.open(ctx, dir, greeting())
 	// The real python3, so that the reference does not pay for a shim in front of it.

@@ -141,10 +141,24 @@ func chosen(only string) ([]measurement, error) {
 	if len(rows) > 0 {
 		return rows, nil
 	}
+	return nil, unknown(only)
+}
+
+// unknown says what there is instead: the rows of a part that exists, or the parts.
+func unknown(only string) error {
+	of, name, _ := strings.Cut(only, ":")
 	var names []string
 	for _, p := range parts() {
-		names = append(names, p.name)
+		if p.name != of {
+			names = append(names, p.name)
+			continue
+		}
+		var ids []string
+		for _, m := range p.rows {
+			ids = append(ids, fmt.Sprintf("  %s: %s\n", p.name, m.name))
+		}
+		return fmt.Errorf("the part %s has no row %q; it has\n%s", of, strings.TrimSpace(name), strings.Join(ids, ""))
 	}
-	return nil, fmt.Errorf("there is no part %q; there are %s; one row of a part is PART: ROW, as in %q",
-		only, strings.Join(names, ", "), measurements()[0].id())
+	return fmt.Errorf("there is no part %q; there are %s.\nOne part, or one row of it, is measured at a time: "+
+		"ONLY=http, or ONLY='%s'", of, strings.Join(names, ", "), measurements()[0].id())
 }

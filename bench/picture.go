@@ -126,7 +126,7 @@ func panels(points []point) (all []panel) {
 		all = append(all, p)
 	}
 	out := panel{
-		title: "Size of an output", axis: "memory of the server beyond idle, by the bytes of an output", log: true,
+		title: "Size of an output", axis: "memory of the server beyond that for a few bytes, by the bytes of an output", log: true,
 		limit: "twice the output + 16 MiB", name: bytesOf, value: bytesOf,
 	}
 	for _, at := range merged(points, curveOutput) {
@@ -208,8 +208,8 @@ func (p panel) mark(b *strings.Builder, m mark, limit float64, anchor string) {
 	x, y := p.x(m.size), p.y(m.value)
 	fmt.Fprintf(b, `<circle class="dot" cx="%.1f" cy="%.1f" r="4.5"/>`+"\n", x, y)
 	beside := y - 12
-	if at := p.y(limit); at < y && at > y-28 { // the target is in the way
-		beside = y + 32
+	if at := p.y(limit); at < y && at > y-28 { // the target is in the way; above it nothing is
+		beside = at - 8
 	}
 	text(b, "value", x, beside, anchor, m.label)
 	text(b, "value", x, plotTop+plotHigh+18, anchor, p.name(m.size))

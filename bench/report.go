@@ -22,6 +22,7 @@ type row struct {
 	target    string
 	note      string // what else was seen; it stands below the table
 	pass      bool
+	skipped   bool // was not to be measured here; the note says why
 }
 
 // A report is what a run says: as a table, and as JSON.
@@ -46,11 +47,13 @@ type reported struct {
 	Seconds   float64 `json:"seconds"` // that measuring it took
 }
 
-// The verdicts: a promise is kept or not, or nobody knows.
+// The verdicts: a promise is kept or not, or nobody knows; nothing was promised, or nothing was measured.
 const (
-	passed = "pass"
-	missed = "MISSED"
-	broken = "FAILED"
+	passed  = "pass"
+	missed  = "MISSED"
+	broken  = "FAILED"
+	seen    = "shown"
+	skipped = "skip"
 )
 
 func newReport() *report {
@@ -61,9 +64,16 @@ func newReport() *report {
 
 // add notes what came of a measurement.
 func (r *report) add(m measurement, came row, failed error, took time.Duration) {
-	verdict := map[bool]string{true: passed, false: missed}[came.pass]
-	if failed != nil {
+	verdict := missed
+	switch {
+	case failed != nil:
 		came, verdict = row{note: failed.Error()}, broken
+	case came.skipped:
+		verdict = skipped
+	case came.target == noTarget:
+		verdict = seen
+	case came.pass:
+		verdict = passed
 	}
 	r.Rows = append(r.Rows, reported{
 		m.part, m.name, came.measured, came.reference, came.ratio, came.target, verdict, came.note,
@@ -71,14 +81,17 @@ func (r *report) add(m measurement, came row, failed error, took time.Duration) 
 	})
 }
 
-// met reports whether every promise is kept.
-func (r *report) met() bool {
+// met reports whether every promise is kept that was looked at.
+func (r *report) met() bool { return r.count(missed)+r.count(broken) == 0 }
+
+// count gives how many rows have that verdict.
+func (r *report) count(verdict string) (n int) {
 	for _, one := range r.Rows {
-		if one.Verdict != passed {
-			return false
+		if one.Verdict == verdict {
+			n++
 		}
 	}
-	return true
+	return n
 }
 
 // whole reports whether every row of a part was measured, whatever came of it.
@@ -128,7 +141,7 @@ func (r reported) cells() []string {
 	return []string{r.Part, r.Name, r.Measured, r.Reference, r.Ratio, r.Target, r.Verdict}
 }
 
-// table writes the rows, and below them what else is to be said about some.
+// table writes the rows, below them what else is to be said about some, and how many there are of each verdict.
 func (r *report) table(out io.Writer) {
 	fmt.Fprintf(out, "%s %s, %d CPUs; medians of interleaved runs\n\n", r.Go, r.OS, r.CPUs)
 	writeCells(out, []string{"PART", "ROW", "MEASURED", "REFERENCE", "RATIO", "TARGET", ""})
@@ -141,6 +154,18 @@ func (r *report) table(out io.Writer) {
 			fmt.Fprintf(out, "%s: %s: %s\n", one.Part, one.Name, one.Note)
 		}
 	}
+	fmt.Fprintln(out, r.summary())
+}
+
+// summary says how many rows there are of each verdict.
+func (r *report) summary() string {
+	var each []string
+	for _, verdict := range []string{passed, missed, broken, seen, skipped} {
+		if n := r.count(verdict); n > 0 {
+			each = append(each, fmt.Sprintf("%d %s", n, verdict))
+		}
+	}
+	return strings.Join(each, ", ")
 }
 
 // writeCells writes a line of the table. What does not fit is cut; the JSON has all of it.

@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"toolpost/bench/attempt"
 )
 
 func TestTableFits(t *testing.T) {
@@ -44,6 +48,18 @@ func TestNamesOfRowsFitAndAreUnique(t *testing.T) {
 	}
 }
 
+func TestDocsHaveEveryPart(t *testing.T) {
+	page, err := os.ReadFile("../docs/benchmarks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts() {
+		if !bytes.Contains(page, []byte("\n| "+p.name+" | ")) {
+			t.Errorf("docs/benchmarks.md has no row of the part %s", p.name)
+		}
+	}
+}
+
 func TestReportIsReadAsItWasSaved(t *testing.T) {
 	rep := newReport()
 	m := measurement{part: "http", name: "1 caller"}
@@ -65,6 +81,46 @@ func TestReportIsReadAsItWasSaved(t *testing.T) {
 	}
 }
 
+func TestWhatWasNotMeasuredIsNotCalledAPass(t *testing.T) {
+	rep := newReport()
+	m := measurement{part: "console", name: "click"}
+	rep.add(m, row{skipped: true, pass: true, note: "no browser"}, nil, 0)
+	rep.add(m, row{target: noTarget, pass: true}, nil, 0)
+	rep.add(m, row{target: "< 1 ms", pass: true}, nil, 0)
+	if got := rep.summary(); got != "1 pass, 1 shown, 1 skip" {
+		t.Error(got)
+	}
+	if !rep.met() {
+		t.Error("rows without a target count as missed")
+	}
+}
+
+func TestAnInterruptedRunEndsWhatItStartedAndLeavesNoFolder(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	l, ended := new(lab), false
+	row1 := func(context.Context, *lab) row { return row{pass: true} }
+	row2 := func(ctx context.Context, l *lab) row {
+		l.atEnd(func() error { ended = true; return nil })
+		interrupt()
+		attempt.Check(ctx.Err())
+		return row{}
+	}
+	row3 := func(context.Context, *lab) row { t.Error("a row was begun after the interrupt"); return row{} }
+	var progress bytes.Buffer
+	rep, err := run(ctx, l, []measurement{{run: row1}, {run: row2}, {run: row3}}, &progress)
+	if err != nil || len(rep.Rows) != 1 || !ended {
+		t.Errorf("%d rows, %v, ended: %v", len(rep.Rows), err, ended)
+	}
+	if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if !strings.HasSuffix(progress.String(), "interrupted\n") {
+		t.Errorf("it said %q", progress.String())
+	}
+}
+
 func TestChosenRows(t *testing.T) {
 	for _, c := range []struct {
 		only string
@@ -79,5 +135,9 @@ func TestChosenRows(t *testing.T) {
 		if err != nil && !strings.Contains(err.Error(), "machina, ") {
 			t.Errorf("%q: the parts are not listed: %v", c.only, err)
 		}
+	}
+	_, err := chosen("machina: pipelined")
+	if err == nil || !strings.Contains(err.Error(), "  machina: pipelined / bare loop\n") {
+		t.Errorf("the rows of the part are not listed: %v", err)
 	}
 }

@@ -101,12 +101,14 @@ func copyFile(from, to string) error {
 
 // grepCold compares searching the tree without an index with ripgrep.
 func grepCold(ctx context.Context, l *lab) row {
+	need("rg")
 	t := l.openTree(ctx)
 	return t.againstRipgrep(ctx, 1.5, func(p *grep.Pattern) (grep.Stats, error) { return t.walk(ctx, p) })
 }
 
 // grepWarm does it with one.
 func grepWarm(ctx context.Context, l *lab) row {
+	need("rg")
 	t := l.openTree(ctx)
 	x := t.index(l, "trigram")
 	time.Sleep(3 * time.Second) // files that were written just now are searched each time

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"toolpost/bench/attempt"
 )
@@ -27,8 +30,10 @@ func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns 
 	fmt.Fprintf(out, "%-40s  %-38s  %s\n", "ROW", "BEFORE", "NOW")
 	for _, m := range chosen {
 		var before, now []string
-		for range turns {
+		for turn := range turns {
+			fmt.Fprintf(os.Stderr, "turn %d of %d, before: ", turn+1, turns)
 			before = append(before, l.oneRow(ctx, old.bench, old.toolpost, m.id()))
+			fmt.Fprintf(os.Stderr, "turn %d of %d, now: ", turn+1, turns)
 			now = append(now, l.oneRow(ctx, self, l.toolpost, m.id()))
 		}
 		fmt.Fprintf(out, "%-40s  %-38s  %s\n", m.id(), strings.Join(before, ", "), strings.Join(now, ", "))
@@ -42,7 +47,14 @@ func (l *lab) oneRow(ctx context.Context, bench, toolpost, id string) string {
 	attempt.Check(os.RemoveAll(file))
 	cmd := exec.CommandContext(ctx, bench, "-toolpost", toolpost, "-only", id, "-json", file)
 	cmd.Stderr = os.Stderr
+	// It has processes and a folder of its own, which it removes if it is told to end once: a terminal does not tell it too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
 	_ = cmd.Run() // it exits with 1 where a target is missed; what it could not measure it does not write
+	if ctx.Err() != nil {
+		attempt.Check(errors.New("interrupted"))
+	}
 	told, err := read(file)
 	switch {
 	case err != nil || len(told.Rows) != 1 || told.Rows[0].Verdict == broken:

@@ -69,9 +69,7 @@ func (s spawns) row() row {
 }
 
 func measureSpawns(ctx context.Context, _ *lab) (s spawns) {
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		attempt.Check(fmt.Errorf("the reference is missing; `make setup` installs it: %w", err))
-	}
+	need("bwrap")
 	defer sandbox.Keep()()
 	bwrap := func() error { return spawnBwrap(ctx) }
 	s.Confined, s.Bwrap = compare(101, clock(spawnConfined), clock(bwrap))
@@ -128,6 +126,7 @@ func (w warm) row() row {
 }
 
 func measureWarm(ctx context.Context, l *lab) (w warm) {
+	need("python3")
 	release := sandbox.Keep()
 	l.atEnd(func() error { release(); return nil })
 	files := greeting()

@@ -53,6 +53,7 @@ const (
 
 // warmLab gives a warm confined call through the whole engine, and so many of the loop, with so many children at once.
 func warmLab(ctx context.Context, l *lab, name string, n, atOnce int) (call, loop func() error) {
+	need("python3")
 	dir := filepath.Join(l.dir, name)
 	files := greeting()
 	files["loop.py"] = forkLoop

@@ -273,6 +273,9 @@ func (p *Page) Text() (text string) {
 func (p *Page) until(what string, done func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(Hang); !done(); time.Sleep(20 * time.Millisecond) {
+		if err := p.t.Context().Err(); err != nil { // whoever looks has been interrupted
+			p.t.Fatalf("in vain for %s: %v", what, err)
+		}
 		if time.Now().After(end) {
 			var text string
 			_ = p.eval("document.body.innerText", &text)
