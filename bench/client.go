@@ -252,10 +252,25 @@ func race(rounds int, measured, reference *crowd) (m, r *pace) {
 
 // faster is a row whose target is at least so much of the reference's rate.
 func faster(m, r *pace, least float64) row {
-	ratio := m.rate() / r.rate()
-	return row{
-		measured: m.text(), reference: r.text(), ratio: fmt.Sprintf("%.2f of the rate", ratio),
-		target: atLeast(least), pass: ratio >= least,
+	return share(m.text(), r.text(), m.rate()/r.rate(), least)
+}
+
+// A contest is a race of as many callers of what is measured as of its reference.
+type contest func(ctx context.Context, l *lab, callers int) (m, r *pace)
+
+// rate compares calls per second.
+func (c contest) rate(callers int, least float64) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		m, r := c(ctx, l, callers)
+		return faster(m, r, least)
+	}
+}
+
+// latency compares how long one caller waits.
+func (c contest) latency(limit time.Duration) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		m, r := c(ctx, l, 1)
+		return over(m.percentile(50), r.percentile(50), limit)
 	}
 }
 

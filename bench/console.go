@@ -36,10 +36,9 @@ func consolePage(ctx context.Context, l *lab) row {
 	bare := c.page()
 	bare.Open(c.barePage(size))
 	m, r := compare(15, reload(ours), reload(bare))
-	return row{
-		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)),
-		target: "-", note: fmt.Sprintf("%d kB", size/1000), pass: true,
-	}
+	one := longer(m, r, ms)
+	one.note = fmt.Sprintf("%d kB", size/1000)
+	return one
 }
 
 // consoleClick measures how long it takes from a click on a filter of the list of calls until the list is drawn so, while
@@ -71,10 +70,7 @@ func consoleClick(ctx context.Context, l *lab) row {
 	})
 	stop()
 	attempt.Check(errors.Join(err, stream.Wait()))
-	m, r := median(busy), median(calm)
-	return row{
-		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)), target: "-", pass: true,
-	}
+	return longer(median(busy), median(calm), ms)
 }
 
 var noBrowser = row{

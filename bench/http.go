@@ -45,25 +45,6 @@ func againstBare(ctx context.Context, l *lab, callers int) (m, r *pace) {
 	return race(rounds, ours, bare)
 }
 
-// httpRate compares calls per second.
-func httpRate(callers int, least float64) func(context.Context, *lab) row {
-	return func(ctx context.Context, l *lab) row {
-		m, r := againstBare(ctx, l, callers)
-		return faster(m, r, least)
-	}
-}
-
-// httpLatency compares how long one caller waits.
-func httpLatency(limit time.Duration) func(context.Context, *lab) row {
-	return func(ctx context.Context, l *lab) row {
-		m, r := againstBare(ctx, l, 1)
-		return over(m.percentile(50), r.percentile(50), limit)
-	}
-}
-
-// wordBare is the part of a bench that is the bare server.
-const wordBare = "bare"
-
 // bareTrace and bareOutcome are the answer to a call of readFile, as anybody would write them down.
 type bareTrace struct {
 	ID       string    `json:"id"`

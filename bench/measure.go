@@ -71,28 +71,34 @@ func storm(callers, each int, do func() error) func() error {
 
 // asLong is a row whose target is less than so many times the time of the reference.
 func asLong(m, r time.Duration, show func(time.Duration) string, limit float64) row {
-	ratio := float64(m) / float64(r)
+	one := longer(m, r, show)
+	one.target, one.pass = fmt.Sprintf("< %gx", limit), float64(m)/float64(r) < limit
+	return one
+}
+
+// longer is a row that shows how many times as long as the reference something takes, and has no target.
+func longer(m, r time.Duration, show func(time.Duration) string) row {
 	return row{
-		measured: show(m), reference: show(r), ratio: fmt.Sprintf("%.2fx as long", ratio),
-		target: fmt.Sprintf("< %gx", limit), pass: ratio < limit,
+		measured: show(m), reference: show(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)), target: "-",
+		pass: true,
 	}
 }
 
 // ofTheRate is a row whose target is at least so much of the reference's rate, where both did n things.
 func ofTheRate(n int, m, r time.Duration, least float64) row {
-	ratio := float64(r) / float64(m)
-	return row{
-		measured: rate(n, m), reference: rate(n, r), ratio: fmt.Sprintf("%.2f of the rate", ratio),
-		target: atLeast(least), pass: ratio >= least,
-	}
+	return share(rate(n, m), rate(n, r), float64(r)/float64(m), least)
 }
 
-// atLeast is how a target is shown that is not to be undercut; with 0 there is none.
-func atLeast(least float64) string {
-	if least == 0 {
-		return "-"
+// share is a row whose target is at least so much of the reference; with 0 there is none.
+func share(measured, reference string, ratio, least float64) row {
+	one := row{
+		measured: measured, reference: reference, ratio: fmt.Sprintf("%.2f of the rate", ratio), target: "-",
+		pass: ratio >= least,
 	}
-	return fmt.Sprintf(">= %g", least)
+	if least > 0 {
+		one.target = fmt.Sprintf(">= %g", least)
+	}
+	return one
 }
 
 // over is a row whose target is less than so much more time than the reference.
@@ -103,9 +109,7 @@ func over(m, r, limit time.Duration) row {
 	}
 }
 
-func rate(n int, d time.Duration) string {
-	return fmt.Sprintf("%.1f k/s", float64(n)/d.Seconds()/1000)
-}
+func rate(n int, d time.Duration) string { return thousands(float64(n)/d.Seconds()) + "/s" }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }
 

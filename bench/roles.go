@@ -11,11 +11,15 @@ import (
 	"toolpost/bench/attempt"
 )
 
-// What another bench starts this one for: to measure as somebody else, or to be measured.
+// What another bench starts this one for: to measure as somebody else, to call, or to be measured.
 const (
 	wordSpawns = "spawns"
 	wordWarm   = "warm"
-	wordDoor   = "door" // and a folder
+	wordCalls  = "calls"  // and a URL
+	wordDoor   = "door"   // and a folder
+	wordEcho   = "echo"   // and a folder
+	wordAppend = "append" // and a file
+	wordBare   = "bare"
 	wordLoop   = "loop"
 )
 
