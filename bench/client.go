@@ -258,16 +258,16 @@ func faster(m, r *pace, least float64) row {
 // A contest is a race of as many callers of what is measured as of its reference.
 type contest func(ctx context.Context, l *lab, callers int) (m, r *pace)
 
-// rate compares calls per second.
-func (c contest) rate(callers int, least float64) func(context.Context, *lab) row {
+// rateOf compares calls per second.
+func rateOf(c contest, callers int, least float64) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		m, r := c(ctx, l, callers)
 		return faster(m, r, least)
 	}
 }
 
-// latency compares how long one caller waits.
-func (c contest) latency(limit time.Duration) func(context.Context, *lab) row {
+// latencyOf compares how long one caller waits.
+func latencyOf(c contest, limit time.Duration) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		m, r := c(ctx, l, 1)
 		return over(m.percentile(50), r.percentile(50), limit)

@@ -32,7 +32,7 @@ type point struct {
 	rate   float64 // calls per second
 	first  float64 // those of the smallest size, which was measured by turns with this one
 	p99    float64 // in milliseconds
-	memory int64   // bytes beyond those of a server that is idle; of outputs alone
+	memory int64   // bytes beyond those of a server with outputs of a few bytes; of outputs alone
 }
 
 // An ofSize makes a server of a size, and gives what is called there.
@@ -60,7 +60,9 @@ func grownTools(tools int) func(context.Context, *lab) row {
 			cfg := fmt.Sprintf(manyConfig, l.manyTools(size), recorded)
 			dir := filepath.Join(l.dir, fmt.Sprint("tools", tools, "-", size))
 			at := l.toolpostServe(ctx, dir, map[string]string{"toolpost.yaml": cfg, "f.txt": fileText})
-			attempt.Check(listed(ctx, at, size))
+			if n := at.tools(ctx)["many"]; n != size { // nothing would have grown
+				attempt.Check(fmt.Errorf("the server has %d tools of the other one, not %d", n, size))
+			}
 			return at, []request{readFile}
 		})
 	}
@@ -95,35 +97,6 @@ func (l *lab) manyTools(tools int) (url string) {
 	}))
 	l.atEnd(func() error { srv.Close(); return nil })
 	return srv.URL
-}
-
-// listed insists that a server has so many tools of the other one: without them nothing would have grown.
-func listed(ctx context.Context, at *served, tools int) error {
-	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.addr+"/v1/tools", nil))
-	req.Header.Set("Authorization", "Bearer "+benchToken)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	var list struct {
-		Tools []struct {
-			Source string `json:"source"`
-		} `json:"tools"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
-		return err
-	}
-	found := 0
-	for _, t := range list.Tools {
-		if t.Source == "many" {
-			found++
-		}
-	}
-	if found != tools {
-		return fmt.Errorf("the server has %d tools of the source, not %d", found, tools)
-	}
-	return nil
 }
 
 // grownSessions compares calls that belong to so many sessions, each with a state, with those of one.
@@ -221,5 +194,3 @@ func grownOutput(size int) func(context.Context, *lab) row {
 
 // outputLimit is how much memory a server may take for an output of a size.
 func outputLimit(size int) int64 { return 2*int64(size) + 16<<20 }
-
-func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

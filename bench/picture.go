@@ -126,7 +126,7 @@ func panels(points []point) (all []panel) {
 		all = append(all, p)
 	}
 	out := panel{
-		title: "Size of an output", axis: "memory of the server beyond idle, by the bytes of an output", log: true,
+		title: "Size of an output", axis: "memory beyond that with a few bytes, by the bytes of an output", log: true,
 		limit: "twice the output + 16 MiB", name: bytesOf, value: bytesOf,
 	}
 	for _, at := range merged(points, curveOutput) {

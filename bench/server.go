@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -75,15 +75,14 @@ func (l *lab) process(ctx context.Context, dir string, argv ...string) *served {
 // An address finds in what a server prints where it serves.
 type address struct {
 	found chan string
-	mu    sync.Mutex
 	text  []byte
 	done  bool
 }
 
+var _ io.Writer = (*address)(nil)
+
 // Write implements io.Writer.
 func (a *address) Write(b []byte) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.done {
 		return len(b), nil
 	}
@@ -103,6 +102,28 @@ func (s *served) memory(name string) int64 {
 		attempt.Check(fmt.Errorf("the kernel says nothing about %s of process %d", name, s.pid))
 	}
 	return attempt.Must(strconv.ParseInt(string(m[1]), 10, 64)) << 10
+}
+
+// tools counts the tools that a server lists, by source.
+func (s *served) tools(ctx context.Context) map[string]int {
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/v1/tools", nil))
+	req.Header.Set("Authorization", "Bearer "+benchToken)
+	resp := attempt.Must(http.DefaultClient.Do(req))
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		attempt.Check(fmt.Errorf("the tools could not be listed: %s", resp.Status))
+	}
+	var list struct {
+		Tools []struct {
+			Source string `json:"source"`
+		} `json:"tools"`
+	}
+	attempt.Check(json.NewDecoder(resp.Body).Decode(&list))
+	count := map[string]int{}
+	for _, t := range list.Tools {
+		count[t.Source]++
+	}
+	return count
 }
 
 // serveEcho is this program as a server with the tools of echo, which Toolpost itself does not bring.
@@ -132,5 +153,3 @@ func serveBare(ctx context.Context, answer http.HandlerFunc) error {
 	}
 	return nil
 }
-
-var _ io.Writer = (*address)(nil)
