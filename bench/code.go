@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"toolpost/bench/attempt"
-	"toolpost/config"
-	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -42,12 +40,8 @@ return right`,
 // against a client of the HTTP door of the same server that makes them. Both are processes of their own.
 func codeCalls(language string) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
-		ready := make(chan node.Listening, 2)
-		dir := filepath.Join(l.dir, "code-"+language)
-		n := l.openNode(ctx, dir, map[string]string{config.FileName: codeConfig}, node.Options{
-			Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
-		})
-		url := serve(ctx, l, ready, n.Serve).URL + "/v1/tools/look/call"
+		n, url := l.serveNode(ctx, filepath.Join(l.dir, "code-"+language), codeConfig)
+		url += "/v1/tools/look/call"
 		self := attempt.Must(os.Executable())
 		args := attempt.Must(strictjson.Marshal(map[string]any{"language": language, "code": programs()[language]}))
 		call := &tool.Call{Tool: "runCode", Args: args, Caller: tool.Principal{ID: "local", Door: "cli"}}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"toolpost/bench/attempt"
-	"toolpost/config"
 	"toolpost/internal/browser"
-	"toolpost/node"
 	"toolpost/tool"
 )
 
@@ -92,15 +89,8 @@ func (l *lab) console(ctx context.Context, name string) (c *consoled, ok bool) {
 	}
 	c = &consoled{trial: &trial{ctx: ctx, l: l, dir: filepath.Join(l.dir, "browser-"+name)}}
 	l.atEnd(func() error { return c.failed })
-	ready := make(chan node.Listening, 2)
-	n := l.openNode(ctx, filepath.Join(l.dir, "console-"+name), map[string]string{config.FileName: echoConfig}, node.Options{
-		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) {
-			if l.Door == "http" {
-				ready <- l
-			}
-		},
-	})
-	c.url, c.handler = serve(ctx, l, ready, n.Serve).URL, n.Handler()
+	n, url := l.serveNode(ctx, filepath.Join(l.dir, "console-"+name), echoConfig)
+	c.url, c.handler = url, n.Handler()
 	c.browser = browser.Start(c)
 	return c, true
 }
@@ -148,16 +138,14 @@ func (c *consoled) barePage(size int) string {
 	page := []byte("<!doctype html><title>bare</title><!--")
 	page = append(page, bytes.Repeat([]byte("bare "), size/5)...)
 	page = append(page, "--><h1 id=page-title>Bare</h1>"...)
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return c.l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" { // browsers ask for an icon
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(page)
-	}))
-	c.l.atEnd(func() error { srv.Close(); return nil })
-	return srv.URL
+	})).URL
 }
 
 // link makes a link by which the owner signs in.

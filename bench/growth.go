@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 
@@ -78,25 +78,11 @@ func (l *lab) manyTools(tools int) (url string) {
 	for _, s := range attempt.Must(many{}.Tools(context.Background()))[:tools] {
 		list = append(list, map[string]any{"name": s.Name, "description": s.Description, "inputSchema": s.Input})
 	}
-	text := attempt.Must(json.Marshal(list))
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var m struct {
-			ID     json.RawMessage `json:"id"`
-			Method string          `json:"method"`
-		}
-		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		result := `"tools":` + string(text)
-		if m.Method == "server/discover" {
-			result = `"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete",%s}}`, m.ID, result)
-	}))
-	l.atEnd(func() error { srv.Close(); return nil })
-	return srv.URL
+	text := string(attempt.Must(json.Marshal(list)))
+	return l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // of half a body nothing can be answered
+		answerMCP(w, body, text)
+	})).URL
 }
 
 // grownSessions compares calls that belong to so many sessions, each with a state, with those of one.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,8 +14,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"toolpost/bench/attempt"
-	"toolpost/config"
-	"toolpost/node"
 	"toolpost/tool"
 )
 
@@ -60,15 +57,8 @@ func mcpCalls(
 
 // serveMCP opens Toolpost over a config and gives the URL of its MCP door.
 func (l *lab) serveMCP(ctx context.Context, dir, text string) string {
-	ready := make(chan node.Listening, 2)
-	n := l.openNode(ctx, dir, map[string]string{config.FileName: text}, node.Options{
-		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) {
-			if l.Door == "http" {
-				ready <- l
-			}
-		},
-	})
-	return serve(ctx, l, ready, n.Serve).URL + "/mcp"
+	_, url := l.serveNode(ctx, dir, text)
+	return url + "/mcp"
 }
 
 // look makes one call and insists on its answer.
@@ -107,14 +97,12 @@ func sdkServer(l *lab) string {
 			}, nil
 		})
 	options := &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true}
-	srv := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, options))
-	l.atEnd(func() error { srv.Close(); return nil })
-	return srv.URL
+	return l.beside(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, options)).URL
 }
 
 // bareServer is the least that answers the same: net/http and encoding/json.
 func bareServer(l *lab) string {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var req struct {
 			ID     json.RawMessage `json:"id"`
 			Params struct {
@@ -134,9 +122,7 @@ func bareServer(l *lab) string {
 			"resultType": "complete", "content": []any{map[string]any{"type": "text", "text": string(req.Params.Arguments)}},
 			"structuredContent": req.Params.Arguments,
 		}})
-	}))
-	l.atEnd(func() error { srv.Close(); return nil })
-	return srv.URL
+	})).URL
 }
 
 // mcpList measures how long a client takes to list 10,000 tools, page by page.
@@ -150,7 +136,7 @@ policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
 	l.atEnd(func() error { client.CloseIdleConnections(); return nil })
 	var size int
 	list := clock(func() (err error) { size, err = listAll(ctx, client, url, tools); return err })
-	m, _ := compare(11, list, clock(func() error { return nil }))
+	m := alone(11, list)
 	return row{
 		measured: ms(m), reference: fmt.Sprintf("%.1f MB", float64(size)/1e6), ratio: "-", target: "< 100 ms",
 		pass: m < 100*time.Millisecond,

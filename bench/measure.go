@@ -42,6 +42,12 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
+// alone is compare for what has no reference that could be run.
+func alone(rounds int, measured timed) time.Duration {
+	m, _ := compare(rounds, measured, func() (time.Duration, error) { return 0, nil })
+	return m
+}
+
 // clock times one run of do.
 func clock(do func() error) timed { return batch(1, do) }
 
@@ -117,12 +123,12 @@ func us(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/floa
 
 // openNode writes a folder, toolpost.yaml among its files, and opens Toolpost over it, as `toolpost serve`
 // does: with every stage of the engine, but without a store where the config does not name one: what records cost
-// is measured apart. Beside the protocols of the build there are two, echo and many.
+// is a row of its own. Beside the protocols of the build there are two, echo and many.
 func (l *lab) openNode(ctx context.Context, dir string, files map[string]string, o node.Options) *node.Node {
 	writeFiles(dir, files)
 	text := files["toolpost.yaml"]
 	if !strings.Contains(text, "store:") {
-		text += "store: {url: none}\n" // what records cost is a row of its own
+		text += "store: {url: none}\n"
 	}
 	cfg := attempt.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))
 	open := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return echo{}, nil }

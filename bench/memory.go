@@ -55,7 +55,7 @@ func (l *lab) memory(ctx context.Context, dir string, limit int64) row {
 	time.Sleep(time.Until(began.Add(settled)))
 	all := server.memory("VmRSS")
 	return row{
-		measured: mib(all), reference: mib(server.memory("RssFile")) + " of it files", ratio: "-",
+		measured: mib(all), reference: mib(server.memory("RssFile")) + " are files", ratio: "-",
 		target: fmt.Sprintf("< %d MiB", limit>>20), pass: all < limit,
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -71,12 +70,11 @@ func wantHello(out []byte, err error) error {
 // same document to the same server and reads the answer.
 func serviceCall(ctx context.Context, l *lab) row {
 	var last atomic.Pointer[[]byte] // what the server was asked last
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
 		last.Store(&body)
 		_, _ = io.WriteString(w, `{"ok":true,"result":{"message":"Hello Ada"}}`)
 	}))
-	defer srv.Close()
 	cfg := fmt.Sprintf("sources: [{name: svc, protocol: namel3ss, tool: greeter, runner: service, url: %q}]\n",
 		srv.URL+"/tools")
 	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg}), "greeter")

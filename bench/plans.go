@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"toolpost/bench/attempt"
+	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -64,5 +65,6 @@ func plansInside(ctx context.Context, l *lab) (tool.Handler, tool.Principal) {
 // plansOverHTTP calls as clients do.
 func plansOverHTTP(ctx context.Context, l *lab) (tool.Handler, tool.Principal) {
 	dir := filepath.Join(l.dir, "plan-http")
-	return l.serveHTTP(ctx, dir, map[string]string{"toolpost.yaml": planConfig}), tool.Principal{}
+	_, url := l.serveNode(ctx, dir, planConfig)
+	return attempt.Must(node.Dial(url, benchToken, "")), tool.Principal{}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -27,25 +26,11 @@ func mcpOverHTTP(ctx context.Context, l *lab) row {
 		body   []byte
 	}
 	var last atomic.Pointer[asked] // the last request
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
 		last.Store(&asked{r.Header.Clone(), body})
-		var m struct {
-			ID     json.RawMessage `json:"id"`
-			Method string          `json:"method"`
-		}
-		attempt.Check(json.Unmarshal(body, &m))
-		result := `"content":[{"type":"text","text":"Hello Ada"}]`
-		switch m.Method {
-		case "server/discover":
-			result = `"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`
-		case "tools/list":
-			result = `"tools":[{"name":"greet","inputSchema":{"type":"object"}}]`
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete",%s}}`, m.ID, result)
+		answerMCP(w, body, `[{"name":"greet","inputSchema":{"type":"object"}}]`)
 	}))
-	defer srv.Close()
 	cfg := fmt.Sprintf("sources: [{name: up, protocol: mcp, url: %q}]\n", srv.URL)
 	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "mcp-http"), map[string]string{"toolpost.yaml": cfg}), "greet")
 	attempt.Check(call())
@@ -58,6 +43,27 @@ func mcpOverHTTP(ctx context.Context, l *lab) row {
 		return wantHello(io.ReadAll(resp.Body))
 	}))
 	return over(m, r, mcpAdded)
+}
+
+// answerMCP answers as a server with these tools does, all of which greet Ada.
+func answerMCP(w http.ResponseWriter, body []byte, tools string) {
+	var m struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	result := `"content":[{"type":"text","text":"Hello Ada"}]`
+	switch m.Method {
+	case "server/discover":
+		result = `"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`
+	case "tools/list":
+		result = `"tools":` + tools
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete",%s}}`, m.ID, result)
 }
 
 const mcpProgram = `import json, sys
