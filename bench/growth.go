@@ -121,19 +121,12 @@ func grownRecord(rows int) func(context.Context, *lab) row {
 	}
 }
 
-// filled gives the path of a store with a log of so many calls. It is made once in a run: a million take a while.
+// filled gives the path of a store with a log of so many calls. A million take a while to make.
 func (l *lab) filled(ctx context.Context, rows int) (path string) {
-	path = filepath.Join(l.dir, fmt.Sprintf("rows-%d.db", rows))
-	if l.stores[path] {
-		return path
-	}
-	db := openStore(path)
-	attempt.Check(errors.Join(fill(ctx, db.Audit(), 512, rows), db.Close()))
-	if l.stores == nil {
-		l.stores = map[string]bool{}
-	}
-	l.stores[path] = true
-	return path
+	return l.once(fmt.Sprintf("rows-%d.db", rows), func(path string) {
+		db := openStore(path)
+		attempt.Check(errors.Join(fill(ctx, db.Audit(), 512, rows), db.Close()))
+	})
 }
 
 // storeKey signs the logs of filled stores: a server adds to none that another key has signed.

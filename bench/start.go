@@ -23,22 +23,23 @@ func main() { fmt.Println("hello, world") }
 // start compares how long the two programs take from start to exit.
 func start(ctx context.Context, l *lab) row {
 	toolpost := attempt.Must(filepath.Abs(l.toolpost))
-	helloWorld := buildHello(ctx, l.dir)
-	m, r := compare(101,
-		clock(func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }),
-		clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
+	version := func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }
+	m, r := compare(101, clock(version), clock(l.helloWorld(ctx)))
 	return asLong(m, r, ms, 6)
 }
 
-func buildHello(ctx context.Context, dir string) string {
-	source, binary := filepath.Join(dir, "hello.go"), filepath.Join(dir, "hello")
-	attempt.Check(os.WriteFile(source, []byte(hello), 0o644))
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, source)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		attempt.Check(fmt.Errorf("go build: %w\n%s", err, out))
-	}
-	return binary
+// helloWorld gives one run of the program that says hello.
+func (l *lab) helloWorld(ctx context.Context) func() error {
+	program := l.once("hello", func(binary string) {
+		source := binary + ".go"
+		attempt.Check(os.WriteFile(source, []byte(hello), 0o644))
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, source)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			attempt.Check(fmt.Errorf("go build: %w\n%s", err, out))
+		}
+	})
+	return func() error { return exec.CommandContext(ctx, program).Run() }
 }
 
 // builtinsAlone is a config with nothing but built-in tools; it keeps its record as usual.
@@ -48,9 +49,7 @@ const builtinsAlone = `sources: [{name: files, protocol: builtin, roots: [{path:
 // startCall compares a call of a built-in tool without a server, from the start of the program to its exit, with a
 // program that says hello.
 func startCall(ctx context.Context, l *lab) row {
-	ours := l.callAlone(ctx)
-	helloWorld := buildHello(ctx, l.dir)
-	m, r := compare(101, clock(ours), clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
+	m, r := compare(101, clock(l.callAlone(ctx)), clock(l.helloWorld(ctx)))
 	return asLong(m, r, ms, 8)
 }
 
