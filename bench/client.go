@@ -5,15 +5,37 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"toolpost/bench/attempt"
 )
+
+// post sends a document and gives the answer, as clients do that use net/http.
+func post(ctx context.Context, client *http.Client, url string, header http.Header, body string) ([]byte, error) {
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body)))
+	req.Header = header
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+// client is such a client, whose callers keep a connection each.
+func (l *lab) client(callers int) *http.Client {
+	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
+	l.atEnd(func() error { c.CloseIdleConnections(); return nil })
+	return c
+}
 
 // A caller is a client that costs as little as it can, so that it does not hide what the server costs: one connection
 // that stays open, requests that are bytes already, and of the answer no more is read than tells where it ends.
@@ -228,6 +250,9 @@ func (p *pace) percentile(n int) time.Duration {
 	slices.Sort(p.each)
 	return p.each[len(p.each)*n/100]
 }
+
+// rounds is how many laps each of two crowds runs.
+const rounds = 15
 
 // long is how long a lap is: some calls of the slowest kind, and a fraction of what else the machine is busy with.
 const long = 200 * time.Millisecond

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"toolpost/bench/attempt"
@@ -67,23 +65,16 @@ func codeCalls(language string) func(context.Context, *lab) row {
 const calls = 1000
 
 // callREST makes the calls as a client does, and gives how long they took.
-func callREST(ctx context.Context, url string) (time.Duration, error) {
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
+func callREST(ctx context.Context, l *lab, url string) (time.Duration, error) {
+	client := l.client(1)
 	each, err := batch(calls, func() error { return lookREST(ctx, client, url) })()
 	return calls * each, err
 }
 
 // lookREST makes one call over HTTP and insists on its answer.
 func lookREST(ctx context.Context, client *http.Client, url string) error {
-	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(`{"n":1}`)))
-	req.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + benchToken}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	header := http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + benchToken}}
+	body, err := post(ctx, client, url, header, `{"n":1}`)
 	if err == nil && !bytes.Contains(body, []byte(`"n":1`)) {
 		err = fmt.Errorf("unexpected answer %q", body)
 	}

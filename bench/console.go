@@ -150,16 +150,14 @@ func (c *consoled) barePage(size int) string {
 
 // link makes a link by which the owner signs in.
 func (c *consoled) link() string {
-	req := attempt.Must(http.NewRequestWithContext(c.ctx, http.MethodPost, c.url+"/v1/tools/console.link/call", bytes.NewReader([]byte("{}"))))
-	req.Header.Set("Authorization", "Bearer "+benchToken)
-	resp := attempt.Must(http.DefaultClient.Do(req))
-	defer resp.Body.Close()
+	header := http.Header{"Authorization": {"Bearer " + benchToken}}
+	body := attempt.Must(post(c.ctx, http.DefaultClient, c.url+"/v1/tools/console.link/call", header, "{}"))
 	var made struct {
 		Output struct {
 			Path string `json:"secret_path"`
 		} `json:"output"`
 	}
-	attempt.Check(json.NewDecoder(resp.Body).Decode(&made))
+	attempt.Check(json.Unmarshal(body, &made))
 	return made.Output.Path
 }
 

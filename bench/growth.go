@@ -22,8 +22,8 @@ import (
 // growthCallers call at once: enough to keep a small machine busy.
 const growthCallers = 8
 
-// steady is how much of the rate at the smallest size must be left at a large one.
-const steady = 0.8
+// flat is how much of the rate at the smallest size must be left at a large one.
+const flat = 0.8
 
 // A point is how fast calls were at a size, or how much memory an output took.
 type point struct {
@@ -50,7 +50,7 @@ func (l *lab) grown(ctx context.Context, curve string, small, large int, server 
 			curve: curve, size: size, rate: p.rate(), first: r.rate(), p99: float64(p.percentile(99).Microseconds()) / 1000,
 		})
 	}
-	return faster(m, r, steady)
+	return faster(m, r, flat)
 }
 
 // grownTools compares calls of a server with so many tools of another one with those of a server with few.

@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// rounds is how many laps each of two crowds runs.
-const rounds = 15
-
 // fileConfig has the tool that is called: it reads a file of a few bytes.
 const fileConfig = `sources: [{name: files, protocol: builtin}]
 store: {url: %q}

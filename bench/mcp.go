@@ -13,7 +13,6 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"toolpost/bench/attempt"
 	"toolpost/tool"
 )
 
@@ -45,8 +44,7 @@ func mcpCalls(
 		const calls = 3200
 		dir := filepath.Join(l.dir, strings.ReplaceAll(fmt.Sprint("mcp", callers, store, least), "/", "-"))
 		ours := l.serveMCP(ctx, dir, fmt.Sprintf(lookConfig, store))
-		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
-		l.atEnd(func() error { client.CloseIdleConnections(); return nil })
+		client := l.client(callers)
 		at := func(url string) timed {
 			return clock(storm(callers, calls/callers, func() error { return look(ctx, client, url) }))
 		}
@@ -71,20 +69,14 @@ func look(ctx context.Context, client *http.Client, url string) error {
 }
 
 func sendMCP(ctx context.Context, client *http.Client, url, method, name, text string) ([]byte, error) {
-	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(text)))
-	req.Header = http.Header{
+	header := http.Header{
 		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
 		"Authorization": {"Bearer " + benchToken}, "Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method},
 	}
 	if name != "" {
-		req.Header["Mcp-Name"] = []string{name}
+		header["Mcp-Name"] = []string{name}
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	return post(ctx, client, url, header, text)
 }
 
 // sdkServer is the official SDK for Go with the same tool, and nothing before it: no caller, no policy.
@@ -132,8 +124,7 @@ func mcpList(ctx context.Context, l *lab) row {
 doors: {http: {}, mcp: {search_above: off}}
 policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
 `)
-	client := &http.Client{Transport: &http.Transport{}}
-	l.atEnd(func() error { client.CloseIdleConnections(); return nil })
+	client := l.client(1)
 	var size int
 	list := clock(func() (err error) { size, err = listAll(ctx, client, url, tools); return err })
 	m := alone(11, list)

@@ -79,17 +79,12 @@ func serviceCall(ctx context.Context, l *lab) row {
 		srv.URL+"/tools")
 	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg}), "greeter")
 	attempt.Check(call())
-	document := *last.Load()
+	document := string(*last.Load())
 	m, r := compare(301,
 		batch(20, call),
-		batch(20, func() error { return wantHello(post(ctx, srv.Client(), srv.URL+"/tools", document)) }))
+		batch(20, func() error {
+			header := http.Header{"Content-Type": {"application/json"}}
+			return wantHello(post(ctx, srv.Client(), srv.URL+"/tools", header, document))
+		}))
 	return asLong(m, r, us, 1.3)
-}
-
-func post(ctx context.Context, client *http.Client, url string, document []byte) ([]byte, error) {
-	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document)))
-	req.Header.Set("Content-Type", "application/json")
-	resp := attempt.Must(client.Do(req))
-	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
 }

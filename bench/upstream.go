@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,11 +35,7 @@ func mcpOverHTTP(ctx context.Context, l *lab) row {
 	attempt.Check(call())
 	again := *last.Load()
 	m, r := compare(301, batch(20, call), batch(20, func() error {
-		req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, bytes.NewReader(again.body)))
-		req.Header = again.header.Clone()
-		resp := attempt.Must(srv.Client().Do(req))
-		defer resp.Body.Close()
-		return wantHello(io.ReadAll(resp.Body))
+		return wantHello(post(ctx, srv.Client(), srv.URL, again.header.Clone(), string(again.body)))
 	}))
 	return over(m, r, mcpAdded)
 }
