@@ -75,11 +75,16 @@ func bareAnswer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	const id = "01a1e596-e016-7990-bcc5-98bcea6db7a8"
-	answer, _ := json.Marshal(bareOutcome{OK: true, Output: fileText, Call: id, Trace: bareTrace{
+	reply(w, bareOutcome{OK: true, Output: fileText, Call: id, Trace: bareTrace{
 		ID: id, Call: id, Tool: "readFile", Source: "files", Protocol: "builtin", Start: began,
 		MS: float64(time.Since(began)) / float64(time.Millisecond),
 	}})
+}
+
+// reply answers as anybody would.
+func reply(w http.ResponseWriter, answer any) {
+	body, _ := json.Marshal(answer) // of types that have JSON
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-	_, _ = w.Write(answer)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body)
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
@@ -54,13 +53,10 @@ func serveAppending(ctx context.Context, path string) error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		answer, _ := json.Marshal(struct {
+		reply(w, struct {
 			OK     bool            `json:"ok"`
 			Output json.RawMessage `json:"output"`
 		}{true, args})
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-		_, _ = w.Write(answer)
 	})
 }
 
