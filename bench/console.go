@@ -20,7 +20,8 @@ import (
 )
 
 // consolePage compares how long the console takes from the request until it can be used, signed in and with nothing in
-// the browser's cache, with a page of as many bytes that has no more than its heading. The browser's own clock says when.
+// the browser's cache, with a page of as many bytes that has no more than its heading. The browser's own clock says
+// when.
 func consolePage(ctx context.Context, l *lab) row {
 	c, ok := l.console(ctx, "page")
 	if !ok {
@@ -38,8 +39,8 @@ func consolePage(ctx context.Context, l *lab) row {
 	return one
 }
 
-// consoleClick measures how long it takes from a click on a filter of the list of calls until the list is drawn so, while
-// a hundred calls a second stream into it, against the same click while there are none.
+// consoleClick measures how long it takes from a click on a filter of the list of calls until the list is drawn so,
+// while a hundred calls a second stream into it, against the same click while there are none.
 func consoleClick(ctx context.Context, l *lab) row {
 	c, ok := l.console(ctx, "click")
 	if !ok {
@@ -171,8 +172,8 @@ func (c *consoled) pour(ctx context.Context, calls int, tick time.Duration) erro
 			return nil
 		case <-ticker.C:
 		}
-		_, err := invoke(context.WithoutCancel(ctx), c.handler, &tool.Call{Tool: "look", Caller: tool.Principal{ID: "bench", Door: "http"}})
-		if err != nil {
+		call := &tool.Call{Tool: "look", Caller: tool.Principal{ID: "bench", Door: "http"}}
+		if _, err := invoke(context.WithoutCancel(ctx), c.handler, call); err != nil {
 			return err
 		}
 	}

@@ -140,8 +140,8 @@ const outputConfig = `sources: [{name: files, protocol: builtin, max_file: 13421
 store: {url: %q}
 `
 
-// grownOutput looks at how much more memory a server takes for outputs of a size, one after the other, than for outputs of
-// a few bytes: it has an output at most twice, as it was read and as it is sent.
+// grownOutput looks at how much more memory a server takes for outputs of a size, one after the other, than for outputs
+// of a few bytes: it has an output at most twice, as it was read and as it is sent.
 func grownOutput(size int) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		at := l.toolpostServe(ctx, filepath.Join(l.dir, fmt.Sprint("output", size)), map[string]string{

@@ -27,7 +27,8 @@ const recorded = "sqlite:.toolpost/toolpost.db"
 
 // lookCall is a call of it as a modern client makes one, and lookAnswer what every answer has.
 const (
-	lookCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{"name":"Ada"},` + aboutBench + `}}`
+	lookCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{"name":"Ada"},` +
+		aboutBench + `}}`
 	listCall = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"%s",` + aboutBench + `}}`
 
 	aboutBench = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +

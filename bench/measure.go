@@ -131,9 +131,12 @@ func (l *lab) openNode(ctx context.Context, dir string, files map[string]string,
 		text += "store: {url: none}\n"
 	}
 	cfg := attempt.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))
-	open := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return echo{}, nil }
-	lots := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return many{}, nil }
-	o.Protocols = append(node.Protocols(), node.Protocol{Name: "echo", Open: open}, node.Protocol{Name: "many", Open: lots})
+	brings := func(name string, r tool.Runner) node.Protocol {
+		return node.Protocol{Name: name, Open: func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) {
+			return r, nil
+		}}
+	}
+	o.Protocols = append(node.Protocols(), brings("echo", echo{}), brings("many", many{}))
 	n := attempt.Must(node.Open(ctx, cfg, o))
 	steady := node.Steady() // as every program that answers many calls
 	l.atEnd(func() error {

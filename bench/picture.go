@@ -114,7 +114,9 @@ func panels(points []point) (all []panel) {
 		{curveSessions, "Sessions, each with a state", "calls per second, by the number of sessions"},
 		{curveRecord, "Rows in the store", "calls per second, by the number of records"},
 	} {
-		p := panel{title: one.title, axis: one.axis, limit: fmt.Sprintf("%g of the first", flat), name: count, value: thousands}
+		p := panel{
+			title: one.title, axis: one.axis, limit: fmt.Sprintf("%g of the first", flat), name: count, value: thousands,
+		}
 		for _, at := range merged(points, one.curve) {
 			p.marks = append(p.marks, mark{
 				float64(at.size), at.rate, thousands(at.rate) + "/s", fmt.Sprintf("p99 %.1f ms", at.p99),

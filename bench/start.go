@@ -53,8 +53,8 @@ func startCall(ctx context.Context, l *lab) row {
 	return asLong(m, r, ms, 8)
 }
 
-// startCallAmong compares the same call where the config has the sources of `toolpost init` too, and a server that would
-// take a minute to open, with the one where it has none.
+// startCallAmong compares the same call where the config has the sources of `toolpost init` too, and a server that
+// would take a minute to open, with the one where it has none.
 func startCallAmong(ctx context.Context, l *lab) row {
 	dir := attempt.Must(os.MkdirTemp(l.dir, "among"))
 	attempt.Check(os.CopyFS(dir, examples.Files))

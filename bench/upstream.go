@@ -75,7 +75,9 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": {"resultType": "complete", **r}}), flush=True)
 `
 
-const mcpLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}` + "\n"
+// greetLine is a call of greet as MCP and skills have it.
+const greetLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call",` +
+	`"params":{"name":"greet","arguments":{"name":"Ada"}}}` + "\n"
 
 // mcpOverStdio compares a call through the whole engine to a server that runs already with a line to the same program
 // and a line back.
@@ -85,6 +87,8 @@ func mcpOverStdio(ctx context.Context, l *lab) row {
 		"toolpost.yaml": "sources: [{name: up, protocol: mcp, command: [python3, server.py]}]\n", "server.py": mcpProgram,
 	})
 	bare := l.start(ctx, dir, "python3", "server.py")
-	m, r := compare(301, batch(20, greet(ctx, n, "greet")), batch(20, func() error { return bare.turns(1, mcpLine, "Hello Ada") }))
+	m, r := compare(301,
+		batch(20, greet(ctx, n, "greet")),
+		batch(20, func() error { return bare.turns(1, greetLine, "Hello Ada") }))
 	return over(m, r, mcpAdded)
 }

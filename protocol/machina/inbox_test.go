@@ -43,7 +43,7 @@ func TestRequestsThatCameTogetherAreAnsweredAsOneByOne(t *testing.T) {
 	got, want := strings.Split(together.String(), "\n"), strings.Split(apart.String(), "\n")
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
-			t.Fatalf("answer %d differs:\n%.500s\n%.500s", i, strings.Join(got[min(i, len(got)):], "\n"), strings.Join(want[min(i, len(want)):], "\n"))
+			t.Fatalf("answer %d differs:\n%.500q\n%.500q", i, got[min(i, len(got)):], want[min(i, len(want)):])
 		}
 	}
 }
