@@ -11,22 +11,10 @@ import (
 
 	"toolpost/bench/attempt"
 	"toolpost/engine/audit"
-	"toolpost/node"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
 )
-
-const benchToken = "only-for-this-bench-0123456789abcdef"
-
-// serveHTTP opens Toolpost over a folder and serves HTTP.
-func (l *lab) serveHTTP(ctx context.Context, dir string, files map[string]string) tool.Handler {
-	ready := make(chan node.Listening, 8)
-	n := l.openNode(ctx, dir, files, node.Options{
-		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
-	})
-	return attempt.Must(node.Dial(serve(ctx, l, ready, n.Serve).URL, benchToken, ""))
-}
 
 // auditTop compares the answer to what is used most with a plain scan of all rows, over a million of them.
 func auditTop(ctx context.Context, l *lab) row {

@@ -5,15 +5,37 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"toolpost/bench/attempt"
 )
+
+// post sends a document and gives the answer, as clients do that use net/http.
+func post(ctx context.Context, client *http.Client, url string, header http.Header, body string) ([]byte, error) {
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body)))
+	req.Header = header
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+// client is such a client, whose callers keep a connection each.
+func (l *lab) client(callers int) *http.Client {
+	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
+	l.atEnd(func() error { c.CloseIdleConnections(); return nil })
+	return c
+}
 
 // A caller is a client that costs as little as it can, so that it does not hide what the server costs: one connection
 // that stays open, requests that are bytes already, and of the answer no more is read than tells where it ends.
@@ -229,6 +251,9 @@ func (p *pace) percentile(n int) time.Duration {
 	return p.each[len(p.each)*n/100]
 }
 
+// rounds is how many laps each of two crowds runs.
+const rounds = 15
+
 // long is how long a lap is: some calls of the slowest kind, and a fraction of what else the machine is busy with.
 const long = 200 * time.Millisecond
 
@@ -252,10 +277,25 @@ func race(rounds int, measured, reference *crowd) (m, r *pace) {
 
 // faster is a row whose target is at least so much of the reference's rate.
 func faster(m, r *pace, least float64) row {
-	ratio := m.rate() / r.rate()
-	return row{
-		measured: m.text(), reference: r.text(), ratio: fmt.Sprintf("%.2f of the rate", ratio),
-		target: atLeast(least), pass: ratio >= least,
+	return share(m.text(), r.text(), m.rate()/r.rate(), least)
+}
+
+// A contest is a race of as many callers of what is measured as of its reference.
+type contest func(ctx context.Context, l *lab, callers int) (m, r *pace)
+
+// rateOf compares calls per second.
+func rateOf(c contest, callers int, least float64) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		m, r := c(ctx, l, callers)
+		return faster(m, r, least)
+	}
+}
+
+// latencyOf compares how long one caller waits.
+func latencyOf(c contest, limit time.Duration) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		m, r := c(ctx, l, 1)
+		return over(m.percentile(50), r.percentile(50), limit)
 	}
 }
 

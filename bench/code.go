@@ -4,17 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"toolpost/bench/attempt"
-	"toolpost/config"
-	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -42,12 +38,8 @@ return right`,
 // against a client of the HTTP door of the same server that makes them. Both are processes of their own.
 func codeCalls(language string) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
-		ready := make(chan node.Listening, 2)
-		dir := filepath.Join(l.dir, "code-"+language)
-		n := l.openNode(ctx, dir, map[string]string{config.FileName: codeConfig}, node.Options{
-			Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
-		})
-		url := serve(ctx, l, ready, n.Serve).URL + "/v1/tools/look/call"
+		n, url := l.serveNode(ctx, filepath.Join(l.dir, "code-"+language), codeConfig)
+		url += "/v1/tools/look/call"
 		self := attempt.Must(os.Executable())
 		args := attempt.Must(strictjson.Marshal(map[string]any{"language": language, "code": programs()[language]}))
 		call := &tool.Call{Tool: "runCode", Args: args, Caller: tool.Principal{ID: "local", Door: "cli"}}
@@ -70,28 +62,19 @@ func codeCalls(language string) func(context.Context, *lab) row {
 	}
 }
 
-// wordCalls is the part of a bench that makes the calls of a client, and tells how long they took.
-const wordCalls = "calls"
-
 const calls = 1000
 
-func callREST(ctx context.Context, url string) (time.Duration, error) {
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
+// callREST makes the calls as a client does, and gives how long they took.
+func callREST(ctx context.Context, l *lab, url string) (time.Duration, error) {
+	client := l.client(1)
 	each, err := batch(calls, func() error { return lookREST(ctx, client, url) })()
 	return calls * each, err
 }
 
 // lookREST makes one call over HTTP and insists on its answer.
 func lookREST(ctx context.Context, client *http.Client, url string) error {
-	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(`{"n":1}`)))
-	req.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + benchToken}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	header := http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + benchToken}}
+	body, err := post(ctx, client, url, header, `{"n":1}`)
 	if err == nil && !bytes.Contains(body, []byte(`"n":1`)) {
 		err = fmt.Errorf("unexpected answer %q", body)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,14 +15,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"toolpost/bench/attempt"
-	"toolpost/config"
 	"toolpost/internal/browser"
-	"toolpost/node"
 	"toolpost/tool"
 )
 
 // consolePage compares how long the console takes from the request until it can be used, signed in and with nothing in
-// the browser's cache, with a page of as many bytes that has no more than its heading. The browser's own clock says when.
+// the browser's cache, with a page of as many bytes that has no more than its heading. The browser's own clock says
+// when.
 func consolePage(ctx context.Context, l *lab) row {
 	c, ok := l.console(ctx, "page")
 	if !ok {
@@ -36,14 +34,13 @@ func consolePage(ctx context.Context, l *lab) row {
 	bare := c.page()
 	bare.Open(c.barePage(size))
 	m, r := compare(15, reload(ours), reload(bare))
-	return row{
-		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)),
-		target: noTarget, note: fmt.Sprintf("%d kB", size/1000), pass: true,
-	}
+	one := longer(m, r, ms)
+	one.note = fmt.Sprintf("%d kB", size/1000)
+	return one
 }
 
-// consoleClick measures how long it takes from a click on a filter of the list of calls until the list is drawn so, while
-// a hundred calls a second stream into it, against the same click while there are none.
+// consoleClick measures how long it takes from a click on a filter of the list of calls until the list is drawn so,
+// while a hundred calls a second stream into it, against the same click while there are none.
 func consoleClick(ctx context.Context, l *lab) row {
 	c, ok := l.console(ctx, "click")
 	if !ok {
@@ -71,11 +68,7 @@ func consoleClick(ctx context.Context, l *lab) row {
 	})
 	stop()
 	attempt.Check(errors.Join(err, stream.Wait()))
-	m, r := median(busy), median(calm)
-	return row{
-		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)),
-		target: noTarget, pass: true,
-	}
+	return longer(median(busy), median(calm), ms)
 }
 
 var noBrowser = row{skipped: true, note: "skipped: chromium is missing; `make setup` installs it"}
@@ -95,15 +88,8 @@ func (l *lab) console(ctx context.Context, name string) (c *consoled, ok bool) {
 	}
 	c = &consoled{trial: &trial{ctx: ctx, l: l, dir: filepath.Join(l.dir, "browser-"+name)}}
 	l.atEnd(func() error { return c.failed })
-	ready := make(chan node.Listening, 2)
-	n := l.openNode(ctx, filepath.Join(l.dir, "console-"+name), map[string]string{config.FileName: echoConfig}, node.Options{
-		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) {
-			if l.Door == "http" {
-				ready <- l
-			}
-		},
-	})
-	c.url, c.handler = serve(ctx, l, ready, n.Serve).URL, n.Handler()
+	n, url := l.serveNode(ctx, filepath.Join(l.dir, "console-"+name), echoConfig)
+	c.url, c.handler = url, n.Handler()
 	c.browser = browser.Start(c)
 	return c, true
 }
@@ -151,30 +137,26 @@ func (c *consoled) barePage(size int) string {
 	page := []byte("<!doctype html><title>bare</title><!--")
 	page = append(page, bytes.Repeat([]byte("bare "), size/5)...)
 	page = append(page, "--><h1 id=page-title>Bare</h1>"...)
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return c.l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" { // browsers ask for an icon
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(page)
-	}))
-	c.l.atEnd(func() error { srv.Close(); return nil })
-	return srv.URL
+	})).URL
 }
 
 // link makes a link by which the owner signs in.
 func (c *consoled) link() string {
-	req := attempt.Must(http.NewRequestWithContext(c.ctx, http.MethodPost, c.url+"/v1/tools/console.link/call", bytes.NewReader([]byte("{}"))))
-	req.Header.Set("Authorization", "Bearer "+benchToken)
-	resp := attempt.Must(http.DefaultClient.Do(req))
-	defer resp.Body.Close()
+	header := http.Header{"Authorization": {"Bearer " + benchToken}}
+	body := attempt.Must(post(c.ctx, http.DefaultClient, c.url+"/v1/tools/console.link/call", header, "{}"))
 	var made struct {
 		Output struct {
 			Path string `json:"secret_path"`
 		} `json:"output"`
 	}
-	attempt.Check(json.NewDecoder(resp.Body).Decode(&made))
+	attempt.Check(json.Unmarshal(body, &made))
 	return made.Output.Path
 }
 
@@ -188,8 +170,8 @@ func (c *consoled) pour(ctx context.Context, calls int, tick time.Duration) erro
 			return nil
 		case <-ticker.C:
 		}
-		_, err := invoke(context.WithoutCancel(ctx), c.handler, &tool.Call{Tool: "look", Caller: tool.Principal{ID: "bench", Door: "http"}})
-		if err != nil {
+		call := &tool.Call{Tool: "look", Caller: tool.Principal{ID: "bench", Door: "http"}}
+		if _, err := invoke(context.WithoutCancel(ctx), c.handler, call); err != nil {
 			return err
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 
@@ -22,8 +22,8 @@ import (
 // growthCallers call at once: enough to keep a small machine busy.
 const growthCallers = 8
 
-// steady is how much of the rate at the smallest size must be left at a large one.
-const steady = 0.8
+// flat is how much of the rate at the smallest size must be left at a large one.
+const flat = 0.8
 
 // A point is how fast calls were at a size, or how much memory an output took.
 type point struct {
@@ -32,7 +32,7 @@ type point struct {
 	rate   float64 // calls per second
 	first  float64 // those of the smallest size, which was measured by turns with this one
 	p99    float64 // in milliseconds
-	memory int64   // bytes beyond those that outputs of a few bytes take; of outputs alone
+	memory int64   // bytes beyond those of a server with outputs of a few bytes; of outputs alone
 }
 
 // An ofSize makes a server of a size, and gives what is called there.
@@ -50,7 +50,7 @@ func (l *lab) grown(ctx context.Context, curve string, small, large int, server 
 			curve: curve, size: size, rate: p.rate(), first: r.rate(), p99: float64(p.percentile(99).Microseconds()) / 1000,
 		})
 	}
-	return faster(m, r, steady)
+	return faster(m, r, flat)
 }
 
 // grownTools compares calls of a server with so many tools of another one with those of a server with few.
@@ -60,7 +60,9 @@ func grownTools(tools int) func(context.Context, *lab) row {
 			cfg := fmt.Sprintf(manyConfig, l.manyTools(size), recorded)
 			dir := filepath.Join(l.dir, fmt.Sprint("tools", tools, "-", size))
 			at := l.toolpostServe(ctx, dir, map[string]string{"toolpost.yaml": cfg, "f.txt": fileText})
-			attempt.Check(listed(ctx, at, size))
+			if n := at.tools(ctx)["many"]; n != size { // nothing would have grown
+				attempt.Check(fmt.Errorf("the server has %d tools of the other one, not %d", n, size))
+			}
 			return at, []request{readFile}
 		})
 	}
@@ -76,54 +78,11 @@ func (l *lab) manyTools(tools int) (url string) {
 	for _, s := range attempt.Must(many{}.Tools(context.Background()))[:tools] {
 		list = append(list, map[string]any{"name": s.Name, "description": s.Description, "inputSchema": s.Input})
 	}
-	text := attempt.Must(json.Marshal(list))
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var m struct {
-			ID     json.RawMessage `json:"id"`
-			Method string          `json:"method"`
-		}
-		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		result := `"tools":` + string(text)
-		if m.Method == "server/discover" {
-			result = `"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete",%s}}`, m.ID, result)
-	}))
-	l.atEnd(func() error { srv.Close(); return nil })
-	return srv.URL
-}
-
-// listed insists that a server has so many tools of the other one: without them nothing would have grown.
-func listed(ctx context.Context, at *served, tools int) error {
-	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.addr+"/v1/tools", nil))
-	req.Header.Set("Authorization", "Bearer "+benchToken)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	var list struct {
-		Tools []struct {
-			Source string `json:"source"`
-		} `json:"tools"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
-		return err
-	}
-	found := 0
-	for _, t := range list.Tools {
-		if t.Source == "many" {
-			found++
-		}
-	}
-	if found != tools {
-		return fmt.Errorf("the server has %d tools of the source, not %d", found, tools)
-	}
-	return nil
+	text := string(attempt.Must(json.Marshal(list)))
+	return l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // of half a body nothing can be answered
+		answerMCP(w, body, text)
+	})).URL
 }
 
 // grownSessions compares calls that belong to so many sessions, each with a state, with those of one.
@@ -162,19 +121,12 @@ func grownRecord(rows int) func(context.Context, *lab) row {
 	}
 }
 
-// filled gives the path of a store with a log of so many calls. It is made once in a run: a million take a while.
+// filled gives the path of a store with a log of so many calls. A million take a while to make.
 func (l *lab) filled(ctx context.Context, rows int) (path string) {
-	path = filepath.Join(l.dir, fmt.Sprintf("rows-%d.db", rows))
-	if l.stores[path] {
-		return path
-	}
-	db := openStore(path)
-	attempt.Check(errors.Join(fill(ctx, db.Audit(), 512, rows), db.Close()))
-	if l.stores == nil {
-		l.stores = map[string]bool{}
-	}
-	l.stores[path] = true
-	return path
+	return l.once(fmt.Sprintf("rows-%d.db", rows), func(path string) {
+		db := openStore(path)
+		attempt.Check(errors.Join(fill(ctx, db.Audit(), 512, rows), db.Close()))
+	})
 }
 
 // storeKey signs the logs of filled stores: a server adds to none that another key has signed.
@@ -188,8 +140,8 @@ const outputConfig = `sources: [{name: files, protocol: builtin, max_file: 13421
 store: {url: %q}
 `
 
-// grownOutput looks at how much more memory a server takes for outputs of a size, one after the other, than for outputs of
-// a few bytes: it has an output at most twice, as it was read and as it is sent.
+// grownOutput looks at how much more memory a server takes for outputs of a size, one after the other, than for outputs
+// of a few bytes: it has an output at most twice, as it was read and as it is sent.
 func grownOutput(size int) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		at := l.toolpostServe(ctx, filepath.Join(l.dir, fmt.Sprint("output", size)), map[string]string{
@@ -221,5 +173,3 @@ func grownOutput(size int) func(context.Context, *lab) row {
 
 // outputLimit is how much memory a server may take for an output of a size.
 func outputLimit(size int) int64 { return 2*int64(size) + 16<<20 }
-
-func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

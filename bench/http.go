@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// rounds is how many laps each of two crowds runs.
-const rounds = 15
-
 // fileConfig has the tool that is called: it reads a file of a few bytes.
 const fileConfig = `sources: [{name: files, protocol: builtin}]
 store: {url: %q}
@@ -44,25 +41,6 @@ func againstBare(ctx context.Context, l *lab, callers int) (m, r *pace) {
 	bare := l.crowd(ctx, l.benchServe(ctx, l.dir, wordBare), callers, readFile)
 	return race(rounds, ours, bare)
 }
-
-// httpRate compares calls per second.
-func httpRate(callers int, least float64) func(context.Context, *lab) row {
-	return func(ctx context.Context, l *lab) row {
-		m, r := againstBare(ctx, l, callers)
-		return faster(m, r, least)
-	}
-}
-
-// httpLatency compares how long one caller waits.
-func httpLatency(limit time.Duration) func(context.Context, *lab) row {
-	return func(ctx context.Context, l *lab) row {
-		m, r := againstBare(ctx, l, 1)
-		return over(m.percentile(50), r.percentile(50), limit)
-	}
-}
-
-// wordBare is the part of a bench that is the bare server.
-const wordBare = "bare"
 
 // bareTrace and bareOutcome are the answer to a call of readFile, as anybody would write them down.
 type bareTrace struct {
@@ -97,11 +75,16 @@ func bareAnswer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	const id = "01a1e596-e016-7990-bcc5-98bcea6db7a8"
-	answer, _ := json.Marshal(bareOutcome{OK: true, Output: fileText, Call: id, Trace: bareTrace{
+	reply(w, bareOutcome{OK: true, Output: fileText, Call: id, Trace: bareTrace{
 		ID: id, Call: id, Tool: "readFile", Source: "files", Protocol: "builtin", Start: began,
 		MS: float64(time.Since(began)) / float64(time.Millisecond),
 	}})
+}
+
+// reply answers as anybody would.
+func reply(w http.ResponseWriter, answer any) {
+	body, _ := json.Marshal(answer) // of types that have JSON
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-	_, _ = w.Write(answer)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -25,13 +26,28 @@ type lab struct {
 	toolpost string // the binary
 	events   int
 	huge     bool            // whether growth is measured up to sizes that take minutes to make
-	stores   map[string]bool // those that are filled
+	made     map[string]bool // what rows share, by its path
 	points   []point         // of the curves of growth
 	ends     []func() error  // of what the measurement opened
 }
 
 // atEnd notes what is to be done at the end of the measurement, the last first.
 func (l *lab) atEnd(end func() error) { l.ends = append(l.ends, end) }
+
+// once makes a file or a folder that several rows need, and gives its path.
+func (l *lab) once(name string, build func(path string)) (path string) {
+	path = filepath.Join(l.dir, name)
+	if l.made[path] {
+		return path
+	}
+	attempt.Check(os.RemoveAll(path)) // half of it, where a row has failed
+	build(path)
+	if l.made == nil {
+		l.made = map[string]bool{}
+	}
+	l.made[path] = true
+	return path
+}
 
 // attempt measures, ends what was opened for that, and says what went wrong.
 func (l *lab) attempt(measure func()) error {

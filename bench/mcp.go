@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"toolpost/bench/attempt"
-	"toolpost/config"
-	"toolpost/node"
 	"toolpost/tool"
 )
 
@@ -31,7 +27,8 @@ const recorded = "sqlite:.toolpost/toolpost.db"
 
 // lookCall is a call of it as a modern client makes one, and lookAnswer what every answer has.
 const (
-	lookCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{"name":"Ada"},` + aboutBench + `}}`
+	lookCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{"name":"Ada"},` +
+		aboutBench + `}}`
 	listCall = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"%s",` + aboutBench + `}}`
 
 	aboutBench = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
@@ -48,8 +45,7 @@ func mcpCalls(
 		const calls = 3200
 		dir := filepath.Join(l.dir, strings.ReplaceAll(fmt.Sprint("mcp", callers, store, least), "/", "-"))
 		ours := l.serveMCP(ctx, dir, fmt.Sprintf(lookConfig, store))
-		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
-		l.atEnd(func() error { client.CloseIdleConnections(); return nil })
+		client := l.client(callers)
 		at := func(url string) timed {
 			return clock(storm(callers, calls/callers, func() error { return look(ctx, client, url) }))
 		}
@@ -60,15 +56,8 @@ func mcpCalls(
 
 // serveMCP opens Toolpost over a config and gives the URL of its MCP door.
 func (l *lab) serveMCP(ctx context.Context, dir, text string) string {
-	ready := make(chan node.Listening, 2)
-	n := l.openNode(ctx, dir, map[string]string{config.FileName: text}, node.Options{
-		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) {
-			if l.Door == "http" {
-				ready <- l
-			}
-		},
-	})
-	return serve(ctx, l, ready, n.Serve).URL + "/mcp"
+	_, url := l.serveNode(ctx, dir, text)
+	return url + "/mcp"
 }
 
 // look makes one call and insists on its answer.
@@ -81,20 +70,14 @@ func look(ctx context.Context, client *http.Client, url string) error {
 }
 
 func sendMCP(ctx context.Context, client *http.Client, url, method, name, text string) ([]byte, error) {
-	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(text)))
-	req.Header = http.Header{
+	header := http.Header{
 		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
 		"Authorization": {"Bearer " + benchToken}, "Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method},
 	}
 	if name != "" {
-		req.Header["Mcp-Name"] = []string{name}
+		header["Mcp-Name"] = []string{name}
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	return post(ctx, client, url, header, text)
 }
 
 // sdkServer is the official SDK for Go with the same tool, and nothing before it: no caller, no policy.
@@ -107,14 +90,12 @@ func sdkServer(l *lab) string {
 			}, nil
 		})
 	options := &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true}
-	srv := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, options))
-	l.atEnd(func() error { srv.Close(); return nil })
-	return srv.URL
+	return l.beside(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, options)).URL
 }
 
 // bareServer is the least that answers the same: net/http and encoding/json.
 func bareServer(l *lab) string {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var req struct {
 			ID     json.RawMessage `json:"id"`
 			Params struct {
@@ -134,9 +115,7 @@ func bareServer(l *lab) string {
 			"resultType": "complete", "content": []any{map[string]any{"type": "text", "text": string(req.Params.Arguments)}},
 			"structuredContent": req.Params.Arguments,
 		}})
-	}))
-	l.atEnd(func() error { srv.Close(); return nil })
-	return srv.URL
+	})).URL
 }
 
 // mcpList measures how long a client takes to list 10,000 tools, page by page.
@@ -146,11 +125,10 @@ func mcpList(ctx context.Context, l *lab) row {
 doors: {http: {}, mcp: {search_above: off}}
 policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
 `)
-	client := &http.Client{Transport: &http.Transport{}}
-	l.atEnd(func() error { client.CloseIdleConnections(); return nil })
+	client := l.client(1)
 	var size int
 	list := clock(func() (err error) { size, err = listAll(ctx, client, url, tools); return err })
-	m, _ := compare(11, list, clock(func() error { return nil }))
+	m := alone(11, list)
 	return row{
 		measured: ms(m), reference: fmt.Sprintf("%.1f MB", float64(size)/1e6), ratio: "-", target: "< 100 ms",
 		pass: m < 100*time.Millisecond,

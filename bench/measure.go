@@ -43,6 +43,12 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
+// alone is compare for what has no reference that could be run.
+func alone(rounds int, measured timed) time.Duration {
+	m, _ := compare(rounds, measured, func() (time.Duration, error) { return 0, nil })
+	return m
+}
+
 // clock times one run of do.
 func clock(do func() error) timed { return batch(1, do) }
 
@@ -72,20 +78,22 @@ func storm(callers, each int, do func() error) func() error {
 
 // asLong is a row whose target is less than so many times the time of the reference.
 func asLong(m, r time.Duration, show func(time.Duration) string, limit float64) row {
-	ratio := float64(m) / float64(r)
+	one := longer(m, r, show)
+	one.target, one.pass = fmt.Sprintf("< %gx", limit), float64(m)/float64(r) < limit
+	return one
+}
+
+// longer is a row that shows how many times as long as the reference something takes, and has no target.
+func longer(m, r time.Duration, show func(time.Duration) string) row {
 	return row{
-		measured: show(m), reference: show(r), ratio: fmt.Sprintf("%.2fx as long", ratio),
-		target: fmt.Sprintf("< %gx", limit), pass: ratio < limit,
+		measured: show(m), reference: show(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)), target: noTarget,
+		pass: true,
 	}
 }
 
 // ofTheRate is a row whose target is at least so much of the reference's rate, where both did n things.
 func ofTheRate(n int, m, r time.Duration, least float64) row {
-	ratio := float64(r) / float64(m)
-	return row{
-		measured: rate(n, m), reference: rate(n, r), ratio: fmt.Sprintf("%.2f of the rate", ratio),
-		target: atLeast(least), pass: ratio >= least,
-	}
+	return share(rate(n, m), rate(n, r), float64(r)/float64(m), least)
 }
 
 // noTarget stands where a row is only shown.
@@ -98,12 +106,16 @@ func need(program string) {
 	}
 }
 
-// atLeast is how a target is shown that is not to be undercut; with 0 there is none.
-func atLeast(least float64) string {
-	if least == 0 {
-		return noTarget
+// share is a row whose target is at least so much of the reference; with 0 there is none.
+func share(measured, reference string, ratio, least float64) row {
+	one := row{
+		measured: measured, reference: reference, ratio: fmt.Sprintf("%.2f of the rate", ratio), target: noTarget,
+		pass: ratio >= least,
 	}
-	return fmt.Sprintf(">= %g", least)
+	if least > 0 {
+		one.target = fmt.Sprintf(">= %g", least)
+	}
+	return one
 }
 
 // over is a row whose target is less than so much more time than the reference.
@@ -114,9 +126,7 @@ func over(m, r, limit time.Duration) row {
 	}
 }
 
-func rate(n int, d time.Duration) string {
-	return fmt.Sprintf("%.1f k/s", float64(n)/d.Seconds()/1000)
-}
+func rate(n int, d time.Duration) string { return thousands(float64(n)/d.Seconds()) + "/s" }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }
 
@@ -124,19 +134,25 @@ func us(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/floa
 
 // openNode writes a folder, toolpost.yaml among its files, and opens Toolpost over it, as `toolpost serve`
 // does: with every stage of the engine, but without a store where the config does not name one: what records cost
-// is measured apart. Beside the protocols of the build there are two, echo and many.
+// is a row of its own. Beside the protocols of the build there are two, echo and many.
 func (l *lab) openNode(ctx context.Context, dir string, files map[string]string, o node.Options) *node.Node {
 	writeFiles(dir, files)
 	text := files["toolpost.yaml"]
 	if !strings.Contains(text, "store:") {
-		text += "store: {url: none}\n" // what records cost is a row of its own
+		text += "store: {url: none}\n"
 	}
 	cfg := attempt.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))
-	open := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return echo{}, nil }
-	lots := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return many{}, nil }
-	o.Protocols = append(node.Protocols(), node.Protocol{Name: "echo", Open: open}, node.Protocol{Name: "many", Open: lots})
+	brings := func(name string, r tool.Runner) node.Protocol {
+		return node.Protocol{Name: name, Open: func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) {
+			return r, nil
+		}}
+	}
+	o.Protocols = append(node.Protocols(), brings("echo", echo{}), brings("many", many{}))
 	n := attempt.Must(node.Open(ctx, cfg, o))
-	steady := node.Steady() // as every program that answers many calls
+	steady := func() {}
+	if o.Listen == "" { // as every program that answers many calls; Serve does it itself
+		steady = node.Steady()
+	}
 	l.atEnd(func() error {
 		defer steady()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

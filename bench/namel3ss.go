@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -40,12 +39,11 @@ func warmCall(ctx context.Context, l *lab) row {
 	need("python3")
 	dir := filepath.Join(l.dir, "warm")
 	n := l.open(ctx, dir, greeting())
-	// The real python3, so that the reference does not pay for a shim in front of it.
-	python := attempt.Must(exec.CommandContext(ctx, "python3", "-c", "import sys; print(sys.executable)").Output())
+	python := realPython(ctx)
 	m, r := compare(50,
 		clock(greet(ctx, n, "greeter")),
 		clock(func() error {
-			cmd := exec.CommandContext(ctx, strings.TrimSpace(string(python)), "plain.py")
+			cmd := exec.CommandContext(ctx, python, "plain.py")
 			cmd.Dir, cmd.Stdin = dir, strings.NewReader(`{"name":"Ada"}`)
 			return wantHello(cmd.Output())
 		}))
@@ -54,6 +52,12 @@ func warmCall(ctx context.Context, l *lab) row {
 		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.1fx as fast", ratio), target: ">= 5x",
 		pass: ratio >= 5,
 	}
+}
+
+// realPython is the path of python3, so that no reference pays for a shim in front of it.
+func realPython(ctx context.Context) string {
+	path := attempt.Must(exec.CommandContext(ctx, "python3", "-c", "import sys; print(sys.executable)").Output())
+	return strings.TrimSpace(string(path))
 }
 
 func wantHello(out []byte, err error) error {
@@ -67,27 +71,21 @@ func wantHello(out []byte, err error) error {
 // same document to the same server and reads the answer.
 func serviceCall(ctx context.Context, l *lab) row {
 	var last atomic.Pointer[[]byte] // what the server was asked last
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
 		last.Store(&body)
 		_, _ = io.WriteString(w, `{"ok":true,"result":{"message":"Hello Ada"}}`)
 	}))
-	defer srv.Close()
 	cfg := fmt.Sprintf("sources: [{name: svc, protocol: namel3ss, tool: greeter, runner: service, url: %q}]\n",
 		srv.URL+"/tools")
 	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg}), "greeter")
 	attempt.Check(call())
-	document := *last.Load()
+	document := string(*last.Load())
 	m, r := compare(301,
 		batch(20, call),
-		batch(20, func() error { return wantHello(post(ctx, srv.Client(), srv.URL+"/tools", document)) }))
+		batch(20, func() error {
+			header := http.Header{"Content-Type": {"application/json"}}
+			return wantHello(post(ctx, srv.Client(), srv.URL+"/tools", header, document))
+		}))
 	return asLong(m, r, us, 1.3)
-}
-
-func post(ctx context.Context, client *http.Client, url string, document []byte) ([]byte, error) {
-	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document)))
-	req.Header.Set("Content-Type", "application/json")
-	resp := attempt.Must(client.Do(req))
-	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
 }

@@ -54,21 +54,6 @@ func (l *lab) natsServer() (url string) {
 	return s.ClientURL()
 }
 
-// serve opens a door and waits until it says that it is open. The door closes at the end of the measurement.
-func serve[T any](ctx context.Context, l *lab, ready <-chan T, door func(context.Context) error) (said T) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- door(ctx) }()
-	select {
-	case said = <-ready:
-		l.atEnd(func() error { cancel(); return <-ended })
-	case err := <-ended:
-		cancel()
-		attempt.Check(fmt.Errorf("the door did not open: %w", err))
-	}
-	return said
-}
-
 // requests makes the requests of one turn, every caller one after the other.
 func requests(nc *nats.Conn, subject string) func() error {
 	return storm(natsCallers, natsEach, func() error {

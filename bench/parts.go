@@ -27,17 +27,17 @@ type part struct {
 func parts() []part {
 	return []part{
 		{"http", []measurement{
-			{name: "1 caller / bare", run: httpRate(1, 0.6)},
-			{name: "8 callers / bare", run: httpRate(8, 0.6)},
-			{name: "64 callers / bare", run: httpRate(64, 0.6)},
-			{name: "1 caller, median / bare", run: httpLatency(60 * time.Microsecond)},
+			{name: "1 caller / bare", run: rateOf(againstBare, 1, 0.6)},
+			{name: "8 callers / bare", run: rateOf(againstBare, 8, 0.6)},
+			{name: "64 callers / bare", run: rateOf(againstBare, 64, 0.6)},
+			{name: "1 caller, median / bare", run: latencyOf(againstBare, 60*time.Microsecond)},
 		}},
 		{"record", []measurement{
-			{name: "1 caller / no store", run: recordRate(1, 0.85)},
-			{name: "8 callers / no store", run: recordRate(8, 0.85)},
-			{name: "64 callers / no store", run: recordRate(64, 0.85)},
-			{name: "1 caller, median / no store", run: recordLatency(25 * time.Microsecond)},
-			{name: "64 callers, changing / fsync", run: recordedChanges(64, 0.5)},
+			{name: "1 caller / no store", run: rateOf(recordedReads, 1, 0.85)},
+			{name: "8 callers / no store", run: rateOf(recordedReads, 8, 0.85)},
+			{name: "64 callers / no store", run: rateOf(recordedReads, 64, 0.85)},
+			{name: "1 caller, median / no store", run: latencyOf(recordedReads, 25*time.Microsecond)},
+			{name: "64 callers, changing / fsync", run: rateOf(recordedChanges, 64, 0.5)},
 		}},
 		{"engine", []measurement{
 			{name: "overhead of a built-in call", run: overhead},

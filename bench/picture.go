@@ -47,11 +47,11 @@ func draw(path string, points []point) error {
 
 // The sizes of the picture: four panels, two by two, each with a plot in it.
 const (
-	panelWide, panelHigh       = 480, 290
-	plotLeft, plotTop          = 64, 64
-	plotWide, plotHigh         = 372, 156
-	pictureWide, pictureHigh   = 2*panelWide + 16, 2*panelHigh + 84
-	firstPanelAt, firstPanelDn = 8, 62
+	panelWide, panelHigh     = 480, 290
+	plotLeft, plotTop        = 64, 64
+	plotWide, plotHigh       = 372, 156
+	pictureWide, pictureHigh = 2*panelWide + 16, 2*panelHigh + 84
+	panelsLeft, panelsTop    = 8, 62
 )
 
 // style has the colours of paper and, where the reader's system is dark, of night.
@@ -87,7 +87,7 @@ func picture(points []point) string {
 		"readFile over HTTP with the record on, %d callers; each size by turns with the smallest one, in one run",
 		growthCallers))
 	for i, p := range panels(points) {
-		x, y := firstPanelAt+i%2*panelWide, firstPanelDn+i/2*(panelHigh+6)
+		x, y := panelsLeft+i%2*panelWide, panelsTop+i/2*(panelHigh+6)
 		fmt.Fprintf(&b, `<g transform="translate(%d %d)">`+"\n", x, y)
 		p.draw(&b)
 		b.WriteString("</g>\n")
@@ -114,14 +114,16 @@ func panels(points []point) (all []panel) {
 		{curveSessions, "Sessions, each with a state", "calls per second, by the number of sessions"},
 		{curveRecord, "Rows in the store", "calls per second, by the number of records"},
 	} {
-		p := panel{title: one.title, axis: one.axis, limit: "0.8 of the first", name: count, value: thousands}
+		p := panel{
+			title: one.title, axis: one.axis, limit: fmt.Sprintf("%g of the first", flat), name: count, value: thousands,
+		}
 		for _, at := range merged(points, one.curve) {
 			p.marks = append(p.marks, mark{
 				float64(at.size), at.rate, thousands(at.rate) + "/s", fmt.Sprintf("p99 %.1f ms", at.p99),
 			})
 		}
 		for range p.marks {
-			p.limits = append(p.limits, steady*p.marks[0].value)
+			p.limits = append(p.limits, flat*p.marks[0].value)
 		}
 		all = append(all, p)
 	}

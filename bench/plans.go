@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"toolpost/bench/attempt"
+	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -17,7 +18,9 @@ const planConfig = "sources: [{name: echo, protocol: echo}]\nlimits: {plans: {ov
 // runs, with the same calls made directly, as many of them at once. Both are recorded: a plan is answered when what its
 // tools did is on record, so behind the direct calls comes a refused one, whose answer waits for its record and for
 // those before it.
-func planned(open func(context.Context, *lab) (tool.Handler, tool.Principal), least float64) func(context.Context, *lab) row {
+func planned(
+	open func(context.Context, *lab) (tool.Handler, tool.Principal), least float64,
+) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		const callers, each = 20, 50
 		h, who := open(ctx, l)
@@ -64,5 +67,6 @@ func plansInside(ctx context.Context, l *lab) (tool.Handler, tool.Principal) {
 // plansOverHTTP calls as clients do.
 func plansOverHTTP(ctx context.Context, l *lab) (tool.Handler, tool.Principal) {
 	dir := filepath.Join(l.dir, "plan-http")
-	return l.serveHTTP(ctx, dir, map[string]string{"toolpost.yaml": planConfig}), tool.Principal{}
+	_, url := l.serveNode(ctx, dir, planConfig)
+	return attempt.Must(node.Dial(url, benchToken, "")), tool.Principal{}
 }

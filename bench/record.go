@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
@@ -20,42 +19,17 @@ func recordedReads(ctx context.Context, l *lab, callers int) (m, r *pace) {
 	return race(rounds, with, without)
 }
 
-// recordRate compares calls per second.
-func recordRate(callers int, least float64) func(context.Context, *lab) row {
-	return func(ctx context.Context, l *lab) row {
-		m, r := recordedReads(ctx, l, callers)
-		return faster(m, r, least)
-	}
-}
-
-// recordLatency compares how long one caller waits.
-func recordLatency(limit time.Duration) func(context.Context, *lab) row {
-	return func(ctx context.Context, l *lab) row {
-		m, r := recordedReads(ctx, l, 1)
-		return over(m.percentile(50), r.percentile(50), limit)
-	}
-}
-
 // recordedChanges compares calls of a tool that may change something, each of which is noted before it runs and
 // recorded before it is answered, with requests to a bare server that appends a line for each to a file and answers
 // when the line is on the disk; those that come together share the wait.
-func recordedChanges(callers int, least float64) func(context.Context, *lab) row {
-	return func(ctx context.Context, l *lab) row {
-		ours, bare := filepath.Join(l.dir, "changes"), filepath.Join(l.dir, "changes-bare")
-		writeFiles(ours, map[string]string{"toolpost.yaml": fmt.Sprintf(lookConfig, recorded)})
-		call := request{tool: "echo", args: fileArgs}
-		m, r := race(rounds,
-			l.crowd(ctx, l.benchServe(ctx, ours, wordEcho, ours), callers, call),
-			l.crowd(ctx, l.benchServe(ctx, bare, wordAppend, filepath.Join(bare, "lines")), callers, call))
-		return faster(m, r, least)
-	}
+func recordedChanges(ctx context.Context, l *lab, callers int) (m, r *pace) {
+	ours, bare := filepath.Join(l.dir, "changes"), filepath.Join(l.dir, "changes-bare")
+	writeFiles(ours, map[string]string{"toolpost.yaml": fmt.Sprintf(lookConfig, recorded)})
+	call := request{tool: "echo", args: fileArgs}
+	return race(rounds,
+		l.crowd(ctx, l.benchServe(ctx, ours, wordEcho, ours), callers, call),
+		l.crowd(ctx, l.benchServe(ctx, bare, wordAppend, filepath.Join(bare, "lines")), callers, call))
 }
-
-// What another bench starts this one for: to serve echo from a folder, and to append to a file.
-const (
-	wordEcho   = "echo"
-	wordAppend = "append"
-)
 
 // serveAppending is the bare server that keeps a line of every request.
 func serveAppending(ctx context.Context, path string) error {
@@ -79,13 +53,10 @@ func serveAppending(ctx context.Context, path string) error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		answer, _ := json.Marshal(struct {
+		reply(w, struct {
 			OK     bool            `json:"ok"`
 			Output json.RawMessage `json:"output"`
 		}{true, args})
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-		_, _ = w.Write(answer)
 	})
 }
 

@@ -11,33 +11,39 @@ import (
 	"toolpost/bench/attempt"
 )
 
-// What another bench starts this one for: to measure as somebody else, or to be measured.
+// What another bench starts this one for: to measure as somebody else, to call, or to be measured.
 const (
 	wordSpawns = "spawns"
 	wordWarm   = "warm"
-	wordDoor   = "door" // and a folder
+	wordCalls  = "calls"  // and a URL
+	wordDoor   = "door"   // and a folder
+	wordEcho   = "echo"   // and a folder
+	wordAppend = "append" // and a file
+	wordBare   = "bare"
 	wordLoop   = "loop"
 )
 
 // role is what a bench does that another one started: it tells what it measured, or is measured itself.
 func role(ctx context.Context, l *lab, words []string) {
 	l.dir = os.TempDir()
-	switch {
-	case words[0] == wordSpawns:
-		attempt.Check(json.NewEncoder(os.Stdout).Encode(measureSpawns(ctx, l)))
-	case words[0] == wordWarm:
-		attempt.Check(json.NewEncoder(os.Stdout).Encode(measureWarm(ctx, l)))
-	case words[0] == wordDoor && len(words) == 2:
-		attempt.Check(serveDoor(ctx, l, words[1]))
-	case words[0] == wordCalls && len(words) == 2:
-		attempt.Check(json.NewEncoder(os.Stdout).Encode(attempt.Must(callREST(ctx, words[1]))))
-	case words[0] == wordEcho && len(words) == 2:
-		attempt.Check(serveEcho(untilTold(ctx, l), l, words[1]))
-	case words[0] == wordBare:
+	tell := func(v any) { attempt.Check(json.NewEncoder(os.Stdout).Encode(v)) }
+	where := words[len(words)-1]
+	switch words[0] {
+	case wordSpawns:
+		tell(measureSpawns(ctx, l))
+	case wordWarm:
+		tell(measureWarm(ctx, l))
+	case wordCalls:
+		tell(attempt.Must(callREST(ctx, l, where)))
+	case wordDoor:
+		attempt.Check(serveDoor(ctx, l, where))
+	case wordEcho:
+		attempt.Check(serveEcho(untilTold(ctx, l), l, where))
+	case wordAppend:
+		attempt.Check(serveAppending(untilTold(ctx, l), where))
+	case wordBare:
 		attempt.Check(serveBare(untilTold(ctx, l), bareAnswer))
-	case words[0] == wordAppend && len(words) == 2:
-		attempt.Check(serveAppending(untilTold(ctx, l), words[1]))
-	case words[0] == wordLoop:
+	case wordLoop:
 		serveLoop()
 	default:
 		attempt.Check(fmt.Errorf("%q is no part of a bench", words))

@@ -52,10 +52,7 @@ type codeTree struct {
 
 // openTree makes the tree, where no row has made it yet, and opens it.
 func (l *lab) openTree(ctx context.Context) *codeTree {
-	dir := filepath.Join(l.dir, "tree")
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		copySources(ctx, dir)
-	}
+	dir := l.once("tree", func(dir string) { copySources(ctx, dir) })
 	ws := attempt.Must(workspace.Open(dir, workspace.Options{}))
 	l.atEnd(ws.Close)
 	return &codeTree{dir, ws.View(&tool.Call{})}

@@ -3,23 +3,26 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
 	"toolpost/bench/attempt"
 	"toolpost/node"
 )
+
+const benchToken = "only-for-this-bench-0123456789abcdef"
 
 // A served is a server that runs as a process of its own, as those do that are not measured: what it costs is not
 // mixed with what its client costs.
@@ -75,15 +78,14 @@ func (l *lab) process(ctx context.Context, dir string, argv ...string) *served {
 // An address finds in what a server prints where it serves.
 type address struct {
 	found chan string
-	mu    sync.Mutex
 	text  []byte
 	done  bool
 }
 
+var _ io.Writer = (*address)(nil)
+
 // Write implements io.Writer.
 func (a *address) Write(b []byte) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.done {
 		return len(b), nil
 	}
@@ -105,16 +107,70 @@ func (s *served) memory(name string) int64 {
 	return attempt.Must(strconv.ParseInt(string(m[1]), 10, 64)) << 10
 }
 
+// tools counts the tools that a server lists, by source.
+func (s *served) tools(ctx context.Context) map[string]int {
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/v1/tools", nil))
+	req.Header.Set("Authorization", "Bearer "+benchToken)
+	resp := attempt.Must(http.DefaultClient.Do(req))
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		attempt.Check(fmt.Errorf("the tools could not be listed: %s", resp.Status))
+	}
+	var list struct {
+		Tools []struct {
+			Source string `json:"source"`
+		} `json:"tools"`
+	}
+	attempt.Check(json.NewDecoder(resp.Body).Decode(&list))
+	count := map[string]int{}
+	for _, t := range list.Tools {
+		count[t.Source]++
+	}
+	return count
+}
+
 // serveEcho is this program as a server with the tools of echo, which Toolpost itself does not bring.
 func serveEcho(ctx context.Context, l *lab, dir string) error {
-	ready := make(chan node.Listening, 2)
 	text := attempt.Must(os.ReadFile(filepath.Join(dir, "toolpost.yaml")))
-	n := l.openNode(ctx, dir, map[string]string{"toolpost.yaml": string(text)}, node.Options{
-		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
-	})
-	fmt.Println("serving on", serve(ctx, l, ready, n.Serve).URL)
+	_, url := l.serveNode(ctx, dir, string(text))
+	fmt.Println("serving on", url)
 	<-ctx.Done()
 	return nil
+}
+
+// serveNode opens Toolpost over a config in this process, and serves HTTP.
+func (l *lab) serveNode(ctx context.Context, dir, text string) (n *node.Node, url string) {
+	ready := make(chan node.Listening, 1)
+	n = l.openNode(ctx, dir, map[string]string{"toolpost.yaml": text}, node.Options{
+		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(at node.Listening) {
+			if at.Door == "http" { // every door says that it is open
+				ready <- at
+			}
+		},
+	})
+	return n, serve(ctx, l, ready, n.Serve).URL
+}
+
+// serve opens a door and waits until it says that it is open. The door closes at the end of the measurement.
+func serve[T any](ctx context.Context, l *lab, ready <-chan T, door func(context.Context) error) (said T) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- door(ctx) }()
+	select {
+	case said = <-ready:
+		l.atEnd(func() error { cancel(); return <-ended })
+	case err := <-ended:
+		cancel()
+		attempt.Check(fmt.Errorf("the door did not open: %w", err))
+	}
+	return said
+}
+
+// beside serves HTTP in this process, for as long as the measurement takes.
+func (l *lab) beside(h http.Handler) *httptest.Server {
+	srv := httptest.NewServer(h)
+	l.atEnd(func() error { srv.Close(); return nil })
+	return srv
 }
 
 // serveBare answers requests over HTTP and says where.
@@ -132,5 +188,3 @@ func serveBare(ctx context.Context, answer http.HandlerFunc) error {
 	}
 	return nil
 }
-
-var _ io.Writer = (*address)(nil)

@@ -8,12 +8,8 @@ import (
 	"toolpost/protocol/alphahuman"
 )
 
-const (
-	skillConfig = `sources: [{name: skill, protocol: alphahuman, skill: ./hello}]
+const skillConfig = `sources: [{name: skill, protocol: alphahuman, skill: ./hello}]
 `
-	skillLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}` +
-		"\n"
-)
 
 // skillCall compares a call through the whole engine to a skill that runs already with a line to the same
 // program and a line back.
@@ -24,6 +20,6 @@ func skillCall(ctx context.Context, l *lab) row {
 	bare := l.start(ctx, skill, "python3", "skill.py")
 	m, r := compare(301,
 		batch(20, greet(ctx, n, "greet")),
-		batch(20, func() error { return bare.turns(1, skillLine, "Hello Ada") }))
+		batch(20, func() error { return bare.turns(1, greetLine, "Hello Ada") }))
 	return asLong(m, r, us, 1.7)
 }

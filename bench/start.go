@@ -23,22 +23,23 @@ func main() { fmt.Println("hello, world") }
 // start compares how long the two programs take from start to exit.
 func start(ctx context.Context, l *lab) row {
 	toolpost := attempt.Must(filepath.Abs(l.toolpost))
-	helloWorld := buildHello(ctx, l.dir)
-	m, r := compare(101,
-		clock(func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }),
-		clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
+	version := func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }
+	m, r := compare(101, clock(version), clock(l.helloWorld(ctx)))
 	return asLong(m, r, ms, 6)
 }
 
-func buildHello(ctx context.Context, dir string) string {
-	source, binary := filepath.Join(dir, "hello.go"), filepath.Join(dir, "hello")
-	attempt.Check(os.WriteFile(source, []byte(hello), 0o644))
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, source)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		attempt.Check(fmt.Errorf("go build: %w\n%s", err, out))
-	}
-	return binary
+// helloWorld gives one run of the program that says hello.
+func (l *lab) helloWorld(ctx context.Context) func() error {
+	program := l.once("hello", func(binary string) {
+		source := binary + ".go"
+		attempt.Check(os.WriteFile(source, []byte(hello), 0o644))
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, source)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			attempt.Check(fmt.Errorf("go build: %w\n%s", err, out))
+		}
+	})
+	return func() error { return exec.CommandContext(ctx, program).Run() }
 }
 
 // builtinsAlone is a config with nothing but built-in tools; it keeps its record as usual.
@@ -48,35 +49,30 @@ const builtinsAlone = `sources: [{name: files, protocol: builtin, roots: [{path:
 // startCall compares a call of a built-in tool without a server, from the start of the program to its exit, with a
 // program that says hello.
 func startCall(ctx context.Context, l *lab) row {
-	ours := l.oneCall(ctx, "alone", func(dir string) { writeConfig(dir, builtinsAlone) })
-	helloWorld := buildHello(ctx, l.dir)
-	m, r := compare(101, clock(ours), clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
+	m, r := compare(101, clock(l.callAlone(ctx)), clock(l.helloWorld(ctx)))
 	return asLong(m, r, ms, 8)
 }
 
-// startCallAmong compares the same call where the config has the sources of `toolpost init` too, and a server that would
-// take a minute to open, with the one where it has none.
+// startCallAmong compares the same call where the config has the sources of `toolpost init` too, and a server that
+// would take a minute to open, with the one where it has none.
 func startCallAmong(ctx context.Context, l *lab) row {
-	alone := l.oneCall(ctx, "alone", func(dir string) { writeConfig(dir, builtinsAlone) })
-	among := l.oneCall(ctx, "among", func(dir string) {
-		attempt.Check(os.CopyFS(dir, examples.Files))
-		text := string(attempt.Must(fs.ReadFile(examples.Files, "toolpost.yaml")))
-		slow := "sources:\n  - {name: slow, protocol: mcp, command: [sleep, '60']}\n"
-		writeConfig(dir, strings.Replace(text, "sources:\n", slow, 1))
-	})
-	m, r := compare(101, clock(among), clock(alone))
+	dir := attempt.Must(os.MkdirTemp(l.dir, "among"))
+	attempt.Check(os.CopyFS(dir, examples.Files))
+	text := string(attempt.Must(fs.ReadFile(examples.Files, "toolpost.yaml")))
+	slow := "sources:\n  - {name: slow, protocol: mcp, command: [sleep, '60']}\n"
+	among := l.oneCall(ctx, dir, strings.Replace(text, "sources:\n", slow, 1))
+	m, r := compare(101, clock(among), clock(l.callAlone(ctx)))
 	return asLong(m, r, ms, 1.1)
 }
 
-func writeConfig(dir, text string) {
-	attempt.Check(os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(text), 0o644))
+// callAlone gives the call of a built-in tool where there is nothing else.
+func (l *lab) callAlone(ctx context.Context) func() error {
+	return l.oneCall(ctx, attempt.Must(os.MkdirTemp(l.dir, "alone")), builtinsAlone)
 }
 
-// oneCall gives the call of a built-in tool in a new folder.
-func (l *lab) oneCall(ctx context.Context, name string, fill func(dir string)) func() error {
-	dir := attempt.Must(os.MkdirTemp(l.dir, name))
-	fill(dir)
-	attempt.Check(os.WriteFile(filepath.Join(dir, "note.txt"), []byte("hello\n"), 0o644))
+// oneCall gives the call of a built-in tool in a folder, with a config.
+func (l *lab) oneCall(ctx context.Context, dir, text string) func() error {
+	writeFiles(dir, map[string]string{"toolpost.yaml": text, "note.txt": "hello\n"})
 	toolpost := attempt.Must(filepath.Abs(l.toolpost))
 	return func() error {
 		cmd := exec.CommandContext(ctx, toolpost, "call", "readFile", "path=note.txt")

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -27,37 +25,40 @@ func mcpOverHTTP(ctx context.Context, l *lab) row {
 		body   []byte
 	}
 	var last atomic.Pointer[asked] // the last request
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
 		last.Store(&asked{r.Header.Clone(), body})
-		var m struct {
-			ID     json.RawMessage `json:"id"`
-			Method string          `json:"method"`
-		}
-		attempt.Check(json.Unmarshal(body, &m))
-		result := `"content":[{"type":"text","text":"Hello Ada"}]`
-		switch m.Method {
-		case "server/discover":
-			result = `"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`
-		case "tools/list":
-			result = `"tools":[{"name":"greet","inputSchema":{"type":"object"}}]`
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete",%s}}`, m.ID, result)
+		answerMCP(w, body, `[{"name":"greet","inputSchema":{"type":"object"}}]`)
 	}))
-	defer srv.Close()
 	cfg := fmt.Sprintf("sources: [{name: up, protocol: mcp, url: %q}]\n", srv.URL)
 	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "mcp-http"), map[string]string{"toolpost.yaml": cfg}), "greet")
 	attempt.Check(call())
 	again := *last.Load()
 	m, r := compare(301, batch(20, call), batch(20, func() error {
-		req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, bytes.NewReader(again.body)))
-		req.Header = again.header.Clone()
-		resp := attempt.Must(srv.Client().Do(req))
-		defer resp.Body.Close()
-		return wantHello(io.ReadAll(resp.Body))
+		return wantHello(post(ctx, srv.Client(), srv.URL, again.header.Clone(), string(again.body)))
 	}))
 	return over(m, r, mcpAdded)
+}
+
+// answerMCP answers as a server with these tools does, all of which greet Ada.
+func answerMCP(w http.ResponseWriter, body []byte, tools string) {
+	var m struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	result := `"content":[{"type":"text","text":"Hello Ada"}]`
+	switch m.Method {
+	case "server/discover":
+		result = `"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`
+	case "tools/list":
+		result = `"tools":` + tools
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete",%s}}`, m.ID, result)
 }
 
 const mcpProgram = `import json, sys
@@ -74,7 +75,9 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": {"resultType": "complete", **r}}), flush=True)
 `
 
-const mcpLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}` + "\n"
+// greetLine is a call of greet as MCP and skills have it.
+const greetLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call",` +
+	`"params":{"name":"greet","arguments":{"name":"Ada"}}}` + "\n"
 
 // mcpOverStdio compares a call through the whole engine to a server that runs already with a line to the same program
 // and a line back.
@@ -84,6 +87,8 @@ func mcpOverStdio(ctx context.Context, l *lab) row {
 		"toolpost.yaml": "sources: [{name: up, protocol: mcp, command: [python3, server.py]}]\n", "server.py": mcpProgram,
 	})
 	bare := l.start(ctx, dir, "python3", "server.py")
-	m, r := compare(301, batch(20, greet(ctx, n, "greet")), batch(20, func() error { return bare.turns(1, mcpLine, "Hello Ada") }))
+	m, r := compare(301,
+		batch(20, greet(ctx, n, "greet")),
+		batch(20, func() error { return bare.turns(1, greetLine, "Hello Ada") }))
 	return over(m, r, mcpAdded)
 }

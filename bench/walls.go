@@ -59,13 +59,11 @@ type spawns struct {
 }
 
 func (s spawns) row() row {
-	over := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
-	return row{
-		measured: ms(s.Confined), reference: ms(s.Bwrap), target: "<= 1x", pass: s.Confined <= s.Bwrap,
-		ratio: fmt.Sprintf("%.2fx as long", over(s.Confined, s.Bwrap)),
-		note: fmt.Sprintf("%.2fx as long ten in a row, %.1fx as long as plain os/exec",
-			over(s.ConfinedInRow, s.BwrapInRow), over(s.Confined, s.Plain)),
-	}
+	one := longer(s.Confined, s.Bwrap, ms)
+	one.target, one.pass = "<= 1x", s.Confined <= s.Bwrap
+	one.note = fmt.Sprintf("%s ten in a row, %s as plain os/exec",
+		longer(s.ConfinedInRow, s.BwrapInRow, ms).ratio, longer(s.Confined, s.Plain, ms).ratio)
+	return one
 }
 
 func measureSpawns(ctx context.Context, _ *lab) (s spawns) {
@@ -74,8 +72,7 @@ func measureSpawns(ctx context.Context, _ *lab) (s spawns) {
 	bwrap := func() error { return spawnBwrap(ctx) }
 	s.Confined, s.Bwrap = compare(101, clock(spawnConfined), clock(bwrap))
 	s.ConfinedInRow, s.BwrapInRow = compare(15, batch(10, spawnConfined), batch(10, bwrap))
-	plain := clock(func() error { return exec.CommandContext(ctx, "/bin/true").Run() })
-	_, s.Plain = compare(101, plain, plain)
+	s.Plain = alone(101, clock(func() error { return exec.CommandContext(ctx, "/bin/true").Run() }))
 	return s
 }
 

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"toolpost/bench/attempt"
@@ -58,9 +56,7 @@ func warmLab(ctx context.Context, l *lab, name string, n, atOnce int) (call, loo
 	files := greeting()
 	files["loop.py"] = forkLoop
 	h := l.open(ctx, dir, files)
-	// the real python3, without a shim in front of it
-	python := attempt.Must(exec.CommandContext(ctx, "python3", "-c", "import sys; print(sys.executable)").Output())
-	bare := l.start(ctx, dir, strings.TrimSpace(string(python)), "loop.py")
+	bare := l.start(ctx, dir, realPython(ctx), "loop.py")
 	line := fmt.Sprintf("%d %d\n", n, atOnce)
 	return greet(ctx, h, "greeter"), func() error { return bare.turns(1, line, "Hello Ada") }
 }
@@ -72,10 +68,9 @@ func warmAlone(ctx context.Context, l *lab) row {
 		attempt.Check(call())
 	}
 	m, r := compare(301, clock(call), clock(loop))
-	return row{
-		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)),
-		target: "< 1 ms", pass: m < time.Millisecond,
-	}
+	one := longer(m, r, ms)
+	one.target, one.pass = "< 1 ms", m < time.Millisecond
+	return one
 }
 
 // warmCrowd compares how many warm confined calls 64 callers get with how many the loop makes.
@@ -83,9 +78,5 @@ func warmCrowd(ctx context.Context, l *lab) row {
 	const n = warmCallers * warmEach
 	call, loop := warmLab(ctx, l, "crowd", n, warmAtOnce)
 	m, r := compare(11, clock(storm(warmCallers, warmEach, call)), clock(loop))
-	result := ofTheRate(n, m, r, 0.45)
-	result.measured, result.reference = perSecond(n, m), perSecond(n, r)
-	return result
+	return ofTheRate(n, m, r, 0.45)
 }
-
-func perSecond(n int, d time.Duration) string { return fmt.Sprintf("%.0f/s", float64(n)/d.Seconds()) }

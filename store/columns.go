@@ -22,8 +22,7 @@ type layout struct {
 	all, inKind, inDetail audit.Table
 	inRow                 audit.Table // numbers first
 	numbers               int         // how many of them
-	texts                 []func(*tool.Record) any
-	raws                  audit.Table // JSON of others
+	texts, raws           audit.Table // of all; raws: the JSON of others
 
 	rowNames, kindNames string // as SQL lists them
 	findKind, addKind   string
@@ -40,12 +39,12 @@ func newLayout(columns audit.Table) *layout {
 			l.inRow = append(l.inRow, c)
 		}
 	}
-	for i := range columns {
-		if isText(&columns[i]) {
-			l.texts = append(l.texts, columns[i].Value)
-		}
-		if _, raw := columns[i].Value(new(tool.Record)).(*json.RawMessage); raw {
-			l.raws = append(l.raws, columns[i])
+	for _, c := range columns {
+		switch c.Value(new(tool.Record)).(type) {
+		case *string:
+			l.texts = append(l.texts, c)
+		case *json.RawMessage:
+			l.raws = append(l.raws, c)
 		}
 	}
 	l.numbers = len(l.inRow)
@@ -227,38 +226,38 @@ const (
 )
 
 // bound makes a record what is kept of it: text that every database takes, and not too long. What it shares with others
-// stays as it is.
+// stays as it is. One that was bounded before, and could not be written then, says what it said.
 func (l *layout) bound(r *tool.Record) {
-	for _, of := range l.texts {
-		if text := of(r).(*string); *text != "" {
+	for i := range l.texts {
+		if text := l.texts[i].Value(r).(*string); *text != "" {
 			*text = plain(*text, maxName)
 		}
 	}
-	r.Omitted = 0
-	room := maxTouches
-	some := func(list []string, room *int) (kept []string) {
-		if len(list) <= *room && !slices.ContainsFunc(list, func(p string) bool { return plain(p, maxPath) != p }) {
-			*room -= len(list) // nearly always
-			return list
-		}
-		for _, p := range list {
-			if *room--; *room < 0 {
-				r.Omitted++
-				continue
-			}
-			kept = append(kept, plain(p, maxPath))
-		}
-		return kept
-	}
-	was := r.Touches
-	r.Touches = tool.Touches{Reads: some(was.Reads, &room), Writes: some(was.Writes, &room)}
+	room, was := maxTouches, r.Touches
+	r.Touches = tool.Touches{Reads: some(was.Reads, &room, &r.Omitted), Writes: some(was.Writes, &room, &r.Omitted)}
 	for _, argv := range was.Commands {
 		if room--; room < 0 {
 			r.Omitted++
 			continue
 		}
-		r.Touches.Commands = append(r.Touches.Commands, some(argv, new(maxTouches)))
+		r.Touches.Commands = append(r.Touches.Commands, some(argv, new(maxTouches), &r.Omitted))
 	}
+}
+
+// some gives as many texts of a list as there is room for, and counts those that it leaves out.
+func some(list []string, room, omitted *int) (kept []string) {
+	if len(list) <= *room && !slices.ContainsFunc(list, func(p string) bool { return plain(p, maxPath) != p }) {
+		*room -= len(list) // nearly always
+		return list
+	}
+	for _, p := range list {
+		if *room--; *room < 0 {
+			*omitted++
+			continue
+		}
+		kept = append(kept, plain(p, maxPath))
+	}
+	return kept
 }
 
 // create is the SQL of a column in a new table, and, for one that came later, in a table that has rows already.

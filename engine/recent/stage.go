@@ -224,7 +224,8 @@ func (c *Calls) finish(s *slot) {
 	}
 }
 
-// note takes over what the record says. The chain has returned: nobody writes it any more.
+// note takes over what the record says. The chain has returned: of what is taken here nobody writes anything any more.
+// The log may still give the record its place.
 func (s *slot) note(r *tool.Result) {
 	if rec := s.record; rec != nil {
 		s.known = known{

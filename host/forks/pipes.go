@@ -17,7 +17,7 @@ const DrainTime = 5 * time.Second
 type Pipes struct {
 	R, W     []*os.File
 	ctx      context.Context // of the call
-	Patience time.Duration   // how long a reader waits for more, once everyone who could write is dead
+	Patience time.Duration   // DrainTime, where nobody says otherwise
 	draining atomic.Bool
 }
 

@@ -218,8 +218,8 @@ func letGo(in io.Reader) {
 const lastAnswer = 2 * time.Second
 
 // serve answers a line for each line, until stdin ends or a line is empty. Nothing else ends it but ctx
-// and a peer who does not read. One goroutine reads and calls: to hand each line to another one would cost more than
-// most calls do. It also writes, unless more is asked already: see outbox.
+// and a peer who does not read. One goroutine reads, calls and writes: to hand each line to another one would cost more
+// than most calls do. Where many lines have come already others help, with many at once: see inbox and outbox.
 func (o *host) serve(ctx context.Context) error {
 	busy, closed := make(chan struct{}, 1), make(chan struct{})
 	defer close(closed)

@@ -26,29 +26,17 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// helper makes this test program a toolhost of ours. The value is the folder of its store, or "engine" or
-// "loop" for those of the benchmark.
+// helper makes this test program a toolhost of ours. The value is the folder of its store.
 const helper = "TOOLPOST_TEST_TOOLHOST"
 
 func TestMain(m *testing.M) {
 	if sandbox.Main() {
 		return
 	}
-	var err error
-	switch what := os.Getenv(helper); what {
-	case "":
-		os.Exit(m.Run())
-	case "engine":
-		err = serveEngine()
-	case "loop":
-		err = serveLoop()
-	default:
-		os.Exit(toolhost(os.Args[1:], what))
+	if dir := os.Getenv(helper); dir != "" {
+		os.Exit(toolhost(os.Args[1:], dir))
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	os.Exit(m.Run())
 }
 
 // toolhost is what a command line does with a Door.

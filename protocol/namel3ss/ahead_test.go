@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -326,19 +325,7 @@ func idleFor(root string) {
 
 func TestChildrenThatWaitDieWithAProgramThatIsKilled(t *testing.T) {
 	root := write(t, map[string]string{"code.py": "def run(p):\n    return 1\n"})
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), idleVariable+"="+root)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd, out := startAgain(t, idleVariable+"="+root)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "waiting\n" {
 		t.Errorf("%q, %v", line, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -307,14 +308,15 @@ func hangFor(root string) {
 	calls.Wait()
 }
 
-func TestToolsDieWithAProgramThatIsKilled(t *testing.T) {
-	root := write(t, map[string]string{"code.py": "import time\ndef run(p):\n    print('running')\n    time.sleep(600)\n"})
+// startAgain starts the test binary as another program, which the test kills, and gives what it prints.
+func startAgain(t *testing.T, variable string) (*exec.Cmd, io.Reader) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), hangVariable+"="+root)
+	cmd.Env = append(os.Environ(), variable)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -322,6 +324,12 @@ func TestToolsDieWithAProgramThatIsKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	return cmd, out
+}
+
+func TestToolsDieWithAProgramThatIsKilled(t *testing.T) {
+	root := write(t, map[string]string{"code.py": "import time\ndef run(p):\n    print('running')\n    time.sleep(600)\n"})
+	cmd, out := startAgain(t, hangVariable+"="+root)
 	lines := bufio.NewScanner(out)
 	for range modes() {
 		if lines.Scan(); !strings.Contains(lines.Text(), "running") {

@@ -14,11 +14,10 @@
 //
 // Assets and jobs are tools: their routes are calls of them, through the same handler as every other call.
 //
-// The answer to a call is its Result, with status 200 also when the tool itself said no. Any other
-// status means that there is no outcome; the body then says why, with "Accept: application/problem+json" in the form of
-// RFC 9457. With "Accept: text/event-stream" the
-// events come as they happen, and the last message of the stream is either "result" or "no_outcome",
-// with the body that the plain answer would have had.
+// The answer to a call is its Result, with status 200 also when the tool itself said no. Any other status means that
+// there is no outcome; the body then says why, with "Accept: application/problem+json" in the form of RFC 9457. With
+// "Accept: text/event-stream" the events come as they happen, and the last message of the stream is either "result" or
+// "no_outcome", with the body that the plain answer would have had.
 package rest
 
 import (

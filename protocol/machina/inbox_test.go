@@ -1,0 +1,49 @@
+package machina_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"toolpost/store"
+)
+
+// Requests that came together are answered as they are one by one: each sees what those before it did, and what is
+// wrong with a line is said in its place. What stands behind an empty line is not asked.
+func TestRequestsThatCameTogetherAreAnsweredAsOneByOne(t *testing.T) {
+	const most = 1000 // more than are read at once
+	var lines strings.Builder
+	for i := range most {
+		switch i % 7 {
+		case 0:
+			fmt.Fprintln(&lines, ask("AID.TOOLTEST.NOTE.v1", fmt.Sprintf(`{"n":%d,"at%d":true}`, i, i%21)))
+		case 3:
+			fmt.Fprintf(&lines, "{\"aid\": %d\r\n", i)
+		case 5:
+			fmt.Fprintln(&lines, ask("AID.TOOLTEST.COUNT.v1", `{}`))
+		default:
+			fmt.Fprintln(&lines, ask("AID.TOOLTEST.ECHO.v1", fmt.Sprintf(`{"n":%d,"long":%q}`, i, strings.Repeat("x", i*7%600))))
+		}
+	}
+	text := lines.String() + "\n" + ask("AID.TOOLTEST.COUNT.v1", `{}`) + "\n"
+	var together, apart bytes.Buffer
+	s := newStack(&store.Leases{}, 4)
+	if err := doorOf(strings.NewReader(text), &together).Serve(deadline(t), s, s); err != nil {
+		t.Fatal(err)
+	}
+	s = newStack(&store.Leases{}, 4)
+	if err := doorOf(iotest.OneByteReader(strings.NewReader(text)), &apart).Serve(deadline(t), s, s); err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(apart.Bytes(), []byte("\n")); n != most {
+		t.Errorf("%d answers, expected %d", n, most)
+	}
+	got, want := strings.Split(together.String(), "\n"), strings.Split(apart.String(), "\n")
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || got[i] != want[i] {
+			t.Fatalf("answer %d differs:\n%.500q\n%.500q", i, got[min(i, len(got)):], want[min(i, len(want)):])
+		}
+	}
+}
