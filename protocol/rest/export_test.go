@@ -42,4 +42,7 @@ func Messages(r io.Reader, most int) (events []string, datas [][]byte, err error
 }
 
 // EncodeAnswer is the body of a call.
-func EncodeAnswer(r *tool.Result, call string) ([]byte, error) { return encodeAnswer(r, call) }
+func EncodeAnswer(r *tool.Result, call string) ([]byte, error) {
+	body, _, err := encodeAnswer(r, call)
+	return body, err
+}

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -27,19 +26,16 @@ func sendLarge(w http.ResponseWriter, status int, r *tool.Result, call string) b
 	if r == nil || len(r.Output) < large || strictjson.Check(r.Output) != nil {
 		return false
 	}
-	const mark = "0"
 	around := *r
-	around.Output = json.RawMessage(mark)
-	encoded, body := encodeOutcome(&around, nil, call)
-	before := []byte(`{"ok":` + strconv.FormatBool(r.OK) + `,"output":`)
-	behind, found := bytes.CutPrefix(body, append(before, mark...))
-	if !found || encoded != http.StatusOK {
+	around.Output = json.RawMessage("0") // holds its place
+	body, behind, err := encodeAnswer(&around, call)
+	if err != nil {
 		return false
 	}
 	w.Header().Set("Content-Type", typeJSON)
-	w.Header().Set("Content-Length", strconv.Itoa(len(before)+len(r.Output)+len(behind)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)-1+len(r.Output)))
 	w.WriteHeader(status)
-	for _, part := range [][]byte{before, r.Output, behind} {
+	for _, part := range [][]byte{body[:behind-1], r.Output, body[behind:]} {
 		if _, err := w.Write(part); err != nil {
 			break // the peer has gone
 		}

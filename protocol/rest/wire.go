@@ -44,29 +44,31 @@ const (
 )
 
 // encodeAnswer writes the body of a call that has an outcome: the result as its type has it, and the call. It does by
-// hand what every call has; Marshal would take most of the door's time.
-func encodeAnswer(r *tool.Result, call string) ([]byte, error) {
+// hand what every call has; Marshal would take most of the door's time. Behind is where that begins which follows the
+// output.
+func encodeAnswer(r *tool.Result, call string) (body []byte, behind int, err error) {
 	w := strictjson.NewWriter(len(r.Output) + len(r.Summary) + 384)
 	w.Raw("ok", strconv.AppendBool(make([]byte, 0, 8), r.OK))
 	if err := w.Whole("output", r.Output); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	behind = w.Len()
 	w.Text("summary", r.Summary)
 	if r.Failure != nil {
 		if err := marshalled(w, "error", r.Failure); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	if r.Ask != nil {
 		if err := marshalled(w, "ask", r.Ask); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	if err := addTrace(w, &r.Trace); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	w.Text("call", call)
-	return w.Done(), nil
+	return w.Done(), behind, nil
 }
 
 // addTrace adds a trace as its type has it. Where there is none there is nothing to write.
@@ -111,7 +113,7 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 		err = tool.Errorf(tool.CodeInternal, "the call ended with neither a result nor an error")
 	}
 	if err == nil {
-		if body, err = encodeAnswer(r, call); err == nil {
+		if body, _, err = encodeAnswer(r, call); err == nil {
 			return http.StatusOK, body
 		}
 		err = tool.Errorf(tool.CodeProtocol, "the result cannot be written as JSON: %w", err)

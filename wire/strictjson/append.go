@@ -112,6 +112,9 @@ func (w *Writer) Open(name string) { w.b = append(AppendName(w.b, name), '{') }
 // Close ends what Open began.
 func (w *Writer) Close() { w.b = append(w.b, '}') }
 
+// Len is how many bytes there are so far.
+func (w *Writer) Len() int { return len(w.b) }
+
 // Done returns the object. The writer is of no use afterwards.
 func (w *Writer) Done() json.RawMessage { return append(w.b, '}') }
 
