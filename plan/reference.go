@@ -3,11 +3,11 @@ package plan
 import (
 	"encoding/json"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -20,7 +20,7 @@ type reference struct {
 }
 
 // referring finds what may be a reference: an escape in front, the id, the path.
-var referring = regexp.MustCompile(`\$?\$\{([^{}]+?)\.output((?:\.[^.{}]+)*)\}`)
+var referring = regex.Lazy(`\$?\$\{([^{}]+?)\.output((?:\.[^.{}]+)*)\}`)
 
 func (r reference) String() string {
 	return "${" + strings.Join(append([]string{r.tool, "output"}, r.path...), ".") + "}"
@@ -83,7 +83,7 @@ func expand(text string, by func(reference) (string, error)) (string, error) {
 		return text, nil
 	}
 	var failed error
-	text = referring.ReplaceAllStringFunc(text, func(found string) string {
+	text = referring().ReplaceAllStringFunc(text, func(found string) string {
 		if strings.HasPrefix(found, "$$") {
 			return found[1:]
 		}
@@ -97,7 +97,7 @@ func expand(text string, by func(reference) (string, error)) (string, error) {
 }
 
 func parsed(found string) reference {
-	m := referring.FindStringSubmatch(found)
+	m := referring().FindStringSubmatch(found)
 	r := reference{tool: m[1]}
 	if m[2] != "" {
 		r.path = strings.Split(m[2][1:], ".")
@@ -107,7 +107,7 @@ func parsed(found string) reference {
 
 // whole gives the reference that a string is, where it is nothing else.
 func whole(text string) (reference, bool) {
-	at := referring.FindStringIndex(text)
+	at := referring().FindStringIndex(text)
 	if at == nil || at[0] != 0 || at[1] != len(text) || strings.HasPrefix(text, "$$") {
 		return reference{}, false
 	}

@@ -4,14 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // created finds the names of tables in migrations, so that nobody has to remember a later one here.
-var created = regexp.MustCompile(`CREATE TABLE (\w+)`)
+var created = regex.Lazy(`CREATE TABLE (\w+)`)
 
 // The tables that begin with a row, and that of the programs which have a store open: the programs of one store are not
 // those of another.
@@ -24,7 +24,7 @@ const (
 func (db *DB) tables() (names []string) {
 	for _, step := range migrations(db.audit.layout) {
 		for _, statement := range step {
-			for _, m := range created.FindAllStringSubmatch(statement, -1) {
+			for _, m := range created().FindAllStringSubmatch(statement, -1) {
 				if m[1] != programs {
 					names = append(names, m[1])
 				}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 	"toolpost/engine/session"
 	"toolpost/plan"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // A Dialect is what one kind of database does differently. Everything else of this package is the same on
@@ -382,7 +382,7 @@ func micros(t time.Time) int64 { return t.UnixMicro() }
 //go:embed migrations
 var files embed.FS
 
-var comments = regexp.MustCompile(`(?m)^--.*\n`)
+var comments = regex.Lazy(`(?m)^--.*\n`)
 
 // migrations lists the steps from an empty database to the tables of this version: a file each. A step that was ever
 // released is not changed: another one follows it. The words are those of SQLite; a Dialect has others for some of
@@ -399,7 +399,7 @@ func migrations(log *layout) [][]string {
 		if n > len(steps) {
 			steps = append(steps, nil)
 		}
-		for statement := range strings.SplitSeq(comments.ReplaceAllString(string(text), ""), ";\n") {
+		for statement := range strings.SplitSeq(comments().ReplaceAllString(string(text), ""), ";\n") {
 			if statement = strings.TrimSpace(statement); statement != "" {
 				steps[n-1] = append(steps[n-1], statement)
 			}

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +17,7 @@ import (
 	"toolpost/host/kernel"
 	"toolpost/identity"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // UnixPrefix begins the address of a Unix socket; its path follows.
@@ -45,7 +45,7 @@ func CheckListen(listen string) error {
 		return badListen(listen, fmt.Sprintf("a port is a number from 0 to 65535, not %.20q", port))
 	}
 	_, err = netip.ParseAddr(host)
-	if host != "" && err != nil && !hostName.MatchString(host) {
+	if host != "" && err != nil && !hostName().MatchString(host) {
 		return badListen(listen, fmt.Sprintf("%.80q is neither an IP address nor a name", host))
 	}
 	return nil
@@ -74,7 +74,7 @@ func (o Options) Try() error {
 }
 
 // hostName is a name of a machine; one whose last part is a number would be an IP address.
-var hostName = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?\.)*[A-Za-z_][A-Za-z0-9_-]*\.?$`)
+var hostName = regex.Lazy(`^([A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?\.)*[A-Za-z_][A-Za-z0-9_-]*\.?$`)
 
 func badListen(listen, why string) error {
 	return tool.Errorf(tool.CodeInvalidInput,

@@ -2,10 +2,10 @@ package run
 
 import (
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
 
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -184,14 +184,14 @@ func union(s *shape, anything string, of func(*shape) string) string {
 	return strings.Join(list, " | ")
 }
 
-var identifierForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var identifierForm = regex.Lazy(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // odd reports whether Python cannot write the name of a member.
 func (m member) odd() bool {
 	return !isIdentifier(m.name) || slices.Contains(strings.Fields(reserved), m.name)
 }
 
-func isIdentifier(name string) bool { return len(name) <= 100 && identifierForm.MatchString(name) }
+func isIdentifier(name string) bool { return len(name) <= 100 && identifierForm().MatchString(name) }
 
 // typeScript writes functions as declarations.
 func typeScript(all []function) string {

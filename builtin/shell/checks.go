@@ -4,11 +4,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"toolpost/wire/regex"
 )
 
 var (
-	awkRuns    = lazily(`system|getline|ARGV|ARGC|@|\\\n|\\\r|extension`)
-	awkOutputs = lazily(`(?s)print.*>`)
+	awkRuns    = regex.Lazy(`system|getline|ARGV|ARGC|@|\\\n|\\\r|extension`)
+	awkOutputs = regex.Lazy(`(?s)print.*>`)
 )
 
 // checkAwk refuses a program that runs, reads or writes something, as far as its letters could mean that: it is
@@ -30,7 +32,7 @@ func checkAwk(j *judging, items []item) error {
 	return nil
 }
 
-var jqImports = lazily(`\b(import|include|modulemeta)\b`)
+var jqImports = regex.Lazy(`\b(import|include|modulemeta)\b`)
 
 // checkJQ refuses a filter that reads files which no argument names.
 func checkJQ(j *judging, items []item) error {

@@ -15,14 +15,15 @@ import (
 	"toolpost/host/process"
 	"toolpost/host/workspace"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // repositoryRuns matches the settings of a repository that name a program and that the environment cannot take
 // back: most have no fixed name, and an empty diff.external is run too.
-var repositoryRuns = lazily(`^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver)$`)
+var repositoryRuns = regex.Lazy(`^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver)$`)
 
 // networkRuns matches those that only matter where git reaches others.
-var networkRuns = lazily(`^(credential\..*\.helper|remote\..*\.(vcs|uploadpack|receivepack|proxy))$`)
+var networkRuns = regex.Lazy(`^(credential\..*\.helper|remote\..*\.(vcs|uploadpack|receivepack|proxy))$`)
 
 // maxNested is how many repositories within one are looked at.
 const maxNested = 100

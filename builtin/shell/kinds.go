@@ -4,9 +4,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // A shape is how the values of a kind look that is told by its letters alone.
@@ -17,17 +17,17 @@ type shape struct {
 
 var (
 	shapes = map[kind]shape{
-		number:  {lazily(`^[-+]*[0-9.]+[A-Za-z%]{0,3}$`), "a number"}, // 5, -5, +5, 1.5, 10k, 512MiB and 50%
-		keyword: {lazily(`^[A-Za-z0-9_+@%][A-Za-z0-9_.,:;+@%^~{}= #-]*$`), "a name"},
+		number:  {regex.Lazy(`^[-+]*[0-9.]+[A-Za-z%]{0,3}$`), "a number"}, // 5, -5, +5, 1.5, 10k, 512MiB and 50%
+		keyword: {regex.Lazy(`^[A-Za-z0-9_+@%][A-Za-z0-9_.,:;+@%^~{}= #-]*$`), "a name"},
 		remote: {
-			lazily(`^([A-Za-z0-9_][A-Za-z0-9_.-]*|https://[A-Za-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9_./~-]*)$`),
+			regex.Lazy(`^([A-Za-z0-9_][A-Za-z0-9_.-]*|https://[A-Za-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9_./~-]*)$`),
 			"the name of a remote or an https address",
 		},
-		mode:   {lazily(`^([0-7]{3}|0[0-7]{3}|[ugoa]*[-+=][rwxX]*(,[ugoa]*[-+=][rwxX]*)*)$`), "a mode without set-id bits"},
-		format: {lazily(`^\+`), "a format that begins with +"},
-		linker: {lazily(`^(-s|-w|-X[ =][A-Za-z0-9_./]+=[^ '"]*|-X '[^']*'|-X "[^"]*"| )*$`), "-s, -w or -X"},
+		mode:   {regex.Lazy(`^([0-7]{3}|0[0-7]{3}|[ugoa]*[-+=][rwxX]*(,[ugoa]*[-+=][rwxX]*)*)$`), "a mode without set-id bits"},
+		format: {regex.Lazy(`^\+`), "a format that begins with +"},
+		linker: {regex.Lazy(`^(-s|-w|-X[ =][A-Za-z0-9_./]+=[^ '"]*|-X '[^']*'|-X "[^"]*"| )*$`), "-s, -w or -X"},
 	}
-	pathspec = lazily(`^:(\((exclude|top|icase|glob|literal|,)*\)|[!^/]+)`)
+	pathspec = regex.Lazy(`^:(\((exclude|top|icase|glob|literal|,)*\)|[!^/]+)`)
 )
 
 func isNumber(s string) bool { return shapes[number].text().MatchString(s) }
@@ -191,9 +191,4 @@ func (j *judging) loose(v string) error {
 
 func isWebAddress(v string) bool {
 	return strings.HasPrefix(v, "https://") || strings.HasPrefix(v, "http://")
-}
-
-// lazily gives a pattern that is compiled when it is first needed: a program that starts does not wait for it.
-func lazily(text string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

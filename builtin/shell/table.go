@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"toolpost/wire/regex"
 )
 
 // The programs that are known, in files that people can compare with a manual page. A file consists of entries:
@@ -209,7 +211,7 @@ type profile struct {
 	refused string
 }
 
-var versioned = lazily(`^(python|pip|node|nodejs|perl|ruby|php|lua)[0-9]*(\.[0-9]+)*$`)
+var versioned = regex.Lazy(`^(python|pip|node|nodejs|perl|ruby|php|lua)[0-9]*(\.[0-9]+)*$`)
 
 // profileOf gives what is known of a program by its name; nil: nothing.
 func profileOf(name string) *profile {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"toolpost/codesearch/split"
+	"toolpost/wire/regex"
 )
 
 // An Import is what a source says it needs.
@@ -21,15 +22,15 @@ type Import struct {
 
 // How the languages say it. The names are looked for in the source itself, on lines where code begins.
 var (
-	pythonImport = lazily(`^\s*import\s+([\w.]+(?:\s*(?:as\s+\w+)?\s*,\s*[\w.]+)*)`)
-	pythonFrom   = lazily(`^\s*from\s+([\w.]+)\s+import\b`)
-	scriptImport = lazily(`(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)["']([^"'\n]+)["']`)
-	javaImport   = lazily(`^\s*import\s+(?:static\s+)?([\w.]+\*?)\s*;?`)
-	rustImport   = lazily(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:use|extern\s+crate)\s+([\w:]+)`)
-	rustModule   = lazily(`^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;`)
-	cInclude     = lazily(`^\s*#\s*include\s*([<"][^>"\n]+[>"])`)
-	rubyRequire  = lazily(`^\s*(require(?:_relative)?|load)\s*\(?\s*["']([^"'\n]+)["']`)
-	elixirUse    = lazily(`^\s*(?:alias|import|use|require)\s+([A-Z][\w.]*)`)
+	pythonImport = regex.Lazy(`^\s*import\s+([\w.]+(?:\s*(?:as\s+\w+)?\s*,\s*[\w.]+)*)`)
+	pythonFrom   = regex.Lazy(`^\s*from\s+([\w.]+)\s+import\b`)
+	scriptImport = regex.Lazy(`(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)["']([^"'\n]+)["']`)
+	javaImport   = regex.Lazy(`^\s*import\s+(?:static\s+)?([\w.]+\*?)\s*;?`)
+	rustImport   = regex.Lazy(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:use|extern\s+crate)\s+([\w:]+)`)
+	rustModule   = regex.Lazy(`^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;`)
+	cInclude     = regex.Lazy(`^\s*#\s*include\s*([<"][^>"\n]+[>"])`)
+	rubyRequire  = regex.Lazy(`^\s*(require(?:_relative)?|load)\s*\(?\s*["']([^"'\n]+)["']`)
+	elixirUse    = regex.Lazy(`^\s*(?:alias|import|use|require)\s+([A-Z][\w.]*)`)
 )
 
 // Imports lists what a source imports, in order, each once.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -136,7 +137,7 @@ func (m *Manifest) addAll(scope string, versions map[string]string) {
 	}
 }
 
-var requirement = lazily(`^\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)`)
+var requirement = regex.Lazy(`^\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)`)
 
 func readRequirements(src []byte) (*Manifest, error) {
 	m := &Manifest{Ecosystem: "python"}
@@ -218,12 +219,12 @@ func (m *Manifest) addTables(scope string, needs map[string]any) {
 }
 
 var (
-	gemLine  = lazily(`(?m)^\s*gem\s*\(?\s*["'](?<name>[^"']+)["'](?:\s*,\s*["'](?<version>[^"']+)["'])?`)
-	specLine = lazily(`(?m)^\s*\w+\.add_(?<kind>runtime_|development_)?dependency\s*\(?\s*["'](?<name>[^"']+)["']` +
+	gemLine  = regex.Lazy(`(?m)^\s*gem\s*\(?\s*["'](?<name>[^"']+)["'](?:\s*,\s*["'](?<version>[^"']+)["'])?`)
+	specLine = regex.Lazy(`(?m)^\s*\w+\.add_(?<kind>runtime_|development_)?dependency\s*\(?\s*["'](?<name>[^"']+)["']` +
 		`(?:\s*,\s*["'](?<version>[^"']+)["'])?`)
-	specName = lazily(`(?m)^\s*\w+\.name\s*=\s*["']([^"']+)["']`)
-	mixLine  = lazily(`(?m)^\s*\{\s*:(?<name>\w+)\s*(?:,\s*"(?<version>[^"]+)")?(?<kind>[^}\n]*)\}`)
-	mixName  = lazily(`(?m)\bapp:\s*:(\w+)`)
+	specName = regex.Lazy(`(?m)^\s*\w+\.name\s*=\s*["']([^"']+)["']`)
+	mixLine  = regex.Lazy(`(?m)^\s*\{\s*:(?<name>\w+)\s*(?:,\s*"(?<version>[^"]+)")?(?<kind>[^}\n]*)\}`)
+	mixName  = regex.Lazy(`(?m)\bapp:\s*:(\w+)`)
 )
 
 func readGemfile(src []byte) (*Manifest, error) {

@@ -6,9 +6,9 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
-	"sync"
 
 	"toolpost/codesearch/split"
+	"toolpost/wire/regex"
 )
 
 // A Definition is a name and where it is defined.
@@ -57,15 +57,15 @@ func lineAt(lines [][]byte, n int) string {
 
 // How variables and constants begin at the top of a file.
 var (
-	goVariable     = lazily(`^(?:var|const)\s+(\w+)`)
-	goGroup        = lazily(`^(?:var|const)\s*\(`)
-	goInGroup      = lazily(`^\t([A-Za-z_]\w*)\b`)
-	scriptVariable = lazily(`^(?:export\s+)?(?:const|let|var)\s+([\w$]+)`)
-	pythonVariable = lazily(`^([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]`)
-	rustVariable   = lazily(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:const|static)\s+(?:mut\s+)?(\w+)\s*:`)
-	cMacro         = lazily(`^\s*#\s*define\s+(\w+)`)
-	rubyConstant   = lazily(`^\s*([A-Z]\w*)\s*=[^=~]`)
-	elixirConstant = lazily(`^\s*@([a-z_]+)\s+[^\s]`)
+	goVariable     = regex.Lazy(`^(?:var|const)\s+(\w+)`)
+	goGroup        = regex.Lazy(`^(?:var|const)\s*\(`)
+	goInGroup      = regex.Lazy(`^\t([A-Za-z_]\w*)\b`)
+	scriptVariable = regex.Lazy(`^(?:export\s+)?(?:const|let|var)\s+([\w$]+)`)
+	pythonVariable = regex.Lazy(`^([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]`)
+	rustVariable   = regex.Lazy(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:const|static)\s+(?:mut\s+)?(\w+)\s*:`)
+	cMacro         = regex.Lazy(`^\s*#\s*define\s+(\w+)`)
+	rubyConstant   = regex.Lazy(`^\s*([A-Z]\w*)\s*=[^=~]`)
+	elixirConstant = regex.Lazy(`^\s*@([a-z_]+)\s+[^\s]`)
 )
 
 // variables lists the variables and constants of a source.
@@ -172,9 +172,4 @@ func wordIn(line []byte, name string) int {
 		}
 		at = i + 1
 	}
-}
-
-// lazily returns a pattern that is compiled when it is first needed: a program that starts does not wait for it.
-func lazily(text string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -9,13 +9,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"time"
 
 	"toolpost/host/process"
 	"toolpost/host/sse"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -318,7 +318,7 @@ func (t *Talk) refused(got *reply) *tool.Error {
 	e := tool.Errorf(code, "the server of model %s answered HTTP %d %s%s%s", t.Name, got.status,
 		http.StatusText(got.status), why, hint)
 	word, err := strictjson.Unquote(said.Error.Code)
-	if err == nil && code == tool.CodeInvalidInput && errorWord.Match(word) {
+	if err == nil && code == tool.CodeInvalidInput && errorWord().Match(word) {
 		e = e.Because(string(word)) // programs go by it: context_length_exceeded
 	}
 	if got.after > 0 {
@@ -328,7 +328,7 @@ func (t *Talk) refused(got *reply) *tool.Error {
 }
 
 // errorWord is the shape of a code that a server gives to an error.
-var errorWord = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+var errorWord = regex.Lazy(`^[a-z][a-z0-9_]{0,63}$`)
 
 // A goneError is one of whoever listens, and not of the server.
 type goneError struct{ error }

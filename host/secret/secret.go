@@ -15,7 +15,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // What a value may be. A shorter one could not be told from ordinary text, and so could not be redacted.
@@ -130,7 +130,7 @@ func (v *Vault) Secret(name string) (string, error) {
 	if names := v.Names(); len(names) > 0 {
 		known = "known are " + strings.Join(names, ", ")
 	}
-	if !looksLikeName.MatchString(name) || len(name) > maxShown {
+	if !looksLikeName().MatchString(name) || len(name) > maxShown {
 		return "", tool.Errorf(tool.CodeUnavailable, "there is no secret of the name that is written there, which is not "+
 			"shown because it may be the secret itself; a config has the names of secrets only: say in its section "+
 			"`secrets` where the value comes from, and write the name from there (%s)", known)
@@ -141,7 +141,7 @@ func (v *Vault) Secret(name string) (string, error) {
 
 // looksLikeName is the shape of names that people choose. Who writes a key in the place of its name, as happens, shall
 // not read it in a log: keys have digits among their letters, or other characters.
-var looksLikeName = regexp.MustCompile(`^[A-Za-z_]+[0-9]{0,3}$`)
+var looksLikeName = regex.Lazy(`^[A-Za-z_]+[0-9]{0,3}$`)
 
 // maxShown is how long a name may be to be shown.
 const maxShown = 40

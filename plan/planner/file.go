@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"toolpost/host/process"
 	"toolpost/plan"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -209,7 +209,7 @@ func (a *answer) fill(r plan.Request, state map[string]any) (*plan.Plan, error) 
 }
 
 // reference is where something else stands in a text.
-var reference = regexp.MustCompile(`\$\{[^{}]*\}`)
+var reference = regex.Lazy(`\$\{[^{}]*\}`)
 
 // filled is a value with its references resolved. A text that is nothing but a reference becomes the value itself; a
 // member of an object that would be nothing is not there, as if nobody had written it.
@@ -230,7 +230,7 @@ func filled(v any, resolve func(name string) (any, bool)) any {
 		}
 		return next
 	case string:
-		if v != "" && reference.FindString(v) == v {
+		if v != "" && reference().FindString(v) == v {
 			if value, known := resolve(v[2 : len(v)-1]); known {
 				return value
 			}
@@ -242,7 +242,7 @@ func filled(v any, resolve func(name string) (any, bool)) any {
 
 // text is a text with its references resolved.
 func text(v string, resolve func(name string) (any, bool)) string {
-	return reference.ReplaceAllStringFunc(v, func(ref string) string {
+	return reference().ReplaceAllStringFunc(v, func(ref string) string {
 		value, known := resolve(ref[2 : len(ref)-1])
 		if !known {
 			return ref
@@ -252,13 +252,13 @@ func text(v string, resolve func(name string) (any, bool)) string {
 }
 
 // outputs is how a reference to what a tool gives begins; plan reads one with another $ in front as it is written.
-var outputs = regexp.MustCompile(`\$\{[^{}]+?\.output`)
+var outputs = regex.Lazy(`\$\{[^{}]+?\.output`)
 
 // literal is a value whose texts are no references.
 func literal(v any) any {
 	switch v := v.(type) {
 	case string:
-		return outputs.ReplaceAllString(v, "$$$0")
+		return outputs().ReplaceAllString(v, "$$$0")
 	case []any:
 		next := make([]any, len(v))
 		for i, item := range v {

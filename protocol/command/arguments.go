@@ -52,7 +52,7 @@ type shortForm struct {
 func readArguments(raw json.RawMessage) (list []shortForm, err error) {
 	err = strictjson.Object(raw, func(name, value []byte) error {
 		one := shortForm{name: string(name)}
-		if !placeholder.MatchString("{"+one.name+"}") || one.name == everything {
+		if !placeholder().MatchString("{"+one.name+"}") || one.name == everything {
 			return fmt.Errorf("%q cannot be the name of an argument; use letters, digits, _ and -", one.name)
 		}
 		long, err := longForm(value)

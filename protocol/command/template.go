@@ -3,11 +3,11 @@ package command
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // A Piece is a part of a command line as the config writes it. A text is always there; a list only when all of the
@@ -52,7 +52,7 @@ type part struct {
 // everything is what stands for all arguments, as JSON, on standard input.
 const everything = "*"
 
-var placeholder = regexp.MustCompile(`^\{([A-Za-z_][A-Za-z0-9_-]*|\*)(\?)?\}`)
+var placeholder = regex.Lazy(`^\{([A-Za-z_][A-Za-z0-9_-]*|\*)(\?)?\}`)
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (w *Word) UnmarshalText(b []byte) error {
@@ -64,7 +64,7 @@ func (w *Word) UnmarshalText(b []byte) error {
 		}
 	}
 	for rest := string(b); rest != ""; {
-		switch m := placeholder.FindStringSubmatch(rest); {
+		switch m := placeholder().FindStringSubmatch(rest); {
 		case strings.HasPrefix(rest, "{{"), strings.HasPrefix(rest, "}}"):
 			text.WriteByte(rest[0])
 			rest = rest[2:]
@@ -193,7 +193,7 @@ func (p Piece) String() string {
 	return strings.Join(all, ", ")
 }
 
-var shortOption = regexp.MustCompile(`^[-+][^-=]$`)
+var shortOption = regex.Lazy(`^[-+][^-=]$`)
 
 func (w Word) check(about map[string]*argument) error {
 	lists := 0
@@ -216,7 +216,7 @@ func (w Word) check(about map[string]*argument) error {
 	case before != "" && onlySigns(before) && !about[name].closed():
 		return tool.Errorf(tool.CodeInvalidInput, "%q lets {%s} choose an option; write the option out: [\"{%s?}\", \"%sname\"]",
 			w, name, name, before)
-	case shortOption.MatchString(before) && !about[name].closed():
+	case shortOption().MatchString(before) && !about[name].closed():
 		return tool.Errorf(tool.CodeInvalidInput, "%q: what stands behind a short option can be more options; "+
 			"write the long one, \"--name={%s}\", or make it two words: [\"%s\", \"{%s}\"]", w, name, before, name)
 	}

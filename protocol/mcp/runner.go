@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -135,18 +135,18 @@ func sourceOptions(src config.Source) (*SourceOptions, error) {
 	return o, o.check()
 }
 
-var secretInText = regexp.MustCompile(`\$\{secret:([A-Za-z_][A-Za-z0-9_]*)\}`)
+var secretInText = regex.Lazy(`\$\{secret:([A-Za-z_][A-Za-z0-9_]*)\}`)
 
 // headers are those of the config, with the values of secrets in them.
 func (o *SourceOptions) headers(secrets secret.Source) (http.Header, error) {
 	h := http.Header{}
 	for name, text := range o.Headers {
 		var missing error
-		value := secretInText.ReplaceAllStringFunc(text, func(ref string) string {
+		value := secretInText().ReplaceAllStringFunc(text, func(ref string) string {
 			if secrets == nil {
 				secrets = (*secret.Vault)(nil)
 			}
-			value, err := secrets.Secret(secretInText.FindStringSubmatch(ref)[1])
+			value, err := secrets.Secret(secretInText().FindStringSubmatch(ref)[1])
 			if err != nil {
 				missing = err
 			}

@@ -7,12 +7,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -54,7 +54,7 @@ func about() map[string]string {
 	}
 }
 
-var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
+var pathParameter = regex.Lazy(`\{(\w+)\}`)
 
 // routePaths describes the routes that have a method; the others refuse.
 func routePaths(routes []web.Route) object {
@@ -69,7 +69,7 @@ func routePaths(routes []web.Route) object {
 			"summary":     about()[name], "tags": []any{"server"},
 		}
 		var parameters []any
-		for _, m := range pathParameter.FindAllStringSubmatch(route.Path, -1) {
+		for _, m := range pathParameter().FindAllStringSubmatch(route.Path, -1) {
 			parameters = append(parameters, object{"name": m[1], "in": "path", "required": true, "schema": object{"type": "string"}})
 		}
 		kind, schema := answerOf(name)

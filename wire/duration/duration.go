@@ -5,21 +5,22 @@ package duration
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strings"
 	"time"
+
+	"toolpost/wire/regex"
 )
 
 // A day is 24 hours here, whatever the clocks do in summer: a length of time has no place on a calendar.
 const day = 24 * time.Hour
 
-var long = regexp.MustCompile(`[0-9.]+[dw]`)
+var long = regex.Lazy(`[0-9.]+[dw]`)
 
 // Parse reads a length such as 90s, 1m30s, 12h, 30d or 2w, or several of them in a row, 1d12h.
 func Parse(text string) (time.Duration, error) {
 	bad := fmt.Errorf("%q is not a length of time, such as 90s, 12h or 30d", text)
 	over := false
-	d, err := time.ParseDuration(long.ReplaceAllStringFunc(text, func(term string) string {
+	d, err := time.ParseDuration(long().ReplaceAllStringFunc(text, func(term string) string {
 		count, unit := term[:len(term)-1], day
 		if strings.HasSuffix(term, "w") {
 			unit = 7 * day

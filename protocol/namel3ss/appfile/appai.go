@@ -6,15 +6,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -134,7 +133,7 @@ func (p *appParser) next(line string) error {
 	return p.statement(words)
 }
 
-var toolHeader = lazily(`^tool\s+("(?:[^"\\]|\\.)*"|[^\s":]+)\s*(.*)$`)
+var toolHeader = regex.Lazy(`^tool\s+("(?:[^"\\]|\\.)*"|[^\s":]+)\s*(.*)$`)
 
 // open starts a block. One whose first line is not quite right is there all the same, so that somebody learns of it.
 func (p *appParser) open(words string) error {
@@ -224,7 +223,7 @@ func (p *appParser) block(into **Shape) error {
 	return nil
 }
 
-var fieldLine = lazily(`^("(?:[^"\\]|\\.)*"|[^"]+?)\s+is\s+(.+)$`)
+var fieldLine = regex.Lazy(`^("(?:[^"\\]|\\.)*"|[^"]+?)\s+is\s+(.+)$`)
 
 // field reads `name is type`, `name is optional type` or `name is type optional`. A name may have several words.
 func (p *appParser) field(words string) error {
@@ -290,9 +289,4 @@ func FromSeconds(n float64) (time.Duration, error) {
 		return 0, fmt.Errorf("expected more than 0 and at most %v seconds, got %v", MaxTimeout.Seconds(), n)
 	}
 	return time.Duration(n * float64(time.Second)), nil
-}
-
-// lazily returns a pattern that is compiled when it is first needed: a program that starts does not wait for it.
-func lazily(text string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -13,6 +13,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // A Binding says where the code of a tool is. It is an entry of .namel3ss/tools.yaml.
@@ -41,8 +42,8 @@ func (b *Binding) Timeout() time.Duration {
 
 // The forms of an entry.
 var (
-	pythonEntry = lazily(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*:[\pL_][\pL\pN_]*$`)
-	nodeEntry   = lazily(`^[\pL\pN_@][\pL\pN_@./-]*:[\pL_$][\pL\pN_$]*$`)
+	pythonEntry = regex.Lazy(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*:[\pL_][\pL\pN_]*$`)
+	nodeEntry   = regex.Lazy(`^[\pL\pN_@][\pL\pN_@./-]*:[\pL_$][\pL\pN_$]*$`)
 )
 
 // CheckEntry holds an entry to the form of its language. A node module is a path below the app, or the
@@ -185,4 +186,4 @@ func Slug(name string) string {
 	return s
 }
 
-var notWord = lazily(`[^a-z0-9]+`)
+var notWord = regex.Lazy(`[^a-z0-9]+`)

@@ -10,15 +10,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"toolpost/config"
 	"toolpost/host/walls"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // Where the tools of an app come from, in the words of the trace's resolved_source.
@@ -207,7 +206,7 @@ func brokenPack(dir, where string, why error) *Pack {
 	return p
 }
 
-var packID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`) })
+var packID = regex.Lazy(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // readPack reads the three files of a pack; where says how messages call it.
 func readPack(dir, where string) (*Pack, error) {
