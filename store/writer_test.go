@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -110,7 +111,12 @@ func TestWhoIsFasterThanTheDiskWaits(t *testing.T) {
 			t.Errorf("one too many did not wait: %d are written", written.Load())
 		}
 	})
-	wg.Go(func() { close(release) })
+	for waiting := 0; waiting <= mostLate; runtime.Gosched() { // until the last one has come
+		db.w.mu.Lock()
+		waiting = len(db.w.queue)
+		db.w.mu.Unlock()
+	}
+	close(release)
 	wg.Wait()
 	if err := db.Close(); err != nil || db.w.behind.Load() != 0 {
 		t.Errorf("%v, %d are behind", err, db.w.behind.Load())
