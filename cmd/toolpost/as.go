@@ -66,6 +66,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if p.As.LeaseTier != nil {
 			o.LeaseTier = p.As.LeaseTier(given)
 		}
+		defer withoutReaders()()
 		b, err := a.openAt(c.Context(), cfg, p.Name, o)
 		if err != nil {
 			return err
