@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -43,6 +44,8 @@ func (p quietPlace) toolpost(args ...string) *exec.Cmd {
 // leave starts a program whose reader goes away after its first line. What is said then is the last that it is asked.
 func (p quietPlace) leave(cmd *exec.Cmd, first, then string) (line string) {
 	p.t.Helper()
+	var said strings.Builder
+	cmd.Stderr = &said
 	in, inErr := cmd.StdinPipe()
 	out, outErr := cmd.StdoutPipe()
 	if inErr != nil || outErr != nil || cmd.Start() != nil {
@@ -53,6 +56,9 @@ func (p quietPlace) leave(cmd *exec.Cmd, first, then string) (line string) {
 	_ = out.Close()
 	_, _ = io.WriteString(in, then)
 	_ = cmd.Wait() // it may say that nobody read its last answer
+	if strings.Count(said.String(), "\n") > 1 {
+		p.t.Errorf("it said %s", said.String())
+	}
 	return line
 }
 
@@ -65,14 +71,36 @@ func (p quietPlace) recorded(tool string, want int) {
 	}
 }
 
+const readRequest = `{"aid":"AID.FILES.READFILE.v1","inputs":{"path":"a.txt"}}` + "\n"
+
 // A host that is gone reads no answers. The program ends in good order all the same: what it did is in the log.
 func TestWhatIsDoneForAHostThatIsGoneIsRecorded(t *testing.T) {
 	p := newQuietPlace(t)
-	const request = `{"aid":"AID.FILES.READFILE.v1","inputs":{"path":"a.txt"}}` + "\n"
-	if answer := p.leave(p.toolpost("as", "machina", "--serve", "files"), request, request); !strings.Contains(answer, "hello") {
+	answer := p.leave(p.toolpost("as", "machina", "--serve", "files"), readRequest, readRequest)
+	if !strings.Contains(answer, "hello") {
 		t.Errorf("it answered %q", answer)
 	}
 	p.recorded("readFile", 2)
+}
+
+// So it does when the terminal is closed that it was started from.
+func TestWhatIsDoneForATerminalThatIsGoneIsRecorded(t *testing.T) {
+	p := newQuietPlace(t)
+	host := p.toolpost("as", "machina", "--serve", "files")
+	in, inErr := host.StdinPipe()
+	out, outErr := host.StdoutPipe()
+	if inErr != nil || outErr != nil || host.Start() != nil {
+		t.Fatal(inErr, outErr)
+	}
+	_, _ = io.WriteString(in, readRequest)
+	answer, _ := bufio.NewReader(out).ReadString('\n')
+	if err := host.Process.Signal(syscall.SIGHUP); err != nil || !strings.Contains(answer, "hello") {
+		t.Errorf("it answered %q, %v", answer, err)
+	}
+	if err := host.Wait(); err != nil {
+		t.Errorf("it did not end in good order: %v", err)
+	}
+	p.recorded("readFile", 1)
 }
 
 func TestACallWhoseEventsNobodyReadsIsRecorded(t *testing.T) {

@@ -40,6 +40,17 @@ func withoutReaders() (done func()) {
 	return func() { signal.Stop(unread) }
 }
 
+// lasting is for commands that make calls themselves. They end in good order also when nobody reads what they write any
+// more, and when their terminal is closed, which means nothing to one that was started with nohup.
+func lasting(ctx context.Context) (_ context.Context, done func()) {
+	readers := withoutReaders()
+	if signal.Ignored(syscall.SIGHUP) {
+		return ctx, readers
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	return ctx, func() { stop(); readers() }
+}
+
 // argumentsOf gives what follows the program's name. By the name of a toolhost it is one.
 func argumentsOf(argv []string) []string {
 	if filepath.Base(argv[0]) == "machina_toolhost" {
