@@ -28,7 +28,10 @@ type contract struct {
 }
 
 func (k *contract) compiled() (schemas, error) {
-	k.once.Do(func() { k.schemas, k.err = compile(k.spec) })
+	k.once.Do(func() {
+		k.err = tool.Errorf(tool.CodeInternal, "its schemas could not be read") // stays where compile panics
+		k.schemas, k.err = compile(k.spec)
+	})
 	return k.schemas, k.err
 }
 

@@ -187,6 +187,31 @@ func TestADeadSourceHarmsNobodyAndIsTriedAgain(t *testing.T) {
 	})
 }
 
+func TestWhoDoesNotWaitForASourceLeavesItToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.open = func(ctx context.Context, _ config.Source) error {
+			select {
+			case <-time.After(3 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		n := open(t, parse(t, t.TempDir(), "sources: [{name: slow, protocol: fake}]"),
+			node.Options{Protocols: f.protocol(), Lazy: true})
+		defer shut(t, n)
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := n.Handler().Invoke(hasty, &tool.Call{Tool: "slow"}, tool.Discard); err == nil {
+			t.Error("who did not wait got an answer")
+		}
+		if err := call(n, "slow"); err != nil {
+			t.Errorf("who waits: %v", err)
+		}
+	})
+}
+
 func TestSourcesOpenAtOnceAndNoneTakesLongerThanItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

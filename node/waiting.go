@@ -24,7 +24,8 @@ func (n *Node) await(ctx context.Context, to wanted) {
 }
 
 // openWaiting opens sources that wait, all at once, each within its time, and publishes them; one that cannot be opened
-// is dead, as it would be in a node that opens all of them at its start.
+// is dead, as it would be in a node that opens all of them at its start. One that ctx was too short for waits on: its end
+// says nothing about the source.
 func (n *Node) openWaiting(ctx context.Context, names []string) error {
 	n.loading.Lock()
 	defer n.loading.Unlock()
@@ -44,6 +45,9 @@ func (n *Node) openWaiting(ctx context.Context, names []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, s := range waiting {
+		if ctx.Err() != nil && came[i].err != nil {
+			continue
+		}
 		s.opened, s.waits, s.since, s.sight = came[i], false, time.Now(), n.look(s.claim)
 		n.retryDead(s)
 	}

@@ -162,15 +162,15 @@ func (a *AuditTable) read(ctx context.Context, use func(*reader) error) error {
 }
 
 // entryOf bounds a record and makes it an entry.
-func (a *AuditTable) entryOf(r *tool.Record) (entry, error) {
+func (a *AuditTable) entryOf(r *tool.Record) (e entry, err error) {
 	if err := a.raws.Check(r); err != nil {
-		return entry{}, err
+		return e, err
 	}
-	a.bound(r)
-	e := entry{Record: r, detail: a.detailOf(r)}
-	if r.Begun {
+	if r.Begun { // as Begin named it: before names are cut
 		e.id = openID(a.db.owner, r)
 	}
+	a.bound(r)
+	e.Record, e.detail = r, a.detailOf(r)
 	return e, nil
 }
 

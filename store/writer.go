@@ -172,6 +172,8 @@ func (w *writer) catchUp() {
 		return
 	}
 	w.led = true
+	w.pending.Add(1) // it has the connection until it is done, which is after the last write is
+	defer w.pending.Done()
 	w.mu.Unlock()
 	w.lead(nil)
 }

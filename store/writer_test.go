@@ -89,6 +89,23 @@ func TestAWriteThatNobodyWaitsForIsNeverLaterThanItsBound(t *testing.T) {
 	})
 }
 
+func TestTheEndWaitsForUpkeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := openNothing()
+		kept := false
+		db.d.Upkeep = func(_ context.Context, conn *sql.Conn) {
+			time.Sleep(time.Second)
+			_, err := conn.ExecContext(t.Context(), "")
+			kept = err == nil
+		}
+		db.w.later(&write{do: func(*tx) error { return nil }, done: func(*write) {}})
+		time.Sleep(soon + 1) // a timer leads
+		if err := db.Close(); err != nil || !kept {
+			t.Errorf("%v; upkeep had its connection to the end: %v", err, kept)
+		}
+	})
+}
+
 func TestWhoIsFasterThanTheDiskWaits(t *testing.T) {
 	db := openNothing()
 	stuck, release := make(chan bool), make(chan bool)

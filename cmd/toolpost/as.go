@@ -66,13 +66,15 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if p.As.LeaseTier != nil {
 			o.LeaseTier = p.As.LeaseTier(given)
 		}
-		b, err := a.openAt(c.Context(), cfg, p.Name, o)
+		ctx, done := lasting(c.Context())
+		defer done()
+		b, err := a.openAt(ctx, cfg, p.Name, o)
 		if err != nil {
 			return err
 		}
 		defer b.close()
 		defer node.Steady()()
-		return door.Serve(c.Context(), fill(b), b)
+		return door.Serve(ctx, fill(b), b)
 	}
 	return c
 }

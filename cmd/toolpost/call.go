@@ -124,6 +124,8 @@ func dryRunExit(r *tool.Result) error {
 
 // invoke makes the call, or the call that makes a job of it.
 func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool.Result, error) {
+	ctx, done := lasting(ctx)
+	defer done()
 	b, err := a.open(ctx, node.Options{Lazy: true})
 	if err != nil {
 		return nil, err

@@ -31,6 +31,26 @@ func run() int {
 	return newApp().run(ctx, argumentsOf(os.Args))
 }
 
+// withoutReaders has this program live on when nobody reads what it writes any more, until done is called: a write fails,
+// where it would end the program before that has written down what it did. The kernel's signal is caught and not ignored,
+// since tools would ignore it too.
+func withoutReaders() (done func()) {
+	unread := make(chan os.Signal, 1)
+	signal.Notify(unread, syscall.SIGPIPE)
+	return func() { signal.Stop(unread) }
+}
+
+// lasting is for commands that make calls themselves. They end in good order also when nobody reads what they write any
+// more, and when their terminal is closed, which means nothing to one that was started with nohup.
+func lasting(ctx context.Context) (_ context.Context, done func()) {
+	readers := withoutReaders()
+	if signal.Ignored(syscall.SIGHUP) {
+		return ctx, readers
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	return ctx, func() { stop(); readers() }
+}
+
 // argumentsOf gives what follows the program's name. By the name of a toolhost it is one.
 func argumentsOf(argv []string) []string {
 	if filepath.Base(argv[0]) == "machina_toolhost" {

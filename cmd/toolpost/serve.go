@@ -43,6 +43,7 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	}
 	ctx, reload, stop := reloadSignals(ctx)
 	defer stop()
+	defer withoutReaders()()
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
 	w := &welcome{app: a, cfg: cfg}
 	o.Token, o.Version, o.Watch = os.Getenv("TOOLPOST_TOKEN"), version, true

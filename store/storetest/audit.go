@@ -90,17 +90,32 @@ func laterRecords(t *testing.T, k Kind) {
 		}
 	}
 	ordered(db)
-	last := full()
-	db.Audit().Later(last, func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
+	db.Audit().Later(full(), func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
 	until(t, func() bool { // nobody asks the program itself
 		return must[int64](t)(other.Audit().Head(t.Context())) == callers*each+1
 	})
-	db.Audit().Later(last, func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
+	db.Audit().Later(full(), func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
 	works(t, db.Close())
 	if got := logOf(t, other, audit.Filter{}); len(got) != callers*each+2 {
 		t.Errorf("after the end there are %d records", len(got))
 	}
 	sound(t, other)
+}
+
+// notesOfMany: notes are made and taken away with those of others, whatever callers name their calls.
+func notesOfMany(t *testing.T, k Kind) {
+	db := k.fresh(t)
+	names := []string{"c1", "a\x00b", "\xff\xfe", strings.Repeat("ä", 5000), strings.Repeat("ä", 5000) + "x", ""}
+	const callers = 24
+	together(callers, func(i int) {
+		r := full()
+		r.Call, r.Caller, r.Time = names[i%len(names)], names[i%5], r.Time.Add(time.Duration(i))
+		gives(t, db.Audit().Begin(context.Background(), r), success)
+		r.Begun = true
+		gives(t, db.Audit().Append(context.Background(), r, true), success)
+	})
+	equal(t, len(logOf(t, db, audit.Filter{})), callers)
+	sound(t, db)
 }
 
 func numerically(a, b string) int {

@@ -83,6 +83,7 @@ func Run(t *testing.T, k Kind) {
 	}{
 		{"Audit/ARecordComesBackAsItWas", recordComesBack},
 		{"Audit/WhatNobodyWaitsForIsWrittenSoonAndInOrder", laterRecords},
+		{"Audit/NotesAreMadeAndTakenAwayWithThoseOfOthers", notesOfMany},
 		{"Audit/HostileTextIsKeptHarmless", hostileText},
 		{"Audit/ManyWritersMakeOneChain", oneChain},
 		{"Audit/QuestionsAreAnsweredAsCountingWould", questions},

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A quiet place is a folder with a tool that reads, and one that says something while it works.
+type quietPlace struct {
+	t   *testing.T
+	dir string
+}
+
+func newQuietPlace(t *testing.T) quietPlace {
+	p := quietPlace{t, t.TempDir()}
+	for name, text := range map[string]string{
+		"a.txt": "hello\n",
+		"tell.sh": "read request\n" + strings.Repeat(`echo '{"version":"0","type":"log","level":"info","message":"at work"}'
+`, 100) + `echo '{"version":"0","type":"done","ok":true}'`,
+		"toolpost.yaml": `sources:
+- {name: files, protocol: builtin, roots: [{path: .}]}
+- {name: tell, protocol: narratoria, command: [sh, tell.sh], tool: tell, input: {type: object}, effects: {reads: true}}
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+func (p quietPlace) toolpost(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(p.t.Context(), os.Args[0], args...)
+	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+// leave starts a program whose reader goes away after its first line. What is said then is the last that it is asked.
+func (p quietPlace) leave(cmd *exec.Cmd, first, then string) (line string) {
+	p.t.Helper()
+	var said strings.Builder
+	cmd.Stderr = &said
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if inErr != nil || outErr != nil || cmd.Start() != nil {
+		p.t.Fatal(inErr, outErr)
+	}
+	_, _ = io.WriteString(in, first)
+	line, _ = bufio.NewReaderSize(out, 16).ReadString('\n')
+	_ = out.Close()
+	_, _ = io.WriteString(in, then)
+	_ = cmd.Wait() // it may say that nobody read its last answer
+	if strings.Count(said.String(), "\n") > 1 {
+		p.t.Errorf("it said %s", said.String())
+	}
+	return line
+}
+
+// recorded checks how many calls of a tool are in the log.
+func (p quietPlace) recorded(tool string, want int) {
+	p.t.Helper()
+	log, err := p.toolpost("audit", "log", "--json").Output()
+	if n := strings.Count(string(log), `"tool": "`+tool+`"`); err != nil || n != want {
+		p.t.Errorf("%d calls of %d are in the log, %v:\n%s", n, want, err, log)
+	}
+}
+
+const readRequest = `{"aid":"AID.FILES.READFILE.v1","inputs":{"path":"a.txt"}}` + "\n"
+
+// A host that is gone reads no answers. The program ends in good order all the same: what it did is in the log.
+func TestWhatIsDoneForAHostThatIsGoneIsRecorded(t *testing.T) {
+	p := newQuietPlace(t)
+	answer := p.leave(p.toolpost("as", "machina", "--serve", "files"), readRequest, readRequest)
+	if !strings.Contains(answer, "hello") {
+		t.Errorf("it answered %q", answer)
+	}
+	p.recorded("readFile", 2)
+}
+
+// So it does when the terminal is closed that it was started from.
+func TestWhatIsDoneForATerminalThatIsGoneIsRecorded(t *testing.T) {
+	p := newQuietPlace(t)
+	host := p.toolpost("as", "machina", "--serve", "files")
+	in, inErr := host.StdinPipe()
+	out, outErr := host.StdoutPipe()
+	if inErr != nil || outErr != nil || host.Start() != nil {
+		t.Fatal(inErr, outErr)
+	}
+	_, _ = io.WriteString(in, readRequest)
+	answer, _ := bufio.NewReader(out).ReadString('\n')
+	if err := host.Process.Signal(syscall.SIGHUP); err != nil || !strings.Contains(answer, "hello") {
+		t.Errorf("it answered %q, %v", answer, err)
+	}
+	if err := host.Wait(); err != nil {
+		t.Errorf("it did not end in good order: %v", err)
+	}
+	p.recorded("readFile", 1)
+}
+
+func TestACallWhoseEventsNobodyReadsIsRecorded(t *testing.T) {
+	p := newQuietPlace(t)
+	if line := p.leave(p.toolpost("call", "--events", "tell", "{}"), "", ""); !strings.Contains(line, "at work") {
+		t.Errorf("it said %q", line)
+	}
+	p.recorded("tell", 1)
+}
