@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -43,6 +44,7 @@ type caller struct {
 	conn     net.Conn
 	in       *bufio.Reader
 	requests [][]byte
+	want     []byte // what is in every answer
 	next     int
 	until    time.Time // when the connection is given up
 }
@@ -50,20 +52,26 @@ type caller struct {
 func (l *lab) dial(ctx context.Context, addr string, requests []request) *caller {
 	conn := attempt.Must((&net.Dialer{}).DialContext(ctx, "tcp", addr))
 	l.atEnd(conn.Close)
-	c := &caller{conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
+	c := &caller{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), want: []byte(`{"ok":true`)}
 	for _, r := range requests {
 		c.requests = append(c.requests, r.to(addr))
+		if r.path != "" {
+			c.want = []byte(r.want)
+		}
 	}
 	return c
 }
 
-// A request is a call over HTTP.
-type request struct{ tool, args, session string }
+// A request is a call over HTTP: of a tool, or, where there is a path, of anything else, with what its answer must have.
+type request struct {
+	tool, args, session string
+	path, headers, want string
+}
 
 // to gives its bytes for the server at an address.
 func (r request) to(addr string) []byte {
-	b := fmt.Appendf(nil, "POST /v1/tools/%s/call HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
-		"Content-Type: application/json\r\nContent-Length: %d\r\n", r.tool, addr, benchToken, len(r.args))
+	b := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\n%s", cmp.Or(r.path, "/v1/tools/"+r.tool+"/call"), addr, benchToken, len(r.args), r.headers)
 	if r.session != "" {
 		b = fmt.Appendf(b, "Toolpost-Session: %s\r\n", r.session)
 	}
@@ -77,7 +85,7 @@ const patience = time.Minute
 // call sends the next request and insists that the tool succeeded.
 func (c *caller) call() error {
 	status, body, err := c.exchange(c.requests[c.next])
-	if err == nil && (status != 200 || !bytes.HasPrefix(body, []byte(`{"ok":true`))) {
+	if err == nil && (status != 200 || !bytes.Contains(body, c.want)) {
 		err = fmt.Errorf("unexpected answer, status %d: %.300q", status, body)
 	}
 	c.next = (c.next + 1) % len(c.requests)

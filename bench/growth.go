@@ -96,8 +96,9 @@ func grownSessions(sessions int) func(context.Context, *lab) row {
 			var patches, calls []request
 			for n := range size {
 				name := fmt.Sprint("session-", n)
-				patches = append(patches, request{"state.patch", fmt.Sprintf(`{"patch":{"turn":%d,"topic":"growth"}}`, n), name})
-				calls = append(calls, request{"readFile", fileArgs, name})
+				patch := fmt.Sprintf(`{"patch":{"turn":%d,"topic":"growth"}}`, n)
+				patches = append(patches, request{tool: "state.patch", args: patch, session: name})
+				calls = append(calls, request{tool: "readFile", args: fileArgs, session: name})
 			}
 			attempt.Check(l.crowd(ctx, at, min(size, 64), patches...).once())
 			return at, calls

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -37,20 +36,24 @@ const (
 	lookAnswer = `"structuredContent":{"name":"Ada"}`
 )
 
-// mcpCalls gives the measurement of tools/call by so many callers, each with a connection of its own, against a server.
-func mcpCalls(
-	callers int, store string, against func(*lab) (url string), least float64,
-) func(context.Context, *lab) row {
+// lookOnce is the call as bytes, for callers that cost as little as they can.
+var lookOnce = request{
+	path: "/mcp", args: lookCall, want: lookAnswer, headers: "Accept: application/json, text/event-stream\r\n" +
+		"Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: look\r\n",
+}
+
+// mcpCalls gives the measurement of tools/call by so many callers, each with a connection of its own, against another
+// server. Both are processes of their own: in one process each would have the other's memory to collect.
+func mcpCalls(callers int, store, against string, least float64) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
-		const calls = 3200
-		dir := filepath.Join(l.dir, strings.ReplaceAll(fmt.Sprint("mcp", callers, store, least), "/", "-"))
-		ours := l.serveMCP(ctx, dir, fmt.Sprintf(lookConfig, store))
-		client := l.client(callers)
-		at := func(url string) timed {
-			return clock(storm(callers, calls/callers, func() error { return look(ctx, client, url) }))
+		dir := filepath.Join(l.dir, fmt.Sprint("mcp", callers, against, filepath.Base(store)))
+		writeFiles(dir, map[string]string{"toolpost.yaml": fmt.Sprintf(lookConfig, store)})
+		ours := l.crowd(ctx, l.benchServe(ctx, dir, wordEcho, dir), callers, lookOnce)
+		if store != "none" {
+			ours.recording()
 		}
-		m, r := compare(11, at(ours), at(against(l)))
-		return ofTheRate(calls, m, r, least)
+		m, r := race(rounds, ours, l.crowd(ctx, l.benchServe(ctx, l.dir, against), callers, lookOnce))
+		return faster(m, r, least)
 	}
 }
 
@@ -58,15 +61,6 @@ func mcpCalls(
 func (l *lab) serveMCP(ctx context.Context, dir, text string) string {
 	_, url := l.serveNode(ctx, dir, text)
 	return url + "/mcp"
-}
-
-// look makes one call and insists on its answer.
-func look(ctx context.Context, client *http.Client, url string) error {
-	body, err := sendMCP(ctx, client, url, "tools/call", "look", lookCall)
-	if err == nil && !bytes.Contains(body, []byte(lookAnswer)) {
-		err = fmt.Errorf("unexpected answer %q", body)
-	}
-	return err
 }
 
 func sendMCP(ctx context.Context, client *http.Client, url, method, name, text string) ([]byte, error) {
@@ -80,8 +74,8 @@ func sendMCP(ctx context.Context, client *http.Client, url, method, name, text s
 	return post(ctx, client, url, header, text)
 }
 
-// sdkServer is the official SDK for Go with the same tool, and nothing before it: no caller, no policy.
-func sdkServer(l *lab) string {
+// serveSDK is the official SDK for Go with the same tool, and nothing before it: no caller, no policy.
+func serveSDK(ctx context.Context) error {
 	s := sdk.NewServer(&sdk.Implementation{Name: "sdk", Version: "1"}, nil)
 	s.AddTool(&sdk.Tool{Name: "look", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -90,32 +84,30 @@ func sdkServer(l *lab) string {
 			}, nil
 		})
 	options := &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true}
-	return l.beside(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, options)).URL
+	return serveBare(ctx, sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, options).ServeHTTP)
 }
 
-// bareServer is the least that answers the same: net/http and encoding/json.
-func bareServer(l *lab) string {
-	return l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var req struct {
-			ID     json.RawMessage `json:"id"`
-			Params struct {
-				Arguments json.RawMessage `json:"arguments"`
-			} `json:"params"`
-		}
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = json.Unmarshal(body, &req)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": req.ID, "result": map[string]any{
-			"resultType": "complete", "content": []any{map[string]any{"type": "text", "text": string(req.Params.Arguments)}},
-			"structuredContent": req.Params.Arguments,
-		}})
-	})).URL
+// bareMCP is the least that answers the same: net/http and encoding/json.
+func bareMCP(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		ID     json.RawMessage `json:"id"`
+		Params struct {
+			Arguments json.RawMessage `json:"arguments"`
+		} `json:"params"`
+	}
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &req)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": req.ID, "result": map[string]any{
+		"resultType": "complete", "content": []any{map[string]any{"type": "text", "text": string(req.Params.Arguments)}},
+		"structuredContent": req.Params.Arguments,
+	}})
 }
 
 // mcpList measures how long a client takes to list 10,000 tools, page by page.

@@ -13,14 +13,16 @@ import (
 
 // What another bench starts this one for: to measure as somebody else, to call, or to be measured.
 const (
-	wordSpawns = "spawns"
-	wordWarm   = "warm"
-	wordCalls  = "calls"  // and a URL
-	wordDoor   = "door"   // and a folder
-	wordEcho   = "echo"   // and a folder
-	wordAppend = "append" // and a file
-	wordBare   = "bare"
-	wordLoop   = "loop"
+	wordSpawns  = "spawns"
+	wordWarm    = "warm"
+	wordCalls   = "calls"  // and a URL
+	wordDoor    = "door"   // and a folder
+	wordEcho    = "echo"   // and a folder
+	wordAppend  = "append" // and a file
+	wordBare    = "bare"
+	wordBareMCP = "mcp"
+	wordSDK     = "sdk"
+	wordLoop    = "loop"
 )
 
 // role is what a bench does that another one started: it tells what it measured, or is measured itself.
@@ -43,6 +45,10 @@ func role(ctx context.Context, l *lab, words []string) {
 		attempt.Check(serveAppending(untilTold(ctx, l), where))
 	case wordBare:
 		attempt.Check(serveBare(untilTold(ctx, l), bareAnswer))
+	case wordBareMCP:
+		attempt.Check(serveBare(untilTold(ctx, l), bareMCP))
+	case wordSDK:
+		attempt.Check(serveSDK(untilTold(ctx, l)))
 	case wordLoop:
 		serveLoop()
 	default:
