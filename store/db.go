@@ -70,6 +70,7 @@ type DB struct {
 	owner   string      // its name in rows
 	absent  absences    // of others
 	audit   *AuditTable
+	asked   atomic.Pointer[map[string]*sql.Stmt] // the questions of oftenAsked, ready to be asked; nil: not yet
 
 	tending sync.Once // begins with the first connection for writing
 	closing chan struct{}
@@ -246,13 +247,35 @@ func (db *DB) read(ctx context.Context, use func(*reader) error) error {
 	if err := db.same(); err != nil {
 		return err
 	}
+	ready := db.often(ctx) // before there is a transaction: it needs a connection of its own
 	// the level that gives a snapshot; SQLite has no other
 	tx, err := db.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return db.explain(err, "read")
 	}
 	defer func() { _ = tx.Rollback() }()
-	return db.explain(use(&reader{ctx, tx, &db.d}), "read")
+	return db.explain(use(&reader{ctx, tx, &db.d, ready}), "read")
+}
+
+// oftenAsked are the questions that calls ask, each time one is made. To take their SQL apart every time would cost more
+// than to answer them.
+var oftenAsked = [...]string{askSession, askBase, askPatches}
+
+// often prepares what is often asked, once. Where that is not possible, it is asked like everything else.
+func (db *DB) often(ctx context.Context) map[string]*sql.Stmt {
+	if ready := db.asked.Load(); ready != nil {
+		return *ready
+	}
+	ready := map[string]*sql.Stmt{}
+	for _, query := range &oftenAsked {
+		s, err := db.reads.PrepareContext(ctx, db.d.text(query))
+		if err != nil {
+			return nil
+		}
+		ready[query] = s // of two who come first, those of one are closed with the database
+	}
+	db.asked.Store(&ready)
+	return ready
 }
 
 // reading is read for what gives something.
@@ -269,10 +292,16 @@ type reader struct {
 	ctx context.Context
 	tx  *sql.Tx
 	d   *Dialect
+	// Questions that are ready to be asked.
+	ready map[string]*sql.Stmt
 }
 
 // each calls visit for every row, with the row to scan.
 func (r *reader) each(visit func(*sql.Rows) error, query string, args ...any) error {
+	if s := r.ready[query]; s != nil {
+		rows, err := r.tx.StmtContext(r.ctx, s).QueryContext(r.ctx, args...)
+		return eachRow(rows, err, visit)
+	}
 	rows, err := r.tx.QueryContext(r.ctx, r.d.text(query), args...)
 	return eachRow(rows, err, visit)
 }

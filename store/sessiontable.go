@@ -111,10 +111,17 @@ type document struct {
 	known                bool
 }
 
+// What reading a session asks.
+const (
+	askSession = `SELECT version, base_version, base_size, tail, changed_at FROM session WHERE caller = ? AND name = ?`
+	askBase    = `SELECT state FROM session_base WHERE caller = ? AND name = ?`
+	askPatches = `SELECT patches FROM session_patch WHERE caller = ? AND name = ? AND version > ? AND version <= ? ` +
+		`ORDER BY version`
+)
+
 func (k sessionAt) open(seen int64) (d *document, err error) {
 	d = &document{base: int64(len("{}"))}
-	d.known, err = row(k, `SELECT version, base_version, base_size, tail, changed_at FROM session `+
-		`WHERE caller = ? AND name = ?`, []any{k.caller, k.name},
+	d.known, err = row(k, askSession, []any{k.caller, k.name},
 		&d.version, &d.baseVersion, &d.base, &d.tail, &d.changed)
 	if err == nil && seen != AnyVersion && seen != d.version {
 		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d; read it and try again", k.name,
@@ -148,7 +155,7 @@ func (k sessionAt) save(t *tx, d *document) error {
 // state returns the base with all later patches merged in.
 func (k sessionAt) state(d *document) (json.RawMessage, error) {
 	base := "{}"
-	_, err := row(k, `SELECT state FROM session_base WHERE caller = ? AND name = ?`, []any{k.caller, k.name}, &base)
+	_, err := row(k, askBase, []any{k.caller, k.name}, &base)
 	if err != nil {
 		return nil, err
 	}
@@ -176,9 +183,7 @@ func (k sessionAt) fold(t *tx, d *document) error {
 
 // merged returns the state of a version with the patches of later ones merged in, up to one.
 func (k sessionAt) merged(state string, version, upTo int64) (json.RawMessage, error) {
-	later, err := list(k, value[string], `SELECT patches FROM session_patch `+
-		`WHERE caller = ? AND name = ? AND version > ? AND version <= ? ORDER BY version`, k.caller, k.name, version,
-		upTo)
+	later, err := list(k, value[string], askPatches, k.caller, k.name, version, upTo)
 	if err != nil {
 		return nil, err
 	}
