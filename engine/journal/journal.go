@@ -68,52 +68,65 @@ type Journal struct {
 	bytes int
 }
 
-// A kept line is read when somebody wants to see it: most are never looked at.
+// A kept line is a line in little memory: there is one for every call, most are never looked at, and each place in the
+// ring is cold when its turn comes again. Its texts are copied, since they may be cut out of a request that is larger
+// than all that is kept; the place is used for them again and again, so that a call which ends allocates nothing.
 type kept struct {
-	Line             // without its names
-	event tool.Event // of a tool, whose data has the rest; its Kind is empty: there is none
-
-	// The names are copied, since they may be cut out of a request that is larger than all that is kept. A place in the
-	// ring is used for them again and again, so that a call which ends allocates nothing.
-	names []byte
-	ends  [5]int
+	at     int64 // in nanoseconds
+	millis float64
+	texts  []byte
+	ends   [9]uint16       // of each text
+	more   json.RawMessage // the data of an event, or the fields of the line
+	event  tool.Kind       // of a tool, whose data has the rest, to be read when somebody wants to see it; empty: it is none
+	from   uint8           // among origins
+	level  uint8           // among Levels
 }
 
-// named lists the names in a line that a call brings with it.
-func (l *Line) named() [5]*string {
-	return [...]*string{&l.Call, &l.Tool, &l.Caller, &l.Session, &l.Run}
-}
-
-func (k *kept) size() int {
-	return 384 + len(k.Message) + len(k.Fields) + len(k.event.Data) + len(k.names) // 384: about that of the struct
-}
-
-// reusable is how large the room for names may be that is left behind by a line.
-const reusable = 256
-
-func (k *kept) clear() {
-	if *k = (kept{names: k.names[:0]}); cap(k.names) > reusable {
-		k.names = nil
+// written lists the texts of a line that are kept as they are. All of them together fit into a uint16: see short.
+func (l *Line) written() [9]*string {
+	return [...]*string{
+		&l.Call, &l.Tool, &l.Caller, &l.Session, &l.Run, &l.Door, &l.Message, (*string)(&l.Outcome), (*string)(&l.Code),
 	}
 }
 
-// add keeps a line, and no longer the oldest where there are too many.
-func (j *Journal) add(k kept) {
+func origins() []Origin { return []Origin{Server, Tool, Call} }
+
+// keep fills a place that is empty.
+func (k *kept) keep(l *Line, ev *tool.Event) {
+	k.at, k.millis, k.more, k.event = l.Time.UnixNano(), l.Millis, l.Fields, ev.Kind
+	if ev.Kind != "" {
+		k.more = ev.Data
+	}
+	k.from, k.level = uint8(slices.Index(origins(), l.From)), uint8(max(0, slices.Index(Levels(), l.Level)))
+	for i, text := range l.written() {
+		k.texts = append(k.texts, *text...)
+		k.ends[i] = uint16(len(k.texts))
+	}
+}
+
+func (k *kept) size() int { return 112 + cap(k.texts) + len(k.more) } // 112: about that of the struct
+
+// reusable is how large the room for texts may be that is left behind by a line.
+const reusable = 512
+
+func (k *kept) clear() {
+	if *k = (kept{texts: k.texts[:0]}); cap(k.texts) > reusable {
+		k.texts = nil
+	}
+}
+
+// add keeps a line, and no longer the oldest where there are too many. Of an event of a tool, where there is one, the
+// line has no more than whose it is.
+func (j *Journal) add(l *Line, ev *tool.Event) {
 	j.mu.Lock()
 	j.last++
-	k.Seq = j.last
 	if len(j.ring) < KeepLines {
 		j.ring = append(j.ring, kept{})
 	} else if j.last-j.gone > KeepLines {
 		j.drop()
 	}
-	at := j.at(k.Seq)
-	k.names = at.names
-	for i, name := range k.named() {
-		k.names = append(k.names, *name...)
-		*name, k.ends[i] = "", len(k.names)
-	}
-	*at = k
+	k := j.at(j.last)
+	k.keep(l, ev)
 	for j.bytes += k.size(); j.bytes > keepBytes; {
 		j.drop()
 	}
@@ -142,47 +155,57 @@ func (j *Journal) Last() int64 {
 // Next gives the lines behind the one with a number, the oldest first, at most so many, and how many that came in
 // between are no longer kept.
 func (j *Journal) Next(after int64, most int) (lines []Line, missed int64) {
-	for _, k := range j.take(after, most) {
-		if len(lines) == 0 {
-			missed = k.Seq - after - 1
-		}
-		lines = append(lines, k.read())
+	some, first := j.take(after, most)
+	for i := range some {
+		lines = append(lines, some[i].read(first+int64(i)))
+	}
+	if len(lines) > 0 {
+		missed = first - after - 1
 	}
 	return lines, missed
 }
 
-// take copies lines, so that they are read while nobody waits.
-func (j *Journal) take(after int64, most int) (lines []kept) {
+// take copies lines, so that they are read while nobody waits, and gives the number of the first.
+func (j *Journal) take(after int64, most int) (lines []kept, first int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for seq := max(after, j.gone) + 1; seq <= j.last && len(lines) < most; seq++ {
+	first = max(after, j.gone) + 1
+	for seq := first; seq <= j.last && len(lines) < most; seq++ {
 		k := *j.at(seq)
-		names, from := string(k.names), 0
-		for i, name := range k.named() {
-			*name, from = names[from:k.ends[i]], k.ends[i]
-		}
+		k.texts = slices.Clone(k.texts)
 		lines = append(lines, k)
 	}
-	return lines
+	return lines, first
 }
 
-// read gives the line with what its event says.
-func (k *kept) read() Line {
-	l := k.Line
-	switch k.event.Kind {
+// read gives the line, with what its event says.
+func (k *kept) read(seq int64) Line {
+	l := Line{Seq: seq, Time: time.Unix(0, k.at), Millis: k.millis, From: origins()[k.from], Level: Levels()[k.level]}
+	from := uint16(0)
+	for i, text := range l.written() {
+		*text, from = string(k.texts[from:k.ends[i]]), k.ends[i]
+	}
+	l.tell(k.event, k.more)
+	return l
+}
+
+// tell adds what an event says, or, where there is none, the fields.
+func (l *Line) tell(event tool.Kind, more json.RawMessage) {
+	switch event {
+	case "":
+		l.Fields = more
 	case tool.KindLog:
 		var data tool.Log
-		_ = strictjson.Unmarshal(k.event.Data, &data) // what does not fit is left out
+		_ = strictjson.Unmarshal(more, &data) // what does not fit is left out
 		l.Level, l.Message, l.Fields = level(data.Level), short(data.Message), data.Fields
 	case tool.KindError:
 		var data tool.ErrorEvent
-		_ = strictjson.Unmarshal(k.event.Data, &data)
+		_ = strictjson.Unmarshal(more, &data)
 		l.Level, l.Message, l.Fields = "error", short(data.Code+": "+data.Message), data.Details
 	}
 	if len(l.Fields) > maxText {
 		l.Fields = nil
 	}
-	return l
 }
 
 // Levels lists the levels, the least grave first.

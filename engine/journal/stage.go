@@ -35,7 +35,7 @@ func (j *Journal) ends(log *slog.Logger) tool.Middleware {
 			start := c.Start()
 			defer func() { // a panic passes here too, and leaves neither result nor error
 				l := ended(c, r, err, start)
-				j.add(kept{Line: l})
+				j.add(&l, &tool.Event{})
 				if log.Enabled(ctx, slog.LevelDebug) {
 					log.LogAttrs(ctx, slog.LevelDebug, "call", l.attrs()...)
 				}
@@ -51,6 +51,7 @@ func ended(c *tool.Call, r *tool.Result, err error, start time.Time) Line {
 	took := time.Since(start)
 	l.From, l.Time, l.Millis = Call, start.Add(took), float64(took.Microseconds())/1000
 	l.Outcome, l.Code, _ = tool.OutcomeOf(r, err)
+	l.Code = tool.Code(short(string(l.Code))) // a tool may choose it
 	l.Level = l.Outcome.Level()
 	switch {
 	case err != nil:
@@ -112,14 +113,15 @@ type listener struct {
 // Emit implements tool.Sink.
 func (l *listener) Emit(ev tool.Event) error {
 	if ev.Kind == tool.KindLog || ev.Kind == tool.KindError {
-		k := kept{Line: of(l.call), event: tool.Event{Kind: ev.Kind, Data: ev.Data}}
-		if k.From, k.Time = Tool, ev.Time; k.Time.IsZero() {
-			k.Time = time.Now()
+		line, about := of(l.call), ev
+		if line.From, line.Time = Tool, ev.Time; line.Time.IsZero() {
+			line.Time = time.Now()
 		}
 		if len(ev.Data) > 2*maxText { // much of it would not be shown
-			k.Line, k.event = k.read(), tool.Event{}
+			line.tell(ev.Kind, ev.Data)
+			about = tool.Event{}
 		}
-		l.j.add(k)
+		l.j.add(&line, &about)
 	}
 	return l.out.Emit(ev)
 }
@@ -142,10 +144,10 @@ func (h *handler) Enabled(ctx context.Context, l slog.Level) bool {
 // Handle implements slog.Handler.
 func (h *handler) Handle(ctx context.Context, rec slog.Record) error {
 	if rec.Level >= slog.LevelInfo {
-		h.j.add(kept{Line: Line{
+		h.j.add(&Line{
 			Time: rec.Time, From: Server, Level: level(strings.ToLower(rec.Level.String())), Message: short(rec.Message),
 			Fields: h.fields(ctx, rec),
-		}})
+		}, &tool.Event{})
 	}
 	if !h.to.Enabled(ctx, rec.Level) {
 		return nil

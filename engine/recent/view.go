@@ -282,7 +282,7 @@ func (s *slot) json(call *Call, which int, name string) json.RawMessage {
 	p := s.parts[which]
 	doc := slices.Clone(s.head[p.from:p.to])
 	if kept := p.to - p.from; kept < p.whole {
-		call.Cut = append(call.Cut, Cut{name, p.whole, kept})
+		call.Cut = append(call.Cut, Cut{name, int(p.whole), int(kept)})
 		return beginning(doc)
 	}
 	if len(doc) == 0 {
