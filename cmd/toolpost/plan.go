@@ -89,6 +89,8 @@ func (a *app) planRunCommand() *cobra.Command {
 }
 
 func (a *app) runPlan(ctx context.Context, call tool.Call) error {
+	ctx, done := lasting(ctx)
+	defer done()
 	b, err := a.open(ctx, node.Options{})
 	if err != nil {
 		return err

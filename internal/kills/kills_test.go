@@ -69,7 +69,7 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 	dir := newFolder(t)
 	bin := served.Build(t)
 	m := newModel()
-	for range often {
+	for round := range often {
 		s := served.Start(t, bin, dir)
 		ctx, stop := context.WithCancel(t.Context())
 		var load sync.WaitGroup
@@ -79,7 +79,7 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 		}
 		load.Go(func() { m.lease(ctx, t, s) })
 		load.Go(func() { m.start(ctx, t, s) })
-		m.struck(rand.IntN(20), rand.IntN(2)) // how many things were acknowledged by then is the point
+		m.struck(rand.IntN(20), rand.IntN(2), 1-round%2) // how many things were acknowledged by then is the point
 		time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
 		s.Kill()
 		stop()
@@ -94,17 +94,21 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 	t.Logf("%d kills: %d calls, %d leases, %d jobs acknowledged", often, len(m.calls), len(m.used), len(m.jobs))
 }
 
-// struck waits until so many more things were acknowledged, and so many more jobs. How long that takes is the machine's
+// struck waits until so many more things were acknowledged, so many more jobs, and so many more runs of a tool: a program
+// takes longer to start than twenty things to be acknowledged. How long that takes is the machine's
 // affair; a server that acknowledges nothing is for the test's own end.
-func (m *model) struck(things, jobs int) {
-	count := func() (things, jobs int) {
+func (m *model) struck(things, jobs, runs int) {
+	count := func() (things, jobs, runs int) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return len(m.calls) + len(m.used), len(m.jobs)
+		for _, n := range m.used {
+			runs += n
+		}
+		return len(m.calls) + len(m.used), len(m.jobs), runs
 	}
-	t0, j0 := count()
+	t0, j0, r0 := count()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if t, j := count(); t >= t0+things && j >= j0+jobs {
+		if t, j, r := count(); t >= t0+things && j >= j0+jobs && r >= r0+runs {
 			return
 		}
 	}
