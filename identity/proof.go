@@ -34,7 +34,7 @@ func (shown Credentials) digest() (sum [sha256.Size]byte) {
 		}
 		return [sha256.Size]byte(b)
 	}
-	return sha256.Sum256(append(make([]byte, 0, 128), shown.Token...)) // of most of them there is no copy on the heap
+	return sha256.Sum256(append(make([]byte, 0, 128), shown.Token...)) // 128: room for most, without an allocation
 }
 
 func (shown Credentials) tokenProof() string {

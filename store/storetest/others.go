@@ -114,6 +114,20 @@ func patchesRaced(t *testing.T, k Kind) {
 	isAt(t, get(t, db.Sessions(), "s"), int64(writers*each), model)
 }
 
+// readAsWritten: no connection that reads stays at an earlier state, whatever it was asked before.
+func readAsWritten(t *testing.T, k Kind) {
+	s := k.fresh(t).Sessions()
+	each := k.rounds(20, 200, 200)
+	together(12, func(i int) {
+		for n := 1; n <= each && !t.Failed(); n++ {
+			gives(t, s.Patch(context.Background(), "ada", name("s%d", i), []object{{"n": json.Number(fmt.Sprint(n))}}), success)
+			for range 3 {
+				isAt(t, get(t, s, name("s%d", i)), int64(n), object{"n": json.Number(fmt.Sprint(n))})
+			}
+		}
+	})
+}
+
 func optimistic(t *testing.T, k Kind) {
 	s := k.fresh(t).Sessions()
 	equal(t, must[int64](t)(s.PatchAt(t.Context(), "ada", "s", 0, []object{{"a": "1"}})), 1)

@@ -95,6 +95,7 @@ func Run(t *testing.T, k Kind) {
 		{"Audit/CallsOfAProgramThatIsGoneAreRecordedAsLost", lostCalls},
 		{"Sessions/PatchesMergeAsTheModelDoes", patchesMerge},
 		{"Sessions/ManyWritersLoseNothing", patchesRaced},
+		{"Sessions/WhatWasWrittenIsReadByEveryConnection", readAsWritten},
 		{"Sessions/WhoSawAnEarlierVersionIsRefused", optimistic},
 		{"Sessions/CallersDoNotShareAndStateIsBounded", sessionBounds},
 		{"Sessions/EarlierVersionsAreAsTheyWere", earlierVersions},
