@@ -315,6 +315,12 @@ func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
 	if it := sh.byName[name]; it != nil && it.visible(p) && (!it.gone || it.err != nil) {
 		return it, nil
 	}
+	source, _, _ := strings.Cut(name, ".")
+	for _, it := range sh.items { // a source that could not be opened says why: which tools it has is not known
+		if it.spec.Name == "" && it.spec.Source == source && name != source && it.visible(p) {
+			return nil, whyUnavailable(name, it.err)
+		}
+	}
 	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", name)
 }
 
