@@ -28,6 +28,7 @@ import (
 	"toolpost/engine/follow"
 	"toolpost/engine/job"
 	"toolpost/engine/journal"
+	"toolpost/engine/lease"
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
@@ -76,9 +77,9 @@ func HTTPAddress(cfg *config.Config) (string, error) { return all.HTTPAddress(cf
 
 // Select lets a policy, an external program, choose among the tools that can be called now.
 func Select(
-	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage,
+	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, request string, inputs json.RawMessage,
 ) (Selected, error) {
-	return all.Select(ctx, command, c, p, inputs)
+	return all.Select(ctx, command, c, p, request, inputs)
 }
 
 // Schema is the JSON Schema of the config that this build reads.
@@ -106,6 +107,7 @@ type Options struct {
 	Still     bool            // open only those sources for which nothing is started and nobody is asked
 	Lazy      bool            // open a source when there is a need for it, for those who make one call
 	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
+	Tiers     lease.Tiers     // of the leases that tools need
 	Version   string          // of this program, for those who ask a door
 	Ready     func(Listening) // called for each door that is open
 	// Tape is told of the calls of this node, to keep them on a cassette or to check them against one; nil: nobody is.
@@ -239,7 +241,7 @@ func (n *Node) issuer(book leases) *define.Set {
 			if err != nil {
 				return "", 0, err
 			}
-			return spec.Ref().String(), spec.Tier, nil
+			return spec.Ref().String(), n.o.Tiers.Of(spec), nil
 		},
 	})
 }

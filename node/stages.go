@@ -194,7 +194,7 @@ func (n *Node) openPlans() (s stage, err error) {
 func (n *Node) openLeases() (stage, error) {
 	return rereading(func(cfg *config.Config) (engine.Stage, error) {
 		tier, err := lease.From(cfg, n.o.LeaseTier)
-		return lease.Stage{From: tier, Consume: n.keep.leases}.For, err
+		return lease.Stage{From: tier, Consume: n.keep.leases, Tiers: n.o.Tiers}.For, err
 	}), nil
 }
 

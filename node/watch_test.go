@@ -123,9 +123,9 @@ const toolhost = `import json, sys
 names = open(sys.argv[2]).read().split()
 if sys.argv[1] == "--list":
     print(json.dumps({"ok": True, "tools": [{"aid": "AID.TH.%s.v1" % n, "name": n, "deterministic": True, "tags": [], "side_effects": ["none"], "replay_inputs": []} for n in names]}))
-elif sys.argv[1] == "--run":
-    sys.stdin.read()
-    print(json.dumps({"ok": True, "status": "OK", "output_json": json.dumps({"names": len(names)}), "error": ""}))
+else:
+    for line in sys.stdin:
+        print(json.dumps({"ok": True, "status": "OK", "output_json": json.dumps({"names": len(names)}), "error": ""}), flush=True)
 `
 
 const program = `import json, sys
@@ -186,6 +186,40 @@ sources:
 	p.write("ev.py", strings.Replace(program, "IS", "new", 1))
 	p.gives("ev", `{}`, `{"is":"new"}`)
 	p.says("source=ev", "the same tools")
+}
+
+// The structured errors of Machina's contract reach a caller whatever finds out first that there is no toolhost.
+//
+// contract(machina): | `not_found` | Toolhost binary missing |
+// contract(machina): | `exception` | Python-side exception |
+func TestAToolhostThatGoesAwayIsAStructuredError(t *testing.T) {
+	tooltest.NoLeaks(t)
+	const source = "  - {name: %[1]s, protocol: machina, command: [./%[1]s], plugin: ./probe.so, mode: %[1]s, tools: [{aid: AID.TH.%[1]s.v1, name: it}]}\n"
+	p := watched(t, map[string]string{
+		"toolpost.yaml": "store: {url: none}\nsources:\n" + fmt.Sprintf(source, "run") + fmt.Sprintf(source, "serve"),
+		"run":           "#!/usr/bin/env python3\n" + toolhost, "serve": "#!/usr/bin/env python3\n" + toolhost, "probe.so": "ALPHA",
+	}, node.Options{})
+	for _, mode := range []string{"run", "serve"} {
+		is := func(typ string) {
+			t.Helper()
+			_, err := p.n.Handler().Invoke(t.Context(), &tool.Call{Tool: mode + ".it", Args: json.RawMessage(`{}`)}, tool.Discard)
+			var d struct {
+				Error             bool
+				AID, Type, Detail string
+			}
+			if e := tool.AsError(err); e == nil || e.Code != tool.CodeUnavailable || e.Reason != typ || json.Unmarshal(e.Details, &d) != nil ||
+				!d.Error || d.AID != "AID.TH."+mode+".v1" || d.Type != typ || !strings.Contains(d.Detail, filepath.Join(p.dir, mode)) {
+				t.Errorf("%s: %+v, want %s", mode, e, typ)
+			}
+		}
+		is("exception")
+		must(t, os.Chmod(filepath.Join(p.dir, mode), 0o700))
+		p.gives(mode+".it", `{}`, `{"names":1}`)
+		must(t, os.Chmod(filepath.Join(p.dir, mode), 0o600))
+		is("exception")
+		must(t, os.Remove(filepath.Join(p.dir, mode)))
+		is("not_found")
+	}
 }
 
 func TestHalfOfAFileTakesNoToolAway(t *testing.T) {

@@ -62,7 +62,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var o node.Options
+		o := node.Options{Tiers: p.As.Tiers}
 		if p.As.LeaseTier != nil {
 			o.LeaseTier = p.As.LeaseTier(given)
 		}
@@ -80,7 +80,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 }
 
 func (a *app) selectCommand() *cobra.Command {
-	var inputs string
+	var inputs, request string
 	c := &cobra.Command{
 		Use:   "select [flags] -- POLICY [ARGUMENT ...]",
 		Short: "Let an external policy choose a tool from the menu",
@@ -96,7 +96,7 @@ func (a *app) selectCommand() *cobra.Command {
 				return err
 			}
 			defer b.close()
-			selected, err := node.Select(c.Context(), args, b, me(), json.RawMessage(inputs))
+			selected, err := node.Select(c.Context(), args, b, me(), request, json.RawMessage(inputs))
 			if err != nil {
 				return err
 			}
@@ -104,5 +104,6 @@ func (a *app) selectCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&inputs, "inputs", "", "the inputs so far, a JSON object; the selection may patch them")
+	c.Flags().StringVar(&request, "request-id", "", "your id of this request, for the policy: the request_id of its run_header")
 	return a.withServer(c)
 }

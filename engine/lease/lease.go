@@ -28,6 +28,18 @@ type Leases interface {
 type Stage struct {
 	From    int    // the tier from which on a lease is asked for; 0: never
 	Consume Leases // needed where From is not 0
+	Tiers   Tiers
+}
+
+// Tiers gives the tier of the lease that a tool needs; nil: the tool's own.
+type Tiers func(*tool.Spec) int
+
+// Of calls it.
+func (t Tiers) Of(spec *tool.Spec) int {
+	if t == nil {
+		return spec.Tier
+	}
+	return t(spec)
 }
 
 // Section is the part of the config that the stage reads.
@@ -51,7 +63,7 @@ func From(cfg *config.Config, other int) (tier int, err error) {
 // For is an engine.Stage: nil for the tools of the tiers that need no lease. It stands behind idempotency and quota: a
 // replay and a call that is refused anyway use no lease up.
 func (s Stage) For(spec *tool.Spec) tool.Middleware {
-	if s.From <= 0 || spec != nil && spec.Tier < s.From {
+	if s.From <= 0 || spec != nil && s.Tiers.Of(spec) < s.From {
 		return nil
 	}
 	return tool.First(func(ctx context.Context, c *tool.Call) error { return s.pass(ctx, c, spec) })
@@ -64,11 +76,11 @@ func (s Stage) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 	case c.Lease == "":
 		e := tool.Errorf(tool.CodeLeaseRequired,
 			"%s is a tool of tier %d and needs a lease; issue one for it and call again with the token", spec.Name,
-			spec.Tier)
-		e.Details, _ = strictjson.Marshal(map[string]any{"tier": spec.Tier, "tool": spec.Name})
+			s.Tiers.Of(spec))
+		e.Details, _ = strictjson.Marshal(map[string]any{"tier": s.Tiers.Of(spec), "tool": spec.Name})
 		return tool.BeforeRun(e)
 	}
-	err := s.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), spec.Tier)
+	err := s.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), s.Tiers.Of(spec))
 	var e *tool.Error
 	if err != nil && !errors.As(err, &e) {
 		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", spec.Name, err)

@@ -61,6 +61,7 @@ type As struct {
 	Most  int
 	// LeaseTier gives the tier from which on this door asks for leases, whatever the config says; nil or 0: as it says.
 	LeaseTier func(words []string) int
+	Tiers     func(*tool.Spec) int // of the leases that tools need here; nil: their own
 	Door      func(words []string, std Stdio) (tool.Door, error)
 }
 
@@ -144,7 +145,7 @@ func Protocols() []Protocol {
 			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Asks: true,
 			As: &As{
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: []string{"list", "run", "serve"},
-				Most: 2, LeaseTier: machinaLeases, Door: asMachina,
+				Most: 2, LeaseTier: machinaLeases, Tiers: machina.TierOf, Door: asMachina,
 			},
 		},
 		{

@@ -17,9 +17,10 @@ type Selected struct {
 	Inputs json.RawMessage `json:"inputs,omitzero"`
 }
 
-// Select lets a policy, an external program, choose among the tools that can be called now.
+// Select lets a policy, an external program, choose among the tools that can be called now. Request is the caller's id
+// for it, if any.
 func Select(
-	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage,
+	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, request string, inputs json.RawMessage,
 ) (Selected, error) {
 	var specs []*tool.Spec
 	for spec, err := range c.Specs(ctx, p) {
@@ -31,7 +32,7 @@ func Select(
 	if err != nil {
 		return Selected{}, err
 	}
-	header := machina.Header(&tool.Call{Trace: tool.NewID()})
+	header := machina.Header(&tool.Call{ID: request})
 	s, err := machina.Policy(command).Select(ctx, header, menu, inputs)
 	if err != nil || s.Kind != machina.Pick {
 		return Selected{Selection: s}, err

@@ -179,7 +179,7 @@ func (o *host) write(answer any, later bool) error {
 // run answers the one request on stdin.
 func (o *host) run(ctx context.Context) error {
 	if o.byAID[o.AID] == nil {
-		return errors.Join(o.write(refusal{Error: "tool not found: " + o.AID}, false), exit(4, "tool not found: %s", o.AID))
+		return errors.Join(o.write(refusal{Error: notFound + ": " + o.AID}, false), exit(4, "%s: %s", notFound, o.AID))
 	}
 	doc, err := process.ReadWithin(ctx, o.In, maxStdin)
 	var limit *process.LimitError
@@ -196,7 +196,12 @@ func (o *host) run(ctx context.Context) error {
 		return errors.Join(o.write(refusal{Error: err.Error()}, false), exit(5, "%s", why(err)))
 	}
 	req.aid = o.AID
-	return o.write(o.call(ctx, &req, true), false)
+	answer := o.call(ctx, &req, true)
+	err = o.write(answer, false)
+	if r, ok := answer.(*reply); ok && r.died {
+		return errors.Join(err, exit(1, "%s: %s", o.AID, r.err))
+	}
+	return err
 }
 
 func why(err error) string {
@@ -292,16 +297,21 @@ func (o *host) answer(ctx context.Context, a *asked) any {
 		return o.lease(ctx, toolLeaseGC, map[string]any{}, &leaseCounts{OK: true})
 	}
 	if o.byAID[req.aid] == nil {
-		return refusal{Error: "tool not found: " + req.aid}
+		return refusal{Error: notFound + ": " + req.aid}
 	}
 	return o.call(ctx, req, false)
 }
 
-const missingAID = "missing aid"
+const (
+	missingAID = "missing aid"
+	notFound   = "tool not found"
+)
 
 // isOther reports whether a line is JSON but no object. Nothing is wrong with its JSON, so its aid is what is missing.
+// Toolhosts take null for no JSON at all.
 func isOther(line []byte) bool {
-	return strictjson.KindOf(line) != "object" && strictjson.Check(line) == nil
+	kind := strictjson.KindOf(line)
+	return kind != "object" && kind != "null" && strictjson.Check(line) == nil
 }
 
 // call runs a tool. Whole: the answer has the whole state, else what the tool changed.
@@ -362,20 +372,23 @@ func replyTo(result *tool.Result) reply {
 // failed answers a call that has no outcome. A tool that is no longer listed is not found; another
 // not_found is about something that the tool looked for.
 func (o *host) failed(ctx context.Context, aid string, spec *tool.Spec, e *tool.Error, whole bool) any {
-	status := statusOf(e.Code)
+	r := &reply{status: statusOf(e.Code), output: []byte(`{}`), err: inWords(e), state: o.stated(nil, whole)}
 	switch {
-	case e.Reason == statusInvalidPick:
-		status = statusInvalidPick // of a toolhost behind us
+	case e.Reason == statusInvalidPick, e.Reason == statusBreakerTrip: // of a toolhost behind us, in its own words
+		r.status, r.err = e.Reason, e.Message
+	case e.Code == tool.CodeNotFound && strings.HasPrefix(e.Message, notFound): // likewise
+		return refusal{Error: e.Message}
 	case e.Code == tool.CodeNotFound:
 		if _, err := o.c.Lookup(ctx, o.Caller, spec.Name); err != nil {
-			return refusal{Error: "tool not found: " + aid}
+			return refusal{Error: notFound + ": " + aid}
 		}
 	}
-	if status == "" {
+	if r.status == "" {
 		o.log("%s: %s", aid, e.Message)
 		return refuse(aid, e)
 	}
-	return &reply{status: status, output: []byte(`{}`), err: inWords(e), state: o.stated(nil, whole)}
+	r.died = e.Code == tool.CodeCrash || e.Code == tool.CodeProtocol
+	return r
 }
 
 // tooLong is the answer to a request of more than maxStdin bytes. It is no word about its JSON, which nobody has read.

@@ -31,7 +31,7 @@ func TestDoorConforms(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			tooltest.Run(t, tooltest.Subject{
 				New:     func(t testing.TB) tool.Handler { return ours(t, machina.Options{Mode: mode}) },
-				Without: tooltest.Events | tooltest.Crash,
+				Without: tooltest.Events | map[string]tooltest.Features{"serve": tooltest.Crash}[mode],
 			})
 		})
 	}
@@ -108,7 +108,7 @@ func TestServeAnswersEveryLine(t *testing.T) {
 		ask("AID.TOOLTEST.ECHO.v1", `{"query":"test","k":"3"}`),
 		ask("AID.TOOLTEST.FAIL.v1", `{"message":"no such torch"}`),
 		`{"aid":"AID.TOOLTEST.ECHO.v1"}`,
-		`{"aid":"AID.TOOLTEST.ECHO.v1","input_json":7,"ds_state":null,"idempotency_key":null,"_lease_token":null}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","ds_state":null,"idempotency_key":null,"_lease_token":null}`,
 		`{"aid":"AID.TOOLTEST.ECHO.v1","inputs":{"key":"value"}}`,
 		`{"aid":"AID.TOOLTEST.ECHO.v1","input_json":""}`,
 		`{"aid":"AID.EYE.LOOK.v2"}`,
@@ -125,6 +125,10 @@ func TestServeAnswersEveryLine(t *testing.T) {
 		`{"aid":"AID.TOOLTEST.ECHO.v1","_lease_token":{}}`,
 		`{"aid":"AID.TOOLTEST.ECHO.v1","input_json":"` + strings.Repeat("x", 11<<20) + `"}`,
 		`{"aid":"AID.TOOLTEST.ECHO.v1"}` + "\r",
+		"\r", "\r\r", `null`, ` null` + "\r",
+		`{"aid":"AID.TOOLTEST.ECHO.v1","input_json":{"query":"test"}}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","inputs":"{}"}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","ds_state":{"delta":0}}`,
 	}
 	empty := `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":` + nothing + `}`
 	want := []string{
@@ -139,6 +143,9 @@ func TestServeAnswersEveryLine(t *testing.T) {
 		`{"ok":false,"error":"invalid ds_state"}`, `{"ok":false,"error":"invalid ds_state"}`,
 		`{"ok":false,"error":"invalid idempotency_key"}`, `{"ok":false,"error":"invalid _lease_token"}`,
 		tooLong,
+		empty,
+		`{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`,
+		`{"ok":false,"error":"invalid input_json"}`, `{"ok":false,"error":"invalid inputs"}`,
 		empty,
 	}
 	got := serve(t, 0, lines...)
@@ -348,9 +355,9 @@ func TestEveryCodeHasItsAnswer(t *testing.T) {
 			t.Errorf("%s: %q", code, text)
 		}
 	}
-	picked := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", `{"code":"not_found","reason":"INVALID_PICK"}`))[0]
-	if picked["status"] != "INVALID_PICK" || picked["ok"] != false || picked["output_json"] != "{}" {
-		t.Errorf("a pick of a tool that is not offered: %v", picked)
+	for reason, code := range map[string]string{"INVALID_PICK": "not_found", "BREAKER_TRIP": "breaker_open"} { // of a toolhost behind us
+		got := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", `{"code":"`+code+`","reason":"`+reason+`"}`))[0]
+		equal(t, got, `{"ok":false,"status":"`+reason+`","output_json":"{}","error":"because","ds_state":`+nothing+`}`)
 	}
 	got := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", `{"ask":true}`))[0]
 	if got["status"] != "TOOL_ERROR" || !strings.Contains(got["error"].(string), "really?") {
@@ -394,24 +401,27 @@ func TestExitCodes(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"answered":             {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, request, 0, `{"ok":true,"status":"OK","output_json":"{\"query\": \"test\"}","error":"","ds_state":{"slots":{"1":{"type":"a"}}}}`},
-		"a tool's failure":     {[]string{"--run", "tooltest", "AID.TOOLTEST.FAIL.v1"}, `{"inputs":{"message":"no"}}`, 0, `{"ok":false,"status":"TOOL_ERROR","output_json":"{}","error":"no","ds_state":{"slots":{}}}`},
-		"list":                 {[]string{"--list", "other"}, "", 0, `{"ok":true,"tools":[{"aid":"AID.OTHER.ELSEWHERE.v1","name":"elsewhere","deterministic":false,"tags":[],"side_effects":[],"replay_inputs":[]}]}`},
-		"serve":                {[]string{"--serve", "tooltest"}, `{"aid":"AID.EYE.LOOK.v2"}`, 0, `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":` + nothing + `}`},
-		"nothing":              {nil, "", 2, ""},
-		"unknown mode":         {[]string{"--walk", "tooltest"}, "", 2, ""},
-		"no source":            {[]string{"--list"}, "", 2, ""},
-		"no aid":               {[]string{"--run", "tooltest"}, "", 2, ""},
-		"too many words":       {[]string{"--serve", "tooltest", "x"}, "", 2, ""},
-		"no such plugin":       {[]string{"--list", "nope"}, "", 3, `{"ok":false,"error":"plugin not found: nope; name a source that has tools, or the path of a source's plugin"}`},
-		"a dead plugin":        {[]string{"--run", "dead", "AID"}, request, 3, `{"ok":false,"error":"plugin dead is not available: it died"}`},
-		"serve no plugin":      {[]string{"--serve", "nope"}, "", 3, ""},
-		"unknown aid":          {[]string{"--run", "tooltest", "AID.XX"}, request, 4, `{"ok":false,"error":"tool not found: AID.XX"}`},
-		"bad JSON":             {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{`, 5, `{"ok":false,"error":"invalid JSON"}`},
-		"no JSON":              {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, ``, 5, `{"ok":false,"error":"invalid JSON"}`},
-		"more than 10 MiB":     {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{"input_json":"` + strings.Repeat("x", 10<<20) + `"}`, 5, tooLong},
-		"no lease in run mode": {[]string{"--run", "tooltest", "AID.TOOLTEST.SHELL.v1"}, `{}`, 0, `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":{"slots":{}}}`},
-		"a lease to serve":     {[]string{"--serve", "tooltest"}, `{"aid":"AID.TOOLTEST.SHELL.v1"}`, 0, `{"ok":false,"error":"lease_required","tier":2,"aid":"AID.TOOLTEST.SHELL.v1"}`},
+		"answered":              {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, request, 0, `{"ok":true,"status":"OK","output_json":"{\"query\": \"test\"}","error":"","ds_state":{"slots":{"1":{"type":"a"}}}}`},
+		"a tool's failure":      {[]string{"--run", "tooltest", "AID.TOOLTEST.FAIL.v1"}, `{"inputs":{"message":"no"}}`, 0, `{"ok":false,"status":"TOOL_ERROR","output_json":"{}","error":"no","ds_state":{"slots":{}}}`},
+		"list":                  {[]string{"--list", "other"}, "", 0, `{"ok":true,"tools":[{"aid":"AID.OTHER.ELSEWHERE.v1","name":"elsewhere","deterministic":false,"tags":[],"side_effects":[],"replay_inputs":[]}]}`},
+		"serve":                 {[]string{"--serve", "tooltest"}, `{"aid":"AID.EYE.LOOK.v2"}`, 0, `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":` + nothing + `}`},
+		"nothing":               {nil, "", 2, ""},
+		"unknown mode":          {[]string{"--walk", "tooltest"}, "", 2, ""},
+		"no source":             {[]string{"--list"}, "", 2, ""},
+		"no aid":                {[]string{"--run", "tooltest"}, "", 2, ""},
+		"too many words":        {[]string{"--serve", "tooltest", "x"}, "", 2, ""},
+		"no such plugin":        {[]string{"--list", "nope"}, "", 3, `{"ok":false,"error":"plugin not found: nope; name a source that has tools, or the path of a source's plugin"}`},
+		"a dead plugin":         {[]string{"--run", "dead", "AID"}, request, 3, `{"ok":false,"error":"plugin dead is not available: it died"}`},
+		"serve no plugin":       {[]string{"--serve", "nope"}, "", 3, ""},
+		"unknown aid":           {[]string{"--run", "tooltest", "AID.XX"}, request, 4, `{"ok":false,"error":"tool not found: AID.XX"}`},
+		"a tool that died":      {[]string{"--run", "tooltest", "AID.TOOLTEST.CRASH.v1"}, `{}`, 1, `{"ok":false,"status":"TOOL_ERROR","output_json":"{}","error":"crash: crash died without an answer, as it was told to","ds_state":{"slots":{}}}`},
+		"a tool without an end": {[]string{"--run", "tooltest", "AID.TOOLTEST.CODE.v1"}, `{"inputs":{"code":"protocol"}}`, 1, `{"ok":false,"status":"TOOL_ERROR","output_json":"{}","error":"protocol: because","ds_state":{"slots":{}}}`},
+		"no string":             {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{"input_json":7}`, 5, `{"ok":false,"error":"invalid input_json"}`},
+		"bad JSON":              {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{`, 5, `{"ok":false,"error":"invalid JSON"}`},
+		"no JSON":               {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, ``, 5, `{"ok":false,"error":"invalid JSON"}`},
+		"more than 10 MiB":      {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{"input_json":"` + strings.Repeat("x", 10<<20) + `"}`, 5, tooLong},
+		"no lease in run mode":  {[]string{"--run", "tooltest", "AID.TOOLTEST.SHELL.v1"}, `{}`, 0, `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":{"slots":{}}}`},
+		"a lease to serve":      {[]string{"--serve", "tooltest"}, `{"aid":"AID.TOOLTEST.SHELL.v1"}`, 0, `{"ok":false,"error":"lease_required","tier":2,"aid":"AID.TOOLTEST.SHELL.v1"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(deadline(t), os.Args[0], c.args...)

@@ -96,8 +96,8 @@ func inWords(e *tool.Error) string {
 // failure, in its own words.
 func understand(aid string, r *refusal) *tool.Error {
 	switch said := r.Error; {
-	case strings.HasPrefix(said, "tool not found"):
-		return tool.Errorf(tool.CodeNotFound, "the toolhost has no tool %s", aid).Because(typeNotFound)
+	case strings.HasPrefix(said, notFound):
+		return &tool.Error{Code: tool.CodeNotFound, Reason: typeNotFound, Message: said}
 	case said == "lease_required":
 		e := tool.Errorf(tool.CodeLeaseRequired, "the toolhost wants a lease for %s", aid)
 		e.Details, _ = strictjson.Marshal(map[string]any{"tier": r.Tier, "aid": aid})
@@ -166,6 +166,7 @@ type answer struct {
 	DSState    json.RawMessage `json:"ds_state"`
 
 	output json.RawMessage
+	wrong  error // with the output; the rest of the answer holds
 	state  *change
 }
 
@@ -184,10 +185,8 @@ func decodeAnswer(line []byte) (*answer, error) {
 	default:
 		return nil, fmt.Errorf("its status %.40q is unknown", a.Status)
 	}
+	a.output, a.wrong = decodeOutput(a.OutputJSON)
 	var err error
-	if a.output, err = decodeOutput(a.OutputJSON); err != nil {
-		return nil, fmt.Errorf("its output_json: %w", err)
-	}
 	if a.state, err = decodeChange(a.DSState); err != nil {
 		return nil, fmt.Errorf("its ds_state: %w", err)
 	}
@@ -195,7 +194,7 @@ func decodeAnswer(line []byte) (*answer, error) {
 }
 
 // decodeOutput reads an output_json, which is whatever the tool returned: JSON in a string, as the contract has it, or
-// text that is no JSON, or not even a string. Nothing of it is the toolhost's fault.
+// text that is no JSON, or not even a string. JSON that readers disagree about, such as with duplicate keys, is an error.
 func decodeOutput(raw json.RawMessage) (json.RawMessage, error) {
 	switch strictjson.KindOf(raw) {
 	case "nothing", "null":
@@ -205,7 +204,9 @@ func decodeOutput(raw json.RawMessage) (json.RawMessage, error) {
 		if len(said) == 0 {
 			return nil, nil
 		}
-		if strictjson.Check(said) != nil {
+		if err := strictjson.Check(said); err != nil && json.Valid(said) {
+			return nil, err
+		} else if err != nil {
 			return strictjson.Marshal(string(said))
 		}
 		return said, nil
@@ -228,14 +229,16 @@ func (a *answer) changed(before slots) slots {
 // outcome is the result or the error that the answer means.
 func (a *answer) outcome(aid string) (*tool.Result, error) {
 	switch {
+	case a.wrong != nil:
+		return nil, structured(typeParseError, aid, "the output_json of %s: %w", aid, a.wrong)
 	case a.Status == statusOK || a.Status == "" && *a.OK:
 		return &tool.Result{OK: true, Output: a.output}, nil
 	case a.Status == statusInvalidPick:
-		return nil, tool.Errorf(tool.CodeNotFound, "the toolhost does not offer %s now: %s", aid,
-			clip(a.Error)).Because(statusInvalidPick)
+		said := cmp.Or(a.Error, "the toolhost does not offer "+aid+" now")
+		return nil, &tool.Error{Code: tool.CodeNotFound, Reason: a.Status, Message: said}
 	case a.Status == statusBreakerTrip:
-		return nil, tool.Errorf(tool.CodeBreakerOpen, "the toolhost's breaker for %s is open: %s", aid,
-			clip(a.Error)).Because(statusBreakerTrip)
+		said := cmp.Or(a.Error, "the toolhost's breaker for "+aid+" is open")
+		return nil, &tool.Error{Code: tool.CodeBreakerOpen, Reason: a.Status, Message: said}
 	case a.Status == "":
 		if e := understand(aid, &a.refusal); e != nil {
 			return nil, e

@@ -100,9 +100,9 @@ func newStack(leases leases, from int) *stack {
 		if err != nil {
 			return "", 0, err
 		}
-		return spec.Ref().String(), spec.Tier, nil
+		return spec.Ref().String(), machina.TierOf(spec), nil
 	}})
-	gate := lease.Stage{From: from, Consume: leases}
+	gate := lease.Stage{From: from, Consume: leases, Tiers: machina.TierOf}
 	s.next = idempotency.New(idempotency.Options{}).For(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		if leased := gate.For(c.Spec); leased != nil {
 			return leased(tool.HandlerFunc(s.run)).Invoke(ctx, c, out)

@@ -91,7 +91,7 @@ func (b *inbox) look() {
 func (b *inbox) takeApart(lines []byte, to chan<- []asked) {
 	batch := make([]asked, 0, several)
 	for line := range bytes.Lines(lines) {
-		if batch = append(batch, b.other.take(trim(line))); len(batch) == several {
+		if batch = append(batch, b.other.take(bytes.TrimSuffix(line, []byte{'\n'}))); len(batch) == several {
 			to <- batch
 			batch = make([]asked, 0, several)
 		}
@@ -115,17 +115,15 @@ func (r requestReader) take(line []byte) asked {
 func readLine(in *bufio.Reader) (text []byte, wrong, end error) {
 	part, end := in.ReadSlice('\n')
 	if !errors.Is(end, bufio.ErrBufferFull) { // nearly all of them
-		return trim(part), nil, end
+		return bytes.TrimSuffix(part, []byte{'\n'}), nil, end
 	}
 	for {
 		if text = append(text, part...); len(text) > maxStdin+1 { // with its newline
 			text, wrong = text[:0], tooLong() // the rest is read and forgotten
 		}
 		if !errors.Is(end, bufio.ErrBufferFull) {
-			return trim(text), wrong, end
+			return bytes.TrimSuffix(text, []byte{'\n'}), wrong, end
 		}
 		part, end = in.ReadSlice('\n')
 	}
 }
-
-func trim(line []byte) []byte { return bytes.TrimRight(line, "\r\n") }

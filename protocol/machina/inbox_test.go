@@ -21,6 +21,8 @@ func TestRequestsThatCameTogetherAreAnsweredAsOneByOne(t *testing.T) {
 			fmt.Fprintln(&lines, ask("AID.TOOLTEST.NOTE.v1", fmt.Sprintf(`{"n":%d,"at%d":true}`, i, i%21)))
 		case 3:
 			fmt.Fprintf(&lines, "{\"aid\": %d\r\n", i)
+		case 4:
+			lines.WriteString("\r\n")
 		case 5:
 			fmt.Fprintln(&lines, ask("AID.TOOLTEST.COUNT.v1", `{}`))
 		default:

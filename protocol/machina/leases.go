@@ -3,6 +3,7 @@ package machina
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -15,6 +16,18 @@ func LeaseTier(m Mode, getenv func(string) string) int {
 		return 1
 	}
 	return 0
+}
+
+// TierOf is the tier of the lease that a toolhost asks for: that of the tool, and by its aid at least that of a system
+// tool or of a dangerous one, whatever it declares.
+func TierOf(spec *tool.Spec) int {
+	switch aid := offers(spec.Source, []*tool.Spec{spec})[0].aid; {
+	case strings.HasPrefix(aid, "AID.GENESIS."):
+		return tool.MaxTier
+	case strings.HasPrefix(aid, "AID.SHELL."):
+		return max(spec.Tier, 2)
+	}
+	return spec.Tier
 }
 
 // The tools behind the commands about leases: a door has no way around the engine. They are named with their source,
@@ -65,7 +78,7 @@ func (o *host) issueLease(ctx context.Context, line []byte, req *request) any {
 	if want.ToolAID != "*" {
 		spec := o.byAID[want.ToolAID]
 		if spec == nil {
-			return refusal{Error: "tool not found: " + want.ToolAID}
+			return refusal{Error: notFound + ": " + want.ToolAID}
 		}
 		args["tool"] = spec.Name
 	}

@@ -199,4 +199,4 @@ func (r *Runner) list(ctx context.Context) ([]ToolOption, error) {
 
 // Unavailable says why the tools cannot be called as things are now: the toolhost or its folder is
 // missing.
-func (r *Runner) Unavailable(string) error { return r.host.Unavailable() }
+func (r *Runner) Unavailable(name string) error { return missing(r.aids[name], r.host.Unavailable()) }

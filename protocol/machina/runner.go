@@ -3,6 +3,8 @@ package machina
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -176,14 +178,18 @@ func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte)
 	return p.Doc, judge(p, c.aid)
 }
 
-// missing is the error of a toolhost that could not be started. One that says why in a word of its own, such as a wall
-// that cannot be built, keeps it.
+// missing is the error of a toolhost that could not be started; nil: it can be. One that says why in a word of its own,
+// such as a wall that cannot be built, keeps it.
 func missing(aid string, err error) error {
-	if known := tool.AsError(err); known.Code != tool.CodeUnavailable || known.Reason != "" {
+	if known := tool.AsError(err); known == nil || known.Code != tool.CodeUnavailable || known.Reason != "" {
 		return err
 	}
-	e := structured(typeNotFound, aid, "%s", tool.AsError(err).Message)
-	e.Err = err
+	typ := typeNotFound
+	if errors.Is(err, fs.ErrPermission) { // it is there
+		typ = typeException
+	}
+	e := structured(typ, aid, "%s", tool.AsError(err).Message)
+	e.Code, e.Err = tool.CodeUnavailable, err
 	return e
 }
 
@@ -192,12 +198,14 @@ func judge(p *process.Printout, aid string) error {
 	switch {
 	case p.TooLong():
 		return structured(typeParseError, aid, "the reply to %s: %w", aid, p.Err)
-	case p.Exit.Code == 3:
+	case p.Exit.Code == 3 && said(p) != "":
 		return structured(typeNotFound, aid, "the toolhost has no such plugin: %s", said(p))
-	case p.Exit.Code == 4:
-		return tool.Errorf(tool.CodeNotFound, "the toolhost has no tool %s: %s", aid, said(p)).Because(typeNotFound)
+	case p.Exit.Code == 4 && said(p) != "":
+		return &tool.Error{Code: tool.CodeNotFound, Reason: typeNotFound, Message: said(p)}
+	case p.Exit.Code != 0 && said(p) != "":
+		return structured(typeCrash, aid, "the toolhost crashed in %s: %s (%s)", aid, said(p), p.Exit)
 	case p.Exit.Code != 0:
-		return structured(typeCrash, aid, "the toolhost crashed in %s: %s", aid, said(p))
+		return structured(typeCrash, aid, "the toolhost crashed in %s: %s", aid, p.Last)
 	case p.Err != nil:
 		return structured(typeException, aid, "the reply to %s could not be read: %w", aid, p.Err)
 	case len(bytes.TrimSpace(p.Doc)) == 0:
@@ -206,13 +214,11 @@ func judge(p *process.Printout, aid string) error {
 	return nil
 }
 
-// said is the toolhost's own word for its end: in its document, else on standard error.
+// said is the toolhost's own word for its end, in its document; empty: it has none.
 func said(p *process.Printout) string {
 	var r refusal
-	if strictjson.Unmarshal(p.Doc, &r) == nil && r.Error != "" {
-		return clip(r.Error) + " (" + p.Exit.String() + ")"
-	}
-	return p.Last
+	_ = strictjson.Unmarshal(p.Doc, &r) // what it has printed may be no document
+	return clip(r.Error)
 }
 
 // conclude passes on what the tool did to the state, also a tool that failed, and gives the outcome.

@@ -212,6 +212,17 @@ func TestACrashIsAStructuredError(t *testing.T) {
 	})
 }
 
+// The exit codes 3 and 4 are words of a toolhost; a tool that ends with one says nothing by it.
+func TestAnExitWithoutAWordIsACrash(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		r := probe(t, machina.Options{Mode: mode})
+		for _, code := range []string{"3", "4"} {
+			_, err := invoke(r, call("crash", `{"code":`+code+`}`), tool.Discard)
+			structured(t, err, tool.CodeCrash, "crash", "AID.PROBE.CRASH.v1", "exit status "+code)
+		}
+	})
+}
+
 // contract(machina): | `not_found` | Toolhost binary missing |
 func TestAMissingToolhostIsAStructuredError(t *testing.T) {
 	_, err := machina.New(t.Context(), "", machina.Options{Command: []string{"/nonexistent/machina_toolhost"}}, nil)
@@ -240,7 +251,7 @@ func TestAToolThatTheToolhostDoesNotHaveIsNotFound(t *testing.T) {
 			Command: []string{tooltest.Python(), script(t)}, Plugin: "probe", Mode: mode, Tools: []machina.ToolOption{{AID: "AID.PROBE.NOPE.v1", Name: "nope"}},
 		})
 		_, err := invoke(r, call("nope", `{}`), tool.Discard)
-		if e := tool.AsError(err); e == nil || e.Code != tool.CodeNotFound || e.Reason != "not_found" {
+		if e := tool.AsError(err); e == nil || e.Code != tool.CodeNotFound || e.Reason != "not_found" || e.Message != "tool not found: AID.PROBE.NOPE.v1" {
 			t.Errorf("%+v", err)
 		}
 		if _, err := invoke(r, call("unheard", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
@@ -272,6 +283,21 @@ func TestHostileReplies(t *testing.T) {
 	})
 }
 
+// A tool whose reply is too long has the same reply for whoever asks again, and has worked twice.
+func TestATooLongReplyIsNotAskedForTwice(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := t.TempDir()
+	record := filepath.Join(dir, "lines")
+	r := probe(t, machina.Options{Plugin: "hostile", Options: spawn.Options{Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}}})
+	c := call("huge", `{}`)
+	c.Key = "k" // else no call is repeated
+	_, err := invoke(r, c, tool.Discard)
+	structured(t, err, tool.CodeProtocol, "parse_error", "AID.PROBE.HUGE.v1", "1048576 bytes")
+	if n := len(recorded(t, record)); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
 // Known toolhosts put into output_json whatever their tool returned, and known hosts pass it on.
 func TestAnOutputThatIsNotJSONIsText(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
@@ -285,7 +311,7 @@ func TestAnOutputThatIsNotJSONIsText(t *testing.T) {
 		}
 		session := who()
 		for i, c := range [][2]string{ // as JSON in the reply, and as it arrives
-			{`"done."`, `"done."`}, {`"{"`, `"{"`}, {`"two\nlines ü"`, `"two\nlines ü"`}, {`"{\"a\":1,\"a\":2}"`, `"{\"a\":1,\"a\":2}"`},
+			{`"done."`, `"done."`}, {`"{"`, `"{"`}, {`"two\nlines ü"`, `"two\nlines ü"`},
 			{`"NaN"`, `"NaN"`}, {`" "`, `" "`}, {`"{} {}"`, `"{} {}"`}, {`""`, ``}, {`null`, ``},
 			{`"7"`, `7`}, {`"\"text\""`, `"text"`}, {`"[1]"`, `[1]`}, // is JSON
 			{`7`, `7`}, {`[1, {"a": 1.5}]`, `[1, {"a": 1.5}]`}, {`true`, `true`}, {`{"a": 1}`, `{"a": 1}`}, // not even a string
@@ -301,6 +327,11 @@ func TestAnOutputThatIsNotJSONIsText(t *testing.T) {
 		result, err := invoke(r, call("say", `{"output_json":"half of it","status":"TOOL_ERROR"}`), tool.Discard)
 		if err != nil || result.OK || string(result.Output) != `"half of it"` {
 			t.Errorf("of a tool that failed: %v, %v", result, err)
+		}
+		for _, twice := range []string{`{"a":1,"a":2}`, `[{"a":{"b":1,"b":1}}]`} { // is JSON, and readers disagree about what it says
+			quoted, _ := json.Marshal(twice)
+			_, err := invoke(r, call("say", `{"output_json":`+string(quoted)+`}`), tool.Discard)
+			structured(t, err, tool.CodeProtocol, "parse_error", "AID.PROBE.SAY.v1", "duplicate")
 		}
 		if again := who(); mode == "serve" && again != session {
 			t.Errorf("session %s was replaced by %s", session, again)
@@ -445,7 +476,7 @@ func TestTheStatusDecidesAndElseOK(t *testing.T) {
 			`{"status":"BREAKER_TRIP"}`: {tool.CodeBreakerOpen, "BREAKER_TRIP"},
 		} {
 			_, err := invoke(r, call("status", args), tool.Discard)
-			if e := tool.AsError(err); e == nil || e.Code != want.code || e.Reason != want.reason || !strings.Contains(e.Message, "because") {
+			if e := tool.AsError(err); e == nil || e.Code != want.code || e.Reason != want.reason || e.Message != "because" {
 				t.Errorf("%s: %+v", args, err)
 			}
 		}

@@ -124,7 +124,8 @@ func (r *Runner) askSession(ctx context.Context, c *call) (a *answer, broken boo
 		r.sessions.Put(s, true)
 	default:
 		r.sessions.Put(s, false)
-		return nil, true, err
+		_, tooLong := errors.AsType[*process.LimitError](err) // as it would be the second time
+		return nil, !tooLong, err
 	}
 	return a, false, err
 }

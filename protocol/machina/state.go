@@ -41,14 +41,23 @@ func decodeChange(raw []byte) (*change, error) {
 		return nil, nil
 	}
 	var w struct {
-		Delta   bool                       `json:"delta"`
+		Delta   any                        `json:"delta"`
 		Slots   map[string]json.RawMessage `json:"slots"`
 		Removed []json.RawMessage          `json:"removed_slots"`
 	}
 	if err := strictjson.Unmarshal(raw, &w); err != nil {
 		return nil, err
 	}
-	c := &change{Delta: w.Delta, Slots: slots{}}
+	c := &change{Slots: slots{}}
+	switch delta := w.Delta.(type) {
+	case nil:
+	case bool:
+		c.Delta = delta
+	case float64: // C and C++ write truth as a number
+		c.Delta = delta != 0
+	default:
+		return nil, fmt.Errorf("delta is true or false, not %v", delta)
+	}
 	for name, value := range w.Slots {
 		n, err := slotNumber(name)
 		if err != nil {

@@ -125,7 +125,7 @@ func TestNothingOfADocumentIsLostOnTheWire(t *testing.T) {
 
 func TestBadStatesAreRefused(t *testing.T) {
 	for raw, want := range map[string]string{
-		`7`: "", `[]`: "", `"x"`: "", `{"delta":1}`: "", `{"slots":[]}`: "", `{"slots":{"1":7}}`: "object", `{"slots":{"1":null}}`: "object",
+		`7`: "", `[]`: "", `"x"`: "", `{"delta":"no"}`: "true or false", `{"delta":[]}`: "", `{"delta":{}}`: "", `{"slots":[]}`: "", `{"slots":{"1":7}}`: "object", `{"slots":{"1":null}}`: "object",
 		`{"slots":{"01":{}}}`: "slot", `{"slots":{"-1":{}}}`: "slot", `{"slots":{"1.0":{}}}`: "slot", `{"slots":{"9999999999":{}}}`: "slot",
 		`{"slots":{"1":{},"1":{}}}`: "duplicate", `{"removed_slots":7}`: "", `{"removed_slots":[null]}`: "slot", `{"removed_slots":["x"]}`: "slot",
 		`{"slots":{"1":{"a":1,"a":2}}}`: "duplicate", "{\"slots\":{\"1\":{\"a\":\"\xff\"}}}": "UTF-8",
@@ -137,6 +137,14 @@ func TestBadStatesAreRefused(t *testing.T) {
 	for _, raw := range []string{``, `null`} {
 		if c, err := decodeChange([]byte(raw)); c != nil || err != nil {
 			t.Errorf("%q: %v, %v", raw, c, err)
+		}
+	}
+	for raw, want := range map[string]bool{ // json-c, and with it the known toolhost, reads numbers as truth values
+		`{}`: false, `{"delta":null}`: false, `{"delta":false}`: false, `{"delta":0}`: false, `{"delta":0.0}`: false,
+		`{"delta":true}`: true, `{"delta":1}`: true, `{"delta":-0.5}`: true,
+	} {
+		if c, err := decodeChange([]byte(raw)); err != nil || c.Delta != want {
+			t.Errorf("%s: %+v, %v", raw, c, err)
 		}
 	}
 	c, err := decodeChange([]byte(`{"delta":true,"removed_slots":[1,"2"]}`))

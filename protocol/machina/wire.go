@@ -80,7 +80,9 @@ func (r requestReader) read(line []byte) (req request, err error) {
 		return req, &wireError{"invalid JSON", err.Error()}
 	}
 	req.aid, _ = text(r.Get("aid"))
-	req.args = argsOf(r.Get("input_json"), r.Get("inputs"))
+	if req.args, err = argsOf(r.Get("input_json"), r.Get("inputs")); err != nil {
+		return req, err
+	}
 	var ok bool
 	if req.key, ok = text(r.Get("idempotency_key")); !ok {
 		return req, &wireError{"invalid idempotency_key", "expected a string"}
@@ -94,16 +96,21 @@ func (r requestReader) read(line []byte) (req request, err error) {
 	return req, nil
 }
 
-// argsOf takes the input where it is a string, else the inputs of the dispatch mode where they are an
-// object. Where there is neither, the input is empty.
-func argsOf(input, inputs []byte) json.RawMessage {
+// argsOf takes the input, else the inputs of the dispatch mode; without either the input is empty. A tool must not run
+// with an empty input because its host sent one of another type.
+func argsOf(input, inputs []byte) (json.RawMessage, error) {
+	kind, kinds := strictjson.KindOf(input), strictjson.KindOf(inputs)
 	switch {
-	case strictjson.KindOf(input) == "string" && len(input) > len(`""`):
-		return unquoted(input)
-	case strictjson.KindOf(input) != "string" && strictjson.KindOf(inputs) == "object":
-		return bytes.Clone(inputs)
+	case kind != "string" && kind != "nothing":
+		return nil, &wireError{"invalid input_json", "expected a string, got " + kind}
+	case kinds != "object" && kinds != "nothing":
+		return nil, &wireError{"invalid inputs", "expected an object, got " + kinds}
+	case kind == "nothing" && kinds == "object":
+		return bytes.Clone(inputs), nil
+	case len(input) <= len(`""`):
+		return json.RawMessage(`{}`), nil
 	}
-	return json.RawMessage(`{}`)
+	return unquoted(input), nil
 }
 
 // text returns the value of a JSON string that is known to be well formed. Nothing and null are the empty string; what
@@ -152,6 +159,7 @@ type reply struct {
 	err    string
 	hit    bool
 	state  string // JSON on one line
+	died   bool   // the tool ended without an outcome
 }
 
 // append writes the reply. It is the answer to nearly every request, and so it is not left to reflection.

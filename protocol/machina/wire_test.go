@@ -25,16 +25,26 @@ func TestInputIsAStringOrAnObject(t *testing.T) {
 		`{"input_json":"{\"s\":\"a\\\\n\\u00fc\\ud83d\\ude00\\/\"}"}`: `{"s":"a\\n\u00fc\ud83d\ude00\/"}`,
 		`{"input_json":"{}\u0020\u000a"}`:                             "{} \n",
 		`{"aid":"AID.XX.YY.v1","inputs":{"key":"value"}}`:             `{"key":"value"}`,
-		`{"input_json":{"key":"value"},"inputs":{"other":1}}`:         `{"other":1}`,
 		`{"input_json":"{\"a\":1}","inputs":{"b":2}}`:                 `{"a":1}`,
-		`{"input_json":null}`:                                         `{}`,
 		`{"input_json":""}`:                                           `{}`,
-		`{"inputs":[1]}`:                                              `{}`,
 		`{}`:                                                          `{}`,
 	} {
 		req, err := newRequestReader().read([]byte(line))
 		if err != nil || string(req.args) != want {
 			t.Errorf("%s: %q, %v", line, req.args, err)
+		}
+	}
+	for _, value := range []string{"null", "7", "true", "[1]", `{"key":"value"}`, `"{}"`} {
+		for member, fits := range map[string]string{"input_json": "string", "inputs": "object"} {
+			for _, beside := range []string{"", `,"input_json":"{}"`, `,"inputs":{"other":1}`} {
+				line := `{"` + member + `":` + value + beside + `}`
+				if strictjson.KindOf([]byte(value)) == fits || strings.Contains(beside, member) {
+					continue
+				}
+				if req, err := newRequestReader().read([]byte(line)); err == nil || err.Error() != "invalid "+member || req.args != nil {
+					t.Errorf("%s: %q, %v", line, req.args, err)
+				}
+			}
 		}
 	}
 }
@@ -68,7 +78,7 @@ func TestARepliesWords(t *testing.T) {
 // contract(machina): "detail": "human-readable description"
 // contract(machina): | `exception` | Python-side exception |
 func TestHowAToolhostEnded(t *testing.T) {
-	ok := []byte(`{"ok":true,"status":"OK"}`)
+	ok, no := []byte(`{"ok":true,"status":"OK"}`), []byte(`{"ok":false,"error":"no"}`)
 	for name, c := range map[string]struct {
 		p    process.Printout
 		code tool.Code
@@ -78,8 +88,11 @@ func TestHowAToolhostEnded(t *testing.T) {
 		"exit 1":            {process.Printout{Doc: ok, Exit: process.Exit{Code: 1}}, tool.CodeCrash, "crash"},
 		"killed":            {process.Printout{Exit: process.Exit{Code: -1, Signal: 9}}, tool.CodeCrash, "crash"},
 		"usage":             {process.Printout{Exit: process.Exit{Code: 2}}, tool.CodeCrash, "crash"},
-		"plugin missing":    {process.Printout{Exit: process.Exit{Code: 3}}, tool.CodeUnavailable, "not_found"},
-		"unknown aid":       {process.Printout{Exit: process.Exit{Code: 4}}, tool.CodeNotFound, "not_found"},
+		"plugin missing":    {process.Printout{Doc: no, Exit: process.Exit{Code: 3}}, tool.CodeUnavailable, "not_found"},
+		"unknown aid":       {process.Printout{Doc: no, Exit: process.Exit{Code: 4}}, tool.CodeNotFound, "not_found"},
+		"3, and no word":    {process.Printout{Last: "a stack trace", Exit: process.Exit{Code: 3}}, tool.CodeCrash, "crash"},
+		"4, and no word":    {process.Printout{Doc: []byte(" \n"), Exit: process.Exit{Code: 4}}, tool.CodeCrash, "crash"},
+		"4, and no refusal": {process.Printout{Doc: []byte("{}"), Exit: process.Exit{Code: 4}}, tool.CodeCrash, "crash"},
 		"bad JSON":          {process.Printout{Exit: process.Exit{Code: 5}}, tool.CodeCrash, "crash"},
 		"nothing":           {process.Printout{Doc: []byte(" \n")}, tool.CodeProtocol, "empty_output"},
 		"too long":          {process.Printout{Err: &process.LimitError{What: "the document", Max: maxReply}}, tool.CodeProtocol, "parse_error"},

@@ -78,21 +78,44 @@ def check_run():
     assert code == 0 and json.loads(out)["status"] == "OK", (code, out)
 
 
+def dispatch(aid, inputs):
+    """Section 5: what the dispatcher makes of its one call, which it leaves to `tool_exec`: a toolhost in single-shot mode."""
+    code, out = once("--run", "tooltest", aid, stdin=json.dumps({"input_json": json.dumps(inputs)}).encode())
+    if code != 0:
+        return {"error": True, "aid": aid, "type": "crash", "detail": out.decode()}
+    doc = json.loads(out)
+    if doc["status"] != "OK":
+        return {"error": True, "aid": aid, "type": "tool_error", "detail": doc["error"]}
+    return doc["output_json"]
+
+
+def check_dispatch():
+    assert dispatch("AID.TOOLTEST.ECHO.v1", {"a": 1}) == '{"a": 1}'
+    assert dispatch("AID.TOOLTEST.FAIL.v1", {"message": "no"}) == \
+        {"error": True, "aid": "AID.TOOLTEST.FAIL.v1", "type": "tool_error", "detail": "no"}
+    failed = dispatch("AID.TOOLTEST.CRASH.v1", {})
+    assert failed["type"] == "crash" and "died without an answer" in failed["detail"], failed
+
+
 def check_serve():
     s = Session()
     for i in range(50):
         doc = s.ask("AID.TOOLTEST.ECHO.v1", {"i": i})
         assert doc["ok"] is True and json.loads(doc["output_json"]) == {"i": i}, doc
     assert s.raw(b"garbage") == {"ok": False, "error": "invalid JSON"}
-    for line in b"{}", b"[]", b"5", b" [1] ", b"null", b'"AID.TOOLTEST.ECHO.v1"', b"true", b'{"aid":""}':
+    for line in b"{}", b"[]", b"5", b" [1] ", b'"AID.TOOLTEST.ECHO.v1"', b"true", b'{"aid":""}':
         assert s.raw(line) == {"ok": False, "error": "missing aid"}, line
-    for line in b"[", b"5 5", b"nul", b" ", b'[{"a":1,"a":2}]':
+    for line in b"[", b"5 5", b"nul", b"null", b" ", b"\r", b'[{"a":1,"a":2}]':
         assert s.raw(line) == {"ok": False, "error": "invalid JSON"}, line
     request = b'{"aid":"AID.TOOLTEST.ECHO.v1","input_json":"{\\"a\\":\\"%s\\"}"}'
     room = (10 << 20) - len(request) + 2
     assert s.raw(request % (b"x" * room))["ok"] is True
     doc = s.raw(request % (b"x" * (room + 1)))
     assert set(doc) == {"ok", "error"} and doc["ok"] is False and "longer than 10485760 bytes" in doc["error"], doc
+    for member, values in ("input_json", (7, None, {}, [])), ("inputs", ("{}", 7, None, [])):
+        for value in values:
+            assert s.raw(json.dumps({"aid": "AID.TOOLTEST.ECHO.v1", member: value}).encode()) == \
+                {"ok": False, "error": "invalid " + member}, (member, value)
     assert s.ask("AID.XX") == {"ok": False, "error": "tool not found: AID.XX"}
     doc = s.ask("AID.TOOLTEST.FAIL.v1", {"message": "no"})
     assert doc["ok"] is False and doc["status"] == "TOOL_ERROR" and doc["error"] == "no" and "ds_state" in doc, doc
@@ -148,6 +171,6 @@ def check_leases():
     s.close()
 
 
-for check in (check_list, check_run, check_serve, check_state, check_leases):
+for check in (check_list, check_run, check_dispatch, check_serve, check_state, check_leases):
     check()
 print("all of it holds")

@@ -62,7 +62,7 @@ def hang(args, text, state):
 def crash(args, text, state):
     sys.stderr.write("about to crash\n")
     sys.stderr.flush()
-    os._exit(7)
+    os._exit(args.get("code", 7))
 
 
 def spawn(args, text, state):
