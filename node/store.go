@@ -277,16 +277,33 @@ func (n *Node) keepIn() keepers {
 // approvalsIn makes the approvals, over a book that keeps them.
 func (n *Node) approvalsIn(book approval.Book, digests *secret.Keyed) *approval.Approvals {
 	return approval.New(approval.Options{
-		Book: book, Digests: digests, Log: n.o.Log,
+		Book: book, Decider: decider{n}, Digests: digests, Log: n.o.Log,
 		Redact: func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.nameless(args)) },
 	})
+}
+
+// A decider is the tool approvals.decide, behind the engine, which is opened after the approvals.
+type decider struct{ n *Node }
+
+const decideTool = config.OwnSource + "." + approvaltools.Decide
+
+// May implements approval.Decider.
+func (d decider) May(ctx context.Context, p tool.Principal) error {
+	_, err := d.n.lookup(ctx, p, decideTool)
+	return err
+}
+
+// Decide implements approval.Decider.
+func (d decider) Decide(ctx context.Context, c *tool.Call, args json.RawMessage) error {
+	_, err := d.n.engine.Invoke(ctx, c.Inner(decideTool, args), tool.Discard)
+	return err
 }
 
 // recorded lists the tools whose arguments are recorded with their values: those of the config, and the decisions of
 // operators about upstream tools, and of those who approve calls, which say nothing without what they are about.
 func (n *Node) recorded() tool.Patterns {
 	return append(slices.Clone(n.storing.Audit.Values), config.OwnSource+"."+trusttools.Approve,
-		config.OwnSource+"."+approvaltools.Decide, config.OwnSource+"."+approvaltools.Revoke)
+		decideTool, config.OwnSource+"."+approvaltools.Revoke)
 }
 
 // How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it

@@ -44,7 +44,8 @@ const (
 	Unknown   = "unknown_question" // the id is none that was given out for this call, or was used: as with any question
 	WasDenied = "approval_denied"
 	TooLate   = "approval_expired"
-	OwnCall   = "own_call" // nobody approves their own call, unless the rule says so
+	OwnCall   = "own_call"       // nobody approves their own call, unless the rule says so
+	NoRight   = "may_not_decide" // the caller may approve its own call, and has no right to the tool that decides
 )
 
 // An Approval is one as approvers see it.
@@ -130,9 +131,18 @@ const (
 	most      = 5000
 )
 
+// A Decider is the tool that decides about calls, for callers that answer in the call itself.
+type Decider interface {
+	// May says why a caller cannot use the tool; nil: it can.
+	May(ctx context.Context, p tool.Principal) error
+	// Decide uses it for the caller of a call, with its arguments.
+	Decide(ctx context.Context, c *tool.Call, args json.RawMessage) error
+}
+
 // Options of the stage. A field that may be left zero says what that means.
 type Options struct {
-	Book Book
+	Book    Book
+	Decider Decider // nil: no call is answered by its own caller
 	// Digests binds approvals to calls, with the same key in all programs that share the book; nil: with one that ends
 	// with this program.
 	Digests *secret.Keyed

@@ -36,7 +36,7 @@ func newWorld() *world {
 
 // restart makes another program over the same book.
 func (w *world) restart() {
-	w.Approvals = approval.New(approval.Options{Book: w.book, Redact: func(args json.RawMessage) json.RawMessage {
+	w.Approvals = approval.New(approval.Options{Book: w.book, Decider: decider{w}, Redact: func(args json.RawMessage) json.RawMessage {
 		return json.RawMessage(strings.ReplaceAll(string(args), "hunter2", "[redacted]"))
 	}})
 	w.h = w.For(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -49,6 +49,30 @@ func (w *world) restart() {
 		}
 		return &tool.Result{OK: true}, nil
 	}))
+}
+
+// A decider stands for approvals.decide, which callers may use whose rights leave them that.
+type decider struct{ w *world }
+
+func (decider) May(_ context.Context, p tool.Principal) error {
+	if !p.May(&tool.Spec{Name: "approvals.decide", Source: "toolpost"}) {
+		return errors.New("no such tool")
+	}
+	return nil
+}
+
+func (d decider) Decide(ctx context.Context, c *tool.Call, args json.RawMessage) error {
+	var a struct {
+		ID      string
+		Approve bool
+		Reason  string
+		For     string
+	}
+	err := json.Unmarshal(args, &a)
+	if err == nil {
+		_, err = d.w.Approvals.Decide(ctx, c.Caller, a.ID, approval.Decision{Approve: a.Approve, Reason: a.Reason, For: a.For})
+	}
+	return err
 }
 
 func spec() *tool.Spec {

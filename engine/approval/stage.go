@@ -40,7 +40,7 @@ func (s *Approvals) pass(
 	case p.refusal != nil:
 		return nil, tool.BeforeRun(p.refusal)
 	case p.state == Waiting:
-		return s.ask(c, &p.entry), nil
+		return s.ask(ctx, c, &p.entry), nil
 	}
 	inner := c
 	if IsID(c.Resume) { // it is ours, and nobody further in has asked
@@ -119,6 +119,10 @@ func (s *Approvals) resume(ctx context.Context, c *tool.Call, d digests, granted
 		return permit{}, err
 	case !e.covers(c.Consent): // rules have come since that nobody was asked about
 		return s.begin(ctx, c, d)
+	case len(c.Answers) > 0 && e.At(s.o.Now()) == Waiting:
+		if err := s.answer(ctx, c, &e); err != nil {
+			return permit{}, err
+		}
 	}
 	return s.use(ctx, c, e.ID, granted)
 }
@@ -128,11 +132,6 @@ func (s *Approvals) use(ctx context.Context, c *tool.Call, id string, granted *E
 	e, err := s.o.Book.Change(ctx, id, func(e *Entry) error {
 		p = permit{} // another attempt
 		now := s.o.Now()
-		if e.At(now) == Waiting && len(c.Answers) > 0 {
-			if err := e.answer(c, now); err != nil {
-				return err
-			}
-		}
 		if e.At(now) == Waiting && granted != nil { // what was remembered meanwhile decides this one too
 			e.decide(granted.By, granted.Reason, ForCall, true, now)
 		}
@@ -155,7 +154,7 @@ func (s *Approvals) use(ctx context.Context, c *tool.Call, id string, granted *E
 	if err != nil {
 		return permit{}, err
 	}
-	if p.used || len(c.Answers) > 0 {
+	if p.used {
 		s.decided.Tell()
 	}
 	p.entry = e
@@ -266,12 +265,12 @@ func (s *Approvals) goesOn(ctx context.Context, was *Entry, id string) error {
 }
 
 // ask is the outcome of a call that waits.
-func (s *Approvals) ask(c *tool.Call, e *Entry) *tool.Result {
+func (s *Approvals) ask(ctx context.Context, c *tool.Call, e *Entry) *tool.Result {
 	a := &tool.Ask{
 		ID: e.ID, Kind: tool.AskApproval,
 		Awaits: &tool.Awaited{
 			Tool: e.Tool, Args: e.Args, Approvers: e.approvers(), Until: e.Until, Rules: e.ruleNames(),
-			Reason: e.Rules[0].Reason, Self: e.may(c.Caller) == nil,
+			Reason: e.Rules[0].Reason, Self: s.mayAnswer(ctx, c, e) == nil,
 		},
 	}
 	a.Message = fmt.Sprintf("%s has to be approved by %s, until %s", e.Tool, strings.Join(a.Awaits.Approvers, ", "),
@@ -297,22 +296,44 @@ func answerSchema(e *Entry) json.RawMessage {
 		string(ways) + `}},"required":["approve"]}`)
 }
 
-// answer decides an approval by what its own caller answered.
-func (e *Entry) answer(c *tool.Call, now time.Time) error {
+// mayAnswer says why the caller of a call cannot decide about it with its answers; nil: it can.
+func (s *Approvals) mayAnswer(ctx context.Context, c *tool.Call, e *Entry) error {
 	if err := e.may(c.Caller); err != nil {
 		return err
 	}
-	var said struct {
-		Approve *bool  `json:"approve"`
-		Reason  string `json:"reason"`
-		For     string `json:"for"`
+	if s.o.Decider == nil || s.o.Decider.May(ctx, c.Caller) != nil {
+		return tool.Errorf(tool.CodeAccessDenied, "%q may not decide about calls with what it has shown here, and so not "+
+			"about this one of %s; somebody who may has to: `toolpost approve %s`", c.Caller.ID, c.Tool, e.ID).Because(NoRight)
 	}
-	if err := strictjson.UnmarshalClosed(c.Answers, &said); err != nil || said.Approve == nil {
+	return nil
+}
+
+// answer decides about a call by what its own caller answered. That is a call of the tool that decides, with the same
+// rights, policy, limits and record as any other. If somebody else was faster, their decision counts.
+func (s *Approvals) answer(ctx context.Context, c *tool.Call, e *Entry) error {
+	if err := s.mayAnswer(ctx, c, e); err != nil {
+		return err
+	}
+	var said struct {
+		ID      string `json:"id"`
+		Approve *bool  `json:"approve"`
+		Reason  string `json:"reason,omitzero"`
+		For     string `json:"for,omitzero"`
+	}
+	if err := strictjson.UnmarshalClosed(c.Answers, &said); err != nil || said.Approve == nil || said.ID != "" {
 		return tool.Errorf(tool.CodeInvalidInput,
 			`the answers for %s must be such as {"approve": true, "reason": "...", "for": "call"}`,
 			c.Tool).Because("invalid_answers")
 	}
-	return e.settle(c.Caller.ID, Decision{Approve: *said.Approve, Reason: said.Reason, For: said.For}, now)
+	said.ID = e.ID
+	args, err := strictjson.Marshal(said)
+	if err == nil {
+		err = s.o.Decider.Decide(ctx, c, args)
+	}
+	if tool.CodeOf(err) == tool.CodeConflict {
+		return nil
+	}
+	return err
 }
 
 // digests are what a call is recognised by.

@@ -108,7 +108,10 @@ const required = "required"
 // known lists the scenarios that do not pass, each with its reason: where the suite is wrong, or what is not there yet.
 // One that passes after all must not be listed.
 func known() map[string]string {
-	return map[string]string{}
+	return map[string]string{
+		"input-required-result-ignore-extra-params": "it warns, because it answers in its first call, without the requestState of a " +
+			"question; that is no answer to anything that was asked, and so the server asks",
+	}
 }
 
 func TestTheOfficialSuitePasses(t *testing.T) {

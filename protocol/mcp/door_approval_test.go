@@ -2,6 +2,7 @@ package mcp_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -25,7 +26,8 @@ type gated struct {
 }
 
 func newGated(t *testing.T, rule tool.ConsentRule) *gated {
-	g := &gated{Approvals: approval.New(approval.Options{Book: new(store.Approvals)})}
+	g := new(gated)
+	g.Approvals = approval.New(approval.Options{Book: new(store.Approvals), Decider: decider{g}})
 	b := newBench()
 	q := ask.New(ask.Options{Others: approval.IsID})
 	rule.Name, rule.Timeout, rule.Remember = "asks", time.Minute, []string{"hour"}
@@ -36,6 +38,24 @@ func newGated(t *testing.T, rule tool.ConsentRule) *gated {
 	inner := q.Answers(nil)(policyAsks(rule)(g.For(nil)(q.Carry(nil)(run))))
 	g.url = serveHTTP(t, mcp.Options{}, inner, b)
 	return g
+}
+
+// A decider lets every caller decide.
+type decider struct{ g *gated }
+
+func (decider) May(context.Context, tool.Principal) error { return nil }
+
+func (d decider) Decide(ctx context.Context, c *tool.Call, args json.RawMessage) error {
+	var a struct {
+		ID     string
+		Reason string
+		approval.Decision
+	}
+	err := json.Unmarshal(args, &a)
+	if err == nil {
+		_, err = d.g.Approvals.Decide(ctx, c.Caller, a.ID, approval.Decision{Approve: a.Approve, Reason: a.Reason})
+	}
+	return err
 }
 
 // policyAsks says what policy would.

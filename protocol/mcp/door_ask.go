@@ -155,7 +155,6 @@ func (s *server) finish(
 	if asks, err = s.resume(r, c); err != nil || asks != nil {
 		return nil, nil, asks, err
 	}
-	early := r.state == "" && r.responses != nil
 	for range maxRounds {
 		out = &relay{request: r, to: to}
 		res, err = s.handler.Invoke(ctx, c, out)
@@ -168,12 +167,8 @@ func (s *server) finish(
 		if waits := r.waits(res.Ask); waits != nil {
 			return nil, nil, nil, waits
 		}
-		said := map[string]json.RawMessage{}
-		if early { // a client that knows what it will be asked has said it with its question
-			given, _ := r.readResponses()
-			said, early = fitting(res.Ask, nil, given), false
-		}
-		if said, asks, err = s.put(ctx, r, res.Ask, said, to); err != nil || asks != nil {
+		var said map[string]json.RawMessage
+		if said, asks, err = s.put(ctx, r, res.Ask, to); err != nil || asks != nil {
 			return nil, nil, asks, err
 		}
 		again := *c
@@ -207,8 +202,9 @@ const maxRounds = 32
 
 // put puts a question to the client: to a legacy one at once, to a modern one as the end of its request.
 func (s *server) put(
-	ctx context.Context, r *request, a *tool.Ask, said map[string]json.RawMessage, to peer,
+	ctx context.Context, r *request, a *tool.Ask, to peer,
 ) (map[string]json.RawMessage, *strictjson.Writer, error) {
+	said := map[string]json.RawMessage{}
 	list, missing := r.open(a, said)
 	switch {
 	case missing != nil && r.modern:
@@ -309,7 +305,7 @@ func fitting(a *tool.Ask, said, given map[string]json.RawMessage) map[string]jso
 // resume takes the answers that a modern client brings with what it was given for them. Where some are missing it is
 // asked again.
 func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
-	if r.state == "" {
+	if r.state == "" { // responses that come without one answer nothing that was asked: the client is asked now
 		return nil, nil
 	}
 	was, ok := s.seal.open(r, r.state)
