@@ -158,13 +158,13 @@ func (n *Node) openPolicy() (stage, error) {
 
 // openModels makes the book of models. It is no stage of a call, but has a section of the config that is read like theirs.
 func (n *Node) openModels() (stage, error) {
-	n.models = model.NewBook(model.Env{Secrets: current{n}, Redact: n.redactor.String})
+	n.models = model.NewBook(model.Env{Secrets: current{n}, Redactor: n.redactor})
 	return stage{read: n.models.Read}, nil
 }
 
 // openPlanners makes the book of planners, which is no stage either.
 func (n *Node) openPlanners() (stage, error) {
-	n.planners = planner.New(planner.Env{Secrets: current{n}, OffLimits: &n.book, Redact: n.redactor.String})
+	n.planners = planner.New(planner.Env{Secrets: current{n}, OffLimits: &n.book, Redactor: n.redactor})
 	return stage{read: n.planners.Read}, nil
 }
 

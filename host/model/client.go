@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"toolpost/host/process"
+	"toolpost/host/secret"
 	"toolpost/host/sse"
 	"toolpost/tool"
 	"toolpost/wire/regex"
@@ -204,6 +205,7 @@ func (t *Talk) post(ctx context.Context, r *Request, body []byte, to *Listener) 
 	if err != nil {
 		return nil, nil, t.misread(ctx, err)
 	}
+	answer.clean(t.env.Redactor)
 	return answer, nil, nil
 }
 
@@ -221,24 +223,25 @@ func (t *Talk) listen(r io.Reader, to *Listener) (*Answer, error) {
 		to.Begun()
 	}
 	events := sse.NewBounded(r, t.Most, maxStream)
-	in := t.wire().reader(&hearing{to: to, left: t.Most})
-	for {
+	heard := &hearing{to: to, left: t.Most, text: secret.Stream{Redactor: t.env.Redactor}}
+	in := t.wire().reader(heard)
+	for last := false; !last; {
 		e, err := events.Next()
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			if answer, early := in.answer(); early == nil { // it said why it stopped, and then no more
-				return answer, nil
-			}
-			return nil, errCut
+			break // it may have said why it stopped, and then no more
+		}
+		if err == nil {
+			last, err = in.event(e)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if last, err := in.event(e); err != nil {
-			return nil, err
-		} else if last {
-			return in.answer()
-		}
 	}
+	answer, err := in.answer()
+	if err == nil {
+		err = heard.flush()
+	}
+	return answer, err
 }
 
 var errCut = tool.Errorf(tool.CodeUnavailable, "was cut off before its end").Because("cut")
@@ -263,7 +266,7 @@ func (t *Talk) misread(ctx context.Context, err error) error {
 }
 
 func (t *Talk) visible(text string) string {
-	return tool.Visible(fmt.Sprintf("%.400s", t.env.redact(text)))
+	return tool.Visible(fmt.Sprintf("%.400s", t.env.Redactor.String(text)))
 }
 
 func (t *Talk) unreachable(ctx context.Context, err error) error {
@@ -274,7 +277,7 @@ func (t *Talk) unreachable(ctx context.Context, err error) error {
 		err = u.Err // the address is named below, and the method says nothing
 	}
 	return tool.Errorf(tool.CodeUnavailable, "the server of model %s at %s does not answer: %s", t.Name, t.URL,
-		t.env.redact(err.Error()))
+		t.env.Redactor.String(err.Error()))
 }
 
 // retryAfter reads a number of seconds, or a date; below 0: it is neither.
@@ -318,7 +321,7 @@ func (t *Talk) refused(got *reply) *tool.Error {
 	e := tool.Errorf(code, "the server of model %s answered HTTP %d %s%s%s", t.Name, got.status,
 		http.StatusText(got.status), why, hint)
 	word, err := strictjson.Unquote(said.Error.Code)
-	if err == nil && code == tool.CodeInvalidInput && errorWord().Match(word) {
+	if err == nil && code == tool.CodeInvalidInput && errorWord().Match(word) && t.visible(string(word)) == string(word) {
 		e = e.Because(string(word)) // programs go by it: context_length_exceeded
 	}
 	if got.after > 0 {
@@ -333,18 +336,62 @@ var errorWord = regex.Lazy(`^[a-z][a-z0-9_]{0,63}$`)
 // A goneError is one of whoever listens, and not of the server.
 type goneError struct{ error }
 
-// A hearing passes on what is said, and bounds it.
+// A hearing passes on what is said, without secrets, and bounds it.
 type hearing struct {
 	to   *Listener
 	left int
+	text secret.Stream // of the pieces that follow each other and are of one kind
+	last Part          // the last of them
 }
 
 // hear passes a piece on, if it is one that is not empty.
 func (h *hearing) hear(p Part) error {
-	if err := h.room(len(p.Text) + len(p.Seal) + len(p.Raw)); err != nil || p.Text == "" && p.Seal == "" && p.Raw == nil ||
-		h.to.Said == nil {
-		return err
+	err := h.room(len(p.Text) + len(p.Seal) + len(p.Raw))
+	said, seal := p, Part{Kind: p.Kind, Seal: p.Seal, Of: p.Of}
+	said.Seal = ""
+	for _, one := range []Part{said, seal} {
+		if err == nil && h.to.Said != nil && (one.Text != "" || one.Seal != "" || one.Raw != nil) {
+			err = h.piece(one)
+		}
 	}
+	return err
+}
+
+// piece passes a piece on, but for an end that may be the beginning of a secret: that waits for the next of its kind.
+func (h *hearing) piece(p Part) error {
+	if p.Kind != h.last.Kind || p.Raw != nil || (p.Seal == "") != (h.last.Seal == "") {
+		if err := h.flush(); err != nil {
+			return err
+		}
+	}
+	if h.last = p; p.Raw != nil {
+		p.Raw = h.text.Redactor.JSON(p.Raw)
+		return h.say(p)
+	}
+	return h.passOn(h.text.Write(p.Text + p.Seal))
+}
+
+// flush passes on what waits.
+func (h *hearing) flush() error {
+	rest := h.text.Flush()
+	h.text = secret.Stream{Redactor: h.text.Redactor}
+	return h.passOn(rest)
+}
+
+func (h *hearing) passOn(text string) error {
+	p := h.last
+	switch {
+	case text == "":
+		return nil
+	case p.Seal != "":
+		p.Seal = text
+	default:
+		p.Text = text
+	}
+	return h.say(p)
+}
+
+func (h *hearing) say(p Part) error {
 	if err := h.to.Said(p); err != nil {
 		return &goneError{err}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"toolpost/host/secret"
 	"toolpost/tool"
 )
 
@@ -125,6 +126,9 @@ type Choice struct {
 	Tool string // of mode One
 }
 
+// Lets reports whether the choice lets the next answer call a tool. A server may pass over what it was told.
+func (c Choice) Lets(name string) bool { return c.Mode != None && (c.Mode != One || c.Tool == name) }
+
 // A Mode is one way to choose.
 type Mode string
 
@@ -157,6 +161,22 @@ func (a *Answer) Calls() (list []Call) {
 		}
 	}
 	return list
+}
+
+// clean takes secrets out of an answer. Texts of one kind that follow each other are looked at as one, since some APIs
+// join them; but what has a seal has to stay as it was sealed.
+func (a *Answer) clean(r *secret.Redactor) {
+	text := secret.Stream{Redactor: r}
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		p.Text = text.Write(p.Text)
+		if i+1 == len(a.Parts) || a.Parts[i+1].Kind != p.Kind || p.Seal != "" {
+			p.Text += text.Flush()
+			text = secret.Stream{Redactor: r}
+		}
+		p.Seal, p.Raw = r.String(p.Seal), r.JSON(p.Raw)
+		p.Call = Call{r.String(p.Call.ID), r.String(p.Call.Name), string(r.JSON(json.RawMessage(p.Call.Args)))}
+	}
 }
 
 // A Finish is why a model stopped.

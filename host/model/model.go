@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"toolpost/config"
+	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
 )
@@ -100,15 +101,8 @@ func Section() config.Part {
 
 // An Env is what models need of the program around them.
 type Env struct {
-	Secrets config.Secrets      // as they are now
-	Redact  func(string) string // takes secrets out of what a server says; nil: nothing does
-}
-
-func (e Env) redact(text string) string {
-	if e.Redact == nil {
-		return text
-	}
-	return e.Redact(text)
+	Secrets  config.Secrets   // as they are now
+	Redactor *secret.Redactor // takes secrets, such as its own key, out of what a server says; nil: nothing does
 }
 
 // A Model is one that can be asked.

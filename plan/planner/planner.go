@@ -18,6 +18,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/model"
 	"toolpost/host/offlimits"
+	"toolpost/host/secret"
 	"toolpost/host/spawn"
 	"toolpost/plan"
 	"toolpost/tool"
@@ -68,9 +69,9 @@ func Section() config.Part {
 
 // An Env is what planners need of the program around them.
 type Env struct {
-	Secrets   config.Secrets      // as they are now
-	OffLimits *offlimits.Book     // what no program sees or changes
-	Redact    func(string) string // takes secrets out of what a server says; nil: nothing does
+	Secrets   config.Secrets   // as they are now
+	OffLimits *offlimits.Book  // what no program sees or changes
+	Redactor  *secret.Redactor // takes secrets out of what a server says; nil: nothing does
 }
 
 // A Book has the planners of the config that was read last.
@@ -81,9 +82,6 @@ type Book struct {
 
 // New makes a book without planners.
 func New(env Env) *Book {
-	if env.Redact == nil {
-		env.Redact = func(text string) string { return text }
-	}
 	b := &Book{env: env}
 	b.now.Store(new([]*Planner))
 	return b
@@ -172,7 +170,7 @@ func decode(doc []byte) (*plan.Plan, error) {
 
 // Read reads the planners and models of a config; apply goes over to them.
 func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
-	models, err := model.Read(cfg, model.Env{Secrets: b.env.Secrets, Redact: b.env.Redact})
+	models, err := model.Read(cfg, model.Env{Secrets: b.env.Secrets, Redactor: b.env.Redactor})
 	if err != nil {
 		return nil, err
 	}

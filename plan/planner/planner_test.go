@@ -11,6 +11,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/sandbox"
+	"toolpost/host/secret"
 	"toolpost/plan"
 	"toolpost/plan/planner"
 	"toolpost/tool"
@@ -27,9 +28,9 @@ func TestMain(m *testing.M) {
 // book reads planners from a config in dir.
 func book(t *testing.T, dir, text string) *planner.Book {
 	t.Helper()
-	b := planner.New(planner.Env{Secrets: tooltest.Vault{"KEY": "the-key-itself"}, Redact: func(s string) string {
-		return strings.ReplaceAll(s, "the-key-itself", "***")
-	}})
+	r := new(secret.Redactor)
+	r.Add("KEY", "the-key-itself")
+	b := planner.New(planner.Env{Secrets: tooltest.Vault{"KEY": "the-key-itself"}, Redactor: r})
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
 	if err != nil {
 		t.Fatal(err)

@@ -197,7 +197,10 @@ func (l *loop) offer(ctx context.Context, req *request) error {
 		l.own[w.name] = true
 		l.ask.Tools = append(l.ask.Tools, w.own)
 	}
-	l.find = func(_ context.Context, name string) (string, bool) { t, ok := offered[name]; return t, ok }
+	l.find = func(_ context.Context, name string) (string, bool) {
+		t, ok := offered[name]
+		return t, ok && l.ask.Choice.Lets(name)
+	}
 	if one := l.ask.Choice.Tool; one != "" && !slices.ContainsFunc(l.ask.Tools,
 		func(t model.Tool) bool { return t.Name == one }) {
 		return tool.Errorf(tool.CodeInvalidInput,
@@ -331,7 +334,9 @@ func (l *loop) take(a *model.Answer) *turn {
 			}
 			l.ids[p.Call.ID] = true
 		}
-		t.parts = append(t.parts, part{p, p.Kind == model.Calls && !l.own[p.Call.Name]})
+		// The caller does not get a call that it has ruled out: the model is told that there is no such tool, as of ours.
+		left := l.own[p.Call.Name] && l.ask.Choice.Lets(p.Call.Name)
+		t.parts = append(t.parts, part{p, p.Kind == model.Calls && !left})
 	}
 	l.turns = append(l.turns, t)
 	return t
@@ -369,8 +374,8 @@ func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more b
 		told.Parts = append(told.Parts, model.Part{Kind: model.Results, Result: r.result})
 	}
 	l.ask.Messages = append(l.ask.Messages, saidBy(answer), told)
-	if l.ask.Choice.Mode != model.None { // it was told to call a tool and has; told so again it would never answer
-		l.ask.Choice = model.Choice{}
+	if slices.ContainsFunc(ours, func(c model.Call) bool { return l.ask.Choice.Lets(c.Name) }) {
+		l.ask.Choice = model.Choice{} // it was told to call a tool and has; told so again it would never answer
 	}
 	return true, nil
 }

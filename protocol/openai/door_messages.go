@@ -72,9 +72,9 @@ func (c messageChoice) read() (model.Choice, error) {
 	mode, known := map[string]model.Mode{
 		"": model.Auto, "auto": model.Auto, "any": model.Any, "tool": model.One, "none": model.None,
 	}[c.Type]
-	if !known {
-		return model.Choice{}, tool.Errorf(tool.CodeInvalidInput,
-			"tool_choice has the type %.60q; expected auto, any, tool or none", c.Type)
+	if !known || (mode == model.One) != (c.Name != "") {
+		return model.Choice{}, tool.Errorf(tool.CodeInvalidInput, "tool_choice has the type %.60q and the name %.60q; "+
+			"expected auto, any or none, or tool with a name", c.Type, c.Name)
 	}
 	return model.Choice{Mode: mode, Tool: c.Name}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -245,6 +246,79 @@ func TestToolsSelectOursByAnyOfTheirNamesAndNoOtherIsRun(t *testing.T) {
 	}
 	if refused != 1 {
 		t.Error("there is no record of the call that was refused")
+	}
+}
+
+// A server may pass over tool_choice. What a caller has ruled out is not run all the same, nor left to the caller.
+func TestToolChoiceBindsWhateverTheModelCalls(t *testing.T) {
+	echo, paint := scripted.Call{ID: "e", Name: "echo", Args: `{"x":1}`}, scripted.Call{ID: "p", Name: "paint", Args: `{}`}
+	once := func(list ...scripted.Call) []scripted.Step { // and then another time
+		return []scripted.Step{calls(list...), calls(scripted.Call{ID: "e2", Name: "echo", Args: `{"x":2}`}), says("The end.")}
+	}
+	for name, c := range map[string]struct {
+		chat, responses, messages string // each API's form
+		script                    []scripted.Step
+		ran                       map[string]int
+		told                      []string // to a server of OpenAI's API
+	}{
+		"none": {`"none"`, `"none"`, `{"type":"none"}`, once(echo, readFile("r"), paint), map[string]int{}, []string{`"none"`, `"none"`, `"none"`}},
+		"a name": {
+			`{"type":"function","function":{"name":"readFile"}}`, `{"type":"function","name":"readFile"}`, `{"type":"tool","name":"readFile"}`,
+			once(echo, readFile("r"), paint), map[string]int{"readFile": 1, "echo": 1},
+			[]string{`{"function":{"name":"readFile"},"type":"function"}`, `"auto"`, `"auto"`},
+		},
+		"a name that is not called": {
+			`{"type":"function","function":{"name":"readFile"}}`, `{"type":"function","name":"readFile"}`, `{"type":"tool","name":"readFile"}`,
+			once(echo), map[string]int{}, nil,
+		},
+		"one of the caller's own": {
+			`{"type":"function","function":{"name":"paint"}}`, `{"type":"function","name":"paint"}`, `{"type":"tool","name":"paint"}`,
+			once(echo, readFile("r")), map[string]int{}, nil,
+		},
+		"any": {`"required"`, `"required"`, `{"type":"any"}`, once(echo, readFile("r")), map[string]int{"readFile": 1, "echo": 2},
+			[]string{`"required"`, `"auto"`, `"auto"`}},
+		"auto": {`"auto"`, `"auto"`, `{"type":"auto"}`, once(echo, readFile("r")), map[string]int{"readFile": 1, "echo": 2},
+			[]string{`"auto"`, `"auto"`, `"auto"`}},
+	} {
+		for path, body := range map[string]string{
+			"/v1/chat/completions": chat(`,"tool_choice":` + c.chat),
+			"/v1/responses":        `{"model":"demo","input":"go","tool_choice":` + c.responses + `}`,
+			"/v1/messages":         chat(`,"max_tokens":100,"tool_choice":` + c.messages),
+		} {
+			for _, stream := range []string{"false", "true"} {
+				t.Run(name+path+stream, func(t *testing.T) {
+					m := scripted.New(t, c.script...)
+					h := serve(t, m, "")
+					a := h.Do("POST", path, strings.TrimSuffix(body, "}")+`,"tools":{"readFile":{},"echo":{},"paint":{}},"stream":`+stream+`}`)
+					if a.Status != 200 || !strings.Contains(strings.ReplaceAll(joined(a.Text), "\n", ""), "The end.") ||
+						strings.Contains(a.Text, `"type":"tool_use"`) || strings.Contains(a.Text, `"type":"function_call"`) {
+						t.Fatal(a.Status, a.Text)
+					}
+					for i, want := range c.told {
+						if got := mustJSON(t, m.Asked()[i].Body["tool_choice"]); got != want {
+							t.Errorf("request %d has the choice %s, want %s", i+1, got, want)
+						}
+					}
+					ran := map[string]int{}
+					for _, r := range h.Records() {
+						if r.Outcome == tool.OutcomeOK {
+							ran[r.Tool]++
+						} else if r.Code != tool.CodeNotFound {
+							t.Errorf("%+v", r)
+						}
+					}
+					if !maps.Equal(ran, c.ran) {
+						t.Errorf("%v ran, want %v", ran, c.ran)
+					}
+				})
+			}
+		}
+	}
+	h := serve(t, scripted.New(t), "")
+	for _, choice := range []string{`{"type":"tool"}`, `{"type":"none","name":"readFile"}`, `{"type":"some"}`} {
+		if a := h.Do("POST", "/v1/messages", chat(`,"max_tokens":9,"tool_choice":`+choice)); a.Status != 400 {
+			t.Errorf("%s: %d %s", choice, a.Status, a.Text)
+		}
 	}
 }
 
