@@ -273,12 +273,8 @@ func (c *Console) identify(
 			tool.Errorf(tool.CodeInvalidInput, `send {"code": ...} of a link, or {"token": ...}`)
 	}
 	shown := identity.Credentials{Door: door, Token: by.Token}
-	switch { // a code cannot be guessed, and its owner is not to be kept out by somebody who guesses tokens
-	case by.Code != "":
+	if by.Code != "" {
 		shown.Proof, err = c.use(r.Context(), by.Code)
-	case c.tooOften(r):
-		return tool.Principal{}, http.StatusTooManyRequests, tool.Errorf(tool.CodeQuotaExceeded,
-			"too many attempts to sign in have failed: wait a minute").Because("attempts").RetryAfter(time.Minute)
 	}
 	var p tool.Principal
 	if err == nil {
@@ -287,10 +283,10 @@ func (c *Console) identify(
 	switch code := tool.CodeOf(err); {
 	case err == nil:
 		return p, 0, nil
+	case code == tool.CodeAccessDenied && by.Token != "" && c.failed(r):
+		return p, http.StatusTooManyRequests, tool.Errorf(tool.CodeQuotaExceeded, "the token is wrong or no longer valid, "+
+			"as were too many before it: wait a minute").Because("attempts").RetryAfter(time.Minute)
 	case code == tool.CodeAccessDenied:
-		if by.Token != "" {
-			c.failed(r)
-		}
 		return p, http.StatusUnauthorized, err
 	default:
 		return p, web.StatusOf(code), err
@@ -309,14 +305,9 @@ type failures struct {
 	since time.Time
 }
 
-func (c *Console) tooOften(r *http.Request) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f := c.failures[peer(r)]
-	return f != nil && f.n >= mostFailures && c.o.now().Sub(f.since) < time.Minute
-}
-
-func (c *Console) failed(r *http.Request) {
+// failed counts a wrong token, and reports whether there were too many. A right one always passes: those who share an
+// address, as behind a proxy, are not to keep each other out.
+func (c *Console) failed(r *http.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, from := c.o.now(), peer(r)
@@ -329,6 +320,7 @@ func (c *Console) failed(r *http.Request) {
 		c.failures[from] = f
 	}
 	f.n++
+	return f.n > mostFailures
 }
 
 // peer is the address that a request came from, without its port.
