@@ -65,11 +65,11 @@ func cleanLines(s string) string {
 	return b.String()
 }
 
-// clean is cleanLines for what must stay on one line.
-func clean(s string) string { return cleanLines(strings.Join(strings.Fields(s), " ")) }
+// clean shows text of others on one line, with one blank between words. What nobody sees is shown as an escape.
+func clean(s string) string { return tool.VisibleName(strings.Join(strings.Fields(s), " ")) }
 
-// exactly shows text of others on one line, to the letter: blanks count, and what nobody sees is shown as an escape.
-func exactly(s string) string { return cleanLines(tool.VisibleName(s)) }
+// exactly is clean to the letter: blanks count.
+func exactly(s string) string { return tool.VisibleName(s) }
 
 var plainArgument = regex.Lazy(`^[A-Za-z0-9_./@:=,+%-]+$`)
 
