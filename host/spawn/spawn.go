@@ -117,7 +117,8 @@ func (o Options) Program(base string, c Command) (_ *Program, err error) {
 		err = tool.Errorf(tool.CodeInvalidInput,
 			"dir is a folder of the container and must be an absolute path, not %.80q", dir)
 	case o.Container.Own():
-		p.Dir, err = cmp.Or(dir, "/"), p.inFolder(base, c)
+		p.Dir = cmp.Or(dir, "/")
+		err = p.inFolder(base, c)
 	default:
 		p.Dir, p.env = dir, process.Assigned(o.given(c))
 		p.Box, err = o.Container.Open(base, o.Walls.Book(base), c.Log)
@@ -174,6 +175,10 @@ func (p *Program) inFolder(base string, c Command) error {
 	if c.Own != "" {
 		needs.Read = []string{c.Own}
 	}
+	var err error
+	if needs.Run, err = p.inTmp(); err != nil {
+		return err
+	}
 	around, err := p.o.Container.Walls(p.o.Walls)
 	if err != nil {
 		return err
@@ -184,6 +189,26 @@ func (p *Program) inFolder(base string, c Command) error {
 	p.found = &found{argv: p.Argv, walls: p.walls} // all that it takes is in the image
 	p.env = p.walls.Environment(container.Environment(process.Assigned(p.o.given(c))))
 	return nil
+}
+
+// inTmp lists what the command names in the /tmp of its image. The room has a /tmp of its own, which would hide it: if
+// the image is this machine's root, the room gets these files at their own paths; those of another image are refused.
+func (p *Program) inTmp() (named []string, err error) {
+	const tmp = "/tmp"
+	image := filepath.Clean(p.o.Container.Image)
+	for _, arg := range slices.Concat(p.Argv, walls.Code(p.Argv[0]), offlimits.Argv(p.Dir, p.Argv, nil), []string{p.Dir}) {
+		path := offlimits.Under(p.Dir, arg)
+		info, err := os.Stat(filepath.Join(image, path))
+		switch {
+		case err != nil || path == tmp || !offlimits.Within(path, tmp):
+		case image == "/":
+			named = append(named, path)
+		case info.Mode().IsRegular():
+			return nil, tool.Errorf(tool.CodeInvalidInput, "its command names %s, which its own empty %s would hide; "+
+				"move the file to another folder of the image %s", path, tmp, image)
+		}
+	}
+	return named, nil
 }
 
 // String says in words what the program may do.

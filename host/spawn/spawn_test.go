@@ -3,6 +3,7 @@ package spawn_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,6 +159,61 @@ func TestOptionsAreTheSameBehindWallsAndInContainers(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// A room has a /tmp of its own. What a command names in that of this machine is there all the same, and nothing else is.
+func TestAContainerHasWhatItsCommandNamesInTmp(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, err := os.MkdirTemp("/tmp", "named")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for name, text := range map[string]string{
+		"tool": "#!/bin/sh\nexec sh " + dir + "/script\n", "script": "cd " + dir + " && echo *\n", "other": "", "own/script": "echo \"$PWD\" *\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want, o := range map[string]struct {
+		dir  string
+		argv []string
+	}{
+		"script tool":       {"/", []string{dir + "/tool", dir + "/script"}},
+		"script":            {"/", []string{"sh", dir + "/script"}},
+		dir + "/own script": {dir + "/own", []string{"sh", "script"}},
+	} {
+		in := spawn.Options{Dir: o.dir, Container: container.Options{Image: "/", Runtime: "sandbox"}}
+		p, err := in.Program("/", spawn.Command{Argv: o.argv})
+		if err != nil {
+			t.Fatal(err)
+		}
+		child, err := p.Start(t.Context(), spawn.Run{Name: "tool"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		child.CloseStdin()
+		got, err := io.ReadAll(child.Stdout)
+		if exit := child.Wait(); err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%q says %q, not %q: %v, %s", o.argv, got, want, err, child.Describe(exit))
+		}
+		child.Close()
+	}
+	image := filepath.Join(dir, "image")
+	if err := os.MkdirAll(image+"/tmp", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(image+"/tmp/tool", nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o := spawn.Options{Dir: "/tmp", Container: container.Options{Image: image, Runtime: "sandbox"}}
+	if _, err := o.Program("/", spawn.Command{Argv: []string{"./tool"}}); err == nil || !strings.Contains(err.Error(), "names /tmp/tool") {
+		t.Errorf("a program in the /tmp of an image: %v", err)
 	}
 }
 
