@@ -182,8 +182,9 @@ func (d *day) do(s step) {
 	case "C-c":
 		d.tmux("send-keys", "-t", s.who, s.types)
 	default:
-		d.enter(s.who, "clear")
-		d.shows(s.who, `\A> *\n*\z`) // else what was there before is taken for what comes
+		// Else what was there before is taken for what comes. The terminal does it, and not a command: that would run
+		// while the next line is typed, wipe its echo, and leave the prompt in front of what the line prints.
+		d.tmux("send-keys", "-R", "-t", s.who)
 		d.enter(s.who, strings.NewReplacer("{URL}", d.url, "{LINE}", d.line).Replace(s.types))
 	}
 	for _, pattern := range s.shows {

@@ -86,11 +86,14 @@ func (w *weather) config() {
 	w.write("toolpost.yaml", text)
 }
 
+// kinds is how many kinds of things an edit can change.
+const kinds = 3
+
 // edit changes one thing.
-func (w *weather) edit() {
+func (w *weather) edit(kind int) {
 	w.edits++
 	number := w.random.IntN(4)
-	switch w.random.IntN(3) {
+	switch kind {
 	case 0:
 		toggle(w.tools, fmt.Sprintf("tool%d", number))
 		w.app()
@@ -172,8 +175,12 @@ func TestAStormOfReloadsHarmsNoCall(t *testing.T) {
 	var calls sync.WaitGroup
 	count := 0
 	calls.Go(func() { count = w.load(s, 0, &over) })
-	for range rounds.Of(15, 30, 1000) {
-		w.edit()
+	for kind := range kinds { // each is taken at least once, whatever the seed chooses
+		w.edit(kind)
+		calm()
+	}
+	for range rounds.Of(15, 30, 1000) - kinds {
+		w.edit(w.random.IntN(kinds))
 		time.Sleep(time.Duration(w.random.IntN(300)) * time.Millisecond)
 	}
 	calm()
