@@ -43,7 +43,7 @@ doors: {nats: {embedded: true, listen: "127.0.0.1:0"}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(serve(t, cfg), nats.Token(token))
+	nc, err := nats.Connect(serve(t, cfg), nats.Token(token), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

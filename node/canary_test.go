@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -322,14 +323,14 @@ func (a *aviary) get(t *testing.T, at, token string) {
 func (a *aviary) overNATS(t *testing.T, at string) {
 	t.Helper()
 	for _, token := range a.bearers[1:9] {
-		if c, err := nats.Connect(at, nats.Token(token), nats.MaxReconnects(0)); err == nil {
+		if c, err := nats.Connect(at, nats.Token(token), nats.MaxReconnects(0), nats.Timeout(time.Minute)); err == nil {
 			c.Close()
 			t.Error("connected with a wrong token")
 		} else {
 			a.note(err)
 		}
 	}
-	c, err := nats.Connect(at, nats.Token(a.bearers[0]))
+	c, err := nats.Connect(at, nats.Token(a.bearers[0]), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

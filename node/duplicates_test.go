@@ -221,7 +221,7 @@ func newNATSPayer(t *testing.T, url, token string) *natsPayer {
 }
 
 func (p *natsPayer) dial() (err error) {
-	p.conn, err = nats.Connect(p.url, nats.Token(p.token))
+	p.conn, err = nats.Connect(p.url, nats.Token(p.token), nats.Timeout(time.Minute))
 	return err
 }
 

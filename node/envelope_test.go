@@ -40,7 +40,7 @@ doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}, namel3ss: 
 func post(t *testing.T, door node.Listening, name, args string, header map[string][]string) string {
 	t.Helper()
 	if door.Door == "nats" {
-		nc, err := nats.Connect(door.URL, nats.Token(envelopeToken))
+		nc, err := nats.Connect(door.URL, nats.Token(envelopeToken), nats.Timeout(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,7 +110,7 @@ policy: {rules: [{name: quiet, effect: deny, doors: nats, paths: secret.txt, rea
 	defer shut(t, n)
 	stop := serve(t, n)
 	defer stop()
-	c, err := nats.Connect((<-ready).URL, nats.Token(token))
+	c, err := nats.Connect((<-ready).URL, nats.Token(token), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -39,7 +40,7 @@ func cancelThrough(t *testing.T, door node.Listening, id string) {
 	t.Helper()
 	switch door.Door {
 	case "nats":
-		nc, err := nats.Connect(door.URL, nats.Token(envelopeToken))
+		nc, err := nats.Connect(door.URL, nats.Token(envelopeToken), nats.Timeout(time.Minute))
 		if err == nil {
 			defer nc.Close()
 			err = cmp.Or(nc.Publish("toolpost.cancel", []byte(id)), nc.Flush())

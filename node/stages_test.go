@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -123,11 +124,11 @@ func TestTheNATSDoorAsksForTheTokenAndAnswers(t *testing.T) {
 	stop := serve(t, n)
 	defer stop()
 	url := (<-ready).URL
-	if c, err := nats.Connect(url); err == nil {
+	if c, err := nats.Connect(url, nats.Timeout(time.Minute)); err == nil {
 		c.Close()
 		t.Error("connected without a token")
 	}
-	c, err := nats.Connect(url, nats.Token(token))
+	c, err := nats.Connect(url, nats.Token(token), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -143,7 +144,7 @@ func TestATraceGoesInThroughEveryDoorAndOnToTheTool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := nats.Connect(urls["nats"], nats.Token(w3cToken))
+	conn, err := nats.Connect(urls["nats"], nats.Token(w3cToken), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

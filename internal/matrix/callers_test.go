@@ -224,7 +224,7 @@ func TestNobodyComesInWithoutBelonging(t *testing.T) {
 			}
 			_, token, _ := strings.Cut(header, " ")
 			for way, o := range map[string]nats.Option{"token": nats.Token(token), "password": nats.UserInfo("ada", token), "nothing": nil} {
-				var options []nats.Option
+				options := []nats.Option{nats.Timeout(time.Minute)}
 				if o != nil {
 					options = append(options, o)
 				}
@@ -457,7 +457,7 @@ func subjectsToOthers() map[string]func(*testing.T, *nats.Conn) {
 
 func TestNobodyReachesOverNATSWhatIsSomebodyElses(t *testing.T) {
 	p := newTown(t)
-	bob, err := nats.Connect(p.url["nats"], nats.Token(p.bob))
+	bob, err := nats.Connect(p.url["nats"], nats.Token(p.bob), nats.Timeout(time.Minute))
 	must(t, err)
 	defer bob.Close()
 	rows := subjectsToOthers()
@@ -473,7 +473,7 @@ func TestNobodyReachesOverNATSWhatIsSomebodyElses(t *testing.T) {
 	_, err = bob.ChanSubscribe(">", heard)
 	must(t, err)
 	must(t, bob.Flush())
-	ada, err := nats.Connect(p.url["nats"], nats.UserInfo("ada", p.ada))
+	ada, err := nats.Connect(p.url["nats"], nats.UserInfo("ada", p.ada), nats.Timeout(time.Minute))
 	must(t, err)
 	defer ada.Close()
 	if m, err := ada.Request("tools.execute.count", []byte(`{}`), time.Minute); err != nil || !strings.Contains(string(m.Data), `"error":null`) {

@@ -216,7 +216,7 @@ func (h *house) published(t *testing.T, r *runner, name string) string {
 // connect gives callers their connections.
 func (h *house) connect(t *testing.T) {
 	t.Helper()
-	nc, err := nats.Connect(h.doors.nats, nats.Token(token))
+	nc, err := nats.Connect(h.doors.nats, nats.Token(token), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -82,7 +83,7 @@ func contractSource(style string) func(*house) string {
 // serveContract is a server that knows the contract and nothing of Toolpost. It answers each request in its style.
 func serveContract(t *testing.T, url string) {
 	t.Helper()
-	nc, err := nats.Connect(url, nats.Token(token))
+	nc, err := nats.Connect(url, nats.Token(token), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

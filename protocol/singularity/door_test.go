@@ -463,7 +463,7 @@ func TestTwoDoorsOfAGroupShareTheRequests(t *testing.T) {
 		}}
 		serve(t, DoorOptions{Connect: Connect{URL: url}}, box, box)
 	}
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -483,7 +483,7 @@ func TestADoorRefusesAServerWhereAStreamTakesItsSubjects(t *testing.T) {
 	}
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	nc, err := nats.Connect(srv.ClientURL())
+	nc, err := nats.Connect(srv.ClientURL(), nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

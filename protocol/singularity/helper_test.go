@@ -72,7 +72,7 @@ func serve(t testing.TB, o DoorOptions, h tool.Handler, c tool.Catalog) (stop fu
 
 func connect(t testing.TB, s *Server, more ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(s.ClientURL(), append([]nats.Option{nats.Token(testToken)}, more...)...)
+	nc, err := nats.Connect(s.ClientURL(), append([]nats.Option{nats.Token(testToken), nats.Timeout(patience)}, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

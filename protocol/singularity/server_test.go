@@ -33,13 +33,13 @@ func TestNobodyConnectsWithoutAToken(t *testing.T) {
 		"none": nats.Name("x"), "wrong": nats.Token("wrong"), "empty": nats.Token(""), "wrong password": nats.UserInfo("tester", "wrong"),
 		"another's name": nats.UserInfo("owner", testToken), "no password": nats.UserInfo("tester", ""),
 	} {
-		if nc, err := nats.Connect(s.ClientURL(), option); err == nil {
+		if nc, err := nats.Connect(s.ClientURL(), option, nats.Timeout(patience)); err == nil {
 			nc.Close()
 			t.Errorf("%s: connected", name)
 		}
 	}
 	for name, option := range map[string]nats.Option{"token": nats.Token(testToken), "password": nats.UserInfo("tester", testToken)} {
-		nc, err := nats.Connect(s.ClientURL(), option)
+		nc, err := nats.Connect(s.ClientURL(), option, nats.Timeout(patience))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -219,7 +219,7 @@ func TestTheEmbeddedServerSpeaksTLS(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
 	nc := connect(t, s, nats.RootCAs(filepath.Join(dir, "ca.pem")))
 	same(t, "echo", ask(t, nc, "tools.execute.echo", `{}`), `{"data":{},"error":null}`)
-	if nc, err := nats.Connect(strings.Replace(s.ClientURL(), "tls://", "nats://", 1), nats.Token(testToken)); err == nil {
+	if nc, err := nats.Connect(strings.Replace(s.ClientURL(), "tls://", "nats://", 1), nats.Token(testToken), nats.Timeout(patience)); err == nil {
 		nc.Close()
 		t.Error("a client that does not know the certificate connected")
 	}
