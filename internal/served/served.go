@@ -29,8 +29,8 @@ const (
 	Token = "served-token-0123456789abcdef"
 )
 
-// Build builds the program, as make build does, and gives a copy of it. All tests build it at one place, so that the go
-// command links it anew only where something has changed; each takes its copy while it holds that place's lock.
+// Build builds the program, as make build does, and gives a copy of it. All tests of a checkout build it at one place, so
+// that the go command links it anew only if something has changed; each takes its copy while it holds that place's lock.
 func Build(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -55,11 +55,16 @@ func Build(t *testing.T) string {
 // lockedPlace locks the folder in which the program is built, until the file is closed.
 func lockedPlace(t *testing.T) *os.File {
 	t.Helper()
-	dir, err := os.UserCacheDir()
+	dir, err := os.Getwd() // below the root of the checkout: tests of another one, which may be busy, are not waited for
+	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir = filepath.Join(dir, "toolpost-tests")
+	dir = filepath.Join(dir, "build", "tests")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -450,7 +450,7 @@ func TestChangesOfTheToolsAreHeardAtOnce(t *testing.T) {
 	ways(t, "", func(t *testing.T, r *mcp.Runner, modern bool) {
 		list(t, r)
 		if modern { // it has to be asked to say so, which takes a moment
-			time.Sleep(300 * time.Millisecond)
+			wait(t, "the server was asked", func() bool { return strings.Contains(works(t, r, "seen", `{}`), "subscriptions/listen") })
 		}
 		for round := range 2 {
 			changed := r.Changed()

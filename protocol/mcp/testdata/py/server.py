@@ -284,6 +284,7 @@ def handle(wire, rid, method, params):
                 "tools": {"listChanged": True}, "resources": {}, "extensions": {META + "tasks": {}}}})
         if method == "subscriptions/listen":
             LISTENERS.append((rid, wire))
+            SEEN.append(method)
             note(wire, "notifications/subscriptions/acknowledged", {"_meta": {META + "subscriptionId": rid}, "notifications": params["notifications"]})
             return None
     else:
