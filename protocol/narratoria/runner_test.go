@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -707,7 +708,8 @@ func TestTheDefaultWalls(t *testing.T) {
 // What a tool makes in its private /tmp can be an asset, also when the tool is gone.
 func TestAnAssetInThePrivateTmp(t *testing.T) {
 	tooltest.NoLeaks(t)
-	script := "printf torch > /tmp/torch.txt; ln -s /etc/passwd /tmp/link; echo '" + assetLine("a", "text/plain", "/tmp/torch.txt") + "'; echo '" + doneOK + "'"
+	file := fmt.Sprintf("/tmp/torch-%d.txt", os.Getpid()) // a name that the host's /tmp does not have
+	script := "printf torch > " + file + "; ln -s /etc/passwd /tmp/link; echo '" + assetLine("a", "text/plain", file) + "'; echo '" + doneOK + "'"
 	var content string
 	_, err := newRunner(t, narratoria.Options{Tool: "torch", Command: []string{"sh", "-c", script}}).Invoke(t.Context(), &tool.Call{Tool: "torch"}, tool.SinkFunc(func(e tool.Event) error {
 		if e.File == nil {
@@ -721,7 +723,7 @@ func TestAnAssetInThePrivateTmp(t *testing.T) {
 	if err != nil || content != "torch" {
 		t.Errorf("%q, %v", content, err)
 	}
-	if _, err := os.Stat("/tmp/torch.txt"); err == nil {
+	if _, err := os.Stat(file); err == nil {
 		t.Error("it is in the host's /tmp")
 	}
 }
