@@ -154,12 +154,14 @@ func (c *crowd) send(m *member) {
 	}
 	body := c.refuse(tool.Errorf(tool.CodeUnavailable,
 		"too many connections are open, and this one has not shown who it is of; try again").Because("busy"))
-	_ = conn.SetDeadline(time.Now().Add(time.Millisecond))
+	// Nothing was written before, so there is room for the word: the bound is for a machine too busy to write it at once.
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 	head := "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n" +
 		"Retry-After: 1\r\n\r\n"
 	_, _ = conn.Write(append([]byte(head), body...))
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 		_, _ = io.CopyN(io.Discard, conn, 4<<10) // else the answer is lost with what was not read
 	}
 }
