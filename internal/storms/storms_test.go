@@ -78,10 +78,11 @@ func (w *weather) skill(name string) {
 }
 
 func (w *weather) config() {
+	// A machine that is busy with something else may take long for a call: that is no harm of a reload.
 	text := fmt.Sprintf("limits: {lease_tier: %d}\nstore: {url: none}\nsources:\n"+
-		"  - {name: app, protocol: namel3ss, app: app}\n  - {name: skills, protocol: alphahuman, skills: skills}\n", 3-w.edits%2)
+		"  - {name: app, protocol: namel3ss, app: app, timeout: 1m}\n  - {name: skills, protocol: alphahuman, skills: skills, timeout: 1m}\n", 3-w.edits%2)
 	for _, name := range append(slices.Collect(keys(w.others)), "ev") {
-		text += fmt.Sprintf("  - {name: %s, protocol: narratoria, command: [sh, ev.sh]}\n", name)
+		text += fmt.Sprintf("  - {name: %s, protocol: narratoria, command: [sh, ev.sh], timeout: 1m}\n", name)
 	}
 	w.write("toolpost.yaml", text)
 }

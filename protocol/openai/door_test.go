@@ -148,7 +148,7 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 		"duplicate keys": {"/v1/messages", `{"model":"demo","model":"demo"}`, 400, "not a JSON object", nil},
 		"invalid UTF-8":  {"/v1/messages", "{\"model\":\"\xff\"}", 400, "not a JSON object", nil},
 		"too deep":       {"/v1/chat/completions", deep, 400, "not a JSON object", nil},
-		"too large": {"/v1/chat/completions", `{"model":"` + strings.Repeat("x", 9<<20) + `"}`, 413,
+		"too large": {"/v1/chat/completions", `{"model":"` + strings.Repeat("x", 8<<20) + `"}`, 413,
 			"larger than", nil},
 		"a form": {"/v1/chat/completions", chat(""), 415, "application/json", []string{"Content-Type",
 			"application/x-www-form-urlencoded"}},

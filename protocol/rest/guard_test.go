@@ -193,7 +193,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	}{
 		"just small enough":   {body: fill(1000), status: 200},
 		"one byte too large":  {body: fill(1001), status: 413, code: tool.CodeInvalidInput},
-		"much too large":      {body: fill(10 << 20), status: 413, code: tool.CodeInvalidInput},
+		"much too large":      {body: fill(100 << 10), status: 413, code: tool.CodeInvalidInput},
 		"too deep":            {body: `{"a":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}`, status: 400, code: tool.CodeInvalidInput},
 		"invalid UTF-8":       {body: "{\"a\":\"\xff\"}", status: 400, code: tool.CodeInvalidInput},
 		"a duplicate key":     {body: `{"a":1,"a":2}`, status: 400, code: tool.CodeInvalidInput},
