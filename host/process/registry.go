@@ -88,7 +88,8 @@ func (r *registry) confined(path string, cmd Command, attr *os.ProcAttr, c *Chil
 		Confinement: *cmd.Confine,
 	}
 	room, err := sandbox.Start(spawn)
-	if sandbox.Moved(err) { // somebody changed a folder this moment
+	// An editor has replaced a file this moment, such as the config; on a busy machine the next room may meet the next save.
+	for try := 1; try < 5 && sandbox.Moved(err); try++ {
 		r.forget(c)
 		room, err = sandbox.Start(spawn)
 	}
