@@ -294,7 +294,7 @@ func errorOf(r *tool.Result, err error) (e *Error, again bool) {
 	switch {
 	case err != nil:
 		own := tool.AsError(err)
-		return &Error{string(own.Code), own.Message, categoryOf(own.Code), detailsOf(own)}, worthAnother(own.Code)
+		return &Error{string(own.Code), own.Message, categoryOf(own), detailsOf(own)}, worthAnother(own.Code)
 	case r.Ask != nil:
 		return &Error{
 			Code: "asked", Category: ToolFailure, Details: raw(map[string]any{"ask": r.Ask}),
@@ -306,7 +306,7 @@ func errorOf(r *tool.Result, err error) (e *Error, again bool) {
 		why := cmp.Or(r.Summary, "the tool said no")
 		return &Error{Code: string(tool.CodeToolError), Message: why, Category: ToolFailure}, true
 	}
-	return &Error{string(r.Failure.Code), r.Failure.Message, categoryOf(r.Failure.Code), detailsOf(r.Failure)}, true
+	return &Error{string(r.Failure.Code), r.Failure.Message, categoryOf(r.Failure), detailsOf(r.Failure)}, true
 }
 
 func detailsOf(e *tool.Error) json.RawMessage {
@@ -319,13 +319,14 @@ func detailsOf(e *tool.Error) json.RawMessage {
 	}{e.Reason, e.Details})
 }
 
-func categoryOf(c tool.Code) string {
-	switch c {
-	case tool.CodeTimeout:
+func categoryOf(e *tool.Error) string {
+	switch {
+	case e.Code == tool.CodeTimeout:
 		return Timeout
-	case tool.CodeProtocol: // what the tool wrote could not be read
+	case e.Code == tool.CodeProtocol && e.Reason != tool.ReasonExit: // what the tool wrote could not be read
 		return InvalidJSON
-	case tool.CodeCrash, tool.CodeUnavailable, tool.CodeInternal, tool.CodeCancelled:
+	case slices.Contains([]tool.Code{tool.CodeProtocol, tool.CodeCrash, tool.CodeUnavailable, tool.CodeInternal,
+		tool.CodeCancelled}, e.Code):
 		return ProcessError
 	default:
 		return ToolFailure

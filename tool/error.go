@@ -33,6 +33,10 @@ const (
 	CodeToolError Code = "tool_error"
 )
 
+// ReasonExit is the reason of a protocol error that is no more than a process which ended badly. Narratoria counts that as
+// a failure of the protocol, and others want to tell it from a line that cannot be read.
+const ReasonExit = "exit_status"
+
 // Codes lists every code, for tables that must be complete.
 func Codes() []Code {
 	return []Code{

@@ -15,6 +15,7 @@ import (
 	"toolpost/plan"
 	"toolpost/plan/planner"
 	"toolpost/tool"
+	"toolpost/wire/prose"
 	"toolpost/wire/strictjson"
 )
 
@@ -58,38 +59,11 @@ type tools struct {
 	offer *tool.Spec
 }
 
-// A Choice is something that the player can say next.
-type Choice struct {
-	ID    string `json:"id"`
-	Label string `json:"label" doc:"the next prompt, if this is chosen"`
-	Hint  string `json:"hint,omitzero"`
-}
-
-// UnmarshalJSON reads a choice as tools write it: a text, or an object.
-func (c *Choice) UnmarshalJSON(b []byte) error {
-	if strictjson.KindOf(b) == "string" {
-		*c = Choice{}
-		if err := strictjson.Unmarshal(b, &c.Label); err != nil {
-			return err
-		}
-	} else {
-		type plain Choice
-		if err := strictjson.Unmarshal(b, (*plain)(c)); err != nil {
-			return err
-		}
-	}
-	c.ID, c.Label = cmp.Or(c.ID, c.Label), cmp.Or(c.Label, c.ID)
-	if c.Label == "" {
-		return tool.Errorf(tool.CodeInvalidInput, "a choice is a text, or has a label")
-	}
-	return nil
-}
-
 // A Turn is what became of a prompt.
 type Turn struct {
 	PlanID      string          `json:"planId"`
 	Narrative   string          `json:"narrative"`
-	Choices     []Choice        `json:"choices"`
+	Choices     []prose.Choice  `json:"choices"`
 	Assets      []tool.Asset    `json:"assets"`
 	Unsupported []tool.UIEvent  `json:"unsupported" doc:"ui events of tools that no story view knows"`
 	State       json.RawMessage `json:"state"`
@@ -106,14 +80,11 @@ type Tool struct {
 	Call   string `json:"call,omitzero"`
 }
 
-// choosing is the ui_event that every story view supports.
-const choosing = "narrative_choice"
-
 // turnOf reads a turn off its plan and the result. What a tool showed that failed in the end does not count, as its
 // patches do not.
 func turnOf(p *plan.Plan, r *plan.Result) Turn {
 	t := Turn{
-		PlanID: r.PlanID, Narrative: p.Narrative, Choices: []Choice{}, Assets: r.Assets, Unsupported: []tool.UIEvent{},
+		PlanID: r.PlanID, Narrative: p.Narrative, Choices: []prose.Choice{}, Assets: r.Assets, Unsupported: []tool.UIEvent{},
 		State: r.AggregatedState, Success: r.Success, Error: r.Error, Tools: []Tool{},
 	}
 	if t.Assets == nil {
@@ -140,11 +111,8 @@ func (t *Turn) shown(data json.RawMessage) {
 	if err := strictjson.Unmarshal(data, &ev); err != nil {
 		return // the runner has seen to it that it is one
 	}
-	var payload struct {
-		Choices []Choice `json:"choices"`
-	}
-	if ev.Event == choosing && strictjson.Unmarshal(ev.Payload, &payload) == nil && len(payload.Choices) > 0 {
-		t.Choices = append(t.Choices, payload.Choices...)
+	if choices := prose.Choices(ev); len(choices) > 0 {
+		t.Choices = append(t.Choices, choices...)
 		return
 	}
 	t.Unsupported = append(t.Unsupported, ev)
@@ -237,7 +205,7 @@ type Past struct {
 	Story     string         `json:"story,omitzero"`
 	Prompt    string         `json:"prompt"`
 	Narrative string         `json:"narrative"`
-	Choices   []Choice       `json:"choices"`
+	Choices   []prose.Choice `json:"choices"`
 	Assets    []tool.Asset   `json:"assets"`
 	PlanID    string         `json:"planId"`
 	At        time.Time      `json:"at"`
@@ -325,6 +293,6 @@ func offer(_ context.Context, c *define.Call, a offerArgs) (offerOut, error) {
 		return offerOut{}, err
 	}
 	c.Summary = define.Count(len(a.Choices), "choice") + " offered"
-	ev := tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: choosing, Payload: payload})
+	ev := tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: prose.Choosing, Payload: payload})
 	return offerOut{len(a.Choices)}, c.Out.Emit(ev)
 }

@@ -78,25 +78,6 @@ func (h *house) call(t *testing.T, name, session, args string, out tool.Sink) (*
 	}, out)
 }
 
-func TestAChoiceIsATextOrHasALabelOrAnID(t *testing.T) {
-	for doc, want := range map[string]story.Choice{
-		`"Sit"`:                                  {ID: "Sit", Label: "Sit"},
-		`{"label":"Sit"}`:                        {ID: "Sit", Label: "Sit"},
-		`{"id":"s"}`:                             {ID: "s", Label: "s"},
-		`{"id":"s","label":"Sit","hint":"here"}`: {ID: "s", Label: "Sit", Hint: "here"},
-	} {
-		var got story.Choice
-		if err := strictjson.Unmarshal([]byte(doc), &got); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", doc, got, err)
-		}
-	}
-	for _, doc := range []string{`""`, `{}`, `7`, `null`, `["a"]`, `{"label":7}`} {
-		if err := strictjson.Unmarshal([]byte(doc), new(story.Choice)); err == nil {
-			t.Errorf("%s is a choice", doc)
-		}
-	}
-}
-
 func TestAnOfferIsToldToWhoPlays(t *testing.T) {
 	h := open(t)
 	var out heard

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/tool"
+	"toolpost/wire/prose"
 	"toolpost/wire/strictjson"
 )
 
@@ -77,37 +77,16 @@ func (l *live) line(ev tool.Event) string {
 // uiLine lists the choices of a narrative_choice. Every other request gets a line with its name and
 // what came with it: there is nothing on a command line to do it with.
 func uiLine(u tool.UIEvent) string {
-	var payload struct {
-		Choices []json.RawMessage `json:"choices"`
-	}
-	if u.Event != "narrative_choice" || strictjson.Unmarshal(u.Payload, &payload) != nil || len(payload.Choices) == 0 {
+	choices := prose.Choices(u)
+	if len(choices) == 0 {
 		return fmt.Sprintf("ui: %s %s", clean(u.Event), short(clean(string(u.Payload)), 200))
 	}
 	var b strings.Builder
 	b.WriteString("choose:")
-	for i, raw := range payload.Choices {
-		fmt.Fprintf(&b, "\n  %d. %s", i+1, short(clean(choiceText(raw)), 200))
+	for i, c := range choices {
+		fmt.Fprintf(&b, "\n  %d. %s", i+1, short(clean(c.String()), 200))
 	}
 	return b.String()
-}
-
-// choiceText is what a choice, a string or {id, label, hint}, says to the one who chooses.
-func choiceText(raw json.RawMessage) string {
-	var text string
-	if strictjson.Unmarshal(raw, &text) == nil {
-		return text
-	}
-	var c struct {
-		Label string `json:"label"`
-		Hint  string `json:"hint"`
-	}
-	if strictjson.Unmarshal(raw, &c) != nil || c.Label == "" {
-		return string(raw)
-	}
-	if c.Hint != "" {
-		c.Label += " (" + c.Hint + ")"
-	}
-	return c.Label
 }
 
 func (l *live) logLine(log tool.Log) string {

@@ -20,6 +20,7 @@ import (
 	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
+	"toolpost/wire/prose"
 	"toolpost/wire/strictjson"
 )
 
@@ -49,7 +50,7 @@ type player struct {
 
 	b       *backend
 	lines   *prompter
-	choices []story.Choice
+	choices []prose.Choice
 	state   map[string]any // as it was shown last
 }
 
@@ -260,7 +261,7 @@ func bytesOf(n int64) string {
 }
 
 // offer prints the choices.
-func (p *player) offer(choices []story.Choice) {
+func (p *player) offer(choices []prose.Choice) {
 	if p.choices = choices; p.json {
 		return
 	}

@@ -143,7 +143,7 @@ func TestEventsAreLinesAboveTheProgress(t *testing.T) {
 func TestChoicesAreListedAndOtherRequestsAreShownAsTheyAre(t *testing.T) {
 	for payload, want := range map[string]string{
 		`{"choices":["north",{"id":"s","label":"south","hint":"cold"},{"label":"up\u001b[2J"}]}`: "choose:\n  1. north\n  2. south (cold)\n  3. up\\u001b[2J",
-		`{"choices":[7]}`: "choose:\n  1. 7",
+		`{"choices":[7]}`: `ui: narrative_choice {"choices":[7]}`,
 		`{"choices":[]}`:  `ui: narrative_choice {"choices":[]}`,
 		``:                "ui: narrative_choice ",
 	} {

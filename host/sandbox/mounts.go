@@ -336,10 +336,29 @@ func (v *view) mount(path string, kind partKind, rights uint64, size int64) {
 func (v *view) mountOwn(m *machine, p Profile) {
 	if m.Mounts && p.Tmp > 0 {
 		v.mount("/tmp", partTmpfs, p.writeRights(), p.Tmp)
+		for _, path := range p.Scratch {
+			v.mountScratch(path, p)
+		}
 	}
 	if kind := map[Proc]partKind{ProcOwn: partProcOwn, ProcAll: partProcAll}[p.Proc]; m.Proc && kind != 0 {
 		v.mount("/proc", kind, rightsRead, 0)
 	}
+}
+
+// mountScratch puts an empty folder into the view, where it really is, and the links on the way to it.
+func (v *view) mountScratch(path string, p Profile) {
+	a, err := offlimits.Open(path, v.off, v.more...)
+	if err != nil {
+		return
+	}
+	defer a.Close()
+	within := func(o string) bool { return offlimits.Within(a.Path, o) }
+	if a.Path == "/" || !a.Mode.IsDir() || slices.ContainsFunc(kernels(), within) || v.find(a.Path) != nil ||
+		v.inTree(a.Path) || v.system.find(a.Path) != nil || v.system.inTree(a.Path) {
+		return
+	}
+	maps.Copy(v.links, a.Links)
+	v.mount(a.Path, partTmpfs, p.writeRights(), p.Tmp)
 }
 
 // sort orders the parts from the outside in. Of several at one path the one with more rights stays, and has

@@ -39,6 +39,9 @@ type Profile struct {
 	WriteOnly bool
 	// Tmp is the size of a private /tmp in memory. 0: there is none, nor where a room has no mounts of its own.
 	Tmp int64
+	// Scratch are more folders like that /tmp, where there is one. One that lies in something of the host that the child
+	// has, or is not there on the host, is left out.
+	Scratch []string
 	// Proc says what it sees of /proc.
 	Proc Proc
 

@@ -81,6 +81,7 @@ type Command struct {
 	Own     string       // a folder that it sees, also in a container; empty: the working folder, in a container none
 	Code    []string     // files and folders that it runs besides, such as a plugin
 	PassEnv []string     // names of more variables that are passed on
+	Scratch bool         // its HOME, its TMPDIR and /var/tmp are its own, like /tmp: for a program that serves one call
 	Log     *slog.Logger // hears of containers that could not be ended; nil: nobody does
 }
 
@@ -157,12 +158,27 @@ func (p *Program) behindWalls(base string, c Command) error {
 	if p.Dir = dir; strings.Contains(p.Argv[0], "/") {
 		p.Argv[0] = offlimits.Under(dir, p.Argv[0])
 	}
+	env := process.Environment(p.o.Env, slices.Concat(p.o.PassEnv, c.PassEnv))
 	needs := walls.Needs{Dir: base, Read: []string{cmp.Or(c.Own, dir)}, Run: c.Code}
+	if c.Scratch {
+		needs.Scratch = scratch(env)
+	}
 	if p.walls, err = p.o.Walls.Around(needs); err != nil {
 		return err
 	}
-	p.env = p.walls.Environment(process.Environment(p.o.Env, slices.Concat(p.o.PassEnv, c.PassEnv)))
+	p.env = p.walls.Environment(env)
 	return nil
+}
+
+// scratch lists where programs leave files for a while, beside /tmp.
+func scratch(env []string) []string {
+	paths := []string{"/var/tmp"}
+	for _, v := range env {
+		if name, path, _ := strings.Cut(v, "="); (name == "HOME" || name == "TMPDIR") && filepath.IsAbs(path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // inFolder makes a container that needs no engine: walls in which an image has the place of this machine's files.

@@ -62,6 +62,8 @@ type Needs struct {
 	Read  []string // their own folder
 	Write []string // what is theirs alone
 	Run   []string // their program, its interpreter and libraries; see Code
+	// Scratch are folders that they may write like their /tmp, and that end with their room.
+	Scratch []string
 }
 
 // Claim says what tools behind these walls may change, of a config in base.
@@ -109,7 +111,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	p.Writable = absolute(n.Dir, n.Write, o.Write)
 	p.Executable = absolute(n.Dir, n.Run, o.Run)
 	w.given = absolute(n.Dir, o.Read, o.Write, o.Run)
-	p.Root, p.Unix = o.Root, o.Unix
+	p.Root, p.Unix, p.Scratch = o.Root, o.Unix, n.Scratch
 	if o.Tmp != 0 {
 		p.Tmp = max(o.Tmp, 0)
 	}

@@ -25,6 +25,7 @@ const (
 	logs     feature = "log messages"
 	state    feature = "a state patch"
 	asset    feature = "an asset"
+	choice   feature = "a choice (`narrative_choice`)"
 	question feature = "a question"
 	cancel   feature = "cancelling a call"
 )
@@ -32,7 +33,7 @@ const (
 // features lists them in the order of the page. Log messages are a way in which progress may come, so only
 // doors have them.
 func features() []feature {
-	return []feature{output, large, failure, reason, timeout, invalid, lease, progress, logs, state, asset, question, cancel}
+	return []feature{output, large, failure, reason, timeout, invalid, lease, progress, logs, state, asset, choice, question, cancel}
 }
 
 // A way is how something arrives.
@@ -44,6 +45,7 @@ const (
 	asObject way = "in an object"
 	asLog    way = "log event"
 	asLine   way = "log line" // on stderr, beside the protocol
+	asWords  way = "in words" // in the text of the result; programs find the data beside it
 	asClass  way = "wider class"
 	unnamed  way = "unnamed"
 	asError  way = "error"

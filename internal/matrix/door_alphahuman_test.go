@@ -31,6 +31,7 @@ func skillOneDoor() *door {
 			logs:     {asLine, line + "log messages go to stderr"},
 			state:    {asLine, line + "a state patch goes to stderr"},
 			asset:    {asLine, line + "an asset goes to stderr"},
+			choice:   {asLine, line + "choices go to stderr"},
 			question: {asError, skillNoAsk},
 		},
 	}
@@ -215,7 +216,11 @@ func (c *skillTalk) reverse(m rpcMessage, out *outcome) {
 	case "state/set":
 		out.add(c.t, tool.KindStatePatch, said.Partial)
 	case "intelligence/emitEvent":
-		out.add(c.t, tool.Kind(said.EventType), said.Data)
+		if kind := tool.Kind(said.EventType); kind == choosing { // an event that has a name of its own
+			out.add(c.t, tool.KindUIEvent, encode(c.t, tool.UIEvent{Event: choosing, Payload: said.Data}))
+		} else {
+			out.add(c.t, kind, said.Data)
+		}
 	default:
 		c.t.Errorf("a skill asks its host for %s", m.Method)
 	}

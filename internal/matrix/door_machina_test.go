@@ -15,6 +15,7 @@ func machinaDoorCarries() carries {
 		progress: {asLine, line + "progress goes to stderr"},
 		logs:     {asLine, line + "log messages go to stderr"},
 		asset:    {asLine, line + "an asset goes to stderr"},
+		choice:   {asLine, line + "choices go to stderr"},
 		question: {asError, "the contract has one reply for a request, and no questions: the error says what the tool asks"},
 	}
 }

@@ -29,6 +29,8 @@ func mcpDoor(era, over string) *door {
 		carries: carries{
 			asset: {unnamed, "a short text, a picture and a sound are content of the result, which has no place for a name; " +
 				"other files are links, with one"},
+			choice: {asWords, "the content of the result says the choices, and the event is a log message with its data, for " +
+				"clients that want those"},
 		},
 	}
 }
@@ -86,7 +88,11 @@ func (h *house) talk(t *testing.T, era, over string, way sdk.Transport) {
 			if !whole { // it has no fields
 				said = map[string]any{"message": r.Params.Data}
 			}
-			c.hear(t, r.Params.Logger, tool.KindLog, said)
+			kind := tool.KindLog
+			if said["event"] != nil {
+				kind = tool.KindUIEvent
+			}
+			c.hear(t, r.Params.Logger, kind, said)
 		},
 		ElicitationHandler: func(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
 			if r.Params.Message != which {
@@ -158,7 +164,7 @@ func callMCP(era, over string) func(*testing.T, *house, *runner, request) *outco
 			}
 			return out
 		}
-		out.events = c.events(t, req.tool == "report", token, name)
+		out.events = c.events(t, req.tool == "report" || req.tool == "choose", token, name)
 		out.content(t, c, res)
 		if req.tool == "ask" && out.ok {
 			out.asked = which // the client has answered nothing else
@@ -194,6 +200,10 @@ func (o *outcome) content(t *testing.T, c *mcpTalk, res *sdk.CallToolResult) {
 	for _, piece := range res.Content {
 		switch piece := piece.(type) {
 		case *sdk.TextContent:
+			if strings.HasPrefix(piece.Text, "[choices") {
+				o.lines = append(o.lines, piece.Text)
+				continue
+			}
 			words += piece.Text
 		case *sdk.EmbeddedResource:
 			o.file(piece.Resource, "")

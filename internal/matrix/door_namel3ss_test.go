@@ -24,6 +24,7 @@ func namel3ssStdin() *door {
 			logs:     {asLine, line + "log messages go to stderr"},
 			state:    {asLine, line + "a state patch goes to stderr"},
 			asset:    {asLine, line + "an asset goes to stderr"},
+			choice:   {asLine, line + "choices go to stderr"},
 			question: {asError, namel3ssNoAsk},
 		},
 	}
@@ -56,6 +57,7 @@ func namel3ssServiceDoor() *door {
 			logs:     {asLine, line + "log messages go to the service's log"},
 			state:    {asLine, line + "a state patch goes to the service's log"},
 			asset:    {asLine, line + "an asset goes to the service's log"},
+			choice:   {asLine, line + "choices go to the service's log"},
 			question: {asError, namel3ssNoAsk},
 		},
 	}

@@ -50,7 +50,7 @@ func (o *outcome) told(t *testing.T, line []byte) (done int) {
 		Message   string          `json:"errorMessage"`
 		OK        bool            `json:"ok"`
 		Event     string          `json:"event"`
-		Payload   tool.Ask        `json:"payload"`
+		Payload   json.RawMessage `json:"payload"`
 	}](t, line)
 	if e.Version != "0" || e.RequestID != "r1" {
 		t.Errorf("not an event of the contract: %.300s", line)
@@ -63,7 +63,8 @@ func (o *outcome) told(t *testing.T, line []byte) (done int) {
 		o.add(t, tool.KindStatePatch, e.Patch)
 	case "ui_event":
 		if e.Event == "ask" {
-			o.ask = &e.Payload
+			ask := read[tool.Ask](t, e.Payload)
+			o.ask = &ask
 		}
 		o.add(t, tool.Kind(e.Type), line)
 	case "log", "asset":

@@ -15,13 +15,14 @@ func openaiDoor() *door {
 		text  = "the content of a tool message is text: structured output arrives as JSON text"
 		whole = "the answer comes when all calls have ended; the chat routes stream what happens meanwhile"
 		files = "the message names the file, with its address at `/v1/assets`"
+		words = "the message says the choices, and `results` has the event"
 	)
 	return &door{
 		name: "OpenAI, tool_calls", about: "`POST /v1/openai/tool_calls`, answered with messages of the role tool",
 		call: callOpenAI, word: code, sessions: true,
 		carries: carries{
 			output: {asText, text}, large: {asText, text}, progress: {never, whole}, logs: {never, whole}, state: {never, whole},
-			asset: {asLine, files},
+			asset: {asLine, files}, choice: {asWords, words},
 		},
 	}
 }
@@ -62,10 +63,11 @@ func callOpenAI(t *testing.T, h *house, r *runner, req request) *outcome {
 			Content string `json:"content"`
 		} `json:"messages"`
 		Results []struct {
-			Outcome tool.Outcome `json:"outcome"`
-			Code    string       `json:"code"`
-			Reason  string       `json:"reason"`
-			Ask     *tool.Ask    `json:"ask"`
+			Outcome tool.Outcome      `json:"outcome"`
+			Code    string            `json:"code"`
+			Reason  string            `json:"reason"`
+			Ask     *tool.Ask         `json:"ask"`
+			Events  []json.RawMessage `json:"events"`
 		} `json:"results"`
 	}](t, raw)
 	if len(doc.Messages) != 1 || len(doc.Results) != 1 || doc.Messages[0].Role != "tool" || doc.Messages[0].ID != "call_1" {
@@ -76,6 +78,9 @@ func callOpenAI(t *testing.T, h *house, r *runner, req request) *outcome {
 	}
 	said, result := doc.Messages[0].Content, doc.Results[0]
 	out.ok, out.ask, out.class, out.reason = result.Outcome == tool.OutcomeOK, result.Ask, result.Code, result.Reason
+	for _, e := range result.Events {
+		out.addNative(t, e)
+	}
 	if out.ok {
 		out.output = json.RawMessage(encode(t, said))
 		out.lines = strings.Split(said, "\n")

@@ -45,6 +45,7 @@ type house struct {
 	remote  addresses
 	service string            // the address of a namel3ss service
 	mcp     map[string]string // the addresses of MCP servers, by era
+	api     string            // the address of an HTTP API with an OpenAPI document
 	image   string            // of the tools in a container
 	log     journal           // of the nodes
 	tape    *cassette.Recorder
@@ -81,6 +82,7 @@ func openTaped(t *testing.T, tape *cassette.Recorder) *house {
 	serveContract(t, h.remote.nats)
 	h.service = serveTools(t, python)
 	h.mcp = serveMCP(t)
+	h.api = serveAPI(t)
 	var missing string
 	if h.image, missing = makeImage(t); missing != "" {
 		t.Run(containerRow, func(t *testing.T) { t.Skip(missing) })

@@ -30,6 +30,9 @@ const (
 
 	which      = "Which colour?"
 	colourForm = `{"type":"object","properties":{"colour":{"type":"string"}},"required":["colour"]}`
+
+	choosing = "narrative_choice"
+	choices  = `{"choices":["Go north",{"id":"s","label":"Go south","hint":"it is cold"}]}`
 )
 
 // A request is one call of the matrix.
@@ -64,6 +67,7 @@ func checks() []check {
 		{request{tool: "report", args: `{}`}, []feature{progress, logs}, lookProgress},
 		{request{tool: "patch", args: `{}`}, []feature{state}, lookState},
 		{request{tool: "asset", args: `{}`}, []feature{asset}, lookAsset},
+		{request{tool: "choose", args: `{}`}, []feature{choice}, lookChoice},
 		{request{tool: "ask", args: `{}`}, []feature{question}, lookQuestion},
 	}
 }
@@ -94,7 +98,7 @@ func TestEveryDoorReachesEveryRunner(t *testing.T) {
 // made reports whether a pair makes a check. Each makes those that reach no tool, and the echo, the cancelled call and the
 // one that times out. Of the others every third pair makes one under the race detector.
 func (c check) made(pair int) bool {
-	dear := slices.Contains([]string{"large", "fail", "report", "patch", "asset", "ask"}, c.tool)
+	dear := slices.Contains([]string{"large", "fail", "report", "patch", "asset", "choose", "ask"}, c.tool)
 	return !dear || pair%rounds.Of(3, 1, 1) == 0
 }
 
@@ -256,7 +260,11 @@ func wantOutput(t *testing.T, out *outcome, way route, want any) {
 }
 
 func lookFailure(t *testing.T, d *door, r *runner, out *outcome) {
-	if out.ok || out.message != noTorch {
+	said := out.message == noTorch
+	if between(d, r, failure).last() == asWords {
+		said = strings.HasSuffix(out.message, ": "+noTorch)
+	}
+	if out.ok || !said {
 		t.Errorf("got ok %v and %q; want a failure that says %q", out.ok, out.message, noTorch)
 	}
 	named := between(d, r, reason).last() == same
@@ -326,6 +334,24 @@ func lookAsset(t *testing.T, d *door, r *runner, out *outcome) {
 			e.data["mediaType"] == "text/plain" && content == "a torch"
 	}
 	arrived(t, out, way, tool.KindAsset, "text/plain", whole)
+}
+
+// lookChoice wants a call that succeeded, and the choices at its caller: nothing is asked, and nothing run again.
+//
+// contract(narratoria): It is an event like any other: the call goes on and ends as its `done` says, patches are merged; nothing is asked and nothing is run again.
+func lookChoice(t *testing.T, d *door, r *runner, out *outcome) {
+	if !out.ok || out.asked != "" {
+		t.Fatalf("the call did not succeed; asked %q", out.asked)
+	}
+	offered := decode(t, []byte(choices))
+	asEvent := slices.ContainsFunc(out.events, func(e event) bool {
+		return e.kind == tool.KindUIEvent && e.data["event"] == choosing && reflect.DeepEqual(e.data["payload"], offered)
+	})
+	line := slices.ContainsFunc(out.lines, func(l string) bool { return strings.Contains(l, "Go south") })
+	last := between(d, r, choice).last()
+	if asEvent != (last == same || last == asWords) || line != (last == asLine || last == asWords) {
+		t.Errorf("the choices should arrive as %q; as an event: %v, as a line: %v", last, asEvent, line)
+	}
 }
 
 // lookQuestion wants the question at the caller, and the answer at the tool.

@@ -40,13 +40,16 @@ with the reason; the tests hold that it arrives in the way that is written here,
 | log event | a log message in place of the event |
 | log line | a line on stderr, or in the log of the server, beside the protocol |
 | unnamed | the content of a file and its media type, without the tool's name for it |
+| in words | text of the result, for the model; programs find the data beside it |
 | wider class | an error of a class that says less |
 | error | a clear error in place of the result |
 | – | nothing |
 `
 
 // columns are the features whose way depends on both sides.
-func columns() []feature { return []feature{output, large, reason, progress, state, asset, question} }
+func columns() []feature {
+	return []feature{output, large, reason, progress, state, asset, choice, question}
+}
 
 func writePage() string {
 	var b strings.Builder

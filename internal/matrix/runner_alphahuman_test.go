@@ -43,6 +43,7 @@ func skillOne() *runner {
 			progress: {asLog, "the contract has no events: what a skill writes to stderr is its log"},
 			state:    {never, "the contract gives a skill no way to the state of a session"},
 			asset:    {never, "the contract has no assets: a result is its content"},
+			choice:   {never, "the contract has no events by which a skill offers choices: a result is its content"},
 			question: {never, skillAsk},
 		},
 	}
@@ -52,7 +53,7 @@ func skillTwo() *runner {
 	return &runner{
 		name: "skill v2", about: "a skill of the second generation",
 		sources: skill("two", "skill2"),
-		where:   skillTool("two", "echo", "fail", "report", "patch", "asset", "large"),
+		where:   skillTool("two", "echo", "fail", "report", "patch", "asset", "choose", "large"),
 		carries: carries{
 			output:   {asText, skillText},
 			large:    {asText, skillText},

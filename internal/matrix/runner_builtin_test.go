@@ -52,6 +52,7 @@ func runners() []*runner {
 		narratoriaRunner(), commandRunner(), cassetteRunner(),
 		natsNode(), natsPlain(), natsToolCall(), restNode(),
 		mcpProgram("modern"), mcpProgram("legacy"), mcpServer("modern"), mcpServer("legacy"),
+		openapiRunner(),
 	}
 }
 
@@ -59,7 +60,7 @@ func builtinRunner() *runner {
 	return &runner{
 		name: "built-in", about: "in this process",
 		sources: func(*house) string { return "- {name: builtin, protocol: builtin}\n" },
-		where:   in("builtin", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "large", "danger"),
+		where:   in("builtin", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "choose", "large", "danger"),
 		patch:   `{"torch":{"lit":true}}`,
 	}
 }
@@ -86,7 +87,7 @@ func (r *inProcess) Tools(context.Context) ([]*tool.Spec, error) {
 	limit, err := time.ParseDuration(hangFor)
 	return []*tool.Spec{
 		{Name: "echo", Input: json.RawMessage(echoInput)},
-		{Name: "fail"}, {Name: "wait"}, {Name: "ask"}, {Name: "report"}, {Name: "patch"}, {Name: "asset"}, {Name: "large"},
+		{Name: "fail"}, {Name: "wait"}, {Name: "ask"}, {Name: "report"}, {Name: "patch"}, {Name: "asset"}, {Name: "choose"}, {Name: "large"},
 		{Name: "hang", Timeout: limit},
 		{Name: "danger", Tier: 3},
 	}, err
@@ -116,6 +117,8 @@ func (r *inProcess) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*t
 		return result, out.Emit(tool.Event{Kind: tool.KindStatePatch, Data: json.RawMessage(`{"torch":{"lit":true}}`)})
 	case "asset":
 		return result, r.asset(out)
+	case "choose":
+		return result, out.Emit(tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: choosing, Payload: json.RawMessage(choices)}))
 	case "large":
 		result.Output = json.RawMessage(`{"text":"` + strings.Repeat("x", oneMiB) + `"}`)
 	}

@@ -23,7 +23,7 @@ func cassetteRunner() *runner {
 			}
 			return "- {name: played, protocol: cassette, file: played.jsonl, loose: true, realtime: true}\n"
 		},
-		where: in("played", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "large", "danger"),
+		where: in("played", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "choose", "large", "danger"),
 		patch: `{"torch":{"lit":true}}`,
 	}
 }
@@ -70,6 +70,7 @@ func taped() []cassette.Call {
 		{Tool: "report", Events: event(tool.KindProgress, tool.Progress{Progress: 1, Total: 2, Message: halfWay}, nil)},
 		{Tool: "patch", Events: event(tool.KindStatePatch, map[string]any{"torch": map[string]any{"lit": true}}, nil)},
 		{Tool: "asset", Events: event(tool.KindAsset, torch, []byte("a torch"))},
+		{Tool: "choose", Events: event(tool.KindUIEvent, tool.UIEvent{Event: choosing, Payload: json.RawMessage(choices)}, nil)},
 		{Tool: "large", Result: gives(`{"text":"` + strings.Repeat("x", oneMiB) + `"}`)},
 		{Tool: "danger"},
 		{Tool: "ask", Result: &cassette.Result{Ask: ask}},

@@ -29,6 +29,7 @@ func commandRunner() *runner {
 		},
 		carries: carries{
 			state:    {never, "a program writes its output and nothing beside it: it knows of no session"},
+			choice:   {never, "a program writes its output and nothing beside it, and has no words for choices"},
 			question: {never, "a program gets its arguments and its input once, and has no words for a question"},
 		},
 	}

@@ -20,6 +20,7 @@ func namel3ssContainer() *runner {
 			progress: {asLog, "the namel3ss contract has no events: what a tool writes to stderr is its log"},
 			state:    {never, namel3ssState},
 			asset:    {never, namel3ssAsset},
+			choice:   {never, namel3ssChoice},
 			question: {never, namel3ssAsk},
 		},
 	}

@@ -41,6 +41,7 @@ func machinaCarries() carries {
 		reason:   {never, "a toolhost's error is words alone"},
 		progress: {asLog, "the contract has no events: what a toolhost writes to stderr is its log"},
 		asset:    {never, "the contract has artifacts in slots of the state, and no files"},
+		choice:   {never, "the contract has no events, and nothing in a reply by which a toolhost offers choices"},
 		question: {never, "the contract has one reply for a request, and nobody to ask"},
 	}
 }

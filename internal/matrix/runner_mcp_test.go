@@ -37,6 +37,7 @@ func mcpCarries() carries {
 	return carries{
 		reason: {never, "a failure is a result with isError and words, and has no name"},
 		state:  {never, "the protocol gives a server no way to the state of a session"},
+		choice: {never, "the protocol has no event by which a server offers choices: what is in its result is its output"},
 		asset:  {unnamed, "a file is content of a result, by its media type; a name it has only where it is a link"},
 	}
 }

@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	namel3ssState = "the namel3ss contract has no state: a tool gets a payload and gives a result"
-	namel3ssAsset = "the namel3ss contract has no assets: a tool gives one result"
-	namel3ssAsk   = "the namel3ss contract has no questions: a tool gets all that it needs with its payload"
+	namel3ssState  = "the namel3ss contract has no state: a tool gets a payload and gives a result"
+	namel3ssAsset  = "the namel3ss contract has no assets: a tool gives one result"
+	namel3ssChoice = "the namel3ss contract has no events: a tool gives one result"
+	namel3ssAsk    = "the namel3ss contract has no questions: a tool gets all that it needs with its payload"
 )
 
 func namel3ssLocal() *runner {
@@ -31,6 +32,7 @@ func namel3ssLocal() *runner {
 			progress: {asLog, "the namel3ss contract has no events: what a tool prints is its log"},
 			state:    {never, namel3ssState},
 			asset:    {never, namel3ssAsset},
+			choice:   {never, namel3ssChoice},
 			question: {never, namel3ssAsk},
 		},
 	}
@@ -64,6 +66,7 @@ func namel3ssService() *runner {
 			progress: {never, "the namel3ss contract has one reply for a request, and a service's output is its own"},
 			state:    {never, namel3ssState},
 			asset:    {never, namel3ssAsset},
+			choice:   {never, namel3ssChoice},
 			question: {never, namel3ssAsk},
 		},
 	}

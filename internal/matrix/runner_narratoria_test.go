@@ -7,7 +7,7 @@ import (
 
 // narratoriaTools are one source each: that is how the protocol has them.
 func narratoriaTools() []string {
-	return []string{"echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "large", "danger"}
+	return []string{"echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "choose", "large", "danger"}
 }
 
 func narratoriaRunner() *runner {

@@ -20,7 +20,7 @@ func natsNode() *runner {
 		sources: func(h *house) string {
 			return fmt.Sprintf("- {name: far, protocol: singularity, url: %q, token_env: %s}\n", h.remote.nats, tokenEnv)
 		},
-		where: in("far", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "large", "danger"),
+		where: in("far", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "choose", "large", "danger"),
 		patch: `{"torch":{"lit":true}}`,
 	}
 }
@@ -31,7 +31,7 @@ func restNode() *runner {
 		sources: func(h *house) string {
 			return fmt.Sprintf("- {name: web, protocol: rest, url: %q, token_env: %s}\n", h.remote.http, tokenEnv)
 		},
-		where: in("web", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "large", "danger"),
+		where: in("web", "echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "choose", "large", "danger"),
 		patch: `{"torch":{"lit":true}}`,
 	}
 }
@@ -63,6 +63,7 @@ func contractCarries() carries {
 		progress: {never, reply + "and lists progress among its future enhancements"},
 		state:    {never, reply + "and no state"},
 		asset:    {never, reply + "and no assets"},
+		choice:   {never, reply + "and no events by which a tool offers choices"},
 		question: {never, reply + "and nobody to ask"},
 	}
 }

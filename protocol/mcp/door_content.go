@@ -91,7 +91,7 @@ func link(a tool.Asset) []byte {
 	return w.Done()
 }
 
-// A relay hands the events of a call on as far as the client asked for them, and keeps its assets for the result.
+// A relay hands the events of a call on as far as the client asked for them, and keeps its assets and choices for the result.
 type relay struct {
 	*request
 	to peer
@@ -99,7 +99,7 @@ type relay struct {
 	mu     sync.Mutex
 	last   float64 // progress that was told; it only ever goes up
 	told   bool
-	assets [][]byte // content that tells of them
+	assets [][]byte // content that tells of them, and of choices
 	inline int64    // bytes of those that are in there whole
 	// patched says that the call changed the state of its session.
 	patched bool
@@ -114,6 +114,9 @@ func (l *relay) Emit(e tool.Event) error {
 		return l.message(e)
 	case tool.KindAsset:
 		l.asset(e)
+	case tool.KindUIEvent:
+		l.choices(e.Data)
+		return l.message(e)
 	case tool.KindStatePatch:
 		l.mu.Lock()
 		l.patched = true
@@ -121,6 +124,18 @@ func (l *relay) Emit(e tool.Event) error {
 	}
 	return nil
 }
+
+// choices puts what a tool offers into the result, where the model reads it.
+func (l *relay) choices(data []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if words := prose.Offered(data); words != "" && len(l.assets) < maxOffers {
+		l.assets = append(l.assets, appendText(nil, words))
+	}
+}
+
+// maxOffers bounds the content of a result to which choices are added.
+const maxOffers = 100
 
 // Bounds on what a result has of assets. What is more is a link.
 const (

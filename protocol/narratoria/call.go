@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 
 	"toolpost/host/process"
 	"toolpost/host/walls"
@@ -155,20 +157,17 @@ func (c *call) asset(number int) error {
 		Code:    "invalid_asset",
 		Message: fmt.Sprintf("line %d: asset %s was not registered: %v", number, quote([]byte(a.AssetID)), err),
 	}
+	if c.Spec != nil { // the call goes on, so no stage says it at its end
+		elsewhere := func(b tool.Blocked) bool { return filepath.Dir(b.Target) != filepath.Dir(a.Path) }
+		bad.Message += walls.WayOut(c.Spec, slices.DeleteFunc(c.watch.Blocked(), elsewhere), bad.Message)
+	}
 	return c.events.Emit(tool.NewEvent(tool.KindError, bad))
 }
 
 // asks takes note of a question, and tells of one that cannot be asked. Every ui_event is passed on: which of them are
-// known is for the caller's interface to say.
-//
-// Choices that a tool of a plan offers are no question to whoever called it: what the player chooses is the prompt of
-// the next plan, as the contract has it, and this one goes on.
+// known is for the caller's interface to say. Choices are no question: what the player chooses is the next prompt.
 func (c *call) asks(number int) error {
-	event := string(text(c.decoder.get("event")))
-	if event == eventChoice && c.Parent != "" {
-		return nil
-	}
-	ask, err := questionOf(event, c.decoder.get("payload"))
+	ask, err := questionOf(string(text(c.decoder.get("event"))), c.decoder.get("payload"))
 	switch {
 	case err != nil:
 		return c.events.Emit(tool.LogEvent("warn", fmt.Sprintf("line %d: %v", number, err)))
@@ -195,7 +194,7 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 	case c.done != nil && (clean || killed):
 		return c.result(), nil
 	case c.done != nil:
-		return nil, c.failed(tool.CodeProtocol, "said done, and then ended badly: %s", c.child.Describe(exit))
+		return nil, c.failed(tool.CodeProtocol, "said done, and then ended badly: %s", c.child.Describe(exit)).Because(tool.ReasonExit)
 	case ctx.Err() != nil:
 		e := interrupted(ctx, c.o.Tool, c.child.LastWords())
 		e.Details = c.details()
@@ -204,9 +203,9 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 		return nil, c.failed(tool.CodeProtocol, "closed its output without a done event and went on, so it was ended%s",
 			c.child.LastWords())
 	case !clean && c.cut > 0:
-		return nil, c.failed(tool.CodeCrash, "crashed in the middle of line %d: %s", c.cut, c.child.Describe(exit))
+		return nil, c.failed(tool.CodeProtocol, "crashed in the middle of line %d: %s", c.cut, c.child.Describe(exit)).Because(tool.ReasonExit)
 	case !clean:
-		return nil, c.failed(tool.CodeCrash, "crashed without a done event: %s", c.child.Describe(exit))
+		return nil, c.failed(tool.CodeProtocol, "crashed without a done event: %s", c.child.Describe(exit)).Because(tool.ReasonExit)
 	case c.cut > 0:
 		return nil, c.failed(tool.CodeProtocol, "ended in the middle of line %d, without a done event%s", c.cut,
 			c.child.LastWords())

@@ -23,8 +23,6 @@ func questioned(t *testing.T, what, answers, resume string) outcome {
 
 func TestAToolThatAsksHasEndedWithItsQuestion(t *testing.T) {
 	for what, want := range map[string]struct{ message, schema string }{
-		"choice": {"Where to?", `{"additionalProperties":false,"properties":{"choice":{"oneOf":[{"const":"north","title":"north"},` +
-			`{"const":"s","title":"south (cold)"}],"type":"string"}},"required":["choice"],"type":"object"}`},
 		"form":   {"What is your name?", `{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}`},
 		"twice":  {"second?", ``},
 		"rounds": {"What is your name?", `{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}`},
@@ -122,13 +120,11 @@ func TestAQuestionGoesThroughDoorAndRunner(t *testing.T) {
 	}
 }
 
-// contract(narratoria): Player selection becomes next prompt
-func TestChoicesOfAToolInAPlanAreNoQuestion(t *testing.T) {
-	var sink tooltest.Collect
-	r, err := newRunner(t, python("asks.py")).Invoke(t.Context(), &tool.Call{
-		ID: "request-1", Parent: "the-plan", Tool: "torch", Args: json.RawMessage(`{"ask":"choice"}`),
-	}, &sink)
-	if err != nil || !r.OK || r.Ask != nil || !strings.Contains(eventsOf(outcome{r, err, sink.Events()}), "narrative_choice") {
-		t.Errorf("%+v, %v", r, err)
+// contract(narratoria): `ok: true` indicates successful logical completion.
+func TestChoicesAreNoQuestion(t *testing.T) {
+	got := questioned(t, "choice", "", "")
+	wantOK(t, got)
+	if got.result.Ask != nil || got.result.Summary != "Where to?" || !strings.Contains(eventsOf(got), "narrative_choice") {
+		t.Errorf("%+v: %s", got.result, eventsOf(got))
 	}
 }

@@ -98,7 +98,7 @@ func New(base string, o Options) (*Runner, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p, err := o.Program(base, spawn.Command{Argv: o.Command})
+	p, err := o.Program(base, spawn.Command{Argv: o.Command, Scratch: true})
 	if err != nil {
 		return nil, err
 	}

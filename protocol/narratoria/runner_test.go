@@ -328,8 +328,9 @@ func TestUIEventsPassThroughUntouched(t *testing.T) {
 		`{"version":"0","type":"ui_event","event":"bare"}`,
 		`{"version":"0","type":"ui_event","event":"narrative_choice","payload":{"choices":["north",{"id":"s","label":"south","hint":"cold"}]}}`,
 		doneOK))
-	if got.err != nil || got.result.Ask == nil {
-		t.Errorf("choices are a question: %+v, %v", got.result, got.err)
+	wantOK(t, got)
+	if got.result.Ask != nil {
+		t.Errorf("choices are a question: %+v", got.result.Ask)
 	}
 	wantEvents(t, got.events,
 		`ui_event {"event":"never_heard_of","payload":{"a":[1.0]}}`,
@@ -341,7 +342,6 @@ func TestAMalformedNarrativeChoiceDegrades(t *testing.T) {
 	got := say(t, narratoria.Options{}, lines(`{"version":"0","type":"ui_event","event":"narrative_choice","payload":{"choices":[7]}}`, doneOK))
 	wantOK(t, got)
 	wantEvents(t, got.events,
-		`log {"level":"warn","message":"line 1: this narrative_choice cannot be shown as choices: choice 1 must be a string or an object {id, label, hint}"}`,
 		`ui_event {"event":"narrative_choice","payload":{"choices":[7]}}`)
 }
 
@@ -458,10 +458,10 @@ func TestMissingDoneIsAFailureAlsoWithExitZero(t *testing.T) {
 // contract(narratoria): Treat missing `done` plus a non-zero exit code as a protocol-level failure.
 func TestMissingDonePlusNonZeroExitMustBeAProtocolLevelFailure(t *testing.T) {
 	got := say(t, narratoria.Options{}, script{Lines: []string{hello}, Exit: 3, Stderr: "out of oil\n"})
-	wantError(t, got, tool.CodeCrash, "exit status 3", "out of oil")
+	wantError(t, got, tool.CodeProtocol, "exit status 3", "out of oil")
 	var e *tool.Error
-	if errors.As(got.err, &e); !strings.Contains(string(e.Details), `"exit_code":3`) {
-		t.Errorf("details: %s", e.Details)
+	if errors.As(got.err, &e); !strings.Contains(string(e.Details), `"exit_code":3`) || e.Reason != "exit_status" {
+		t.Errorf("reason %q, details: %s", e.Reason, e.Details)
 	}
 }
 
@@ -474,7 +474,7 @@ func TestALastLineWithoutNewlineCountsWhenItIsComplete(t *testing.T) {
 	none := ""
 	wantOK(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK}, End: &none}))
 	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK[:20]}, End: &none}), tool.CodeProtocol, "middle of line 2")
-	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK[:20]}, End: &none, Exit: 1}), tool.CodeCrash, "middle of line 2", "exit status 1")
+	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK[:20]}, End: &none, Exit: 1}), tool.CodeProtocol, "middle of line 2", "exit status 1")
 }
 
 // contract(narratoria): `timestamp`: string. ISO-8601 datetime.
@@ -841,7 +841,7 @@ func newStandard(t testing.TB, o narratoria.Options) standard {
 func TestRunnerConforms(t *testing.T) {
 	tooltest.Run(t, tooltest.Subject{New: func(t testing.TB) tool.Handler {
 		return newStandard(t, narratoria.Options{Command: python("standard.py").Command})
-	}})
+	}, Died: tool.CodeProtocol})
 }
 
 func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {

@@ -201,19 +201,6 @@ func TestACallRegistersOnlySoManyAssets(t *testing.T) {
 	}
 }
 
-func TestChoicesAreStringsOrLabelled(t *testing.T) {
-	for _, s := range []string{`{"choices":["a","b"]}`, `{"choices":[{"id":"1","label":"a","hint":"h"},"b",{"label":"c"}],"more":1}`} {
-		if _, err := readChoices([]byte(s)); err != nil {
-			t.Errorf("%s: %v", s, err)
-		}
-	}
-	for _, s := range []string{``, `[]`, `{}`, `{"choices":[]}`, `{"choices":"a"}`, `{"choices":[1]}`, `{"choices":[{}]}`, `{"choices":[{"label":1}]}`, `{"choices":[{"id":1,"label":"a"}]}`} {
-		if _, err := readChoices([]byte(s)); err == nil {
-			t.Errorf("%s passes", s)
-		}
-	}
-}
-
 func TestTheRequestIsOneLineWithTheInputsFieldsRepeated(t *testing.T) {
 	args := "{\n\t\"who\": \"b\\nc\",\r\n\"n\": 1.50, \"tool\": \"mine\", \"requestId\": 1, \"operation\": 2, \"input\": 3, \"q\\\"x\": []}"
 	b, err := encodeRequest("torch", "run", &tool.Call{ID: "r1", Args: []byte(args)})

@@ -23,7 +23,7 @@ import (
 const (
 	maxAtOnce = 16        // calls of one request that run at the same time
 	maxResult = 256 << 10 // bytes that a model is told of one call
-	maxAssets = 64        // files of one call that a model is told of
+	maxAssets = 64        // files and choices of one call that a model is told of
 )
 
 // A crew makes the calls of one request. All of them go through the engine, even those of tools that do not exist, so
@@ -51,6 +51,7 @@ type ran struct {
 	code    tool.Code
 	reason  string
 	ask     *tool.Ask
+	events  []object // for the caller's interface
 }
 
 // all makes calls side by side, and tells of each when it has ended.
@@ -103,12 +104,13 @@ func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
 // one makes a call, and says in words what came of it.
 func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	r := ran{Call: call, id: one.ID}
-	files := &assets{Sink: tool.Discard}
+	files := &made{Sink: tool.Discard}
 	if c.heard != nil {
 		files.Sink = c.heard(r)
 	}
 	res, err := c.invoke(ctx, one, files)
 	r.outcome, r.code, r.reason = tool.OutcomeOf(res, err)
+	r.events = files.shown()
 	var text string
 	failed := true
 	switch {
@@ -145,39 +147,66 @@ func (c *crew) clip(text string) string {
 	return fmt.Sprintf("%s\n[cut off here: %d more bytes; ask for less at a time]", kept, len(text)-len(kept))
 }
 
-// assets notes which files a call made, and hands its events on.
-type assets struct {
+// made notes which files a call made and what it wants to be shown, and hands its events on.
+type made struct {
 	tool.Sink
-	mu   sync.Mutex
-	list []string
-	more int
+	mu     sync.Mutex
+	list   []string
+	more   int
+	events []object
+	size   int // of their data
 }
 
 // Emit implements tool.Sink.
-func (a *assets) Emit(e tool.Event) error {
+func (m *made) Emit(e tool.Event) error {
 	var file tool.Asset
-	if e.Kind == tool.KindAsset && strictjson.Unmarshal(e.Data, &file) == nil && file.SHA256 != "" {
-		a.mu.Lock()
-		if len(a.list) < maxAssets {
-			a.list = append(a.list, fmt.Sprintf("[file %s (%s, %d bytes): /v1/assets/%s]", tool.Visible(file.AssetID),
-				tool.Visible(file.MediaType), file.Size, file.SHA256))
-		} else {
-			a.more++
-		}
-		a.mu.Unlock()
+	switch {
+	case e.Kind == tool.KindAsset && strictjson.Unmarshal(e.Data, &file) == nil && file.SHA256 != "":
+		m.note(fmt.Sprintf("[file %s (%s, %d bytes): /v1/assets/%s]", tool.Visible(file.AssetID),
+			tool.Visible(file.MediaType), file.Size, file.SHA256))
+	case e.Kind == tool.KindUIEvent:
+		m.show(e)
 	}
-	return a.Sink.Emit(e)
+	return m.Sink.Emit(e)
 }
 
-func (a *assets) words() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.list) == 0 {
+func (m *made) note(line string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.list) == maxAssets {
+		m.more++
+		return
+	}
+	m.list = append(m.list, line)
+}
+
+// show keeps an event for the caller's interface, and notes what it offers, for the model.
+func (m *made) show(e tool.Event) {
+	if words := prose.Offered(e.Data); words != "" {
+		m.note(words)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.size += len(e.Data); m.size <= maxResult && len(m.events) < maxAssets {
+		m.events = append(m.events, object{"kind": e.Kind, "data": e.Data})
+	}
+}
+
+func (m *made) shown() []object {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.events
+}
+
+func (m *made) words() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.list) == 0 {
 		return ""
 	}
-	text := "\n" + strings.Join(a.list, "\n")
-	if a.more > 0 {
-		text += fmt.Sprintf("\n[and %d more files]", a.more)
+	text := "\n" + strings.Join(m.list, "\n")
+	if m.more > 0 {
+		text += fmt.Sprintf("\n[and %d more]", m.more)
 	}
 	return text
 }
@@ -291,6 +320,9 @@ func outcomeOf(r ran) object {
 	}
 	if r.ask != nil {
 		doc["ask"] = r.ask
+	}
+	if len(r.events) > 0 {
+		doc["events"] = r.events
 	}
 	return doc
 }

@@ -21,6 +21,7 @@ type probe struct {
 	h       tool.Handler
 	specs   []*tool.Spec
 	without Features
+	died    tool.Code
 	grace   time.Duration
 
 	mu    sync.Mutex

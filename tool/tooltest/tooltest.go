@@ -47,6 +47,8 @@ type Subject struct {
 	New func(t testing.TB) tool.Handler
 	// Without lists what this protocol cannot carry. The zero value asks for everything.
 	Without Features
+	// Died is the code of a call whose tool dies without an answer. Empty: crash.
+	Died tool.Code
 	// Grace is how long a call may take to return, and what it started to be gone, once its context has
 	// ended or the handler is closed. 0: 10 s.
 	Grace time.Duration
@@ -76,7 +78,7 @@ func (s Subject) verify(t testing.TB, c check) {
 	if s.Grace == 0 {
 		s.Grace = 10 * time.Second
 	}
-	p := &probe{without: s.Without, grace: s.Grace}
+	p := &probe{without: s.Without, died: s.Died, grace: s.Grace}
 	t.Cleanup(func() { // runs last: a goroutine that emits too late has done it by now, or has leaked
 		for _, err := range p.faults() {
 			t.Error(err)

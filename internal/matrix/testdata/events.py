@@ -40,6 +40,9 @@ elif name == "patch":
     send("state_patch", patch={"torch": {"lit": True}})
 elif name == "asset":
     send("asset", assetId="torch", kind="text", mediaType="text/plain", path=asset())
+elif name == "choose":
+    choices = ["Go north", {"id": "s", "label": "Go south", "hint": "it is cold"}]
+    send("ui_event", event="narrative_choice", payload={"choices": choices})
 elif name == "large":
     output = {"text": "x" * (1 << 20)}
 send("done", ok=True, output=output)

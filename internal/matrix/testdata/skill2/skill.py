@@ -12,7 +12,7 @@ ECHO = {
     "required": ["value"],
 }
 ANY = {"type": "object"}
-NAMES = ["fail", "hang", "wait", "report", "patch", "asset", "large", "danger"]
+NAMES = ["fail", "hang", "wait", "report", "patch", "asset", "choose", "large", "danger"]
 TOOLS = [{"name": "echo", "description": "gives back what it gets", "inputSchema": ECHO}]
 TOOLS += [{"name": name, "description": name, "inputSchema": ANY} for name in NAMES]
 
@@ -58,6 +58,9 @@ def call(name, args):
         ask("state/set", {"partial": {"torch": {"lit": True}}})
     if name == "asset":
         ask("intelligence/emitEvent", {"eventType": "asset", "data": asset()})
+    if name == "choose":
+        choices = ["Go north", {"id": "s", "label": "Go south", "hint": "it is cold"}]
+        ask("intelligence/emitEvent", {"eventType": "narrative_choice", "data": {"choices": choices}})
     if name == "large":
         return text(json.dumps({"text": "x" * (1 << 20)}))
     return text(json.dumps({"done": True}))
