@@ -82,6 +82,7 @@ func openTale(t *testing.T) tale {
 	return tale{t, n}
 }
 
+// contract(narratoria): Player selection becomes next prompt
 // contract(narratoria): `narrative_choice`: choices are strings or `{id, label, hint}`; the chosen label is the next prompt.
 func TestATurnGivesChoicesOfWhichTheNextPromptIsOne(t *testing.T) {
 	s := openTale(t)

@@ -197,6 +197,7 @@ func failureCases() map[string]runCase {
 		"a crash is tried again": {plan: `{'toolId':'a','tool':'do','input':{'as':'a','fails':1,'code':'crash'}}`, states: "a:success", began: "a a"},
 		"a crash":                {plan: `{'toolId':'a','tool':'do','input':{'as':'a','fails':9,'code':'crash'},` + retry(0) + `}`, states: "a:failed", began: "a", fails: plan.ProcessError},
 		"a breach of protocol":   {plan: `{'toolId':'a','tool':'do','input':{'as':'a','fails':9,'code':'protocol'},` + retry(0) + `}`, states: "a:failed", began: "a", fails: plan.InvalidJSON},
+		"a bad exit":             {plan: `{'toolId':'a','tool':'do','input':{'as':'a','fails':9,'code':'protocol','why':'exit_status'},` + retry(0) + `}`, states: "a:failed", began: "a", fails: plan.ProcessError},
 		"a refusal is final":     {plan: `{'toolId':'a','tool':'do','input':{'as':'a','fails':9,'code':'access_denied'}}`, states: "a:failed", began: "a", fails: plan.ToolFailure},
 		"a lease is final":       {plan: `{'toolId':'a','tool':'do','input':{'as':'a','fails':9,'code':'lease_required'}}`, states: "a:failed", began: "a", fails: plan.ToolFailure},
 		"a quota is final":       {plan: `{'toolId':'a','tool':'do','input':{'as':'a','fails':9,'code':'quota_exceeded'}}`, states: "a:failed", began: "a", fails: plan.ToolFailure},

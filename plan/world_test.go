@@ -40,6 +40,7 @@ type script struct {
 	Take  int             `json:"take"`  // ms
 	Fails int             `json:"fails"` // so many attempts
 	Code  tool.Code       `json:"code"`  // with this error, and not by saying no
+	Why   string          `json:"why"`   // its reason
 	Patch json.RawMessage `json:"patch"`
 	Asset string          `json:"asset"`
 	Gives json.RawMessage `json:"gives"`
@@ -121,7 +122,7 @@ func (do script) run(ctx context.Context, c *tool.Call, try int, out tool.Sink) 
 	}
 	switch {
 	case try <= do.Fails && do.Code != "":
-		return nil, tool.Errorf(do.Code, "no luck")
+		return nil, tool.Errorf(do.Code, "no luck").Because(do.Why)
 	case try <= do.Fails:
 		return tool.Failed("bad_luck", "no luck"+strings.Repeat("!", do.Size)), nil
 	case do.Ask:

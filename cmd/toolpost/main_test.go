@@ -40,6 +40,13 @@ func TestMain(m *testing.M) {
 // have it: the race detector would more than double what they cost, and one thread after another is all that they are.
 var raced = []string{"as", "ask", "call", "jobs", "ps", "select", "watch", "wrap"}
 
+// What narratoria.txtar proves:
+//
+// contract(narratoria): Player selection becomes next prompt
+// contract(narratoria): `ok: true` indicates successful logical completion.
+// contract(narratoria): Treat missing `done` plus a non-zero exit code as a protocol-level failure.
+// contract(narratoria): Exit code != 0: protocol-level failure, regardless of any emitted events.
+// contract(narratoria): MUST NOT require tools to use specific output directories in Spec 001. Without configuration a tool can write to `/tmp`, `/var/tmp`, `TMPDIR` and `HOME`, which are scratch of the call; elsewhere the refusal names the line of the config that opens it.
 func TestScripts(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is not there")

@@ -51,7 +51,7 @@ func (tools) Tools(context.Context) ([]*tool.Spec, error) {
 	return append(tooltest.Specs(),
 		&tool.Spec{Name: "dotted.name", Input: json.RawMessage(`{"type":"object","properties":{"x":{"type":"integer"}},` +
 			`"required":["x"],"additionalProperties":false}`)},
-		&tool.Spec{Name: "asker"},
+		&tool.Spec{Name: "asker"}, &tool.Spec{Name: "chooser"},
 	), nil
 }
 
@@ -61,6 +61,10 @@ func (r tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 		return &tool.Result{OK: true, Output: json.RawMessage(`"dotted"`)}, nil
 	case "asker":
 		return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "Which colour?"}}, nil
+	case "chooser":
+		payload := json.RawMessage(`{"choices":["Go north",{"id":"s","label":"Go south","hint":"it is cold"}]}`)
+		offer := tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: "narrative_choice", Payload: payload})
+		return &tool.Result{OK: true, Output: json.RawMessage(`"You stand at a gate."`)}, out.Emit(offer)
 	case "hang":
 		r.of.Hung.Add(1)
 		defer r.of.Hung.Add(-1)

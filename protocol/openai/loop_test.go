@@ -48,6 +48,7 @@ func TestWhatGoesWrongGoesToTheModelAndOnRecord(t *testing.T) {
 		scripted.Call{ID: "outside", Name: "readFile", Args: `{"path":"/etc/passwd"}`},
 		scripted.Call{ID: "died", Name: "crash", Args: ``},
 		scripted.Call{ID: "ask", Name: "asker", Args: `{}`},
+		scripted.Call{ID: "choose", Name: "chooser", Args: `{}`},
 		readFile("good"),
 	), says("I see."))
 	h := serve(t, m, "")
@@ -63,6 +64,7 @@ func TestWhatGoesWrongGoesToTheModelAndOnRecord(t *testing.T) {
 		"bad": "Error: ", "none": "Error: ", "no": "nobody fails here", "outside": "not allowed",
 		"died": "died without an answer",
 		"ask":  "Which colour?", "good": "demo",
+		"choose": "You stand at a gate.\n[choices; what the user chooses is the next prompt:\n1. Go north\n2. Go south (it is cold)]",
 	} {
 		if !strings.Contains(told[id], want) {
 			t.Errorf("%s was told as %q, not with %q", id, told[id], want)
@@ -75,7 +77,7 @@ func TestWhatGoesWrongGoesToTheModelAndOnRecord(t *testing.T) {
 		codes[r.Tool+r.Asked+string(r.Outcome)] = r.Code
 		runs[r.Run] = true
 	}
-	if len(log) != 7 || len(runs) != 1 || runs[""] || codes["launchRocketerror"] != tool.CodeNotFound {
+	if len(log) != 8 || len(runs) != 1 || runs[""] || codes["launchRocketerror"] != tool.CodeNotFound {
 		t.Errorf("%d records, %d runs: %v", len(log), len(runs), codes)
 	}
 }
