@@ -110,7 +110,7 @@ func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	}
 	res, err := c.invoke(ctx, one, files)
 	r.outcome, r.code, r.reason = tool.OutcomeOf(res, err)
-	r.events = files.shown()
+	r.events = files.events
 	var text string
 	failed := true
 	switch {
@@ -190,12 +190,6 @@ func (m *made) show(e tool.Event) {
 	if m.size += len(e.Data); m.size <= maxResult && len(m.events) < maxAssets {
 		m.events = append(m.events, object{"kind": e.Kind, "data": e.Data})
 	}
-}
-
-func (m *made) shown() []object {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.events
 }
 
 func (m *made) words() string {
