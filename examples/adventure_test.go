@@ -19,6 +19,7 @@ import (
 	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
+	"toolpost/wire/prose"
 )
 
 // unpacked is a folder with the samples, as `toolpost init` writes them.
@@ -121,7 +122,7 @@ type spot struct {
 const winning, losing = 20, 2
 
 // seeds are those with which a choice is to be tried.
-func (spot) seeds(c story.Choice) []int {
+func (spot) seeds(c prose.Choice) []int {
 	if strings.Contains(c.Hint, "on two dice") {
 		return []int{winning, losing}
 	}
