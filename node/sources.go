@@ -152,7 +152,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 			opening.Go(func() {
 				claim := n.claim(w)
 				next[i].sight = n.look(claim)
-				next[i].opened = n.open(ctx, next[i].Source, claim)
+				next[i].opened = n.openWithin(ctx, openTimeout, next[i].Source, claim)
 				next[i].since = time.Now()
 			})
 		}
@@ -270,16 +270,25 @@ func (n *Node) settled(s *source) bool {
 	return s.runner != nil || s.ctx.Err() != nil
 }
 
-// open binds a source and asks it for its tools, within openTimeout. A source that answers later is
-// closed again.
+// open opens a source within the time that its protocol gives it, openTimeout at the least.
 func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Claim) opened {
+	limit := openTimeout
+	if p, err := n.protocol(src.Protocol); err == nil && p.Opens != nil {
+		limit = max(limit, p.Opens(src))
+	}
+	return n.openWithin(ctx, limit, src, claim)
+}
+
+// openWithin binds a source and asks it for its tools. A source that answers later is closed again. A start and a reload
+// give each source openTimeout, since all the others wait for it.
+func (n *Node) openWithin(ctx context.Context, limit time.Duration, src config.Source, claim offlimits.Claim) opened {
 	o := opened{claim: claim, list: n.book.Now()}
 	p, err := n.protocol(src.Protocol)
 	if err != nil {
 		return o.failed(err)
 	}
-	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", openTimeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, late)
+	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	done := make(chan opened, 1)
 	n.tasks.Go(func() { done <- n.try(ctx, p, src, o) })

@@ -10,8 +10,10 @@ type Room struct {
 	Write   []string
 	Network []string // none, loopback, all, or hosts; empty: none
 	Reads   []string // all that can be read, as absolute paths
-	Memory  int64    // bytes; 0: no limit
-	Tasks   int      // processes and threads; 0: no limit
+	// Withheld are the modules that a Python program would find without the walls, by name, and where they are.
+	Withheld map[string]string
+	Memory   int64 // bytes; 0: no limit
+	Tasks    int   // processes and threads; 0: no limit
 	// Box says that a container is around the programs, whose options bound memory, processes and, where an engine runs
 	// it, the network.
 	Box    bool

@@ -76,13 +76,16 @@ func (o Options) Given() map[string]string {
 
 // A Command is what a protocol knows of a program beside the options.
 type Command struct {
-	Argv    []string     // the program, on PATH or, with a slash, from Dir; and its arguments; empty: the image's own
-	Dir     string       // absolute: its working folder; empty: that of the options
-	Own     string       // a folder that it sees, also in a container; empty: the working folder, in a container none
-	Code    []string     // files and folders that it runs besides, such as a plugin
-	PassEnv []string     // names of more variables that are passed on
-	Scratch bool         // its HOME, its TMPDIR and /var/tmp are its own, like /tmp: for a program that serves one call
-	Log     *slog.Logger // hears of containers that could not be ended; nil: nobody does
+	Argv  []string // the program, on PATH or, with a slash, from Dir; and its arguments; empty: the image's own
+	Dir   string   // absolute: its working folder; empty: that of the options
+	Own   string   // a folder that it sees, also in a container; empty: the working folder, in a container none
+	Code  []string // files and folders that it runs besides, such as a plugin
+	Reads []string // files and folders that it sees besides; in a container: none
+	// Withheld are the modules that it would find if it had no walls, see tool.Room.
+	Withheld map[string]string
+	PassEnv  []string     // names of more variables that are passed on
+	Scratch  bool         // its HOME, its TMPDIR and /var/tmp are its own, like /tmp: for a program that serves one call
+	Log      *slog.Logger // hears of containers that could not be ended; nil: nobody does
 }
 
 // A Program is a command that is started behind walls, or in a container. What it takes to run it is found out when it
@@ -93,8 +96,9 @@ type Program struct {
 	Box  *container.Box // what an engine runs it in; nil: nothing does
 
 	o     Options
-	env   []string     // without secrets
-	walls *walls.Walls // nil: those of a container are its engine's
+	env   []string          // without secrets
+	kept  map[string]string // modules that are withheld
+	walls *walls.Walls      // nil: those of a container are its engine's
 
 	mu    sync.Mutex
 	found *found
@@ -109,7 +113,7 @@ type found struct {
 // Program returns a program with the options' folder, environment, secrets, and walls or container. Relative paths
 // start in base, the folder of the config.
 func (o Options) Program(base string, c Command) (_ *Program, err error) {
-	p := &Program{Argv: slices.Clone(c.Argv), o: o}
+	p := &Program{Argv: slices.Clone(c.Argv), o: o, kept: c.Withheld}
 	dir := cmp.Or(c.Dir, o.Dir)
 	switch {
 	case !o.contained():
@@ -159,7 +163,7 @@ func (p *Program) behindWalls(base string, c Command) error {
 		p.Argv[0] = offlimits.Under(dir, p.Argv[0])
 	}
 	env := process.Environment(p.o.Env, slices.Concat(p.o.PassEnv, c.PassEnv))
-	needs := walls.Needs{Dir: base, Read: []string{cmp.Or(c.Own, dir)}, Run: c.Code}
+	needs := walls.Needs{Dir: base, Read: append([]string{cmp.Or(c.Own, dir)}, c.Reads...), Run: c.Code}
 	if c.Scratch {
 		needs.Scratch = scratch(env)
 	}
@@ -240,7 +244,9 @@ func (p *Program) Publish(s *tool.Spec) {
 	s.Walls, s.Held = p.String(), p.Holds()
 	switch {
 	case p.walls != nil:
-		s.Room = p.walls.Room()
+		if s.Room = p.walls.Room(); s.Room != nil {
+			s.Room.Withheld = p.kept
+		}
 	case p.Box != nil:
 		s.Room = &tool.Room{Network: []string{cmp.Or(p.Box.Network, "none")}, Box: true, Engine: true}
 	}

@@ -47,6 +47,7 @@ func WayOut(s *tool.Spec, blocked []tool.Blocked, said string) string {
 	for _, b := range blocked {
 		a.take(b)
 	}
+	a.imported(said)
 	if len(a.stopped) == 0 && len(a.forbidden) == 0 {
 		return a.guess(said)
 	}
@@ -137,6 +138,22 @@ func (a *advice) write(path string) {
 		}
 	}
 	a.set("write", true, a.shown(folder))
+}
+
+var noModule = regex.Lazy(`No module named '([^'.]+)(\.[^'.]+)?`)
+
+// imported tells of an import that failed because the walls keep the module from the program.
+func (a *advice) imported(said string) {
+	if m := noModule().FindStringSubmatch(said); m != nil {
+		name := m[1] + m[2]
+		if a.room.Withheld[name] == "" {
+			name = m[1]
+		}
+		if path := a.room.Withheld[name]; path != "" {
+			a.stopped = append(a.stopped, "importing "+clean(name)+" from "+clean(path))
+			a.set("read", true, a.shown(path))
+		}
+	}
 }
 
 // shown is a path as a config would have it.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"toolpost/builtin"
 	"toolpost/config"
@@ -45,6 +46,9 @@ type Protocol struct {
 	Local func(config.Source) bool
 	// Asks says that opening a source, or listing its tools, starts a program of it or asks a server.
 	Asks bool
+	// Opens says how long opening a source may take that starts several programs, each in its own time; nil: as long as
+	// any other.
+	Opens func(config.Source) time.Duration
 	// Options is the zero value of what Open decodes, for the schema of the config.
 	Options any
 	// As is the door for `toolpost as`; nil: not offered.
@@ -135,7 +139,7 @@ func Protocols() []Protocol {
 		{
 			Name: "alphahuman",
 			Doc:  "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
-			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Asks: true,
+			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Asks: true, Opens: alphahuman.Opens,
 			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
 				return &alphahuman.Door{In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
 			}},

@@ -17,6 +17,7 @@ type launch struct {
 	argv []string
 	dir  string   // the working folder: the skill's, or for a package the one above its parent
 	code []string // what running it takes beside its folder
+	root string   // of a package: the folder that its imports start from; empty: it is none
 }
 
 // launch returns the command that starts the skill in a folder. A Python is the one of the skill's own environment
@@ -42,8 +43,7 @@ func (m *Manifest) launch(dir string) (launch, error) {
 }
 
 // asPackage has a skill that is a Python package run as one, python -m skills.NAME from above its parent: so does its
-// host, and no other way has a place where its relative imports could start. The rest of what lies there, the other
-// skills among it, is not needed for this and stays out of the room.
+// host, and no other way has a place where its relative imports could start.
 func (l *launch) asPackage(args []string) ([]string, error) {
 	parent := filepath.Dir(l.dir)
 	name := filepath.Base(parent) + "." + filepath.Base(l.dir)
@@ -62,6 +62,7 @@ func (l *launch) asPackage(args []string) ([]string, error) {
 		}
 	}
 	l.dir = filepath.Dir(parent)
+	l.root = l.dir
 	if init := filepath.Join(parent, "__init__.py"); exists(init) {
 		l.code = append(l.code, init)
 	}
@@ -80,9 +81,9 @@ func packageModule(dir, name string, args []string) (module string, rest []strin
 		return "", nil
 	}
 	entry := filepath.Clean(args[0])
-	inPackage := importsPackage(filepath.Join(dir, entry), name)
+	inPackage := importsPackage(dir, entry, name)
 	if entry == "__main__.py" || entry == "__init__.py" { // these two belong together
-		inPackage = inPackage || importsPackage(filepath.Join(dir, "__init__.py"), name)
+		inPackage = inPackage || importsPackage(dir, "__init__.py", name)
 	}
 	switch {
 	case !inPackage:
@@ -103,14 +104,19 @@ const maxSource = 1 << 20
 
 var relativeImport = regex.Lazy(`(?m)(?:^|[;:])[ \t]*from[ \t]*\.`)
 
-// importsPackage reports whether a Python file has a relative import, or one of its own package by name.
-func importsPackage(path, name string) bool {
-	source, err := readFile(path, maxSource)
+// importsPackage reports whether a Python file of a skill has a relative import, or one of its own package or of the
+// SDK by name.
+func importsPackage(dir, entry, name string) bool {
+	source, err := readFile(filepath.Join(dir, entry), maxSource)
 	if err != nil {
 		return false // starting it will say why
 	}
 	code := pythonText().ReplaceAll(source, nil) // comments and texts may speak of imports
-	own := regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*(?:from|import)[ \t]+` + regexp.QuoteMeta(name) + `\b`)
+	names := regexp.QuoteMeta(name)
+	if root := filepath.Dir(filepath.Dir(dir)); sdkIn(root) != "" {
+		names += "|" + sdkFolder
+	}
+	own := regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*(?:from|import)[ \t]+(?:` + names + `)\b`)
 	return relativeImport().Match(code) || own.Match(code)
 }
 

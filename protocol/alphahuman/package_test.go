@@ -72,12 +72,12 @@ func TestASkillThatIsAScriptStaysOne(t *testing.T) {
 	says(t, r, "say", `{"text":"x"}`, `"x"`)
 }
 
-// What a package takes to run is its own folder and the file that makes its parent a package: not the other skills, nor
-// what else lies above it.
+// What a package sees is its own folder and ROOT, which is above its parent: not the other skills, and where nothing may
+// be read no more than its code.
 func TestAPackageSeesNoOtherSkill(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, skill := packages(t)
-	write(t, filepath.Join(dir, "config.txt"), "a secret of the folder above")
+	write(t, filepath.Join(dir, "config.txt"), "words of ROOT")
 	other := filepath.Join(dir, "skills", "other", "secret.txt")
 	look := fmt.Sprintf(`{"paths":[%q,%q,%q,%q,"config.txt"]}`, dir, filepath.Dir(skill), filepath.Join(dir, "config.txt"), other)
 	for name, o := range map[string]Options{
@@ -92,6 +92,9 @@ func TestAPackageSeesNoOtherSkill(t *testing.T) {
 				t.Fatalf("%+v, %v", result, err)
 			}
 			for i, said := range strings.Split(jsonrpc.Text(result.Output), "; ") {
+				if said == "words of ROOT" && !o.Guarantees.NoFilesystemRead {
+					continue
+				}
 				if !slices.Contains([]string{"Permission denied", "No such file or directory", "skills", "__init__.py notes"}, said) {
 					t.Errorf("it sees %q, number %d of %s", said, i, look)
 				}
@@ -102,26 +105,27 @@ func TestAPackageSeesNoOtherSkill(t *testing.T) {
 	says(t, r, "look", fmt.Sprintf(`{"paths":[%q]}`, other), `"the secret of anothe"`) // it is there for whom it is given
 }
 
-// A library that several skills share is there for those whom it is given.
-func TestAPackageUsesALibraryThatItIsGiven(t *testing.T) {
+// What lies in ROOT can be imported, and beside the skills what is none; another skill only if it is given.
+func TestAPackageImportsFromItsRoot(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, skill := packages(t)
 	write(t, filepath.Join(dir, "dev", "runtime", "server.py"), `"""a library"""`)
 	write(t, filepath.Join(dir, "single.py"), `"""a module"""`)
+	write(t, filepath.Join(dir, "skills", "common", "__init__.py"), `"""beside the skills"""`)
 	write(t, filepath.Join(dir, "skills", "other", "words.py"), `"""another skill"""`)
 	use := func(r *Runner, module, want string) {
 		t.Helper()
 		says(t, r, "use", fmt.Sprintf(`{"module":%q}`, module), fmt.Sprintf("%q", want))
 	}
 	r, _ := open(t, Options{Skill: skill, Options: spawn.Options{Walls: noTmp}})
-	use(r, "dev.runtime.server", "No module named 'dev'")
-	use(r, "skills.other.words", "No module named 'skills.other'")
-	use(r, "email.message", "Basic message object for the email package object model.") // what is Python's stays so
-	given := walls.Options{Tmp: -1, Read: []string{filepath.Join(dir, "dev"), filepath.Join(dir, "single.py")}}
-	r, _ = open(t, Options{Skill: skill, Options: spawn.Options{Walls: given}})
 	use(r, "dev.runtime.server", "a library")
 	use(r, "single", "a module")
+	use(r, "skills.common", "beside the skills")
 	use(r, "skills.other.words", "No module named 'skills.other'")
+	use(r, "email.message", "Basic message object for the email package object model.") // what is Python's stays so
+	given := walls.Options{Tmp: -1, Read: []string{filepath.Join(dir, "skills", "other")}}
+	r, _ = open(t, Options{Skill: skill, Options: spawn.Options{Walls: given}})
+	use(r, "skills.other.words", "another skill")
 }
 
 // The folders of a package are the parts of a name.
@@ -152,5 +156,98 @@ func TestAPythonSkillThatImportsIsNoAttempt(t *testing.T) {
 	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
 	if got := log.String(); strings.Contains(got, "__pycache__") {
 		t.Errorf("told: %s", got)
+	}
+}
+
+// shipped are the packages of a host, of which all but one import its SDK.
+var shipped = []string{
+	"browser", "ccxt", "desktop", "email", "github", "notion", "otter", "server-ping", "skill-generator", "skillcoder",
+	"slack", "telegram", "wallet",
+}
+
+// host makes the folder of a host: ROOT/dev with its SDK, ROOT/skills with its packages, each with data of its own, and
+// what else lies in a repository.
+func host(t testing.TB) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	copySkill(t, "host", root)
+	alone := read(t, "testdata/host/dev/runtime/server.py")
+	for _, name := range shipped {
+		skill, word := filepath.Join(root, "skills", name), strings.ReplaceAll(name, "-", "_")
+		write(t, filepath.Join(skill, manifestFile), fmt.Sprintf(`{"id":%q,"name":%q,"version":"1.0.0",`+
+			`"runtime":"python","entry":"__main__.py","tick_interval":null,"env":[],"dependencies":[]}`, name, name))
+		write(t, filepath.Join(skill, "data", "config.json"), `{"token":"the token of `+name+`"}`)
+		write(t, filepath.Join(skill, "__init__.py"), "")
+		write(t, filepath.Join(skill, "tools.py"), fmt.Sprintf("NAME = %q\n", word+"_look"))
+		imports := "from dev.runtime.server import SkillServer, look\nfrom dev.types.skill_types import SkillDefinition, SkillTool\n"
+		if name == "server-ping" { // the one that brings all that it needs
+			write(t, filepath.Join(skill, "server.py"), strings.ReplaceAll(alone, "from dev.types.skill_types", "from .skill_types"))
+			write(t, filepath.Join(skill, "skill_types.py"), read(t, "testdata/host/dev/types/skill_types.py"))
+			imports = "from .server import SkillServer, look\nfrom .skill_types import SkillDefinition, SkillTool\n"
+		}
+		write(t, filepath.Join(skill, "skill.py"), imports+"from .tools import NAME\n\n"+
+			"skill = SkillDefinition(tools=[SkillTool(name=NAME, run=look)])\n")
+		write(t, filepath.Join(skill, "__main__.py"), "def main():\n    from .skill import skill, SkillServer\n    SkillServer(skill).start()\n\n\n"+
+			"if __name__ == \"__main__\":\n    main()\n")
+	}
+	return root
+}
+
+// With the walls that nobody has set every package of a host runs, and sees its ROOT: without the data of the others,
+// and without what is secret there.
+func TestThePackagesOfAHostRunBehindDefaultWalls(t *testing.T) {
+	tooltest.NoLeaks(t)
+	root := host(t)
+	write(t, filepath.Join(root, "README.md"), "read me")
+	for _, secret := range []string{".env", "credentials.json", ".toolpost/token", "deploy.key"} {
+		write(t, filepath.Join(root, secret), "a secret of the host")
+	}
+	if err := os.Symlink("/etc", filepath.Join(root, "leads-away")); err != nil {
+		t.Fatal(err)
+	}
+	for name, g := range map[string]tool.Guarantees{"the default": {}, "nothing may be read": {NoFilesystemRead: true}} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := open(t, Options{Skills: filepath.Join(root, "skills"), Options: spawn.Options{Guarantees: g}})
+			specs, err := r.Tools(t.Context())
+			if err != nil || len(specs) != len(shipped) {
+				t.Fatalf("%d tools, %v", len(specs), err)
+			}
+			for i, name := range shipped {
+				look := strings.ReplaceAll(name, "-", "_") + "_look"
+				if err := r.Unavailable(name); err != nil {
+					t.Errorf("%s: %v", name, err)
+					continue
+				}
+				other := filepath.Join(root, "skills", shipped[(i+1)%len(shipped)])
+				for _, path := range []string{
+					filepath.Join(other, "data", "config.json"), filepath.Join(other, "skill.py"), ".env", "credentials.json",
+					".toolpost/token", "deploy.key", "leads-away/passwd",
+				} {
+					says(t, r, look, fmt.Sprintf(`{"path":%q}`, path), `"unseen"`)
+				}
+				says(t, r, look, `{"path":"dev/runtime/server.py"}`, `"The SDK of a host: i"`)
+				if !g.NoFilesystemRead {
+					says(t, r, look, `{"path":"README.md"}`, `"read me"`)
+				}
+			}
+		})
+	}
+}
+
+// A ROOT that is somebody's home is not given: what lies beside the folder of skills there has nothing to do with them.
+func TestAHomeIsNotGivenToAPackage(t *testing.T) {
+	tooltest.NoLeaks(t)
+	root := host(t)
+	t.Setenv("HOME", root)
+	r, _ := open(t, Options{Skills: filepath.Join(root, "skills"), source: "pkgs", Options: spawn.Options{Walls: noTmp}})
+	if _, err := r.Tools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, r.Unavailable("slack"), tool.CodeCrash, "No module named 'dev'",
+		`; blocked by the walls of source "pkgs": importing dev from `+root+"/dev; to allow it: `walls: {read: ["+root+"/dev]}`")
+	given := walls.Options{Tmp: -1, Read: []string{filepath.Join(root, "dev")}}
+	r, _ = open(t, Options{Skills: filepath.Join(root, "skills"), Options: spawn.Options{Walls: given}})
+	if _, err := r.Tools(t.Context()); err != nil || r.Unavailable("slack") != nil {
+		t.Errorf("%v, %v", err, r.Unavailable("slack"))
 	}
 }

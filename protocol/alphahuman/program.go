@@ -29,7 +29,8 @@ type program struct {
 	data     dataFolder
 	entities entities
 
-	argv   []string                      // how it was started the last time; one start at a time looks at it
+	start  launch                        // how it was started the last time; one start at a time looks at it
+	around surroundings                  // of that start, too
 	found  atomic.Pointer[spawn.Program] // what that is, behind its walls; nil: it was never started
 	second atomic.Bool                   // its last worker was of the second generation
 
@@ -56,7 +57,8 @@ func (p *program) find() (*spawn.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if found := p.found.Load(); found != nil && slices.Equal(p.argv, said.argv) {
+	around := said.surroundings(p.skill.Dir, p.o.Walls.Book(p.base))
+	if found := p.found.Load(); found != nil && slices.Equal(p.start.argv, said.argv) && p.around.same(around) {
 		return found, nil
 	}
 	argv := said.argv
@@ -65,13 +67,13 @@ func (p *program) find() (*spawn.Program, error) {
 		argv = slices.Insert(slices.Clone(argv), 1, "-B")
 	}
 	found, err := p.o.Program(p.base, spawn.Command{
-		Argv: argv, Dir: said.dir, Own: p.skill.Dir, Code: append([]string{p.skill.Dir}, said.code...),
-		PassEnv: p.skill.Manifest.Env, Log: p.log,
+		Argv: argv, Dir: said.dir, Own: p.skill.Dir, Code: slices.Concat([]string{p.skill.Dir}, said.code, around.code),
+		Reads: around.reads, Withheld: around.withheld, PassEnv: p.skill.Manifest.Env, Log: p.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.argv = said.argv
+	p.start, p.around = said, around
 	p.found.Store(found)
 	return found, nil
 }

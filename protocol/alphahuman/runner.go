@@ -41,6 +41,8 @@ type Options struct {
 
 	Effects tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
 	Tier    *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
+
+	source string // its name, for messages
 }
 
 func (o *Options) check() error {
@@ -67,16 +69,26 @@ func (o *Options) setDefaults() {
 	o.MaxLine = cmp.Or(o.MaxLine, defaultMaxLine)
 }
 
-// A Runner runs the skills of one source.
+// A Runner runs the skills of one source. Its tools change when a skill comes that was late.
 type Runner struct {
+	tool.Changes
 	o        Options
 	log      *slog.Logger
 	programs []*program
 	library  *library // the Agent Skills
 	broken   []*Skill // that cannot be used
 
-	mu    sync.Mutex // one listing at a time
-	table *table     // nil: not listed yet
+	mu       sync.Mutex // one listing at a time
+	openings []*opening // of the programs; nil: not started yet
+	table    *table     // nil: not listed yet
+	running  sync.WaitGroup
+}
+
+// An opening is a skill that is being started, or was.
+type opening struct {
+	done   chan struct{} // closed when it has offers, or an error
+	offers []json.RawMessage
+	err    error
 }
 
 var (
@@ -94,7 +106,7 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 }
 
 func optionsOf(src config.Source) (Options, error) {
-	o := Options{Data: src.StateDir("skills", src.Name), Options: spawn.Of(src)}
+	o := Options{source: src.Name, Data: src.StateDir("skills", src.Name), Options: spawn.Of(src)}
 	return o, src.Decode(&o)
 }
 
@@ -106,10 +118,21 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	for _, folder := range offlimits.Given(o.Folder(src.Dir), o.Skills, o.Skill) {
 		c.Starts = append(c.Starts, filepath.Clean(folder)+"/")
 	}
+	for _, sdk := range o.sdks(o.Folder(src.Dir)) {
+		c.Starts = append(c.Starts, sdk+"/")
+	}
 	for _, folder := range offlimits.Given(src.Dir, o.Data) {
 		c.Keeps = append(c.Keeps, filepath.Clean(folder)+"/")
 	}
 	return c, err
+}
+
+// Opens says how long a source may take to open: its skills start at the same time, and each has its own time to start,
+// to answer and to load.
+func Opens(src config.Source) time.Duration {
+	o, _ := optionsOf(src) // who cannot be read is not opened either
+	o.setDefaults()
+	return time.Duration(2*o.StartTimeout + o.HookTimeout)
 }
 
 // NewRunner is Open for options that are there already. Relative paths in them start in dir. Nothing is started
@@ -167,6 +190,7 @@ func (r *Runner) add(base string, s *Skill) {
 type table struct {
 	specs  []*tool.Spec
 	byName map[string]*entry
+	late   map[*opening]bool // that had not come
 	log    *slog.Logger
 }
 
@@ -179,7 +203,7 @@ type entry struct {
 }
 
 // Tools implements tool.Source: it starts every skill and asks what it has. A skill that does not start is
-// listed by its own name, as one that cannot be called; where all fail there is no list.
+// listed by its own name, as one that cannot be called; if the only one fails there is no list.
 func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	t, err := r.list(ctx)
 	if err != nil {
@@ -194,21 +218,70 @@ func (r *Runner) list(ctx context.Context) (*table, error) {
 	if r.table != nil {
 		return r.table, nil
 	}
-	offers, errs := make([][]json.RawMessage, len(r.programs)), make([]error, len(r.programs))
-	var all sync.WaitGroup
-	for i, p := range r.programs {
-		all.Go(func() { offers[i], errs[i] = p.offers(ctx) })
+	if r.openings == nil {
+		r.start()
 	}
-	all.Wait()
+	r.await(ctx)
 	if ctx.Err() != nil {
 		return nil, tool.AsError(context.Cause(ctx))
 	}
-	if err := errors.Join(errs...); err != nil && len(r.programs) == 1 && len(r.broken) == 0 &&
-		len(r.library.skills) == 0 {
-		return nil, tool.AsError(errs[0])
+	t := r.arrange()
+	if len(r.programs) == 1 && len(r.broken) == 0 && len(r.library.skills) == 0 && len(t.late) == 0 &&
+		r.openings[0].err != nil {
+		r.openings = nil // the next one who lists it tries again
+		return nil, t.byName[r.programs[0].name].problem
 	}
-	r.table = r.arrange(offers, errs)
-	return r.table, nil
+	r.table = t
+	return t, nil
+}
+
+// start starts every skill. Each has its own time, and those who list the tools may have less: one that comes later is
+// listed then.
+func (r *Runner) start() {
+	for _, p := range r.programs {
+		o := &opening{done: make(chan struct{})}
+		r.openings = append(r.openings, o)
+		r.running.Go(func() {
+			o.offers, o.err = p.offers(context.Background()) // it is bounded by start_timeout, and ended by Close
+			close(o.done)
+			r.mu.Lock()
+			late := r.table != nil && r.table.late[o]
+			if late {
+				r.table = r.arrange()
+			}
+			r.mu.Unlock()
+			if late {
+				r.Tell()
+			}
+		})
+	}
+}
+
+// await waits for the skills, and ends a little before ctx does, so that those can be listed that have come.
+func (r *Runner) await(ctx context.Context) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*9/10)
+		defer cancel()
+	}
+	for _, o := range r.openings {
+		select {
+		case <-o.done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// came gives what became of a skill so far.
+func (t *table) came(p *program, o *opening) ([]json.RawMessage, error) {
+	select {
+	case <-o.done:
+		return o.offers, o.err
+	default:
+		t.late[o] = true
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s has not answered %s yet; it has %v for that, and is listed "+
+			"when it has", p.name, methodInitialize, time.Duration(p.o.StartTimeout))
+	}
 }
 
 // Places says how many calls a skill takes at once, which its tools share.
@@ -234,19 +307,20 @@ func (r *Runner) Unavailable(name string) error {
 }
 
 // arrange returns every tool its name: its own, and SKILL__TOOL where two would clash.
-func (r *Runner) arrange(offers [][]json.RawMessage, errs []error) *table {
-	t := &table{byName: map[string]*entry{}, log: r.log}
+func (r *Runner) arrange() *table {
+	t := &table{byName: map[string]*entry{}, late: map[*opening]bool{}, log: r.log}
 	var found []candidate
 	var failed []*Skill
 	wanted := map[string]int{activateTool: 1, readTool: 1}
 	for i, p := range r.programs {
-		if errs[i] != nil {
+		offers, err := t.came(p, r.openings[i])
+		if err != nil {
 			s := *p.skill
-			s.Err = errs[i]
+			s.Err = p.explained(err)
 			failed = append(failed, &s)
 			continue
 		}
-		for _, c := range r.take(p, offers[i]) {
+		for _, c := range r.take(p, offers) {
 			found = append(found, c)
 			wanted[c.spec.Name]++
 		}
@@ -298,6 +372,16 @@ func (r *Runner) take(p *program, offers []json.RawMessage) (found []candidate) 
 	return found
 }
 
+// explained is the error of a skill that did not start, with what the walls have to do with it.
+func (p *program) explained(err error) error {
+	spec, e := &tool.Spec{Name: p.name, Source: p.o.source}, *tool.AsError(err)
+	if found := p.found.Load(); found != nil {
+		found.Publish(spec)
+		e.Message += walls.WayOut(spec, nil, e.Message)
+	}
+	return &e
+}
+
 // maxName bounds the name of a tool, in bytes.
 const maxName = 200
 
@@ -343,6 +427,9 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	}
 	e := t.byName[c.Tool]
 	switch {
+	case e == nil && len(t.late) > 0:
+		return nil, tool.Errorf(tool.CodeUnavailable, "no skill that has started has a tool named %q; %d have not yet: "+
+			"try again", c.Tool, len(t.late))
 	case e == nil:
 		return nil, tool.Errorf(tool.CodeNotFound, "no skill has a tool named %q", c.Tool)
 	case e.problem != nil:
@@ -480,5 +567,6 @@ func (r *Runner) Close(ctx context.Context) error {
 		all.Go(func() { errs[i] = p.close(ctx) })
 	}
 	all.Wait()
+	r.running.Wait() // what waited for a start was told that there will be none
 	return errors.Join(errs...)
 }
