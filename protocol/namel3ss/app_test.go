@@ -55,7 +55,7 @@ func TestTimeoutOrder(t *testing.T) {
 		}, 1234500 * time.Microsecond},
 		{"config", func(_ map[string]string, o *Options) { o.Timeout = config.Duration(time.Second) }, time.Second},
 	}
-	files := map[string]string{"app.ai": "tool \"greet\":\n", ".namel3ss/tools.yaml": "tools: {greet: 'a:b'}\n"}
+	files := map[string]string{"app.ai": "tool \"greet\":\n  implemented using python\n  input:\n  output:\n", ".namel3ss/tools.yaml": "tools: {greet: 'a:b'}\n"}
 	var o Options
 	for _, s := range sources { // each beats all before it
 		s.on(files, &o)
@@ -78,8 +78,8 @@ func TestTimeoutOrder(t *testing.T) {
 func TestAppOffersWhatItDeclaresAndBinds(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := write(t, map[string]string{
-		"app.ai": "tool \"greet\":\n  implemented using python\n  purity is \"pure\"\n  input:\n    name is text\n" +
-			"tool \"unbound\":\n  implemented using python\ntool \"js\":\n  implemented using node\n",
+		"app.ai": "tool \"greet\":\n  implemented using python\n  purity is \"pure\"\n  input:\n    name is text\n  output:\n    hello is text\n" +
+			"tool \"unbound\":\n  implemented using python\n  input:\n  output:\ntool \"js\":\n  implemented using node\n  input:\n  output:\n",
 		".namel3ss/tools.yaml": "tools:\n  greet: 'tools.greet:run'\n  js: {kind: node, entry: '../a.js:run'}\n  extra: 'tools.greet:run'\n" +
 			"  far: {kind: python, entry: 'a:b', runner: service}\n  boxed: {kind: python, entry: 'a:b', runner: container}\n  odd: 'no entry'\n",
 		"tools/greet.py": "def run(p):\n    return {'hello': p['name']}\n",
@@ -141,7 +141,7 @@ func TestSummaryTellsFormAndNotContent(t *testing.T) {
 }
 
 func TestOptionsThatCannotBe(t *testing.T) {
-	root := write(t, map[string]string{"app.ai": "tool \"a\":\n  implemented using node\n", ".namel3ss/tools.yaml": "tools: {a: {kind: python, entry: 'a:b'}}\n"})
+	root := write(t, map[string]string{"app.ai": "tool \"a\":\n  implemented using node\n  input:\n  output:\n", ".namel3ss/tools.yaml": "tools: {a: {kind: python, entry: 'a:b'}}\n"})
 	for name, c := range map[string]struct {
 		o    Options
 		want string

@@ -31,28 +31,40 @@ tool "summarise":
   implemented using python
   input:
     text is text
+  output:
+    start is text
 tool "bound":
   description is "Not this one."
+  implemented using python
+  input:
+  output:
+    said is text
 tool "2 + 2":
   implemented using python
+  input:
+  output:
 tool "js":
   implemented using Node
+  input:
+  output:
 tool "clash":
   implemented using node
+  input:
+  output:
 `,
 		".namel3ss/tools.yaml":                 "tools:\n  bound: {kind: Python, entry: 'other:run', description: Bound.}\n  clash: {kind: python, entry: 'other:run'}\n  odd: {runner: cloud}\n",
 		"tools/get_data_from_a_web_address.py": "def run(web_address, most_tries=3):\n    return {'data': [web_address, most_tries]}\n",
-		"tools/summarise.py":                   "def helper(p):\n    return 0\nasync def summarise(payload):\n    return payload['text'][:3]\n",
+		"tools/summarise.py":                   "def helper(p):\n    return 0\nasync def summarise(payload):\n    return {'start': payload['text'][:3]}\n",
 		"tools/tool_2_2.py":                    "from math import floor as run\n",
-		"other.py":                             "def run(p):\n    return 'other'\n",
+		"other.py":                             "def run(p):\n    return {'said': 'other'}\n",
 	})
 	for _, mode := range modes() {
 		r := open(t, root, Options{Mode: mode})
 		for _, c := range []struct{ tool, args, want string }{
 			{"get data from a web address", `{"web address":"x"}`, `{"data":["x",3]}`},
 			{"get data from a web address", `{"web address":"x","most tries":5}`, `{"data":["x",5]}`},
-			{"summarise", `{"text":"abcdef"}`, `"abc"`},
-			{"bound", `{}`, `"other"`},
+			{"summarise", `{"text":"abcdef"}`, `{"start":"abc"}`},
+			{"bound", `{}`, `{"said":"other"}`},
 		} {
 			if res := must(t, r, c.tool, c.args); string(res.Output) != c.want {
 				t.Errorf("%s: %s %s gave %s", mode, c.tool, c.args, res.Output)

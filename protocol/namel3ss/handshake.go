@@ -86,6 +86,9 @@ func (t *serviceTool) shakeHands(ctx context.Context, inv *invocation) error {
 		inv.trace.set("service_version", r.Version)
 	}
 	if missing, why := r.missing(inv.walls); len(missing) > 0 {
+		if r.Enforcement == enforced { // of other guarantees than this call's
+			inv.trace.set("enforcement_level", "none")
+		}
 		return t.uncovered(inv, missing, why)
 	}
 	return nil

@@ -27,7 +27,7 @@ func javascript(t testing.TB, file, code string, o Options) *Runner {
 func TestNodeToolsOfBothModuleKindsRunBesidePythonOnes(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := write(t, map[string]string{
-		"app.ai":               "tool \"esm\":\n  implemented using node\n",
+		"app.ai":               "tool \"esm\":\n  implemented using node\n  input:\n    name is text\n  output:\n    hello is text\n",
 		".namel3ss/tools.yaml": "tools:\n  esm: 'tools.greet:run'\n  cjs: {kind: node, entry: 'tools/old.cjs:run'}\n  short: {kind: node, entry: 'tools/old:late'}\n  py: 'tools.greet:run'\n",
 		"tools/greet.mjs":      "import fs from 'node:fs';\nexport async function run(p) { return {hello: p.name, cwd: process.cwd()}; }\n",
 		"tools/old.cjs":        "const path = require('path');\nconst api = {};\napi.run = (p) => ({hello: p.name, argv: process.argv.length});\napi.late = (p) => new Promise((r) => setTimeout(() => r('late'), 10));\nmodule.exports = api;\n",

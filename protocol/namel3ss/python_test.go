@@ -210,8 +210,8 @@ func TestMissingCodeIsAFailureThatHelps(t *testing.T) {
 		"exits.py": "raise SystemExit('at import')\n", "broken.py": "def run(:\n",
 	}
 	for _, c := range []struct{ entry, typ, want string }{
-		{"tools.none:run", "ModuleNotFoundError", "looked for tools.py or tools/"},
-		{"code:run", "ModuleNotFoundError", "'nowhere_to_be_found'; code needs it"},
+		{"tools.none:run", "ModuleNotFoundError", "No module named 'tools'"},
+		{"code:run", "ModuleNotFoundError", "No module named 'nowhere_to_be_found'"},
 		{"other:run", "AttributeError", "it has greet, part"},
 		{"other:NUMBER", "TypeError", "not a function but of type int"},
 		{"exits:run", "SystemExit", "at import"},
@@ -227,6 +227,9 @@ func TestMissingCodeIsAFailureThatHelps(t *testing.T) {
 					}
 					if res.OK || res.Failure.Reason != c.typ || !strings.Contains(res.Failure.Message, c.want) {
 						t.Fatalf("want %s with %q, got %+v", c.typ, c.want, res.Failure)
+					}
+					if c.typ == "ModuleNotFoundError" && res.Failure.Message != c.want {
+						t.Fatalf("want Python's own words, got %q", res.Failure.Message)
 					}
 					if mode == modeFresh {
 						break

@@ -29,6 +29,8 @@ type Declaration struct {
 	Timeout       time.Duration
 	Input, Output *Shape // nil: not declared
 	Problem       error  // why it cannot be used; nil: it can
+
+	line int // of its header
 }
 
 // A Shape is an input or output block.
@@ -76,9 +78,8 @@ func (s *Shape) Schema() json.RawMessage {
 	return json.RawMessage(b + "}")
 }
 
-// Parse reads the tool blocks of an app.ai, by the tools' names, and ignores the rest of the language. Lines of a tool
-// block that it does not know come back as notes: the language may have grown, and nobody should be
-// left guessing. What is wrong with a block is the problem of its tool.
+// Parse reads the tool blocks of an app.ai, by the tools' names, and ignores the rest of the language. What is wrong with
+// a block, in the eyes of the language, is the problem of its tool. A block without a name comes back as a note.
 func Parse(data []byte) (tools map[string]*Declaration, notes []string, err error) {
 	if !utf8.Valid(data) {
 		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", DeclarationsFile)
@@ -91,11 +92,13 @@ func Parse(data []byte) (tools map[string]*Declaration, notes []string, err erro
 			p.tool.Problem = err
 		}
 	}
+	p.close()
 	return p.tools, p.notes, nil
 }
 
 type appParser struct {
 	line  int
+	col   int // of the first character that is not a space
 	tools map[string]*Declaration
 	notes []string
 
@@ -105,7 +108,7 @@ type appParser struct {
 }
 
 func (p *appParser) errorf(format string, args ...any) error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", DeclarationsFile, p.line, fmt.Sprintf(format, args...))
+	return tool.Errorf(tool.CodeInvalidInput, "%s:%d:%d: %s", DeclarationsFile, p.line, p.col, fmt.Sprintf(format, args...))
 }
 
 func (p *appParser) next(line string) error {
@@ -115,9 +118,12 @@ func (p *appParser) next(line string) error {
 		return nil
 	}
 	indent := len(line) - len(strings.TrimLeft(line, " \t"))
+	if indent == 0 {
+		p.close()
+	}
+	p.col = indent + 1
 	switch {
 	case indent == 0:
-		p.tool, p.shape = nil, nil
 		if strings.HasPrefix(words, "tool ") {
 			return p.open(words)
 		}
@@ -133,11 +139,33 @@ func (p *appParser) next(line string) error {
 	return p.statement(words)
 }
 
+// close ends a block. What it has to have, and does not, is missing from its header on.
+func (p *appParser) close() {
+	d := p.tool
+	p.tool, p.shape = nil, nil
+	if d == nil || d.Problem != nil {
+		return
+	}
+	for _, part := range []struct {
+		there bool
+		what  string
+	}{
+		{d.Kind != "", "implementation; add a line such as `implemented using python`"},
+		{d.Input != nil, "`input:` block; add one, with a line such as `name is text` for each field"},
+		{d.Output != nil, "`output:` block; add one, with a line such as `message is text` for each field"},
+	} {
+		if !part.there {
+			d.Problem = tool.Errorf(tool.CodeInvalidInput, "%s:%d:1: tool %q has no %s", DeclarationsFile, d.line, d.Name, part.what)
+			return
+		}
+	}
+}
+
 var toolHeader = regex.Lazy(`^tool\s+("(?:[^"\\]|\\.)*"|[^\s":]+)\s*(.*)$`)
 
 // open starts a block. One whose first line is not quite right is there all the same, so that somebody learns of it.
 func (p *appParser) open(words string) error {
-	p.tool = &Declaration{}
+	p.tool = &Declaration{line: p.line}
 	m := toolHeader().FindStringSubmatch(words)
 	if m == nil {
 		return p.note("a tool block starts like this: tool \"greet someone\":")
@@ -171,6 +199,9 @@ func (p *appParser) statement(words string) error {
 	switch rest := ""; {
 	case cut(words, "implemented using ", &rest):
 		kind := strings.ToLower(unquoted(rest))
+		if p.tool.Kind != "" {
+			return p.errorf("tool %q says twice what it is implemented using", p.tool.Name)
+		}
 		if kind != KindPython && kind != KindNode {
 			return p.errorf("tool %q is implemented using %q, which cannot be run here; python and node can",
 				p.tool.Name, kind)
@@ -195,7 +226,7 @@ func (p *appParser) statement(words string) error {
 	case words == "output:":
 		return p.block(&p.tool.Output)
 	default:
-		return p.note("not understood and left out: %.80s", words)
+		return p.errorf("tool %q has a line that is none of a tool: %.80s", p.tool.Name, words)
 	}
 	return nil
 }

@@ -35,10 +35,7 @@ FIELDS = json.loads(sys.argv[3])
 def load(entry):
     """Import module:function."""
     module_name, _, name = entry.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as err:
-        raise ModuleNotFoundError(missing(err, module_name), name=err.name) from err
+    module = importlib.import_module(module_name)
     if not hasattr(module, name):
         known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         hint = "it has " + ", ".join(sorted(known)[:10]) if known else "it has no functions"
@@ -47,13 +44,6 @@ def load(entry):
     if not callable(function):
         raise TypeError(f"{entry} is not a function but of type {type(function).__name__}")
     return function
-
-
-def missing(err, module_name):
-    if err.name and (module_name + ".").startswith(err.name + "."):
-        path = err.name.replace(".", "/")
-        return f"no module named {err.name}; looked for {path}.py or {path}/ in the app's folder {ROOT}"
-    return f"{err}; {module_name} needs it: install it for {sys.executable}"
 
 
 def call(function, payload, takes=None):
