@@ -65,6 +65,8 @@ func (Skills) Check(dir string) []Finding {
 		f.fault(file, dir, err)
 	case manifest != nil:
 		f.checkManifest(file, manifest, dir)
+	case there(dir, programFile):
+		f.errorf(manifestFile, "missing; %s", noManifest)
 	}
 	return f
 }

@@ -326,6 +326,9 @@ func (k *desktop) finish(in *jsonrpc.Incoming, r *tool.Result, err error, second
 		err = tool.Errorf(tool.CodeUnsupported,
 			"the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)
 	}
+	if err == nil && !r.OK && saidBySkill(r.Failure) != nil { // it was an error, and stays one
+		err = r.Failure
+	}
 	var b []byte
 	if err == nil {
 		if b, err = encodeResult(r, second); err != nil {

@@ -133,9 +133,15 @@ func readSkill(dir string) *Skill {
 	var docErr, manifestErr error
 	s.Doc, docErr = readPart(dir, skillFile, maxSkillFile, parseDoc)
 	_, s.Manifest, manifestErr = readManifest(dir)
+	if s.Manifest == nil && manifestErr == nil && there(dir, programFile) {
+		manifestErr = tool.Errorf(tool.CodeUnavailable, "%s: %s", dir, noManifest)
+	}
 	s.Err = errors.Join(manifestErr, docErr)
 	return s
 }
+
+// noManifest is what a program without a manifest is told. It is no Agent Skill: whoever wrote it wants it to be run.
+const noManifest = "it has " + programFile + ", but no " + manifestFile + " that says how it is started"
 
 // readManifest reads the manifest of a skill and says which file that is; nil: there is none. A skill.json that says
 // nothing of a runtime, beside a SKILL.md, is somebody's notes about an Agent Skill.

@@ -203,6 +203,8 @@ func TestAFolderThatIsAlmostASkillIsListedWithTheReason(t *testing.T) {
 		"upper/MANIFEST.JSON":      `{"runtime":"python","entry":"x.py"}`,
 		"yaml/manifest.yaml":       "runtime: python",
 		"script/skill.py":          "print()",
+		"beside/skill.py":          "print()",
+		"beside/SKILL.md":          "---\nname: beside\ndescription: It is a program.\n---\nUse it.\n",
 		"module/__main__.py":       "print()",
 		"js/package.json":          "{}",
 		"group/pdf/SKILL.md":       "---\nname: pdf\ndescription: d\n---\nbody",
@@ -229,6 +231,7 @@ func TestAFolderThatIsAlmostASkillIsListedWithTheReason(t *testing.T) {
 	want := map[string]string{
 		"lower": "it has skill.md, which has to be named SKILL.md", "upper": "it has MANIFEST.JSON, which has to be named manifest.json",
 		"yaml": "it has manifest.yaml; a manifest is JSON, in manifest.json or skill.json", "script": "it has skill.py, but no manifest.json or skill.json",
+		"beside": "beside: it has skill.py, but no manifest.json that says how it is started",
 		"module": "it has __main__.py, but no manifest", "js": "it has package.json, but no manifest", "group": "pdf in it is one",
 		"folder": "SKILL.md cannot be read: it is not a file", "gone": "a link that leads nowhere", "half": "SKILL.md cannot be read: no such file",
 		"say": "it has main.py", "works-too": "manifest.json",

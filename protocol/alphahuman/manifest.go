@@ -21,6 +21,7 @@ const (
 	manifestFile     = "manifest.json"
 	otherManifest    = "skill.json"
 	skillFile        = "SKILL.md"
+	programFile      = "skill.py"
 	requirementsFile = "requirements.txt"
 	venvFolder       = ".venv"
 )

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -541,7 +542,9 @@ func outcome(e *jsonrpc.Error, name string) (*tool.Result, error) {
 	if err := toolError(e, name); err != nil {
 		return nil, err
 	}
-	return tool.Failed(fmt.Sprint(e.Code), cmp.Or(e.Message, "the tool failed and did not say why")), nil
+	r := tool.Failed(strconv.Itoa(e.Code), cmp.Or(e.Message, "the tool failed and did not say why"))
+	r.Failure.Details = kept(e)
+	return r, nil
 }
 
 // interrupted is the error of a call whose context ended.

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"toolpost/tool"
@@ -285,13 +286,44 @@ type errorData struct {
 	Details json.RawMessage `json:"details,omitzero"`
 }
 
-// toRPC says an error in the words of the protocol.
+// A skillError is the details of an error that a skill answered with.
+type skillError struct {
+	Said *jsonrpc.Error `json:"jsonrpc"`
+}
+
+// maxErrorData bounds what is kept of the data of a skill's error, in bytes.
+const maxErrorData = 64 << 10
+
+// kept returns the details of an error that keep what a skill said.
+func kept(e *jsonrpc.Error) json.RawMessage {
+	said := *e
+	if len(said.Data) > maxErrorData {
+		said.Data = nil
+	}
+	details, _ := strictjson.Marshal(skillError{&said}) // it came as JSON
+	return details
+}
+
+// saidBySkill returns what a skill said with which an error began; nil: none did.
+func saidBySkill(e *tool.Error) *jsonrpc.Error {
+	var from skillError
+	if e == nil || len(e.Details) == 0 || strictjson.Unmarshal(e.Details, &from) != nil {
+		return nil
+	}
+	return from.Said
+}
+
+// toRPC says an error in the words of the protocol, with the code of the skill that it came from.
 func toRPC(e *tool.Error) *jsonrpc.Error {
+	code := rpcCode(e.Code)
+	if said := saidBySkill(e); said != nil {
+		code = said.Code
+	}
 	data, err := strictjson.Marshal(errorData{e.Code, e.Reason, e.Details})
 	if err != nil { // details that are not JSON
 		data, _ = strictjson.Marshal(errorData{Code: e.Code})
 	}
-	return &jsonrpc.Error{Code: rpcCode(e.Code), Message: e.Message, Data: data}
+	return &jsonrpc.Error{Code: code, Message: e.Message, Data: data}
 }
 
 // toolError is a skill's answer to tools/call that is an error: there was no outcome. One of our own doors
@@ -302,17 +334,21 @@ func toolError(e *jsonrpc.Error, name string) *tool.Error {
 	if strictjson.KindOf(e.Data) == "object" && strictjson.Unmarshal(e.Data, &data) == nil && known(data.Code) {
 		return &tool.Error{Code: data.Code, Reason: data.Reason, Message: e.Message, Details: data.Details}
 	}
+	var class tool.Code
+	words := ""
 	switch e.Code {
 	case jsonrpc.CodeMethodNotFound:
-		return tool.Errorf(tool.CodeNotFound, "the skill does not know %s: %s", name, jsonrpc.Clip(e.Message))
+		class, words = tool.CodeNotFound, "does not know"
 	case jsonrpc.CodeInvalidParams:
-		return tool.Errorf(tool.CodeInvalidInput, "the skill does not take the arguments of %s: %s", name,
-			jsonrpc.Clip(e.Message))
+		class, words = tool.CodeInvalidInput, "does not take the arguments of"
 	case jsonrpc.CodeParse, jsonrpc.CodeInvalidRequest:
-		return tool.Errorf(tool.CodeProtocol, "the skill did not understand the call of %s: %s", name,
-			jsonrpc.Clip(e.Message))
+		class, words = tool.CodeProtocol, "did not understand the call of"
+	default:
+		return nil
 	}
-	return nil
+	err := tool.Errorf(class, "the skill %s %s: %s", words, name, jsonrpc.Clip(e.Message)).Because(strconv.Itoa(e.Code))
+	err.Details = kept(e)
+	return err
 }
 
 // known reports whether a class is one that a call can end with and has no outcome.
