@@ -137,7 +137,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 	if n.life.Err() != nil {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, late(openTimeout)) // all wait for the slowest
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
 	n.mu.Lock()
@@ -152,7 +152,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 			opening.Go(func() {
 				claim := n.claim(w)
 				next[i].sight = n.look(claim)
-				next[i].opened = n.openWithin(ctx, openTimeout, next[i].Source, claim)
+				next[i].opened = n.open(ctx, next[i].Source, claim)
 				next[i].since = time.Now()
 			})
 		}
@@ -270,25 +270,23 @@ func (n *Node) settled(s *source) bool {
 	return s.runner != nil || s.ctx.Err() != nil
 }
 
-// open opens a source within the time that its protocol gives it, openTimeout at the least.
-func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Claim) opened {
-	limit := openTimeout
-	if p, err := n.protocol(src.Protocol); err == nil && p.Opens != nil {
-		limit = max(limit, p.Opens(src))
-	}
-	return n.openWithin(ctx, limit, src, claim)
+func late(limit time.Duration) error {
+	return tool.Errorf(tool.CodeUnavailable, "it did not open within %v", limit)
 }
 
-// openWithin binds a source and asks it for its tools. A source that answers later is closed again. A start and a reload
-// give each source openTimeout, since all the others wait for it.
-func (n *Node) openWithin(ctx context.Context, limit time.Duration, src config.Source, claim offlimits.Claim) opened {
+// open binds a source and asks it for its tools, within openTimeout or the time of its protocol. A source that answers
+// later is closed again.
+func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Claim) opened {
 	o := opened{claim: claim, list: n.book.Now()}
 	p, err := n.protocol(src.Protocol)
 	if err != nil {
 		return o.failed(err)
 	}
-	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", limit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	limit := openTimeout
+	if p.Opens != nil {
+		limit = max(limit, p.Opens(src))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late(limit))
 	defer cancel()
 	done := make(chan opened, 1)
 	n.tasks.Go(func() { done <- n.try(ctx, p, src, o) })

@@ -140,18 +140,15 @@ func (a *advice) write(path string) {
 	a.set("write", true, a.shown(folder))
 }
 
-var noModule = regex.Lazy(`No module named '([^'.]+)(\.[^'.]+)?`)
+var noModule = regex.Lazy(`No module named '(([^'.]+)(?:\.[^'.]+)?)`)
 
 // imported tells of an import that failed because the walls keep the module from the program.
 func (a *advice) imported(said string) {
-	if m := noModule().FindStringSubmatch(said); m != nil {
-		name := m[1] + m[2]
-		if a.room.Withheld[name] == "" {
-			name = m[1]
-		}
+	for _, name := range noModule().FindStringSubmatch(said) {
 		if path := a.room.Withheld[name]; path != "" {
 			a.stopped = append(a.stopped, "importing "+clean(name)+" from "+clean(path))
 			a.set("read", true, a.shown(path))
+			return
 		}
 	}
 }

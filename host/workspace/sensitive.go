@@ -44,12 +44,6 @@ func newSensitive(o Sensitive) (*sensitive, error) {
 	return &sensitive{newNames(ours), newNames(append(keys, o.Add...)), newNames(o.Allow)}, nil
 }
 
-// Hides reports whether a name is sensitive where no config says anything else.
-func Hides(name string) bool {
-	s, err := newSensitive(Sensitive{})
-	return err != nil || s.name(name)
-}
-
 // path reports whether any part of a path has a sensitive name.
 func (s *sensitive) path(p string) bool {
 	for part := range strings.SplitSeq(p, "/") {

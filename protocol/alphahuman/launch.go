@@ -17,7 +17,10 @@ type launch struct {
 	argv []string
 	dir  string   // the working folder: the skill's, or for a package the one above its parent
 	code []string // what running it takes beside its folder
-	root string   // of a package: the folder that its imports start from; empty: it is none
+
+	root     string            // of a package: ROOT, where its imports start; empty: it is none
+	reads    []string          // of a package: what else it sees
+	withheld map[string]string // of a package: modules that are kept from it, by name, and where they are
 }
 
 // launch returns the command that starts the skill in a folder. A Python is the one of the skill's own environment
@@ -104,8 +107,7 @@ const maxSource = 1 << 20
 
 var relativeImport = regex.Lazy(`(?m)(?:^|[;:])[ \t]*from[ \t]*\.`)
 
-// importsPackage reports whether a Python file of a skill has a relative import, or one of its own package or of the
-// SDK by name.
+// importsPackage reports whether a file of a skill has a relative import, or one of its package or of the SDK by name.
 func importsPackage(dir, entry, name string) bool {
 	source, err := readFile(filepath.Join(dir, entry), maxSource)
 	if err != nil {
@@ -113,7 +115,7 @@ func importsPackage(dir, entry, name string) bool {
 	}
 	code := pythonText().ReplaceAll(source, nil) // comments and texts may speak of imports
 	names := regexp.QuoteMeta(name)
-	if root := filepath.Dir(filepath.Dir(dir)); sdkIn(root) != "" {
+	if sdkIn(filepath.Dir(filepath.Dir(dir))) != "" {
 		names += "|" + sdkFolder
 	}
 	own := regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*(?:from|import)[ \t]+(?:` + names + `)\b`)

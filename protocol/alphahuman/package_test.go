@@ -199,7 +199,7 @@ func TestThePackagesOfAHostRunBehindDefaultWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := host(t)
 	write(t, filepath.Join(root, "README.md"), "read me")
-	for _, secret := range []string{".env", "credentials.json", ".toolpost/token", "deploy.key"} {
+	for _, secret := range []string{".env", ".ssh/id", ".toolpost/token"} {
 		write(t, filepath.Join(root, secret), "a secret of the host")
 	}
 	if err := os.Symlink("/etc", filepath.Join(root, "leads-away")); err != nil {
@@ -220,8 +220,8 @@ func TestThePackagesOfAHostRunBehindDefaultWalls(t *testing.T) {
 				}
 				other := filepath.Join(root, "skills", shipped[(i+1)%len(shipped)])
 				for _, path := range []string{
-					filepath.Join(other, "data", "config.json"), filepath.Join(other, "skill.py"), ".env", "credentials.json",
-					".toolpost/token", "deploy.key", "leads-away/passwd",
+					filepath.Join(other, "data", "config.json"), filepath.Join(other, "skill.py"), ".env", ".ssh/id",
+					".toolpost/token", "leads-away/passwd",
 				} {
 					says(t, r, look, fmt.Sprintf(`{"path":%q}`, path), `"unseen"`)
 				}

@@ -29,8 +29,7 @@ type program struct {
 	data     dataFolder
 	entities entities
 
-	start  launch                        // how it was started the last time; one start at a time looks at it
-	around surroundings                  // of that start, too
+	last   launch                        // how it was started the last time; one start at a time looks at it
 	found  atomic.Pointer[spawn.Program] // what that is, behind its walls; nil: it was never started
 	second atomic.Bool                   // its last worker was of the second generation
 
@@ -57,8 +56,9 @@ func (p *program) find() (*spawn.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	around := said.surroundings(p.skill.Dir, p.o.Walls.Book(p.base))
-	if found := p.found.Load(); found != nil && slices.Equal(p.start.argv, said.argv) && p.around.same(around) {
+	said.lookAround(p.skill.Dir, p.o.Walls.Book(p.base))
+	if found := p.found.Load(); found != nil && slices.Equal(p.last.argv, said.argv) &&
+		slices.Equal(p.last.code, said.code) && slices.Equal(p.last.reads, said.reads) {
 		return found, nil
 	}
 	argv := said.argv
@@ -67,13 +67,13 @@ func (p *program) find() (*spawn.Program, error) {
 		argv = slices.Insert(slices.Clone(argv), 1, "-B")
 	}
 	found, err := p.o.Program(p.base, spawn.Command{
-		Argv: argv, Dir: said.dir, Own: p.skill.Dir, Code: slices.Concat([]string{p.skill.Dir}, said.code, around.code),
-		Reads: around.reads, Withheld: around.withheld, PassEnv: p.skill.Manifest.Env, Log: p.log,
+		Argv: argv, Dir: said.dir, Own: p.skill.Dir, Code: append([]string{p.skill.Dir}, said.code...),
+		Reads: said.reads, Withheld: said.withheld, PassEnv: p.skill.Manifest.Env, Log: p.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.start, p.around = said, around
+	p.last = said
 	p.found.Store(found)
 	return found, nil
 }

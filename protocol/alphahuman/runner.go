@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -70,26 +69,16 @@ func (o *Options) setDefaults() {
 	o.MaxLine = cmp.Or(o.MaxLine, defaultMaxLine)
 }
 
-// A Runner runs the skills of one source. Its tools change when a skill comes that was late.
+// A Runner runs the skills of one source.
 type Runner struct {
-	tool.Changes
 	o        Options
 	log      *slog.Logger
 	programs []*program
 	library  *library // the Agent Skills
 	broken   []*Skill // that cannot be used
 
-	mu       sync.Mutex // one listing at a time
-	openings []*opening // of the programs; nil: not started yet
-	table    *table     // nil: not listed yet
-	running  sync.WaitGroup
-}
-
-// An opening is a skill that is being started, or was.
-type opening struct {
-	done   chan struct{} // closed when it has offers, or an error
-	offers []json.RawMessage
-	err    error
+	mu    sync.Mutex // one listing at a time
+	table *table     // nil: not listed yet
 }
 
 var (
@@ -119,7 +108,8 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	for _, folder := range offlimits.Given(o.Folder(src.Dir), o.Skills, o.Skill) {
 		c.Starts = append(c.Starts, filepath.Clean(folder)+"/")
 	}
-	for _, sdk := range o.sdks(o.Folder(src.Dir)) {
+	skills := offlimits.Under(o.Folder(src.Dir), cmp.Or(o.Skills, filepath.Dir(o.Skill)))
+	if sdk := sdkIn(filepath.Dir(skills)); sdk != "" {
 		c.Starts = append(c.Starts, sdk+"/")
 	}
 	for _, folder := range offlimits.Given(src.Dir, o.Data) {
@@ -191,7 +181,6 @@ func (r *Runner) add(base string, s *Skill) {
 type table struct {
 	specs  []*tool.Spec
 	byName map[string]*entry
-	late   map[*opening]bool // that had not come
 	log    *slog.Logger
 }
 
@@ -204,7 +193,7 @@ type entry struct {
 }
 
 // Tools implements tool.Source: it starts every skill and asks what it has. A skill that does not start is
-// listed by its own name, as one that cannot be called; if the only one fails there is no list.
+// listed by its own name, as one that cannot be called; where all fail there is no list.
 func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	t, err := r.list(ctx)
 	if err != nil {
@@ -219,70 +208,21 @@ func (r *Runner) list(ctx context.Context) (*table, error) {
 	if r.table != nil {
 		return r.table, nil
 	}
-	if r.openings == nil {
-		r.start()
+	offers, errs := make([][]json.RawMessage, len(r.programs)), make([]error, len(r.programs))
+	var all sync.WaitGroup
+	for i, p := range r.programs {
+		all.Go(func() { offers[i], errs[i] = p.offers(ctx) })
 	}
-	r.await(ctx)
+	all.Wait()
 	if ctx.Err() != nil {
 		return nil, tool.AsError(context.Cause(ctx))
 	}
-	t := r.arrange()
-	if len(r.programs) == 1 && len(r.broken) == 0 && len(r.library.skills) == 0 && len(t.late) == 0 &&
-		r.openings[0].err != nil {
-		r.openings = nil // the next one who lists it tries again
-		return nil, t.byName[r.programs[0].name].problem
+	if err := errors.Join(errs...); err != nil && len(r.programs) == 1 && len(r.broken) == 0 &&
+		len(r.library.skills) == 0 {
+		return nil, r.programs[0].explained(errs[0])
 	}
-	r.table = t
-	return t, nil
-}
-
-// start starts every skill. Each has its own time, and those who list the tools may have less: one that comes later is
-// listed then.
-func (r *Runner) start() {
-	for _, p := range r.programs {
-		o := &opening{done: make(chan struct{})}
-		r.openings = append(r.openings, o)
-		r.running.Go(func() {
-			o.offers, o.err = p.offers(context.Background()) // it is bounded by start_timeout, and ended by Close
-			close(o.done)
-			r.mu.Lock()
-			late := r.table != nil && r.table.late[o]
-			if late {
-				r.table = r.arrange()
-			}
-			r.mu.Unlock()
-			if late {
-				r.Tell()
-			}
-		})
-	}
-}
-
-// await waits for the skills, and ends a little before ctx does, so that those can be listed that have come.
-func (r *Runner) await(ctx context.Context) {
-	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*9/10)
-		defer cancel()
-	}
-	for _, o := range r.openings {
-		select {
-		case <-o.done:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// came gives what became of a skill so far.
-func (t *table) came(p *program, o *opening) ([]json.RawMessage, error) {
-	select {
-	case <-o.done:
-		return o.offers, o.err
-	default:
-		t.late[o] = true
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s has not answered %s yet; it has %v for that, and is listed "+
-			"when it has", p.name, methodInitialize, time.Duration(p.o.StartTimeout))
-	}
+	r.table = r.arrange(offers, errs)
+	return r.table, nil
 }
 
 // Places says how many calls a skill takes at once, which its tools share.
@@ -308,20 +248,19 @@ func (r *Runner) Unavailable(name string) error {
 }
 
 // arrange returns every tool its name: its own, and SKILL__TOOL where two would clash.
-func (r *Runner) arrange() *table {
-	t := &table{byName: map[string]*entry{}, late: map[*opening]bool{}, log: r.log}
+func (r *Runner) arrange(offers [][]json.RawMessage, errs []error) *table {
+	t := &table{byName: map[string]*entry{}, log: r.log}
 	var found []candidate
 	var failed []*Skill
 	wanted := map[string]int{activateTool: 1, readTool: 1}
 	for i, p := range r.programs {
-		offers, err := t.came(p, r.openings[i])
-		if err != nil {
+		if errs[i] != nil {
 			s := *p.skill
-			s.Err = p.explained(err)
+			s.Err = p.explained(errs[i])
 			failed = append(failed, &s)
 			continue
 		}
-		for _, c := range r.take(p, offers) {
+		for _, c := range r.take(p, offers[i]) {
 			found = append(found, c)
 			wanted[c.spec.Name]++
 		}
@@ -428,9 +367,6 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	}
 	e := t.byName[c.Tool]
 	switch {
-	case e == nil && len(t.late) > 0:
-		return nil, tool.Errorf(tool.CodeUnavailable, "no skill that has started has a tool named %q; %d have not yet: "+
-			"try again", c.Tool, len(t.late))
 	case e == nil:
 		return nil, tool.Errorf(tool.CodeNotFound, "no skill has a tool named %q", c.Tool)
 	case e.problem != nil:
@@ -542,8 +478,8 @@ func outcome(e *jsonrpc.Error, name string) (*tool.Result, error) {
 	if err := toolError(e, name); err != nil {
 		return nil, err
 	}
-	r := tool.Failed(strconv.Itoa(e.Code), cmp.Or(e.Message, "the tool failed and did not say why"))
-	r.Failure.Details = kept(e)
+	r := tool.Failed(fmt.Sprint(e.Code), cmp.Or(e.Message, "the tool failed and did not say why"))
+	r.Failure.Details = kept(*e)
 	return r, nil
 }
 
@@ -570,6 +506,5 @@ func (r *Runner) Close(ctx context.Context) error {
 		all.Go(func() { errs[i] = p.close(ctx) })
 	}
 	all.Wait()
-	r.running.Wait() // what waited for a start was told that there will be none
 	return errors.Join(errs...)
 }

@@ -459,47 +459,10 @@ func TestTheCodeOfASkillsErrorIsKept(t *testing.T) {
 			t.Errorf("%d: the door says %s", code, got)
 		}
 	}
-	long := &jsonrpc.Error{Code: 1, Message: "words", Data: strictjson.Quote(strings.Repeat("x", maxErrorData))}
+	long := &jsonrpc.Error{Code: 1, Message: "words", Data: strictjson.Quote(strings.Repeat("x", 64<<10))}
 	if r, err := outcome(long, "t"); err != nil || len(r.Failure.Details) > 100 {
 		t.Errorf("%d bytes, %v", len(r.Failure.Details), err)
 	}
-}
-
-// Each skill has its own time: one that is late is listed as that, keeps no other back, and is listed when it has come.
-func TestASkillThatIsLateKeepsNoOtherBack(t *testing.T) {
-	tooltest.NoLeaks(t)
-	dir, gate := t.TempDir(), filepath.Join(t.TempDir(), "gate")
-	copySkill(t, "first", filepath.Join(dir, "quick"))
-	copySkill(t, "second", filepath.Join(dir, "slow"))
-	for _, name := range []string{"quick", "slow"} {
-		write(t, filepath.Join(dir, name, skillFile), "---\nname: "+name+"\ndescription: It is "+name+".\n---\n")
-	}
-	late := filepath.Join(dir, "slow", "skill.py")
-	write(t, late, "import os, time\nwhile not os.path.exists(os.environ['GATE']):\n    time.sleep(0.01)\n"+read(t, late))
-	r, _ := open(t, Options{Skills: dir, Options: spawn.Options{Env: map[string]string{"GATE": gate}}})
-	changed := r.Changed()
-	eventually(t, func() error { // the quick one may take longer than somebody waits, too
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		if _, err := r.Tools(ctx); err != nil {
-			t.Fatalf("nothing is listed: %v", err)
-		}
-		return r.Unavailable("quick")
-	})
-	refused(t, r.Unavailable("slow"), tool.CodeUnavailable, "slow has not answered initialize yet; it has 30s for that")
-	says(t, r, "say", `{"text":"x"}`, `"x"`)
-	_, err := call(t, r, "slow__say", `{"text":"x"}`)
-	refused(t, err, tool.CodeUnavailable, "no skill that has started has a tool named")
-	write(t, gate, "")
-	eventually(t, func() error {
-		<-changed
-		changed = r.Changed()
-		if err := r.Unavailable("slow"); err != nil {
-			return err
-		}
-		return nil
-	})
-	says(t, r, "slow__say", `{"text":"x"}`, `"x"`)
 }
 
 func TestAThousandCallsAtOnceGetTheirOwnAnswers(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"toolpost/tool"
@@ -291,16 +290,12 @@ type skillError struct {
 	Said *jsonrpc.Error `json:"jsonrpc"`
 }
 
-// maxErrorData bounds what is kept of the data of a skill's error, in bytes.
-const maxErrorData = 64 << 10
-
-// kept returns the details of an error that keep what a skill said.
-func kept(e *jsonrpc.Error) json.RawMessage {
-	said := *e
-	if len(said.Data) > maxErrorData {
-		said.Data = nil
+// kept returns the details of an error that keep what a skill said, without data that is too long for a record.
+func kept(e jsonrpc.Error) json.RawMessage {
+	if len(e.Data) > 64<<10 {
+		e.Data = nil
 	}
-	details, _ := strictjson.Marshal(skillError{&said}) // it came as JSON
+	details, _ := strictjson.Marshal(skillError{&e}) // it came as JSON
 	return details
 }
 
@@ -334,21 +329,18 @@ func toolError(e *jsonrpc.Error, name string) *tool.Error {
 	if strictjson.KindOf(e.Data) == "object" && strictjson.Unmarshal(e.Data, &data) == nil && known(data.Code) {
 		return &tool.Error{Code: data.Code, Reason: data.Reason, Message: e.Message, Details: data.Details}
 	}
-	var class tool.Code
-	words := ""
+	class, words := tool.CodeProtocol, "did not understand the call of"
 	switch e.Code {
 	case jsonrpc.CodeMethodNotFound:
 		class, words = tool.CodeNotFound, "does not know"
 	case jsonrpc.CodeInvalidParams:
 		class, words = tool.CodeInvalidInput, "does not take the arguments of"
 	case jsonrpc.CodeParse, jsonrpc.CodeInvalidRequest:
-		class, words = tool.CodeProtocol, "did not understand the call of"
 	default:
 		return nil
 	}
-	err := tool.Errorf(class, "the skill %s %s: %s", words, name, jsonrpc.Clip(e.Message)).Because(strconv.Itoa(e.Code))
-	err.Details = kept(e)
-	return err
+	return &tool.Error{Code: class, Reason: fmt.Sprint(e.Code), Details: kept(*e),
+		Message: fmt.Sprintf("the skill %s %s: %s", words, name, jsonrpc.Clip(e.Message))}
 }
 
 // known reports whether a class is one that a call can end with and has no outcome.

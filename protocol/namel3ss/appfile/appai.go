@@ -146,19 +146,18 @@ func (p *appParser) close() {
 	if d == nil || d.Problem != nil {
 		return
 	}
-	for _, part := range []struct {
-		there bool
-		what  string
-	}{
-		{d.Kind != "", "implementation; add a line such as `implemented using python`"},
-		{d.Input != nil, "`input:` block; add one, with a line such as `name is text` for each field"},
-		{d.Output != nil, "`output:` block; add one, with a line such as `message is text` for each field"},
-	} {
-		if !part.there {
-			d.Problem = tool.Errorf(tool.CodeInvalidInput, "%s:%d:1: tool %q has no %s", DeclarationsFile, d.line, d.Name, part.what)
-			return
-		}
+	missing := ""
+	switch {
+	case d.Kind == "":
+		missing = "implementation; add a line such as `implemented using python`"
+	case d.Input == nil:
+		missing = "`input:` block; add one, with a line such as `name is text` for each field"
+	case d.Output == nil:
+		missing = "`output:` block; add one, with a line such as `message is text` for each field"
+	default:
+		return
 	}
+	d.Problem = tool.Errorf(tool.CodeInvalidInput, "%s:%d:1: tool %q has no %s", DeclarationsFile, d.line, d.Name, missing)
 }
 
 var toolHeader = regex.Lazy(`^tool\s+("(?:[^"\\]|\\.)*"|[^\s":]+)\s*(.*)$`)
@@ -199,9 +198,6 @@ func (p *appParser) statement(words string) error {
 	switch rest := ""; {
 	case cut(words, "implemented using ", &rest):
 		kind := strings.ToLower(unquoted(rest))
-		if p.tool.Kind != "" {
-			return p.errorf("tool %q says twice what it is implemented using", p.tool.Name)
-		}
 		if kind != KindPython && kind != KindNode {
 			return p.errorf("tool %q is implemented using %q, which cannot be run here; python and node can",
 				p.tool.Name, kind)
