@@ -250,17 +250,9 @@ func (o opened) fewer(before opened) bool {
 	return slices.ContainsFunc(before.callable(), func(name string) bool { return !slices.Contains(left, name) })
 }
 
-// A doubtful runner may not have understood all of its files.
-type doubtful interface{ Doubts() []string }
-
-// problems are the reasons why some of the tools cannot be called, and why there may be too few.
+// problems are the reasons why some of the tools cannot be called.
 func (o opened) problems() map[string]error {
 	all := map[string]error{}
-	if d, ok := o.runner.(doubtful); ok {
-		for _, doubt := range d.Doubts() {
-			all["its files"] = tool.Errorf(tool.CodeInvalidInput, "%s", doubt)
-		}
-	}
 	for _, spec := range o.specs {
 		if why := engine.Unavailable(o.runner, spec.Name); why != nil {
 			all[spec.Name] = why

@@ -76,16 +76,15 @@ func (o Options) Given() map[string]string {
 
 // A Command is what a protocol knows of a program beside the options.
 type Command struct {
-	Argv  []string // the program, on PATH or, with a slash, from Dir; and its arguments; empty: the image's own
-	Dir   string   // absolute: its working folder; empty: that of the options
-	Own   string   // a folder that it sees, also in a container; empty: the working folder, in a container none
-	Code  []string // files and folders that it runs besides, such as a plugin
-	Reads []string // files and folders that it sees besides; in a container: none
-	// Withheld are the modules that it would find if it had no walls, see tool.Room.
-	Withheld map[string]string
-	PassEnv  []string     // names of more variables that are passed on
-	Scratch  bool         // its HOME, its TMPDIR and /var/tmp are its own, like /tmp: for a program that serves one call
-	Log      *slog.Logger // hears of containers that could not be ended; nil: nobody does
+	Argv     []string          // the program, on PATH or, with a slash, from Dir; and its arguments; empty: the image's own
+	Dir      string            // absolute: its working folder; empty: that of the options
+	Own      string            // a folder that it sees, also in a container; empty: the working folder, in a container none
+	Code     []string          // files and folders that it runs besides, such as a plugin
+	Reads    []string          // files and folders that it sees besides; in a container: none
+	Withheld map[string]string // modules that it would find without walls, see tool.Room
+	PassEnv  []string          // names of more variables that are passed on
+	Scratch  bool              // its HOME, its TMPDIR and /var/tmp are its own, like /tmp: for a program that serves one call
+	Log      *slog.Logger      // hears of containers that could not be ended; nil: nobody does
 }
 
 // A Program is a command that is started behind walls, or in a container. What it takes to run it is found out when it

@@ -20,7 +20,7 @@ func (l *launch) lookAround(skill string, book *offlimits.Book) {
 	if l.root == "" {
 		return
 	}
-	parent := filepath.Dir(skill)
+	parent, list := filepath.Dir(skill), book.Now()
 	if sdk := sdkIn(l.root); sdk != "" {
 		l.code = append(l.code, sdk)
 	}
@@ -34,19 +34,14 @@ func (l *launch) lookAround(skill string, book *offlimits.Book) {
 			switch {
 			case path == skill, path == parent, slices.Contains(l.code, path), strings.HasPrefix(e.Name(), "."),
 				book.At(path) == offlimits.Secret:
-			case none, e.Type()&^fs.ModeDir != 0, isSkill(path), e.IsDir() && almost(path) != nil, changes(book.Now(), path):
-				l.withheld[module] = path // a link, too: a tool may have made it
+			case none, e.Type()&^fs.ModeDir != 0, isSkill(path), e.IsDir() && almost(path) != nil,
+				list.Exposed([]string{path}) != "": // tools may change it, or may have made it: a link
+				l.withheld[module] = path
 			default:
 				l.reads = append(l.reads, path)
 			}
 		}
 	}
-}
-
-// changes reports whether tools may change a path, or something in it: they could put a module there.
-func changes(l *offlimits.List, path string) bool {
-	inside := func(root string) bool { return offlimits.Within(filepath.Clean(root), path) }
-	return l.Exposed([]string{path}) != "" || slices.ContainsFunc(l.Roots(), inside)
 }
 
 // sdkIn returns the SDK of a ROOT; empty: it has none.

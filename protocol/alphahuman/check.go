@@ -66,7 +66,7 @@ func (Skills) Check(dir string) []Finding {
 	case manifest != nil:
 		f.checkManifest(file, manifest, dir)
 	case there(dir, programFile):
-		f.errorf(manifestFile, "missing; %s", noManifest)
+		f.errorf(manifestFile, "missing; %s", unstarted(dir, programFile))
 	}
 	return f
 }

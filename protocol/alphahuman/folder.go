@@ -134,14 +134,11 @@ func readSkill(dir string) *Skill {
 	s.Doc, docErr = readPart(dir, skillFile, maxSkillFile, parseDoc)
 	_, s.Manifest, manifestErr = readManifest(dir)
 	if s.Manifest == nil && manifestErr == nil && there(dir, programFile) {
-		manifestErr = tool.Errorf(tool.CodeUnavailable, "%s: %s", dir, noManifest)
+		manifestErr = tool.Errorf(tool.CodeUnavailable, "%s is no Agent Skill: %s", dir, unstarted(dir, programFile))
 	}
 	s.Err = errors.Join(manifestErr, docErr)
 	return s
 }
-
-// noManifest is what a program without a manifest is told. It is no Agent Skill: whoever wrote it wants it to be run.
-const noManifest = "it has " + programFile + ", but no " + manifestFile + " that says how it is started"
 
 // readManifest reads the manifest of a skill and says which file that is; nil: there is none. A skill.json that says
 // nothing of a runtime, beside a SKILL.md, is somebody's notes about an Agent Skill.
@@ -269,8 +266,7 @@ func unstarted(_, name string) string {
 	if !starters().MatchString(name) {
 		return ""
 	}
-	return fmt.Sprintf("it has %s, but no %s that says how it is started, and no %s",
-		name, strings.Join(manifestFiles(), " or "), skillFile)
+	return fmt.Sprintf("it has %s, but no %s that says how it is started", name, strings.Join(manifestFiles(), " or "))
 }
 
 func nested(dir, name string) string {

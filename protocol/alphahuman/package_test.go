@@ -193,6 +193,8 @@ func host(t testing.TB) (root string) {
 	return root
 }
 
+// contract(alphahuman): the room of a package can read ROOT, with the SDK in `ROOT/dev`, without other packages' data.
+//
 // With the walls that nobody has set every package of a host runs, and sees its ROOT: without the data of the others,
 // and without what is secret there.
 func TestThePackagesOfAHostRunBehindDefaultWalls(t *testing.T) {

@@ -118,8 +118,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	return c, err
 }
 
-// Opens says how long a source may take to open: its skills start at the same time, and each has its own time to start,
-// to answer and to load.
+// Opens says how long a source may take to open: its skills start at once, each with its own time to start and load.
 func Opens(src config.Source) time.Duration {
 	o, _ := optionsOf(src) // who cannot be read is not opened either
 	o.setDefaults()

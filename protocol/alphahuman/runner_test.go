@@ -440,6 +440,8 @@ func TestEveryClassOfErrorsSurvivesDoorAndRunner(t *testing.T) {
 	}
 }
 
+// contract(alphahuman): the code of a skill's error is kept, -32601 included.
+//
 // The code of a skill's error is kept, and what else it said: in the error, and by our door when it is asked in turn.
 func TestTheCodeOfASkillsErrorIsKept(t *testing.T) {
 	for _, code := range []int{-32601, -32602, -32700, -32600, -32603, -32050, -32000, 42, 0} {

@@ -285,27 +285,22 @@ type errorData struct {
 	Details json.RawMessage `json:"details,omitzero"`
 }
 
-// A skillError is the details of an error that a skill answered with.
-type skillError struct {
-	Said *jsonrpc.Error `json:"jsonrpc"`
-}
-
 // kept returns the details of an error that keep what a skill said, without data that is too long for a record.
 func kept(e jsonrpc.Error) json.RawMessage {
 	if len(e.Data) > 64<<10 {
 		e.Data = nil
 	}
-	details, _ := strictjson.Marshal(skillError{&e}) // it came as JSON
+	details, _ := strictjson.Marshal(map[string]jsonrpc.Error{"jsonrpc": e}) // it came as JSON
 	return details
 }
 
 // saidBySkill returns what a skill said with which an error began; nil: none did.
 func saidBySkill(e *tool.Error) *jsonrpc.Error {
-	var from skillError
-	if e == nil || len(e.Details) == 0 || strictjson.Unmarshal(e.Details, &from) != nil {
+	var details map[string]*jsonrpc.Error
+	if e == nil || len(e.Details) == 0 || strictjson.Unmarshal(e.Details, &details) != nil {
 		return nil
 	}
-	return from.Said
+	return details["jsonrpc"]
 }
 
 // toRPC says an error in the words of the protocol, with the code of the skill that it came from.

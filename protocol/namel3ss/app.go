@@ -38,7 +38,6 @@ type app struct {
 	packs    []*pack.Pack
 	disputed map[string]error // tools that are in two places, by name
 	settings settings
-	notes    []string
 }
 
 // settings are what namel3ss.toml says that concerns tools.
@@ -65,7 +64,7 @@ func loadApp(root string) (*app, error) {
 		}
 	}
 	a := &app{root: root, disputed: map[string]error{}}
-	if a.declared, a.notes, err = appfile.Parse(files[appfile.DeclarationsFile]); err != nil {
+	if a.declared, err = appfile.Parse(files[appfile.DeclarationsFile]); err != nil {
 		return nil, err
 	}
 	if a.bindings, err = appfile.ParseBindings(bindingsFile, files[bindingsFile]); err != nil {

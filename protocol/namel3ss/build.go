@@ -47,7 +47,7 @@ func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
 		return nil, err
 	}
 	b.app.settle()
-	r := &Runner{tools: map[string]*boundTool{}, names: b.app.names(), notes: b.app.notes}
+	r := &Runner{tools: map[string]*boundTool{}, names: b.app.names()}
 	if b.Tool != "" {
 		r.names = []string{b.Tool}
 	}

@@ -203,6 +203,7 @@ func TestFilesOfTheAppDoNotShadowWhatTheHostNeeds(t *testing.T) {
 	}
 }
 
+// contract(namel3ss): Python's own `No module named 'x'` reaches the caller unchanged.
 func TestMissingCodeIsAFailureThatHelps(t *testing.T) {
 	tooltest.NoLeaks(t)
 	files := map[string]string{

@@ -67,7 +67,6 @@ type Runner struct {
 	host  *os.File
 	names []string
 	tools map[string]*boundTool
-	notes []string
 }
 
 var (
@@ -131,9 +130,6 @@ func New(ctx context.Context, dir string, o Options, log *slog.Logger) (*Runner,
 	if err != nil {
 		return nil, err
 	}
-	for _, note := range a.notes {
-		log.Warn(note)
-	}
 	b := &builder{Options: o, dir: dir, app: a, log: log}
 	return b.runner(ctx)
 }
@@ -176,10 +172,6 @@ func (r *Runner) Unavailable(name string) error {
 	}
 	return nil
 }
-
-// Doubts lists what was not understood in the files of the app. Where tools are gone it may be why: half of a file looks
-// like one in a language that has grown.
-func (r *Runner) Doubts() []string { return r.notes }
 
 // Places says how many calls of a tool run at once: as many as it has interpreters, also where each call starts its
 // own.

@@ -66,6 +66,7 @@ func remote(t testing.TB, url, name string, o Options) *Runner {
 // contract(namel3ss): "timeout_ms": 10000,
 // contract(namel3ss): "trace_id": "uuid",
 // contract(namel3ss): "project": { "app_root": "/path/to/app", "flow": "demo" }
+// contract(namel3ss): `project.flow` of a request that we send is the session of the call; a call without one sends none.
 // contract(namel3ss): { "ok": true, "result": { "message": "Hello Ada" } }
 // contract(namel3ss): service runner: `service_url`
 func TestServiceGetsExactlyTheFieldsOfTheContract(t *testing.T) {
@@ -208,6 +209,7 @@ func TestServiceThatFailsIsAClearErrorWithinTheTimeout(t *testing.T) {
 // contract(namel3ss): "supported_guarantees": { "no_network": true },
 // contract(namel3ss): "service_version": "1.0.0"
 // contract(namel3ss): service handshake: `service_handshake`, `enforcement_level`
+// contract(namel3ss): the trace says `enforced` only of guarantees that the service supports.
 func TestHandshakeLetsOnlyEnforcedGuaranteesPass(t *testing.T) {
 	tooltest.NoLeaks(t)
 	url := peerService(t)

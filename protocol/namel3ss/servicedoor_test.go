@@ -392,6 +392,27 @@ func FuzzServiceRequest(f *testing.F) {
 	})
 }
 
+// contract(namel3ss): `entry` and `kind` of a request that we answer do not choose what runs: the tool has its own. Nor does `project` choose the app or the session.
+func TestARequestChoosesNothingButTheTool(t *testing.T) {
+	tooltest.NoLeaks(t)
+	seen := make(chan tool.Call, 1)
+	h := tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		seen <- *c
+		return &tool.Result{OK: true, Output: json.RawMessage(`1`)}, nil
+	})
+	const document = `{"protocol_version":1,"tool_name":"t","kind":"node","entry":"os:system","payload":{"a":1},` +
+		`"project":{"app_root":"/etc","flow":"of somebody"}}`
+	resp, err := http.Post(serveHTTP(t, ServiceOptions{}, h)+"/tools", "application/json", strings.NewReader(document))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	if c := <-seen; c.Tool != "t" || string(c.Args) != `{"a":1}` || c.Session != "" {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestServiceDoorReadsFromHeadersWhatTheDocumentHasNoPlaceFor(t *testing.T) {
 	tooltest.NoLeaks(t)
 	seen := make(chan tool.Call, 1)

@@ -29,8 +29,7 @@ type Declaration struct {
 	Timeout       time.Duration
 	Input, Output *Shape // nil: not declared
 	Problem       error  // why it cannot be used; nil: it can
-
-	line int // of its header
+	line          int    // of its header
 }
 
 // A Shape is an input or output block.
@@ -79,10 +78,10 @@ func (s *Shape) Schema() json.RawMessage {
 }
 
 // Parse reads the tool blocks of an app.ai, by the tools' names, and ignores the rest of the language. What is wrong with
-// a block, in the eyes of the language, is the problem of its tool. A block without a name comes back as a note.
-func Parse(data []byte) (tools map[string]*Declaration, notes []string, err error) {
+// a block, in the eyes of the language, is the problem of its tool.
+func Parse(data []byte) (tools map[string]*Declaration, err error) {
 	if !utf8.Valid(data) {
-		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", DeclarationsFile)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", DeclarationsFile)
 	}
 	p := &appParser{tools: map[string]*Declaration{}}
 	for line := range bytes.Lines(data) {
@@ -93,14 +92,13 @@ func Parse(data []byte) (tools map[string]*Declaration, notes []string, err erro
 		}
 	}
 	p.close()
-	return p.tools, p.notes, nil
+	return p.tools, nil
 }
 
 type appParser struct {
 	line  int
 	col   int // of the first character that is not a space
 	tools map[string]*Declaration
-	notes []string
 
 	tool   *Declaration // the block we are in; nil: none
 	shape  *Shape       // the input or output block we are in; nil: none
@@ -118,12 +116,10 @@ func (p *appParser) next(line string) error {
 		return nil
 	}
 	indent := len(line) - len(strings.TrimLeft(line, " \t"))
-	if indent == 0 {
-		p.close()
-	}
 	p.col = indent + 1
 	switch {
 	case indent == 0:
+		p.close()
 		if strings.HasPrefix(words, "tool ") {
 			return p.open(words)
 		}
@@ -162,19 +158,17 @@ func (p *appParser) close() {
 
 var toolHeader = regex.Lazy(`^tool\s+("(?:[^"\\]|\\.)*"|[^\s":]+)\s*(.*)$`)
 
-// open starts a block. One whose first line is not quite right is there all the same, so that somebody learns of it.
+// open starts a block. One whose first line is not quite right is there all the same, by its place if it has no name, so
+// that somebody learns of it.
 func (p *appParser) open(words string) error {
 	p.tool = &Declaration{line: p.line}
-	m := toolHeader().FindStringSubmatch(words)
-	if m == nil {
-		return p.note("a tool block starts like this: tool \"greet someone\":")
-	}
+	m := append(toolHeader().FindStringSubmatch(words), "", "", "")
 	name, err := strconv.Unquote(m[1])
 	if err != nil {
 		name = m[1]
 	}
 	if strings.TrimSpace(name) == "" || !utf8.ValidString(name) {
-		return p.note("%s is not a name for a tool", m[1])
+		name, m[2] = fmt.Sprintf("%s:%d", DeclarationsFile, p.line), ""
 	}
 	if first := p.tools[name]; first != nil {
 		first.Problem = p.errorf("tool %q is declared twice", name)
@@ -184,12 +178,6 @@ func (p *appParser) open(words string) error {
 	if err != nil || m[2] != ":" {
 		return p.errorf("a tool block starts like this: tool \"greet someone\":")
 	}
-	return nil
-}
-
-// note leaves something out, and says so.
-func (p *appParser) note(format string, args ...any) error {
-	p.notes = append(p.notes, tool.AsError(p.errorf(format, args...)).Message)
 	return nil
 }
 
