@@ -137,7 +137,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 	if n.life.Err() != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, late(openTimeout)) // all wait for the slowest
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
 	n.mu.Lock()
@@ -270,10 +270,6 @@ func (n *Node) settled(s *source) bool {
 	return s.runner != nil || s.ctx.Err() != nil
 }
 
-func late(limit time.Duration) error {
-	return tool.Errorf(tool.CodeUnavailable, "it did not open within %v", limit)
-}
-
 // open binds a source and asks it for its tools, within openTimeout or the time of its protocol. A source that answers
 // later is closed again.
 func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Claim) opened {
@@ -286,7 +282,8 @@ func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Clai
 	if p.Opens != nil {
 		limit = max(limit, p.Opens(src))
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, late(limit))
+	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	done := make(chan opened, 1)
 	n.tasks.Go(func() { done <- n.try(ctx, p, src, o) })
