@@ -3,6 +3,7 @@ package builtin_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,7 +37,7 @@ func newPeer(t *testing.T, more ...string) *peer {
 		t.Fatal(err)
 	}
 	text := `
-sources: [{name: files, protocol: builtin, roots: [{path: offered, write: true, codebase: my-proj}], shell: {allow: [ls]}}]
+sources: [{name: files, protocol: builtin, roots: [{path: offered, write: true, codebase: my-proj}], shell: {allow: [ls, grep, head, cp]}}]
 doors: {nats: {embedded: true, listen: "127.0.0.1:0"}}
 ` + strings.Join(more, "\n")
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
@@ -157,6 +158,14 @@ func TestTheShellAndCodeSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing
 			`{"data": [{"path": "DIR/lib/my_controller.ex", "line": 1, "content": "defmodule MyController do"}], "error": null}`,
 		},
 		{
+			"tools.code.grep", `{"pattern": "defmodule.*Controller"}`,
+			`{"data": [{"path": "/lib/my_controller.ex", "line": 1, "content": "defmodule MyController do"}], "error": null}`,
+		},
+		{
+			"tools.code.grep", `{"pattern": "defmodule.*Controller", "path": "/lib", "ignore_case": false}`,
+			`{"data": [{"path": "/lib/my_controller.ex", "line": 1, "content": "defmodule MyController do"}], "error": null}`,
+		},
+		{
 			"tools.code.grep", `{"tool_call_id": "c2", "function": {"name": "grepCode", "arguments": "{\"pattern\":\"defmodule.*Controller\",\"path\":\"lib\"}"}}`,
 			`{"tool_call_id": "c2", "role": "tool", "name": "grepCode", "content": "[{\"path\":\"lib/my_controller.ex\",\"line\":1,\"content\":\"defmodule MyController do\"}]"}`,
 		},
@@ -170,10 +179,17 @@ func TestTheShellAndCodeSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing
 	if len(hits) == 0 || answer["error"] != nil {
 		t.Fatalf("tools.code.search: %v", answer)
 	}
+	for _, subject := range []string{"tools.execute.searchCode", "tools.code.search"} {
+		again, _ := p.ask(subject, `{"tool_call_id": "c3", "function": {"name": "searchCode", "arguments": {"query": "async function handler"}}}`).(map[string]any)
+		var rows []map[string]any
+		if err := json.Unmarshal([]byte(fmt.Sprint(again["content"])), &rows); err != nil || len(rows) == 0 || len(rows[0]) != 4 || rows[0]["path"] != "/src/handler.ts" {
+			t.Errorf("%s: %v, %v", subject, again, err)
+		}
+	}
 	best := hits[0].(map[string]any)
 	similarity, _ := best["similarity"].(float64)
 	snippet, _ := best["snippet"].(string)
-	if best["path"] != "src/handler.ts" || best["line"] != 1.0 || !strings.HasPrefix(snippet, "async function handler") || similarity <= 0 || similarity > 1 {
+	if len(best) != 4 || best["path"] != "/src/handler.ts" || best["line"] != 1.0 || !strings.HasPrefix(snippet, "async function handler") || similarity <= 0 || similarity > 1 {
 		t.Errorf("tools.code.search: the best hit is %v", best)
 	}
 }

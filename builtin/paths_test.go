@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"toolpost/config"
 )
 
 // Two roots with files of the same names, and some that only one of them has.
-func twoCodebases(t *testing.T) (dir, url string) {
+func twoCodebases(t *testing.T, ambiguous func(dir string) string) (dir, url string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -38,8 +40,13 @@ func twoCodebases(t *testing.T) (dir, url string) {
 			t.Fatal(err)
 		}
 	}
+	// The first root has a folder where a root itself is by its letters.
+	same := filepath.Join(dir, "one", ambiguous(dir), "same.py")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(same), 0o755), os.WriteFile(same, []byte("def b():\n    return 'root one'\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(`
-sources: [{name: files, protocol: builtin, roots: [{path: one, write: true}, {path: two, write: true}], code: {rate: -1}}]
+sources: [{name: files, protocol: builtin, roots: [{path: one, write: true}, {path: two, write: true}], code: {rate: -1}, shell: {allow: [ls, cat]}}]
 doors: {nats: {listen: "127.0.0.1:0"}}
 `))
 	if err != nil {
@@ -49,7 +56,16 @@ doors: {nats: {listen: "127.0.0.1:0"}}
 }
 
 func TestPathsOfAnswersCanBeUsedInTheNextRequestAsTheyAre(t *testing.T) {
-	dir, url := twoCodebases(t)
+	for name, ambiguous := range map[string]func(string) string{
+		"plain":     func(string) string { return "sub" },
+		"ambiguous": func(dir string) string { return dir + "/two/lib" },
+	} {
+		t.Run(name, func(t *testing.T) { usePaths(t, ambiguous) })
+	}
+}
+
+func usePaths(t *testing.T, ambiguous func(dir string) string) {
+	dir, url := twoCodebases(t, ambiguous)
 	var requests bytes.Buffer
 	add := func(subject, request, root string) {
 		fmt.Fprintf(&requests, `{"subject": %q, "request": %s, "root": %q}`+"\n", subject, strings.ReplaceAll(request, "DIR", dir), root)
@@ -83,6 +99,7 @@ func TestPathsOfAnswersCanBeUsedInTheNextRequestAsTheyAre(t *testing.T) {
 	}
 	for request, root := range map[string]string{
 		`{}`: "root", `{"codebase_id": "one"}`: "root one", `{"codebase_id": "two"}`: "root two", `{"codebase_id": "two", "pattern": "*.py"}`: "root two",
+		`{"language": "python"}`: "root",
 	} {
 		add("tools.code.list", request, root)
 	}
@@ -158,24 +175,25 @@ func TestASearchLeavesOutWhatIsLessSimilarThanItIsTold(t *testing.T) {
 	}
 }
 
-func TestTheFilesOfACodebaseAreListedWhereOneIsNamed(t *testing.T) {
+// The client of the contract asks for "all indexed code files", with any of codebase_id, language and pattern, or none.
+func TestTheFilesOfCodebasesAreListedWhateverTheClientLeavesOut(t *testing.T) {
 	p := newPeer(t)
+	const all = "/lib/a.ex /src/b.ts /src/sub/c.ts"
 	p.write(map[string]string{
 		"lib/a.ex": "defmodule A do\nend\n", "src/b.ts": "let b = 1\n", "src/sub/c.ts": "let c = 1\n", ".gitignore": "build\n", "build/d.ts": "", ".hidden": "", ".env": "A=1\n",
 	})
 	for request, want := range map[string]string{
-		`{}`: "DIR", `{"codebase_id": "my-proj"}`: "lib/a.ex src/b.ts src/sub/c.ts", `{"codebaseId": "my-proj"}`: "lib/a.ex src/b.ts src/sub/c.ts",
-		`{"codebase_id": "my-proj", "language": "typescript"}`: "src/b.ts src/sub/c.ts", `{"codebase_id": "my-proj", "language": "Elixir"}`: "lib/a.ex",
-		`{"codebase_id": "my-proj", "pattern": "*.ts"}`: "src/b.ts src/sub/c.ts", `{"codebase_id": "my-proj", "pattern": "src/*.ts"}`: "src/b.ts",
-		`{"codebase_id": "my-proj", "language": null, "pattern": null}`: "lib/a.ex src/b.ts src/sub/c.ts", `{"codebase_id": null}`: "DIR",
-		`{"pattern": "*.ex"}`: "lib/a.ex", `{"codebase_id": "my-proj", "path": "/src/sub"}`: "/src/sub/c.ts", `{"path": "DIR/src/sub"}`: "DIR/src/sub/c.ts",
+		`{}`: all, `{"codebase_id": "my-proj"}`: all, `{"codebaseId": "my-proj"}`: all, `{"language": null, "codebase_id": null}`: all,
+		`{"codebase_id": "my-proj", "language": "typescript"}`: "/src/b.ts /src/sub/c.ts", `{"language": "Elixir"}`: "/lib/a.ex",
+		`{"codebase_id": "my-proj", "pattern": "*.ts"}`: "/src/b.ts /src/sub/c.ts", `{"codebase_id": "my-proj", "pattern": "src/*.ts"}`: "/src/b.ts",
+		`{"pattern": "*.ex"}`: "/lib/a.ex", `{"path": "src/sub"}`: "src/sub/c.ts", `{"codebase_id": "my-proj", "path": "/src/sub"}`: "/src/sub/c.ts", `{"path": "DIR/src/sub"}`: "DIR/src/sub/c.ts",
 		`{"codebase_id": "my-proj", "language": "cobol"}`: "",
 	} {
 		list, problem := p.data("tools.code.list", request)
 		var paths []string
 		for _, one := range list {
 			paths = append(paths, one["path"].(string))
-			if strings.Contains(request, `"my-proj"`) && (one["type"] != "file" || one["size"].(float64) <= 0) {
+			if one["type"] != "file" || one["size"].(float64) <= 0 || one["language"] == "" {
 				t.Errorf("%s: %v", request, one)
 			}
 		}
@@ -194,19 +212,21 @@ func TestTheFilesOfACodebaseAreListedWhereOneIsNamed(t *testing.T) {
 	}
 }
 
-// What starts with a slash and is below no root is a path of the codebase only where that has it; nothing is made there.
-func TestNothingIsMadeWhereAPathOnlyLooksLikeOneOfTheCodebase(t *testing.T) {
+// What starts with a slash and is below no root is a path of the codebase if that has the folder that it begins with. So a
+// new file can be written under the form of path under which an existing one can.
+func TestAPathThatStartsAtTheCodebaseIsReadAndWrittenThere(t *testing.T) {
 	p := newPeer(t)
 	p.write(map[string]string{"lib/a.ex": "x\n"})
 	for subject, requests := range map[string][]string{
-		"tools.file.write":         {`{"path": "/lib/new.ex", "content": "x"}`, `{"path": "/etc/passwd", "content": "x"}`, `{"path": "/new.ex", "content": "x"}`},
-		"tools.execute.makeFolder": {`{"path": "/lib/new"}`},
-		"tools.execute.moveFile":   {`{"from": "/lib/a.ex", "to": "/lib/b.ex"}`, `{"from": "lib/a.ex", "to": "/a.ex"}`},
-		"tools.file.delete":        {`{"path": "/lib/none.ex"}`, `{"path": "/"}`},
-		"tools.file.read":          {`{"path": "/etc/passwd"}`, `{"path": "/../lib/a.exs"}`, `{"path": "/.env"}`},
+		"tools.file.write":         {`{"path": "/etc/passwd", "content": "x"}`, `{"path": "/none/new.ex", "content": "x"}`, `{"path": "/.env", "content": "x"}`},
+		"tools.execute.makeFolder": {`{"path": "/etc/new"}`},
+		"tools.execute.moveFile":   {`{"from": "lib/a.ex", "to": "/etc/a.ex"}`},
+		"tools.file.delete":        {`{"path": "/etc/none.ex"}`, `{"path": "/"}`},
+		"tools.file.read":          {`{"path": "/etc/passwd"}`, `{"path": "/../etc/passwd"}`, `{"path": "/.env"}`},
 		"tools.file.list":          {`{"path": "/"}`, `{"path": "/etc"}`, `{"path": "//"}`},
 		"tools.execute.globFiles":  {`{"pattern": "*", "path": "/"}`},
 		"tools.execute.editFile":   {`{"path": "/etc/passwd", "old": "x", "new": "y"}`},
+		"tools.shell.exec":         {`{"command": "ls", "args": ["/etc"]}`, `{"command": "ls", "cwd": "/etc"}`, `{"command": "ls", "args": ["/etc/passwd"]}`},
 	} {
 		for _, request := range requests {
 			answer, _ := p.ask(subject, request).(map[string]any)
@@ -215,11 +235,43 @@ func TestNothingIsMadeWhereAPathOnlyLooksLikeOneOfTheCodebase(t *testing.T) {
 			}
 		}
 	}
-	if answer, _ := p.ask("tools.file.write", `{"path": "/lib/a.ex", "content": "changed"}`).(map[string]any); answer["error"] != nil {
-		t.Errorf("a file of the codebase: %v", answer)
+	for _, c := range []struct{ subject, request, want string }{
+		{"tools.file.write", `{"path": "/lib/a.ex", "content": "changed"}`, `{"bytes_written": 7}`},
+		{"tools.file.write", `{"path": "/lib/new.ex", "content": "new"}`, `{"bytes_written": 3}`},
+		{"tools.file.write", `{"path": "/lib/deep/er/new.ex", "content": "deep"}`, `{"bytes_written": 4}`},
+		{"tools.file.write", `{"path": "/top.ex", "content": "top"}`, `{"bytes_written": 3}`},
+		{"tools.file.list", `{"path": "/lib", "recursive": true, "pattern": "*.ex"}`,
+			`[{"path": "/lib/a.ex", "size": 7, "type": "file"}, {"path": "/lib/deep/er/new.ex", "size": 4, "type": "file"}, {"path": "/lib/new.ex", "size": 3, "type": "file"}]`},
+		{"tools.file.list", `{"path": "lib/deep"}`, `[{"path": "lib/deep/er", "size": 0, "type": "directory"}]`},
+		{"tools.file.list", `{"path": "DIR/lib/deep/"}`, `[{"path": "DIR/lib/deep/er", "size": 0, "type": "directory"}]`},
+		{"tools.file.read", `{"path": "/top.ex"}`, `"top"`},
+		{"tools.execute.makeFolder", `{"path": "/lib/made"}`, `{"created": true}`},
+		{"tools.execute.moveFile", `{"from": "/top.ex", "to": "/lib/made/top.ex"}`, `{"moved": true}`},
+		{"tools.file.delete", `{"path": "/lib/made/top.ex"}`, `{"deleted": true}`},
+		{"tools.shell.exec", `{"command": "ls", "args": ["/lib/deep/er"], "cwd": "/lib"}`, `{"stdout": "new.ex\n", "stderr": "", "exit_code": 0}`},
+		{"tools.shell.exec", `{"command": "ls", "cwd": "/lib/deep"}`, `{"stdout": "er\n", "stderr": "", "exit_code": 0}`},
+		{"tools.shell.exec", `{"command": "grep", "args": ["-c", "/lib", "/lib/new.ex"]}`, `{"stdout": "0\n", "stderr": "", "exit_code": 1}`},
+		{"tools.shell.exec", `{"command": "head", "args": ["--bytes=2", "/lib/new.ex"]}`, `{"stdout": "ne", "stderr": "", "exit_code": 0}`},
+		{"tools.shell.exec", `{"command": "cp", "args": ["/lib/new.ex", "/lib/copy.ex"]}`, `{"stdout": "", "stderr": "", "exit_code": 0}`},
+		{"tools.shell.exec", `{"command": "cp", "args": ["/lib/new.ex", "--target-directory=/lib/made"]}`, `{"stdout": "", "stderr": "", "exit_code": 0}`},
+		{"tools.shell.exec", `{"command": "ls", "args": ["/lib/made"]}`, `{"stdout": "new.ex\n", "stderr": "", "exit_code": 0}`},
+		{"tools.file.read", `{"path": "/lib/copy.ex"}`, `"new"`},
+	} {
+		answer, _ := p.ask(c.subject, c.request).(map[string]any)
+		if diff := cmp.Diff(parse(t, c.want), answer["data"]); diff != "" || answer["error"] != nil {
+			t.Errorf("%s %s: %v\n%s", c.subject, c.request, answer["error"], diff)
+		}
 	}
-	if text, _ := os.ReadFile(filepath.Join(p.dir, "lib/a.ex")); string(text) != "changed" {
-		t.Errorf("it has %q", text)
+	for subject, request := range map[string]string{
+		"tools.file.read": `{"path": "/lib/none.ex"}`, "tools.file.delete": `{"path": "/lib/none.ex"}`, "tools.file.list": `{"path": "/lib/none"}`,
+	} {
+		if answer, _ := p.ask(subject, request).(map[string]any); !strings.HasPrefix(fmt.Sprint(answer["error"]), "NotFound: /lib/none") {
+			t.Errorf("%s %s: %v", subject, request, answer)
+		}
+	}
+	// A text that is there twice may be a pattern and a path: nothing is guessed.
+	if answer, _ := p.ask("tools.shell.exec", `{"command": "grep", "args": ["-rc", "/lib", "/lib"]}`).(map[string]any); !strings.HasPrefix(fmt.Sprint(answer["error"]), "AccessDenied: /lib ") {
+		t.Errorf("a pattern like a path: %v", answer)
 	}
 }
 

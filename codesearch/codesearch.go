@@ -101,17 +101,24 @@ type Where struct {
 	Codebase2 string `json:"codebaseId" schema:"minLength=1" doc:"The same as codebase_id."`
 }
 
-// Looks returns where a question looks, and whether it looks into anything.
-func (w Where) Looks() (Where, bool) { return w, true }
+// Looks returns where a question looks.
+func (w Where) Looks() Where { return w }
 
-// Locate returns the absolute paths where a call looks.
-func (l *Library) Locate(c *tool.Call, w Where) ([]string, error) {
+// Locate returns the absolute paths where a call looks, and those where it looks for a path that is in another codebase.
+func (l *Library) Locate(c *tool.Call, w Where) (looks, others []string, err error) {
 	list, err := targets(l.ws.View(c), w)
-	var paths []string
 	for _, t := range list {
-		paths = append(paths, filepath.Join(t.root.Dir, t.rel))
+		path := filepath.Join(t.root.Dir, t.rel)
+		if w.Path == "" || looks == nil && (len(list) == 1 || t.there()) {
+			looks = append(looks, path)
+		} else {
+			others = append(others, path)
+		}
 	}
-	return paths, err
+	if looks == nil && others != nil { // it is nowhere
+		looks, others = others[:1], others[1:]
+	}
+	return looks, others, err
 }
 
 // asked is a question under way, with what its call sees of the workspace.

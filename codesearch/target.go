@@ -21,7 +21,8 @@ type target struct {
 	rel  string          // below the root; "." is the root itself
 	// Every path of an answer can be given to the other tools as it is, and these know nothing of codebases. So it
 	// begins with what the caller wrote only where that means the same without the codebase. Else it is relative in
-	// the first root, which is where relative paths start, and absolute in others.
+	// the first root, which is where relative paths start, and absolute in others. With a slash in front a relative one
+	// means the same: that is how the contract writes it.
 	home   string // what paths below the root begin with
 	prefix string // what paths below the target begin with
 	path   string // the target itself; empty: the whole codebase
@@ -57,7 +58,7 @@ func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 // without a path in all of it. An absolute path that is below no root starts at the codebase: /lib is what the
 // contract calls its folder lib.
 func targets(v *workspace.View, w Where) ([]target, error) {
-	first := v.Roots()
+	all := v
 	codebase := cmp.Or(w.Codebase, w.Codebase2)
 	if codebase != "" {
 		narrowed, err := v.Codebase(codebase)
@@ -67,7 +68,7 @@ func targets(v *workspace.View, w Where) ([]target, error) {
 		v = narrowed
 	}
 	if w.Path == "" {
-		return wholeCodebases(v, first)
+		return wholeCodebases(v, all)
 	}
 	places, denied := v.LocateAll(w.Path)
 	relocated := tool.CodeOf(denied) == tool.CodeAccessDenied && filepath.IsAbs(w.Path)
@@ -79,7 +80,7 @@ func targets(v *workspace.View, w Where) ([]target, error) {
 	}
 	list := make([]target, len(places))
 	for i, p := range places {
-		t, err := newTarget(v, p.Root, first)
+		t, err := newTarget(v, p.Root, all)
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +88,7 @@ func targets(v *workspace.View, w Where) ([]target, error) {
 		if relocated {
 			t.name, t.denied = p.Rel, denied
 		}
-		if codebase != "" && t.home != "" && (relocated || !filepath.IsAbs(w.Path)) {
+		if t.home != "" && (codebase != "" && (relocated || !filepath.IsAbs(w.Path)) || w.Path == "/") {
 			t.path = filepath.Join(p.Root.Dir, p.Rel)
 		}
 		t.prefix = strings.TrimRight(t.path, "/") + "/"
@@ -96,27 +97,33 @@ func targets(v *workspace.View, w Where) ([]target, error) {
 	return list, nil
 }
 
-// newTarget is the whole of a codebase. Visible are all that the caller sees.
-func newTarget(v *workspace.View, r workspace.Root, visible []workspace.Root) (target, error) {
+// newTarget is the whole of a codebase. All is what the caller sees.
+func newTarget(v *workspace.View, r workspace.Root, all *workspace.View) (target, error) {
 	one, err := v.Codebase(r.Codebase)
 	t := target{root: r, view: one, rel: ".", name: "."}
-	if r.Codebase != visible[0].Codebase {
+	if r.Codebase != all.Roots()[0].Codebase || all.Ambiguous() {
 		t.home = r.Dir + "/"
 	}
 	t.prefix = t.home
 	return t, err
 }
 
-func wholeCodebases(v *workspace.View, visible []workspace.Root) ([]target, error) {
+func wholeCodebases(v, all *workspace.View) ([]target, error) {
 	var list []target
 	for _, r := range v.Roots() {
-		t, err := newTarget(v, r, visible)
+		t, err := newTarget(v, r, all)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, t)
 	}
 	return list, nil
+}
+
+// there reports whether a call that looks for the target's path ends here.
+func (t target) there() bool {
+	_, err := t.view.Stat(t.name)
+	return tool.CodeOf(err) != tool.CodeNotFound
 }
 
 // shown returns the path that the caller sees of a file below the target.
@@ -168,9 +175,6 @@ type FileQuery struct {
 	Language string `json:"language" schema:"minLength=1 maxLength=64" doc:"Only files of this language, such as elixir or typescript."`
 	Where
 }
-
-// Looks is false of a query that says nothing: it is for the list of codebases.
-func (q FileQuery) Looks() (Where, bool) { return q.Where, q != FileQuery{} }
 
 // A File is one of a codebase, in the words of the tools for files.
 type File struct {

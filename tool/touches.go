@@ -1,11 +1,23 @@
 package tool
 
+import "slices"
+
 // Touches says what a call is going to touch, as far as its arguments tell before it runs. Paths are
 // absolute and clean; links in them are not resolved.
 type Touches struct {
 	Reads    []string   `json:"reads,omitempty"`
 	Writes   []string   `json:"writes,omitempty"`   // made, changed, moved or deleted
 	Commands [][]string `json:"commands,omitempty"` // each a program and its arguments, byte for byte as they would run
+
+	// Where a relative path is in none of these roots, but might be. Policy judges it there too, so that nobody learns
+	// what is in a closed folder; no record names it.
+	MayRead  []string `json:"-"`
+	MayWrite []string `json:"-"`
+}
+
+// Judged is what policy judges: also what may be touched.
+func (t Touches) Judged() Touches {
+	return Touches{Reads: slices.Concat(t.Reads, t.MayRead), Writes: slices.Concat(t.Writes, t.MayWrite), Commands: t.Commands}
 }
 
 // None reports whether nothing is touched.

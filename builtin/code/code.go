@@ -41,7 +41,7 @@ func (t *Tools) Close(context.Context) error { return t.library.Close() }
 
 // A place is the arguments of a tool that looks somewhere.
 type place interface {
-	Looks() (codesearch.Where, bool)
+	Looks() codesearch.Where
 }
 
 // asks defines a tool that asks the library something. It touches what it looks into.
@@ -50,12 +50,8 @@ func asks[A place, O any](
 ) define.Tool {
 	spec.Timeout, spec.Effects = timeout, tool.Effects{Reads: true, Idempotent: true}
 	return define.Touching(spec, run, func(c *tool.Call, a A) (tool.Touches, error) {
-		where, looks := a.Looks()
-		if !looks {
-			return tool.Touches{}, nil
-		}
-		reads, err := t.library.Locate(c, where)
-		return tool.Touches{Reads: reads}, err
+		reads, others, err := t.library.Locate(c, a.Looks())
+		return tool.Touches{Reads: reads, MayRead: others}, err
 	})
 }
 
@@ -117,11 +113,11 @@ func (t *Tools) search(ctx context.Context, c *define.Call, q codesearch.SearchQ
 	return found.Hits, nil
 }
 
-// list is one tool for two things because a subject of the known client is: tools.code.list.
-func (t *Tools) list(ctx context.Context, c *define.Call, q codesearch.FileQuery) (any, error) {
-	if _, looks := q.Looks(); !looks {
-		return t.library.Codebases(c.Call), nil
-	}
+func (t *Tools) codebases(_ context.Context, c *define.Call, _ struct{}) ([]codesearch.Codebase, error) {
+	return t.library.Codebases(c.Call), nil
+}
+
+func (t *Tools) files(ctx context.Context, c *define.Call, q codesearch.FileQuery) ([]codesearch.File, error) {
 	files, err := t.library.Files(ctx, c.Call, q)
 	c.Summary = define.Count(len(files), "file")
 	return files, err

@@ -1,28 +1,9 @@
 package code
 
 import (
-	"encoding/json"
-
 	"toolpost/builtin/define"
 	"toolpost/tool"
 )
-
-// listOutput is what a struct cannot say: listCodebases gives codebases, or files.
-const listOutput = `{
-  "type": "array",
-  "items": {
-    "type": "object",
-    "properties": {
-      "path": {"type": "string"},
-      "codebase_id": {"type": "string"},
-      "write": {"type": "boolean"},
-      "size": {"type": "integer"},
-      "type": {"const": "file"},
-      "language": {"type": "string"}
-    },
-    "required": ["path"]
-  }
-}`
 
 // tools defines the tools.
 func (t *Tools) tools() []define.Tool {
@@ -33,13 +14,17 @@ func (t *Tools) tools() []define.Tool {
 				"codebase or of a folder in it, and gives path, line number and content, sorted by path. Files that ignore " +
 				"files such as .gitignore name, hidden files and binary files are left out.",
 		}, t.grep),
+		define.New(tool.Spec{
+			Name: "listCodebases", Title: "List codebases", Timeout: timeout,
+			Effects: tool.Effects{Reads: true, Idempotent: true},
+			Description: "Lists the codebases that you may look into, with the id that the other code tools take as " +
+				"codebase_id, the folder, and whether it may be written.",
+		}, t.codebases),
 		asks(t, tool.Spec{
-			Name: "listCodebases", Title: "List codebases, or the files of one", Aliases: []string{"code.list"},
-			Description: "Without arguments lists the codebases that you may look into, with the id that the other code " +
-				"tools take as codebase_id, the folder, and whether it may be written. With a codebase_id, or any other " +
-				"argument, lists the files there, less those that ignore files such as .gitignore name and hidden ones.",
-			Output: json.RawMessage(listOutput),
-		}, t.list),
+			Name: "listCodeFiles", Title: "List the files of codebases", Aliases: []string{"code.list"},
+			Description: "Lists the files of a codebase, or of all, with size and language, less those that ignore files " +
+				"such as .gitignore name and hidden ones. Give a language or a pattern to narrow it.",
+		}, t.files),
 		asks(t, tool.Spec{
 			Name: "searchCode", Title: "Find code by what it does", Aliases: []string{"code.search"},
 			Description: "Finds the functions, types and sections of documents that answer a question in plain words, " +

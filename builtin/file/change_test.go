@@ -191,10 +191,13 @@ func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
 		name, args string
 		want       tool.Touches
 	}{
-		{readName, `{"path":"sub/../a.txt"}`, tool.Touches{Reads: in("root/a.txt", "second/a.txt")}},
+		{readName, `{"path":"sub/../a.txt"}`, tool.Touches{Reads: in("root/a.txt"), MayRead: in("second/a.txt")}},
+		{readName, `{"path":"x"}`, tool.Touches{Reads: in("second/x"), MayRead: in("root/x")}},
+		{writeName, `{"path":"x","content":""}`, tool.Touches{Writes: in("second/x"), MayWrite: in("root/x")}},
+		{writeName, `{"path":"/new","content":""}`, tool.Touches{Writes: in("root/new"), MayWrite: in("second/new")}},
 		{readName, `{"path":"` + w.root + `/a"}`, tool.Touches{Reads: in("root/a")}},
-		{listName, `{}`, tool.Touches{Reads: in("root", "second")}},
-		{readName, `{"path":"/sub/../notes.txt"}`, tool.Touches{Reads: in("root/notes.txt", "second/notes.txt")}},
+		{listName, `{}`, tool.Touches{Reads: in("root"), MayRead: in("second")}},
+		{readName, `{"path":"/sub/../notes.txt"}`, tool.Touches{Reads: in("root/notes.txt"), MayRead: in("second/notes.txt")}},
 		{writeName, `{"path":"` + w.root + `/a","content":""}`, tool.Touches{Writes: in("root/a")}},
 		{editName, `{"path":"` + w.root + `/a","old":"a","new":""}`, tool.Touches{Reads: in("root/a"), Writes: in("root/a")}},
 		{moveName, `{"from":"` + w.root + `/a","to":"` + w.root + `/b"}`, tool.Touches{Reads: in("root/a"), Writes: in("root/a", "root/b")}},
@@ -206,7 +209,7 @@ func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
 	}
 	for args, want := range map[string]tool.Touches{
 		`{"path":"../x"}`: {}, `{"path":"/"}`: {}, `{"path":1}`: {}, `{`: {},
-		`{"path":"/etc/passwd"}`: {Reads: in("root/etc/passwd", "second/etc/passwd")}, // for policy to judge, whether or not it is there
+		`{"path":"/etc/passwd"}`: {Reads: in("root/etc/passwd"), MayRead: in("second/etc/passwd")}, // for policy to judge, whether or not it is there
 	} {
 		got, err := w.runner.Touches(&tool.Call{Spec: named(readName), Args: json.RawMessage(args)})
 		if diff := cmp.Diff(want, got); err == nil || diff != "" {

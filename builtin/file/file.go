@@ -5,7 +5,6 @@ package file
 import (
 	"cmp"
 	"context"
-	"path/filepath"
 	"slices"
 
 	"toolpost/builtin/define"
@@ -73,7 +72,7 @@ func over[A, O any, P arguments[A]](
 				args A
 			}{request{ctx, t.ws.View(c.Call), c.Out}, args}
 			for _, path := range P(&r.args).paths() {
-				*path = found(r.View, *path)
+				r.Follow(*path, spec.Effects.Writes)
 			}
 			return run(&r.request, r.args)
 		},
@@ -81,57 +80,32 @@ func over[A, O any, P arguments[A]](
 			v := t.ws.View(c)
 			var outside error // why it is refused all the same
 			for _, path := range P(&args).paths() {
-				means := fromCodebase(v, *path)
-				if means != *path && found(v, *path) == *path {
+				means, taken := v.Meant(*path, spec.Effects.Writes)
+				if !taken {
 					_, outside = v.LocateAll(*path)
 				}
 				*path = means
 			}
 			all := touches(args)
-			if err := cmp.Or(locate(v, &all.Reads), locate(v, &all.Writes)); err != nil {
+			err := cmp.Or(locate(v, &all.Reads, &all.MayRead, false), locate(v, &all.Writes, &all.MayWrite, true))
+			if err != nil {
 				return tool.Touches{}, err
 			}
 			return all, outside
 		})
 }
 
-// fromCodebase gives what an absolute path that is below no root may mean: /lib is what the contract calls the folder
-// lib of a codebase, and what the code tools call it in their answers. It goes by the letters alone: policy judges this
-// path whether or not it is there, so that nobody learns what is in a folder that is closed to them.
-func fromCodebase(v *workspace.View, path string) string {
-	clean := filepath.Clean(path)
-	if !filepath.IsAbs(path) || clean == "/" {
-		return path
-	}
-	if _, err := v.LocateAll(path); tool.CodeOf(err) != tool.CodeAccessDenied {
-		return path
-	}
-	return "." + clean
-}
-
-// found gives what a path means: what fromCodebase says, where that is there. Everything else stays as it is and is
-// refused: who asks for /etc/passwd, or wants to make a file there, means that one.
-func found(v *workspace.View, path string) string {
-	means := fromCodebase(v, path)
-	if means == path {
-		return path
-	}
-	if _, err := v.Stat(means); err != nil {
-		return path
-	}
-	return means
-}
-
-// locate makes paths absolute. A relative path may be in any root, so each is named.
-func locate(v *workspace.View, paths *[]string) error {
+// locate makes paths absolute. A relative path may be in any root: others gets those where it might be, too.
+func locate(v *workspace.View, paths, others *[]string, write bool) error {
 	var all []string
 	for _, path := range *paths {
-		places, err := v.LocateAll(path)
+		here, also, err := v.Here(path, write)
 		if err != nil {
 			return err
 		}
-		for _, p := range places {
-			all = append(all, p.Abs())
+		all = append(all, here.Abs())
+		for _, p := range also {
+			*others = append(*others, p.Abs())
 		}
 	}
 	*paths = all

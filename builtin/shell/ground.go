@@ -21,6 +21,8 @@ type place struct {
 	ctx   context.Context
 	view  *workspace.View
 	scope tool.Scope
+
+	anywhere bool // the caller did not say where it starts
 }
 
 // check says why a path may not be read, or written; shown is how the caller wrote it.

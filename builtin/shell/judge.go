@@ -20,8 +20,9 @@ type verdict struct {
 	unpack        *unpacking
 	subcommand    string
 	network       bool
-	strange       bool // nothing is known of what it does with its arguments
-	code          Code // which code it may run
+	strange       bool              // nothing is known of what it does with its arguments
+	code          Code              // which code it may run
+	moved         map[string]string // paths of a codebase that it names, and where they are
 }
 
 // changes reports whether the command may change files: it names some, runs code, or nothing is known of it.

@@ -1,10 +1,13 @@
 package shell
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/regex"
 )
@@ -56,6 +59,7 @@ func (j *judging) value(k kind, v string) error {
 }
 
 func (j *judging) pathValue(k kind, v string) error {
+	j.elsewhere(v)
 	switch {
 	case v == "-" && (k == reads || k == archive):
 		return nil // standard input or output
@@ -77,11 +81,74 @@ func (j *judging) pathValue(k kind, v string) error {
 }
 
 // absolute is where a path leads from where the command is.
-func (j *judging) absolute(path string) string {
-	if filepath.IsAbs(path) {
+func (j *judging) absolute(path string) string { return j.leads(path, false) }
+
+// leads is absolute for a path that may be made. One that starts at a codebase is noted: a program would take it for the
+// system's, so that it is written out before anything runs.
+func (j *judging) leads(path string, makes bool) string {
+	for from, to := range j.moved {
+		if offlimits.Within(path, from) {
+			return to + path[len(from):]
+		}
+	}
+	if !filepath.IsAbs(path) {
+		return filepath.Join(j.base, path)
+	}
+	means, taken := j.ground.view.Meant(path, makes)
+	if means == path || !taken {
 		return filepath.Clean(path)
 	}
-	return filepath.Join(j.base, path)
+	return j.move(path, means, makes)
+}
+
+// elsewhere notes a relative path that is in another root than the command starts in, where nobody said where it starts:
+// so it is in answers.
+func (j *judging) elsewhere(path string) {
+	if filepath.IsAbs(path) || !j.ground.anywhere || j.base != j.dir {
+		return
+	}
+	if _, err := os.Lstat(filepath.Join(j.base, path)); err == nil {
+		return
+	}
+	if _, err := j.ground.view.Stat(path); err == nil {
+		j.move(path, path, false)
+	}
+}
+
+func (j *judging) move(path, means string, makes bool) string {
+	at, _, err := j.ground.view.Here(means, makes)
+	if err != nil {
+		return filepath.Clean(path)
+	}
+	if j.moved == nil {
+		j.moved = map[string]string{}
+	}
+	j.moved[path] = at.Abs()
+	return at.Abs()
+}
+
+// writtenOut puts the paths of the host where a command names those of a codebase. The text of one must be there once,
+// as a whole argument or as the value of an option: another one like it may be a pattern, which stays as it is.
+func (v *verdict) writtenOut(args []string) ([]string, error) {
+	args = slices.Clone(args)
+	for path, at := range v.moved {
+		found := -1
+		for i, arg := range args {
+			option, whole := strings.CutSuffix(arg, path)
+			switch {
+			case !whole || option != "" && !strings.HasSuffix(option, "=") && (option[0] != '-' || len(option) != 2):
+				continue
+			case found >= 0:
+				return nil, outside(path)
+			}
+			found = i
+		}
+		if found < 0 {
+			return nil, outside(path)
+		}
+		args[found] = strings.TrimSuffix(args[found], path) + at
+	}
+	return args, nil
 }
 
 // path judges a path and notes it.
@@ -95,7 +162,7 @@ func (j *judging) path(shown string, write bool) error {
 	if strings.HasPrefix(shown, "~") || strings.HasPrefix(strings.ToLower(shown), "file:") {
 		return outside(shown)
 	}
-	abs := j.absolute(shown)
+	abs := j.leads(shown, write)
 	if err := j.ground.check(shown, abs, write); err != nil {
 		return err
 	}
@@ -165,6 +232,7 @@ func (j *judging) script(v string) error {
 	case v == "-":
 		return nil
 	}
+	j.elsewhere(v)
 	return j.path(v, false)
 }
 

@@ -92,7 +92,7 @@ func (t *Tools) makePlan(
 	if err != nil {
 		return nil, err
 	}
-	p := &planner{Tools: t, ground: place{ctx, t.ws.View(c), c.Scope}, plan: &plan{timeout: timeout}}
+	p := &planner{Tools: t, ground: place{ctx, t.ws.View(c), c.Scope, cwd == ""}, plan: &plan{timeout: timeout}}
 	if err := p.enter(cwd); err != nil {
 		return nil, err
 	}
@@ -105,8 +105,12 @@ func (t *Tools) makePlan(
 
 // enter makes a folder the one where the next command starts. A relative one starts at the one before.
 func (p *planner) enter(path string) error {
+	p.ground.anywhere = p.ground.anywhere && p.dir == nil
 	if p.dir != nil && !filepath.IsAbs(path) {
 		path = filepath.Join(p.dir.Abs(), path)
+	}
+	if means, taken := p.ground.view.Meant(path, false); taken {
+		path = means
 	}
 	dir, err := p.ground.view.WorkDir(path)
 	if err != nil {
@@ -144,6 +148,11 @@ func (p *planner) command(name string, args []string) (*command, error) {
 		return nil, err
 	}
 	v, err := p.o.judge(p.ground, name, file, p.dir.Abs(), args)
+	if err == nil && v.moved != nil {
+		if args, err = v.writtenOut(args); err == nil {
+			v, err = p.o.judge(p.ground, name, file, p.dir.Abs(), args) // what is judged is what runs
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -67,8 +67,27 @@ def paths(answer):
                 yield from paths(one)
 
 
+def command(line, path, kind):
+    """Uses a path as an argument and as the folder where a command starts."""
+    requests = [{"command": "ls", "args": ["-d", path]}]
+    if kind == "directory":
+        requests.append({"command": "ls", "cwd": path})
+    elif "/" in path[1:]:
+        requests.append({"command": "ls", "cwd": path.rpartition("/")[0]})
+    for request in requests:
+        seen = nats.ask("tools.shell.exec", request)
+        if seen["error"] or seen["data"]["exit_code"] != 0:
+            print(line.strip(), "gave", path, "which a command cannot use:", request, seen)
+    if kind == "file":
+        shown = nats.ask("tools.shell.exec", {"command": "cat", "args": [path]})
+        content = nats.ask("tools.file.read", {"path": path})["data"]
+        if shown["error"] or shown["data"]["stdout"] != content:
+            print(line.strip(), "gave", path, "of which cat says:", shown)
+
+
 nats = Nats(sys.argv[1], sys.argv[2])
 used = 0
+commanded = set()
 for line in sys.stdin:
     test = json.loads(line)
     answer = nats.ask(test["subject"], test["request"])
@@ -81,6 +100,11 @@ for line in sys.stdin:
             print(line.strip(), "gave", path, "which cannot be used:", stat["error"])
             continue
         used += 1
+        if stat["data"]["path"] != path:
+            print(line.strip(), "gave", path, "which statFile calls", stat["data"]["path"])
+        if path not in commanded:
+            commanded.add(path)
+            command(line, path, stat["data"]["type"])
         if stat["data"]["type"] != "file":
             below = nats.ask("tools.file.list", {"path": path, "recursive": True})
             if below["error"]:

@@ -139,7 +139,9 @@ func (t *Trail) Touching(toucher tool.Toucher) tool.Middleware {
 	}
 	return tool.First(func(_ context.Context, c *tool.Call) error {
 		if c.Record != nil {
-			c.Record.Touches, _ = toucher.Touches(c) // an error refuses the call where others are told about it
+			if t, err := toucher.Touches(c); err == nil { // an error refuses the call where others are told about it
+				c.Record.Touches = tool.Touches{Reads: t.Reads, Writes: t.Writes, Commands: t.Commands}
+			}
 		}
 		return nil
 	})

@@ -39,6 +39,9 @@ func fill(t *testing.T, v reflect.Value, name string) {
 			v.SetBool(true)
 		case reflect.Struct:
 			for i := range v.NumField() {
+				if v.Type().Field(i).Tag.Get("json") == "-" { // for policy alone
+					continue
+				}
 				fill(t, v.Field(i), v.Type().Field(i).Name)
 			}
 		default:
@@ -51,6 +54,9 @@ func fill(t *testing.T, v reflect.Value, name string) {
 func leaves(v reflect.Value, name string, into map[any]string) {
 	if _, isTime := v.Interface().(time.Time); v.Kind() == reflect.Struct && !isTime {
 		for i := range v.NumField() {
+			if v.Type().Field(i).Tag.Get("json") == "-" {
+				continue
+			}
 			leaves(v.Field(i), v.Type().Field(i).Name, into)
 		}
 		return

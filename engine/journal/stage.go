@@ -37,7 +37,7 @@ func (j *Journal) ends(log *slog.Logger) tool.Middleware {
 				l := ended(c, r, err, start)
 				j.add(&l, &tool.Event{})
 				if log.Enabled(ctx, slog.LevelDebug) {
-					log.LogAttrs(ctx, slog.LevelDebug, "call", l.attrs()...)
+					log.LogAttrs(ctx, slog.LevelDebug, "call", append(l.attrs(), touched(c.Record)...)...)
 				}
 			}()
 			return next.Invoke(ctx, c, out)
@@ -92,6 +92,17 @@ func (l *Line) attrs() []slog.Attr {
 		if more.Value.String() != "" {
 			attrs = append(attrs, more)
 		}
+	}
+	return attrs
+}
+
+// touched names the files that a call reads and writes, for this program's log.
+func touched(r *tool.Record) (attrs []slog.Attr) {
+	if r != nil && len(r.Touches.Reads) > 0 {
+		attrs = append(attrs, slog.Any("reads", r.Touches.Reads))
+	}
+	if r != nil && len(r.Touches.Writes) > 0 {
+		attrs = append(attrs, slog.Any("writes", r.Touches.Writes))
 	}
 	return attrs
 }

@@ -94,7 +94,8 @@ type Decision struct {
 type input struct {
 	call    *tool.Call
 	spec    *tool.Spec
-	touches tool.Touches
+	touches tool.Touches // also what it may touch
+	names   tool.Touches // what it touches, for those who are told
 	now     time.Time
 	args    any // read from the call when a condition asks for them
 }
@@ -158,7 +159,7 @@ func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
 	if d.Allowed {
 		j.tighten(in, &d)
 	}
-	d.Touches = in.touches
+	d.Touches = in.names
 	if j.policy.o.Record != "" && !c.DryRun {
 		j.policy.record(in, d)
 	}
@@ -174,11 +175,13 @@ func (j *Judge) touch(in *input, wanted bool) error {
 		return nil
 	}
 	t, unfit := j.toucher.Touches(in.call)
-	if n := len(t.Reads) + len(t.Writes) + len(t.Commands); n > maxTouches {
+	all := t.Judged()
+	if n := len(all.Reads) + len(all.Writes) + len(all.Commands); n > maxTouches {
 		return tool.Errorf(tool.CodeInvalidInput,
 			"%s names %d files and commands at once; more than %d cannot be judged", in.call.Tool, n, maxTouches)
 	}
-	in.touches = t
+	t.MayRead, t.MayWrite = nil, nil
+	in.touches, in.names = all, t
 	return unfit
 }
 

@@ -229,7 +229,8 @@ type View struct {
 	roots []*root
 	gone  []broken
 	scope tool.Scope
-	since time.Time // when it was made, where it is kept
+	since time.Time         // when it was made, where it is kept
+	meant map[string]string // what paths mean that start at a codebase, see Follow
 }
 
 // View returns what a call's caller may see; the call's scope is asked for every file. What the call was judged by a
@@ -316,7 +317,7 @@ func (v *View) LocateAll(path string) ([]Place, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
-	clean := filepath.Clean(path)
+	clean := filepath.Clean(cmp.Or(v.meant[path], path))
 	found := make([]Place, 0, len(v.roots))
 	for _, r := range v.roots {
 		if rel, ok := r.locate(clean); ok {
@@ -332,6 +333,72 @@ func (v *View) LocateAll(path string) ([]Place, error) {
 		return nil, denied(path, "it is outside the offered folders ("+v.names()+")")
 	}
 	return found, nil
+}
+
+// Meant gives what a path means. One that starts with a slash and is below no root starts at a codebase: /lib is what the
+// contract calls its folder lib, and what answers call it. Means goes by the letters alone: policy judges this path
+// whether or not it is there, so that nobody learns what is in a folder that is closed to them. A codebase takes the
+// path if it has that or the folder that it begins with, and makes says that a file may be made in the codebase itself.
+// What none takes is refused by its letters: who asks for /etc/passwd means that one.
+func (v *View) Meant(path string, makes bool) (means string, taken bool) {
+	clean := filepath.Clean(path)
+	if !filepath.IsAbs(path) || clean == "/" {
+		return path, true
+	}
+	if _, err := v.LocateAll(path); tool.CodeOf(err) != tool.CodeAccessDenied {
+		return path, true
+	}
+	means = "." + clean
+	top, _, deeper := strings.Cut(clean[1:], "/")
+	if !deeper {
+		_, err := v.Stat(means)
+		return means, err == nil || makes && tool.CodeOf(err) == tool.CodeNotFound
+	}
+	dir, err := v.OpenDir(top)
+	if err != nil {
+		return means, false
+	}
+	return means, dir.Close() == nil
+}
+
+// Ambiguous reports whether the first root has a folder where another root, or the root itself, is by its letters: /x/a
+// does not mean the file x/a of that root if there is a root /x.
+func (v *View) Ambiguous() bool {
+	one := &View{ws: v.ws, roots: v.roots[:1]}
+	return slices.ContainsFunc(v.roots, func(r *root) bool {
+		return slices.ContainsFunc([]string{r.abs, r.Dir}, func(dir string) bool {
+			_, err := one.Stat("." + dir)
+			return tool.CodeOf(err) != tool.CodeNotFound
+		})
+	})
+}
+
+// Follow lets a path that starts at a codebase be used as the caller wrote it.
+func (v *View) Follow(path string, makes bool) {
+	means, taken := v.Meant(path, makes)
+	if !taken || means == path {
+		return
+	}
+	if v.meant == nil {
+		v.meant = map[string]string{}
+	}
+	v.meant[path] = means
+}
+
+// Here tells of the places where a path may be the one that a call comes to, in a record; policy judges the others too.
+func (v *View) Here(path string, write bool) (here Place, others []Place, err error) {
+	places, err := v.LocateAll(path)
+	if err != nil || len(places) == 1 {
+		return append(places, Place{})[0], nil, err
+	}
+	here = places[0]
+	if s, err := v.existing(path, false); err == nil {
+		here = s.Place
+		s.close()
+	} else if p, err := v.target(path); write && err == nil {
+		here = p
+	}
+	return here, slices.DeleteFunc(places, func(p Place) bool { return p.root == here.root }), nil
 }
 
 // first gives what try finds in the first root that has it.
@@ -416,6 +483,9 @@ func explain(shown string, err error) error {
 		return tool.Errorf(tool.CodeInvalidInput, "%s: too many symbolic links", shown)
 	case errno == unix.EINVAL: // a name that the file system does not take
 		return tool.Errorf(tool.CodeInvalidInput, "%s: the file system does not take this name", shown)
+	case errno == unix.ENOSPC, errno == unix.EDQUOT:
+		return tool.Errorf(tool.CodeUnavailable, "%s: the disk below this folder is full: %w; make room there, and try again",
+			shown, errno).Because("disk_full")
 	case errno == unix.EEXIST, errno == unix.ENOTEMPTY:
 		return tool.Errorf(tool.CodeConflict, "%s: %w", shown, errno)
 	}

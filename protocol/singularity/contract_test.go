@@ -316,7 +316,7 @@ func TestTheRunnerAsksInTheContractsWords(t *testing.T) {
 func TestEveryCodeHasOneOfTheFiveTypes(t *testing.T) {
 	want := map[tool.Code]string{
 		tool.CodeAccessDenied: "AccessDenied", tool.CodeLeaseRequired: "AccessDenied", tool.CodeLeaseRejected: "AccessDenied",
-		tool.CodeQuotaExceeded: "AccessDenied", tool.CodeNotFound: "NotFound", tool.CodeInvalidInput: "InvalidInput",
+		tool.CodeQuotaExceeded: "SystemError", tool.CodeNotFound: "NotFound", tool.CodeInvalidInput: "InvalidInput",
 		tool.CodeConflict: "InvalidInput", tool.CodeTimeout: "Timeout", tool.CodeCancelled: "SystemError",
 		tool.CodeBreakerOpen: "SystemError", tool.CodeUnavailable: "SystemError", tool.CodeCrash: "SystemError",
 		tool.CodeProtocol: "SystemError", tool.CodeUnsupported: "SystemError", tool.CodeInternal: "SystemError",
@@ -334,6 +334,12 @@ func TestEveryCodeHasOneOfTheFiveTypes(t *testing.T) {
 		_, err := failed(text)
 		wantCode(t, err, code, "x")
 	}
+	limited := tool.Errorf(tool.CodeQuotaExceeded, "too often").RetryAfter(1500 * time.Millisecond)
+	if got := errorText(limited); got != "SystemError: rate limit: too often; try again in 1.5s" {
+		t.Errorf("a rate limit: %q", got)
+	}
+	_, err := failed(errorText(limited))
+	wantCode(t, err, tool.CodeQuotaExceeded, "rate limit: too often")
 	for _, text := range []string{"SystemError: disk full", "Access denied", "no space: left"} {
 		if res, err := failed(text); err != nil || res.OK || !strings.HasSuffix(text, res.Failure.Message) {
 			t.Errorf("%s: %+v, %v", text, res, err)

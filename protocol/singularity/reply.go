@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"toolpost/tool"
@@ -100,6 +101,40 @@ func outcomeOf(name string, res *tool.Result) (json.RawMessage, *tool.Error) {
 	return json.RawMessage(`{}`), nil
 }
 
+// contractRows gives what a tool for code found the form of the contract: a row of searchCode has the contract's four
+// members, and a path that starts at the codebase begins with a slash, unless the caller said where to look, and so in
+// which form.
+func contractRows(name string, args json.RawMessage, res *tool.Result) *tool.Result {
+	search := name == "searchCode" || name == "code.search"
+	if !search && !slices.Contains([]string{"grepCode", "code.grep", "listCodeFiles", "code.list"}, name) {
+		return res
+	}
+	var rows []json.RawMessage
+	var asked json.RawMessage
+	if strictjson.Unmarshal(res.Output, &rows) != nil || pick(args, member{"path", &asked}) != nil {
+		return res
+	}
+	for i, row := range rows {
+		w := strictjson.NewWriter(len(row) + 1)
+		if err := strictjson.Object(row, func(name, value []byte) error {
+			if search && !slices.Contains([]string{"path", "line", "snippet", "similarity"}, string(name)) {
+				return nil
+			}
+			if string(name) == "path" && asked == nil && strictjson.KindOf(value) == "string" && value[1] != '/' {
+				value = join(`"/`, value[1:], "")
+			}
+			w.Named(string(name), value)
+			return nil
+		}); err != nil {
+			return res
+		}
+		rows[i] = w.Done()
+	}
+	shaped := *res // what it is made from may be kept for others, as the cache does
+	shaped.Output = strictjson.AppendList(nil, rows, func(b []byte, row json.RawMessage) []byte { return append(b, row...) })
+	return &shaped
+}
+
 // contentOf writes JSON as text: a string as it is, everything else as JSON.
 func contentOf(data json.RawMessage) (string, error) {
 	if strictjson.KindOf(data) != "string" {
@@ -177,6 +212,8 @@ func failed(text string) (*tool.Result, error) {
 	switch {
 	case ok && code != tool.CodeToolError:
 		return nil, &tool.Error{Code: code, Reason: errorType, Message: detail}
+	case errorType == typeSystemError && strings.HasPrefix(detail, saidByLimit):
+		return nil, &tool.Error{Code: tool.CodeQuotaExceeded, Reason: "rate", Message: detail}
 	case strings.Contains(strings.ToLower(detail), saidByPolicy):
 		return nil, &tool.Error{Code: tool.CodeAccessDenied, Reason: reasonCommand, Message: detail}
 	}

@@ -95,6 +95,8 @@ func (d *desk) run(j delivery) {
 	if err == nil {
 		if res, err = d.call(j, r, c); err == nil && res == nil {
 			err = tool.Errorf(tool.CodeInternal, "%s ended with neither a result nor an error", name)
+		} else if err == nil && r.style != styleNative {
+			res = contractRows(c.Tool, c.Args, res)
 		}
 	}
 	d.answer(j, r, name, res, tool.AsError(err))

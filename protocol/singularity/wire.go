@@ -73,7 +73,7 @@ func contractSubjects() [7]contractSubject {
 // typeOf is the column of this protocol in the table of codes.
 func typeOf(code tool.Code) string {
 	switch code {
-	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected, tool.CodeQuotaExceeded:
+	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected:
 		return typeAccessDenied
 	case tool.CodeNotFound:
 		return typeNotFound
@@ -94,6 +94,9 @@ func codes() map[string]tool.Code {
 	}
 }
 
+// saidByLimit tells a caller that has called too often from one that may not: the contract has no type for it.
+const saidByLimit = "rate limit"
+
 // reasonCommand marks the refusal that keeps the contract's own sentence: "Command 'rm' is not allowed by
 // security policy", without a type before it. By the end of that sentence we know it when a server says it.
 const (
@@ -106,6 +109,11 @@ func errorText(e *tool.Error) string {
 	message := strings.ToValidUTF8(e.Message, "\uFFFD")
 	if e.Code == tool.CodeAccessDenied && e.Reason == reasonCommand {
 		return message
+	}
+	if wait := e.Retry(); e.Code == tool.CodeQuotaExceeded && wait > 0 && !strings.HasPrefix(message, saidByLimit) {
+		if message = saidByLimit + ": " + message; !strings.Contains(message, "try again") {
+			message += "; try again in " + wait.String()
+		}
 	}
 	if e.Code == tool.CodeToolError {
 		if codes()[e.Reason] != "" {
