@@ -37,7 +37,7 @@ func (j *Journal) ends(log *slog.Logger) tool.Middleware {
 				l := ended(c, r, err, start)
 				j.add(&l, &tool.Event{})
 				if log.Enabled(ctx, slog.LevelDebug) {
-					log.LogAttrs(ctx, slog.LevelDebug, "call", append(l.attrs(), touched(c.Record)...)...)
+					log.LogAttrs(ctx, slog.LevelDebug, "call", l.attrs(c.Record)...)
 				}
 			}()
 			return next.Invoke(ctx, c, out)
@@ -80,29 +80,19 @@ func of(c *tool.Call) Line {
 	}
 }
 
-// attrs is the line as this program's log has it.
-func (l *Line) attrs() []slog.Attr {
+// attrs is the line as this program's log has it, with the files that the call touched.
+func (l *Line) attrs(r *tool.Record) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("tool", l.Tool), slog.String("caller", l.Caller), slog.String("door", l.Door),
 		slog.String("outcome", string(l.Outcome)), slog.Float64("ms", l.Millis), slog.String("call", l.Call),
 	}
 	for _, more := range []slog.Attr{
 		slog.String("code", string(l.Code)), slog.String("run", l.Run), slog.String("about", l.Message),
+		slog.String("reads", strings.Join(r.Files().Reads, " ")), slog.String("writes", strings.Join(r.Files().Writes, " ")),
 	} {
 		if more.Value.String() != "" {
 			attrs = append(attrs, more)
 		}
-	}
-	return attrs
-}
-
-// touched names the files that a call reads and writes, for this program's log.
-func touched(r *tool.Record) (attrs []slog.Attr) {
-	if r != nil && len(r.Touches.Reads) > 0 {
-		attrs = append(attrs, slog.Any("reads", r.Touches.Reads))
-	}
-	if r != nil && len(r.Touches.Writes) > 0 {
-		attrs = append(attrs, slog.Any("writes", r.Touches.Writes))
 	}
 	return attrs
 }
