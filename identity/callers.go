@@ -159,7 +159,7 @@ func (c *Callers) Admit(ctx context.Context, shown Credentials) (tool.Principal,
 	case shown.Anonymous != "":
 		return c.anonymous(shown)
 	}
-	return tool.Principal{}, wrongToken()
+	return tool.Principal{}, WrongToken()
 }
 
 // maxToken is how long a token may be, in bytes.
@@ -210,7 +210,7 @@ func (c *Callers) found(shown Credentials, p tool.Principal, err error) (tool.Pr
 // refuse tells the log why, and the caller nothing.
 func (c *Callers) refuse(shown Credentials, why error) (tool.Principal, error) {
 	c.env.Log.Debug("a token was refused", "door", shown.Door, "why", fmt.Sprintf("%.300s", why))
-	return tool.Principal{}, wrongToken()
+	return tool.Principal{}, WrongToken()
 }
 
 // byIssued knows a caller by a token that was issued here.

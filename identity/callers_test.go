@@ -456,7 +456,7 @@ func TestTheSameTextForEveryTokenThatDoesNotLetIn(t *testing.T) {
 	for _, token := range []string{"", "wrong", issuedToken(1), issuedToken(2), issuedToken(3), "a.b.c", strings.Repeat("x", maxToken+1)} {
 		_, err := c.Admit(t.Context(), Credentials{Token: token})
 		var e *tool.Error
-		if !errors.As(err, &e) || e.Message != tool.AsError(wrongToken()).Message || e.Reason != Reason || e.Code != tool.CodeAccessDenied {
+		if !errors.As(err, &e) || e.Message != tool.AsError(WrongToken()).Message || e.Reason != Reason || e.Code != tool.CodeAccessDenied {
 			t.Errorf("%.20q: %v", token, err)
 		}
 	}

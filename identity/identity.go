@@ -51,9 +51,9 @@ const (
 // Reason is the reason of every error of a gate.
 const Reason = "unauthenticated"
 
-// wrongToken is what everybody is told whose token does not let in. Whether it never was one, has expired or was
+// WrongToken is what everybody is told whose token does not let in. Whether it never was one, has expired or was
 // revoked is not for outsiders.
-func wrongToken() error {
+func WrongToken() error {
 	return tool.Errorf(tool.CodeAccessDenied,
 		"the bearer token is wrong or no longer valid; `toolpost token issue` makes one for a caller. "+
 			"The owner's: %s", TokenHint).Because(Reason)

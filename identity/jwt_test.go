@@ -240,7 +240,7 @@ func (d *issuerTest) refuses(t testing.TB, token string) {
 		return
 	}
 	e := tool.AsError(err)
-	if e.Code != tool.CodeAccessDenied || e.Reason != Reason || e.Message != tool.AsError(wrongToken()).Message {
+	if e.Code != tool.CodeAccessDenied || e.Reason != Reason || e.Message != tool.AsError(WrongToken()).Message {
 		t.Errorf("told: %v %q", err, e.Reason)
 	}
 }

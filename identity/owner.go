@@ -95,7 +95,7 @@ func stampOf(path string) (s kernel.Stamp) {
 func (k *kept) admit(ctx context.Context, shown Credentials) (tool.Principal, error) {
 	digest, ok := k.current()
 	if !ok {
-		return tool.Principal{}, wrongToken()
+		return tool.Principal{}, WrongToken()
 	}
 	return digestGate(digest)(ctx, shown)
 }
@@ -120,7 +120,7 @@ func digestGate(want [sha256.Size]byte) Gate {
 	return func(_ context.Context, shown Credentials) (tool.Principal, error) {
 		got := shown.digest()
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return tool.Principal{}, wrongToken()
+			return tool.Principal{}, WrongToken()
 		}
 		return tool.Principal{ID: Owner, Door: shown.Door, Operates: true}, nil
 	}

@@ -17,6 +17,11 @@ import (
 // Admit says who shows the credentials. It is the gate of every door, and knows the callers of the config as it is now.
 func (n *Node) Admit(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
 	p, err := n.callers.Load().Admit(ctx, shown)
+	if next := n.coming.Load(); next != nil && err == nil {
+		if then, gone := next.Admit(ctx, shown); gone != nil || then.ID != p.ID {
+			p, err = tool.Principal{}, cmp.Or(gone, identity.WrongToken())
+		}
+	}
 	return p, n.redactor.Error(err)
 }
 

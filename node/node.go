@@ -134,9 +134,12 @@ type Node struct {
 	quotas  *quota.Quotas
 	cache   *cache.Cache
 	callers atomic.Pointer[identity.Callers]
-	owner   atomic.Pointer[identity.Gate] // nil: no door is open, or the config wants none
-	jobs    *job.Queue                    // nil: there is no store to keep them in
-	plans   *plan.Executor
+	// coming are those of a config that is being taken; nil: none is. Sources and secrets may take long to open, and who
+	// is not among them is out at once.
+	coming atomic.Pointer[identity.Callers]
+	owner  atomic.Pointer[identity.Gate] // nil: no door is open, or the config wants none
+	jobs   *job.Queue                    // nil: there is no store to keep them in
+	plans  *plan.Executor
 
 	telemetry *telemetry.Telemetry
 	models    *model.Book
@@ -181,11 +184,24 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), journal: new(journal.Journal), followers: follow.New()}
 	n.o.Log = slog.New(secret.Handler(n.journal.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
 	n.seen.Store(n.lookAtConfig())
+	n.warnOfWriters()
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
 	return n, nil
+}
+
+// warnOfWriters says that the config, which decides what runs here, may be somebody else's. The person who starts the
+// program has chosen it, so it is taken all the same; a change of it is not.
+func (n *Node) warnOfWriters() {
+	if n.cfg.Path == "" {
+		return
+	}
+	if err := config.Trusted(n.cfg.Path); err != nil {
+		n.o.Log.Warn("others can write the config, and so decide what runs here; a running server takes no changes of it",
+			"error", message(err))
+	}
 }
 
 // start opens what a new node consists of, from the store up. Whatever it has opened when something fails is for Close.

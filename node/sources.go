@@ -103,7 +103,11 @@ type wanted struct {
 func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	to, err := n.understand(cfg)
 	if err == nil {
+		n.coming.Store(to.callers)
 		to.secrets, to.vault, err = n.readSecrets(ctx, cfg)
+	}
+	if err != nil {
+		n.coming.Store(nil)
 	}
 	return to, err
 }
@@ -209,6 +213,7 @@ func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Ch
 	}
 	changes := n.bind(ctx)
 	n.callers.Store(to.callers) // whom nobody knew comes in under the new policy
+	n.coming.Store(nil)
 	for _, s := range next {
 		if !slices.Contains(old, s) {
 			n.retryDead(s)

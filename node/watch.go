@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"toolpost/config"
 	"toolpost/host/notice"
 	"toolpost/host/offlimits"
 	"toolpost/tool"
@@ -36,22 +35,21 @@ const (
 // The files of a source need no such check: what they say runs with the walls and the rights that the config gives
 // them, and many sources read them anew at each call.
 func (n *Node) Watch(ctx context.Context, now <-chan os.Signal) {
-	if n.cfg.Path != "" {
-		if err := config.Trusted(n.cfg.Path); err != nil {
-			n.o.Log.Warn("changes of the config will not be taken while the server runs", "error", message(err))
-		}
-	}
 	w := &watch{n: n, of: map[*source]*attention{}}
-	for pause := lookPause; ; {
+	for next := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-now:
 			n.tasks.Go(func() { _, _ = n.Refresh(ctx) }) // it logs what it does
-		case <-time.After(pause):
-			began := time.Now()
-			w.look(ctx)
-			pause = min(max(lookPause, time.Since(began)*lookShare), slowLook)
+		case began := <-time.After(lookPause):
+			w.lookAtConfig(ctx) // however many files sources have: it says who may call
+			if began.Before(next) {
+				continue
+			}
+			began = time.Now()
+			w.look()
+			next = time.Now().Add(min(time.Since(began)*lookShare, slowLook) - lookPause)
 		}
 	}
 }
@@ -63,13 +61,16 @@ type watch struct {
 	of     map[*source]*attention
 }
 
-// look looks at everything once. Whatever is to be opened is not waited for: a source that hangs delays no other.
-func (w *watch) look(ctx context.Context) {
-	n := w.n
-	if sight := n.lookAtConfig(); w.config.due(*n.seen.Load(), *sight) {
-		n.seen.Store(sight)
-		n.tasks.Go(func() { _, _ = n.reloadFile(ctx) })
+func (w *watch) lookAtConfig(ctx context.Context) {
+	if sight := w.n.lookAtConfig(); w.config.due(*w.n.seen.Load(), *sight) {
+		w.n.seen.Store(sight)
+		w.n.tasks.Go(func() { _, _ = w.n.reloadFile(ctx) })
 	}
+}
+
+// look looks at all sources once. Whatever is to be opened is not waited for: a source that hangs delays no other.
+func (w *watch) look() {
+	n := w.n
 	n.mu.Lock()
 	sources := slices.Clone(n.sources)
 	n.mu.Unlock()

@@ -2,12 +2,14 @@ package node_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +19,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/offlimits"
+	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -359,6 +362,49 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 		time.Sleep(time.Minute)
 		if p.lines("files of a source changed", "source=stuck", "the same tools") != 1 || p.n.Sources()[0].Stale != nil {
 			t.Error(p.logged)
+		}
+	})
+}
+
+// The callers of a config are not those of before for as long as a source of the new one hangs. The clock is the test's.
+func TestARemovedCallerIsOutTwoSecondsAfterTheConfigIsSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.open = func(ctx context.Context, src config.Source) error {
+			if src.Name == "stuck" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		list := func(names ...string) (text string) {
+			for _, name := range names {
+				text += fmt.Sprintf("%s: {tools: '*', tokens: [%x]}, ", name, sha256.Sum256([]byte("the-token-of-"+name)))
+			}
+			return "store: {url: none}\ncallers: {list: {" + text + "}}\nsources: [{name: quick, protocol: fake}"
+		}
+		p := watched(t, map[string]string{"toolpost.yaml": list("ada", "ben") + "]", "quick": "1", "stuck": "1"}, node.Options{Protocols: f.files()})
+		admitted := func() (ids []string) {
+			for _, name := range []string{"ada", "ben"} {
+				if who, err := p.n.Admit(t.Context(), identity.Credentials{Door: "http", Token: "the-token-of-" + name}); err == nil {
+					ids = append(ids, who.ID)
+				} else if tool.CodeOf(err) != tool.CodeAccessDenied {
+					t.Error(err)
+				}
+			}
+			return ids
+		}
+		if got := admitted(); len(got) != 2 {
+			t.Fatal(got, p.logged)
+		}
+		p.write("toolpost.yaml", list("ben")+", {name: stuck, protocol: fake}]")
+		time.Sleep(2 * time.Second)
+		if got := admitted(); !slices.Equal(got, []string{"ben"}) || p.lines("config reloaded") != 0 {
+			t.Error(got, p.logged)
+		}
+		time.Sleep(20 * time.Second)
+		if got := admitted(); !slices.Equal(got, []string{"ben"}) || p.lines("config reloaded") != 1 {
+			t.Error(got, p.logged)
 		}
 	})
 }
