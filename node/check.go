@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,7 +50,7 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 		}
 	}
 	for _, s := range n.Secrets() {
-		note("secret "+s.Name, s.Err)
+		note("secret "+s.Name, cmp.Or(s.Err, n.secrets[s.Name].Links(cfg.Dir)))
 	}
 	for _, src := range cfg.Sources {
 		about := "source " + src.Name

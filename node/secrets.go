@@ -42,6 +42,9 @@ func (n *Node) readSecrets(ctx context.Context, cfg *config.Config) (map[string]
 		if _, err := vault.Secret(name); err != nil {
 			n.o.Log.Warn("a secret is not available; whoever needs it fails", "secret", name, "error", message(err))
 		}
+		if err := from[name].Links(cfg.Dir); err != nil {
+			n.o.Log.Warn("the file of a secret has other names", "secret", name, "error", message(err))
+		}
 	}
 	return from, vault, nil
 }
