@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -351,10 +352,29 @@ func SpeaksOfSecrets(name string, names []string) bool {
 	if slices.Contains(names, name) {
 		return true
 	}
-	name = strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(name, "-", ""), "_", ""))
+	plain := strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(name, "-", ""), "_", ""))
 	return slices.ContainsFunc([]string{
-		"password", "passwd", "secret", "token", "lease", "apikey", "authorization", "credential", "privatekey",
-		"cookie",
-	},
-		func(word string) bool { return strings.Contains(name, word) })
+		"password", "passwd", "passphrase", "secret", "token", "lease", "apikey", "authorization", "credential",
+		"privatekey", "cookie",
+	}, func(word string) bool { return strings.Contains(plain, word) }) || slices.ContainsFunc(words(name), isShortSecret)
+}
+
+// isShortSecret reports whether a whole word is one for a secret. Such words are also part of others: bypass, spin.
+func isShortSecret(word string) bool {
+	return slices.Contains([]string{"pwd", "pass", "pin", "creds", "bearer"}, strings.TrimRight(strings.ToLower(word), "0123456789"))
+}
+
+// words are those of a name in any of the usual forms: db-pass, db_pass, DB PASS, dbPass, DBPass.
+func words(name string) (all []string) {
+	for _, part := range strings.FieldsFunc(name, func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) }) {
+		from, runes := 0, []rune(part)
+		for i := 1; i < len(runes); i++ {
+			ends := unicode.IsUpper(runes[i-1]) && i+1 < len(runes) && unicode.IsLower(runes[i+1]) // of DB in DBPass
+			if unicode.IsUpper(runes[i]) && (!unicode.IsUpper(runes[i-1]) || ends) {
+				all, from = append(all, string(runes[from:i])), i
+			}
+		}
+		all = append(all, string(runes[from:]))
+	}
+	return all
 }
