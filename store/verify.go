@@ -355,6 +355,15 @@ func (m *mark) read(key []byte) (p audit.Point, err error) {
 	return p, nil
 }
 
+// first is the mark of the first row. It outlives the other: a log that was deleted together with its mark, and begun
+// again, would verify.
+func (m *mark) first() *mark {
+	if m.path == "" {
+		return m
+	}
+	return &mark{path: strings.TrimSuffix(m.path, filepath.Ext(m.path)) + ".first"}
+}
+
 func (m *mark) write(key []byte, p audit.Point) error {
 	if err := os.MkdirAll(filepath.Dir(m.path), 0o700); err != nil {
 		return err
@@ -372,12 +381,18 @@ func (a *AuditTable) keepMark() error {
 	if err != nil {
 		return err
 	}
-	var next audit.Point
+	var next, first audit.Point
 	err = a.db.w.do(true, func(t *tx) error { // durable, so that the log never ends before its mark
 		h, err := a.openHead(t)
 		next = audit.Point{Seq: h.seq, Hash: hex.EncodeToString(h.hash)}
 		if err != nil {
 			return err
+		}
+		if first = (audit.Point{}); h.cutSeq == 0 {
+			hash, err := only(t, forged("has no first row"), value[[]byte], hashOf, 1)
+			if first = (audit.Point{Seq: 1, Hash: hex.EncodeToString(hash)}); err != nil {
+				return err
+			}
 		}
 		kept, err := a.mark.read(key)
 		if err != nil || kept.Seq <= h.cutSeq {
@@ -393,6 +408,9 @@ func (a *AuditTable) keepMark() error {
 	if err == nil {
 		err = a.mark.write(key, next)
 	}
+	if known, bad := a.mark.first().read(key); err == nil && bad == nil && known.Seq == 0 && first.Seq > 0 {
+		err = a.mark.first().write(key, first)
+	}
 	if err != nil {
 		a.moved.Store(true)
 	}
@@ -401,16 +419,16 @@ func (a *AuditTable) keepMark() error {
 
 // checkMark finds a log that does not hold its mark.
 func (v *verifier) checkMark() error {
-	m := v.mark
+	m, both := v.mark, v.mark.path+" and "+v.mark.first().path
 	p, err := m.read(v.key)
 	switch {
 	case err != nil:
 		return v.find(0, "the mark of the log, %s, cannot be used: %v", m.path, err)
 	case p.Seq <= v.head.cutSeq:
-		return nil
+		return v.checkFirst(m.first())
 	case v.report.Rows == 0:
 		return v.find(0, "the log is empty, and it had %d rows once: it was deleted or replaced. If that was you, "+
-			"delete %s too", p.Seq, m.path)
+			"delete %s too", p.Seq, both)
 	}
 	hashes, err := list(v, value[[]byte], hashOf, p.Seq)
 	switch {
@@ -421,7 +439,24 @@ func (v *verifier) checkMark() error {
 			"earlier one. If that was you, delete %s too", v.head.seq, p.Seq, m.path)
 	case hex.EncodeToString(hashes[0]) != p.Hash:
 		return v.find(p.Seq, "row %d is another than it once was: the log was replaced by another. If that was you, "+
-			"delete %s too", p.Seq, m.path)
+			"delete %s too", p.Seq, both)
 	}
-	return nil
+	return v.checkFirst(m.first())
+}
+
+// checkFirst finds a log that was deleted together with its mark, and perhaps begun again.
+func (v *verifier) checkFirst(m *mark) error {
+	p, err := m.read(v.key)
+	switch {
+	case err != nil:
+		return v.find(0, "the mark of the log's first row, %s, cannot be used: %v", m.path, err)
+	case p.Seq <= v.head.cutSeq:
+		return nil
+	}
+	hashes, err := list(v, value[[]byte], hashOf, p.Seq)
+	if err == nil && (len(hashes) == 0 || hex.EncodeToString(hashes[0]) != p.Hash) {
+		return v.find(0, "the log is gone: calls were recorded here before those of this log, and neither they nor "+
+			"their mark is left. If that was you, delete %s too", m.path)
+	}
+	return err
 }

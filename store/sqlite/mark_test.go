@@ -14,6 +14,7 @@ import (
 func TestALogThatShouldNotBeEmptyIsFound(t *testing.T) {
 	dir := t.TempDir()
 	path, copied, mark := filepath.Join(dir, "store.db"), filepath.Join(dir, "copy.db"), filepath.Join(dir, "mark")
+	first := filepath.Join(dir, "mark.first")
 	findings := func() string {
 		t.Helper()
 		db := openMarked(t, path, mark)
@@ -62,9 +63,21 @@ func TestALogThatShouldNotBeEmptyIsFound(t *testing.T) {
 		t.Errorf("a log that has overtaken the one before: %s", got)
 	}
 	must(t, os.Remove(mark))
+	for _, path := range []string{path, path + "-wal", path + "-shm"} {
+		_ = os.Remove(path)
+	}
+	const gone = "the log is gone"
+	if got := findings(); !strings.Contains(got, gone) || !strings.Contains(got, first) {
+		t.Errorf("a log that was deleted with its mark: %q", got)
+	}
+	record(2)
+	if got := findings(); !strings.Contains(got, gone) {
+		t.Errorf("a log that was deleted with its mark, and begun again: %q", got)
+	}
+	must(t, os.Remove(first))
 	record(1)
 	if got := findings(); got != "" {
-		t.Errorf("a log that somebody wanted to begin again: %s", got)
+		t.Errorf("a log that its owner wanted to begin again: %s", got)
 	}
 	must(t, os.WriteFile(mark, []byte("1:"+strings.Repeat("0", 64)+" "+strings.Repeat("0", 64)+"\n"), 0o600))
 	if got := findings(); !strings.Contains(got, "not signed") {
