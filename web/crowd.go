@@ -1,6 +1,7 @@
 package web
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"io"
@@ -21,10 +22,13 @@ type crowd struct {
 	bounds identity.Bounds
 	refuse func(*tool.Error) (body []byte)
 
+	sending sync.WaitGroup // connections away
+
 	mu        sync.Mutex
 	members   map[net.Conn]*member
 	strangers int
-	of        map[string]int // connections by caller
+	of        map[string]int      // connections by caller
+	waiting   map[bool]*list.List // those without a request, longest first; true: of known callers
 }
 
 // A member is a connection.
@@ -32,23 +36,27 @@ type member struct {
 	conn   net.Conn
 	known  bool
 	caller string
-	busy   bool      // with a request
-	asked  bool      // there was a request
-	since  time.Time // when it came, or became idle
+	asked  bool          // there was a request
+	since  time.Time     // when it came, or became idle
+	place  *list.Element // among those who wait; nil: it has a request
 }
 
 // newCrowd makes one. refuse gives the document that a connection gets which is not taken.
 func newCrowd(b identity.Bounds, refuse func(*tool.Error) (body []byte)) *crowd {
-	return &crowd{bounds: b, refuse: refuse, members: map[net.Conn]*member{}, of: map[string]int{}}
+	return &crowd{
+		bounds: b, refuse: refuse, members: map[net.Conn]*member{}, of: map[string]int{},
+		waiting: map[bool]*list.List{false: list.New(), true: list.New()},
+	}
 }
 
 type memberKey struct{}
 
-// admit takes a new connection, or sends it or another one away.
+// admit takes a new connection, or sends it or another one away. The next one waits for it to return, so a word to the
+// one that leaves is not waited for.
 func (c *crowd) admit(ctx context.Context, conn net.Conn) context.Context {
-	m := &member{conn: conn, since: time.Now()}
+	m := &member{conn: conn}
 	if away := c.enter(m); away != nil {
-		c.send(away)
+		c.sending.Go(func() { c.send(away) })
 	}
 	return context.WithValue(ctx, memberKey{}, m)
 }
@@ -72,20 +80,32 @@ func (c *crowd) enter(m *member) *member {
 	}
 	c.members[m.conn] = m
 	c.strangers++
+	c.wait(m)
 	return away
 }
 
+// wait puts a connection behind all others that wait for a request.
+func (c *crowd) wait(m *member) {
+	c.serve(m)
+	m.since, m.place = time.Now(), c.waiting[m.known].PushBack(m)
+}
+
+// serve says that a connection does not wait.
+func (c *crowd) serve(m *member) {
+	if m.place != nil {
+		c.waiting[m.known].Remove(m.place)
+		m.place = nil
+	}
+}
+
 // longest gives the connection that has been waiting longest: a stranger's, or else one between two requests.
-func (c *crowd) longest() (found *member) {
-	for _, m := range c.members {
-		if m.busy {
-			continue
-		}
-		if found == nil || found.known && !m.known || found.known == m.known && m.since.Before(found.since) {
-			found = m
+func (c *crowd) longest() *member {
+	for _, known := range []bool{false, true} {
+		if first := c.waiting[known].Front(); first != nil {
+			return first.Value.(*member)
 		}
 	}
-	return found
+	return nil
 }
 
 func (c *crowd) leave(m *member) {
@@ -93,6 +113,7 @@ func (c *crowd) leave(m *member) {
 		return
 	}
 	delete(c.members, m.conn)
+	c.serve(m)
 	if !m.known {
 		c.strangers--
 		return
@@ -112,9 +133,10 @@ func (c *crowd) watch(conn net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateActive:
-		m.busy, m.asked = true, true
+		m.asked = true
+		c.serve(m)
 	case http.StateIdle:
-		m.busy, m.since = false, time.Now()
+		c.wait(m)
 	case http.StateClosed, http.StateHijacked:
 		c.leave(m)
 	}
@@ -131,7 +153,7 @@ func (c *crowd) belongs(ctx context.Context, p tool.Principal) error {
 	case c.of[p.ID] >= c.bounds.Each:
 		return tool.Errorf(tool.CodeQuotaExceeded,
 			"%q has %d connections already: close some, or use one for several requests", p.ID, c.bounds.Each).
-			Because("connections")
+			Because("connections").RetryAfter(time.Second)
 	}
 	c.leave(m)
 	m.known, m.caller = true, p.ID

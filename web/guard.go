@@ -73,6 +73,9 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 		err = s.crowd.belongs(r.Context(), p)
 	}
 	if err == nil {
+		if r.ContentLength != 0 {
+			s.ration(r, p.ID)
+		}
 		route.Serve(w, r, p)
 		return
 	}
@@ -81,7 +84,6 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 	switch {
 	case e.Code == tool.CodeQuotaExceeded: // of connections
 		w.Header().Set("Connection", "close")
-		w.Header().Set("Retry-After", "1")
 	case e.Reason == Forged: // it is known who comes, and not whether they meant to
 	case slices.Contains([]tool.Code{tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled}, e.Code): // nobody could be asked
 	default:

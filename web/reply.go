@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -75,11 +73,21 @@ func Refuse(w http.ResponseWriter, r *http.Request, form Refuser, status int, e 
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
 	}
+	SetRetryAfter(w.Header(), e)
 	if form == nil && WantsProblem(r) {
 		Send(w, status, TypeProblem, ProblemDetails(status, e, ""))
 		return
 	}
 	Reply(w, status, refusal(form, e))
+}
+
+// SetRetryAfter tells a caller that was refused for now, by a quota, a full queue, an open breaker or because something
+// is away, when to try again, in the header's whole seconds. The body has the milliseconds.
+func SetRetryAfter(h http.Header, e *tool.Error) {
+	wait := e.Retry()
+	if wait > 0 && slices.Contains([]tool.Code{tool.CodeQuotaExceeded, tool.CodeUnavailable, tool.CodeBreakerOpen}, e.Code) {
+		h.Set("Retry-After", strconv.FormatInt(int64((wait-1)/time.Second+1), 10))
+	}
 }
 
 // TypeProblem is the media type of RFC 9457.
@@ -145,20 +153,17 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	if r.ContentLength/2 > s.o.MaxBody { // one that is not far over is read: a peer that still sends may miss the answer
 		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
 	}
-	if room := min(r.ContentLength, s.o.MaxBody); room > 0 { // one for which there is none is not even begun
-		if !s.bodies.TryAcquire(room) {
-			return nil, http.StatusServiceUnavailable, errBusy()
-		}
-		s.bodies.Release(room)
+	ration := s.ration(r, "")
+	// One for which there is no room is not even begun.
+	if full := ration.weigh(min(max(r.ContentLength, 0), s.o.MaxBody), false); full != nil {
+		return nil, StatusOf(full.Code), full
 	}
-	ration := &ration{ReadCloser: r.Body, of: s.bodies}
-	r.Body = ration
 	body, failed := readAll(http.MaxBytesReader(w, ration, s.o.MaxBody), r.ContentLength)
 	switch {
 	case failed == nil:
 		return body, 0, nil
-	case ration.busy:
-		return nil, http.StatusServiceUnavailable, errBusy()
+	case ration.full != nil:
+		return nil, StatusOf(ration.full.Code), ration.full
 	case errors.As(failed, new(*http.MaxBytesError)):
 		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
 	case errors.Is(failed, os.ErrDeadlineExceeded):
@@ -182,6 +187,8 @@ func readAll(body io.Reader, length int64) ([]byte, error) {
 			return all, nil
 		case err != nil:
 			return all, err
+		case len(all) == cap(all) && length > int64(len(all)): // what has come vouches for a bit more
+			all = slices.Grow(all, int(min(length+1, 8*int64(len(all))))-len(all))
 		case len(all) == cap(all):
 			all = slices.Grow(all, 1)
 		}
@@ -190,41 +197,4 @@ func readAll(body io.Reader, length int64) ([]byte, error) {
 
 func (s *Server) tooLarge() *tool.Error {
 	return tool.Errorf(tool.CodeInvalidInput, "the body is larger than %d bytes", s.o.MaxBody).Because("too_large")
-}
-
-// ForgetBody says that nothing of the body is kept for the rest of a request, which may last. It makes room for others.
-// At the end of a request the front does it.
-func (s *Server) ForgetBody(r *http.Request) {
-	if b, ok := r.Body.(*ration); ok {
-		s.bodies.Release(b.held)
-		b.held = 0
-	}
-}
-
-func errBusy() *tool.Error {
-	return tool.Errorf(tool.CodeUnavailable,
-		"busy: the requests that are being served are too large together; try again in a moment").Because("busy").
-		RetryAfter(time.Second)
-}
-
-// A ration is a body that takes as much of the room for all bodies as it has brought. To take what it may bring, from
-// the start, would let a few that bring nothing keep all others out.
-type ration struct {
-	io.ReadCloser
-	of   *semaphore.Weighted
-	held int64
-	busy bool
-}
-
-// Read implements io.Reader.
-func (b *ration) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if n > 0 {
-		if !b.of.TryAcquire(int64(n)) {
-			b.busy = true
-			return 0, errBusy()
-		}
-		b.held += int64(n)
-	}
-	return n, err
 }

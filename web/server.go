@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 )
@@ -30,14 +28,14 @@ type Server struct {
 	mux     *http.ServeMux
 
 	inFlight *inFlight
-	bodies   *semaphore.Weighted // bytes that the requests which are being served may have together
-	life     context.Context     // of every request; ends when the calls in flight have had their time
+	bodies   *bodies
+	life     context.Context // of every request; ends when the calls in flight have had their time
 	end      context.CancelCauseFunc
 }
 
 func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Catalog) *Server {
 	s := &Server{
-		o: o, inFlight: newInFlight(), mux: http.NewServeMux(), bodies: semaphore.NewWeighted(64 * o.MaxBody),
+		o: o, inFlight: newInFlight(), mux: http.NewServeMux(), bodies: newBodies(o.MaxBody),
 		hosts: hostsOf(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
@@ -62,10 +64,10 @@ func TestADoorMayHaveWhatNoOtherHas(t *testing.T) {
 	}
 }
 
-func TestManyLargeBodiesAreBoundedTogether(t *testing.T) {
+func TestManyLargeBodiesAreBoundedTogetherAndForEachCaller(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	door := Door{Name: "api", Routes: func(s *Server, _ tool.Handler, _ tool.Catalog) []Route {
-		return []Route{{Method: "POST", Path: "/", Open: true, Serve: func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
+		return []Route{{Method: "POST", Path: "/", Serve: func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
 			if _, status, err := s.ReadBody(w, r); err != nil {
 				Refuse(w, r, nil, status, err)
 				return
@@ -74,28 +76,44 @@ func TestManyLargeBodiesAreBoundedTogether(t *testing.T) {
 			<-leave
 		}}}
 	}}
-	s := newServer(New(Options{MaxBody: 4}).o, []Door{door}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, nil, nil)
-	post := func() int {
+	gate := func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
+		return tool.Principal{ID: shown.Token}, nil
+	}
+	s := newServer(New(Options{MaxBody: 4, Gate: gate}).o, []Door{door}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, nil, nil)
+	post := func(caller string) (int, string) {
 		w := httptest.NewRecorder()
 		ctx, answered := context.WithCancel(t.Context())
 		defer answered() // as net/http does
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader("four"))
 		r.Host = "localhost:1"
-		s.ServeHTTP(w, r)
-		return w.Code
+		r.Header.Set("Authorization", "Bearer "+caller)
+		if s.ServeHTTP(w, r); w.Code >= 400 && w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%d says Retry-After: %q", w.Code, w.Header().Get("Retry-After"))
+		}
+		return w.Code, w.Body.String()
 	}
+	first := func(status int, _ string) int { return status }
 	var served sync.WaitGroup
-	for range 64 {
-		served.Go(func() { post() })
+	for i := range bodiesAtOnce {
+		served.Go(func() { post(fmt.Sprint(i / ofEach)) })
 		<-inside
+		if i < ofEach || i == bodiesAtOnce-1 {
+			continue
+		}
+		if status, body := post("0"); status != http.StatusTooManyRequests || !strings.Contains(body, `"retry_after_ms":1000`) {
+			t.Errorf("one more of the same caller: %d %s", status, body)
+		}
 	}
-	if status := post(); status != http.StatusServiceUnavailable {
-		t.Errorf("one more is answered %d", status)
+	if status, body := post("another"); status != http.StatusServiceUnavailable || !strings.Contains(body, `"retry_after_ms":1000`) {
+		t.Errorf("one more: %d %s", status, body)
 	}
 	close(leave)
 	served.Wait()
+	if len(s.bodies.of) != 0 || s.bodies.held != 0 {
+		t.Errorf("still weighed: %d, %v", s.bodies.held, s.bodies.of)
+	}
 	go func() { <-inside }()
-	for post() != http.StatusOK { // what the others had is given back soon after they are answered
+	for first(post("0")) != http.StatusOK { // what the others had is given back soon after they are answered
 		runtime.Gosched()
 	}
 }

@@ -165,6 +165,7 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 	}
 	s.finish(idle)
 	f.close(srv)
+	s.crowd.sending.Wait()
 	return err
 }
 

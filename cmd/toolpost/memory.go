@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 
 	"toolpost/host/kernel"
@@ -15,8 +16,11 @@ const (
 	usualGrowth = 100
 	firstGrowth = 400
 
-	// settleAfter is how long after its start a server gives back what only its start needed.
+	// settleAfter is how long after its start a server gives back what only its start needed, and how often it looks
+	// whether it has more than it had then, by more than spare; lastSettle is how often if all of that is in use.
 	settleAfter = 2 * time.Second
+	lastSettle  = time.Minute
+	spare       = 32 << 20
 )
 
 // hurry leaves garbage alone until the heap has grown for the first time, from where on all is as usual. Whoever says
@@ -30,10 +34,44 @@ func hurry() {
 	runtime.AddCleanup(first, func(percent int) { debug.SetGCPercent(percent) }, usualGrowth)
 }
 
-// settle gives back the memory that the start of a server needed, once it has started; stop: it ends before.
-func settle() (stop func() bool) {
-	return time.AfterFunc(settleAfter, func() {
-		debug.FreeOSMemory()
-		_ = kernel.ReleaseProgram() // without it the program takes more, and is none the worse
-	}).Stop
+// settle gives back the memory that the start of a server needed, once it has started, and what large requests needed,
+// soon after them: the runtime alone would take minutes. It ends with stop.
+func settle() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		idle, pause := uint64(0), settleAfter
+		for passed(done, pause) {
+			before := resident()
+			if idle > 0 && before < idle+spare {
+				pause = settleAfter
+				continue
+			}
+			debug.FreeOSMemory()
+			if after := resident(); idle == 0 {
+				_ = kernel.ReleaseProgram() // without it the program takes more, and is none the worse
+				idle = after
+			} else if after+spare/2 > before { // it is in use
+				pause = min(2*pause, lastSettle)
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// passed waits; false: done was closed first.
+func passed(done <-chan struct{}, pause time.Duration) bool {
+	select {
+	case <-done:
+		return false
+	case <-time.After(pause):
+		return true
+	}
+}
+
+// resident is how much memory the runtime has from the kernel.
+func resident() uint64 {
+	has := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(has)
+	return has[0].Value.Uint64() - has[1].Value.Uint64()
 }

@@ -179,3 +179,16 @@ func TestEveryColumnIsRedactedButThoseThatAreOurs(t *testing.T) {
 		t.Errorf("%v are not redacted, want %v", ours, want)
 	}
 }
+
+func TestNamesOfSecrets(t *testing.T) {
+	for _, name := range []string{"pwd", "db_pwd", "pass", "dbPass", "DBPass", "PASS", "smtp-pass", "pin", "userPin", "pin2", "aws_creds", "bearer", "X-Bearer", "passPhrase", "pass_phrase"} {
+		if !SpeaksOfSecrets(name, nil) {
+			t.Errorf("%s is not taken for the name of a secret", name)
+		}
+	}
+	for _, name := range []string{"spin", "pinned", "bypass", "compass", "passage", "opinion", "forbearers", "cwd", "path", "pinch"} {
+		if SpeaksOfSecrets(name, nil) {
+			t.Errorf("%s is taken for the name of a secret", name)
+		}
+	}
+}

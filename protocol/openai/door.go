@@ -98,19 +98,8 @@ func (s *server) refusing(serve handler) func(http.ResponseWriter, *http.Request
 		if own, ok := err.(*statusError); ok {
 			status = own.status
 		}
-		setRetryAfter(w.Header(), e)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
 		web.Refuse(w, r, problem, status, e)
-	}
-}
-
-// setRetryAfter tells a caller when to try again, as HTTP has it.
-func setRetryAfter(h http.Header, e *tool.Error) {
-	var d struct {
-		MS int64 `json:"retry_after_ms"`
-	}
-	if len(e.Details) > 0 && strictjson.Unmarshal(e.Details, &d) == nil && d.MS > 0 {
-		h.Set("Retry-After", fmt.Sprint((d.MS-1)/1000+1))
 	}
 }
 

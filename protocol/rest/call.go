@@ -90,7 +90,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, c *tool.Call, st
 			kind, body = web.TypeProblem, web.ProblemDetails(status, tool.AsError(err), c.ID)
 		}
 	}
-	setRetryAfter(w.Header(), err)
+	web.SetRetryAfter(w.Header(), tool.AsError(err))
 	web.Send(w, status, kind, body)
 }
 

@@ -25,7 +25,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
-	"slices"
 	"strconv"
 	"time"
 
@@ -120,23 +119,6 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 	}
 	e := tool.AsError(err)
 	return web.StatusOf(e.Code), web.Problem(e, call)
-}
-
-// setRetryAfter tells a caller that was refused for now, by a quota, a full queue, an open breaker or because something
-// is away, when to try again, in the header's whole seconds. The body has the milliseconds.
-func setRetryAfter(h http.Header, err error) {
-	if err == nil {
-		return
-	}
-	var d struct {
-		MS int64 `json:"retry_after_ms"`
-	}
-	refused := []tool.Code{tool.CodeQuotaExceeded, tool.CodeUnavailable, tool.CodeBreakerOpen}
-	if !slices.Contains(refused, tool.CodeOf(err)) || strictjson.Unmarshal(tool.AsError(err).Details, &d) != nil ||
-		d.MS <= 0 {
-		return
-	}
-	h.Set("Retry-After", strconv.FormatInt((d.MS-1)/1000+1, 10))
 }
 
 // A toolList is the body of GET /v1/tools. Sources that could not even say which tools they have are

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
@@ -93,14 +94,15 @@ func (r *run) firstTwins(items []any) (i, k int, found bool) {
 }
 
 func firstTwinsOfMany(items []any) (i, k int, found bool) {
-	seen := make(map[string]int, len(items))
+	seen, seed := make(map[uint64]int, len(items)), maphash.MakeSeed() // the forms themselves would take as much as the items
 	var form []byte
 	for k, item := range items {
 		form = appendForm(form[:0], item)
-		if i, ok := seen[string(form)]; ok {
+		sum := maphash.Bytes(seed, form)
+		if i, ok := seen[sum]; ok && equal(items[i], item) {
 			return i, k, true
 		}
-		seen[string(form)] = k
+		seen[sum] = k
 	}
 	return 0, 0, false
 }

@@ -55,12 +55,15 @@ func (r *run) spend(cost int64) bool {
 	return false
 }
 
-// more reports whether to look on after some rule.
-func (r *run) more(ok bool) bool { return ok || !r.quiet }
+// more reports whether to look on after some rule: a quiet run ends with the first fault, any other with as many as are
+// shown. A caller chooses how many faults there are.
+func (r *run) more(ok bool) bool {
+	return (ok || !r.quiet) && len(r.found) < MaxFaults && r.stopped == ""
+}
 
 // check holds v against n. Where marks are given, it notes there what n evaluated.
 func (r *run) check(n *node, v any, marks *evaluated) bool {
-	if !r.spend(n.cost) || !r.quiet && len(r.found) >= MaxFaults {
+	if !r.spend(n.cost) || !r.more(true) {
 		return false
 	}
 	if n.never {
@@ -203,7 +206,7 @@ func (r *run) items(rules *arrayRules, items []any, marks *evaluated) bool {
 			return ok
 		}
 		if !r.child(n, item, step{index: i, item: true}) {
-			if ok = false; r.quiet {
+			if ok = false; !r.more(ok) {
 				return false
 			}
 		}
@@ -272,7 +275,7 @@ func (r *run) branch(n *node, v any, marks *evaluated) bool {
 func (r *run) object(rules *objectRules, obj map[string]any, marks *evaluated) bool {
 	ok := true
 	for _, name := range rules.required {
-		if _, there := obj[name]; !there {
+		if _, there := obj[name]; !there && r.more(ok) {
 			ok = r.fail(func() string { return "missing property " + quoted(name) })
 		}
 	}
@@ -293,7 +296,9 @@ func (r *run) members(rules *objectRules, obj map[string]any, marks *evaluated) 
 	if !r.quiet {
 		ok := true
 		for _, name := range slices.Sorted(maps.Keys(obj)) {
-			ok = r.member(rules, name, obj[name], marks) && ok
+			if ok = r.member(rules, name, obj[name], marks) && ok; !r.more(ok) {
+				break
+			}
 		}
 		return ok
 	}
@@ -349,7 +354,7 @@ func (r *run) dependent(rules *objectRules, obj map[string]any, marks *evaluated
 			continue
 		}
 		for _, name := range d.also {
-			if _, there := obj[name]; !there {
+			if _, there := obj[name]; !there && r.more(ok) {
 				ok = r.fail(func() string {
 					return "missing property " + quoted(name) + ", which " + quoted(d.name) + " needs"
 				})
@@ -453,7 +458,7 @@ func (r *run) unevaluatedItems(n *node, items []any, marks *evaluated) bool {
 			continue
 		}
 		if !r.child(n.unevaluatedItems, items[i], step{index: i, item: true}) {
-			if ok = false; r.quiet {
+			if ok = false; !r.more(ok) {
 				return false
 			}
 		}
@@ -468,7 +473,9 @@ func (r *run) unevaluatedProperties(n *node, obj map[string]any, marks *evaluate
 		if marks.names[name] {
 			continue
 		}
-		ok = r.extra(n.unevaluatedProperties, name, obj[name], func() string { return "" }) && ok
+		if ok = r.extra(n.unevaluatedProperties, name, obj[name], func() string { return "" }) && ok; !r.more(ok) {
+			return false
+		}
 		marks.property(name)
 	}
 	return ok

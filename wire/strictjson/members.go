@@ -128,9 +128,9 @@ func endOfValue(b []byte, i int) int {
 }
 
 // reset starts reading b.
-func (s *Scanner) reset(b []byte) *jsontext.Decoder {
+func (s *Scanner) reset(b []byte, how ...jsontext.Options) *jsontext.Decoder {
 	s.in = *bytes.NewBuffer(b)
-	s.d.Reset(&s.in)
+	s.d.Reset(&s.in, how...)
 	return &s.d
 }
 

@@ -1,0 +1,53 @@
+package hogs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/internal/served"
+)
+
+// TestOneRequestTakesLittleMemory sends what a few bytes of make many values of, each to a server of its own, whose memory is
+// looked at: the most that it had, and what it has given back.
+func TestOneRequestTakesLittleMemory(t *testing.T) {
+	bin := served.Build(t)
+	const size, most = 7 << 20, 100 << 20
+	fill := func(before, after string, item func(i int) string) string {
+		var b strings.Builder
+		for i := 0; b.Len() < size; i++ {
+			b.WriteString(item(i) + ",")
+		}
+		return before + strings.TrimSuffix(b.String(), ",") + after
+	}
+	for name, c := range map[string]struct{ schema, args string }{
+		"unknown members": {`{"type":"object","additionalProperties":false}`, fill("{", "}", func(i int) string { return fmt.Sprintf(`"k%06d":1`, i) })},
+		"numbers":         {`{"type":"object","properties":{"a":{"items":{"type":"string"}}}}`, fill(`{"a":[`, "]}", func(int) string { return "1" })},
+		"empty objects":   {`{"type":"object","properties":{"a":{"maxItems":0}}}`, fill(`{"a":[`, "]}", func(int) string { return "{}" })},
+		"different items": {`{"type":"object","properties":{"a":{"uniqueItems":true}}}`, fill(`{"a":[`, "]}", func(i int) string { return fmt.Sprint(i) })},
+		"nesting":         {`{"type":"object"}`, fill(`{"a":[`, "]}", func(int) string { return strings.Repeat("[", 200) + strings.Repeat("]", 200) })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			config := "sources: [{name: s, protocol: command, tools: [{tool: t, description: d, command: [sleep, '0'], input: " + c.schema + "}]}]\n"
+			must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(config), 0o600))
+			s := &server{served.Start(t, bin, dir)}
+			_, err := s.Call(t.Context(), "t", `{}`)
+			must(t, err)
+			before := s.memory(t, "VmRSS")
+			o, err := s.Call(t.Context(), "t", c.args)
+			if grown := s.memory(t, "VmHWM") - before; err != nil || o.OK || o.Error.Code != "invalid_input" || grown > most {
+				t.Errorf("%v, %+v; the server's memory grew by %d MiB", err, o.Error, grown>>20)
+			}
+			eventually(t, func() error {
+				if kept := s.memory(t, "VmRSS") - before; kept > 48<<20 {
+					return fmt.Errorf("%d MiB are not given back", kept>>20)
+				}
+				return nil
+			})
+			s.Stop(t)
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package web
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+)
+
+// bodies weighs the requests that are being served, all together and those of each caller: what is made of a body takes
+// many times its bytes.
+type bodies struct {
+	all, each int64 // the most bytes
+
+	mu   sync.Mutex
+	held int64
+	of   map[string]int64 // by caller
+}
+
+// bodiesAtOnce is how many of the largest bodies are served at the same time, and ofEach how many of one caller.
+const (
+	bodiesAtOnce = 16
+	ofEach       = 4
+)
+
+func newBodies(largest int64) *bodies {
+	return &bodies{all: bodiesAtOnce * largest, each: ofEach * largest, of: map[string]int64{}}
+}
+
+// A ration is a body that takes as much of the room for all bodies as it has brought. To take what it may bring, from
+// the start, would let a few that bring nothing keep all others out.
+type ration struct {
+	io.ReadCloser
+	in     *bodies
+	caller string
+	held   int64
+	full   *tool.Error // why nothing more was read
+}
+
+// ration makes the body of a request one of a caller.
+func (s *Server) ration(r *http.Request, caller string) *ration {
+	known, ok := r.Body.(*ration)
+	if !ok {
+		known = &ration{ReadCloser: r.Body, in: s.bodies, caller: caller}
+		r.Body = known
+	}
+	return known
+}
+
+// Read implements io.Reader.
+func (b *ration) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.full = b.weigh(int64(n), true); b.full != nil {
+		return 0, b.full
+	}
+	return n, err
+}
+
+// weigh says why there is no room for more of a body; if there is, it takes the room, or merely looks.
+func (b *ration) weigh(more int64, take bool) *tool.Error {
+	b.in.mu.Lock()
+	defer b.in.mu.Unlock()
+	switch {
+	case more == 0:
+		return nil
+	case b.in.held+more > b.in.all:
+		return tool.Errorf(tool.CodeUnavailable,
+			"busy: the requests that are being served are too large together; try again in a moment").Because("busy").
+			RetryAfter(time.Second)
+	case b.in.of[b.caller]+more > b.in.each:
+		return tool.Errorf(tool.CodeQuotaExceeded, "the requests of %q that are being served have more than %d bytes "+
+			"together; wait for some of them", b.caller, b.in.each).Because("bodies").RetryAfter(time.Second)
+	}
+	if take {
+		b.held, b.in.held, b.in.of[b.caller] = b.held+more, b.in.held+more, b.in.of[b.caller]+more
+	}
+	return nil
+}
+
+// ForgetBody says that nothing of the body is kept for the rest of a request, which may last. It makes room for others.
+// At the end of a request the front does it.
+func (s *Server) ForgetBody(r *http.Request) {
+	b, ok := r.Body.(*ration)
+	if !ok {
+		return
+	}
+	b.in.mu.Lock()
+	defer b.in.mu.Unlock()
+	b.in.held -= b.held
+	if b.in.of[b.caller] -= b.held; b.in.of[b.caller] <= 0 {
+		delete(b.in.of, b.caller)
+	}
+	b.held = 0
+}
