@@ -73,6 +73,9 @@ func Refuse(w http.ResponseWriter, r *http.Request, form Refuser, status int, e 
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
 	}
+	if b, ok := r.Body.(*ration); ok && b.held == 0 { // net/http knows its own body, and when not to read the rest of it
+		r.Body = b.ReadCloser
+	}
 	SetRetryAfter(w.Header(), e)
 	if form == nil && WantsProblem(r) {
 		Send(w, status, TypeProblem, ProblemDetails(status, e, ""))
