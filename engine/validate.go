@@ -141,12 +141,13 @@ func withArgs(c *tool.Call, input *schema.Schema) (*tool.Call, error) {
 	return c, nil
 }
 
-// decodeArgs takes arguments apart where there is a schema to hold them against, and else only checks them.
+// decodeArgs decodes arguments if there is a schema to hold them against, and else only checks them. Large ones are
+// decoded in any case: a stage further in may want to, and by then there are no more of them than there may be.
 func decodeArgs(args json.RawMessage, input *schema.Schema) (any, error) {
-	if input == nil {
+	if input == nil && len(args) < strictjson.MaxTree/256 {
 		return nil, strictjson.Check(args)
 	}
-	return strictjson.Decode(args)
+	return strictjson.DecodeWithin(args, strictjson.MaxTree)
 }
 
 func checkOutput(name string, raw json.RawMessage, output *schema.Schema) error {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"strings"
 
@@ -33,8 +34,8 @@ const (
 	maxExponentDigits = 4
 )
 
-// MaxMembers is how many members the objects of a document may have together: all names of an object are kept while it
-// is read, so that none comes twice.
+// MaxMembers is how many members an object may have, together with those around it: all names of an object are kept
+// while it is read, so that none comes twice.
 const MaxMembers = 500_000
 
 // Check reports whether b is exactly one strict JSON value.
@@ -103,8 +104,9 @@ var marshalOptions = json.JoinOptions(json.Deterministic(true), durations, json.
 		return e.WriteValue(jsontext.Value(n))
 	})))
 
-// MaxTree is about how many bytes of memory Decode spends on one document: a few bytes of JSON can take a hundred, and a
-// caller chooses them. It is enough for half a million numbers, or for 30,000 records of eight members.
+// MaxTree is about how many bytes of memory the arguments of one call may take when they are decoded: a few bytes of JSON
+// can take a hundred, and a caller chooses them. It is enough for half a million numbers, or for 30,000 records of eight
+// members.
 const MaxTree = 20 << 20
 
 // What a value takes, and what eight members of an object do: the first of a small one, and others of one that has grown.
@@ -114,12 +116,13 @@ const (
 	moreBytes  = 900
 )
 
-var errTree = fmt.Errorf("too many values for one document, which would take more than %d MiB of memory; "+
-	"send fewer at a time", MaxTree>>20)
+var errTree = errors.New("too many values for one document, which would take too much memory; send fewer at a time")
 
-// Decode reads b into map[string]any, []any, string, bool, nil and encoding/json's Number. The tree takes about MaxTree
-// at the most.
-func Decode(b []byte) (v any, err error) {
+// Decode reads b into map[string]any, []any, string, bool, nil and encoding/json's Number.
+func Decode(b []byte) (v any, err error) { return DecodeWithin(b, math.MaxInt) }
+
+// DecodeWithin is Decode for a tree that takes about as many bytes of memory at the most.
+func DecodeWithin(b []byte, most int) (v any, err error) {
 	if text, ok := unquoted(b); ok {
 		return text, nil
 	}
@@ -128,7 +131,7 @@ func Decode(b []byte) (v any, err error) {
 	}
 	s := scanners.Get().(*Scanner)
 	defer putBack(s)
-	t := tree{s.reset(b, jsontext.AllowDuplicateNames(true)), MaxTree}
+	t := tree{s.reset(b, jsontext.AllowDuplicateNames(true)), most}
 	v, err = t.value()
 	switch {
 	case errors.Is(err, errTwice):
@@ -223,6 +226,7 @@ func atEnd(d *jsontext.Decoder) error {
 // digits count only outside strings; whether the rest is well formed is for the decoder to say.
 func checkShape(b []byte) error {
 	depth, digits, members := 0, 0, 0
+	var own [MaxDepth + 1]int // of the members, those of the object at each depth
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; c {
 		case '"':
@@ -233,11 +237,15 @@ func checkShape(b []byte) error {
 				return fmt.Errorf("nested deeper than %d levels", MaxDepth)
 			}
 		case '}', ']':
+			if depth > 0 {
+				members, own[depth] = members-own[depth], 0
+			}
 			depth, digits = depth-1, 0
 		case ':':
 			if members++; members > MaxMembers {
-				return fmt.Errorf("more than %d members", MaxMembers)
+				return fmt.Errorf("an object of more than %d members", MaxMembers)
 			}
+			own[max(depth, 0)]++
 			digits = 0
 		case '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 			if digits++; digits > MaxDigits {
