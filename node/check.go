@@ -59,6 +59,7 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 			note(about, n.unreadable(src))
 		}
 		note(about, spawn.Missing(src))
+		note(about, n.book.Now().Guard(n.claim(src)))
 	}
 	for _, m := range n.models.Models() {
 		note("model "+m.Name, m.Problem())
@@ -67,6 +68,17 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 		note(p.About, p.Err)
 	}
 	return append(found, n.strayNames(cfg)...)
+}
+
+// Warnings finds what a config says that works and is not safe: a source whose programs can replace their own code.
+func (n *Node) Warnings() (found []Problem) {
+	for _, src := range n.cfg.Sources {
+		if home := n.claim(src).Own(); home != "" {
+			found = append(found, Problem{"source " + src.Name, fmt.Errorf("walls.write names %s, which its program lies in or "+
+				"runs in: what a call writes there, the next one may run; name a folder in it, such as ./data", home)})
+		}
+	}
+	return found
 }
 
 // asks reports whether a source cannot be opened without starting or asking somebody.

@@ -182,7 +182,8 @@ func (n *Node) kept(w config.Source, to wanted, keep func(*source) bool) *source
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sourceOf(w)
-	if s == nil || !keep(s) || s.claim.Outdates(s.list, n.book.Now()) || !s.lent.renew(to.vault) {
+	now := n.book.Now()
+	if s == nil || !keep(s) || s.claim.Outdates(s.list, now) || now.Guard(s.claim) != nil || !s.lent.renew(to.vault) {
 		return nil
 	}
 	return s
@@ -305,10 +306,8 @@ func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Clai
 func (o opened) failed(err error) opened { return opened{err: err, claim: o.claim, list: o.list} }
 
 func (n *Node) try(ctx context.Context, p Protocol, src config.Source, o opened) opened {
-	if o.claim.Bare {
-		if path := o.list.Exposed(o.claim.Starts); path != "" {
-			return o.failed(offlimits.Bare("it", path))
-		}
+	if err := o.list.Guard(o.claim); err != nil {
+		return o.failed(err)
 	}
 	var err error
 	if o.runner, err = p.Open(ctx, src, n.o.Log.With("source", src.Name)); err != nil {
@@ -397,7 +396,9 @@ func (n *Node) offLimits(
 			l.Add(offlimits.Claim{Keeps: []string{path}})
 		}
 	}
-	l.Add(planner.Claim(cfg))
+	for _, claim := range planner.Claims(cfg) {
+		l.Add(claim)
+	}
 	for _, src := range cfg.Sources {
 		l.Add(claim(src))
 	}
@@ -411,6 +412,7 @@ func (n *Node) claim(src config.Source) offlimits.Claim {
 		return offlimits.Claim{}
 	}
 	claim, _ := p.Claim(src) // who cannot be read is not opened either
+	claim.Source = src.Name
 	return claim
 }
 

@@ -63,6 +63,9 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 	if why := emptiness(cfg); why != "" {
 		fmt.Fprintln(a.err, why)
 	}
+	for _, w := range n.Warnings() {
+		fmt.Fprintf(a.err, "warning: %s: %s\n", clean(w.About), because(w.Err))
+	}
 	r := a.checked(ctx, n)
 	for _, rule := range unbound(cfg, r) {
 		fmt.Fprintf(a.err, "%s rule %q holds for files that a command names, and not for those that a script opens which "+

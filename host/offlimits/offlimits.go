@@ -29,7 +29,15 @@ type List struct {
 	ReadOnly []string
 	// Writable are the folders that tools may change, those of all sources together.
 	Writable []string
+	// Homes are the folders that programs load code from unasked, such as a module that lies beside a script. What is in
+	// one is changed by no source, unless its config names that folder, or one in it, for writing.
+	Homes []Owned
+
+	writers []Owned // Writable, and whose they are
 }
+
+// An Owned is a folder of a source.
+type Owned struct{ Path, Source string }
 
 // all is the list. A nil one has nothing.
 func (l *List) all() List {
@@ -51,6 +59,9 @@ func (l *List) Hidden() []string {
 // Fixed lists what started programs cannot change although they see it.
 func (l *List) Fixed() []string { return l.all().ReadOnly }
 
+// Folders lists the homes of programs.
+func (l *List) Folders() []Owned { return l.all().Homes }
+
 // Roots lists the folders that tools may change.
 func (l *List) Roots() []string { return l.all().Writable }
 
@@ -59,33 +70,6 @@ func (l *List) Theirs(real string) bool {
 	return slices.ContainsFunc(l.Roots(), func(w string) bool {
 		return filepath.Clean(w) != real && Within(real, filepath.Clean(w))
 	})
-}
-
-// Exposed returns the first of some paths that lies in a folder that tools may change; empty: none does. What lies
-// there cannot be changed itself, but interpreters load what lies beside it: with walls around it that is harm in a
-// room, and without it would be harm to the host.
-func (l *List) Exposed(paths []string) string {
-	var roots []string
-	for _, root := range l.Roots() {
-		roots = append(append(roots, filepath.Clean(root)), l.where(root)...)
-	}
-	theirs := func(at string) bool {
-		return slices.ContainsFunc(roots, func(root string) bool { return Within(at, root) })
-	}
-	for _, path := range paths {
-		if slices.ContainsFunc(append(l.where(path), filepath.Clean(path)), theirs) {
-			return path
-		}
-	}
-	return ""
-}
-
-// Bare is what is said of something that would run without walls from a folder that tools may change.
-func Bare(what, path string) error {
-	return tool.Errorf(tool.CodeUnavailable,
-		"%s would run %s without walls, from a folder that tools may change, and so could "+
-			"whatever they put beside it; move it out of that folder, or let tools write less", what,
-		path).Because("off_limits")
 }
 
 // StateName is the folder beside a config in which an installation keeps its state, unless it is told otherwise. No
@@ -138,6 +122,7 @@ type facts struct {
 	at    time.Time
 	list  *List
 	paths []fact
+	homes []Owned
 	ids   map[ID]Ban        // of what the list names
 	inner func() map[ID]Ban // and of what is in folders that nobody sees
 }
@@ -186,6 +171,11 @@ func (l *List) look() *facts {
 	}
 	for _, path := range l.ReadOnly {
 		add(path, Fixed)
+	}
+	for _, home := range l.Homes {
+		for _, path := range append(l.where(home.Path), filepath.Clean(home.Path)) {
+			f.homes = append(f.homes, Owned{path, home.Source})
+		}
 	}
 	return f
 }
@@ -275,7 +265,24 @@ func (b *Book) Linked(id ID) Ban { return b.facts().inner()[id] }
 // Inside says what is off limits of what lies in a folder, or is to: whoever moves or removes the folder moves or
 // removes that too. The strictest word counts.
 func (b *Book) Inside(real string) Ban {
-	return b.strictest(func(path string) bool { return path != real && Within(path, real) })
+	inside := func(path string) bool { return path != real && Within(path, real) }
+	ban := b.strictest(inside)
+	if ban == Free && slices.ContainsFunc(b.facts().homes, func(h Owned) bool { return inside(h.Path) }) {
+		ban = Fixed
+	}
+	return ban
+}
+
+// Beside names a source whose programs load code from where a path is; empty: there is none. Named are the folders that
+// a config gives for writing: of a home that is one of them, or has one with the path in it, its owner has decided.
+func (b *Book) Beside(real string, named ...string) string {
+	for _, h := range b.facts().homes {
+		decided := func(folder string) bool { return Within(folder, h.Path) && Within(real, folder) }
+		if Within(real, h.Path) && !slices.ContainsFunc(named, decided) {
+			return h.Source
+		}
+	}
+	return ""
 }
 
 // Within reports whether a path is a folder or something in it. Both are clean and absolute.
@@ -285,9 +292,14 @@ func Within(path, folder string) bool {
 
 // A Claim is what one source says about files: each protocol knows its own. Paths are absolute.
 type Claim struct {
+	Source string   // whose claim it is
 	Keeps  []string // private to us: keys, what a source stores
 	Starts []string // what it starts from
 	Writes []string // folders that its tools may change
+	// Homes are the folders that its programs load code from unasked. Of one that ends with /. other sources may write
+	// the folders in it: they are data.
+	Homes []string
+	Gains string // what code in a home would have: "with secrets", "without walls"; empty: nothing
 	// Stays says that rooms of the source may outlive a call. What covers a file in a room goes when somebody outside
 	// puts another file in its place, as editors do: such rooms are built anew when the config changes.
 	Stays bool
@@ -295,28 +307,76 @@ type Claim struct {
 	Bare bool
 }
 
-// Add puts a claim on the list.
-func (l *List) Add(c Claim) {
-	add := func(to *[]string, paths []string) {
-		for _, path := range paths {
-			if !slices.Contains(*to, path) {
-				*to = append(*to, path)
-			}
+// Own is a home that the source's own config names for writing; empty: none is.
+func (c Claim) Own() string {
+	for _, home := range c.Homes {
+		if slices.Contains(c.Writes, filepath.Clean(home)) {
+			return filepath.Clean(home)
 		}
 	}
-	add(&l.Absent, c.Keeps)
-	add(&l.Writable, c.Writes)
-	add(&l.ReadOnly, c.Starts)
+	return ""
+}
+
+// Add puts a claim on the list.
+func (l *List) Add(c Claim) {
+	add(&l.Absent, c.Keeps...)
+	add(&l.Writable, c.Writes...)
+	add(&l.ReadOnly, c.Starts...)
+	for _, path := range c.Homes {
+		add(&l.Homes, Owned{path, c.Source})
+	}
+	for _, path := range c.Writes {
+		add(&l.writers, Owned{path, c.Source})
+	}
+}
+
+func add[T comparable](to *[]T, more ...T) {
+	for _, one := range more {
+		if !slices.Contains(*to, one) {
+			*to = append(*to, one)
+		}
+	}
+}
+
+// Guard refuses to open a source whose programs would hand what they have to code of another source: of one whose
+// config names a home of theirs, or a folder in it, for writing. If they run without walls, one around it is enough,
+// and so is one around what they start from: that would be harm to the host.
+func (l *List) Guard(c Claim) error {
+	homes := c.Homes
+	if c.Bare {
+		homes = slices.Concat(homes, c.Starts)
+	}
+	for _, w := range l.all().writers {
+		for _, home := range homes {
+			if w.Source == c.Source || c.Gains == "" || !l.meet(w.Path, home, c.Bare) {
+				continue
+			}
+			return tool.Errorf(tool.CodeUnavailable, "source %q may write %s, and could put code for its program there, which "+
+				"runs %s; move the program into a folder of its own and say `dir: FOLDER`, or let %[1]q write another folder",
+				w.Source, filepath.Clean(w.Path), c.Gains).Because("off_limits")
+		}
+	}
+	return nil
+}
+
+// meet reports whether a path is a home, or lies in one; or around it.
+func (l *List) meet(path, home string, around bool) bool {
+	return slices.ContainsFunc(l.where(path), func(at string) bool {
+		return slices.ContainsFunc(l.where(home), func(in string) bool {
+			return at == in || Within(at, in) && !strings.HasSuffix(home, "/.") || around && Within(in, at)
+		})
+	})
 }
 
 // Same reports whether two lists keep the same things.
 func (l *List) Same(o *List) bool {
-	return l == o || l != nil && o != nil &&
-		same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) && same(l.Writable, o.Writable)
+	return l == o || l != nil && o != nil && same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) &&
+		same(l.Writable, o.Writable) && same(l.Homes, o.Homes) && same(l.writers, o.writers)
 }
 
-func same(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+// same compares lists in which nothing is twice.
+func same[T comparable](a, b []T) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(one T) bool { return !slices.Contains(b, one) })
 }
 
 // Outdates reports whether a change of the config leaves a source with rooms that were built for another list, or that
@@ -379,6 +439,24 @@ func Argv(dir string, argv, writes []string) []string {
 		}
 	}
 	return slices.DeleteFunc(files, func(path string) bool { return slices.Contains(writes, filepath.Clean(path)) })
+}
+
+// Homes lists the folders that a command loads code from unasked: those of the code among its arguments, and those that
+// its variables name. A file without an ending is code if it comes first.
+func Homes(dir string, argv []string, env map[string]string) []string {
+	var homes []string
+	for i, path := range Argv(dir, argv, nil) {
+		switch {
+		case strings.HasSuffix(path, "/"):
+			homes = append(homes, path)
+		case i == 0 && strings.Contains(argv[0], "/"), i <= 1 && filepath.Ext(path) == "", isCode(path):
+			homes = append(homes, filepath.Dir(path)+"/")
+		}
+	}
+	for _, name := range []string{"PATH", "PYTHONPATH", "NODE_PATH", "PERL5LIB", "RUBYLIB", "CLASSPATH", "LD_LIBRARY_PATH"} {
+		homes = append(homes, Given(dir, filepath.SplitList(env[name])...)...)
+	}
+	return homes
 }
 
 // module lists what a module of Python is started from, if it is there: one that is not comes from somewhere else, and

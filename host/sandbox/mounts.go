@@ -94,8 +94,9 @@ func viewOf(p Profile, program []string, system *view) (*view, error) {
 	}
 	v.sort()
 	if err == nil {
+		homes := v.homes()
 		v.hold()
-		err = v.close(p.ReadOnly)
+		err = v.close(p.ReadOnly, homes)
 	}
 	return v, err
 }
@@ -128,13 +129,24 @@ func (p Profile) apart() []string {
 	return slices.DeleteFunc(slices.Clone(p.Writable), func(path string) bool { return filepath.Clean(path) == "/" })
 }
 
+// homes lists the folders that programs load code from, but for those that the profile itself names for writing.
+func (v *view) homes() (all []string) {
+	for _, home := range v.off.Folders() {
+		t, err := offlimits.Find(home.Path, v.off, v.more...)
+		if p := v.find(t.Path); err != nil || p == nil || p.kind != partWrite {
+			all = append(all, home.Path)
+		}
+	}
+	return all
+}
+
 // close takes from the view what is off limits, and makes paths read-only that lie in what can be written. Of those,
 // one that is gone, or that a tool has put a link into, gives nothing.
-func (v *view) close(readOnly []string) error {
+func (v *view) close(readOnly, homes []string) error {
 	if err := v.cover(partHidden, v.off.Hidden()); err != nil {
 		return err
 	}
-	fixed := slices.Clone(v.off.Fixed())
+	fixed := slices.Concat(v.off.Fixed(), homes)
 	for _, path := range readOnly {
 		if a, err := offlimits.Open(path, v.off, v.more...); err == nil {
 			a.Close()

@@ -49,8 +49,9 @@ func (f From) fetch(ctx context.Context, dir string, off *offlimits.List) (strin
 	case f.File != "":
 		return fromFile(offlimits.Under(dir, f.File))
 	}
-	if path := off.Exposed(offlimits.Argv(dir, f.Command, nil)); path != "" {
-		return "", offlimits.Bare("its command", path)
+	starts := offlimits.Argv(dir, f.Command, nil)
+	if err := off.Guard(offlimits.Claim{Starts: starts, Bare: true, Gains: "without walls"}); err != nil {
+		return "", err
 	}
 	return fromCommand(ctx, dir, f.Command)
 }

@@ -63,9 +63,31 @@ func (o Options) Folder(base string) string { return offlimits.Under(base, o.Dir
 
 // Claim says which files a command starts from, and which its program may change, of a config in base.
 func (o Options) Claim(base string, argv []string) offlimits.Claim {
-	c := o.Walls.Claim(base)
+	c := o.Granted(base)
 	// Also in a container: its root may be ours, and a file of the same path elsewhere is no worse for it.
 	c.Starts = append(o.Container.Starts(base), offlimits.Argv(o.Folder(base), argv, c.Writes)...)
+	if o.contained() && !(o.Container.Own() && filepath.Clean(o.Container.Image) == "/") {
+		return c // its code is in the image
+	}
+	dir := o.Folder(base)
+	c.Homes = append(c.Homes, offlimits.Homes(dir, argv, o.Env)...)
+	if o.Dir != "" {
+		c.Homes = append(c.Homes, dir+"/")
+	} else if !o.contained() {
+		c.Homes = append(c.Homes, dir+"/.") // where the config lies, folders for data are to be expected
+	}
+	for _, program := range argv[:min(1, len(argv))] {
+		c.Homes = append(c.Homes, walls.Installed(dir, program)...)
+	}
+	return c
+}
+
+// Granted says what programs may change, and what code in them would have, of a config in base.
+func (o Options) Granted(base string) offlimits.Claim {
+	c := o.Walls.Claim(base)
+	if secrets := slices.Concat(o.Secrets, o.SecretFiles, o.PassEnv); len(secrets) > 0 && !o.Walls.Off {
+		c.Gains = "with secrets (" + strings.Join(secrets, ", ") + ")"
+	}
 	return c
 }
 

@@ -68,7 +68,13 @@ type Needs struct {
 
 // Claim says what tools behind these walls may change, of a config in base.
 func (o Options) Claim(base string) offlimits.Claim {
-	return offlimits.Claim{Writes: absolute(base, o.Write), Bare: o.Off}
+	c := offlimits.Claim{Writes: absolute(base, o.Write), Homes: absolute(base, o.Run), Bare: o.Off}
+	if kind, _, err := o.Network.kind(); o.Off {
+		c.Gains = "without walls"
+	} else if o.Unix || err != nil || kind > sandbox.NetworkLoopback {
+		c.Gains = "with a network"
+	}
+	return c
 }
 
 // Book is what no tool of a source sees or changes, of a config in base.
@@ -331,6 +337,18 @@ func Code(path string) []string {
 		path = offlimits.Under(filepath.Dir(path), target)
 	}
 	return all
+}
+
+// Installed lists the folders of the installation that a program belongs to, as far as they are not the system's.
+func Installed(dir, program string) []string {
+	path, err := exec.LookPath(program)
+	if strings.Contains(program, "/") {
+		path, err = offlimits.Under(dir, program), nil
+	}
+	if err != nil {
+		return nil
+	}
+	return Code(path)
 }
 
 // installation lists the folders of code around a program PREFIX/bin/NAME that is not the system's. The rest of PREFIX

@@ -8,6 +8,7 @@ package workspace
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -434,11 +435,28 @@ func (r *root) locate(path string) (rel string, ok bool) {
 // ForPrograms reports whether a program that is started may have a file, by where that really is. It sees no more than
 // its walls let it; this says why.
 func (v *View) ForPrograms(shown, real string, write bool) error {
-	ban := v.ws.book.At(real)
-	if ban == offlimits.Free || ban == offlimits.Fixed && !write {
-		return nil
+	switch ban := v.ws.book.At(real); {
+	case ban != offlimits.Free && (ban != offlimits.Fixed || write):
+		return offLimitsError(shown, ban)
+	case write:
+		return v.beside(shown, real)
 	}
-	return offLimitsError(shown, ban)
+	return nil
+}
+
+// beside refuses to change what lies beside a program of another source, unless the config offers that very folder.
+func (v *View) beside(shown, real string) error {
+	var named []string
+	for _, r := range v.roots {
+		if r.Write {
+			named = append(named, r.Dir)
+		}
+	}
+	if source := v.ws.book.Beside(real, named...); source != "" {
+		return denied(shown, fmt.Sprintf("a program of source %q loads code from that folder; write elsewhere, or offer the "+
+			"folder itself: `roots: [{path: FOLDER, write: true}]`, if %[1]q has no secrets and no network", source)).Because("off_limits")
+	}
+	return nil
 }
 
 // below returns what of a clean absolute path comes after a folder.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/plan"
@@ -62,6 +63,9 @@ func (p *program) Plan(ctx context.Context, r plan.Request) (*plan.Plan, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := p.o.Walls.OffLimits.Now().Guard(p.claim()); err != nil {
+		return nil, err
+	}
 	start, err := p.o.Program(p.base, spawn.Command{Argv: p.o.Command})
 	if err != nil {
 		return nil, err
@@ -91,4 +95,10 @@ func (p *program) missing() error {
 		return err
 	}
 	return start.Unavailable()
+}
+
+func (p *program) claim() offlimits.Claim {
+	c := p.o.Claim(p.base, p.o.Command)
+	c.Source = "planner " + p.o.Name
+	return c
 }

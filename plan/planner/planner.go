@@ -215,15 +215,14 @@ func (b *Book) entries(cfg *config.Config) ([]Options, error) {
 	return entries, nil
 }
 
-// Claim says which files the planners of a config start from. No tool may change them, since they decide what is called.
-func Claim(cfg *config.Config) (all offlimits.Claim) {
+// Claims says which files the planners of a config start from. No tool may change them, since they decide what is called.
+func Claims(cfg *config.Config) (all []offlimits.Claim) {
 	var entries []Options
 	_ = cfg.Section(Section().Name).Decode(&entries) // who cannot be read is not asked either
 	for _, o := range entries {
-		all.Starts = append(all.Starts, offlimits.Given(cfg.Dir, o.File)...)
+		all = append(all, offlimits.Claim{Starts: offlimits.Given(cfg.Dir, o.File)})
 		if len(o.Command) > 0 {
-			one := o.Claim(cfg.Dir, o.Command)
-			all.Starts, all.Writes = append(all.Starts, one.Starts...), append(all.Writes, one.Writes...)
+			all = append(all, (&program{o: o, base: cfg.Dir}).claim())
 		}
 	}
 	return all

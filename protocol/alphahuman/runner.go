@@ -103,8 +103,8 @@ func optionsOf(src config.Source) (Options, error) {
 // Claim says which files a configured source starts from, which it keeps for its skills, and which they may change.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
-	c := o.Claim(src.Dir, nil)
-	c.Stays = true
+	c := o.Granted(src.Dir)
+	c.Starts, c.Stays = o.Container.Starts(src.Dir), true
 	for _, folder := range offlimits.Given(o.Folder(src.Dir), o.Skills, o.Skill) {
 		c.Starts = append(c.Starts, filepath.Clean(folder)+"/")
 	}
@@ -114,6 +114,15 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	}
 	for _, folder := range offlimits.Given(src.Dir, o.Data) {
 		c.Keeps = append(c.Keeps, filepath.Clean(folder)+"/")
+	}
+	skills, _ := o.read(o.Folder(src.Dir)) // what cannot be read starts nothing
+	for _, s := range skills {
+		if s.Manifest == nil {
+			continue
+		}
+		if said, err := s.Manifest.launch(s.Dir); err == nil && said.dir != s.Dir { // a package loads from those above it
+			c.Homes = append(c.Homes, filepath.Dir(s.Dir)+"/", said.dir+"/.")
+		}
 	}
 	return c, err
 }

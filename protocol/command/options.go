@@ -136,10 +136,11 @@ func (o Options) all() ([]Tool, error) {
 // claim says which files the source starts from, and which its tools may change, of a config in base.
 func (o Options) claim(base string) (offlimits.Claim, error) {
 	tools, err := o.all()
-	c := o.Walls.Claim(base)
+	c := o.Claim(base, nil)
 	for _, t := range tools {
 		if argv := literals(t.Command, true); len(argv) > 0 {
-			c.Starts = append(c.Starts, o.Claim(base, argv).Starts...)
+			one := o.Claim(base, argv)
+			c.Starts, c.Homes = append(c.Starts, one.Starts...), append(c.Homes, one.Homes...)
 		}
 	}
 	return c, err

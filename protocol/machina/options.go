@@ -100,7 +100,8 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	c := o.Claim(src.Dir, o.Command)
 	c.Stays = o.Mode != "run"
 	if strings.Contains(o.Plugin, "/") || filepath.Ext(o.Plugin) != "" { // else it may be no more than a name
-		c.Starts = append(c.Starts, offlimits.Given(o.Folder(src.Dir), o.Plugin)...)
+		plugin := offlimits.Under(o.Folder(src.Dir), o.Plugin)
+		c.Starts, c.Homes = append(c.Starts, plugin), append(c.Homes, filepath.Dir(plugin)+"/")
 	}
 	return c, err
 }

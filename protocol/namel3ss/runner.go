@@ -359,11 +359,12 @@ func (e ending) outcome(name, stderr string) (*reply, error) {
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // Claim says which files a configured source starts from, and which its tools may change. Of the app that is what
-// decides which code is run and how; the rest of its folder is data, as far as anybody can tell.
+// decides which code is run and how; its tools can import from the rest of its folder, which goes before Python's own
+// library.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
 	o.Container.Image = cmp.Or(o.Image, o.Container.Image)
-	c := o.Walls.Claim(src.Dir)
+	c := o.Granted(src.Dir)
 	c.Stays = o.Mode != modeFresh
 	app := offlimits.Under(o.Folder(src.Dir), o.App)
 	if o.Runner == appfile.RunnerService {
@@ -373,10 +374,15 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 		settingsFile)
 	c.Starts = append(c.Starts, offlimits.Given(src.Dir, o.PackKeys...)...)
 	c.Starts = append(c.Starts, o.Container.Starts(src.Dir)...)
-	for _, program := range []string{o.Interpreter, o.Node} {
+	c.Homes = append(append(c.Homes, filepath.Clean(app)+"/"), offlimits.Homes(app, nil, o.Env)...)
+	for _, program := range []string{cmp.Or(o.Interpreter, "python3"), cmp.Or(o.Node, "node")} {
 		if strings.Contains(program, "/") {
 			c.Starts = append(c.Starts, offlimits.Under(src.Dir, program))
 		}
+		c.Homes = append(c.Homes, walls.Installed(src.Dir, program)...)
+	}
+	if home, err := os.UserHomeDir(); err == nil { // what a user installed for Python, see systemInterpreter
+		c.Homes = append(c.Homes, offlimits.Given(home, ".local/lib/")...)
 	}
 	return withModules(c, app, o.Entry), err
 }

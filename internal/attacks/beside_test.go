@@ -1,0 +1,416 @@
+package attacks
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/internal/served"
+	"toolpost/protocol/all"
+)
+
+// A victim is a source whose program loads code from its folder, and files that another source would put there for it.
+type victim struct {
+	name     string // of the source, its tool and its folder
+	protocol string
+	fields   string            // of the config; HOME: its folder
+	files    map[string]string // of its folder
+	plants   map[string]string // what would run with its secret
+}
+
+// What a planted file does: it leaves a digest of the secret, which the redactor does not know, among the data of its
+// victim. It need not be of further use to the program.
+const (
+	plantedPython = `import os, hashlib; open(os.environ["DATA"] + "/stolen", "w").write(hashlib.sha256(os.environ["KEY"].encode()).hexdigest())` + "\n"
+	plantedCommon = `require("fs").writeFileSync(process.env.DATA + "/stolen", require("crypto").createHash("sha256").update(process.env.KEY).digest("hex"));` + "\n"
+	plantedModule = `import fs from "fs"; import crypto from "crypto";
+fs.writeFileSync(process.env.DATA + "/stolen", crypto.createHash("sha256").update(process.env.KEY).digest("hex")); export const help = 1;` + "\n"
+	plantedShell = `printf %s "$KEY" | sha256sum | cut -c1-64 > "$DATA/stolen"` + "\n"
+)
+
+// ran is what a program does of its own: it writes where its own walls let it.
+const (
+	ranPython = `import os; open(os.environ["DATA"] + "/ran", "w").write("ran")` + "\n"
+	ranNode   = `fs.writeFileSync(process.env.DATA + "/ran", "ran");` + "\n"
+)
+
+const besideSecret = "a-secret-of-the-program-8841"
+
+func victims() []victim {
+	event := "import json, random, sys\n" + ranPython + `print(json.dumps({"version": "0", "type": "done", "ok": True}))` + "\n"
+	function := "import json, random\ndef run(payload):\n    " + ranPython + "    return {}\n"
+	nodeTool := `const fs = require("fs"); require("../lib.js"); try { require("optional"); } catch {}
+exports.run = () => { ` + ranNode + ` return {}; };`
+	return []victim{
+		{name: "events", protocol: "narratoria", fields: "command: [python3, tool.py], dir: HOME", files: map[string]string{"tool.py": event},
+			plants: map[string]string{"json.py": plantedPython, "random/__init__.py": plantedPython}},
+		{name: "shell", protocol: "command", fields: "command: [sh, run.sh], dir: HOME",
+			files:  map[string]string{"run.sh": ". ./lib.sh\necho ran > \"$DATA/ran\"\n", "lib.sh": "true\n"},
+			plants: map[string]string{"lib.sh": plantedShell}},
+		{name: "module", protocol: "command", fields: "command: [python3, -m, pkg], dir: HOME",
+			files:  map[string]string{"pkg/__init__.py": "", "pkg/__main__.py": "import json, random\n" + ranPython},
+			plants: map[string]string{"json.py": plantedPython, "pkg/json.py": ""}},
+		{name: "venv", protocol: "narratoria", fields: "command: [../envs/py/bin/python3, tool.py], dir: HOME", files: map[string]string{"tool.py": event},
+			plants: map[string]string{"../envs/py/lib/PYTHON/site-packages/sitecustomize.py": plantedPython, "../envs/py/lib/PYTHON/site-packages/x.pth": plantedPython}},
+		{name: "warm", protocol: "namel3ss", fields: "app: HOME, tool: warm, mode: warm, entry: 'tools.t:run'", files: map[string]string{"tools/t.py": function},
+			plants: map[string]string{"random.py": plantedPython}},
+		{name: "fresh", protocol: "namel3ss", fields: "app: HOME, tool: fresh, mode: fresh, entry: 'tools.t:run'", files: map[string]string{"tools/t.py": function},
+			plants: map[string]string{"random.py": plantedPython}},
+		{name: "node", protocol: "namel3ss", fields: "app: HOME, tool: node, kind: node, entry: 'tools.t:run'",
+			files:  map[string]string{"tools/t.js": nodeTool, "lib.js": ""},
+			plants: map[string]string{"lib.js": plantedCommon, "node_modules/optional/index.js": plantedCommon}},
+		{name: "mcp", protocol: "mcp", fields: "command: [python3, server.py], dir: HOME", files: map[string]string{"server.py": mcpPython},
+			plants: map[string]string{"json.py": plantedPython}},
+		{name: "mcpnode", protocol: "mcp", fields: "command: [node, server.mjs], dir: HOME",
+			files: map[string]string{"server.mjs": mcpNode, "helper.mjs": "export const help = 1;\n"}, plants: map[string]string{"helper.mjs": plantedModule,
+				"package.json": `{"name": "optional", "exports": "./lib.mjs"}`, "lib.mjs": plantedModule}},
+		{name: "serve", protocol: "machina", fields: "command: [python3, toolhost.py], plugin: ../plug/probe.py, dir: HOME, mode: serve, tools: [{aid: AID.HOST.X.v1, name: serve}]",
+			files:  map[string]string{"toolhost.py": toolhost, "../plug/probe.py": "try: import optional\nexcept ImportError: pass\n"},
+			plants: map[string]string{"json.py": plantedPython, "../plug/optional.py": plantedPython}},
+		{name: "skill", protocol: "alphahuman", fields: "skill: HOME", files: map[string]string{"skill.py": skill("skill"),
+			"manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`},
+			plants: map[string]string{"json.py": plantedPython}},
+		{name: "package", protocol: "alphahuman", fields: "skill: HOME/skills/one", files: map[string]string{"skills/one/skill.py": "from . import helper\n" + skill("package"),
+			"skills/one/__init__.py": "", "skills/one/helper.py": "", "skills/one/manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`},
+			plants: map[string]string{"skills/__init__.py": plantedPython}},
+	}
+}
+
+const mcpPython = `import sys, json
+def answer(method):
+    if method == "server/discover": return {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+    if method == "tools/list": return {"tools": [{"name": "mcp", "inputSchema": {"type": "object"}}], "ttlMs": 0, "cacheScope": "private"}
+    ` + ranPython + `    return {"content": []}
+for line in sys.stdin:
+    r = json.loads(line)
+    if "id" in r: print(json.dumps({"jsonrpc": "2.0", "id": r["id"], "result": {"resultType": "complete", **answer(r["method"])}}), flush=True)
+`
+
+const mcpNode = `import fs from "fs"; import readline from "readline"; import { help } from "./helper.mjs";
+try { await import("optional"); } catch {}
+const answer = (method) => {
+  if (method === "server/discover") return { supportedVersions: ["2026-07-28"], capabilities: { tools: {} } };
+  if (method === "tools/list") return { tools: [{ name: "mcpnode", inputSchema: { type: "object" } }], ttlMs: 0, cacheScope: "private" };
+  ` + ranNode + ` return { content: [] };
+};
+readline.createInterface({ input: process.stdin }).on("line", (line) => {
+  const r = JSON.parse(line);
+  if ("id" in r) console.log(JSON.stringify({ jsonrpc: "2.0", id: r.id, result: { resultType: "complete", ...answer(r.method) } }));
+});
+`
+
+const toolhost = `import json, os, runpy, sys
+plugin = next(a for a in sys.argv if a.endswith("probe.py"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(plugin)))
+runpy.run_path(plugin)
+for line in sys.stdin:
+    if not line.strip(): break
+    ` + ranPython + `    print(json.dumps({"ok": True, "status": "OK", "output_json": "{}", "error": "", "ds_state": {"delta": True, "slots": {}, "removed_slots": []}}), flush=True)
+`
+
+func skill(name string) string {
+	return `import sys, json
+TOOLS = [{"name": "` + name + `", "description": "runs", "parameters": {"type": "object"}}]
+def answer(method):
+    if method == "initialize": return {"name": "` + name + `", "description": "Runs.", "version": "1.0.0", "tools": TOOLS}
+    if method == "tools/call":
+        ` + ranPython + `        return {"content": "ran"}
+    return {"ok": True}
+for line in sys.stdin:
+    if line.strip():
+        r = json.loads(line)
+        print(json.dumps({"jsonrpc": "2.0", "id": r.get("id"), "result": answer(r["method"])}), flush=True)
+        if r["method"] == "shutdown": break
+`
+}
+
+// A street is a folder with the folders of all victims, and one in which another source keeps its program.
+type street struct {
+	*place
+	victims []victim
+}
+
+func newStreet(t *testing.T) *street {
+	t.Helper()
+	p := newPlace(t, os.Geteuid())
+	s := &street{place: p, victims: victims()}
+	must(t, os.RemoveAll(p.dir))
+	must(t, os.MkdirAll(p.dir+"/envs", 0o755))
+	venv := exec.Command("python3", "-m", "venv", "--without-pip", p.dir+"/envs/py")
+	if out, err := venv.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	libs, err := filepath.Glob(p.dir + "/envs/py/lib/python3*")
+	must(t, err)
+	s.put(t, "put/put.py", putter)
+	s.put(t, "work/notes.txt", "notes")
+	s.put(t, "key.txt", besideSecret)
+	must(t, os.Chmod(p.dir+"/key.txt", 0o600))
+	for i, v := range s.victims {
+		for name, text := range v.files {
+			s.put(t, filepath.Join(v.name, name), text)
+		}
+		must(t, os.MkdirAll(filepath.Join(p.dir, v.name, "data"), 0o755))
+		plants := map[string]string{}
+		for name, text := range v.plants {
+			plants[filepath.Join(v.name, strings.ReplaceAll(name, "PYTHON", filepath.Base(libs[0])))] = text
+		}
+		s.victims[i].plants = plants
+	}
+	return s
+}
+
+func (s *street) put(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join(s.dir, name)
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(text), 0o644))
+}
+
+// config writes the config: the victims, each with more walls and more fields, and those that write.
+func (s *street) config(t *testing.T, walls, more string, roots ...string) {
+	t.Helper()
+	text := "store: {url: none}\nsecrets: {KEY: {file: key.txt}}\ndoors: {http: {}}\nsources:\n"
+	for _, v := range s.victims {
+		text += fmt.Sprintf("- {name: %s, protocol: %s, %s, env: {DATA: %q}, walls: {write: [%[1]s/data]%s}%s}\n", v.name, v.protocol,
+			strings.ReplaceAll(v.fields, "HOME", v.name), filepath.Join(s.dir, v.name, "data"), walls, more)
+	}
+	var list []string
+	for _, root := range roots {
+		list = append(list, fmt.Sprintf("{path: %s, write: true}", root))
+	}
+	text += "- {name: files, protocol: builtin, roots: [" + strings.Join(list, ", ") + "], shell: {allow: [cp, tee, mv, ln, mkdir, rm, python3]}}\n" +
+		"- {name: put, protocol: narratoria, command: [python3, put.py], dir: put, walls: {write: [.]}}\n"
+	s.write(t, s.dir+"/toolpost.yaml", text, 0o600)
+}
+
+// putter is a program of another source that may write around the folders of all others, by every way that there is.
+const putter = `import json, os, shutil, sys
+o = json.load(sys.stdin)["input"]
+path, draft = o["path"], o["draft"]
+def fresh():
+    open(draft, "w").write(o["content"])
+def renamed():
+    fresh(); os.rename(draft, path)
+def around():
+    top = os.path.dirname(path); os.rename(top, top + ".gone"); shutil.copytree(top + ".gone", top); open(path, "w").write(o["content"])
+done = []
+for name, way in dict(
+    write=lambda: open(path, "w").write(o["content"]), folder=lambda: os.makedirs(os.path.dirname(path)), rename=renamed, remove=lambda: os.unlink(path),
+    link=lambda: (fresh(), os.link(draft, path)), symlink=lambda: (fresh(), os.symlink(draft, path)), tree=lambda: shutil.copytree(os.path.dirname(draft), path), around=around,
+).items():
+    try: way(); done.append(name)
+    except OSError as e: pass
+print(json.dumps({"version": "0", "type": "done", "ok": True, "output": {"done": done}}))
+`
+
+// attempts are the calls that put a file in its place, by every writer.
+func (s *street) attempts(path, content string) []toolCall {
+	folder := filepath.Dir(path)
+	shell := func(stdin string, argv ...string) toolCall {
+		return toolCall{"tool": "execShell", "args": toolCall{"command": argv[0], "args": argv[1:], "stdin": stdin}}
+	}
+	draft := toolCall{"tool": "writeFile", "args": toolCall{"path": "work/draft/" + filepath.Base(path), "content": content, "parents": true}}
+	return []toolCall{
+		{"tool": "makeFolder", "args": toolCall{"path": folder + "/made"}},
+		{"tool": "writeFile", "args": toolCall{"path": path, "content": content}},
+		{"tool": "writeFile", "args": toolCall{"path": filepath.Join(s.dir, path), "content": content}},
+		{"tool": "makeFolder", "args": toolCall{"path": "work/draft"}}, draft,
+		{"tool": "moveFile", "args": toolCall{"from": "work/draft/" + filepath.Base(path), "to": path, "overwrite": true}}, draft,
+		{"tool": "moveFile", "args": toolCall{"from": strings.Split(path, "/")[0], "to": "work/away"}},
+		{"tool": "deleteFile", "args": toolCall{"path": path}},
+		shell("", "cp", "work/draft/"+filepath.Base(path), path), shell("", "cp", "-r", "work/draft/.", folder), shell(content, "tee", path),
+		shell("", "ln", "work/draft/"+filepath.Base(path), path), shell("", "mkdir", "-p", folder+"/made"), shell("", "rm", "-rf", path),
+		shell("", "mv", strings.Split(path, "/")[0], "work/away"),
+		shell("import shutil; shutil.copy('work/draft/"+filepath.Base(path)+"', '"+path+"')", "python3", "-"),
+		{"tool": "put", "args": toolCall{"path": filepath.Join(s.dir, path), "content": content, "draft": s.dir + "/work/draft/drafted"}},
+	}
+}
+
+// call calls a tool, and gives all that its caller hears.
+func call(t *testing.T, s *served.Server, name string, args any) string {
+	t.Helper()
+	text, err := json.Marshal(args)
+	must(t, err)
+	said, err := s.Raw(t.Context(), name, string(text))
+	must(t, err)
+	return said
+}
+
+// trees tells what is in the folders of the victims, but for their data.
+func (s *street) trees(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	must(t, filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(s.dir, path)
+		top, _, _ := strings.Cut(rel, "/")
+		switch {
+		case err != nil || top == "work" || top == ".toolpost" || d.Name() == "__pycache__" || d.Name() == "data":
+			if d.IsDir() && err == nil {
+				return fs.SkipDir
+			}
+			return err
+		case d.Type().IsRegular():
+			b, err := os.ReadFile(path)
+			found[rel] = string(b)
+			return err
+		}
+		found[rel] = d.Type().String()
+		return nil
+	}))
+	return found
+}
+
+// after starts a server, calls every victim, and tells which ran and which gave their secret away.
+func (s *street) after(t *testing.T, bin string) (ran, stolen []string) {
+	t.Helper()
+	for _, v := range s.victims {
+		for _, name := range []string{"ran", "stolen"} {
+			_ = os.Remove(filepath.Join(s.dir, v.name, "data", name))
+		}
+	}
+	server := served.Start(t, bin, s.dir)
+	defer server.Stop(t)
+	sum := sha256.Sum256([]byte(besideSecret))
+	for _, v := range s.victims {
+		said := call(t, server, v.name, toolCall{})
+		if _, err := os.Stat(filepath.Join(s.dir, v.name, "data/ran")); err == nil {
+			ran = append(ran, v.name)
+		} else {
+			t.Logf("%s did not run: %.300s", v.name, said)
+		}
+		if b, _ := os.ReadFile(filepath.Join(s.dir, v.name, "data/stolen")); strings.TrimSpace(string(b)) == hex.EncodeToString(sum[:]) {
+			stolen = append(stolen, v.name)
+		}
+	}
+	return ran, stolen
+}
+
+func (s *street) names() (names []string) {
+	for _, v := range s.victims {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+// TestNoFileBesideAProgramTakesItsPlace lets every other writer put files beside the programs of every protocol, which
+// would load them and hand them their secret.
+func TestNoFileBesideAProgramTakesItsPlace(t *testing.T) {
+	bin := served.Build(t)
+	s := newStreet(t)
+	s.config(t, "", ", secrets: [KEY]", ".")
+	before := s.trees(t)
+	server := served.Start(t, bin, s.dir, "PATH="+os.Getenv("PATH"))
+	total := 0
+	for _, v := range s.victims {
+		for path, content := range v.plants {
+			for _, c := range s.attempts(path, content) {
+				said := call(t, server, c["tool"].(string), c["args"])
+				total++
+				if now := s.trees(t); !maps.Equal(now, before) {
+					t.Fatalf("%v changed the folder of a program: %.500s", c, said)
+				}
+			}
+		}
+	}
+	said := call(t, server, "writeFile", toolCall{"path": "events/json.py", "content": "x"})
+	if !strings.Contains(said, `a program of source \"events\" loads code from that folder`) {
+		t.Errorf("the refusal does not say why: %s", said)
+	}
+	if said := call(t, server, "writeFile", toolCall{"path": "work/more.txt", "content": "x"}); !strings.Contains(said, `"ok":true`) {
+		t.Errorf("other folders cannot be written: %s", said)
+	}
+	server.Stop(t)
+	ran, stolen := s.after(t, bin)
+	if !slices.Equal(ran, s.names()) || len(stolen) > 0 {
+		t.Errorf("%d attempts: %q ran, and %q gave their secret away", total, ran, stolen)
+	}
+	t.Logf("%d attempts", total)
+}
+
+// TestAPlantedFileWouldTakeTheSecret shows that the attempts are worth something: what they try to put there does take
+// the secret of each program once it is there.
+func TestAPlantedFileWouldTakeTheSecret(t *testing.T) {
+	bin := served.Build(t)
+	for round := range 2 { // each victim has at most two that work by themselves
+		s := newStreet(t)
+		s.config(t, "", ", secrets: [KEY]", "work")
+		var want []string
+		for _, v := range s.victims {
+			paths := slices.DeleteFunc(slices.Sorted(maps.Keys(v.plants)), func(path string) bool {
+				return v.plants[path] == "" || strings.HasSuffix(path, "package.json") || strings.HasSuffix(path, "lib.mjs")
+			})
+			s.put(t, paths[round%len(paths)], v.plants[paths[round%len(paths)]])
+			if v.name == "mcpnode" && round == 1 { // two that work together
+				s.put(t, "mcpnode/helper.mjs", v.files["helper.mjs"])
+				s.put(t, "mcpnode/package.json", v.plants["mcpnode/package.json"])
+				s.put(t, "mcpnode/lib.mjs", v.plants["mcpnode/lib.mjs"])
+			}
+			want = append(want, v.name)
+		}
+		if _, stolen := s.after(t, bin); !slices.Equal(stolen, want) {
+			t.Errorf("round %d: only %q gave their secret away", round, stolen)
+		}
+	}
+}
+
+// TestAProgramThatOthersMayReplaceHasNothingToGive offers the folders of the programs themselves for writing.
+func TestAProgramThatOthersMayReplaceHasNothingToGive(t *testing.T) {
+	bin := served.Build(t)
+	const refusal = "could put code for its program there, which runs with"
+	for name, c := range map[string]struct {
+		walls, more, root string
+		opens             bool
+	}{
+		"its folder, and a secret":           {"", ", secrets: [KEY]", "%s", false},
+		"its folder, and a network":          {", network: [api.example.com]", "", "%s", false},
+		"its folder, and a variable of ours": {"", ", pass_env: [LANG]", "%s", false},
+		"a folder in it, and a secret":       {"", ", secrets: [KEY]", "%s/other", false},
+		"its folder, and nothing":            {"", "", "%s", true},
+		"a folder in it, and nothing":        {"", "", "%s/other", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStreet(t)
+			// Of a skill all is off limits, also if a root names it.
+			s.victims = slices.DeleteFunc(s.victims, func(v victim) bool { return v.protocol == "alphahuman" })
+			var roots []string
+			for _, v := range s.victims {
+				roots = append(roots, fmt.Sprintf(c.root, v.name))
+				must(t, os.MkdirAll(filepath.Join(s.dir, roots[len(roots)-1]), 0o755))
+			}
+			s.config(t, c.walls, c.more, roots...)
+			server := served.Start(t, bin, s.dir)
+			defer server.Stop(t)
+			for i, v := range s.victims {
+				said := call(t, server, v.name, toolCall{})
+				if refused := strings.Contains(said, refusal); refused == c.opens {
+					t.Errorf("%s: %.400s", v.name, said)
+				}
+				said = call(t, server, "writeFile", toolCall{"path": filepath.Join(s.dir, roots[i], "new.txt"), "content": "x"})
+				if !strings.Contains(said, `"ok":true`) {
+					t.Errorf("a folder that the config offers cannot be written: %.400s", said)
+				}
+			}
+		})
+	}
+}
+
+// TestEveryProtocolIsAVictim finds a protocol whose programs nobody put a file beside.
+func TestEveryProtocolIsAVictim(t *testing.T) {
+	startsNone := []string{"builtin", "cassette", "openapi", "rest", "singularity"}
+	for _, p := range all.Protocols() {
+		tried := slices.ContainsFunc(victims(), func(v victim) bool { return v.protocol == p.Name })
+		if p.Open != nil && !tried && !slices.Contains(startsNone, p.Name) {
+			t.Errorf("no test puts a file beside a program of protocol %s", p.Name)
+		}
+	}
+}
