@@ -450,7 +450,7 @@ func (b *bench) unjudged(t *testing.T, file string, args []string, stdin string)
 }
 
 func (b *bench) place() place {
-	return place{context.Background(), b.ws.View(call(execName, nil)), nil}
+	return place{context.Background(), b.ws.View(call(execName, nil)), nil, false}
 }
 
 func (b *bench) canary() string { return filepath.Join(b.outside, "canary") }

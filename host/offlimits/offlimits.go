@@ -72,6 +72,11 @@ func (l *List) Theirs(real string) bool {
 	})
 }
 
+// Exposed reports whether a path is a folder that tools may change, or lies in one, wherever links lead.
+func (l *List) Exposed(path string) bool {
+	return slices.ContainsFunc(l.Roots(), func(root string) bool { return l.meet(path, root, false) })
+}
+
 // StateName is the folder beside a config in which an installation keeps its state, unless it is told otherwise. No
 // tool sees one, also where the state is elsewhere: it may have been here before.
 const StateName = ".toolpost"

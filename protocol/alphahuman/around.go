@@ -35,7 +35,7 @@ func (l *launch) lookAround(skill string, book *offlimits.Book) {
 			case path == skill, path == parent, slices.Contains(l.code, path), strings.HasPrefix(e.Name(), "."),
 				book.At(path) == offlimits.Secret:
 			case none, e.Type()&^fs.ModeDir != 0, isSkill(path), e.IsDir() && almost(path) != nil,
-				list.Exposed([]string{path}) != "": // tools may change it, or may have made it: a link
+				list.Exposed(path): // tools may change it, or may have made it: a link
 				l.withheld[module] = path
 			default:
 				l.reads = append(l.reads, path)

@@ -115,8 +115,8 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	for _, folder := range offlimits.Given(src.Dir, o.Data) {
 		c.Keeps = append(c.Keeps, filepath.Clean(folder)+"/")
 	}
-	skills, _ := o.read(o.Folder(src.Dir)) // what cannot be read starts nothing
-	for _, s := range skills {
+	list, _ := o.read(o.Folder(src.Dir)) // what cannot be read starts nothing
+	for _, s := range list {
 		if s.Manifest == nil {
 			continue
 		}
