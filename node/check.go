@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,12 +71,24 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 	return append(found, n.strayNames(cfg)...)
 }
 
-// Warnings finds what a config says that works and is not safe: a source whose programs can replace their own code.
-func (n *Node) Warnings() (found []Problem) {
+// Warnings finds what a config says that works and is not safe: a source whose programs can replace their own code, and
+// rules about files that scripts get around, because they judge what a command names and not what it opens.
+func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []Problem) {
 	for _, src := range n.cfg.Sources {
 		if home := n.claim(src).Own(); home != "" {
 			found = append(found, Problem{"source " + src.Name, fmt.Errorf("walls.write names %s, which its program lies in or "+
 				"runs in: what a call writes there, the next one may run; name a folder in it, such as ./data", home)})
+		}
+	}
+	var o policy.Options
+	_, none := n.Catalog().Lookup(ctx, p, "execShell")
+	if none != nil || n.cfg.Section(policy.Section().Name).Decode(&o) != nil {
+		return found
+	}
+	for _, rule := range o.Rules {
+		if rule.Effect != policy.Allow && (rule.Paths != nil || rule.Access != "") {
+			found = append(found, Problem{"rule " + rule.Name, errors.New("it holds for files that a command names, and not " +
+				"for those that a script opens which execShell starts: offer them in another source, or let `shell` run no code")})
 		}
 	}
 	return found

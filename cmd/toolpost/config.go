@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/config"
-	"toolpost/engine/policy"
 	"toolpost/node"
 )
 
@@ -63,31 +62,14 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 	if why := emptiness(cfg); why != "" {
 		fmt.Fprintln(a.err, why)
 	}
-	for _, w := range n.Warnings() {
-		fmt.Fprintf(a.err, "warning: %s: %s\n", clean(w.About), because(w.Err))
+	for _, w := range n.Warnings(ctx, me()) {
+		fmt.Fprintf(a.err, "%s %s: %s\n", a.err.amber("warning:"), clean(w.About), because(w.Err))
 	}
 	r := a.checked(ctx, n)
-	for _, rule := range unbound(cfg, r) {
-		fmt.Fprintf(a.err, "%s rule %q holds for files that a command names, and not for those that a script opens which "+
-			"execShell starts: offer them in another source, or let `shell` run no code\n", a.err.amber("warning:"), rule)
-	}
 	err = a.conclude(r, func() { a.showCheck(r, n, deep) }, !r.OK)
 	fmt.Fprintf(a.err, "a change of %s takes effect when `toolpost serve` is started again; it takes all other changes "+
 		"while it runs\n", strings.Join(n.Restart(), ", "))
 	return err
-}
-
-// unbound lists the rules about files that a script gets around: they judge what a command names, not what it opens.
-func unbound(cfg *config.Config, r report) (names []string) {
-	var o policy.Options
-	err := cfg.Section(policy.Section().Name).Decode(&o)
-	runs := slices.ContainsFunc(r.Sources, func(s checkedSource) bool { return slices.Contains(s.Tools, "execShell") })
-	for _, rule := range o.Rules {
-		if err == nil && runs && rule.Effect != policy.Allow && (rule.Paths != nil || rule.Access != "") {
-			names = append(names, rule.Name)
-		}
-	}
-	return names
 }
 
 // A report is what a check of a config has found.

@@ -69,7 +69,7 @@ func TestCleanShowsWhatCouldHarmATerminal(t *testing.T) {
 		"bad utf8 \xff done": "bad utf8 \ufffd done",
 		"a\u200bb\u2060":     `a\u200bb\u2060`,
 		"tag\U000e0041":      `tag\U000e0041`,
-		"\u2800\ufe0f\u00ad": `\u2800\ufe0f\u00ad`,
+		"\u2800\u00ada\ufe0f": `\u2800\u00ada\ufe0f`,
 	} {
 		if got := clean(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
