@@ -32,5 +32,5 @@ def template(payload):
     return {"id": number, "templateTest": True, "data": "Data for ID: " + number}
 
 
-def greet(name):
-    return "Hello, " + name + "!"
+def greet(payload):
+    return "Hello, " + payload["name"] + "!"
