@@ -46,14 +46,14 @@ const (
 const besideSecret = "a-secret-of-the-program-8841"
 
 func victims() []victim {
-	event := "import json, random, sys\n" + ranPython + `print(json.dumps({"version": "0", "type": "done", "ok": True}))` + "\n"
+	event := "import json, colorsys, sys\n" + ranPython + `print(json.dumps({"version": "0", "type": "done", "ok": True}))` + "\n"
 	function := "import json, random\ndef run(payload):\n    " + ranPython + "    return {}\n"
 	nodeTool := `const fs = require("fs"); require("../lib.js"); try { require("optional"); } catch {}
 exports.run = () => { ` + ranNode + ` return {}; };`
 	return []victim{
 		{name: "events", protocol: "narratoria", fields: "command: [python3, tool.py], dir: HOME", files: map[string]string{"tool.py": event},
-			plants: map[string]string{"json.py": plantedPython, "random/__init__.py": plantedPython}},
-		{name: "shell", protocol: "command", fields: "command: [sh, run.sh], dir: HOME",
+			plants: map[string]string{"json.py": plantedPython, "colorsys/__init__.py": plantedPython}},
+		{name: "lines", protocol: "command", fields: "command: [sh, run.sh], dir: HOME",
 			files:  map[string]string{"run.sh": ". ./lib.sh\necho ran > \"$DATA/ran\"\n", "lib.sh": "true\n"},
 			plants: map[string]string{"lib.sh": plantedShell}},
 		{name: "module", protocol: "command", fields: "command: [python3, -m, pkg], dir: HOME",
@@ -145,10 +145,11 @@ func newStreet(t *testing.T) *street {
 	s := &street{place: p, victims: victims()}
 	must(t, os.RemoveAll(p.dir))
 	must(t, os.MkdirAll(p.dir+"/envs", 0o755))
-	venv := exec.Command("python3", "-m", "venv", "--without-pip", p.dir+"/envs/py")
+	venv := exec.Command("python3", "-m", "venv", "--without-pip", "--copies", p.dir+"/envs/py")
 	if out, err := venv.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	must(t, os.RemoveAll(p.dir+"/envs/py/lib64")) // a link: in a folder that tools may change none is followed
 	libs, err := filepath.Glob(p.dir + "/envs/py/lib/python3*")
 	must(t, err)
 	s.put(t, "put/put.py", putter)
@@ -181,14 +182,14 @@ func (s *street) config(t *testing.T, walls, more string, roots ...string) {
 	t.Helper()
 	text := "store: {url: none}\nsecrets: {KEY: {file: key.txt}}\ndoors: {http: {}}\nsources:\n"
 	for _, v := range s.victims {
-		text += fmt.Sprintf("- {name: %s, protocol: %s, %s, env: {DATA: %q}, walls: {write: [%[1]s/data]%s}%s}\n", v.name, v.protocol,
+		text += fmt.Sprintf("- {name: %s, protocol: %s, %s, env: {DATA: %q}, walls: {write: [%[1]s/data]%[5]s}%[6]s}\n", v.name, v.protocol,
 			strings.ReplaceAll(v.fields, "HOME", v.name), filepath.Join(s.dir, v.name, "data"), walls, more)
 	}
 	var list []string
 	for _, root := range roots {
 		list = append(list, fmt.Sprintf("{path: %s, write: true}", root))
 	}
-	text += "- {name: files, protocol: builtin, roots: [" + strings.Join(list, ", ") + "], shell: {allow: [cp, tee, mv, ln, mkdir, rm, python3]}}\n" +
+	text += "- {name: files, protocol: builtin, roots: [" + strings.Join(list, ", ") + "], shell: {allow: [cp, tee, mv, ln, mkdir, rm, python3], rules: [{program: python3, code: any}]}}\n" +
 		"- {name: put, protocol: narratoria, command: [python3, put.py], dir: put, walls: {write: [.]}}\n"
 	s.write(t, s.dir+"/toolpost.yaml", text, 0o600)
 }
@@ -308,8 +309,9 @@ func TestNoFileBesideAProgramTakesItsPlace(t *testing.T) {
 	bin := served.Build(t)
 	s := newStreet(t)
 	s.config(t, "", ", secrets: [KEY]", ".")
-	before := s.trees(t)
 	server := served.Start(t, bin, s.dir, "PATH="+os.Getenv("PATH"))
+	call(t, server, "execShell", toolCall{"command": "mkdir", "args": []string{"work/made"}})
+	before := s.trees(t) // with the empty places that a room keeps for what is not there yet
 	total := 0
 	for _, v := range s.victims {
 		for path, content := range v.plants {
@@ -317,7 +319,8 @@ func TestNoFileBesideAProgramTakesItsPlace(t *testing.T) {
 				said := call(t, server, c["tool"].(string), c["args"])
 				total++
 				if now := s.trees(t); !maps.Equal(now, before) {
-					t.Fatalf("%v changed the folder of a program: %.500s", c, said)
+					maps.DeleteFunc(now, func(path, text string) bool { return before[path] == text })
+					t.Fatalf("%v changed the folder of a program: %.500s: %.500q", c, said, now)
 				}
 			}
 		}
@@ -347,7 +350,8 @@ func TestAPlantedFileWouldTakeTheSecret(t *testing.T) {
 		var want []string
 		for _, v := range s.victims {
 			paths := slices.DeleteFunc(slices.Sorted(maps.Keys(v.plants)), func(path string) bool {
-				return v.plants[path] == "" || strings.HasSuffix(path, "package.json") || strings.HasSuffix(path, "lib.mjs")
+				// The last is beside a plugin, of which a room has that one file.
+				return v.plants[path] == "" || slices.Contains([]string{"package.json", "lib.mjs", "optional.py"}, filepath.Base(path))
 			})
 			s.put(t, paths[round%len(paths)], v.plants[paths[round%len(paths)]])
 			if v.name == "mcpnode" && round == 1 { // two that work together
@@ -392,8 +396,11 @@ func TestAProgramThatOthersMayReplaceHasNothingToGive(t *testing.T) {
 			defer server.Stop(t)
 			for i, v := range s.victims {
 				said := call(t, server, v.name, toolCall{})
-				if refused := strings.Contains(said, refusal); refused == c.opens {
-					t.Errorf("%s: %.400s", v.name, said)
+				refused := slices.ContainsFunc(strings.Split(server.Log(), "\n"), func(line string) bool {
+					return strings.Contains(line, "source="+v.name+" ") && strings.Contains(line, refusal)
+				})
+				if refused == c.opens || c.opens != strings.Contains(said, `"ok":true`) {
+					t.Errorf("%s: %.400s\n%s", v.name, said, server.Log())
 				}
 				said = call(t, server, "writeFile", toolCall{"path": filepath.Join(s.dir, roots[i], "new.txt"), "content": "x"})
 				if !strings.Contains(said, `"ok":true`) {
