@@ -1,9 +1,12 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"toolpost/identity"
 	"toolpost/tool"
@@ -76,6 +79,11 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 		if r.ContentLength != 0 {
 			s.ration(r, p.ID)
 		}
+		if r.Method == http.MethodGet {
+			watched, end := s.recheck(d, r)
+			defer end()
+			r = watched
+		}
 		route.Serve(w, r, p)
 		return
 	}
@@ -91,6 +99,31 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 		status, e = http.StatusUnauthorized, e.Because("unauthenticated")
 	}
 	Refuse(w, r, d.Refusals, status, e)
+}
+
+// recheckEvery is how long a stream goes on for a caller who is no longer admitted.
+const recheckEvery = time.Second
+
+// recheck ends a request whose caller is no longer admitted. One that asks for a stream outlives what its caller has
+// shown: a token is revoked, a caller leaves the config. Calls, which come by POST, are left to end by themselves.
+func (s *Server) recheck(d Door, r *http.Request) (watched *http.Request, end func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	shown := r.Clone(ctx) // the route may change the headers
+	var work sync.WaitGroup
+	work.Go(func() {
+		for tick := time.NewTicker(recheckEvery); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			if _, err := s.who(d, shown); err != nil && tool.CodeOf(err) == tool.CodeAccessDenied {
+				cancel()
+			}
+		}
+	})
+	return r.WithContext(ctx), func() { cancel(); work.Wait() }
 }
 
 func (d Door) challenge(r *http.Request) string {

@@ -1,0 +1,46 @@
+package attacks
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"toolpost/internal/served"
+)
+
+// TestACallerWhoLeavesTheConfigIsOutAtEveryDoor has a caller with open connections: of HTTP, with a cookie, of an MCP
+// session, of its stream, of NATS.
+func TestACallerWhoLeavesTheConfigIsOutAtEveryDoor(t *testing.T) {
+	dir := t.TempDir()
+	config := func(callers ...string) []byte {
+		text := "store: {url: none}\nsources: [{name: files, protocol: builtin, roots: [{path: .}]}]\n" +
+			"doors: {http: {}, nats: {listen: '127.0.0.1:0'}}\ncallers: {list: {"
+		for _, name := range callers {
+			text += fmt.Sprintf("%s: {tools: '*', tokens: [%x]}, ", name, sha256.Sum256([]byte("the-token-of-"+name+"-0123456789")))
+		}
+		return []byte(text + "}}\n")
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("a note"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), config("ada", "ben"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "keep.yaml"), config("ben"), 0o600))
+	s := served.Start(t, served.Build(t), dir)
+	var nats []string
+	for end := time.Now().Add(served.Hang); nats == nil; time.Sleep(20 * time.Millisecond) {
+		if nats = regexp.MustCompile(`nats://(\S+)`).FindStringSubmatch(s.Log()); time.Now().After(end) {
+			t.Fatal(s.Log())
+		}
+	}
+	peer, err := filepath.Abs("testdata/removed/peer.py")
+	must(t, err)
+	cmd := exec.Command("python3", peer, s.URL(), nats[1])
+	cmd.Dir = dir
+	if said, err := cmd.CombinedOutput(); err != nil || len(said) > 0 {
+		t.Errorf("%v: %s\n%s", err, said, s.Log())
+	}
+	s.Stop(t)
+}
