@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -356,25 +356,11 @@ func SpeaksOfSecrets(name string, names []string) bool {
 	return slices.ContainsFunc([]string{
 		"password", "passwd", "passphrase", "secret", "token", "lease", "apikey", "authorization", "credential",
 		"privatekey", "cookie",
-	}, func(word string) bool { return strings.Contains(plain, word) }) || slices.ContainsFunc(words(name), isShortSecret)
+	}, func(word string) bool { return strings.Contains(plain, word) }) || shortSecret().MatchString(name)
 }
 
-// isShortSecret reports whether a whole word is one for a secret. Such words are also part of others: bypass, spin.
-func isShortSecret(word string) bool {
-	return slices.Contains([]string{"pwd", "pass", "pin", "creds", "bearer"}, strings.TrimRight(strings.ToLower(word), "0123456789"))
-}
-
-// words are those of a name in any of the usual forms: db-pass, db_pass, DB PASS, dbPass, DBPass.
-func words(name string) (all []string) {
-	for _, part := range strings.FieldsFunc(name, func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) }) {
-		from, runes := 0, []rune(part)
-		for i := 1; i < len(runes); i++ {
-			ends := unicode.IsUpper(runes[i-1]) && i+1 < len(runes) && unicode.IsLower(runes[i+1]) // of DB in DBPass
-			if unicode.IsUpper(runes[i]) && (!unicode.IsUpper(runes[i-1]) || ends) {
-				all, from = append(all, string(runes[from:i])), i
-			}
-		}
-		all = append(all, string(runes[from:]))
-	}
-	return all
-}
+// shortSecret finds short words for secrets where they are whole words, as in db-pass, dbPass, DBPass and DB_PASS: they
+// are also part of others, such as bypass and spin.
+var shortSecret = regex.Lazy(`(?:^|[^\pL\d])(?:pwd|pass|pin|creds|bearer)\d*(?:[^\p{Ll}\d]|$)` +
+	`|(?:Pwd|Pass|Pin|Creds|Bearer)\d*(?:[^\p{Ll}\d]|$)` +
+	`|(?:^|[^\p{Lu}\d])(?:PWD|PASS|PIN|CREDS|BEARER)\d*(?:[^\pL\d]|\p{Lu}\p{Ll}|$)`)
