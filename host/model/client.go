@@ -344,21 +344,13 @@ type hearing struct {
 	last Part          // the last of them
 }
 
-// hear passes a piece on, if it is one that is not empty.
+// hear passes a piece on, if it is one that is not empty, but for an end that may be the beginning of a secret: that waits
+// for the next piece of its kind. A piece has a text, a seal or a whole document.
 func (h *hearing) hear(p Part) error {
 	err := h.room(len(p.Text) + len(p.Seal) + len(p.Raw))
-	said, seal := p, Part{Kind: p.Kind, Seal: p.Seal, Of: p.Of}
-	said.Seal = ""
-	for _, one := range []Part{said, seal} {
-		if err == nil && h.to.Said != nil && (one.Text != "" || one.Seal != "" || one.Raw != nil) {
-			err = h.piece(one)
-		}
+	if err != nil || h.to.Said == nil || p.Text == "" && p.Seal == "" && p.Raw == nil {
+		return err
 	}
-	return err
-}
-
-// piece passes a piece on, but for an end that may be the beginning of a secret: that waits for the next of its kind.
-func (h *hearing) piece(p Part) error {
 	if p.Kind != h.last.Kind || p.Raw != nil || (p.Seal == "") != (h.last.Seal == "") {
 		if err := h.flush(); err != nil {
 			return err
@@ -380,12 +372,11 @@ func (h *hearing) flush() error {
 
 func (h *hearing) passOn(text string) error {
 	p := h.last
-	switch {
-	case text == "":
+	if text == "" {
 		return nil
-	case p.Seal != "":
+	} else if p.Seal != "" {
 		p.Seal = text
-	default:
+	} else {
 		p.Text = text
 	}
 	return h.say(p)

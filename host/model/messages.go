@@ -322,7 +322,10 @@ func (in *messageReader) delta(index int, raw json.RawMessage) error {
 func (in *messageReader) say(text, seal string) error {
 	in.text.WriteString(text)
 	in.seal.WriteString(seal)
-	return in.to.hear(Part{Kind: in.now.Kind, Text: text, Seal: seal, Of: Anthropic})
+	if err := in.to.hear(Part{Kind: in.now.Kind, Text: text, Of: Anthropic}); err != nil {
+		return err
+	}
+	return in.to.hear(Part{Kind: in.now.Kind, Seal: seal, Of: Anthropic})
 }
 
 // end closes the open block, if there is one.
