@@ -12,22 +12,18 @@ import (
 // bodies weighs the requests that are being served, all together and those of each caller: what is made of a body takes
 // many times its bytes.
 type bodies struct {
-	all, each int64 // the most bytes
+	all, each int64 // the most bytes, of all requests and of those of one caller
 
 	mu   sync.Mutex
 	held int64
 	of   map[string]int64 // by caller
 }
 
-// bodiesAtOnce is how many of the largest bodies are served at the same time, and ofEach how many of one caller.
+// How many of the largest bodies are served at the same time, of all callers and of each.
 const (
 	bodiesAtOnce = 16
 	ofEach       = 4
 )
-
-func newBodies(largest int64) *bodies {
-	return &bodies{all: bodiesAtOnce * largest, each: ofEach * largest, of: map[string]int64{}}
-}
 
 // A ration is a body that takes as much of the room for all bodies as it has brought. To take what it may bring, from
 // the start, would let a few that bring nothing keep all others out.

@@ -35,8 +35,9 @@ type Server struct {
 
 func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Catalog) *Server {
 	s := &Server{
-		o: o, inFlight: newInFlight(), mux: http.NewServeMux(), bodies: newBodies(o.MaxBody),
-		hosts: hostsOf(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
+		o: o, inFlight: newInFlight(), mux: http.NewServeMux(),
+		bodies: &bodies{all: bodiesAtOnce * o.MaxBody, each: ofEach * o.MaxBody, of: map[string]int64{}},
+		hosts:  hostsOf(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	if len(doors) == 1 { // an address of its own speaks one protocol, whatever is asked
