@@ -203,19 +203,19 @@ func (a *app) showApproval(p approval.Approval) {
 
 // callFacts are about the call. What an approver decides by is shown to the letter.
 func callFacts(p approval.Approval) [][2]string {
-	args := exactly(string(p.Args))
+	args := tool.VisibleName(string(p.Args))
 	if p.Omitted > 0 {
 		args = fmt.Sprintf("(%d bytes, too long to be shown)", p.Omitted)
 	}
 	facts := [][2]string{
-		{"id", clean(p.ID)}, {"arguments", args}, {"session", exactly(p.Session)}, {"run", clean(p.Run)},
+		{"id", clean(p.ID)}, {"arguments", args}, {"session", tool.VisibleName(p.Session)}, {"run", clean(p.Run)},
 		{"job", clean(p.Job)}, {"tier", fmt.Sprint(p.Tier)}, {"effects", clean(strings.Join(p.Effects, ", "))},
 	}
 	for _, path := range p.Touches.Reads {
-		facts = append(facts, [2]string{"reads", exactly(path)})
+		facts = append(facts, [2]string{"reads", tool.VisibleName(path)})
 	}
 	for _, path := range p.Touches.Writes {
-		facts = append(facts, [2]string{"writes", exactly(path)})
+		facts = append(facts, [2]string{"writes", tool.VisibleName(path)})
 	}
 	for _, argv := range p.Touches.Commands {
 		facts = append(facts, [2]string{"runs", commandLine(argv)})

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 	"time"
 
 	"toolpost/host/kernel"
@@ -37,11 +39,15 @@ func hurry() {
 // settle gives back the memory that the start of a server needed, once it has started, and what large requests needed,
 // soon after them: the runtime alone would take minutes. It ends with stop.
 func settle() (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		idle, pause := uint64(0), settleAfter
-		for passed(done, pause) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var settling sync.WaitGroup
+	settling.Go(func() {
+		for idle, pause := uint64(0), settleAfter; ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
 			before := resident()
 			if idle > 0 && before < idle+spare {
 				pause = settleAfter
@@ -55,18 +61,8 @@ func settle() (stop func()) {
 				pause = min(2*pause, lastSettle)
 			}
 		}
-	}()
-	return func() { close(done); <-ended }
-}
-
-// passed waits; false: done was closed first.
-func passed(done <-chan struct{}, pause time.Duration) bool {
-	select {
-	case <-done:
-		return false
-	case <-time.After(pause):
-		return true
-	}
+	})
+	return func() { cancel(); settling.Wait() }
 }
 
 // resident is how much memory the runtime has from the kernel.

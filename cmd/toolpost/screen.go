@@ -65,11 +65,9 @@ func cleanLines(s string) string {
 	return b.String()
 }
 
-// clean shows text of others on one line, with one blank between words. What nobody sees is shown as an escape.
+// clean shows text of others on one line, with one blank between words, and invisible characters as escapes. If blanks
+// count, it is tool.VisibleName that is used.
 func clean(s string) string { return tool.VisibleName(strings.Join(strings.Fields(s), " ")) }
-
-// exactly is clean to the letter: blanks count.
-func exactly(s string) string { return tool.VisibleName(s) }
 
 var plainArgument = regex.Lazy(`^[A-Za-z0-9_./@:=,+%-]+$`)
 
@@ -77,7 +75,7 @@ var plainArgument = regex.Lazy(`^[A-Za-z0-9_./@:=,+%-]+$`)
 func commandLine(argv []string) string {
 	words := make([]string, len(argv))
 	for i, word := range argv {
-		if words[i] = exactly(word); !plainArgument().MatchString(words[i]) {
+		if words[i] = tool.VisibleName(word); !plainArgument().MatchString(words[i]) {
 			words[i] = quoted(words[i])
 		}
 	}

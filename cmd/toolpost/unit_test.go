@@ -57,18 +57,18 @@ func TestRoffTakesNothingForARequest(t *testing.T) {
 
 func TestCleanShowsWhatCouldHarmATerminal(t *testing.T) {
 	for in, want := range map[string]string{
-		"plain":              "plain",
-		"naïve 日本 👩‍🔧":       "naïve 日本 👩‍🔧",
-		"\x1b[31m":           `\u001b[31m`,
-		"bell\a":             `bell\u0007`,
-		"\u009b31m":          `\u009b31m`,
-		"\u202eevil":         `\u202eevil`,
-		"cr\rover":           `cr over`,
-		"a\nb\tc":            "a b c",
-		"del\x7f":            `del\u007f`,
-		"bad utf8 \xff done": "bad utf8 \ufffd done",
-		"a\u200bb\u2060":     `a\u200bb\u2060`,
-		"tag\U000e0041":      `tag\U000e0041`,
+		"plain":               "plain",
+		"naïve 日本 👩‍🔧":        "naïve 日本 👩‍🔧",
+		"\x1b[31m":            `\u001b[31m`,
+		"bell\a":              `bell\u0007`,
+		"\u009b31m":           `\u009b31m`,
+		"\u202eevil":          `\u202eevil`,
+		"cr\rover":            `cr over`,
+		"a\nb\tc":             "a b c",
+		"del\x7f":             `del\u007f`,
+		"bad utf8 \xff done":  "bad utf8 \ufffd done",
+		"a\u200bb\u2060":      `a\u200bb\u2060`,
+		"tag\U000e0041":       `tag\U000e0041`,
 		"\u2800\u00ada\ufe0f": `\u2800\u00ada\ufe0f`,
 	} {
 		if got := clean(in); got != want {
