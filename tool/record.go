@@ -119,14 +119,6 @@ type Approval struct {
 	Reason string
 }
 
-// Files is what the call touched. A nil Record knows of nothing.
-func (r *Record) Files() (t Touches) {
-	if r != nil {
-		t = r.Touches
-	}
-	return t
-}
-
 // Judged notes what policy decided: allow, ask or deny. A nil Record takes no notes.
 func (r *Record) Judged(decision, rule string) {
 	if r != nil {

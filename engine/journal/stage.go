@@ -37,7 +37,7 @@ func (j *Journal) ends(log *slog.Logger) tool.Middleware {
 				l := ended(c, r, err, start)
 				j.add(&l, &tool.Event{})
 				if log.Enabled(ctx, slog.LevelDebug) {
-					log.LogAttrs(ctx, slog.LevelDebug, "call", l.attrs(c.Record)...)
+					log.LogAttrs(ctx, slog.LevelDebug, "call", l.attrs(cmp.Or(c.Record, &tool.Record{}).Touches)...)
 				}
 			}()
 			return next.Invoke(ctx, c, out)
@@ -81,14 +81,14 @@ func of(c *tool.Call) Line {
 }
 
 // attrs is the line as this program's log has it, with the files that the call touched.
-func (l *Line) attrs(r *tool.Record) []slog.Attr {
+func (l *Line) attrs(t tool.Touches) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("tool", l.Tool), slog.String("caller", l.Caller), slog.String("door", l.Door),
 		slog.String("outcome", string(l.Outcome)), slog.Float64("ms", l.Millis), slog.String("call", l.Call),
 	}
 	for _, more := range []slog.Attr{
 		slog.String("code", string(l.Code)), slog.String("run", l.Run), slog.String("about", l.Message),
-		slog.String("reads", strings.Join(r.Files().Reads, " ")), slog.String("writes", strings.Join(r.Files().Writes, " ")),
+		slog.String("reads", strings.Join(t.Reads, " ")), slog.String("writes", strings.Join(t.Writes, " ")),
 	} {
 		if more.Value.String() != "" {
 			attrs = append(attrs, more)
