@@ -22,16 +22,14 @@ type Choice struct {
 
 // UnmarshalJSON reads a choice as tools write it: a text, or an object.
 func (c *Choice) UnmarshalJSON(b []byte) error {
+	type plain Choice
+	*c = Choice{}
+	into := any((*plain)(c))
 	if strictjson.KindOf(b) == "string" {
-		*c = Choice{}
-		if err := strictjson.Unmarshal(b, &c.Label); err != nil {
-			return err
-		}
-	} else {
-		type plain Choice
-		if err := strictjson.Unmarshal(b, (*plain)(c)); err != nil {
-			return err
-		}
+		into = &c.Label
+	}
+	if err := strictjson.Unmarshal(b, into); err != nil {
+		return err
 	}
 	c.ID, c.Label = cmp.Or(c.ID, c.Label), cmp.Or(c.Label, c.ID)
 	if c.Label == "" {
