@@ -218,7 +218,7 @@ func DoorClaim(d config.Door, dir string) (offlimits.Claim, error) {
 type Remote = *rest.Client
 
 // Dial returns the Toolpost that serves HTTP at url. The authorities in the file ca vouch for it; empty: the machine's.
-func Dial(url, token, ca string) (Remote, error) { return rest.DialTrusting(url, token, ca) }
+func Dial(url, token, ca string) (Remote, error) { return rest.Dial(url, token, ca) }
 
 // A mount is a door of the HTTP front as the config has it.
 type mount struct {

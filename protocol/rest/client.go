@@ -51,11 +51,9 @@ const (
 )
 
 // Dial makes a client of the server at an address such as http://127.0.0.1:8700, https://tools.example.org or
-// unix:/run/toolpost.sock. Nothing is sent yet.
-func Dial(address, token string) (*Client, error) { return dial(address, token, nil) }
-
-// DialTrusting is Dial for a server whose certificate the authorities in a file vouch for; empty: those of this machine.
-func DialTrusting(address, token, ca string) (*Client, error) {
+// unix:/run/toolpost.sock, whose certificate the authorities in the file ca vouch for; empty: those of this machine.
+// Nothing is sent yet.
+func Dial(address, token, ca string) (*Client, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err

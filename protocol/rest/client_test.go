@@ -27,7 +27,7 @@ func peer(t *testing.T, answer http.HandlerFunc) *rest.Client {
 	t.Helper()
 	srv := httptest.NewServer(answer)
 	t.Cleanup(srv.Close)
-	c, err := rest.Dial(srv.URL, token)
+	c, err := rest.Dial(srv.URL, token, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestNothingThereSaysWhatToDo(t *testing.T) {
 	}
 	addr := ln.Addr().String()
 	ln.Close()
-	c, err := rest.Dial("http://"+addr, token)
+	c, err := rest.Dial("http://"+addr, token, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,11 +214,11 @@ func TestNothingThereSaysWhatToDo(t *testing.T) {
 
 func TestAddressesThatAreNone(t *testing.T) {
 	for _, address := range []string{"", "localhost", "192.0.2.1:8700", "ftp://x", "http://", "http://me:secret@x", "http://x?y", "http://x/#y", "http://%"} {
-		if _, err := rest.Dial(address, token); tool.CodeOf(err) != tool.CodeInvalidInput || strings.Contains(err.Error(), "secret") {
+		if _, err := rest.Dial(address, token, ""); tool.CodeOf(err) != tool.CodeInvalidInput || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
-	if _, err := rest.Dial("http://x", "a\nb"); tool.CodeOf(err) != tool.CodeInvalidInput {
+	if _, err := rest.Dial("http://x", "a\nb", ""); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Error(err)
 	}
 }

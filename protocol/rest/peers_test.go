@@ -56,7 +56,7 @@ func TestAServerWrittenFromTheDescriptionIsCalled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := rest.Dial("http://127.0.0.1:"+strings.TrimSpace(port), token)
+	c, err := rest.Dial("http://127.0.0.1:"+strings.TrimSpace(port), token, "")
 	if err != nil {
 		t.Fatal(err)
 	}

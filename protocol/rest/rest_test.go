@@ -173,7 +173,7 @@ func (a answer) refused(t testing.TB, status int, code tool.Code) {
 
 func (h *house) client(t testing.TB) *rest.Client {
 	t.Helper()
-	c, err := rest.Dial("http://"+h.addr, token)
+	c, err := rest.Dial("http://"+h.addr, token, "")
 	if err != nil {
 		t.Fatal(err)
 	}

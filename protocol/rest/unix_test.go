@@ -84,7 +84,7 @@ func TestAPeerOfAUnixSocketIsKnownByItsUser(t *testing.T) {
 	if err != nil || info.Mode() != fs.ModeSocket|0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	c, err := rest.Dial("unix:"+path, "")
+	c, err := rest.Dial("unix:"+path, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
