@@ -41,7 +41,7 @@ type judging struct {
 
 // judge says whether a command may run, and as what. File is where the program was found.
 func (o *Options) judge(g place, name, file, dir string, args []string) (*verdict, error) {
-	j := &judging{verdict: &verdict{name: name, dir: dir}, ground: g, rule: o.rule(name), base: dir}
+	j := &judging{verdict: &verdict{name: name, dir: dir, moved: map[string]string{}}, ground: g, rule: o.rule(name), base: dir}
 	if err := j.size(args); err != nil {
 		return nil, err
 	}

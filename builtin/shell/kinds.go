@@ -101,27 +101,23 @@ func (j *judging) leads(path string, makes bool) string {
 	return j.move(path, means, makes)
 }
 
-// elsewhere notes a relative path that is in another root than the command starts in, where nobody said where it starts:
-// so it is in answers.
+// elsewhere notes a relative path that is in another root than the one that the command starts in by default: answers have
+// such paths.
 func (j *judging) elsewhere(path string) {
 	if filepath.IsAbs(path) || !j.ground.anywhere || j.base != j.dir {
 		return
 	}
-	if _, err := os.Lstat(filepath.Join(j.base, path)); err == nil {
-		return
-	}
-	if _, err := j.ground.view.Stat(path); err == nil {
+	_, here := os.Lstat(filepath.Join(j.base, path))
+	if _, err := j.ground.view.Stat(path); err == nil && here != nil {
 		j.move(path, path, false)
 	}
 }
 
+// move notes where a path is that means another, and returns that.
 func (j *judging) move(path, means string, makes bool) string {
 	at, _, err := j.ground.view.Here(means, makes)
 	if err != nil {
 		return filepath.Clean(path)
-	}
-	if j.moved == nil {
-		j.moved = map[string]string{}
 	}
 	j.moved[path] = at.Abs()
 	return at.Abs()
@@ -132,21 +128,17 @@ func (j *judging) move(path, means string, makes bool) string {
 func (v *verdict) writtenOut(args []string) ([]string, error) {
 	args = slices.Clone(args)
 	for path, at := range v.moved {
-		found := -1
+		var found []int
 		for i, arg := range args {
 			option, whole := strings.CutSuffix(arg, path)
-			switch {
-			case !whole || option != "" && !strings.HasSuffix(option, "=") && (option[0] != '-' || len(option) != 2):
-				continue
-			case found >= 0:
-				return nil, outside(path)
+			if whole && (option == "" || strings.HasSuffix(option, "=") || option[0] == '-' && len(option) == 2) {
+				found = append(found, i)
 			}
-			found = i
 		}
-		if found < 0 {
+		if len(found) != 1 {
 			return nil, outside(path)
 		}
-		args[found] = strings.TrimSuffix(args[found], path) + at
+		args[found[0]] = strings.TrimSuffix(args[found[0]], path) + at
 	}
 	return args, nil
 }

@@ -148,7 +148,7 @@ func (p *planner) command(name string, args []string) (*command, error) {
 		return nil, err
 	}
 	v, err := p.o.judge(p.ground, name, file, p.dir.Abs(), args)
-	if err == nil && v.moved != nil {
+	if err == nil && len(v.moved) > 0 {
 		if args, err = v.writtenOut(args); err == nil {
 			v, err = p.o.judge(p.ground, name, file, p.dir.Abs(), args) // what is judged is what runs
 		}
