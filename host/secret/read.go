@@ -93,14 +93,8 @@ func fromFile(path string) (string, error) {
 
 // Links says that the file of a secret has other names: who may use those finds the value there.
 func (f From) Links(dir string) error {
-	if f.File == "" {
-		return nil
-	}
-	info, err := os.Stat(offlimits.Under(dir, f.File))
-	if err != nil {
-		return nil // reading it says why
-	}
-	if own, ok := info.Sys().(*syscall.Stat_t); ok && own.Nlink > 1 {
+	var own syscall.Stat_t // if there is no file, reading it says why
+	if f.File != "" && syscall.Stat(offlimits.Under(dir, f.File), &own) == nil && own.Nlink > 1 {
 		return tool.Errorf(tool.CodeConflict, "%v has %d hard links, so it can be read and changed under another name, by tools "+
 			"too; find that with `find / -samefile %s`, or copy the file and delete the original", f, own.Nlink, f.File)
 	}
