@@ -55,16 +55,12 @@ func Build(t *testing.T) string {
 // lockedPlace locks the folder in which the program is built, until the file is closed.
 func lockedPlace(t *testing.T) *os.File {
 	t.Helper()
-	dir, err := os.Getwd() // below the root of the checkout: tests of another one, which may be busy, are not waited for
-	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-	}
+	mod, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir = filepath.Join(dir, "build", "tests")
+	// Below the root of the checkout: tests of another one, which may be busy, are not waited for.
+	dir := filepath.Join(filepath.Dir(string(mod)), "build", "tests")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
