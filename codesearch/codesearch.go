@@ -109,7 +109,7 @@ func (l *Library) Locate(c *tool.Call, w Where) (looks, others []string, err err
 	list, err := targets(l.ws.View(c), w)
 	for _, t := range list {
 		path := filepath.Join(t.root.Dir, t.rel)
-		if w.Path == "" || looks == nil && (len(list) == 1 || t.there()) {
+		if w.Path == "" || looks == nil && t.there() {
 			looks = append(looks, path)
 		} else {
 			others = append(others, path)

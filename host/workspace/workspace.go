@@ -338,7 +338,7 @@ func (v *View) LocateAll(path string) ([]Place, error) {
 
 // Meant gives what a path means. One that starts with a slash and is below no root starts at a codebase: /lib is what the
 // contract calls its folder lib, and what answers call it. Means goes by the letters alone: policy judges this path
-// whether or not it is there, so that nobody learns what is in a folder that is closed to them. A codebase takes the
+// whether or not it is there, so that a caller does not learn what is in a closed folder. A codebase takes the
 // path if it has that or the folder that it begins with, and makes says that a file may be made in the codebase itself.
 // What none takes is refused by its letters: who asks for /etc/passwd means that one.
 func (v *View) Meant(path string, makes bool) (means string, taken bool) {
@@ -355,11 +355,8 @@ func (v *View) Meant(path string, makes bool) (means string, taken bool) {
 		_, err := v.Stat(means)
 		return means, err == nil || makes && tool.CodeOf(err) == tool.CodeNotFound
 	}
-	dir, err := v.OpenDir(top)
-	if err != nil {
-		return means, false
-	}
-	return means, dir.Close() == nil
+	dir, err := v.OpenDir(top) // a link to a folder will do
+	return means, err == nil && dir.Close() == nil
 }
 
 // Ambiguous reports whether the first root has a folder where another root, or the root itself, is by its letters: /x/a
@@ -376,14 +373,12 @@ func (v *View) Ambiguous() bool {
 
 // Follow lets a path that starts at a codebase be used as the caller wrote it.
 func (v *View) Follow(path string, makes bool) {
-	means, taken := v.Meant(path, makes)
-	if !taken || means == path {
-		return
+	if means, taken := v.Meant(path, makes); taken && means != path {
+		if v.meant == nil {
+			v.meant = map[string]string{}
+		}
+		v.meant[path] = means
 	}
-	if v.meant == nil {
-		v.meant = map[string]string{}
-	}
-	v.meant[path] = means
 }
 
 // Here tells of the places where a path may be the one that a call comes to, in a record; policy judges the others too.
