@@ -192,13 +192,10 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	return n, nil
 }
 
-// warnOfWriters says that the config, which decides what runs here, may be somebody else's. The person who starts the
-// program has chosen it, so it is taken all the same; a change of it is not.
+// warnOfWriters says that others can write the config. The person who starts the program has chosen it, so it is taken all
+// the same; a change of it is not.
 func (n *Node) warnOfWriters() {
-	if n.cfg.Path == "" {
-		return
-	}
-	if err := config.Trusted(n.cfg.Path); err != nil {
+	if err := config.Trusted(n.cfg.Path); n.cfg.Path != "" && err != nil {
 		n.o.Log.Warn("others can write the config, and so decide what runs here; a running server takes no changes of it",
 			"error", message(err))
 	}

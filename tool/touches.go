@@ -9,8 +9,8 @@ type Touches struct {
 	Writes   []string   `json:"writes,omitempty"`   // made, changed, moved or deleted
 	Commands [][]string `json:"commands,omitempty"` // each a program and its arguments, byte for byte as they would run
 
-	// Where a relative path is in none of these roots, but might be. Policy judges it there too, so that nobody learns
-	// what is in a closed folder; no record names it.
+	// Where a relative path is in none of these roots, but might be. Policy judges it there too, so that a caller does
+	// not learn what is in a closed folder; no record names it.
 	MayRead  []string `json:"-"`
 	MayWrite []string `json:"-"`
 }

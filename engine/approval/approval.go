@@ -44,7 +44,7 @@ const (
 	Unknown   = "unknown_question" // the id is none that was given out for this call, or was used: as with any question
 	WasDenied = "approval_denied"
 	TooLate   = "approval_expired"
-	OwnCall   = "own_call"       // nobody approves their own call, unless the rule says so
+	OwnCall   = "own_call"       // a caller cannot approve its own call, unless the rule says so
 	NoRight   = "may_not_decide" // the caller may approve its own call, and has no right to the tool that decides
 )
 

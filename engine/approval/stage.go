@@ -309,7 +309,7 @@ func (s *Approvals) mayAnswer(ctx context.Context, c *tool.Call, e *Entry) error
 }
 
 // answer decides about a call by what its own caller answered. That is a call of the tool that decides, with the same
-// rights, policy, limits and record as any other. If somebody else was faster, their decision counts.
+// rights, policy, limits and record as any other. If another decision came first, that one counts.
 func (s *Approvals) answer(ctx context.Context, c *tool.Call, e *Entry) error {
 	if err := s.mayAnswer(ctx, c, e); err != nil {
 		return err

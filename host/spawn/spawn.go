@@ -106,7 +106,7 @@ type Command struct {
 	Withheld map[string]string // modules that it would find without walls, see tool.Room
 	PassEnv  []string          // names of more variables that are passed on
 	Scratch  bool              // its HOME, its TMPDIR and /var/tmp are its own, like /tmp: for a program that serves one call
-	Log      *slog.Logger      // hears of containers that could not be ended; nil: nobody does
+	Log      *slog.Logger      // gets a line for each container that could not be ended; nil: no log
 }
 
 // A Program is a command that is started behind walls, or in a container. What it takes to run it is found out when it

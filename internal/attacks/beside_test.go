@@ -411,7 +411,7 @@ func TestAProgramThatOthersMayReplaceHasNothingToGive(t *testing.T) {
 	}
 }
 
-// TestEveryProtocolIsAVictim finds a protocol whose programs nobody put a file beside.
+// TestEveryProtocolIsAVictim fails for a protocol that has no row here.
 func TestEveryProtocolIsAVictim(t *testing.T) {
 	startsNone := []string{"builtin", "cassette", "openapi", "rest", "singularity"}
 	for _, p := range all.Protocols() {

@@ -31,7 +31,7 @@ import (
 	"toolpost/wire/envelope"
 )
 
-// A desk is a node with every door and two tools that need an answer first: gate, which somebody has to approve, and asks,
+// A desk is a node with every door and two tools that need an answer first: gate, which needs an approval, and asks,
 // which asks itself. Ann may approve her own calls. She has two tokens, and the lesser one leaves her no approvals.
 type desk struct {
 	dir, bin string
@@ -339,7 +339,7 @@ func (d *desk) watch(t *testing.T, who, begun string) string {
 	return d.post(t, who, d.url["http"]+"/v1/tools/watchJob/call", `{"job":"`+id[1]+`"}`, nil)
 }
 
-// serveAs is `toolpost as`, for somebody, with an environment.
+// serveAs is `toolpost as`, for a caller, with an environment.
 func (d *desk) serveAs(t *testing.T, who string, s reply, std node.Stdio, protocol string, words ...string) {
 	t.Helper()
 	std.Caller = tool.Principal{ID: "ann", Door: protocol}

@@ -53,7 +53,7 @@ func sdkIn(root string) string {
 	return sdk
 }
 
-// isShared reports whether a folder is no project of its own: somebody's home, one above it, or one that the system
+// isShared reports whether a folder is no project of its own: a user's home, one above it, or one that the system
 // shares among all. A folder of skills may lie there, and what lies beside it has nothing to do with skills.
 func isShared(folder string) bool {
 	home, err := os.UserHomeDir()

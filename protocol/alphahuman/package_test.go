@@ -195,7 +195,7 @@ func host(t testing.TB) (root string) {
 
 // contract(alphahuman): the room of a package can read ROOT, with the SDK in `ROOT/dev`, without other packages' data.
 //
-// With the walls that nobody has set every package of a host runs, and sees its ROOT: without the data of the others,
+// With the default walls every package of a host runs, and sees its ROOT: without the data of the others,
 // and without what is secret there.
 func TestThePackagesOfAHostRunBehindDefaultWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
@@ -236,7 +236,7 @@ func TestThePackagesOfAHostRunBehindDefaultWalls(t *testing.T) {
 	}
 }
 
-// A ROOT that is somebody's home is not given: what lies beside the folder of skills there has nothing to do with them.
+// A ROOT that is a user's home is not given: what lies beside the folder of skills there has nothing to do with them.
 func TestAHomeIsNotGivenToAPackage(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := host(t)

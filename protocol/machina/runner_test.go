@@ -283,7 +283,7 @@ func TestHostileReplies(t *testing.T) {
 	})
 }
 
-// A tool whose reply is too long has the same reply for whoever asks again, and has worked twice.
+// A tool whose reply is too long gives the same reply when it is asked again, and has then worked twice.
 func TestATooLongReplyIsNotAskedForTwice(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()

@@ -187,7 +187,7 @@ func TestSlowAndHugeBodiesAreRefused(t *testing.T) {
 	if !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), `"jsonrpc":"2.0"`) {
 		t.Errorf("a slow body: %s", answer)
 	}
-	// Little more than the limit: what nobody reads fits into the connection, so that the client can read the answer.
+	// Little more than the limit: what is not read fits into the connection, so that the client can read the answer.
 	huge := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":"` + strings.Repeat("x", 8<<20) + `"}}}`
 	url = serveHTTP(t, mcp.Options{}, b, b)
 	if got := post(t, url, huge); got.status != http.StatusRequestEntityTooLarge || !strings.Contains(got.body, `"jsonrpc":"2.0"`) {

@@ -13,7 +13,7 @@ import (
 // eventAsk is the ui_event that asks, which is ours: a message and a JSON Schema of the answers, or several needs. The
 // tool ends with done as ever, and is called again with what was answered as the answers of its request, and with the
 // id of its question as resume. The id is the tool's to choose: it is a place for what it wants to know again, and
-// nobody but the tool reads it.
+// only the tool reads it.
 const eventAsk = "ask"
 
 // questionOf reads what an event asks; nil: it does not ask.

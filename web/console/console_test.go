@@ -318,7 +318,7 @@ func TestOverTLSOnlyACookieCountsThatNobodyElseCanSet(t *testing.T) {
 	c.want(200, `"ada`, "GET", "/v1/look", "", "Cookie", pair(plain.Name, plain.Value))
 }
 
-func TestGuessingTokensIsBoundedAndKeepsNobodyOut(t *testing.T) {
+func TestARightTokenPassesWhileOthersGuess(t *testing.T) {
 	const wrong, right = `{"token":"a-wrong-token-0123456789"}`, `{"token":"` + ownersToken + `"}`
 	d := newDesk(t)
 	c := d.client()

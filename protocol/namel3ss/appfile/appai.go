@@ -159,7 +159,7 @@ func (p *appParser) close() {
 var toolHeader = regex.Lazy(`^tool\s+("(?:[^"\\]|\\.)*"|[^\s":]+)\s*(.*)$`)
 
 // open starts a block. One whose first line is not quite right is there all the same, by its place if it has no name, so
-// that somebody learns of it.
+// that its problem is listed.
 func (p *appParser) open(words string) error {
 	p.tool = &Declaration{line: p.line}
 	m := append(toolHeader().FindStringSubmatch(words), "", "", "")
