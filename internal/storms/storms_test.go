@@ -47,10 +47,12 @@ type weather struct {
 // The tools that are called all the time. They are in files that change, and are always among them.
 func steady() []string { return []string{"steady", "stays", "ev"} }
 
-// write changes a file as editors do: in its place or by a new one, some of them in steps.
-func (w *weather) write(name, text string) {
+// write changes a file as editors do: in its place or by a new one, some of them in steps. What is there between two steps
+// has all of head, which has the steady tools: a busy machine may leave it there long enough to be taken, and a tool that
+// it does not have would rightly go.
+func (w *weather) write(name, head, rest string) {
 	w.t.Helper()
-	path := filepath.Join(w.dir, name)
+	path, text := filepath.Join(w.dir, name), head+rest
 	must(w.t, os.MkdirAll(filepath.Dir(path), 0o755))
 	switch w.random.IntN(3) {
 	case 0:
@@ -58,33 +60,33 @@ func (w *weather) write(name, text string) {
 		must(w.t, os.Rename(path+"~", path))
 		return
 	case 1:
-		must(w.t, os.WriteFile(path, []byte(text[:w.random.IntN(len(text))]), 0o600))
+		must(w.t, os.WriteFile(path, []byte(head+rest[:w.random.IntN(len(rest)+1)]), 0o600))
 		time.Sleep(time.Duration(w.random.IntN(50)) * time.Millisecond)
 	}
 	must(w.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func (w *weather) app() {
-	text := "spec is \"1.0\"\n"
-	for _, name := range append(slices.Collect(keys(w.tools)), "steady") {
-		text += fmt.Sprintf("\ntool %q:\n  implemented using python\n\n  input:\n    name is optional text\n\n  output:\n    is is text\n", name)
+	text := []string{"spec is \"1.0\"\n", ""}
+	for i, name := range slices.Insert(slices.Collect(keys(w.tools)), 0, "steady") {
+		text[min(i, 1)] += fmt.Sprintf("\ntool %q:\n  implemented using python\n\n  input:\n    name is optional text\n\n  output:\n    is is text\n", name)
 	}
-	w.write("app/app.ai", text)
+	w.write("app/app.ai", text[0], text[1])
 }
 
 func (w *weather) skill(name string) {
-	w.write("skills/"+name+"/skill.py", strings.NewReplacer("NAME", name, "TEXT", fmt.Sprint(w.edits)).Replace(skill))
-	w.write("skills/"+name+"/manifest.json", fmt.Sprintf(`{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py", %q]}}`, w.dir))
+	w.write("skills/"+name+"/skill.py", "", strings.NewReplacer("NAME", name, "TEXT", fmt.Sprint(w.edits)).Replace(skill))
+	w.write("skills/"+name+"/manifest.json", "", fmt.Sprintf(`{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py", %q]}}`, w.dir))
 }
 
 func (w *weather) config() {
 	// A machine that is busy with something else may take long for a call: that is no harm of a reload.
-	text := fmt.Sprintf("limits: {lease_tier: %d}\nstore: {url: none}\nsources:\n"+
-		"  - {name: app, protocol: namel3ss, app: app, timeout: 1m}\n  - {name: skills, protocol: alphahuman, skills: skills, timeout: 1m}\n", 3-w.edits%2)
-	for _, name := range append(slices.Collect(keys(w.others)), "ev") {
-		text += fmt.Sprintf("  - {name: %s, protocol: narratoria, command: [sh, ev.sh], timeout: 1m}\n", name)
+	text := []string{fmt.Sprintf("limits: {lease_tier: %d}\nstore: {url: none}\nsources:\n"+
+		"  - {name: app, protocol: namel3ss, app: app, timeout: 1m}\n  - {name: skills, protocol: alphahuman, skills: skills, timeout: 1m}\n", 3-w.edits%2), ""}
+	for i, name := range slices.Insert(slices.Collect(keys(w.others)), 0, "ev") {
+		text[min(i, 1)] += fmt.Sprintf("  - {name: %s, protocol: narratoria, command: [sh, ev.sh], timeout: 1m}\n", name)
 	}
-	w.write("toolpost.yaml", text)
+	w.write("toolpost.yaml", text[0], text[1])
 }
 
 // kinds is how many kinds of things an edit can change.
@@ -152,9 +154,9 @@ func TestAStormOfReloadsHarmsNoCall(t *testing.T) {
 		tools: map[string]bool{}, skills: map[string]bool{}, others: map[string]bool{},
 	}
 	for _, name := range []string{"steady", "tool0", "tool1", "tool2", "tool3"} {
-		w.write("app/tools/"+name+".py", "def run(p): return {'is': 'done'}\n")
+		w.write("app/tools/"+name+".py", "", "def run(p): return {'is': 'done'}\n")
 	}
-	w.write("ev.sh", `echo '{"version":"0","type":"done","ok":true}'`+"\n")
+	w.write("ev.sh", "", `echo '{"version":"0","type":"done","ok":true}'`+"\n")
 	w.app()
 	w.skill("stays")
 	w.config()
