@@ -4,7 +4,8 @@
 //	// contract(narratoria): Error events MUST NOT terminate the invocation by themselves.
 //
 // above itself or inside. The lists in contracts/ say what must be proven: a claim proves a line when
-// it contains it. The page docs/conformance.md is written from both.
+// it contains it; their lines that begin with "- " say what differs on purpose. The page docs/conformance.md is written
+// from both.
 package conformance
 
 import (
@@ -88,6 +89,7 @@ func testAt(file *ast.File, at token.Pos) string {
 type Contract struct {
 	Protocol string
 	Lines    []string
+	Differs  []string // what is not as the contract says, or more than it says, on purpose
 }
 
 //go:embed contracts/*.txt
@@ -107,7 +109,10 @@ func Contracts() ([]Contract, error) {
 		}
 		c := Contract{Protocol: strings.TrimSuffix(e.Name(), ".txt")}
 		for line := range strings.Lines(string(b)) {
-			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "# ") {
+			line = strings.TrimSpace(line)
+			if differs, ok := strings.CutPrefix(line, "- "); ok {
+				c.Differs = append(c.Differs, differs)
+			} else if line != "" && !strings.HasPrefix(line, "# ") {
 				c.Lines = append(c.Lines, line)
 			}
 		}
@@ -151,6 +156,7 @@ func Page(contracts []Contract, claims []Claim) []byte {
 				fmt.Fprintf(&b, "| %s | %s |\n", cell(cl.Line), tests([]Claim{cl}))
 			}
 		}
+		fmt.Fprintf(&b, "\nWhat differs on purpose:\n\n- %s\n", strings.Join(c.Differs, "\n- "))
 	}
 	return b.Bytes()
 }
