@@ -95,6 +95,9 @@ func New(ctx context.Context, dir, state string, o Options, log *slog.Logger) (*
 	if err := s.open(dir, state, o, log); err != nil {
 		return nil, errors.Join(err, s.Close(ctx))
 	}
+	if err := s.Lacks(); err != nil {
+		log.Warn("a root is not there; its source goes on without it until it is", "error", err)
+	}
 	return s, nil
 }
 
@@ -138,6 +141,9 @@ func (s *Source) Workers() tool.Workers {
 	}
 	return s.programs.Workers()
 }
+
+// Lacks says which roots are not there; nil: all are.
+func (s *Source) Lacks() error { return s.ws.Lacks() }
 
 // Invoke implements tool.Handler.
 func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {

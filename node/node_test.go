@@ -212,9 +212,10 @@ func TestWhoDoesNotWaitForASourceLeavesItToOthers(t *testing.T) {
 	})
 }
 
-// A source that starts several programs has the time that its protocol says.
+// A source that starts several programs has the time that its protocol says. The doors of a server do not wait so long:
+// it is opened behind them, and is there when it has come.
 func TestASourceHasTheTimeOfItsProtocol(t *testing.T) {
-	for name, lazy := range map[string]bool{"a command": true, "a server": false} {
+	for name, o := range map[string]node.Options{"a command": {Lazy: true}, "a check": {}, "a server": {Watch: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
@@ -226,10 +227,17 @@ func TestASourceHasTheTimeOfItsProtocol(t *testing.T) {
 						return ctx.Err()
 					}
 				}
-				protocols := f.protocol()
-				protocols[0].Opens = func(config.Source) time.Duration { return 40 * time.Second }
-				n := open(t, parse(t, t.TempDir(), "sources: [{name: slow, protocol: fake}]"), node.Options{Protocols: protocols, Lazy: lazy})
+				o.Protocols = f.protocol()
+				o.Protocols[0].Opens = func(config.Source) time.Duration { return 40 * time.Second }
+				start := time.Now()
+				n := open(t, parse(t, t.TempDir(), "sources: [{name: slow, protocol: fake}]"), o)
 				defer shut(t, n)
+				if o.Watch {
+					if took, err := time.Since(start), call(n, "slow"); took != 10*time.Second || err == nil {
+						t.Errorf("the start took %v, and a call then gives %v", took, err)
+					}
+					time.Sleep(27 * time.Second)
+				}
 				if err := call(n, "slow"); err != nil {
 					t.Error(err)
 				}

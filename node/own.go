@@ -97,6 +97,8 @@ func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Sourc
 			one.State, one.Error = healthtools.StateFailed, message(s.Err)
 		case s.Stale != nil:
 			one.Error = "its files changed and are not taken: " + message(s.Stale)
+		case s.Lacks != nil:
+			one.Error = message(s.Lacks)
 		case one.Unavailable > 0:
 			one.Error = broken[s.Name][0]
 		}

@@ -69,6 +69,7 @@ type Status struct {
 	Err      error         // why it is not there; nil: it is
 	Since    time.Time     // when it came to be so
 	Workers  *tool.Workers // that its runner keeps; nil: it keeps none
+	Lacks    error         // which part of it is not there; nil: all is
 	Stale    error         // why its files are not taken as they are now, and its tools are those of before; nil: they are
 }
 
@@ -82,6 +83,9 @@ func (n *Node) Sources() []Status {
 		if staffed, ok := s.runner.(tool.Staffed); ok {
 			w := staffed.Workers()
 			one.Workers = &w
+		}
+		if partial, ok := s.runner.(interface{ Lacks() error }); ok {
+			one.Lacks = n.redactor.Error(partial.Lacks())
 		}
 		list = append(list, one)
 	}
@@ -144,6 +148,12 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
+	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", openTimeout)
+	opens, enough := context.WithTimeoutCause(ctx, openTimeout, late)
+	defer enough()
+	if !n.o.Watch { // doors wait no longer, whatever time a protocol has: what takes it is retried in the background
+		opens = ctx
+	}
 	n.mu.Lock()
 	n.now = to
 	n.limit() // before anything is opened, and for the sources that stay too
@@ -156,7 +166,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 			opening.Go(func() {
 				claim := n.claim(w)
 				next[i].sight = n.look(claim)
-				next[i].opened = n.open(ctx, next[i].Source, claim)
+				next[i].opened = n.open(opens, next[i].Source, claim)
 				next[i].since = time.Now()
 			})
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -104,8 +105,8 @@ func (a *app) checked(ctx context.Context, n *node.Node) report {
 	}
 	for _, s := range n.Sources() {
 		one := checkedSource{Name: s.Name, Protocol: s.Protocol, Started: s.Err == nil}
-		if s.Err != nil {
-			wrong("source "+s.Name, s.Err)
+		if err := cmp.Or(s.Err, s.Lacks); err != nil {
+			wrong("source "+s.Name, err)
 		}
 		for spec, err := range n.Catalog().Specs(ctx, me()) {
 			switch {

@@ -133,6 +133,10 @@ func sourceFinding(ctx context.Context, n *node.Node, s node.Status) finding {
 			names = append(names, tool.VisibleName(h.Now.Name)+" (held back: "+tool.AsError(h.Why).Message+")")
 		}
 	}
+	if s.Lacks != nil {
+		f.State = stateFailed
+		names = append(names, "without "+tool.AsError(s.Lacks).Message)
+	}
 	f.Detail += strings.Join(names, ", ")
 	return f
 }

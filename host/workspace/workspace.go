@@ -54,7 +54,8 @@ type Root struct {
 }
 
 // A root is an open folder. Whatever happens to its name, dir and fd stay this folder. Where another folder has taken
-// its place, another root takes the place of this one; it is closed when the last file that knows it is gone.
+// its place, another root takes the place of this one; it is closed when the last file that knows it is gone. One that
+// was not there from the start has no dir and no file, and its ID is that of no folder.
 type root struct {
 	Root
 	dir     *os.Root
@@ -77,7 +78,8 @@ type Workspace struct {
 	sweeps    sweeps
 }
 
-// Open opens every root; relative ones start at base.
+// Open opens every root; relative ones start at base. A root that is not there is left out until it is, unless it is the
+// last one.
 func Open(base string, o Options) (*Workspace, error) {
 	names, err := newSensitive(o.Sensitive)
 	if err != nil {
@@ -92,7 +94,7 @@ func Open(base string, o Options) (*Workspace, error) {
 	}
 	for _, ro := range o.Roots {
 		r, err := openRoot(base, ro, w.book)
-		if err == nil {
+		if r != nil {
 			w.roots = append(w.roots, r)
 			err = w.nameCodebase(r, ro)
 		}
@@ -101,7 +103,20 @@ func Open(base string, o Options) (*Workspace, error) {
 			return nil, err
 		}
 	}
+	if roots, gone := w.fresh(); len(roots) == 0 {
+		w.Close()
+		return nil, gone[0].err
+	}
 	return w, nil
+}
+
+// Lacks says which roots are not there now, and why; nil: all are.
+func (w *Workspace) Lacks() (err error) {
+	_, gone := w.fresh()
+	for _, b := range gone {
+		err = errors.Join(err, b.err)
+	}
+	return err
 }
 
 // nameCodebase gives the newest root its codebase: the configured one, else one after its folder.
@@ -121,10 +136,11 @@ func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 	return nil
 }
 
-// openRoot opens a root, and follows no link on the way that a tool could have made.
+// openRoot opens a root, and follows no link on the way that a tool could have made. One that is not there is given, too.
 func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 	name := cmp.Or(o.Path, ".")
 	r := &root{Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, book: book}
+	r.Dir = r.abs
 	if o.HardLinks != "" && o.HardLinks != "allow" && o.HardLinks != "refuse" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "root %s: hard_links is %q; say refuse or allow", name,
 			o.HardLinks)
@@ -135,7 +151,7 @@ func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 		err = r.resolve(at)
 	}
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "root %s: %w; make the folder or correct the root's path", name,
+		return r, tool.Errorf(tool.CodeUnavailable, "root %s: %w; make the folder or correct the root's path", name,
 			offlimits.Plain(err))
 	}
 	return r, nil
@@ -163,6 +179,9 @@ func (r *root) resolve(at *offlimits.Anchor) (err error) {
 func (r *root) current() bool { return offlimits.Is(r.Dir, r.ID) }
 
 func (r *root) close() {
+	if r.dir == nil {
+		return
+	}
 	r.dir.Close()
 	r.file.Close()
 }
