@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -110,21 +109,29 @@ func contractRows(name string, args json.RawMessage, res *tool.Result) *tool.Res
 	if !search && !slices.Contains([]string{"grepCode", "code.grep", "listCodeFiles", "code.list"}, name) {
 		return res
 	}
-	var rows []map[string]json.RawMessage
+	var rows []json.RawMessage
 	var asked json.RawMessage
 	if strictjson.Unmarshal(res.Output, &rows) != nil || pick(args, member{"path", &asked}) != nil {
 		return res
 	}
-	for _, row := range rows {
-		maps.DeleteFunc(row, func(name string, _ json.RawMessage) bool {
-			return search && !slices.Contains([]string{"path", "line", "snippet", "similarity"}, name)
-		})
-		if path := row["path"]; asked == nil && strictjson.KindOf(path) == "string" && path[1] != '/' {
-			row["path"] = join(`"/`, path[1:], "")
+	for i, row := range rows {
+		w := strictjson.NewWriter(len(row) + 1)
+		if err := strictjson.Object(row, func(name, value []byte) error {
+			if search && !slices.Contains([]string{"path", "line", "snippet", "similarity"}, string(name)) {
+				return nil
+			}
+			if string(name) == "path" && asked == nil && strictjson.KindOf(value) == "string" && value[1] != '/' {
+				value = join(`"/`, value[1:], "")
+			}
+			w.Named(string(name), value)
+			return nil
+		}); err != nil {
+			return res
 		}
+		rows[i] = w.Done()
 	}
-	shaped := *res                              // what it is made from may be kept for others, as the cache does
-	shaped.Output, _ = strictjson.Marshal(rows) // they came as JSON
+	shaped := *res // what it is made from may be kept for others, as the cache does
+	shaped.Output = strictjson.AppendList(nil, rows, func(b []byte, row json.RawMessage) []byte { return append(b, row...) })
 	return &shaped
 }
 
