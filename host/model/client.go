@@ -372,11 +372,12 @@ func (h *hearing) flush() error {
 
 func (h *hearing) passOn(text string) error {
 	p := h.last
-	if text == "" {
+	switch {
+	case text == "":
 		return nil
-	} else if p.Seal != "" {
+	case p.Seal != "":
 		p.Seal = text
-	} else {
+	default:
 		p.Text = text
 	}
 	return h.say(p)

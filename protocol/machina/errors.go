@@ -204,12 +204,11 @@ func decodeOutput(raw json.RawMessage) (json.RawMessage, error) {
 		if len(said) == 0 {
 			return nil, nil
 		}
-		if err := strictjson.Check(said); err != nil && json.Valid(said) {
-			return nil, err
-		} else if err != nil {
+		err := strictjson.Check(said)
+		if err != nil && !json.Valid(said) { //nolint:forbidigo // what no reader takes for JSON is text
 			return strictjson.Marshal(string(said))
 		}
-		return said, nil
+		return said, err
 	}
 	return raw, nil
 }

@@ -190,31 +190,34 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 	clean := exit.Code == 0 && exit.Signal == 0
 	switch {
 	case c.fault != nil:
-		return nil, c.failed(tool.CodeProtocol, "broke the protocol: %v%s", c.fault, c.child.LastWords())
+		return nil, c.failed("broke the protocol: %v%s", c.fault, c.child.LastWords())
 	case c.done != nil && (clean || killed):
 		return c.result(), nil
 	case c.done != nil:
-		return nil, c.failed(tool.CodeProtocol, "said done, and then ended badly: %s", c.child.Describe(exit)).Because(tool.ReasonExit)
+		return nil, c.failed("said done, and then ended badly: %s",
+			c.child.Describe(exit)).Because(tool.ReasonExit)
 	case ctx.Err() != nil:
 		e := interrupted(ctx, c.o.Tool, c.child.LastWords())
 		e.Details = c.details()
 		return nil, e
 	case killed:
-		return nil, c.failed(tool.CodeProtocol, "closed its output without a done event and went on, so it was ended%s",
+		return nil, c.failed("closed its output without a done event and went on, so it was ended%s",
 			c.child.LastWords())
 	case !clean && c.cut > 0:
-		return nil, c.failed(tool.CodeProtocol, "crashed in the middle of line %d: %s", c.cut, c.child.Describe(exit)).Because(tool.ReasonExit)
+		return nil, c.failed("crashed in the middle of line %d: %s", c.cut,
+			c.child.Describe(exit)).Because(tool.ReasonExit)
 	case !clean:
-		return nil, c.failed(tool.CodeProtocol, "crashed without a done event: %s", c.child.Describe(exit)).Because(tool.ReasonExit)
+		return nil, c.failed("crashed without a done event: %s",
+			c.child.Describe(exit)).Because(tool.ReasonExit)
 	case c.cut > 0:
-		return nil, c.failed(tool.CodeProtocol, "ended in the middle of line %d, without a done event%s", c.cut,
+		return nil, c.failed("ended in the middle of line %d, without a done event%s", c.cut,
 			c.child.LastWords())
 	}
-	return nil, c.failed(tool.CodeProtocol, "ended without a done event; its last line must be one%s", c.child.LastWords())
+	return nil, c.failed("ended without a done event; its last line must be one%s", c.child.LastWords())
 }
 
-func (c *call) failed(code tool.Code, format string, args ...any) *tool.Error {
-	e := tool.Errorf(code, "%s "+format, append([]any{c.o.Tool}, args...)...)
+func (c *call) failed(format string, args ...any) *tool.Error {
+	e := tool.Errorf(tool.CodeProtocol, "%s "+format, append([]any{c.o.Tool}, args...)...)
 	e.Details = c.details()
 	return e
 }

@@ -142,7 +142,7 @@ func (p *appParser) close() {
 	if d == nil || d.Problem != nil {
 		return
 	}
-	missing := ""
+	var missing string
 	switch {
 	case d.Kind == "":
 		missing = "implementation; add a line such as `implemented using python`"
