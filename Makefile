@@ -76,7 +76,7 @@ test: ## install what the tests need, vet, and run every test with the race dete
 	go test -count=1 ./internal/house; \
 	packages=$$(go list ./... | grep -v '/internal/house$$'); \
 	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take a minute"; \
-	echo "go test $${race%% *} ./..."; go test $$race -p $$(($$(nproc) * 3)) -vet=off -ldflags=-w -timeout 12m $$packages \
+	echo "go test $${race%% *} ./..."; go test $$race -p $$(($$(nproc) * 3)) -vet=off -ldflags=-w -timeout 20m $$packages \
 		| grep --line-buffered -v '\[no test files\]$$'
 
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
