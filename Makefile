@@ -52,12 +52,13 @@ release-test: release ## try the release: the .deb on a fresh Debian in a virtua
 # SQLite is C turned into Go, which the race detector makes ten times as slow, and whose own memory is none of our affair: it is
 # left out. What calls it is not, the driver's Go code included. The same goes for the two packages that look at every byte
 # of every JSON document: they keep nothing, and who hands them a text and who takes the values has the race detector.
-RACE := -race $(foreach p,modernc.org/sqlite/lib modernc.org/libc github.com/go-json-experiment/json/jsontext \
+RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc github.com/go-json-experiment/json/jsontext \
 	github.com/go-json-experiment/json/internal/jsonwire,-gcflags=$(p)=-race=false)
 
 # A program with the race detector sleeps for a second before it exits, each of hundreds of them; a twentieth will do.
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test
 # programs are linked without what debuggers read (-w), which is two fifths of the work of linking; traces stay whole.
+# With -trimpath what is compiled does not depend on the folder, so another checkout need not compile it again.
 # The tests start thousands of Pythons: the system's own one starts in less than half the time of a version manager's, which has
 # a script in front and other people's packages behind it; Go and Node stay those that were found. Node reads further certificates
 # at each start, if it is told of some.
@@ -69,7 +70,7 @@ test: ## install what the tests need, vet, and run every test with the race dete
 	python=$$(/usr/bin/python3 -c "$$where" 2>/dev/null || python3 -c "$$where" 2>/dev/null || true); \
 	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
 	PATH=$$keep$${python:+$$python:}$$PATH; unset NODE_EXTRA_CA_CERTS; export GORACE=atexit_sleep_ms=50; \
-	race='$(RACE)'; .ci/setup --check cc || { race=; echo 'no C compiler: the tests run without the race detector'; }; \
+	race='$(RACE)'; .ci/setup --check cc || { race=-trimpath; echo 'no C compiler: the tests run without the race detector'; }; \
 	echo '== 2 of 4: vet'; \
 	echo "go vet $${race%% *} ./..."; go vet $$race ./...; \
 	echo '== 3 of 4: the layout of the house'; \
