@@ -223,7 +223,7 @@ func (t *Talk) listen(r io.Reader, to *Listener) (*Answer, error) {
 		to.Begun()
 	}
 	events := sse.NewBounded(r, t.Most, maxStream)
-	heard := &hearing{to: to, left: t.Most, text: secret.Stream{Redactor: t.env.Redactor}}
+	heard := &hearing{to: to, left: t.Most, redactor: t.env.Redactor, texts: map[voice]*secret.Stream{}}
 	in := t.wire().reader(heard)
 	for last := false; !last; {
 		e, err := events.Next()
@@ -338,36 +338,51 @@ type goneError struct{ error }
 
 // A hearing passes on what is said, without secrets, and bounds it.
 type hearing struct {
-	to   *Listener
-	left int
-	text secret.Stream // of the pieces that follow each other and are of one kind
-	last Part          // the last of them
+	to       *Listener
+	left     int
+	redactor *secret.Redactor
+	texts    map[voice]*secret.Stream // clients join all pieces of a voice, whatever comes between them
+	last     Part
 }
 
+// A voice is what pieces belong to: the texts of a kind, or its seals.
+type voice struct {
+	kind Kind
+	seal bool
+}
+
+func (p Part) voice() voice { return voice{p.Kind, p.Seal != ""} }
+
 // hear passes a piece on, if it is one that is not empty, but for an end that may be the beginning of a secret: that waits
-// for the next piece of its kind. A piece has a text, a seal or a whole document.
+// for the next piece, if it is of the same voice. A piece has a text, a seal or a whole document.
 func (h *hearing) hear(p Part) error {
 	err := h.room(len(p.Text) + len(p.Seal) + len(p.Raw))
 	if err != nil || h.to.Said == nil || p.Text == "" && p.Seal == "" && p.Raw == nil {
 		return err
 	}
-	if p.Kind != h.last.Kind || p.Raw != nil || (p.Seal == "") != (h.last.Seal == "") {
+	if p.voice() != h.last.voice() || p.Raw != nil {
 		if err := h.flush(); err != nil {
 			return err
 		}
 	}
 	if h.last = p; p.Raw != nil {
-		p.Raw = h.text.Redactor.JSON(p.Raw)
+		p.Raw = h.redactor.JSON(p.Raw)
 		return h.say(p)
 	}
-	return h.passOn(h.text.Write(p.Text + p.Seal))
+	text := h.texts[p.voice()]
+	if text == nil {
+		text = &secret.Stream{Redactor: h.redactor}
+		h.texts[p.voice()] = text
+	}
+	return h.passOn(text.Write(p.Text + p.Seal))
 }
 
 // flush passes on what waits.
 func (h *hearing) flush() error {
-	rest := h.text.Flush()
-	h.text = secret.Stream{Redactor: h.text.Redactor}
-	return h.passOn(rest)
+	if text := h.texts[h.last.voice()]; text != nil {
+		return h.passOn(text.Pause())
+	}
+	return nil
 }
 
 func (h *hearing) passOn(text string) error {

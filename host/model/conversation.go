@@ -163,16 +163,18 @@ func (a *Answer) Calls() (list []Call) {
 	return list
 }
 
-// clean takes secrets out of an answer. Texts of one kind that follow each other are looked at as one, since some APIs
-// join them; but what has a seal has to stay as it was sealed.
+// clean takes secrets out of an answer. Texts of one kind are looked at as one, since some APIs join them; but what has
+// a seal has to stay as it was sealed.
 func (a *Answer) clean(r *secret.Redactor) {
-	text := secret.Stream{Redactor: r}
+	texts := map[Kind]*secret.Stream{}
 	for i := range a.Parts {
 		p := &a.Parts[i]
-		p.Text = text.Write(p.Text)
+		if texts[p.Kind] == nil {
+			texts[p.Kind] = &secret.Stream{Redactor: r}
+		}
+		p.Text = texts[p.Kind].Write(p.Text)
 		if i+1 == len(a.Parts) || a.Parts[i+1].Kind != p.Kind || p.Seal != "" {
-			p.Text += text.Flush()
-			text = secret.Stream{Redactor: r}
+			p.Text += texts[p.Kind].Pause()
 		}
 		p.Seal, p.Raw = r.String(p.Seal), r.JSON(p.Raw)
 		p.Call = Call{r.String(p.Call.ID), r.String(p.Call.Name), string(r.JSON(json.RawMessage(p.Call.Args)))}

@@ -9,24 +9,54 @@ import "strings"
 type Stream struct {
 	Redactor *Redactor
 	held     string
-	begun    bool // something was shown: what comes next is not the beginning of the text
+	shown    string // the end of what was shown before a pause, if a secret may have begun there
+	begun    bool   // something was shown: what comes next is not the beginning of the text
 }
 
 // Write takes the next part and gives what can be shown of the text so far.
 func (s *Stream) Write(part string) string {
-	text := s.held + part
-	s.held = ""
+	text, before := s.shown+s.held+part, len(s.shown)
 	m := s.Redactor.current()
 	if m == nil {
-		return text
+		s.held, s.shown = "", ""
+		return text[before:]
 	}
 	which := cutInside
 	if !s.begun {
 		which |= cutStart
 	}
-	at := m.holdFrom(text, which)
-	s.held, s.begun = text[at:], s.begun || at > 0
-	return m.redact(text[:at], which)
+	at := max(m.holdFrom(text, which), before)
+	if s.held = text[at:]; at == before {
+		return ""
+	}
+	s.shown, s.begun = "", true
+	return m.redactFrom(text[:at], before, which)
+}
+
+// Pause gives what was held back of a text that goes on after another: of a secret that goes on then, the rest is not
+// shown.
+func (s *Stream) Pause() string {
+	text, before := s.shown+s.held, len(s.shown)
+	m := s.Redactor.current()
+	if s.held, s.shown = "", ""; m == nil || text == "" {
+		return text[before:]
+	}
+	s.shown, s.begun = text[m.begun(text, depth):], true
+	return m.redactFrom(text, before, cutInside|cutEnd)
+}
+
+// redactFrom gives a text from a place on, without secrets. Those may begin before the place.
+func (m *matcher) redactFrom(text string, at int, which cuts) string {
+	if at == 0 {
+		return m.redact(text, which)
+	}
+	var rest []hit
+	for _, h := range merge(m.everywhere(text, nil, depth, which)) {
+		if h.to > at {
+			rest = append(rest, hit{max(h.from, at) - at, h.to - at, h.secret})
+		}
+	}
+	return m.replace(text[at:], rest)
 }
 
 // Flush gives what was held back, at the end of the text.
@@ -51,20 +81,12 @@ func (l *Lines) Write(line string) string {
 	if m == nil {
 		return line
 	}
-	before := len(l.begun)
-	if before == 0 {
-		l.begun = line[m.begun(line, depth):]
-		return m.redact(line, cutAll)
-	}
-	text := l.begun + line
+	text, before := l.begun+line, len(l.begun)
 	l.begun = text[m.begun(text, depth):]
-	var rest []hit
-	for _, h := range merge(m.everywhere(text, nil, depth, cutInside|cutEnd)) {
-		if h.to > before {
-			rest = append(rest, hit{max(h.from, before) - before, h.to - before, h.secret})
-		}
+	if before > 0 {
+		line = m.redactFrom(text, before, cutInside|cutEnd)
 	}
-	return m.redact(m.replace(line, rest), cutAll)
+	return m.redact(line, cutAll)
 }
 
 // holdFrom returns where the part of a text begins that is to be held back. Secrets that reach into it are held back as

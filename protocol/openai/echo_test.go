@@ -30,13 +30,19 @@ func codings() map[string]func(string) string {
 		"url":    url.QueryEscape,
 		"hex":    func(s string) string { return hex.EncodeToString([]byte(s)) },
 		"base64": func(s string) string { return base64.StdEncoding.EncodeToString([]byte("key=" + s)) },
+		"escapes": func(s string) (coded string) {
+			for _, c := range s {
+				coded += fmt.Sprintf(`\u%04x`, c)
+			}
+			return coded
+		},
 	}
 }
 
 // places are where an answer can have the key: what models say, what they call, and what goes wrong.
 func places() []string {
 	return []string{
-		"text", "blocks", "thoughts", "seal", "refusal", "other", "args", "id", "name", "own", "status", "code", "page",
+		"text", "blocks", "mixed", "thoughts", "seal", "refusal", "other", "args", "id", "name", "own", "status", "code", "page",
 		"error", "redirect",
 	}
 }
@@ -126,6 +132,9 @@ func (e *echo) pieces() (all []string) {
 func (e *echo) call() (id, name, args string) {
 	id, name, args = "call_1", "readFile", `{"path":"package.json"}`
 	b, _ := json.Marshal(doc{"path": e.said})
+	if strings.Contains(e.said, `\u`) { // the arguments themselves are written so
+		b = []byte(`{"path":"` + e.said + `"}`)
+	}
 	switch e.place {
 	case "args":
 		args = string(b)
@@ -143,7 +152,7 @@ func (e *echo) call() (id, name, args string) {
 
 func (e *echo) completion() {
 	member := map[string]string{
-		"text": "content", "blocks": "content", "thoughts": "reasoning_content", "refusal": "refusal",
+		"text": "content", "blocks": "content", "mixed": "content", "thoughts": "reasoning_content", "refusal": "refusal",
 	}[e.place]
 	id, name, args := e.call()
 	choice := func(inner string, delta doc, finish any) {
@@ -167,7 +176,11 @@ func (e *echo) completion() {
 		choice("delta", doc{}, "tool_calls")
 	default:
 		for _, piece := range e.pieces() {
-			choice("delta", doc{member: piece}, nil)
+			delta := doc{member: piece}
+			if e.place == "mixed" { // each with a thought
+				delta["reasoning_content"] = "Hm. "
+			}
+			choice("delta", delta, nil)
 		}
 		choice("delta", doc{}, "stop")
 	}
@@ -189,8 +202,11 @@ func (e *echo) blocks() (blocks []doc, deltas [][]doc) {
 	switch {
 	case name != "":
 		return []doc{{"type": "tool_use", "id": id, "name": name, "input": json.RawMessage(args)}}, [][]doc{bits(args, input)}
-	case e.place == "blocks": // each piece is one
+	case e.place == "blocks" || e.place == "mixed": // each piece is one
 		for _, piece := range e.pieces() {
+			if e.place == "mixed" {
+				blocks, deltas = append(blocks, doc{"type": "thinking", "thinking": "Hm. ", "signature": "s"}), append(deltas, nil)
+			}
 			blocks, deltas = append(blocks, doc{"type": "text", "text": piece}), append(deltas, nil)
 		}
 		return blocks, deltas
@@ -267,7 +283,8 @@ func joined(body string) string {
 	for line := range strings.Lines(body) {
 		var event any
 		if json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &event) == nil {
-			walk("", event)
+			kind, _ := event.(doc)
+			walk(fmt.Sprint(kind["type"]), event)
 		}
 	}
 	var all strings.Builder
@@ -298,7 +315,7 @@ secrets: {KEY: {file: key}}
 				for coding := range codings() {
 					for _, most := range []int{1, 3, 7, 1000} {
 						for _, stream := range []string{"false", "true"} {
-							if most < 1000 && stream == "false" && place != "blocks" || model == "openai" && (place == "seal" || place == "other") ||
+							if most < 1000 && stream == "false" && place != "blocks" && place != "mixed" || model == "openai" && (place == "seal" || place == "other") ||
 								model == "anthropic" && place == "refusal" {
 								continue
 							}
