@@ -43,15 +43,15 @@ type desk struct {
 
 // lesser is what the lesser token leaves: all but deciding.
 func lesser() tool.Patterns {
-	return tool.Patterns{"gate", "asks", "runCode", "toolpost.*Job", "toolpost.plan.*", "toolpost.approvals.list"}
+	return tool.Patterns{"gate", "asks", "later", "runCode", "toolpost.*Job", "toolpost.plan.*", "toolpost.approvals.list"}
 }
 
 const deskConfig = `
 sources: [{name: s, protocol: desk}]
-doors: {http: {listen: "127.0.0.1:0"}, namel3ss: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}}
+doors: {http: {listen: "127.0.0.1:0"}, mcp: {tasks: {tools: [later]}}, namel3ss: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}}
 callers: {owner: false, list: {bob: {tools: "*", tokens: [%x]}}}
 models: [{name: demo, url: "http://127.0.0.1:9/v1"}]
-policy: {rules: [{name: gated, effect: ask, tools: gate, approvers: [ann, bob], self: true}]}
+policy: {rules: [{name: gated, effect: ask, tools: [gate, later], approvers: [ann, bob], self: true}]}
 `
 
 func newDesk(t *testing.T) *desk {
@@ -95,7 +95,7 @@ func newDesk(t *testing.T) *desk {
 
 // Tools, Invoke and Close are those of a source.
 func (d *desk) Tools(context.Context) ([]*tool.Spec, error) {
-	return []*tool.Spec{{Name: "gate"}, {Name: "asks"}}, nil
+	return []*tool.Spec{{Name: "gate"}, {Name: "asks"}, {Name: "later"}}, nil
 }
 
 func (d *desk) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -480,4 +480,83 @@ func TestAnApprovalIsNotAnsweredWithATokenThatMayNotDecide(t *testing.T) {
 			}
 		}
 	})
+}
+
+// modern makes a request of MCP, as a client that can be asked and knows tasks.
+func (d *desk) modern(t *testing.T, who, method, name, params string) string {
+	t.Helper()
+	return d.post(t, who, d.url["mcp"], `{"jsonrpc":"2.0","id":2,"method":"`+method+`","params":{"_meta":{`+
+		`"io.modelcontextprotocol/protocolVersion":"`+versionOf("modern")+`","io.modelcontextprotocol/clientCapabilities":`+
+		`{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}},`+params+`}}`, map[string]string{
+		"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": versionOf("modern"), "Mcp-Method": method, "Mcp-Name": name,
+	})
+}
+
+// The state of a question, too, is good for one call of its caller, once, with a token that may decide.
+func TestAStateAnswersItsOwnCallAlone(t *testing.T) {
+	d := newDesk(t)
+	call := func(who, name, args, more string) string {
+		return d.modern(t, who, "tools/call", name, `"name":"`+name+`","arguments":`+args+more)
+	}
+	for _, name := range []string{"gate", "asks"} {
+		t.Run(name, func(t *testing.T) {
+			told := call("full", name, `{"a":1}`, "")
+			state := regexp.MustCompile(`"requestState":"([^"]+)"`).FindStringSubmatch(told)
+			if state == nil {
+				t.Fatal(told)
+			}
+			answered := `,"requestState":"` + state[1] + `","inputResponses":{"answer":{"action":"accept","content":` + answersOf(name) + `}}`
+			before := d.ran.Load()
+			for what, told := range map[string]string{
+				"bob":             call("bob", name, `{"a":1}`, answered),
+				"another call":    call("full", name, `{"a":2}`, answered),
+				"another tool":    call("full", map[string]string{"gate": "asks", "asks": "gate"}[name], `{"a":1}`, answered),
+				"a state changed": call("full", name, `{"a":1}`, strings.Replace(answered, state[1], state[1][:40]+"A"+state[1][41:], 1)),
+			} {
+				if d.ran.Load() != before || !strings.Contains(told, "error") {
+					t.Errorf("%s: %s", what, told)
+				}
+			}
+			if told := call("less", name, `{"a":1}`, answered); name == "gate" && d.ran.Load() != before {
+				t.Errorf("a token that may not decide: %s", told)
+			}
+			if told := call("full", name, `{"a":1}`, answered); d.ran.Load() != before+1 {
+				t.Errorf("it has not run: %s", told)
+			}
+			if told := call("full", name, `{"a":1}`, answered); d.ran.Load() != before+1 || !strings.Contains(told, "error") {
+				t.Errorf("once more: %s", told)
+			}
+		})
+	}
+}
+
+// A task that has to be approved asks its client nothing, and goes on when it is approved.
+func TestATaskIsApprovedAndNotAnswered(t *testing.T) {
+	d := newDesk(t)
+	told := d.modern(t, "full", "tools/call", "later", `"name":"later","arguments":{}`)
+	task := regexp.MustCompile(`"taskId":"([^"]+)"`).FindStringSubmatch(told)
+	if task == nil {
+		t.Fatal(told)
+	}
+	d.watch(t, "full", `"job":"`+task[1]+`"`)
+	about := `"taskId":"` + task[1] + `"`
+	if told := d.modern(t, "full", "tasks/get", task[1], about); !strings.Contains(told, `"status":"working"`) || !strings.Contains(told, "has to be approved") {
+		t.Error(told)
+	}
+	answer := `,"inputResponses":{"0-answer":{"action":"accept","content":{"approve":true}}}`
+	for _, who := range []string{"less", "full"} {
+		if told := d.modern(t, who, "tasks/update", task[1], about+answer); d.ran.Load() != 0 {
+			t.Errorf("%s: %s", who, told)
+		}
+	}
+	list := d.post(t, "full", d.url["http"]+"/v1/tools/approvals.list/call", `{}`, nil)
+	id := regexp.MustCompile(`apr_[a-z2-7]{20}`).FindString(list)
+	d.post(t, "full", d.url["http"]+"/v1/tools/approvals.decide/call", `{"id":"`+id+`","approve":true}`, nil)
+	d.watch(t, "full", `"job":"`+task[1]+`"`)
+	for told = ""; !strings.Contains(told, `"status":"completed"`) && t.Context().Err() == nil; {
+		told = d.modern(t, "full", "tasks/get", task[1], about)
+	}
+	if d.ran.Load() != 1 {
+		t.Error(told)
+	}
 }

@@ -170,9 +170,10 @@ func (j *job) status() string {
 	return taskCompleted
 }
 
-// awaits reports whether the job waits for somebody else, who has to approve its call: its client is not asked.
+// awaits reports whether the call of the job has to be approved: its client is not asked, since an answer to a job would
+// decide with the rights of the token that started it.
 func (j *job) awaits() bool {
-	return j.Result != nil && j.Result.Ask != nil && j.Result.Ask.Awaits != nil && !j.Result.Ask.Awaits.Self
+	return j.Result != nil && j.Result.Ask != nil && j.Result.Ask.Awaits != nil
 }
 
 // changed is when something last happened to it.
@@ -192,6 +193,8 @@ func (j *job) write(w *strictjson.Writer) {
 	w.Text("status", j.status())
 	if j.Error != nil {
 		w.Text("statusMessage", j.Error.Message)
+	} else if j.awaits() {
+		w.Text("statusMessage", j.Result.Ask.Message)
 	}
 	w.Text("createdAt", j.Made.UTC().Format(time.RFC3339Nano))
 	w.Text("lastUpdatedAt", j.changed().UTC().Format(time.RFC3339Nano))
