@@ -25,6 +25,14 @@ type Credentials struct {
 	Proof string
 }
 
+// Again is what to ask a gate about a caller whom it has admitted before.
+func Again(p tool.Principal) Credentials {
+	if p.Proof == "" {
+		return Credentials{Door: p.Door, Anonymous: p.ID}
+	}
+	return Credentials{Door: p.Door, Proof: p.Proof}
+}
+
 // A Peer is a process of this machine, as the kernel tells.
 type Peer struct {
 	UID uint32

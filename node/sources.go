@@ -108,6 +108,7 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	to, err := n.understand(cfg)
 	if err == nil {
 		n.coming.Store(to.callers)
+		n.dismiss(ctx, to.callers)
 		to.secrets, to.vault, err = n.readSecrets(ctx, cfg)
 	}
 	if err != nil {

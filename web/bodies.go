@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
@@ -29,17 +30,18 @@ const (
 // the start, would let a few that bring nothing keep all others out.
 type ration struct {
 	io.ReadCloser
-	in     *bodies
-	caller string
-	held   int64
-	full   *tool.Error // why nothing more was read
+	in    *bodies
+	of    tool.Principal // zero: its caller is not known
+	begun time.Time
+	held  int64
+	full  *tool.Error // why nothing more was read
 }
 
 // ration makes the body of a request one of a caller.
-func (s *Server) ration(r *http.Request, caller string) *ration {
+func (s *Server) ration(r *http.Request, of tool.Principal) *ration {
 	known, ok := r.Body.(*ration)
 	if !ok {
-		known = &ration{ReadCloser: r.Body, in: s.bodies, caller: caller}
+		known = &ration{ReadCloser: r.Body, in: s.bodies, of: of, begun: time.Now()}
 		r.Body = known
 	}
 	return known
@@ -65,14 +67,23 @@ func (b *ration) weigh(more int64, take bool) *tool.Error {
 		return tool.Errorf(tool.CodeUnavailable,
 			"busy: the requests that are being served are too large together; try again in a moment").Because("busy").
 			RetryAfter(time.Second)
-	case b.in.of[b.caller]+more > b.in.each:
+	case b.in.of[b.of.ID]+more > b.in.each:
 		return tool.Errorf(tool.CodeQuotaExceeded, "the requests of %q that are being served have more than %d bytes "+
-			"together; wait for some of them", b.caller, b.in.each).Because("bodies").RetryAfter(time.Second)
+			"together; wait for some of them", b.of.ID, b.in.each).Because("bodies").RetryAfter(time.Second)
 	}
 	if take {
-		b.held, b.in.held, b.in.of[b.caller] = b.held+more, b.in.held+more, b.in.of[b.caller]+more
+		b.held, b.in.held, b.in.of[b.of.ID] = b.held+more, b.in.held+more, b.in.of[b.of.ID]+more
 	}
 	return nil
+}
+
+// outlives reports whether a body came so slowly that its caller is no longer admitted.
+func (s *Server) outlives(r *http.Request, b *ration) bool {
+	if b.of.ID == "" || time.Since(b.begun) < recheckEvery/10 {
+		return false
+	}
+	_, err := s.o.Gate(r.Context(), identity.Again(b.of))
+	return tool.CodeOf(err) == tool.CodeAccessDenied
 }
 
 // ForgetBody says that nothing of the body is kept for the rest of a request, which may last. It makes room for others.
@@ -85,8 +96,8 @@ func (s *Server) ForgetBody(r *http.Request) {
 	b.in.mu.Lock()
 	defer b.in.mu.Unlock()
 	b.in.held -= b.held
-	if b.in.of[b.caller] -= b.held; b.in.of[b.caller] <= 0 {
-		delete(b.in.of, b.caller)
+	if b.in.of[b.of.ID] -= b.held; b.in.of[b.of.ID] <= 0 {
+		delete(b.in.of, b.of.ID)
 	}
 	b.held = 0
 }

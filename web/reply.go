@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -156,13 +157,15 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	if r.ContentLength/2 > s.o.MaxBody { // one that is not far over is read: a peer that still sends may miss the answer
 		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
 	}
-	ration := s.ration(r, "")
+	ration := s.ration(r, tool.Principal{})
 	// One for which there is no room is not even begun.
 	if full := ration.weigh(min(max(r.ContentLength, 0), s.o.MaxBody), false); full != nil {
 		return nil, StatusOf(full.Code), full
 	}
 	body, failed := readAll(http.MaxBytesReader(w, ration, s.o.MaxBody), r.ContentLength)
 	switch {
+	case failed == nil && s.outlives(r, ration):
+		return nil, http.StatusUnauthorized, tool.AsError(identity.WrongToken())
 	case failed == nil:
 		return body, 0, nil
 	case ration.full != nil:

@@ -7,6 +7,7 @@ package running
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,7 @@ type key struct{ caller, id string }
 type entry struct {
 	tool.LazyContext
 	key
+	who    tool.Principal
 	inside bool // it is in the chain; before that it waits at its door, where it can be cancelled already
 	call   *tool.Call
 	since  time.Time
@@ -75,7 +77,7 @@ func (c *Calls) Begin(
 	if c.all[k] != nil {
 		return ctx, func() {}, false
 	}
-	e := c.add(ctx, k)
+	e := c.add(ctx, p, k)
 	return e, func() { c.remove(e) }, true
 }
 
@@ -86,11 +88,11 @@ func Taken(id string) *tool.Error {
 }
 
 // add is called by who holds mu.
-func (c *Calls) add(ctx context.Context, k key) *entry {
+func (c *Calls) add(ctx context.Context, p tool.Principal, k key) *entry {
 	if c.all == nil {
 		c.all = map[key]*entry{}
 	}
-	e := &entry{LazyContext: tool.LazyContext{Parent: ctx}, key: k}
+	e := &entry{LazyContext: tool.LazyContext{Parent: ctx}, key: k, who: p}
 	c.all[k] = e
 	return e
 }
@@ -141,7 +143,7 @@ func (c *Calls) enter(
 	switch e = c.all[k]; {
 	case e == nil:
 		own = true
-		e = c.add(ctx, k)
+		e = c.add(ctx, call.Caller, k)
 		ctx = e
 	case e.inside || ctx.Value(mine{}) != any(e):
 		return nil, nil, false, Taken(call.ID)
@@ -267,6 +269,18 @@ func (c *Calls) Cancel(p tool.Principal, whose, id string) error {
 	}
 	e.End(tool.Errorf(tool.CodeCancelled, "the call was cancelled by %s", by))
 	return nil
+}
+
+// Dismiss ends the calls of those who are gone.
+func (c *Calls) Dismiss(gone func(tool.Principal) bool) {
+	c.mu.Lock()
+	all := slices.Collect(maps.Values(c.all))
+	c.mu.Unlock()
+	for _, e := range all {
+		if gone(e.who) {
+			e.End(tool.Errorf(tool.CodeCancelled, "the call was cancelled because the config no longer has its caller"))
+		}
+	}
 }
 
 // having lists whose calls have an id. The caller holds mu.

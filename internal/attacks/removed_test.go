@@ -14,11 +14,12 @@ import (
 )
 
 // TestACallerWhoLeavesTheConfigIsOutAtEveryDoor has a caller with open connections: of HTTP, with a cookie, of an MCP
-// session, of its stream, of NATS.
+// session, of its stream, of NATS; with streams that begin with a POST, with calls that run, and with a body on its way.
 func TestACallerWhoLeavesTheConfigIsOutAtEveryDoor(t *testing.T) {
 	dir := t.TempDir()
 	config := func(callers ...string) []byte {
-		text := "store: {url: none}\nsources: [{name: files, protocol: builtin, roots: [{path: .}]}]\n" +
+		text := "store: {url: none}\nsources: [{name: files, protocol: builtin, roots: [{path: .}]},\n" +
+			"  {name: slow, protocol: command, timeout: 10m, tools: [{tool: nap, command: [sleep, '300']}]}]\n" +
 			"doors: {http: {}, nats: {listen: '127.0.0.1:0'}}\ncallers: {list: {"
 		for _, name := range callers {
 			text += fmt.Sprintf("%s: {tools: '*', tokens: [%x]}, ", name, sha256.Sum256([]byte("the-token-of-"+name+"-0123456789")))

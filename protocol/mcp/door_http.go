@@ -182,8 +182,10 @@ func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *reques
 	to := &exchange{door: d, w: w, r: r, session: req.session}
 	ctx := r.Context()
 	if req.method == methodListen {
+		admitted, end := d.WhileAdmitted(ctx, req.caller)
+		defer end()
 		var stop func()
-		ctx, stop = d.untilLeaving(ctx)
+		ctx, stop = d.untilLeaving(admitted)
 		defer stop()
 		d.ForgetBody(r) // it lasts, and has settled before it does
 	}

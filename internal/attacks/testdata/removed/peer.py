@@ -41,8 +41,52 @@ class Stream(MCP):  # what the server sends by itself, until it ends
         try:
             more = self.sock.recv(65536)
             self.text += more
-            return (401, "") if not more or self.text.endswith(b"0\r\n\r\n") else (200, "a note")
+            return (401, "") if not more or self.text.endswith(b"0\r\n\r\n") or b"no longer has its caller" in self.text else (200, "a note")
         except TimeoutError: return 200, "a note"
+
+class Post(Stream):  # a stream that begins with a POST
+    def open(self, path, body, more={}):
+        Web.__init__(self, {**AUTH, "Content-Type": "application/json", **more})
+        self.conn.request("POST", path, json.dumps(body), self.headers)
+        self.sock, self.text = self.conn.sock, b""
+        self.sock.settimeout(0.2)
+
+class Listen(Post):
+    def __init__(self):
+        self.open("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {"_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}},
+            "notifications": {"toolsListChanged": True}}}, {"Accept": "application/json, text/event-stream",
+            "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"})
+
+class Running(Post):  # a call that takes long
+    def __init__(self, who=token):
+        self.open("/v1/tools/nap/call", {}, {"Accept": "text/event-stream", "Authorization": "Bearer " + who})
+
+class Modern(Post):
+    def __init__(self):
+        self.open("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "nap", "arguments": {}, "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}},
+            {"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "nap"})
+
+class Legacy(Post, MCP):
+    def __init__(self):
+        MCP.__init__(self)
+        self.open("/mcp", {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "nap", "arguments": {}}}, self.headers)
+
+class Slow(Post):  # whose body comes when its caller has gone
+    def __init__(self):
+        self.sock, self.text = socket.create_connection(url.split(":"), timeout=20), b""
+        self.sock.sendall(("POST /v1/tools/readFile/call HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"
+            "Content-Type: application/json\r\nContent-Length: 20\r\n\r\n" % (url, token)).encode())
+        self.sock.settimeout(0.2)
+        self.first = True
+    def call(self):
+        if not gone: return 200, "a note"
+        if self.first: self.sock.sendall(b'{"path":"notes.txt"}')
+        self.first = False
+        try: self.text += self.sock.recv(65536)
+        except TimeoutError: pass
+        return (401 if b" 401 " in self.text else 200), self.text.decode()
 
 class NATS:
     def __init__(self):
@@ -66,7 +110,10 @@ class NATS:
         except OSError as e: return 401, str(e)
         return 401, "closed"
 
-doors = {"http": Web(AUTH), "cookie": Cookie(), "mcp": MCP(), "stream": Stream(), "nats": NATS()}
+gone = False
+doors = {"http": Web(AUTH), "cookie": Cookie(), "mcp": MCP(), "stream": Stream(), "nats": NATS(), "a body that comes slowly": Slow(),
+    "a subscription": Listen(), "a call that runs": Running(), "of MCP, modern": Modern(), "of MCP, legacy": Legacy()}
+stays = Running("the-token-of-ben-0123456789")
 for name, door in doors.items():
     status, text = door.call()
     assert status == 200 and "a note" in text, (name, status, text)
@@ -77,5 +124,8 @@ while left and time.time() < end:
         status, text = door.call()
         if status in (401, 403, 404) and "a note" not in text:
             del left[name]
+            gone = gone or name == "http"
     time.sleep(0.1)
 for name in left: print(name, "still answers")
+if stays.call()[0] != 200: print("the call of another caller has ended:", stays.text)
+stays.sock.close()
