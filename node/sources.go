@@ -51,6 +51,7 @@ type source struct {
 	wake    chan struct{}    // has something when a dead source is worth trying at once
 	stale   error            // why its files are not taken as they are now; nil: they are
 	retries int              // of those files
+	late    <-chan opened    // what comes of opening it, which takes longer than the doors wait; nil: that is known
 }
 
 // An opened is what came of opening a source.
@@ -149,12 +150,6 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
-	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", openTimeout)
-	opens, enough := context.WithTimeoutCause(ctx, openTimeout, late)
-	defer enough()
-	if !n.o.Watch { // doors wait no longer, whatever time a protocol has: what takes it is retried in the background
-		opens = ctx
-	}
 	n.mu.Lock()
 	n.now = to
 	n.limit() // before anything is opened, and for the sources that stay too
@@ -167,13 +162,34 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 			opening.Go(func() {
 				claim := n.claim(w)
 				next[i].sight = n.look(claim)
-				next[i].opened = n.open(opens, next[i].Source, claim)
+				next[i].opened = n.first(ctx, next[i], claim)
 				next[i].since = time.Now()
 			})
 		}
 	}
 	opening.Wait()
 	return n.publish(ctx, next, to)
+}
+
+// first opens a source. The doors of a server wait no longer than openTimeout, whatever time the protocol has: what comes
+// later is taken by retry.
+func (n *Node) first(ctx context.Context, s *source, claim offlimits.Claim) opened {
+	if !n.o.Watch {
+		return n.open(ctx, s.Source, claim)
+	}
+	late := make(chan opened, 1)
+	n.tasks.Go(func() { late <- n.open(s.ctx, s.Source, claim) })
+	o := opened{claim: claim, list: n.book.Now()}
+	select {
+	case o := <-late:
+		return o
+	case <-ctx.Done():
+		o = o.failed(context.Cause(ctx))
+	case <-time.After(openTimeout):
+		o = o.failed(tool.Errorf(tool.CodeUnavailable, "it did not open within %v; it is still waited for", openTimeout))
+	}
+	s.late = late
+	return o
 }
 
 // newSource makes a source that is still to be opened.
@@ -241,7 +257,7 @@ func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Ch
 
 // retryDead starts to retry a source that could not be opened.
 func (n *Node) retryDead(s *source) {
-	if s.err != nil && s.ctx.Err() == nil {
+	if s.err != nil && (s.ctx.Err() == nil || s.late != nil) {
 		n.o.Log.Warn("a source is not available; it is tried again", "source", s.Name, "error", message(s.err))
 		n.tasks.Go(func() { n.retry(s) })
 	}
@@ -263,6 +279,14 @@ func (n *Node) bind(ctx context.Context) []tool.Change {
 
 // retry opens a dead source again and again until it lives or is replaced.
 func (n *Node) retry(s *source) {
+	if s.late != nil {
+		s.opening.Lock()
+		n.settle(s, <-s.late)
+		s.opening.Unlock()
+		if n.settled(s) {
+			return
+		}
+	}
 	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
 		select {
 		case <-s.ctx.Done():
