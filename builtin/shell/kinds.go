@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"cmp"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -86,9 +88,9 @@ func (j *judging) absolute(path string) string { return j.leads(path, false) }
 // leads is absolute for a path that may be made. One that starts at a codebase is noted: a program would take it for the
 // system's, so that it is written out before anything runs.
 func (j *judging) leads(path string, makes bool) string {
-	for from, to := range j.moved {
+	for _, from := range j.longest() {
 		if offlimits.Within(path, from) {
-			return to + path[len(from):]
+			return j.moved[from] + path[len(from):]
 		}
 	}
 	if !filepath.IsAbs(path) {
@@ -123,11 +125,18 @@ func (j *judging) move(path, means string, makes bool) string {
 	return at.Abs()
 }
 
+// longest lists the paths that mean others, those that lie in others first.
+func (v *verdict) longest() []string {
+	return slices.SortedFunc(maps.Keys(v.moved), func(a, b string) int {
+		return cmp.Or(len(b)-len(a), strings.Compare(a, b))
+	})
+}
+
 // writtenOut puts the paths of the host where a command names those of a codebase. The text of one must be there once,
 // as a whole argument or as the value of an option: another one like it may be a pattern, which stays as it is.
 func (v *verdict) writtenOut(args []string) ([]string, error) {
 	args = slices.Clone(args)
-	for path, at := range v.moved {
+	for _, path := range v.longest() {
 		var found []int
 		for i, arg := range args {
 			option, whole := strings.CutSuffix(arg, path)
@@ -138,7 +147,7 @@ func (v *verdict) writtenOut(args []string) ([]string, error) {
 		if len(found) != 1 {
 			return nil, outside(path)
 		}
-		args[found[0]] = strings.TrimSuffix(args[found[0]], path) + at
+		args[found[0]] = strings.TrimSuffix(args[found[0]], path) + v.moved[path]
 	}
 	return args, nil
 }

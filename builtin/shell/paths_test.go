@@ -50,6 +50,24 @@ func TestPolicysScopeIsAskedForEveryPath(t *testing.T) {
 	}
 }
 
+// A path that starts at a codebase is written out, also if another that is written out lies around it: what was judged is
+// what the program opens, and not the system's file of that name.
+func TestPathsThatLieInEachOtherAreAllWrittenOut(t *testing.T) {
+	b := newJudged(t, Options{Allow: []string{"grep"}})
+	b.write(t, "etc/passwd", "mine\n")
+	b.write(t, "../readonly/etc/sub/x", "theirs\n")
+	for range 20 { // in whichever order they are noted
+		for want, args := range map[string][]string{
+			"mine\nmine\n":           {"/etc", "/etc/passwd"},
+			"theirs\nmine\ntheirs\n": {"/etc/sub", "/etc", "/etc/sub/x"},
+		} {
+			if r, err := b.exec("grep", append([]string{"-rh", ""}, args...)...); err != nil || r.Stdout != want {
+				t.Fatalf("%q: %.200q, %v", args, r.Stdout, err)
+			}
+		}
+	}
+}
+
 func TestProgramsThatGoThroughFoldersLeaveSecretsOut(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"grep", "rg", "tar", "diff", "cp", "zip", "rm", "mv", "chmod"}})
 	b.write(t, "sub/server.key", secretText)

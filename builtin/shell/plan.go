@@ -148,9 +148,13 @@ func (p *planner) command(name string, args []string) (*command, error) {
 		return nil, err
 	}
 	v, err := p.o.judge(p.ground, name, file, p.dir.Abs(), args)
-	if err == nil && len(v.moved) > 0 {
+	// What is judged is what runs. A path below one that is written out comes up in the next round.
+	for rounds := len(args); err == nil && len(v.moved) > 0; rounds-- {
 		if args, err = v.writtenOut(args); err == nil {
-			v, err = p.o.judge(p.ground, name, file, p.dir.Abs(), args) // what is judged is what runs
+			v, err = p.o.judge(p.ground, name, file, p.dir.Abs(), args)
+		}
+		if err == nil && len(v.moved) > 0 && rounds == 0 {
+			err = outside(v.longest()[0])
 		}
 	}
 	if err != nil {
