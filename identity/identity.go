@@ -27,10 +27,7 @@ type Credentials struct {
 
 // Again is what to ask a gate about a caller whom it has admitted before.
 func Again(p tool.Principal) Credentials {
-	if p.Proof == "" {
-		return Credentials{Door: p.Door, Anonymous: p.ID}
-	}
-	return Credentials{Door: p.Door, Proof: p.Proof}
+	return Credentials{Door: p.Door, Proof: p.Proof, Anonymous: p.ID}
 }
 
 // A Peer is a process of this machine, as the kernel tells.

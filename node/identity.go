@@ -25,16 +25,14 @@ func (n *Node) Admit(ctx context.Context, shown identity.Credentials) (tool.Prin
 	return p, n.redactor.Error(err)
 }
 
-// dismiss ends the calls of those whom the callers of another config leave out. Whose token has expired meanwhile is not
-// among them: a call may outlive its token.
+// dismiss ends the calls of callers whom another config leaves out. A call may outlive its token, if that has expired.
 func (n *Node) dismiss(ctx context.Context, next *identity.Callers) {
-	if before := n.callers.Load(); before != nil {
-		n.calls.Dismiss(func(p tool.Principal) bool {
-			_, was := before.Admit(ctx, identity.Again(p))
-			_, err := next.Admit(ctx, identity.Again(p))
-			return was == nil && tool.CodeOf(err) == tool.CodeAccessDenied
-		})
-	}
+	before := n.callers.Load() // nil: nothing runs yet
+	n.calls.Dismiss(func(p tool.Principal) bool {
+		_, was := before.Admit(ctx, identity.Again(p))
+		_, err := next.Admit(ctx, identity.Again(p))
+		return was == nil && tool.CodeOf(err) == tool.CodeAccessDenied
+	})
 }
 
 // Caller gives somebody by name, with the rights that the config lists for it.

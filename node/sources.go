@@ -171,25 +171,20 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) 
 	return n.publish(ctx, next, to)
 }
 
-// first opens a source. The doors of a server wait no longer than openTimeout, whatever time the protocol has: what comes
-// later is taken by retry.
+// first opens a source. Doors wait openTimeout for it, whatever time its protocol has; retry takes what comes later.
 func (n *Node) first(ctx context.Context, s *source, claim offlimits.Claim) opened {
 	if !n.o.Watch {
 		return n.open(ctx, s.Source, claim)
 	}
 	late := make(chan opened, 1)
 	n.tasks.Go(func() { late <- n.open(s.ctx, s.Source, claim) })
-	o := opened{claim: claim, list: n.book.Now()}
 	select {
 	case o := <-late:
 		return o
-	case <-ctx.Done():
-		o = o.failed(context.Cause(ctx))
 	case <-time.After(openTimeout):
-		o = o.failed(tool.Errorf(tool.CodeUnavailable, "it did not open within %v; it is still waited for", openTimeout))
+		s.late = late
+		return opened{claim: claim, list: n.book.Now(), err: tool.Errorf(tool.CodeUnavailable, "it did not open within %v", openTimeout)}
 	}
-	s.late = late
-	return o
 }
 
 // newSource makes a source that is still to be opened.
@@ -283,11 +278,8 @@ func (n *Node) retry(s *source) {
 		s.opening.Lock()
 		n.settle(s, <-s.late)
 		s.opening.Unlock()
-		if n.settled(s) {
-			return
-		}
 	}
-	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
+	for delay := firstRetry; !n.settled(s); delay = min(2*delay, lastRetry) {
 		select {
 		case <-s.ctx.Done():
 			return
@@ -298,9 +290,6 @@ func (n *Node) retry(s *source) {
 		s.opening.Lock()
 		n.openAgain(s)
 		s.opening.Unlock()
-		if n.settled(s) {
-			return
-		}
 	}
 }
 

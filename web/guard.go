@@ -79,7 +79,7 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 		if r.ContentLength != 0 {
 			s.ration(r, p)
 		}
-		if r.Method == http.MethodGet {
+		if r.Method == http.MethodGet || route.Lasts != nil && route.Lasts(r) {
 			watched, end := s.recheck(d, r)
 			defer end()
 			r = watched
@@ -105,26 +105,10 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 const recheckEvery = time.Second
 
 // recheck ends a request whose caller is no longer admitted. One that asks for a stream outlives what its caller has
-// shown: a token is revoked, a caller leaves the config. Calls, which come by POST, outlive a token that expires.
+// shown: a token is revoked, a caller leaves the config. Calls, which come by POST, may outlive a token.
 func (s *Server) recheck(d Door, r *http.Request) (watched *http.Request, end func()) {
-	shown := r.Clone(r.Context()) // the route may change the headers
-	ctx, end := whileAdmitted(r.Context(), func(context.Context) error {
-		_, err := s.who(d, shown)
-		return err
-	})
-	return r.WithContext(ctx), end
-}
-
-// WhileAdmitted gives a context that ends when a caller is no longer admitted, too, for a stream that comes by POST.
-func (s *Server) WhileAdmitted(ctx context.Context, p tool.Principal) (_ context.Context, end func()) {
-	return whileAdmitted(ctx, func(ctx context.Context) error {
-		_, err := s.o.Gate(ctx, identity.Again(p))
-		return err
-	})
-}
-
-func whileAdmitted(ctx context.Context, ask func(context.Context) error) (_ context.Context, end func()) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(r.Context())
+	shown := r.Clone(ctx) // the route may change the headers
 	var work sync.WaitGroup
 	work.Go(func() {
 		for tick := time.NewTicker(recheckEvery); ; {
@@ -134,12 +118,12 @@ func whileAdmitted(ctx context.Context, ask func(context.Context) error) (_ cont
 				return
 			case <-tick.C:
 			}
-			if err := ask(ctx); err != nil && tool.CodeOf(err) == tool.CodeAccessDenied {
+			if _, err := s.who(d, shown); err != nil && tool.CodeOf(err) == tool.CodeAccessDenied {
 				cancel()
 			}
 		}
 	})
-	return ctx, func() { cancel(); work.Wait() }
+	return r.WithContext(ctx), func() { cancel(); work.Wait() }
 }
 
 func (d Door) challenge(r *http.Request) string {

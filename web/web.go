@@ -87,6 +87,7 @@ type Route struct {
 	Open   bool   // whoever asks is answered, without a caller
 	// Optional says that who shows no token is answered too, without a caller; a token must be good.
 	Optional bool
+	Lasts    func(*http.Request) bool // a POST asks for a stream, which ends when its caller is no longer admitted; nil: none does
 	Serve    func(w http.ResponseWriter, r *http.Request, p tool.Principal)
 }
 

@@ -149,12 +149,9 @@ func (p *planner) command(name string, args []string) (*command, error) {
 	}
 	v, err := p.o.judge(p.ground, name, file, p.dir.Abs(), args)
 	// What is judged is what runs. A path below one that is written out comes up in the next round.
-	for rounds := len(args); err == nil && len(v.moved) > 0; rounds-- {
-		if args, err = v.writtenOut(args); err == nil {
+	for rounds := 0; err == nil && len(v.moved) > 0; rounds++ {
+		if args, err = v.writtenOut(args); err == nil && rounds < len(args) {
 			v, err = p.o.judge(p.ground, name, file, p.dir.Abs(), args)
-		}
-		if err == nil && len(v.moved) > 0 && rounds == 0 {
-			err = outside(v.longest()[0])
 		}
 	}
 	if err != nil {

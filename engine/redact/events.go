@@ -32,7 +32,7 @@ type joined struct {
 
 	mu      sync.Mutex
 	streams []*stream
-	lines   secret.Lines
+	lines   secret.Stream
 	err     error // of the sink behind: nobody listens any more
 	ended   bool
 }
@@ -95,7 +95,7 @@ func (s *joined) log(data json.RawMessage) json.RawMessage {
 	if strictjson.Unmarshal(data, &l) != nil {
 		return data
 	}
-	return with(data, "message", l.Message, s.lines.Write(l.Message))
+	return with(data, "message", l.Message, s.lines.Write(l.Message)+s.lines.Pause())
 }
 
 // with puts another text into the data of an event and leaves the rest of it as it is.
@@ -130,7 +130,7 @@ func (s *joined) flush(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.ended = true
 	for _, t := range s.streams {
-		text := t.Flush()
+		text := t.Pause()
 		if text == "" || s.err != nil || ctx.Err() != nil {
 			continue
 		}

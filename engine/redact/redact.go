@@ -37,7 +37,7 @@ func Door(r *secret.Redactor) tool.Middleware {
 // held back, but for secrets of several lines. Log events are not held back; one that goes on with the secret that the
 // one before it began is shown without the rest of it.
 func Tool(r *secret.Redactor) tool.Middleware {
-	return stage(r, func(out tool.Sink) sink { return &joined{plain: plain{r, out}, lines: secret.Lines{Redactor: r}} })
+	return stage(r, func(out tool.Sink) sink { return &joined{plain: plain{r, out}, lines: secret.Stream{Redactor: r}} })
 }
 
 // A sink is a tool.Sink that may have something left at the end of a call.

@@ -223,7 +223,7 @@ func (t *Talk) listen(r io.Reader, to *Listener) (*Answer, error) {
 		to.Begun()
 	}
 	events := sse.NewBounded(r, t.Most, maxStream)
-	heard := &hearing{to: to, left: t.Most, redactor: t.env.Redactor, texts: map[voice]*secret.Stream{}}
+	heard := &hearing{to: to, left: t.Most, redactor: t.env.Redactor, texts: map[string]*secret.Stream{}}
 	in := t.wire().reader(heard)
 	for last := false; !last; {
 		e, err := events.Next()
@@ -341,17 +341,12 @@ type hearing struct {
 	to       *Listener
 	left     int
 	redactor *secret.Redactor
-	texts    map[voice]*secret.Stream // clients join all pieces of a voice, whatever comes between them
+	texts    map[string]*secret.Stream // by voice: clients join those, whatever comes between two pieces
 	last     Part
 }
 
-// A voice is what pieces belong to: the texts of a kind, or its seals.
-type voice struct {
-	kind Kind
-	seal bool
-}
-
-func (p Part) voice() voice { return voice{p.Kind, p.Seal != ""} }
+// voice names what a piece belongs to: the texts of its kind, or its seals.
+func (p Part) voice() string { return fmt.Sprint(p.Kind, p.Seal != "") }
 
 // hear passes a piece on, if it is one that is not empty, but for an end that may be the beginning of a secret: that waits
 // for the next piece, if it is of the same voice. A piece has a text, a seal or a whole document.
@@ -369,12 +364,10 @@ func (h *hearing) hear(p Part) error {
 		p.Raw = h.redactor.JSON(p.Raw)
 		return h.say(p)
 	}
-	text := h.texts[p.voice()]
-	if text == nil {
-		text = &secret.Stream{Redactor: h.redactor}
-		h.texts[p.voice()] = text
+	if h.texts[p.voice()] == nil {
+		h.texts[p.voice()] = &secret.Stream{Redactor: h.redactor}
 	}
-	return h.passOn(text.Write(p.Text + p.Seal))
+	return h.passOn(h.texts[p.voice()].Write(p.Text + p.Seal))
 }
 
 // flush passes on what waits.

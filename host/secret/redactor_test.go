@@ -282,7 +282,7 @@ func TestAStreamFindsWhatIsCutAndHoldsBackNothingElse(t *testing.T) {
 					got.WriteString(s.Write(rest[:n]))
 					rest = rest[n:]
 				}
-				got.WriteString(s.Flush())
+				got.WriteString(s.Pause())
 				if leaks(got.String(), forms) || !strings.Contains(got.String(), "[secret "+name+"]") || !strings.HasPrefix(got.String(), "before ") || !strings.HasSuffix(got.String(), " after\n") {
 					t.Errorf("%s of %q in parts of %d: %q", kind, value, size, got.String())
 				}
@@ -298,7 +298,7 @@ func TestAStreamFindsWhatIsCutAndHoldsBackNothingElse(t *testing.T) {
 			t.Errorf("%d: %q gives %q, want %q", i, c.part, got, c.want)
 		}
 	}
-	if got := s.Flush(); got != "[secret A]" {
+	if got := s.Pause(); got != "[secret A]" {
 		t.Errorf("%q", got)
 	}
 }
@@ -307,22 +307,22 @@ func TestASecretThatIsCutBetweenTwoLinesOfALogIsNotTold(t *testing.T) {
 	value := "0123456789abcdefghijklmnopqrstuvwxyz"
 	r := vault(t, map[string]string{"KEY": value, "AAA": strings.Repeat("A", 20)}).Redactor()
 	for cut := 1; cut < len(value); cut++ {
-		l := secret.Lines{Redactor: r}
-		first, second, third := l.Write("> "+value[:cut]), l.Write(value[cut:]+" <"), l.Write("and on")
+		l := secret.Stream{Redactor: r}
+		first, second, third := l.Write("> "+value[:cut])+l.Pause(), l.Write(value[cut:]+" <")+l.Pause(), l.Write("and on")+l.Pause()
 		if strings.Contains(first+second, value) || second != "[secret KEY] <" || third != "and on" || cut >= 8 && first != "> [secret KEY]" || cut < 8 && first != "> "+value[:cut] {
 			t.Errorf("%d: %q, %q, %q", cut, first, second, third)
 		}
 	}
-	l := secret.Lines{Redactor: r}
+	l := secret.Stream{Redactor: r}
 	for i, c := range []struct{ line, want string }{
 		{"a whole " + value, "a whole [secret KEY]"}, {"0123", "0123"}, {"89ab", "89ab"}, {"x" + value[:20], "x[secret KEY]"}, {"something else", "something else"},
 		{value[:7], value[:7]}, {value[7:20], "[secret KEY]"}, {value[20:], "[secret KEY]"}, {"", ""},
 	} {
-		if got := l.Write(c.line); got != c.want {
+		if got := l.Write(c.line) + l.Pause(); got != c.want {
 			t.Errorf("%d: %q gives %q, want %q", i, c.line, got, c.want)
 		}
 	}
-	if got := (&secret.Lines{}).Write(value); got != value {
+	if got := (&secret.Stream{}).Write(value); got != value {
 		t.Error(got)
 	}
 }
@@ -450,7 +450,7 @@ func FuzzRedactedTextHasNoValue(f *testing.F) {
 		}
 		r := v.Redactor()
 		s := secret.Stream{Redactor: r}
-		parts := s.Write(text) + s.Write(more) + s.Flush()
+		parts := s.Write(text) + s.Write(more) + s.Pause()
 		doc, _ := json.Marshal(map[string]string{"text": text, more: a + b})
 		redacted := r.JSON(doc)
 		for _, value := range []string{a, b} {

@@ -14,35 +14,34 @@ type Stream struct {
 }
 
 // Write takes the next part and gives what can be shown of the text so far.
-func (s *Stream) Write(part string) string {
+func (s *Stream) Write(part string) string { return s.show(part, false) }
+
+// Pause gives what was held back, at the end of the text or where another comes in between. If a secret has begun there,
+// what comes next is shown without the rest of it. A log, whose lines are shown as they come, pauses after each.
+func (s *Stream) Pause() string { return s.show("", true) }
+
+func (s *Stream) show(part string, all bool) string {
 	text, before := s.shown+s.held+part, len(s.shown)
-	m := s.Redactor.current()
+	m, which, at := s.Redactor.current(), cutInside, len(text)
 	if m == nil {
 		s.held, s.shown = "", ""
 		return text[before:]
 	}
-	which := cutInside
 	if !s.begun {
 		which |= cutStart
 	}
-	at := max(m.holdFrom(text, which), before)
+	if all {
+		which |= cutEnd
+	} else {
+		at = max(m.holdFrom(text, which), before)
+	}
 	if s.held = text[at:]; at == before {
 		return ""
 	}
-	s.shown, s.begun = "", true
-	return m.redactFrom(text[:at], before, which)
-}
-
-// Pause gives what was held back of a text that goes on after another: of a secret that goes on then, the rest is not
-// shown.
-func (s *Stream) Pause() string {
-	text, before := s.shown+s.held, len(s.shown)
-	m := s.Redactor.current()
-	if s.held, s.shown = "", ""; m == nil || text == "" {
-		return text[before:]
+	if s.shown, s.begun = "", !all; all {
+		s.shown = text[m.begun(text, depth):]
 	}
-	s.shown, s.begun = text[m.begun(text, depth):], true
-	return m.redactFrom(text, before, cutInside|cutEnd)
+	return m.redactFrom(text[:at], before, which)
 }
 
 // redactFrom gives a text from a place on, without secrets. Those may begin before the place.
@@ -57,36 +56,6 @@ func (m *matcher) redactFrom(text string, at int, which cuts) string {
 		}
 	}
 	return m.replace(text[at:], rest)
-}
-
-// Flush gives what was held back, at the end of the text.
-func (s *Stream) Flush() string {
-	text := s.held
-	s.held = ""
-	return s.Redactor.String(text)
-}
-
-// Lines redacts texts that are shown as they come, such as the lines of a log, where a secret may have been cut in two.
-// Nothing is held back: a line that ends in the beginning of a secret is shown without it where that is half of it or
-// some bytes, and the next line is shown without the rest. The zero value with a Redactor is ready. It is not safe for
-// use by several goroutines.
-type Lines struct {
-	Redactor *Redactor
-	begun    string // how the last line ended: the beginning of a form, or nothing
-}
-
-// Write takes the next line and gives what can be shown of it.
-func (l *Lines) Write(line string) string {
-	m := l.Redactor.current()
-	if m == nil {
-		return line
-	}
-	text, before := l.begun+line, len(l.begun)
-	l.begun = text[m.begun(text, depth):]
-	if before > 0 {
-		line = m.redactFrom(text, before, cutInside|cutEnd)
-	}
-	return m.redact(line, cutAll)
 }
 
 // holdFrom returns where the part of a text begins that is to be held back. Secrets that reach into it are held back as

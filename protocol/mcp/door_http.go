@@ -34,7 +34,7 @@ func NewDoor(o Options) web.Door {
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
 			d := &httpDoor{on, newServer(o, h, c), newSessions()}
 			return []web.Route{
-				{Method: http.MethodPost, Path: Path, Serve: d.post},
+				{Method: http.MethodPost, Path: Path, Lasts: listens, Serve: d.post},
 				{Method: http.MethodGet, Path: Path, Serve: d.listen},
 				{Method: http.MethodDelete, Path: Path, Serve: d.leave},
 				{Method: http.MethodGet, Path: wellKnown, Open: true, Serve: guard.serve},
@@ -42,6 +42,12 @@ func NewDoor(o Options) web.Door {
 			}
 		},
 	}
+}
+
+// listens reports whether a request is for news. Its body has to say the same as its headers.
+func listens(r *http.Request) bool {
+	method, _ := plainHeader(r.Header.Get(headerMethod))
+	return method == methodListen
 }
 
 // refuse says no to what is refused before it is read, in JSON-RPC: an error of a request that is not known.
@@ -182,10 +188,8 @@ func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *reques
 	to := &exchange{door: d, w: w, r: r, session: req.session}
 	ctx := r.Context()
 	if req.method == methodListen {
-		admitted, end := d.WhileAdmitted(ctx, req.caller)
-		defer end()
 		var stop func()
-		ctx, stop = d.untilLeaving(admitted)
+		ctx, stop = d.untilLeaving(ctx)
 		defer stop()
 		d.ForgetBody(r) // it lasts, and has settled before it does
 	}
