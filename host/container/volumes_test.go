@@ -23,7 +23,7 @@ func TestContainersMountNothingThatIsOffLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	book := offlimits.NewBook(&offlimits.List{
-		Absent: []string{dir + "/state/"}, ReadOnly: []string{dir + "/code/tools/"}, Writable: []string{dir + "/work"},
+		Absent: []string{dir + "/state/"}, ReadOnly: []string{dir + "/code/tools/"}, Writable: []offlimits.Owned{{Path: dir + "/work"}},
 	})
 	for args, want := range map[string]string{
 		"-v $/free:/data": "", "--volume=$/work:/data": "", "-v name:/data": "", "--mount type=bind,src=$/free,target=/x": "",

@@ -27,13 +27,11 @@ type List struct {
 	Config string
 	// ReadOnly is what the config starts from: programs, scripts, apps' bindings, skills, plugins.
 	ReadOnly []string
-	// Writable are the folders that tools may change, those of all sources together.
-	Writable []string
+	// Writable are the folders that tools may change.
+	Writable []Owned
 	// Homes are the folders that programs load code from unasked, such as a module that lies beside a script. What is in
 	// one is changed by no source, unless its config names that folder, or one in it, for writing.
 	Homes []Owned
-
-	writers []Owned // Writable, and whose they are
 }
 
 // An Owned is a folder of a source.
@@ -60,10 +58,18 @@ func (l *List) Hidden() []string {
 func (l *List) Fixed() []string { return l.all().ReadOnly }
 
 // Folders lists the homes of programs.
-func (l *List) Folders() []Owned { return l.all().Homes }
+func (l *List) Folders() []string { return paths(l.all().Homes) }
 
 // Roots lists the folders that tools may change.
-func (l *List) Roots() []string { return l.all().Writable }
+func (l *List) Roots() []string { return paths(l.all().Writable) }
+
+func paths(folders []Owned) []string {
+	list := make([]string, len(folders))
+	for i, f := range folders {
+		list[i] = f.Path
+	}
+	return list
+}
 
 // Theirs reports whether a path lies in a folder that tools may change, so that they could put another thing there.
 func (l *List) Theirs(real string) bool {
@@ -325,13 +331,12 @@ func (c Claim) Own() string {
 // Add puts a claim on the list.
 func (l *List) Add(c Claim) {
 	add(&l.Absent, c.Keeps...)
-	add(&l.Writable, c.Writes...)
 	add(&l.ReadOnly, c.Starts...)
 	for _, path := range c.Homes {
 		add(&l.Homes, Owned{path, c.Source})
 	}
 	for _, path := range c.Writes {
-		add(&l.writers, Owned{path, c.Source})
+		add(&l.Writable, Owned{path, c.Source})
 	}
 }
 
@@ -351,7 +356,7 @@ func (l *List) Guard(c Claim) error {
 	if c.Bare {
 		homes = slices.Concat(homes, c.Starts)
 	}
-	for _, w := range l.all().writers {
+	for _, w := range l.all().Writable {
 		for _, home := range homes {
 			if w.Source == c.Source || c.Gains == "" || !l.meet(w.Path, home, c.Bare) {
 				continue
@@ -376,7 +381,7 @@ func (l *List) meet(path, home string, around bool) bool {
 // Same reports whether two lists keep the same things.
 func (l *List) Same(o *List) bool {
 	return l == o || l != nil && o != nil && same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) &&
-		same(l.Writable, o.Writable) && same(l.Homes, o.Homes) && same(l.writers, o.writers)
+		same(l.Writable, o.Writable) && same(l.Homes, o.Homes)
 }
 
 // same compares lists in which nothing is twice.
@@ -446,8 +451,9 @@ func Argv(dir string, argv, writes []string) []string {
 	return slices.DeleteFunc(files, func(path string) bool { return slices.Contains(writes, filepath.Clean(path)) })
 }
 
-// Homes lists the folders that a command loads code from unasked: those of the code among its arguments, and those that
-// its variables name. A file without an ending is code if it comes first.
+// Homes lists the folders that a command loads code from unasked: those of the code among its arguments, those that its
+// options name if it is a runner such as uv, and those that its variables name. A file without an ending is code if it
+// comes first.
 func Homes(dir string, argv []string, env map[string]string) []string {
 	var homes []string
 	for i, path := range Argv(dir, argv, nil) {
@@ -458,10 +464,28 @@ func Homes(dir string, argv []string, env map[string]string) []string {
 			homes = append(homes, filepath.Dir(path)+"/")
 		}
 	}
+	if len(argv) > 0 && isOne(filepath.Base(argv[0]), "uv uvx poetry npm npx pnpm yarn bun make cargo go") {
+		homes = append(homes, Given(dir, projects(argv)...)...)
+	}
 	for _, name := range []string{"PATH", "PYTHONPATH", "NODE_PATH", "PERL5LIB", "RUBYLIB", "CLASSPATH", "LD_LIBRARY_PATH"} {
 		homes = append(homes, Given(dir, filepath.SplitList(env[name])...)...)
 	}
 	return homes
+}
+
+// projects lists the folders that the options of a runner name. What uvx runs may come from elsewhere, too.
+func projects(argv []string) (folders []string) {
+	for i, arg := range argv {
+		option, value, joined := strings.Cut(arg, "=")
+		if !joined && i+1 < len(argv) {
+			value = argv[i+1]
+		}
+		local := option == "--from" && (strings.HasPrefix(value, ".") || filepath.IsAbs(value))
+		if local || value != "" && isOne(option, "--directory --project --prefix --cwd --dir -C") {
+			folders = append(folders, strings.TrimSuffix(value, "/")+"/")
+		}
+	}
+	return folders
 }
 
 // module lists what a module of Python is started from, if it is there: one that is not comes from somewhere else, and
@@ -487,7 +511,7 @@ func isProgram(folder string) bool {
 
 // isCode reports whether a name is one of code.
 func isCode(path string) bool {
-	const code = " .py .pyz .js .mjs .cjs .ts .sh .bash .rb .pl .php .lua .jar .so .wasm "
-	ext := strings.ToLower(filepath.Ext(path))
-	return ext != "" && strings.Contains(code, " "+ext+" ")
+	return isOne(strings.ToLower(filepath.Ext(path)), ".py .pyz .js .mjs .cjs .ts .sh .bash .rb .pl .php .lua .jar .so .wasm")
 }
+
+func isOne(word, list string) bool { return slices.Contains(strings.Fields(list), word) }

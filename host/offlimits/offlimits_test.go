@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -28,15 +29,23 @@ func must(t *testing.T, err error) {
 }
 
 func TestLinksAreFollowedWhereNoToolCanHaveMadeThem(t *testing.T) {
-	dir := ground(t, "work/inner", "work/venv/bin", "real/deep", "out")
+	dir := ground(t, "work/inner", "work/venv/bin", "work/home/lib", "work/home/open/lib", "work/both", "real/deep", "out")
 	for link, target := range map[string]string{
-		"own": "real", "own2": dir + "/own/deep", "towork": "work", "work/theirs": "../out", "work/inner/up": "../../out", "work/venv/bin/python": dir + "/real", "loop": "loop",
+		"own": "real", "own2": dir + "/own/deep", "towork": "work", "work/theirs": "../out", "work/inner/up": "../../out",
+		"work/venv/bin/python": dir + "/real", "work/home/python": dir + "/real", "work/both/link": dir + "/real", "loop": "loop",
 	} {
 		must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
-	list := &List{Writable: []string{dir + "/towork"}, ReadOnly: []string{dir + "/work/venv/"}}
+	must(t, os.Symlink("lib", dir+"/work/home/lib64"))
+	must(t, os.Symlink("lib", dir+"/work/home/open/lib64"))
+	list := &List{
+		Writable: []Owned{{Path: dir + "/towork"}, {Path: dir + "/work/home/open"}, {Path: dir + "/work/both"}},
+		ReadOnly: []string{dir + "/work/venv/"}, Homes: []Owned{{Path: dir + "/work/home/."}, {Path: dir + "/work/both/"}},
+	}
 	for path, want := range map[string]string{
-		"real/deep": "real/deep", "own/deep": "real/deep", "own2": "real/deep", "towork/inner": "work/inner", "work/venv/bin/python/deep": "real/deep", "towork/venv/bin/python": "real",
+		"real/deep": "real/deep", "own/deep": "real/deep", "own2": "real/deep", "towork/inner": "work/inner",
+		"work/venv/bin/python/deep": "real/deep", "towork/venv/bin/python": "real",
+		"work/home/lib64": "work/home/lib", "work/home/python": "real", // a virtual environment of a program
 	} {
 		a, err := Open(filepath.Join(dir, path), list)
 		if err != nil || a.Path != filepath.Join(dir, want) {
@@ -45,7 +54,8 @@ func TestLinksAreFollowedWhereNoToolCanHaveMadeThem(t *testing.T) {
 		}
 		a.Close()
 	}
-	for _, path := range []string{"work/theirs", "towork/theirs", "work/theirs/none", "work/inner/up", "towork/inner/up/.."} {
+	for _, path := range []string{"work/theirs", "towork/theirs", "work/theirs/none", "work/inner/up", "towork/inner/up/..",
+		"work/home/open/lib64", "work/both/link"} {
 		var link *LinkError
 		if a, err := Open(dir+"/"+path, list); !errors.As(err, &link) && path != "towork/inner/up/.." {
 			t.Errorf("%s was opened: %+v, %v", path, a, err)
@@ -65,7 +75,7 @@ func TestLinksAreFollowedWhereNoToolCanHaveMadeThem(t *testing.T) {
 func TestWhatIsMissingIsMadeAndNothingElse(t *testing.T) {
 	dir := ground(t, "work/there")
 	must(t, os.Symlink("/", filepath.Join(dir, "work/link")))
-	list := &List{Writable: []string{dir + "/work"}}
+	list := &List{Writable: []Owned{{Path: dir + "/work"}}}
 	for path, folder := range map[string]bool{"work/a/b/": true, "work/there/": true, "work/c/file": false} {
 		thing, err := Find(filepath.Join(dir, path)+map[bool]string{true: "/"}[folder], list)
 		must(t, err)
@@ -117,7 +127,7 @@ func TestALinkInAFolderOfToolsHidesNothingFromTheList(t *testing.T) {
 		must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
 	must(t, os.WriteFile(dir+"/vault/deep/key", nil, 0o600))
-	book := NewBook(&List{Absent: []string{dir + "/key", dir + "/.toolpost/", dir + "/loop"}, ReadOnly: []string{dir + "/later"}, Writable: []string{dir}})
+	book := NewBook(&List{Absent: []string{dir + "/key", dir + "/.toolpost/", dir + "/loop"}, ReadOnly: []string{dir + "/later"}, Writable: []Owned{{Path: dir}}})
 	for path, want := range map[string]Ban{
 		"key": Secret, "via": Secret, "vault/deep/key": Secret, "vault/deep": Free, ".toolpost": Secret, "state/token": Secret, "later": Fixed, "vault/later": Fixed, "loop": Secret,
 	} {
@@ -127,6 +137,25 @@ func TestALinkInAFolderOfToolsHidesNothingFromTheList(t *testing.T) {
 	}
 	if book.Inside(dir+"/vault") != Secret {
 		t.Error("the folder that a link leads to may be moved")
+	}
+}
+
+func TestTheFoldersThatARunnerLoadsCodeFrom(t *testing.T) {
+	dir := ground(t, "srv", "data")
+	for argv, want := range map[string][]string{
+		"uv run --directory srv server":          {"srv/"},
+		"/usr/bin/uv --project=srv run mcp":      {"srv/"},
+		"npm --prefix srv start":                 {"srv/"},
+		"make -C later -s":                       {"later/"},
+		"uvx --from ./srv server":                {"srv/"},
+		"uvx --from mcp-server-git server":       nil,
+		"npx server --directory":                 nil,
+		"mcp-server-filesystem --directory data": nil, // known for no runner: its own data
+	} {
+		got := slices.DeleteFunc(Homes(dir, strings.Fields(argv), nil), func(home string) bool { return home == "/usr/bin/" })
+		if !slices.Equal(got, Given(dir, want...)) {
+			t.Errorf("%s: %q", argv, got)
+		}
 	}
 }
 

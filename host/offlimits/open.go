@@ -37,7 +37,8 @@ const maxLinks = 40 // the kernel's own number
 
 // Open opens an absolute path of a config. A link is followed where only the owner of this machine can have made it,
 // and never in a folder that tools may change: one of the list's, or one of more. What the list has as read-only or
-// absent is no such folder, wherever it lies.
+// absent is no such folder, wherever it lies. Nor is a home, unless it is one of
+// the folders that tools may change.
 //
 // It is asked anew at each start, and gives a path without links that is opened again as one; so it does not matter
 // what has taken the place of a folder in the meantime, as long as that is a folder and not a link. A descriptor that
@@ -101,6 +102,7 @@ type way struct {
 	count int  // of the links that were followed, some perhaps again and again
 	open  []ID // folders that tools may change
 	shut  []ID // folders in them that they may not
+	homes []ID // folders that they may not change unless they are open
 }
 
 // walk goes from the root, one name at a time, by descriptors.
@@ -108,6 +110,7 @@ func (w *way) walk() (*Anchor, error) {
 	w.links = map[string]string{}
 	w.open = identities(apart(slices.Concat(w.more, w.list.Roots())), 0)
 	w.shut = identities(slices.Concat(w.list.Fixed(), w.list.Hidden()), kernel.NoLinks)
+	w.homes = identities(w.list.Folders(), kernel.NoLinks)
 	at, err := openDirect(unix.AT_FDCWD, "/", "/")
 	if err != nil {
 		return nil, err
@@ -144,7 +147,7 @@ func (w *way) changes(outer bool, id ID) bool {
 	case slices.Contains(w.open, id):
 		return true
 	}
-	return outer
+	return outer && !slices.Contains(w.homes, id)
 }
 
 // step opens a name in a folder. A link is taken note of, if it may be followed.
@@ -218,7 +221,7 @@ type LinkError struct {
 // Error implements error.
 func (e *LinkError) Error() string {
 	return e.Path + ": " + e.Link + " is a symbolic link in a folder that tools may change, so it is not followed; " +
-		"put the file or folder itself there, or name what it leads to"
+		"put the file or folder itself there, name what it leads to, or let no source write that folder (`roots`, `walls.write`)"
 }
 
 // Unwrap gives it a class.

@@ -132,9 +132,9 @@ func (p Profile) apart() []string {
 // homes lists the folders that programs load code from, but for those that the profile itself names for writing.
 func (v *view) homes() (all []string) {
 	for _, home := range v.off.Folders() {
-		t, err := offlimits.Find(home.Path, v.off, v.more...)
+		t, err := offlimits.Find(home, v.off, v.more...)
 		if p := v.find(t.Path); err != nil || p == nil || p.kind != partWrite {
-			all = append(all, home.Path)
+			all = append(all, home)
 		}
 	}
 	return all

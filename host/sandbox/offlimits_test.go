@@ -103,7 +103,7 @@ func install(t *testing.T) *installation {
 	}
 	return &installation{dir, base, &offlimits.List{
 		Absent: in("state/", "a/key.pem", "data/store.db", "later/"), Config: dir + "/config.yaml",
-		ReadOnly: in("a/b/tools/", "a/b/app.ai", "a/b/.venv/", "a/b/packs/", "x/y/script.py"), Writable: []string{dir},
+		ReadOnly: in("a/b/tools/", "a/b/app.ai", "a/b/.venv/", "a/b/packs/", "x/y/script.py"), Writable: []offlimits.Owned{{Path: dir}},
 	}}
 }
 
@@ -276,7 +276,7 @@ func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 	must(t, os.WriteFile(secret+"/file", []byte(canary), 0o644))
 	root := base + "/root"
 	must(t, os.MkdirAll(root+"/outer/inner"+secret, 0o755))
-	list := &offlimits.List{Writable: []string{root}}
+	list := &offlimits.List{Writable: []offlimits.Owned{{Path: root}}}
 
 	evil := confine(sandbox.Profile{Writable: []string{root}, Off: list}, swapper)
 	evil.Argv = append(evil.Argv, root, "outer")
@@ -335,7 +335,7 @@ func TestALinkThatAToolLeftIsRefusedAndAFolderWorksAgain(t *testing.T) {
 	root, own := base+"/root", base+"/own"
 	must(t, os.MkdirAll(root+"/inner", 0o755))
 	must(t, os.Symlink(root, own)) // a link that no tool can have made
-	list := &offlimits.List{Writable: []string{own}}
+	list := &offlimits.List{Writable: []offlimits.Owned{{Path: own}}}
 	cat := func() (string, error) {
 		child, err := process.Start(process.Command{
 			Argv: []string{"/bin/cat", root + "/inner/file"}, Confine: &sandbox.Confinement{Profile: sandbox.Profile{Readable: []string{own + "/inner"}, Off: list}},
@@ -455,7 +455,7 @@ func TestTheFolderAboveAToolsOwnStays(t *testing.T) {
 	own := dir + "/skills/one"
 	must(t, os.MkdirAll(own, 0o755))
 	cmd := process.Command{Argv: []string{"/bin/mv", dir + "/skills", dir + "/other"}, Confine: &sandbox.Confinement{Profile: sandbox.Profile{
-		Writable: []string{dir}, Readable: []string{own}, Subprocess: true, Off: &offlimits.List{ReadOnly: []string{own + "/"}, Writable: []string{dir}},
+		Writable: []string{dir}, Readable: []string{own}, Subprocess: true, Off: &offlimits.List{ReadOnly: []string{own + "/"}, Writable: []offlimits.Owned{{Path: dir}}},
 	}}}
 	if out, exit := run(t, cmd); exit == (process.Exit{}) {
 		t.Errorf("it was moved away: %s", out)

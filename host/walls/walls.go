@@ -339,7 +339,8 @@ func Code(path string) []string {
 	return all
 }
 
-// Installed lists the folders of the installation that a program belongs to, as far as they are not the system's.
+// Installed lists the folders of the installation that a program belongs to, as far as they are not the system's. A
+// virtual environment is one of them: it has links beside its folders, such as lib64.
 func Installed(dir, program string) []string {
 	path, err := exec.LookPath(program)
 	if strings.Contains(program, "/") {
@@ -348,7 +349,13 @@ func Installed(dir, program string) []string {
 	if err != nil {
 		return nil
 	}
-	return Code(path)
+	parts := Code(path)
+	for _, part := range slices.Clone(parts) {
+		if filepath.Base(part) == "pyvenv.cfg" {
+			parts = append(parts, filepath.Dir(part)+"/.")
+		}
+	}
+	return parts
 }
 
 // installation lists the folders of code around a program PREFIX/bin/NAME that is not the system's. The rest of PREFIX

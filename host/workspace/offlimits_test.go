@@ -28,7 +28,7 @@ func kept(t *testing.T) *world {
 	}
 	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true, HardLinks: "allow"}}, OffLimits: offlimits.NewBook(&offlimits.List{
 		Absent: in("state/", "keys/door", "data/store.db"), Config: w.root + "/config.yaml",
-		ReadOnly: in("app/tools/", "app/app.ai", "app/.venv/", "later/script.py"), Writable: []string{w.root},
+		ReadOnly: in("app/tools/", "app/app.ai", "app/.venv/", "later/script.py"), Writable: []offlimits.Owned{{Path: w.root}},
 	})})
 	return w
 }
@@ -152,7 +152,7 @@ func TestARootThatWasMadeAgainWorksAgain(t *testing.T) {
 
 func TestNoLinkTakesThePlaceOfARootThatToolsMayChange(t *testing.T) {
 	w := newWorld(t)
-	list := &offlimits.List{Writable: []string{w.root}}
+	list := &offlimits.List{Writable: []offlimits.Owned{{Path: w.root}}}
 	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true}, {Path: "root/sub", Codebase: "inner"}}, OffLimits: offlimits.NewBook(list)})
 	inner := func() (string, error) {
 		v, err := w.view().Codebase("inner")
