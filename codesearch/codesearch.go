@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -104,21 +103,21 @@ type Where struct {
 // Looks returns where a question looks.
 func (w Where) Looks() Where { return w }
 
-// Locate returns the absolute paths where a call looks, and those where it looks for a path that is in another codebase.
+// Locate returns the absolute paths where a call looks, and those where its path may be too.
 func (l *Library) Locate(c *tool.Call, w Where) (looks, others []string, err error) {
-	list, err := targets(l.ws.View(c), w)
-	for _, t := range list {
-		path := filepath.Join(t.root.Dir, t.rel)
-		if w.Path == "" || looks == nil && t.there() {
-			looks = append(looks, path)
-		} else {
-			others = append(others, path)
+	v, err := w.narrow(l.ws.View(c))
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case w.Path == "":
+		for _, r := range v.Roots() {
+			looks = append(looks, r.Dir)
 		}
+		return looks, nil, nil
 	}
-	if looks == nil && others != nil { // it is nowhere
-		looks, others = others[:1], others[1:]
-	}
-	return looks, others, err
+	name, _ := startAt(v, w.Path)
+	here, others, err := v.Here(name, false)
+	return []string{here}, others, err
 }
 
 // asked is a question under way, with what its call sees of the workspace.

@@ -57,38 +57,24 @@ func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 // targets returns where a call looks, by the letters of its arguments: without a codebase in each that the caller sees,
 // without a path in all of it. An absolute path that is below no root starts at the codebase: /lib is what the
 // contract calls its folder lib.
-func targets(v *workspace.View, w Where) ([]target, error) {
-	all := v
-	codebase := cmp.Or(w.Codebase, w.Codebase2)
-	if codebase != "" {
-		narrowed, err := v.Codebase(codebase)
-		if err != nil {
-			return nil, err
-		}
-		v = narrowed
+func targets(all *workspace.View, w Where) ([]target, error) {
+	v, err := w.narrow(all)
+	switch {
+	case err != nil:
+		return nil, err
+	case w.Path == "":
+		return wholeCodebases(v, all), nil
 	}
-	if w.Path == "" {
-		return wholeCodebases(v, all)
-	}
-	places, denied := v.LocateAll(w.Path)
-	relocated := tool.CodeOf(denied) == tool.CodeAccessDenied && filepath.IsAbs(w.Path)
-	if relocated {
-		places, _ = v.LocateAll("." + filepath.Clean(w.Path)) // what is refused here too stays refused
-	}
-	if len(places) == 0 {
-		return nil, denied
+	name, denied := startAt(v, w.Path)
+	places, err := v.LocateAll(name)
+	if err != nil {
+		return nil, cmp.Or(denied, err)
 	}
 	list := make([]target, len(places))
 	for i, p := range places {
-		t, err := newTarget(v, p.Root, all)
-		if err != nil {
-			return nil, err
-		}
-		t.rel, t.path, t.name = p.Rel, w.Path, w.Path
-		if relocated {
-			t.name, t.denied = p.Rel, denied
-		}
-		if t.home != "" && (codebase != "" && (relocated || !filepath.IsAbs(w.Path)) || w.Path == "/") {
+		t := newTarget(p.Root, all)
+		t.rel, t.path, t.name, t.denied = p.Rel, w.Path, name, denied
+		if t.home != "" && (w.codebase() != "" && (denied != nil || !filepath.IsAbs(w.Path)) || w.Path == "/") {
 			t.path = filepath.Join(p.Root.Dir, p.Rel)
 		}
 		t.prefix = strings.TrimRight(t.path, "/") + "/"
@@ -97,33 +83,42 @@ func targets(v *workspace.View, w Where) ([]target, error) {
 	return list, nil
 }
 
+// narrow returns what a question may look into, of what its caller sees.
+func (w Where) narrow(all *workspace.View) (*workspace.View, error) {
+	if w.codebase() == "" {
+		return all, nil
+	}
+	return all.Codebase(w.codebase())
+}
+
+func (w Where) codebase() string { return cmp.Or(w.Codebase, w.Codebase2) }
+
+// startAt returns the path that a view opens for one that starts at a codebase, and what the caller is told if nothing is
+// there: that it may not read the path. Any other path stays as it is.
+func startAt(v *workspace.View, path string) (name string, denied error) {
+	_, err := v.LocateAll(path)
+	if tool.CodeOf(err) != tool.CodeAccessDenied || !filepath.IsAbs(path) {
+		return path, nil
+	}
+	return "." + filepath.Clean(path), err
+}
+
 // newTarget is the whole of a codebase. All is what the caller sees.
-func newTarget(v *workspace.View, r workspace.Root, all *workspace.View) (target, error) {
-	one, err := v.Codebase(r.Codebase)
+func newTarget(r workspace.Root, all *workspace.View) target {
+	one, _ := all.Codebase(r.Codebase) // its own, so it is there
 	t := target{root: r, view: one, rel: ".", name: "."}
 	if r.Codebase != all.Roots()[0].Codebase || all.Ambiguous() {
 		t.home = r.Dir + "/"
 	}
 	t.prefix = t.home
-	return t, err
+	return t
 }
 
-func wholeCodebases(v, all *workspace.View) ([]target, error) {
-	var list []target
+func wholeCodebases(v, all *workspace.View) (list []target) {
 	for _, r := range v.Roots() {
-		t, err := newTarget(v, r, all)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, t)
+		list = append(list, newTarget(r, all))
 	}
-	return list, nil
-}
-
-// there reports whether a call that looks for the target's path ends here.
-func (t target) there() bool {
-	_, err := t.view.Stat(t.name)
-	return tool.CodeOf(err) != tool.CodeNotFound
+	return list
 }
 
 // shown returns the path that the caller sees of a file below the target.

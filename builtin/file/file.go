@@ -103,10 +103,7 @@ func locate(v *workspace.View, paths, others *[]string, write bool) error {
 		if err != nil {
 			return err
 		}
-		all = append(all, here.Abs())
-		for _, p := range also {
-			*others = append(*others, p.Abs())
-		}
+		all, *others = append(all, here), append(*others, also...)
 	}
 	*paths = all
 	return nil

@@ -121,8 +121,8 @@ func (j *judging) move(path, means string, makes bool) string {
 	if err != nil {
 		return filepath.Clean(path)
 	}
-	j.moved[path] = at.Abs()
-	return at.Abs()
+	j.moved[path] = at
+	return at
 }
 
 // longest lists the paths that mean others, those that lie in others first.

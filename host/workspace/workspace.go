@@ -400,20 +400,29 @@ func (v *View) Follow(path string, makes bool) {
 	}
 }
 
-// Here tells of the places where a path may be the one that a call comes to, in a record; policy judges the others too.
-func (v *View) Here(path string, write bool) (here Place, others []Place, err error) {
+// Here returns the absolute path that a call comes to, for its record, and the others where the path may be: policy judges
+// those too.
+func (v *View) Here(path string, write bool) (here string, others []string, err error) {
 	places, err := v.LocateAll(path)
-	if err != nil || len(places) == 1 {
-		return append(places, Place{})[0], nil, err
+	if err != nil {
+		return "", nil, err
 	}
-	here = places[0]
+	at := places[0]
+	if len(places) == 1 {
+		return at.Abs(), nil, nil
+	}
 	if s, err := v.existing(path, false); err == nil {
-		here = s.Place
+		at = s.Place
 		s.close()
 	} else if p, err := v.target(path); write && err == nil {
-		here = p
+		at = p
 	}
-	return here, slices.DeleteFunc(places, func(p Place) bool { return p.root == here.root }), nil
+	for _, p := range places {
+		if p.root != at.root {
+			others = append(others, p.Abs())
+		}
+	}
+	return at.Abs(), others, nil
 }
 
 // first gives what try finds in the first root that has it.
