@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -105,8 +104,11 @@ func (a *app) checked(ctx context.Context, n *node.Node) report {
 	}
 	for _, s := range n.Sources() {
 		one := checkedSource{Name: s.Name, Protocol: s.Protocol, Started: s.Err == nil}
-		if err := cmp.Or(s.Err, s.Lacks); err != nil {
-			wrong("source "+s.Name, err)
+		if s.Err != nil {
+			wrong("source "+s.Name, s.Err)
+		}
+		if s.Lacks != nil {
+			wrong("roots of "+s.Name, s.Lacks)
 		}
 		for spec, err := range n.Catalog().Specs(ctx, me()) {
 			switch {

@@ -134,7 +134,7 @@ func readSkill(dir string) *Skill {
 	s.Doc, docErr = readPart(dir, skillFile, maxSkillFile, parseDoc)
 	_, s.Manifest, manifestErr = readManifest(dir)
 	if s.Manifest == nil && manifestErr == nil && there(dir, programFile) {
-		manifestErr = tool.Errorf(tool.CodeUnavailable, "%s is no Agent Skill: %s", dir, unstarted(dir, programFile))
+		manifestErr = tool.Errorf(tool.CodeUnavailable, "%s is not an Agent Skill: %s", dir, unstarted(dir, programFile))
 	}
 	s.Err = errors.Join(manifestErr, docErr)
 	return s

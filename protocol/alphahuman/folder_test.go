@@ -232,7 +232,7 @@ func TestAFolderThatIsAlmostASkillIsListedWithTheReason(t *testing.T) {
 	want := map[string]string{
 		"lower": "it has skill.md, which has to be named SKILL.md", "upper": "it has MANIFEST.JSON, which has to be named manifest.json",
 		"yaml": "it has manifest.yaml; a manifest is JSON, in manifest.json or skill.json", "script": "it has skill.py, but no manifest.json or skill.json",
-		"beside": "beside is no Agent Skill: it has skill.py, but no manifest.json or skill.json that says how it is started",
+		"beside": "beside is not an Agent Skill: it has skill.py, but no manifest.json or skill.json that says how it is started",
 		"module": "it has __main__.py, but no manifest", "js": "it has package.json, but no manifest", "group": "pdf in it is one",
 		"folder": "SKILL.md cannot be read: it is not a file", "gone": "a link that leads nowhere", "half": "SKILL.md cannot be read: no such file",
 		"say": "it has main.py", "works-too": "manifest.json",

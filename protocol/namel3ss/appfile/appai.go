@@ -210,7 +210,7 @@ func (p *appParser) statement(words string) error {
 	case words == "output:":
 		return p.block(&p.tool.Output)
 	default:
-		return p.errorf("tool %q has a line that is none of a tool: %.80s", p.tool.Name, words)
+		return p.errorf("tool %q has an unknown line: %.80s", p.tool.Name, words)
 	}
 	return nil
 }
