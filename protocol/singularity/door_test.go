@@ -453,7 +453,6 @@ func TestAVersionThatIsNoSemverIsNotPassedOffAsOne(t *testing.T) {
 	}
 }
 
-// contract(singularity): **Distributed execution** - Route tools to different Elixir nodes
 func TestTwoDoorsOfAGroupShareTheRequests(t *testing.T) {
 	url := outside(t, server.Options{})
 	var count [2]atomic.Int32

@@ -215,7 +215,6 @@ func TestADoorWaitsForAServerThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-// contract(singularity): **Distributed execution** - Route tools to different Elixir nodes
 func TestWhatBelongsToACallArrivesAtTheOtherNode(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	came := make(chan *tool.Call, 1)
