@@ -302,6 +302,7 @@ func wantRefusal(t *testing.T, d *door, out *outcome, code tool.Code) {
 	}
 }
 
+// contract(singularity): **Progress updates** - Publish progress messages during long operations
 func lookProgress(t *testing.T, d *door, r *runner, out *outcome) {
 	if !out.ok {
 		t.Fatalf("the call failed: %s: %s", out.class, out.message)

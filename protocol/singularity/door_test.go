@@ -126,8 +126,6 @@ func TestACallerMayShortenACall(t *testing.T) {
 	same(t, "the answer", askMsg(t, connect(t, s), m), `{"data":null,"error":"Timeout: hang ran longer than the 50ms that its caller gives it"}`)
 }
 
-// contract(singularity): **Streaming results** - For large files/long commands
-// contract(singularity): **Progress updates** - Publish progress messages during long operations
 func TestEventsComeInOrderBeforeTheReplyWhereTheCallerAsksForThem(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
