@@ -182,14 +182,16 @@ func TestTheShellAndCodeSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing
 	for _, subject := range []string{"tools.execute.searchCode", "tools.code.search"} {
 		again, _ := p.ask(subject, `{"tool_call_id": "c3", "function": {"name": "searchCode", "arguments": {"query": "async function handler"}}}`).(map[string]any)
 		var rows []map[string]any
-		if err := json.Unmarshal([]byte(fmt.Sprint(again["content"])), &rows); err != nil || len(rows) == 0 || len(rows[0]) != 4 || rows[0]["path"] != "/src/handler.ts" {
+		if err := json.Unmarshal([]byte(fmt.Sprint(again["content"])), &rows); err != nil || len(rows) == 0 ||
+			len(rows[0]) != 4 || rows[0]["path"] != "/src/handler.ts" {
 			t.Errorf("%s: %v, %v", subject, again, err)
 		}
 	}
 	best := hits[0].(map[string]any)
 	similarity, _ := best["similarity"].(float64)
 	snippet, _ := best["snippet"].(string)
-	if len(best) != 4 || best["path"] != "/src/handler.ts" || best["line"] != 1.0 || !strings.HasPrefix(snippet, "async function handler") || similarity <= 0 || similarity > 1 {
+	if len(best) != 4 || best["path"] != "/src/handler.ts" || best["line"] != 1.0 ||
+		!strings.HasPrefix(snippet, "async function handler") || similarity <= 0 || similarity > 1 {
 		t.Errorf("tools.code.search: the best hit is %v", best)
 	}
 }

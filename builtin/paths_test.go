@@ -42,7 +42,8 @@ func twoCodebases(t *testing.T, ambiguous func(dir string) string) (dir, url str
 	}
 	// The first root has a folder where a root itself is by its letters.
 	same := filepath.Join(dir, "one", ambiguous(dir), "same.py")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(same), 0o755), os.WriteFile(same, []byte("def b():\n    return 'root one'\n"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(same), 0o755),
+		os.WriteFile(same, []byte("def b():\n    return 'root one'\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(`
@@ -185,8 +186,10 @@ func TestTheFilesOfCodebasesAreListedWhateverTheClientLeavesOut(t *testing.T) {
 	for request, want := range map[string]string{
 		`{}`: all, `{"codebase_id": "my-proj"}`: all, `{"codebaseId": "my-proj"}`: all, `{"language": null, "codebase_id": null}`: all,
 		`{"codebase_id": "my-proj", "language": "typescript"}`: "/src/b.ts /src/sub/c.ts", `{"language": "Elixir"}`: "/lib/a.ex",
-		`{"codebase_id": "my-proj", "pattern": "*.ts"}`: "/src/b.ts /src/sub/c.ts", `{"codebase_id": "my-proj", "pattern": "src/*.ts"}`: "/src/b.ts",
-		`{"pattern": "*.ex"}`: "/lib/a.ex", `{"path": "src/sub"}`: "src/sub/c.ts", `{"codebase_id": "my-proj", "path": "/src/sub"}`: "/src/sub/c.ts", `{"path": "DIR/src/sub"}`: "DIR/src/sub/c.ts",
+		`{"codebase_id": "my-proj", "pattern": "*.ts"}`:     "/src/b.ts /src/sub/c.ts",
+		`{"codebase_id": "my-proj", "pattern": "src/*.ts"}`: "/src/b.ts",
+		`{"pattern": "*.ex"}`:                               "/lib/a.ex", `{"path": "src/sub"}`: "src/sub/c.ts",
+		`{"codebase_id": "my-proj", "path": "/src/sub"}`: "/src/sub/c.ts", `{"path": "DIR/src/sub"}`: "DIR/src/sub/c.ts",
 		`{"codebase_id": "my-proj", "language": "cobol"}`: "",
 	} {
 		list, problem := p.data("tools.code.list", request)
@@ -218,7 +221,8 @@ func TestAPathThatStartsAtTheCodebaseIsReadAndWrittenThere(t *testing.T) {
 	p := newPeer(t)
 	p.write(map[string]string{"lib/a.ex": "x\n"})
 	for subject, requests := range map[string][]string{
-		"tools.file.write":         {`{"path": "/etc/passwd", "content": "x"}`, `{"path": "/none/new.ex", "content": "x"}`, `{"path": "/.env", "content": "x"}`},
+		"tools.file.write": {`{"path": "/etc/passwd", "content": "x"}`, `{"path": "/none/new.ex", "content": "x"}`,
+			`{"path": "/.env", "content": "x"}`},
 		"tools.execute.makeFolder": {`{"path": "/etc/new"}`},
 		"tools.execute.moveFile":   {`{"from": "lib/a.ex", "to": "/etc/a.ex"}`},
 		"tools.file.delete":        {`{"path": "/etc/none.ex"}`, `{"path": "/"}`},
@@ -226,7 +230,8 @@ func TestAPathThatStartsAtTheCodebaseIsReadAndWrittenThere(t *testing.T) {
 		"tools.file.list":          {`{"path": "/"}`, `{"path": "/etc"}`, `{"path": "//"}`},
 		"tools.execute.globFiles":  {`{"pattern": "*", "path": "/"}`},
 		"tools.execute.editFile":   {`{"path": "/etc/passwd", "old": "x", "new": "y"}`},
-		"tools.shell.exec":         {`{"command": "ls", "args": ["/etc"]}`, `{"command": "ls", "cwd": "/etc"}`, `{"command": "ls", "args": ["/etc/passwd"]}`},
+		"tools.shell.exec": {`{"command": "ls", "args": ["/etc"]}`, `{"command": "ls", "cwd": "/etc"}`,
+			`{"command": "ls", "args": ["/etc/passwd"]}`},
 	} {
 		for _, request := range requests {
 			answer, _ := p.ask(subject, request).(map[string]any)
@@ -248,12 +253,15 @@ func TestAPathThatStartsAtTheCodebaseIsReadAndWrittenThere(t *testing.T) {
 		{"tools.execute.makeFolder", `{"path": "/lib/made"}`, `{"created": true}`},
 		{"tools.execute.moveFile", `{"from": "/top.ex", "to": "/lib/made/top.ex"}`, `{"moved": true}`},
 		{"tools.file.delete", `{"path": "/lib/made/top.ex"}`, `{"deleted": true}`},
-		{"tools.shell.exec", `{"command": "ls", "args": ["/lib/deep/er"], "cwd": "/lib"}`, `{"stdout": "new.ex\n", "stderr": "", "exit_code": 0}`},
+		{"tools.shell.exec", `{"command": "ls", "args": ["/lib/deep/er"], "cwd": "/lib"}`,
+			`{"stdout": "new.ex\n", "stderr": "", "exit_code": 0}`},
 		{"tools.shell.exec", `{"command": "ls", "cwd": "/lib/deep"}`, `{"stdout": "er\n", "stderr": "", "exit_code": 0}`},
-		{"tools.shell.exec", `{"command": "grep", "args": ["-c", "/lib", "/lib/new.ex"]}`, `{"stdout": "0\n", "stderr": "", "exit_code": 1}`},
+		{"tools.shell.exec", `{"command": "grep", "args": ["-c", "/lib", "/lib/new.ex"]}`,
+			`{"stdout": "0\n", "stderr": "", "exit_code": 1}`},
 		{"tools.shell.exec", `{"command": "head", "args": ["--bytes=2", "/lib/new.ex"]}`, `{"stdout": "ne", "stderr": "", "exit_code": 0}`},
 		{"tools.shell.exec", `{"command": "cp", "args": ["/lib/new.ex", "/lib/copy.ex"]}`, `{"stdout": "", "stderr": "", "exit_code": 0}`},
-		{"tools.shell.exec", `{"command": "cp", "args": ["/lib/new.ex", "--target-directory=/lib/made"]}`, `{"stdout": "", "stderr": "", "exit_code": 0}`},
+		{"tools.shell.exec", `{"command": "cp", "args": ["/lib/new.ex", "--target-directory=/lib/made"]}`,
+			`{"stdout": "", "stderr": "", "exit_code": 0}`},
 		{"tools.shell.exec", `{"command": "ls", "args": ["/lib/made"]}`, `{"stdout": "new.ex\n", "stderr": "", "exit_code": 0}`},
 		{"tools.file.read", `{"path": "/lib/copy.ex"}`, `"new"`},
 	} {
@@ -263,14 +271,16 @@ func TestAPathThatStartsAtTheCodebaseIsReadAndWrittenThere(t *testing.T) {
 		}
 	}
 	for subject, request := range map[string]string{
-		"tools.file.read": `{"path": "/lib/none.ex"}`, "tools.file.delete": `{"path": "/lib/none.ex"}`, "tools.file.list": `{"path": "/lib/none"}`,
+		"tools.file.read": `{"path": "/lib/none.ex"}`, "tools.file.delete": `{"path": "/lib/none.ex"}`,
+		"tools.file.list": `{"path": "/lib/none"}`,
 	} {
 		if answer, _ := p.ask(subject, request).(map[string]any); !strings.HasPrefix(fmt.Sprint(answer["error"]), "NotFound: /lib/none") {
 			t.Errorf("%s %s: %v", subject, request, answer)
 		}
 	}
 	// A text that is there twice may be a pattern and a path: nothing is guessed.
-	if answer, _ := p.ask("tools.shell.exec", `{"command": "grep", "args": ["-rc", "/lib", "/lib"]}`).(map[string]any); !strings.HasPrefix(fmt.Sprint(answer["error"]), "AccessDenied: /lib ") {
+	if answer, _ := p.ask("tools.shell.exec",
+		`{"command": "grep", "args": ["-rc", "/lib", "/lib"]}`).(map[string]any); !strings.HasPrefix(fmt.Sprint(answer["error"]), "AccessDenied: /lib ") {
 		t.Errorf("a pattern like a path: %v", answer)
 	}
 }

@@ -67,14 +67,16 @@ func TestTheSecurityPolicyOfTheContractHolds(t *testing.T) {
 		{"tools.code.grep", `{"pattern": "Theirs", "codebase_id": "theirs"}`, `NotFound: no codebase "theirs"; there are: one, two`},
 		// contract(singularity): **Quota management** - Per-user rate limits and resource quotas
 		{"tools.execute.statFile", `{"path": "lib/a.ex"}`, "<nil>"},
-		{"tools.execute.statFile", `{"path": "lib/a.ex"}`, `SystemError: rate limit: statFile was not run: quota "stats" allows 1 call an hour for each caller; try again in `},
+		{"tools.execute.statFile", `{"path": "lib/a.ex"}`,
+			`SystemError: rate limit: statFile was not run: quota "stats" allows 1 call an hour for each caller; try again in `},
 	} {
 		if answer, _ := p.ask(c.subject, c.request).(map[string]any); !strings.HasPrefix(fmt.Sprint(answer["error"]), c.says) {
 			t.Errorf("%s %s: %v", c.subject, c.request, answer)
 		}
 	}
 	// contract(singularity): **Resource limits**: CPU/memory constraints
-	if answer, _ := p.ask("tools.shell.exec", `{"command": "python3", "args": ["eats.py"]}`).(map[string]any); strings.Contains(fmt.Sprint(answer), "exit_code:0") {
+	if answer, _ := p.ask("tools.shell.exec",
+		`{"command": "python3", "args": ["eats.py"]}`).(map[string]any); strings.Contains(fmt.Sprint(answer), "exit_code:0") {
 		t.Errorf("a command that takes more than its memory: %v", answer)
 	}
 	// contract(singularity): **Rate limiting**: Prevent abuse of expensive operations
@@ -100,7 +102,8 @@ func TestTheSecurityPolicyOfTheContractHolds(t *testing.T) {
 // contract(singularity): Elixir MUST log all tool executions:
 func TestTheAuditLogNamesWhatWasTouchedAndNothingElse(t *testing.T) {
 	p := newRoots(t)
-	for _, request := range []string{`{"path": "lib/b.ex"}`, `{"path": "/lib/b.ex"}`, `{"path": "DIR/two/lib/b.ex"}`, `{"path": "/etc/passwd"}`, `{"path": ".env"}`} {
+	for _, request := range []string{`{"path": "lib/b.ex"}`, `{"path": "/lib/b.ex"}`, `{"path": "DIR/two/lib/b.ex"}`,
+		`{"path": "/etc/passwd"}`, `{"path": ".env"}`} {
 		p.ask("tools.file.read", request)
 	}
 	p.ask("tools.file.write", `{"path": "lib/new.ex", "content": "x"}`)

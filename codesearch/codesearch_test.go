@@ -90,7 +90,8 @@ func TestALibraryAnswersEveryKindOfQuestion(t *testing.T) {
 	if got, err := l.Graph(ctx, Call{Call: c}, GraphQuery{}); err != nil || len(got.Edges) != 1 || got.Edges[0] != (Edge{".", "money", 1}) {
 		t.Errorf("graph: %+v, %v", got, err)
 	}
-	if got, _, err := l.Locate(c, Where{Path: "money"}); err != nil || len(got) != 1 || !strings.HasSuffix(got[0], filepath.Base(dir)+"/money") {
+	if got, _, err := l.Locate(c, Where{Path: "money"}); err != nil || len(got) != 1 ||
+		!strings.HasSuffix(got[0], filepath.Base(dir)+"/money") {
 		t.Errorf("locate: %v, %v", got, err)
 	}
 }

@@ -305,8 +305,10 @@ func TestOneDeadSourceNeverHidesTheOthers(t *testing.T) {
 	if _, err := call(t, e, "f", ``); err == nil || err.Code != tool.CodeUnavailable || !strings.Contains(err.Message, "f is unavailable: it died") {
 		t.Error(err)
 	}
-	for name, code := range map[string]tool.Code{"dead.any": tool.CodeUnavailable, "dead": tool.CodeNotFound, "alive.any": tool.CodeNotFound, "any": tool.CodeNotFound} {
-		if _, err := call(t, e, name, ``); err == nil || err.Code != code || strings.Contains(err.Message, "python3 is missing") != (code == tool.CodeUnavailable) {
+	for name, code := range map[string]tool.Code{"dead.any": tool.CodeUnavailable, "dead": tool.CodeNotFound,
+		"alive.any": tool.CodeNotFound, "any": tool.CodeNotFound} {
+		if _, err := call(t, e, name, ``); err == nil || err.Code != code ||
+			strings.Contains(err.Message, "python3 is missing") != (code == tool.CodeUnavailable) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

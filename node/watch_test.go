@@ -383,7 +383,8 @@ func TestARemovedCallerIsOutTwoSecondsAfterTheConfigIsSaved(t *testing.T) {
 			}
 			return "store: {url: none}\ncallers: {list: {" + text + "}}\nsources: [{name: quick, protocol: fake}"
 		}
-		p := watched(t, map[string]string{"toolpost.yaml": list("ada", "ben") + "]", "quick": "1", "stuck": "1"}, node.Options{Protocols: f.files()})
+		p := watched(t, map[string]string{"toolpost.yaml": list("ada", "ben") + "]", "quick": "1", "stuck": "1"},
+			node.Options{Protocols: f.files()})
 		admitted := func() (ids []string) {
 			for _, name := range []string{"ada", "ben"} {
 				if who, err := p.n.Admit(t.Context(), identity.Credentials{Door: "http", Token: "the-token-of-" + name}); err == nil {

@@ -209,7 +209,8 @@ func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
 	}
 	for args, want := range map[string]tool.Touches{
 		`{"path":"../x"}`: {}, `{"path":"/"}`: {}, `{"path":1}`: {}, `{`: {},
-		`{"path":"/etc/passwd"}`: {Reads: in("root/etc/passwd"), MayRead: in("second/etc/passwd")}, // for policy to judge, whether or not it is there
+		// for policy to judge, whether or not it is there
+		`{"path":"/etc/passwd"}`: {Reads: in("root/etc/passwd"), MayRead: in("second/etc/passwd")},
 	} {
 		got, err := w.runner.Touches(&tool.Call{Spec: named(readName), Args: json.RawMessage(args)})
 		if diff := cmp.Diff(want, got); err == nil || diff != "" {

@@ -181,7 +181,8 @@ func TestEveryColumnIsRedactedButThoseThatAreOurs(t *testing.T) {
 }
 
 func TestNamesOfSecrets(t *testing.T) {
-	for _, name := range []string{"pwd", "db_pwd", "pass", "dbPass", "DBPass", "PASS", "smtp-pass", "pin", "userPin", "pin2", "aws_creds", "bearer", "X-Bearer", "passPhrase", "pass_phrase", "passphrase", "key-passphrase"} {
+	for _, name := range []string{"pwd", "db_pwd", "pass", "dbPass", "DBPass", "PASS", "smtp-pass", "pin", "userPin", "pin2",
+		"aws_creds", "bearer", "X-Bearer", "passPhrase", "pass_phrase", "passphrase", "key-passphrase"} {
 		if !SpeaksOfSecrets(name, nil) {
 			t.Errorf("%s is not taken for the name of a secret", name)
 		}

@@ -127,7 +127,8 @@ func TestALinkInAFolderOfToolsHidesNothingFromTheList(t *testing.T) {
 		must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
 	must(t, os.WriteFile(dir+"/vault/deep/key", nil, 0o600))
-	book := NewBook(&List{Absent: []string{dir + "/key", dir + "/.toolpost/", dir + "/loop"}, ReadOnly: []string{dir + "/later"}, Writable: []Owned{{Path: dir}}})
+	book := NewBook(&List{Absent: []string{dir + "/key", dir + "/.toolpost/", dir + "/loop"},
+		ReadOnly: []string{dir + "/later"}, Writable: []Owned{{Path: dir}}})
 	for path, want := range map[string]Ban{
 		"key": Secret, "via": Secret, "vault/deep/key": Secret, "vault/deep": Free, ".toolpost": Secret, "state/token": Secret, "later": Fixed, "vault/later": Fixed, "loop": Secret,
 	} {

@@ -455,7 +455,8 @@ func TestTheFolderAboveAToolsOwnStays(t *testing.T) {
 	own := dir + "/skills/one"
 	must(t, os.MkdirAll(own, 0o755))
 	cmd := process.Command{Argv: []string{"/bin/mv", dir + "/skills", dir + "/other"}, Confine: &sandbox.Confinement{Profile: sandbox.Profile{
-		Writable: []string{dir}, Readable: []string{own}, Subprocess: true, Off: &offlimits.List{ReadOnly: []string{own + "/"}, Writable: []offlimits.Owned{{Path: dir}}},
+		Writable: []string{dir}, Readable: []string{own}, Subprocess: true, Off: &offlimits.List{ReadOnly: []string{own + "/"},
+			Writable: []offlimits.Owned{{Path: dir}}},
 	}}}
 	if out, exit := run(t, cmd); exit == (process.Exit{}) {
 		t.Errorf("it was moved away: %s", out)

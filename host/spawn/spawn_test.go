@@ -171,7 +171,8 @@ func TestAContainerHasWhatItsCommandNamesInTmp(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	for name, text := range map[string]string{
-		"tool": "#!/bin/sh\nexec sh " + dir + "/script\n", "script": "cd " + dir + " && echo *\n", "other": "", "own/script": "echo \"$PWD\" *\n",
+		"tool": "#!/bin/sh\nexec sh " + dir + "/script\n", "script": "cd " + dir + " && echo *\n", "other": "",
+		"own/script": "echo \"$PWD\" *\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -212,7 +213,8 @@ func TestAContainerHasWhatItsCommandNamesInTmp(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := spawn.Options{Dir: "/tmp", Container: container.Options{Image: image, Runtime: "sandbox"}}
-	if _, err := o.Program("/", spawn.Command{Argv: []string{"./tool"}}); err == nil || !strings.Contains(err.Error(), "names /tmp/tool") {
+	if _, err := o.Program("/", spawn.Command{Argv: []string{"./tool"}}); err == nil ||
+		!strings.Contains(err.Error(), "names /tmp/tool") {
 		t.Errorf("a program in the /tmp of an image: %v", err)
 	}
 }

@@ -51,7 +51,8 @@ func victims() []victim {
 	nodeTool := `const fs = require("fs"); require("../lib.js"); try { require("optional"); } catch {}
 exports.run = () => { ` + ranNode + ` return {}; };`
 	return []victim{
-		{name: "events", protocol: "narratoria", fields: "command: [python3, tool.py], dir: HOME", files: map[string]string{"tool.py": event},
+		{name: "events", protocol: "narratoria", fields: "command: [python3, tool.py], dir: HOME",
+			files:  map[string]string{"tool.py": event},
 			plants: map[string]string{"json.py": plantedPython, "colorsys/__init__.py": plantedPython}},
 		{name: "lines", protocol: "command", fields: "command: [sh, run.sh], dir: HOME",
 			files:  map[string]string{"run.sh": ". ./lib.sh\necho ran > \"$DATA/ran\"\n", "lib.sh": "true\n"},
@@ -59,11 +60,15 @@ exports.run = () => { ` + ranNode + ` return {}; };`
 		{name: "module", protocol: "command", fields: "command: [python3, -m, pkg], dir: HOME",
 			files:  map[string]string{"pkg/__init__.py": "", "pkg/__main__.py": "import json, random\n" + ranPython},
 			plants: map[string]string{"json.py": plantedPython, "pkg/json.py": ""}},
-		{name: "venv", protocol: "narratoria", fields: "command: [../envs/py/bin/python3, tool.py], dir: HOME", files: map[string]string{"tool.py": event},
-			plants: map[string]string{"../envs/py/lib/PYTHON/site-packages/sitecustomize.py": plantedPython, "../envs/py/lib/PYTHON/site-packages/x.pth": plantedPython}},
-		{name: "warm", protocol: "namel3ss", fields: "app: HOME, tool: warm, mode: warm, entry: 'tools.t:run'", files: map[string]string{"tools/t.py": function},
+		{name: "venv", protocol: "narratoria", fields: "command: [../envs/py/bin/python3, tool.py], dir: HOME",
+			files: map[string]string{"tool.py": event},
+			plants: map[string]string{"../envs/py/lib/PYTHON/site-packages/sitecustomize.py": plantedPython,
+				"../envs/py/lib/PYTHON/site-packages/x.pth": plantedPython}},
+		{name: "warm", protocol: "namel3ss", fields: "app: HOME, tool: warm, mode: warm, entry: 'tools.t:run'",
+			files:  map[string]string{"tools/t.py": function},
 			plants: map[string]string{"random.py": plantedPython}},
-		{name: "fresh", protocol: "namel3ss", fields: "app: HOME, tool: fresh, mode: fresh, entry: 'tools.t:run'", files: map[string]string{"tools/t.py": function},
+		{name: "fresh", protocol: "namel3ss", fields: "app: HOME, tool: fresh, mode: fresh, entry: 'tools.t:run'",
+			files:  map[string]string{"tools/t.py": function},
 			plants: map[string]string{"random.py": plantedPython}},
 		{name: "node", protocol: "namel3ss", fields: "app: HOME, tool: node, kind: node, entry: 'tools.t:run'",
 			files:  map[string]string{"tools/t.js": nodeTool, "lib.js": ""},
@@ -71,7 +76,8 @@ exports.run = () => { ` + ranNode + ` return {}; };`
 		{name: "mcp", protocol: "mcp", fields: "command: [python3, server.py], dir: HOME", files: map[string]string{"server.py": mcpPython},
 			plants: map[string]string{"json.py": plantedPython}},
 		{name: "mcpnode", protocol: "mcp", fields: "command: [node, server.mjs], dir: HOME",
-			files: map[string]string{"server.mjs": mcpNode, "helper.mjs": "export const help = 1;\n"}, plants: map[string]string{"helper.mjs": plantedModule,
+			files: map[string]string{"server.mjs": mcpNode,
+				"helper.mjs": "export const help = 1;\n"}, plants: map[string]string{"helper.mjs": plantedModule,
 				"package.json": `{"name": "optional", "exports": "./lib.mjs"}`, "lib.mjs": plantedModule}},
 		{name: "serve", protocol: "machina", fields: "command: [python3, toolhost.py], plugin: ../plug/probe.py, dir: HOME, mode: serve, tools: [{aid: AID.HOST.X.v1, name: serve}]",
 			files:  map[string]string{"toolhost.py": toolhost, "../plug/probe.py": "try: import optional\nexcept ImportError: pass\n"},
@@ -79,8 +85,10 @@ exports.run = () => { ` + ranNode + ` return {}; };`
 		{name: "skill", protocol: "alphahuman", fields: "skill: HOME", files: map[string]string{"skill.py": skill("skill"),
 			"manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`},
 			plants: map[string]string{"json.py": plantedPython}},
-		{name: "package", protocol: "alphahuman", fields: "skill: HOME/skills/one", files: map[string]string{"skills/one/skill.py": "from . import helper\n" + skill("package"),
-			"skills/one/__init__.py": "", "skills/one/helper.py": "", "skills/one/manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`},
+		{name: "package", protocol: "alphahuman", fields: "skill: HOME/skills/one",
+			files: map[string]string{"skills/one/skill.py": "from . import helper\n" + skill("package"),
+				"skills/one/__init__.py": "", "skills/one/helper.py": "",
+				"skills/one/manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`},
 			plants: map[string]string{"skills/__init__.py": plantedPython}},
 	}
 }
@@ -188,7 +196,8 @@ func (s *street) config(t *testing.T, walls, more string, roots ...string) {
 	for _, root := range roots {
 		list = append(list, fmt.Sprintf("{path: %s, write: true}", root))
 	}
-	text += "- {name: files, protocol: builtin, roots: [" + strings.Join(list, ", ") + "], shell: {allow: [cp, tee, mv, ln, mkdir, rm, python3], rules: [{program: python3, code: any}]}}\n" +
+	text += "- {name: files, protocol: builtin, roots: [" + strings.Join(list, ", ") +
+		"], shell: {allow: [cp, tee, mv, ln, mkdir, rm, python3], rules: [{program: python3, code: any}]}}\n" +
 		"- {name: put, protocol: narratoria, command: [python3, put.py], dir: put, walls: {write: [.]}}\n"
 	s.write(t, s.dir+"/toolpost.yaml", text, 0o600)
 }
@@ -219,7 +228,8 @@ func (s *street) attempts(path, content string) []toolCall {
 	shell := func(stdin string, argv ...string) toolCall {
 		return toolCall{"tool": "execShell", "args": toolCall{"command": argv[0], "args": argv[1:], "stdin": stdin}}
 	}
-	draft := toolCall{"tool": "writeFile", "args": toolCall{"path": "work/draft/" + filepath.Base(path), "content": content, "parents": true}}
+	draft := toolCall{"tool": "writeFile", "args": toolCall{"path": "work/draft/" + filepath.Base(path), "content": content,
+		"parents": true}}
 	return []toolCall{
 		{"tool": "makeFolder", "args": toolCall{"path": folder + "/made"}},
 		{"tool": "writeFile", "args": toolCall{"path": path, "content": content}},

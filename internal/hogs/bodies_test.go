@@ -23,17 +23,24 @@ func TestOneRequestTakesLittleMemory(t *testing.T) {
 		return before + strings.TrimSuffix(b.String(), ",") + after
 	}
 	for name, c := range map[string]struct{ schema, args string }{
-		"unknown members": {`{"type":"object","additionalProperties":false}`, fill("{", "}", func(i int) string { return fmt.Sprintf(`"k%06d":1`, i) })},
-		"numbers":         {`{"type":"object","properties":{"a":{"items":{"type":"string"}}}}`, fill(`{"a":[`, "]}", func(int) string { return "1" })},
-		"empty objects":   {`{"type":"object","properties":{"a":{"maxItems":0}}}`, fill(`{"a":[`, "]}", func(int) string { return "{}" })},
-		"different items": {`{"type":"object","properties":{"a":{"uniqueItems":true}}}`, fill(`{"a":[`, "]}", func(i int) string { return fmt.Sprint(i) })},
-		"one of many":     {`{"type":"object","properties":{"a":{"items":{"enum":["x"]}}}}`, fill(`{"a":[`, "]}", func(i int) string { return fmt.Sprintf(`"%d"`, i) })},
-		"lacking":         {`{"type":"object","properties":{"a":{"items":{"required":["x","y","z"]}}}}`, fill(`{"a":[`, "]}", func(int) string { return "{}" })},
+		"unknown members": {`{"type":"object","additionalProperties":false}`,
+			fill("{", "}", func(i int) string { return fmt.Sprintf(`"k%06d":1`, i) })},
+		"numbers": {`{"type":"object","properties":{"a":{"items":{"type":"string"}}}}`,
+			fill(`{"a":[`, "]}", func(int) string { return "1" })},
+		"empty objects": {`{"type":"object","properties":{"a":{"maxItems":0}}}`, fill(`{"a":[`, "]}", func(int) string { return "{}" })},
+		"different items": {`{"type":"object","properties":{"a":{"uniqueItems":true}}}`,
+			fill(`{"a":[`, "]}", func(i int) string { return fmt.Sprint(i) })},
+		"one of many": {`{"type":"object","properties":{"a":{"items":{"enum":["x"]}}}}`,
+			fill(`{"a":[`, "]}", func(i int) string { return fmt.Sprintf(`"%d"`, i) })},
+		"lacking": {`{"type":"object","properties":{"a":{"items":{"required":["x","y","z"]}}}}`,
+			fill(`{"a":[`, "]}", func(int) string { return "{}" })},
 		"alternatives": {`{"type":"object","properties":{"a":{"items":{"anyOf":[{"type":"string"},{"required":["x"]},{"enum":[1]}]}}}}`,
 			fill(`{"a":[`, "]}", func(int) string { return "{}" })},
-		"patterns":   {`{"type":"object","patternProperties":{"^k":{"type":"string"}},"propertyNames":{"maxLength":2}}`, fill("{", "}", func(i int) string { return fmt.Sprintf(`"k%06d":1`, i) })},
+		"patterns": {`{"type":"object","patternProperties":{"^k":{"type":"string"}},"propertyNames":{"maxLength":2}}`,
+			fill("{", "}", func(i int) string { return fmt.Sprintf(`"k%06d":1`, i) })},
 		"duplicates": {`{"type":"object"}`, fill("{", "}", func(int) string { return `"k":1` })},
-		"nesting":    {`{"type":"object"}`, fill(`{"a":[`, "]}", func(int) string { return strings.Repeat("[", 200) + strings.Repeat("]", 200) })},
+		"nesting": {`{"type":"object"}`, fill(`{"a":[`, "]}",
+			func(int) string { return strings.Repeat("[", 200) + strings.Repeat("]", 200) })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

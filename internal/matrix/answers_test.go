@@ -57,7 +57,8 @@ policy: {rules: [{name: gated, effect: ask, tools: [gate, later], approvers: [an
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	tooltest.NoLeaks(t)
-	d := &desk{dir: t.TempDir(), bin: served.Build(t), url: map[string]string{}, token: map[string]string{"bob": "token-of-bob-0123456789"}}
+	d := &desk{dir: t.TempDir(), bin: served.Build(t), url: map[string]string{},
+		token: map[string]string{"bob": "token-of-bob-0123456789"}}
 	path := filepath.Join(d.dir, "toolpost.yaml")
 	must(t, os.WriteFile(path, fmt.Appendf(nil, deskConfig, sha256.Sum256([]byte(d.token["bob"]))), 0o600))
 	cfg, err := config.Load(path)
@@ -162,10 +163,12 @@ func entries() map[string]entry {
 		"NATS, native":    {natsEntry("tools.execute.NAME", `{"arguments":{},"answers":ANSWERS}`), true},
 		"skill v1":        {skillEntry("initialize"), true},
 		"skill v2":        {skillEntry("tools/list"), true},
-		"Machina --run":   stdin("machina", []string{"--run", "s", "AID"}, func(*desk, string) string { return `{"input_json":"{}"}` + "\n" }),
+		"Machina --run": stdin("machina", []string{"--run", "s", "AID"},
+			func(*desk, string) string { return `{"input_json":"{}"}` + "\n" }),
 		"Machina --serve": {func(t *testing.T, d *desk, who, name string, s reply) string {
 			var out bytes.Buffer
-			d.serveAs(t, who, s, node.Stdio{In: strings.NewReader(`{"aid":"` + d.aid(t, name) + `","input_json":"{}"}` + "\n"), Out: &out, Log: io.Discard},
+			d.serveAs(t, who, s, node.Stdio{In: strings.NewReader(`{"aid":"` + d.aid(t, name) + `","input_json":"{}"}` + "\n"),
+				Out: &out, Log: io.Discard},
 				"machina", "--serve", "s")
 			return out.String()
 		}, true},
@@ -190,7 +193,8 @@ func entries() map[string]entry {
 				`{"plan":{"requestId":"r","tools":[{"toolId":"a","tool":"`+name+`","input":{}}]}}`, s.fields())
 		}, false},
 		"a program": {func(t *testing.T, d *desk, who, name string, s reply) string {
-			return d.post(t, who, d.url["http"]+"/v1/tools/runCode/call", `{"language":"python","code":"return await tools.`+name+`()"}`, s.fields())
+			return d.post(t, who, d.url["http"]+"/v1/tools/runCode/call",
+				`{"language":"python","code":"return await tools.`+name+`()"}`, s.fields())
 		}, false},
 	}
 }
@@ -208,7 +212,8 @@ func callDeskProgram(t *testing.T, d *desk, who, name string, s reply) string {
 
 func modelRoute(path string) func(*testing.T, *desk, string, string, reply) string {
 	return func(t *testing.T, d *desk, who, _ string, s reply) string {
-		return d.post(t, who, d.url["http"]+path, `{"model":"demo","input":"x","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`, s.fields())
+		return d.post(t, who, d.url["http"]+path,
+			`{"model":"demo","input":"x","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`, s.fields())
 	}
 }
 
@@ -217,7 +222,8 @@ func natsEntry(subject, body string) func(*testing.T, *desk, string, string, rep
 		nc, err := nats.Connect(d.url["nats"], nats.Token(d.token[who]))
 		must(t, err)
 		defer nc.Close()
-		m := &nats.Msg{Subject: strings.ReplaceAll(subject, "NAME", name), Data: []byte(strings.ReplaceAll(body, "NAME", name)), Header: nats.Header{}}
+		m := &nats.Msg{Subject: strings.ReplaceAll(subject, "NAME", name), Data: []byte(strings.ReplaceAll(body, "NAME", name)),
+			Header: nats.Header{}}
 		for header, value := range s.fields() {
 			m.Header.Set(header, value)
 		}
@@ -242,7 +248,8 @@ func skillEntry(introduce string) func(*testing.T, *desk, string, string, reply)
 }
 
 // mcpEntry sends answers with the first call; or, with an id, in _meta.
-func mcpEntry(modern bool, over func(t *testing.T, d *desk, who, name string, lines []string) string) func(*testing.T, *desk, string, string, reply) string {
+func mcpEntry(modern bool, over func(t *testing.T, d *desk, who, name string, lines []string) string) func(*testing.T,
+	*desk, string, string, reply) string {
 	return func(t *testing.T, d *desk, who, name string, s reply) string {
 		meta, lines := map[string]any{}, []string{}
 		params := map[string]any{"name": name, "arguments": map[string]any{}, "_meta": meta}
@@ -449,7 +456,8 @@ func TestAnApprovalIsNotAnsweredWithATokenThatMayNotDecide(t *testing.T) {
 			before := d.ran.Load()
 			for _, asker := range []string{"full", "less"} {
 				id := d.asked(t, asker, "gate")
-				for _, s := range []reply{{id, `{"approve":true}`}, {id, `{"approve":true,"for":"hour"}`}, {"", `{"approve":true}`}, {id, `{"approve":false}`}} {
+				for _, s := range []reply{{id, `{"approve":true}`}, {id, `{"approve":true,"for":"hour"}`}, {"", `{"approve":true}`},
+					{id, `{"approve":false}`}} {
 					told := e.call(t, d, "less", "gate", s)
 					if d.ran.Load() != before || told == "" || strings.Contains(told, "elicitation/create") {
 						t.Fatalf("asked by %s, with %v: %s", asker, s, told)

@@ -46,7 +46,8 @@ func TestEveryRunnersCallsPlayAgainAsTheyWere(t *testing.T) {
 	var calls []one
 	for _, r := range h.runners {
 		for _, c := range checks() {
-			if slices.Contains([]string{"echo", "fail", "report", "patch", "asset", "choose", "ask"}, c.tool) && r.has(c.tool) && c.args != badArgs {
+			if slices.Contains([]string{"echo", "fail", "report", "patch", "asset", "choose", "ask"}, c.tool) && r.has(c.tool) &&
+				c.args != badArgs {
 				calls = append(calls, one{r.where(c.tool) + "." + c.tool, c.args})
 			}
 		}

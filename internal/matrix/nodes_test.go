@@ -61,8 +61,9 @@ func TestALongCommandIsStreamedOverNATS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = nc.PublishMsg(&nats.Msg{Subject: "tools.shell.exec", Reply: replies.Subject, Header: nats.Header{"Toolpost-Stream": {events.Subject}},
-		Data: []byte(`{"command": "python3", "args": ["slow.py"]}`)})
+	err = nc.PublishMsg(&nats.Msg{Subject: "tools.shell.exec", Reply: replies.Subject,
+		Header: nats.Header{"Toolpost-Stream": {events.Subject}},
+		Data:   []byte(`{"command": "python3", "args": ["slow.py"]}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,8 @@ func (w *weather) app() {
 
 func (w *weather) skill(name string) {
 	w.write("skills/"+name+"/skill.py", "", strings.NewReplacer("NAME", name, "TEXT", fmt.Sprint(w.edits)).Replace(skill))
-	w.write("skills/"+name+"/manifest.json", "", fmt.Sprintf(`{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py", %q]}}`, w.dir))
+	w.write("skills/"+name+"/manifest.json", "",
+		fmt.Sprintf(`{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py", %q]}}`, w.dir))
 }
 
 func (w *weather) config() {

@@ -187,8 +187,9 @@ func host(t testing.TB) (root string) {
 		}
 		write(t, filepath.Join(skill, "skill.py"), imports+"from .tools import NAME\n\n"+
 			"skill = SkillDefinition(tools=[SkillTool(name=NAME, run=look)])\n")
-		write(t, filepath.Join(skill, "__main__.py"), "def main():\n    from .skill import skill, SkillServer\n    SkillServer(skill).start()\n\n\n"+
-			"if __name__ == \"__main__\":\n    main()\n")
+		write(t, filepath.Join(skill, "__main__.py"),
+			"def main():\n    from .skill import skill, SkillServer\n    SkillServer(skill).start()\n\n\n"+
+				"if __name__ == \"__main__\":\n    main()\n")
 	}
 	return root
 }

@@ -457,7 +457,8 @@ func TestTheCodeOfASkillsErrorIsKept(t *testing.T) {
 		}
 		got := serve(t, shelf{"t": func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return result, err }},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{}}}`)
-		if !strings.HasPrefix(got[0], fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"error":{"code":%d,"message":`, code)) || !strings.Contains(got[0], want) {
+		if !strings.HasPrefix(got[0], fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"error":{"code":%d,"message":`, code)) ||
+			!strings.Contains(got[0], want) {
 			t.Errorf("%d: the door says %s", code, got)
 		}
 	}

@@ -251,7 +251,8 @@ func TestAToolThatTheToolhostDoesNotHaveIsNotFound(t *testing.T) {
 			Command: []string{tooltest.Python(), script(t)}, Plugin: "probe", Mode: mode, Tools: []machina.ToolOption{{AID: "AID.PROBE.NOPE.v1", Name: "nope"}},
 		})
 		_, err := invoke(r, call("nope", `{}`), tool.Discard)
-		if e := tool.AsError(err); e == nil || e.Code != tool.CodeNotFound || e.Reason != "not_found" || e.Message != "tool not found: AID.PROBE.NOPE.v1" {
+		if e := tool.AsError(err); e == nil || e.Code != tool.CodeNotFound || e.Reason != "not_found" ||
+			e.Message != "tool not found: AID.PROBE.NOPE.v1" {
 			t.Errorf("%+v", err)
 		}
 		if _, err := invoke(r, call("unheard", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
@@ -288,7 +289,8 @@ func TestATooLongReplyIsNotAskedForTwice(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
 	record := filepath.Join(dir, "lines")
-	r := probe(t, machina.Options{Plugin: "hostile", Options: spawn.Options{Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}}})
+	r := probe(t, machina.Options{Plugin: "hostile",
+		Options: spawn.Options{Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}}})
 	c := call("huge", `{}`)
 	c.Key = "k" // else no call is repeated
 	_, err := invoke(r, c, tool.Discard)

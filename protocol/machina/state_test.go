@@ -125,7 +125,8 @@ func TestNothingOfADocumentIsLostOnTheWire(t *testing.T) {
 
 func TestBadStatesAreRefused(t *testing.T) {
 	for raw, want := range map[string]string{
-		`7`: "", `[]`: "", `"x"`: "", `{"delta":"no"}`: "true or false", `{"delta":[]}`: "", `{"delta":{}}`: "", `{"slots":[]}`: "", `{"slots":{"1":7}}`: "object", `{"slots":{"1":null}}`: "object",
+		`7`: "", `[]`: "", `"x"`: "", `{"delta":"no"}`: "true or false", `{"delta":[]}`: "", `{"delta":{}}`: "",
+		`{"slots":[]}`: "", `{"slots":{"1":7}}`: "object", `{"slots":{"1":null}}`: "object",
 		`{"slots":{"01":{}}}`: "slot", `{"slots":{"-1":{}}}`: "slot", `{"slots":{"1.0":{}}}`: "slot", `{"slots":{"9999999999":{}}}`: "slot",
 		`{"slots":{"1":{},"1":{}}}`: "duplicate", `{"removed_slots":7}`: "", `{"removed_slots":[null]}`: "slot", `{"removed_slots":["x"]}`: "slot",
 		`{"slots":{"1":{"a":1,"a":2}}}`: "duplicate", "{\"slots\":{\"1\":{\"a\":\"\xff\"}}}": "UTF-8",

@@ -188,7 +188,8 @@ func TestSlowAndHugeBodiesAreRefused(t *testing.T) {
 		t.Errorf("a slow body: %s", answer)
 	}
 	// Little more than the limit: what is not read fits into the connection, so that the client can read the answer.
-	huge := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":"` + strings.Repeat("x", 8<<20) + `"}}}`
+	huge := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":"` +
+		strings.Repeat("x", 8<<20) + `"}}}`
 	url = serveHTTP(t, mcp.Options{}, b, b)
 	if got := post(t, url, huge); got.status != http.StatusRequestEntityTooLarge || !strings.Contains(got.body, `"jsonrpc":"2.0"`) {
 		t.Errorf("a huge body: %d %s", got.status, got.body)

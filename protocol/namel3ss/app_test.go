@@ -55,7 +55,8 @@ func TestTimeoutOrder(t *testing.T) {
 		}, 1234500 * time.Microsecond},
 		{"config", func(_ map[string]string, o *Options) { o.Timeout = config.Duration(time.Second) }, time.Second},
 	}
-	files := map[string]string{"app.ai": "tool \"greet\":\n  implemented using python\n  input:\n  output:\n", ".namel3ss/tools.yaml": "tools: {greet: 'a:b'}\n"}
+	files := map[string]string{"app.ai": "tool \"greet\":\n  implemented using python\n  input:\n  output:\n",
+		".namel3ss/tools.yaml": "tools: {greet: 'a:b'}\n"}
 	var o Options
 	for _, s := range sources { // each beats all before it
 		s.on(files, &o)
@@ -141,7 +142,8 @@ func TestSummaryTellsFormAndNotContent(t *testing.T) {
 }
 
 func TestOptionsThatCannotBe(t *testing.T) {
-	root := write(t, map[string]string{"app.ai": "tool \"a\":\n  implemented using node\n  input:\n  output:\n", ".namel3ss/tools.yaml": "tools: {a: {kind: python, entry: 'a:b'}}\n"})
+	root := write(t, map[string]string{"app.ai": "tool \"a\":\n  implemented using node\n  input:\n  output:\n",
+		".namel3ss/tools.yaml": "tools: {a: {kind: python, entry: 'a:b'}}\n"})
 	for name, c := range map[string]struct {
 		o    Options
 		want string

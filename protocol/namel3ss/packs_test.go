@@ -122,7 +122,8 @@ func TestChecksSayWhatAPackDeclaredAndWhoDeniesIt(t *testing.T) {
 func unavailable(t *testing.T, files map[string]string, name string) error {
 	t.Helper()
 	files = join(files, map[string]string{
-		"app.ai": "tool \"fine\":\n  implemented using python\n  input:\n  output:\n" + files["app.ai"], "tools/fine.py": "def run(p):\n    return 'fine'\n",
+		"app.ai":        "tool \"fine\":\n  implemented using python\n  input:\n  output:\n" + files["app.ai"],
+		"tools/fine.py": "def run(p):\n    return 'fine'\n",
 	})
 	r := open(t, write(t, files), Options{})
 	if err := r.Unavailable("fine"); err != nil {
@@ -197,7 +198,8 @@ func TestMistakesInPacksNameTheFile(t *testing.T) {
 // A pack that cannot be run takes no name from those that can.
 func TestAPackThatIsRefusedDisputesNoName(t *testing.T) {
 	bound := map[string]string{
-		".namel3ss/tools.yaml": "tools: {bound: 'a:b'}\n", "app.ai": "tool \"found\":\n  implemented using python\n  input:\n  output:\n", "tools/found.py": "def run(p):\n    return 1\n",
+		".namel3ss/tools.yaml": "tools: {bound: 'a:b'}\n",
+		"app.ai":               "tool \"found\":\n  implemented using python\n  input:\n  output:\n", "tools/found.py": "def run(p):\n    return 1\n",
 	}
 	for folder, text := range map[string]string{
 		"packs/bad":             "tools: [own, bound, found, lone]\ncolour: red\n",

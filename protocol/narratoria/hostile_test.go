@@ -174,7 +174,8 @@ func TestHostileStaysAfterDone(t *testing.T) {
 }
 
 func TestHostileCrashesInTheMiddleOfALine(t *testing.T) {
-	wantError(t, hostile(t, narratoria.Options{}, "crashes_mid_line", `{}`, hangGuard), tool.CodeProtocol, "middle of line 1", "SIGABRT", "about to fall over")
+	wantError(t, hostile(t, narratoria.Options{}, "crashes_mid_line", `{}`, hangGuard), tool.CodeProtocol,
+		"middle of line 1", "SIGABRT", "about to fall over")
 }
 
 func TestHostileFloodsStderr(t *testing.T) {

@@ -474,7 +474,8 @@ func TestALastLineWithoutNewlineCountsWhenItIsComplete(t *testing.T) {
 	none := ""
 	wantOK(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK}, End: &none}))
 	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK[:20]}, End: &none}), tool.CodeProtocol, "middle of line 2")
-	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK[:20]}, End: &none, Exit: 1}), tool.CodeProtocol, "middle of line 2", "exit status 1")
+	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK[:20]}, End: &none, Exit: 1}),
+		tool.CodeProtocol, "middle of line 2", "exit status 1")
 }
 
 // contract(narratoria): `timestamp`: string. ISO-8601 datetime.
@@ -709,7 +710,8 @@ func TestTheDefaultWalls(t *testing.T) {
 func TestAnAssetInThePrivateTmp(t *testing.T) {
 	tooltest.NoLeaks(t)
 	file := fmt.Sprintf("/tmp/torch-%d.txt", os.Getpid()) // a name that the host's /tmp does not have
-	script := "printf torch > " + file + "; ln -s /etc/passwd /tmp/link; echo '" + assetLine("a", "text/plain", file) + "'; echo '" + doneOK + "'"
+	script := "printf torch > " + file + "; ln -s /etc/passwd /tmp/link; echo '" + assetLine("a", "text/plain", file) +
+		"'; echo '" + doneOK + "'"
 	var content string
 	_, err := newRunner(t, narratoria.Options{Tool: "torch", Command: []string{"sh", "-c", script}}).Invoke(t.Context(), &tool.Call{Tool: "torch"}, tool.SinkFunc(func(e tool.Event) error {
 		if e.File == nil {

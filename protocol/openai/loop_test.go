@@ -263,7 +263,8 @@ func TestToolChoiceBindsWhateverTheModelCalls(t *testing.T) {
 		ran                       map[string]int
 		told                      []string // to a server of OpenAI's API
 	}{
-		"none": {`"none"`, `"none"`, `{"type":"none"}`, once(echo, readFile("r"), paint), map[string]int{}, []string{`"none"`, `"none"`, `"none"`}},
+		"none": {`"none"`, `"none"`, `{"type":"none"}`, once(echo, readFile("r"), paint), map[string]int{},
+			[]string{`"none"`, `"none"`, `"none"`}},
 		"a name": {
 			`{"type":"function","function":{"name":"readFile"}}`, `{"type":"function","name":"readFile"}`, `{"type":"tool","name":"readFile"}`,
 			once(echo, readFile("r"), paint), map[string]int{"readFile": 1, "echo": 1},

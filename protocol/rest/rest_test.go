@@ -299,7 +299,8 @@ func TestWhoeverComesTooSoonIsToldWhenToTryAgain(t *testing.T) {
 		details, want string
 	}{
 		{tool.CodeQuotaExceeded, `{"retry_after_ms":1}`, "1"}, {tool.CodeQuotaExceeded, `{"retry_after_ms":1000}`, "1"},
-		{tool.CodeQuotaExceeded, `{"rule":"r","retry_after_ms":1001}`, "2"}, {tool.CodeQuotaExceeded, `{"retry_after_ms":9223372036854775807}`, "9223372037"},
+		{tool.CodeQuotaExceeded, `{"rule":"r","retry_after_ms":1001}`, "2"},
+		{tool.CodeQuotaExceeded, `{"retry_after_ms":9223372036854775807}`, "9223372037"},
 		{tool.CodeQuotaExceeded, `{"retry_after_ms":-5}`, ""}, {tool.CodeQuotaExceeded, `{"retry_after_ms":"soon"}`, ""},
 		{tool.CodeUnavailable, `{"retry_after_ms":1500}`, "2"}, {tool.CodeBreakerOpen, `{"retry_after_ms":30000}`, "30"}, {tool.CodeUnavailable, ``, ""},
 		{tool.CodeQuotaExceeded, ``, ""}, {tool.CodeCrash, `{"retry_after_ms":1}`, ""},

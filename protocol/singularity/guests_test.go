@@ -578,7 +578,8 @@ func TestACertificateStandsForACaller(t *testing.T) {
 	with := func(a *authority, name string, more ...nats.Option) (*nats.Conn, error) {
 		file := filepath.Join(dir, name)
 		a.issue(t, name, file)
-		return nats.Connect(s.ClientURL(), append(more, nats.Timeout(patience), nats.RootCAs(filepath.Join(dir, "ca.pem")), nats.ClientCert(file+".pem", file+".key"))...)
+		return nats.Connect(s.ClientURL(), append(more, nats.Timeout(patience), nats.RootCAs(filepath.Join(dir, "ca.pem")),
+			nats.ClientCert(file+".pem", file+".key"))...)
 	}
 	closed := make(chan struct{})
 	ada, err := with(ours, "ada", nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))

@@ -219,7 +219,8 @@ func TestTheEmbeddedServerSpeaksTLS(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
 	nc := connect(t, s, nats.RootCAs(filepath.Join(dir, "ca.pem")))
 	same(t, "echo", ask(t, nc, "tools.execute.echo", `{}`), `{"data":{},"error":null}`)
-	if nc, err := nats.Connect(strings.Replace(s.ClientURL(), "tls://", "nats://", 1), nats.Token(testToken), nats.Timeout(patience)); err == nil {
+	if nc, err := nats.Connect(strings.Replace(s.ClientURL(), "tls://", "nats://", 1), nats.Token(testToken),
+		nats.Timeout(patience)); err == nil {
 		nc.Close()
 		t.Error("a client that does not know the certificate connected")
 	}

@@ -364,7 +364,8 @@ func TestATreeIsBoundedInMemory(t *testing.T) {
 		`{"a":{` + strings.Repeat(`"b":1,`, strictjson.MaxMembers) + `"c":1}}`:                    "more than 500000 members",
 		`{"a":1,"b":{"c":1,"c":2}}`:                                                               `duplicate object member name "c" within "/b"`,
 	} {
-		if _, err := strictjson.DecodeWithin([]byte(doc), strictjson.MaxTree); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if _, err := strictjson.DecodeWithin([]byte(doc), strictjson.MaxTree); want == "" && err != nil || want != "" &&
+			(err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%.20s... of %d bytes: %v, want %q", doc, len(doc), err, want)
 		}
 	}

@@ -67,7 +67,9 @@ page "home":
 	if d := cmp.Diff([]string{in, out}, []string{string(greet.Input.Schema()), string(greet.Output.Schema())}); d != "" {
 		t.Error(d)
 	}
-	if hi.Name != `say "hi" # now` || hi.Kind != "node" || string(hi.Input.Schema()) != `{"type":"object","properties":{}}` || string(hi.Output.Schema()) != `{"type":"object","properties":{}}` {
+	if hi.Name != `say "hi" # now` || hi.Kind != "node" ||
+		string(hi.Input.Schema()) != `{"type":"object","properties":{}}` ||
+		string(hi.Output.Schema()) != `{"type":"object","properties":{}}` {
 		t.Errorf("got %+v", hi)
 	}
 	if greet.Problem != nil || hi.Problem != nil {
@@ -110,10 +112,12 @@ func TestMistakesInAppAINameTheLine(t *testing.T) {
 			t.Errorf("%q: want %q, got %v", c.text, c.want, err)
 		}
 	}
-	if tools, err := Parse([]byte("\ntool \"\":\n  nonsense is 1")); err != nil || !strings.Contains(fmt.Sprint(tools["app.ai:2"].Problem), `app.ai:2:1: a tool block starts`) {
+	if tools, err := Parse([]byte("\ntool \"\":\n  nonsense is 1")); err != nil ||
+		!strings.Contains(fmt.Sprint(tools["app.ai:2"].Problem), `app.ai:2:1: a tool block starts`) {
 		t.Errorf("%v, %v", tools, err)
 	}
-	if _, err := Parse([]byte("tool \"\xff\":")); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), `app.ai: not valid UTF-8`) {
+	if _, err := Parse([]byte("tool \"\xff\":")); tool.CodeOf(err) != tool.CodeInvalidInput ||
+		!strings.Contains(err.Error(), `app.ai: not valid UTF-8`) {
 		t.Errorf("got %v", err)
 	}
 }
