@@ -105,7 +105,7 @@ func (w Where) Looks() Where { return w }
 
 // Locate returns the absolute paths where a call looks, and those where its path may be too.
 func (l *Library) Locate(c *tool.Call, w Where) (looks, others []string, err error) {
-	v, err := w.narrow(l.ws.View(c))
+	v, err := l.ws.View(c).Codebase(w.codebase())
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -115,7 +115,7 @@ func (l *Library) Locate(c *tool.Call, w Where) (looks, others []string, err err
 		}
 		return looks, nil, nil
 	}
-	name, _ := startAt(v, w.Path)
+	name, _ := v.AtCodebase(w.Path)
 	here, others, err := v.Here(name, false)
 	return []string{here}, others, err
 }

@@ -57,51 +57,35 @@ func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 // targets returns where a call looks, by the letters of its arguments: without a codebase in each that the caller sees,
 // without a path in all of it. An absolute path that is below no root starts at the codebase: /lib is what the
 // contract calls its folder lib.
-func targets(all *workspace.View, w Where) ([]target, error) {
-	v, err := w.narrow(all)
+func targets(all *workspace.View, w Where) (list []target, err error) {
+	v, err := all.Codebase(w.codebase())
 	switch {
 	case err != nil:
 		return nil, err
 	case w.Path == "":
-		return wholeCodebases(v, all), nil
+		for _, r := range v.Roots() {
+			list = append(list, newTarget(r, all))
+		}
+		return list, nil
 	}
-	name, denied := startAt(v, w.Path)
+	name, denied := v.AtCodebase(w.Path)
 	places, err := v.LocateAll(name)
 	if err != nil {
 		return nil, cmp.Or(denied, err)
 	}
-	list := make([]target, len(places))
-	for i, p := range places {
+	for _, p := range places {
 		t := newTarget(p.Root, all)
 		t.rel, t.path, t.name, t.denied = p.Rel, w.Path, name, denied
 		if t.home != "" && (w.codebase() != "" && (denied != nil || !filepath.IsAbs(w.Path)) || w.Path == "/") {
 			t.path = filepath.Join(p.Root.Dir, p.Rel)
 		}
 		t.prefix = strings.TrimRight(t.path, "/") + "/"
-		list[i] = t
+		list = append(list, t)
 	}
 	return list, nil
 }
 
-// narrow returns what a question may look into, of what its caller sees.
-func (w Where) narrow(all *workspace.View) (*workspace.View, error) {
-	if w.codebase() == "" {
-		return all, nil
-	}
-	return all.Codebase(w.codebase())
-}
-
 func (w Where) codebase() string { return cmp.Or(w.Codebase, w.Codebase2) }
-
-// startAt returns the path that a view opens for one that starts at a codebase, and what the caller is told if nothing is
-// there: that it may not read the path. Any other path stays as it is.
-func startAt(v *workspace.View, path string) (name string, denied error) {
-	_, err := v.LocateAll(path)
-	if tool.CodeOf(err) != tool.CodeAccessDenied || !filepath.IsAbs(path) {
-		return path, nil
-	}
-	return "." + filepath.Clean(path), err
-}
 
 // newTarget is the whole of a codebase. All is what the caller sees.
 func newTarget(r workspace.Root, all *workspace.View) target {
@@ -112,13 +96,6 @@ func newTarget(r workspace.Root, all *workspace.View) target {
 	}
 	t.prefix = t.home
 	return t
-}
-
-func wholeCodebases(v, all *workspace.View) (list []target) {
-	for _, r := range v.Roots() {
-		list = append(list, newTarget(r, all))
-	}
-	return list
 }
 
 // shown returns the path that the caller sees of a file below the target.

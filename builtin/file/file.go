@@ -80,11 +80,8 @@ func over[A, O any, P arguments[A]](
 			v := t.ws.View(c)
 			var outside error // why it is refused all the same
 			for _, path := range P(&args).paths() {
-				means, taken := v.Meant(*path, spec.Effects.Writes)
-				if !taken {
-					_, outside = v.LocateAll(*path)
-				}
-				*path = means
+				means, denied := v.Meant(*path, spec.Effects.Writes)
+				*path, outside = means, cmp.Or(outside, denied)
 			}
 			all := touches(args)
 			err := cmp.Or(locate(v, &all.Reads, &all.MayRead, false), locate(v, &all.Writes, &all.MayWrite, true))

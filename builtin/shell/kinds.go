@@ -96,8 +96,8 @@ func (j *judging) leads(path string, makes bool) string {
 	if !filepath.IsAbs(path) {
 		return filepath.Join(j.base, path)
 	}
-	means, taken := j.ground.view.Meant(path, makes)
-	if means == path || !taken {
+	means, denied := j.ground.view.Meant(path, makes)
+	if means == path || denied != nil {
 		return filepath.Clean(path)
 	}
 	return j.move(path, means, makes)

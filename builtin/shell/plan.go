@@ -109,7 +109,7 @@ func (p *planner) enter(path string) error {
 	if p.dir != nil && !filepath.IsAbs(path) {
 		path = filepath.Join(p.dir.Abs(), path)
 	}
-	if means, taken := p.ground.view.Meant(path, false); taken {
+	if means, denied := p.ground.view.Meant(path, false); denied == nil {
 		path = means
 	}
 	dir, err := p.ground.view.WorkDir(path)

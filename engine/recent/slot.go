@@ -115,13 +115,7 @@ func (s *slot) measure() (more int) {
 }
 
 // put keeps a part of a call, at most so many bytes of it.
-func (s *slot) put(which int, text []byte, most int) {
-	from := len(s.head)
-	s.head = append(s.head, text[:min(len(text), most)]...)
-	s.parts[which] = part{uint32(from), uint32(len(s.head)), uint32(len(text))}
-}
-
-func (s *slot) putText(which int, text string, most int) {
+func put[T ~[]byte | string](s *slot, which int, text T, most int) {
 	from := len(s.head)
 	s.head = append(s.head, text[:min(len(text), most)]...)
 	s.parts[which] = part{uint32(from), uint32(len(s.head)), uint32(len(text))}

@@ -91,13 +91,13 @@ func (f *frame) begin() bool {
 		partCall: f.call.ID, partTrace: f.call.Trace, partTool: f.call.Tool, partCaller: f.call.Caller.ID,
 		partSession: f.call.Session, partRun: f.call.Run, partParent: f.call.Parent, partKey: f.call.Key,
 	} {
-		s.putText(which, name, maxName)
+		put(s, which, name, maxName)
 	}
 	most := maxArgs
 	if !c.room(slotSize + len(s.head) + min(len(args), maxArgs)) {
 		most = 0
 	}
-	s.put(partArgs, args, most)
+	put(s, partArgs, args, most)
 	c.bytes += s.measure()
 	c.start(s)
 	return true
@@ -184,11 +184,11 @@ func (f *frame) end(r *tool.Result, err error) {
 	}
 	f.slot = nil
 	s.took, s.outcome = took, outcome
-	s.putText(partCode, string(code), maxName)
-	s.putText(partReason, reason, maxName)
+	put(s, partCode, string(code), maxName)
+	put(s, partReason, reason, maxName)
 	s.note(r)
 	if r != nil {
-		s.putText(partSummary, r.Summary, 4*maxName)
+		put(s, partSummary, r.Summary, 4*maxName)
 		s.keepJSON(c, partOutput, r.Output, maxOutput)
 		s.ok = r.OK
 	}
@@ -207,7 +207,7 @@ func (s *slot) keepJSON(c *Calls, which int, doc []byte, most int) {
 	if !c.room(min(len(doc), most)) {
 		most = 0
 	}
-	s.put(which, doc, most)
+	put(s, which, doc, most)
 }
 
 // finish puts a call among those that have ended. Who calls it holds mu.

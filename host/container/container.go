@@ -362,7 +362,7 @@ func (b *Box) mayMount() error {
 			return tool.Errorf(tool.CodeAccessDenied,
 				"container.args mounts %s, which has files of this installation, or what the config starts from; "+
 					"mount a folder without them, or read-only", v.path).Because("off_limits")
-		case list.Theirs(at.Path):
+		case list.Exposed(at.Path) && !slices.Contains(list.Roots(), at.Path):
 			return tool.Errorf(tool.CodeAccessDenied, "container.args mounts %s, which lies in a folder that tools "+
 				"may change: it could be another one by then; mount one that lies elsewhere",
 				v.path).Because("off_limits")

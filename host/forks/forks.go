@@ -170,7 +170,7 @@ func (s *Server) fork() (*Fork, error) {
 		f.Close()
 		return nil, ErrGone
 	}
-	CloseAll(f.Out.W)
+	process.CloseAll(f.Out.W)
 	if !f.Held {
 		_ = f.Theirs.Close()
 	}

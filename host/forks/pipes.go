@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 
@@ -67,13 +68,6 @@ func (r pipeReader) Read(b []byte) (int, error) {
 
 // Close closes both ends of all of them.
 func (p *Pipes) Close() {
-	CloseAll(p.R)
-	CloseAll(p.W)
-}
-
-// CloseAll closes files.
-func CloseAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close()
-	}
+	process.CloseAll(p.R)
+	process.CloseAll(p.W)
 }

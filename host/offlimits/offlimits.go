@@ -71,13 +71,6 @@ func paths(folders []Owned) []string {
 	return list
 }
 
-// Theirs reports whether a path lies in a folder that tools may change, so that they could put another thing there.
-func (l *List) Theirs(real string) bool {
-	return slices.ContainsFunc(l.Roots(), func(w string) bool {
-		return filepath.Clean(w) != real && Within(real, filepath.Clean(w))
-	})
-}
-
 // Exposed reports whether a path is a folder that tools may change, or lies in one, wherever links lead.
 func (l *List) Exposed(path string) bool {
 	return slices.ContainsFunc(l.Roots(), func(root string) bool { return l.meet(path, root, false) })

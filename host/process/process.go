@@ -324,9 +324,9 @@ func Start(cmd Command) (*Child, error) {
 	c.settle = sync.OnceValue(c.finish)
 	attr := &os.ProcAttr{Dir: cmd.Dir, Env: environment(cmd.Env, c.marker), Files: append(p.theirs[:], cmd.Files...)}
 	err = ours.start(path, cmd, attr, c)
-	closeAll(p.theirs[:])
+	CloseAll(p.theirs[:])
 	if err != nil {
-		closeAll(p.ours[:])
+		CloseAll(p.ours[:])
 		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
 	}
 	c.stderr = newStderr(p.ours[2], cmd)
@@ -411,8 +411,8 @@ func newPipes() (p pipes, err error) {
 	for i := range p.ours {
 		r, w, err := os.Pipe()
 		if err != nil {
-			closeAll(p.ours[:i])
-			closeAll(p.theirs[:i])
+			CloseAll(p.ours[:i])
+			CloseAll(p.theirs[:i])
 			return p, err
 		}
 		if p.ours[i], p.theirs[i] = r, w; i == 0 {
@@ -422,7 +422,8 @@ func newPipes() (p pipes, err error) {
 	return p, nil
 }
 
-func closeAll(files []*os.File) {
+// CloseAll closes files.
+func CloseAll(files []*os.File) {
 	for _, f := range files {
 		_ = f.Close()
 	}

@@ -350,10 +350,8 @@ func Installed(dir, program string) []string {
 		return nil
 	}
 	parts := Code(path)
-	for _, part := range slices.Clone(parts) {
-		if filepath.Base(part) == "pyvenv.cfg" {
-			parts = append(parts, filepath.Dir(part)+"/.")
-		}
+	if i := slices.IndexFunc(parts, func(part string) bool { return filepath.Base(part) == "pyvenv.cfg" }); i >= 0 {
+		parts = append(parts, filepath.Dir(parts[i])+"/.")
 	}
 	return parts
 }

@@ -292,9 +292,12 @@ func (r *root) visible(caller string) bool {
 // Roots lists the roots that are visible, in the order of the config.
 func (v *View) Roots() []Root { return public(v.roots) }
 
-// Codebase narrows the view to one root. A codebase that does not exist and one that is not visible give the same
-// error.
+// Codebase narrows the view to one root; an empty id leaves it as it is. A codebase that does not exist and one that is
+// not visible give the same error.
 func (v *View) Codebase(id string) (*View, error) {
+	if id == "" {
+		return v, nil
+	}
 	for _, r := range v.roots {
 		if r.Codebase == id {
 			return &View{ws: v.ws, roots: []*root{r}, scope: v.scope}, nil
@@ -355,27 +358,34 @@ func (v *View) LocateAll(path string) ([]Place, error) {
 	return found, nil
 }
 
-// Meant gives what a path means. One that starts with a slash and is below no root starts at a codebase: /lib is what the
-// contract calls its folder lib, and what answers call it. Means goes by the letters alone: policy judges this path
-// whether or not it is there, so that a caller does not learn what is in a closed folder. A codebase takes the
-// path if it has that or the folder that it begins with, and makes says that a file may be made in the codebase itself.
-// What none takes is refused by its letters: who asks for /etc/passwd means that one.
-func (v *View) Meant(path string, makes bool) (means string, taken bool) {
-	clean := filepath.Clean(path)
-	if !filepath.IsAbs(path) || clean == "/" {
-		return path, true
+// AtCodebase returns what a path means that starts with a slash and is below no root: /lib is what the contract calls the
+// folder lib of a codebase, and what answers call it. Denied is for a caller if no codebase has it. It goes by the
+// letters alone: policy judges this path whether or not it is there, so that a caller does not learn what is in a closed
+// folder. Other paths stay as they are.
+func (v *View) AtCodebase(path string) (means string, denied error) {
+	_, err := v.LocateAll(path)
+	if !filepath.IsAbs(path) || tool.CodeOf(err) != tool.CodeAccessDenied {
+		return path, nil
 	}
-	if _, err := v.LocateAll(path); tool.CodeOf(err) != tool.CodeAccessDenied {
-		return path, true
+	return "." + filepath.Clean(path), err
+}
+
+// Meant is AtCodebase for a path that is used. It is denied unless a codebase has it, or the folder that it begins with:
+// a caller that asks for /etc/passwd means that one. Makes says that a file may be made in the codebase itself.
+func (v *View) Meant(path string, makes bool) (means string, denied error) {
+	means, denied = v.AtCodebase(path)
+	if denied == nil || means == "./" {
+		return path, nil
 	}
-	means = "." + clean
-	top, _, deeper := strings.Cut(clean[1:], "/")
+	top, _, deeper := strings.Cut(means[2:], "/")
 	if !deeper {
-		_, err := v.Stat(means)
-		return means, err == nil || makes && tool.CodeOf(err) == tool.CodeNotFound
+		if _, err := v.Stat(means); err == nil || makes && tool.CodeOf(err) == tool.CodeNotFound {
+			denied = nil
+		}
+	} else if dir, err := v.OpenDir(top); err == nil { // a link to a folder will do
+		denied = dir.Close()
 	}
-	dir, err := v.OpenDir(top) // a link to a folder will do
-	return means, err == nil && dir.Close() == nil
+	return means, denied
 }
 
 // Ambiguous reports whether the first root has a folder where another root, or the root itself, is by its letters: /x/a
@@ -392,7 +402,7 @@ func (v *View) Ambiguous() bool {
 
 // Follow lets a path that starts at a codebase be used as the caller wrote it.
 func (v *View) Follow(path string, makes bool) {
-	if means, taken := v.Meant(path, makes); taken && means != path {
+	if means, denied := v.Meant(path, makes); denied == nil && means != path {
 		if v.meant == nil {
 			v.meant = map[string]string{}
 		}

@@ -70,7 +70,7 @@ func (inv *invocation) once(
 		return e, err
 	}
 	defer child.Close()
-	forks.CloseAll(out.W)
+	process.CloseAll(out.W)
 	child.Feed(request)
 
 	var readers sync.WaitGroup
