@@ -435,7 +435,7 @@ func (n *Node) claim(src config.Source) offlimits.Claim {
 	if err != nil || p.Claim == nil {
 		return offlimits.Claim{}
 	}
-	claim, _ := p.Claim(src) // who cannot be read is not opened either
+	claim, _ := p.Claim(src) // a source whose options cannot be read is not opened
 	claim.Source = src.Name
 	return claim
 }

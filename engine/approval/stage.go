@@ -302,8 +302,8 @@ func (s *Approvals) mayAnswer(ctx context.Context, c *tool.Call, e *Entry) error
 		return err
 	}
 	if s.o.Decider == nil || s.o.Decider.May(ctx, c.Caller) != nil {
-		return tool.Errorf(tool.CodeAccessDenied, "%q may not decide about calls with what it has shown here, and so not "+
-			"about this one of %s; somebody who may has to: `toolpost approve %s`", c.Caller.ID, c.Tool, e.ID).Because(NoRight)
+		return tool.Errorf(tool.CodeAccessDenied, "%q has no right to approvals.decide with these credentials, so it cannot "+
+			"approve its own call of %s; another caller can: `toolpost approve %s`", c.Caller.ID, c.Tool, e.ID).Because(NoRight)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (q *Queue) Answer(
 	if err := strictjson.Unmarshal(j.Outcome, &o); err != nil || o.Result == nil || o.Result.Ask == nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the question of job %s cannot be read", id)
 	}
-	if ask := o.Result.Ask; ask.Kind == tool.AskApproval { // it would be decided with the rights of who started the job
+	if ask := o.Result.Ask; ask.Kind == tool.AskApproval { // it would be decided with the rights of the job's caller
 		return nil, tool.Errorf(tool.CodeConflict, "job %s waits for an approval: decide with approvals.decide, or "+
 			"`toolpost approve %s`; it then goes on by itself", id, ask.ID).Because(tool.AskApproval)
 	}

@@ -91,7 +91,7 @@ func fromFile(path string) (string, error) {
 	return valueOf(process.ReadDocument(f, mostRead))
 }
 
-// Links says that the file of a secret has other names: who may use those finds the value there.
+// Links says that the file of a secret has other names, under which its value can be read, too.
 func (f From) Links(dir string) error {
 	var own syscall.Stat_t // if there is no file, reading it says why
 	if f.File != "" && syscall.Stat(offlimits.Under(dir, f.File), &own) == nil && own.Nlink > 1 {

@@ -129,7 +129,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 
 // Opens says how long a source may take to open: its skills start at once, each with its own time to start and load.
 func Opens(src config.Source) time.Duration {
-	o, _ := optionsOf(src) // who cannot be read is not opened either
+	o, _ := optionsOf(src) // a source whose options cannot be read is not opened
 	o.setDefaults()
 	return time.Duration(2*o.StartTimeout + o.HookTimeout)
 }
