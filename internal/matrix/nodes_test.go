@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -45,6 +47,23 @@ func startNode(t *testing.T, files map[string]string) *served.Server {
 	return served.Start(t, served.Build(t), dir)
 }
 
+// awaitNodes asks for a file until each of the texts was among the answers: by then every node has subscribed.
+func awaitNodes(t *testing.T, nc *nats.Conn, file string, texts ...string) {
+	t.Helper()
+	missing := slices.Clone(texts)
+	for end := time.Now().Add(served.Hang); len(missing) > 0; {
+		m, err := nc.Request("tools.file.read", fmt.Appendf(nil, `{"path": %q}`, file), served.Hang)
+		if err == nil {
+			missing = slices.DeleteFunc(missing, func(text string) bool { return strings.Contains(string(m.Data), text) })
+		} else {
+			time.Sleep(10 * time.Millisecond) // there is no responder yet
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no node answers with %q: %v", missing, err)
+		}
+	}
+}
+
 // contract(singularity): **Streaming results** - For large files/long commands
 func TestALongCommandIsStreamedOverNATS(t *testing.T) {
 	url, nc := broker(t)
@@ -53,6 +72,7 @@ func TestALongCommandIsStreamedOverNATS(t *testing.T) {
 			"shell: {allow: [python3]}}]\ndoors: {http: {}, nats: {url: %q}}\n", url),
 		"root/slow.py": "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('ended')\n",
 	})
+	awaitNodes(t, nc, "slow.py", "begun")
 	events, err := nc.SubscribeSync(nats.NewInbox())
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +115,7 @@ func TestNodesShareRequestsAndRunEachOthersTools(t *testing.T) {
 	files, door := "{name: files, protocol: builtin, roots: [{path: root}]}", fmt.Sprintf(", nats: {url: %q}", url)
 	first := start("first", files, door)
 	start("second", files, door)
+	awaitNodes(t, nc, "name.txt", "first", "second")
 	third := start("third", fmt.Sprintf("{name: far, protocol: singularity, url: %q}", url), "")
 	over := map[string]func() []string{
 		"NATS": func() (answers []string) {
