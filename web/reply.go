@@ -154,15 +154,20 @@ func Send(w http.ResponseWriter, status int, kind string, body []byte) {
 
 // ReadBody reads the body of a request within its bounds of size and time. The status goes with the error.
 func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, err *tool.Error) {
-	if r.ContentLength/2 > s.o.MaxBody { // one that is not far over is read: a peer that still sends may miss the answer
-		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
+	return s.ReadBodyWithin(w, r, s.o.MaxBody)
+}
+
+// ReadBodyWithin is ReadBody with another bound of size.
+func (s *Server) ReadBodyWithin(w http.ResponseWriter, r *http.Request, most int64) (_ []byte, status int, _ *tool.Error) {
+	if r.ContentLength/2 > most { // one that is not far over is read: a peer that still sends may miss the answer
+		return nil, http.StatusRequestEntityTooLarge, tooLarge(most)
 	}
 	ration := s.ration(r, tool.Principal{})
 	// One for which there is no room is not even begun.
-	if full := ration.weigh(min(max(r.ContentLength, 0), s.o.MaxBody), false); full != nil {
+	if full := ration.weigh(min(max(r.ContentLength, 0), most), false); full != nil {
 		return nil, StatusOf(full.Code), full
 	}
-	body, failed := readAll(http.MaxBytesReader(w, ration, s.o.MaxBody), r.ContentLength)
+	body, failed := readAll(http.MaxBytesReader(w, ration, most), r.ContentLength)
 	switch {
 	case failed == nil && s.outlives(r, ration):
 		return nil, http.StatusUnauthorized, tool.AsError(identity.WrongToken())
@@ -171,7 +176,7 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	case ration.full != nil:
 		return nil, StatusOf(ration.full.Code), ration.full
 	case errors.As(failed, new(*http.MaxBytesError)):
-		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
+		return nil, http.StatusRequestEntityTooLarge, tooLarge(most)
 	case errors.Is(failed, os.ErrDeadlineExceeded):
 		return nil, http.StatusRequestTimeout, tool.Errorf(tool.CodeTimeout, "the body was not there after %v", s.o.Times.Body)
 	}
@@ -201,6 +206,6 @@ func readAll(body io.Reader, length int64) ([]byte, error) {
 	}
 }
 
-func (s *Server) tooLarge() *tool.Error {
-	return tool.Errorf(tool.CodeInvalidInput, "the body is larger than %d bytes", s.o.MaxBody).Because("too_large")
+func tooLarge(most int64) *tool.Error {
+	return tool.Errorf(tool.CodeInvalidInput, "the body is larger than %d bytes", most).Because("too_large")
 }

@@ -30,6 +30,15 @@ func (s *Server) NewStream(w http.ResponseWriter) *Stream {
 	return out
 }
 
+// PassStream is NewStream for events of another server: what it sends, and nothing else, is passed on.
+func (s *Server) PassStream(w http.ResponseWriter, status int) *Stream {
+	w.WriteHeader(status)
+	return &Stream{w: w, rc: http.NewResponseController(w), patience: s.Patience()}
+}
+
+// Pass sends events as they are.
+func (s *Stream) Pass(events []byte) error { return s.write(events) }
+
 // Send sends one event. JSON of ours has no line breaks, so its data is one line; id and event may be empty.
 func (s *Stream) Send(id, event string, data []byte) error {
 	return s.write(message(id, event, data))

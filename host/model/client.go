@@ -53,7 +53,7 @@ func (t *Talk) Close() { t.client.CloseIdleConnections() }
 
 // A Listener hears an answer while it comes.
 type Listener struct {
-	Begun func() // the server has begun to answer
+	Begun func(http.Header) // the server has begun to answer
 	// Said gives pieces of texts, thoughts and refusals as they come, and other parts whole; calls only come with the
 	// answer. An error ends the answer.
 	Said func(Part) error
@@ -62,7 +62,6 @@ type Listener struct {
 // A wire is an API as a client speaks it.
 type wire interface {
 	path() string
-	header(h http.Header, key string, r *Request)
 	encode(m *Model, r *Request, stream bool) ([]byte, error)
 	decode(doc []byte) (*Answer, error)
 	reader(to *hearing) reader
@@ -77,8 +76,11 @@ type reader interface {
 }
 
 func (m *Model) wire() wire {
-	if m.API == Anthropic {
+	switch m.API {
+	case Anthropic:
 		return messages{}
+	case Responses:
+		return responses{}
 	}
 	return completions{}
 }
@@ -173,16 +175,17 @@ func pause(ctx context.Context, wait time.Duration) error {
 
 // post sends one request. It gives the answer, or what the server said instead of one.
 func (t *Talk) post(ctx context.Context, r *Request, body []byte, to *Listener) (*Answer, *reply, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL+t.wire().path(), bytes.NewReader(body))
+	route := t.wire().path()
+	if r.Of == t.API {
+		route += r.Query
+	}
+	req, err := t.request(ctx, route, body)
 	if err != nil {
 		return nil, nil, err
 	}
-	key, err := t.secret()
-	if err != nil {
-		return nil, nil, err
+	if r.Of == t.API {
+		passOn(req.Header, r.Header)
 	}
-	t.wire().header(req.Header, key, r)
-	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	if to != nil {
 		req.Header.Set("Accept", "text/event-stream")
@@ -198,6 +201,9 @@ func (t *Talk) post(ctx context.Context, r *Request, body []byte, to *Listener) 
 	}
 	var answer *Answer
 	if to != nil {
+		if to.Begun != nil {
+			to.Begun(t.cleaned(resp.Header))
+		}
 		answer, err = t.listen(resp.Body, to)
 	} else {
 		answer, err = t.read(resp.Body)
@@ -206,7 +212,30 @@ func (t *Talk) post(ctx context.Context, r *Request, body []byte, to *Listener) 
 		return nil, nil, t.misread(ctx, err)
 	}
 	answer.clean(t.env.Redactor)
+	answer.Header = t.cleaned(resp.Header)
 	return answer, nil, nil
+}
+
+// request makes a request to a route of the server, with its key.
+func (t *Talk) request(ctx context.Context, route string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL+route, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	key, err := t.secret()
+	switch {
+	case err != nil:
+		return nil, err
+	case t.API == Anthropic:
+		req.Header.Set("Anthropic-Version", anthropicVersion)
+		if key != "" {
+			req.Header.Set("X-Api-Key", key)
+		}
+	case key != "":
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return req, nil
 }
 
 func (t *Talk) read(r io.Reader) (*Answer, error) {
@@ -219,9 +248,6 @@ func (t *Talk) read(r io.Reader) (*Answer, error) {
 
 // listen reads an answer that comes in pieces.
 func (t *Talk) listen(r io.Reader, to *Listener) (*Answer, error) {
-	if to.Begun != nil {
-		to.Begun()
-	}
 	events := sse.NewBounded(r, t.Most, maxStream)
 	heard := &hearing{to: to, left: t.Most, redactor: t.env.Redactor, texts: map[string]*secret.Stream{}}
 	in := t.wire().reader(heard)
@@ -307,7 +333,7 @@ func (t *Talk) refused(got *reply) *tool.Error {
 	code, hint := tool.CodeUnavailable, ""
 	switch got.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		hint = "; check the key of the model"
+		return keyRefused(t.Model, got.status)
 	case http.StatusNotFound:
 		hint = "; check its url, which ends in /v1 for most servers, and its model"
 	case http.StatusTooManyRequests:

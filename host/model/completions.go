@@ -3,7 +3,6 @@ package model
 import (
 	"cmp"
 	"encoding/json"
-	"net/http"
 	"strings"
 
 	"toolpost/host/sse"
@@ -16,40 +15,49 @@ type completions struct{}
 
 func (completions) path() string { return "/chat/completions" }
 
-func (completions) header(h http.Header, key string, _ *Request) {
-	if key != "" {
-		h.Set("Authorization", "Bearer "+key)
-	}
-}
-
 // object is JSON that is written here.
 type object = map[string]any
 
 func (c completions) encode(m *Model, r *Request, stream bool) ([]byte, error) {
-	doc, err := r.Settings.in(OpenAI, m.Name)
+	doc, before, rest, err := r.body(OpenAI, m, "messages")
 	if err != nil {
 		return nil, err
 	}
-	said := []object{}
-	for _, message := range r.Messages {
+	var said []any
+	for _, message := range rest {
 		list, err := c.message(m, message)
 		if err != nil {
 			return nil, err
 		}
 		said = append(said, list...)
 	}
-	doc["model"], doc["messages"], doc["stream"] = m.Model, said, stream
-	if stream {
+	doc["model"], doc["messages"], doc["stream"] = m.Model, joined(before, said), stream
+	if delete(doc, "stream_options"); stream {
 		doc["stream_options"] = object{"include_usage": true}
 	}
-	if len(r.Tools) > 0 {
-		doc["tools"] = list(r.Tools, c.tool)
-		doc["tool_choice"] = c.choice(r.Choice)
-		if r.Serial {
-			doc["parallel_tool_calls"] = false
-		}
+	r.tools(doc, OpenAI, c.tool, c.choice)
+	if len(r.Tools) > 0 && r.Serial {
+		doc["parallel_tool_calls"] = false
 	}
 	return strictjson.Marshal(doc)
+}
+
+// tools writes what a request says of tools.
+func (r *Request) tools(doc object, api API, one func(Tool) any, choice func(Choice) any) {
+	delete(doc, "tools")
+	delete(doc, "tool_choice")
+	if len(r.Tools) == 0 {
+		return
+	}
+	doc["tools"] = list(r.Tools, func(t Tool) any {
+		if t.Raw != nil && t.Of == api {
+			return t.Raw
+		}
+		return one(t)
+	})
+	if doc["tool_choice"] = choice(r.Choice); r.Choice.Raw != nil && r.Of == api {
+		doc["tool_choice"] = r.Choice.Raw
+	}
 }
 
 func list[T, U any](all []T, each func(T) U) []U {
@@ -61,9 +69,6 @@ func list[T, U any](all []T, each func(T) U) []U {
 }
 
 func (completions) tool(t Tool) any {
-	if t.Raw != nil && t.Of == OpenAI {
-		return t.Raw
-	}
 	f := object{"name": t.Name, "parameters": t.Input}
 	if t.Description != "" {
 		f["description"] = t.Description
@@ -87,7 +92,7 @@ func (completions) choice(c Choice) any {
 }
 
 // message writes a message; results are messages of their own.
-func (c completions) message(m *Model, message Message) ([]object, error) {
+func (c completions) message(m *Model, message Message) ([]any, error) {
 	if message.Role == ToolRole {
 		return c.results(m, message)
 	}
@@ -130,18 +135,28 @@ func (c completions) message(m *Model, message Message) ([]object, error) {
 	if len(calls) > 0 {
 		doc["tool_calls"] = calls
 	}
-	return []object{doc}, nil
+	return []any{doc}, nil
 }
 
-// results writes what came of calls.
-func (completions) results(m *Model, message Message) (said []object, err error) {
+// results writes what came of calls. A message of a tool has no images: those come in a message of the user's.
+func (completions) results(m *Model, message Message) (said []any, err error) {
+	var images []any
 	for _, p := range message.Parts {
+		text := p.Result.Marked()
 		for _, piece := range p.Result.Parts {
-			if piece.Kind != Text {
+			switch piece.Kind {
+			case Text:
+			case Image:
+				text += "\n[an image, shown below]"
+				images = append(images, object{"type": "image_url", "image_url": object{"url": piece.URL}})
+			default:
 				return nil, notCarried(m, piece)
 			}
 		}
-		said = append(said, object{"role": "tool", "tool_call_id": p.Result.ID, "content": p.Result.Marked()})
+		said = append(said, object{"role": "tool", "tool_call_id": p.Result.ID, "content": text})
+	}
+	if len(images) > 0 {
+		said = append(said, object{"role": "user", "content": images})
 	}
 	return said, nil
 }
@@ -155,7 +170,7 @@ func notCarried(m *Model, p Part) error {
 		what = raw.Type
 	}
 	return tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which cannot carry content of the type %.60q "+
-		"here; leave it out, or use another model", m.Name, m.API, what)
+		"here; leave it out, or use a model with api: %s", m.Name, m.API, what, p.Of)
 }
 
 // A completion is what a server answers, as a whole or in pieces.

@@ -2,10 +2,12 @@ package model
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 
 	"toolpost/host/secret"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A Request is a conversation that a model is to go on with.
@@ -15,7 +17,43 @@ type Request struct {
 	Choice   Choice
 	Serial   bool // the model is to call one tool at a time
 	Settings Settings
-	Beta     []string // of Anthropic's API, for servers that speak it
+
+	// A request that came in the words of an API goes to a server of that API as it came: Base has its members, and Came says how
+	// many of Messages are in them.
+	Of     API
+	Base   map[string]json.RawMessage
+	Came   int
+	Header http.Header
+	Query  string // with its question mark
+}
+
+// body begins the document for a server of an API, and gives the member with what was said so far and the messages that are
+// yet to be written.
+func (r *Request) body(api API, m *Model, said string) (doc object, before json.RawMessage, rest []Message, err error) {
+	if r.Of != api {
+		words := api
+		if api == Responses { // which has nearly the same
+			words = OpenAI
+		}
+		doc, err = r.Settings.in(words, m.Name)
+		return doc, nil, r.Messages, err
+	}
+	doc = object{}
+	for name, value := range r.Base {
+		doc[name] = value
+	}
+	return doc, r.Base[said], r.Messages[r.Came:], nil
+}
+
+// joined is a list that came, with more behind it.
+func joined(before json.RawMessage, more []any) []any {
+	var list []json.RawMessage
+	_ = strictjson.Unmarshal(before, &list) // a list that was read
+	all := make([]any, 0, len(list)+len(more))
+	for _, one := range list {
+		all = append(all, one)
+	}
+	return append(all, more...)
 }
 
 // Settings are what else a request says, such as temperature, in the words of an API. A server that speaks another one
@@ -123,7 +161,8 @@ type Tool struct {
 // A Choice says whether a model calls tools.
 type Choice struct {
 	Mode Mode
-	Tool string // of mode One
+	Tool string          // of mode One
+	Raw  json.RawMessage // as the request has it, of the API of the request
 }
 
 // Lets reports whether the choice lets the next answer call a tool. A server may pass over what it was told.
@@ -142,6 +181,7 @@ const (
 
 // An Answer is what a model says next.
 type Answer struct {
+	Header http.Header // of the server
 	Parts  []Part
 	Finish Finish
 	Usage  Usage
@@ -199,13 +239,15 @@ const (
 type Usage struct {
 	In       int64 // read, with those that the server had in its cache
 	Cached   int64 // of In
+	Written  int64 // of In: into the server's cache
 	Out      int64 // written, with thoughts
 	Thoughts int64 // of Out
 }
 
 // Add sums up.
 func (u *Usage) Add(v Usage) {
-	u.In, u.Cached, u.Out, u.Thoughts = u.In+v.In, u.Cached+v.Cached, u.Out+v.Out, u.Thoughts+v.Thoughts
+	u.In, u.Cached, u.Written = u.In+v.In, u.Cached+v.Cached, u.Written+v.Written
+	u.Out, u.Thoughts = u.Out+v.Out, u.Thoughts+v.Thoughts
 }
 
 // maxUsage is more than any request uses, and so little that sums of it are right.
@@ -214,18 +256,18 @@ const maxUsage = 1 << 40
 // sane is the usage without what cannot be: less than nothing would make up for what other rounds used.
 func (u Usage) sane() Usage {
 	within := func(n int64) int64 { return min(max(n, 0), maxUsage) }
-	return Usage{In: within(u.In), Cached: within(u.Cached), Out: within(u.Out), Thoughts: within(u.Thoughts)}
+	return Usage{within(u.In), within(u.Cached), within(u.Written), within(u.Out), within(u.Thoughts)}
 }
 
 // Total is all of it.
 func (u Usage) Total() int64 { return u.In + u.Out }
 
-// carries refuses tools that only another API knows, such as those that its server runs itself.
+// carries refuses tools that only another API knows.
 func (r *Request) carries(m *Model) error {
 	for _, t := range r.Tools {
 		if len(t.Input) == 0 && (t.Raw == nil || t.Of != m.API) {
-			return tool.Errorf(tool.CodeInvalidInput, "model %s speaks the API %s, which does not know the tool "+
-				"%.100q; leave it out, or use another model", m.Name, m.API, t.Name)
+			return tool.Errorf(tool.CodeInvalidInput, "tools: model %s speaks the API %s, which does not know the tool "+
+				"%.100q; leave it out, or use a model with api: %s", m.Name, m.API, t.Name, t.Of)
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package model
 import (
 	"cmp"
 	"encoding/json"
-	"net/http"
 	"strings"
 
 	"toolpost/host/sse"
@@ -22,23 +21,13 @@ const defaultTokens = 8192
 
 func (messages) path() string { return "/messages" }
 
-func (messages) header(h http.Header, key string, r *Request) {
-	if key != "" {
-		h.Set("X-Api-Key", key)
-	}
-	h.Set("Anthropic-Version", anthropicVersion)
-	if len(r.Beta) > 0 {
-		h.Set("Anthropic-Beta", strings.Join(r.Beta, ","))
-	}
-}
-
 func (w messages) encode(m *Model, r *Request, stream bool) ([]byte, error) {
-	doc, err := r.Settings.in(Anthropic, m.Name)
+	doc, before, rest, err := r.body(Anthropic, m, "messages")
 	if err != nil {
 		return nil, err
 	}
 	system, said := []any{}, []object{}
-	for _, message := range r.Messages {
+	for _, message := range rest {
 		blocks, err := w.blocks(m, message)
 		if err != nil {
 			return nil, err
@@ -53,17 +42,14 @@ func (w messages) encode(m *Model, r *Request, stream bool) ([]byte, error) {
 			said = append(said, object{"role": roleOf(message.Role), "content": blocks})
 		}
 	}
-	doc["model"], doc["messages"], doc["stream"] = m.Model, said, stream
+	doc["model"], doc["messages"], doc["stream"] = m.Model, joined(before, list(said, func(o object) any { return o })), stream
 	if doc["max_tokens"] == nil {
 		doc["max_tokens"] = defaultTokens
 	}
 	if len(system) > 0 {
 		doc["system"] = system
 	}
-	if len(r.Tools) > 0 {
-		doc["tools"] = list(r.Tools, w.tool)
-		doc["tool_choice"] = w.choice(r.Choice, r.Serial)
-	}
+	r.tools(doc, Anthropic, w.tool, func(c Choice) any { return w.choice(c, r.Serial) })
 	return strictjson.Marshal(doc)
 }
 
@@ -75,9 +61,6 @@ func roleOf(r Role) string {
 }
 
 func (messages) tool(t Tool) any {
-	if t.Raw != nil && t.Of == Anthropic {
-		return t.Raw
-	}
 	doc := object{"name": t.Name, "input_schema": t.Input}
 	if t.Description != "" {
 		doc["description"] = t.Description
@@ -118,6 +101,8 @@ func (w messages) blocks(m *Model, message Message) ([]any, error) {
 // block writes a part; nil: there is nothing to be said of it.
 func (w messages) block(m *Model, p Part) (any, error) {
 	switch {
+	case p.Raw != nil && p.Of == Anthropic:
+		return p.Raw, nil
 	case p.Kind == Results:
 		content, err := w.blocks(m, Message{Role: User, Parts: p.Result.Parts})
 		doc := object{"type": "tool_result", "tool_use_id": p.Result.ID, "content": content}
@@ -132,8 +117,6 @@ func (w messages) block(m *Model, p Part) (any, error) {
 			return nil, nil
 		}
 		return object{"type": "thinking", "thinking": p.Text, "signature": p.Seal}, nil
-	case p.Raw != nil && p.Of == Anthropic:
-		return p.Raw, nil
 	case p.Kind == Text || p.Kind == Refusal:
 		if strings.TrimSpace(p.Text) == "" { // the API refuses empty texts
 			return nil, nil
@@ -185,7 +168,7 @@ type messageUsage struct {
 // add takes what is told of the usage: later numbers stand in place of earlier ones, and those that are left out stay.
 func (u messageUsage) add(to *Usage) {
 	if in := u.In + u.Cached + u.Written; in > 0 {
-		to.In, to.Cached = in, u.Cached
+		to.In, to.Cached, to.Written = in, u.Cached, u.Written
 	}
 	to.Out = cmp.Or(u.Out, to.Out)
 }
@@ -206,7 +189,7 @@ func (messages) decode(doc []byte) (*Answer, error) {
 	case m.Content == nil || m.Stop == "":
 		return nil, tool.Errorf(tool.CodeProtocol, "is no message: it has no content, or no stop_reason")
 	}
-	in := &messageReader{to: &hearing{to: new(Listener), left: len(doc)}, stop: m.Stop}
+	in := &messageReader{to: &hearing{to: new(Listener), left: len(doc)}, stop: m.Stop, whole: true}
 	m.Usage.add(&in.usage)
 	for i, raw := range m.Content {
 		if err := in.begin(i, raw); err != nil {
@@ -229,6 +212,7 @@ type messageReader struct {
 	stop  string
 	usage Usage
 
+	whole   bool // blocks come whole
 	open    bool
 	index   int
 	now     Part
@@ -286,6 +270,9 @@ func (in *messageReader) begin(index int, raw json.RawMessage) error {
 		return tool.Errorf(tool.CodeProtocol, "has a block that cannot be read: %w", err)
 	}
 	in.open, in.index, in.now = true, index, Part{Kind: Text, Of: Anthropic}
+	if in.whole {
+		in.now.Raw = raw
+	}
 	switch b.Type {
 	case "text":
 		return in.say(b.Text, "")

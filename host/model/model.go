@@ -1,5 +1,5 @@
 // Package model asks language models: those that a config lists, behind servers that speak OpenAI's chat completions or
-// Anthropic's messages. Whoever asks has one form of a conversation, and knows neither wire. What a server says is read
+// responses, or Anthropic's messages. Whoever asks has one form of a conversation, and knows neither wire. What a server says is read
 // strictly and within bounds; one that is busy is asked again within the time that there is.
 package model
 
@@ -21,9 +21,10 @@ import (
 // An API is what a server speaks.
 type API string
 
-// The two that are spoken here.
+// Those that are spoken here.
 const (
 	OpenAI    API = "openai"    // chat completions, as most servers do
+	Responses API = "responses" // OpenAI's newer one
 	Anthropic API = "anthropic" // messages
 )
 
@@ -33,7 +34,8 @@ type Options struct {
 	URL    string `yaml:"url" doc:"address of the server, up to and including its version, such as http://127.0.0.1:9000/v1"`
 	Key    string `yaml:"key" doc:"name of the secret that is sent as the server's key; default: none is sent"`
 	Model  string `yaml:"model" doc:"what the server calls the model; default: the name of the entry"`
-	API    API    `yaml:"api" schema:"enum=openai|anthropic default=openai" doc:"what the server speaks: OpenAI's chat completions, or Anthropic's messages"`
+	API    API    `yaml:"api" schema:"enum=openai|responses|anthropic default=openai" doc:"what the server speaks: OpenAI's chat completions or responses, or Anthropic's messages"`
+	Tools  string `yaml:"tools" schema:"enum=named|offer default=named" doc:"offer: a request without tools is offered all that its caller may use; named: none"`
 	Prices Prices `yaml:"prices" doc:"what a million tokens costs, for limits on cost; default: nothing"`
 	// Callers limits whose prompts the key pays for.
 	Callers tool.Globs `yaml:"callers" doc:"who may use the model, by role or name; owner and local have the role owner; default: every caller"`
@@ -63,8 +65,10 @@ func (o *Options) Validate() error {
 	case withoutRoute(o.URL) != strings.TrimRight(o.URL, "/"):
 		return fmt.Errorf("model %q: url ends before the route, with the version of the API: such as %s", o.Name,
 			withoutRoute(o.URL))
-	case !slices.Contains([]API{"", OpenAI, Anthropic}, o.API):
-		return fmt.Errorf("model %q: api is openai or anthropic, not %q", o.Name, o.API)
+	case !slices.Contains([]API{"", OpenAI, Responses, Anthropic}, o.API):
+		return fmt.Errorf("model %q: api is openai, responses or anthropic, not %q", o.Name, o.API)
+	case !slices.Contains([]string{"", "named", "offer"}, o.Tools):
+		return fmt.Errorf("model %q: tools is named or offer, not %q", o.Name, o.Tools)
 	case o.Callers != nil && len(o.Callers) == 0:
 		return fmt.Errorf("model %q: callers is an empty list, so that nobody could use it; name some, or leave it out",
 			o.Name)
@@ -76,7 +80,7 @@ func (o *Options) Validate() error {
 
 // routes are what clients add to the address of a server, and people copy with it.
 func routes() []string {
-	return []string{completions{}.path(), "/completions", "/responses", messages{}.path(), "/models"}
+	return []string{completions{}.path(), "/completions", responses{}.path(), messages{}.path(), "/models"}
 }
 
 // withoutRoute is an address without the route at its end.

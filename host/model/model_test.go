@@ -186,8 +186,8 @@ func TestSettingsAreSaidInTheWordsOfTheServer(t *testing.T) {
 			`"max_tokens":5,"messages":[{"content":[{"text":"hi","type":"text"}],"role":"user"}],"model":"any","stop_sequences":["x"]`},
 		"from Anthropic": {set(model.Anthropic, `{"stop_sequences":["x"],"max_tokens":5,"top_k":3}`), model.OpenAI,
 			`"max_completion_tokens":5`},
-		"not to be said": {set(model.OpenAI, `{"response_format":{}}`), model.Anthropic,
-			`does not know "response_format"`},
+		"not to be said": {set(model.OpenAI, `{"logit_bias":{}}`), model.Anthropic,
+			`does not know "logit_bias"`},
 		"nothing of its own": {set(model.OpenAI, `{"model":"other","messages":[],"stream":false}`), model.OpenAI,
 			`"model":"any"`},
 	} {

@@ -70,7 +70,7 @@ func translations(to API) map[string]saying {
 	if to == Anthropic {
 		return map[string]saying{
 			"max_tokens": as("max_tokens"), "max_completion_tokens": as("max_tokens"), "temperature": as("temperature"),
-			"top_p": as("top_p"), "stop": stops,
+			"top_p": as("top_p"), "stop": stops, "response_format": structured,
 			"user": nil, "metadata": nil, "store": nil, "service_tier": nil, "seed": nil, "prompt_cache_key": nil,
 			"safety_identifier": nil, "reasoning_effort": nil, "verbosity": nil, "prompt_cache_retention": nil,
 		}
@@ -79,9 +79,49 @@ func translations(to API) map[string]saying {
 		"max_tokens": as("max_completion_tokens"), "temperature": as("temperature"), "top_p": as("top_p"),
 		"stop_sequences": as("stop"),
 		"top_k":          nil, "metadata": nil, "service_tier": nil, "thinking": nil, "cache_control": nil,
-		"output_config": nil,
+		"output_config": format,
 		"inference_geo": nil, "context_management": nil,
 	}
+}
+
+// structured says in Anthropic's words which form an answer has.
+func structured(to object, value json.RawMessage) error {
+	var f struct {
+		Type   string `json:"type"`
+		Schema struct {
+			Schema json.RawMessage `json:"schema"`
+		} `json:"json_schema"`
+	}
+	err := strictjson.Unmarshal(value, &f)
+	switch {
+	case err != nil || f.Type == "text":
+		return err
+	case f.Type != "json_schema":
+		return tool.Errorf(tool.CodeInvalidInput, "the type %.60q is only for a model with api: openai or responses; others "+
+			"take json_schema", f.Type)
+	}
+	to["output_config"] = object{"format": object{"type": "json_schema", "schema": f.Schema.Schema}}
+	return nil
+}
+
+// format says the same in OpenAI's words.
+func format(to object, value json.RawMessage) error {
+	var c struct {
+		Format struct {
+			Schema json.RawMessage `json:"schema"`
+		} `json:"format"`
+		Effort json.RawMessage `json:"effort"`
+	}
+	err := strictjson.Unmarshal(value, &c)
+	if len(c.Format.Schema) > 0 {
+		schema, _ := strictjson.Marshal(object{"name": "answer", "schema": c.Format.Schema, "strict": true}) // JSON that was read
+		whole, _ := strictjson.Marshal(object{"type": "json_schema", "json_schema": json.RawMessage(schema)})
+		to["response_format"] = json.RawMessage(whole)
+	}
+	if string(c.Effort) != `"max"` && len(c.Effort) > 0 {
+		to["reasoning_effort"] = c.Effort
+	}
+	return err
 }
 
 // stops writes one text, or a list of them, as a list.

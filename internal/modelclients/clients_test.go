@@ -224,7 +224,7 @@ type words struct{ stopped, called, limited string }
 // across runs a test for every official client, by every wire, whole and streamed, in front of models of both APIs.
 func across(t *testing.T, test func(t *testing.T, model string, ask talk, stops words)) {
 	for name, way := range ways(newJS(t)) {
-		for _, model := range []string{"demo", "claude"} {
+		for _, model := range []string{"demo", "claude", "newer"} {
 			t.Run(name+", "+model, func(t *testing.T) { test(t, model, way.talk, way.stops) })
 		}
 	}
@@ -233,7 +233,7 @@ func across(t *testing.T, test func(t *testing.T, model string, ask talk, stops 
 // each is across with models whose API is that of the client.
 func each(t *testing.T, test func(t *testing.T, model string, ask talk, stops words)) {
 	across(t, func(t *testing.T, model string, ask talk, stops words) {
-		if strings.Contains(t.Name(), "messages") != (model == "claude") {
+		if strings.Contains(t.Name(), "messages") != (model == "claude") || strings.Contains(t.Name(), "responses") != (model == "newer") {
 			t.Skip("models of the other API are asked in the test of the whole loop")
 		}
 		test(t, model, ask, stops)
@@ -369,11 +369,11 @@ func TestEveryCodeHasItsWords(t *testing.T) {
 		t.Errorf("%#v", err)
 	}
 	models, err := client.Models.List(t.Context())
-	if err != nil || len(models.Data) != 2 || models.Data[1].ID != "claude" {
+	if err != nil || len(models.Data) != 6 || models.Data[1].ID != "claude" {
 		t.Error(models, err)
 	}
 	list, err := other.Models.List(t.Context(), anthropic.ModelListParams{})
-	if err != nil || len(list.Data) != 2 || list.Data[0].ID != "demo" {
+	if err != nil || len(list.Data) != 6 || list.Data[0].ID != "demo" {
 		t.Error(list, err)
 	}
 }

@@ -83,8 +83,12 @@ func Serve(t *testing.T, m *Server, more string) *House {
 sources: [{name: files, protocol: builtin, roots: [{path: .}]}, {name: ref, protocol: ref}]
 doors: {http: {listen: "127.0.0.1:0"}%s}
 models:
-  - {name: demo, url: "MODEL/v1", key: KEY, model: m-1, prices: {input: 1000000, output: 1000000}}
-  - {name: claude, url: "MODEL/v1", key: KEY, model: m-1, api: anthropic}
+  - {name: demo, url: "MODEL/v1", key: KEY, model: m-1, tools: offer, prices: {input: 1000000, output: 1000000}}
+  - {name: claude, url: "MODEL/v1", key: KEY, model: m-1, api: anthropic, tools: offer}
+  - {name: newer, url: "MODEL/v1", key: KEY, model: m-1, api: responses, tools: offer}
+  - {name: bare-openai, url: "MODEL/v1", key: KEY, model: m-1}
+  - {name: bare-anthropic, url: "MODEL/v1", key: KEY, model: m-1, api: anthropic}
+  - {name: bare-responses, url: "MODEL/v1", key: KEY, model: m-1, api: responses}
 secrets: {KEY: {file: key}}
 policy: {rules: [{name: no-fail, effect: deny, tools: fail, when: 'args.message == "x"', reason: nobody fails here}]}
 store: {}

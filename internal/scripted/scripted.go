@@ -38,6 +38,7 @@ type Call struct{ ID, Name, Args string }
 // A Request is what the server was asked.
 type Request struct {
 	Path   string
+	Query  string
 	Header http.Header
 	Body   map[string]any
 	Text   string // of the body
@@ -105,7 +106,7 @@ func (s *Server) Gone() int {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	req := Request{Path: r.URL.Path, Header: r.Header, Text: string(body)}
+	req := Request{Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header, Text: string(body)}
 	if err == nil {
 		err = json.Unmarshal(body, &req.Body)
 	}
@@ -154,7 +155,9 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, req Request, step 
 		w.Header().Set(name, value)
 	}
 	if step.Status != 0 {
-		w.Header().Set("Content-Type", "application/json")
+		if step.Header["Content-Type"] == "" {
+			w.Header().Set("Content-Type", "application/json")
+		}
 		w.WriteHeader(step.Status)
 		_, _ = io.WriteString(w, step.Body)
 		return
@@ -172,6 +175,8 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, req Request, step 
 	stream, _ := req.Body["stream"].(bool)
 	anthropic := strings.HasSuffix(req.Path, "/messages")
 	switch {
+	case strings.HasSuffix(req.Path, "/responses"):
+		answerResponse(w, step, stream)
 	case stream && anthropic:
 		streamMessage(w, step)
 	case stream:
@@ -193,6 +198,12 @@ func whole(w http.ResponseWriter, d doc) {
 // complaint says what a real server would not take about a request; "": nothing.
 func complaint(r Request) string {
 	list, _ := r.Body["messages"].([]any)
+	if strings.HasSuffix(r.Path, "/responses") {
+		return responsesComplaint(r)
+	}
+	if strings.HasSuffix(r.Path, "/embeddings") || strings.HasSuffix(r.Path, "/compact") {
+		return ""
+	}
 	if len(list) == 0 || r.Body["model"] == "" {
 		return "messages and model are required"
 	}

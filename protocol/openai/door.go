@@ -44,13 +44,13 @@ func NewDoor(waiting tool.Middleware, o Options) web.Door {
 		Refusals: problem,
 		Keys:     "X-Api-Key",
 		Accepts: append([]string{"X-Api-Key", "Anthropic-Version", "Anthropic-Beta",
-			"Anthropic-Dangerous-Direct-Browser-Access",
+			"Anthropic-Dangerous-Direct-Browser-Access", headerTools,
 			"OpenAI-Organization", "OpenAI-Project", "X-Stainless-Arch", "X-Stainless-Lang", "X-Stainless-OS",
 			"X-Stainless-Package-Version", "X-Stainless-Retry-Count", "X-Stainless-Runtime", "X-Stainless-Runtime-Version",
 			"X-Stainless-Timeout", "X-Stainless-Helper-Method"}, envelope.Headers()...),
-		Exposes: []string{"Retry-After", headerRetry},
+		Exposes: []string{"Retry-After", headerRetry, headerLeftOut},
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
-			return (&server{on, o, waiting(h), c}).routes()
+			return (&server{Server: on, Options: o, handler: h, waiting: waiting(announcing(h)), catalog: c}).routes()
 		},
 	}
 }
@@ -60,7 +60,20 @@ type server struct {
 	*web.Server
 	Options
 	handler tool.Handler
+	waiting tool.Handler // has calls wait until they are approved
 	catalog tool.Catalog
+}
+
+// announcing tells of an approval before it is waited for.
+func announcing(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		r, err := next.Invoke(ctx, c, out)
+		if err == nil && r.Ask != nil && r.Ask.Kind == tool.AskApproval {
+			about, _ := strictjson.Marshal(object{"id": r.Ask.ID, "message": r.Ask.Message}) // texts
+			_ = out.Emit(tool.Event{Kind: tool.AskApproval, Data: about})                    // a client that has gone ends the call
+		}
+		return r, err
+	})
 }
 
 func (s *server) routes() []web.Route {
@@ -72,6 +85,11 @@ func (s *server) routes() []web.Route {
 		{Method: http.MethodPost, Path: "/v1/chat/completions", Serve: s.refusing(s.converse(chat{}))},
 		{Method: http.MethodPost, Path: "/v1/responses", Serve: s.refusing(s.converse(responses{}))},
 		{Method: http.MethodPost, Path: "/v1/messages", Serve: s.refusing(s.converse(messages{}))},
+		{Method: http.MethodPost, Path: "/v1/messages/count_tokens",
+			Serve: s.refusing(s.pass("/messages/count_tokens", model.Anthropic))},
+		{Method: http.MethodPost, Path: "/v1/responses/compact", Serve: s.refusing(s.pass("/responses/compact", model.Responses))},
+		{Method: http.MethodPost, Path: "/v1/embeddings",
+			Serve: s.refusing(s.pass("/embeddings", model.OpenAI, model.Responses))},
 	}
 }
 
@@ -95,6 +113,10 @@ func (s *server) refusing(serve handler) func(http.ResponseWriter, *http.Request
 		}
 		e := tool.AsError(err)
 		status := statusOf(e)
+		if e.Reason == model.KeyRefused { // the caller's own token is right, and to try again is of no use
+			status = http.StatusBadGateway
+			w.Header().Set(headerRetry, "false")
+		}
 		if own, ok := err.(*statusError); ok {
 			status = own.status
 		}
@@ -103,6 +125,9 @@ func (s *server) refusing(serve handler) func(http.ResponseWriter, *http.Request
 	}
 }
 
+// maxConversation bounds a request, in bytes: the largest servers take 32 million, and one caller has room for one such.
+const maxConversation = 31 << 20
+
 // read reads the body of a request, which is JSON.
 func (s *server) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	written := r.Header.Get("Content-Type")
@@ -110,7 +135,7 @@ func (s *server) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, &statusError{tool.Errorf(tool.CodeUnsupported,
 			"the content type %q is not supported: send application/json", written), http.StatusUnsupportedMediaType}
 	}
-	body, status, bad := s.ReadBody(w, r)
+	body, status, bad := s.ReadBodyWithin(w, r, maxConversation)
 	if bad != nil {
 		return nil, &statusError{bad, status}
 	}
@@ -138,7 +163,7 @@ func readEnvelope(h http.Header, p tool.Principal) (*tool.Call, time.Duration, e
 }
 
 // invoke keeps a panic of the handler from costing the caller its answer.
-func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
+func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink, waits bool) (r *tool.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p),
@@ -146,6 +171,9 @@ func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *to
 			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
 		}
 	}()
+	if waits {
+		return s.waiting.Invoke(ctx, c, out)
+	}
 	return s.handler.Invoke(ctx, c, out)
 }
 

@@ -35,6 +35,7 @@ type crew struct {
 	find func(ctx context.Context, name string) (tool string, ok bool)
 	// single says that the request is one call: what it says of itself it says of that.
 	single bool
+	waits  bool                // for approvals; else the call ends with the question
 	most   int                 // bytes that are told of one call; 0: all of it
 	heard  func(ran) tool.Sink // hears what happens while a call runs
 
@@ -108,7 +109,7 @@ func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	if c.heard != nil {
 		files.Sink = c.heard(r)
 	}
-	res, err := c.invoke(ctx, one, files)
+	res, err := c.invoke(ctx, one, files, c.waits)
 	r.outcome, r.code, r.reason = tool.OutcomeOf(res, err)
 	r.events = files.events
 	var text string
@@ -247,7 +248,7 @@ func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Princi
 		}
 		return spec.Name, true
 	}
-	c := &crew{server: s, base: base, single: len(calls) == 1, find: find}
+	c := &crew{server: s, base: base, single: len(calls) == 1, waits: true, find: find}
 	answer, err := strictjson.Marshal(toolMessages(base.Run, c.all(ctx, calls, nil)))
 	if err == nil {
 		s.reply(w, answer)

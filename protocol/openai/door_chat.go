@@ -19,8 +19,12 @@ func unreadable(what string, err error) error {
 	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", what, err)
 }
 
+func (chat) api() model.API { return model.OpenAI }
+func (chat) route() string  { return "/chat/completions" }
+func (chat) list() string   { return "messages" }
+
 // read implements wire.
-func (chat) read(body []byte) (*request, error) {
+func (c chat) read(body []byte) (*request, error) {
 	var doc struct {
 		Model    string            `json:"model"`
 		Messages []json.RawMessage `json:"messages"`
@@ -44,11 +48,11 @@ func (chat) read(body []byte) (*request, error) {
 	for _, raw := range doc.Messages {
 		said, err := readChatMessage(raw)
 		if err != nil {
-			return nil, err
+			r.otherwise(err)
 		}
-		r.said = append(r.said, said...)
+		r.said, r.ours = append(r.said, said...), r.ours || len(said) > 1
 	}
-	if err := r.readTools(doc.Tools, doc.Choice); err != nil {
+	if err := r.readTools(c, doc.Tools, doc.Choice); err != nil {
 		return nil, err
 	}
 	var err error
@@ -57,11 +61,17 @@ func (chat) read(body []byte) (*request, error) {
 }
 
 // readTools reads what both of OpenAI's requests say of tools.
-func (r *request) readTools(tools, choice json.RawMessage) (err error) {
-	if r.wishes, err = readTools(tools); err == nil {
-		r.choice, err = readChoice(choice)
+func (r *request) readTools(on wire, tools, choice json.RawMessage) (err error) {
+	if r.wishes, err = on.wishes(tools); err != nil {
+		return err
 	}
-	return err
+	if r.choice, err = readChoice(choice); err != nil {
+		r.otherwise(err)
+	}
+	if strictjson.KindOf(choice) == "object" {
+		r.choice.Raw = choice
+	}
+	return nil
 }
 
 // chatRefused lists what a conversation with tools in it cannot do, with the values that mean no.
@@ -152,8 +162,8 @@ func (m chatMessage) message() (model.Message, error) {
 		said.Role = model.ToolRole
 		said.Parts = []model.Part{{Kind: model.Results, Result: model.Result{ID: m.CallID, Parts: parts}}}
 	default:
-		return said, tool.Errorf(tool.CodeInvalidInput,
-			"a message has the role %.60q; expected system, developer, user, assistant or tool", m.Role)
+		return said, tool.Errorf(tool.CodeInvalidInput, "messages: a message has the role %.60q, which only a model with api: "+
+			"openai takes; others take system, developer, user, assistant and tool", m.Role)
 	}
 	return said, nil
 }
@@ -227,6 +237,8 @@ type definition struct {
 	InputSchema json.RawMessage `json:"inputSchema"`
 	Strict      *bool           `json:"strict"`
 	Function    *definition     `json:"function"`
+	Custom      *definition     `json:"custom"`
+	Tools       []definition    `json:"tools"` // of a namespace
 }
 
 func (d definition) wish() wish {
@@ -234,39 +246,74 @@ func (d definition) wish() wish {
 	if len(input) == 0 {
 		input = d.InputSchema
 	}
-	return wish{d.Name, model.Tool{
+	return wish{name: d.Name, own: model.Tool{
 		Name: d.Name, Description: d.Description, Input: schema.Object(input), Strict: d.Strict != nil && *d.Strict,
 	}}
 }
 
 // readTools reads what a request says of tools: a list, or an object with their names, as some servers take it.
-func readTools(raw json.RawMessage) ([]wish, error) {
+func readTools(api model.API, raw json.RawMessage) (wishes []wish, err error) {
 	switch strictjson.KindOf(raw) {
 	case "null", "nothing":
 		return nil, nil
 	case "object":
 		return readNamedTools(raw)
 	}
-	var list []definition
+	var list []json.RawMessage
 	if err := strictjson.Unmarshal(raw, &list); err != nil {
 		return nil, unreadable("tools", err)
 	}
-	var wishes []wish
-	for _, d := range list {
-		if d.Type != "function" && d.Type != "" {
-			return nil, tool.Errorf(tool.CodeUnsupported, "tools of the type %.60q are not supported; only functions are",
-				d.Type).Because("tools")
+	for _, one := range list {
+		var d definition
+		if err := strictjson.Unmarshal(one, &d); err != nil {
+			return nil, unreadable("tools", err)
 		}
-		if d.Function != nil {
-			d = *d.Function
+		more, err := d.wishes(api, one)
+		if err != nil {
+			return nil, err
 		}
-		if d.Name == "" {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "one of the tools has no name")
-		}
-		wishes = append(wishes, d.wish())
+		wishes = append(wishes, more...)
 	}
 	return wishes, nil
 }
+
+// wishes gives the tools of an entry: a function, one that takes a text, all of a namespace, or one that the server runs.
+func (d definition) wishes(api model.API, raw json.RawMessage) (list []wish, err error) {
+	switch d.Type {
+	case "function", "":
+		if d.Function != nil {
+			d = *d.Function
+		}
+		list = []wish{d.wish()}
+	case "custom":
+		if d.Custom != nil {
+			d = *d.Custom
+		}
+		d.Parameters = json.RawMessage(`{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],` +
+			`"additionalProperties":false}`)
+		list = []wish{d.wish()}
+		list[0].place = &place{name: d.Name, custom: true}
+	case "namespace":
+		for _, inner := range d.Tools {
+			one := inner.wish()
+			one.place = &place{namespace: d.Name, name: inner.Name}
+			one.name = model.Flat(d.Name, inner.Name)
+			one.own.Name, one.own.Raw, one.own.Of = one.name, raw, api // of which the server is told once
+			list = append(list, one)
+		}
+		return list, nil
+	default:
+		return []wish{{name: d.Type, hosted: true, own: model.Tool{Name: d.Type, Raw: raw, Of: api}}}, nil
+	}
+	if d.Name == "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "one of the tools has no name")
+	}
+	list[0].own.Raw, list[0].own.Of = raw, api
+	return list, nil
+}
+
+// wishes implements wire.
+func (chat) wishes(raw json.RawMessage) ([]wish, error) { return readTools(model.OpenAI, raw) }
 
 func readNamedTools(raw json.RawMessage) ([]wish, error) {
 	var named map[string]*definition

@@ -8,6 +8,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/model"
+	"toolpost/tool"
 )
 
 // Limits are those of one request to a model.
@@ -44,6 +45,18 @@ type stop struct {
 // words are what a caller reads at the end of what the model said.
 func (s *stop) words() string {
 	return "[Stopped by Toolpost: " + s.why + ". Send the conversation again to go on.]"
+}
+
+// unapproved is the stop of a request whose calls have to be approved; nil: none has. Its client sees nothing of it as long as it
+// waits, so it does not wait.
+func unapproved(done []ran) *stop {
+	for _, r := range done {
+		if r.ask != nil && r.ask.Kind == tool.AskApproval {
+			return &stop{tool.AskApproval, fmt.Sprintf("%s waits for the approval %s (%s); `toolpost approve %s` "+
+				"lets it run", r.Name, r.ask.ID, r.ask.Message, r.ask.ID)}
+		}
+	}
+	return nil
 }
 
 // pauses reports whether to send the conversation again goes on with it as if nothing had been.

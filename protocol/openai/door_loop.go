@@ -1,10 +1,12 @@
 package openai
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,8 +21,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// headerRetry tells the official clients whether to send a request again that has failed.
-const headerRetry = "X-Should-Retry"
+const (
+	headerRetry   = "X-Should-Retry"    // tells the official clients whether to send a request again that has failed
+	headerLeftOut = "Toolpost-Left-Out" // names tools that the server of the model cannot have
+)
 
 // A request is a conversation as it came, by whichever of the wires.
 type request struct {
@@ -30,21 +34,40 @@ type request struct {
 	choice   model.Choice
 	serial   bool
 	settings model.Settings
-	beta     []string
 	stream   bool
-	usage    bool // a stream is to end with its usage, where the wire leaves that to the caller
+	usage    bool // a stream is to end with its usage, if the wire leaves that to the caller
+
+	ours    bool  // something of what was said we have added in an earlier answer
+	strange error // why a server of another API cannot be asked; nil: it can
+	header  http.Header
+	query   string
+}
+
+// otherwise notes what only a server of the same API understands.
+func (r *request) otherwise(err error) {
+	if r.strange == nil {
+		r.strange = err
+	}
 }
 
 // A wish is a tool that a request names: one of ours, or else the caller's own, as the request defines it.
 type wish struct {
-	name string
-	own  model.Tool
+	name   string
+	own    model.Tool
+	place  *place // if the caller has it elsewhere than among its functions
+	hosted bool   // the server of the model runs it
 }
 
 // A wire is one of the APIs that the door speaks.
 type wire interface {
+	api() model.API
 	// read reads the body of a request, which is a strict JSON object.
 	read(body []byte) (*request, error)
+	// wishes reads what a request says of tools.
+	wishes(tools json.RawMessage) ([]wish, error)
+	// route is where servers of the API are asked, and list the member with what was said.
+	route() string
+	list() string
 	// whole writes the answer.
 	whole(*transcript) []byte
 	// speak answers with a stream.
@@ -72,6 +95,7 @@ type transcript struct {
 	model   string
 	run     string
 	turns   []*turn
+	places  map[string]*place // of tools of the caller
 	usage   model.Usage
 	finish  model.Finish
 	stopped *stop // the limit that ended it; nil: none did
@@ -100,10 +124,12 @@ type loop struct {
 	rounds int
 	calls  int
 	ids    map[string]bool // of calls so far
+	left   []string        // tools that the server cannot have
 
 	mu      sync.Mutex // around the speaker
 	speaker speaker    // nil: the answer goes out as a whole
 	heard   []*piece
+	to      http.Header // of the answer
 }
 
 // A piece is a part that comes bit by bit. Most have as many bits as words, and some have a million.
@@ -115,6 +141,11 @@ type piece struct {
 // converse answers a request to a model.
 func (s *server) converse(on wire) handler {
 	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
+		if asked := r.Header.Get(headerTools); !slices.Contains([]string{"", "offer", "named"}, asked) {
+			return tool.Errorf(tool.CodeInvalidInput, "%s is offer or named, not %.60q", headerTools, asked)
+		}
+		offer := r.Header.Get(headerTools) == "offer"
+		r.Header.Del(headerTools)
 		base, timeout, err := readEnvelope(r.Header, p)
 		if err != nil {
 			return err
@@ -127,50 +158,58 @@ func (s *server) converse(on wire) handler {
 		if err != nil {
 			return err
 		}
-		req, err := on.read(body)
+		m, err := s.modelOf(body, p)
 		if err != nil {
 			return err
 		}
-		req.beta = r.Header.Values("Anthropic-Beta")
 		ctx, end, refused := s.Begin(w, r, base)
 		if refused != nil {
 			return refused
 		}
 		defer end()
-		l, err := s.newLoop(ctx, base, req)
+		if s.passes(ctx, on, m, offer, p, body) {
+			return s.relay(ctx, on, m, on.route(), w, r, body, s.limit(timeout))
+		}
+		req, err := on.read(body)
 		if err != nil {
 			return err
 		}
-		s.ForgetBody(r)
+		req.header, req.query = r.Header, query(r)
+		l := s.newLoop(base, m, on, req, body)
 		defer l.talk.Close()
-		if timeout > 0 {
-			l.limits.Time = min(l.limits.Time, config.Duration(timeout))
+		if err := l.offer(ctx, on, req, offers(m, offer, members(body)["tools"])); err != nil {
+			return err
 		}
+		s.ForgetBody(r)
+		l.limits.Time = config.Duration(s.limit(timeout))
 		return l.answer(ctx, on, w, req)
 	}
 }
 
-func (s *server) newLoop(ctx context.Context, base *tool.Call, req *request) (*loop, error) {
-	if req.model == "" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the request names no model; GET /v1/models lists them")
-	}
-	m, err := s.Models.Models().For(base.Caller).Named(req.model)
-	if err != nil {
-		return nil, err
-	}
+// newLoop begins a conversation. To a server of the same API the request goes as it came, but for what we said in it.
+func (s *server) newLoop(base *tool.Call, m *model.Model, on wire, req *request, body []byte) *loop {
 	l := &loop{
-		crew: &crew{server: s, base: base, most: maxResult}, limits: s.Limits, talk: m.Talk(), own: map[string]bool{},
-		ids:        map[string]bool{},
-		transcript: &transcript{id: newID(), created: time.Now(), model: req.model, run: base.Run},
+		crew: &crew{server: s, base: base, most: maxResult, waits: req.stream}, limits: s.Limits, talk: m.Talk(),
+		own: map[string]bool{}, ids: map[string]bool{},
+		transcript: &transcript{id: newID(), created: time.Now(), model: req.model, run: base.Run,
+			places: map[string]*place{}},
 		ask: &model.Request{Messages: req.said, Choice: req.choice, Serial: req.serial, Settings: req.settings,
-			Beta: req.beta},
+			Of: on.api(), Header: req.header, Query: req.query},
 	}
-	return l, l.offer(ctx, req)
+	if l.ask.Base = members(body); req.ours {
+		delete(l.ask.Base, on.list())
+	} else {
+		l.ask.Came = len(req.said)
+	}
+	return l
 }
 
-// offer says which tools the model may use: those of ours that the request names, or all that its caller may use where
-// it names none; and the caller's own.
-func (l *loop) offer(ctx context.Context, req *request) error {
+// offer says which tools the model may use: those of ours that the request names, or all that its caller may use if it asks for
+// that; and the caller's own.
+func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool) error {
+	if on.api() != l.talk.API && req.strange != nil {
+		return req.strange
+	}
 	all, offered := l.shelf(ctx, l.base.Caller), map[string]string{}
 	add := func(name string, spec *tool.Spec) {
 		if _, twice := offered[name]; !twice {
@@ -178,24 +217,30 @@ func (l *loop) offer(ctx context.Context, req *request) error {
 			l.ask.Tools = append(l.ask.Tools, define(name, spec))
 		}
 	}
-	if len(req.wishes) == 0 {
+	if everything {
 		for name, spec := range all.sorted() {
 			add(name, spec)
 		}
 	}
 	for _, w := range req.wishes {
-		if name, spec := l.server.find(ctx, l.base.Caller, all, w.name); spec != nil {
-			add(name, spec)
-			if l.ask.Choice.Tool == w.name {
-				l.ask.Choice.Tool = name
+		name, spec := l.server.find(ctx, l.base.Caller, all, w.name)
+		switch {
+		case spec != nil && l.server.ours(ctx, l.base.Caller, all, w) != nil:
+			if add(name, spec); l.ask.Choice.Tool == w.name {
+				l.ask.Choice = model.Choice{Mode: model.One, Tool: name}
 			}
 			continue
-		}
-		if l.own[w.name] {
+		case w.hosted && l.talk.API != on.api():
+			l.left = append(l.left, w.name)
+			continue
+		case l.own[w.name]:
 			return tool.Errorf(tool.CodeInvalidInput, "two tools are named %.100q", w.name)
 		}
-		l.own[w.name] = true
-		l.ask.Tools = append(l.ask.Tools, w.own)
+		l.own[w.name], l.places[w.name] = true, w.place
+		inside := w.place != nil && w.place.namespace != "" && l.talk.API == on.api()
+		if last := len(l.ask.Tools) - 1; !inside || last < 0 || !bytes.Equal(l.ask.Tools[last].Raw, w.own.Raw) {
+			l.ask.Tools = append(l.ask.Tools, w.own)
+		}
 	}
 	l.find = func(_ context.Context, name string) (string, bool) {
 		t, ok := offered[name]
@@ -215,8 +260,12 @@ func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *
 	late := errors.New("the time of the request is over")
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(l.limits.Time), late)
 	defer cancel()
+	l.to = w.Header()
 	var open func()
 	stop := func() {}
+	if len(l.left) > 0 {
+		w.Header().Set(headerLeftOut, strings.Join(l.left, ", "))
+	}
 	if req.stream {
 		open = sync.OnceFunc(func() {
 			out := l.NewStream(w)
@@ -264,7 +313,9 @@ func (l *loop) run(ctx context.Context, open func()) error {
 		if err != nil {
 			return err
 		}
-		l.heard = nil
+		if l.heard = nil; open == nil {
+			l.passOn(answer.Header)
+		}
 		l.usage.Add(answer.Usage)
 		t := l.take(answer)
 		switch answer.Finish {
@@ -282,12 +333,21 @@ func (l *loop) run(ctx context.Context, open func()) error {
 	}
 }
 
+// passOn gives the client what the server says in headers, if both speak the same API. What is in a stream is ours.
+func (l *loop) passOn(h http.Header) {
+	if l.ask.Of == l.talk.API {
+		delete(h, "Content-Type")
+		maps.Copy(l.to, h)
+	}
+}
+
 // hearing passes on what the model says; nil: the answer goes out as a whole.
 func (l *loop) hearing(open func()) *model.Listener {
 	if open == nil {
 		return nil
 	}
-	begun := func() {
+	begun := func(h http.Header) {
+		l.passOn(h)
 		open()
 		l.tell(speaker.turn)
 	}
@@ -329,7 +389,7 @@ func (l *loop) take(a *model.Answer) *turn {
 	for i, p := range a.Parts {
 		if p.Kind == model.Calls {
 			if l.ids[p.Call.ID] { // what came of each could not be told apart
-				p.Call.ID = "call_" + newID()
+				p.Call.ID, p.Raw = "call_"+newID(), nil
 				a.Parts[i] = p
 			}
 			l.ids[p.Call.ID] = true
@@ -364,6 +424,10 @@ func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more b
 	t.done = l.all(ctx, ours, func(r ran) { l.tell(func(s speaker) { s.ended(r) }) })
 	if ctx.Err() != nil {
 		return false, tool.Ended(ctx)
+	}
+	if why := unapproved(t.done); why != nil {
+		l.halt(why)
+		return false, nil
 	}
 	if len(ours) < len(answer.Calls()) {
 		l.transcript.finish = model.Called
@@ -410,7 +474,9 @@ func (l *loop) listen(r ran) tool.Sink {
 
 // halt ends the conversation at a limit, and says so where the caller reads it.
 func (l *loop) halt(why *stop) {
-	l.stopped, l.transcript.finish = why, model.Length
+	if l.stopped, l.transcript.finish = why, model.Length; why.limit == tool.AskApproval {
+		l.transcript.finish = model.Stopped
+	}
 	if len(l.heard) > 0 { // of an answer that did not come to its end
 		t := new(turn)
 		for _, p := range l.heard {

@@ -1,7 +1,10 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"toolpost/host/model"
 	"toolpost/tool"
@@ -14,6 +17,13 @@ import (
 // them.
 type messages struct{}
 
+func (messages) api() model.API { return model.Anthropic }
+func (messages) route() string  { return "/messages" }
+func (messages) list() string   { return "messages" }
+
+// wishes implements wire.
+func (messages) wishes(raw json.RawMessage) ([]wish, error) { return readMessageTools(raw) }
+
 // read implements wire.
 func (messages) read(body []byte) (*request, error) {
 	var doc struct {
@@ -24,7 +34,7 @@ func (messages) read(body []byte) (*request, error) {
 		} `json:"messages"`
 		System json.RawMessage `json:"system"`
 		Tools  json.RawMessage `json:"tools"`
-		Choice messageChoice   `json:"tool_choice"`
+		Choice json.RawMessage `json:"tool_choice"`
 		Stream bool            `json:"stream"`
 	}
 	if err := strictjson.Unmarshal(body, &doc); err != nil {
@@ -39,23 +49,26 @@ func (messages) read(body []byte) (*request, error) {
 		return nil, err
 	}
 	said.say(model.System, system...)
+	r := &request{model: doc.Model, stream: doc.Stream, ours: bytes.Contains(body, []byte(`"mcp_tool_use"`))}
 	for _, m := range doc.Messages {
 		parts, err := readBlocks(m.Content)
-		if err != nil {
-			return nil, err
+		if err == nil && !slices.Contains([]string{"user", "assistant", "system"}, m.Role) {
+			err = tool.Errorf(tool.CodeInvalidInput, "messages: a message has the role %.60q, which only a model with api: "+
+				"anthropic takes; others take user, assistant and system", m.Role)
 		}
-		if m.Role != "user" && m.Role != "assistant" {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "a message has the role %.60q; expected user or assistant",
-				m.Role)
+		if err != nil {
+			r.otherwise(err)
 		}
 		said.blocks(model.Role(m.Role), parts)
 	}
-	r := &request{model: doc.Model, stream: doc.Stream, serial: doc.Choice.Serial, said: said.messages()}
+	r.said = said.messages()
 	if r.wishes, err = readMessageTools(doc.Tools); err != nil {
 		return nil, err
 	}
-	if r.choice, err = doc.Choice.read(); err != nil {
-		return nil, err
+	if len(doc.Choice) > 0 {
+		if r.choice, r.serial, err = readMessageChoice(doc.Choice); err != nil {
+			return nil, err
+		}
 	}
 	r.settings, err = settings(model.Anthropic, body, nil)
 	return r, err
@@ -68,15 +81,19 @@ type messageChoice struct {
 	Serial bool   `json:"disable_parallel_tool_use"`
 }
 
-func (c messageChoice) read() (model.Choice, error) {
+func readMessageChoice(raw json.RawMessage) (_ model.Choice, serial bool, err error) {
+	var c messageChoice
+	if err := strictjson.Unmarshal(raw, &c); err != nil {
+		return model.Choice{}, false, unreadable("tool_choice", err)
+	}
 	mode, known := map[string]model.Mode{
 		"": model.Auto, "auto": model.Auto, "any": model.Any, "tool": model.One, "none": model.None,
 	}[c.Type]
 	if !known || (mode == model.One) != (c.Name != "") {
-		return model.Choice{}, tool.Errorf(tool.CodeInvalidInput, "tool_choice has the type %.60q and the name %.60q; "+
+		return model.Choice{}, false, tool.Errorf(tool.CodeInvalidInput, "tool_choice has the type %.60q and the name %.60q; "+
 			"expected auto, any or none, or tool with a name", c.Type, c.Name)
 	}
-	return model.Choice{Mode: mode, Tool: c.Name}, nil
+	return model.Choice{Mode: mode, Tool: c.Name, Raw: raw}, c.Serial, nil
 }
 
 // blocks adds a message. Results that stand in it are told first, as the model waits for them.
@@ -159,7 +176,7 @@ func readImage(raw json.RawMessage) (model.Part, error) {
 // readMessageTools reads a list of tools, or an object with their names, as at the other doors.
 func readMessageTools(raw json.RawMessage) ([]wish, error) {
 	if kind := strictjson.KindOf(raw); kind == "object" || kind == "null" || kind == "nothing" {
-		return readTools(raw)
+		return readTools(model.Anthropic, raw)
 	}
 	var list []json.RawMessage
 	if err := strictjson.Unmarshal(raw, &list); err != nil {
@@ -183,7 +200,9 @@ func readMessageTools(raw json.RawMessage) ([]wish, error) {
 		if t.Type == "" || t.Type == "custom" {
 			own.Input = schema.Object(t.Input)
 		}
-		wishes = append(wishes, wish{t.Name, own})
+		hosted := slices.ContainsFunc([]string{"web_", "code_execution", "tool_search", "mcp_", "advisor"},
+			func(kind string) bool { return strings.HasPrefix(t.Type, kind) })
+		wishes = append(wishes, wish{name: t.Name, own: own, hosted: hosted})
 	}
 	return wishes, nil
 }
@@ -218,14 +237,14 @@ func (t *transcript) message() object {
 // block is a part as this wire has it; nil: it has no word for it.
 func (p part) block() any {
 	switch {
+	case p.Raw != nil && p.Of == model.Anthropic && !p.ours:
+		return p.Raw
 	case p.Kind == model.Calls:
 		return callBlock(p.Call, p.ours)
 	case p.Kind == model.Thinking:
 		return object{"type": "thinking", "thinking": p.Text, "signature": p.Seal}
-	case p.Kind == model.Other && p.Of == model.Anthropic:
-		return p.Raw
 	case (p.Kind == model.Text || p.Kind == model.Refusal) && p.Text != "":
-		return object{"type": "text", "text": p.Text, "citations": nil}
+		return object{"type": "text", "text": p.Text}
 	}
 	return nil
 }
@@ -267,7 +286,7 @@ func stopReason(t *transcript) string {
 
 func messageUsage(u model.Usage) object {
 	return object{
-		"input_tokens": u.In - u.Cached, "output_tokens": u.Out, "cache_read_input_tokens": u.Cached,
-		"cache_creation_input_tokens": 0,
+		"input_tokens": u.In - u.Cached - u.Written, "output_tokens": u.Out, "cache_read_input_tokens": u.Cached,
+		"cache_creation_input_tokens": u.Written,
 	}
 }

@@ -62,7 +62,7 @@ func (s *messageSpeaker) said(p model.Part) {
 	switch p.Kind {
 	case model.Text, model.Refusal:
 		if s.open != model.Text {
-			s.add(model.Text, object{"type": "text", "text": "", "citations": nil})
+			s.add(model.Text, object{"type": "text", "text": ""})
 		}
 		s.delta(object{"type": "text_delta", "text": p.Text})
 	case model.Thinking:

@@ -16,8 +16,15 @@ type responses struct{}
 // label is what this server is called in items and blocks that name one.
 const label = "toolpost"
 
+func (responses) api() model.API { return model.Responses }
+func (responses) route() string  { return "/responses" }
+func (responses) list() string   { return "input" }
+
+// wishes implements wire.
+func (responses) wishes(raw json.RawMessage) ([]wish, error) { return readTools(model.Responses, raw) }
+
 // read implements wire.
-func (responses) read(body []byte) (*request, error) {
+func (w responses) read(body []byte) (*request, error) {
 	var doc struct {
 		Model        string          `json:"model"`
 		Input        json.RawMessage `json:"input"`
@@ -35,16 +42,21 @@ func (responses) read(body []byte) (*request, error) {
 	if doc.Instructions != "" {
 		said.say(model.System, model.Part{Kind: model.Text, Text: doc.Instructions})
 	}
-	err := readInput(doc.Input, &said)
-	if err != nil {
+	if err := readInput(doc.Input, &said, r); err != nil {
 		return nil, err
 	}
 	r.said = said.messages()
-	if err := r.readTools(doc.Tools, doc.Choice); err != nil {
+	if err := r.readTools(w, doc.Tools, doc.Choice); err != nil {
 		return nil, err
 	}
-	r.settings, err = responseSettings(body)
-	return r, err
+	var err error
+	if r.settings, err = responseSettings(body); err != nil {
+		r.otherwise(err)
+	}
+	if string(members(body)["background"]) == "true" {
+		return nil, model.Misses("background", "background is not supported with tools of ours; leave it out")
+	}
+	return r, nil
 }
 
 // A history puts together what comes in pieces: an answer of a model is all that it says up to the first result that it
@@ -95,27 +107,36 @@ type item struct {
 	ID      string          `json:"id"`
 	CallID  string          `json:"call_id"`
 	Name    string          `json:"name"`
+	Space   string          `json:"namespace"`
+	Label   string          `json:"server_label"`
 	Args    string          `json:"arguments"`
+	Input   string          `json:"input"`
 	Output  json.RawMessage `json:"output"`
 	Error   json.RawMessage `json:"error"`
 }
 
-func readInput(raw json.RawMessage, said *history) error {
+func readInput(raw json.RawMessage, said *history, r *request) error {
 	if strictjson.KindOf(raw) == "string" {
 		said.say(model.User, model.Part{Kind: model.Text, Text: strictjson.Text(raw)})
 		return nil
 	}
-	var items []item
+	var items []json.RawMessage
 	if err := strictjson.Unmarshal(raw, &items); err != nil {
 		return unreadable("input", err)
 	}
 	if len(items) == 0 {
 		return tool.Errorf(tool.CodeInvalidInput, "input is empty; send a text, or the conversation so far")
 	}
-	for _, i := range items {
-		if err := i.read(said); err != nil {
-			return err
+	for _, one := range items {
+		var i item
+		err := strictjson.Unmarshal(one, &i)
+		if err == nil {
+			err = i.read(said)
 		}
+		if err != nil {
+			r.otherwise(err)
+		}
+		r.ours = r.ours || i.Type == "mcp_call" && i.Label == label
 	}
 	return nil
 }
@@ -134,8 +155,12 @@ func (i item) read(said *history) error {
 		said.say(role, parts...)
 		return err
 	case "function_call":
-		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.CallID, Name: i.Name, Args: i.Args}})
-	case "function_call_output":
+		call := model.Call{ID: i.CallID, Name: model.Flat(i.Space, i.Name), Args: i.Args}
+		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: call})
+	case "custom_tool_call":
+		args, _ := strictjson.Marshal(object{"input": i.Input}) // a text
+		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.CallID, Name: i.Name, Args: string(args)}})
+	case "function_call_output", "custom_tool_call_output":
 		parts, err := readContent(i.Output)
 		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.CallID, Parts: parts}})
 		return err
@@ -151,8 +176,8 @@ func (i item) read(said *history) error {
 		return err
 	case "reasoning", "mcp_list_tools": // of no use to any other server
 	default:
-		return tool.Errorf(tool.CodeUnsupported, "items of the type %.60q are not supported; leave them out",
-			i.Type).Because("input")
+		return tool.Errorf(tool.CodeUnsupported, "input: items of the type %.60q are only for a model with api: responses; "+
+			"leave them out", i.Type).Because("input")
 	}
 	return nil
 }
@@ -214,10 +239,10 @@ func responseFormat(raw json.RawMessage) json.RawMessage {
 
 // whole implements wire.
 func (responses) whole(t *transcript) []byte {
-	items := []object{}
+	items := []any{}
 	for _, turn := range t.turns {
 		for _, p := range turn.parts {
-			if one := p.item(turn); one != nil {
+			if one := p.item(t, turn); one != nil {
 				items = append(items, one)
 			}
 		}
@@ -227,7 +252,7 @@ func (responses) whole(t *transcript) []byte {
 }
 
 // item is a part as this wire has it; nil: it has no word for it.
-func (p part) item(of *turn) object {
+func (p part) item(t *transcript, of *turn) any {
 	switch {
 	case p.Kind == model.Calls && p.ours:
 		i := slices.IndexFunc(of.done, func(r ran) bool { return r.Call.ID == p.Call.ID })
@@ -235,8 +260,10 @@ func (p part) item(of *turn) object {
 			return nil
 		}
 		return mcpCall(of.done[i])
+	case p.Raw != nil && p.Of == model.Responses:
+		return p.Raw
 	case p.Kind == model.Calls:
-		return functionCall(p.Call, "completed")
+		return t.functionCall(p.Call, "completed")
 	}
 	if k, known := spokenKinds[p.Kind]; known && p.Text != "" {
 		return k.item(k.prefix+newID(), "completed", k.part(p.Text))
@@ -275,11 +302,26 @@ func (k spokenKind) item(id, status string, parts ...object) object {
 	return doc
 }
 
-func functionCall(c model.Call, status string) object {
-	return object{
+// functionCall is a call that is left to the caller, in the place where it has the tool.
+func (t *transcript) functionCall(c model.Call, status string) object {
+	doc := object{
 		"id": "fc_" + newID(), "type": "function_call", "status": status, "call_id": c.ID, "name": c.Name,
 		"arguments": c.Args,
 	}
+	where := t.places[c.Name]
+	switch {
+	case where == nil:
+	case where.custom:
+		var args struct {
+			Input string `json:"input"`
+		}
+		_ = strictjson.Unmarshal([]byte(c.Args), &args) // what the model wrote otherwise is no text
+		delete(doc, "arguments")
+		doc["id"], doc["type"], doc["input"] = "ctc_"+newID(), "custom_tool_call", args.Input
+	default:
+		doc["namespace"], doc["name"] = where.namespace, where.name
+	}
+	return doc
 }
 
 // mcpCall is a call of ours, with what came of it. Its id is that of the model, by which it is found again.
@@ -299,7 +341,7 @@ func mcpCall(r ran) object {
 }
 
 // response is the document around the items.
-func (t *transcript) response(items []object) object {
+func (t *transcript) response(items any) object {
 	doc := object{
 		"id": "resp_" + t.id, "object": "response", "created_at": t.created.Unix(), "model": t.model, "output": items,
 		"status": "completed", "error": nil, "incomplete_details": nil, "instructions": nil, "metadata": object{},

@@ -67,6 +67,11 @@ func (s *responseSpeaker) turn() { s.close() }
 
 func (s *responseSpeaker) said(p model.Part) {
 	k, known := spokenKinds[p.Kind]
+	if p.Kind == model.Other && p.Of == model.Responses {
+		item := object{}
+		_ = strictjson.Unmarshal(p.Raw, &item) // JSON that was read
+		s.done(s.add(item), item)
+	}
 	if !known || p.Text == "" {
 		return
 	}
@@ -110,14 +115,16 @@ func (s *responseSpeaker) close() {
 }
 
 func (s *responseSpeaker) handed(c model.Call) {
-	item := functionCall(c, "in_progress")
-	item["arguments"] = ""
-	at := s.add(item)
-	s.send("response.function_call_arguments.delta", object{"output_index": at, "item_id": item["id"], "delta": c.Args})
-	s.send("response.function_call_arguments.done", object{"output_index": at, "item_id": item["id"], "name": c.Name,
-		"arguments": c.Args})
+	item := s.functionCall(c, "in_progress")
+	member, kind := "arguments", "response.function_call_arguments"
+	if item["input"] != nil {
+		member, kind = "input", "response.custom_tool_call_input"
+	}
 	whole := maps.Clone(item)
-	whole["arguments"], whole["status"] = c.Args, "completed"
+	whole["status"], item[member] = "completed", ""
+	at := s.add(item)
+	s.send(kind+".delta", object{"output_index": at, "item_id": item["id"], "delta": whole[member]})
+	s.send(kind+".done", object{"output_index": at, "item_id": item["id"], "name": whole["name"], member: whole[member]})
 	s.done(at, whole)
 }
 

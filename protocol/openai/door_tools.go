@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"toolpost/host/model"
@@ -55,6 +56,29 @@ func (s *server) find(ctx context.Context, p tool.Principal, all shelf, name str
 		}
 	}
 	return tool.Slug(spec.Name), spec // one that lists do not have
+}
+
+// ours is the tool of ours that a request means by one of its tools; nil: it is the caller's own. That is one which it defines
+// otherwise than we do.
+func (s *server) ours(ctx context.Context, p tool.Principal, all shelf, w wish) *tool.Spec {
+	if w.place != nil || w.hosted {
+		return nil
+	}
+	_, spec := s.find(ctx, p, all, w.name)
+	if spec == nil || len(schema.Properties(w.own.Input)) == 0 {
+		return spec
+	}
+	own, err := strictjson.Decode(w.own.Input)
+	if listed, _ := strictjson.Decode(schema.Object(spec.Input)); err != nil || !reflect.DeepEqual(own, listed) {
+		return nil
+	}
+	return spec
+}
+
+// A place is where the caller has a tool that a model of another API knows as a function.
+type place struct {
+	namespace, name string
+	custom          bool // it takes a text
 }
 
 // define is a tool as a model is told of it.

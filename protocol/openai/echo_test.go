@@ -314,15 +314,17 @@ secrets: {KEY: {file: key}}
 			for _, place := range places() {
 				for coding := range codings() {
 					for _, most := range []int{1, 3, 7, 1000} {
-						for _, stream := range []string{"false", "true"} {
+						for _, more := range []string{`"tools":{"readFile":{},"paint":{}},"stream":false`,
+							`"tools":{"readFile":{},"paint":{}},"stream":true`, `"stream":false`, `"stream":true`} {
+							stream := strings.TrimPrefix(more[strings.LastIndex(more, ":"):], ":")
 							if most < 1000 && stream == "false" && place != "blocks" && place != "mixed" || model == "openai" && (place == "seal" || place == "other") ||
 								model == "anthropic" && place == "refusal" {
 								continue
 							}
 							say := fmt.Sprintf("say %s %s %d please", place, coding, most)
-							_, got := as(t, token, "POST", at+path, fmt.Sprintf(body, model, say, `"tools":{"readFile":{},"paint":{}},"stream":`+stream))
+							_, got := as(t, token, "POST", at+path, fmt.Sprintf(body, model, say, more))
 							tried++
-							where := fmt.Sprint(path, " of ", model, ", stream ", stream, ": ", say)
+							where := fmt.Sprint(path, " of ", model, ", ", more, ": ", say)
 							for _, text := range []string{got, joined(got)} {
 								if leak := leaks(text); leak != "" {
 									t.Fatalf("%s has %s: %s", where, leak, got)

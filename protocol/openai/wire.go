@@ -7,16 +7,19 @@
 //	POST /v1/chat/completions   a conversation, as OpenAI's chat completions have it
 //	POST /v1/responses          the same, as OpenAI's responses have it
 //	POST /v1/messages           the same, as Anthropic's messages have it
+//	POST /v1/messages/count_tokens, /v1/responses/compact, /v1/embeddings  are passed on to servers that have them
 //
-// The last three stand in front of a model of the config: they offer it our tools, run those that it calls, and tell it
-// what came of them, until it answers. Whichever of the three a request comes by, it becomes the one form of a
-// conversation that package model has, so that each of them works with every model.
+// The last of them stand in front of a model of the config. A request without tools of ours to a model of the same API is passed
+// on as it came. Of any other they run the tools of ours that the model calls, and tell it what came of them, until it
+// answers; such a request becomes the one form of a conversation that package model has, so that each of the three APIs works
+// with every model.
 package openai
 
 import (
 	"net/http"
 	"strings"
 
+	"toolpost/host/model"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/strictjson"
@@ -50,8 +53,11 @@ func problem(e *tool.Error) []byte {
 func errorBody(e *tool.Error) []byte {
 	kind := errorTypes[e.Code]
 	code := string(e.Code)
-	if e.Reason == "unauthenticated" {
+	switch e.Reason {
+	case "unauthenticated":
 		kind = "authentication_error"
+	case model.KeyRefused:
+		kind = "api_error"
 	}
 	if e.Reason != "" {
 		code = strings.ToValidUTF8(e.Reason, "\uFFFD")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -31,6 +32,31 @@ func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
 
 // Walk is Object for JSON that is known to be strict, such as a value that Object gave.
 func Walk(b []byte, each func(name, value []byte) error) error {
+	return walk(b, func(name, value []byte, _ int) error { return each(name, value) })
+}
+
+// With is an object that is known to be strict, with another value of one member, which comes last if there was none. All
+// else is as it was.
+func With(b []byte, member string, other []byte) (out []byte) {
+	empty := true
+	_ = walk(b, func(name, value []byte, at int) error {
+		if empty = false; string(name) == member {
+			out = slices.Concat(b[:at], other, b[at+len(value):])
+		}
+		return nil
+	})
+	if out != nil {
+		return out
+	}
+	end := bytes.LastIndexByte(b, '}')
+	out = slices.Clone(b[:end])
+	if !empty {
+		out = append(out, ',')
+	}
+	return append(append(append(append(out, Quote(member)...), ':'), other...), b[end:]...)
+}
+
+func walk(b []byte, each func(name, value []byte, at int) error) error {
 	if kind := KindOf(b); kind != "object" {
 		return fmt.Errorf("expected a JSON object, got %s", kind)
 	}
@@ -42,7 +68,7 @@ func Walk(b []byte, each func(name, value []byte) error) error {
 		}
 		i = after(b, after(b, end)+1) // over the colon
 		end = endOfValue(b, i)
-		if err := each(name, b[i:end:end]); err != nil {
+		if err := each(name, b[i:end:end], i); err != nil {
 			return err
 		}
 		if i = after(b, end); b[i] == ',' {

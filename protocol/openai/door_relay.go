@@ -1,0 +1,164 @@
+package openai
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/host/model"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// headerTools is how a request without tools asks for ours.
+const headerTools = "Toolpost-Tools"
+
+// offers reports whether a request is offered all tools that its caller may use.
+func offers(m *model.Model, asked bool, tools json.RawMessage) bool {
+	switch strictjson.KindOf(tools) {
+	case "null", "nothing":
+		return asked || m.Tools == "offer"
+	case "object":
+		return len(members(tools)) == 0
+	}
+	return false
+}
+
+// members are those of an object.
+func members(doc []byte) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	_ = strictjson.Walk(doc, func(name, value []byte) error { // an object that was read
+		all[string(name)] = value
+		return nil
+	})
+	return all
+}
+
+// passes reports whether a request is nothing but the client's own affair, in the words of its model's server: it has no tools
+// of ours, and nothing of what we said before.
+func (s *server) passes(ctx context.Context, on wire, m *model.Model, offer bool, p tool.Principal, body []byte) bool {
+	tools := members(body)["tools"]
+	if on.api() != m.API || offers(m, offer, tools) || strictjson.KindOf(tools) == "object" {
+		return false
+	}
+	wishes, err := on.wishes(tools)
+	if err != nil {
+		return true // the server knows better what is wrong with them
+	}
+	all := s.shelf(ctx, p)
+	if slices.ContainsFunc(wishes, func(w wish) bool { return s.ours(ctx, p, all, w) != nil }) {
+		return false
+	}
+	if !bytes.Contains(body, []byte(`"`+label+`"`)) {
+		return true
+	}
+	req, err := on.read(body)
+	return err != nil || !req.ours
+}
+
+// relay passes a request on as it came, and what comes back likewise.
+func (s *server) relay(ctx context.Context, on wire, m *model.Model, route string, w http.ResponseWriter, r *http.Request,
+	body []byte, limit time.Duration,
+) error {
+	late := tool.Errorf(tool.CodeTimeout, "model %s did not answer within %v", m.Name, limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	talk := m.Talk()
+	defer talk.Close()
+	got, err := talk.Pass(ctx, route+query(r), r.Header, body)
+	if err != nil {
+		return lateOr(ctx, late, err)
+	}
+	defer got.Close()
+	s.ForgetBody(r)
+	if !got.Stream {
+		doc, err := got.Document(ctx)
+		if err != nil {
+			return lateOr(ctx, late, err)
+		}
+		maps.Copy(w.Header(), got.Header)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
+		w.WriteHeader(got.Status)
+		_, _ = w.Write(doc) // a client that has gone needs no answer
+		return nil
+	}
+	maps.Copy(w.Header(), got.Header)
+	out := s.PassStream(w, got.Status)
+	if err := got.Events(ctx, out.Pass); err != nil && on != nil {
+		err = lateOr(ctx, late, err)
+		s.Log.Warn("a request to a model failed", "model", m.Name, "error", err)
+		on.speak(out, &transcript{id: newID(), created: time.Now(), model: m.Name}, &request{}).fail(tool.AsError(err))
+	}
+	return nil
+}
+
+// query is what the address of a request says behind its path.
+func query(r *http.Request) string {
+	if r.URL.RawQuery == "" {
+		return ""
+	}
+	return "?" + r.URL.RawQuery
+}
+
+func lateOr(ctx context.Context, late *tool.Error, err error) error {
+	if errors.Is(context.Cause(ctx), late) {
+		return late
+	}
+	return err
+}
+
+// pass is a route that only servers of some APIs have.
+func (s *server) pass(route string, apis ...model.API) handler {
+	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
+		base, timeout, err := readEnvelope(r.Header, p)
+		if err != nil {
+			return err
+		}
+		body, err := s.read(w, r)
+		if err != nil {
+			return err
+		}
+		m, err := s.modelOf(body, p)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(apis, m.API) {
+			return tool.Errorf(tool.CodeUnsupported, "model %s speaks the API %s, which has no %s; use a model with api: %s",
+				m.Name, m.API, strings.TrimPrefix(route, "/"), apis[0]).Because("model")
+		}
+		ctx, end, refused := s.Begin(w, r, base)
+		if refused != nil {
+			return refused
+		}
+		defer end()
+		return s.relay(ctx, nil, m, route, w, r, body, s.limit(timeout))
+	}
+}
+
+// limit is how long a request may take.
+func (s *server) limit(asked time.Duration) time.Duration {
+	if most := time.Duration(s.Time); asked <= 0 || asked > most {
+		return most
+	}
+	return asked
+}
+
+// modelOf is the model that a request names.
+func (s *server) modelOf(body []byte, p tool.Principal) (*model.Model, error) {
+	var doc struct {
+		Model string `json:"model"`
+	}
+	if err := strictjson.Unmarshal(body, &doc); err != nil {
+		return nil, unreadable("the request", err)
+	}
+	if doc.Model == "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the request names no model; GET /v1/models lists them")
+	}
+	return s.Models.Models().For(p).Named(doc.Model)
+}

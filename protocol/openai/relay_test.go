@@ -1,0 +1,324 @@
+package openai_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/internal/scripted"
+)
+
+// strangers are requests with what we know nothing of, one for each API, as agents send them.
+func strangers() map[string]struct{ path, model, body string } {
+	return map[string]struct{ path, model, body string }{
+		"messages": {"/v1/messages", "bare-anthropic", `{"max_tokens":1.0e3, "model":"NAME","messages":[
+			{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral","ttl":"1h"}}]},
+			{"role":"system","content":"what came later"},{"role":"user","content":[{"type":"new_block","x":[1,2]}]}],
+			"tools":[{"name":"Bash","input_schema":{"type":"object","properties":{"c":{}}},"eager_input_streaming":true},
+			{"type":"web_search_20250305","name":"web_search"}],"thinking":{"type":"adaptive"},"betas":null,"stream":STREAM}`},
+		"responses": {"/v1/responses", "bare-responses", `{"model":"NAME","input":[{"type":"new_item","a":"\u00e9/"},
+			{"role":"user","content":"hi"}],"tools":[{"type":"namespace","name":"toolpost","tools":[{"type":"function","name":"x"}]},
+			{"type":"web_search","external_web_access":true},{"type":"custom","name":"patch","format":{"type":"grammar"}}],
+			"previous_response_id":"resp_0","include":["reasoning.encrypted_content"],"client_metadata":{"b":1},"stream":STREAM}`},
+		"chat": {"/v1/chat/completions", "bare-openai", `{"stream":STREAM,"model":"NAME","messages":[{"role":"critic","content":"hi"}],"n":3,"logprobs":true,"tools":[{"type":"custom","custom":{"name":"p"}}],"future":{"z":1,"a":2}}`},
+	}
+}
+
+// A request that has nothing of ours reaches a server of its own API as it came, and so does the answer.
+func TestWhatIsNotOursPassesUnchanged(t *testing.T) {
+	const whole = "{\"id\":\"x\", \"usage\":{\"cache_creation\":{\"e\":1}},\"content\":[{\"type\":\"text\",\"text\":\"s\"}],\n \"z\":1.0}"
+	const events = ": hello\n\nevent: message_start\r\ndata: {\"type\":\"message_start\", \"x\": 1.0}\r\n\r\n" +
+		"id: 7\nevent: future\ndata: {\"delta\":\"the-\"}\n\nevent: ping\ndata: {}\n\ndata: {\"delta\":\"end\"}\n\ndata: not JSON\n\ndata: [DONE]\n\n"
+	for name, c := range strangers() {
+		for _, stream := range []string{"false", "true"} {
+			t.Run(name+" "+stream, func(t *testing.T) {
+				answer, kind := whole, "application/json; charset=utf-8"
+				if stream == "true" {
+					answer, kind = events, "text/event-stream; charset=utf-8"
+				}
+				m := scripted.New(t, scripted.Step{Status: 201, Body: answer, Header: map[string]string{"Content-Type": kind,
+					"Request-Id": "req_1", "X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "a=b", "X-Echo": "the-key-itself"}})
+				h := serve(t, m, "")
+				body := strings.NewReplacer("STREAM", stream, "NAME", c.model).Replace(c.body)
+				resp := h.Send(t.Context(), "POST", c.path+"?beta=true", body, "Anthropic-Beta", "one,two", "X-Stainless-Lang", "js",
+					"User-Agent", "agent/1", "Cookie", "c=d", "Toolpost-Run", "r-1")
+				got, err := io.ReadAll(resp.Body)
+				if resp.Body.Close(); err != nil || resp.StatusCode != 201 || string(got) != answer {
+					t.Errorf("%d, %v: %q", resp.StatusCode, err, got)
+				}
+				for header, want := range map[string]string{"Content-Type": kind, "Request-Id": "req_1",
+					"X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "", "X-Echo": "[secret KEY]"} {
+					if resp.Header.Get(header) != want {
+						t.Errorf("%s: %q", header, resp.Header.Get(header))
+					}
+				}
+				asked := m.Asked()
+				if len(asked) != 1 || asked[0].Text != strings.Replace(body, `"`+c.model+`"`, `"m-1"`, 1) || asked[0].Path != c.path || asked[0].Query != "beta=true" {
+					t.Fatalf("%+v", asked)
+				}
+				sent := asked[0].Header
+				if sent.Get("Anthropic-Beta") != "one,two" || sent.Get("X-Stainless-Lang") != "js" || sent.Get("User-Agent") != "agent/1" ||
+					sent.Get("Cookie") != "" || sent.Get("Toolpost-Run") != "" || strings.Contains(sent.Get("Authorization"), token) {
+					t.Error(sent)
+				}
+				if key := sent.Get("X-Api-Key") + sent.Get("Authorization"); !strings.HasSuffix(key, "the-key-itself") {
+					t.Error(key)
+				}
+				if records := h.Records(); len(records) != 0 {
+					t.Errorf("tools ran behind the client's back: %+v", records)
+				}
+			})
+		}
+	}
+}
+
+// What a server says of a request is for its client, but for what it says of our key.
+func TestAServersRefusalIsPassedOnButForOneOfOurKey(t *testing.T) {
+	for name, c := range strangers() {
+		m := scripted.New(t, scripted.Step{Status: 429, Body: `{"error":{"type":"slow","x":1}}`, Header: map[string]string{
+			"Retry-After": "7", "X-Should-Retry": "true"}}, scripted.Step{Status: 401, Body: `{"error":{"message":"bad the-key"}}`})
+		h := serve(t, m, "")
+		body := strings.NewReplacer("STREAM", "true", "NAME", c.model).Replace(c.body)
+		a := h.Do("POST", c.path, body)
+		if a.Status != 429 || a.Text != `{"error":{"type":"slow","x":1}}` || a.Header.Get("Retry-After") != "7" || a.Header.Get("X-Should-Retry") != "true" {
+			t.Errorf("%s: %d %s %v", name, a.Status, a.Text, a.Header)
+		}
+		if a = h.Do("POST", c.path, body); a.Status != 502 || strings.Contains(a.Text, "bad") || a.Header.Get("X-Should-Retry") != "false" ||
+			dig(a.Doc, "error", "type") != "api_error" || !strings.Contains(a.Text, c.model) {
+			t.Errorf("%s: %d %s %v", name, a.Status, a.Text, a.Header)
+		}
+	}
+}
+
+// A stream that breaks off ends with an error in the words of its API.
+func TestAPassedStreamThatBreaksOffSaysSo(t *testing.T) {
+	for name, want := range map[string]string{"messages": "event: error", "responses": "response.failed", "chat": `data: {"error":`} {
+		c := strangers()[name]
+		h := serve(t, scripted.New(t, scripted.Step{Text: "one two three four", Cut: true}), "")
+		resp := h.Send(t.Context(), "POST", c.path, strings.NewReplacer("STREAM", "true", "NAME", c.model).Replace(
+			map[string]string{"messages": `{"model":"NAME","max_tokens":9,"messages":[{"role":"user","content":"x"}],"stream":true}`,
+				"responses": `{"model":"NAME","input":"x","stream":true}`,
+				"chat":      `{"model":"NAME","messages":[{"role":"user","content":"x"}],"stream":true}`}[name]))
+		got, _ := io.ReadAll(resp.Body)
+		if resp.Body.Close(); !strings.Contains(string(got), want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// Tools of ours are only offered to a request that asks for them.
+func TestToolsAreOfferedToThoseWhoAsk(t *testing.T) {
+	for name, c := range map[string]struct {
+		model, more string
+		header      []string
+		want        string // a tool that the model is told of
+	}{
+		"no word of tools":     {"bare-openai", ``, nil, ""},
+		"an empty list":        {"bare-openai", `,"tools":[]`, nil, ""},
+		"an empty object":      {"bare-openai", `,"tools":{}`, nil, "readFile"},
+		"the header":           {"bare-openai", ``, []string{"Toolpost-Tools", "offer"}, "readFile"},
+		"the config":           {"demo", ``, nil, "readFile"},
+		"by name":              {"bare-openai", `,"tools":[{"type":"function","function":{"name":"readFile"}}]`, nil, "readFile"},
+		"its own, of our name": {"bare-openai", `,"tools":[{"type":"function","function":{"name":"echo","parameters":{"type":"object","properties":{"own":{}}}}}]`, nil, "echo"},
+		"of another API":       {"bare-anthropic", ``, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := scripted.New(t, scripted.Calling(scripted.Call{ID: "c", Name: "echo", Args: `{"own":1}`}), scripted.Says("done"))
+			h := serve(t, m, "")
+			h.Do("POST", "/v1/chat/completions", strings.Replace(chat(c.more), `"demo"`, `"`+c.model+`"`, 1), c.header...)
+			got := m.Asked()[0].Tools()
+			if c.want == "" && len(got) > 0 || c.want != "" && !slices.Contains(got, c.want) {
+				t.Errorf("offered %q", got)
+			}
+			if ran := len(h.Records()); name == "its own, of our name" && ran > 0 {
+				t.Errorf("%d calls of the caller's own tool ran here", ran)
+			}
+		})
+	}
+}
+
+// Between two APIs tools of a namespace, and those that take a text, become functions; what the server runs is left out.
+func TestToolsThatOnlyResponsesHaveReachOtherServers(t *testing.T) {
+	for _, model := range []string{"bare-openai", "bare-anthropic"} {
+		for _, stream := range []string{"false", "true"} {
+			m := scripted.New(t, scripted.Calling(scripted.Call{ID: "c1", Name: "git__log", Args: `{"n":1}`},
+				scripted.Call{ID: "c2", Name: "patch", Args: `{"input":"*** Begin"}`}), scripted.Says("done"))
+			h := serve(t, m, "")
+			tools := `"tools":[{"type":"namespace","name":"git","tools":[{"type":"function","name":"log","parameters":{"type":"object"}}]},` +
+				`{"type":"custom","name":"patch"},{"type":"web_search"},{"type":"image_generation"}]`
+			resp := h.Send(t.Context(), "POST", "/v1/responses", `{"model":"`+model+`","input":"x","stream":`+stream+`,`+tools+`}`)
+			got, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			for _, want := range []string{`"namespace":"git"`, `"name":"log"`, `"type":"custom_tool_call"`, `"input":"*** Begin"`} {
+				if !strings.Contains(string(got), want) {
+					t.Errorf("%s, stream %s: no %s in %s", model, stream, want, got)
+				}
+			}
+			if left := resp.Header.Get("Toolpost-Left-Out"); left != "web_search, image_generation" {
+				t.Errorf("left out: %q", left)
+			}
+			a := h.Do("POST", "/v1/responses", `{"model":"`+model+`","input":[{"role":"user","content":"x"},
+				{"type":"function_call","namespace":"git","name":"log","call_id":"c1","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"a"},
+				{"type":"custom_tool_call","name":"patch","call_id":"c2","input":"y"},{"type":"custom_tool_call_output","call_id":"c2","output":"b"}],`+tools+`}`)
+			if a.Status != 200 || !strings.Contains(m.Asked()[1].Text, "git__log") {
+				t.Errorf("%d %s", a.Status, a.Text)
+			}
+		}
+	}
+}
+
+// Routes that only some servers have go to those.
+func TestTokensAndEmbeddingsAreAskedOfTheServer(t *testing.T) {
+	m := scripted.New(t).Always(scripted.Step{Status: 200, Body: `{"input_tokens": 7}`})
+	h := serve(t, m, "")
+	for path, body := range map[string]string{
+		"/v1/messages/count_tokens": `{"model":"claude","messages":[{"role":"user","content":"x"}],"new":1}`,
+		"/v1/embeddings":            `{"model":"demo","input":["x"],"dimensions":3}`,
+		"/v1/responses/compact":     `{"model":"newer","input":[{"role":"user","content":"x"}]}`,
+	} {
+		if a := h.Do("POST", path, body); a.Status != http.StatusOK || a.Text != `{"input_tokens": 7}` {
+			t.Errorf("%s: %d %s", path, a.Status, a.Text)
+		}
+	}
+	for _, asked := range m.Asked() {
+		if asked.Body["model"] != "m-1" {
+			t.Error(asked)
+		}
+	}
+}
+
+// A form that an answer must have is said in the words of each API.
+func TestTheFormOfAnAnswerReachesEveryServer(t *testing.T) {
+	const schema = `{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}`
+	for path, body := range map[string]string{
+		"/v1/chat/completions": chat(`,"tools":{},"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":` + schema + `}}`),
+		"/v1/responses":        `{"model":"demo","input":"x","tools":{},"text":{"format":{"type":"json_schema","name":"x","schema":` + schema + `}}}`,
+		"/v1/messages": `{"model":"demo","max_tokens":9,"tools":{},"messages":[{"role":"user","content":"x"}],"output_config":{"format":{"type":"json_schema","schema":` +
+			schema + `}}}`,
+	} {
+		for model, where := range map[string][]any{
+			"demo": {"response_format", "json_schema", "schema"}, "claude": {"output_config", "format", "schema"}, "newer": {"text", "format", "schema"},
+		} {
+			m := scripted.New(t, scripted.Says(`{"a":"b"}`))
+			a := serve(t, m, "").Do("POST", path, strings.Replace(body, `"demo"`, `"`+model+`"`, 1))
+			if a.Status != 200 || dig(m.Asked()[0].Body, append(where, "required", 0)...) != "a" {
+				t.Errorf("%s of %s: %d %s %v", path, model, a.Status, a.Text, m.Asked())
+			}
+		}
+	}
+}
+
+// A call that has to be approved is told of at once: in a stream, which then waits, or as the answer.
+func TestAnApprovalIsToldOfAtOnce(t *testing.T) {
+	bodies := map[string]string{
+		"/v1/chat/completions": chat(`,"stream":STREAM`),
+		"/v1/responses":        `{"model":"demo","input":"x","stream":STREAM}`,
+		"/v1/messages":         `{"model":"demo","max_tokens":9,"messages":[{"role":"user","content":"x"}],"stream":STREAM}`,
+	}
+	for path, body := range bodies {
+		for _, stream := range []string{"true", "false"} {
+			t.Run(path+" "+stream, func(t *testing.T) {
+				m := scripted.New(t, scripted.Calling(scripted.ReadFile("c1")), scripted.Says("It is called demo."))
+				dir := t.TempDir()
+				write(t, filepath.Join(dir, "package.json"), "{}")
+				at := start(t, dir, `
+sources: [{name: files, protocol: builtin, roots: [{path: .}]}]
+doors: {http: {listen: "127.0.0.1:0"}}
+models: [{name: demo, url: "`+m.URL+`/v1", tools: offer}]
+policy: {rules: [{effect: ask, tools: readFile, approvers: owner, self: true}]}
+store: {}
+`, 2)["http"]
+				body := strings.Replace(body, "STREAM", stream, 1)
+				req, err := http.NewRequestWithContext(t.Context(), "POST", at+path, strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Authorization", "Bearer "+token)
+				req.Header.Set("Content-Type", "application/json")
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				said := ""
+				lines := bufio.NewScanner(resp.Body)
+				id := ""
+				for lines.Scan() {
+					said += lines.Text() + "\n"
+					if found := waits.FindStringSubmatch(said); found != nil && id == "" {
+						id = found[1]
+						if status, got := as(t, token, "POST", at+"/v1/tools/approvals.decide/call", `{"id":"`+id+`","approve":true}`); status != 200 {
+							t.Fatal(status, got)
+						}
+					}
+				}
+				if id == "" || stream == "true" != strings.Contains(said, "It") {
+					t.Fatalf("%q: %s", id, said)
+				}
+				if stream == "false" {
+					if status, got := as(t, token, "POST", at+path, body); status != 200 || !strings.Contains(got, "It is called demo.") {
+						t.Errorf("the conversation does not go on: %d %s", status, got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// waits finds the id of an approval in what a client is told.
+var waits = regexp.MustCompile(`(?:waits for the approval |"event":\{"data":\{"id":")([^ "]+)`)
+
+// With tools of ours a request stays as it came all the same, but for those, and the rounds that follow add to it.
+func TestWhatIsNotOursStaysBesideToolsOfOurs(t *testing.T) {
+	ours := map[string]string{
+		"messages": `{"name":"readFile","input_schema":{"type":"object"}}`, "responses": `{"type":"function","name":"readFile"}`,
+		"chat": `{"type":"function","function":{"name":"readFile"}}`,
+	}
+	said := map[string]string{"messages": "messages", "responses": "input", "chat": "messages"}
+	for name, c := range strangers() {
+		for _, stream := range []string{"false", "true"} {
+			m := scripted.New(t, scripted.Step{Thoughts: "hm", Text: "I look.", Calls: []scripted.Call{scripted.ReadFile("c1")}},
+				scripted.Says("It is demo."))
+			h := serve(t, m, "")
+			body := strings.NewReplacer("STREAM", stream, "NAME", c.model, `"tools":[`, `"tools":[`+ours[name]+`,`, `,"n":3,"logprobs":true`, "").Replace(c.body)
+			resp := h.Send(t.Context(), "POST", c.path, body, "Anthropic-Beta", "one")
+			got, _ := io.ReadAll(resp.Body)
+			if resp.Body.Close(); resp.StatusCode != 200 || !strings.Contains(string(got), "demo") || len(m.Asked()) != 2 {
+				t.Fatalf("%s: %d %s", name, resp.StatusCode, got)
+			}
+			var came map[string]any
+			if err := json.Unmarshal([]byte(body), &came); err != nil {
+				t.Fatal(err)
+			}
+			for round, asked := range m.Asked() {
+				for member, value := range came {
+					have := asked.Body[member]
+					switch member {
+					case "model", "stream":
+						continue
+					case "tools": // ours is written as we define it
+						value, have = value.([]any)[1:], have.([]any)[1:]
+					case said[name]:
+						have = have.([]any)[:len(value.([]any))]
+						if more := len(asked.Body[member].([]any)) - len(value.([]any)); (more > 0) != (round == 1) {
+							t.Errorf("%s, round %d: %d more were said", name, round, more)
+						}
+					}
+					if !reflect.DeepEqual(have, value) {
+						t.Errorf("%s, stream %s, round %d: %s is %v, not %v", name, stream, round, member, have, value)
+					}
+				}
+				if asked.Header.Get("Anthropic-Beta") != "one" {
+					t.Error(asked.Header)
+				}
+			}
+		}
+	}
+}
