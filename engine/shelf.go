@@ -26,6 +26,8 @@ type Binding struct {
 	Upstream bool
 	// Waits says that it is opened when there is a need for it, see Options.Open; it has neither a runner nor an error.
 	Waits bool
+	// Comes says of one that waits that it is being opened already, and published when it is open.
+	Comes bool
 	// Asks says that it cannot be opened without starting a program or asking a server.
 	Asks bool
 	// Overall says that its tools are about all the others: whoever calls one needs every source.
@@ -51,6 +53,7 @@ type shelf struct {
 	sources map[string]*source // the same by name
 	policy  *policy.Policy     // nil: everything is allowed
 	waits   bool               // some of the sources wait
+	comes   bool               // those that wait come by themselves
 }
 
 // An item is one tool on the shelf.
@@ -170,7 +173,7 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 	}
 	for _, src := range bound {
 		sh.sources[src.Name] = src
-		sh.waits = sh.waits || src.Waits
+		sh.waits, sh.comes = sh.waits || src.Waits, sh.comes || src.Comes
 	}
 	var ours, theirs []batch
 	for _, src := range bound {

@@ -30,11 +30,12 @@ func (e *Engine) ready(ctx context.Context, name string) (*shelf, error) {
 	}
 }
 
-// complete gives a shelf on which no source waits, unless there is no time left to open those that do.
+// complete gives a shelf on which no source waits, unless there is no time left to open those that do, or they come by
+// themselves: a list does not wait for a source that is slow.
 func (e *Engine) complete(ctx context.Context) *shelf {
 	for {
 		sh := e.shelf.Load()
-		if !sh.waits || e.open(ctx, named(sh.waiting(everyone))) != nil {
+		if !sh.waits || sh.comes || e.open(ctx, named(sh.waiting(everyone))) != nil {
 			return sh
 		}
 	}
@@ -59,8 +60,12 @@ func (e *Engine) unpinned(needed []*source) bool {
 // come after all of these, in an order which the pins know: one that is pinned has its names already, as it has them
 // while it is dead. A qualified name is its source's alone; but the name by which its tool is shown and recorded also
 // depends on those in front.
+//
+// While sources come by themselves a name that is known is whose it is now: a slow source does not hold up the others.
 func (sh *shelf) needs(name string) []*source {
 	switch owner := sh.ownerOf(name); {
+	case sh.comes:
+		return sh.waiting(func(s *source) bool { return owner == nil || owner == s })
 	case owner == nil:
 		return sh.nextToAsk()
 	case owner.Overall:

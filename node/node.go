@@ -106,6 +106,7 @@ type Options struct {
 	Own       bool            // open no source of the config: its own tools are all that is called
 	Still     bool            // open only those sources for which nothing is started and nobody is asked
 	Lazy      bool            // open a source when there is a need for it, for those who make one call
+	Early     bool            // begin with the sources that open at once; the others come when they are open
 	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
 	Tiers     lease.Tiers     // of the leases that tools need
 	Version   string          // of this program, for those who ask a door
@@ -170,7 +171,8 @@ type Node struct {
 }
 
 // Open opens every source of the config, all at once, each within its time. A source that fails does not
-// harm the others: its tools are unavailable, and it is tried again in the background.
+// harm the others: its tools are unavailable, and it is tried again in the background. A node that is early does not wait
+// for those that are slow.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -236,7 +238,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.o.Lazy {
 		n.await(ctx, tools)
 	} else {
-		n.replace(ctx, tools, alive)
+		n.replace(ctx, tools, alive, startPause)
 	}
 	n.loading.Unlock()
 	if n.store != nil {

@@ -212,16 +212,16 @@ func TestWhoDoesNotWaitForASourceLeavesItToOthers(t *testing.T) {
 	})
 }
 
-// A source that starts several programs has the time that its protocol says. The doors of a server do not wait so long:
-// it is opened behind them, and is there when it has come.
+// A source has the time that its protocol says. A server does not wait so long, neither for its doors nor for the tools of
+// other sources: it is opened behind them, once, and is told of when it has come.
 func TestASourceHasTheTimeOfItsProtocol(t *testing.T) {
-	for name, o := range map[string]node.Options{"a command": {Lazy: true}, "a check": {}, "a server": {Watch: true}} {
+	for name, o := range map[string]node.Options{"a command": {Lazy: true}, "a check": {}, "a server": {Early: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
-				f.open = func(ctx context.Context, _ config.Source) error {
+				f.open = func(ctx context.Context, s config.Source) error {
 					select {
-					case <-time.After(25 * time.Second):
+					case <-time.After(map[string]time.Duration{"slow": 25 * time.Second, "quick": time.Second / 2}[s.Name]):
 						return nil
 					case <-ctx.Done():
 						return ctx.Err()
@@ -230,19 +230,45 @@ func TestASourceHasTheTimeOfItsProtocol(t *testing.T) {
 				o.Protocols = f.protocol()
 				o.Protocols[0].Opens = func(config.Source) time.Duration { return 40 * time.Second }
 				start := time.Now()
-				n := open(t, parse(t, t.TempDir(), "sources: [{name: slow, protocol: fake}]"), o)
+				dir, sources := t.TempDir(), "sources: [{name: slow, protocol: fake}, {name: quick, protocol: fake}"
+				n := open(t, parse(t, dir, sources+"]"), o)
 				defer shut(t, n)
-				if o.Watch {
-					if took, err := time.Since(start), call(n, "slow"); took != 10*time.Second || err == nil {
-						t.Errorf("the start took %v, and a call then gives %v", took, err)
-					}
-					time.Sleep(16 * time.Second)
+				if o.Early {
+					checkEarly(t, n, start, parse(t, dir, sources+", {name: new, protocol: fake}]"))
 				}
 				if err := call(n, "slow"); err != nil || f.count(f.opened, "slow") != 1 {
-					t.Errorf("it was opened %d times: %v", f.count(f.opened, "slow"), err)
+					t.Errorf("it was opened %d times, and a call gives %v", f.count(f.opened, "slow"), err)
 				}
 			})
 		})
+	}
+}
+
+func checkEarly(t *testing.T, n *node.Node, start time.Time, more *config.Config) {
+	t.Helper()
+	changed := tool.Changed(n.Catalog())
+	var names []string
+	for spec := range n.Catalog().Specs(t.Context(), tool.Principal{}) {
+		names = append(names, spec.Name)
+	}
+	if err := call(n, "quick"); time.Since(start) > 2*time.Second || strings.Join(names, " ") != "quick" || err != nil {
+		t.Errorf("after %v there is %q, and a call gives %v", time.Since(start), names, err)
+	}
+	if s := n.Sources()[0]; !s.Opening || s.Err == nil {
+		t.Errorf("the source that is being opened: %+v", s)
+	}
+	if err := call(n, "slow"); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "still being opened") {
+		t.Errorf("a call that waited as long as calls do: %v", err)
+	}
+	n.Reload(t.Context(), more)
+	<-changed // of the reload
+	changed = tool.Changed(n.Catalog())
+	if err := call(n, "new"); err != nil {
+		t.Error(err)
+	}
+	<-changed
+	if took := time.Since(start); took != 25*time.Second {
+		t.Errorf("its tools were told of after %v", took)
 	}
 }
 

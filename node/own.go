@@ -93,6 +93,8 @@ func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Sourc
 			Held: held[s.Name], Workers: s.Workers, Unavailable: len(broken[s.Name]),
 		}
 		switch {
+		case s.Opening:
+			one.State = healthtools.StateOpening
 		case s.Err != nil:
 			one.State, one.Error = healthtools.StateFailed, message(s.Err)
 		case s.Stale != nil:

@@ -89,7 +89,7 @@ func (n *Node) reload(ctx context.Context, load func() (*config.Config, error)) 
 		n.o.Log.Warn("parts of the config changed that hold from start to end; restart to apply them",
 			"parts", did.Restart)
 	}
-	did.Changes = append(did.Changes, n.replace(ctx, tools, alive)...)
+	did.Changes = append(did.Changes, n.replace(ctx, tools, alive, openTimeout)...)
 	for _, c := range did.Changes {
 		n.o.Log.Info("the tools of a source changed", "source", c.Source, "tools", c.String())
 	}
@@ -221,7 +221,7 @@ func (n *Node) rebuild() {
 	to := n.now
 	n.mu.Unlock()
 	to.stages = nil // they have read it
-	n.replace(n.life, to, func(*source) bool { return true })
+	n.replace(n.life, to, func(*source) bool { return true }, openTimeout)
 }
 
 // loses says why tools that could be called would be gone, or could not be called any more: by mistake, as when one of

@@ -26,6 +26,7 @@ import (
 
 // Waits on sources. A dead one is tried again after firstRetry, then after twice as long each time.
 const (
+	startPause   = time.Second // in which most sources open: what takes longer comes later
 	openTimeout  = 10 * time.Second
 	closeTimeout = 10 * time.Second
 	firstRetry   = time.Second
@@ -47,11 +48,11 @@ type source struct {
 	opening sync.Mutex       // once at a time, after the first time
 	trying  *offlimits.Claim // of what is being opened in its place; nil: nothing is
 	sight   notice.Sight     // of its files, when it was last opened or tried
-	waits   bool             // it is opened when there is a need for it
+	waits   bool             // it is opened when there is a need for it, or is being opened for the first time
+	came    chan struct{}    // closed when it was opened for the first time, or could not be
 	wake    chan struct{}    // has something when a dead source is worth trying at once
 	stale   error            // why its files are not taken as they are now; nil: they are
 	retries int              // of those files
-	late    <-chan opened    // what comes of opening it, which takes longer than the doors wait; nil: that is known
 }
 
 // An opened is what came of opening a source.
@@ -68,6 +69,7 @@ type Status struct {
 	Name     string
 	Protocol string
 	Err      error         // why it is not there; nil: it is
+	Opening  bool          // it is not there because it is still being opened
 	Since    time.Time     // when it came to be so
 	Workers  *tool.Workers // that its runner keeps; nil: it keeps none
 	Lacks    error         // which part of it is not there; nil: all is
@@ -81,6 +83,9 @@ func (n *Node) Sources() []Status {
 	var list []Status
 	for _, s := range n.sources {
 		one := Status{Name: s.Name, Protocol: s.Protocol, Err: n.redactor.Error(s.err), Since: s.since, Stale: n.redactor.Error(s.stale)}
+		if one.Opening = s.waits && n.o.Early; one.Opening {
+			one.Err = tool.Errorf(tool.CodeUnavailable, "it is still being opened")
+		}
 		if staffed, ok := s.runner.(tool.Staffed); ok {
 			w := staffed.Workers()
 			one.Workers = &w
@@ -141,49 +146,80 @@ func (n *Node) understand(cfg *config.Config) (wanted, error) {
 }
 
 // replace goes over to other sources, other settings of the stages, other callers and secrets, and returns what became
-// of the tools. Sources that are new or changed are opened, and those that keep does not keep. The caller holds
-// loading.
-func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool) []tool.Change {
+// of the tools. Sources that are new or changed are opened, and those that keep does not keep. Of a node that is early,
+// those that take longer than pause come later. The caller holds loading.
+func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool, pause time.Duration) []tool.Change {
 	if n.life.Err() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
+	waits := ctx
+	if n.o.Early {
+		soon, stop := context.WithTimeout(ctx, pause)
+		defer stop()
+		waits = soon
+	}
 	n.mu.Lock()
 	n.now = to
 	n.limit() // before anything is opened, and for the sources that stay too
 	n.mu.Unlock()
 	next := make([]*source, len(to.sources))
-	var opening sync.WaitGroup
+	var fresh []*source
 	for i, w := range to.sources {
 		if next[i] = n.kept(w, to, keep); next[i] == nil {
 			next[i] = n.newSource(w, to)
-			opening.Go(func() {
-				claim := n.claim(w)
-				next[i].sight = n.look(claim)
-				next[i].opened = n.first(ctx, next[i], claim)
-				next[i].since = time.Now()
-			})
+			next[i].waits, next[i].claim, next[i].list = true, n.claim(w), n.book.Now()
+			fresh = append(fresh, next[i])
+			n.tasks.Go(func() { n.openFirst(next[i]) })
 		}
 	}
-	opening.Wait()
+	arrived(waits, fresh)
 	return n.publish(ctx, next, to)
 }
 
-// first opens a source. Doors wait openTimeout for it, whatever time its protocol has; retry takes what comes later.
-func (n *Node) first(ctx context.Context, s *source, claim offlimits.Claim) opened {
-	if !n.o.Watch {
-		return n.open(ctx, s.Source, claim)
+// arrived waits until sources were opened for the first time; false: ctx ended before.
+func arrived(ctx context.Context, sources []*source) bool {
+	for _, s := range sources {
+		select {
+		case <-s.came:
+		case <-ctx.Done():
+			return false
+		}
 	}
-	late := make(chan opened, 1)
-	n.tasks.Go(func() { late <- n.open(s.ctx, s.Source, claim) })
-	select {
-	case o := <-late:
-		return o
-	case <-time.After(openTimeout):
-		s.late = late
-		return opened{claim: claim, list: n.book.Now(), err: tool.Errorf(tool.CodeUnavailable, "it did not open within %v", openTimeout)}
+	return true
+}
+
+// Arrived waits until every source was opened or could not be, at most so long.
+func (n *Node) Arrived(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	n.mu.Lock()
+	sources := slices.Clone(n.sources)
+	n.mu.Unlock()
+	arrived(ctx, sources)
+}
+
+// openFirst opens a source for the first time. One that was published while it was being opened is published again.
+func (n *Node) openFirst(s *source) {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	sight := n.look(s.claim)
+	o := n.open(s.ctx, s.Source, s.claim)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer close(s.came) // when it is published: those who wait for it look again
+	if s.ctx.Err() != nil {
+		n.tasks.Go(func() { n.discard(s.Name, o.runner) })
+		o = o.failed(context.Cause(s.ctx))
+	}
+	s.opened, s.sight, s.since, s.waits = o, sight, time.Now(), false
+	if s.ctx.Err() == nil && slices.Contains(n.sources, s) {
+		n.limit()
+		n.bind(s.ctx)
+		n.retryDead(s)
+		n.o.Log.Info("a source was opened after the start", "source", s.Name, "tools", len(o.specs))
 	}
 }
 
@@ -191,6 +227,7 @@ func (n *Node) first(ctx context.Context, s *source, claim offlimits.Claim) open
 func (n *Node) newSource(w config.Source, to wanted) *source {
 	s := &source{
 		Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, wake: make(chan struct{}, 1),
+		came: make(chan struct{}),
 	}
 	s.Secrets, s.Hush, s.OffLimits = s.lent, n.redactor.Add, &n.book
 	s.Engine = n.inside()
@@ -222,7 +259,7 @@ func (n *Node) sourceOf(w config.Source) *source {
 }
 
 // alive keeps what need not be opened again when somebody reloads.
-func alive(s *source) bool { return s.runner != nil }
+func alive(s *source) bool { return s.runner != nil || s.waits }
 
 // publish puts up the new sources behind their stages, takes down the old ones, and starts to retry the dead.
 func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Change {
@@ -252,7 +289,7 @@ func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Ch
 
 // retryDead starts to retry a source that could not be opened.
 func (n *Node) retryDead(s *source) {
-	if s.err != nil && (s.ctx.Err() == nil || s.late != nil) {
+	if s.err != nil && s.ctx.Err() == nil {
 		n.o.Log.Warn("a source is not available; it is tried again", "source", s.Name, "error", message(s.err))
 		n.tasks.Go(func() { n.retry(s) })
 	}
@@ -266,7 +303,7 @@ func (n *Node) bind(ctx context.Context) []tool.Change {
 	for _, s := range n.sources {
 		bindings = append(bindings, engine.Binding{
 			Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err, Upstream: n.upstream(s.Source),
-			Waits: s.waits, Asks: s.waits && n.asks(s.Source),
+			Waits: s.waits, Comes: s.waits && n.o.Early, Asks: s.waits && n.asks(s.Source),
 		})
 	}
 	return n.engine.Replace(ctx, bindings)
@@ -274,11 +311,6 @@ func (n *Node) bind(ctx context.Context) []tool.Change {
 
 // retry opens a dead source again and again until it lives or is replaced.
 func (n *Node) retry(s *source) {
-	if s.late != nil {
-		s.opening.Lock()
-		n.settle(s, <-s.late)
-		s.opening.Unlock()
-	}
 	for delay := firstRetry; !n.settled(s); delay = min(2*delay, lastRetry) {
 		select {
 		case <-s.ctx.Done():

@@ -19,7 +19,7 @@ import (
 type Source struct {
 	Name     string    `json:"name"`
 	Protocol string    `json:"protocol"`
-	State    string    `json:"state"`          // StateOpen or StateFailed
+	State    string    `json:"state"`          // StateOpen, StateOpening or StateFailed
 	Since    time.Time `json:"since"`          // when it came to be so
 	Tools    int       `json:"tools"`          // how many it brings now
 	Held     int       `json:"held,omitzero"`  // how many more are held back, since they changed
@@ -32,8 +32,9 @@ type Source struct {
 
 // The states of a source. One that failed is tried again.
 const (
-	StateOpen   = "open"
-	StateFailed = "failed"
+	StateOpen    = "open"
+	StateOpening = "opening" // for the first time
+	StateFailed  = "failed"
 )
 
 // Options of the tools.

@@ -478,6 +478,9 @@ func (a admitted) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.S
 	return a.catalog.Specs(ctx, a.who)
 }
 
+// Changed implements tool.Changing.
+func (a admitted) Changed() <-chan struct{} { return tool.Changed(a.catalog) }
+
 // WhyNot implements tool.Reasoner.
 func (a admitted) WhyNot(ctx context.Context, _ tool.Principal, name string) error {
 	return tool.WhyNot(ctx, a.catalog, a.who, name)

@@ -62,7 +62,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		o := node.Options{Tiers: p.As.Tiers}
+		o := node.Options{Tiers: p.As.Tiers, Early: p.As.Early}
 		if p.As.LeaseTier != nil {
 			o.LeaseTier = p.As.LeaseTier(given)
 		}
@@ -74,7 +74,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		}
 		defer b.close()
 		defer node.Steady()()
-		return door.Serve(ctx, fill(b), b)
+		return door.Serve(ctx, fill(b), b.Catalog) // not b, which would hide that the catalogue tells of changes
 	}
 	return c
 }

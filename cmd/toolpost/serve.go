@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,6 +48,7 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
 	w := &welcome{app: a, cfg: cfg}
 	o.Token, o.Version, o.Watch = os.Getenv("TOOLPOST_TOKEN"), version, true
+	o.Early = true
 	o.Ready = func(l node.Listening) { w.door(ctx, l) }
 	n, end, err := a.openNode(ctx, cfg, slog.LevelInfo, o)
 	if err != nil {
@@ -118,12 +120,16 @@ type welcome struct {
 	told bool
 }
 
+// welcomePause is how long the welcome waits for sources, so that it can tell what they bring. The doors are open.
+const welcomePause = 4 * time.Second
+
 func (w *welcome) door(ctx context.Context, l node.Listening) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b strings.Builder
 	if !w.told {
 		w.told = true
+		w.node.Arrived(ctx, welcomePause)
 		w.sources(ctx, &b)
 		if why := emptiness(w.cfg); why != "" {
 			fmt.Fprintf(&b, "%s\n", w.app.out.amber(why))

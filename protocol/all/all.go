@@ -46,8 +46,8 @@ type Protocol struct {
 	Local func(config.Source) bool
 	// Asks says that opening a source, or listing its tools, starts a program of it or asks a server.
 	Asks bool
-	// Opens says how long opening a source may take that starts several programs, each in its own time; nil: as long as
-	// any other.
+	// Opens says how long opening a source may take whose programs each have their own time to start; nil: as long as any
+	// other.
 	Opens func(config.Source) time.Duration
 	// Options is the zero value of what Open decodes, for the schema of the config.
 	Options any
@@ -61,6 +61,7 @@ type Protocol struct {
 type As struct {
 	Usage string   // the words after the protocol's name
 	Flags []string // flags without a value that it has; those given come first among the words
+	Early bool     // it answers before all sources are open, and tells its client when more have come
 	Least int      // how many words it takes
 	Most  int
 	// LeaseTier gives the tier from which on this door asks for leases, whatever the config says; nil or 0: as it says.
@@ -163,8 +164,8 @@ func Protocols() []Protocol {
 		{
 			Name: "mcp",
 			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
-			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true, Asks: true,
-			As: &As{Door: asMCP},
+			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true, Asks: true, Opens: mcp.Opens,
+			As: &As{Door: asMCP, Early: true},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
 				Options: mcpDoor{}, Path: mcp.Path, With: homeDoor, Mount: mountMCP,

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/config"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -547,3 +548,16 @@ func TestSchemasOfServersComeThroughOurOwnDoor(t *testing.T) {
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// A source has all the time that its server has to introduce itself, and then some to list its tools.
+func TestStartTimeoutIsNotCutShort(t *testing.T) {
+	for text, least := range map[string]time.Duration{"": 30 * time.Second, "start_timeout: 60s": time.Minute} {
+		cfg, err := config.Parse("toolpost.yaml", []byte("sources: [{name: s, protocol: mcp, url: 'http://x.example', "+text+"}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := mcp.Opens(cfg.Sources[0]); got <= least {
+			t.Errorf("%q: it may take %v to open", text, got)
+		}
+	}
+}
