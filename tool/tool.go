@@ -37,6 +37,9 @@ type Spec struct {
 	// Unlisted is for tools about calls, such as those for jobs: who knows of one can use it, and no list of what there
 	// is to do has it.
 	Unlisted bool `json:"unlisted,omitempty"`
+	// What doors of MCP repeat as an MCP server said it: that Title is one of its hints, and whether calls may be tasks.
+	TitleHint   bool   `json:"-"`
+	TaskSupport string `json:"-"`
 	// Skills are instructions for a model that the tool gives, each when it is called with {"name": ...}.
 	Skills []Skill `json:"skills,omitempty"`
 }
@@ -256,6 +259,25 @@ type Result struct {
 	Failure *Error          `json:"error,omitempty"`
 	Ask     *Ask            `json:"ask,omitempty"` // the tool needs an answer first: call again with Call.Answers
 	Trace   Trace           `json:"trace,omitzero"`
+	// Content is what an MCP server gave, as it wrote it, for doors that speak that protocol; Output has the same for all
+	// others. Nil: the tool is none of such a server, failed, or its result was stored meanwhile.
+	Content *Content `json:"-"`
+}
+
+// Content is pieces of text, pictures and the like, each a JSON object, in the order in which a model reads them.
+type Content struct {
+	Blocks     []json.RawMessage
+	Structured bool // Output was given with them; else it was made of their texts
+}
+
+// Size is what it takes, in bytes. Nil takes nothing.
+func (c *Content) Size() (n int) {
+	if c != nil {
+		for _, block := range c.Blocks {
+			n += len(block)
+		}
+	}
+	return n
 }
 
 // Elapsed is how long the call has taken that began at start. Where its result says so, nobody looks at the clock again:

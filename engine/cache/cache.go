@@ -164,7 +164,7 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 		if err == nil && !seen.more.Load() && r.worth(res) {
 			r.cache.lru.put(&entry{
 				key: k, stamp: began, until: now.Add(r.rule.TTL), output: slices.Clone(res.Output),
-				summary: strings.Clone(res.Summary), spec: r.spec,
+				summary: strings.Clone(res.Summary), content: res.Content, spec: r.spec,
 			})
 		}
 		return res, err
@@ -174,13 +174,13 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 // worth reports whether a result can be given again.
 func (r *reader) worth(res *tool.Result) bool {
 	return res != nil && res.OK && res.Ask == nil && res.Failure == nil &&
-		len(res.Output)+len(res.Summary) <= cmp.Or(r.rule.MaxBytes, maxResult)
+		len(res.Output)+len(res.Summary)+res.Content.Size() <= cmp.Or(r.rule.MaxBytes, maxResult)
 }
 
 // again is a result that is given again, and says so. How the tool ran is not told: it did not.
 func (e *entry) again() *tool.Result {
 	return &tool.Result{
-		OK: true, Output: slices.Clone(e.output), Summary: e.summary,
+		OK: true, Output: slices.Clone(e.output), Summary: e.summary, Content: e.content,
 		Trace: tool.Trace{Tool: e.spec.Name, Source: e.spec.Source, Protocol: e.spec.Protocol, Cached: true},
 	}
 }
@@ -264,11 +264,12 @@ type entry struct {
 	until   time.Time
 	output  json.RawMessage
 	summary string
+	content *tool.Content // shared: whoever has one leaves it as it is
 	spec    *tool.Spec
 }
 
 func (e *entry) bytes() int64 {
-	return int64(overhead + len(e.output) + len(e.summary) + len(e.key.caller) + len(e.key.door))
+	return int64(overhead + len(e.output) + len(e.summary) + e.content.Size() + len(e.key.caller) + len(e.key.door))
 }
 
 // An lru holds results, the most recently used first, up to a number of bytes.

@@ -74,6 +74,13 @@ func outcome(r *secret.Redactor, was *tool.Result) *tool.Result {
 	clean := *was
 	clean.Output, clean.Summary = r.JSON(was.Output), r.String(was.Summary)
 	clean.Failure = r.Failure(was.Failure)
+	if was.Content != nil {
+		content := tool.Content{Structured: was.Content.Structured}
+		for _, block := range was.Content.Blocks {
+			content.Blocks = append(content.Blocks, r.JSON(block))
+		}
+		clean.Content = &content
+	}
 	if was.Ask != nil {
 		ask := *was.Ask
 		ask.ID, ask.Message, ask.Schema = r.String(ask.ID), r.String(ask.Message), r.JSON(ask.Schema)

@@ -152,7 +152,7 @@ func TestAClientIsAskedOnlyForWhatItSaysItCan(t *testing.T) {
 			got := askAs(t, serveAsker(t, &tool.Ask{ID: "q", Needs: c.needs}), c.capabilities, "")
 			switch {
 			case c.want == "":
-				if !strings.Contains(got.body, `"answers":{}`) {
+				if !strings.Contains(got.body, `\"answers\":{}`) {
 					t.Errorf("%s", got.body)
 				}
 			case strings.HasPrefix(c.want, "{"):

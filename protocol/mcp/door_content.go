@@ -17,26 +17,17 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// outcome writes what a tool gave. The output goes twice: as it is, for programs, and as text, for models whose clients
-// know no structured content.
-func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
+// outcome writes what a tool gave. What an MCP server gave is repeated as it is. The output of any other tool is text; if
+// the tool is listed with a schema of it, programs get it as it is, too. Clients hand their models the one or the other, so
+// a tool whose output is only text for us has no structured content.
+func outcome(r *request, res *tool.Result, out *relay) *strictjson.Writer {
 	w := begun(r, 3*len(res.Output))
-	text := prose.Plain(prose.Of(res))
-	if !res.OK && res.Failure != nil {
-		text = res.Failure.Message
+	if c := res.Content; c != nil && len(c.Blocks) > 0 {
+		w.Raw("content", list(slices.Concat(c.Blocks, out.linked)))
+	} else {
+		w.Raw("content", list(spoken(res, out.assets)))
 	}
-	b := []byte{'['}
-	if text != "" || len(assets) == 0 {
-		b = appendText(b, text)
-	}
-	for _, a := range assets {
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(b, a...)
-	}
-	w.Raw("content", append(b, ']'))
-	if structured(r, res.Output) {
+	if structured(r, res) {
 		w.Raw("structuredContent", res.Output)
 	}
 	if !res.OK {
@@ -46,9 +37,40 @@ func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 	return w
 }
 
-// structured reports whether an output can stand as it is. Before 2026 only objects could.
-func structured(r *request, output json.RawMessage) bool {
-	return len(output) > 0 && (strictjson.KindOf(output) == "object" || r.modern && string(output) != "null")
+// list writes a list of what is JSON already.
+func list(of []json.RawMessage) []byte {
+	b := []byte{'['}
+	for i, one := range of {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, one...)
+	}
+	return append(b, ']')
+}
+
+// spoken is an outcome in words, followed by its assets.
+func spoken(res *tool.Result, assets []json.RawMessage) []json.RawMessage {
+	text := prose.Plain(prose.Of(res))
+	if !res.OK && res.Failure != nil {
+		text = res.Failure.Message
+	}
+	if text == "" && len(assets) > 0 {
+		return assets
+	}
+	return append([]json.RawMessage{appendText(nil, text)}, assets...)
+}
+
+// structured reports whether an output stands as it is. Before 2026 only objects could.
+func structured(r *request, res *tool.Result) bool {
+	kind := strictjson.KindOf(res.Output)
+	switch {
+	case len(res.Output) == 0 || kind == "null" || kind != "object" && !r.modern:
+		return false
+	case res.Content != nil:
+		return res.Content.Structured
+	}
+	return r.spec != nil && promises(r.spec, r.modern)
 }
 
 func appendText(b []byte, text string) []byte {
@@ -99,8 +121,9 @@ type relay struct {
 	mu     sync.Mutex
 	last   float64 // progress that was told; it only ever goes up
 	told   bool
-	assets [][]byte // content that tells of them, and of choices
-	inline int64    // bytes of those that are in there whole
+	assets []json.RawMessage // content that tells of them, and of choices
+	linked []json.RawMessage // those among them that an MCP server's result only refers to
+	inline int64             // bytes of those that are in there whole
 	// patched says that the call changed the state of its session.
 	patched bool
 }
@@ -170,6 +193,9 @@ func (l *relay) asset(e tool.Event) {
 		l.inline += a.Size
 	}
 	l.assets = append(l.assets, block)
+	if a.Kind == kindLinked {
+		l.linked = append(l.linked, block)
+	}
 }
 
 // A file is an asset with its content; nil: it could not be read.

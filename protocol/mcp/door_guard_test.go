@@ -146,7 +146,7 @@ func TestOtherHostsAndForeignPagesAreRefusedInJSONRPC(t *testing.T) {
 // What belongs to a call comes in _meta or in headers; in both it is refused, unless it is a trace.
 func TestMetaAndHeadersCarryWhatBelongsToACall(t *testing.T) {
 	s := newShop()
-	s.sell(&tool.Spec{Name: "patch"})
+	s.sell(&tool.Spec{Name: "patch", Output: []byte(`{"type":"object"}`)})
 	url := serveHTTP(t, mcp.Options{}, s, s)
 	about := `"_meta":{META"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 	for name, c := range map[string]struct {

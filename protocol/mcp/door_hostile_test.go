@@ -168,7 +168,7 @@ func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
 			t.Errorf("%s: %s", name, got.body)
 		}
 	}
-	if got := bring("ask", `{"n":1}`, state); !strings.Contains(got.body, `"answers":{"colour":"red"}`) {
+	if got := bring("ask", `{"n":1}`, state); !strings.Contains(got.body, `\"answers\":{\"colour\":\"red\"}`) {
 		t.Errorf("the answer: %s", got.body)
 	}
 	if got := bring("ask", `{"n":1}`, state); got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "answered already") {

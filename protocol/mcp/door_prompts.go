@@ -122,7 +122,7 @@ func instructions(output json.RawMessage) json.RawMessage {
 }
 
 // messages is what a tool gave as what a model is told: the messages that it wrote itself, or its text; and its files.
-func messages(output json.RawMessage, files [][]byte) []byte {
+func messages(output json.RawMessage, files []json.RawMessage) []byte {
 	var own struct {
 		Messages []json.RawMessage `json:"messages"`
 	}
@@ -153,7 +153,7 @@ func messages(output json.RawMessage, files [][]byte) []byte {
 // fetch makes a call for something that is not a tool to the client. A question of the tool is a result of its own.
 func (s *server) fetch(
 	ctx context.Context, r *request, c *tool.Call, to peer,
-) (res *tool.Result, files [][]byte, asks *strictjson.Writer, _ *jsonrpc.Error) {
+) (res *tool.Result, files []json.RawMessage, asks *strictjson.Writer, _ *jsonrpc.Error) {
 	c.Name()
 	ctx, end, refused := to.begin(ctx, c)
 	if refused != nil {

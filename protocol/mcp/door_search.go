@@ -202,25 +202,18 @@ func (s *server) search(ctx context.Context, r *request, all []named) (*strictjs
 	if err != nil {
 		return nil, err
 	}
-	type found struct {
-		Name        string `json:"name"`
-		Description string `json:"description"`
-		Arguments   string `json:"arguments"`
-	}
-	list, text := []found{}, ""
+	text := ""
 	for _, h := range hits {
 		var takes []string
 		for _, p := range schema.Properties(h.Spec.Input) {
 			takes = append(takes, shortly(p))
 		}
-		one := found{nameOf[h.Spec], toolfind.Brief(h.Spec), strings.Join(takes, ", ")}
-		list, text = append(list, one), text+one.Name+"("+one.Arguments+"): "+one.Description+"\n"
+		text += nameOf[h.Spec] + "(" + strings.Join(takes, ", ") + "): " + toolfind.Brief(h.Spec) + "\n"
 	}
 	if len(hits) == 0 {
 		text = "No tool is like that: say it in other words."
 	}
-	structured, err := strictjson.Marshal(map[string]any{"tools": list})
-	return said(r, text, structured), err
+	return said(r, text), nil
 }
 
 // shortly is an argument as a list has it: with a ? where it may be left out, and its type.
@@ -248,14 +241,12 @@ func (s *server) describeOne(ctx context.Context, r *request, all []named) (*str
 	if spec == nil {
 		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q: %s finds names", jsonrpc.Clip(a.Name), nameSearch)
 	}
-	about := describe(a.Name, spec, r.modern)
-	return said(r, string(about), about), nil
+	return said(r, string(describe(a.Name, spec, r.modern))), nil
 }
 
-// said is a result in words and as it is.
-func said(r *request, text string, structured json.RawMessage) *strictjson.Writer {
-	w := begun(r, len(text)+len(structured))
+// said is a result in words.
+func said(r *request, text string) *strictjson.Writer {
+	w := begun(r, len(text))
 	w.Raw("content", append(appendText([]byte{'['}, text), ']'))
-	w.Raw("structuredContent", structured)
 	return w
 }

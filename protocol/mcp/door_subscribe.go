@@ -138,13 +138,13 @@ func (s *server) lists(ctx context.Context, p tool.Principal) lists {
 		if err != nil {
 			continue
 		}
-		for _, part := range []string{spec.Name, spec.Title, spec.Description} {
+		for _, part := range []string{spec.Name, spec.Title, spec.Description, spec.TaskSupport} {
 			_, _ = tools.WriteString(part) // it never fails, nor do the others
 			_ = tools.WriteByte(0)
 		}
 		_, _ = tools.Write(spec.Input)
 		_, _ = tools.Write(spec.Output)
-		_, _ = tools.Write(annotations(spec.Effects))
+		_, _ = tools.Write(annotations(spec))
 	}
 	return lists{
 		tools: tools.Sum64(), prompts: s.digest(s.prompts(ctx, p)), resources: s.digest(s.resources(ctx, p, true)),

@@ -220,7 +220,7 @@ func handshake(t *testing.T, url, who string) string {
 
 func TestWhoSubscribesToASessionHearsOfItsChangesAndNobodyElseDoes(t *testing.T) {
 	s := newShop()
-	s.sell(&tool.Spec{Name: "patch"})
+	s.sell(&tool.Spec{Name: "patch", Output: []byte(`{"type":"object"}`)})
 	url, _ := serveTwo(t, mcp.Options{}, s, s)
 	patch := func(who, session string) {
 		t.Helper()

@@ -115,6 +115,7 @@ func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictj
 // A job is a task, as the tools for jobs show it.
 type job struct {
 	ID      string                     `json:"job"`
+	Tool    string                     `json:"tool"`
 	State   string                     `json:"state"`
 	Made    time.Time                  `json:"made"`
 	Began   time.Time                  `json:"began"`
@@ -125,7 +126,7 @@ type job struct {
 	Round   int                        `json:"round"`
 	Said    map[string]json.RawMessage `json:"said"`
 
-	assets [][]byte // content that tells of what it made
+	assets []json.RawMessage // content that tells of what it made
 }
 
 // job calls a tool for jobs, as a part of another call.
@@ -207,7 +208,7 @@ func (j *job) write(w *strictjson.Writer) {
 }
 
 // detail adds what a task has in its state: what it asks, its result, or why there is none.
-func (s *server) detail(r *request, w *strictjson.Writer, j *job) {
+func (s *server) detail(ctx context.Context, r *request, w *strictjson.Writer, j *job) {
 	j.write(w)
 	switch j.status() {
 	case taskAsks:
@@ -222,7 +223,8 @@ func (s *server) detail(r *request, w *strictjson.Writer, j *job) {
 			if j.Error != nil {
 				return failure(r, j.Error)
 			}
-			return outcome(r, j.Result, j.assets)
+			r.spec = s.spec(ctx, r.caller, j.Tool)
+			return outcome(r, j.Result, &relay{assets: j.assets})
 		}()
 		if r.failed != nil {
 			why := strictjson.NewWriter(100)
@@ -287,7 +289,7 @@ func (s *server) getTask(ctx context.Context, r *request, to peer) (*strictjson.
 		return nil, bad
 	}
 	w := begun(r, 500)
-	s.detail(r, w, j)
+	s.detail(ctx, r, w, j)
 	return w, nil
 }
 
@@ -389,7 +391,7 @@ func (s *server) follow(ctx context.Context, r *request, id string, tell func(me
 		}
 		j.assets = made.assets
 		w := strictjson.NewWriter(500)
-		s.detail(r, w, j)
+		s.detail(ctx, r, w, j)
 		if tell("notifications/tasks", w) != nil {
 			return
 		}

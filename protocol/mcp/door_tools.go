@@ -62,26 +62,37 @@ func sortNamed(list []named) {
 func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 	w := strictjson.NewWriter(200 + len(spec.Description) + len(spec.Input) + len(spec.Output))
 	w.Text("name", name)
-	if spec.Title != "" {
+	if spec.Title != "" && !spec.TitleHint {
 		w.Text("title", spec.Title)
 	}
 	if spec.Description != "" {
 		w.Text("description", spec.Description)
 	}
 	w.Raw("inputSchema", schema.Object(spec.Input))
-	// Before 2026 structured content was an object, and so was what its schema describes.
-	if len(spec.Output) > 0 && strictjson.KindOf(spec.Output) == "object" && (modern || schema.IsObject(spec.Output)) {
+	if promises(spec, modern) {
 		w.Raw("outputSchema", spec.Output)
 	}
-	if spec.Effects != (tool.Effects{}) {
-		w.Raw("annotations", annotations(spec.Effects))
+	if spec.TaskSupport != "" && !modern { // later versions have no such member
+		w.Raw("execution", []byte(`{"taskSupport":"`+spec.TaskSupport+`"}`))
+	}
+	if spec.Effects != (tool.Effects{}) || spec.TitleHint {
+		w.Raw("annotations", annotations(spec))
 	}
 	return w.Done()
 }
 
+// promises reports whether a tool is listed with the schema of its output, and so has structured content. Before 2026 that
+// was an object.
+func promises(spec *tool.Spec, modern bool) bool {
+	return len(spec.Output) > 0 && strictjson.KindOf(spec.Output) == "object" && (modern || schema.IsObject(spec.Output))
+}
+
 // annotations are hints for people: what a tool says that it does to the world.
-func annotations(e tool.Effects) json.RawMessage {
-	w := strictjson.NewWriter(100)
+func annotations(spec *tool.Spec) json.RawMessage {
+	e, w := spec.Effects, strictjson.NewWriter(100)
+	if spec.TitleHint {
+		w.Text("title", spec.Title)
+	}
 	for _, hint := range []struct {
 		name string
 		is   bool
@@ -187,5 +198,5 @@ func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*s
 	if out.patched && c.Session != "" {
 		s.ears.tell(c.Caller.ID, sessionURI(c.Session))
 	}
-	return outcome(r, res, out.assets), nil
+	return outcome(r, res, out), nil
 }

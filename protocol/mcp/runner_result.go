@@ -96,8 +96,11 @@ func (e *errand) complete(a *answer, g *greeting) (*tool.Result, error) {
 			words = "the tool failed and did not say why"
 		}
 		res.Failure = tool.Failed("", words).Failure
-	case a.structured == nil && len(texts) > 0:
-		res.Output = strictjson.Quote(words)
+	default:
+		res.Content = &tool.Content{Blocks: a.content, Structured: a.structured != nil}
+		if a.structured == nil && len(texts) > 0 {
+			res.Output = strictjson.Quote(words)
+		}
 	}
 	res.Trace.Details = map[string]any{"era": eraOf(g), "version": g.version}
 	if e.r.walls != nil {
@@ -136,8 +139,8 @@ func (e *errand) unpack(content []json.RawMessage, g *greeting) (texts []string,
 		case "image", "audio":
 			err = e.binary(i, b.Type, b.MimeType, "", b.Data)
 		case "resource":
-			err = e.resource(i, &b)
-		case "resource_link":
+			err = e.resource(i, b.Type, &b)
+		case kindLinked:
 			if linked++; linked > maxLinked || g.can.Resources == nil {
 				e.emit(tool.LogEvent("info", "the tool refers to "+jsonrpc.Clip(b.URI)))
 				continue
@@ -153,14 +156,17 @@ func (e *errand) unpack(content []json.RawMessage, g *greeting) (texts []string,
 	return texts, nil
 }
 
-func (e *errand) resource(i int, b *block) error {
+// kindLinked is the kind of an asset that was read because a result refers to it.
+const kindLinked = "resource_link"
+
+func (e *errand) resource(i int, kind string, b *block) error {
 	switch r := b.Resource; {
 	case r == nil:
 		return errors.New("a resource is missing")
 	case r.Text != nil:
-		return e.asset(i, "resource", cmp.Or(r.MimeType, "text/plain"), r.URI, []byte(*r.Text))
+		return e.asset(i, kind, cmp.Or(r.MimeType, "text/plain"), r.URI, []byte(*r.Text))
 	case r.Blob != nil:
-		return e.binary(i, "resource", r.MimeType, r.URI, *r.Blob)
+		return e.binary(i, kind, r.MimeType, r.URI, *r.Blob)
 	}
 	return errors.New("a resource has neither text nor blob")
 }
@@ -183,7 +189,7 @@ func (e *errand) linked(i int, b *block) {
 			err = strictjson.Unmarshal(append(append([]byte(`{"resource":`), one...), '}'), &inner)
 		}
 		if err == nil {
-			err = e.resource(i*maxBlocks+n, &inner)
+			err = e.resource(i*maxBlocks+n, kindLinked, &inner)
 		}
 	}
 	if err != nil {

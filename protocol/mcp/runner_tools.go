@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -170,7 +171,10 @@ func (r *Runner) specOf(o *offer) *tool.Spec {
 	}
 	s.Declare(r.o.Tier, tool.TierConfig)
 	if s.Title == "" && o.Hints != nil {
-		s.Title = o.Hints.Title
+		s.Title, s.TitleHint = o.Hints.Title, true
+	}
+	if slices.Contains([]string{"forbidden", "optional", "required"}, o.Execution.Task) {
+		s.TaskSupport = o.Execution.Task
 	}
 	if r.walls != nil {
 		r.walls(s)

@@ -101,7 +101,7 @@ func Specs() []*tool.Spec {
 	}
 	specs := []*tool.Spec{
 		{Name: "crash", Description: "Dies without an answer.", Input: object("")},
-		{Name: "echo", Description: "Returns its arguments.", Input: object("")},
+		{Name: "echo", Description: "Returns its arguments.", Input: object(""), Output: object("")},
 		{Name: "events", Description: "Logs count events.", Input: object(`"count":{"type":"integer"}`)},
 		{Name: "fail", Description: "Fails with a message.", Input: object(`"message":{"type":"string"}`)},
 		{Name: "flood", Description: "Logs without end.", Input: object("")},
