@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 
 	"toolpost/tool"
@@ -136,9 +137,29 @@ func withArgs(c *tool.Call, input *schema.Schema) (*tool.Call, error) {
 		return c, nil
 	}
 	if faults := input.Validate(args); faults != nil {
+		if absent := input.Absent(args); len(absent) > 0 {
+			return withArgs(without(c, absent), input)
+		}
 		return nil, mismatch(tool.CodeInvalidInput, "the arguments of "+c.Tool, faults)
 	}
 	return c, nil
+}
+
+// without leaves out arguments that are null and mean that they are not there, as models write those that are optional.
+// The record says so; its shape says which they were.
+func without(c *tool.Call, absent []string) *tool.Call {
+	own, w := *c, strictjson.NewWriter(len(c.Args))
+	_ = strictjson.Object(c.Args, func(name, value []byte) error { // it was read
+		if !slices.Contains(absent, string(name)) {
+			w.Raw(string(name), value)
+		}
+		return nil
+	})
+	own.Args = w.Done()
+	if c.Record != nil {
+		c.Record.Reason = tool.ReasonNulls
+	}
+	return &own
 }
 
 // decodeArgs decodes arguments if there is a schema to hold them against, and else only checks them. Large ones are

@@ -62,3 +62,30 @@ func TestATextAsOutputIsHeldAgainstItsSchema(t *testing.T) {
 		}
 	}
 }
+
+// Models write null for what they leave out. It is left out for them where the schema can mean nothing else.
+func TestANullForAnOptionalArgumentIsLeftOut(t *testing.T) {
+	const properties = `{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer","minimum":1},` +
+		`"may":{"type":["string","null"]},"any":{},"in":{"type":"object","properties":{"a":{"type":"string"}}},"either":{"anyOf":[{"type":"string"},{"enum":["x",null]}]}},"required":["q"]`
+	for _, c := range []struct{ schema, args, want string }{
+		{properties + `}`, `{"n":null,"q":"a","in":null}`, `{"q":"a"}`},
+		{properties + `}`, `{"q":"a", "may":null,"any":null,"either":null,"n":null,"x":1.50}`, `{"q":"a","may":null,"any":null,"either":null,"x":1.50}`},
+		{properties + `}`, ` {"q":"a","may":null} `, ` {"q":"a","may":null} `}, // as it was written, where nothing is wrong
+		{properties + `}`, `{"q":null,"n":1}`, ""},                           // required
+		{properties + `}`, `{"q":"a","n":null,"in":{"a":null}}`, ""},         // inside another argument
+		{properties + `}`, `{"q":"a","n":null,"in":3}`, ""},                  // something else is wrong
+		{properties + `,"additionalProperties":false}`, `{"q":"a","no":null}`, ""},
+		{properties + `,"minProperties":2}`, `{"q":"a","n":null}`, ""},
+		{properties + `,"allOf":[{"required":["n"]}]}`, `{"q":"a","n":null}`, ""},
+	} {
+		src := source(echo, "a")
+		src.specs[0].Input = json.RawMessage(c.schema)
+		e := start(t, engine.Options{}, bind("one", src))
+		switch r, err := call(t, e, "a", c.args); {
+		case c.want == "" && (err == nil || err.Code != tool.CodeInvalidInput):
+			t.Errorf("%s: %v, %v", c.args, r, err)
+		case c.want != "" && (err != nil || string(r.Output) != c.want):
+			t.Errorf("%s: %v, %v", c.args, r, err)
+		}
+	}
+}

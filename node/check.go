@@ -19,6 +19,7 @@ import (
 	"toolpost/protocol/all"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
+	"toolpost/wire/schema"
 )
 
 // A Problem is something that a config says and that will not work, or not as it was meant.
@@ -71,13 +72,21 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 	return append(found, n.strayNames(cfg)...)
 }
 
-// Warnings finds what a config says that works and is not safe: a source whose programs can replace their own code, and
-// rules about files that scripts get around, because they judge what a command names and not what it opens.
+// Warnings finds what a config says that works and is not safe: a source whose programs can replace their own code, rules
+// about files that scripts get around, because they judge what a command names and not what it opens, and arguments that
+// are not checked as the tool's schema asks.
 func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []Problem) {
 	for _, src := range n.cfg.Sources {
 		if home := n.claim(src).Own(); home != "" {
 			found = append(found, Problem{"source " + src.Name, fmt.Errorf("walls.write names %s, which its program lies in or "+
 				"runs in: what a call writes there, the next one may run; name a folder in it, such as ./data", home)})
+		}
+	}
+	for spec, err := range n.Catalog().Specs(ctx, p) {
+		if err == nil {
+			for _, one := range schema.Unchecked(spec) {
+				found = append(found, Problem{"tool " + spec.Name, errors.New(one)})
+			}
 		}
 	}
 	var o policy.Options

@@ -43,7 +43,7 @@ type Record struct {
 	Walls    string // the guarantees that were enforced, with commas
 	Outcome  Outcome
 	Code     Code
-	Reason   string
+	Reason   string // the finer word of an error; of a call without one, ReasonNulls
 	Duration time.Duration
 	In       int64
 	Out      int64
@@ -57,6 +57,9 @@ type Record struct {
 	// ReadOnly is set when the tool is known and changes nothing.
 	ReadOnly bool
 }
+
+// ReasonNulls says of a call that arguments which were null were left out: they are optional, and may not be null.
+const ReasonNulls = "nulls_left_out"
 
 // An Outcome is how a call ended, in one word.
 type Outcome string

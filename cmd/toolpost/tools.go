@@ -13,6 +13,7 @@ import (
 	"toolpost/node"
 	"toolpost/tool"
 	entry "toolpost/wire/listing"
+	jsonschema "toolpost/wire/schema"
 )
 
 // A listed tool is a tool as the catalogue shows it.
@@ -176,6 +177,12 @@ func (a *app) describe(t listed) {
 		if lines := inputLines(part.schema); lines != "" {
 			fmt.Fprintf(a.out, "\n%s\n%s\n", a.out.bold(part.title), lines)
 		}
+	}
+	for i, one := range jsonschema.Unchecked(s) {
+		if i == 0 {
+			fmt.Fprintln(a.out)
+		}
+		fmt.Fprintf(a.out, "%s %s\n", a.out.amber("warning:"), clean(one))
 	}
 }
 

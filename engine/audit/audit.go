@@ -183,7 +183,9 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 		return nil // it is made again when the store is there, and is in the log then
 	}
 	rec.Duration = time.Since(rec.Time)
+	noted := rec.Reason
 	rec.Outcome, rec.Code, rec.Reason = tool.OutcomeOf(r, err)
+	rec.Reason = cmp.Or(rec.Reason, noted)
 	if r != nil {
 		rec.Out = int64(len(r.Output))
 		rec.Replay, _ = r.Trace.Details[hit].(bool)

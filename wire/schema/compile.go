@@ -305,8 +305,8 @@ func (s *source) stringRules() *stringRules {
 
 func (s *source) pattern(keyword, text string) *pattern {
 	p, err := s.c.pattern(text)
-	if err != nil {
-		s.fail(keyword, "the pattern %s cannot be used: %w", brief(text), err)
+	if err != nil && p.unread {
+		s.c.unchecked = append(s.c.unchecked, fmt.Sprintf("%s/%s: the pattern %s is not checked: %v", s.place.at, escape(keyword), brief(text), err))
 	}
 	return p
 }

@@ -7,25 +7,62 @@ import (
 	"regexp/syntax"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/dlclark/regexp2"
 )
 
-// A pattern is a regular expression of ECMAScript, as schemas have them, run in linear time. What needs
-// backtracking (lookaround, backreferences) is refused.
+// A pattern is a regular expression of ECMAScript, as schemas have them, run in linear time. One that needs backtracking
+// (lookaround, backreferences) is run by another engine, which is stopped when it takes too long.
 type pattern struct {
-	text string
-	re   *regexp.Regexp
-	size int64 // steps for each byte of a text, at most
+	text  string
+	re    *regexp.Regexp
+	size  int64           // steps for each byte of a text, at most
+	tries *regexp2.Regexp // instead of re
+	// unread says that neither can read it: it is not checked.
+	unread bool
+}
+
+// Bounds on patterns that need backtracking. A step is about what one look at a schema takes.
+const (
+	maxTries    = 4 << 10 // bytes of such a pattern
+	longestTry  = 100 * time.Millisecond
+	timeOfAStep = 200 * time.Nanosecond
+)
+
+// backtracking reads a pattern that Go's regexp does not.
+func backtracking(text string) *pattern {
+	p := &pattern{text: text, unread: true}
+	if len(text) > maxTries {
+		return p
+	}
+	if re, err := regexp2.Compile(text, regexp2.ECMAScript|regexp2.Unicode); err == nil {
+		re.MatchTimeout = longestTry
+		p.tries, p.unread = re, false
+	}
+	return p
 }
 
 // maxPatternSize bounds what all patterns of a schema expand to: x{1000} is a thousand x.
 const maxPatternSize = 200_000
 
+// pattern reads a pattern. An error comes with one that is not as fast as it should be, or not checked at all.
 func (c *compiler) pattern(text string) (*pattern, error) {
 	if p := c.patterns[text]; p != nil {
 		return p, nil
 	}
+	p, err := c.linear(text)
+	if err != nil {
+		p = backtracking(text)
+	}
+	c.patterns[text] = p
+	return p, err
+}
+
+// linear reads a pattern for Go's regexp.
+func (c *compiler) linear(text string) (*pattern, error) {
 	translated, err := translate(text)
 	if err != nil {
 		return nil, err
@@ -42,9 +79,7 @@ func (c *compiler) pattern(text string) (*pattern, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	p := &pattern{text, re, int64(size)}
-	c.patterns[text] = p
-	return p, nil
+	return &pattern{text: text, re: re, size: int64(size)}, nil
 }
 
 func explain(err error) error {

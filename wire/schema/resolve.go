@@ -40,6 +40,7 @@ type compiler struct {
 
 	patterns    map[string]*pattern
 	patternSize int
+	unchecked   []string
 
 	unused bool // what is compiled now cannot be reached; references that lead nowhere do no harm there
 }

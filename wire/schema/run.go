@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 	"unicode/utf8"
 )
 
@@ -173,9 +174,24 @@ func (r *run) within(s span, n int, one, many string) bool {
 	return ok
 }
 
-// matches pays for the work beforehand: a pattern cannot be stopped.
+// matches pays for the work beforehand: a pattern cannot be stopped. One that needs backtracking can, and pays for the time
+// that it took. A pattern that is not checked matches everything.
 func (r *run) matches(p *pattern, s string) bool {
-	return r.spend(int64(len(s))*p.size/patternSteps) && p.re.MatchString(s)
+	switch {
+	case p.unread:
+		return true
+	case p.tries == nil:
+		return r.spend(int64(len(s))*p.size/patternSteps) && p.re.MatchString(s)
+	case !r.spend(1):
+		return false
+	}
+	began := time.Now()
+	ok, err := p.tries.MatchString(s)
+	if err != nil {
+		r.stopped = "it could not be checked: the pattern " + brief(p.text) + " asks for too much work"
+		return false
+	}
+	return r.spend(int64(time.Since(began)/timeOfAStep)) && ok
 }
 
 func (r *run) array(rules *arrayRules, items []any, marks *evaluated) bool {
@@ -324,7 +340,7 @@ func (r *run) member(rules *objectRules, name string, v any, marks *evaluated) b
 	for i := range rules.patterns {
 		if p := &rules.patterns[i]; r.matches(p.pattern, name) {
 			known = true
-			ok = r.child(p.node, v, step{name: name}) && ok
+			ok = (p.pattern.unread || r.child(p.node, v, step{name: name})) && ok
 		}
 	}
 	if !known && rules.additional != nil {
