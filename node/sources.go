@@ -29,6 +29,7 @@ const (
 	startPause   = time.Second // in which most sources open: what takes longer comes later
 	openTimeout  = 10 * time.Second
 	closeTimeout = 10 * time.Second
+	lastWord     = 100 * time.Millisecond // for a source that is given up
 	firstRetry   = time.Second
 	lastRetry    = 30 * time.Second
 )
@@ -353,6 +354,12 @@ func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Clai
 	case o := <-done:
 		return o
 	case <-ctx.Done():
+	}
+	select {
+	case late := <-done: // it says what it waited for
+		n.tasks.Go(func() { n.discard(src.Name, late.runner) })
+		return o.failed(cmp.Or(late.err, context.Cause(ctx)))
+	case <-time.After(lastWord):
 		n.tasks.Go(func() { n.discard(src.Name, (<-done).runner) })
 		return o.failed(context.Cause(ctx))
 	}

@@ -303,6 +303,22 @@ func wallsHint(message string) string {
 	return ""
 }
 
+// unseen says which flag gives the server a folder that its command names, as that of a server for files does; "": it has
+// all of them.
+func (s *mcpServer) unseen(base string) string {
+	given := append(slices.Concat(s.read, s.write), s.dir)
+	for _, word := range s.command {
+		info, err := os.Stat(word)
+		if err != nil || !info.IsDir() || !filepath.IsAbs(word) || slices.ContainsFunc(given, func(path string) bool {
+			return offlimits.Within(word, offlimits.Under(base, path))
+		}) {
+			continue
+		}
+		return fmt.Sprintf("its command names %s, which it does not see: --write %[1]s lets it change what is there, --read %[1]s only look", word)
+	}
+	return ""
+}
+
 func (a *app) mcpListCommand() *cobra.Command {
 	return a.withJSON("print JSON", &cobra.Command{
 		Use: "list", Short: "List the MCP servers of the config, with their state",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -266,7 +267,7 @@ func (q *mcpAdding) try(ctx context.Context, e *configEdit, s *mcpServer) (trial
 	}
 	hints := s.remarks
 	if s.url == "" {
-		hints = append(hints, wallsHint(one.Error))
+		hints = append(hints, cmp.Or(s.unseen(e.cfg.Dir), wallsHint(one.Error)))
 	}
 	if s.url == "" && len(s.secrets)+len(s.env) == 0 {
 		hints = append(hints, "it gets no variables but PATH, HOME, LANG and TMPDIR; --env and --secret give it more")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,6 +41,8 @@ type Worker struct {
 	pipe    *pipe
 	stray   chan *jsonrpc.Incoming // what belongs to no request of ours
 	noise   int                    // of the goroutine that reads
+	babble  atomic.Pointer[string] // the last line that was no message
+	greeted atomic.Bool            // it takes calls, or did
 
 	done   chan struct{} // closed when its output has ended
 	broken chan struct{} // closed when it broke the protocol
@@ -327,9 +330,20 @@ func (w *Worker) odd(m *jsonrpc.Message, line []byte, why error) {
 	case e == nil && !errors.Is(why, jsonrpc.ErrNotMessage) && !errors.Is(why, jsonrpc.ErrUnasked):
 		why = fmt.Errorf("it is not JSON: %w", why)
 	}
+	clipped := process.LastLines(string(line))
+	w.babble.Store(&clipped)
 	if w.noise++; w.noise <= maxNoise {
 		w.s.o.Log.Warn("a line of the program is skipped", "why", why, "line", jsonrpc.Clip(string(line)))
 	}
+}
+
+// lastBabble ends a message with what the program wrote last to stdout that was no message. Once it takes calls, that may
+// be about any of them.
+func (w *Worker) lastBabble() string {
+	if last := w.babble.Load(); last != nil && *last != "" && !w.greeted.Load() {
+		return "; the last it wrote to stdout, which is for messages: " + *last
+	}
+	return ""
 }
 
 // takeStray puts aside what belongs to no request. It never waits: whoever reads has other calls to look after.
@@ -397,9 +411,9 @@ func (w *Worker) bury() {
 	exit := w.child.Kill()
 	<-w.done
 	w.child.Close()
-	why, brief := w.obituary(w.child.Describe(exit), exited), w.obituary(exit.String(), exited)
+	why, brief := w.obituary(w.child.Describe(exit)+w.lastBabble(), exited), w.obituary(exit.String(), exited)
 	w.s.ended(w, why, brief)
-	if n, _ := w.conn.Pending(); n > 1 { // what it wrote last may be about one caller, and nobody knows which
+	if n, _ := w.conn.Pending(); n > 1 && w.greeted.Load() { // what it wrote last may be about one caller, and nobody knows which
 		why = brief
 	}
 	w.conn.End(why)

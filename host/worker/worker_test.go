@@ -49,6 +49,10 @@ func program(mode string) {
 		fmt.Fprintln(os.Stderr, "cannot find my files")
 		os.Exit(1)
 	}
+	if mode == "chats" {
+		fmt.Fprintln(os.Stderr, "npm warn")
+		fmt.Println("Ok to proceed? (y)")
+	}
 	in, ready, cancelled := bufio.NewScanner(os.Stdin), false, []string{}
 	for in.Scan() {
 		var m struct {
@@ -116,12 +120,15 @@ func supervise(t *testing.T, mode string, o Options) *Supervisor {
 	o.Find = func() (*spawn.Program, error) { return program, nil }
 	o.Name, o.Log, o.Hello, o.MaxLine = "prog", slog.New(slog.DiscardHandler), "hello", 1<<20
 	o.StartTime, o.Grace = cmp.Or(o.StartTime, patience), cmp.Or(o.Grace, 300*time.Millisecond)
-	o.Greet = func(ctx context.Context, w *Worker) error {
+	greet := func(ctx context.Context, w *Worker) error {
 		_, err := w.Ask(ctx, "hello", nil, nobody{})
 		if err == nil {
 			err = w.Notify(ctx, "ready", nil)
 		}
 		return err
+	}
+	if o.Greet == nil {
+		o.Greet = greet
 	}
 	o.Goodbye = func(ctx context.Context, w *Worker) { _, _ = w.Ask(ctx, "bye", nil, nobody{}) }
 	if o.Places == nil {
@@ -288,6 +295,33 @@ func TestAProgramThatDoesNotStartSaysWhy(t *testing.T) {
 	refused(t, err, tool.CodeTimeout, "prog did not answer hello within 200ms")
 	_, err = supervise(t, "refuses", Options{}).Get(t.Context())
 	refused(t, err, tool.CodeProtocol, "prog did not start", "code -32601")
+
+	// It may wait for something that a person would read, on either of its streams.
+	s := supervise(t, "chats", Options{Greet: func(ctx context.Context, w *Worker) error {
+		for w.babble.Load() == nil || w.child.LastWords() == "" {
+			if time.Sleep(time.Millisecond); ctx.Err() != nil {
+				return errors.New("it said nothing")
+			}
+		}
+		return context.DeadlineExceeded
+	}})
+	_, err = s.Get(t.Context())
+	refused(t, err, tool.CodeTimeout, "prog did not answer hello within", "the last it wrote to stderr: npm warn",
+		"the last it wrote to stdout, which is for messages: Ok to proceed? (y)")
+
+	// Nobody else's call is on its way while it starts: what it wrote last is about none.
+	s = supervise(t, "fine", Options{Greet: func(ctx context.Context, w *Worker) error {
+		var probe sync.WaitGroup
+		defer probe.Wait()
+		probe.Go(func() { _, _ = w.Ask(ctx, "never", nil, nil) })
+		for n := 0; n == 0; n, _ = w.conn.Pending() {
+			time.Sleep(time.Millisecond)
+		}
+		_, err := w.Ask(ctx, "die", nil, nil)
+		return err
+	}})
+	_, err = s.Get(t.Context())
+	refused(t, err, tool.CodeCrash, "prog crashed", "my last words")
 }
 
 // A program that answers others is told of the call that nobody waits for, and kept; one that answers nothing is

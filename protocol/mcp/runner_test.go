@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -559,5 +560,33 @@ func TestStartTimeoutIsNotCutShort(t *testing.T) {
 		if got := mcp.Opens(cfg.Sources[0]); got <= least {
 			t.Errorf("%q: it may take %v to open", text, got)
 		}
+	}
+}
+
+// A program that introduces itself and then waits for something says what it wrote last.
+func TestAServerThatDoesNotListItsToolsSaysWhatItWrote(t *testing.T) {
+	tooltest.NoLeaks(t)
+	script := `import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if m["method"] == "initialize":
+        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}}), flush=True)
+    if m["method"] == "tools/list":
+        print("waiting for the database", file=sys.stderr, flush=True)
+        open("asked", "w").close()`
+	dir := t.TempDir()
+	r := open(t, fmt.Sprintf("command: [%q, -c, %q], era: legacy, dir: %q, walls: {write: [%q]}", tooltest.Python(), script, dir, dir))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(filepath.Join(dir, "asked")); err == nil {
+				return
+			}
+		}
+	}()
+	if _, err := r.Tools(ctx); err == nil || !strings.Contains(err.Error(), "tools/list was given up") ||
+		!strings.Contains(err.Error(), "the last it wrote to stderr: waiting for the database") {
+		t.Errorf("%v", err)
 	}
 }

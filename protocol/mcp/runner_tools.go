@@ -115,7 +115,7 @@ func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, err error
 		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its tools: %w", said)
 	}
 	if err != nil {
-		return p, ended(ctx, methodListTools, err)
+		return p, r.lastWords(ctx, ended(ctx, methodListTools, err))
 	}
 	if err := strictjson.Unmarshal(raw, &p); err != nil {
 		return p, tool.Errorf(tool.CodeProtocol, "the server's list of tools cannot be read: %s", jsonrpc.Misread(err))
@@ -123,6 +123,17 @@ func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, err error
 	_, overHTTP := r.to.(*remote)
 	p.size, p.mirrored = len(raw), overHTTP && q.met.modern
 	return p, nil
+}
+
+// lastWords adds to the error of a program that did not answer in time what it wrote last.
+func (r *Runner) lastWords(ctx context.Context, err error) error {
+	p, ok := r.to.(*program)
+	if !ok || ctx.Err() == nil {
+		return err
+	}
+	e := *tool.AsError(err)
+	e.Message += p.LastWords()
+	return &e
 }
 
 // ended is the error of a request that was not answered, in the words of the one who waited.
