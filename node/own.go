@@ -94,7 +94,7 @@ func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Sourc
 		}
 		switch {
 		case s.Opening:
-			one.State = healthtools.StateOpening
+			one.State, one.Error = healthtools.StateOpening, message(s.Err)
 		case s.Err != nil:
 			one.State, one.Error = healthtools.StateFailed, message(s.Err)
 		case s.Stale != nil:
