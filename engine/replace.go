@@ -28,7 +28,7 @@ func (e *Engine) Replace(ctx context.Context, bindings []Binding) []tool.Change 
 	}
 	listing.Wait()
 	for _, src := range bound { // one by one: of those that are new the order decides who was seen first
-		if src != old.sources[src.Name] && !src.Waits {
+		if src != old.sources[src.Name] && (!src.Waits || src.Comes) {
 			src.verdict = e.check(ctx, src)
 		}
 	}

@@ -174,3 +174,34 @@ func TestWhoeverNeedsASourceThatCannotBeOpenedNowIsTold(t *testing.T) {
 		t.Errorf("listed: %v", got)
 	}
 }
+
+// While an upstream source is slow to come, nobody else gets the names that it is pinned with; a list and a call of what is
+// there do not wait for it, and a call of its own does.
+func TestASourceThatComesKeepsItsNamesMeanwhile(t *testing.T) {
+	slow, quick := whoRan("slow", &tool.Spec{Name: "x"}), whoRan("quick", &tool.Spec{Name: "x"}, &tool.Spec{Name: "y"})
+	slow.Upstream, quick.Upstream = true, true
+	book := &pin.Book{Pins: new(store.Pins)}
+	start(t, engine.Options{Pins: book}, slow)
+	start(t, engine.Options{Pins: book}, slow, quick)
+
+	coming, waited := slow, 0
+	coming.Runner, coming.Waits, coming.Comes = nil, true, true
+	var e *engine.Engine
+	e = start(t, engine.Options{Pins: book, Open: func(ctx context.Context, names []string) error {
+		if waited++; !slices.Equal(names, []string{"slow"}) {
+			t.Errorf("waited for %v", names)
+		}
+		e.Replace(ctx, []engine.Binding{slow, quick})
+		return nil
+	}}, coming, quick)
+	var names []string
+	for spec := range e.Specs(t.Context(), tool.Principal{}) {
+		names = append(names, spec.Name)
+	}
+	if got := found(t, e, "y"); got != "quick has y: quick:y" || waited != 0 || !slices.Equal(names, []string{"quick.x", "y"}) {
+		t.Errorf("%s, %v; waited %d times", got, names, waited)
+	}
+	if got := found(t, e, "x"); got != "slow has x: slow:x" || waited != 1 {
+		t.Errorf("%s; waited %d times", got, waited)
+	}
+}
