@@ -307,6 +307,9 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	}()
 	ready := func(l Listening) {
 		told.Store(true)
+		soon, cancel := context.WithTimeout(ctx, readyPause)
+		defer cancel()
+		arrived(soon, n.waiting(nil))
 		n.o.Ready(l)
 	}
 	doors, err := all.Doors(n.cfg, all.DoorOptions{

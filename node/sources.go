@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -30,6 +31,7 @@ const (
 	openTimeout  = 10 * time.Second
 	closeTimeout = 10 * time.Second
 	lastWord     = 100 * time.Millisecond // for a source that is given up
+	readyPause   = 4 * time.Second        // in which those who are told of open doors would like to know all sources
 	firstRetry   = time.Second
 	lastRetry    = 30 * time.Second
 )
@@ -156,12 +158,11 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
-	waits := ctx
-	if n.o.Early {
-		soon, stop := context.WithTimeout(ctx, pause)
-		defer stop()
-		waits = soon
+	if !n.o.Early {
+		pause = math.MaxInt64
 	}
+	waits, enough := context.WithTimeout(ctx, pause)
+	defer enough()
 	n.mu.Lock()
 	n.now = to
 	n.limit() // before anything is opened, and for the sources that stay too
@@ -190,16 +191,6 @@ func arrived(ctx context.Context, sources []*source) bool {
 		}
 	}
 	return true
-}
-
-// Arrived waits until every source was opened or could not be, at most so long.
-func (n *Node) Arrived(ctx context.Context, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	n.mu.Lock()
-	sources := slices.Clone(n.sources)
-	n.mu.Unlock()
-	arrived(ctx, sources)
 }
 
 // openFirst opens a source for the first time. One that was published while it was being opened is published again.

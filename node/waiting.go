@@ -27,8 +27,13 @@ func (n *Node) await(ctx context.Context, to wanted) {
 // is dead, as it would be in a node that opens all of them at its start. One that ctx was too short for waits on: its end
 // says nothing about the source.
 func (n *Node) openWaiting(ctx context.Context, names []string) error {
-	if n.o.Early {
-		return n.awaitArrival(ctx, names)
+	if n.o.Early { // they are being opened
+		ctx, cancel := context.WithTimeout(ctx, openTimeout)
+		defer cancel()
+		if !arrived(ctx, n.waiting(names)) {
+			return tool.Errorf(tool.CodeUnavailable, "it may belong to a source that is still being opened; try again in a moment")
+		}
+		return nil
 	}
 	n.loading.Lock()
 	defer n.loading.Unlock()
@@ -62,23 +67,12 @@ func (n *Node) openWaiting(ctx context.Context, names []string) error {
 	return n.cache.Misplaced()
 }
 
-// awaitArrival waits for sources that are being opened, as long as a call may wait for one.
-func (n *Node) awaitArrival(ctx context.Context, names []string) error {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	defer context.AfterFunc(n.life, cancel)()
-	if !arrived(ctx, n.waiting(names)) {
-		return tool.Errorf(tool.CodeUnavailable, "it may belong to a source that is still being opened; try again in a moment")
-	}
-	return nil
-}
-
-// waiting finds sources that wait by their names.
+// waiting finds sources that wait by their names; nil: all of them.
 func (n *Node) waiting(names []string) (list []*source) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.sources {
-		if s.waits && slices.Contains(names, s.Name) {
+		if s.waits && (names == nil || slices.Contains(names, s.Name)) {
 			list = append(list, s)
 		}
 	}

@@ -272,10 +272,8 @@ type Content struct {
 
 // Size is what it takes, in bytes. Nil takes nothing.
 func (c *Content) Size() (n int) {
-	if c != nil {
-		for _, block := range c.Blocks {
-			n += len(block)
-		}
+	for i := 0; c != nil && i < len(c.Blocks); i++ {
+		n += len(c.Blocks[i])
 	}
 	return n
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -120,16 +119,12 @@ type welcome struct {
 	told bool
 }
 
-// welcomePause is how long the welcome waits for sources, so that it can tell what they bring. The doors are open.
-const welcomePause = 4 * time.Second
-
 func (w *welcome) door(ctx context.Context, l node.Listening) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b strings.Builder
 	if !w.told {
 		w.told = true
-		w.node.Arrived(ctx, welcomePause)
 		w.sources(ctx, &b)
 		if why := emptiness(w.cfg); why != "" {
 			fmt.Fprintf(&b, "%s\n", w.app.out.amber(why))

@@ -117,16 +117,6 @@ func (s *Supervisor) Current() *Worker {
 	return s.current
 }
 
-// LastWords ends a message with what the program wrote last to stderr; "": there is none, or it wrote nothing.
-func (s *Supervisor) LastWords() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.current == nil {
-		return ""
-	}
-	return s.current.child.LastWords()
-}
-
 // acquire returns a worker with a place. Only a worker that is not nil: that one, before everybody else. To wait for it
 // is not the call's time.
 func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error) {
@@ -404,7 +394,7 @@ func (s *Supervisor) notStarted(w *Worker, err error) error {
 		return known
 	case errors.Is(err, jsonrpc.ErrAbandoned) || errors.Is(err, context.DeadlineExceeded):
 		return tool.Errorf(tool.CodeTimeout, "%s did not answer %s within %v and was ended%s",
-			s.o.Name, s.o.Hello, s.o.StartTime, w.child.LastWords()+w.lastBabble())
+			s.o.Name, s.o.Hello, s.o.StartTime, w.LastWords())
 	case errors.As(err, &said):
 		return tool.Errorf(tool.CodeProtocol, "%s did not start: %w", s.o.Name, said)
 	case errors.Is(err, jsonrpc.ErrUnsent): // it was gone before it could be asked

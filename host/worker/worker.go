@@ -337,9 +337,11 @@ func (w *Worker) odd(m *jsonrpc.Message, line []byte, why error) {
 	}
 }
 
-// lastBabble ends a message with what the program wrote last to stdout that was no message. Once it takes calls, that may
-// be about any of them.
-func (w *Worker) lastBabble() string {
+// LastWords ends a message with what the program wrote last that was no message.
+func (w *Worker) LastWords() string { return w.child.LastWords() + w.babbles() }
+
+// babbles is LastWords of its stdout. Once it takes calls, what it writes there may be about any of them.
+func (w *Worker) babbles() string {
 	if last := w.babble.Load(); last != nil && *last != "" && !w.greeted.Load() {
 		return "; the last it wrote to stdout, which is for messages: " + *last
 	}
@@ -411,7 +413,7 @@ func (w *Worker) bury() {
 	exit := w.child.Kill()
 	<-w.done
 	w.child.Close()
-	why, brief := w.obituary(w.child.Describe(exit)+w.lastBabble(), exited), w.obituary(exit.String(), exited)
+	why, brief := w.obituary(w.child.Describe(exit)+w.babbles(), exited), w.obituary(exit.String(), exited)
 	w.s.ended(w, why, brief)
 	if n, _ := w.conn.Pending(); n > 1 && w.greeted.Load() { // what it wrote last may be about one caller, and nobody knows which
 		why = brief

@@ -113,7 +113,8 @@ func elicitation() *sdk.ElicitParams {
 }
 
 func gave(output any) *sdk.CallToolResult {
-	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "done"}}, StructuredContent: output}
+	words, _ := strictjson.Marshal(output) // as the protocol asks, for clients that know no structured content
+	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(words)}}, StructuredContent: output}
 }
 
 func answerTool(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {

@@ -30,7 +30,7 @@ func needs(a *tool.Ask) []tool.Need {
 		return a.Needs
 	}
 	form := a.Schema
-	if !schema.IsObject(form) {
+	if !schema.Is(form, "object") {
 		field := form
 		if len(field) == 0 {
 			field = json.RawMessage(`{"type":"string"}`)
@@ -59,7 +59,7 @@ func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.
 		return nil, tool.Errorf(tool.CodeCancelled, "%s was not run to its end: its question was not answered (%s)", name,
 			jsonrpc.Clip(e.Action)).Because("not_answered")
 	}
-	if schema.IsObject(a.Schema) {
+	if schema.Is(a.Schema, "object") {
 		return orEmpty(e.Content), nil
 	}
 	var field map[string]json.RawMessage

@@ -82,9 +82,10 @@ func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 }
 
 // promises reports whether a tool is listed with the schema of its output, and so has structured content. Before 2026 that
-// was an object.
+// was an object. A text is never structured: it would come in quotes.
 func promises(spec *tool.Spec, modern bool) bool {
-	return len(spec.Output) > 0 && strictjson.KindOf(spec.Output) == "object" && (modern || schema.IsObject(spec.Output))
+	return strictjson.KindOf(spec.Output) == "object" &&
+		(schema.Is(spec.Output, "object") || modern && !schema.Is(spec.Output, "string"))
 }
 
 // annotations are hints for people: what a tool says that it does to the world.

@@ -229,15 +229,12 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	return o.Claim(src.Dir, o.Command), err
 }
 
-// listTime is how long a server that has introduced itself may take to list its tools when its source is opened.
-const listTime = 10 * time.Second
-
-// Opens says how long a source may take to open.
+// Opens says how long a source may take to open: until its server has introduced itself, and 10 s to list its tools.
 func Opens(src config.Source) time.Duration {
 	o := SourceOptions{}
 	_ = src.Decode(&o) // Open says what is wrong
 	o.setDefaults()
-	return time.Duration(o.StartTimeout) + listTime
+	return time.Duration(o.StartTimeout) + 10*time.Second
 }
 
 // Places says how many calls the server takes at once, which its tools share.

@@ -82,6 +82,9 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 			scope, q.from.layers = q.from, w.Layers()
 		}
 		raw, err := w.Call(ctx, q.method, func(id uint64) []byte { return q.met.encode(q, id) }, scope)
+		if err != nil {
+			q.words = w.LastWords()
+		}
 		if !errors.Is(err, jsonrpc.ErrUnsent) {
 			return raw, err
 		}

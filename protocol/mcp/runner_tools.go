@@ -115,7 +115,7 @@ func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, err error
 		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its tools: %w", said)
 	}
 	if err != nil {
-		return p, r.lastWords(ctx, ended(ctx, methodListTools, err))
+		return p, ended(ctx, methodListTools, err, q.words)
 	}
 	if err := strictjson.Unmarshal(raw, &p); err != nil {
 		return p, tool.Errorf(tool.CodeProtocol, "the server's list of tools cannot be read: %s", jsonrpc.Misread(err))
@@ -125,24 +125,14 @@ func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, err error
 	return p, nil
 }
 
-// lastWords adds to the error of a program that did not answer in time what it wrote last.
-func (r *Runner) lastWords(ctx context.Context, err error) error {
-	p, ok := r.to.(*program)
-	if !ok || ctx.Err() == nil {
-		return err
-	}
-	e := *tool.AsError(err)
-	e.Message += p.LastWords()
-	return &e
-}
-
-// ended is the error of a request that was not answered, in the words of the one who waited.
-func ended(ctx context.Context, what string, err error) error {
+// ended is the error of a request that was not answered, in the words of the one who waited, and with the last ones of the
+// server.
+func ended(ctx context.Context, what string, err error, words string) error {
 	if ctx.Err() == nil && !errors.Is(err, jsonrpc.ErrAbandoned) {
 		return err
 	}
 	e := tool.Ended(ctx)
-	e.Message = fmt.Sprintf("%s was given up: %s", what, e.Message)
+	e.Message = fmt.Sprintf("%s was given up: %s%s", what, e.Message, words)
 	return e
 }
 

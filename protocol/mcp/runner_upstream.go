@@ -33,6 +33,7 @@ type query struct {
 	call   *tool.Call  // whose it is; nil: nobody's
 	from   *errand     // hears what the server says, and is asked what it asks; nil: nobody
 	met    *greeting   // of the server that got it; set by ask
+	words  string      // that a program wrote last, for what belongs to no call; set by ask
 }
 
 // A greeting is what a server said of itself.

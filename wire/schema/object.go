@@ -11,7 +11,7 @@ import (
 func Object(schema json.RawMessage) json.RawMessage {
 	body := strings.TrimSpace(string(schema))
 	switch {
-	case IsObject(schema):
+	case Is(schema, "object"):
 		return schema
 	case strictjson.KindOf(schema) != "object" || body == "{}":
 		return json.RawMessage(`{"type":"object"}`)
@@ -19,11 +19,11 @@ func Object(schema json.RawMessage) json.RawMessage {
 	return json.RawMessage(`{"type":"object",` + body[1:])
 }
 
-// IsObject reports whether a schema says at its top that it describes objects.
-func IsObject(schema json.RawMessage) bool {
+// Is reports whether a schema says at its top that it describes values of one kind, such as object.
+func Is(schema json.RawMessage, kind string) bool {
 	found := false
 	err := strictjson.Object(schema, func(name, value []byte) error {
-		found = found || string(name) == "type" && string(value) == `"object"`
+		found = found || string(name) == "type" && string(value) == `"`+kind+`"`
 		return nil
 	})
 	return err == nil && found

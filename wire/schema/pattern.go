@@ -15,7 +15,8 @@ import (
 )
 
 // A pattern is a regular expression of ECMAScript, as schemas have them, run in linear time. One that needs backtracking
-// (lookaround, backreferences) is run by another engine, which is stopped when it takes too long.
+// (lookaround, backreferences), or counts further than Go's regexp does, is run by another engine, which is stopped when
+// it takes too long.
 type pattern struct {
 	text  string
 	re    *regexp.Regexp
@@ -114,8 +115,6 @@ type translator struct {
 	in      string
 	out     []byte
 	inClass bool
-	groups  []int // where in out the open groups begin
-	atom    int   // where in out that begins which a count would repeat
 }
 
 func translate(text string) (string, error) {
@@ -130,9 +129,6 @@ func translate(text string) (string, error) {
 
 func (t *translator) next() error {
 	c := t.in[0]
-	if !t.inClass && c != '{' {
-		t.atom = len(t.out)
-	}
 	switch {
 	case c == '\\':
 		return t.escape()
@@ -141,19 +137,12 @@ func (t *translator) next() error {
 		if c == '[' {
 			t.write(`\`)
 		}
-	case t.special():
+	case c == '.':
+		t.write(notLineEnd)
+		t.in = t.in[1:]
 		return nil
 	case c == '[':
 		t.inClass = true
-	case c == '(':
-		t.groups = append(t.groups, len(t.out))
-	case c == ')' && len(t.groups) > 0:
-		t.atom = t.groups[len(t.groups)-1]
-		t.groups = t.groups[:len(t.groups)-1]
-	case c == '{':
-		if done, err := t.count(); done || err != nil {
-			return err
-		}
 	}
 	_, size := utf8.DecodeRuneInString(t.in)
 	t.write(t.in[:size])
@@ -162,66 +151,6 @@ func (t *translator) next() error {
 }
 
 func (t *translator) write(s string) { t.out = append(t.out, s...) }
-
-// What Go's regexp counts up to, and what we do. Few schemas go far beyond a thousand, but some do.
-const (
-	goCount  = 1000
-	maxCount = 100_000
-)
-
-// count reads a count that is too large for Go's regexp and writes it as several. Those that are not, and what
-// only looks like a count, it leaves alone.
-func (t *translator) count() (done bool, err error) {
-	body, rest, _ := strings.Cut(t.in[1:], "}")
-	from, to, isRange := strings.Cut(body, ",")
-	least, err := strconv.ParseUint(from, 10, 32)
-	if err != nil {
-		return false, nil
-	}
-	most := least
-	if isRange && to != "" {
-		if most, err = strconv.ParseUint(to, 10, 32); err != nil {
-			return false, nil
-		}
-	}
-	if most <= goCount || most < least {
-		return false, nil
-	}
-	if most > maxCount || len(t.out) > maxPatternSize {
-		return false, fmt.Errorf("it counts to more than %d", maxCount)
-	}
-	atom := string(t.out[t.atom:])
-	t.out = append(t.out[:t.atom], "(?:"...)
-	t.repeat(atom, least, "{%d}")
-	if isRange && to == "" {
-		t.write(atom + "*")
-	}
-	t.repeat(atom, most-least, "{0,%d}")
-	t.write(")")
-	t.in = strings.TrimPrefix(rest, "?") // how eager it is does not change whether it matches
-	return true, nil
-}
-
-func (t *translator) repeat(atom string, times uint64, form string) {
-	for ; times > 0; times -= min(times, goCount) {
-		t.out = fmt.Appendf(append(t.out, atom...), form, min(times, goCount))
-	}
-}
-
-// special writes what Go means otherwise, the dot, and the two classes that it has no form for: the empty one and its
-// opposite.
-func (t *translator) special() bool {
-	for _, s := range []struct{ ecma, is string }{
-		{".", notLineEnd}, {"[^]", `[\x00-\x{10ffff}]`}, {"[]", `[^\x00-\x{10ffff}]`},
-	} {
-		if rest, ok := strings.CutPrefix(t.in, s.ecma); ok {
-			t.in = rest
-			t.write(s.is)
-			return true
-		}
-	}
-	return false
-}
 
 func (t *translator) escape() error {
 	if len(t.in) < 2 {
