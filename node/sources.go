@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"net/url"
 	"os"
@@ -337,7 +338,7 @@ func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Clai
 		limit = max(limit, p.Opens(src))
 	}
 	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", limit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit-lastWord, late)
 	defer cancel()
 	done := make(chan opened, 1)
 	n.tasks.Go(func() { done <- n.try(ctx, p, src, o) })
@@ -347,9 +348,12 @@ func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Clai
 	case <-ctx.Done():
 	}
 	select {
-	case late := <-done: // it says what it waited for
-		n.tasks.Go(func() { n.discard(src.Name, late.runner) })
-		return o.failed(cmp.Or(late.err, context.Cause(ctx)))
+	case last := <-done:
+		n.tasks.Go(func() { n.discard(src.Name, last.runner) })
+		if said, ok := errors.AsType[*tool.Error](last.err); ok { // it says what it waited for
+			return o.failed(said)
+		}
+		return o.failed(context.Cause(ctx))
 	case <-time.After(lastWord):
 		n.tasks.Go(func() { n.discard(src.Name, (<-done).runner) })
 		return o.failed(context.Cause(ctx))
