@@ -3,6 +3,9 @@ package engine
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -70,9 +73,32 @@ func shownSchema(raw json.RawMessage) (_ json.RawMessage, at string) {
 	return clean, ""
 }
 
-// mayHide reports whether it is worth taking a schema apart: it has characters beyond ASCII, or escapes.
+// mayHide reports whether it is worth taking a schema apart: it has a character that may be hidden, as it is or as an
+// escape.
 func mayHide(raw []byte) bool {
-	return slices.ContainsFunc(raw, func(c byte) bool { return c >= 0x7f || c == '\\' })
+	for i := 0; i < len(raw); {
+		r, size := rune(raw[i]), 1
+		switch {
+		case r < 0x7f && r != '\\': // a control character is only white space between values
+			i++
+			continue
+		case r == '\\' && i+6 <= len(raw) && raw[i+1] == 'u':
+			n, err := strconv.ParseUint(string(raw[i+2:i+6]), 16, 32)
+			if r, size = rune(n), 6; err != nil || utf16.IsSurrogate(r) {
+				return true
+			}
+		case r == '\\': // of a quote, a line, a slash, or of itself
+			i += 2
+			continue
+		case r >= utf8.RuneSelf:
+			r, size = utf8.DecodeRune(raw[i:])
+		}
+		if tool.Hides(string(r)) {
+			return true
+		}
+		i += size
+	}
+	return false
 }
 
 // A walk goes through a schema.

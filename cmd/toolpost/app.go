@@ -257,6 +257,29 @@ func (a *app) printIndented(b []byte) error {
 	return err
 }
 
+// printList prints what printJSON would print of an object with this one list, an item at a time: the schemas of many tools
+// take tens of megabytes.
+func printList[T any](a *app, kind string, all []T) error {
+	const deep = "    "
+	before := fmt.Sprintf("{\n  %q: [\n", kind)
+	for _, one := range all {
+		b, err := strictjson.Marshal(one)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if err := json.Indent(&text, b, deep, "  "); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprint(a.out, before, deep, cleanLines(text.String())); err != nil {
+			return err
+		}
+		before = ",\n"
+	}
+	_, err := fmt.Fprint(a.out, "\n  ]\n}\n")
+	return err
+}
+
 // tell prints a sentence, or with --json the value.
 func (a *app) tell(v any, format string, args ...any) error {
 	if a.json {
@@ -282,6 +305,8 @@ func (a *app) conclude(v any, show func(), bad bool) error {
 // list prints what there is of one kind of thing as a table, or with --json as JSON.
 func list[T any](a *app, kind string, all []T, head []string, row func(T) []string) error {
 	switch {
+	case a.json && len(all) > 0:
+		return printList(a, kind, all)
 	case a.json:
 		return a.printJSON(map[string]any{kind: all})
 	case len(all) == 0:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"toolpost/tool"
@@ -60,7 +61,7 @@ func (op *operation) url(args object) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	var parts []string
+	parts := slices.Clone(op.fixed)
 	for _, p := range op.parameters {
 		if v, there := args[p.arg]; there && p.in == inQuery {
 			texts, err := p.query(v)
@@ -104,7 +105,7 @@ func (op *operation) fillPath(args object) (string, error) {
 		}
 		return in
 	}
-	steps := strings.Split(op.path, "/")
+	steps := strings.Split(op.route, "/")
 	for i, step := range steps {
 		parts := inPathTemplate().FindAllStringIndex(step, -1)
 		filled, last := "", 0
@@ -124,6 +125,9 @@ func (op *operation) fillPath(args object) (string, error) {
 // pathStays are what may stand in a path of the document, beside the unreserved characters. What is encoded there stays
 // encoded.
 const pathStays = "!$&'()*+,;=:@%"
+
+// queryStays are those in a query of the document.
+const queryStays = pathStays + "/"
 
 // headers puts the parameters that are headers and cookies into the header of a request.
 func (op *operation) headers(args object, h http.Header) error {

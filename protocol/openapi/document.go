@@ -2,19 +2,14 @@ package openapi
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
-
 	"toolpost/tool"
-	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -23,10 +18,19 @@ type object = map[string]any
 
 // A document is one that was read, and is an OpenAPI document of a version that we know.
 type document struct {
-	root object
+	root object   // its paths and components are lazy
 	old  bool     // it is of 3.0, whose schemas are not those of JSON Schema
 	from *url.URL // where it was fetched; nil: it is a file of ours
 	defs defs
+
+	values int // decoded so far
+}
+
+// A lazy is a part of a document that is decoded when something asks for it. Most of a large document belongs to
+// operations that the config does not choose.
+type lazy struct {
+	raw []byte
+	v   any
 }
 
 // readDocument reads JSON, or YAML. What begins with a brace is JSON: YAML that does too is refused with JSON's words,
@@ -39,20 +43,23 @@ func readDocument(data []byte) (*document, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("it is not valid UTF-8")
 	}
-	decode := decodeYAML
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
-		decode = decodeJSON
+	var err error
+	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		data, err = yamlToJSON(data)
+	} else if err = strictjson.Check(data); err != nil {
+		err = fmt.Errorf("it is not strict JSON: %w", err)
 	}
-	v, err := decode(data)
 	if err != nil {
 		return nil, err
 	}
-	root, ok := v.(object)
-	if !ok {
+	if strictjson.KindOf(data) != "object" {
 		return nil, errors.New("it is not an object, as an OpenAPI document is")
 	}
-	d := &document{root: root}
+	d := &document{}
 	d.defs = newDefs(d)
+	if d.root, err = members(data, d.section); err != nil {
+		return nil, err
+	}
 	return d, d.checkVersion()
 }
 
@@ -75,145 +82,62 @@ func (d *document) checkVersion() error {
 	return nil
 }
 
-// decodeJSON counts before it decodes: a value needs a comma or a colon in front of it, or a bracket.
-func decodeJSON(data []byte) (any, error) {
-	if n := bytes.Count(data, []byte(",")) + bytes.Count(data, []byte(":")); n > maxValues {
-		return nil, errTooMany()
-	}
-	v, err := strictjson.Decode(data)
-	if err != nil {
-		return nil, fmt.Errorf("it is not strict JSON: %w", err)
-	}
-	return v, nil
-}
-
-func errTooMany() error { return fmt.Errorf("it has more than %d values", maxValues) }
-
-// decodeYAML gives what JSON would have said. The parser of the config cannot be used: its time grows with the square
-// of the number of keys in a mapping, which is small there.
-func decodeYAML(data []byte) (v any, err error) {
-	defer func() {
-		if p := recover(); p != nil { // somebody else may know how to make the parser panic
-			v, err = nil, fmt.Errorf("it is not valid YAML: the parser gave up: %v", p)
-		}
-	}()
-	if err := checkFlow(data); err != nil {
-		return nil, err
-	}
-	var n yaml.Node
-	in := yaml.NewDecoder(bytes.NewReader(data))
-	if err := in.Decode(&n); err != nil {
-		return nil, fmt.Errorf("it is not valid YAML: %s", clip(strings.TrimPrefix(err.Error(), "yaml: "), 300))
-	}
-	if in.Decode(new(yaml.Node)) == nil {
-		return nil, errors.New("it has a second YAML document; expected only one")
-	}
-	c := &converting{}
-	return c.value(&n, 0)
-}
-
-// checkFlow refuses what nests so deep in brackets or dashes that the parser would need a large stack for it. Brackets
-// in texts count as well, which no real document notices: they are closed again, or there are few.
-func checkFlow(data []byte) error {
-	for line := range bytes.Lines(data) {
-		count := func(what string) int { return bytes.Count(line, []byte(what)) }
-		if opened := count("[") + count("{") + count("- "); opened-count("]")-count("}") > maxDepth {
-			return fmt.Errorf("nested deeper than %d levels", maxDepth)
-		}
-	}
-	return nil
-}
-
-// A converting turns nodes of YAML into the values of JSON. Anchors are what they stand for, and counted each time, so
-// that a bomb of them ends early.
-type converting struct{ values int }
-
-func (c *converting) value(n *yaml.Node, depth int) (any, error) {
-	if c.values++; c.values > maxValues {
-		return nil, errTooMany()
-	}
-	if depth > maxDepth {
-		return nil, fmt.Errorf("line %d: nested deeper than %d levels", n.Line, maxDepth)
-	}
-	switch n.Kind {
-	case yaml.DocumentNode:
-		return c.value(n.Content[0], depth)
-	case yaml.AliasNode:
-		return c.value(n.Alias, depth+1) // one that is inside itself is too deep
-	case yaml.MappingNode:
-		return c.mapping(n, depth)
-	case yaml.SequenceNode:
-		list := []any{}
-		for _, one := range n.Content {
-			v, err := c.value(one, depth+1)
-			if err != nil {
-				return nil, err
+// section reads a member of the document. Its paths and its components are read when they are needed.
+func (d *document) section(name string, value []byte) (any, error) {
+	isObject := strictjson.KindOf(value) == "object"
+	switch {
+	case isObject && name == "paths":
+		return members(value, later)
+	case isObject && name == "components":
+		return members(value, func(_ string, value []byte) (any, error) {
+			if strictjson.KindOf(value) != "object" {
+				return d.decode(value)
 			}
-			list = append(list, v)
-		}
-		return list, nil
-	case yaml.ScalarNode:
-		return scalar(n)
+			return members(value, later)
+		})
 	}
-	return nil, nil
+	return d.decode(value)
 }
 
-func (c *converting) mapping(n *yaml.Node, depth int) (any, error) {
-	m := object{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i]
-		switch {
-		case key.Tag == "!!merge":
-			return nil, fmt.Errorf("line %d: merge keys are not supported; write the members out", key.Line)
-		case key.Kind != yaml.ScalarNode:
-			return nil, fmt.Errorf("line %d: expected text for a key", key.Line)
-		}
-		name := key.Value // a response's 200 is the text that it is written as
-		if _, twice := m[name]; twice {
-			return nil, fmt.Errorf("line %d: duplicate key %q", key.Line, clip(name, 100))
-		}
-		v, err := c.value(n.Content[i+1], depth+1)
-		if err != nil {
+// members reads the members of a JSON object, each as read does.
+func members(data []byte, read func(name string, raw []byte) (any, error)) (object, error) {
+	o := object{}
+	err := strictjson.Walk(data, func(name, raw []byte) (err error) {
+		key := string(name)
+		o[key], err = read(key, raw)
+		return err
+	})
+	return o, err
+}
+
+func later(_ string, raw []byte) (any, error) { return &lazy{raw: raw}, nil }
+
+// decode counts before it decodes: a value needs a comma or a colon in front of it, or a bracket.
+func (d *document) decode(raw []byte) (any, error) {
+	d.values += 1 + bytes.Count(raw, []byte(",")) + bytes.Count(raw, []byte(":"))
+	if d.values > maxValues {
+		return nil, errTooMany()
+	}
+	return strictjson.Decode(raw)
+}
+
+func errTooMany() error {
+	return fmt.Errorf("what is read of it has more than %d values: choose fewer with `operations`", maxValues)
+}
+
+// value gives a part of the document, which may be a lazy one.
+func (d *document) value(v any) (any, error) {
+	part, ok := v.(*lazy)
+	if !ok {
+		return v, nil
+	}
+	if part.v == nil {
+		var err error
+		if part.v, err = d.decode(part.raw); err != nil {
 			return nil, err
 		}
-		m[name] = v
 	}
-	return m, nil
-}
-
-var plainNumber = regex.Lazy(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?$`)
-
-// scalar reads a word as YAML 1.2 has it in JSON's types; a date is the text that it is written as.
-func scalar(n *yaml.Node) (any, error) {
-	switch n.ShortTag() {
-	case "!!null":
-		return nil, nil
-	case "!!bool":
-		var b bool
-		err := n.Decode(&b)
-		return b, err
-	case "!!int", "!!float":
-		if plainNumber().MatchString(n.Value) && len(n.Value) <= strictjson.MaxDigits {
-			return json.Number(n.Value), nil
-		}
-		return oddNumber(n)
-	case "!!str", "!!timestamp":
-		return n.Value, nil
-	}
-	return nil, fmt.Errorf("line %d: the tag %s is not supported", n.Line, clip(n.Tag, 40))
-}
-
-// oddNumber reads the ways of writing numbers that JSON does not have.
-func oddNumber(n *yaml.Node) (any, error) {
-	var i int64
-	if n.Decode(&i) == nil {
-		return json.Number(strconv.FormatInt(i, 10)), nil
-	}
-	var f float64
-	if err := n.Decode(&f); err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-		return nil, fmt.Errorf("line %d: %q is not a number in JSON", n.Line, clip(n.Value, 40))
-	}
-	return json.Number(strconv.FormatFloat(f, 'g', -1, 64)), nil
+	return part.v, nil
 }
 
 // at gives what a reference inside the document leads to.
@@ -242,7 +166,10 @@ func (d *document) at(ref string) (any, error) {
 		if !found {
 			return nil, fmt.Errorf("the reference %q leads nowhere", clip(ref, 200))
 		}
-		v = next
+		var err error
+		if v, err = d.value(next); err != nil {
+			return nil, err
+		}
 	}
 	return v, nil
 }
@@ -250,7 +177,11 @@ func (d *document) at(ref string) (any, error) {
 // object gives an object that may stand behind references. It is for everything but schemas, which may refer to
 // themselves.
 func (d *document) object(v any, what string) (object, error) {
+	v, err := d.value(v)
 	for range maxHops {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
 		o, ok := v.(object)
 		if !ok {
 			return nil, fmt.Errorf("%s is not an object", what)
@@ -259,10 +190,7 @@ func (d *document) object(v any, what string) (object, error) {
 		if !ok {
 			return o, nil
 		}
-		var err error
-		if v, err = d.at(ref); err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
+		v, err = d.at(ref)
 	}
 	return nil, fmt.Errorf("%s: its references lead to each other", what)
 }

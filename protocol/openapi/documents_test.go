@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -112,6 +113,76 @@ func TestSchemasThatReferToThemselvesStayFinite(t *testing.T) {
 		if s.specs[name].Effects != effects {
 			t.Errorf("%s: %+v", name, s.specs[name].Effects)
 		}
+	}
+}
+
+// A document of 21 MB with more operations, and more values, than a source may have is read with a filter, without the
+// memory that the whole of it would take decoded.
+func TestALargeDocumentIsReadWithAFilter(t *testing.T) {
+	var doc strings.Builder
+	doc.WriteString(`{"openapi":"3.1.0","info":{"title":"Large","version":"1"},"paths":{"/users/{id}":{"get":` +
+		`{"operationId":"user","parameters":[{"$ref":"#/components/parameters/id"}]}}`)
+	about := strings.Repeat("what it does, ", 40)
+	for i := range 11_000 {
+		fmt.Fprintf(&doc, `,"/things%d/{id}":{"get":{"operationId":"thing%[1]d","description":%q,"parameters":[`+
+			`{"$ref":"#/components/parameters/id"}%s]}}`, i, about, strings.Repeat(`,{"in":"query","name":"a","schema":{"type":"string"}}`, 25))
+	}
+	doc.WriteString(`},"components":{"parameters":{"id":{"in":"path","name":"id","required":true,"schema":{"$ref":"#/components/schemas/Id"}}},` +
+		`"schemas":{"Id":{"type":"string","minLength":1}}}}`)
+	path := filepath.Join(t.TempDir(), "large.json")
+	if err := os.WriteFile(path, []byte(doc.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s := open(t, `document: %q, server: %q, operations: ["GET /users*"]`, path, startAPI(t))
+	runtime.ReadMemStats(&after)
+	if grown, most := after.TotalAlloc-before.TotalAlloc, uint64(8*doc.Len()+64<<20); grown > most {
+		t.Errorf("reading %d bytes took %d bytes of memory, more than %d", doc.Len(), grown, most)
+	}
+	if !slices.Equal(s.names, []string{"user"}) {
+		t.Fatal(s.names, s.why(s.names[0]))
+	}
+	if a := s.call("user", `{"id":"ada"}`); a.Target != "/users/ada" {
+		t.Errorf("%+v", a)
+	}
+	if len(s.faults("user", `{"id":""}`)) == 0 {
+		t.Error("the schema behind two references does not hold")
+	}
+	for _, operations := range []string{``, `, operations: ["GET /things*"]`} {
+		if _, err := try(t, fmt.Sprintf(`document: %q, server: "http://127.0.0.1:1"`, path)+operations); err == nil ||
+			!strings.Contains(err.Error(), "operations") {
+			t.Errorf("all of it was read: %v", err)
+		}
+	}
+}
+
+// Some documents write a query behind a path.
+func TestAQueryInAPathIsTakenAsParameters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "query.yaml")
+	in := func(name, where string) string {
+		return fmt.Sprintf("{in: %s, name: %s, required: true, schema: {type: string}}", where, name)
+	}
+	doc := "openapi: 3.0.3\npaths:\n" +
+		"  /now?city={city}&units=m/s&raw:\n    get: {operationId: now, parameters: [" + in("city", "path") + "]}\n" +
+		"  /{id}/now?lang={language}&kind=x:\n    get: {operationId: of, parameters: [" +
+		in("id", "path") + ", " + in("language", "path") + ", " + in("kind", "query") + "]}\n" +
+		"  /odd?city={town}:\n    get: {operationId: odd}\n"
+	if err := os.WriteFile(path, []byte(doc), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, `document: %q, server: %q`, path, startAPI(t))
+	for call, want := range map[string]string{
+		`now {"city":"a&b=c"}`:                 "/now?units=m/s&raw&city=a%26b%3Dc",
+		`of {"id":"7","lang":"de","kind":"y"}`: "/7/now?lang=de&kind=y",
+	} {
+		name, args, _ := strings.Cut(call, " ")
+		if a := s.call(name, args); a.Target != want {
+			t.Errorf("%s arrived as %s, not %s", call, a.Target, want)
+		}
+	}
+	if why := s.why("odd"); !strings.Contains(why, "does not declare") {
+		t.Errorf("odd: %q", why)
 	}
 }
 

@@ -10,12 +10,15 @@ import (
 
 	"toolpost/tool"
 	"toolpost/wire/regex"
+	"toolpost/wire/strictjson"
 )
 
 // An operation is a tool, as it is called.
 type operation struct {
 	method     string
-	path       string // with {parameters}
+	path       string   // as the document has it, with {parameters}
+	route      string   // path without the query that some documents write there
+	fixed      []string // what its query always says
 	server     *url.URL
 	parameters []*parameter
 	body       *body
@@ -35,7 +38,8 @@ func (d *document) operations(o *Options, values map[string]string) ([]*operatio
 	taken := map[string]bool{}
 	matched := make([]bool, len(o.Operations))
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		if strings.HasPrefix(path, "x-") {
+		part, lazily := paths[path].(*lazy)
+		if strings.HasPrefix(path, "x-") || lazily && !o.chooses(path, part.raw) {
 			continue
 		}
 		item, err := d.object(paths[path], "the path "+clip(path, 200))
@@ -65,8 +69,34 @@ func (d *document) operations(o *Options, values map[string]string) ([]*operatio
 			}
 			list = append(list, op)
 		}
+		if lazily {
+			part.v = nil // its tools have all that they need of it
+		}
 	}
 	return list, o.unmatched(matched)
+}
+
+// chooses reports whether the config may choose an operation of a path that is not decoded yet.
+func (o *Options) chooses(path string, raw []byte) bool {
+	found := len(o.Operations) == 0 || strictjson.KindOf(raw) != "object"
+	if found {
+		return true
+	}
+	matched := make([]bool, len(o.Operations))
+	_ = strictjson.Walk(raw, func(method, about []byte) error { // gives no error of its own
+		id := ""
+		if strictjson.KindOf(about) == "object" {
+			_ = strictjson.Walk(about, func(name, value []byte) error {
+				if string(name) == "operationId" {
+					id = strictjson.Text(value)
+				}
+				return nil
+			})
+		}
+		found = found || string(method) == "$ref" || o.chosen(matched, id, strings.ToUpper(string(method))+" "+path)
+		return nil
+	})
+	return found
 }
 
 // chosen reports whether the config chooses an operation, and notes by which patterns.
@@ -119,6 +149,7 @@ func (d *document) fill(op *operation, item, about object, o *Options, values ma
 			return err
 		}
 	}
+	op.splitQuery()
 	if err := op.checkPath(); err != nil {
 		return err
 	}
@@ -179,15 +210,40 @@ func (d *document) readParameters(op *operation, item, about object) error {
 	return nil
 }
 
+// splitQuery takes the query that some documents write behind a path as parameters: "/current?city={city}&units=m" has
+// the parameter city in its query, and always sends units=m.
+func (op *operation) splitQuery() {
+	route, query, _ := strings.Cut(op.path, "?")
+	op.route = route
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		moved := false
+		for _, p := range op.parameters {
+			switch {
+			case p.in == inPath && value == "{"+p.name+"}":
+				p.in, p.name, p.style, p.explode, moved = inQuery, name, styleForm, true, true
+			case p.in == inQuery && p.name == name:
+				moved = true
+			}
+		}
+		if part != "" && !moved {
+			op.fixed = append(op.fixed, escape(part, queryStays))
+		}
+	}
+}
+
 var inPathTemplate = regex.Lazy(`\{([^{}]+)\}`)
 
 // checkPath holds the parameters of the path against its template.
 func (op *operation) checkPath() error {
-	if !strings.HasPrefix(op.path, "/") || strings.ContainsAny(op.path, "?#\\") {
-		return fmt.Errorf("its path does not begin with a slash, or has a query")
+	if !strings.HasPrefix(op.path, "/") || strings.ContainsAny(op.path, "#\\") {
+		return fmt.Errorf("its path does not begin with a slash, or has a fragment")
+	}
+	if slices.ContainsFunc(op.fixed, func(part string) bool { return strings.Contains(part, "%7B") }) {
+		return fmt.Errorf("the query of its path has a {parameter} that it does not declare")
 	}
 	named := map[string]bool{}
-	for _, m := range inPathTemplate().FindAllStringSubmatch(op.path, -1) {
+	for _, m := range inPathTemplate().FindAllStringSubmatch(op.route, -1) {
 		named[m[1]] = true
 		if !slices.ContainsFunc(op.parameters, func(p *parameter) bool { return p.in == inPath && p.name == m[1] }) {
 			return fmt.Errorf("its path has {%s}, and there is no such parameter", clip(m[1], 100))
@@ -198,7 +254,7 @@ func (op *operation) checkPath() error {
 			return fmt.Errorf("the parameter %s is not in its path", clip(p.name, 100))
 		}
 	}
-	for step := range strings.SplitSeq(op.path, "/") {
+	for step := range strings.SplitSeq(op.route, "/") {
 		if step == "." || step == ".." {
 			return fmt.Errorf("its path has . or .. as a step")
 		}

@@ -3,6 +3,7 @@ package openapi
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -80,7 +81,7 @@ type Runner struct {
 	busy sync.WaitGroup
 
 	mu    sync.Mutex
-	data  []byte // the document that the tools are of
+	sum   [sha256.Size]byte // of the document that the tools are of
 	tools map[string]*operation
 	specs []*tool.Spec
 }
@@ -164,8 +165,9 @@ func (r *Runner) load(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	sum := sha256.Sum256(data)
 	r.mu.Lock()
-	same := r.data != nil && string(r.data) == string(data)
+	same := r.tools != nil && r.sum == sum
 	r.mu.Unlock()
 	if same {
 		return false, nil
@@ -181,7 +183,7 @@ func (r *Runner) load(ctx context.Context) (changed bool, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.data, r.tools, r.specs = data, tools, specs
+	r.sum, r.tools, r.specs = sum, tools, specs
 	return true, nil
 }
 

@@ -116,11 +116,10 @@ func (s *defs) whole(schema object, uses []string) (json.RawMessage, error) {
 		found[d.name] = d.raw
 		todo = append(todo, d.uses...)
 	}
-	if len(found) > 0 {
-		schema = maps.Clone(schema)
-		schema["$defs"] = found
-	}
 	raw, err := strictjson.Marshal(schema)
+	if err == nil && len(found) > 0 {
+		raw = withDefs(raw, found, size)
+	}
 	if err == nil && len(raw) > maxSchema {
 		err = errLargeSchema()
 	}
@@ -129,6 +128,20 @@ func (s *defs) whole(schema object, uses []string) (json.RawMessage, error) {
 			maxSchemas>>20)
 	}
 	return raw, err
+}
+
+// withDefs puts $defs into a schema that was written. The definitions are most of it, and there is one copy of them for
+// each tool: it is written once, at its size.
+func withDefs(raw json.RawMessage, found map[string]json.RawMessage, size int) json.RawMessage {
+	out := append(make([]byte, 0, len(raw)+size+len(found)*(tool.MaxSlug+4)), `{"$defs":{`...)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		out = append(strictjson.AppendName(out, name), found[name]...)
+	}
+	out = append(out, '}')
+	if len(raw) > len(`{}`) {
+		out = append(out, ',')
+	}
+	return slices.Clip(append(out, raw[1:]...))
 }
 
 func errLargeSchema() error {

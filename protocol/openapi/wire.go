@@ -19,8 +19,8 @@ import (
 
 // Bounds on documents.
 const (
-	maxDocument    = 16 << 20  // bytes
-	maxValues      = 2_000_000 // in a document, what anchors stand for counted each time
+	maxDocument    = 64 << 20  // bytes
+	maxValues      = 2_000_000 // that are decoded, what anchors stand for counted each time
 	maxDepth       = 200       // levels of it
 	maxOperations  = 5_000
 	maxHops        = 32       // references that lead to a thing which is no schema
