@@ -77,10 +77,10 @@ func (b *ration) weigh(more int64, take bool) *tool.Error {
 	return nil
 }
 
-// outlives reports whether a body came so slowly that its caller is no longer admitted.
+// outlives reports whether a body came so slowly that its caller, who has shown something, is no longer admitted.
 func (s *Server) outlives(r *http.Request, b *ration) bool {
 	var err error
-	if b.of.ID != "" && time.Since(b.begun) > recheckEvery/10 {
+	if b.of.Proof != "" && time.Since(b.begun) > recheckEvery/10 {
 		_, err = s.o.Gate(r.Context(), identity.Again(b.of))
 	}
 	return tool.CodeOf(err) == tool.CodeAccessDenied

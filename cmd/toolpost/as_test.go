@@ -86,6 +86,7 @@ func TestWhatIsDoneForAHostThatIsGoneIsRecorded(t *testing.T) {
 // So it does when the terminal is closed that it was started from.
 func TestWhatIsDoneForATerminalThatIsGoneIsRecorded(t *testing.T) {
 	p := newQuietPlace(t)
+	hearHangUps(t)
 	host := p.toolpost("as", "machina", "--serve", "files")
 	in, inErr := host.StdinPipe()
 	out, outErr := host.StdoutPipe()

@@ -157,12 +157,19 @@ func TestCtrlCCancelsTheCall(t *testing.T) {
 	}
 }
 
+// hearHangUps lets programs that the test starts hear of a terminal that is closed. Under nohup they would ignore it, as the
+// test does, unless that listens.
+func hearHangUps(t *testing.T) {
+	t.Helper()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hup) })
+}
+
 // serveIn starts a server that leads a session of its own, with a terminal or without, and waits until it serves.
 func serveIn(t *testing.T, theirs *os.File) (*exec.Cmd, *lines) {
 	t.Helper()
-	if signal.Ignored(syscall.SIGHUP) {
-		t.Skip("under nohup nobody hears of a terminal that is closed")
-	}
+	hearHangUps(t)
 	cmd := program(t, map[string]string{"toolpost.yaml": "store: {url: none}\n"}, "serve", "--listen", "127.0.0.1:0")
 	said := &lines{}
 	cmd.Stdout, cmd.Stderr = said, said
