@@ -167,12 +167,6 @@ func (s *Server) end(how syscall.Signal) (err error) {
 	return err
 }
 
-// Knock asks whether the server is there.
-func (s *Server) Knock(ctx context.Context) error {
-	_, err := s.ask(ctx, http.MethodGet, "/healthz", "")
-	return err
-}
-
 // An Outcome is what a caller hears of a call.
 type Outcome struct {
 	OK     bool           `json:"ok"`
