@@ -1,0 +1,222 @@
+package agents
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/internal/served"
+)
+
+// entry is the name of the model in our config. Codex knows this one, and gives it all of its tools.
+const entry = "gpt-5.5"
+
+// A driver knows how an agent is started in front of a model.
+type driver struct {
+	name  string
+	api   string // of the model that it wants
+	route string
+	// task is what the scripted model lets it do with its own tools: run `echo one`, and write the file two.txt in its folder.
+	task func(r *room) []step
+	// start runs it with a prompt. The model is at the URL, by that name.
+	start func(r *room, url, model, prompt string) string
+}
+
+func claude(r *room, url, model, prompt string) string {
+	r.env = append(r.env, "ANTHROPIC_BASE_URL="+url, "ANTHROPIC_AUTH_TOKEN="+served.Token, "CLAUDE_CONFIG_DIR="+r.home+"/claude",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
+		"ENABLE_TOOL_SEARCH=false", "ANTHROPIC_SMALL_FAST_MODEL="+model, "ANTHROPIC_DEFAULT_HAIKU_MODEL="+model)
+	return r.run(program(r.t, "claude"), "-p", prompt, "--model", model, "--allowedTools", "Bash,Write")
+}
+
+func codex(r *room, url, model, prompt string) string {
+	r.env = append(r.env, "CODEX_HOME="+r.home, "TOOLPOST_TOKEN="+served.Token)
+	r.write("config.toml", fmt.Sprintf(`
+model = %q
+model_provider = "post"
+check_for_update_on_startup = false
+[model_providers.post]
+name = "post"
+base_url = %q
+env_key = "TOOLPOST_TOKEN"
+wire_api = "responses"
+[analytics]
+enabled = false
+[features]
+apps = false
+plugins = false
+`, model, url+"/v1"))
+	return r.run(program(r.t, "codex"), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt)
+}
+
+func opencode(r *room, url, model, prompt string) string {
+	r.env = append(r.env, "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
+		"OPENCODE_DISABLE_DEFAULT_PLUGINS=1", "OPENCODE_CONFIG="+r.home+"/opencode.json")
+	r.write("opencode.json", fmt.Sprintf(`{
+  "provider": {"post": {"npm": "@ai-sdk/openai-compatible", "name": "post",
+    "options": {"baseURL": %q, "apiKey": %q}, "models": {%q: {"name": "scripted", "tool_call": true}}}},
+  "model": %q, "small_model": %q, "autoupdate": false, "share": "disabled", "permission": "allow"
+}`, url+"/v1", served.Token, model, "post/"+model, "post/"+model))
+	return r.run(program(r.t, "opencode"), "run", "--print-logs", "--log-level", "WARN", prompt)
+}
+
+func drivers() []driver {
+	return []driver{
+		{"claude", "anthropic", "/v1/messages", func(r *room) []step {
+			return []step{
+				{tool: "Bash", input: `{"command": "echo one", "description": "say one"}`},
+				{tool: "Write", input: `{"file_path": ` + quote(filepath.Join(r.work, "two.txt")) + `, "content": "two\n"}`},
+			}
+		}, claude},
+		{"codex", "responses", "/v1/responses", func(*room) []step {
+			return []step{
+				{tool: "exec_command", input: `{"cmd": "echo one"}`},
+				{tool: "apply_patch", input: "*** Begin Patch\n*** Add File: two.txt\n+two\n*** End Patch\n"},
+			}
+		}, codex},
+		{"opencode", "openai", "/v1/chat/completions", func(r *room) []step {
+			return []step{
+				{tool: "bash", input: `{"command": "echo one", "description": "say one"}`},
+				{tool: "write", input: `{"filePath": ` + quote(filepath.Join(r.work, "two.txt")) + `, "content": "two\n"}`},
+			}
+		}, opencode},
+	}
+}
+
+// config is a post with tools of its own, in front of a model.
+func config(m *script, api string) string {
+	return fmt.Sprintf(`
+sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]
+doors: {http: {}}
+models: [{name: %s, model: scripted-1, url: "%s/v1", key: KEY, api: %s}]
+secrets: {KEY: {file: key}}
+`, entry, m.url, api)
+}
+
+// trial lets an agent do its task in front of a post with such a model, and gives what was said on both sides of the post.
+func trial(t *testing.T, bin string, d driver, api string, change func(*script)) (tap *recorder, m *script) {
+	t.Helper()
+	program(t, d.name)
+	r := newRoom(t)
+	m = newScript(t, d.task(r)...)
+	change(m)
+	p := newPost(t, bin, config(m, api), map[string]string{"key": "the-key-of-the-model"})
+	tap, url := newTap(t, p.URL())
+	keep(t, "agent", tap)
+	keep(t, "model", m.recorder)
+	out := d.start(r, url, entry, "say one, write two")
+	if !strings.Contains(out, "all done") {
+		t.Errorf("the agent did not finish: %s", out)
+	}
+	if text, err := os.ReadFile(filepath.Join(r.work, "two.txt")); err != nil || string(text) != "two\n" {
+		t.Errorf("two.txt: %q, %v", text, err)
+	}
+	if log := p.toolpost("audit", "export"); log != "" {
+		t.Errorf("a tool of ours ran: %s", log)
+	}
+	return tap, m
+}
+
+// TestAgentsWorkBehindTheModelDoors lets each agent finish a task with two calls of its own tools. What it says reaches its
+// model, and what the model says reaches it, byte for byte, and no tool of ours runs.
+func TestAgentsWorkBehindTheModelDoors(t *testing.T) {
+	bin := served.Build(t)
+	for _, d := range drivers() {
+		t.Run(d.name, func(t *testing.T) {
+			tap, m := trial(t, bin, d, d.api, func(*script) {})
+			compare(t, d.route, tap, m.recorder)
+		})
+	}
+}
+
+// TestClaudeCodeWorksWithoutStreams lets streams break off, so that it asks for whole answers. The others know only streams.
+func TestClaudeCodeWorksWithoutStreams(t *testing.T) {
+	if !long() {
+		t.Skip("TOOLPOST_LONG=1 tries it")
+	}
+	d := drivers()[0]
+	tap, m := trial(t, served.Build(t), d, d.api, func(m *script) { m.plain = true })
+	compare(t, d.route, tap, m.recorder)
+	if !slices.ContainsFunc(m.exchanges(), func(e *exchange) bool { return !bytes.Contains(e.body, []byte(`"stream":true`)) }) {
+		t.Error("it never asked without a stream")
+	}
+}
+
+// TestCodexWorksWithAModelOfTheChatAPI has its namespaces and its tools that take a text translated, and web search left out.
+func TestCodexWorksWithAModelOfTheChatAPI(t *testing.T) {
+	if !long() {
+		t.Skip("TOOLPOST_LONG=1 tries it")
+	}
+	tap, m := trial(t, served.Build(t), drivers()[1], "openai", func(m *script) {
+		m.steps[1].input = `{"input": ` + quote(m.steps[1].input) + `}`
+	})
+	for _, e := range tap.exchanges() {
+		if e.path == "/v1/responses" && !strings.Contains(e.answered.Get("Toolpost-Left-Out"), "web_search") {
+			t.Errorf("Toolpost-Left-Out: %q", e.answered.Get("Toolpost-Left-Out"))
+		}
+	}
+	for _, e := range m.exchanges() {
+		if e.path != "/v1/chat/completions" {
+			t.Errorf("the model was asked at %s", e.path)
+		}
+	}
+}
+
+// compare compares what an agent sent and got with what its model got and sent, for all requests of a route.
+func compare(t *testing.T, route string, agent, model *recorder) {
+	t.Helper()
+	arrived := model.exchanges()
+	for _, sent := range agent.exchanges() {
+		if path, _, _ := strings.Cut(sent.path, "?"); path != route {
+			t.Logf("beside: %s %s: %d", sent.method, sent.path, sent.status)
+			continue
+		}
+		want := bytes.Replace(sent.body, []byte(`"model":"`+entry+`"`), []byte(`"model":"scripted-1"`), 1)
+		at := slices.IndexFunc(arrived, func(e *exchange) bool { return bytes.Equal(e.body, want) })
+		if at < 0 {
+			t.Errorf("a request did not reach the model as it was: %d %s\n%s", sent.status, sent.answer, sent.body)
+			continue
+		}
+		got := arrived[at]
+		arrived = slices.Delete(arrived, at, at+1)
+		if got.path != sent.path {
+			t.Errorf("%s became %s", sent.path, got.path)
+		}
+		same(t, "a header of a request", sent.header, got.header)
+		for _, ours := range []string{"Toolpost-Call", "Cache-Control", "X-Content-Type-Options"} {
+			sent.answered.Del(ours) // a guard for browsers, and where it is on record
+		}
+		same(t, "a header of an answer", got.answered, sent.answered)
+		if sent.status != got.status || !bytes.Equal(sent.answer, got.answer) {
+			t.Errorf("an answer was changed: %d %s\nbecame %d %s", got.status, got.answer, sent.status, sent.answer)
+		}
+	}
+	for _, e := range arrived {
+		t.Errorf("the model was asked for something by no agent: %s %s", e.path, e.body)
+	}
+}
+
+// same compares headers, but for those that are about a connection or say who asks.
+func same(t *testing.T, what string, from, to http.Header) {
+	t.Helper()
+	names := map[string]bool{}
+	for _, h := range []http.Header{from, to} {
+		for name := range h {
+			names[name] = true
+		}
+	}
+	for name := range names {
+		switch name {
+		case "Authorization", "X-Api-Key", "Connection", "Keep-Alive", "Transfer-Encoding", "Host", "Content-Length", "Accept-Encoding", "Date":
+			continue
+		}
+		if !slices.Equal(from[name], to[name]) {
+			t.Errorf("%s was changed: %s: %q became %q", what, name, from[name], to[name])
+		}
+	}
+}

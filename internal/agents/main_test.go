@@ -1,0 +1,181 @@
+package agents
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"toolpost/internal/served"
+)
+
+// patience bounds how long an agent may run: it only guards against a hang.
+const patience = 3 * time.Minute
+
+// long reports whether every agent is tried in every way.
+func long() bool { return os.Getenv("TOOLPOST_LONG") != "" }
+
+// program finds a program that `.ci/setup agents` has installed.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	lock, err := os.ReadFile(filepath.Join("testdata", "js", "package-lock.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(os.Getenv("HOME"), ".cache"))
+	sum := sha256.Sum256(lock)
+	path := filepath.Join(cache, "toolpost", "agents-"+hex.EncodeToString(sum[:6]), "node_modules", ".bin", name)
+	if _, err := os.Stat(path); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s is not installed; run `.ci/setup agents`: %v", name, err)
+		}
+		t.Skipf("%s is not installed; `.ci/setup agents` installs it", name)
+	}
+	return path
+}
+
+// A room is where one agent lives: its home, its folder, and its variables.
+type room struct {
+	t          *testing.T
+	home, work string
+	env        []string
+	outside    *outside
+}
+
+func newRoom(t *testing.T) *room {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &room{t: t, home: filepath.Join(dir, "home"), work: filepath.Join(dir, "work"), outside: newOutside(t)}
+	for _, dir := range []string{r.home, r.work} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + r.home, "XDG_CONFIG_HOME=" + r.home + "/config", "XDG_CACHE_HOME=" + r.home + "/cache",
+		"XDG_DATA_HOME=" + r.home + "/data", "XDG_STATE_HOME=" + r.home + "/state", "TMPDIR=" + t.TempDir(), "TERM=dumb", "LANG=C.UTF-8",
+		"HTTP_PROXY=" + r.outside.url, "HTTPS_PROXY=" + r.outside.url, "http_proxy=" + r.outside.url, "https_proxy=" + r.outside.url,
+		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
+	}
+	return r
+}
+
+// write writes a file in the home.
+func (r *room) write(name, text string) {
+	r.t.Helper()
+	path := filepath.Join(r.home, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// run runs an agent until it has ended, with all that it started, and gives what it wrote.
+func (r *room) run(argv ...string) string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = r.work, r.env, &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	group := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel, cmd.WaitDelay = group, 5*time.Second
+	err := cmd.Run()
+	if cmd.Process != nil {
+		_ = group() // it has gone, unless the agent left something behind
+	}
+	if asked := r.outside.list(); len(asked) > 0 {
+		r.t.Logf("it asked for the network: %s", strings.Join(asked, ", "))
+	}
+	if err != nil {
+		r.t.Fatalf("%s: %v\n%s", filepath.Base(argv[0]), err, out.String())
+	}
+	return out.String()
+}
+
+// An outside is the rest of the network: a proxy that lets nothing through and remembers what was asked for.
+type outside struct {
+	url   string
+	mu    sync.Mutex
+	asked []string
+}
+
+func newOutside(t *testing.T) *outside {
+	o := &outside{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.mu.Lock()
+		o.asked = append(o.asked, r.Host)
+		o.mu.Unlock()
+		http.Error(w, "there is no network in this test", http.StatusForbidden)
+	}))
+	t.Cleanup(srv.Close)
+	o.url = srv.URL
+	return o
+}
+
+func (o *outside) list() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.asked
+}
+
+// A post is a Toolpost over a folder with a config.
+type post struct {
+	*served.Server
+	t        *testing.T
+	bin, dir string
+}
+
+// newPost writes a config, with files beside it by name and text, and serves it.
+func newPost(t *testing.T, bin, config string, files map[string]string) *post {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &post{t: t, bin: bin, dir: dir}
+	for name, text := range files {
+		p.write(name, text)
+	}
+	p.write("toolpost.yaml", config)
+	p.Server = served.Start(t, bin, dir)
+	return p
+}
+
+func (p *post) write(name, text string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// toolpost runs a command of the program there.
+func (p *post) toolpost(words ...string) string {
+	p.t.Helper()
+	cmd := exec.CommandContext(p.t.Context(), p.bin, words...)
+	cmd.Dir, cmd.Env = p.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		p.t.Fatalf("toolpost %s: %v\n%s", strings.Join(words, " "), err, errs.String())
+	}
+	return string(out)
+}

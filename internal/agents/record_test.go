@@ -1,0 +1,101 @@
+package agents
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// An exchange is a request and its answer, as they were on the wire.
+type exchange struct {
+	method, path string
+	header       http.Header
+	body         []byte
+	status       int
+	answered     http.Header
+	answer       []byte
+}
+
+// A recorder is a server that remembers every exchange.
+type recorder struct {
+	next func(w http.ResponseWriter, r *http.Request, body []byte)
+	mu   sync.Mutex
+	all  []*exchange
+}
+
+func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	e := &exchange{method: r.Method, path: r.URL.RequestURI(), header: r.Header.Clone(), body: body, status: http.StatusOK}
+	rec.next(&copied{ResponseWriter: w, to: e}, r, body)
+	e.answered = w.Header().Clone()
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.all = append(rec.all, e)
+}
+
+// exchanges are those that have ended.
+func (rec *recorder) exchanges() []*exchange {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	return slices.Clone(rec.all)
+}
+
+type copied struct {
+	http.ResponseWriter
+	to *exchange
+}
+
+func (c *copied) WriteHeader(status int) {
+	c.to.status = status
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func (c *copied) Write(b []byte) (int, error) {
+	c.to.answer = append(c.to.answer, b...)
+	return c.ResponseWriter.Write(b)
+}
+
+func (c *copied) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
+
+// newTap stands in front of a server and records what goes through.
+func newTap(t *testing.T, to string) (*recorder, string) {
+	t.Helper()
+	target, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Rewrite, not Director: nothing is added to the headers.
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	rec := &recorder{next: func(w http.ResponseWriter, r *http.Request, _ []byte) { proxy.ServeHTTP(w, r) }}
+	srv := httptest.NewServer(rec)
+	t.Cleanup(srv.Close)
+	return rec, srv.URL
+}
+
+// keep writes what a recorder has seen into the folder TOOLPOST_AGENTS_WIRE, if there is one.
+func keep(t *testing.T, side string, rec *recorder) {
+	dir := os.Getenv("TOOLPOST_AGENTS_WIRE")
+	if dir == "" {
+		return
+	}
+	t.Cleanup(func() {
+		for i, e := range rec.exchanges() {
+			name := fmt.Sprintf("%s-%s-%02d.txt", strings.ReplaceAll(t.Name(), "/", "-"), side, i)
+			text := fmt.Appendf(nil, "%s %s\n%v\n\n%s\n\n%d\n%v\n\n%s\n", e.method, e.path, e.header, e.body, e.status, e.answered, e.answer)
+			if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
