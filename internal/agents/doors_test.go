@@ -31,37 +31,51 @@ func claude(r *room, url, model, prompt string) string {
 	r.env = append(r.env, "ANTHROPIC_BASE_URL="+url, "ANTHROPIC_AUTH_TOKEN="+served.Token, "CLAUDE_CONFIG_DIR="+r.home+"/claude",
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
 		"ENABLE_TOOL_SEARCH=false", "ANTHROPIC_SMALL_FAST_MODEL="+model, "ANTHROPIC_DEFAULT_HAIKU_MODEL="+model)
-	return r.run(program(r.t, "claude"), "-p", prompt, "--model", model, "--allowedTools", "Bash,Write")
+	words := []string{"-p", prompt, "--model", model, "--allowedTools", "Bash,Write,mcp__post", "--strict-mcp-config"}
+	if s := r.mcp; s != nil {
+		r.write("mcp.json", s.json(`{"mcpServers": {"post": %s}}`, `{"command": %[1]s, "args": %[2]s}`,
+			`{"type": "http", "url": %[3]s, "headers": {"Authorization": %[4]s}}`))
+		words = append(words, "--mcp-config", r.home+"/mcp.json")
+	}
+	return r.run(append([]string{program(r.t, "claude")}, words...)...)
 }
 
 func codex(r *room, url, model, prompt string) string {
 	r.env = append(r.env, "CODEX_HOME="+r.home, "TOOLPOST_TOKEN="+served.Token)
-	r.write("config.toml", fmt.Sprintf(`
-model = %q
-model_provider = "post"
-check_for_update_on_startup = false
+	tools := ""
+	if s := r.mcp; s != nil {
+		tools = s.json("[mcp_servers.post]\n%s\n", "command = %[1]s\nargs = %[2]s", "url = %[3]s\nhttp_headers = {Authorization = %[4]s}")
+	}
+	r.write("config.toml", tools+fmt.Sprintf(`
+[features]
+apps = false
+plugins = false
+[analytics]
+enabled = false
 [model_providers.post]
 name = "post"
 base_url = %q
 env_key = "TOOLPOST_TOKEN"
 wire_api = "responses"
-[analytics]
-enabled = false
-[features]
-apps = false
-plugins = false
-`, model, url+"/v1"))
-	return r.run(program(r.t, "codex"), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt)
+`, url+"/v1"))
+	return r.run(program(r.t, "codex"), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
+		"-c", "model="+model, "-c", "model_provider=post", "-c", "check_for_update_on_startup=false", prompt)
 }
 
 func opencode(r *room, url, model, prompt string) string {
 	r.env = append(r.env, "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
 		"OPENCODE_DISABLE_DEFAULT_PLUGINS=1", "OPENCODE_CONFIG="+r.home+"/opencode.json")
+	tools := ""
+	if s := r.mcp; s != nil {
+		tools = s.json(`"post": %s`, `{"type": "local", "command": %[5]s, "enabled": true}`,
+			`{"type": "remote", "url": %[3]s, "headers": {"Authorization": %[4]s}, "oauth": false, "enabled": true}`)
+	}
 	r.write("opencode.json", fmt.Sprintf(`{
   "provider": {"post": {"npm": "@ai-sdk/openai-compatible", "name": "post",
-    "options": {"baseURL": %q, "apiKey": %q}, "models": {%q: {"name": "scripted", "tool_call": true}}}},
-  "model": %q, "small_model": %q, "autoupdate": false, "share": "disabled", "permission": "allow"
-}`, url+"/v1", served.Token, model, "post/"+model, "post/"+model))
+    "options": {"baseURL": %q, "apiKey": %q}, "models": {%q: {"name": "scripted", "tool_call": true, "attachment": true,
+      "modalities": {"input": ["text", "image"], "output": ["text"]}}}}},
+  "mcp": {%s}, "model": %q, "small_model": %q, "autoupdate": false, "share": "disabled", "permission": "allow"
+}`, url+"/v1", served.Token, model, tools, "post/"+model, "post/"+model))
 	return r.run(program(r.t, "opencode"), "run", "--print-logs", "--log-level", "WARN", prompt)
 }
 

@@ -51,6 +51,7 @@ type room struct {
 	home, work string
 	env        []string
 	outside    *outside
+	mcp        *mcpServer // if it is given tools
 }
 
 func newRoom(t *testing.T) *room {
@@ -166,16 +167,16 @@ func (p *post) write(name, text string) {
 	}
 }
 
-// toolpost runs a command of the program there.
+// toolpost runs a command of the program there, which speaks as the owner if it asks the server.
 func (p *post) toolpost(words ...string) string {
 	p.t.Helper()
 	cmd := exec.CommandContext(p.t.Context(), p.bin, words...)
-	cmd.Dir, cmd.Env = p.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir}
+	cmd.Dir, cmd.Env = p.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "TOOLPOST_TOKEN=" + served.Token}
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		p.t.Fatalf("toolpost %s: %v\n%s", strings.Join(words, " "), err, errs.String())
+		p.t.Errorf("toolpost %s: %v\n%s", strings.Join(words, " "), err, errs.String())
 	}
 	return string(out)
 }

@@ -1,11 +1,13 @@
 package agents
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -14,6 +16,7 @@ type step struct {
 	tool  string // the end of its name, as the agent offers it
 	input string // its arguments, as JSON; what a custom tool takes, as it is
 	says  string
+	first func() // is done before, once
 }
 
 // A script is a model that does one step after the other, whatever the agent says. It speaks all APIs.
@@ -26,6 +29,11 @@ type script struct {
 }
 
 func newScript(t *testing.T, steps ...step) *script {
+	for i, s := range steps {
+		if s.first != nil {
+			steps[i].first = sync.OnceFunc(s.first)
+		}
+	}
 	m := &script{t: t, steps: steps}
 	m.recorder = &recorder{next: m.answer}
 	srv := httptest.NewServer(m.recorder)
@@ -118,9 +126,13 @@ func (m *script) next(a asked, body []byte) (int, step, called) {
 	if len(a.Tools) == 0 {
 		return 0, step{says: "A title"}, called{}
 	}
+	results := bytes.Count(body, []byte(`"functionResponse"`)) // Google's API has no ids that all keep
 	for i, s := range m.steps {
-		if strings.Contains(string(body), fmt.Sprintf("step_%d", i+1)) {
+		if i < results || bytes.Contains(body, fmt.Appendf(nil, "step_%d", i+1)) {
 			continue
+		}
+		if s.first != nil {
+			s.first()
 		}
 		tool, ok := a.offered(s.tool)
 		if !ok && s.tool != "" {

@@ -1,0 +1,134 @@
+package agents
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/internal/served"
+)
+
+// An mcpServer is a post as agents are told of it: a program to start, or if it has a URL a server to call.
+type mcpServer struct {
+	argv       []string
+	url, token string
+}
+
+// json writes its entry into the settings of an agent, in one of two forms, with the program, its arguments, the URL, the header
+// that tells who calls, and the program with its arguments.
+func (s *mcpServer) json(around, program, server string) string {
+	form := program
+	if s.url != "" {
+		form = server
+	}
+	args, _ := json.Marshal(s.argv[1:])
+	argv, _ := json.Marshal(s.argv)
+	all := fmt.Sprintf(form, quote(s.argv[0]), args, quote(s.url), quote("Bearer "+s.token), argv)
+	return fmt.Sprintf(around, all)
+}
+
+func gemini(r *room, url, model, prompt string) string {
+	r.env = append(r.env, "GEMINI_API_KEY=none", "GOOGLE_GEMINI_BASE_URL="+url, "GEMINI_CLI_TRUST_WORKSPACE=true", "GEMINI_CLI_NO_RELAUNCH=true")
+	r.write(".gemini/settings.json", r.mcp.json(`{"security": {"auth": {"selectedType": "gemini-api-key"}}, "telemetry": {"enabled": false},
+  "privacy": {"usageStatisticsEnabled": false}, "general": {"enableAutoUpdate": false, "disableAutoUpdate": true, "disableUpdateNag": true},
+  "mcpServers": {"post": %s}}`, `{"command": %[1]s, "args": %[2]s, "trust": true}`,
+		`{"httpUrl": %[3]s, "headers": {"Authorization": %[4]s}, "trust": true}`))
+	return r.run(program(r.t, "gemini"), "-p", prompt, "--yolo", "-m", model)
+}
+
+// tools are those that agents are given over MCP: one that answers, unless it is told a certain word, one that draws, and one that
+// has to be approved.
+const tools = `
+sources:
+  - {name: a, protocol: command, tool: shout, description: Shouts a word., command: [echo, "it shouts {word}"], arguments: {word: string}}
+  - {name: c, protocol: command, tool: guarded, description: Is run if somebody agrees., command: [echo, "the guarded one ran"]}
+  - {name: d, protocol: narratoria, tool: draw, description: Draws a picture., command: [python3, draw.py], input: {type: object}}
+policy:
+  rules:
+    - {name: never, effect: deny, tools: shout, when: 'args.word == "murder"', reason: it is too dangerous}
+    - {name: asks, effect: ask, tools: guarded, approvers: owner, reason: it is a little dangerous}
+doors: {http: {}}
+`
+
+const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+const draw = `import base64, json, os, sys, tempfile
+json.load(sys.stdin)
+path = os.path.join(tempfile.mkdtemp(), "pixel.png")
+with open(path, "wb") as f:
+    f.write(base64.b64decode("` + pixel + `"))
+print(json.dumps({"version": "0", "type": "asset", "assetId": "pixel", "kind": "image", "mediaType": "image/png", "path": path}))
+print(json.dumps({"version": "0", "type": "done", "ok": True, "summary": "it is drawn"}))
+`
+
+// TestAgentsUseToolsOverMCP lets each agent call tools of ours: what they give, a picture, a denial and what is approved
+// meanwhile are told to its model, and are on record.
+func TestAgentsUseToolsOverMCP(t *testing.T) {
+	bin := served.Build(t)
+	for i, d := range append(drivers(), driver{name: "gemini", start: gemini}) {
+		for j, transport := range []string{"stdio", "http"} {
+			t.Run(d.name+" "+transport, func(t *testing.T) {
+				if !long() && i != j { // Claude Code over the one, Codex over the other
+					t.Skip("TOOLPOST_LONG=1 tries it")
+				}
+				program(t, d.name)
+				useTools(t, bin, d, transport == "http")
+			})
+		}
+	}
+}
+
+func useTools(t *testing.T, bin string, d driver, web bool) {
+	p := newPost(t, bin, tools, map[string]string{"draw.py": draw})
+	approve := func() {
+		id := regexp.MustCompile("apr_[a-z2-7]+").FindString(p.toolpost("approvals", "--json", "--server", p.URL()))
+		p.toolpost("approve", id, "--reason", "looked at it", "--server", p.URL())
+	}
+	m := newScript(t, step{tool: "shout", input: `{"word": "hello"}`}, step{tool: "draw", input: "{}"}, step{tool: "shout", input: `{"word": "murder"}`},
+		step{tool: "guarded", input: "{}"}, step{tool: "guarded", input: "{}", first: approve})
+	keep(t, "model", m.recorder)
+	r := newRoom(t)
+	caller := "local"
+	r.mcp = &mcpServer{argv: []string{bin, "as", "mcp", "--config", filepath.Join(p.dir, "toolpost.yaml")}}
+	if web {
+		caller = "agent"
+		r.mcp.url, r.mcp.token = p.URL()+"/mcp", strings.TrimSpace(p.toolpost("token", "issue", caller, "--tools", "*"))
+	}
+	if out := d.start(r, m.url, "deep", "use the tools"); !strings.Contains(out, "all done") {
+		t.Errorf("the agent did not finish: %s", out)
+	}
+	told := ""
+	for _, e := range m.exchanges() {
+		if len(e.body) > len(told) && strings.Contains(string(e.body), "the guarded one ran") {
+			told = string(e.body)
+		}
+	}
+	for _, want := range []string{"it shouts hello", pixel, "it is drawn", "it is too dangerous", "has to be approved", "the guarded one ran"} {
+		if !strings.Contains(told, want) {
+			t.Errorf("the model was not told %q", want)
+		}
+	}
+	want := []string{"shout ok " + caller, "draw ok " + caller, "shout refused " + caller, "guarded asked " + caller, "guarded ok " + caller}
+	if got := p.record(); !slices.Equal(got, want) {
+		t.Errorf("on record: %q, want %q", got, want)
+	}
+}
+
+// record is what is on record, oldest first, without our own tools.
+func (p *post) record() (all []string) {
+	p.t.Helper()
+	for line := range strings.Lines(p.toolpost("audit", "export")) {
+		var r struct{ Tool, Source, Outcome, Caller string }
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			p.t.Errorf("%v: %s", err, line)
+		}
+		if r.Source != "toolpost" {
+			all = append(all, r.Tool+" "+r.Outcome+" "+r.Caller)
+		}
+	}
+	return all
+}
