@@ -65,7 +65,7 @@ RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc gith
 # Two thirds of a test's time is waiting for what it started, so three times as many packages as there are cores run at once.
 test: ## install what the tests need, vet, and run every test with the race detector
 	@echo '== 1 of 4: what the tests need'
-	@.ci/setup python3 curl cc git jq sqlite3 node js console chromium podman postgres tmux
+	@.ci/setup python3 curl cc git jq sqlite3 node js console agents chromium podman postgres tmux
 	@where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else print(os.path.dirname(sys.executable))'; \
 	python=$$(/usr/bin/python3 -c "$$where" 2>/dev/null || python3 -c "$$where" 2>/dev/null || true); \
 	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
@@ -81,10 +81,11 @@ test: ## install what the tests need, vet, and run every test with the race dete
 		| grep --line-buffered -v '\[no test files\]$$'
 
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
-	@.ci/setup python3 postgres
+	@.ci/setup python3 postgres node agents
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v ./internal/hogs
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m -v ./internal/storms
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/console
+	TOOLPOST_LONG=1 go test -count=1 -timeout 20m -v ./internal/agents
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/kills ./store/sqlite ./store/postgres
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./host/sandbox ./host/secret ./builtin/file ./builtin/run ./builtin/shell ./host/workspace/ignore ./codesearch/...
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run "Duplicates|Canaries|Crowd|Hostile|Garbage|EveryDoorReaches" ./node ./internal/matrix ./protocol/singularity ./protocol/namel3ss ./protocol/alphahuman
@@ -130,7 +131,7 @@ lint: ## run the linter, installed into ./.tools where it is missing
 		| sed '/^$$/d' | while read -r dir files; do (cd "$$dir" && go vet $$files); done
 
 setup: ## install what tests, examples and benchmarks need (Debian packages, as root; npm)
-	@.ci/setup python3 curl cc git jq sqlite3 node js console chromium podman postgres tmux rg bwrap
+	@.ci/setup python3 curl cc git jq sqlite3 node js console agents chromium podman postgres tmux rg bwrap
 
 clean: ## remove what was built
 	rm -rf bin build dist .tools

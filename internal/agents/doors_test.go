@@ -13,13 +13,11 @@ import (
 	"toolpost/internal/served"
 )
 
-// entry is the name of the model in our config. Codex knows this one, and gives it all of its tools.
-const entry = "gpt-5.5"
-
 // A driver knows how an agent is started in front of a model.
 type driver struct {
 	name  string
-	api   string // of the model that it wants
+	model string // the name of its model, by which an agent may decide which tools it offers
+	api   string // of that model
 	route string
 	// task is what the scripted model lets it do with its own tools: run `echo one`, and write the file two.txt in its folder.
 	task func(r *room) []step
@@ -76,24 +74,24 @@ func opencode(r *room, url, model, prompt string) string {
       "modalities": {"input": ["text", "image"], "output": ["text"]}}}}},
   "mcp": {%s}, "model": %q, "small_model": %q, "autoupdate": false, "share": "disabled", "permission": "allow"
 }`, url+"/v1", served.Token, model, tools, "post/"+model, "post/"+model))
-	return r.run(program(r.t, "opencode"), "run", "--print-logs", "--log-level", "WARN", prompt)
+	return r.run(program(r.t, "opencode"), "run", "--pure", "--print-logs", "--log-level", "WARN", prompt)
 }
 
 func drivers() []driver {
 	return []driver{
-		{"claude", "anthropic", "/v1/messages", func(r *room) []step {
+		{"claude", "deep", "anthropic", "/v1/messages", func(r *room) []step {
 			return []step{
 				{tool: "Bash", input: `{"command": "echo one", "description": "say one"}`},
 				{tool: "Write", input: `{"file_path": ` + quote(filepath.Join(r.work, "two.txt")) + `, "content": "two\n"}`},
 			}
 		}, claude},
-		{"codex", "responses", "/v1/responses", func(*room) []step {
+		{"codex", "gpt-5.5", "responses", "/v1/responses", func(*room) []step {
 			return []step{
 				{tool: "exec_command", input: `{"cmd": "echo one"}`},
 				{tool: "apply_patch", input: "*** Begin Patch\n*** Add File: two.txt\n+two\n*** End Patch\n"},
 			}
 		}, codex},
-		{"opencode", "openai", "/v1/chat/completions", func(r *room) []step {
+		{"opencode", "deep", "openai", "/v1/chat/completions", func(r *room) []step {
 			return []step{
 				{tool: "bash", input: `{"command": "echo one", "description": "say one"}`},
 				{tool: "write", input: `{"filePath": ` + quote(filepath.Join(r.work, "two.txt")) + `, "content": "two\n"}`},
@@ -103,13 +101,13 @@ func drivers() []driver {
 }
 
 // config is a post with tools of its own, in front of a model.
-func config(m *script, api string) string {
+func config(m *script, name, api string) string {
 	return fmt.Sprintf(`
 sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]
 doors: {http: {}}
 models: [{name: %s, model: scripted-1, url: "%s/v1", key: KEY, api: %s}]
 secrets: {KEY: {file: key}}
-`, entry, m.url, api)
+`, name, m.url, api)
 }
 
 // trial lets an agent do its task in front of a post with such a model, and gives what was said on both sides of the post.
@@ -119,11 +117,11 @@ func trial(t *testing.T, bin string, d driver, api string, change func(*script))
 	r := newRoom(t)
 	m = newScript(t, d.task(r)...)
 	change(m)
-	p := newPost(t, bin, config(m, api), map[string]string{"key": "the-key-of-the-model"})
+	p := newPost(t, bin, config(m, d.model, api), map[string]string{"key": "the-key-of-the-model"})
 	tap, url := newTap(t, p.URL())
 	keep(t, "agent", tap)
 	keep(t, "model", m.recorder)
-	out := d.start(r, url, entry, "say one, write two")
+	out := d.start(r, url, d.model, "say one, write two")
 	if !strings.Contains(out, "all done") {
 		t.Errorf("the agent did not finish: %s", out)
 	}
@@ -139,11 +137,12 @@ func trial(t *testing.T, bin string, d driver, api string, change func(*script))
 // TestAgentsWorkBehindTheModelDoors lets each agent finish a task with two calls of its own tools. What it says reaches its
 // model, and what the model says reaches it, byte for byte, and no tool of ours runs.
 func TestAgentsWorkBehindTheModelDoors(t *testing.T) {
+	program(t, "claude") // or there is nothing to build for
 	bin := served.Build(t)
 	for _, d := range drivers() {
 		t.Run(d.name, func(t *testing.T) {
 			tap, m := trial(t, bin, d, d.api, func(*script) {})
-			compare(t, d.route, tap, m.recorder)
+			compare(t, d, tap, m.recorder)
 		})
 	}
 }
@@ -155,7 +154,7 @@ func TestClaudeCodeWorksWithoutStreams(t *testing.T) {
 	}
 	d := drivers()[0]
 	tap, m := trial(t, served.Build(t), d, d.api, func(m *script) { m.plain = true })
-	compare(t, d.route, tap, m.recorder)
+	compare(t, d, tap, m.recorder)
 	if !slices.ContainsFunc(m.exchanges(), func(e *exchange) bool { return !bytes.Contains(e.body, []byte(`"stream":true`)) }) {
 		t.Error("it never asked without a stream")
 	}
@@ -182,15 +181,15 @@ func TestCodexWorksWithAModelOfTheChatAPI(t *testing.T) {
 }
 
 // compare compares what an agent sent and got with what its model got and sent, for all requests of a route.
-func compare(t *testing.T, route string, agent, model *recorder) {
+func compare(t *testing.T, d driver, agent, model *recorder) {
 	t.Helper()
 	arrived := model.exchanges()
 	for _, sent := range agent.exchanges() {
-		if path, _, _ := strings.Cut(sent.path, "?"); path != route {
+		if path, _, _ := strings.Cut(sent.path, "?"); path != d.route {
 			t.Logf("beside: %s %s: %d", sent.method, sent.path, sent.status)
 			continue
 		}
-		want := bytes.Replace(sent.body, []byte(`"model":"`+entry+`"`), []byte(`"model":"scripted-1"`), 1)
+		want := bytes.Replace(sent.body, []byte(`"model":"`+d.model+`"`), []byte(`"model":"scripted-1"`), 1)
 		at := slices.IndexFunc(arrived, func(e *exchange) bool { return bytes.Equal(e.body, want) })
 		if at < 0 {
 			t.Errorf("a request did not reach the model as it was: %d %s\n%s", sent.status, sent.answer, sent.body)

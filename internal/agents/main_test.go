@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -102,6 +103,7 @@ func (r *room) run(argv ...string) string {
 	if cmd.Process != nil {
 		_ = group() // it has gone, unless the agent left something behind
 	}
+	r.clear()
 	if asked := r.outside.list(); len(asked) > 0 {
 		r.t.Logf("it asked for the network: %s", strings.Join(asked, ", "))
 	}
@@ -109,6 +111,38 @@ func (r *room) run(argv ...string) string {
 		r.t.Fatalf("%s: %v\n%s", filepath.Base(argv[0]), err, out.String())
 	}
 	return out.String()
+}
+
+// clear waits until the programs that an agent started in groups of their own have ended with it.
+func (r *room) clear() {
+	r.t.Helper()
+	end := time.Now().Add(served.Hang)
+	for {
+		left := r.processes()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			for _, pid := range left {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			r.t.Errorf("the agent left programs behind: %v", left)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// processes are those with the home of the room.
+func (r *room) processes() (all []int) {
+	found, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range found {
+		env, _ := os.ReadFile(path) // it may have gone
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && bytes.Contains(env, []byte("HOME="+r.home+"\x00")) {
+			all = append(all, pid)
+		}
+	}
+	return all
 }
 
 // An outside is the rest of the network: a proxy that lets nothing through and remembers what was asked for.
