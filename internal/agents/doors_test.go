@@ -100,11 +100,9 @@ func drivers() []driver {
 	}
 }
 
-// config is a post with tools of its own, in front of a model.
+// config is a post's, for a model. Tools come after it.
 func config(m *script, name, api string) string {
 	return fmt.Sprintf(`
-sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]
-doors: {http: {}}
 models: [{name: %s, model: scripted-1, url: "%s/v1", key: KEY, api: %s}]
 secrets: {KEY: {file: key}}
 `, name, m.url, api)
@@ -117,7 +115,7 @@ func trial(t *testing.T, bin string, d driver, api string, change func(*script))
 	r := newRoom(t)
 	m = newScript(t, d.task(r)...)
 	change(m)
-	p := newPost(t, bin, config(m, d.model, api), map[string]string{"key": "the-key-of-the-model"})
+	p := newPost(t, bin, config(m, d.model, api)+tools, map[string]string{"key": "the-key-of-the-model", "draw.py": draw})
 	tap, url := newTap(t, p.URL())
 	keep(t, "agent", tap)
 	keep(t, "model", m.recorder)
@@ -177,6 +175,40 @@ func TestCodexWorksWithAModelOfTheChatAPI(t *testing.T) {
 		if e.path != "/v1/chat/completions" {
 			t.Errorf("the model was asked at %s", e.path)
 		}
+	}
+}
+
+// TestCodexFindsToolsBehindTheModelDoors lets it search for tools of an MCP server, as it wants from the models that it knows, and
+// lists them in a namespace for others.
+func TestCodexFindsToolsBehindTheModelDoors(t *testing.T) {
+	if !long() {
+		t.Skip("TOOLPOST_LONG=1 tries it")
+	}
+	bin := served.Build(t)
+	search := step{tool: "tool_search", input: `{"query": "shout"}`}
+	shout := step{tool: "shout", space: "mcp__post", input: `{"word": "hello"}`}
+	for name, c := range map[string]struct {
+		model, api string
+		steps      []step
+	}{
+		"a search":                 {"gpt-5.5", "responses", []step{search, shout}},
+		"a namespace":              {"deep", "responses", []step{shout}},
+		"a namespace as functions": {"deep", "openai", []step{shout}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program(t, "codex")
+			m := newScript(t, c.steps...)
+			keep(t, "model", m.recorder)
+			p := newPost(t, bin, config(m, c.model, c.api)+tools, map[string]string{"key": "the-key-of-the-model", "draw.py": draw})
+			r := newRoom(t)
+			r.mcp = &mcpServer{argv: []string{bin, "as", "mcp", "--config", filepath.Join(p.dir, "toolpost.yaml")}}
+			tap, url := newTap(t, p.URL())
+			keep(t, "agent", tap)
+			out := codex(r, url, c.model, "shout")
+			if got := p.record(); !strings.Contains(out, "all done") || !slices.Equal(got, []string{"shout ok local"}) {
+				t.Errorf("on record: %q; the agent: %s", got, out)
+			}
+		})
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 // A step is one thing that the scripted model does: it calls a tool, or says something.
 type step struct {
 	tool  string // the end of its name, as the agent offers it
+	space string // if the agent lets it be searched for
 	input string // its arguments, as JSON; what a custom tool takes, as it is
 	says  string
 	first func() // is done before, once
@@ -65,6 +66,9 @@ func (a asked) offered(name string) (called, bool) {
 		if c, ok := (asked{Tools: d.Tools}).offered(name); ok {
 			c.namespace = d.Name
 			return c, true
+		}
+		if d.Type == name { // as tool_search, which has no name
+			return called{name: d.Type, kind: d.Type}, true
 		}
 		for _, f := range append(d.Functions, d.Function, struct{ Name string }{d.Name}) {
 			if f.Name == name || strings.HasSuffix(f.Name, "_"+name) {
@@ -135,6 +139,9 @@ func (m *script) next(a asked, body []byte) (int, step, called) {
 			s.first()
 		}
 		tool, ok := a.offered(s.tool)
+		if !ok && s.space != "" { // a search has found it
+			tool, ok = called{name: s.tool, namespace: s.space}, true
+		}
 		if !ok && s.tool != "" {
 			return i + 1, step{says: "there is no tool " + s.tool}, called{}
 		}
@@ -182,6 +189,8 @@ func messages(n int, s step, tool called) []string {
 func responses(n int, s step, tool called) []string {
 	item := `{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":` + quote(s.says) + `,"annotations":[]}]}`
 	switch {
+	case tool.kind == "tool_search":
+		item = fmt.Sprintf(`{"type":"tool_search_call","id":"tsc_%d","call_id":"call_step_%d","execution":"client","arguments":%s,"status":"completed"}`, n, n, s.input)
 	case tool.kind == "custom":
 		item = fmt.Sprintf(`{"type":"custom_tool_call","id":"ctc_%d","call_id":"call_step_%d","name":%q,"input":%s}`, n, n, tool.name, quote(s.input))
 	case tool.name != "":
