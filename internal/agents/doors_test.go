@@ -194,6 +194,7 @@ func TestCodexFindsToolsBehindTheModelDoors(t *testing.T) {
 		"a search":                 {"gpt-5.5", "responses", []step{search, shout}},
 		"a namespace":              {"deep", "responses", []step{shout}},
 		"a namespace as functions": {"deep", "openai", []step{shout}},
+		"a search as a function":   {"gpt-5.5", "openai", []step{search, shout}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program(t, "codex")

@@ -139,7 +139,7 @@ func (m *script) next(a asked, body []byte) (int, step, called) {
 			s.first()
 		}
 		tool, ok := a.offered(s.tool)
-		if !ok && s.space != "" { // a search has found it
+		if !ok && s.space != "" && bytes.Contains(body, []byte(`"tool_search_output"`)) { // it is not listed then
 			tool, ok = called{name: s.tool, namespace: s.space}, true
 		}
 		if !ok && s.tool != "" {

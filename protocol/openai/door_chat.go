@@ -238,7 +238,8 @@ type definition struct {
 	Strict      *bool           `json:"strict"`
 	Function    *definition     `json:"function"`
 	Custom      *definition     `json:"custom"`
-	Tools       []definition    `json:"tools"` // of a namespace
+	Tools       []definition    `json:"tools"`     // of a namespace
+	Execution   string          `json:"execution"` // of a search: who searches
 }
 
 func (d definition) wish() wish {
@@ -277,15 +278,19 @@ func readTools(api model.API, raw json.RawMessage) (wishes []wish, err error) {
 	return wishes, nil
 }
 
-// wishes gives the tools of an entry: a function, one that takes a text, all of a namespace, or one that the server runs.
+// wishes gives the tools of an entry: a function, a search, one that takes a text, all of a namespace, or one that the server runs.
 func (d definition) wishes(api model.API, raw json.RawMessage) (list []wish, err error) {
-	switch d.Type {
-	case "function", "":
+	switch {
+	case d.Type == "tool_search" && d.Execution == "client":
+		d.Name = d.Type
+		list = []wish{d.wish()}
+		list[0].place = &place{name: d.Name, search: true}
+	case d.Type == "function", d.Type == "":
 		if d.Function != nil {
 			d = *d.Function
 		}
 		list = []wish{d.wish()}
-	case "custom":
+	case d.Type == "custom":
 		if d.Custom != nil {
 			d = *d.Custom
 		}
@@ -293,7 +298,7 @@ func (d definition) wishes(api model.API, raw json.RawMessage) (list []wish, err
 			`"additionalProperties":false}`)
 		list = []wish{d.wish()}
 		list[0].place = &place{name: d.Name, custom: true}
-	case "namespace":
+	case d.Type == "namespace":
 		for _, inner := range d.Tools {
 			one := inner.wish()
 			one.place = &place{namespace: d.Name, name: inner.Name}

@@ -31,6 +31,7 @@ type request struct {
 	model    string
 	said     []model.Message
 	wishes   []wish // what its tools name
+	found    []wish // what the caller has found since, when the model searched
 	choice   model.Choice
 	serial   bool
 	settings model.Settings
@@ -241,6 +242,12 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 		if last := len(l.ask.Tools) - 1; !inside || last < 0 || !bytes.Equal(l.ask.Tools[last].Raw, w.own.Raw) {
 			l.ask.Tools = append(l.ask.Tools, w.own)
 		}
+	}
+	for _, w := range req.found {
+		if !l.own[w.name] && l.talk.API != on.api() { // a server of this API knows what was found
+			l.ask.Tools = append(l.ask.Tools, w.own)
+		}
+		l.own[w.name], l.places[w.name] = true, w.place
 	}
 	l.find = func(_ context.Context, name string) (string, bool) {
 		t, ok := offered[name]

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -109,7 +110,8 @@ type item struct {
 	Name    string          `json:"name"`
 	Space   string          `json:"namespace"`
 	Label   string          `json:"server_label"`
-	Args    string          `json:"arguments"`
+	Args    json.RawMessage `json:"arguments"`
+	Tools   json.RawMessage `json:"tools"` // that a search has found
 	Input   string          `json:"input"`
 	Output  json.RawMessage `json:"output"`
 	Error   json.RawMessage `json:"error"`
@@ -136,9 +138,21 @@ func readInput(raw json.RawMessage, said *history, r *request) error {
 		if err != nil {
 			r.otherwise(err)
 		}
+		if i.Type == "tool_search_output" {
+			found, _ := readTools(model.Responses, i.Tools) // what is no tool was not found
+			r.found = append(r.found, found...)
+		}
 		r.ours = r.ours || i.Type == "mcp_call" && i.Label == label
 	}
 	return nil
+}
+
+// args are those of a call: a text, or of a search an object.
+func (i item) args() string {
+	if strictjson.KindOf(i.Args) == "string" {
+		return strictjson.Text(i.Args)
+	}
+	return string(i.Args)
 }
 
 func (i item) read(said *history) error {
@@ -154,8 +168,8 @@ func (i item) read(said *history) error {
 		}
 		said.say(role, parts...)
 		return err
-	case "function_call":
-		call := model.Call{ID: i.CallID, Name: model.Flat(i.Space, i.Name), Args: i.Args}
+	case "function_call", "tool_search_call":
+		call := model.Call{ID: i.CallID, Name: cmp.Or(model.Flat(i.Space, i.Name), "tool_search"), Args: i.args()}
 		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: call})
 	case "custom_tool_call":
 		args, _ := strictjson.Marshal(object{"input": i.Input}) // a text
@@ -164,13 +178,16 @@ func (i item) read(said *history) error {
 		parts, err := readContent(i.Output)
 		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.CallID, Parts: parts}})
 		return err
+	case "tool_search_output":
+		parts := []model.Part{{Kind: model.Text, Text: string(i.Tools)}}
+		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.CallID, Parts: parts}})
 	case "mcp_call":
 		output, err := readContent(i.Output)
 		failed := strictjson.KindOf(i.Error) == "string"
 		if failed {
 			output = []model.Part{{Kind: model.Text, Text: strictjson.Text(i.Error)}}
 		}
-		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.ID, Name: i.Name, Args: i.Args}})
+		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.ID, Name: i.Name, Args: i.args()}})
 		result := model.Result{ID: i.ID, Parts: output, Failed: failed}
 		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: result})
 		return err
@@ -311,6 +328,11 @@ func (t *transcript) functionCall(c model.Call, status string) object {
 	where := t.places[c.Name]
 	switch {
 	case where == nil:
+	case where.search:
+		args := object{}
+		_ = strictjson.Unmarshal([]byte(c.Args), &args) // the caller says what is missing
+		delete(doc, "name")
+		doc["id"], doc["type"], doc["execution"], doc["arguments"] = "tsc_"+newID(), "tool_search_call", "client", args
 	case where.custom:
 		var args struct {
 			Input string `json:"input"`

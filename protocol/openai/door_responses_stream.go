@@ -121,7 +121,12 @@ func (s *responseSpeaker) handed(c model.Call) {
 		member, kind = "input", "response.custom_tool_call_input"
 	}
 	whole := maps.Clone(item)
-	whole["status"], item[member] = "completed", ""
+	whole["status"] = "completed"
+	if item["type"] == "tool_search_call" { // which has no pieces
+		s.done(s.add(item), whole)
+		return
+	}
+	item[member] = ""
 	at := s.add(item)
 	s.send(kind+".delta", object{"output_index": at, "item_id": item["id"], "delta": whole[member]})
 	s.send(kind+".done", object{"output_index": at, "item_id": item["id"], "name": whole["name"], member: whole[member]})

@@ -79,6 +79,7 @@ func (s *server) ours(ctx context.Context, p tool.Principal, all shelf, w wish) 
 type place struct {
 	namespace, name string
 	custom          bool // it takes a text
+	search          bool // it finds further tools
 }
 
 // define is a tool as a model is told of it.

@@ -174,6 +174,43 @@ func TestToolsThatOnlyResponsesHaveReachOtherServers(t *testing.T) {
 	}
 }
 
+// A search for tools of the caller is a function for a server of another API, and what was found are functions.
+func TestASearchForToolsReachesOtherServers(t *testing.T) {
+	for _, model := range []string{"bare-openai", "bare-anthropic"} {
+		for _, stream := range []string{"false", "true"} {
+			m := scripted.New(t, scripted.Calling(scripted.Call{ID: "c1", Name: "tool_search", Args: `{"query":"log"}`}),
+				scripted.Calling(scripted.Call{ID: "c2", Name: "git__log", Args: `{"n":1}`}))
+			h := serve(t, m, "")
+			ask := func(input string) string {
+				resp := h.Send(t.Context(), "POST", "/v1/responses", `{"model":"`+model+`","stream":`+stream+`,"input":`+input+`,"tools":[
+					{"type":"tool_search","execution":"client","description":"finds tools","parameters":{"type":"object"}}]}`)
+				defer resp.Body.Close()
+				got, _ := io.ReadAll(resp.Body)
+				if left := resp.Header.Get("Toolpost-Left-Out"); left != "" {
+					t.Errorf("left out: %q", left)
+				}
+				return string(got)
+			}
+			found := `{"type":"tool_search_output","call_id":"CALL","execution":"client","tools":[{"type":"namespace","name":"git","tools":[{"type":"function","name":"log","parameters":{"type":"object"}}]}]}`
+			searched := `{"type":"tool_search_call","call_id":"CALL","execution":"client","arguments":{"query":"log"}},` + found
+			again := strings.ReplaceAll(searched, "CALL", "c0") + "," + strings.ReplaceAll(searched, "CALL", "c1")
+			got := ask(`"x"`)
+			for _, want := range []string{`"type":"tool_search_call"`, `"execution":"client"`, `"arguments":{"query":"log"}`, `"call_id":"c1"`} {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s, stream %s: no %s in %s", model, stream, want, got)
+				}
+			}
+			got = ask(`[{"role":"user","content":"x"},` + again + `]`)
+			if !strings.Contains(got, `"namespace":"git"`) || !strings.Contains(got, `"name":"log"`) {
+				t.Errorf("%s, stream %s: %s", model, stream, got)
+			}
+			if tools := m.Asked()[1].Tools(); !slices.Equal(tools, []string{"tool_search", "git__log"}) {
+				t.Errorf("the model was told of %q", tools)
+			}
+		}
+	}
+}
+
 // Routes that only some servers have go to those.
 func TestTokensAndEmbeddingsAreAskedOfTheServer(t *testing.T) {
 	m := scripted.New(t).Always(scripted.Step{Status: 200, Body: `{"input_tokens": 7}`})
