@@ -238,7 +238,8 @@ func compare(t *testing.T, d driver, agent, model *recorder) {
 			sent.answered.Del(ours) // a guard for browsers, and where it is on record
 		}
 		same(t, "a header of an answer", got.answered, sent.answered)
-		if sent.status != got.status || !bytes.Equal(sent.answer, got.answer) {
+		whole := bytes.Equal(sent.answer, got.answer) || sent.left && bytes.HasPrefix(got.answer, sent.answer)
+		if sent.status != got.status || !whole {
 			t.Errorf("an answer was changed: %d %s\nbecame %d %s", got.status, got.answer, sent.status, sent.answer)
 		}
 	}

@@ -24,11 +24,13 @@ type exchange struct {
 	status       int
 	answered     http.Header
 	answer       []byte
+	left         bool // who asked left before the end
 }
 
 // A recorder is a server that remembers every exchange.
 type recorder struct {
 	next func(w http.ResponseWriter, r *http.Request, body []byte)
+	open sync.WaitGroup
 	mu   sync.Mutex
 	all  []*exchange
 }
@@ -37,15 +39,22 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	e := &exchange{method: r.Method, path: r.URL.RequestURI(), header: r.Header.Clone(), body: body, status: http.StatusOK}
+	rec.open.Add(1)
+	defer rec.open.Done()
+	e.left = true
+	defer func() { // also if the proxy panics, which it does if the agent leaves before the end
+		e.answered = w.Header().Clone()
+		rec.mu.Lock()
+		defer rec.mu.Unlock()
+		rec.all = append(rec.all, e)
+	}()
 	rec.next(&copied{ResponseWriter: w, to: e}, r, body)
-	e.answered = w.Header().Clone()
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	rec.all = append(rec.all, e)
+	e.left = false
 }
 
-// exchanges are those that have ended.
+// exchanges are all of them, once they have ended.
 func (rec *recorder) exchanges() []*exchange {
+	rec.open.Wait()
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	return slices.Clone(rec.all)
