@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds how long an agent may run: it only guards against a hang.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // long reports whether every agent is tried in every way.
 func long() bool { return os.Getenv("TOOLPOST_LONG") != "" }
