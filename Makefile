@@ -65,7 +65,7 @@ RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc gith
 # Two thirds of a test's time is waiting for what it started, so three times as many packages as there are cores run at once.
 test: ## install what the tests need, vet, and run every test with the race detector
 	@echo '== 1 of 4: what the tests need'
-	@.ci/setup python3 curl cc git jq sqlite3 node js console agents chromium podman postgres tmux
+	@.ci/setup python3 curl cc git jq sqlite3 node js console chromium podman postgres tmux
 	@where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else print(os.path.dirname(sys.executable))'; \
 	python=$$(/usr/bin/python3 -c "$$where" 2>/dev/null || python3 -c "$$where" 2>/dev/null || true); \
 	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
