@@ -174,7 +174,7 @@ func TestWhatAServerDoesWrongIsSaidClearly(t *testing.T) {
 		want string
 	}{
 		"key": {act{status: 401, body: `{"error":{"message":"bad key the-key-itself\u001b[31m"}}`},
-			"Unauthorized; check the key"},
+			"; check the key"},
 		"not there": {act{status: 404, body: `{}`}, "ends in /v1"},
 		"redirect":  {act{status: 307, header: map[string]string{"Location": elsewhere.URL + "/v1/chat/completions"}}, "not followed"},
 		"not JSON":  {act{status: 200, body: `<html>`}, "no chat completion"},
