@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/builtin"
+	"toolpost/codesearch/toolfind"
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/protocol/alphahuman"
@@ -215,10 +216,10 @@ func mountHTTP(d config.Door, k Kit) (web.Config, web.Door, error) {
 
 // mcpDoor is what a config says of the MCP door.
 type mcpDoor struct {
-	web.Config `yaml:",inline"`
-	mcp.Offers `yaml:",inline"`
-	mcp.Search `yaml:",inline"`
-	URL        string `yaml:"url" doc:"public URL of the door, if a proxy stands in front; default: the URL that the client used"`
+	web.Config      `yaml:",inline"`
+	mcp.Offers      `yaml:",inline"`
+	toolfind.Search `yaml:",inline"`
+	URL             string `yaml:"url" doc:"public URL of the door, if a proxy stands in front; default: the URL that the client used"`
 }
 
 // asMCP is the door on stdin and stdout. It offers what the one over HTTP does.
@@ -250,9 +251,10 @@ func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
 
 // openaiDoor is what a config says of the door for models.
 type openaiDoor struct {
-	web.Config    `yaml:",inline"`
-	openai.Limits `yaml:",inline"`
-	Open          *bool `yaml:"open" schema:"default=true" doc:"whether the door is open; false: its routes are not there"`
+	web.Config      `yaml:",inline"`
+	openai.Limits   `yaml:",inline"`
+	toolfind.Search `yaml:",inline"`
+	Open            *bool `yaml:"open" schema:"default=true" doc:"whether the door is open; false: its routes are not there"`
 }
 
 func mountOpenAI(d config.Door, k Kit) (web.Config, web.Door, error) {
@@ -263,7 +265,7 @@ func mountOpenAI(d config.Door, k Kit) (web.Config, web.Door, error) {
 	if c.Open != nil && !*c.Open {
 		return c.Config, web.Door{}, nil
 	}
-	return c.Config, openai.NewDoor(k.Waiting, openai.Options{Limits: c.Limits, Models: k.Models, Log: k.Log}), nil
+	return c.Config, openai.NewDoor(k.Waiting, openai.Options{Limits: c.Limits, Search: c.Search, Models: k.Models, Log: k.Log}), nil
 }
 
 func asMachina(words []string, s Stdio) (tool.Door, error) {

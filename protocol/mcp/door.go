@@ -19,7 +19,7 @@ import (
 // Options of a door, whichever way it is spoken to. All of them have useful zero values.
 type Options struct {
 	Offers
-	Search
+	toolfind.Search
 	URL          string          // by which clients know the door over HTTP; "": the one that they use
 	Issuers      func() []string // of tokens that callers may show; nil: none
 	Keys         *secret.Keyed   // seals what clients bring back, the same where programs share a store; nil: one of its own

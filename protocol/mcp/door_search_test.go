@@ -12,6 +12,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"toolpost/codesearch/toolfind"
 	"toolpost/engine"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
@@ -133,7 +134,7 @@ type object = map[string]any
 
 func TestTooManyToolsAreSearchedInsteadOfListed(t *testing.T) {
 	eras(t, func(t *testing.T, version string) {
-		s, calls := among(t, version, mcp.Options{Search: mcp.Search{Always: []string{"odd.name", "crowd.count", "nobody"}}}, newCrowd(60), nil)
+		s, calls := among(t, version, mcp.Options{Search: toolfind.Search{Always: []string{"odd.name", "crowd.count", "nobody"}}}, newCrowd(60), nil)
 		if got := listedNames(t, s); !slices.Equal(got, []string{"call_tool", "count", "describe_tool", "odd_name", "search_tools"}) {
 			t.Fatalf("listed are %v", got)
 		}
@@ -232,11 +233,11 @@ func TestFewToolsAreListedAsTheyAre(t *testing.T) {
 		if r := use(t, s, "search_tools", nil); textOf(r) != "search_tools ran" {
 			t.Errorf("somebody's own tool: %s", textOf(r))
 		}
-		s, _ = among(t, version, mcp.Options{Search: mcp.Search{Above: 14}}, newCrowd(10), nil)
+		s, _ = among(t, version, mcp.Options{Search: toolfind.Search{Above: 14}}, newCrowd(10), nil)
 		if got := listedNames(t, s); len(got) != 3 {
 			t.Errorf("above 14 there are listed %v", got)
 		}
-		s, _ = among(t, version, mcp.Options{Search: mcp.Search{Above: -1}}, newCrowd(90), nil)
+		s, _ = among(t, version, mcp.Options{Search: toolfind.Search{Above: -1}}, newCrowd(90), nil)
 		if got := listedNames(t, s); len(got) != 95 {
 			t.Errorf("without a search there are listed %d", len(got))
 		}
@@ -247,14 +248,14 @@ func TestFewToolsAreListedAsTheyAre(t *testing.T) {
 }
 
 func TestHowManyAreManyIsANumberOrOff(t *testing.T) {
-	for text, want := range map[string]mcp.Many{"off": -1, "0": -1, "7": 7} {
-		var got mcp.Many
+	for text, want := range map[string]toolfind.Many{"off": -1, "0": -1, "7": 7} {
+		var got toolfind.Many
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "-1", "many", "1.5"} {
-		if err := new(mcp.Many).UnmarshalText([]byte(text)); err == nil {
+		if err := new(toolfind.Many).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}

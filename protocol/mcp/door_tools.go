@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/codesearch/toolfind"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 	"toolpost/wire/jsonrpc"
@@ -16,22 +17,14 @@ import (
 
 // listTools gives a page of the tools that can be called now. A list has no place to say why another cannot.
 func (s *server) listTools(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "tools", s.few(s.tools(ctx, r.caller)), func(t named) string { return t.name },
-		func(t named) json.RawMessage { return describe(t.name, t.spec, r.modern) })
+	return listed(s, r, "tools", s.Few(s.tools(ctx, r.caller)), func(t toolfind.Named) string { return t.Name },
+		func(t toolfind.Named) json.RawMessage { return describe(t.Name, t.Spec, r.modern) })
 }
-
-// A named is a tool with its name on the wire.
-type named struct {
-	name string
-	spec *tool.Spec
-}
-
-func (n named) compare(name string) int { return strings.Compare(n.name, name) }
 
 // tools gives the tools that a caller can call now, by their names on the wire. Where all of them have names that the
 // protocol carries, as most do, they are that already, and in order: it is worth a look, since clients page through
 // thousands.
-func (s *server) tools(ctx context.Context, p tool.Principal) []named {
+func (s *server) tools(ctx context.Context, p tool.Principal) []toolfind.Named {
 	var specs []*tool.Spec
 	plain := true
 	for spec, err := range s.catalog.Specs(ctx, p) {
@@ -40,22 +33,18 @@ func (s *server) tools(ctx context.Context, p tool.Principal) []named {
 			specs = append(specs, spec)
 		}
 	}
-	list := make([]named, 0, len(specs))
+	list := make([]toolfind.Named, 0, len(specs))
 	if plain {
 		for _, spec := range specs {
-			list = append(list, named{spec.Name, spec})
+			list = append(list, toolfind.Named{spec.Name, spec})
 		}
 		return list
 	}
 	for name, spec := range tool.Slugs(specs) {
-		list = append(list, named{name, spec})
+		list = append(list, toolfind.Named{name, spec})
 	}
-	sortNamed(list)
+	toolfind.Sort(list)
 	return list
-}
-
-func sortNamed(list []named) {
-	slices.SortFunc(list, func(a, b named) int { return a.compare(b.name) })
 }
 
 // describe writes a tool as the protocol has it.
@@ -122,9 +111,9 @@ func (s *server) resolve(ctx context.Context, r *request) {
 	if spec, err := s.catalog.Lookup(ctx, r.caller, r.name); err == nil {
 		r.spec = spec
 	} else if list := s.tools(ctx, r.caller); len(list) > 0 {
-		i, found := slices.BinarySearchFunc(list, r.name, named.compare)
+		i, found := slices.BinarySearchFunc(list, r.name, toolfind.Named.Compare)
 		if found {
-			r.tool, r.spec = list[i].spec.Name, list[i].spec
+			r.tool, r.spec = list[i].Spec.Name, list[i].Spec
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"toolpost/codesearch/toolfind"
 	"toolpost/host/model"
 	"toolpost/tool"
 	"toolpost/web"
@@ -23,6 +24,7 @@ const Path = "/v1"
 // Options of the door. All of them have useful zero values.
 type Options struct {
 	Limits
+	toolfind.Search
 	Models *model.Book   // nil: there are none
 	Beat   time.Duration // between two signs of life on a stream; 0: 15 s
 	Log    *slog.Logger  // nil: silence
@@ -62,6 +64,7 @@ type server struct {
 	handler tool.Handler
 	waiting tool.Handler // has calls wait until they are approved
 	catalog tool.Catalog
+	finder  toolfind.Finder
 }
 
 // announcing tells of an approval before it is waited for.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"toolpost/codesearch/toolfind"
 	"toolpost/host/model"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
@@ -38,6 +39,7 @@ type crew struct {
 	waits  bool                // for approvals; else the call ends with the question
 	most   int                 // bytes that are told of one call; 0: all of it
 	heard  func(ran) tool.Sink // hears what happens while a call runs
+	behind []toolfind.Named    // tools that the model finds by a search, since they are too many to be listed
 
 	mu   sync.Mutex
 	keys map[string]int // how often the same call was made
@@ -61,9 +63,12 @@ func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []r
 	var g errgroup.Group
 	g.SetLimit(maxAtOnce)
 	for i, call := range calls {
-		one := c.prepare(ctx, call)
+		meant, answer := c.standIn(ctx, call)
+		one := c.prepare(ctx, meant)
 		g.Go(func() error {
-			done[i] = c.one(ctx, call, one)
+			if done[i] = answer; answer.outcome == "" {
+				done[i] = c.one(ctx, call, one)
+			}
 			if ended != nil {
 				ended(done[i])
 			}
@@ -72,6 +77,46 @@ func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []r
 	}
 	_ = g.Wait() // what fails is told to the model
 	return done
+}
+
+// standIn answers a search among the tools that are not listed. A call_tool becomes the call that it means.
+func (c *crew) standIn(ctx context.Context, call model.Call) (meant model.Call, answer ran) {
+	if _, offered := c.find(ctx, call.Name); !offered || c.behind == nil || !toolfind.IsStandIn(call.Name) {
+		return call, ran{}
+	}
+	var text string
+	var err error
+	switch args := json.RawMessage(call.Args); call.Name {
+	case toolfind.NameSearch:
+		text, err = c.finder.Answer(ctx, args, c.behind)
+	case toolfind.NameDescribe:
+		text, err = c.describe(args)
+	default:
+		var inner json.RawMessage
+		if meant.Name, inner, err = toolfind.Meant(args); err == nil {
+			return model.Call{ID: call.ID, Name: meant.Name, Args: string(inner)}, ran{}
+		}
+	}
+	answer = ran{Call: call}
+	if answer.outcome, answer.code, answer.reason = tool.OutcomeOf(&tool.Result{OK: true}, err); err != nil {
+		text = tool.AsError(err).Message
+	}
+	answer.result = model.TextResult(call.ID, c.clip(text), err != nil)
+	return call, answer
+}
+
+// describe is describe_tool.
+func (c *crew) describe(args json.RawMessage) (string, error) {
+	name, err := toolfind.Described(args)
+	if err != nil {
+		return "", err
+	}
+	spec := toolfind.Find(c.behind, name)
+	if spec == nil {
+		return "", tool.Errorf(tool.CodeNotFound, "no tool named %.100q: %s finds names", name, toolfind.NameSearch)
+	}
+	text, err := strictjson.Marshal(flatDefinition(define(name, spec)))
+	return string(text), err
 }
 
 // prepare makes the call that a model's call means. A tool that was not offered is called by a caller who may use none:

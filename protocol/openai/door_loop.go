@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/codesearch/toolfind"
 	"toolpost/config"
 	"toolpost/host/model"
 	"toolpost/tool"
@@ -219,8 +220,17 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 		}
 	}
 	if everything {
-		for name, spec := range all.sorted() {
-			add(name, spec)
+		list := all.sorted()
+		for _, t := range l.Few(list) {
+			add(t.Name, t.Spec)
+		}
+		if l.Above.Are(len(list)) {
+			l.behind = list
+			for _, t := range list {
+				if !toolfind.IsStandIn(t.Name) {
+					offered[t.Name] = t.Spec.Name
+				}
+			}
 		}
 	}
 	for _, w := range req.wishes {
@@ -251,7 +261,7 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 	}
 	l.find = func(_ context.Context, name string) (string, bool) {
 		t, ok := offered[name]
-		return t, ok && l.ask.Choice.Lets(name)
+		return t, ok && (l.ask.Choice.Lets(name) || l.behind != nil && l.ask.Choice.Tool == toolfind.NameCall)
 	}
 	if one := l.ask.Choice.Tool; one != "" && !slices.ContainsFunc(l.ask.Tools,
 		func(t model.Tool) bool { return t.Name == one }) {

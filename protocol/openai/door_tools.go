@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"iter"
 	"maps"
 	"net/http"
 	"reflect"
 	"slices"
 
+	"toolpost/codesearch/toolfind"
 	"toolpost/host/model"
 	"toolpost/tool"
 	"toolpost/wire/schema"
@@ -30,15 +30,12 @@ func (s *server) shelf(ctx context.Context, p tool.Principal) shelf {
 	return tool.Slugs(specs)
 }
 
-// sorted goes through them by name.
-func (all shelf) sorted() iter.Seq2[string, *tool.Spec] {
-	return func(yield func(string, *tool.Spec) bool) {
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			if !yield(name, all[name]) {
-				return
-			}
-		}
+// sorted lists them by name.
+func (all shelf) sorted() (list []toolfind.Named) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, toolfind.Named{Name: name, Spec: all[name]})
 	}
+	return list
 }
 
 // find gives the name on the wire of a tool that somebody may have written as the engine knows it.
@@ -97,8 +94,8 @@ func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Princi
 		return tool.Errorf(tool.CodeInvalidInput, "form is chat, responses or messages, not %.60q", r.URL.Query().Get("form"))
 	}
 	list := []object{}
-	for name, spec := range s.shelf(r.Context(), p).sorted() {
-		list = append(list, form(define(name, spec)))
+	for _, t := range s.shelf(r.Context(), p).sorted() {
+		list = append(list, form(define(t.Name, t.Spec)))
 	}
 	body, err := strictjson.Marshal(object{"tools": list})
 	if err == nil {

@@ -359,3 +359,47 @@ func TestWhatIsNotOursStaysBesideToolsOfOurs(t *testing.T) {
 		}
 	}
 }
+
+// A model that is offered more tools than it can choose among searches for them, and calls what it has found.
+func TestAModelSearchesAmongManyTools(t *testing.T) {
+	call := func(id, name, args string) scripted.Step { return scripted.Calling(scripted.Call{ID: id, Name: name, Args: args}) }
+	for _, c := range []struct{ path, model, body string }{
+		{"/v1/chat/completions", "demo", chat("")},
+		{"/v1/messages", "claude", `{"model":"claude","max_tokens":99,"messages":[{"role":"user","content":"x"}]}`},
+		{"/v1/responses", "newer", `{"model":"newer","input":"x"}`},
+	} {
+		m := scripted.New(t, call("a", "search_tools", `{"query":"read a file","limit":3}`), call("b", "search_tools", `{"q":1}`),
+			call("c", "describe_tool", `{"name":"readFile"}`), call("d", "describe_tool", `{"name":"nothing"}`),
+			call("e", "call_tool", `{"name":"readFile","arguments":{"path":"package.json"}}`),
+			call("f", "call_tool", `{"name":"fail","arguments":{"message":"x"}}`), call("g", "call_tool", `{"name":"call_tool"}`),
+			call("h", "readFile", `{"path":"package.json"}`), scripted.Says("done"))
+		h := serve(t, m, ", openai: {search_above: 3, always: [echo]}")
+		if a := h.Do("POST", c.path, c.body); a.Status != 200 {
+			t.Fatalf("%s: %d %s", c.path, a.Status, a.Text)
+		}
+		asked := m.Asked()
+		if got := asked[0].Tools(); !slices.Equal(got, []string{"call_tool", "describe_tool", "echo", "search_tools"}) {
+			t.Errorf("%s: the model was offered %q", c.path, got)
+		}
+		for i, want := range []string{"readFile(path: string", "the arguments of search_tools", `path`, "no tool named", `demo`,
+			"nobody fails here", "no tool named", `demo`} {
+			before, after := asked[i].Text, asked[i+1].Text
+			if strings.Count(after, want) <= strings.Count(before, want) {
+				t.Errorf("%s: after step %d the model was not told %q: %s", c.path, i, want, after)
+			}
+		}
+		var ran []string
+		for _, r := range h.Records() {
+			ran = append(ran, r.Tool)
+		}
+		if !slices.Equal(ran, []string{"readFile", "fail", "", "readFile"}) {
+			t.Errorf("%s: on record are %q", c.path, ran)
+		}
+	}
+	m := scripted.New(t, call("a", "search_tools", `{"query":"read a file"}`), scripted.Says("done"))
+	h := serve(t, m, ", openai: {search_above: 3}")
+	h.Do("POST", "/v1/chat/completions", chat(`,"tool_choice":"none"`))
+	if got := m.Asked(); len(got) > 1 && strings.Contains(got[1].Text, "readFile(") {
+		t.Errorf("a search ran though tool_choice rules tools out: %s", got[1].Text)
+	}
+}
