@@ -36,12 +36,12 @@ func (s *server) tools(ctx context.Context, p tool.Principal) []toolfind.Named {
 	list := make([]toolfind.Named, 0, len(specs))
 	if plain {
 		for _, spec := range specs {
-			list = append(list, toolfind.Named{spec.Name, spec})
+			list = append(list, toolfind.Named{Name: spec.Name, Spec: spec})
 		}
 		return list
 	}
 	for name, spec := range tool.Slugs(specs) {
-		list = append(list, toolfind.Named{name, spec})
+		list = append(list, toolfind.Named{Name: name, Spec: spec})
 	}
 	toolfind.Sort(list)
 	return list
