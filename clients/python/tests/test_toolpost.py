@@ -317,6 +317,17 @@ class Async(unittest.IsolatedAsyncioTestCase):
             return not await runs(client, call)
         await until(gone)
 
+    async def test_a_cancellation_that_comes_with_a_result_is_kept(self) -> None:
+        came: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        unwanted: list[bytes] = []
+        waiting = asyncio.ensure_future(toolpost._within(came, 60, unwanted.append))
+        await asyncio.sleep(0)
+        came.set_result(b"x")
+        waiting.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await waiting
+        self.assertEqual(unwanted, [b"x"])
+
     async def test_many_calls_at_once_need_no_threads(self) -> None:
         client = AsyncClient()
         before = threading.active_count()

@@ -28,7 +28,7 @@ import ssl
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Mapping, Optional, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Coroutine, Mapping, Optional, Protocol, TypedDict, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 if TYPE_CHECKING:
@@ -317,6 +317,21 @@ class _Blocking:
             self._socket.close()
 
 
+async def _within(waiting: Awaitable[_T], seconds: float, unwanted: Callable[[_T], object] = lambda _: None) -> _T:
+    """Waits as asyncio.wait_for does, which before Python 3.12 loses a cancellation that comes together with the result.
+    A result that comes with it is handed to unwanted."""
+    task = asyncio.ensure_future(waiting)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        if not task.cancel() and not task.cancelled() and not task.exception():
+            unwanted(task.result())
+        raise
+    if task.cancel():
+        raise asyncio.TimeoutError
+    return task.result()
+
+
 class _Looping:
     """Waits in the event loop."""
     _reader: asyncio.StreamReader
@@ -327,15 +342,15 @@ class _Looping:
             opening = asyncio.open_unix_connection(to.unix)
         else:
             opening = asyncio.open_connection(to.host, to.port, ssl=to.tls)
-        self._reader, self._writer = await asyncio.wait_for(opening, within)
+        self._reader, self._writer = await _within(opening, within, lambda opened: opened[1].transport.abort())
 
     async def send(self, data: bytes, within: float) -> None:
         assert self._writer
         self._writer.write(data)
-        await asyncio.wait_for(self._writer.drain(), within)
+        await _within(self._writer.drain(), within)
 
     async def receive(self, within: float) -> bytes:
-        return await asyncio.wait_for(self._reader.read(64 << 10), within)
+        return await _within(self._reader.read(64 << 10), within)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
