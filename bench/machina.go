@@ -140,3 +140,49 @@ func (p *pipe) answer(want string) error {
 	}
 	return err
 }
+
+// hostProgram is a toolhost that greets.
+const hostProgram = `import json, sys
+if "--list" in sys.argv:
+    print(json.dumps({"ok": True, "tools": [{"aid": "AID.BENCH.GREET.v1", "name": "greet", "side_effects": ["none"]}]}))
+    sys.exit()
+for line in sys.stdin:
+    m = json.loads(line)
+    said = json.dumps({"message": "Hello " + json.loads(m["input_json"])["name"]})
+    print(json.dumps({"ok": True, "status": "OK", "output_json": said, "error": ""}), flush=True)
+`
+
+const (
+	hostConfig = "sources: [{name: host, protocol: machina, command: [python3, host.py], plugin: host.py, sessions: 1}]\n"
+	hostLine   = `{"aid":"AID.BENCH.GREET.v1","input_json":"{\"name\":\"Ada\"}"}` + "\n"
+)
+
+// machinaHost gives what calls a toolhost through the whole engine, and the same program alone.
+func machinaHost(ctx context.Context, l *lab) (call func() error, bare *pipe, line string) {
+	dir := filepath.Join(l.dir, "toolhost")
+	n := l.open(ctx, dir, map[string]string{"toolpost.yaml": hostConfig, "host.py": hostProgram})
+	return greet(ctx, n, "greet"), l.start(ctx, dir, "python3", "host.py", "--serve", "host.py"), hostLine
+}
+
+// A running is a program that was started before: what calls it through us, the program itself, and a line that calls it.
+type running func(context.Context, *lab) (call func() error, bare *pipe, line string)
+
+// lockstep compares one call after the other through us with a line to the same program and a line back.
+func lockstep(of running, most float64) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		call, bare, line := of(ctx, l)
+		m, r := compare(301, batch(20, call), batch(20, func() error { return bare.turns(1, line, "Hello Ada") }))
+		return asLong(m, r, us, most)
+	}
+}
+
+// pipelined compares many callers with as many lines as fit into the pipe.
+func pipelined(of running, most float64) func(context.Context, *lab) row {
+	return func(ctx context.Context, l *lab) row {
+		const callers, each = 64, 10
+		call, bare, line := of(ctx, l)
+		m, r := compare(61, clock(storm(callers, each, call)),
+			clock(func() error { return bare.pipelined(callers*each, line, "Hello Ada") }))
+		return asLong(m/(callers*each), r/(callers*each), us, most)
+	}
+}

@@ -55,12 +55,19 @@ func parts() []part {
 			{name: "1 caller, recorded / bare", run: mcpCalls(1, recorded, wordBareMCP, 0)},
 			{name: "8 callers, recorded / bare", run: mcpCalls(8, recorded, wordBareMCP, 0)},
 			{name: "64 callers, recorded / bare", run: mcpCalls(64, recorded, wordBareMCP, 0)},
+			{name: "1 caller, recorded / mcp-go", run: mcpCalls(1, recorded, wordMCPGo, 0.75)},
+			{name: "8 callers, recorded / mcp-go", run: mcpCalls(8, recorded, wordMCPGo, 1)},
+			{name: "64 callers, recorded / mcp-go", run: mcpCalls(64, recorded, wordMCPGo, 1)},
+			{name: "1 caller of a pipe / bare proxy", run: proxied(1, 1/1.6)},
+			{name: "64 callers of a pipe / bare proxy", run: proxied(64, 1/1.2)},
 			{name: "list of 10,000 tools", run: mcpList},
 		}},
 		{"nats", []measurement{{name: "64 callers / bare responder", run: natsDoor}}},
 		{"machina", []measurement{
 			{name: "one at a time / bare loop", run: machinaTurns},
 			{name: "pipelined / bare loop", run: machinaPipelined},
+			{name: "toolhost, one at a time / direct", run: lockstep(machinaHost, 3)},
+			{name: "toolhost, pipelined / direct", run: pipelined(machinaHost, 3)},
 		}},
 		{"namel3ss", []measurement{
 			{name: "warm call / new python3", run: warmCall},
@@ -68,7 +75,10 @@ func parts() []part {
 			{name: "64 warm callers / bare forks", run: warmCrowd},
 			{name: "service / bare HTTP", run: serviceCall},
 		}},
-		{"skills", []measurement{{name: "warm call / bare pipe", run: skillCall}}},
+		{"skills", []measurement{
+			{name: "warm call / bare pipe", run: lockstep(skill, 1.7)},
+			{name: "pipelined / bare pipe", run: pipelined(skill, 3)},
+		}},
 		{"events", []measurement{{name: "narratoria / bare loop", run: events}}},
 		{"walls", []measurement{
 			{name: "spawn / bwrap", run: confinedSpawn},

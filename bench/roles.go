@@ -22,6 +22,9 @@ const (
 	wordBare    = "bare"
 	wordBareMCP = "mcp"
 	wordSDK     = "sdk"
+	wordMCPGo   = "mcp-go"
+	wordPipe    = "pipe"
+	wordProxy   = "proxy"
 	wordLoop    = "loop"
 )
 
@@ -49,6 +52,12 @@ func role(ctx context.Context, l *lab, words []string) {
 		attempt.Check(serveBare(untilTold(ctx, l), bareMCP))
 	case wordSDK:
 		attempt.Check(serveSDK(untilTold(ctx, l)))
+	case wordMCPGo:
+		attempt.Check(serveMCPGo(untilTold(ctx, l)))
+	case wordPipe:
+		servePipe()
+	case wordProxy:
+		attempt.Check(serveProxy(untilTold(ctx, l)))
 	case wordLoop:
 		serveLoop()
 	default:

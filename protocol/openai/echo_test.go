@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"toolpost/internal/rounds"
 )
 
 // modelKey has what JSON, URLs and base64 write in other ways.
@@ -304,15 +307,17 @@ doors: {http: {listen: "127.0.0.1:0"}}
 models: [{name: openai, url: "MODEL/v1", key: KEY}, {name: anthropic, url: "MODEL/v1", key: KEY, api: anthropic}]
 secrets: {KEY: {file: key}}
 `, "MODEL", serveEcho(t)), 2)["http"]
-	tried, shown := 0, map[string]int{}
-	for path, body := range map[string]string{
+	n, tried, shown := 0, 0, map[string]int{}
+	every := rounds.Of(5, 1, 1) // five goes into none of the numbers of what is combined here
+	bodies := map[string]string{
 		"/v1/chat/completions": `{"model":%q,"messages":[{"role":"user","content":%q}],%s}`,
 		"/v1/responses":        `{"model":%q,"input":%q,%s}`,
 		"/v1/messages":         `{"model":%q,"max_tokens":99,"messages":[{"role":"user","content":%q}],%s}`,
-	} {
+	}
+	for _, path := range slices.Sorted(maps.Keys(bodies)) {
 		for _, model := range []string{"openai", "anthropic"} {
 			for _, place := range places() {
-				for coding := range codings() {
+				for _, coding := range slices.Sorted(maps.Keys(codings())) {
 					for _, most := range []int{1, 3, 7, 1000} {
 						for _, more := range []string{`"tools":{"readFile":{},"paint":{}},"stream":false`,
 							`"tools":{"readFile":{},"paint":{}},"stream":true`, `"stream":false`, `"stream":true`} {
@@ -321,8 +326,11 @@ secrets: {KEY: {file: key}}
 								model == "anthropic" && place == "refusal" {
 								continue
 							}
+							if n++; n%every != 0 {
+								continue
+							}
 							say := fmt.Sprintf("say %s %s %d please", place, coding, most)
-							_, got := as(t, token, "POST", at+path, fmt.Sprintf(body, model, say, more))
+							_, got := as(t, token, "POST", at+path, fmt.Sprintf(bodies[path], model, say, more))
 							tried++
 							where := fmt.Sprint(path, " of ", model, ", ", more, ": ", say)
 							for _, text := range []string{got, joined(got)} {

@@ -362,7 +362,9 @@ func TestWhatIsNotOursStaysBesideToolsOfOurs(t *testing.T) {
 
 // A model that is offered more tools than it can choose among searches for them, and calls what it has found.
 func TestAModelSearchesAmongManyTools(t *testing.T) {
-	call := func(id, name, args string) scripted.Step { return scripted.Calling(scripted.Call{ID: id, Name: name, Args: args}) }
+	call := func(id, name, args string) scripted.Step {
+		return scripted.Calling(scripted.Call{ID: id, Name: name, Args: args})
+	}
 	for _, c := range []struct{ path, model, body string }{
 		{"/v1/chat/completions", "demo", chat("")},
 		{"/v1/messages", "claude", `{"model":"claude","max_tokens":99,"messages":[{"role":"user","content":"x"}]}`},
