@@ -58,15 +58,15 @@ func parts() []part {
 			{name: "1 caller, recorded / mcp-go", run: mcpCalls(1, recorded, wordMCPGo, 0.75)},
 			{name: "8 callers, recorded / mcp-go", run: mcpCalls(8, recorded, wordMCPGo, 1)},
 			{name: "64 callers, recorded / mcp-go", run: mcpCalls(64, recorded, wordMCPGo, 1)},
-			{name: "1 caller of a pipe / bare proxy", run: proxied(1, 1/1.6)},
-			{name: "64 callers of a pipe / bare proxy", run: proxied(64, 1/1.2)},
+			{name: "1 caller, pipe / bare proxy", run: proxied(1, 1/1.6)},
+			{name: "64 callers, pipe / bare proxy", run: proxied(64, 1/1.2)},
 			{name: "list of 10,000 tools", run: mcpList},
 		}},
 		{"nats", []measurement{{name: "64 callers / bare responder", run: natsDoor}}},
 		{"machina", []measurement{
 			{name: "one at a time / bare loop", run: machinaTurns},
 			{name: "pipelined / bare loop", run: machinaPipelined},
-			{name: "toolhost, one at a time / direct", run: lockstep(machinaHost, 3)},
+			{name: "toolhost / direct", run: lockstep(machinaHost, 3)},
 			{name: "toolhost, pipelined / direct", run: pipelined(machinaHost, 3)},
 		}},
 		{"namel3ss", []measurement{

@@ -126,7 +126,7 @@ func TestChosenRows(t *testing.T) {
 		only string
 		rows int
 	}{
-		{"", len(measurements())}, {"machina", 2}, {"machina: pipelined / bare loop", 1}, {"mach", 0}, {"nothing", 0},
+		{"", len(measurements())}, {"machina", 4}, {"machina: pipelined / bare loop", 1}, {"mach", 0}, {"nothing", 0},
 	} {
 		rows, err := chosen(c.only)
 		if len(rows) != c.rows || (err == nil) != (c.rows > 0) {
