@@ -50,10 +50,15 @@ release-test: release ## try the release: the .deb on a fresh Debian in a virtua
 	packaging/test/debian
 
 # SQLite is C turned into Go, which the race detector makes ten times as slow, and whose own memory is none of our affair: it is
-# left out. What calls it is not, the driver's Go code included. The same goes for the two packages that look at every byte
-# of every JSON document: they keep nothing, and who hands them a text and who takes the values has the race detector.
+# left out. What calls it is not, the driver's Go code included. The same goes for packages that look at every byte of a text
+# or of a JSON document: they share nothing, and what hands them a text and takes the values has the race detector.
 RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc github.com/go-json-experiment/json/jsontext \
-	github.com/go-json-experiment/json/internal/jsonwire,-gcflags=$(p)=-race=false)
+	github.com/go-json-experiment/json/internal/jsonwire github.com/segmentio/encoding/json github.com/segmentio/encoding/ascii \
+	encoding/json regexp regexp/syntax,-gcflags=$(p)=-race=false)
+
+# The suites in which the program meets others (agents, browsers, clients, attackers) spend their time in those. They run without
+# the race detector, beside the tests of our packages, which run with it.
+SUITES := /(clients|docs|examples|internal/(agents|attacks|console|hogs|kills|mcpsuite|modelclients|storms))$$
 
 # A program with the race detector sleeps for a second before it exits, each of hundreds of them; a twentieth will do.
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test
@@ -62,7 +67,7 @@ RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc gith
 # The tests start thousands of Pythons: the system's own one starts in less than half the time of a version manager's, which has
 # a script in front and other people's packages behind it; Go and Node stay those that were found. Node reads further certificates
 # at each start, if it is told of some.
-# Two thirds of a test's time is waiting for what it started, so three times as many packages as there are cores run at once.
+# Two thirds of a test's time is waiting for what it started, so four times as many packages as there are cores run at once.
 test: ## install what the tests need, vet, and run every test with the race detector
 	@echo '== 1 of 4: what the tests need'
 	@.ci/setup python3 curl cc git jq sqlite3 node js console chromium podman postgres tmux
@@ -75,10 +80,13 @@ test: ## install what the tests need, vet, and run every test with the race dete
 	echo "go vet $${race%% *} ./..."; go vet $$race ./...; \
 	echo '== 3 of 4: the layout of the house'; \
 	go test -count=1 ./internal/house; \
-	packages=$$(go list ./... | grep -v '/internal/house$$'); \
+	packages=$$(go list ./... | grep -v '/internal/house$$'); suites=$$(grep -E '$(SUITES)' <<<"$$packages"); \
 	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take a minute"; \
-	echo "go test $${race%% *} ./..."; go test $$race -p $$(($$(nproc) * 3)) -vet=off -ldflags=-w -timeout 20m $$packages \
-		| grep --line-buffered -v '\[no test files\]$$'
+	run() { go test -p $$(($$(nproc) * 2)) -vet=off -ldflags=-w -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
+	echo "go test $${race%% *} ./..."; ok=0; \
+	CGO_ENABLED=0 run -trimpath $$suites & others=$$!; \
+	run $$race $$(grep -vE '$(SUITES)' <<<"$$packages") || ok=$$?; \
+	wait $$others || ok=$$?; exit $$ok
 
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
 	@.ci/setup python3 postgres node agents
