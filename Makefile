@@ -68,7 +68,7 @@ SUITES := /(clients|docs|examples|internal/(agents|attacks|console|hogs|kills|mc
 # a script in front and other people's packages behind it; Go and Node stay those that were found. Node reads further certificates
 # at each start, if it is told of some.
 # Two thirds of a test's time is waiting for what it started, so four times as many packages as there are cores run at once.
-test: ## install what the tests need, vet, and run every test with the race detector
+test: ## install what the tests need, vet, and run every test, those of our packages with the race detector
 	@echo '== 1 of 4: what the tests need'
 	@.ci/setup python3 curl cc git jq sqlite3 node js console chromium podman postgres tmux
 	@where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else print(os.path.dirname(sys.executable))'; \

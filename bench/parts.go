@@ -43,25 +43,7 @@ func parts() []part {
 			{name: "overhead of a built-in call", run: overhead},
 			{name: "readFile / os.ReadFile", run: readThrough},
 		}},
-		{"mcp", []measurement{
-			{name: "server over HTTP / direct", run: mcpOverHTTP},
-			{name: "server over stdio / direct", run: mcpOverStdio},
-			{name: "1 caller / SDK server", run: mcpCalls(1, "none", wordSDK, 5)},
-			{name: "8 callers / SDK server", run: mcpCalls(8, "none", wordSDK, 5)},
-			{name: "64 callers / SDK server", run: mcpCalls(64, "none", wordSDK, 5)},
-			{name: "1 caller / bare", run: mcpCalls(1, "none", wordBareMCP, 0.5)},
-			{name: "8 callers / bare", run: mcpCalls(8, "none", wordBareMCP, 0.5)},
-			{name: "64 callers / bare", run: mcpCalls(64, "none", wordBareMCP, 0.5)},
-			{name: "1 caller, recorded / bare", run: mcpCalls(1, recorded, wordBareMCP, 0)},
-			{name: "8 callers, recorded / bare", run: mcpCalls(8, recorded, wordBareMCP, 0)},
-			{name: "64 callers, recorded / bare", run: mcpCalls(64, recorded, wordBareMCP, 0)},
-			{name: "1 caller, recorded / mcp-go", run: mcpCalls(1, recorded, wordMCPGo, 0.75)},
-			{name: "8 callers, recorded / mcp-go", run: mcpCalls(8, recorded, wordMCPGo, 1)},
-			{name: "64 callers, recorded / mcp-go", run: mcpCalls(64, recorded, wordMCPGo, 1)},
-			{name: "1 caller, pipe / bare proxy", run: proxied(1, 1/1.6)},
-			{name: "64 callers, pipe / bare proxy", run: proxied(64, 1/1.2)},
-			{name: "list of 10,000 tools", run: mcpList},
-		}},
+		{"mcp", mcpRows()},
 		{"nats", []measurement{{name: "64 callers / bare responder", run: natsDoor}}},
 		{"machina", []measurement{
 			{name: "one at a time / bare loop", run: machinaTurns},
@@ -171,4 +153,26 @@ func unknown(only string) error {
 	}
 	return fmt.Errorf("there is no part %q; there are %s.\nOne part, or one row of it, is measured at a time: "+
 		"ONLY=http, or ONLY='%s'", of, strings.Join(names, ", "), measurements()[0].id())
+}
+
+func mcpRows() []measurement {
+	return []measurement{
+		{name: "server over HTTP / direct", run: mcpOverHTTP},
+		{name: "server over stdio / direct", run: mcpOverStdio},
+		{name: "1 caller / SDK server", run: mcpCalls(1, "none", wordSDK, 5)},
+		{name: "8 callers / SDK server", run: mcpCalls(8, "none", wordSDK, 5)},
+		{name: "64 callers / SDK server", run: mcpCalls(64, "none", wordSDK, 5)},
+		{name: "1 caller / bare", run: mcpCalls(1, "none", wordBareMCP, 0.5)},
+		{name: "8 callers / bare", run: mcpCalls(8, "none", wordBareMCP, 0.5)},
+		{name: "64 callers / bare", run: mcpCalls(64, "none", wordBareMCP, 0.5)},
+		{name: "1 caller, recorded / bare", run: mcpCalls(1, recorded, wordBareMCP, 0)},
+		{name: "8 callers, recorded / bare", run: mcpCalls(8, recorded, wordBareMCP, 0)},
+		{name: "64 callers, recorded / bare", run: mcpCalls(64, recorded, wordBareMCP, 0)},
+		{name: "1 caller, recorded / mcp-go", run: mcpCalls(1, recorded, wordMCPGo, 0.75)},
+		{name: "8 callers, recorded / mcp-go", run: mcpCalls(8, recorded, wordMCPGo, 1)},
+		{name: "64 callers, recorded / mcp-go", run: mcpCalls(64, recorded, wordMCPGo, 1)},
+		{name: "1 caller, pipe / bare proxy", run: proxied(1, 1/1.6)},
+		{name: "64 callers, pipe / bare proxy", run: proxied(64, 1/1.2)},
+		{name: "list of 10,000 tools", run: mcpList},
+	}
 }
