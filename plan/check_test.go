@@ -174,7 +174,7 @@ func TestTheFaultsThatAreListedAreBounded(t *testing.T) {
 
 // A plan may have names of megabytes. What is wrong with them is told without them.
 func TestLongNamesDoNotComeBackInFaults(t *testing.T) {
-	long := strings.Repeat("n", 1<<20)
+	long := strings.Repeat("n", 1<<16)
 	var e *plan.Error
 	for name, tools := range map[string]string{
 		"an id":            `{'toolId':'` + long + `','tool':'do'}`,
