@@ -11,9 +11,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/tool"
-	"toolpost/wire/jsonc"
 	"toolpost/wire/regex"
-	"toolpost/wire/strictjson"
 )
 
 // A Server is the entry that a client gets: a program that it starts, or an address that it calls.
@@ -304,44 +302,4 @@ func (c *Change) forget() error {
 		return nil
 	}
 	return c.backup.Remove()
-}
-
-// jsonFormat is JSON, for some clients with comments.
-type jsonFormat struct{ comments bool }
-
-func (f jsonFormat) decode(text []byte) (map[string]any, error) {
-	d, err := jsonc.Parse(text, f.comments)
-	if err != nil {
-		return nil, err
-	}
-	v, err := strictjson.Decode(d.Plain())
-	if err != nil {
-		return nil, err
-	}
-	return v.(map[string]any), nil
-}
-
-func (f jsonFormat) set(text []byte, key, name string, entry config.Fields) ([]byte, error) {
-	d, err := jsonc.Parse(text, f.comments)
-	if err == nil {
-		d, err = d.Set(entry.Encode(), key, name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return d.Text(), nil
-}
-
-func (f jsonFormat) remove(text []byte, key, name string, emptied bool) ([]byte, error) {
-	d, err := jsonc.Parse(text, f.comments)
-	if err == nil {
-		d, err = d.Remove(key, name)
-	}
-	if err == nil && emptied && string(d.Get(key)) == "{}" {
-		d, err = d.Remove(key)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return d.Text(), nil
 }
