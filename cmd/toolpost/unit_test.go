@@ -41,20 +41,6 @@ func TestABuildWithoutMakeSaysWhatTheGoCommandKnows(t *testing.T) {
 	}
 }
 
-func TestRoffTakesNothingForARequest(t *testing.T) {
-	for in, want := range map[string]string{
-		".config":       `\&.config`,
-		"'quoted'":      `\&'quoted'`,
-		"--json":        `\-\-json`,
-		`C:\dir`:        `C:\edir`,
-		"see `a b` now": `see \fBa b\fR now`,
-	} {
-		if got := inline(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-}
-
 func TestCleanShowsWhatCouldHarmATerminal(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":               "plain",
