@@ -27,7 +27,7 @@ func TestTheBundleIsWhatTheSourcesGive(t *testing.T) {
 
 // What the page works out by itself, such as where the boxes of a graph are, has its tests beside it.
 func TestTheModulesOfThePage(t *testing.T) {
-	node(t, "node_modules/vitest/vitest.mjs", "run")
+	node(t, "node_modules/vitest/vitest.mjs", "run", "--test-timeout=120000") // 5 s are not enough on a busy machine
 }
 
 // app is where the sources of the page are.
