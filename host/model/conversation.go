@@ -35,7 +35,7 @@ func (r *Request) body(api API, m *Model, said string) (doc object, before json.
 		if api == Responses { // which has nearly the same
 			words = OpenAI
 		}
-		doc, err = r.Settings.in(words, m.Name)
+		doc, err = r.Settings.in(words, m, r.Of)
 		return doc, nil, r.Messages, err
 	}
 	doc = object{}

@@ -75,7 +75,7 @@ func ownWords(doc object) {
 		}
 	}
 	for _, name := range []string{"max_completion_tokens", "max_tokens", "reasoning_effort", "verbosity", "response_format",
-		"stop", "seed", "frequency_penalty", "presence_penalty"} {
+		"seed"} {
 		delete(doc, name)
 	}
 	doc["store"] = json.RawMessage("false")

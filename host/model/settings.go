@@ -17,12 +17,16 @@ func Reserved() []string {
 
 // in gives the settings in the words of an API. What that has no word for, and matters, is refused: an answer that
 // disregards it would not be what was asked for.
-func (s Settings) in(api API, model string) (object, error) {
+func (s Settings) in(api API, m *Model, of API) (object, error) {
 	doc := object{}
 	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
 		value := s.Values[name]
 		if slices.Contains(Reserved(), name) || strictjson.KindOf(value) == "null" {
 			continue
+		}
+		if m.API == Responses && slices.Contains([]string{"stop", "stop_sequences", "logit_bias", "frequency_penalty",
+			"presence_penalty"}, name) {
+			return nil, unknown(name, m, of)
 		}
 		if s.API == api {
 			doc[name] = value
@@ -30,8 +34,7 @@ func (s Settings) in(api API, model string) (object, error) {
 		}
 		say, known := translations(api)[name]
 		if !known {
-			return nil, Misses(name, "model %s speaks the API %s, which does not know %.60q; leave it out, or use another "+
-				"model", model, api, name)
+			return nil, unknown(name, m, of)
 		}
 		if say != nil {
 			if err := say(doc, value); err != nil {
@@ -40,6 +43,12 @@ func (s Settings) in(api API, model string) (object, error) {
 		}
 	}
 	return doc, nil
+}
+
+// unknown is the error of a request with a parameter that only servers of its own API know.
+func unknown(parameter string, m *Model, of API) *tool.Error {
+	return Misses(parameter, "model %s speaks the API %s, which does not know %.60q; leave it out, or use a model with api: %s",
+		m.Name, m.API, parameter, of)
 }
 
 // Misses is the error of a request with a parameter that is not offered.

@@ -223,7 +223,7 @@ type words struct{ stopped, called, limited string }
 
 // across runs a test for every official client, by every wire, whole and streamed, in front of models of both APIs.
 func across(t *testing.T, test func(t *testing.T, model string, ask talk, stops words)) {
-	for name, way := range ways(newJS(t)) {
+	for name, way := range ways(newJS(t, "peer.mjs")) {
 		for _, model := range []string{"demo", "claude", "newer"} {
 			t.Run(name+", "+model, func(t *testing.T) { test(t, model, way.talk, way.stops) })
 		}

@@ -23,13 +23,13 @@ type jsPeer struct {
 }
 
 // newJS gives a function that starts the process when it is first needed. It ends with the test.
-func newJS(t *testing.T) func() *jsPeer {
+func newJS(t *testing.T, script string) func() *jsPeer {
 	return sync.OnceValue(func() *jsPeer {
 		dir := filepath.Join("..", "..", "protocol", "openai", "testdata", "js")
 		if _, err := os.Stat(filepath.Join(dir, "node_modules")); err != nil {
 			return nil
 		}
-		cmd := exec.Command("node", "peer.mjs")
+		cmd := exec.Command("node", script)
 		cmd.Dir, cmd.Stderr = dir, os.Stderr
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -56,29 +56,33 @@ func newJS(t *testing.T) func() *jsPeer {
 	})
 }
 
+// ask does what an order says, and reads what came of it.
+func (p *jsPeer) ask(t *testing.T, into any, order map[string]any) {
+	t.Helper()
+	if p == nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("the JavaScript clients are not installed; run `npm install` in protocol/openai/testdata/js")
+		}
+		t.Skip("the JavaScript clients are not installed; `npm install` in protocol/openai/testdata/js installs them")
+	}
+	if err := p.in.Encode(order); err != nil || !p.lines.Scan() {
+		t.Fatal("the JavaScript clients have gone: ", errors.Join(err, p.lines.Err()))
+	}
+	if err := json.Unmarshal(p.lines.Bytes(), into); err != nil {
+		t.Fatal(p.lines.Text())
+	}
+}
+
 // js asks with an official client for JavaScript.
 func js(peer func() *jsPeer, wire string, stream bool) talk {
 	return func(_ context.Context, h *scripted.House, model string, own ...string) (s said, err error) {
-		p := peer()
-		if p == nil {
-			if os.Getenv("CI") == "true" {
-				h.T.Fatal("the JavaScript clients are not installed; run `npm install` in protocol/openai/testdata/js")
-			}
-			h.T.Skip("the JavaScript clients are not installed; `npm install` in protocol/openai/testdata/js installs them")
-		}
-		err = p.in.Encode(map[string]any{
-			"url": h.URL, "token": scripted.Token, "wire": wire, "stream": stream, "model": model, "own": own,
-		})
-		if err != nil || !p.lines.Scan() {
-			return s, errors.Join(err, p.lines.Err(), errors.New("the JavaScript clients have gone"))
-		}
 		var got struct {
 			Text, Calls, Finish, Error string
 			Tokens                     int64
 		}
-		if err := json.Unmarshal(p.lines.Bytes(), &got); err != nil {
-			return s, errors.New(p.lines.Text())
-		}
+		peer().ask(h.T, &got, map[string]any{
+			"url": h.URL, "token": scripted.Token, "wire": wire, "stream": stream, "model": model, "own": own,
+		})
 		if got.Error != "" {
 			return s, errors.New(strings.TrimSpace(got.Error))
 		}

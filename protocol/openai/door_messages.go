@@ -36,12 +36,16 @@ func (messages) read(body []byte) (*request, error) {
 		Tools  json.RawMessage `json:"tools"`
 		Choice json.RawMessage `json:"tool_choice"`
 		Stream bool            `json:"stream"`
+		Thread json.RawMessage `json:"thread"`
 	}
 	if err := strictjson.Unmarshal(body, &doc); err != nil {
 		return nil, unreadable("the request", err)
 	}
 	if len(doc.Messages) == 0 {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "messages is empty; send the conversation so far")
+	}
+	if strictjson.KindOf(doc.Thread) == "object" {
+		return nil, threadless()
 	}
 	var said history
 	system, err := readBlocks(doc.System)
@@ -70,8 +74,17 @@ func (messages) read(body []byte) (*request, error) {
 			return nil, err
 		}
 	}
-	r.settings, err = settings(model.Anthropic, body, nil)
+	r.settings, err = settings(model.Anthropic, model.Anthropic, body, nil)
 	return r, err
+}
+
+// threadless refuses a conversation that only its server would have: none is kept here. By the details the official clients
+// know that they have to send all of it.
+func threadless() *tool.Error {
+	e := model.Misses("thread", "thread is only for a model with api: anthropic, and without tools of ours; send the whole "+
+		"conversation without it")
+	e.Details = json.RawMessage(`{"param":"thread","error_code":"thread_unsupported_request","unsupported":["thread"]}`)
+	return e
 }
 
 // A messageChoice is the member tool_choice of a request.

@@ -191,6 +191,9 @@ func (i item) read(said *history) error {
 		result := model.Result{ID: i.ID, Parts: output, Failed: failed}
 		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: result})
 		return err
+	case "item_reference":
+		return tool.Errorf(tool.CodeUnsupported, "input: an item_reference is only for a model with api: responses; no items are "+
+			"kept here: ask with store: false, and send them whole").Because("input")
 	case "reasoning", "mcp_list_tools": // of no use to any other server
 	default:
 		return tool.Errorf(tool.CodeUnsupported, "input: items of the type %.60q are only for a model with api: responses; "+
@@ -201,7 +204,7 @@ func (i item) read(said *history) error {
 
 // responseSettings says in the words of chat completions what a request says in its own.
 func responseSettings(body []byte) (model.Settings, error) {
-	s, err := settings(model.OpenAI, body, map[string][]string{
+	s, err := settings(model.Responses, model.OpenAI, body, map[string][]string{
 		"previous_response_id": {}, "conversation": {}, "background": {"false"}, "prompt": {}, "top_logprobs": {"0"},
 	})
 	if err != nil {

@@ -68,11 +68,15 @@ func errorBody(e *tool.Error) []byte {
 	w.Text("code", code)
 	var d struct {
 		Param string `json:"param"`
+		Code  string `json:"error_code"` // of Anthropic's: its clients go by the details
 	}
 	if len(e.Details) > 0 && strictjson.Unmarshal(e.Details, &d) == nil && d.Param != "" {
 		w.Text("param", d.Param)
 	} else {
 		w.Raw("param", []byte("null"))
+	}
+	if d.Code != "" {
+		w.Raw("details", e.Details)
 	}
 	return w.Done()
 }
