@@ -27,48 +27,66 @@ type row struct {
 
 func revisions() []string { return []string{"2026-07-28", "2025-11-25"} }
 
+// nothing is the verdict on a scenario in which no check passes or fails.
+const nothing = "judges nothing"
+
 // write makes the page. Rows stand in the order of the suite.
-func write(rows []*row) []byte {
+func write(server, client []*row) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# The official suite of MCP
 
-Package ` + "`internal/mcpsuite`" + ` runs the conformance suite of the protocol's authors against a server, in ` + "`make test`" + `. Its tools
-know nothing of MCP: they are Narratoria programs, namel3ss functions and AlphaHuman skills. Clients of both eras are served at one URL.
-A scenario passes when none of its checks fails or warns. Every message on the wire is held against the schema of its revision, too.
-
-| scenario | ` + strings.Join(revisions(), " | ") + " |\n|---|" + strings.Repeat("---|", len(revisions())) + "\n")
+Package ` + "`internal/mcpsuite`" + ` runs the conformance suite of the protocol's authors in ` + "`make test`" + `, each scenario once (on a machine that is
+busy with other tests one that fails is looked at again, with more patience: the suite gives some calls half a second): against a server whose tools
+know nothing of MCP (they are Narratoria programs, namel3ss functions and AlphaHuman skills), and against the runner that uses MCP servers as sources. Clients
+of both eras are served at one URL. A scenario passes when none of its checks fails or warns; it judges nothing if it has no check that passes or fails here, and
+the list at the end has what the suite says about that. Every message on the wire is held against the schema of its revision, too.
+`)
 	var notes []string
-	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s |", r.scenario)
-		for _, revision := range revisions() {
-			v, ok := r.verdicts[revision]
-			if !ok {
-				b.WriteString(" |")
-				continue
-			}
-			about := ""
-			if r.asked[revision] != required {
-				about = " (" + r.asked[revision] + ")"
-			}
-			fmt.Fprintf(&b, " %s%s |", v.words, about)
-			for _, n := range v.notes {
-				notes = append(notes, fmt.Sprintf("- %s, %s: %s\n", r.scenario, revision, n))
-			}
+	for _, leg := range []struct {
+		title string
+		rows  []*row
+	}{{"As a server", server}, {"As a client", client}} {
+		fmt.Fprintf(&b, "\n## %s\n\n| scenario | %s |\n|---|%s\n", leg.title, strings.Join(revisions(), " | "),
+			strings.Repeat("---|", len(revisions())))
+		for _, r := range leg.rows {
+			line, more := r.line()
+			b.WriteString(line)
+			notes = append(notes, more...)
 		}
-		b.WriteString("\n")
 	}
 	b.WriteString("\nAn empty cell: the revision has no such scenario. What the suite runs and does not count says why: an extension, one that came " +
 		"after the\nrevision, one that its own reference server does not pass yet (pending).\n")
 	if len(notes) > 0 {
-		b.WriteString("\nWhat the suite did not look at, and what it says about that:\n\n" + strings.Join(slices.Compact(notes), ""))
+		b.WriteString("\n## What the suite did not look at\n\n" + strings.Join(slices.Compact(notes), ""))
 	}
 	return b.Bytes()
 }
 
+// line is the row as the page has it, with notes for the end of the page.
+func (r *row) line() (line string, notes []string) {
+	line = "| " + r.scenario + " |"
+	for _, revision := range revisions() {
+		v, ok := r.verdicts[revision]
+		if !ok {
+			line += " |"
+			continue
+		}
+		line += " " + v.words
+		if r.asked[revision] != required {
+			line += " (" + r.asked[revision] + ")"
+		}
+		line += " |"
+		for _, n := range v.notes {
+			notes = append(notes, fmt.Sprintf("- %s, %s: %s\n", r.scenario, revision, n))
+		}
+	}
+	return line + "\n", notes
+}
+
 // hold compares the page with what was found, or writes it.
-func hold(t *testing.T, rows []*row) {
+func hold(t *testing.T, server, client []*row) {
 	t.Helper()
-	text := write(rows)
+	text := write(server, client)
 	if *update {
 		if err := os.WriteFile(page, text, 0o644); err != nil {
 			t.Fatal(err)

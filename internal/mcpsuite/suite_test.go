@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +51,7 @@ type check struct {
 // A set is what a revision asks for.
 type set struct {
 	Server    []string `yaml:"server"`
+	Client    []string `yaml:"client"`
 	NotScored []struct {
 		Scenario string `yaml:"scenario"`
 		Leg      string `yaml:"leg"`
@@ -77,35 +80,34 @@ const (
 	patient = hurried + "const timer=setTimeout;globalThis.setTimeout=(f,ms,...more)=>timer(f,10*ms,...more)"
 )
 
-// run lets the suite have a look, and gives the checks of each scenario.
-func (h *house) run(t *testing.T, interpreter, waits string, what ...string) map[string][]check {
+// look lets the suite have one look, and gives the checks of each scenario.
+func look(t *testing.T, interpreter, waits string, what ...string) map[string][]check {
 	t.Helper()
 	out := t.TempDir()
 	program, err := filepath.Abs(filepath.Join(peers, suite, "dist", "index.js"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := append([]string{"--import=" + waits, program, "server", "--url", h.url, "-o", out}, what...)
-	cmd := exec.CommandContext(t.Context(), interpreter, words...)
-	cmd.Dir = out
-	said, err := cmd.CombinedOutput() // its status is not enough: it counts no warnings
-	results, _ := filepath.Glob(filepath.Join(out, "server-*", "checks.json"))
-	if len(results) == 0 {
-		t.Fatalf("the suite did not run: %v\n%s", err, said)
-	}
-	name := regexp.MustCompile(`^server-(.+)-\d{4}-\d\d-\d\dT`)
+	cmd := exec.CommandContext(t.Context(), interpreter, append(append([]string{"--import=" + waits, program}, what...), "-o", out)...)
+	cmd.Dir, cmd.Env = out, append(os.Environ(), asClient+"=1")
+	said, ended := cmd.CombinedOutput() // its status is not enough: it counts no warnings
+	name := regexp.MustCompile(`^(?:server-)?(.+)-\d{4}-\d\d-\d\dT[^/]*/checks.json$`)
 	found := map[string][]check{}
-	for _, path := range results {
+	err = fs.WalkDir(os.DirFS(out), ".", func(path string, _ fs.DirEntry, err error) error {
+		m := name.FindStringSubmatch(path)
+		if err != nil || m == nil {
+			return err
+		}
+		b, err := os.ReadFile(filepath.Join(out, path))
 		var checks []check
-		b, err := os.ReadFile(path)
 		if err == nil {
 			err = json.Unmarshal(b, &checks)
 		}
-		m := name.FindStringSubmatch(filepath.Base(filepath.Dir(path)))
-		if err != nil || m == nil {
-			t.Fatalf("%s: %v", path, err)
-		}
 		found[m[1]] = checks
+		return err
+	})
+	if err != nil || len(found) == 0 {
+		t.Fatalf("the suite has no results: %v, %v\n%s", err, ended, said)
 	}
 	return found
 }
@@ -115,59 +117,95 @@ const required = "required"
 // known lists the scenarios that do not pass, each with its reason: where the suite is wrong, or what is not there yet.
 // One that passes after all must not be listed.
 func known() map[string]string {
-	return map[string]string{
-		"input-required-result-ignore-extra-params": "it warns, because it answers in its first call, without the requestState of a " +
-			"question; that is no answer to anything that was asked, and so the server asks",
+	const unspoken = "is not spoken yet: "
+	all := map[string]string{
+		"input-required-result-ignore-extra-params": "does not pass: it warns, because it answers in its first call, without the requestState " +
+			"of a question; that is no answer to anything that was asked, and so the server asks",
+		"auth/enterprise-managed-authorization": unspoken + "enterprise-managed authorization",
+		"auth/wif-jwt-bearer":                   unspoken + "workload identity federation",
 	}
+	for _, kind := range []string{"jwt", "basic"} {
+		all["auth/client-credentials-"+kind] = unspoken + "client credentials, for a client that is its own user"
+	}
+	for _, kind := range []string{"dpop", "dpop-nonce"} {
+		all["auth/"+kind] = unspoken + "DPoP, tokens that are bound to a key"
+	}
+	return all
 }
 
 func TestTheOfficialSuitePasses(t *testing.T) {
 	interpreter := requirePeers(t)
 	h := openHouse(t)
-	var rows []*row
-	for _, revision := range revisions() {
-		t.Run(revision, func(t *testing.T) {
-			want := readSet(t, revision)
-			found := h.run(t, interpreter, hurried, "--requirements", revision)
-			add := func(name, asked string) {
-				checks := found[name]
-				if _, bad := judged(checks); len(bad) > 0 && known()[name] == "" {
-					checks = h.run(t, interpreter, patient, "--scenario", name, "--spec-version", revision, "--force")[name]
-				}
-				rows = appended(rows, name, revision, asked, decide(t, name, checks))
-			}
-			for _, name := range want.Server {
-				add(name, required)
-			}
-			for _, n := range want.NotScored {
-				if n.Leg == "server" {
-					add(n.Scenario, n.Reason)
-				}
-			}
-		})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(rows) > 0 {
-		hold(t, rows)
+	legs := map[string]*leg{
+		"server": {words: []string{"--url", h.url}},
+		"client": {words: []string{"--command", self + " -test.run=TestClientOfTheSuite", "--timeout", "60000"}},
+	}
+	for side, l := range legs {
+		for _, revision := range revisions() {
+			t.Run(side+" "+revision, func(t *testing.T) {
+				want := readSet(t, revision)
+				found := look(t, interpreter, hurried, append([]string{side, "--requirements", revision}, l.words...)...)
+				add := func(name, asked string) {
+					checks := found[name]
+					if _, bad, _ := judged(checks); len(bad) > 0 && known()[name] == "" && busy() {
+						t.Logf("%s is looked at again, with patience: the machine is busy: %q", name, bad)
+						again := []string{side, "--scenario", name, "--spec-version", revision, "--force"}
+						checks = look(t, interpreter, patient, append(again, l.words...)...)[name]
+					}
+					l.add(name, revision, asked, decide(t, name, checks))
+				}
+				for _, name := range map[string][]string{"server": want.Server, "client": want.Client}[side] {
+					add(name, required)
+				}
+				for _, n := range want.NotScored {
+					if n.Leg == side {
+						add(n.Scenario, n.Reason)
+					}
+				}
+			})
+		}
+	}
+	if len(legs["server"].rows) > 0 && len(legs["client"].rows) > 0 {
+		hold(t, legs["server"].rows, legs["client"].rows)
 	}
 }
 
-func appended(rows []*row, name, revision, asked string, v verdict) []*row {
-	i := slices.IndexFunc(rows, func(r *row) bool { return r.scenario == name })
+// busy reports whether programs have to wait for a processor.
+func busy() bool {
+	var load float64
+	b, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &load)
+	}
+	return err == nil && load > float64(runtime.NumCPU())
+}
+
+// A leg is one side of the protocol, as the suite tests it.
+type leg struct {
+	words []string // by which the suite finds us
+	rows  []*row
+}
+
+func (l *leg) add(name, revision, asked string, v verdict) {
+	i := slices.IndexFunc(l.rows, func(r *row) bool { return r.scenario == name })
 	if i < 0 {
-		i, rows = len(rows), append(rows, &row{name, map[string]string{}, map[string]verdict{}})
+		i, l.rows = len(l.rows), append(l.rows, &row{name, map[string]string{}, map[string]verdict{}})
 	}
-	rows[i].asked[revision], rows[i].verdicts[revision] = asked, v
-	return rows
+	l.rows[i].asked[revision], l.rows[i].verdicts[revision] = asked, v
 }
 
-// judged gives what the suite did not look at, and what it found wrong.
-func judged(checks []check) (notes, bad []string) {
-	good := false
+// judged gives what the suite did not look at, what it found wrong, and whether it judged anything: that messages have the form
+// of the schema is no judgement of a scenario.
+func judged(checks []check) (notes, bad []string, good bool) {
 	var infos []string
 	for _, c := range checks {
 		switch c.Status {
 		case "SUCCESS":
-			good = true
+			good = good || !strings.HasPrefix(c.ID, "wire-schema-")
 		case "FAILURE", "WARNING":
 			bad = append(bad, fmt.Sprintf("%s: %s: %s %.2000s", c.Status, c.ID, c.Message, c.Details))
 		case "SKIPPED":
@@ -182,7 +220,7 @@ func judged(checks []check) (notes, bad []string) {
 	if len(checks) == 0 {
 		bad = append(bad, "it was not run")
 	}
-	return notes, bad
+	return notes, bad, good
 }
 
 // why is what the suite says about a check that it did not make.
@@ -197,14 +235,16 @@ func (c check) why() string {
 // decide holds a scenario against what is known of it.
 func decide(t *testing.T, name string, checks []check) verdict {
 	t.Helper()
-	notes, bad := judged(checks)
+	notes, bad, good := judged(checks)
 	switch reason := known()[name]; {
 	case len(bad) == 0 && reason != "":
 		t.Errorf("%s passes: take it off the list of those that do not", name)
 	case len(bad) > 0 && reason == "":
 		t.Errorf("%s:\n%s", name, strings.Join(bad, "\n"))
 	case len(bad) > 0:
-		return verdict{words: "does not pass: " + reason}
+		return verdict{words: reason}
+	case !good:
+		return verdict{nothing, notes}
 	}
 	return verdict{"passes", notes}
 }

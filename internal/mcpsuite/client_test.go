@@ -1,20 +1,16 @@
-package mcp_test
+package mcpsuite
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"toolpost/config"
 	"toolpost/protocol/mcp"
@@ -26,99 +22,21 @@ import (
 // again by the suite.
 const asClient = "TOOLPOST_TEST_MCP_CLIENT"
 
-// jsPeers is where the programs from npm are; the test ends where they are not.
-func jsPeers(t *testing.T) (modules, node string) {
+// A theirSecret is the secret of every name.
+type theirSecret string
+
+func (s theirSecret) Secret(string) (string, error) { return string(s), nil }
+
+// clientSource is a configured source in a folder of its own.
+func clientSource(t *testing.T, fields, secret string) config.Source {
 	t.Helper()
-	modules, err := filepath.EvalSymlinks(filepath.Join("testdata", "js", "node_modules"))
-	if err == nil {
-		modules, err = filepath.Abs(modules)
-	}
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("the MCP programs from npm are not installed; run `npm ci` in protocol/mcp/testdata/js")
-		}
-		t.Skip("the MCP programs from npm are not installed; `npm ci` in protocol/mcp/testdata/js installs them")
-	}
-	node, err = filepath.EvalSymlinks(filepath.Join(modules, ".bin", "node"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return modules, node
-}
-
-// A secretsOf gives secrets by name.
-type secretsOf map[string]string
-
-func (s secretsOf) Secret(name string) (string, error) { return s[name], nil }
-
-// sourceOf is a configured source in a folder.
-func sourceOf(t testing.TB, dir, fields string, secrets secretsOf) config.Source {
-	t.Helper()
-	cfg, err := config.Parse(filepath.Join(dir, config.FileName), []byte("sources:\n  - {name: up, protocol: mcp, "+fields+"}\n"))
+	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte("sources:\n  - {name: up, protocol: mcp, "+fields+"}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	src := cfg.Sources[0]
-	src.Secrets = secrets
+	src.Secrets = theirSecret(secret)
 	return src
-}
-
-// scenarios runs the client scenarios that a revision requires, and gives what became of each.
-func scenarios(t *testing.T, revision string) map[string]string {
-	modules, node := jsPeers(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, node, filepath.Join(modules, "@modelcontextprotocol", "conformance", "dist", "index.js"),
-		"client", "--command", self+" -test.run=TestClientOfTheSuite", "--requirements", revision, "--timeout", "60000")
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), asClient+"=1")
-	out, err := cmd.CombinedOutput()
-	found := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^([✓✗~?])\s+(\S+): (\d+) passed, (\d+) failed`).FindAllStringSubmatch(string(out), -1) {
-		found[m[2]] = m[1]
-	}
-	if t.Logf("%s", out); len(found) == 0 {
-		t.Fatalf("the suite has no results: %v", err)
-	}
-	return found
-}
-
-// required is how many client scenarios a revision has, of those that count.
-func required() map[string]int { return map[string]int{"2025-11-25": 18, "2026-07-28": 32} }
-
-// extensions are scenarios of ways to log in that the specification leaves to extensions, and that we do not speak: each
-// is for a client that is its own user, or for keys that a person's login does not have. The suite does not count them.
-func extensions() []string {
-	return []string{
-		"auth/client-credentials-jwt", "auth/client-credentials-basic", "auth/enterprise-managed-authorization", "auth/dpop",
-		"auth/dpop-nonce", "auth/wif-jwt-bearer",
-	}
-}
-
-func TestTheRunnerPassesTheOfficialSuite(t *testing.T) {
-	if os.Getenv(asClient) != "" || testing.Short() {
-		t.Skip("the suite takes a minute")
-	}
-	for revision, least := range required() {
-		t.Run(revision, func(t *testing.T) {
-			passed := 0
-			for name, result := range scenarios(t, revision) {
-				switch {
-				case result == "✓":
-					passed++
-				case !slices.Contains(extensions(), name):
-					t.Errorf("%s %s", result, name)
-				}
-			}
-			if passed < least {
-				t.Errorf("%d scenarios pass, and %d are required", passed, least)
-			}
-		})
-	}
 }
 
 // TestClientOfTheSuite is the client, when the suite runs it.
@@ -144,7 +62,7 @@ func TestClientOfTheSuite(t *testing.T) {
 	if given.ClientID != "" {
 		oauth = fmt.Sprintf("client_id: %q, client_secret: THEIRS", given.ClientID)
 	}
-	src := sourceOf(t, t.TempDir(), fmt.Sprintf("url: %q, oauth: {%s}", url, oauth), secretsOf{"THEIRS": given.ClientSecret})
+	src := clientSource(t, fmt.Sprintf("url: %q, oauth: {%s}", url, oauth), given.ClientSecret)
 	r, err := mcp.Open(t.Context(), src, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		t.Fatal(err)
