@@ -116,11 +116,12 @@ require('readline').createInterface({input: process.stdin}).on('line', line => {
   const send = body => console.log(JSON.stringify({jsonrpc: '2.0', id: m.id, ...body}));
   const say = text => send({result: {content: [{type: 'text', text}], structuredContent: {result: text}}});
   if (m.method === 'initialize') return send({result: {protocolVersion: '2025-11-25', capabilities: {tools: {}}, serverInfo: {name: 'n', version: '1'}}});
-  if (m.method === 'tools/list') return send({result: {tools: ['own', 'state', 'write', 'network'].map(name => ({name, inputSchema: {type: 'object'}}))}});
+  if (m.method === 'tools/list') return send({result: {tools: ['own', 'run', 'state', 'write', 'network'].map(name => ({name, inputSchema: {type: 'object'}}))}});
   if (m.method !== 'tools/call') return send({error: {code: -32601, message: 'no such method'}});
   const attempt = f => { try { f(); say('yes'); } catch (e) { say(e.code); } };
   switch (m.params.name) {
   case 'own': return attempt(() => fs.readFileSync(__filename));
+  case 'run': return attempt(() => require('child_process').execFileSync(__dirname + '/helper'));
   case 'state': return attempt(() => fs.readFileSync(process.cwd() + '/../../toolpost.db'));
   case 'write': return attempt(() => fs.writeFileSync(__dirname + '/x', 'x'));
   case 'network': return net.connect(1, '127.0.0.1').on('error', e => say(e.code)).on('connect', () => say('yes'));
@@ -162,7 +163,7 @@ func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 	n.env = append(n.env, "npm_config_registry=http://127.0.0.1:1", "npm_config_fetch_retries=0")
 	tarball(t, filepath.Join(n.dir, "demo.tgz"), map[string]string{
 		"package.json": `{"name": "mcp-server-demo", "version": "1.2.3", "bin": "main.js", "scripts": {"postinstall": "touch ran"}}`,
-		"main.js":      nodeServer,
+		"main.js":      nodeServer, "helper": "#!/bin/sh\n",
 	})
 	n.toolpost("init")
 	before := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
@@ -180,7 +181,7 @@ func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 	if err := os.Remove(filepath.Join(n.dir, "demo.tgz")); err != nil { // what starts later needs nothing else
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"own": "yes", "state": "ENOENT", "write": "EROFS", "network": "EACCES"} {
+	for name, want := range map[string]string{"own": "yes", "run": "yes", "state": "ENOENT", "write": "EROFS", "network": "EACCES"} {
 		got := n.toolpost("call", "demo."+name)
 		if name == "network" && strings.Contains(got, "ENETUNREACH") { // another wall, where this kernel has that one
 			continue

@@ -293,7 +293,8 @@ func list(paths []string) string {
 
 // Find finds a program as a confined child can run it: its absolute path, with any script that only chooses a Python
 // looked through, since what such a script needs is not in the room; and what running it takes besides the system: the
-// folders of its installation, and the files that its arguments name, such as a script.
+// folders of its installation, the files that its arguments name, such as a script, and the packages of Node.js in its own
+// folder, if the script is one of them.
 //
 // A program that is not there is no error: starting it will say so.
 func Find(ctx context.Context, argv []string, dir string, env []string) (found, code []string, err error) {
@@ -313,8 +314,16 @@ func Find(ctx context.Context, argv []string, dir string, env []string) (found, 
 	}
 	code = Code(path)
 	for _, arg := range argv[1:] {
-		if info, err := os.Stat(arg); filepath.IsAbs(arg) && err == nil && info.Mode().IsRegular() {
+		file := offlimits.Under(dir, arg)
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		if filepath.IsAbs(arg) {
 			code = append(code, arg)
+		}
+		// Packages of Node.js bring libraries and programs of their own, which they could read here and not run.
+		if in, _, ok := strings.Cut(file, "/node_modules/"); ok && offlimits.Within(in, dir) {
+			code = append(code, in+"/node_modules")
 		}
 	}
 	return append([]string{path}, argv[1:]...), code, nil
