@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build console screenshots release release-test test long bench compare embeddings eval fuzz lint setup clean
+.PHONY: help run build console screenshots release release-test test long servers bench compare embeddings eval fuzz lint setup clean
 
 # git refuses to speak about a tree that somebody else owns; the build then goes without it.
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
@@ -97,6 +97,10 @@ long: ## run the tests of what must hold, with all their rounds and without the 
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/kills ./store/sqlite ./store/postgres
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./host/sandbox ./host/secret ./builtin/file ./builtin/run ./builtin/shell ./host/workspace/ignore ./codesearch/...
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run "Duplicates|Canaries|Crowd|Hostile|Garbage|EveryDoorReaches" ./node ./internal/matrix ./protocol/singularity ./protocol/namel3ss ./protocol/alphahuman
+
+servers: ## try MCP servers from npm directly and through the program, and write their table (minutes, hundreds of MB for a while)
+	@.ci/setup node js
+	go test -count=1 -timeout 60m -parallel 2 -v ./internal/mcpservers -run TestServers -update
 
 bench: build ## measure against references of the same run (ONLY=PART: one part); fails where a target is missed
 	@.ci/setup python3 rg bwrap $(if $(filter-out code%,$(firstword $(ONLY))),,node) \
