@@ -66,6 +66,7 @@ var (
 	_ tool.Catalog  = (*Engine)(nil)
 	_ tool.Changing = (*Engine)(nil)
 	_ tool.Reasoner = (*Engine)(nil)
+	_ tool.Offering = (*Engine)(nil)
 )
 
 // New makes an engine without any tools; see Replace. It panics where a stage has no place in the chain: a check that

@@ -40,6 +40,10 @@ type Spec struct {
 	// What doors of MCP repeat as an MCP server said it: that Title is one of its hints, and whether calls may be tasks.
 	TitleHint   bool   `json:"-"`
 	TaskSupport string `json:"-"`
+	// Method is for what an MCP server offers beside tools: the request that a call stands for. Such a tool is unlisted, and
+	// doors of MCP offer it as what it is. Resources are those that can be read with it.
+	Method    string     `json:"method,omitempty"`
+	Resources []Resource `json:"-"`
 	// Skills are instructions for a model that the tool gives, each when it is called with {"name": ...}.
 	Skills []Skill `json:"skills,omitempty"`
 }
@@ -195,6 +199,9 @@ type Log struct {
 	Level   string          `json:"level"` // debug, info, warn, error
 	Message string          `json:"message"`
 	Fields  json.RawMessage `json:"fields,omitzero"`
+	// Of a server that has more levels than we have, and a name for who speaks.
+	Severity string `json:"severity,omitempty"`
+	Logger   string `json:"logger,omitempty"`
 }
 
 // Progress is the data of a progress event.

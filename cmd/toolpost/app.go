@@ -503,6 +503,18 @@ func (a admitted) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.S
 	return a.catalog.Specs(ctx, a.who)
 }
 
+// Offers implements tool.Offering.
+func (a admitted) Offers(ctx context.Context, _ tool.Principal) iter.Seq[*tool.Spec] {
+	return tool.Offers(ctx, a.catalog, a.who)
+}
+
+// Follow implements tool.Offering.
+func (a admitted) Follow(
+	ctx context.Context, _ tool.Principal, name string, uris []string, heard func(uri string),
+) (stop func(), err error) {
+	return tool.Follow(ctx, a.catalog, a.who, name, uris, heard)
+}
+
 // Changed implements tool.Changing.
 func (a admitted) Changed() <-chan struct{} { return tool.Changed(a.catalog) }
 

@@ -132,6 +132,25 @@ func (c catalog) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Sp
 	}
 }
 
+// Offers implements tool.Offering.
+func (c catalog) Offers(ctx context.Context, p tool.Principal) iter.Seq[*tool.Spec] {
+	return func(yield func(*tool.Spec) bool) {
+		for spec := range tool.Offers(ctx, c.of, p) {
+			if !yield(c.spec(spec)) {
+				return
+			}
+		}
+	}
+}
+
+// Follow implements tool.Offering.
+func (c catalog) Follow(
+	ctx context.Context, p tool.Principal, name string, uris []string, heard func(uri string),
+) (stop func(), err error) {
+	stop, err = tool.Follow(ctx, c.of, p, name, uris, heard)
+	return stop, c.r.Error(err)
+}
+
 // WhyNot implements tool.Reasoner.
 func (c catalog) WhyNot(ctx context.Context, p tool.Principal, name string) error {
 	return c.r.Error(tool.WhyNot(ctx, c.of, p, name))
@@ -148,8 +167,16 @@ func (c catalog) spec(was *tool.Spec) *tool.Spec {
 	clean := *was
 	clean.Title, clean.Description = c.r.String(was.Title), c.r.String(was.Description)
 	clean.Input, clean.Output = c.r.JSON(was.Input), c.r.JSON(was.Output)
+	clean.Resources = slices.Clone(was.Resources)
+	for i := range clean.Resources {
+		one := &clean.Resources[i]
+		for _, text := range []*string{&one.URI, &one.Template, &one.Name, &one.Title, &one.Description} {
+			*text = c.r.String(*text)
+		}
+		one.Annotations = c.r.JSON(one.Annotations)
+	}
 	if clean.Title == was.Title && clean.Description == was.Description && same(clean.Input, was.Input) &&
-		same(clean.Output, was.Output) {
+		same(clean.Output, was.Output) && len(was.Resources) == 0 {
 		return was
 	}
 	return &clean

@@ -86,7 +86,12 @@ func TestClientOfTheSuite(t *testing.T) {
 		}
 	default:
 		for _, s := range specs {
-			user.call(s.Name, `{}`)
+			if s.Method != "resources/read" {
+				user.call(s.Name, `{}`)
+			}
+			for _, one := range s.Resources {
+				user.call(s.Name, fmt.Sprintf(`{"uri":%q}`, one.URI))
+			}
 		}
 	}
 }

@@ -96,12 +96,12 @@ func methods() map[string]method {
 
 		"prompts/list":             {(*server).listPrompts, true, true},
 		methodGetPrompt:            {(*server).getPrompt, true, true},
-		"completion/complete":      {(*server).complete, true, true},
+		methodComplete:             {(*server).complete, true, true},
 		"resources/list":           {(*server).listResources, true, true},
 		"resources/templates/list": {(*server).listTemplates, true, true},
 		methodReadResource:         {(*server).readResource, true, true},
-		"resources/subscribe":      {(*server).subscribeResource, false, true},
-		"resources/unsubscribe":    {(*server).unsubscribeResource, false, true},
+		methodSubscribe:            {(*server).subscribeResource, false, true},
+		methodUnsubscribe:          {(*server).unsubscribeResource, false, true},
 	}
 }
 

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,7 @@ import (
 func outcome(r *request, res *tool.Result, out *relay) *strictjson.Writer {
 	w := begun(r, 3*len(res.Output))
 	if c := res.Content; c != nil && len(c.Blocks) > 0 {
-		w.Raw("content", list(slices.Concat(c.Blocks, out.linked)))
+		w.Raw("content", list(mapped(r.source, c.Blocks)))
 	} else {
 		w.Raw("content", list(spoken(res, out.assets)))
 	}
@@ -122,7 +123,6 @@ type relay struct {
 	last   float64 // progress that was told; it only ever goes up
 	told   bool
 	assets []json.RawMessage // content that tells of them, and of choices
-	linked []json.RawMessage // those among them that an MCP server's result only refers to
 	inline int64             // bytes of those that are in there whole
 	// patched says that the call changed the state of its session.
 	patched bool
@@ -193,9 +193,6 @@ func (l *relay) asset(e tool.Event) {
 		l.inline += a.Size
 	}
 	l.assets = append(l.assets, block)
-	if a.Kind == kindLinked {
-		l.linked = append(l.linked, block)
-	}
 }
 
 // A file is an asset with its content; nil: it could not be read.
@@ -293,7 +290,7 @@ func (l *relay) message(e tool.Event) error {
 	if least == "" {
 		return nil
 	}
-	level, data := "info", e.Data
+	level, logger, data := "info", l.name, e.Data
 	switch e.Kind {
 	case tool.KindError:
 		level = "error"
@@ -302,12 +299,15 @@ func (l *relay) message(e tool.Event) error {
 		if strictjson.Unmarshal(e.Data, &log) != nil {
 			return nil
 		}
-		level = log.Level
+		level, logger = cmp.Or(log.Severity, log.Level), cmp.Or(log.Logger, logger)
 		if level == "warn" {
 			level = "warning"
 		}
-		if log.Fields == nil {
+		switch {
+		case log.Fields == nil:
 			data = strictjson.Quote(log.Message)
+		case strictjson.KindOf([]byte(log.Message)) == "object": // an MCP server's data, which is the message to others
+			data = log.Fields
 		}
 	}
 	if slices.Index(levels(), level) < slices.Index(levels(), least) {
@@ -315,7 +315,7 @@ func (l *relay) message(e tool.Event) error {
 	}
 	w := strictjson.NewWriter(100 + len(data))
 	w.Text("level", level)
-	w.Text("logger", l.name)
+	w.Text("logger", logger)
 	w.Raw("data", data)
 	return l.to.notify(noteMessage, w.Done())
 }

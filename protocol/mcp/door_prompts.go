@@ -31,8 +31,16 @@ type argument struct {
 	Required    bool   `json:"required,omitzero"`
 }
 
-// prompts gives those that a caller can have, by name: those of the config whose tools the caller may call, and every
-// skill. A name that is taken has the source in front.
+func promptOf(name string, spec *tool.Spec) prompt {
+	one := prompt{Name: name, Title: spec.Title, Description: spec.Description, spec: spec}
+	for _, p := range schema.Properties(spec.Input) {
+		one.Arguments = append(one.Arguments, argument{p.Name, p.Description, p.Required})
+	}
+	return one
+}
+
+// prompts gives those that a caller can have, by name: those of the config whose tools the caller may call, every skill,
+// and those of MCP servers. A name that is taken has the source in front.
 func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 	list, taken := []prompt{}, map[string]bool{}
 	for _, o := range s.Prompts {
@@ -40,26 +48,33 @@ func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 		if spec == nil {
 			continue
 		}
-		one := prompt{Name: o.name(), Title: spec.Title, Description: cmp.Or(o.Description, spec.Description), spec: spec}
-		for _, p := range schema.Properties(spec.Input) {
-			one.Arguments = append(one.Arguments, argument{p.Name, p.Description, p.Required})
-		}
+		one := promptOf(o.name(), spec)
+		one.Description = cmp.Or(o.Description, spec.Description)
 		list, taken[one.Name] = append(list, one), true
+	}
+	add := func(source string, one prompt) {
+		if taken[one.Name] {
+			one.Name = source + "." + one.Name
+		}
+		if !taken[one.Name] {
+			list, taken[one.Name] = append(list, one), true
+		}
 	}
 	for spec, err := range s.catalog.Specs(ctx, p) {
 		if err != nil {
 			continue
 		}
 		for _, skill := range spec.Skills {
-			name := skill.Name
-			if taken[name] {
-				name = spec.Source + "." + name
+			add(spec.Source, prompt{Name: skill.Name, Description: skill.Description, spec: spec, skill: skill.Name})
+		}
+	}
+	for spec := range tool.Offers(ctx, s.catalog, p) {
+		if spec.Method == methodGetPrompt {
+			one := promptOf(strings.TrimPrefix(spec.Ref().Name, promptPrefix), spec)
+			if spec.Own != "" {
+				one.Name = spec.Source + "." + one.Name
 			}
-			if !taken[name] {
-				list, taken[name] = append(list, prompt{
-					Name: name, Description: skill.Description, spec: spec, skill: skill.Name,
-				}), true
-			}
+			add(spec.Source, one)
 		}
 	}
 	slices.SortFunc(list, func(a, b prompt) int { return strings.Compare(a.Name, b.Name) })
@@ -106,7 +121,9 @@ func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjso
 	if p.Description != "" {
 		w.Text("description", p.Description)
 	}
-	w.Raw("messages", messages(output, files))
+	r.spec = p.spec
+	s.refers(ctx, r)
+	w.Raw("messages", list(mapped(r.source, messages(output, files))))
 	return w, nil
 }
 
@@ -122,32 +139,24 @@ func instructions(output json.RawMessage) json.RawMessage {
 }
 
 // messages is what a tool gave as what a model is told: the messages that it wrote itself, or its text; and its files.
-func messages(output json.RawMessage, files []json.RawMessage) []byte {
+func messages(output json.RawMessage, files []json.RawMessage) []json.RawMessage {
 	var own struct {
 		Messages []json.RawMessage `json:"messages"`
 	}
-	b := []byte{'['}
-	add := func(message []byte) {
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(b, message...)
-	}
-	user := func(content []byte) []byte {
-		return append(append([]byte(`{"role":"user","content":`), content...), '}')
+	all := []json.RawMessage{}
+	user := func(content []byte) {
+		all = append(all, append(append([]byte(`{"role":"user","content":`), content...), '}'))
 	}
 	switch {
 	case strictjson.KindOf(output) == "object" && strictjson.Unmarshal(output, &own) == nil && own.Messages != nil:
-		for _, m := range own.Messages {
-			add(m)
-		}
+		all = own.Messages
 	case prose.Plain(output) != "":
-		add(user(appendText(nil, prose.Plain(output))))
+		user(appendText(nil, prose.Plain(output)))
 	}
 	for _, f := range files {
-		add(user(f))
+		user(f)
 	}
-	return append(b, ']')
+	return all
 }
 
 // fetch makes a call for something that is not a tool to the client. A question of the tool is a result of its own.
@@ -164,6 +173,8 @@ func (s *server) fetch(
 	switch bad := refusedAs(err); {
 	case bad != nil:
 		return nil, nil, nil, bad
+	case err != nil && tool.CodeOf(err) == tool.CodeNotFound && r.uri != "":
+		return nil, nil, nil, noResource(r)
 	case err != nil && tool.CodeOf(err) == tool.CodeInvalidInput:
 		return nil, nil, nil, invalid("%s", tool.AsError(err).Message)
 	case err != nil:
@@ -176,47 +187,85 @@ func (s *server) fetch(
 	return res, out.assets, nil, nil
 }
 
-// complete suggests values of an argument: those that the tool's schema lists.
-func (s *server) complete(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+// complete suggests values of an argument: those that the tool's schema lists, or those that an MCP server suggests.
+func (s *server) complete(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	var said struct {
 		Ref struct {
 			Type string `json:"type"`
-			Name string `json:"name"`
-			URI  string `json:"uri"`
+			Name string `json:"name,omitempty"`
+			URI  string `json:"uri,omitempty"`
 		} `json:"ref"`
 		Argument struct {
 			Name  string `json:"name"`
 			Value string `json:"value"`
 		} `json:"argument"`
+		Context json.RawMessage `json:"context,omitzero"`
 	}
 	if bad := r.read(&said); bad != nil {
 		return nil, bad
 	}
 	var spec *tool.Spec
-	switch said.Ref.Type {
-	case "ref/prompt":
+	source, own, upstream := ofSource(said.Ref.URI)
+	switch {
+	case said.Ref.Type == "ref/prompt":
 		if p := s.findPrompt(ctx, r.caller, said.Ref.Name); p != nil {
-			spec = p.spec
+			spec, upstream, source = p.spec, p.spec.Method != "", p.spec.Source
+			said.Ref.Name = strings.TrimPrefix(spec.Ref().Name, promptPrefix)
 		}
-	case "ref/resource":
+	case said.Ref.Type == "ref/resource" && upstream:
+		spec, said.Ref.URI = s.spec(ctx, r.caller, source+"."+methodReadResource), own
+	case said.Ref.Type == "ref/resource":
 		for _, one := range s.Resources {
 			if one.URI == said.Ref.URI {
 				spec = s.spec(ctx, r.caller, one.Tool)
 			}
 		}
 	}
-	if spec == nil {
+	switch {
+	case spec == nil:
 		return nil, invalid("there is no such %s", jsonrpc.Clip(said.Ref.Type))
+	case upstream:
+		return s.completeUpstream(ctx, r, source, encoded(said), to)
 	}
 	values := suggestions(spec, said.Argument.Name, said.Argument.Value)
+	return completed(r, values, len(values), false), nil
+}
+
+// completed writes suggestions.
+func completed(r *request, values []string, total int, more bool) *strictjson.Writer {
 	const most = 100
-	total := len(values)
 	b, _ := strictjson.Marshal(map[string]any{
-		"values": values[:min(total, most)], "total": total, "hasMore": total > most,
+		"values": values[:min(len(values), most)], "total": total, "hasMore": more || total > most,
 	}) // strings and numbers
 	w := begun(r, len(b))
 	w.Raw("completion", b)
-	return w, nil
+	return w
+}
+
+// completeUpstream asks an MCP server for suggestions. One that makes none has none.
+func (s *server) completeUpstream(
+	ctx context.Context, r *request, source string, args json.RawMessage, to peer,
+) (*strictjson.Writer, *jsonrpc.Error) {
+	name := source + "." + methodComplete
+	if s.spec(ctx, r.caller, name) == nil {
+		return completed(r, []string{}, 0, false), nil
+	}
+	res, _, asks, bad := s.fetch(ctx, r, &tool.Call{Caller: r.caller, Tool: name, Args: args}, to)
+	if bad != nil || asks != nil {
+		return asks, bad
+	}
+	var given struct {
+		Completion struct {
+			Values []string `json:"values"`
+			Total  int      `json:"total"`
+			More   bool     `json:"hasMore"`
+		} `json:"completion"`
+	}
+	if err := strictjson.Unmarshal(res.Output, &given); err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "what the server gave cannot be read: %s", jsonrpc.Misread(err))
+	}
+	values := slices.DeleteFunc(append([]string{}, given.Completion.Values...), tool.Hides)
+	return completed(r, values, max(given.Completion.Total, len(values)), given.Completion.More), nil
 }
 
 // suggestions are the values of an argument that begin with what somebody typed, in the order of the schema.

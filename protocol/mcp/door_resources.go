@@ -23,36 +23,40 @@ const (
 	sessionPrefix = "toolpost://sessions/"
 	skillPrefix   = "skill://"
 	skillFile     = "/SKILL.md"
+	// sourcePrefix, a source's name and a slash stand before the URIs of an MCP server: no two servers have the same one, and
+	// a template of a server's is one with the prefix, too.
+	sourcePrefix = "toolpost://sources/"
 )
 
-type resourceEntry struct {
-	URI         string `json:"uri,omitempty"`
-	Template    string `json:"uriTemplate,omitempty"`
-	Name        string `json:"name"`
-	Description string `json:"description,omitempty"`
-	MediaType   string `json:"mimeType,omitempty"`
+func sourceURI(source, uri string) string { return sourcePrefix + source + "/" + uri }
+
+// ofSource undoes sourceURI.
+func ofSource(uri string) (source, own string, ok bool) {
+	rest, ok := strings.CutPrefix(uri, sourcePrefix)
+	source, own, cut := strings.Cut(rest, "/")
+	return source, own, ok && cut
 }
 
-func (e resourceEntry) key() string { return e.URI + e.Template }
+func keyOf(one tool.Resource) string { return one.URI + one.Template }
 
 func (s *server) listResources(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "resources", s.resources(ctx, r.caller, true), resourceEntry.key, encoded[resourceEntry])
+	return listed(s, r, "resources", s.resources(ctx, r.caller, true), keyOf, encoded[tool.Resource])
 }
 
 func (s *server) listTemplates(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), resourceEntry.key,
-		encoded[resourceEntry])
+	return listed(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), keyOf,
+		encoded[tool.Resource])
 }
 
 // resources lists those that a caller may read, by URI: those at one place, skills among them, or those of a kind.
-func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []resourceEntry {
-	list := []resourceEntry{}
+func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []tool.Resource {
+	list := []tool.Resource{}
 	for _, one := range s.places {
 		spec := s.spec(ctx, p, one.Tool)
 		if spec == nil || one.fixed() != fixed {
 			continue
 		}
-		e := resourceEntry{
+		e := tool.Resource{
 			Name: cmp.Or(one.Name, one.URI), Description: cmp.Or(one.Description, spec.Description), MediaType: one.MediaType,
 		}
 		if fixed {
@@ -65,22 +69,35 @@ func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []
 	if fixed {
 		for _, one := range s.prompts(ctx, p) {
 			if one.skill != "" {
-				list = append(list, resourceEntry{
+				list = append(list, tool.Resource{
 					URI: skillURI(one.Name), Name: one.Name, Description: one.Description, MediaType: "text/markdown",
 				})
 			}
 		}
 	} else {
 		list = append(list,
-			resourceEntry{
+			tool.Resource{
 				Template: assetPrefix + "{sha256}", Name: "assets", Description: "A file that a call of yours brought.",
 			},
-			resourceEntry{
+			tool.Resource{
 				Template: sessionPrefix + "{session}", Name: "sessions", Description: "The state of a session of yours.",
 				MediaType: "application/json",
 			})
 	}
-	slices.SortFunc(list, func(a, b resourceEntry) int { return strings.Compare(a.key(), b.key()) })
+	for spec := range tool.Offers(ctx, s.catalog, p) {
+		for _, one := range spec.Resources {
+			if (one.URI != "") != fixed {
+				continue
+			}
+			if fixed {
+				one.URI = sourceURI(spec.Source, one.URI)
+			} else {
+				one.Template = sourceURI(spec.Source, one.Template)
+			}
+			list = append(list, one)
+		}
+	}
+	slices.SortFunc(list, func(a, b tool.Resource) int { return strings.Compare(keyOf(a), keyOf(b)) })
 	return list
 }
 
@@ -94,6 +111,8 @@ func (s *server) offers(ctx context.Context, p tool.Principal) func(uri string) 
 			return true
 		case strings.HasPrefix(uri, skillPrefix) && skillAt(prompts(), uri) != nil:
 			return true
+		case strings.HasPrefix(uri, sourcePrefix):
+			return s.mayRead(ctx, p, uri)
 		}
 		return slices.ContainsFunc(s.places, func(one place) bool {
 			return one.at(uri) && s.spec(ctx, p, one.Tool) != nil
@@ -139,6 +158,9 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 	if sum, ok := strings.CutPrefix(r.uri, assetPrefix); ok {
 		return s.readAsset(ctx, r, sum, to)
 	}
+	if strings.HasPrefix(r.uri, sourcePrefix) {
+		return s.readUpstream(ctx, r, to)
+	}
 	if id, ok := strings.CutPrefix(r.uri, sessionPrefix); ok {
 		if plain, err := url.PathUnescape(id); err == nil {
 			id = plain
@@ -161,6 +183,75 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 		return s.readTool(ctx, r, one.Resource, texts, to, false)
 	}
 	return nil, noResource(r)
+}
+
+// reading is the call that reads a resource of an MCP server; nil: the URI is none of such a server's.
+func reading(p tool.Principal, uri string) *tool.Call {
+	source, own, ok := ofSource(uri)
+	if !ok || checkURI(own) != nil {
+		return nil
+	}
+	return &tool.Call{
+		Caller: p, Tool: source + "." + methodReadResource, Args: json.RawMessage(`{"uri":` + string(strictjson.Quote(own)) + `}`),
+	}
+}
+
+// mayRead asks policy whether a caller may read a resource of an MCP server.
+func (s *server) mayRead(ctx context.Context, p tool.Principal, uri string) bool {
+	var decision struct {
+		Allowed bool `json:"allowed"`
+	}
+	c := reading(p, uri)
+	if c == nil {
+		return false
+	}
+	c.DryRun = true
+	res, err := s.handler.Invoke(ctx, c, tool.Discard)
+	return err == nil && strictjson.Unmarshal(res.Output, &decision) == nil && decision.Allowed
+}
+
+// readUpstream reads a resource of an MCP server.
+func (s *server) readUpstream(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	c := reading(r.caller, r.uri)
+	if c == nil {
+		return nil, noResource(r)
+	}
+	res, _, asks, bad := s.fetch(ctx, r, c, to)
+	if bad != nil || asks != nil {
+		return asks, bad
+	}
+	var given struct {
+		Contents []json.RawMessage `json:"contents"`
+	}
+	if err := strictjson.Unmarshal(res.Output, &given); err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "what the server gave cannot be read: %s", jsonrpc.Misread(err))
+	}
+	source, _, _ := ofSource(r.uri)
+	w := begun(r, len(res.Output)+200)
+	w.Raw("contents", list(mapped(source, given.Contents)))
+	s.keep(r, w)
+	return w, nil
+}
+
+// mapped is pieces of what an MCP server gave, with URIs that can be read here.
+func mapped(source string, pieces []json.RawMessage) []json.RawMessage {
+	if source == "" {
+		return pieces
+	}
+	out := make([]json.RawMessage, len(pieces))
+	for i, piece := range pieces {
+		out[i] = piece
+		_ = strictjson.Object(piece, func(name, value []byte) error { // what is no object has none
+			switch key := string(name); {
+			case key == "uri" && strictjson.KindOf(value) == "string":
+				out[i] = strictjson.With(out[i], key, strictjson.Quote(sourceURI(source, jsonrpc.Text(value))))
+			case (key == "resource" || key == "content") && strictjson.KindOf(value) == "object":
+				out[i] = strictjson.With(out[i], key, mapped(source, []json.RawMessage{value})[0])
+			}
+			return nil
+		})
+	}
+	return out
 }
 
 // readAsset reads a file that a call of the same caller brought. The tool hands it out with an event.

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"toolpost/tool"
@@ -90,6 +91,7 @@ type watcher struct {
 func (s *server) watch(ctx context.Context, p tool.Principal, e *ear) *watcher {
 	s.ears.join(p.ID, e)
 	changed := tool.Changed(s.catalog)
+	_ = s.refollow(ctx, p, e) // sources that are down are asked again when they are back
 	return &watcher{s, p, e, changed, s.lists(ctx, p)}
 }
 
@@ -110,6 +112,7 @@ func (w *watcher) run(ctx context.Context, want filter, tell func(method string,
 			}
 		case <-w.changed:
 			w.changed = tool.Changed(w.catalog)
+			_ = w.refollow(ctx, w.caller, w.ear)
 			before := w.before
 			w.before = w.lists(ctx, w.caller)
 			for _, list := range []struct {
@@ -147,7 +150,8 @@ func (s *server) lists(ctx context.Context, p tool.Principal) lists {
 		_, _ = tools.Write(annotations(spec))
 	}
 	return lists{
-		tools: tools.Sum64(), prompts: s.digest(s.prompts(ctx, p)), resources: s.digest(s.resources(ctx, p, true)),
+		tools: tools.Sum64(), prompts: s.digest(s.prompts(ctx, p)),
+		resources: s.digest(append(s.resources(ctx, p, true), s.resources(ctx, p, false)...)),
 	}
 }
 
@@ -163,6 +167,55 @@ type ear struct {
 	mu   sync.Mutex
 	uris map[string]bool // whether they changed
 	size int             // of the URIs, in bytes
+
+	turn    sync.Mutex
+	follows map[string]func() // ends following resources of an MCP server, by source
+}
+
+// refollow has MCP servers tell of changes of what an ear listens for, and of nothing else. The error is that of one which
+// does not.
+func (s *server) refollow(ctx context.Context, p tool.Principal, e *ear) (failed error) {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	before := e.follows
+	e.follows = map[string]func(){}
+	for source, uris := range e.upstream() {
+		stop, err := tool.Follow(ctx, s.catalog, p, source+"."+methodReadResource, uris, func(uri string) {
+			e.hear(sourceURI(source, uri))
+		})
+		if err != nil {
+			failed = err
+			continue
+		}
+		e.follows[source] = stop
+	}
+	for _, stop := range before {
+		stop()
+	}
+	return failed
+}
+
+// upstream gives the URIs of resources of MCP servers, as these know them, by source.
+func (e *ear) upstream() map[string][]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	uris := map[string][]string{}
+	for uri := range e.uris {
+		if source, own, ok := ofSource(uri); ok {
+			uris[source] = append(uris[source], own)
+		}
+	}
+	return uris
+}
+
+// unfollow has no server tell of anything any more.
+func (e *ear) unfollow() {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	for _, stop := range e.follows {
+		stop()
+	}
+	e.follows = nil
 }
 
 // newEar makes one; false: it would have too much to listen for.
@@ -263,14 +316,30 @@ func (e *ears) join(caller string, one *ear) {
 }
 
 func (e *ears) leave(caller string, one *ear) {
+	if e.left(caller, one) {
+		one.unfollow()
+	}
+}
+
+// left reports whether that was the last stream of an ear.
+func (e *ears) left(caller string, one *ear) (last bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.all[caller][one]--; e.all[caller][one] <= 0 {
 		delete(e.all[caller], one)
+		last = true
 	}
 	if len(e.all[caller]) == 0 {
 		delete(e.all, caller)
 	}
+	return last
+}
+
+// open reports whether there is a stream on which an ear's client is told.
+func (e *ears) open(caller string, one *ear) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.all[caller][one] > 0
 }
 
 func (e *ears) tell(caller, uri string) {
@@ -291,12 +360,21 @@ func (s *server) subscribeResource(ctx context.Context, r *request, _ peer) (*st
 	case !r.session.ear.add(r.uri):
 		return nil, tooManyURIs("one session; unsubscribe from some")
 	}
+	if s.ears.open(r.caller.ID, r.session.ear) {
+		if err := s.refollow(ctx, r.caller, r.session.ear); err != nil && strings.HasPrefix(r.uri, sourcePrefix) {
+			r.session.ear.drop(r.uri)
+			return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", tool.AsError(err).Message)
+		}
+	}
 	return strictjson.NewWriter(0), nil
 }
 
-func (s *server) unsubscribeResource(_ context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+func (s *server) unsubscribeResource(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
 	if r.session != nil {
 		r.session.ear.drop(r.uri)
+		if s.ears.open(r.caller.ID, r.session.ear) {
+			_ = s.refollow(ctx, r.caller, r.session.ear)
+		}
 	}
 	return strictjson.NewWriter(0), nil
 }

@@ -224,6 +224,7 @@ func (s *server) detail(ctx context.Context, r *request, w *strictjson.Writer, j
 				return failure(r, j.Error)
 			}
 			r.spec = s.spec(ctx, r.caller, j.Tool)
+			s.refers(ctx, r)
 			return outcome(r, j.Result, &relay{assets: j.assets})
 		}()
 		if r.failed != nil {

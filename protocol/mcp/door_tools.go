@@ -188,5 +188,13 @@ func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*s
 	if out.patched && c.Session != "" {
 		s.ears.tell(c.Caller.ID, sessionURI(c.Session))
 	}
+	s.refers(ctx, r)
 	return outcome(r, res, out), nil
+}
+
+// refers notes whose URIs the outcome of a call has.
+func (s *server) refers(ctx context.Context, r *request) {
+	if r.spec != nil && r.spec.Protocol == "mcp" && s.spec(ctx, r.caller, r.spec.Source+"."+methodReadResource) != nil {
+		r.source = r.spec.Source
+	}
 }

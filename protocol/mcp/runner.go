@@ -182,6 +182,8 @@ type Runner struct {
 	errands   sync.WaitGroup
 	questions questions // of the server, that wait for their answers
 	said      chatter
+	updates   updates                  // of resources
+	met       atomic.Pointer[greeting] // of the server whose tools were listed last; nil: they were not
 
 	listing sync.Mutex // one at a time
 	mu      sync.Mutex

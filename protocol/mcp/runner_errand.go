@@ -1,10 +1,12 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,11 +158,12 @@ func (e *errand) relearn() bool {
 }
 
 func (e *errand) query() *query {
+	args := orEmpty(e.of.Args)
 	return &query{
-		method: methodCallTool, name: e.offer.Name, header: e.offer.mirrorHeaders(e.of.Args), call: e.of, from: e,
+		method: cmp.Or(e.offer.method, methodCallTool), name: e.offer.subject(args), header: e.offer.mirrorHeaders(args),
+		call: e.of, from: e,
 		params: func(g *greeting, w *strictjson.Writer) {
-			w.Text("name", e.offer.Name)
-			w.Raw("arguments", orEmpty(e.of.Args))
+			e.offer.write(w, args)
 			switch {
 			case g.modern && e.responses != nil:
 				w.Raw("inputResponses", e.responses)
@@ -221,7 +224,7 @@ func (e *errand) unanswered(err error) (*tool.Result, error) {
 func (e *errand) said(said *jsonrpc.Error) (*tool.Result, error) {
 	name, why := e.of.Tool, jsonrpc.Clip(said.Message)
 	switch said.Code {
-	case jsonrpc.CodeMethodNotFound:
+	case jsonrpc.CodeMethodNotFound, codeNoResource:
 		return nil, tool.Errorf(tool.CodeNotFound, "the server does not know %s: %s", name, why)
 	case jsonrpc.CodeInvalidParams:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the server does not take the call of %s: %s", name, why)
@@ -239,8 +242,12 @@ func (e *errand) said(said *jsonrpc.Error) (*tool.Result, error) {
 // early deals with what a server says that must not stand in a line behind a question.
 func (r *Runner) early(in *jsonrpc.Incoming, open *flight, answer func([]byte)) bool {
 	switch in.Method {
-	case noteToolsChanged:
+	case noteToolsChanged, notePromptsChanged, noteListChanged:
 		r.changed()
+	case noteUpdated:
+		r.updated(in.Params)
+	case noteAcknowledged:
+		r.updates.opened.Tell()
 	case noteCancelled:
 		open.hear(in.Method, in.Params)
 	case methodPing:
@@ -309,12 +316,12 @@ func (r *Runner) message(params json.RawMessage, e *errand) {
 	if strictjson.Unmarshal(orEmpty(params), &said) != nil {
 		return
 	}
-	log := tool.Log{Level: levelOf(said.Level), Message: jsonrpc.Text(said.Data)}
+	log := tool.Log{Level: levelOf(said.Level), Message: jsonrpc.Text(said.Data), Logger: said.Logger}
+	if slices.Contains(levels(), said.Level) {
+		log.Severity = said.Level
+	}
 	if strictjson.KindOf(said.Data) != "string" {
 		log.Message, log.Fields = string(said.Data), fieldsOf(said.Data)
-	}
-	if said.Logger != "" && log.Fields == nil {
-		log.Fields, _ = strictjson.Marshal(map[string]string{"logger": said.Logger})
 	}
 	if e != nil {
 		e.emit(tool.NewEvent(tool.KindLog, log))

@@ -143,7 +143,7 @@ func (h *remote) meet(ctx context.Context) (*visit, error) {
 	}
 	if v.listens() || !v.modern {
 		v.heard = make(chan struct{})
-		h.running.Go(func() { h.listen(v) })
+		h.running.Go(func() { h.attend(v) })
 		select { // what a server of the legacy era says before its stream is open is lost, questions too
 		case <-v.heard:
 		case <-time.After(openTime):
@@ -341,8 +341,14 @@ func tooLarge(err error) error {
 	return err
 }
 
-// listen hears what a server says unasked, for as long as the visit lasts.
-func (h *remote) listen(v *visit) {
+// listen implements upstream.
+func (h *remote) listen(ctx context.Context, q *query) error {
+	_, err := h.ask(ctx, q)
+	return err
+}
+
+// attend hears what a server says unasked, for as long as the visit lasts.
+func (h *remote) attend(v *visit) {
 	open := sync.OnceFunc(func() { close(v.heard) })
 	keepListening(v.life, func(first bool) error {
 		if !first {
@@ -350,7 +356,7 @@ func (h *remote) listen(v *visit) {
 		}
 		if v.modern { // it says all about a request with the request
 			open()
-			_, err := h.put(v.life, v, listenQuery())
+			_, err := h.put(v.life, v, listenQuery(v.lists()))
 			return err
 		}
 		resp, err := h.send(v.life, v, http.MethodGet, http.Header{}, nil)

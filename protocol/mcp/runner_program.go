@@ -14,7 +14,6 @@ import (
 	"toolpost/host/worker"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
-	"toolpost/wire/strictjson"
 )
 
 // A program is a server that is started here and speaks on its standard streams. A supervisor keeps it running.
@@ -100,6 +99,17 @@ func (p *program) get(ctx context.Context) (*worker.Worker, error) {
 		return p.Get(ctx) // it is met in another way now
 	}
 	return w, err
+}
+
+// listen implements upstream. It takes no place of the program's.
+func (p *program) listen(ctx context.Context, q *query) error {
+	w, err := p.get(ctx)
+	if err != nil {
+		return err
+	}
+	w.Release()
+	_, err = w.Ask(ctx, q.method, greetingOf(w).encode(q, 0), nil)
+	return err
 }
 
 func (p *program) close(ctx context.Context) error { return p.Close(ctx) }
@@ -212,7 +222,7 @@ func (p *program) initialize(ctx context.Context, w *worker.Worker) (*greeting, 
 	return readInitialize(raw)
 }
 
-// subscribe hears of changes of a modern server's tools for as long as it lives. One of the legacy era says so unasked.
+// subscribe hears of changes of what a modern server has for as long as it lives. One of the legacy era says so unasked.
 func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
 	g := greetingOf(w)
 	if !g.listens() {
@@ -233,7 +243,7 @@ func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
 		if !first {
 			p.r.changed() // nobody told us meanwhile
 		}
-		_, err := w.Ask(ctx, methodListen, g.encode(listenQuery(), 0), nil)
+		_, err := w.Ask(ctx, methodListen, g.encode(listenQuery(g.lists()), 0), nil)
 		return err
 	})
 }
@@ -263,39 +273,4 @@ func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, s worker.Scope) 
 	e, _ := s.(*errand)
 	me := w.Own.(*partner)
 	return p.r.serve(in, e, me.met.Load(), &me.asks, w.Dead())
-}
-
-// listens reports whether there is something to hear from this server that has to be asked for.
-func (g *greeting) listens() bool { return g.modern && g.can.Tools != nil && g.can.Tools.ListChanged }
-
-func listenQuery() *query {
-	return &query{method: methodListen, params: func(_ *greeting, w *strictjson.Writer) {
-		w.Raw("notifications", []byte(`{"toolsListChanged":true}`))
-	}}
-}
-
-// Pauses before a server is asked again to tell of changes.
-const (
-	firstListen = time.Second
-	lastListen  = 30 * time.Second
-)
-
-// keepListening listens again and again until ctx ends. A server that answers that it does not know how is left alone.
-func keepListening(ctx context.Context, listen func(first bool) error) {
-	pause := firstListen
-	for first := true; ctx.Err() == nil; first = false {
-		begun := time.Now()
-		err := listen(first)
-		if answeredError(err) != nil && first {
-			return
-		}
-		if time.Since(begun) > lastListen {
-			pause = firstListen
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, lastListen)
-	}
 }

@@ -20,6 +20,7 @@ import (
 // bytes that
 // were read.
 type answer struct {
+	raw        json.RawMessage
 	kind       string // resultType
 	content    []json.RawMessage
 	structured json.RawMessage // nil: there is none
@@ -30,7 +31,7 @@ type answer struct {
 }
 
 func readAnswer(raw json.RawMessage) (*answer, error) {
-	a := &answer{}
+	a := &answer{raw: raw}
 	err := strictjson.Object(raw, func(name, value []byte) error {
 		var into any
 		switch string(name) {
@@ -81,6 +82,9 @@ type block struct {
 // complete makes an outcome of an answer: what is structured is the output, or else the text; everything else that a
 // server brings is an asset.
 func (e *errand) complete(a *answer, g *greeting) (*tool.Result, error) {
+	if e.offer.method != "" {
+		return e.given(a, g)
+	}
 	if a.content == nil && a.structured == nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no content", e.of.Tool)
 	}
@@ -102,11 +106,16 @@ func (e *errand) complete(a *answer, g *greeting) (*tool.Result, error) {
 			res.Output = strictjson.Quote(words)
 		}
 	}
+	return e.traced(res, g), nil
+}
+
+// traced says in a result how the call was run.
+func (e *errand) traced(res *tool.Result, g *greeting) *tool.Result {
 	res.Trace.Details = map[string]any{"era": eraOf(g), "version": g.version}
 	if e.r.walls != nil {
 		walls.Enforced(e.of, res.Trace.Details, e.r.o.Guarantees, e.layers, nil)
 	}
-	return res, nil
+	return res
 }
 
 func eraOf(g *greeting) string {

@@ -164,7 +164,11 @@ func list(t testing.TB, r *mcp.Runner) map[string]*tool.Spec {
 func TestToolsAreListedAsTheyAre(t *testing.T) {
 	ways(t, "", func(t *testing.T, r *mcp.Runner, _ bool) {
 		all := list(t, r)
-		if len(all) != 31 || all["noschema"] != nil || all[""] != nil { // more than ten pages; four cannot be used
+		read := all["resources/read"]
+		if read == nil || !read.Unlisted || read.Method != read.Name {
+			t.Errorf("resources are read with %+v", read)
+		}
+		if len(all) != 31+1 || all["noschema"] != nil || all[""] != nil { // more than ten pages; four cannot be used
 			t.Errorf("%d tools", len(all))
 		}
 		deep := `{"type": "object", "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "n": {"type": "number"}}}}, ` +

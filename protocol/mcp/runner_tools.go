@@ -39,6 +39,10 @@ type offer struct {
 	} `json:"execution"`
 
 	mirrored []mirror // arguments that headers repeat
+
+	// Of what is no tool: the request for it, the member of the answer that it is about, and what can be read with it.
+	method, gives string
+	resources     []tool.Resource
 }
 
 // toolHints are what a server says that a tool does. It may say anything.
@@ -50,78 +54,112 @@ type toolHints struct {
 	OpenWorld   *bool  `json:"openWorldHint"`
 }
 
-// list asks the server for all of its tools, page by page. A tool that cannot be used is left out, and the others stay.
+// A listing is a list of a server's.
+type listing struct {
+	method, member string
+	what           string // in words
+	most           int
+}
+
+// list asks the server for all of its tools, and for what it has beside them.
 func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, error) {
 	offers, specs := map[string]*offer{}, []*tool.Spec{}
-	seen := map[string]bool{}
-	size, listed, leftOut := 0, 0, 0
-	for cursor := ""; ; {
-		page, err := r.page(ctx, cursor)
-		if err != nil {
-			return nil, nil, err
-		}
-		size, listed = size+page.size, listed+len(page.Tools)
-		if listed > maxTools || size > maxListed {
-			return nil, nil, tool.Errorf(tool.CodeProtocol, "the server lists more than %d tools, or more than %d MiB of them",
-				maxTools, maxListed>>20)
-		}
-		for _, raw := range page.Tools {
-			o, err := readTool(raw, page.mirrored)
-			if err == nil && offers[o.Name] != nil {
-				err = errors.New("another tool of the server has this name")
-			}
-			if err != nil {
-				if leftOut++; leftOut <= maxLeftOut {
-					r.log.Warn("a tool of the server is not offered", "tool", jsonrpc.Clip(o.Name), "error", err)
-				}
-				continue
-			}
+	add := func(o *offer, err error) (string, error) {
+		switch {
+		case err != nil:
+		case offers[o.Name] != nil:
+			err = errors.New("another tool of the server has this name")
+		default:
 			offers[o.Name] = o
 			specs = append(specs, r.specOf(o))
 		}
-		switch {
-		case page.Next == "":
-			if leftOut > maxLeftOut {
-				r.log.Warn("more tools of the server are not offered", "tools", leftOut-maxLeftOut)
-			}
-			return offers, specs, nil
-		case seen[page.Next] || len(seen) == maxPages:
-			return nil, nil, tool.Errorf(tool.CodeProtocol,
-				"the server's list of tools has no end: it repeats a page, or has more than %d", maxPages)
+		return o.Name, err
+	}
+	g, err := r.pages(ctx, listing{methodListTools, "tools", "tools", maxTools}, func(raw json.RawMessage, g *greeting) (string, error) {
+		_, overHTTP := r.to.(*remote)
+		return add(readTool(raw, overHTTP && g.modern))
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	r.beside(ctx, g, add)
+	r.meets(ctx, g)
+	return offers, specs, nil
+}
+
+// pages asks the server for a list, page by page, and hands on each entry. One that cannot be used is left out, and the
+// others stay.
+func (r *Runner) pages(
+	ctx context.Context, l listing, take func(json.RawMessage, *greeting) (name string, err error),
+) (*greeting, error) {
+	seen := map[string]bool{}
+	size, listed, leftOut := 0, 0, 0
+	for cursor := ""; ; {
+		page, err := r.page(ctx, l, cursor)
+		if err != nil {
+			return nil, err
 		}
-		cursor, seen[page.Next] = page.Next, true
+		for _, raw := range page.entries[:min(len(page.entries), l.most-listed)] {
+			if name, err := take(raw, page.met); err != nil {
+				if leftOut++; leftOut <= maxLeftOut {
+					r.log.Warn("one of the server's "+l.what+" is not offered", "name", jsonrpc.Clip(name), "error", err)
+				}
+			}
+		}
+		size, listed = size+page.size, listed+len(page.entries)
+		switch {
+		case listed > l.most || size > maxListed:
+			return nil, tool.Errorf(tool.CodeProtocol, "the server lists more than %d %s, or more than %d MiB of them",
+				l.most, l.what, maxListed>>20)
+		case page.next == "":
+			if leftOut > maxLeftOut {
+				r.log.Warn("more of the server's "+l.what+" are not offered", "count", leftOut-maxLeftOut)
+			}
+			return page.met, nil
+		case seen[page.next] || len(seen) == maxPages:
+			return nil, tool.Errorf(tool.CodeProtocol,
+				"the server's list of %s has no end: it repeats a page, or has more than %d", l.what, maxPages)
+		}
+		cursor, seen[page.next] = page.next, true
 	}
 }
 
-type toolPage struct {
-	Tools []json.RawMessage `json:"tools"`
-	Next  string            `json:"nextCursor"`
-
-	size     int  // in bytes
-	mirrored bool // headers repeat arguments
+type page struct {
+	entries []json.RawMessage
+	next    string
+	size    int // in bytes
+	met     *greeting
 }
 
-func (r *Runner) page(ctx context.Context, cursor string) (p toolPage, err error) {
-	q := &query{method: methodListTools, params: func(_ *greeting, w *strictjson.Writer) {
+func (r *Runner) page(ctx context.Context, l listing, cursor string) (p page, err error) {
+	q := &query{method: l.method, params: func(_ *greeting, w *strictjson.Writer) {
 		if cursor != "" {
 			w.Text("cursor", cursor)
 		}
 	}}
 	raw, err := r.to.ask(ctx, q)
+	p.met, p.size = q.met, len(raw)
 	if said := answeredError(err); said != nil {
-		if said.Code == jsonrpc.CodeMethodNotFound && q.met.can.Tools == nil {
+		if said.Code == jsonrpc.CodeMethodNotFound && (l.method != methodListTools || q.met.can.Tools == nil) {
 			return p, nil // it has resources or prompts, and no tools
 		}
-		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its tools: %w", said)
+		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its %s: %w", l.what, said)
 	}
 	if err != nil {
-		return p, ended(ctx, methodListTools, err, q.words)
+		return p, ended(ctx, l.method, err, q.words)
 	}
-	if err := strictjson.Unmarshal(raw, &p); err != nil {
-		return p, tool.Errorf(tool.CodeProtocol, "the server's list of tools cannot be read: %s", jsonrpc.Misread(err))
+	err = strictjson.Object(raw, func(name, value []byte) error {
+		switch string(name) {
+		case l.member:
+			return strictjson.Unmarshal(value, &p.entries)
+		case "nextCursor":
+			return strictjson.Unmarshal(value, &p.next)
+		}
+		return nil
+	})
+	if err != nil {
+		return p, tool.Errorf(tool.CodeProtocol, "the server's list of %s cannot be read: %s", l.what, jsonrpc.Misread(err))
 	}
-	_, overHTTP := r.to.(*remote)
-	p.size, p.mirrored = len(raw), overHTTP && q.met.modern
 	return p, nil
 }
 
@@ -163,6 +201,7 @@ func (r *Runner) specOf(o *offer) *tool.Spec {
 	s := &tool.Spec{
 		Name: o.Name, Title: o.Title, Description: o.Description, Input: o.Input, Output: o.Output,
 		Effects: r.effects(o.Hints), Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
+		Unlisted: o.method != "", Method: o.method, Resources: o.resources,
 	}
 	if r.o.Effects == (tool.Effects{}) && (!r.o.TrustHints || o.Hints.silent()) {
 		// These effects are assumed, not said. The tier follows from what the server admits, which may be nothing.

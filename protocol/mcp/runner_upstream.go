@@ -19,6 +19,8 @@ type upstream interface {
 	// ask makes a request and gives its result. It connects first where that is needed. An error that the server
 	// answers is a *jsonrpc.Error. When ctx ends the server is told to leave the request.
 	ask(ctx context.Context, q *query) (json.RawMessage, error)
+	// listen makes a request that lasts, for as long as there is something to hear.
+	listen(ctx context.Context, q *query) error
 	// close lets the server go, within the time of ctx.
 	close(ctx context.Context) error
 }
@@ -46,18 +48,24 @@ type greeting struct {
 
 // abilities are what of a server's capabilities we care about. What is there, whatever its value, counts.
 type abilities struct {
-	Tools *struct {
-		ListChanged bool `json:"listChanged"`
-	} `json:"tools"`
-	Logging   json.RawMessage `json:"logging"`
-	Resources json.RawMessage `json:"resources"`
-	Tasks     struct {
+	Tools       *ability        `json:"tools"`
+	Prompts     *ability        `json:"prompts"`
+	Resources   *ability        `json:"resources"`
+	Completions json.RawMessage `json:"completions"`
+	Logging     json.RawMessage `json:"logging"`
+	Tasks       struct {
 		Requests struct {
 			Tools struct {
 				Call json.RawMessage `json:"call"`
 			} `json:"tools"`
 		} `json:"requests"`
 	} `json:"tasks"`
+}
+
+// An ability is to list something, and to tell of changes.
+type ability struct {
+	ListChanged bool `json:"listChanged"`
+	Subscribe   bool `json:"subscribe"`
 }
 
 // modernAbilities are what we say that we can do in the modern era. All that a server may ask goes to our caller, who

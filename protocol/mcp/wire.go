@@ -60,6 +60,9 @@ const (
 	methodCallTool     = "tools/call"
 	methodReadResource = "resources/read"
 	methodGetPrompt    = "prompts/get"
+	methodComplete     = "completion/complete"
+	methodSubscribe    = "resources/subscribe"
+	methodUnsubscribe  = "resources/unsubscribe"
 	methodListen       = "subscriptions/listen"
 	methodSetLevel     = "logging/setLevel"
 	methodTaskGet      = "tasks/get"
@@ -74,6 +77,10 @@ const (
 	noteProgress       = "notifications/progress"
 	noteMessage        = "notifications/message"
 	noteToolsChanged   = "notifications/tools/list_changed"
+	notePromptsChanged = "notifications/prompts/list_changed"
+	noteListChanged    = "notifications/resources/list_changed"
+	noteUpdated        = "notifications/resources/updated"
+	noteAcknowledged   = "notifications/subscriptions/acknowledged"
 )
 
 // extensionTasks lets a call be answered with a task, which the client looks after until it has an outcome. Here a task
@@ -120,6 +127,8 @@ type request struct {
 	// The tool that a call means: as the engine knows it, once resolve has looked; without a spec there is none.
 	tool string
 	spec *tool.Spec
+	// source is that of spec, if it is an MCP server with resources that the caller may read.
+	source string
 
 	failed *tool.Error // why the call has no good outcome, for programs; nil: it has one
 

@@ -1,0 +1,193 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/yosida95/uritemplate/v3"
+
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// promptPrefix begins the names of tools that stand for prompts. Those of other requests have the name of the request.
+const promptPrefix = "prompts/"
+
+// Bounds on what a server has beside tools. What is more is left out; its tools are offered all the same.
+const (
+	maxPrompts   = 1_000
+	maxArguments = 100    // of a prompt
+	maxResources = 10_000 // and as many templates
+	besideTime   = 5 * time.Second
+)
+
+// beside lists what the server has beside tools. Each is a tool that no list has, so that a call of it passes the same
+// chain as those of tools do.
+func (r *Runner) beside(ctx context.Context, g *greeting, add func(*offer, error) (string, error)) {
+	ctx, cancel := context.WithTimeout(ctx, besideTime)
+	defer cancel()
+	some := func(l listing, take func(json.RawMessage, *greeting) (string, error)) {
+		if _, err := r.pages(ctx, l, take); err != nil {
+			r.log.Warn("not all that the server offers can be listed", "what", l.what, "error", err)
+		}
+	}
+	if g.can.Prompts != nil {
+		some(listing{"prompts/list", "prompts", "prompts", maxPrompts}, func(raw json.RawMessage, _ *greeting) (string, error) {
+			return add(readPrompt(raw))
+		})
+	}
+	if g.can.Resources != nil {
+		read := besideTool(methodReadResource, "contents", "Reads a resource of the server.",
+			`"uri":{"type":"string"}},"required":["uri"]`)
+		take := func(raw json.RawMessage, _ *greeting) (string, error) {
+			one, err := readListed(raw)
+			if err == nil {
+				read.resources = append(read.resources, one)
+			}
+			return one.URI + one.Template, err
+		}
+		some(listing{"resources/list", "resources", "resources", maxResources}, take)
+		some(listing{"resources/templates/list", "resourceTemplates", "templates of resources", maxResources}, take)
+		_, _ = add(read, nil) // unless a tool of the server has this name
+	}
+	if g.can.Completions != nil {
+		_, _ = add(besideTool(methodComplete, "completion", "Suggests values of an argument.",
+			`"ref":{"type":"object"},"argument":{"type":"object"},"context":{"type":"object"}},"required":["ref","argument"]`), nil)
+	}
+}
+
+// besideTool is a tool that stands for a request. By the protocol such a request only reads, which is no more than a
+// hint of the server.
+func besideTool(method, gives, description, properties string) *offer {
+	yes := true
+	return &offer{
+		Name: method, Description: description, Hints: &toolHints{ReadOnly: &yes}, method: method, gives: gives,
+		Input: json.RawMessage(`{"type":"object","properties":{` + properties + `,"additionalProperties":false}`),
+	}
+}
+
+// readPrompt reads a prompt. Its arguments are texts.
+func readPrompt(raw json.RawMessage) (*offer, error) {
+	type named struct {
+		Name        string `json:"name"`
+		Title       string `json:"title"`
+		Description string `json:"description"`
+		Required    bool   `json:"required"`
+	}
+	var said struct {
+		named
+		Arguments []named `json:"arguments"`
+	}
+	o := besideTool(methodGetPrompt, "messages", "", "}")
+	err := strictjson.Unmarshal(raw, &said)
+	o.Name, o.Title, o.Description = promptPrefix+said.Name, said.Title, said.Description
+	switch {
+	case err != nil:
+		return o, errors.New(jsonrpc.Misread(err))
+	case said.Name == "" || len(said.Name) > maxToolName || jsonrpc.Clip(said.Name) != said.Name:
+		return o, fmt.Errorf("a name has 1 to %d printable characters", maxToolName)
+	case len(said.Arguments) > maxArguments:
+		return o, fmt.Errorf("it has more than %d arguments", maxArguments)
+	}
+	arguments, required := map[string]any{}, []string{}
+	for _, a := range said.Arguments {
+		one := map[string]string{"type": "string"}
+		for key, text := range map[string]string{"title": a.Title, "description": a.Description} {
+			if text != "" {
+				one[key] = text
+			}
+		}
+		if arguments[a.Name] = one; a.Required {
+			required = append(required, a.Name)
+		}
+	}
+	o.Input, _ = strictjson.Marshal(map[string]any{"type": "object", "properties": arguments, "required": required}) // texts
+	return o, nil
+}
+
+// readListed reads an entry of a list of resources or of templates. What a client could not ask for is refused.
+func readListed(raw json.RawMessage) (one tool.Resource, err error) {
+	if err := strictjson.Unmarshal(raw, &one); err != nil {
+		return one, errors.New(jsonrpc.Misread(err))
+	}
+	if one.URI != "" {
+		one.Template, err = "", checkURI(one.URI)
+	} else if _, err = uritemplate.New(one.Template); one.Template == "" || len(one.Template) > maxURI || tool.Hides(one.Template) {
+		err = errors.New("it has no URI, and no template of one")
+	}
+	for _, line := range []*string{&one.Name, &one.Title, &one.MediaType} {
+		*line = tool.VisibleName(*line)
+	}
+	one.Description = tool.Visible(one.Description)
+	odd := func(c rune) bool { return c < ' ' || c > '~' || c == '\\' }
+	if strictjson.KindOf(one.Annotations) != "object" || strings.ContainsFunc(string(one.Annotations), odd) {
+		one.Annotations = nil
+	}
+	return one, err
+}
+
+// checkURI refuses what is no absolute URI.
+func checkURI(uri string) error {
+	if u, err := url.Parse(uri); err != nil || u.Scheme == "" || len(uri) > maxURI || tool.VisibleName(uri) != uri {
+		return fmt.Errorf("a URI has a scheme, no characters that cannot be seen, and at most %d bytes", maxURI)
+	}
+	return nil
+}
+
+// subject is what a request is about, for the headers of HTTP.
+func (o *offer) subject(args json.RawMessage) string {
+	var said struct {
+		URI string `json:"uri"`
+	}
+	switch o.method {
+	case methodReadResource:
+		_ = strictjson.Unmarshal(args, &said) // it was checked
+	case methodComplete:
+	default:
+		said.URI = strings.TrimPrefix(o.Name, o.prefix())
+	}
+	return said.URI
+}
+
+func (o *offer) prefix() string {
+	if o.method == methodGetPrompt {
+		return promptPrefix
+	}
+	return ""
+}
+
+// write writes the params of the request.
+func (o *offer) write(w *strictjson.Writer, args json.RawMessage) {
+	if o.method == "" || o.method == methodGetPrompt {
+		w.Text("name", o.subject(args))
+		w.Raw("arguments", args)
+		return
+	}
+	_ = strictjson.Object(args, func(name, value []byte) error { // it was checked
+		w.Named(string(name), value)
+		return nil
+	})
+}
+
+// given is the outcome of what is no tool.
+func (e *errand) given(a *answer, g *greeting) (*tool.Result, error) {
+	w, found := strictjson.NewWriter(len(a.raw)), false
+	_ = strictjson.Object(a.raw, func(name, value []byte) error { // it was read
+		key, kind := string(name), strictjson.KindOf(value)
+		if is := key == e.offer.gives && (kind == "array" || kind == "object"); is || key == "description" && kind == "string" {
+			found = found || is
+			w.Raw(key, value)
+		}
+		return nil
+	})
+	if !found {
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no %s", e.of.Tool, e.offer.gives)
+	}
+	return e.traced(&tool.Result{OK: true, Output: w.Done()}, g), nil
+}
