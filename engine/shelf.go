@@ -44,11 +44,6 @@ type crowded interface {
 	Places(name string) (pool string, calls int)
 }
 
-// A Runner may tell of changes of resources that it reads; see tool.Offering.
-type follower interface {
-	Follow(ctx context.Context, uris []string, heard func(uri string)) (stop func(), err error)
-}
-
 // A shelf is everything that is published at one moment. It is never changed: Replace puts up another.
 type shelf struct {
 	items   []*item            // by name; dead sources that know no tools come as an item without a name
@@ -366,29 +361,15 @@ func (e *Engine) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Sp
 }
 
 // Offers implements tool.Offering.
-func (e *Engine) Offers(ctx context.Context, p tool.Principal) iter.Seq[*tool.Spec] {
+func (e *Engine) Offers(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spec, tool.Follower] {
 	items := e.complete(ctx).items
-	return func(yield func(*tool.Spec) bool) {
+	return func(yield func(*tool.Spec, tool.Follower) bool) {
 		for _, it := range items {
-			if it.spec.Method != "" && it.visible(p) && it.why() == nil && !yield(it.spec) {
-				return
+			if it.spec.Method != "" && it.visible(p) && it.why() == nil {
+				if f, _ := it.source.Runner.(tool.Follower); !yield(it.spec, f) {
+					return
+				}
 			}
 		}
 	}
-}
-
-// Follow implements tool.Offering.
-func (e *Engine) Follow(
-	ctx context.Context, p tool.Principal, name string, uris []string, heard func(uri string),
-) (stop func(), err error) {
-	it, err := e.borrow(ctx, p, name)
-	if err != nil {
-		return nil, err
-	}
-	defer it.source.release()
-	f, ok := it.source.Runner.(follower)
-	if !ok {
-		return nil, tool.Errorf(tool.CodeUnsupported, "%s does not tell of changes", name)
-	}
-	return f.Follow(ctx, uris, heard)
 }

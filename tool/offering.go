@@ -21,27 +21,20 @@ type Resource struct {
 
 // An Offering is a Catalog whose sources have more than tools.
 type Offering interface {
-	// Offers yields the unlisted tools with a Method that a caller may see and call now, by name.
-	Offers(ctx context.Context, p Principal) iter.Seq[*Spec]
-	// Follow tells heard of changes of resources that the tool of this name reads, until stop is called. Heard must not
-	// block. It ends with the source, too: follow again when the catalogue has changed.
-	Follow(ctx context.Context, p Principal, name string, uris []string, heard func(uri string)) (stop func(), err error)
+	// Offers yields the unlisted tools with a Method that a caller may see and call now, by name; and who tells of changes
+	// of their resources, or nil.
+	Offers(ctx context.Context, p Principal) iter.Seq2[*Spec, Follower]
+}
+
+// A Follower is a Runner that tells of changes of resources, until stop is called or it is closed. Heard must not block.
+type Follower interface {
+	Follow(ctx context.Context, uris []string, heard func(uri string)) (stop func(), failed []string)
 }
 
 // Offers asks a catalogue; one that is no Offering has none.
-func Offers(ctx context.Context, c Catalog, p Principal) iter.Seq[*Spec] {
+func Offers(ctx context.Context, c Catalog, p Principal) iter.Seq2[*Spec, Follower] {
 	if o, ok := c.(Offering); ok {
 		return o.Offers(ctx, p)
 	}
-	return func(func(*Spec) bool) {}
-}
-
-// Follow asks a catalogue; one that is no Offering cannot.
-func Follow(
-	ctx context.Context, c Catalog, p Principal, name string, uris []string, heard func(uri string),
-) (stop func(), err error) {
-	if o, ok := c.(Offering); ok {
-		return o.Follow(ctx, p, name, uris, heard)
-	}
-	return nil, Errorf(CodeUnsupported, "%s does not tell of changes", name)
+	return func(func(*Spec, Follower) bool) {}
 }

@@ -504,15 +504,8 @@ func (a admitted) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.S
 }
 
 // Offers implements tool.Offering.
-func (a admitted) Offers(ctx context.Context, _ tool.Principal) iter.Seq[*tool.Spec] {
+func (a admitted) Offers(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, tool.Follower] {
 	return tool.Offers(ctx, a.catalog, a.who)
-}
-
-// Follow implements tool.Offering.
-func (a admitted) Follow(
-	ctx context.Context, _ tool.Principal, name string, uris []string, heard func(uri string),
-) (stop func(), err error) {
-	return tool.Follow(ctx, a.catalog, a.who, name, uris, heard)
 }
 
 // Changed implements tool.Changing.

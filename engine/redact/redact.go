@@ -133,22 +133,14 @@ func (c catalog) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Sp
 }
 
 // Offers implements tool.Offering.
-func (c catalog) Offers(ctx context.Context, p tool.Principal) iter.Seq[*tool.Spec] {
-	return func(yield func(*tool.Spec) bool) {
-		for spec := range tool.Offers(ctx, c.of, p) {
-			if !yield(c.spec(spec)) {
+func (c catalog) Offers(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spec, tool.Follower] {
+	return func(yield func(*tool.Spec, tool.Follower) bool) {
+		for spec, f := range tool.Offers(ctx, c.of, p) {
+			if !yield(c.spec(spec), f) {
 				return
 			}
 		}
 	}
-}
-
-// Follow implements tool.Offering.
-func (c catalog) Follow(
-	ctx context.Context, p tool.Principal, name string, uris []string, heard func(uri string),
-) (stop func(), err error) {
-	stop, err = tool.Follow(ctx, c.of, p, name, uris, heard)
-	return stop, c.r.Error(err)
 }
 
 // WhyNot implements tool.Reasoner.

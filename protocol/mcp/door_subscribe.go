@@ -6,7 +6,6 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"toolpost/tool"
@@ -61,10 +60,11 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 	offered := s.offers(ctx, r.caller)
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return !offered(uri) })
 	ear.keep(want.URIs)
+	w := s.watch(ctx, r.caller, ear) // before the client is told that it will hear of changes
+	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return slices.Contains(w.failed, uri) })
 	honoured, _ := strictjson.Marshal(want) // booleans and strings
 	ack := strictjson.NewWriter(200 + len(honoured))
 	ack.Raw("notifications", honoured)
-	w := s.watch(ctx, r.caller, ear) // before the client is told that it will hear of changes
 	if tell("notifications/subscriptions/acknowledged", ack) == nil {
 		following, stop := context.WithCancel(ctx)
 		var tasks sync.WaitGroup
@@ -86,13 +86,14 @@ type watcher struct {
 	ear     *ear
 	changed <-chan struct{}
 	before  lists
+	failed  []string // resources of which no server tells now
 }
 
 func (s *server) watch(ctx context.Context, p tool.Principal, e *ear) *watcher {
 	s.ears.join(p.ID, e)
 	changed := tool.Changed(s.catalog)
-	_ = s.refollow(ctx, p, e) // sources that are down are asked again when they are back
-	return &watcher{s, p, e, changed, s.lists(ctx, p)}
+	failed := s.refollow(ctx, p, e)
+	return &watcher{s, p, e, changed, s.lists(ctx, p), failed}
 }
 
 // run tells of changes as they happen until ctx ends or nobody hears it any more. A catalogue says that something
@@ -112,7 +113,7 @@ func (w *watcher) run(ctx context.Context, want filter, tell func(method string,
 			}
 		case <-w.changed:
 			w.changed = tool.Changed(w.catalog)
-			_ = w.refollow(ctx, w.caller, w.ear)
+			w.failed = w.refollow(ctx, w.caller, w.ear)
 			before := w.before
 			w.before = w.lists(ctx, w.caller)
 			for _, list := range []struct {
@@ -169,28 +170,30 @@ type ear struct {
 	size int             // of the URIs, in bytes
 
 	turn    sync.Mutex
-	follows map[string]func() // ends following resources of an MCP server, by source
+	follows []func() // each ends following resources of an MCP server
 }
 
-// refollow has MCP servers tell of changes of what an ear listens for, and of nothing else. The error is that of one which
-// does not.
-func (s *server) refollow(ctx context.Context, p tool.Principal, e *ear) (failed error) {
+// refollow has MCP servers tell of changes of what an ear listens for, and of nothing else. It gives the URIs of which
+// none tells.
+func (s *server) refollow(ctx context.Context, p tool.Principal, e *ear) (failed []string) {
 	e.turn.Lock()
 	defer e.turn.Unlock()
 	before := e.follows
-	e.follows = map[string]func(){}
-	for source, uris := range e.upstream() {
-		stop, err := tool.Follow(ctx, s.catalog, p, source+"."+methodReadResource, uris, func(uri string) {
-			e.hear(sourceURI(source, uri))
-		})
-		if err != nil {
-			failed = err
-			continue
+	e.follows = nil
+	uris := e.upstream()
+	for spec, live := range tool.Offers(ctx, s.catalog, p) {
+		if own := uris[spec.Source]; spec.Method == methodReadResource && live != nil && own != nil {
+			stop, not := live.Follow(ctx, own, func(uri string) { e.hear(sourceURI(spec.Source, uri)) })
+			e.follows, uris[spec.Source] = append(e.follows, stop), not
 		}
-		e.follows[source] = stop
 	}
 	for _, stop := range before {
 		stop()
+	}
+	for source, left := range uris {
+		for _, uri := range left {
+			failed = append(failed, sourceURI(source, uri))
+		}
 	}
 	return failed
 }
@@ -360,11 +363,9 @@ func (s *server) subscribeResource(ctx context.Context, r *request, _ peer) (*st
 	case !r.session.ear.add(r.uri):
 		return nil, tooManyURIs("one session; unsubscribe from some")
 	}
-	if s.ears.open(r.caller.ID, r.session.ear) {
-		if err := s.refollow(ctx, r.caller, r.session.ear); err != nil && strings.HasPrefix(r.uri, sourcePrefix) {
-			r.session.ear.drop(r.uri)
-			return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", tool.AsError(err).Message)
-		}
+	if s.ears.open(r.caller.ID, r.session.ear) && slices.Contains(s.refollow(ctx, r.caller, r.session.ear), r.uri) {
+		r.session.ear.drop(r.uri)
+		return nil, invalid("nothing tells of changes of %s; read it again", jsonrpc.Clip(r.uri))
 	}
 	return strictjson.NewWriter(0), nil
 }

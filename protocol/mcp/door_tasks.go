@@ -24,7 +24,8 @@ const (
 )
 
 // Tasks says which calls become tasks, for clients that know tasks: it is the server who decides. A tool's time is the
-// best guess at how long it takes, since clients commonly give up on a request after a minute.
+// best guess at how long it takes, since clients commonly give up on a request after a minute. What is only a task at its
+// MCP server stays one.
 type Tasks struct {
 	Tools    tool.Patterns `yaml:"tools" doc:"tools whose calls run as tasks; default: those with a timeout above one minute"`
 	Required tool.Patterns `yaml:"required" doc:"tools that only run as tasks; clients without support for tasks are refused"`
@@ -45,7 +46,7 @@ func (t Tasks) later(spec *tool.Spec, answered bool) bool {
 	case names(t.Required, spec) || names(t.AskFirst, spec) || names(t.Tools, spec):
 		return true
 	}
-	return t.Tools == nil && spec.Timeout > longTime && !spec.Unlisted
+	return t.Tools == nil && (spec.Timeout > longTime || spec.TaskSupport == "required") && !spec.Unlisted
 }
 
 // names reports whether a config names a tool. A list that is not there names none, where elsewhere it names all.

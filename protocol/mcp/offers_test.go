@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
@@ -79,6 +83,11 @@ func served(t *testing.T, s *sdk.Server, era string) string {
 // engineOf has MCP servers as sources, under a policy.
 func engineOf(t *testing.T, rules string, sources map[string]string) *engine.Engine {
 	t.Helper()
+	return engineWith(t, engine.Options{}, rules, sources)
+}
+
+func engineWith(t *testing.T, with engine.Options, rules string, sources map[string]string) *engine.Engine {
+	t.Helper()
 	var o policy.Options
 	if err := config.DecodeYAML("policy.yaml", []byte(rules), &o); err != nil {
 		t.Fatal(err)
@@ -87,20 +96,11 @@ func engineOf(t *testing.T, rules string, sources map[string]string) *engine.Eng
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := engine.New(engine.Options{Policy: func() *policy.Policy { return p }})
+	with.Policy = func() *policy.Policy { return p }
+	e := engine.New(with)
 	var all []engine.Binding
-	for _, name := range slices.Sorted(func(yield func(string) bool) {
-		for name := range sources {
-			if !yield(name) {
-				return
-			}
-		}
-	}) {
-		r, err := mcp.Open(t.Context(), sourceOf(t, t.TempDir(), sources[name], nil), discard())
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, engine.Binding{Name: name, Protocol: "mcp", Runner: r, Upstream: true})
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		all = append(all, bound(t, name, sources[name]))
 	}
 	e.Replace(t.Context(), all)
 	t.Cleanup(func() {
@@ -111,6 +111,15 @@ func engineOf(t *testing.T, rules string, sources map[string]string) *engine.Eng
 		}
 	})
 	return e
+}
+
+func bound(t *testing.T, name, fields string) engine.Binding {
+	t.Helper()
+	r, err := mcp.Open(t.Context(), sourceOf(t, t.TempDir(), fields, nil), discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return engine.Binding{Name: name, Protocol: "mcp", Runner: r, Upstream: true}
 }
 
 // clientOf connects the official client of an era with a door in front of an engine.
@@ -320,5 +329,318 @@ func completes(t *testing.T, s *sdk.ClientSession) {
 		if err != nil || !slices.Equal(got.Completion.Values, []string{want}) || got.Completion.Total != 7 || !got.Completion.HasMore {
 			t.Errorf("%s: %+v, %v", want, got, err)
 		}
+	}
+}
+
+// The official server for trying clients has the same behind our door as in front of it.
+func TestWhatTheOfficialServerHasBesideToolsIsOfferedOn(t *testing.T) {
+	tooltest.NoLeaks(t)
+	e := engineOf(t, "", map[string]string{"all": fromNPM(t, "@modelcontextprotocol/server-everything/dist/index.js", "", "stdio")})
+	for over, version := range map[string]string{"http": "2026-07-28", "stdio": "2025-11-25"} {
+		t.Run(version+" over "+over, func(t *testing.T) {
+			updated := make(chan string, 100)
+			s := clientOf(t, over, version, e, &sdk.ClientOptions{
+				ResourceUpdatedHandler: func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI },
+			})
+			list, err := s.ListResources(t.Context(), nil)
+			if err != nil || len(list.Resources) < 5 {
+				t.Fatalf("%+v, %v", list, err)
+			}
+			links, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "get-resource-links", Arguments: map[string]any{"count": 2}})
+			if err != nil || len(links.Content) != 3 {
+				t.Fatalf("%+v, %v", links, err)
+			}
+			for _, uri := range []string{list.Resources[0].URI, links.Content[1].(*sdk.ResourceLink).URI, links.Content[2].(*sdk.ResourceLink).URI} {
+				if got, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri}); err != nil || got.Contents[0].URI != uri {
+					t.Errorf("%s: %+v, %v", uri, got, err)
+				}
+			}
+			templates, err := s.ListResourceTemplates(t.Context(), nil)
+			if err != nil || len(templates.ResourceTemplates) < 4 { // two of them are ours
+				t.Errorf("%+v, %v", templates, err)
+			}
+			prompt, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "args-prompt", Arguments: map[string]string{"city": "Rome"}})
+			if err != nil || !strings.Contains(prompt.Messages[0].Content.(*sdk.TextContent).Text, "Rome") {
+				t.Errorf("%+v, %v", prompt, err)
+			}
+			names, err := s.Complete(t.Context(), &sdk.CompleteParams{
+				Ref: &sdk.CompleteReference{Type: "ref/prompt", Name: "completable-prompt"}, Argument: sdk.CompleteParamsArgument{Name: "name", Value: "A"},
+				Context: &sdk.CompleteContext{Arguments: map[string]string{"department": "Engineering"}},
+			})
+			if err != nil || !slices.Equal(names.Completion.Values, []string{"Alice"}) {
+				t.Errorf("%+v, %v", names, err)
+			}
+			uri := list.Resources[0].URI
+			if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"}); err != nil { // one every 5 s
+				t.Fatal(err)
+			}
+			if got := awaits(t, "resources/updated", updated); got != uri {
+				t.Errorf("%s has changed", got)
+			}
+			if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"}); err != nil {
+				t.Fatal(err)
+			}
+			roots, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "get-roots-list"}) // listed for clients with roots alone
+			if err != nil || !strings.Contains(textOf(roots), "file:///") {
+				t.Errorf("%+v, %v", roots, err)
+			}
+		})
+	}
+}
+
+// A server that lists without an end, hides things and says what it likes harms neither its own tool nor a client.
+func TestServersWithHostileOffers(t *testing.T) {
+	tooltest.NoLeaks(t)
+	path, err := filepath.Abs(filepath.Join("testdata", "py", "offers.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, era := range []string{"modern", "legacy"} {
+		t.Run(era, func(t *testing.T) {
+			e := engineOf(t, "", map[string]string{
+				"bad": fmt.Sprintf("command: [%q, -B, %q, %s], dir: %q, max_message: 2000000", tooltest.Python(), path, era, filepath.Dir(path)),
+			})
+			prompts := 0
+			for spec := range e.Offers(t.Context(), tool.Principal{ID: "ada"}) {
+				if prompts += strings.Count(spec.Name, "prompts/"); spec.Method == "resources/read" {
+					offeredSafely(t, spec.Resources)
+				}
+			}
+			if prompts != 1 {
+				t.Errorf("%d prompts are offered", prompts)
+			}
+			updated := make(chan string, 100)
+			s := clientOf(t, "http", "2026-07-28", e, &sdk.ClientOptions{
+				ResourceUpdatedHandler: func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI },
+			})
+			const bad = "toolpost://sources/bad/x://"
+			for _, name := range []string{"shape", "empty", "giant"} {
+				if got, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: bad + name}); err == nil {
+					t.Errorf("%s can be read: %+v", name, got)
+				}
+			}
+			if got, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "good"}); err == nil && len(got.Messages) > 0 {
+				t.Errorf("%+v", got)
+			}
+			ref := &sdk.CompleteReference{Type: "ref/prompt", Name: "good"}
+			if got, err := s.Complete(t.Context(), &sdk.CompleteParams{Ref: ref}); err != nil || len(got.Completion.Values) != 100 || !got.Completion.HasMore {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: bad + "followed"}); err != nil {
+				t.Fatal(err)
+			}
+			if got := awaits(t, "resources/updated", updated); got != bad+"followed" {
+				t.Errorf("%s has changed", got)
+			}
+			if got, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo"}); err != nil || textOf(got) != "ok" {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func offeredSafely(t *testing.T, list []tool.Resource) {
+	t.Helper()
+	fixed := 0
+	for _, one := range list {
+		if one.URI != "" {
+			fixed++
+		}
+		if text := one.URI + one.Template + one.Name + one.Description + string(one.Annotations); tool.Hides(text) || len(text) > 5000 ||
+			one.URI == "no uri" || one.Template == "x://{" {
+			t.Fatalf("%+v is offered", one)
+		}
+	}
+	if fixed > 10_000 || len(list)-fixed > 10_000 || !slices.ContainsFunc(list, func(one tool.Resource) bool { return one.Template == "x://{id}" }) {
+		t.Errorf("%d resources and %d templates are offered", fixed, len(list)-fixed)
+	}
+}
+
+// memory keeps pins.
+type memory struct {
+	mu  sync.Mutex
+	all map[string]pin.Pin
+}
+
+func (m *memory) Of(context.Context, string) ([]pin.Pin, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.all)), nil
+}
+
+func (m *memory) Change(_ context.Context, changes []pin.Change) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range changes {
+		m.all[c.Name] = c.Pin
+	}
+	return nil
+}
+
+func (m *memory) Revision(context.Context) (int64, error) { return 0, nil }
+
+// What a server has beside tools passes the chain as its tools do: rules, rights and pins hold for it, and so do the stages
+// that count and record. A source that is down offers nothing.
+func TestOffersPassTheChain(t *testing.T) {
+	tooltest.NoLeaks(t)
+	var mu sync.Mutex
+	var seen []string
+	note := func(*tool.Spec) tool.Middleware {
+		return tool.First(func(_ context.Context, c *tool.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, c.Caller.ID+" "+c.Spec.Name+" "+string(c.Args))
+			return nil
+		})
+	}
+	library := newLibrary()
+	fields := fmt.Sprintf("url: %q, era: legacy", served(t, library, "legacy"))
+	e := engineWith(t, engine.Options{Stages: map[string]engine.Stage{"quota": note}, Pins: &pin.Book{Pins: &memory{all: map[string]pin.Pin{}}}},
+		`rules:
+  - {name: not bob, effect: deny, callers: bob, sources: one}
+  - {name: secret, effect: deny, tools: one.resources/read, when: 'args.uri.endsWith("/secret")'}
+`, map[string]string{"one": fields})
+	url, _ := serveTwo(t, mcp.Options{}, e, e)
+	changed := make(chan bool, 100)
+	of := func(name string) *sdk.ClientSession {
+		transport := &http.Transport{}
+		t.Cleanup(transport.CloseIdleConnections)
+		s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+			PromptListChangedHandler:   func(context.Context, *sdk.PromptListChangedRequest) { changed <- true },
+			ResourceListChangedHandler: func(context.Context, *sdk.ResourceListChangedRequest) { changed <- true },
+		}).Connect(t.Context(), &sdk.StreamableClientTransport{
+			Endpoint: url, HTTPClient: &http.Client{Transport: named{transport, name}}, MaxRetries: -1,
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	offered := func(s *sdk.ClientSession) int {
+		prompts, err := s.ListPrompts(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resources, err := s.ListResources(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(prompts.Prompts) + len(resources.Resources)
+	}
+	ada, bob := of("ada"), of("bob")
+	if a, b := offered(ada), offered(bob); a != 2 || b != 0 {
+		t.Errorf("ada is offered %d, and bob %d", a, b)
+	}
+	for _, no := range []struct {
+		who *sdk.ClientSession
+		uri string
+	}{{bob, notes + "note"}, {ada, notes + "notes/secret"}} {
+		if got, err := no.who.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: no.uri}); err == nil {
+			t.Errorf("%s can be read: %+v", no.uri, got)
+		}
+	}
+	if _, err := bob.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review", Arguments: map[string]string{"language": "go"}}); err == nil {
+		t.Error("bob has a prompt")
+	}
+	if _, err := ada.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: notes + "note"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := ada.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review", Arguments: map[string]string{"language": "go"}}); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	if want := []string{`ada resources/read {"uri":"mem://note"}`, `ada prompts/review {"language":"go"}`}; !slices.Equal(seen, want) {
+		t.Errorf("the chain has seen %q", seen)
+	}
+	mu.Unlock()
+	library.AddPrompt(&sdk.Prompt{Name: "review", Description: "do something else"}, func(context.Context, *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
+		return nil, fmt.Errorf("not asked for")
+	}) // which was pinned otherwise
+	for offered(ada) != 1 {
+		awaits(t, "prompts/list_changed", changed)
+	}
+	e.Replace(t.Context(), []engine.Binding{{Name: "one", Protocol: "mcp", Err: fmt.Errorf("down"), Upstream: true}})
+	for offered(ada) != 0 {
+		awaits(t, "list_changed of a source that is down", changed)
+	}
+	e.Replace(t.Context(), []engine.Binding{bound(t, "one", fields)})
+	for offered(ada) != 1 {
+		awaits(t, "list_changed of a source that is back", changed)
+	}
+}
+
+// named shows the token of a caller.
+type named struct {
+	http.RoundTripper
+	name string
+}
+
+func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Authorization", "Bearer token-"+n.name)
+	return n.RoundTripper.RoundTrip(r)
+}
+
+// A server is asked once to tell of a resource, however many clients follow it, and they alone are told.
+func TestUpdatesReachThoseWhoSubscribed(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for _, era := range []string{"modern", "legacy"} {
+		t.Run(era, func(t *testing.T) {
+			e := engineOf(t, "", map[string]string{"one": fmt.Sprintf("url: %q, era: %s", served(t, newLibrary(), era), era)})
+			url := serveHTTP(t, mcp.Options{}, e, e)
+			type reader struct {
+				*sdk.ClientSession
+				updated chan string
+			}
+			var readers []reader
+			for range 3 {
+				r := reader{updated: make(chan string, 100)}
+				s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+					ResourceUpdatedHandler: func(_ context.Context, u *sdk.ResourceUpdatedNotificationRequest) { r.updated <- u.Params.URI },
+				}).Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: httpClient(t), MaxRetries: -1},
+					&sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = s.Close() })
+				r.ClientSession = s
+				readers = append(readers, r)
+			}
+			for i, uri := range []string{"note", "note", "notes/1"} {
+				if err := readers[i].Subscribe(t.Context(), &sdk.SubscribeParams{URI: notes + uri}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			touch := func(r reader) { // until the client hears of it: it may still be opening its stream
+				for {
+					if _, err := readers[2].CallTool(t.Context(), &sdk.CallToolParams{Name: "touch"}); err != nil {
+						t.Fatal(err)
+					}
+					select {
+					case got := <-r.updated:
+						if got != notes+"note" {
+							t.Errorf("%s has changed", got)
+						}
+						return
+					case <-time.After(100 * time.Millisecond):
+					}
+				}
+			}
+			touch(readers[0])
+			touch(readers[1])
+			if err := readers[0].Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: notes + "note"}); err != nil {
+				t.Fatal(err)
+			}
+			for len(readers[0].updated) > 0 { // from before
+				<-readers[0].updated
+			}
+			touch(readers[1])
+			if n := len(readers[0].updated) + len(readers[2].updated); n > 0 {
+				t.Errorf("%d updates came to those who did not want them", n)
+			}
+		})
 	}
 }

@@ -37,7 +37,7 @@ type SourceOptions struct {
 	spawn.Options // of a program; a server at a url has the timeout alone
 
 	Era         string       `yaml:"era" schema:"enum=modern|legacy" doc:"modern: 2026-07-28; legacy: 2025-11-25 and earlier; default: found out by asking the server"`
-	Roots       []string     `yaml:"roots" doc:"folders to report when the server asks where to work; default: modern servers get the caller's answer, legacy servers none"`
+	Roots       []string     `yaml:"roots" doc:"folders to report when the server asks where to work; default: those that its walls name; without any, modern servers get the caller's answer, legacy servers none"`
 	LogLevel    string       `yaml:"log_level" schema:"enum=debug|info|notice|warning|error|critical|alert|emergency default=info" doc:"least severe messages to take from the server"`
 	Concurrency int          `yaml:"concurrency" doc:"calls that the server gets at a time; default: unlimited"`
 	MaxMessage  int          `yaml:"max_message" schema:"default=16777216" doc:"bytes of one message"`
@@ -195,6 +195,7 @@ var (
 	_ tool.Runner   = (*Runner)(nil)
 	_ tool.Source   = (*Runner)(nil)
 	_ tool.Changing = (*Runner)(nil)
+	_ tool.Follower = (*Runner)(nil)
 )
 
 // Open makes the runner of a configured source. Nothing is started, and nobody asked, until the tools are listed.
@@ -206,6 +207,9 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 	r := &Runner{o: o, log: log}
 	r.questions.patience = time.Duration(o.AskTimeout)
 	r.stale.Store(true)
+	if o.Roots == nil && o.Container.Image == "" { // a server elsewhere has no walls
+		o.Roots = slices.Concat(o.Walls.Write, o.Walls.Read)
+	}
 	for i, root := range o.Roots {
 		o.Roots[i] = offlimits.Under(src.Dir, root)
 	}
@@ -336,6 +340,8 @@ func (r *Runner) Close(ctx context.Context) error {
 	r.end()
 	r.questions.close()
 	err := r.to.close(ctx)
+	r.updates.turn.Lock() // who follows something from now on sees that the life has ended
+	defer r.updates.turn.Unlock()
 	r.errands.Wait() // each ends with the life of the runner
 	return err
 }

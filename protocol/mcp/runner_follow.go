@@ -19,66 +19,49 @@ type updates struct {
 
 	turn sync.Mutex // one that follows or leaves at a time
 	mu   sync.Mutex
-	all  map[string]map[*func(uri string)]bool
-	of   map[string]*batch
+	all  map[string]*followed
 }
 
-// A batch is resources that the server was asked to tell of with one stream, or one after the other. They are left
-// together: servers lose track of those who ask for one resource in several streams.
-type batch struct {
-	uris []string
-	end  func()
+type followed struct {
+	heard map[*func(uri string)]bool
+	end   func()
 }
 
 // maxFollowed bounds the resources of a server that all callers together follow.
 const maxFollowed = 1_000
 
-// join notes who is told of some resources, and gives those of which the server does not tell yet.
-func (u *updates) join(uris []string, heard *func(string)) (fresh []string) {
+// join notes who is told of a resource; fresh: the server does not tell of it yet.
+func (u *updates) join(uri string, heard *func(string)) (f *followed, fresh bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.all == nil {
-		u.all, u.of = map[string]map[*func(string)]bool{}, map[string]*batch{}
+	f = u.all[uri]
+	if fresh = f == nil; fresh && len(u.all) == maxFollowed {
+		return nil, false
 	}
-	for _, uri := range uris {
-		if u.all[uri] == nil {
-			u.all[uri] = map[*func(string)]bool{}
+	if fresh {
+		f = &followed{map[*func(string)]bool{}, func() {}}
+		if u.all == nil {
+			u.all = map[string]*followed{}
 		}
-		if u.all[uri][heard] = true; u.of[uri] == nil {
-			fresh = append(fresh, uri)
-		}
+		u.all[uri] = f
 	}
-	return fresh
+	f.heard[heard] = true
+	return f, fresh
 }
 
-func (u *updates) begun(b *batch) {
+// leave undoes join.
+func (u *updates) leave(uri string, heard *func(string)) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, uri := range b.uris {
-		u.of[uri] = b
-	}
-}
-
-// leave undoes join, and ends batches of which nothing is followed any more.
-func (u *updates) leave(uris []string, heard *func(string)) {
-	u.mu.Lock()
-	var over []*batch
-	for _, uri := range uris {
-		if delete(u.all[uri], heard); len(u.all[uri]) == 0 {
-			delete(u.all, uri)
-		}
-		b := u.of[uri]
-		if b == nil || slices.ContainsFunc(b.uris, func(uri string) bool { return u.all[uri] != nil }) {
-			continue
-		}
-		for _, uri := range b.uris {
-			delete(u.of, uri)
-		}
-		over = append(over, b)
+	f := u.all[uri]
+	last := f != nil && f.heard[heard] && len(f.heard) == 1
+	if last {
+		delete(u.all, uri)
+	} else if f != nil {
+		delete(f.heard, heard)
 	}
 	u.mu.Unlock()
-	for _, b := range over {
-		b.end()
+	if last {
+		f.end()
 	}
 }
 
@@ -89,14 +72,14 @@ func (u *updates) uris() []string {
 }
 
 // tell tells those who follow a resource, or one that it is a part of.
-func (u *updates) tell(uris ...string) {
+func (u *updates) tell(uri string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, uri := range uris {
-		for uri != "" && u.all[uri] == nil {
-			uri = strings.TrimRight(uri[:strings.LastIndexByte(uri, '/')+1], "/")
-		}
-		for heard := range u.all[uri] {
+	for uri != "" && u.all[uri] == nil {
+		uri = strings.TrimRight(uri[:strings.LastIndexByte(uri, '/')+1], "/")
+	}
+	if f := u.all[uri]; f != nil {
+		for heard := range f.heard {
 			(*heard)(uri)
 		}
 	}
@@ -118,90 +101,82 @@ func (r *Runner) meets(ctx context.Context, g *greeting) {
 	if before := r.met.Swap(g); before == nil || before == g {
 		return
 	}
-	uris := r.updates.uris()
-	if !g.modern {
-		_ = r.aboutURIs(ctx, methodSubscribe, uris) // one that does not tell of them any more is still read
+	for _, uri := range r.updates.uris() {
+		if !g.modern {
+			_ = r.aboutURI(ctx, methodSubscribe, uri) // if it does not tell of it any more, it can still be read
+		}
+		r.updates.tell(uri)
 	}
-	r.updates.tell(uris...)
 }
 
-// Follow tells of changes of resources: see tool.Offering.
-func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri string)) (stop func(), err error) {
-	g := r.met.Load()
-	if g == nil || g.can.Resources == nil || !g.can.Resources.Subscribe {
-		return nil, tool.Errorf(tool.CodeUnsupported, "the server does not tell of changes of its resources: read them again")
-	}
+// Follow implements tool.Follower.
+func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri string)) (stop func(), failed []string) {
 	ctx, cancel := context.WithTimeout(ctx, besideTime)
 	defer cancel()
 	r.updates.turn.Lock()
 	defer r.updates.turn.Unlock()
-	b := &batch{uris: r.updates.join(uris, &heard)}
-	switch {
-	case len(b.uris) == 0:
-	case len(r.updates.uris()) > maxFollowed:
-		err = tool.Errorf(tool.CodeQuotaExceeded, "callers follow %d resources of the server, which is the most", maxFollowed)
-	case g.modern:
-		b.end = r.stream(ctx, b.uris)
-	default:
-		err = r.aboutURIs(ctx, methodSubscribe, b.uris)
-		b.end = func() {
-			ctx, cancel := context.WithTimeout(r.life, leaveTime)
-			defer cancel()
-			_ = r.aboutURIs(ctx, methodUnsubscribe, b.uris) // a courtesy
+	g := r.met.Load()
+	if g == nil || g.can.Resources == nil || !g.can.Resources.Subscribe || r.life.Err() != nil {
+		return func() {}, uris
+	}
+	for _, uri := range uris {
+		switch f, fresh := r.updates.join(uri, &heard); {
+		case f == nil:
+			failed = append(failed, uri)
+		case fresh && g.modern:
+			f.end = r.stream(ctx, uri)
+		case fresh && r.aboutURI(ctx, methodSubscribe, uri) != nil:
+			r.updates.leave(uri, &heard)
+			failed = append(failed, uri)
+		case fresh:
+			f.end = func() {
+				ctx, cancel := context.WithTimeout(r.life, leaveTime)
+				defer cancel()
+				_ = r.aboutURI(ctx, methodUnsubscribe, uri) // a courtesy
+			}
 		}
 	}
-	if err != nil {
-		r.updates.leave(uris, &heard)
-		return nil, err
-	}
-	r.updates.begun(b)
 	return func() {
 		r.updates.turn.Lock()
 		defer r.updates.turn.Unlock()
-		r.updates.leave(uris, &heard)
-	}, nil
-}
-
-// aboutURIs tells a server of the legacy era something about resources, one by one.
-func (r *Runner) aboutURIs(ctx context.Context, method string, uris []string) error {
-	for _, uri := range uris {
-		q := &query{method: method, params: func(_ *greeting, w *strictjson.Writer) { w.Text("uri", uri) }}
-		if _, err := r.to.ask(ctx, q); err != nil {
-			return err
+		for _, uri := range uris {
+			r.updates.leave(uri, &heard)
 		}
-	}
-	return nil
+	}, failed
 }
 
-// stream has a modern server tell of resources, until end. It waits until the server has begun to.
-func (r *Runner) stream(ctx context.Context, uris []string) (end func()) {
+// aboutURI tells a server of the legacy era something about a resource.
+func (r *Runner) aboutURI(ctx context.Context, method, uri string) error {
+	_, err := r.to.ask(ctx, &query{method: method, params: func(_ *greeting, w *strictjson.Writer) { w.Text("uri", uri) }})
+	return err
+}
+
+// stream has a modern server tell of a resource, until end. It waits until the server has begun to. Each resource has its
+// own stream, as in the official clients: there are servers that forget what another stream asked for when one ends.
+func (r *Runner) stream(ctx context.Context, uri string) (end func()) {
 	life, end := context.WithCancel(r.life)
 	opened := r.updates.opened.Changed()
 	r.errands.Go(func() {
 		keepListening(life, func(first bool) error {
 			if !first {
-				r.updates.tell(uris...) // what changed meanwhile was not told
+				r.updates.tell(uri) // what changed meanwhile was not told
 			}
-			return r.to.listen(life, listenQuery(filter{URIs: uris}))
+			return r.to.listen(life, listenQuery(filter{URIs: []string{uri}}))
 		})
 	})
 	select {
 	case <-opened:
 	case <-ctx.Done():
+	case <-life.Done():
 	}
 	return end
 }
 
-// lists are those of a server's lists of whose changes it tells if it is asked to.
-func (g *greeting) lists() filter {
+// lists are those of a modern server's lists of whose changes it tells if it is asked to.
+func (g *greeting) lists() (f filter, some bool) {
 	changes := func(a *ability) bool { return g.modern && a != nil && a.ListChanged }
-	return filter{Tools: changes(g.can.Tools), Prompts: changes(g.can.Prompts), Resources: changes(g.can.Resources)}
-}
-
-// listens reports whether there is something to hear from this server that has to be asked for.
-func (g *greeting) listens() bool {
-	f := g.lists()
-	return f.Tools || f.Prompts || f.Resources
+	f = filter{Tools: changes(g.can.Tools), Prompts: changes(g.can.Prompts), Resources: changes(g.can.Resources)}
+	return f, f.Tools || f.Prompts || f.Resources
 }
 
 func listenQuery(f filter) *query {

@@ -141,7 +141,7 @@ func (h *remote) meet(ctx context.Context) (*visit, error) {
 	if again {
 		h.r.changed()
 	}
-	if v.listens() || !v.modern {
+	if _, some := v.lists(); some || !v.modern {
 		v.heard = make(chan struct{})
 		h.running.Go(func() { h.attend(v) })
 		select { // what a server of the legacy era says before its stream is open is lost, questions too
@@ -356,7 +356,8 @@ func (h *remote) attend(v *visit) {
 		}
 		if v.modern { // it says all about a request with the request
 			open()
-			_, err := h.put(v.life, v, listenQuery(v.lists()))
+			lists, _ := v.lists()
+			_, err := h.put(v.life, v, listenQuery(lists))
 			return err
 		}
 		resp, err := h.send(v.life, v, http.MethodGet, http.Header{}, nil)

@@ -148,18 +148,13 @@ func (o *offer) subject(args json.RawMessage) string {
 	switch o.method {
 	case methodReadResource:
 		_ = strictjson.Unmarshal(args, &said) // it was checked
+		return said.URI
+	case methodGetPrompt:
+		return strings.TrimPrefix(o.Name, promptPrefix)
 	case methodComplete:
-	default:
-		said.URI = strings.TrimPrefix(o.Name, o.prefix())
+		return ""
 	}
-	return said.URI
-}
-
-func (o *offer) prefix() string {
-	if o.method == methodGetPrompt {
-		return promptPrefix
-	}
-	return ""
+	return o.Name
 }
 
 // write writes the params of the request.

@@ -225,7 +225,8 @@ func (p *program) initialize(ctx context.Context, w *worker.Worker) (*greeting, 
 // subscribe hears of changes of what a modern server has for as long as it lives. One of the legacy era says so unasked.
 func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
 	g := greetingOf(w)
-	if !g.listens() {
+	lists, some := g.lists()
+	if !some {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -243,7 +244,7 @@ func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
 		if !first {
 			p.r.changed() // nobody told us meanwhile
 		}
-		_, err := w.Ask(ctx, methodListen, g.encode(listenQuery(g.lists()), 0), nil)
+		_, err := w.Ask(ctx, methodListen, g.encode(listenQuery(lists), 0), nil)
 		return err
 	})
 }
