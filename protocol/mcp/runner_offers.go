@@ -175,7 +175,7 @@ func (e *errand) given(a *answer, g *greeting) (*tool.Result, error) {
 	w, found := strictjson.NewWriter(len(a.raw)), false
 	_ = strictjson.Object(a.raw, func(name, value []byte) error { // it was read
 		key, kind := string(name), strictjson.KindOf(value)
-		if is := key == e.offer.gives && (kind == "array" || kind == "object"); is || key == "description" && kind == "string" {
+		if is := key == e.offer.gives && (kind == "array" || kind == "object" && key == "completion"); is || key == "description" && kind == "string" {
 			found = found || is
 			w.Raw(key, value)
 		}
