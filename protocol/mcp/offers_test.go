@@ -196,6 +196,7 @@ func useLibrary(t *testing.T, era, version, over string) {
 		if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: notes + "note"}); err != nil {
 			t.Fatal(err)
 		}
+		end := time.After(patience)
 		for got := ""; got == ""; { // this client does not wait until its subscription is acknowledged
 			for _, name := range []string{"two_touch", "touch"} { // what happens in the other source is not told
 				if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: name}); err != nil {
@@ -204,6 +205,8 @@ func useLibrary(t *testing.T, era, version, over string) {
 			}
 			select {
 			case got = <-updated:
+			case <-end:
+				t.Fatal("resources/updated did not come")
 			case <-time.After(100 * time.Millisecond):
 			}
 			if got != "" && got != notes+"note" {
@@ -615,7 +618,7 @@ func TestUpdatesReachThoseWhoSubscribed(t *testing.T) {
 				}
 			}
 			touch := func(r reader) { // until the client hears of it: it may still be opening its stream
-				for {
+				for end := time.After(patience); ; {
 					if _, err := readers[2].CallTool(t.Context(), &sdk.CallToolParams{Name: "touch"}); err != nil {
 						t.Fatal(err)
 					}
@@ -625,6 +628,8 @@ func TestUpdatesReachThoseWhoSubscribed(t *testing.T) {
 							t.Errorf("%s has changed", got)
 						}
 						return
+					case <-end:
+						t.Fatal("resources/updated did not come")
 					case <-time.After(100 * time.Millisecond):
 					}
 				}
@@ -642,5 +647,29 @@ func TestUpdatesReachThoseWhoSubscribed(t *testing.T) {
 				t.Errorf("%d updates came to those who did not want them", n)
 			}
 		})
+	}
+}
+
+// A keeper starts jobs that run on.
+type keeper struct{ *shop }
+
+func (k keeper) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if c.Tool == "startJob" {
+		return &tool.Result{OK: true, Output: []byte(`{"job":"j1","tool":"slow","state":"running","made":"2026-01-01T00:00:00Z"}`)}, nil
+	}
+	return k.shop.Invoke(ctx, c, out)
+}
+
+// What an MCP server only runs as a task is a task for clients that know tasks, and a call that waits for the others.
+func TestTasksOfServersStayTasks(t *testing.T) {
+	k := keeper{newShop()}
+	k.sell(&tool.Spec{Name: "startJob"}, &tool.Spec{Name: "echo", TaskSupport: "required"})
+	url := serveHTTP(t, mcp.Options{Jobs: true}, k, k)
+	for capabilities, want := range map[string]bool{`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`: true, `{}`: false} {
+		got := post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},`+able(capabilities)+`}}`,
+			"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "echo")
+		if strings.Contains(string(got.Result), `"resultType":"task"`) != want {
+			t.Errorf("with %s: %s", capabilities, got.body)
+		}
 	}
 }
