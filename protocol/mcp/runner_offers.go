@@ -52,8 +52,8 @@ func (r *Runner) beside(ctx context.Context, g *greeting, add func(*offer, error
 			}
 			return one.URI + one.Template, err
 		}
-		some(listing{"resources/list", "resources", "resources", maxResources}, take)
 		some(listing{"resources/templates/list", "resourceTemplates", "templates of resources", maxResources}, take)
+		some(listing{"resources/list", "resources", "resources", maxResources}, take) // last: it may have no end, and take all of the time
 		_, _ = add(read, nil) // unless a tool of the server has this name
 	}
 	if g.can.Completions != nil {
