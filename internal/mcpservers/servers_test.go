@@ -196,6 +196,7 @@ func list(t *testing.T, cmd *exec.Cmd, expected int, limit time.Duration) (l lis
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	client := sdk.NewClient(&sdk.Implementation{Name: "table", Version: "1"}, &sdk.ClientOptions{
+		//nolint:staticcheck // what is deprecated is in the field, and asked for
 		CreateMessageHandler: func(context.Context, *sdk.CreateMessageRequest) (*sdk.CreateMessageResult, error) {
 			return nil, context.Canceled
 		},

@@ -41,6 +41,7 @@ func newLibrary() *sdk.Server {
 		},
 	})
 	read := func(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+		//nolint:staticcheck // what is deprecated is in the field, and asked for
 		_ = r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "critical", Logger: "shelf", Data: map[string]any{"read": r.Params.URI}})
 		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain", Text: "text of " + r.Params.URI}}}, nil
 	}
@@ -175,6 +176,7 @@ func TestWhatServersHaveBesideToolsIsOfferedOn(t *testing.T) {
 	}
 }
 
+//nolint:staticcheck // what is deprecated is in the field, and asked for
 func useLibrary(t *testing.T, era, version, over string) {
 	updated, prompts, resources := make(chan string, 10), make(chan bool, 10), make(chan bool, 10)
 	logged := make(chan *sdk.LoggingMessageParams, 10)
@@ -268,6 +270,7 @@ func listsAll(t *testing.T, s *sdk.ClientSession) {
 	}
 }
 
+//nolint:staticcheck // what is deprecated is in the field, and asked for
 func readsAll(t *testing.T, s *sdk.ClientSession, logged <-chan *sdk.LoggingMessageParams) {
 	legacy := s.InitializeResult().ProtocolVersion < "2026"
 	if legacy {

@@ -54,7 +54,7 @@ func (r *Runner) beside(ctx context.Context, g *greeting, add func(*offer, error
 		}
 		some(listing{"resources/templates/list", "resourceTemplates", "templates of resources", maxResources}, take)
 		some(listing{"resources/list", "resources", "resources", maxResources}, take) // last: it may have no end, and take all of the time
-		_, _ = add(read, nil) // unless a tool of the server has this name
+		_, _ = add(read, nil)                                                         // unless a tool of the server has this name
 	}
 	if g.can.Completions != nil {
 		_, _ = add(besideTool(methodComplete, "completion", "Suggests values of an argument.",
