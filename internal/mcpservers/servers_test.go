@@ -57,7 +57,8 @@ func servers() []server {
 		{name: official + "puppeteer", version: "2025.5.12", needs: "a browser, from the first call on"},
 		{name: official + "brave-search", version: "0.6.2", env: []string{"BRAVE_API_KEY=" + key}, needs: "a key"},
 		{name: official + "google-maps", version: "0.6.2", env: []string{"GOOGLE_MAPS_API_KEY=" + key}, needs: "a key"},
-		{name: official + "redis", version: "2025.4.25", args: []string{"redis://127.0.0.1:1"}, needs: "a database"},
+		{name: official + "redis", version: "2025.4.25", args: []string{"redis://127.0.0.1:1"}, needs: "a database",
+			why: "does not start without its database"},
 		{name: official + "gdrive", version: "2025.1.14", needs: "a login in a browser",
 			why: "does not start without the file that its login leaves"},
 		{name: official + "pdf", version: "2.0.4", args: []string{"--stdio"}},
@@ -237,7 +238,7 @@ func (s server) row(t *testing.T, direct, through listing) string {
 		}
 	}
 	remark := s.why
-	if len(more) > 0 {
+	if len(more) > 0 && remark == "" {
 		remark = "also lists " + strings.Join(more, ", ") + ", which needs a client that can do more"
 	}
 	for name, want := range direct.tools {
@@ -328,16 +329,15 @@ func started(rows map[string]string) (n int) {
 	return n
 }
 
-// A row is about the version that is pinned.
-func TestTheTableIsAboutThePinnedVersions(t *testing.T) {
+// The page has a row for each server at its version, and enough of them start.
+func TestTheTableIsWhole(t *testing.T) {
 	rows := readRows(t)
 	for _, s := range servers() {
-		if row := rows[s.name]; row != "" && !strings.HasPrefix(row, fmt.Sprintf("| `%s` | %s |", s.name, s.version)) {
-			t.Errorf("%s is pinned to %s, and the table says %s; run make servers", s.name, s.version, row)
+		if !strings.HasPrefix(rows[s.name], fmt.Sprintf("| `%s` | %s |", s.name, s.version)) {
+			t.Errorf("the table has no row for %s %s; run make servers", s.name, s.version)
 		}
-		delete(rows, s.name)
 	}
-	if len(rows) > 0 {
-		t.Errorf("the table has rows about servers that are not tried: %v", rows)
+	if n := started(rows); n < least || len(rows) != len(servers()) {
+		t.Errorf("%d of %d servers start", n, len(rows))
 	}
 }
