@@ -158,6 +158,7 @@ func (s server) try(t *testing.T, bin, cache string) string {
 	}
 	npm := append(os.Environ(), "npm_config_cache="+cache)
 	if out, err := command(t, dir, npm, bin, words...).Output(); err != nil || json.Unmarshal(out, &added) != nil {
+		t.Logf("it is not installed: %v: %s", err, out)
 		return s.row(t, listing{err: string(out)}, listing{})
 	}
 	if s.roots {
