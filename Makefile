@@ -81,7 +81,7 @@ test: ## install what the tests need, vet, and run every test, those of our pack
 	echo '== 3 of 4: the layout of the house'; \
 	go test -count=1 ./internal/house; \
 	packages=$$(go list ./... | grep -v '/internal/house$$'); suites=$$(grep -E '$(SUITES)' <<<"$$packages"); \
-	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take a minute"; \
+	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take minutes"; \
 	run() { go test -p $$(($$(nproc) * 2)) -vet=off -ldflags=-w -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
 	echo "go test $${race%% *} ./..."; ok=0; \
 	CGO_ENABLED=0 run -trimpath $$suites & others=$$!; \

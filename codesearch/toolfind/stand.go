@@ -184,14 +184,27 @@ func Meant(args json.RawMessage) (name string, arguments json.RawMessage, err er
 	return a.Name, a.Arguments, err
 }
 
-// Described reads which tool a describe_tool is about.
-func Described(args json.RawMessage) (name string, err error) {
+// Answer answers a search_tools or a describe_tool. Describe writes a tool in the words of a wire, and gives nothing for
+// one that is missing or that the caller does not see: to the caller both are the same.
+func (f *Finder) Answer(
+	ctx context.Context, name string, args json.RawMessage, all []Named, describe func(name string) json.RawMessage,
+) (string, error) {
+	if name == NameSearch {
+		return f.find(ctx, args, all)
+	}
 	a, err := read[describeArgs](NameDescribe, args)
-	return a.Name, err
+	if err != nil {
+		return "", err
+	}
+	text := describe(a.Name)
+	if text == nil {
+		return "", tool.Errorf(tool.CodeNotFound, "no tool named %.100q: %s finds names", a.Name, NameSearch)
+	}
+	return string(text), nil
 }
 
-// Answer answers a search_tools: names, what each does and what it takes, in as few words as will do.
-func (f *Finder) Answer(ctx context.Context, args json.RawMessage, all []Named) (string, error) {
+// find gives names, what each tool does and what it takes, in as few words as will do.
+func (f *Finder) find(ctx context.Context, args json.RawMessage, all []Named) (string, error) {
 	a, err := read[searchArgs](NameSearch, args)
 	if err != nil {
 		return "", err

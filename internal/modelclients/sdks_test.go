@@ -12,20 +12,24 @@ import (
 )
 
 // libraries are those that people use models with, with the API that each of them speaks.
-var libraries = map[string]string{
-	"openai, chat": "openai", "openai, responses": "responses",
-	"@anthropic-ai/sdk, messages": "anthropic", "@anthropic-ai/sdk, toolRunner": "anthropic",
-	"ai, openai": "responses", "ai, openai with store: false": "responses", "ai, openai.chat": "openai", "ai, openai-compatible": "openai", "ai, anthropic": "anthropic",
-	"langchain, ChatOpenAI": "openai", "langchain, ChatOpenAI with responses": "responses", "langchain, ChatAnthropic": "anthropic",
+func libraries() map[string]string {
+	return map[string]string{
+		"openai, chat": "openai", "openai, responses": "responses",
+		"@anthropic-ai/sdk, messages": "anthropic", "@anthropic-ai/sdk, toolRunner": "anthropic",
+		"ai, openai": "responses", "ai, openai with store: false": "responses", "ai, openai.chat": "openai", "ai, openai-compatible": "openai", "ai, anthropic": "anthropic",
+		"langchain, ChatOpenAI": "openai", "langchain, ChatOpenAI with responses": "responses", "langchain, ChatAnthropic": "anthropic",
+	}
 }
 
 // known are the members of a request that servers of an API know, as far as these libraries and we use them. A real server
 // refuses others.
-var known = map[string]string{
-	"openai": "model messages stream stream_options tools tool_choice parallel_tool_calls temperature max_completion_tokens " +
-		"response_format",
-	"responses": "model input stream tools tool_choice parallel_tool_calls temperature max_output_tokens text store instructions",
-	"anthropic": "model messages stream tools tool_choice temperature max_tokens system output_config",
+func known() map[string]string {
+	return map[string]string{
+		"openai": "model messages stream stream_options tools tool_choice parallel_tool_calls temperature max_completion_tokens " +
+			"response_format",
+		"responses": "model input stream tools tool_choice parallel_tool_calls temperature max_output_tokens text store instructions",
+		"anthropic": "model messages stream tools tool_choice temperature max_tokens system output_config",
+	}
 }
 
 type outcome struct {
@@ -106,7 +110,7 @@ func sdkCases() map[string]sdkCase {
 func TestLibrariesGetThroughUsWhatTheyGetWithoutUs(t *testing.T) {
 	peer, m := newJS(t, "sdks.mjs"), scripted.New(t)
 	h := scripted.Serve(t, m, "")
-	for name, api := range libraries {
+	for name, api := range libraries() {
 		for title, c := range sdkCases() {
 			t.Run(name+"/"+title, func(t *testing.T) {
 				l := library{peer(), m, name}
@@ -117,7 +121,7 @@ func TestLibrariesGetThroughUsWhatTheyGetWithoutUs(t *testing.T) {
 				if (want.Error != "") != c.fails {
 					t.Fatalf("without us: %+v", want)
 				}
-				for upstream := range known {
+				for upstream := range known() {
 					t.Run(upstream, func(t *testing.T) {
 						got, asked := l.do(t, h.URL, "bare-"+upstream, c)
 						if upstream != api && name == "langchain, ChatAnthropic" && c.stream {
@@ -169,7 +173,7 @@ func checkAsked(t *testing.T, c sdkCase, direct, asked []scripted.Request, upstr
 			t.Errorf("the model is told %s\nwithout us: %s", r.Text, direct[i].Text)
 		}
 		for name := range r.Body {
-			if upstream != api && !slices.Contains(strings.Fields(known[upstream]), name) {
+			if upstream != api && !slices.Contains(strings.Fields(known()[upstream]), name) {
 				t.Errorf("a server of the API %s does not know %s: %s", upstream, name, r.Text)
 			}
 		}
@@ -198,7 +202,7 @@ func TestWhatOnlyOneAPIKnowsIsRefusedByOthers(t *testing.T) {
 			}
 			got, asked := library{peer(), m, c.name}.do(t, h.URL, "bare-"+c.upstream, sdkCase{more: map[string]any{c.member: value}})
 			if got.Status != 400 || !strings.Contains(got.Error, c.member) ||
-				!strings.Contains(got.Error, "api: "+libraries[c.name]) || len(asked) != 0 {
+				!strings.Contains(got.Error, "api: "+libraries()[c.name]) || len(asked) != 0 {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -208,7 +212,7 @@ func TestWhatOnlyOneAPIKnowsIsRefusedByOthers(t *testing.T) {
 func TestLibrariesReadAnAnswerWithCallsOfOurs(t *testing.T) {
 	peer, m := newJS(t, "sdks.mjs"), scripted.New(t)
 	h := scripted.Serve(t, m, "")
-	for name := range libraries {
+	for name := range libraries() {
 		for _, model := range []string{"demo", "newer", "claude"} {
 			for _, stream := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, streamed %v", name, model, stream), func(t *testing.T) {

@@ -1,11 +1,12 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 
 	"toolpost/codesearch/toolfind"
 	"toolpost/tool"
-	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -19,14 +20,7 @@ func (s *server) instead(ctx context.Context, r *request) (w *strictjson.Writer,
 	if !s.Stands(r.name, all) {
 		return nil, false
 	}
-	var text string
-	var err error
-	switch r.name {
-	case toolfind.NameSearch:
-		text, err = s.finder.Answer(ctx, r.arguments, all)
-	case toolfind.NameDescribe:
-		text, err = s.describeOne(ctx, r, all)
-	default:
+	if r.name == toolfind.NameCall {
 		name, arguments, err := toolfind.Meant(r.arguments)
 		if err != nil {
 			return failure(r, tool.AsError(err)), true
@@ -34,26 +28,17 @@ func (s *server) instead(ctx context.Context, r *request) (w *strictjson.Writer,
 		r.name, r.arguments, r.tool, r.spec = name, arguments, "", nil
 		return nil, false
 	}
+	text, err := s.finder.Answer(ctx, r.name, r.arguments, all, func(name string) json.RawMessage {
+		spec := cmp.Or(toolfind.Find(all, name), s.spec(ctx, r.caller, name))
+		if spec == nil {
+			return nil
+		}
+		return describe(name, spec, r.modern)
+	})
 	if err != nil {
 		return failure(r, tool.AsError(err)), true
 	}
 	w = begun(r, len(text))
 	w.Raw("content", append(appendText([]byte{'['}, text), ']'))
 	return w, true
-}
-
-// describeOne is describe_tool. It says the same of a tool that is missing and of one that the caller does not see.
-func (s *server) describeOne(ctx context.Context, r *request, all []toolfind.Named) (string, error) {
-	name, err := toolfind.Described(r.arguments)
-	if err != nil {
-		return "", err
-	}
-	spec := toolfind.Find(all, name)
-	if spec == nil {
-		spec = s.spec(ctx, r.caller, name)
-	}
-	if spec == nil {
-		return "", tool.Errorf(tool.CodeNotFound, "no tool named %q: %s finds names", jsonrpc.Clip(name), toolfind.NameSearch)
-	}
-	return string(describe(name, spec, r.modern)), nil
 }

@@ -64,9 +64,12 @@ func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []r
 	g.SetLimit(maxAtOnce)
 	for i, call := range calls {
 		meant, answer := c.standIn(ctx, call)
-		one := c.prepare(ctx, meant)
+		var one *tool.Call
+		if answer.outcome == "" {
+			one = c.prepare(ctx, meant)
+		}
 		g.Go(func() error {
-			if done[i] = answer; answer.outcome == "" {
+			if done[i] = answer; one != nil {
 				done[i] = c.one(ctx, call, one)
 			}
 			if ended != nil {
@@ -79,23 +82,22 @@ func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []r
 	return done
 }
 
-// standIn answers a search among the tools that are not listed. A call_tool becomes the call that it means.
+// standIn answers a search among the tools that are not listed, or a question about one of them. A call_tool becomes the
+// call that it means. What is no such call stays as it is.
 func (c *crew) standIn(ctx context.Context, call model.Call) (meant model.Call, answer ran) {
 	if _, offered := c.find(ctx, call.Name); !offered || c.behind == nil || !toolfind.IsStandIn(call.Name) {
 		return call, ran{}
 	}
 	var text string
 	var err error
-	switch args := json.RawMessage(call.Args); call.Name {
-	case toolfind.NameSearch:
-		text, err = c.finder.Answer(ctx, args, c.behind)
-	case toolfind.NameDescribe:
-		text, err = c.describe(args)
-	default:
-		var inner json.RawMessage
-		if meant.Name, inner, err = toolfind.Meant(args); err == nil {
-			return model.Call{ID: call.ID, Name: meant.Name, Args: string(inner)}, ran{}
+	if args := json.RawMessage(call.Args); call.Name == toolfind.NameCall {
+		meant.ID = call.ID
+		if meant.Name, args, err = toolfind.Meant(args); err == nil {
+			meant.Args = string(args)
+			return meant, ran{}
 		}
+	} else {
+		text, err = c.finder.Answer(ctx, call.Name, args, c.behind, c.describe)
 	}
 	answer = ran{Call: call}
 	if answer.outcome, answer.code, answer.reason = tool.OutcomeOf(&tool.Result{OK: true}, err); err != nil {
@@ -105,18 +107,14 @@ func (c *crew) standIn(ctx context.Context, call model.Call) (meant model.Call, 
 	return call, answer
 }
 
-// describe is describe_tool.
-func (c *crew) describe(args json.RawMessage) (string, error) {
-	name, err := toolfind.Described(args)
-	if err != nil {
-		return "", err
-	}
+// describe writes one of the tools that are not listed, or nothing.
+func (c *crew) describe(name string) json.RawMessage {
 	spec := toolfind.Find(c.behind, name)
 	if spec == nil {
-		return "", tool.Errorf(tool.CodeNotFound, "no tool named %.100q: %s finds names", name, toolfind.NameSearch)
+		return nil
 	}
-	text, err := strictjson.Marshal(flatDefinition(define(name, spec)))
-	return string(text), err
+	text, _ := strictjson.Marshal(flatDefinition(define(name, spec))) // a schema that was checked
+	return text
 }
 
 // prepare makes the call that a model's call means. A tool that was not offered is called by a caller who may use none:
