@@ -56,9 +56,9 @@ release-test: release ## try the release: the .deb on a fresh Debian in a virtua
 RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc github.com/go-json-experiment/json/jsontext \
 	github.com/go-json-experiment/json/internal/jsonwire,-gcflags=$(p)=-race=false)
 
-# The suites in which the program meets others (agents, browsers, clients, attackers) spend their time in those. They run without
-# the race detector, beside the tests of our packages, which run with it.
-SUITES := /(clients|docs|examples|internal/(agents|attacks|console|hogs|kills|mcpsuite|modelclients|storms))$$
+# The suites in which the program meets others (agents, browsers, clients, attackers, each door with each runner) spend their
+# time in those. They run without the race detector, beside the tests of our packages, which run with it.
+SUITES := /(clients|docs|examples|internal/(agents|attacks|console|hogs|kills|matrix|mcpsuite|modelclients|storms))$$
 
 # A program with the race detector sleeps for a second before it exits, each of hundreds of them; a twentieth will do.
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test
@@ -67,7 +67,8 @@ SUITES := /(clients|docs|examples|internal/(agents|attacks|console|hogs|kills|mc
 # The tests start thousands of Pythons: the system's own one starts in less than half the time of a version manager's, which has
 # a script in front and other people's packages behind it; Go and Node stay those that were found. Node reads further certificates
 # at each start, if it is told of some.
-# Two thirds of a test's time is waiting for what it started, so four times as many packages as there are cores run at once.
+# Half of a test's time is waiting for what it started, so twice as many packages as there are cores run at once: more would make
+# each of them slow, and a tool has its ten seconds on a slow machine too.
 test: ## install what the tests need, vet, and run every test, those of our packages with the race detector
 	@echo '== 1 of 4: what the tests need'
 	@.ci/setup python3 curl cc git jq sqlite3 node js console chromium podman postgres tmux
@@ -82,7 +83,7 @@ test: ## install what the tests need, vet, and run every test, those of our pack
 	go test -count=1 ./internal/house; \
 	packages=$$(go list ./... | grep -v '/internal/house$$'); suites=$$(grep -E '$(SUITES)' <<<"$$packages"); \
 	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take minutes"; \
-	run() { go test -p $$(($$(nproc) * 2)) -vet=off -ldflags=-w -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
+	run() { go test -p $$(nproc) -vet=off -ldflags=-w -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
 	echo "go test $${race%% *} ./..."; ok=0; \
 	CGO_ENABLED=0 run -trimpath $$suites & others=$$!; \
 	run $$race $$(grep -vE '$(SUITES)' <<<"$$packages") || ok=$$?; \

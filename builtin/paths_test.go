@@ -2,7 +2,6 @@ package builtin_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -104,9 +102,7 @@ func usePaths(t *testing.T, ambiguous func(dir string) string) {
 	} {
 		add("tools.code.list", request, root)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "python3", "testdata/paths.py", url, token)
+	cmd := exec.CommandContext(t.Context(), "python3", "testdata/paths.py", url, token)
 	cmd.Stdin = &requests
 	out, err := cmd.CombinedOutput()
 	if lines := strings.Count(string(out), "\n"); err != nil || lines != 1 || !strings.HasSuffix(string(out), " paths were used\n") {

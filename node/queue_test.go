@@ -17,7 +17,7 @@ const (
 import time
 
 def run(payload):
-    time.sleep(0.05)
+    time.sleep(0.2)
     return 1
 `
 	slowSkill = `
@@ -29,7 +29,7 @@ for line in sys.stdin:
     if asked["method"] == "tools/list":
         reply["result"] = {"tools": [{"name": "t", "description": "slow", "inputSchema": {"type": "object"}}]}
     elif asked["method"] == "tools/call":
-        time.sleep(0.05)
+        time.sleep(0.2)
         reply["result"] = {"content": [{"type": "text", "text": "1"}]}
     else:
         reply["error"] = {"code": -32601, "message": "method not found"}
@@ -45,53 +45,54 @@ if sys.argv[1] == "--list":
 for line in sys.stdin:
     if line == "\n":
         break
-    time.sleep(0.05)
+    time.sleep(0.2)
     print(json.dumps({"ok": True, "status": "OK", "output_json": "1", "error": "", "ds_state": {}}), flush=True)
 `
 )
 
 // Far more calls at once than there are workers: each has its whole time once it runs, however long it has waited.
 func TestManyCallsAtOnceWaitTheirTurn(t *testing.T) {
-	for name, c := range map[string]struct {
-		source string
-		calls  int
-	}{
-		"a function": {`{name: a, protocol: namel3ss, tool: t, entry: "code:run", workers: 8, timeout: 4s}`, 800},
-		"a skill":    {`{name: a, protocol: alphahuman, skill: skill, timeout: 4s}`, 120},
-		"a toolhost": {`{name: a, protocol: machina, command: [python3, host.py], plugin: p, mode: serve, timeout: 4s}`, 240},
+	tooltest.NoLeaks(t)
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"code.py": slowFunction, "host.py": slowHost, "skill/skill.py": slowSkill,
+		"skill/manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			tooltest.NoLeaks(t)
-			dir := t.TempDir()
-			for path, text := range map[string]string{
-				"code.py": slowFunction, "host.py": slowHost, "skill/skill.py": slowSkill,
-				"skill/manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`,
-			} {
-				path = filepath.Join(dir, path)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			n := open(t, parse(t, dir, "sources: ["+c.source+"]\nlimits: {queue: {wait: 2m}}\n"), node.Options{})
-			defer shut(t, n)
-			if codes := rush(t, n, c.calls); codes[""] != c.calls {
-				t.Errorf("%d calls came to %v", c.calls, codes)
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := open(t, parse(t, dir, `
+sources:
+- {name: function, protocol: namel3ss, tool: t, entry: "code:run", workers: 8, timeout: 15s}
+- {name: skill, protocol: alphahuman, skill: skill, timeout: 15s}
+- {name: host, protocol: machina, command: [python3, host.py], plugin: p, mode: serve, timeout: 15s}
+limits: {queue: {wait: 2m}}
+`), node.Options{})
+	defer shut(t, n)
+	var all sync.WaitGroup
+	for name, calls := range map[string]int{"function.t": 800, "skill.t": 100, "host.t": 100} {
+		all.Go(func() {
+			if codes := rush(t, n, name, calls); codes[""] != calls {
+				t.Errorf("%d calls of %s came to %v", calls, name, codes)
 			}
 		})
 	}
+	all.Wait()
 }
 
-// rush makes calls of the tool t at once, and counts what they came to.
-func rush(t *testing.T, n *node.Node, calls int) map[tool.Code]int {
+// rush makes calls of a tool at once, and counts what they came to.
+func rush(t *testing.T, n *node.Node, name string, calls int) map[tool.Code]int {
 	codes := map[tool.Code]int{}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for range calls {
 		all.Go(func() {
-			_, code := invoke(t, n, tool.Call{Tool: "t"})
+			_, code := invoke(t, n, tool.Call{Tool: name})
 			mu.Lock()
 			defer mu.Unlock()
 			codes[code]++

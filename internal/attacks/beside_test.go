@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"toolpost/internal/served"
 	"toolpost/protocol/all"
@@ -189,7 +190,7 @@ func (s *street) config(t *testing.T, walls, more string, roots ...string) {
 	t.Helper()
 	text := "store: {url: none}\nsecrets: {KEY: {file: key.txt}}\ndoors: {http: {}}\nsources:\n"
 	for _, v := range s.victims {
-		text += fmt.Sprintf("- {name: %s, protocol: %s, %s, env: {DATA: %q}, walls: {write: [%[1]s/data]%[5]s}%[6]s}\n", v.name, v.protocol,
+		text += fmt.Sprintf("- {name: %s, protocol: %s, %s, env: {DATA: %q}, walls: {write: [%[1]s/data]%[5]s}%[6]s, timeout: 2m}\n", v.name, v.protocol,
 			strings.ReplaceAll(v.fields, "HOME", v.name), filepath.Join(s.dir, v.name, "data"), walls, more)
 	}
 	var list []string
@@ -293,6 +294,9 @@ func (s *street) after(t *testing.T, bin string) (ran, stolen []string) {
 	sum := sha256.Sum256([]byte(besideSecret))
 	for _, v := range s.victims {
 		said := call(t, server, v.name, toolCall{})
+		for end := time.Now().Add(served.Hang); strings.Contains(said, "no tool named") && time.Now().Before(end); { // it is still opening
+			said = call(t, server, v.name, toolCall{})
+		}
 		if _, err := os.Stat(filepath.Join(s.dir, v.name, "data/ran")); err == nil {
 			ran = append(ran, v.name)
 		} else {

@@ -159,7 +159,7 @@ func keysLeadEverywhere(t *testing.T, w world) {
 	p.SignIn(w.server, "#/tools")
 	p.WaitFor("heading", "Tools")
 	for key, heading := range map[string]string{"p": "Play", "l": "Live", "n": "Plans", "a": "Audit", "o": "Operate", "t": "Tools"} {
-		p.Press("g", key)
+		pressed(p, func() bool { return p.Has("heading", heading) }, "g", key)
 		p.WaitFor("heading", heading)
 	}
 	opens(p, "?", "Keys")
@@ -182,18 +182,24 @@ func keysLeadEverywhere(t *testing.T, w world) {
 	p.Wait("document.documentElement.dataset.theme === 'dark'")
 }
 
-// opens presses a key for a dialog, and again where the page was still busy with the view before it.
+// opens presses a key for a dialog.
 func opens(p *browser.Page, key, dialog string) {
+	pressed(p, func() bool { return p.HasDialog(dialog) }, key)
+	p.WaitDialog(dialog)
+}
+
+// pressed presses keys until they are seen to have done something: where the page was still busy with the view before, or
+// took the second key so late that it had forgotten the first, it does nothing.
+func pressed(p *browser.Page, done func() bool, keys ...string) {
 	for range 20 {
-		p.Press(key)
+		p.Press(keys...)
 		for range 50 {
-			if p.HasDialog(dialog) {
+			if done() {
 				return
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	p.WaitDialog(dialog)
 }
 
 func navigationOnAPhone(t *testing.T, w world) {

@@ -18,12 +18,12 @@ import (
 // NoLeaks fails t when, after its other clean-ups, goroutines or processes are left that were not
 // there when NoLeaks was called. So call it first. Processes are the descendants of this process,
 // zombies among them, and whatever the spawn tool started, wherever it is now. What is still ending
-// gets a few seconds. Goroutines that may stay are named by ignore.
+// gets a minute, on a machine that is busy with more than this. Goroutines that may stay are named by ignore.
 //
 // It looks at the whole test process: do not use it in parallel tests.
 func NoLeaks(t testing.TB, ignore ...goleak.Option) {
 	t.Helper()
-	noLeaks(t, 10*time.Second, ignore)
+	noLeaks(t, time.Minute, ignore)
 }
 
 func noLeaks(t testing.TB, patience time.Duration, ignore []goleak.Option) {
