@@ -281,8 +281,9 @@ func (s *street) trees(t *testing.T) map[string]string {
 	return found
 }
 
-// after starts a server, calls every victim, and tells which ran and which gave their secret away.
-func (s *street) after(t *testing.T, bin string) (ran, stolen []string) {
+// after starts a server, calls every victim, and tells which ran and which gave their secret away. What is planted in a
+// program that keeps running may still be at it when the call was answered: it gets that long.
+func (s *street) after(t *testing.T, bin string, wait time.Duration) (ran, stolen []string) {
 	t.Helper()
 	for _, v := range s.victims {
 		for _, name := range []string{"ran", "stolen"} {
@@ -294,19 +295,23 @@ func (s *street) after(t *testing.T, bin string) (ran, stolen []string) {
 	sum := sha256.Sum256([]byte(besideSecret))
 	for _, v := range s.victims {
 		said := call(t, server, v.name, toolCall{})
-		for end := time.Now().Add(served.Hang); strings.Contains(said, "no tool named") && time.Now().Before(end); { // it is still opening
-			said = call(t, server, v.name, toolCall{})
-		}
 		if _, err := os.Stat(filepath.Join(s.dir, v.name, "data/ran")); err == nil {
 			ran = append(ran, v.name)
 		} else {
 			t.Logf("%s did not run: %.300s", v.name, said)
 		}
-		if b, _ := os.ReadFile(filepath.Join(s.dir, v.name, "data/stolen")); strings.TrimSpace(string(b)) == hex.EncodeToString(sum[:]) {
-			stolen = append(stolen, v.name)
+	}
+	for end := time.Now().Add(wait); ; time.Sleep(50 * time.Millisecond) {
+		stolen = nil
+		for _, v := range s.victims {
+			if b, _ := os.ReadFile(filepath.Join(s.dir, v.name, "data/stolen")); strings.TrimSpace(string(b)) == hex.EncodeToString(sum[:]) {
+				stolen = append(stolen, v.name)
+			}
+		}
+		if len(stolen) == len(s.victims) || time.Now().After(end) {
+			return ran, stolen
 		}
 	}
-	return ran, stolen
 }
 
 func (s *street) names() (names []string) {
@@ -346,7 +351,7 @@ func TestNoFileBesideAProgramTakesItsPlace(t *testing.T) {
 		t.Errorf("other folders cannot be written: %s", said)
 	}
 	server.Stop(t)
-	ran, stolen := s.after(t, bin)
+	ran, stolen := s.after(t, bin, 0)
 	if !slices.Equal(ran, s.names()) || len(stolen) > 0 {
 		t.Errorf("%d attempts: %q ran, and %q gave their secret away", total, ran, stolen)
 	}
@@ -374,7 +379,7 @@ func TestAPlantedFileWouldTakeTheSecret(t *testing.T) {
 			}
 			want = append(want, v.name)
 		}
-		if _, stolen := s.after(t, bin); !slices.Equal(stolen, want) {
+		if _, stolen := s.after(t, bin, served.Hang); !slices.Equal(stolen, want) {
 			t.Errorf("round %d: only %q gave their secret away", round, stolen)
 		}
 	}
