@@ -16,21 +16,21 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Options of a door, whichever way it is spoken to. All of them have useful zero values.
+// Options of a door, on either transport. All of them have useful zero values.
 type Options struct {
 	Offers
 	toolfind.Search
-	URL          string          // by which clients know the door over HTTP; "": the one that they use
-	Issuers      func() []string // of tokens that callers may show; nil: none
-	Keys         *secret.Keyed   // seals what clients bring back, the same where programs share a store; nil: one of its own
-	Jobs         bool            // whether this program runs jobs, which tasks are
+	URL          string          // the URL of the door over HTTP; "" means the one that the client uses
+	Issuers      func() []string // of tokens that callers may present; nil means none
+	Keys         *secret.Keyed   // seals state that clients send back; the same for programs that share a store; nil means a new key
+	Jobs         bool            // whether this program runs jobs, and so tasks
 	Version      string          // of this program; "": dev
-	Instructions string          // what a model is told about the tools as a whole; "": a word about Toolpost
-	Page         int             // how many things a list has at once; 0: 1,000
-	Fresh        time.Duration   // how long a client may keep a list without asking again; 0: 5 s
-	Beat         time.Duration   // between two signs of life on a stream; 0: 15 s
-	Patience     time.Duration   // how long a legacy client has to answer a question; 0: 10 min
-	Log          *slog.Logger    // nil: silence
+	Instructions string          // what a model is told about the tools as a whole; "" means a sentence about Toolpost
+	Page         int             // entries on a page of a list; default 1,000
+	Fresh        time.Duration   // how long a client may cache a list; default 5 s
+	Beat         time.Duration   // between two keep-alives on a stream; default 15 s
+	Patience     time.Duration   // how long a legacy client has to answer a question; default 10 min
+	Log          *slog.Logger    // nil means no log
 }
 
 func (o Options) withDefaults() Options {
@@ -43,7 +43,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A server answers requests, however they come.
+// A server answers requests, on either transport.
 type server struct {
 	Options
 	handler tool.Handler
@@ -53,7 +53,7 @@ type server struct {
 	ears    ears
 	finder  toolfind.Finder
 	places  []place
-	about   json.RawMessage // who we are, as every modern result says
+	about   json.RawMessage // our serverInfo, which every modern result repeats
 }
 
 func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
@@ -64,23 +64,24 @@ func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
 	return s
 }
 
-// A peer is the client, as far as one of its requests goes.
+// A peer is the client, for one of its requests.
 type peer interface {
 	// notify sends a notification that belongs to the request.
 	notify(method string, params []byte) error
 	// ask sends a legacy client a request of ours, and waits for the answer.
 	ask(ctx context.Context, method string, params []byte) (json.RawMessage, error)
-	// begin lets a call in, and says why not.
+	// begin admits a call, or returns why not.
 	begin(ctx context.Context, c *tool.Call) (_ context.Context, end func(), _ *tool.Error)
 }
 
-// A method answers one kind of request with the members of its result, open at the end so that the era adds its own.
+// A method answers one kind of request with the members of its result; the writer is open so that the era can add its
+// own.
 type method struct {
 	serve          func(*server, context.Context, *request, peer) (*strictjson.Writer, *jsonrpc.Error)
 	modern, legacy bool
 }
 
-// methods is all that can be asked of a server, beside what belongs to a transport: initialize and its kin.
+// methods returns all methods of a server except those of a transport, such as initialize.
 func methods() map[string]method {
 	return map[string]method{
 		methodDiscover:  {(*server).discover, true, false},
@@ -105,7 +106,7 @@ func methods() map[string]method {
 	}
 }
 
-// answer gives the answer to a request, a whole message. It keeps a panic from costing the client its answer.
+// answer returns the complete reply to a request. After a panic the client still gets an answer.
 func (s *server) answer(ctx context.Context, r *request, to peer) (reply []byte, failed *jsonrpc.Error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -132,7 +133,7 @@ func (s *server) serve(ctx context.Context, r *request, to peer) (*strictjson.Wr
 	return m.serve(s, ctx, r, to)
 }
 
-// begun starts a result that is complete.
+// begun starts a complete result.
 func begun(r *request, size int) *strictjson.Writer {
 	w := strictjson.NewWriter(size + 200)
 	if r.modern {
@@ -141,7 +142,7 @@ func begun(r *request, size int) *strictjson.Writer {
 	return w
 }
 
-// keep says how long a client may keep a result, and for whom: what is listed depends on who asks.
+// keep writes how long a client may cache a result, and for whom: lists depend on the caller.
 func (s *server) keep(r *request, w *strictjson.Writer) {
 	if r.modern {
 		w.Raw("ttlMs", fmt.Append(nil, s.Fresh.Milliseconds()))
@@ -149,7 +150,7 @@ func (s *server) keep(r *request, w *strictjson.Writer) {
 	}
 }
 
-// introduction is the _meta of every modern result. That of a subscription says which one has ended, and that of a
+// introduction returns the _meta of every modern result. That of a subscription names the one that ended, and that of a
 // call, in both eras, why it failed.
 func (s *server) introduction(r *request) json.RawMessage {
 	w := strictjson.NewWriter(100)
@@ -186,7 +187,7 @@ func (s *server) discover(ctx context.Context, r *request, _ peer) (*strictjson.
 	return w, nil
 }
 
-// capabilities is what an era's clients are told that can be done here.
+// capabilities returns what the server declares to clients of an era.
 func (s *server) capabilities(modern, tasks bool) json.RawMessage {
 	const both = `"completions":{},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},` +
 		`"tools":{"listChanged":true}}`

@@ -20,11 +20,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// single is the key of a question that has no needs.
+// single is the key of a question without needs.
 const single = "answer"
 
-// needs is what a question asks for, each a request of its own. A single question is a form, and where its answer is not
-// an object a form with one field.
+// needs returns what a question asks for, each as a request of its own. A single question is a form; if its answer is
+// not an object, it is a form with one field.
 func needs(a *tool.Ask) []tool.Need {
 	if len(a.Needs) > 0 {
 		return a.Needs
@@ -40,8 +40,8 @@ func needs(a *tool.Ask) []tool.Need {
 	return []tool.Need{{Key: single, Kind: tool.NeedForm, Message: a.Message, Schema: form}}
 }
 
-// answersTo is what a tool gets for what a client said. A single question that was not answered is the end of the call;
-// where there are several, the tool sees which of them were.
+// answersTo converts a client's answers for the tool. A single question without an answer ends the call; if there are
+// several, the tool sees which were answered.
 func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.RawMessage, *tool.Error) {
 	if len(a.Needs) > 0 {
 		b, _ := strictjson.Marshal(said) // JSON that was read
@@ -52,7 +52,7 @@ func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.
 		Content json.RawMessage `json:"content"`
 	}
 	err := strictjson.Unmarshal(said[single], &e)
-	if a.Kind == tool.AskApproval && err == nil && e.Action == tool.Decline { // who was asked has decided
+	if a.Kind == tool.AskApproval && err == nil && e.Action == tool.Decline { // the user decided
 		return json.RawMessage(`{"approve":false}`), nil
 	}
 	if err != nil || e.Action != tool.Accept {
@@ -64,12 +64,12 @@ func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.
 	}
 	var field map[string]json.RawMessage
 	if strictjson.Unmarshal(orEmpty(e.Content), &field) != nil || field[single] == nil {
-		return json.RawMessage("null"), nil // which is checked like any answer
+		return json.RawMessage("null"), nil // checked like any answer
 	}
 	return field[single], nil
 }
 
-// methodOf is the request by which a client is asked for something, and the capability that it takes, with its mode.
+// methodOf returns the method that asks a client for a need, and the capability and mode that the client must have.
 func methodOf(kind tool.NeedKind) (method, capability, mode string) {
 	switch kind {
 	case tool.NeedForm:
@@ -82,7 +82,7 @@ func methodOf(kind tool.NeedKind) (method, capability, mode string) {
 	return methodRoots, "roots", ""
 }
 
-// paramsOf are those of the request for a need: what the tool wants to be told, and what the protocol has for it.
+// paramsOf returns the params of the request for a need: the tool's own, and those that the protocol prescribes.
 func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
 	_, _, mode := methodOf(n.Kind)
 	if mode == "" {
@@ -90,19 +90,19 @@ func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
 	}
 	w := strictjson.NewWriter(100 + len(n.Message) + len(n.Schema) + len(n.Params))
 	if r.modern || mode == "url" {
-		w.Text("mode", mode) // earlier clients know one alone, and not by name
+		w.Text("mode", mode) // earlier clients know only forms, and have no name for the mode
 	}
 	w.Text("message", n.Message)
 	ours := []string{"mode", "message"}
 	if mode == "form" {
 		w.Raw("requestedSchema", schema.Object(n.Schema))
 		ours = append(ours, "requestedSchema")
-	} else if !r.modern { // the legacy era has a name for each
+	} else if !r.modern { // the legacy era needs an id for each
 		sum := sha256.Sum256([]byte(id + "\x00" + n.Key))
 		w.Text("elicitationId", hex.EncodeToString(sum[:16]))
 		ours = append(ours, "elicitationId")
 	}
-	_ = strictjson.Object(orEmpty(n.Params), func(name, value []byte) error { // it was checked when it was asked
+	_ = strictjson.Object(orEmpty(n.Params), func(name, value []byte) error { // checked when the tool asked
 		if !slices.Contains(ours, string(name)) {
 			w.Named(string(name), value)
 		}
@@ -111,7 +111,7 @@ func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
 	return w.Done()
 }
 
-// askable reports whether the client says that it can be asked for something. Elicitation without a mode is by form.
+// askable reports whether the client declares that it can be asked for a need. Elicitation without a mode means forms.
 func (r *request) askable(kind tool.NeedKind) bool {
 	_, capability, mode := methodOf(kind)
 	raw := r.meta.capabilities
@@ -132,8 +132,8 @@ func (r *request) askable(kind tool.NeedKind) bool {
 	return modes[mode] != nil || mode == "form" && len(modes) == 0
 }
 
-// open gives the needs of a question that a client is to be asked for: not those that it has answered, nor those that
-// the tool can do without and the client knows nothing of. Missing is one that it knows nothing of and should.
+// open returns the needs that a client is to be asked for: not those that it has answered, nor optional ones that it
+// does not support. missing is a need that is not optional and that the client does not support.
 func (r *request) open(a *tool.Ask, said map[string]json.RawMessage) (list []tool.Need, missing *tool.Need) {
 	for _, n := range needs(a) {
 		switch {
@@ -148,7 +148,7 @@ func (r *request) open(a *tool.Ask, said map[string]json.RawMessage) (list []too
 }
 
 // finish makes a call until it has an outcome, or a question for a modern client: asks. A legacy client is asked in the
-// middle of it. The error is a *tool.Error, or a *jsonrpc.Error where the request itself is wrong.
+// middle of it. The error is a *tool.Error, or a *jsonrpc.Error if the request itself is wrong.
 func (s *server) finish(
 	ctx context.Context, r *request, c *tool.Call, to peer,
 ) (res *tool.Result, out *relay, asks *strictjson.Writer, err error) {
@@ -182,8 +182,8 @@ func (s *server) finish(
 	return nil, nil, nil, tool.Errorf(tool.CodeToolError, "%s asked %d times and did not come to an end", r.name, maxRounds)
 }
 
-// waits is what a client is told whose call has to be approved by somebody else, or by whoever sits before it and cannot
-// be asked; nil: it is asked. The same call, made again, gets what was decided: no id has to be carried.
+// waits returns the error for a call that must be approved by another person, or by a user whom this client cannot ask;
+// nil if the client can be asked. The same call, made again, gets the decision: no id has to be carried.
 func (r *request) waits(a *tool.Ask) error {
 	if a.Kind != tool.AskApproval || a.Awaits == nil || a.Awaits.Self && r.askable(tool.NeedForm) {
 		return nil
@@ -197,10 +197,10 @@ func (r *request) waits(a *tool.Ask) error {
 	return e
 }
 
-// maxRounds is how often a tool may ask in one call.
+// maxRounds is the number of times that a tool may ask in one call.
 const maxRounds = 32
 
-// put puts a question to the client: to a legacy one at once, to a modern one as the end of its request.
+// put asks the client: a legacy client at once, a modern one by ending its request with the question.
 func (s *server) put(
 	ctx context.Context, r *request, a *tool.Ask, to peer,
 ) (map[string]json.RawMessage, *strictjson.Writer, error) {
@@ -247,7 +247,7 @@ func missingCapability(name string, n *tool.Need) *jsonrpc.Error {
 	return e
 }
 
-// inputRequests is what a modern client is asked.
+// inputRequests encodes the questions to a modern client.
 func (r *request) inputRequests(list []tool.Need, id string) json.RawMessage {
 	all := strictjson.NewWriter(400)
 	for _, n := range list {
@@ -260,8 +260,8 @@ func (r *request) inputRequests(list []tool.Need, id string) json.RawMessage {
 	return all.Done()
 }
 
-// inputRequired ends a modern request with a question. The client brings back what it was asked, sealed, and what it has
-// said so far.
+// inputRequired ends a modern request with a question. The client sends back the question, sealed, and its answers so
+// far.
 func (s *server) inputRequired(
 	r *request, a *tool.Ask, list []tool.Need, said map[string]json.RawMessage,
 ) (*strictjson.Writer, error) {
@@ -276,7 +276,7 @@ func (s *server) inputRequired(
 	return w, nil
 }
 
-// readResponses gives what a client said, by the keys of what it was asked.
+// readResponses returns the client's answers, by the keys of the questions.
 func (r *request) readResponses() (said map[string]json.RawMessage, ok bool) {
 	if strictjson.KindOf(r.responses) != "object" || strictjson.Unmarshal(r.responses, &said) != nil {
 		return nil, false
@@ -289,7 +289,7 @@ func (r *request) readResponses() (said map[string]json.RawMessage, ok bool) {
 	return said, true
 }
 
-// fitting adds to what was said those of the answers that were given which the question asks for.
+// fitting merges earlier answers with new ones, and keeps only those that the question asks for.
 func fitting(a *tool.Ask, said, given map[string]json.RawMessage) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for _, n := range needs(a) {
@@ -302,10 +302,10 @@ func fitting(a *tool.Ask, said, given map[string]json.RawMessage) map[string]jso
 	return all
 }
 
-// resume takes the answers that a modern client brings with what it was given for them. Where some are missing it is
-// asked again.
+// resume takes a modern client's answers, which come with the state that it was given. If some are missing, it is asked
+// again.
 func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
-	if r.state == "" { // responses that come without one answer nothing that was asked: the client is asked now
+	if r.state == "" { // responses without a state answer no question: the client is asked now
 		return nil, nil
 	}
 	was, ok := s.seal.open(r, r.state)
@@ -333,7 +333,7 @@ func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	return nil, nil
 }
 
-// misanswered says of a call that was refused for its answers that the request is wrong, as a modern client has it.
+// misanswered turns the refusal of an answer into an error of the request, for a modern client.
 func misanswered(r *request, err error) error {
 	e := tool.AsError(err)
 	if !r.modern || !slices.Contains([]string{ask.Unknown, ask.Expired, ask.Answered, ask.Invalid}, e.Reason) {
@@ -346,21 +346,22 @@ func misanswered(r *request, err error) error {
 	return invalid("%s: %s", member, e.Message)
 }
 
-// refusedAs gives an error of finish as the protocol's own; nil: it is one of the tool's, or there is none.
+// refusedAs returns the protocol error in an error of finish, or nil if the error is the tool's or nil.
 func refusedAs(err error) *jsonrpc.Error {
 	bad, _ := errors.AsType[*jsonrpc.Error](err)
 	return bad
 }
 
-// What was asked is what a client brings back with its answers. Whether they are answers to this call, and whether they
-// were given already, is not decided here: the question's id says so to the engine. But a client that brings nothing is
-// told the question once more, and the engine is not asked about that: so the seal says whose it is, too.
+// An asked is the state that a client sends back with its answers. The engine decides by the question's id whether they
+// answer this call and whether they were given before. But a client that sends no answer is asked again without the
+// engine, so the seal also binds the state to its caller.
 type asked struct {
 	Ask  *tool.Ask                  `json:"ask"`
 	Said map[string]json.RawMessage `json:"said,omitzero"` // before the rest was asked for again
 }
 
-// A seal closes what clients bring back, so that nobody changes it, or sees what another was asked.
+// A seal encrypts state that clients send back, so that they can neither change it nor read the questions of other
+// callers.
 type seal func() (cipher.AEAD, error)
 
 func newSeal(keys *secret.Keyed) seal {
@@ -370,7 +371,7 @@ func newSeal(keys *secret.Keyed) seal {
 	return sync.OnceValues(func() (cipher.AEAD, error) { return keys.Seal("key that seals the states of requests") })
 }
 
-// bound is what a state is good for alone: the caller, and what was called.
+// bound returns what a state is bound to: the caller and the target of the call.
 func (r *request) bound() []byte {
 	b, _ := strictjson.Marshal([]string{r.caller.ID, r.method, r.name, r.uri}) // strings
 	return b
@@ -381,7 +382,7 @@ func (s seal) close(r *request, a asked) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b, _ := strictjson.Marshal(a)                                                       // JSON that was checked
+	b, _ := strictjson.Marshal(a)                                                       // checked JSON
 	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, r.bound())), nil //nolint:gosec // it makes a nonce
 }
 

@@ -18,9 +18,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// outcome writes what a tool gave. What an MCP server gave is repeated as it is. The output of any other tool is text; if
-// the tool is listed with a schema of it, programs get it as it is, too. Clients hand their models the one or the other, so
-// a tool whose output is only text for us has no structured content.
+// outcome encodes a tool's result. The content of an MCP server is repeated as it is. The output of any other tool is
+// text, and also structured content if the tool is listed with an output schema. Clients hand their models one or the
+// other, so a tool whose output is only text for us has no structured content.
 func outcome(r *request, res *tool.Result, out *relay) *strictjson.Writer {
 	w := begun(r, 3*len(res.Output))
 	if c := res.Content; c != nil && len(c.Blocks) > 0 {
@@ -38,7 +38,7 @@ func outcome(r *request, res *tool.Result, out *relay) *strictjson.Writer {
 	return w
 }
 
-// list writes a list of what is JSON already.
+// list writes a list of encoded values.
 func list(of []json.RawMessage) []byte {
 	b := []byte{'['}
 	for i, one := range of {
@@ -50,7 +50,7 @@ func list(of []json.RawMessage) []byte {
 	return append(b, ']')
 }
 
-// spoken is an outcome in words, followed by its assets.
+// spoken returns an outcome in words, followed by its assets.
 func spoken(res *tool.Result, assets []json.RawMessage) []json.RawMessage {
 	text := prose.Plain(prose.Of(res))
 	if !res.OK && res.Failure != nil {
@@ -62,7 +62,7 @@ func spoken(res *tool.Result, assets []json.RawMessage) []json.RawMessage {
 	return append([]json.RawMessage{appendText(nil, text)}, assets...)
 }
 
-// structured reports whether an output stands as it is. Before 2026 only objects could.
+// structured reports whether an output is structured content. Before 2026 only objects could be.
 func structured(r *request, res *tool.Result) bool {
 	kind := strictjson.KindOf(res.Output)
 	switch {
@@ -79,7 +79,7 @@ func appendText(b []byte, text string) []byte {
 	return append(strictjson.AppendString(b, text), '}')
 }
 
-// failure writes that a call has no outcome, in a form that a model can act on; programs find the code in _meta.
+// failure encodes the failure of a call in a form that a model can act on; programs find the code in _meta.
 func failure(r *request, e *tool.Error) *strictjson.Writer {
 	r.failed = e
 	w := begun(r, 300+len(e.Message))
@@ -88,7 +88,7 @@ func failure(r *request, e *tool.Error) *strictjson.Writer {
 	return w
 }
 
-// classOf is what programs are told of an error beside its words.
+// classOf encodes an error's code, reason and details, for programs.
 func classOf(e *tool.Error) json.RawMessage {
 	w := strictjson.NewWriter(100 + len(e.Details))
 	w.Text("code", string(e.Code))
@@ -101,7 +101,7 @@ func classOf(e *tool.Error) json.RawMessage {
 	return w.Done()
 }
 
-// link refers to an asset, which can be read as a resource.
+// link encodes a reference to an asset, which can be read as a resource.
 func link(a tool.Asset) []byte {
 	w := strictjson.NewWriter(200)
 	w.Text("type", "resource_link")
@@ -114,17 +114,17 @@ func link(a tool.Asset) []byte {
 	return w.Done()
 }
 
-// A relay hands the events of a call on as far as the client asked for them, and keeps its assets and choices for the result.
+// A relay forwards the events of a call that the client asked for, and keeps its assets and choices for the result.
 type relay struct {
 	*request
 	to peer
 
 	mu     sync.Mutex
-	last   float64 // progress that was told; it only ever goes up
+	last   float64 // progress that was sent; it only increases
 	told   bool
-	assets []json.RawMessage // content that tells of them, and of choices
-	inline int64             // bytes of those that are in there whole
-	// patched says that the call changed the state of its session.
+	assets []json.RawMessage // content with the assets and choices
+	inline int64             // bytes of the assets that are included whole
+	// patched reports whether the call changed the state of its session.
 	patched bool
 }
 
@@ -148,7 +148,7 @@ func (l *relay) Emit(e tool.Event) error {
 	return nil
 }
 
-// choices puts what a tool offers into the result, where the model reads it.
+// choices adds a tool's choices to the result, so that the model can read them.
 func (l *relay) choices(data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,14 +160,14 @@ func (l *relay) choices(data []byte) {
 // maxOffers bounds the content of a result to which choices are added.
 const maxOffers = 100
 
-// Bounds on what a result has of assets. What is more is a link.
+// Bounds on the assets in a result, in bytes. Larger ones become links.
 const (
 	maxInline  = 1 << 20
 	maxInlined = 4 << 20
 )
 
-// asset puts a file that a tool made into the result: a picture or a sound as such, a short text as a resource, and
-// everything else as a link to the resource.
+// asset adds a tool's file to the result: an image or audio as such, a short text as a resource, and everything else as
+// a link to the resource.
 func (l *relay) asset(e tool.Event) {
 	var a tool.Asset
 	if strictjson.Unmarshal(e.Data, &a) != nil || a.SHA256 == "" {
@@ -195,16 +195,16 @@ func (l *relay) asset(e tool.Event) {
 	l.assets = append(l.assets, block)
 }
 
-// A file is an asset with its content; nil: it could not be read.
+// A file is an asset with its content, which is nil if it could not be read.
 type file struct {
 	tool.Asset
 	content []byte
 }
 
-// maxFile bounds a file that is read as a resource: it is in memory, in Base64. HTTP has larger ones.
+// maxFile bounds a file that is read as a resource: it is held in memory, in Base64. HTTP serves larger ones.
 const maxFile = 32 << 20
 
-// whole reads a file, wherever others have read to; nil: it is not there, or not of that size.
+// whole reads a file regardless of its offset. It returns nil if there is no file, or if its size differs.
 func whole(f *os.File, size int64) []byte {
 	if f == nil {
 		return nil
@@ -216,7 +216,7 @@ func whole(f *os.File, size int64) []byte {
 	return content
 }
 
-// embedded is an asset as content of its kind; nil: it has none.
+// embedded encodes an asset as content of its kind, or returns nil if there is no such kind.
 func embedded(a tool.Asset, content []byte) []byte {
 	kind, _, _ := strings.Cut(a.MediaType, "/")
 	w := strictjson.NewWriter(300 + len(content)*4/3)
@@ -238,7 +238,7 @@ func embedded(a tool.Asset, content []byte) []byte {
 	return w.Done()
 }
 
-// progress tells how far a call is. What does not go up cannot be told.
+// progress sends the progress of a call. The protocol allows only increasing values.
 func (l *relay) progress(data []byte) error {
 	if l.meta.progress == nil {
 		return nil
@@ -270,18 +270,18 @@ func (l *relay) progress(data []byte) error {
 
 func number(f float64) []byte {
 	b, err := strictjson.Marshal(f)
-	if err != nil { // it is no number
+	if err != nil { // NaN or infinite
 		return []byte("0")
 	}
 	return b
 }
 
-// levels are those of the protocol, from the least to the most serious.
+// levels returns those of the protocol, from the least to the most serious.
 func levels() []string {
 	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 }
 
-// message tells what a tool says meanwhile, to a client that wants to hear it.
+// message forwards a tool's message to a client that wants its level.
 func (l *relay) message(e tool.Event) error {
 	least := l.meta.logLevel
 	if l.session != nil {
@@ -306,7 +306,7 @@ func (l *relay) message(e tool.Event) error {
 		switch {
 		case log.Fields == nil:
 			data = strictjson.Quote(log.Message)
-		case strictjson.KindOf([]byte(log.Message)) == "object": // an MCP server's data, which is the message to others
+		case strictjson.KindOf([]byte(log.Message)) == "object": // an MCP server's data, which other clients get as the message
 			data = log.Fields
 		}
 	}

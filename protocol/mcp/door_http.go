@@ -17,10 +17,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Path is where the door stands on its front.
+// Path is the path of the door on its front.
 const Path = "/mcp"
 
-// NewDoor makes the door over HTTP, to be mounted.
+// NewDoor returns the door over HTTP, to be mounted.
 func NewDoor(o Options) web.Door {
 	guard := protection{o.URL, o.Issuers}
 	return web.Door{
@@ -44,13 +44,13 @@ func NewDoor(o Options) web.Door {
 	}
 }
 
-// listens reports whether a request is for news. Its body has to say the same as its headers.
+// listens reports whether a request subscribes to changes. Its body must agree with its headers.
 func listens(r *http.Request) bool {
 	method, _ := plainHeader(r.Header.Get(headerMethod))
 	return method == methodListen
 }
 
-// refuse says no to what is refused before it is read, in JSON-RPC: an error of a request that is not known.
+// refuse encodes a refusal of a request that was not read, as a JSON-RPC error without an id.
 func refuse(e *tool.Error) []byte {
 	code := jsonrpc.CodeInvalidRequest
 	if e.Code == tool.CodeInternal {
@@ -59,13 +59,13 @@ func refuse(e *tool.Error) []byte {
 	return withoutID(jsonrpc.Errorf(code, "%s", e.Message))
 }
 
-// withoutID answers what has no id that could be repeated. The protocol knows no id that is null.
+// withoutID encodes an error for a message without a usable id. The protocol does not allow an id of null.
 func withoutID(e *jsonrpc.Error) []byte {
 	b, _ := strictjson.Marshal(e) // a number and a text
 	return append(append([]byte(`{"jsonrpc":"2.0","error":`), b...), '}')
 }
 
-// An httpDoor is the door while it is open.
+// An httpDoor is an open door.
 type httpDoor struct {
 	*web.Server
 	*server
@@ -98,7 +98,7 @@ func (d *httpDoor) post(w http.ResponseWriter, r *http.Request, p tool.Principal
 	d.postLegacy(w, r, req, body)
 }
 
-// isModern decides of which era a message is.
+// isModern decides which era a message belongs to.
 func isModern(h http.Header, r *request) bool {
 	version := h.Get(headerVersion)
 	switch {
@@ -122,8 +122,7 @@ func (d *httpDoor) reply(w http.ResponseWriter, status int, body []byte) {
 	web.Reply(w, status, body)
 }
 
-// postModern answers a request that says all about itself. A notification has nothing to tell us: on HTTP a client
-// cancels by going away.
+// postModern answers a self-contained request. Notifications are ignored: on HTTP a client cancels by disconnecting.
 func (d *httpDoor) postModern(w http.ResponseWriter, r *http.Request, req *request) {
 	if req.id == nil {
 		w.WriteHeader(http.StatusAccepted)
@@ -143,7 +142,7 @@ func (d *httpDoor) postModern(w http.ResponseWriter, r *http.Request, req *reque
 	d.serveHTTP(w, r, req)
 }
 
-// checkModern holds a request to what every modern one says about itself.
+// checkModern checks the members that every modern request must have.
 func checkModern(r *request) *jsonrpc.Error {
 	switch {
 	case r.meta.version == "" || r.meta.capabilities == nil:
@@ -158,8 +157,7 @@ func checkModern(r *request) *jsonrpc.Error {
 	return nil
 }
 
-// checkHeaders refuses a request whose headers say something else than its body: a proxy goes by the one, we go by the
-// other.
+// checkHeaders refuses a request whose headers contradict its body: a proxy goes by the headers, we go by the body.
 func checkHeaders(h http.Header, r *request) *jsonrpc.Error {
 	wants := []struct{ header, want string }{{headerVersion, r.meta.version}, {headerMethod, r.method}}
 	switch r.method {
@@ -183,7 +181,7 @@ func checkHeaders(h http.Header, r *request) *jsonrpc.Error {
 	return nil
 }
 
-// serveHTTP answers a request: with one document, or with a stream where there is something to tell before it.
+// serveHTTP answers a request with one document, or with a stream if messages precede the answer.
 func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *request) {
 	to := &exchange{door: d, w: w, r: r, session: req.session}
 	ctx := r.Context()
@@ -191,7 +189,7 @@ func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *reques
 		var stop func()
 		ctx, stop = d.untilLeaving(ctx)
 		defer stop()
-		d.ForgetBody(r) // it lasts, and has settled before it does
+		d.ForgetBody(r) // the request is long-lived, and settle copies what it needs
 	}
 	reply, failed := d.answer(ctx, req, to)
 	status := http.StatusOK
@@ -201,14 +199,14 @@ func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *reques
 	to.finish(status, reply)
 }
 
-// untilLeaving gives a context that ends when the front closes, too, for what would never end by itself.
+// untilLeaving returns a context that also ends when the front closes, for requests that would never end by themselves.
 func (d *httpDoor) untilLeaving(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(d.Leaving(), cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// statusOf is the status of an answer that is an error. Legacy clients look into the body alone.
+// statusOf returns the status of an error. Legacy clients look at the body only.
 func statusOf(code int) int {
 	switch code {
 	case jsonrpc.CodeMethodNotFound:
@@ -219,7 +217,7 @@ func statusOf(code int) int {
 	return http.StatusOK
 }
 
-// An exchange is one request over HTTP and its answer. It becomes a stream when there is something to tell.
+// An exchange is one request over HTTP and its answer. It becomes a stream when there is a message to send first.
 type exchange struct {
 	door    *httpDoor
 	w       http.ResponseWriter
@@ -233,7 +231,7 @@ type exchange struct {
 
 var _ peer = (*exchange)(nil)
 
-// stream opens the stream; nil: the client does not take one.
+// stream opens the stream, or returns nil if the client does not accept one.
 func (x *exchange) stream() *web.Stream {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -266,7 +264,7 @@ func (x *exchange) notify(method string, params []byte) error {
 // tell sends a message on a stream.
 func tell(out *web.Stream, line []byte) error { return out.Send("", "message", trimmed(line)) }
 
-// trimmed takes off the line break, which an event of a stream has no room for.
+// trimmed removes the line break, which an event of a stream cannot contain.
 func trimmed(line []byte) []byte { return line[:len(line)-1] }
 
 var errNoStream = errors.New("the client takes no stream, on which it could be asked")
@@ -283,7 +281,7 @@ func (x *exchange) begin(_ context.Context, c *tool.Call) (context.Context, func
 	return x.door.Begin(x.w, x.r, c)
 }
 
-// finish sends the answer, whole or as the end of the stream.
+// finish sends the answer, as one document or as the end of the stream.
 func (x *exchange) finish(status int, reply []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -313,7 +311,7 @@ func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *reque
 	}
 	req.session = one
 	switch {
-	case req.method == "": // an answer to something that we asked
+	case req.method == "": // an answer to a question of ours
 		one.take(body)
 		w.WriteHeader(http.StatusAccepted)
 	case req.id == nil:
@@ -364,7 +362,7 @@ func (d *httpDoor) initializeHTTP(w http.ResponseWriter, req *request) {
 	d.reply(w, http.StatusOK, jsonrpc.EncodeReply(req.id, result.Done(), nil))
 }
 
-// listen is the stream on which a legacy client hears what belongs to none of its requests.
+// listen serves the stream for messages to a legacy client that belong to none of its requests.
 func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 	one, ok := d.sessionOf(w, r, &request{caller: p})
 	if !ok {

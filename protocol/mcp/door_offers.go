@@ -14,14 +14,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Prompt is what a tool gives to be told to a model. Its arguments are those of the tool.
+// A Prompt is a prompt that a tool writes. Its arguments are those of the tool.
 type Prompt struct {
 	Name        string `yaml:"name" doc:"name of the prompt; default: the tool's name"`
 	Tool        string `yaml:"tool" doc:"the tool that writes the prompt: a text, or a list of messages"`
 	Description string `yaml:"description" doc:"shown to people who choose a prompt; default: the tool's description"`
 }
 
-// A Resource is what a tool gives to be read. The variables of its URI are the arguments of the tool.
+// A Resource is a resource that a tool returns. The variables of its URI are the arguments of the tool.
 type Resource struct {
 	URI         string `yaml:"uri" doc:"its URI, or a template whose {variables} are arguments of the tool"`
 	Tool        string `yaml:"tool" doc:"the tool that returns it: a text, JSON, or a file"`
@@ -30,14 +30,14 @@ type Resource struct {
 	MediaType   string `yaml:"media_type" doc:"media type; default: text/plain for a text, the file's own for a file, otherwise application/json"`
 }
 
-// Offers is what a door has beside tools.
+// Offers are the prompts, resources and tasks of a door.
 type Offers struct {
 	Prompts   []Prompt   `yaml:"prompts" doc:"prompts for MCP clients, each written by a tool"`
 	Resources []Resource `yaml:"resources" doc:"resources for MCP clients, each returned by a tool"`
 	Tasks     Tasks      `yaml:"tasks" doc:"calls that run as tasks, for MCP clients that support them"`
 }
 
-// Check finds what cannot be meant.
+// Check reports the first invalid prompt or resource.
 func (o Offers) Check() error {
 	names := map[string]bool{}
 	for _, p := range o.Prompts {
@@ -61,13 +61,13 @@ func (o Offers) Check() error {
 
 func (p Prompt) name() string { return cmp.Or(p.Name, p.Tool) }
 
-// A place is a resource whose template was read.
+// A place is a resource with its parsed template.
 type place struct {
 	Resource
 	*uritemplate.Template
 }
 
-// places reads the templates; Check has seen that they can be read.
+// places parses the templates, which Check has accepted.
 func (o Offers) places() []place {
 	list := make([]place, len(o.Resources))
 	for i, r := range o.Resources {
@@ -76,13 +76,13 @@ func (o Offers) places() []place {
 	return list
 }
 
-// fixed reports whether a resource is one, and not many of a kind.
+// fixed reports whether the URI is a single resource, not a template for many.
 func (p place) fixed() bool { return len(p.Varnames()) == 0 }
 
 func (p place) at(uri string) bool { return p.URI == uri || p.Match(uri) != nil }
 
-// argumentsOf makes arguments of texts, which is all that prompts and URIs have. What a tool wants as a number or a
-// boolean is written as such, if it is one; the engine tells what is wrong with what is not.
+// argumentsOf converts texts to arguments: prompts and URIs have nothing but texts. If the tool expects a number or a
+// boolean, a text that is one is written as such; the engine reports any other.
 func argumentsOf(spec *tool.Spec, texts map[string]string) json.RawMessage {
 	w := strictjson.NewWriter(200)
 	types := map[string]schema.Types{}
@@ -101,7 +101,7 @@ func argumentsOf(spec *tool.Spec, texts map[string]string) json.RawMessage {
 	return w.Done()
 }
 
-// spec finds a tool that somebody may call; nil: there is none for them.
+// spec returns a tool that the caller may call, or nil.
 func (s *server) spec(ctx context.Context, p tool.Principal, name string) *tool.Spec {
 	spec, err := s.catalog.Lookup(ctx, p, name)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// listed writes the page of a list, sorted by name, that a request asks for. A cursor is the name behind which a page
-// begins, so that what comes or goes meanwhile moves nothing else.
+// listed writes the requested page of a list, sorted by name. A cursor is the name after which a page begins, so that
+// entries that come or go in between shift nothing else.
 func listed[T any](
 	s *server, r *request, what string, list []T, name func(T) string, encode func(T) json.RawMessage,
 ) (*strictjson.Writer, *jsonrpc.Error) {
@@ -40,7 +40,7 @@ func listed[T any](
 	return w, nil
 }
 
-// encoded writes an entry in the usual way, for lists that are short; one that cannot be written is left out.
+// encoded encodes an entry in the usual way, for short lists; an entry that cannot be encoded is left out.
 func encoded[T any](entry T) json.RawMessage {
 	b, _ := strictjson.Marshal(entry)
 	return b

@@ -14,7 +14,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A prompt is one that a caller can have, as it is listed.
+// A prompt is a prompt that a caller may use, as it is listed.
 type prompt struct {
 	Name        string     `json:"name"`
 	Title       string     `json:"title,omitempty"`
@@ -22,7 +22,7 @@ type prompt struct {
 	Arguments   []argument `json:"arguments,omitempty"`
 
 	spec  *tool.Spec // of the tool that writes it
-	skill string     // of that tool; "": the arguments are the tool's own
+	skill string     // argument of that tool; "" if the arguments are the tool's own
 }
 
 type argument struct {
@@ -39,8 +39,8 @@ func promptOf(name string, spec *tool.Spec) prompt {
 	return one
 }
 
-// prompts gives those that a caller can have, by name: those of the config whose tools the caller may call, every skill,
-// and those of MCP servers. A name that is taken has the source in front.
+// prompts returns a caller's prompts, by name: those of the config whose tools the caller may call, every skill, and
+// those of MCP servers. If a name is taken, the later one is prefixed with its source.
 func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 	list, taken := []prompt{}, map[string]bool{}
 	for _, o := range s.Prompts {
@@ -85,7 +85,7 @@ func (s *server) listPrompts(ctx context.Context, r *request, _ peer) (*strictjs
 	return listed(s, r, "prompts", s.prompts(ctx, r.caller), func(p prompt) string { return p.Name }, encoded[prompt])
 }
 
-// findPrompt gives a prompt that a caller can have; nil: there is none of that name for them.
+// findPrompt returns a caller's prompt by name, or nil.
 func (s *server) findPrompt(ctx context.Context, p tool.Principal, name string) *prompt {
 	list := s.prompts(ctx, p)
 	i := slices.IndexFunc(list, func(one prompt) bool { return one.Name == name })
@@ -95,7 +95,7 @@ func (s *server) findPrompt(ctx context.Context, p tool.Principal, name string) 
 	return &list[i]
 }
 
-// getPrompt has a prompt written.
+// getPrompt calls the tool that writes a prompt.
 func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	p := s.findPrompt(ctx, r.caller, r.name)
 	if p == nil {
@@ -127,7 +127,7 @@ func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjso
 	return w, nil
 }
 
-// instructions is what a tool gave of a skill.
+// instructions extracts the text of a skill from a tool's output.
 func instructions(output json.RawMessage) json.RawMessage {
 	var given struct {
 		Instructions string `json:"instructions"`
@@ -138,7 +138,7 @@ func instructions(output json.RawMessage) json.RawMessage {
 	return strictjson.Quote(given.Instructions)
 }
 
-// messages is what a tool gave as what a model is told: the messages that it wrote itself, or its text; and its files.
+// messages converts a tool's output to prompt messages: those that it wrote itself, or its text; and its files.
 func messages(output json.RawMessage, files []json.RawMessage) []json.RawMessage {
 	var own struct {
 		Messages []json.RawMessage `json:"messages"`
@@ -159,7 +159,7 @@ func messages(output json.RawMessage, files []json.RawMessage) []json.RawMessage
 	return all
 }
 
-// fetch makes a call for something that is not a tool to the client. A question of the tool is a result of its own.
+// fetch makes a call for a request that is not tools/call. A question of the tool is returned as asks.
 func (s *server) fetch(
 	ctx context.Context, r *request, c *tool.Call, to peer,
 ) (res *tool.Result, files []json.RawMessage, asks *strictjson.Writer, _ *jsonrpc.Error) {
@@ -242,7 +242,7 @@ func completed(r *request, values []string, total int, more bool) *strictjson.Wr
 	return w
 }
 
-// completeUpstream asks an MCP server for suggestions. One that makes none has none.
+// completeUpstream asks an MCP server for suggestions. A server without completion has none.
 func (s *server) completeUpstream(
 	ctx context.Context, r *request, source string, args json.RawMessage, to peer,
 ) (*strictjson.Writer, *jsonrpc.Error) {
@@ -268,7 +268,7 @@ func (s *server) completeUpstream(
 	return completed(r, values, max(given.Completion.Total, len(values)), given.Completion.More), nil
 }
 
-// suggestions are the values of an argument that begin with what somebody typed, in the order of the schema.
+// suggestions returns the values of an argument that begin with the typed text, in the order of the schema.
 func suggestions(spec *tool.Spec, argument, typed string) []string {
 	values := []string{}
 	for _, p := range schema.Properties(spec.Input) {

@@ -9,14 +9,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// wellKnown is where clients look for what protects a resource (RFC 9728); behind it stands the path of the resource.
+// wellKnown is the path of a resource's metadata (RFC 9728); the path of the resource follows it.
 const wellKnown = "/.well-known/oauth-protected-resource"
 
-// protection tells clients where callers get their tokens, so that one who comes without can send its user there.
-// It says so only where there is such a place: the owner's token, and those that we issue, are not to be had by OAuth,
-// and a client that is sent there anyway would look for a way in vain.
+// protection tells clients where to get tokens, so that a client without one can send its user there. It does so only
+// if there is an issuer: the owner's token, and those that we issue, cannot be had by OAuth, and a client that is sent
+// there would search in vain.
 type protection struct {
-	resource string // the URL by which clients know the door; "": the one that they used
+	resource string // the URL of the door; "" means the one that the client used
 	issuers  func() []string
 }
 
@@ -27,7 +27,7 @@ func (p protection) servers() []string {
 	return p.issuers()
 }
 
-// origin is where the client thinks that it is. The host is one of ours: the front has looked.
+// origin returns the origin that the client used. The front has checked that the host is ours.
 func (p protection) origin(r *http.Request) string {
 	if r.TLS != nil {
 		return "https://" + r.Host
@@ -35,16 +35,16 @@ func (p protection) origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// originOf is the beginning of a URL, up to its path.
+// originOf returns the scheme and host of a URL.
 func originOf(address string) string {
 	u, err := url.Parse(address)
-	if err != nil { // CheckURL has read it
+	if err != nil { // CheckURL has parsed it
 		return address
 	}
 	return u.Scheme + "://" + u.Host
 }
 
-// CheckURL finds what cannot be the URL of a door.
+// CheckURL reports whether an address can be the URL of a door.
 func CheckURL(address string) error {
 	u, err := url.Parse(address)
 	good := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.Fragment == "" && u.RawQuery == ""
@@ -62,7 +62,7 @@ func (p protection) at(r *http.Request) string {
 	return p.origin(r) + Path
 }
 
-// challenge is what the answer to a stranger says beside the usual.
+// challenge returns the addition to WWW-Authenticate for a caller without a valid token.
 func (p protection) challenge(r *http.Request) string {
 	if len(p.servers()) == 0 {
 		return ""
@@ -74,7 +74,7 @@ func (p protection) challenge(r *http.Request) string {
 	return `, resource_metadata="` + at + wellKnown + Path + `"`
 }
 
-// serve gives the document.
+// serve returns the metadata document.
 func (p protection) serve(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
 	servers := p.servers()
 	if len(servers) == 0 {

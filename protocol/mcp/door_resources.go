@@ -17,14 +17,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The resources that every door has: what calls brought, what sessions keep, and skills.
+// The resources of every door: files of calls, values of sessions, and skills.
 const (
 	assetPrefix   = "toolpost://assets/"
 	sessionPrefix = "toolpost://sessions/"
 	skillPrefix   = "skill://"
 	skillFile     = "/SKILL.md"
-	// sourcePrefix, a source's name and a slash stand before the URIs of an MCP server: no two servers have the same one, and
-	// a template of a server's is one with the prefix, too.
+	// sourcePrefix, a source's name and a slash precede the URIs of an MCP server, so that those of two servers never
+	// collide. A server's template stays a template with the prefix.
 	sourcePrefix = "toolpost://sources/"
 )
 
@@ -48,7 +48,7 @@ func (s *server) listTemplates(ctx context.Context, r *request, _ peer) (*strict
 		encoded[tool.Resource])
 }
 
-// resources lists those that a caller may read, by URI: those at one place, skills among them, or those of a kind.
+// resources lists what a caller may read, by URI: the fixed resources, including skills, or the templates.
 func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []tool.Resource {
 	list := []tool.Resource{}
 	for _, one := range s.places {
@@ -101,8 +101,8 @@ func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []
 	return list
 }
 
-// offers gives what reports whether there may be a resource for a caller. Those of a kind are not looked for, and skills
-// are looked for once: a client may ask about a thousand of them.
+// offers returns a function that reports whether a resource may exist for a caller. Resources of a template are not
+// looked up, and skills are listed once: a client may ask about a thousand of them.
 func (s *server) offers(ctx context.Context, p tool.Principal) func(uri string) bool {
 	prompts := sync.OnceValue(func() []prompt { return s.prompts(ctx, p) })
 	return func(uri string) bool {
@@ -122,7 +122,7 @@ func (s *server) offers(ctx context.Context, p tool.Principal) func(uri string) 
 
 func skillURI(name string) string { return skillPrefix + url.PathEscape(name) + skillFile }
 
-// skillAt gives the skill among prompts that is read at a URI; nil: there is none.
+// skillAt returns the skill among prompts that has a URI, or nil.
 func skillAt(prompts []prompt, uri string) *prompt {
 	name, found := strings.CutPrefix(uri, skillPrefix)
 	name, whole := strings.CutSuffix(name, skillFile)
@@ -139,7 +139,7 @@ func skillAt(prompts []prompt, uri string) *prompt {
 
 func sessionURI(id string) string { return sessionPrefix + url.PathEscape(id) }
 
-// noResource is the answer for what is not there, or not for this caller.
+// noResource is the answer for a resource that is missing or that the caller may not read.
 func noResource(r *request) *jsonrpc.Error {
 	code := jsonrpc.CodeInvalidParams
 	if !r.modern {
@@ -150,7 +150,7 @@ func noResource(r *request) *jsonrpc.Error {
 	return e
 }
 
-// readResource reads one.
+// readResource reads one resource.
 func (s *server) readResource(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	if r.uri == "" {
 		return nil, invalid("uri must be a string that is not empty")
@@ -185,7 +185,7 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 	return nil, noResource(r)
 }
 
-// reading is the call that reads a resource of an MCP server; nil: the URI is none of such a server's.
+// reading returns the call that reads a resource of an MCP server, or nil if the URI is not one of a server's.
 func reading(p tool.Principal, uri string) *tool.Call {
 	source, own, ok := ofSource(uri)
 	if !ok || checkURI(own) != nil {
@@ -233,7 +233,7 @@ func (s *server) readUpstream(ctx context.Context, r *request, to peer) (*strict
 	return w, nil
 }
 
-// mapped is pieces of what an MCP server gave, with URIs that can be read here.
+// mapped returns pieces of an MCP server's content with their URIs rewritten so that they can be read here.
 func mapped(source string, pieces []json.RawMessage) []json.RawMessage {
 	if source == "" {
 		return pieces
@@ -241,7 +241,7 @@ func mapped(source string, pieces []json.RawMessage) []json.RawMessage {
 	out := make([]json.RawMessage, len(pieces))
 	for i, piece := range pieces {
 		out[i] = piece
-		_ = strictjson.Object(piece, func(name, value []byte) error { // what is no object has none
+		_ = strictjson.Object(piece, func(name, value []byte) error { // anything but an object has no URI
 			switch key := string(name); {
 			case key == "uri" && strictjson.KindOf(value) == "string":
 				out[i] = strictjson.With(out[i], key, strictjson.Quote(sourceURI(source, jsonrpc.Text(value))))
@@ -254,7 +254,7 @@ func mapped(source string, pieces []json.RawMessage) []json.RawMessage {
 	return out
 }
 
-// readAsset reads a file that a call of the same caller brought. The tool hands it out with an event.
+// readAsset reads a file that a call of the same caller produced. The tool hands it out with an event.
 func (s *server) readAsset(ctx context.Context, r *request, sum string, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	args := json.RawMessage(`{"content":false,"sha256":` + string(strictjson.Quote(sum)) + `}`)
 	r.file = new(file)
@@ -272,7 +272,7 @@ func (s *server) readAsset(ctx context.Context, r *request, sum string, to peer)
 	return w, nil
 }
 
-// fileContents is a file as what is read: a text as such, the rest in Base64.
+// fileContents encodes a file as contents: a text as such, anything else in Base64.
 func fileContents(uri, kind string, content []byte) []byte {
 	w := strictjson.NewWriter(200 + 2*len(content))
 	w.Text("uri", uri)
@@ -300,7 +300,8 @@ func (s *server) readSkill(
 	return w, nil
 }
 
-// readTool reads a resource by calling the tool that gives it. One of our own that fails is not there for this caller.
+// readTool reads a resource by calling its tool. If it is one of our own and the call fails, the caller gets "not
+// found".
 func (s *server) readTool(
 	ctx context.Context, r *request, one Resource, texts map[string]string, to peer, own bool,
 ) (*strictjson.Writer, *jsonrpc.Error) {
@@ -322,7 +323,7 @@ func (s *server) readTool(
 	return w, nil
 }
 
-// contents is what a tool gave as what is read: a text, a file with its media type and its content in Base64, or JSON.
+// contents encodes a tool's output as contents: a text, a file with its media type and its content in Base64, or JSON.
 func contents(uri string, one Resource, output json.RawMessage) []byte {
 	var file struct {
 		MediaType string  `json:"mediaType"`

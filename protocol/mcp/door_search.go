@@ -10,8 +10,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// instead answers a call of one of the tools that stand for all others. A call_tool becomes the call that it means, and
-// goes on as if the client had made that one, so that everything which holds for a call holds for it.
+// instead answers a call of one of the tools that stand in for all others. A call_tool becomes the call that it names,
+// and continues as if the client had made it, so that every rule for calls applies.
 func (s *server) instead(ctx context.Context, r *request) (w *strictjson.Writer, answered bool) {
 	if !toolfind.IsStandIn(r.name) {
 		return nil, false

@@ -16,19 +16,19 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A session is what a legacy client said with initialize, and what we asked it since.
+// A session is what a legacy client declared with initialize, and the questions that we asked it since.
 type session struct {
 	id           string
-	owner        string // whose it is, by their id
+	owner        string // the caller's id
 	version      string
 	capabilities json.RawMessage
 	flight       flight
 	ear          *ear // for resources that the client subscribed to
 
-	conn *jsonrpc.Conn // of our requests
+	conn *jsonrpc.Conn // for our requests
 
 	mu    sync.Mutex
-	level string // the least that the client wants to hear
+	level string // the lowest level that the client wants to be sent
 	used  time.Time
 }
 
@@ -38,7 +38,8 @@ func (s *session) logLevel() string {
 	return s.level
 }
 
-// ask sends a request of ours by send, and waits for its answer. A client whose answer nobody waits for is told so.
+// ask sends a request of ours with send, and waits for its answer. If ctx ends first, the client is told that it is
+// cancelled.
 func (s *session) ask(
 	ctx context.Context, method string, params []byte, send func([]byte) error,
 ) (json.RawMessage, error) {
@@ -57,21 +58,21 @@ func (s *session) ask(
 	return raw, err
 }
 
-// take hands an answer to whoever waits for it. One that nobody waits for is late, and dropped.
+// take hands an answer to the question that waits for it. A late answer is dropped.
 func (s *session) take(text []byte) {
 	var scan strictjson.Scanner
-	_ = s.conn.Hear(&scan, text, 0) // only what is asked could end in an error
+	_ = s.conn.Hear(&scan, text, 0) // only requests can cause an error
 }
 
-// newConn is for what we ask a client. What the client asks is not heard there, and what is odd is dropped.
+// newConn returns a connection for our questions to a client. It ignores the client's requests and malformed messages.
 func newConn() *jsonrpc.Conn {
 	return jsonrpc.NewConn(jsonrpc.Options{
 		Take: func(*jsonrpc.Incoming) error { return nil }, Odd: func(*jsonrpc.Message, []byte, error) {},
 	})
 }
 
-// initialize reads what a legacy client says about itself, and answers it. The version is the client's own where we
-// speak it, and our newest of that era where we do not: then it is for the client to go or stay.
+// initialize reads a legacy client's introduction, and answers it. The version is the client's if we speak it,
+// otherwise our newest of that era: then the client decides whether to stay.
 func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.Error) {
 	var said struct {
 		Version      string          `json:"protocolVersion"`
@@ -119,28 +120,27 @@ func (s *server) setLevel(_ context.Context, r *request, _ peer) (*strictjson.Wr
 	return strictjson.NewWriter(0), nil
 }
 
-// Bounds on sessions. A client that went away without a word costs one until it is idle for too long, with all that it
-// said.
+// Bounds on sessions. The session of a client that left without DELETE is kept until it has been idle for too long.
 const (
-	maxCapabilities = 16 << 10 // bytes of what a client says that it can
+	maxCapabilities = 16 << 10 // bytes of a client's capabilities
 
 	maxSessions = 10_000 // of all callers
 	maxOwned    = 1_000  // of one
 	sessionIdle = time.Hour
 )
 
-// sessions are those of legacy clients over HTTP.
+// sessions holds those of legacy clients over HTTP.
 type sessions struct {
 	mu  sync.Mutex
 	all map[string]*session
-	own map[string]int // how many a caller has
+	own map[string]int // sessions per caller
 }
 
 func newSessions() *sessions { return &sessions{all: map[string]*session{}, own: map[string]int{}} }
 
 var errSessions = errors.New("too many sessions are open: end some with DELETE, or wait")
 
-// add lets a client in.
+// add registers a session.
 func (s *sessions) add(one *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *sessions) add(one *session) error {
 	return nil
 }
 
-// find gives a session to its owner. That of somebody else is not there.
+// find returns a session to its owner, and nil to any other caller.
 func (s *sessions) find(p tool.Principal, id string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +176,7 @@ func (s *sessions) remove(one *session) {
 	s.drop(one)
 }
 
-// drop is called by who holds mu.
+// drop must be called with mu held.
 func (s *sessions) drop(one *session) {
 	if s.all[one.id] != one {
 		return
@@ -187,7 +187,7 @@ func (s *sessions) drop(one *session) {
 	}
 }
 
-// sweep ends the sessions that nobody has used for long.
+// sweep ends the sessions that have been idle for too long.
 func (s *sessions) sweep() {
 	now := time.Now()
 	for _, one := range s.all {

@@ -15,11 +15,12 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Door is an MCP server on stdin and stdout. It speaks both eras: after an initialize what says no more is legacy.
+// A Door is an MCP server on stdin and stdout. It speaks both eras: after initialize, a request without a version is
+// legacy.
 type Door struct {
 	Options
 	In     io.Reader
-	Out    io.Writer // one message a Write, and nothing else
+	Out    io.Writer // one message per Write, and nothing else
 	Caller tool.Principal
 }
 
@@ -63,23 +64,23 @@ type line struct {
 	places chan struct{}
 	calls  sync.WaitGroup
 	flight flight
-	live   context.Context // until the client has said all; what would never end by itself ends with it
+	live   context.Context // until In is closed; ends requests that would never end by themselves
 
-	// Of the goroutine that reads:
+	// Used only by the goroutine that reads:
 	session *session // of a legacy client, once it has introduced itself
-	unwatch func()   // ends telling it of changes
+	unwatch func()   // stops notifying it of changes
 
 	watching sync.WaitGroup
 }
 
-// read takes messages until there are no more.
+// read handles messages until there are no more.
 func (l *line) read(ctx context.Context, in *process.Lines) error {
 	type read struct {
 		text []byte
 		err  error
 	}
 	lines, taken := make(chan read), make(chan struct{})
-	go func() { // a reader cannot be interrupted: where ctx ends first it is left to the end of In
+	go func() { // a read cannot be interrupted: if ctx ends first, the goroutine stays until In ends
 		for {
 			text, err := in.Next()
 			select {
@@ -113,7 +114,7 @@ func (l *line) read(ctx context.Context, in *process.Lines) error {
 	}
 }
 
-// drain lets the calls finish that are on their way: a client may send all that it has and then the end.
+// drain waits for running calls: a client may send all its requests and then close In.
 func (l *line) drain(ctx context.Context) {
 	finished := make(chan struct{})
 	go func() { l.calls.Wait(); close(finished) }()
@@ -128,10 +129,10 @@ func (l *line) send(b []byte) {
 	if len(b) == 0 || b[len(b)-1] != '\n' {
 		b = append(b, '\n')
 	}
-	_ = l.out.Send(context.Background(), nil, b) // the stream keeps an error
+	_ = l.out.Send(context.Background(), nil, b) // the stream keeps the error
 }
 
-// take sees to one message.
+// take handles one message.
 func (l *line) take(ctx context.Context, text []byte) {
 	r, bad := decode(text)
 	r.caller = l.caller
@@ -177,7 +178,7 @@ func (l *line) meet(r *request) {
 	})
 }
 
-// serve answers a request when it is done. One that was cancelled gets no answer.
+// serve answers a request when it is done. A cancelled request gets no answer.
 func (l *line) serve(ctx context.Context, r *request) {
 	if r.modern {
 		if bad := checkModern(r); bad != nil {
@@ -233,7 +234,7 @@ func (w *wire) ask(ctx context.Context, method string, params []byte) (json.RawM
 	return w.session.ask(ctx, method, params, func(b []byte) error { w.line.send(b); return w.line.out.Err() })
 }
 
-// begin has nothing to do: a client cancels by the id of its request, and the engine knows the call by its own.
+// begin does nothing: a client cancels by the id of its request, and the engine has its own id for the call.
 func (w *wire) begin(ctx context.Context, _ *tool.Call) (context.Context, func(), *tool.Error) {
 	return ctx, func() {}, nil
 }

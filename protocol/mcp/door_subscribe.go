@@ -13,7 +13,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A filter says which changes a client wants to hear of.
+// A filter selects the changes that a client wants to be notified of.
 type filter struct {
 	Tools     bool     `json:"toolsListChanged,omitzero"`
 	Prompts   bool     `json:"promptsListChanged,omitzero"`
@@ -22,17 +22,17 @@ type filter struct {
 	Tasks     []string `json:"taskIds,omitzero"`
 }
 
-// everything is what legacy clients hear of: they cannot choose, but for resources.
+// everything is the filter of legacy clients: they can choose only resources.
 func everything() filter { return filter{Tools: true, Prompts: true, Resources: true} }
 
-// Bounds on what one client listens for, which is kept for as long as it listens.
+// Bounds on the resources that one client watches, which are kept for as long as it listens.
 const (
 	maxURIs  = 1_000
 	maxURI   = 4 << 10
 	maxHeard = 128 << 10 // bytes of all URIs together
 )
 
-// subscribe is subscriptions/listen: it tells of changes until the client has heard enough, or the server ends.
+// subscribe is subscriptions/listen: it sends changes until the client cancels, or the server ends.
 func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	var said struct {
 		Notifications filter `json:"notifications"`
@@ -53,14 +53,14 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 	marked := strictjson.NewWriter(60)
 	marked.Raw(metaSubscription, r.id)
 	mark := marked.Done()
-	tell := func(method string, more *strictjson.Writer) error { // by several at once
+	tell := func(method string, more *strictjson.Writer) error { // called concurrently
 		more.Raw("_meta", mark)
 		return to.notify(method, more.Done())
 	}
 	offered := s.offers(ctx, r.caller)
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return !offered(uri) })
 	ear.keep(want.URIs)
-	w := s.watch(ctx, r.caller, ear) // before the client is told that it will hear of changes
+	w := s.watch(ctx, r.caller, ear) // before the acknowledgement, so that no change is missed
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return slices.Contains(w.failed, uri) })
 	honoured, _ := strictjson.Marshal(want) // booleans and strings
 	ack := strictjson.NewWriter(200 + len(honoured))
@@ -79,14 +79,14 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 	return begun(r, 0), nil
 }
 
-// A watcher sees what changes for one caller.
+// A watcher finds the changes that concern one caller.
 type watcher struct {
 	*server
 	caller  tool.Principal
 	ear     *ear
 	changed <-chan struct{}
 	before  lists
-	failed  []string // resources of which no server tells now
+	failed  []string // resources whose server cannot report changes now
 }
 
 func (s *server) watch(ctx context.Context, p tool.Principal, e *ear) *watcher {
@@ -96,8 +96,8 @@ func (s *server) watch(ctx context.Context, p tool.Principal, e *ear) *watcher {
 	return &watcher{s, p, e, changed, s.lists(ctx, p), failed}
 }
 
-// run tells of changes as they happen until ctx ends or nobody hears it any more. A catalogue says that something
-// changed, and not what, nor for whom: a list that is the same as before for this caller is not told of.
+// run sends changes as they happen until ctx ends or sending fails. A catalogue reports that something changed, but not
+// what, nor for whom: if a list is the same as before for this caller, nothing is sent.
 func (w *watcher) run(ctx context.Context, want filter, tell func(method string, params *strictjson.Writer) error) {
 	for err := error(nil); err == nil; {
 		select {
@@ -132,7 +132,7 @@ func (w *watcher) run(ctx context.Context, want filter, tell func(method string,
 	}
 }
 
-// lists is what a caller is offered, in short: digests, good within this process.
+// lists are digests of a caller's lists, valid within this process.
 type lists struct{ tools, prompts, resources uint64 }
 
 func (s *server) lists(ctx context.Context, p tool.Principal) lists {
@@ -143,7 +143,7 @@ func (s *server) lists(ctx context.Context, p tool.Principal) lists {
 			continue
 		}
 		for _, part := range []string{spec.Name, spec.Title, spec.Description, spec.TaskSupport} {
-			_, _ = tools.WriteString(part) // it never fails, nor do the others
+			_, _ = tools.WriteString(part) // never fails, nor do the others
 			_ = tools.WriteByte(0)
 		}
 		_, _ = tools.Write(spec.Input)
@@ -161,7 +161,7 @@ func (s *server) digest(list any) uint64 {
 	return maphash.Bytes(s.ears.seed(), b)
 }
 
-// An ear hears which of some resources changed. What it was told twice before anybody asked, it tells once.
+// An ear collects which of some resources changed. Several changes of one resource are reported once.
 type ear struct {
 	wake chan struct{}
 
@@ -170,11 +170,11 @@ type ear struct {
 	size int             // of the URIs, in bytes
 
 	turn    sync.Mutex
-	follows []func() // each ends following resources of an MCP server
+	follows []func() // each stops following resources of an MCP server
 }
 
-// refollow has MCP servers tell of changes of what an ear listens for, and of nothing else. It gives the URIs of which
-// none tells.
+// refollow subscribes at MCP servers to the resources that an ear watches, and to no others. It returns the URIs that
+// no server reports on.
 func (s *server) refollow(ctx context.Context, p tool.Principal, e *ear) (failed []string) {
 	e.turn.Lock()
 	defer e.turn.Unlock()
@@ -198,7 +198,7 @@ func (s *server) refollow(ctx context.Context, p tool.Principal, e *ear) (failed
 	return failed
 }
 
-// upstream gives the URIs of resources of MCP servers, as these know them, by source.
+// upstream returns the watched URIs of MCP servers, as the servers know them, by source.
 func (e *ear) upstream() map[string][]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -211,7 +211,7 @@ func (e *ear) upstream() map[string][]string {
 	return uris
 }
 
-// unfollow has no server tell of anything any more.
+// unfollow ends all subscriptions at MCP servers.
 func (e *ear) unfollow() {
 	e.turn.Lock()
 	defer e.turn.Unlock()
@@ -221,7 +221,7 @@ func (e *ear) unfollow() {
 	e.follows = nil
 }
 
-// newEar makes one; false: it would have too much to listen for.
+// newEar returns an ear for some URIs. ok is false if they are too many.
 func newEar(uris ...string) (e *ear, ok bool) {
 	e = &ear{wake: make(chan struct{}, 1), uris: map[string]bool{}}
 	for _, uri := range uris {
@@ -232,9 +232,9 @@ func newEar(uris ...string) (e *ear, ok bool) {
 	return e, true
 }
 
-// keep listens for these alone.
+// keep watches only these URIs.
 func (e *ear) keep(uris []string) {
-	for _, uri := range slices.Collect(maps.Keys(e.uris)) { // nobody else has it yet
+	for _, uri := range slices.Collect(maps.Keys(e.uris)) { // not shared yet
 		if !slices.Contains(uris, uri) {
 			e.drop(uri)
 		}
@@ -266,7 +266,7 @@ func (e *ear) hear(uri string) {
 	}
 }
 
-// add begins to listen for a resource; false: there are too many.
+// add watches a resource. It returns false if there are too many.
 func (e *ear) add(uri string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -293,10 +293,10 @@ func tooManyURIs(where string) *jsonrpc.Error {
 	return invalid("%d resources, with %d bytes of URIs, are the most for %s", maxURIs, maxHeard, where)
 }
 
-// ears are those of all clients that listen now, by caller: nobody hears of what another's call changed.
+// ears are those of all connected clients, by caller: a client is not notified of what another caller's call changed.
 type ears struct {
 	mu   sync.Mutex
-	all  map[string]map[*ear]int // how many streams it has
+	all  map[string]map[*ear]int // the number of its streams
 	once sync.Once
 	salt maphash.Seed
 }
@@ -338,7 +338,7 @@ func (e *ears) left(caller string, one *ear) (last bool) {
 	return last
 }
 
-// open reports whether there is a stream on which an ear's client is told.
+// open reports whether an ear's client has a stream.
 func (e *ears) open(caller string, one *ear) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -353,7 +353,7 @@ func (e *ears) tell(caller, uri string) {
 	}
 }
 
-// subscribeResource is how a legacy client says that it wants to hear of a resource, on the stream of its session.
+// subscribeResource is resources/subscribe: a legacy client is notified on the stream of its session.
 func (s *server) subscribeResource(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
 	switch {
 	case r.session == nil || r.uri == "" || len(r.uri) > maxURI:

@@ -14,7 +14,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The tools that keep jobs. The door knows their names, and what their arguments look like.
+// The tools for jobs. The door knows their names and arguments.
 const (
 	startJob  = "startJob"
 	showJob   = "showJob"
@@ -23,22 +23,22 @@ const (
 	watchJob  = "watchJob"
 )
 
-// Tasks says which calls become tasks, for clients that know tasks: it is the server who decides. A tool's time is the
-// best guess at how long it takes, since clients commonly give up on a request after a minute. What is only a task at its
-// MCP server stays one.
+// Tasks decides which calls become tasks, for clients that support tasks: the protocol leaves that to the server. A
+// tool's timeout is the best guess at how long it takes, since clients commonly give up on a request after a minute. A
+// tool that runs only as a task at its MCP server also does so here.
 type Tasks struct {
 	Tools    tool.Patterns `yaml:"tools" doc:"tools whose calls run as tasks; default: those with a timeout above one minute"`
 	Required tool.Patterns `yaml:"required" doc:"tools that only run as tasks; clients without support for tasks are refused"`
 	AskFirst tool.Patterns `yaml:"ask_first" doc:"task tools that ask before they start: their first question reaches the client before the task exists"`
 }
 
-// longTime is from which timeout on a tool is taken for one that takes long.
+// longTime is the timeout above which a tool counts as slow.
 const longTime = time.Minute
 
-// pollEvery is how often a client had better look after a task.
+// pollEvery is the suggested interval for polling a task.
 const pollEvery = time.Second
 
-// later reports whether a call is to become a task.
+// later reports whether a call should become a task.
 func (t Tasks) later(spec *tool.Spec, answered bool) bool {
 	switch {
 	case names(t.AskFirst, spec) && !answered:
@@ -49,10 +49,10 @@ func (t Tasks) later(spec *tool.Spec, answered bool) bool {
 	return t.Tools == nil && (spec.Timeout > longTime || spec.TaskSupport == "required") && !spec.Unlisted
 }
 
-// names reports whether a config names a tool. A list that is not there names none, where elsewhere it names all.
+// names reports whether a config names a tool. A missing list names no tool, although elsewhere it names all.
 func names(p tool.Patterns, spec *tool.Spec) bool { return p != nil && p.Match(spec.Ref()) }
 
-// knowsTasks reports whether the client says that it knows tasks.
+// knowsTasks reports whether the client declares support for tasks.
 func (r *request) knowsTasks() bool {
 	var said struct {
 		Extensions map[string]json.RawMessage `json:"extensions"`
@@ -60,7 +60,7 @@ func (r *request) knowsTasks() bool {
 	return r.modern && strictjson.Unmarshal(orEmpty(r.meta.capabilities), &said) == nil && said.Extensions[extensionTasks] != nil
 }
 
-// keepsTasks reports whether there is somebody who keeps jobs for a caller, and runs them.
+// keepsTasks reports whether this server keeps and runs jobs for a caller.
 func (s *server) keepsTasks(ctx context.Context, p tool.Principal) bool {
 	return s.Jobs && s.spec(ctx, p, startJob) != nil
 }
@@ -71,7 +71,7 @@ func needsTasks(what string) *jsonrpc.Error {
 	return e
 }
 
-// asTask makes a task of a call that is to become one; nothing: it is run as it is.
+// asTask makes a task of a call that should become one. It returns nothing if the call is to run as it is.
 func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictjson.Writer, *jsonrpc.Error) {
 	if r.spec == nil || !s.keepsTasks(ctx, r.caller) {
 		return nil, nil
@@ -113,7 +113,7 @@ func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictj
 	return w, nil
 }
 
-// A job is a task, as the tools for jobs show it.
+// A job is a task, as returned by the tools for jobs.
 type job struct {
 	ID      string                     `json:"job"`
 	Tool    string                     `json:"tool"`
@@ -127,10 +127,10 @@ type job struct {
 	Round   int                        `json:"round"`
 	Said    map[string]json.RawMessage `json:"said"`
 
-	assets []json.RawMessage // content that tells of what it made
+	assets []json.RawMessage // content with its assets
 }
 
-// job calls a tool for jobs, as a part of another call.
+// job calls a tool for jobs, as part of another call.
 func (s *server) job(ctx context.Context, c *tool.Call, name string, args map[string]any) (*job, error) {
 	return s.jobWith(ctx, c, name, args, tool.Discard)
 }
@@ -144,7 +144,7 @@ func (s *server) jobWith(
 		return nil, err
 	}
 	if name != startJob {
-		one.Key = "" // who asks again wants to know again
+		one.Key = "" // a repeated query needs a fresh answer
 	}
 	res, err := s.handler.Invoke(ctx, &one, out)
 	if err != nil {
@@ -156,8 +156,8 @@ func (s *server) jobWith(
 	return j, nil
 }
 
-// status is how a job stands, in the words for tasks. What a tool or the engine says about a call is a result, as it is
-// without a task; a call that came to nothing, since its program died or broke its protocol, has failed.
+// status returns the task status of a job. A failure in the tool or the engine is a result, as it is without a task; a
+// call without one, since its program died or broke its protocol, has failed.
 func (j *job) status() string {
 	switch {
 	case j.State == "queued" || j.State == "running" || j.State == "asked" && j.awaits():
@@ -172,13 +172,13 @@ func (j *job) status() string {
 	return taskCompleted
 }
 
-// awaits reports whether the call of the job has to be approved: its client is not asked, since an answer to a job would
+// awaits reports whether the job's call must be approved. Its client is not asked, since an answer to a job would
 // decide with the rights of the token that started it.
 func (j *job) awaits() bool {
 	return j.Result != nil && j.Result.Ask != nil && j.Result.Ask.Awaits != nil
 }
 
-// changed is when something last happened to it.
+// changed returns when the job last changed.
 func (j *job) changed() time.Time {
 	last := j.Made
 	for _, t := range []time.Time{j.Began, j.Ended} {
@@ -189,7 +189,7 @@ func (j *job) changed() time.Time {
 	return last
 }
 
-// write writes what every task says. One that has not ended is kept as long as it takes.
+// write writes the members that every task has. A task that has not ended has no ttl.
 func (j *job) write(w *strictjson.Writer) {
 	w.Text("taskId", j.ID)
 	w.Text("status", j.status())
@@ -208,7 +208,7 @@ func (j *job) write(w *strictjson.Writer) {
 	w.Raw("pollIntervalMs", fmt.Append(nil, pollEvery.Milliseconds()))
 }
 
-// detail adds what a task has in its state: what it asks, its result, or why there is none.
+// detail adds the members of a task's state: its questions, its result, or its error.
 func (s *server) detail(ctx context.Context, r *request, w *strictjson.Writer, j *job) {
 	j.write(w)
 	switch j.status() {
@@ -232,14 +232,13 @@ func (s *server) detail(ctx context.Context, r *request, w *strictjson.Writer, j
 			why := strictjson.NewWriter(100)
 			why.Raw(metaError, classOf(r.failed))
 			done.Raw("_meta", why.Done())
-			r.failed = nil // the call failed, and not this request
+			r.failed = nil // the call failed, not this request
 		}
 		w.Raw("result", done.Done())
 	}
 }
 
-// open is what a task asks for and has not been answered. Its keys have the number of the question before them: those
-// of one task are never the same twice.
+// open returns the unanswered needs of a task. Each key is prefixed with the round, so that no key of a task repeats.
 func (j *job) open(r *request) []tool.Need {
 	var list []tool.Need
 	for _, n := range needs(j.Result.Ask) {
@@ -251,7 +250,7 @@ func (j *job) open(r *request) []tool.Need {
 	return list
 }
 
-// task begins a request about a task: the job that is meant. That of another caller is not there.
+// task begins a request about a task and returns its job. Another caller's job is not found.
 func (s *server) task(ctx context.Context, r *request, to peer) (c *tool.Call, j *job, end func(), bad *jsonrpc.Error) {
 	if !r.knowsTasks() {
 		return nil, nil, nil, needsTasks(r.method)
@@ -295,7 +294,7 @@ func (s *server) getTask(ctx context.Context, r *request, to peer) (*strictjson.
 	return w, nil
 }
 
-// whole gives a job with what it made, which its events tell.
+// whole returns a job with its assets, which come as events.
 func (s *server) whole(ctx context.Context, r *request, c *tool.Call, j *job) (*job, *jsonrpc.Error) {
 	if j.status() != taskCompleted || j.Result == nil {
 		return j, nil
@@ -309,12 +308,12 @@ func (s *server) whole(ctx context.Context, r *request, c *tool.Call, j *job) (*
 	return j, nil
 }
 
-// A deaf peer is told nothing: what a task says meanwhile is not for the one who asks how it is.
+// A deaf peer drops notifications: a task's messages do not belong to a query about its state.
 type deaf struct{ peer }
 
 func (deaf) notify(string, []byte) error { return nil }
 
-// updateTask is tasks/update: answers to what a task asks. Those to something else are ignored.
+// updateTask is tasks/update: answers to a task's questions. Other answers are ignored.
 func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	c, j, end, bad := s.task(ctx, r, to)
 	if bad != nil {
@@ -345,7 +344,7 @@ func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjs
 	return s.tellJob(ctx, r, c, j, said)
 }
 
-// tellJob hands answers to a job. A single question that was not answered ends it.
+// tellJob hands answers to a job. A single question that was declined ends it.
 func (s *server) tellJob(
 	ctx context.Context, r *request, c *tool.Call, j *job, said map[string]json.RawMessage,
 ) (*strictjson.Writer, *jsonrpc.Error) {
@@ -357,7 +356,7 @@ func (s *server) tellJob(
 	if _, err := s.job(ctx, c, tellWith, args); err != nil {
 		e := tool.AsError(err)
 		switch {
-		case e.Code == tool.CodeConflict: // somebody else was faster: it is answered
+		case e.Code == tool.CodeConflict: // already answered by another request
 		case e.Code == tool.CodeInvalidInput:
 			return nil, invalid("inputResponses: %s", e.Message)
 		default:
@@ -367,7 +366,7 @@ func (s *server) tellJob(
 	return begun(r, 0), nil
 }
 
-// cancelTask is tasks/cancel. One that has ended stays as it is.
+// cancelTask is tasks/cancel. A task that has ended stays as it is.
 func (s *server) cancelTask(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	c, j, end, bad := s.task(ctx, r, to)
 	if bad != nil {
@@ -381,7 +380,7 @@ func (s *server) cancelTask(ctx context.Context, r *request, to peer) (*strictjs
 	return begun(r, 0), nil
 }
 
-// follow tells of a task each time that it comes to stand otherwise, until it has ended or ctx has.
+// follow notifies of each change in a task's status, until the task or ctx has ended.
 func (s *server) follow(ctx context.Context, r *request, id string, tell func(method string, params *strictjson.Writer) error) {
 	c := &tool.Call{Caller: r.caller}
 	asked := false
@@ -404,10 +403,10 @@ func (s *server) follow(ctx context.Context, r *request, id string, tell func(me
 	}
 }
 
-// maxTasks is how many tasks one subscription is about.
+// maxTasks bounds the tasks of one subscription.
 const maxTasks = 100
 
-// ownTasks gives those of some tasks that are the caller's.
+// ownTasks returns those of the tasks that belong to the caller.
 func (s *server) ownTasks(ctx context.Context, r *request, ids []string) (own []string, _ *jsonrpc.Error) {
 	switch {
 	case len(ids) == 0:

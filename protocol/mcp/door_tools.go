@@ -15,14 +15,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// listTools gives a page of the tools that can be called now. A list has no place to say why another cannot.
+// listTools returns a page of the tools that can be called now. The list cannot explain why others are missing.
 func (s *server) listTools(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
 	return listed(s, r, "tools", s.Few(s.tools(ctx, r.caller)), func(t toolfind.Named) string { return t.Name },
 		func(t toolfind.Named) json.RawMessage { return describe(t.Name, t.Spec, r.modern) })
 }
 
-// tools gives the tools that a caller can call now, by their names on the wire. Where all of them have names that the
-// protocol carries, as most do, they are that already, and in order: it is worth a look, since clients page through
+// tools returns the tools that a caller can call now, by their names on the wire. If all names are valid in the
+// protocol, as most are, the list needs neither renaming nor sorting. That check pays off, since clients page through
 // thousands.
 func (s *server) tools(ctx context.Context, p tool.Principal) []toolfind.Named {
 	var specs []*tool.Spec
@@ -47,7 +47,7 @@ func (s *server) tools(ctx context.Context, p tool.Principal) []toolfind.Named {
 	return list
 }
 
-// describe writes a tool as the protocol has it.
+// describe encodes a tool for tools/list.
 func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 	w := strictjson.NewWriter(200 + len(spec.Description) + len(spec.Input) + len(spec.Output))
 	w.Text("name", name)
@@ -70,14 +70,14 @@ func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 	return w.Done()
 }
 
-// promises reports whether a tool is listed with the schema of its output, and so has structured content. Before 2026 that
-// was an object. A text is never structured: it would come in quotes.
+// promises reports whether a tool is listed with an output schema, and so returns structured content. Before 2026 that
+// had to be an object. A string is never structured: it would appear in quotes.
 func promises(spec *tool.Spec, modern bool) bool {
 	return strictjson.KindOf(spec.Output) == "object" &&
 		(schema.Is(spec.Output, "object") || modern && !schema.Is(spec.Output, "string"))
 }
 
-// annotations are hints for people: what a tool says that it does to the world.
+// annotations returns hints for people: the effects that a tool declares.
 func annotations(spec *tool.Spec) json.RawMessage {
 	e, w := spec.Effects, strictjson.NewWriter(100)
 	if spec.TitleHint {
@@ -101,8 +101,8 @@ func annotations(spec *tool.Spec) json.RawMessage {
 	return w.Done()
 }
 
-// resolve finds the tool that a call means. Most have the same name on the wire as in the engine. One that is not there
-// is called all the same: it is refused by the engine, which keeps a record of that.
+// resolve finds the tool of a call. Most have the same name on the wire as in the engine. An unknown tool is called all
+// the same: the engine refuses it, and records that.
 func (s *server) resolve(ctx context.Context, r *request) {
 	if r.tool != "" {
 		return
@@ -118,8 +118,8 @@ func (s *server) resolve(ctx context.Context, r *request) {
 	}
 }
 
-// envelope is what a request says about its call: in _meta, or in headers where there are such. What stands in both is
-// there twice, and refused; but a trace goes on in _meta, since the header's may be that of a proxy.
+// envelope returns the properties of a call from _meta, or from headers if there are any. A property in both counts as
+// given twice, and is refused. Only traceparent is taken from _meta, since the header's may be a proxy's.
 func (r *request) envelope() map[string][]string {
 	switch {
 	case r.header == nil:
@@ -136,8 +136,8 @@ func (r *request) envelope() map[string][]string {
 	return both
 }
 
-// callTool runs a call. What the tool or the engine says about it is a result, which a model reads and can mend; only a
-// request that means no call is an error of the protocol.
+// callTool runs a call. A failure in the tool or the engine is a result, which a model can read and correct; only a
+// request that describes no call is a protocol error.
 func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	if w, answered := s.instead(ctx, r); answered {
 		return w, nil
@@ -172,7 +172,7 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 	return s.run(ctx, r, c, to)
 }
 
-// run makes the call and answers with what came of it.
+// run makes the call and answers with its outcome.
 func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	res, out, asks, err := s.finish(ctx, r, c, to)
 	switch bad := refusedAs(err); {
@@ -192,7 +192,7 @@ func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*s
 	return outcome(r, res, out), nil
 }
 
-// refers notes whose URIs the outcome of a call has.
+// refers notes the source of the URIs in the outcome of a call.
 func (s *server) refers(ctx context.Context, r *request) {
 	if r.spec != nil && r.spec.Protocol == "mcp" && s.spec(ctx, r.caller, r.spec.Source+"."+methodReadResource) != nil {
 		r.source = r.spec.Source

@@ -9,14 +9,15 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A flight is the requests of one peer that are being answered, by their ids as they are written, so that the peer can
-// cancel them: calls of a client, or questions of a server.
+// A flight holds the requests of one peer that are being answered, by their raw ids, so that the peer can cancel them:
+// calls of a client, or questions of a server.
 type flight struct {
 	mu      sync.Mutex
 	running map[string]context.CancelCauseFunc
 }
 
-// enter notes a request. Its context ends when the peer cancels it; false: one of this id is still being answered.
+// enter adds a request. Its context ends when the peer cancels it. ok is false if a request with this id is still
+// running.
 func (f *flight) enter(ctx context.Context, id []byte) (_ context.Context, leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -39,7 +40,7 @@ func (f *flight) enter(ctx context.Context, id []byte) (_ context.Context, leave
 // errCancelled is the cause when a peer cancelled its request.
 var errCancelled error = tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller")
 
-// hear takes a notification: one that a request is cancelled. One that means no request that runs is late, and ignored.
+// hear handles a notification that cancels a request. If the request is no longer running, it is ignored.
 func (f *flight) hear(method string, params json.RawMessage) {
 	var said struct {
 		ID json.RawMessage `json:"requestId"`

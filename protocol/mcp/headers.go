@@ -28,12 +28,12 @@ const (
 	headerSession = "Mcp-Session-Id"
 )
 
-// What stands around a text in base64, for one that a header cannot have as it is.
+// The marks around a text in base64, for a text that cannot be a header's value as it is.
 const wrapBegin, wrapEnd = "=?base64?", "?="
 
 func notInHeader(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }
 
-// headerText writes a text as a header can have it.
+// headerText writes a text as a header's value.
 func headerText(text string) string {
 	taken := strings.HasPrefix(text, wrapBegin) && strings.HasSuffix(text, wrapEnd)
 	if text == strings.TrimSpace(text) && !taken && !strings.ContainsFunc(text, notInHeader) {
@@ -59,7 +59,7 @@ func plainHeader(value string) (string, error) {
 	return string(b), err
 }
 
-// setModern sets the headers that repeat what a request says.
+// setModern sets the headers that repeat parts of a request.
 func setModern(h http.Header, method, name string) {
 	h.Set(headerVersion, modernVersion)
 	h.Set(headerMethod, method)
@@ -68,22 +68,22 @@ func setModern(h http.Header, method, name string) {
 	}
 }
 
-// headerParam begins the names of headers that repeat arguments.
+// headerParam is the prefix of the headers that repeat arguments.
 const headerParam = "Mcp-Param-"
 
-// A mirror is an argument that a header repeats, for those who route requests and do not read them.
+// A mirror is an argument that a header repeats, for proxies that route requests without reading them.
 type mirror struct {
 	header string
-	path   []string // of names in the arguments
+	path   []string // the names that lead to it in the arguments
 }
 
 // annotation is the member of a schema that asks for a mirror.
 const annotation = "x-mcp-header"
 
-// mirrors finds the arguments of a tool that headers repeat. A schema that asks for one that cannot be is an error.
+// mirrors finds the arguments of a tool that headers repeat. An annotation that is invalid is an error.
 func mirrors(schema json.RawMessage) (all []mirror, err error) {
 	if !bytes.Contains(schema, []byte(annotation)) {
-		return nil, nil // most schemas have none, and are not read
+		return nil, nil // most schemas have none, and need not be decoded
 	}
 	doc, err := strictjson.Decode(schema)
 	if err != nil {
@@ -119,7 +119,7 @@ func mirrors(schema json.RawMessage) (all []mirror, err error) {
 	return all, err
 }
 
-// walkMembers goes into the parts of a schema. Only what lies below properties alone has one place in the arguments.
+// walkMembers walks the parts of a schema. Only a schema below nothing but properties has one place in the arguments.
 func walkMembers(v map[string]any, path []string, reachable bool, walk func(any, []string, bool) error) error {
 	for name, part := range v {
 		switch name {
@@ -130,7 +130,7 @@ func walkMembers(v map[string]any, path []string, reachable bool, walk func(any,
 					return err
 				}
 			}
-		case "const", "enum", "default", "examples": // values and no schemas
+		case "const", "enum", "default", "examples": // values, not schemas
 		default:
 			if err := walk(part, nil, false); err != nil {
 				return err
@@ -153,7 +153,7 @@ func newMirror(name, kind any, path []string, reachable bool) (mirror, error) {
 	return mirror{headerParam + text, path}, nil
 }
 
-// in gives the value of the argument; nil: there is none, or null.
+// in returns the value of the argument, or nil if it is missing or null.
 func (m mirror) in(args json.RawMessage) json.RawMessage {
 	for _, name := range m.path {
 		var object map[string]json.RawMessage
@@ -168,7 +168,7 @@ func (m mirror) in(args json.RawMessage) json.RawMessage {
 	return args
 }
 
-// checkParams refuses a call whose headers repeat other arguments than it has.
+// checkParams refuses a call whose headers contradict its arguments.
 func (s *server) checkParams(ctx context.Context, h http.Header, r *request) *jsonrpc.Error {
 	s.resolve(ctx, r)
 	if r.spec == nil {
@@ -196,7 +196,7 @@ func (s *server) checkParams(ctx context.Context, h http.Header, r *request) *js
 	return nil
 }
 
-// repeats reports whether a text says the same as a value. Numbers are compared as such: 42.0 is 42.
+// repeats reports whether a text equals a value. Numbers are compared as numbers: 42.0 is 42.
 func repeats(text string, value json.RawMessage) bool {
 	if strictjson.KindOf(value) != "number" {
 		return text == prose.Plain(value)

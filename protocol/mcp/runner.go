@@ -26,7 +26,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// SourceOptions are the fields of a source with protocol mcp: a program that is started here, or a server at a url.
+// SourceOptions are the fields of a source with protocol mcp: a program to start, or the url of a server.
 type SourceOptions struct {
 	Command []string `yaml:"command" doc:"program that speaks MCP on stdin and stdout, with its arguments"`
 
@@ -34,7 +34,7 @@ type SourceOptions struct {
 	Headers map[string]string `yaml:"headers" doc:"headers of every request to url; \u0024{secret:NAME} stands for the value of a secret"`
 	OAuth   OAuth             `yaml:"oauth" doc:"our OAuth client at the server's authorization server, for 'toolpost mcp login'"`
 
-	spawn.Options // of a program; a server at a url has the timeout alone
+	spawn.Options // of a program; a server at a url uses only the timeout
 
 	Era         string       `yaml:"era" schema:"enum=modern|legacy" doc:"modern: 2026-07-28; legacy: 2025-11-25 and earlier; default: found out by asking the server"`
 	Roots       []string     `yaml:"roots" doc:"folders to report when the server asks where to work; default: those that its walls name; without any, modern servers get the caller's answer, legacy servers none"`
@@ -107,7 +107,7 @@ func (o *SourceOptions) checkURL() error {
 	return nil
 }
 
-// shown is the address as people are told it: without what may be a secret in it.
+// shown returns the address for messages: without the parts that may hold a secret.
 func (o *SourceOptions) shown() string {
 	u, err := url.Parse(o.URL)
 	if err != nil {
@@ -137,7 +137,7 @@ func sourceOptions(src config.Source) (*SourceOptions, error) {
 
 var secretInText = regex.Lazy(`\$\{secret:([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// headers are those of the config, with the values of secrets in them.
+// headers returns those of the config, with the values of secrets filled in.
 func (o *SourceOptions) headers(secrets secret.Source) (http.Header, error) {
 	h := http.Header{}
 	for name, text := range o.Headers {
@@ -172,22 +172,22 @@ type Runner struct {
 	o     *SourceOptions
 	log   *slog.Logger
 	to    upstream
-	walls func(*tool.Spec) // puts those around a program into a spec; nil: it runs elsewhere
+	walls func(*tool.Spec) // adds a program's walls to a spec; nil for a server at a url
 
 	tool.Changes             // of the server's tools
-	stale        atomic.Bool // they may be others since they were asked for
+	stale        atomic.Bool // the tools may have changed since they were listed
 
 	life      context.Context // ends with the runner
 	end       context.CancelFunc
 	errands   sync.WaitGroup
-	questions questions // of the server, that wait for their answers
+	questions questions // of the server, that wait for an answer
 	said      chatter
 	updates   updates                  // of resources
-	met       atomic.Pointer[greeting] // of the server whose tools were listed last; nil: they were not
+	met       atomic.Pointer[greeting] // of the server whose tools were listed last, or nil
 
 	listing sync.Mutex // one at a time
 	mu      sync.Mutex
-	offers  map[string]*offer // nil: not listed yet
+	offers  map[string]*offer // nil until listed
 	specs   []*tool.Spec
 }
 
@@ -198,7 +198,7 @@ var (
 	_ tool.Follower = (*Runner)(nil)
 )
 
-// Open makes the runner of a configured source. Nothing is started, and nobody asked, until the tools are listed.
+// Open returns the runner of a configured source. It starts nothing and sends nothing until the tools are listed.
 func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
 	o, err := sourceOptions(src)
 	if err != nil {
@@ -225,7 +225,8 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 	return r, nil
 }
 
-// Claim says which files a configured source starts from, which it keeps for itself, and which its program may change.
+// Claim returns the files that a configured source starts from, those that it keeps for itself, and those that its
+// program may change.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o := SourceOptions{Options: spawn.Of(src)}
 	err := src.Decode(&o)
@@ -235,15 +236,15 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	return o.Claim(src.Dir, o.Command), err
 }
 
-// Opens says how long a source may take to open: until its server has introduced itself, and 10 s to list its tools.
+// Opens returns how long a source may take to open: until its server has introduced itself, and 10 s to list its tools.
 func Opens(src config.Source) time.Duration {
 	o := SourceOptions{}
-	_ = src.Decode(&o) // Open says what is wrong
+	_ = src.Decode(&o) // Open reports the error
 	o.setDefaults()
 	return time.Duration(o.StartTimeout) + 10*time.Second
 }
 
-// Places says how many calls the server takes at once, which its tools share.
+// Places returns how many calls the server takes at once, which its tools share.
 func (r *Runner) Places(string) (pool string, calls int) {
 	if r.o.Concurrency == 0 {
 		return "", 0
@@ -251,14 +252,14 @@ func (r *Runner) Places(string) (pool string, calls int) {
 	return "server", r.o.Concurrency
 }
 
-// changed says that the tools may be others now.
+// changed marks the tools as stale.
 func (r *Runner) changed() {
 	r.stale.Store(true)
 	r.Tell()
 }
 
-// Tools implements tool.Source. The server is asked again once it has said that its tools changed, or when there is a
-// new one in its place.
+// Tools implements tool.Source. It asks the server again after the server reported a change of its tools, or after it
+// was replaced.
 func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	r.listing.Lock()
 	defer r.listing.Unlock()
@@ -277,7 +278,7 @@ func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	return r.specs, nil
 }
 
-// find gives what a call is about.
+// find returns the offer that a call names.
 func (r *Runner) find(ctx context.Context, name string) (*offer, error) {
 	r.mu.Lock()
 	known, one := r.offers != nil, r.offers[name]
@@ -317,8 +318,8 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return r.newErrand(c, one).run(ctx, out, (*errand).call)
 }
 
-// covered refuses a call that asks for more than the walls that the program was started with: they stand around all of
-// its calls. Around a server elsewhere there are none.
+// covered refuses a call that asks for more than the walls that the program was started with: they apply to all of its
+// calls. A server elsewhere has none.
 func (r *Runner) covered(c *tool.Call) error {
 	asked, held := c.Tightened(r.o.Guarantees), r.o.Guarantees
 	if r.walls == nil {
@@ -335,18 +336,18 @@ func (r *Runner) covered(c *tool.Call) error {
 			"of its source", c.Tool, strings.Join(asked.Asked(), ", ")).Because(sandbox.CoverageMissing)
 }
 
-// Close implements tool.Runner: calls that wait for an answer are given up, and the server is let go.
+// Close implements tool.Runner: it gives up calls that wait for an answer, and closes the server.
 func (r *Runner) Close(ctx context.Context) error {
 	r.end()
 	r.questions.close()
 	err := r.to.close(ctx)
-	r.updates.turn.Lock() // who follows something from now on sees that the life has ended
+	r.updates.turn.Lock() // a later Follow sees that life has ended
 	defer r.updates.turn.Unlock()
-	r.errands.Wait() // each ends with the life of the runner
+	r.errands.Wait() // each ends with life
 	return err
 }
 
-// rootsAnswer is the answer to roots/list by the config; nil: it says nothing.
+// rootsAnswer returns the config's answer to roots/list, or nil if it has none.
 func (r *Runner) rootsAnswer() json.RawMessage {
 	if len(r.o.Roots) == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// needOf reads a question of a server.
+// needOf converts a question of a server.
 func needOf(key, method string, params json.RawMessage) (tool.Need, error) {
 	n := tool.Need{Key: key}
 	if kind := strictjson.KindOf(orEmpty(params)); kind != "object" {
@@ -66,13 +66,13 @@ func elicitNeed(n tool.Need, params json.RawMessage) (tool.Need, error) {
 	return n, nil
 }
 
-// An inquiry is a question in the middle of a call, of a server of the legacy era.
+// An inquiry is a question of a legacy server in the middle of a call.
 type inquiry struct {
 	need   tool.Need
-	answer chan json.RawMessage // one
+	answer chan json.RawMessage // exactly one
 }
 
-// inquire holds the call until somebody has answered the server's question.
+// inquire holds the call until the server's question is answered.
 func (e *errand) inquire(
 	in *jsonrpc.Incoming, open *flight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
@@ -106,7 +106,7 @@ func (e *errand) inquire(
 	}
 }
 
-// answered goes on with a call whose server waits for an answer.
+// answered continues a call whose server waits for an answer.
 func (e *errand) answered(q *inquiry) goOn {
 	return func(
 		ctx context.Context, _ *tool.Call, _ *offer, out tool.Sink, answers map[string]json.RawMessage,
@@ -115,8 +115,8 @@ func (e *errand) answered(q *inquiry) goOn {
 	}
 }
 
-// required reads what a server of the modern era has to know before it goes on. What we know ourselves is given
-// at once.
+// required handles what a modern server needs to know before it continues. Questions that the config answers are
+// answered at once.
 func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 	needs, known, err := e.needs(a.requests)
 	if err == nil && a.state != nil && len(*a.state) > maxKept {
@@ -146,13 +146,13 @@ func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 	return res, false, err
 }
 
-// Bounds on what a server may want to know at once. It is kept until somebody answers.
+// Bounds on the questions of one answer, which are kept until they are answered.
 const (
 	maxNeeds = 64
-	maxKept  = 256 << 10 // bytes of the questions, and as many of what the server wants to have back
+	maxKept  = 256 << 10 // bytes of the questions, and as many of the server's state
 )
 
-// needs reads the requests in an answer, in their order. Known are those that the config answers.
+// needs reads the requests in an answer, in order. known holds those that the config answers.
 func (e *errand) needs(requests json.RawMessage) (needs []tool.Need, known map[string]json.RawMessage, err error) {
 	known = map[string]json.RawMessage{}
 	if len(requests) > maxKept {
@@ -194,8 +194,7 @@ func encodeAnswers(answers map[string]json.RawMessage) json.RawMessage {
 	return b
 }
 
-// linkRequired is the error of a server of 2025-11-25 that wants a person to go somewhere before the call is made
-// again.
+// linkRequired handles the error of a server of 2025-11-25 that sends the user to a link before the call is repeated.
 func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 	var data struct {
 		Elicitations []json.RawMessage `json:"elicitations"`
@@ -230,32 +229,32 @@ func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 	}, nil)
 }
 
-// goOn takes a call up again with the answers to its question.
+// goOn continues a call with the answers to its question.
 type goOn func(context.Context, *tool.Call, *offer, tool.Sink, map[string]json.RawMessage) (*tool.Result, error)
 
-// Bounds on questions that wait.
+// Bounds on open questions.
 const (
 	maxWaiting       = 1_000 // of all callers
 	maxWaitingCaller = 100   // of one
 )
 
-// questions keeps those of servers until they are answered, or their time is up. What a server gave us to bring
-// back stays here.
+// questions holds those of servers until they are answered or expire. The state that a server gave us to send back
+// stays here.
 type questions struct {
 	patience time.Duration
 
 	mu     sync.Mutex
 	open   map[string]*question
-	mine   map[string]int // how many a caller has
+	mine   map[string]int // questions per caller
 	closed bool
 }
 
-// A question is one that waits.
+// A question is one that is open.
 type question struct {
 	caller string
 	needs  []tool.Need
 	goOn   goOn
-	drop   func() // nobody will answer
+	drop   func() // called if it is not answered
 	timer  *time.Timer
 }
 
@@ -307,8 +306,8 @@ func (d *questions) remove(id string, s *question) bool {
 	return true
 }
 
-// take gives the question that a call answers, once. That it is the call which asked, of the same caller, and that the
-// answers are what was asked for, package engine/ask has made sure.
+// take returns the question that a call answers, once. Package engine/ask has checked that it is the same call of the
+// same caller, and that the answers fit the question.
 func (d *questions) take(c *tool.Call) (*question, map[string]json.RawMessage, error) {
 	d.mu.Lock()
 	s := d.open[c.Resume]
@@ -319,7 +318,7 @@ func (d *questions) take(c *tool.Call) (*question, map[string]json.RawMessage, e
 			Because("no_such_question")
 	}
 	answers := map[string]json.RawMessage{}
-	_ = strictjson.Unmarshal(c.Answers, &answers) // it was checked, like each of them
+	_ = strictjson.Unmarshal(c.Answers, &answers) // checked, like each of them
 	for _, n := range s.needs {
 		if n.Kind == tool.NeedForm {
 			answers[n.Key] = filled(n.Schema, answers[n.Key])
@@ -328,7 +327,7 @@ func (d *questions) take(c *tool.Call) (*question, map[string]json.RawMessage, e
 	return s, answers, nil
 }
 
-// filled is the answer to a form, with the defaults of its schema where one that is accepted says nothing.
+// filled returns the answer to a form. If it was accepted, missing fields get the defaults of the schema.
 func filled(schema, answer json.RawMessage) json.RawMessage {
 	var form struct {
 		Properties map[string]struct {
@@ -355,7 +354,7 @@ func filled(schema, answer json.RawMessage) json.RawMessage {
 	return b
 }
 
-// resume takes a call up again.
+// resume continues a call.
 func (r *Runner) resume(ctx context.Context, c *tool.Call, o *offer, out tool.Sink) (*tool.Result, error) {
 	s, answers, err := r.questions.take(c)
 	if err != nil {

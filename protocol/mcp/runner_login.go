@@ -27,8 +27,8 @@ import (
 	"toolpost/wire/jsonrpc"
 )
 
-// OAuth says who we are to the authorization server of an upstream. All of it may be left out: we introduce ourselves
-// then, where the server lets us.
+// OAuth describes us to the authorization server of an upstream. All of it may be left out: then we register ourselves,
+// if the server allows it.
 type OAuth struct {
 	ClientID       string   `yaml:"client_id" doc:"id of a client that you registered; default: a client is registered at login"`
 	ClientSecret   string   `yaml:"client_secret" doc:"name of the secret that holds this client's password, if it has one"`
@@ -38,9 +38,9 @@ type OAuth struct {
 	Redirect       string   `yaml:"redirect" doc:"loopback URL for the browser to return to, such as http://127.0.0.1:8123/callback, if the client was registered with one; default: any free port"`
 }
 
-// Login asks a person to let us use an upstream server over HTTP: it shows a link, waits until the browser comes back
-// from it to a loopback address, and keeps the tokens in TokenFile. A server that runs already uses them from its next
-// request on. Show is called once, with the link.
+// Login asks a person to let us use an upstream server over HTTP. It shows a link, waits until the browser returns to a
+// loopback address, and stores the tokens in TokenFile. A Toolpost that is already running uses them from its next
+// request on. show is called once, with the link.
 func Login(ctx context.Context, src config.Source, show func(link string)) error {
 	o, err := sourceOptions(src)
 	if err == nil && o.URL == "" {
@@ -95,7 +95,7 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 	return nil
 }
 
-// listen is where the browser comes back to, if the config says it.
+// listen returns the address that the browser returns to, if the config sets one.
 func (o OAuth) listen() string {
 	u, err := url.Parse(o.Redirect)
 	if err != nil {
@@ -118,13 +118,14 @@ func (o OAuth) check() error {
 	return nil
 }
 
-// handler is what the SDK is told about us. A client of our own comes first, then a document, then a registration.
+// handler returns the config of the SDK's handler. A client from the config takes precedence, then a metadata document,
+// then a registration.
 func (o OAuth) handler(secrets secret.Source, addr string, ring *keyring) (*auth.AuthorizationCodeHandlerConfig, error) {
 	had := ring.read()
 	redirect := cmp.Or(o.Redirect, "http://"+addr+"/callback")
 	c := &auth.AuthorizationCodeHandlerConfig{
 		RedirectURL: redirect, RequestRefreshToken: true, AcceptUnadvertisedIss: true, Client: ring.client,
-		// What was granted before is asked for again: a token with one more scope must not lose the others.
+		// Request earlier scopes again: a token with one more scope must not lose the others.
 		ScopeFilter: func(found []string) []string { return union(had.Scopes, o.Scopes, found) },
 	}
 	switch {
@@ -149,7 +150,7 @@ func (o OAuth) handler(secrets secret.Source, addr string, ring *keyring) (*auth
 	return c, nil
 }
 
-// union joins lists, each text once.
+// union joins lists without duplicates.
 func union(lists ...[]string) []string {
 	var all []string
 	for _, one := range slices.Concat(lists...) {
@@ -160,8 +161,8 @@ func union(lists ...[]string) []string {
 	return all
 }
 
-// challenge is the refusal that a login answers: the one that a call came to, or else that of a first request. A server
-// that refuses nothing may still refuse calls: where it says so itself, the login goes on.
+// challenge returns the refusal that a login answers: that of an earlier call, or else that of a first request. A
+// server that accepts the first request may still refuse calls: if it says so itself, the login goes on.
 func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, ring *keyring) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
@@ -190,13 +191,13 @@ func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, ri
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxRefusal)
-	// What comes after the answer is the SDK's: it finds the authorization server by the header, or by its places.
+	// The SDK does the rest: it finds the authorization server by the header, or by the well-known paths.
 	return &http.Response{
 		StatusCode: http.StatusUnauthorized, Header: resp.Header, Request: req, Body: http.NoBody,
 	}, nil
 }
 
-// withoutURL is why a request failed; the address, which may have a secret in it, is said by whoever says the error.
+// withoutURL returns why a request failed, without the address, which may hold a secret; the caller names the server.
 func withoutURL(err error) error {
 	if asked := (*url.Error)(nil); errors.As(err, &asked) {
 		return asked.Err
@@ -204,8 +205,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// comeBack shows the link and waits for the browser. What comes with another state belongs to another login, or to
-// nobody, and ends nothing.
+// comeBack shows the link and waits for the browser. A request with another state belongs to another login, or to none,
+// and is ignored.
 func comeBack(ctx context.Context, at net.Listener, link string, show func(string)) (*auth.AuthorizationResult, error) {
 	u, err := url.Parse(link)
 	if err != nil {
@@ -219,7 +220,7 @@ func comeBack(ctx context.Context, at net.Listener, link string, show func(strin
 			if err != nil {
 				return
 			}
-			// Browsers open connections and say nothing on them: nobody waits for those.
+			// Browsers open connections that they do not use: those must not block the others.
 			answering.Go(func() { answerBrowser(conn, u.Query().Get("state"), came) })
 		}
 	})
@@ -230,22 +231,20 @@ func comeBack(ctx context.Context, at net.Listener, link string, show func(strin
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case q := <-came:
-		if q.Get("code") == "" { // what it says of the error is not shown: nobody has checked yet who says it
+		if q.Get("code") == "" { // its error text is not shown: the sender has not been verified yet
 			return nil, errors.New("access was not granted")
 		}
 		return &auth.AuthorizationResult{Code: q.Get("code"), State: q.Get("state"), Iss: q.Get("iss")}, nil
 	}
 }
 
-// Bounds on what comes to the loopback address. Anybody on this machine can come there.
+// Bounds on requests to the loopback address. Any process on this machine can connect to it.
 const (
 	browserTime = 5 * time.Second
 	maxBrowser  = 64 << 10 // bytes of a request
 )
 
-// answerBrowser reads one request and thanks whoever comes from our link. A server of HTTP would be too much for
-// one page
-// that is shown once.
+// answerBrowser reads one request and answers it. An HTTP server would be too much for one page that is shown once.
 func answerBrowser(conn net.Conn, state string, came chan<- url.Values) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(browserTime))
@@ -265,7 +264,7 @@ func answerBrowser(conn net.Conn, state string, came chan<- url.Values) {
 	if ours {
 		select {
 		case came <- q:
-		default: // the browser asks twice
+		default: // the browser repeated the request
 		}
 	}
 }

@@ -16,14 +16,12 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An answer is the result of tools/call, read as far as all kinds of it are the same. Its parts belong to the
-// bytes that
-// were read.
+// An answer is the result of tools/call, decoded as far as all kinds of it are the same. Its parts alias the raw bytes.
 type answer struct {
 	raw        json.RawMessage
 	kind       string // resultType
 	content    []json.RawMessage
-	structured json.RawMessage // nil: there is none
+	structured json.RawMessage // nil if there is none
 	failed     bool
 	requests   json.RawMessage
 	state      *string
@@ -79,8 +77,8 @@ type block struct {
 	} `json:"resource"`
 }
 
-// complete makes an outcome of an answer: what is structured is the output, or else the text; everything else that a
-// server brings is an asset.
+// complete converts an answer to a result: the output is the structured content, or else the text; everything else is
+// an asset.
 func (e *errand) complete(a *answer, g *greeting) (*tool.Result, error) {
 	if e.offer.method != "" {
 		return e.given(a, g)
@@ -109,7 +107,7 @@ func (e *errand) complete(a *answer, g *greeting) (*tool.Result, error) {
 	return e.traced(res, g), nil
 }
 
-// traced says in a result how the call was run.
+// traced adds to a result how the call was run.
 func (e *errand) traced(res *tool.Result, g *greeting) *tool.Result {
 	res.Trace.Details = map[string]any{"era": eraOf(g), "version": g.version}
 	if e.r.walls != nil {
@@ -131,7 +129,7 @@ const (
 	maxLinked = 16
 )
 
-// unpack hands on the assets among pieces of content, and gives the texts.
+// unpack emits the assets among pieces of content, and returns the texts.
 func (e *errand) unpack(content []json.RawMessage, g *greeting) (texts []string, err error) {
 	if len(content) > maxBlocks {
 		return nil, fmt.Errorf("it has more than %d pieces", maxBlocks)
@@ -155,7 +153,7 @@ func (e *errand) unpack(content []json.RawMessage, g *greeting) (texts []string,
 				continue
 			}
 			e.linked(i, &b)
-		default: // of a version to come
+		default: // from a later version
 			e.emit(tool.LogEvent("warn", "a piece of the result is of the unknown kind "+jsonrpc.Clip(b.Type)))
 		}
 		if err != nil {
@@ -165,7 +163,7 @@ func (e *errand) unpack(content []json.RawMessage, g *greeting) (texts []string,
 	return texts, nil
 }
 
-// kindLinked is the kind of an asset that was read because a result refers to it.
+// kindLinked is the kind of an asset that was read because a result links to it.
 const kindLinked = "resource_link"
 
 func (e *errand) resource(i int, kind string, b *block) error {
@@ -180,7 +178,7 @@ func (e *errand) resource(i int, kind string, b *block) error {
 	return errors.New("a resource has neither text nor blob")
 }
 
-// linked reads a resource that the result refers to. One that cannot be read is told of and changes nothing.
+// linked reads a resource that the result links to. If it cannot be read, that is logged and changes nothing.
 func (e *errand) linked(i int, b *block) {
 	raw, err := e.r.to.ask(e.ctx, &query{
 		method: methodReadResource, name: b.URI, call: e.of,
@@ -215,7 +213,7 @@ func (e *errand) binary(i int, kind, mime, uri, data string) error {
 	return e.asset(i, kind, cmp.Or(mime, "application/octet-stream"), uri, content)
 }
 
-// asset hands on a file. It is in memory: whoever keeps assets makes a copy.
+// asset emits a file. It is in memory: the receiver of assets copies it.
 func (e *errand) asset(i int, kind, mime, uri string, content []byte) error {
 	f, err := kernel.Sealed("asset", func(w io.Writer) error {
 		_, err := w.Write(content)

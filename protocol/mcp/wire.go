@@ -1,13 +1,13 @@
-// Package mcp speaks the Model Context Protocol, in both of its eras. In the modern one (2026-07-28) every request says
-// all there is to know about itself; in the legacy one (2025-11-25 and before) a client says it once, with initialize,
-// and the server may ask the client in the middle of a call. Clients of both are served at one URL, and on stdio.
+// Package mcp speaks the Model Context Protocol, in both of its eras. In the modern era (2026-07-28) every request
+// describes itself completely. In the legacy era (2025-11-25 and before) a client introduces itself once, with
+// initialize, and the server may ask the client questions in the middle of a call. Clients of both are served at one
+// URL, and on stdio.
 //
-// The official SDK for Go is not the server here: it decodes a body several times, reads a tool's schema at each call
-// and builds a session for each request, and it knows nothing of a catalogue that differs from caller to caller.
+// The official SDK for Go is not the server here: it decodes a body several times, reads a tool's schema at each call,
+// builds a session for each request, and does not support a catalogue that differs from caller to caller.
 //
-// Files whose names begin with door are the server that clients come to; those that begin with runner are our way to
-// other people's servers, whose two transports are runner_http.go and runner_program.go. What both use is in the
-// others.
+// Files whose names begin with door are the server for clients. Files whose names begin with runner are our client of
+// other MCP servers; its two transports are runner_http.go and runner_program.go. The other files are shared by both.
 package mcp
 
 import (
@@ -21,7 +21,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The revisions that are spoken, the newest first.
+// The supported revisions, newest first.
 const modernVersion = "2026-07-28"
 
 func legacyVersions() []string {
@@ -30,8 +30,8 @@ func legacyVersions() []string {
 
 func versions() []string { return append([]string{modernVersion}, legacyVersions()...) }
 
-// The codes that the modern era adds to those of JSON-RPC, and those that the legacy era had: for a resource that is
-// not there, and for a person who has to go somewhere first.
+// The error codes that the modern era adds to those of JSON-RPC, and two of the legacy era: a resource was not found,
+// and the user must first follow a link.
 const (
 	codeHeaderMismatch    = -32020
 	codeMissingCapability = -32021
@@ -40,7 +40,7 @@ const (
 	codeLinkRequired      = -32042
 )
 
-// What a message says about itself.
+// The members of _meta.
 const (
 	metaVersion      = "io.modelcontextprotocol/protocolVersion"
 	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
@@ -51,7 +51,7 @@ const (
 	metaProgress     = "progressToken"
 )
 
-// The methods and notifications that both sides know, or that are named in several places.
+// The methods and notifications that both sides use, or that are named in several places.
 const (
 	methodDiscover     = "server/discover"
 	methodInitialize   = "initialize"
@@ -83,11 +83,11 @@ const (
 	noteAcknowledged   = "notifications/subscriptions/acknowledged"
 )
 
-// extensionTasks lets a call be answered with a task, which the client looks after until it has an outcome. Here a task
-// is a job: who has one finds it with listJobs too.
+// extensionTasks lets a call be answered with a task, which the client polls until it has an outcome. Here a task is a
+// job: its owner finds it with listJobs too.
 const extensionTasks = "io.modelcontextprotocol/tasks"
 
-// The kinds of results that the modern era has.
+// The result types of the modern era.
 const (
 	resultComplete = "complete"
 	resultAsks     = "input_required"
@@ -108,9 +108,9 @@ func taskOver(state string) bool {
 	return slices.Contains([]string{taskCompleted, taskFailed, taskCancelled}, state)
 }
 
-// A request is a request or a notification of a client, read.
+// A request is a decoded request or notification of a client.
 type request struct {
-	id     []byte // raw, as an answer repeats it; nil: a notification, which has no answer
+	id     []byte // raw, as an answer repeats it; nil for a notification, which has no answer
 	method string
 	params json.RawMessage // an object, or absent
 	modern bool
@@ -120,44 +120,45 @@ type request struct {
 	name, uri, cursor    string
 	arguments, responses json.RawMessage
 	task                 string // by its id
-	state                string // what an earlier answer gave the client to bring back
+	state                string // opaque state of an earlier answer, which the client sent back
 	meta                 meta
-	header               map[string][]string // of HTTP; nil: there is none
+	header               map[string][]string // the headers over HTTP, or nil
 
-	// The tool that a call means: as the engine knows it, once resolve has looked; without a spec there is none.
+	// The called tool, under its name in the engine, once resolve has run. spec is nil if there is no such tool.
 	tool string
 	spec *tool.Spec
-	// source is that of spec, if it is an MCP server with resources that the caller may read.
+	// source is the source of spec, if it is an MCP server with resources that the caller may read.
 	source string
 
-	failed *tool.Error // why the call has no good outcome, for programs; nil: it has one
+	failed *tool.Error // why the call failed, for programs; nil if it succeeded
 
-	file *file // takes the file of a call that hands one out; nil: files are content of the result
+	file *file // takes the file of a call that hands one out; nil if files are content of the result
 
-	// session is that of a legacy client; nil: it is modern, or has not introduced itself.
+	// session is that of a legacy client; nil if the client is modern, or has not introduced itself.
 	session *session
 }
 
-// settle copies what is still needed of a request that lasts, so that the body it came in does not last with it.
+// settle copies the parts of a long-lived request that are still needed, so that its body can be freed.
 func (r *request) settle() {
 	r.id = slices.Clone(r.id)
 	r.params, r.arguments, r.responses = nil, nil, nil
 	r.meta.capabilities, r.meta.progress = slices.Clone(r.meta.capabilities), slices.Clone(r.meta.progress)
 }
 
-// meta is what _meta says.
+// meta is the decoded _meta.
 type meta struct {
 	version      string
-	capabilities json.RawMessage // nil: not said
+	capabilities json.RawMessage // nil if absent
 	logLevel     string
-	progress     json.RawMessage // a string or a number; nil: nobody wants to know
+	progress     json.RawMessage // a string or a number; nil if the client wants no progress
 	envelope     map[string][]string
 }
 
-// maxID bounds what a client calls its request by, in bytes: everything that is said about it repeats that.
+// maxID bounds the id of a client's request, in bytes: every message about the request repeats it.
 const maxID = 1 << 10
 
-// decode reads a message. With an error the request has what could be read of it, so that it can be answered.
+// decode reads a message. Together with an error it returns the parts of the request that could be read, for the
+// answer.
 func decode(body []byte) (*request, *jsonrpc.Error) {
 	r := &request{}
 	var scan strictjson.Scanner
@@ -173,7 +174,7 @@ func decode(body []byte) (*request, *jsonrpc.Error) {
 	}
 	r.id, r.method = m.ReplyID(), jsonrpc.Text(m.Method)
 	if m.Method == nil && (m.Result != nil || m.Err != nil) {
-		return r, nil // an answer: those who wait for it know what to do with it
+		return r, nil // an answer: it is handled by the session
 	}
 	if bad := m.Check(); bad != nil {
 		return r, bad
@@ -224,7 +225,7 @@ func (r *request) readParams(scan *strictjson.Scanner) error {
 	return r.meta.read(scan, raw)
 }
 
-// read takes what _meta says. What it says of the call, session, key, lease and so on, has the names of our headers.
+// read decodes _meta. Its members about the call (session, key, lease and so on) have the names of our headers.
 func (m *meta) read(scan *strictjson.Scanner, raw []byte) error {
 	return scan.Object(raw, func(name, value []byte) error {
 		switch key := string(name); key {
@@ -261,13 +262,13 @@ func (m *meta) read(scan *strictjson.Scanner, raw []byte) error {
 	})
 }
 
-// ourMeta begins the names in _meta that are ours, and metaError is the one in results.
+// ourMeta is the prefix of our names in _meta, and metaError is our member of a result's _meta.
 const (
 	ourMeta   = "toolpost/"
 	metaError = ourMeta + "error"
 )
 
-// headerOf gives the header of package envelope that a name in _meta stands for; "": none.
+// headerOf returns the header of package envelope for a name in _meta, or "" if there is none.
 func headerOf(key string) string {
 	switch {
 	case key == "traceparent":
@@ -289,7 +290,7 @@ func readText(name, value []byte, into *string) error {
 	return err
 }
 
-// read reads the params that a method has for itself.
+// read reads the method's own params.
 func (r *request) read(into any) *jsonrpc.Error {
 	if err := strictjson.Unmarshal(orEmpty(r.params), into); err != nil {
 		return invalid("%s", jsonrpc.Misread(err))
@@ -304,12 +305,12 @@ func orEmpty(params json.RawMessage) json.RawMessage {
 	return params
 }
 
-// invalid says what is wrong with what a request asks for.
+// invalid returns the error for params that are wrong.
 func invalid(format string, args ...any) *jsonrpc.Error {
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: "+format, args...)
 }
 
-// mismatch says that a header says something else than the body.
+// mismatch returns the error for a header that contradicts the body.
 func mismatch(format string, args ...any) *jsonrpc.Error {
 	return jsonrpc.Errorf(codeHeaderMismatch, "Header mismatch: the header "+format, args...)
 }
