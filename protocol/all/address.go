@@ -12,7 +12,7 @@ import (
 	"toolpost/web"
 )
 
-// MCPAddress is where clients on this machine find the MCP door of a config, once it is served.
+// MCPAddress returns the URL of a config's MCP door for clients on this machine, once it is served.
 func MCPAddress(cfg *config.Config) (string, error) {
 	var own mcpDoor
 	home, there, err := homeOf(cfg)
@@ -36,7 +36,7 @@ func MCPAddress(cfg *config.Config) (string, error) {
 	return url + mcp.Path, err
 }
 
-// HTTPAddress is where programs on this machine find the HTTP door of a config, once it is served.
+// HTTPAddress returns the address of a config's HTTP door for programs on this machine, once it is served.
 func HTTPAddress(cfg *config.Config) (string, error) {
 	home, there, err := homeOf(cfg)
 	switch {
@@ -48,7 +48,7 @@ func HTTPAddress(cfg *config.Config) (string, error) {
 	return nearby(home.Config, there)
 }
 
-// homeOf reads the door at whose address the others stand that have none of their own.
+// homeOf reads the door whose address is the default of the others.
 func homeOf(cfg *config.Config) (home httpDoor, there bool, err error) {
 	for _, d := range cfg.Doors {
 		if d.Name == homeDoor {
@@ -59,7 +59,7 @@ func homeOf(cfg *config.Config) (home httpDoor, there bool, err error) {
 	return home, false, nil
 }
 
-// nearby is the URL of a door for this machine.
+// nearby returns the URL of a door for clients on this machine.
 func nearby(at web.Config, there bool) (string, error) {
 	host, port, err := net.SplitHostPort(cmp.Or(at.Listen, web.DefaultListen))
 	switch {

@@ -1,5 +1,5 @@
-// Package all is the one list of protocols: how a source of each is opened, which doors a config opens,
-// and what can be spoken on stdin and stdout. Adding a protocol is adding one entry here.
+// Package all is the one list of protocols: how a source of each is opened, which doors a config opens, and which
+// protocols can be spoken on stdin and stdout. Adding a protocol is adding one entry here.
 package all
 
 import (
@@ -37,22 +37,23 @@ type Protocol struct {
 	Doc  string // one sentence about its sources
 	// Open binds a configured source.
 	Open func(context.Context, config.Source, *slog.Logger) (tool.Runner, error)
-	// Claim says which files a configured source starts from, keeps for itself, and lets its tools change; nil: none.
+	// Claim returns the files that a configured source starts from, keeps for itself, and lets its tools change. nil
+	// means none.
 	Claim func(config.Source) (offlimits.Claim, error)
-	// Upstream says that the tools of its sources are what a server of somebody else says when it is asked, and not what
-	// files of this machine say. They are pinned, unless the config says otherwise.
+	// Upstream means that the tools of a source are whatever a foreign server lists, and not what files of this machine
+	// define. They are pinned, unless the config disables it.
 	Upstream bool
-	// Local reports of a source of such a protocol that a file of this machine says what its tools are after all; nil:
-	// none does.
+	// Local reports whether the tools of a source of such a protocol are defined by a file of this machine after all.
+	// nil means that none are.
 	Local func(config.Source) bool
-	// Asks says that opening a source, or listing its tools, starts a program of it or asks a server.
+	// Asks means that opening a source, or listing its tools, starts a program or sends a request to a server.
 	Asks bool
-	// Opens says how long opening a source may take whose programs each have their own time to start; nil: as long as any
-	// other.
+	// Opens returns how long opening a source may take if each of its programs has its own time to start. nil means the
+	// usual time.
 	Opens func(config.Source) time.Duration
 	// Options is the zero value of what Open decodes, for the schema of the config.
 	Options any
-	// As is the door for `toolpost as`; nil: not offered.
+	// As is the door for `toolpost as`, or nil if there is none.
 	As *As
 	// Doors are those on the network that a config can open.
 	Doors []Door
@@ -60,24 +61,25 @@ type Protocol struct {
 
 // As is a door on the standard streams.
 type As struct {
-	Usage string   // the words after the protocol's name
-	Flags []string // flags without a value that it has; those given come first among the words
-	Early bool     // it answers before all sources are open, and tells its client when more have come
-	Least int      // how many words it takes
+	Usage string   // the arguments after the protocol's name
+	Flags []string // its flags without a value; those given come first among the words
+	Early bool     // it answers before all sources are open, and tells its client when there are more
+	Least int      // number of arguments
 	Most  int
-	// LeaseTier gives the tier from which on this door asks for leases, whatever the config says; nil or 0: as it says.
+	// LeaseTier returns the tier from which this door requires leases, whatever the config sets. nil or 0 means the
+	// config's.
 	LeaseTier func(words []string) int
-	Tiers     func(*tool.Spec) int // of the leases that tools need here; nil: their own
+	Tiers     func(*tool.Spec) int // of the leases that tools need here; nil means their own
 	Door      func(words []string, std Stdio) (tool.Door, error)
 }
 
-// Stdio is what a door on the standard streams has. Nothing but the door writes to Out.
+// Stdio is what a door on the standard streams gets. Nothing but the door writes to Out.
 type Stdio struct {
 	In     io.Reader
 	Out    io.Writer
 	Log    io.Writer
 	Caller tool.Principal
-	// Version of this program, for those who ask.
+	// Version of this program, for clients.
 	Version string
 	// Sources are those of the config, for a door whose callers may name one in their own way.
 	Sources []config.Source
@@ -86,13 +88,13 @@ type Stdio struct {
 }
 
 type (
-	// Packs is what people do with packs of namel3ss tools.
+	// Packs manages packs of namel3ss tools.
 	Packs = pack.Packs
-	// Skills is what people do with skill folders.
+	// Skills manages skill folders.
 	Skills = alphahuman.Skills
-	// A Skill is a skill folder as it was read.
+	// A Skill is a parsed skill folder.
 	Skill = alphahuman.Skill
-	// A SkillFinding is what is wrong with one.
+	// A SkillFinding is a fault in one.
 	SkillFinding = alphahuman.Finding
 )
 
@@ -188,7 +190,7 @@ func Protocols() []Protocol {
 	}
 }
 
-// doorsAlone lists the doors of protocols that no source speaks.
+// doorsAlone lists the doors of protocols without sources.
 func doorsAlone() []Door {
 	return []Door{{
 		Name: "openai",
@@ -198,7 +200,7 @@ func doorsAlone() []Door {
 	}}
 }
 
-// httpDoor is what a config says of the HTTP door.
+// httpDoor is the config of the HTTP door.
 type httpDoor struct {
 	web.Config `yaml:",inline"`
 	Console    *bool `yaml:"console" schema:"default=true" doc:"serve the console, a page for people, at /"`
@@ -214,7 +216,7 @@ func mountHTTP(d config.Door, k Kit) (web.Config, web.Door, error) {
 	return c.Config, door, err
 }
 
-// mcpDoor is what a config says of the MCP door.
+// mcpDoor is the config of the MCP door.
 type mcpDoor struct {
 	web.Config      `yaml:",inline"`
 	mcp.Offers      `yaml:",inline"`
@@ -222,7 +224,7 @@ type mcpDoor struct {
 	URL             string `yaml:"url" doc:"public URL of the door, if a proxy stands in front; default: the URL that the client used"`
 }
 
-// asMCP is the door on stdin and stdout. It offers what the one over HTTP does.
+// asMCP returns the door on stdin and stdout. It offers what the one over HTTP does.
 func asMCP(_ []string, s Stdio) (tool.Door, error) {
 	var c mcpDoor
 	for _, d := range s.Doors {
@@ -249,7 +251,7 @@ func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
 	}), err
 }
 
-// openaiDoor is what a config says of the door for models.
+// openaiDoor is the config of the door for models.
 type openaiDoor struct {
 	web.Config      `yaml:",inline"`
 	openai.Limits   `yaml:",inline"`
@@ -278,7 +280,7 @@ func asMachina(words []string, s Stdio) (tool.Door, error) {
 }
 
 func machinaLeases(words []string) int {
-	mode, _, _, _ := machina.ParseArgs(words) // the door has refused other words
+	mode, _, _, _ := machina.ParseArgs(words) // the door has refused invalid arguments
 	return machina.LeaseTier(mode, os.Getenv)
 }
 

@@ -20,40 +20,41 @@ import (
 	"toolpost/web/console"
 )
 
-// DoorOptions is what the doors of a config need beside it.
+// DoorOptions are what the doors of a config need besides it.
 type DoorOptions struct {
 	Log *slog.Logger
 	// address of the door http and of those that share it, in place of the config's
 	Listen  string
-	Gate    identity.Gate                        // says who comes in, at every door
-	Named   func(id, door string) tool.Principal // gives a caller that a door names its current rights; nil: no limits
-	Fresh   string                               // the owner's token, when it was made just now
-	Version string                               // of this program, for those who ask
+	Gate    identity.Gate                        // authenticates callers, at every door
+	Named   func(id, door string) tool.Principal // returns the principal, with current rights, of a caller that a door names; nil: no limits
+	Fresh   string                               // the owner's token, if it was created just now
+	Version string                               // of this program, for clients
 	Ready   func(Listening)                      // called when a door takes calls
-	Metrics func(io.Writer) error                // what is told of calls in numbers; nil: nothing
-	Calls   *running.Calls                       // that run now, by whichever door they came; nil: each front and door has its own
-	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
-	Keys    *secret.Keyed                        // seals what callers bring back; nil: one that ends with this program
-	Models  *model.Book                          // of the config, for the doors that ask them; nil: there are none
-	Console *console.Console                     // at the door http, unless the config says otherwise; nil: none
-	Issuers func() []string                      // of tokens that callers may show, by their URLs; nil: there are none
-	// Waiting has calls wait until somebody has decided about them, for doors whose callers stay that long; nil: none do
+	Metrics func(io.Writer) error                // writes the metrics of calls; nil if there are none
+	Calls   *running.Calls                       // running calls, from all doors; nil if each front and door has its own
+	Known   func(name string) bool               // reports whether the config lists a caller; nil if it lists none
+	Keys    *secret.Keyed                        // seals state that callers send back; nil means a key that ends with this program
+	Models  *model.Book                          // of the config, for the doors that use them; nil if there are none
+	Console *console.Console                     // at the door http, unless the config disables it; nil if there is none
+	Issuers func() []string                      // of tokens that callers may present, by URL; nil if there are none
+	// Waiting holds calls until a person has decided about them, for doors whose callers stay that long; nil means no
+	// waiting
 	Waiting tool.Middleware
 
-	tried func(door string, err error) // hears whether a front could be opened; nil: nobody asks
+	tried func(door string, err error) // called with the result of trying to open a front; may be nil
 }
 
-// Listening says where a door takes calls.
+// Listening describes a door that takes calls.
 type Listening struct {
 	Door      string // its name in the config
 	URL       string
-	Also      []string           // more URLs, where it listens on every address of the machine; without a path
-	Token     string             // in clear when it was made just now; it cannot be shown again
-	Anonymous identity.Anonymous // who comes in there without credentials
-	Console   bool               // the console is there, at /
+	Also      []string           // more URLs, if it listens on every address of the machine; without a path
+	Token     string             // in clear if it was created just now; it cannot be shown again
+	Anonymous identity.Anonymous // the caller without credentials
+	Console   bool               // the console is served at /
 }
 
-// Doors makes the doors that the config asks for. They are open once they are served.
+// Doors returns the doors of the config. They open when they are served.
 func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 	if o.Gate == nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the doors have no gate to authenticate callers with")
@@ -62,15 +63,15 @@ func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 	return doors, err
 }
 
-// Check finds what cannot be meant about the doors of a config, and gives who comes in without credentials, by the
-// names of the doors where somebody does. Known reports whether the config lists a caller.
+// Check validates the doors of a config. It returns the callers without credentials, by the names of the doors that
+// admit them. known reports whether the config lists a caller.
 func Check(cfg *config.Config, known func(name string) bool) (map[string]identity.Anonymous, error) {
 	anonymous, _, err := build(cfg, DoorOptions{Known: known})
 	return anonymous, err
 }
 
-// Problems says what would keep the doors of a config from opening on this machine, by their names: files that cannot
-// be read, addresses that are not its own.
+// Problems returns what would keep the doors of a config from opening on this machine, by their names: files that
+// cannot be read, addresses that are not its own.
 func Problems(cfg *config.Config, known func(name string) bool) map[string]error {
 	found := map[string]error{}
 	_, _, _ = build(cfg, DoorOptions{Known: known, tried: func(name string, err error) {
@@ -81,33 +82,33 @@ func Problems(cfg *config.Config, known func(name string) bool) map[string]error
 	return found
 }
 
-// A Door is one that a config opens. It stands on the HTTP front, and then has a Mount, or it listens by itself, and
-// then has an Open and a Claim.
+// A Door is a door that a config can open. Either it is mounted on the HTTP front, and has a Mount, or it listens by
+// itself, and has an Open and a Claim.
 type Door struct {
 	Name    string // in doors of the config
 	Doc     string
-	Options any // the zero value of what it decodes, for the schema of the config
-	// Mount makes a door of the front, and says where the config puts it. One that leaves Listen empty stands where the
-	// door http stands. One without routes is closed.
+	Options any // the zero value of its config, for the config's schema
+	// Mount makes a door of the front, and returns its address in the config. A door with an empty Listen shares the
+	// address of the door http. A door without routes is closed.
 	Mount func(config.Door, Kit) (web.Config, web.Door, error)
-	Path  string // what its clients have to be told behind the address of the front
-	With  string // another door; a config that opens that one and does not name this one opens it beside it
+	Path  string // what clients must append to the address of the front
+	With  string // another door; a config that opens that one and does not name this one opens this one too
 	// Open makes a door that listens by itself.
 	Open func(config.Door, Kit) (tool.Door, error)
-	// Claim says which files it starts from and keeps for itself; those of the front's doors follow from Mount.
+	// Claim returns the files that it starts from and keeps for itself; for the front's doors they follow from Mount.
 	Claim func(d config.Door, dir string) (offlimits.Claim, error)
 }
 
-// A Kit is what every door is made with.
+// A Kit is what every door is built from.
 type Kit struct {
 	DoorOptions
-	Dir   string        // where relative paths of the config start
-	Drain time.Duration // how long calls in flight may go on after the end
+	Dir   string        // base of relative paths in the config
+	Drain time.Duration // how long running calls may continue after the end
 
 	anonymous map[string]identity.Anonymous // by the names of doors
 }
 
-// Admits notes who comes in at a door without credentials. A door on the network says so before it is made.
+// Admits records the caller that a door admits without credentials. A door on the network calls it before it is built.
 func (k Kit) Admits(d config.Door, a identity.Anonymous, listen string) error {
 	if a.Name != "" {
 		k.anonymous[d.Name] = a
@@ -115,13 +116,13 @@ func (k Kit) Admits(d config.Door, a identity.Anonymous, listen string) error {
 	return d.Placed(a.Check(listen, k.Known))
 }
 
-// Opened tells that a door takes calls.
+// Opened reports that a door takes calls.
 func (k Kit) Opened(l Listening) {
 	l.Token = k.Fresh
 	k.Ready(l)
 }
 
-// build makes doors. None is open before it is served, so that whoever only asks whether they can be made drops them.
+// build makes doors. None is open before it is served, so that a caller that only checks can drop them.
 func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []tool.Door, error) {
 	if o.Known == nil {
 		o.Known = func(string) bool { return false }
@@ -155,8 +156,8 @@ func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []
 	return k.anonymous, append(doors, fronts...), err
 }
 
-// beside makes the doors that stand beside one of the mounts without being asked for, in its own words: whoever may come
-// in there without credentials may do so here.
+// beside adds the doors that a config does not name but that accompany one of the mounts, with the same config: a
+// caller that needs no credentials there needs none here.
 func (k Kit) beside(mounts []mount) (more []mount) {
 	named := func(name string) func(mount) bool { return func(m mount) bool { return m.entry.Name == name } }
 	for _, about := range networkDoors() {
@@ -167,7 +168,7 @@ func (k Kit) beside(mounts []mount) (more []mount) {
 		entry := mounts[i].entry
 		entry.Name = about.Name
 		m := mount{about: about, entry: entry, config: mounts[i].config}
-		// What the entry says is said to the other door, which may know words that this one does not.
+		// The entry configures the other door, and may have fields that this one does not know.
 		if _, door, err := about.Mount(config.Door{Name: about.Name}, k); err == nil {
 			m.door = door
 			more = append(more, m)
@@ -184,7 +185,7 @@ func networkDoors() (doors []Door) {
 	return append(doors, doorsAlone()...)
 }
 
-// doorOf finds what a config's door is.
+// doorOf finds the definition of a config's door.
 func doorOf(d config.Door) (Door, error) {
 	known := networkDoors()
 	if i := slices.IndexFunc(known, func(k Door) bool { return k.Name == d.Name }); i >= 0 {
@@ -201,7 +202,7 @@ func DoorParts() (parts []config.Part) {
 	return parts
 }
 
-// DoorClaim says which files a door keeps for itself, and which it starts from, of a config in dir.
+// DoorClaim returns the files that a door of a config in dir keeps for itself, and those that it starts from.
 func DoorClaim(d config.Door, dir string) (offlimits.Claim, error) {
 	about, err := doorOf(d)
 	switch {
@@ -214,13 +215,14 @@ func DoorClaim(d config.Door, dir string) (offlimits.Claim, error) {
 	return about.Claim(d, dir)
 }
 
-// A Remote is another Toolpost, used as if it were here.
+// A Remote is another Toolpost, used as if it were local.
 type Remote = *rest.Client
 
-// Dial returns the Toolpost that serves HTTP at url. The authorities in the file ca vouch for it; empty: the machine's.
+// Dial returns the Toolpost that serves HTTP at url. The authorities in the file ca vouch for it; default: the
+// machine's.
 func Dial(url, token, ca string) (Remote, error) { return rest.Dial(url, token, ca) }
 
-// A mount is a door of the HTTP front as the config has it.
+// A mount is a door of the HTTP front with its config.
 type mount struct {
 	about  Door
 	entry  config.Door
@@ -228,13 +230,13 @@ type mount struct {
 	door   web.Door
 }
 
-// A front is an address, and the doors that say that they stand there.
+// A front is an address, and the doors on it.
 type front struct {
 	web.Options
 	mounts []mount
 }
 
-// fronts puts the doors that say the same listen on one address, and gives what serves each address.
+// fronts groups the doors with the same listen, and returns a server for each address.
 func (k Kit) fronts(mounts []mount) ([]tool.Door, error) {
 	home := web.DefaultListen
 	for _, m := range mounts {
@@ -274,11 +276,11 @@ func (k Kit) fronts(mounts []mount) ([]tool.Door, error) {
 	return doors, nil
 }
 
-// homeDoor is where doors stand that have no address of their own, and which the command line can move.
+// homeDoor is the door whose address is the default of the others, and which the command line can move.
 const homeDoor = "http"
 
-// front makes what serves an address. The command line moves an address as a whole: a door that relies on what another
-// says there, TLS above all, must not be left behind without it.
+// front returns the server of an address. The command line moves an address as a whole: a door that relies on another's
+// settings there, above all TLS, must not be left behind without them.
 func (k Kit) front(f *front) (tool.Door, error) {
 	for _, m := range f.mounts {
 		if m.entry.Name == homeDoor {

@@ -8,8 +8,8 @@ import (
 	"toolpost/tool"
 )
 
-// Selected is what an external policy decided, in the words of the Machina contract, and what it means
-// here: the tool to call and its arguments, where it picked one.
+// Selected is the decision of an external policy, in the terms of the Machina contract, and what it means here: the
+// tool to call and its arguments, if it picked one.
 type Selected struct {
 	machina.Selection
 	AID    string          `json:"aid,omitempty"`
@@ -17,8 +17,8 @@ type Selected struct {
 	Inputs json.RawMessage `json:"inputs,omitzero"`
 }
 
-// Select lets a policy, an external program, choose among the tools that can be called now. Request is the caller's id
-// for it, if any.
+// Select lets a policy, an external program, choose among the tools that can be called now. request is the caller's id
+// for the selection, if any.
 func Select(
 	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, request string, inputs json.RawMessage,
 ) (Selected, error) {

@@ -17,33 +17,32 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An errand is one call on its way to a server. It is run apart from the Invoke that began it: a server of the legacy
-// era asks in the middle of a call, and then the Invoke ends with the question while the errand waits for another
-// one to
-// bring the answer.
+// An errand is one call on its way to a server. It runs apart from the Invoke that began it: a legacy server asks in
+// the middle of a call, and then the Invoke ends with the question while the errand waits for the next Invoke to bring
+// the answer.
 type errand struct {
 	r     *Runner
 	of    *tool.Call
 	offer *offer
 
-	ctx    context.Context // ends with the call, or with the time for its question
+	ctx    context.Context // ends with the call, or when its question expires
 	cancel context.CancelCauseFunc
-	asked  chan *inquiry // what the server wants to know
+	asked  chan *inquiry // questions of the server
 	ended  chan struct{} // closed with result and err
 	result *tool.Result
 	err    error
 
-	paused atomic.Bool // it waits for an answer
+	paused atomic.Bool // waiting for an answer
 
 	mu     sync.Mutex
-	events *tool.Relay // nil: nobody listens
+	events *tool.Relay // nil if no Invoke is following
 
-	// What a server of the modern era gets when the call is made again.
+	// What a modern server gets when the call is repeated.
 	responses json.RawMessage
 	state     *string
-	task      string // its name for work that goes on without us
+	task      string // the server's id of a task that continues without us
 
-	layers []string // the walls around the program that got it
+	layers []string // the walls around the program that got the call
 }
 
 var _ worker.Pausing = (*errand)(nil)
@@ -54,7 +53,7 @@ func (r *Runner) newErrand(c *tool.Call, o *offer) *errand {
 
 // run begins the errand and waits for its end or its first question.
 func (e *errand) run(ctx context.Context, out tool.Sink, do func(*errand) (*tool.Result, error)) (*tool.Result, error) {
-	// What the context has to say stays; its end counts only as long as somebody waits.
+	// Keep the values of ctx; its end counts only while an Invoke waits.
 	e.ctx, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(e.r.life, func() {
 		e.cancel(tool.Errorf(tool.CodeUnavailable, "the server is no longer used"))
@@ -111,17 +110,17 @@ func (e *errand) Events() *tool.Relay {
 // Paused implements worker.Pausing.
 func (e *errand) Paused() bool { return e.paused.Load() }
 
-// emit passes an event on, if somebody listens.
+// emit passes an event on, if an Invoke is following.
 func (e *errand) emit(ev tool.Event) {
 	if events := e.Events(); events != nil {
 		_ = events.Emit(ev) // the relay keeps an error and ends the call
 	}
 }
 
-// maxTurns bounds how often a server may have a call made again without anybody having been asked.
+// maxTurns bounds how often a server may have a call repeated without a question to the caller.
 const maxTurns = 16
 
-// call makes the call, and again for as long as the server wants nothing that a person must say.
+// call makes the call, and repeats it as long as the server needs no answer from the caller.
 func (e *errand) call() (*tool.Result, error) {
 	for turn := 1; ; turn++ {
 		q := e.query()
@@ -143,13 +142,13 @@ func (e *errand) call() (*tool.Result, error) {
 	}
 }
 
-// relearn asks for the tools again: the server takes a call for another than the one that we know.
+// relearn lists the tools again: the server's definition of the tool differs from the one that we know.
 func (e *errand) relearn() bool {
 	e.r.stale.Store(true)
 	if _, err := e.r.Tools(e.ctx); err != nil {
 		return false
 	}
-	e.r.Tell() // whoever holds tools back that changed has not seen them
+	e.r.Tell() // a stage that holds back changed tools has not seen them
 	one, err := e.r.find(e.ctx, e.of.Tool)
 	if err == nil {
 		e.offer = one
@@ -177,7 +176,7 @@ func (e *errand) query() *query {
 	}
 }
 
-// outcome reads an answer to the call. Again: the call is to be made again at once.
+// outcome reads an answer to the call. again is true if the call is to be repeated at once.
 func (e *errand) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, again bool, _ error) {
 	a, err := readAnswer(raw)
 	if err != nil {
@@ -185,7 +184,7 @@ func (e *errand) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, agai
 			"the answer to %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
 	}
 	kind := a.kind
-	if !g.modern { // a word of the other era has no meaning here
+	if !g.modern { // result types exist only in the modern era
 		kind = ""
 		if a.task != nil && e.asTask(g) {
 			res, err := e.awaitTask(a.task)
@@ -207,7 +206,7 @@ func (e *errand) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, agai
 		jsonrpc.Clip(kind))
 }
 
-// unanswered is the outcome of a call without a result: the server said no, or nothing.
+// unanswered returns the outcome of a call without a result: the server refused it, or did not answer.
 func (e *errand) unanswered(err error) (*tool.Result, error) {
 	switch said := answeredError(err); {
 	case said != nil:
@@ -220,7 +219,7 @@ func (e *errand) unanswered(err error) (*tool.Result, error) {
 	return nil, err
 }
 
-// said is what an error answer means: there was no outcome, or it is a server's own way to say that a tool failed.
+// said interprets an error answer: the call has no outcome, or the server reports in this way that a tool failed.
 func (e *errand) said(said *jsonrpc.Error) (*tool.Result, error) {
 	name, why := e.of.Tool, jsonrpc.Clip(said.Message)
 	switch said.Code {
@@ -239,7 +238,7 @@ func (e *errand) said(said *jsonrpc.Error) (*tool.Result, error) {
 	return tool.Failed(fmt.Sprint(said.Code), why), nil
 }
 
-// early deals with what a server says that must not stand in a line behind a question.
+// early handles messages of a server that must not queue behind a question.
 func (r *Runner) early(in *jsonrpc.Incoming, open *flight, answer func([]byte)) bool {
 	switch in.Method {
 	case noteToolsChanged, notePromptsChanged, noteListChanged:
@@ -260,8 +259,8 @@ func (r *Runner) early(in *jsonrpc.Incoming, open *flight, answer func([]byte)) 
 	return true
 }
 
-// serve answers what a server asks, on behalf of the call that it belongs to; nil: of none. Gone is closed when nobody
-// is left to be answered.
+// serve answers a request of a server, for the call that it belongs to, or with a nil errand if there is none. gone is
+// closed when the server has gone.
 func (r *Runner) serve(
 	in *jsonrpc.Incoming, e *errand, g *greeting, open *flight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
@@ -298,7 +297,7 @@ func (r *Runner) serve(
 	return nil, nil
 }
 
-// progress passes on how far the call is.
+// progress forwards the progress of the call.
 func (e *errand) progress(params json.RawMessage) {
 	var p tool.Progress
 	if strictjson.Unmarshal(orEmpty(params), &p) == nil {
@@ -306,7 +305,7 @@ func (e *errand) progress(params json.RawMessage) {
 	}
 }
 
-// message passes on what the server says meanwhile; what belongs to no call goes to the log.
+// message forwards a message of the server; one that belongs to no call goes to the log.
 func (r *Runner) message(params json.RawMessage, e *errand) {
 	var said struct {
 		Level  string          `json:"level"`
@@ -330,15 +329,15 @@ func (r *Runner) message(params json.RawMessage, e *errand) {
 	r.said.log(r.log, "level", log.Level, "message", jsonrpc.Clip(log.Message))
 }
 
-// A chatter writes to the log what a server says unasked: not more of it than somebody reads.
+// A chatter logs a server's unrelated messages, at a limited rate.
 type chatter struct {
 	mu     sync.Mutex
-	until  time.Time // of the minute
-	lines  int       // in it
+	until  time.Time // end of the current minute
+	lines  int       // logged in this minute
 	silent int
 }
 
-// maxChatter is how many lines a minute a server has in the log.
+// maxChatter bounds the log lines of a server per minute.
 const maxChatter = 60
 
 func (c *chatter) log(to *slog.Logger, args ...any) {
@@ -364,7 +363,7 @@ func fieldsOf(data json.RawMessage) json.RawMessage {
 	return nil
 }
 
-// levelOf gives our word for a level of the protocol.
+// levelOf converts a level of the protocol to ours.
 func levelOf(level string) string {
 	switch level {
 	case "debug", "error":

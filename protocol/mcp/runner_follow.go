@@ -13,11 +13,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// updates are the resources of a server of which changes are told, and to whom.
+// updates holds the followed resources of a server, and their followers.
 type updates struct {
-	opened tool.Changes // a stream of a modern server
+	opened tool.Changes // signals that a modern server opened a stream
 
-	turn sync.Mutex // one that follows or leaves at a time
+	turn sync.Mutex // serialises Follow and its stop
 	mu   sync.Mutex
 	all  map[string]*followed
 }
@@ -30,7 +30,7 @@ type followed struct {
 // maxFollowed bounds the resources of a server that all callers together follow.
 const maxFollowed = 1_000
 
-// join notes who is told of a resource; fresh: the server does not tell of it yet.
+// join adds a follower of a resource. fresh is true if the server does not report its changes yet.
 func (u *updates) join(uri string, heard *func(string)) (f *followed, fresh bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -71,7 +71,7 @@ func (u *updates) uris() []string {
 	return slices.Collect(maps.Keys(u.all))
 }
 
-// tell tells those who follow a resource, or one that it is a part of.
+// tell notifies the followers of a resource, or of the nearest one that contains it.
 func (u *updates) tell(uri string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -85,7 +85,7 @@ func (u *updates) tell(uri string) {
 	}
 }
 
-// updated takes the word of a server that a resource has changed.
+// updated handles a server's notification that a resource has changed.
 func (r *Runner) updated(params json.RawMessage) {
 	var said struct {
 		URI string `json:"uri"`
@@ -95,15 +95,15 @@ func (r *Runner) updated(params json.RawMessage) {
 	}
 }
 
-// meets notes who has listed its tools. A server that took the place of another one does not know what is followed, and
-// that may have changed.
+// meets records the server whose tools were listed. A server that replaced another one does not know the followed
+// resources, and these may have changed.
 func (r *Runner) meets(ctx context.Context, g *greeting) {
 	if before := r.met.Swap(g); before == nil || before == g {
 		return
 	}
 	for _, uri := range r.updates.uris() {
 		if !g.modern {
-			_ = r.aboutURI(ctx, methodSubscribe, uri) // if it does not tell of it any more, it can still be read
+			_ = r.aboutURI(ctx, methodSubscribe, uri) // if it refuses, the resource can still be read
 		}
 		r.updates.tell(uri)
 	}
@@ -145,21 +145,22 @@ func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri strin
 	}, failed
 }
 
-// aboutURI tells a server of the legacy era something about a resource.
+// aboutURI sends a legacy server a request about a resource.
 func (r *Runner) aboutURI(ctx context.Context, method, uri string) error {
 	_, err := r.to.ask(ctx, &query{method: method, params: func(_ *greeting, w *strictjson.Writer) { w.Text("uri", uri) }})
 	return err
 }
 
-// stream has a modern server tell of a resource, until end. It waits until the server has begun to. Each resource has its
-// own stream, as in the official clients: there are servers that forget what another stream asked for when one ends.
+// stream has a modern server report changes of a resource, until end. It waits until the server has begun to. Each
+// resource has its own stream, as in the official clients: some servers forget the subscriptions of other streams when
+// one ends.
 func (r *Runner) stream(ctx context.Context, uri string) (end func()) {
 	life, end := context.WithCancel(r.life)
 	opened := r.updates.opened.Changed()
 	r.errands.Go(func() {
 		keepListening(life, func(first bool) error {
 			if !first {
-				r.updates.tell(uri) // what changed meanwhile was not told
+				r.updates.tell(uri) // changes in between were missed
 			}
 			return r.to.listen(life, listenQuery(filter{URIs: []string{uri}}))
 		})
@@ -172,7 +173,7 @@ func (r *Runner) stream(ctx context.Context, uri string) (end func()) {
 	return end
 }
 
-// lists are those of a modern server's lists of whose changes it tells if it is asked to.
+// lists returns the lists whose changes a modern server reports on request.
 func (g *greeting) lists() (f filter, some bool) {
 	changes := func(a *ability) bool { return g.modern && a != nil && a.ListChanged }
 	f = filter{Tools: changes(g.can.Tools), Prompts: changes(g.can.Prompts), Resources: changes(g.can.Resources)}
@@ -186,13 +187,13 @@ func listenQuery(f filter) *query {
 	}}
 }
 
-// Pauses before a server is asked again to tell of changes.
+// Pauses before listening to a server again.
 const (
 	firstListen = time.Second
 	lastListen  = 30 * time.Second
 )
 
-// keepListening listens again and again until ctx ends. A server that answers that it does not know how is left alone.
+// keepListening listens again and again until ctx ends. It gives up if the server's first answer is an error.
 func keepListening(ctx context.Context, listen func(first bool) error) {
 	pause := firstListen
 	for first := true; ctx.Err() == nil; first = false {

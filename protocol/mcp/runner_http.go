@@ -25,18 +25,18 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A remote is a server over HTTP. Each request is a POST of its own, whose answer is a document or a stream; one
-// connection in the sense of JSON-RPC goes through all of them, so that what is said on one stream about another's
-// request, twice, or about none is treated as it is on stdio.
+// A remote is a server over HTTP. Each request is a POST of its own, whose answer is a document or a stream. One
+// JSON-RPC connection spans all of them, so that a message on one stream about another's request, a duplicate, or a
+// message about no request is treated as it is on stdio.
 type remote struct {
 	r       *Runner
 	name    string      // of the source
 	headers http.Header // of the config
-	ring    *keyring    // nil: the headers have the credentials
+	ring    *keyring    // nil if the headers have the credentials
 	client  *http.Client
 	conn    *jsonrpc.Conn
-	asks    flight        // what it asks, and has no answer yet
-	strays  chan struct{} // one for each thing that is served and belongs to no request
+	asks    flight        // the server's questions without an answer yet
+	strays  chan struct{} // one for each message that is being served and belongs to no request
 
 	life    context.Context
 	end     context.CancelFunc
@@ -44,13 +44,13 @@ type remote struct {
 
 	meeting sync.Mutex // one at a time
 	mu      sync.Mutex
-	now     *visit // nil: there is none
-	met     bool   // there was one
+	now     *visit // nil if there is none
+	met     bool   // there has been one
 }
 
 var _ upstream = (*remote)(nil)
 
-// A visit is what we know of a server as long as it knows us: in the legacy era that is a session.
+// A visit is what we know of a server during one session (legacy), or after one discovery (modern).
 type visit struct {
 	*greeting
 	session string
@@ -62,13 +62,13 @@ type visit struct {
 // Bounds on HTTP.
 const (
 	dialTime   = 10 * time.Second
-	maxRefusal = 1 << 20         // bytes of an answer that is no success
+	maxRefusal = 1 << 20         // bytes of an answer that is not a success
 	drainTime  = time.Second     // for a stream to end after its answer
 	maxDrained = 4 << 10         // bytes of it
 	openTime   = time.Second     // for the server's own stream to be open
-	byeTime    = 2 * time.Second // for the end of a session
+	byeTime    = 2 * time.Second // for ending a session
 	maxStrays  = 64
-	maxResumes = 8 // times in a row that a stream is asked for again without a word from it
+	maxResumes = 8 // consecutive attempts to resume a stream that brings nothing
 )
 
 func (r *Runner) openHTTP(src config.Source) error {
@@ -83,7 +83,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 		r: r, name: src.Name, headers: headers, strays: make(chan struct{}, maxStrays),
 		client: &http.Client{
 			Transport: transport,
-			// The headers are for this address alone.
+			// The headers are for this address only.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -100,7 +100,8 @@ func (r *Runner) openHTTP(src config.Source) error {
 	return nil
 }
 
-// ask implements upstream. A session that the server has forgotten is begun again: what was asked in it was not done.
+// ask implements upstream. If the server has forgotten the session, a new one is begun: the request was not executed in
+// the old one.
 func (h *remote) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 	for try := 1; ; try++ {
 		v, err := h.meet(ctx)
@@ -117,7 +118,7 @@ func (h *remote) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 
 var errForgotten = errors.New("the server has forgotten the session")
 
-// meet gives the visit that lasts, or begins one.
+// meet returns the current visit, or begins one.
 func (h *remote) meet(ctx context.Context) (*visit, error) {
 	h.meeting.Lock()
 	defer h.meeting.Unlock()
@@ -144,7 +145,7 @@ func (h *remote) meet(ctx context.Context) (*visit, error) {
 	if _, some := v.lists(); some || !v.modern {
 		v.heard = make(chan struct{})
 		h.running.Go(func() { h.attend(v) })
-		select { // what a server of the legacy era says before its stream is open is lost, questions too
+		select { // messages of a legacy server before its stream is open are lost, questions too
 		case <-v.heard:
 		case <-time.After(openTime):
 		case <-ctx.Done():
@@ -153,7 +154,7 @@ func (h *remote) meet(ctx context.Context) (*visit, error) {
 	return v, nil
 }
 
-// greet finds out which era the server is of: see program.meet.
+// greet finds out the server's era: see program.meet.
 func (h *remote) greet(ctx context.Context) (*visit, error) {
 	if h.r.o.Era != eraLegacy {
 		g, err := h.discover(ctx)
@@ -195,7 +196,7 @@ func (h *remote) initialize(ctx context.Context) (*visit, error) {
 	}
 	v.greeting = g
 	err = h.tell(ctx, v, jsonrpc.EncodeNotification(noteInitialized, nil))
-	if err == nil && g.can.Logging != nil { // whether it does is its own affair
+	if err == nil && g.can.Logging != nil { // whether the server honours it does not matter
 		_, _ = h.put(ctx, v, &query{method: methodSetLevel, params: func(_ *greeting, w *strictjson.Writer) {
 			w.Text("level", h.r.o.LogLevel)
 		}})
@@ -203,7 +204,7 @@ func (h *remote) initialize(ctx context.Context) (*visit, error) {
 	return v, h.spoken(err)
 }
 
-// left ends a visit that is over.
+// left drops a visit that has ended.
 func (h *remote) left(v *visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,10 +214,10 @@ func (h *remote) left(v *visit) {
 	}
 }
 
-// put makes one request. Its exchange ends with it, but for the rest of a stream that has brought the answer.
+// put makes one request. Its exchange ends with it, except for the rest of a stream that has brought the answer.
 func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, error) {
 	q.met = v.greeting
-	life, cancel := context.WithCancel(h.life) // not of ctx: who gives up says so before the exchange breaks off
+	life, cancel := context.WithCancel(h.life) // not of ctx: the server is told of a cancellation before the exchange ends
 	raw, err := h.conn.Put(ctx, jsonrpc.Query{
 		Method: q.method, Tag: q.from,
 		Params: func(id uint64) []byte {
@@ -231,7 +232,7 @@ func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, 
 				if err := h.exchange(life, v, q, id, line); err != nil {
 					h.conn.Fail(id, err)
 				}
-				h.conn.Fail(id, errSilent) // where it was answered this is nothing
+				h.conn.Fail(id, errSilent) // no effect if it was answered
 			})
 			return nil
 		},
@@ -244,7 +245,7 @@ func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, 
 
 var errSilent = errors.New("it ended its answer without one")
 
-// exchange posts a request and hears what comes back.
+// exchange posts a request and reads the answer.
 func (h *remote) exchange(ctx context.Context, v *visit, q *query, id uint64, line []byte) error {
 	header := http.Header{}
 	if v.modern {
@@ -257,7 +258,7 @@ func (h *remote) exchange(ctx context.Context, v *visit, q *query, id uint64, li
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // a stream may be another one in the end
+	defer func() { _ = resp.Body.Close() }() // resuming may have replaced the stream
 	if q.method == methodInitialize {
 		v.session = resp.Header.Get(headerSession)
 	}
@@ -276,7 +277,7 @@ func (h *remote) exchange(ctx context.Context, v *visit, q *query, id uint64, li
 		"server's MCP endpoint, which often ends in /mcp", h.r.o.shown(), cmp.Or(jsonrpc.Clip(mediaType(resp)), "something"))
 }
 
-// follow hears a stream to its end. In the legacy era one may break off and be taken up again where it stopped.
+// follow reads a stream to its end. In the legacy era an interrupted stream may be resumed.
 func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id uint64) error {
 	var scan strictjson.Scanner
 	last, wait, failed := "", time.Duration(0), 0
@@ -284,7 +285,7 @@ func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id u
 		events := sse.New(resp.Body, h.r.o.MaxMessage)
 		events.Retry = wait
 		err := h.hear(events, &scan, id)
-		if err == nil { // the rest of the stream is read so that its connection can be used again
+		if err == nil { // drain the stream so that its connection can be reused
 			late := time.AfterFunc(drainTime, func() { _ = resp.Body.Close() })
 			_, _ = io.CopyN(io.Discard, resp.Body, maxDrained)
 			late.Stop()
@@ -317,7 +318,7 @@ func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id u
 	}
 }
 
-// hear takes the messages of a stream, until it has brought the answer to the request that it is for.
+// hear handles the messages of a stream, until it has brought the answer to its request.
 func (h *remote) hear(events *sse.Reader, scan *strictjson.Scanner, id uint64) error {
 	for {
 		m, err := events.Next()
@@ -333,7 +334,7 @@ func (h *remote) hear(events *sse.Reader, scan *strictjson.Scanner, id uint64) e
 	}
 }
 
-// tooLarge is why the answer of a server cannot be used.
+// tooLarge returns the error for an answer that exceeds a limit, and other errors as they are.
 func tooLarge(err error) error {
 	if _, ok := errors.AsType[*process.LimitError](err); ok {
 		return tool.Errorf(tool.CodeProtocol, "the answer of the server is out of bounds: %w", err)
@@ -347,14 +348,14 @@ func (h *remote) listen(ctx context.Context, q *query) error {
 	return err
 }
 
-// attend hears what a server says unasked, for as long as the visit lasts.
+// attend reads the server's own messages, for as long as the visit lasts.
 func (h *remote) attend(v *visit) {
 	open := sync.OnceFunc(func() { close(v.heard) })
 	keepListening(v.life, func(first bool) error {
 		if !first {
-			h.r.changed() // nobody told us meanwhile
+			h.r.changed() // changes may have been missed
 		}
-		if v.modern { // it says all about a request with the request
+		if v.modern { // messages about a request come with the request
 			open()
 			lists, _ := v.lists()
 			_, err := h.put(v.life, v, listenQuery(lists))
@@ -366,7 +367,7 @@ func (h *remote) attend(v *visit) {
 		case errors.Is(err, errForgotten):
 			h.left(v)
 			return nil
-		case errors.As(err, &refused) && refused.status/100 == 4: // it has nothing to say
+		case errors.As(err, &refused) && refused.status/100 == 4: // it has no such stream
 			return &jsonrpc.Error{Message: refused.Error()}
 		case err != nil:
 			return nil //nolint:nilerr // it is tried again
@@ -377,7 +378,7 @@ func (h *remote) attend(v *visit) {
 	})
 }
 
-// ownHeaders are those that a config cannot set: the protocol has them.
+// ownHeaders lists the headers that a config cannot set, since the protocol does.
 func ownHeaders() []string {
 	return []string{
 		headerSession, headerVersion, headerMethod, headerName, "Content-Type", "Content-Length", "Accept", "Host",
@@ -385,8 +386,8 @@ func ownHeaders() []string {
 	}
 }
 
-// send makes a request of HTTP and gives its answer if that is a success. One whose token is refused is made again with
-// another, once.
+// send makes an HTTP request and returns its answer if that is a success. If the token is refused, it tries once more
+// with a new one.
 func (h *remote) send(
 	ctx context.Context, v *visit, method string, header http.Header, body []byte,
 ) (*http.Response, error) {
@@ -404,7 +405,7 @@ func (h *remote) send(
 			return nil, h.refused(resp, v)
 		}
 		_ = resp.Body.Close()
-		if err != nil { // who could give us another is not there: the login is still good
+		if err != nil { // the authorization server cannot be reached: the login is still good
 			return nil, err
 		}
 		resp, err = h.sendAs(ctx, v, method, header, body, next)
@@ -457,7 +458,7 @@ func mediaType(resp *http.Response) string {
 	return kind
 }
 
-// A refusalError is an answer that is no success, and no message of JSON-RPC.
+// A refusalError is an answer that is neither a success nor a JSON-RPC message.
 type refusalError struct {
 	status int
 	text   string
@@ -465,12 +466,12 @@ type refusalError struct {
 
 func (e *refusalError) Error() string { return "it answered " + e.text }
 
-// legacy reports whether a server may mean with it that it does not know the modern era.
+// legacy reports whether the refusal may mean that the server does not know the modern era.
 func (e *refusalError) legacy() bool {
 	return e.status/100 == 4 && e.status != http.StatusRequestTimeout && e.status != http.StatusTooManyRequests
 }
 
-// refused reads an answer that is no success.
+// refused reads an answer that is not a success.
 func (h *remote) refused(resp *http.Response, v *visit) error {
 	defer resp.Body.Close()
 	body, _ := process.ReadDocument(resp.Body, maxRefusal)
@@ -491,7 +492,7 @@ func (h *remote) refused(resp *http.Response, v *visit) error {
 	return &refusalError{resp.StatusCode, jsonrpc.Clip(resp.Status)}
 }
 
-// stranger is the error of a request whose sender the server does not know, or does not let do it.
+// stranger returns the error for a request that the server refused for its credentials or their rights.
 func (h *remote) stranger(resp *http.Response) error {
 	if h.ring == nil {
 		return tool.Errorf(tool.CodeAccessDenied, "%s refuses our credentials (%s): look at `headers` in the config",
@@ -509,10 +510,10 @@ func (h *remote) stranger(resp *http.Response) error {
 		h.r.o.shown(), h.name).Because(ReasonLogin)
 }
 
-// ReasonLogin is the reason of an error after which somebody has to log in.
+// ReasonLogin is the reason of an error that requires a login.
 const ReasonLogin = "login_required"
 
-// spoken says in words why there is no answer.
+// spoken turns a transport error into one for people.
 func (h *remote) spoken(err error) error {
 	var known *tool.Error
 	var refused *refusalError
@@ -535,14 +536,14 @@ func (h *remote) spoken(err error) error {
 		withoutURL(err))
 }
 
-// untrusted reports whether a connection ended before anything was said on it, for want of TLS.
+// untrusted reports whether a connection failed in TLS, before anything was sent on it.
 func untrusted(err error) bool {
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, record := errors.AsType[tls.RecordHeaderError](err)
 	return certificate || record || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// told says what a refusal means to whoever has no other use for it.
+// told turns a refusal that no code has handled into an error for people.
 func (h *remote) told(err error) error {
 	refused := (*refusalError)(nil)
 	switch {
@@ -557,7 +558,7 @@ func (h *remote) told(err error) error {
 		"ends in /mcp, and what the server wants in its headers", h.r.o.shown(), refused)
 }
 
-// tell posts a message that has no answer.
+// tell posts a message without an answer.
 func (h *remote) tell(ctx context.Context, v *visit, line []byte) error {
 	header := http.Header{}
 	resp, err := h.send(ctx, v, http.MethodPost, header, line)
@@ -568,7 +569,7 @@ func (h *remote) tell(ctx context.Context, v *visit, line []byte) error {
 	return resp.Body.Close()
 }
 
-// replies sends what we answer a server of the legacy era. One of the modern era asks nothing.
+// replies sends our answers to a legacy server. A modern server asks nothing.
 type replies struct{ *remote }
 
 // Send implements jsonrpc.Writer.
@@ -582,8 +583,7 @@ func (w replies) Send(ctx context.Context, _ <-chan struct{}, line []byte) error
 	return w.tell(ctx, v, line)
 }
 
-// abandoned tells a server of the legacy era that nobody waits for a request; one of the modern era sees its
-// stream end.
+// abandoned tells a legacy server that a request is cancelled; a modern one sees its stream end.
 func (h *remote) abandoned(q *jsonrpc.Request) {
 	if q.Method != methodInitialize && h.life.Err() == nil {
 		h.conn.Tell(jsonrpc.EncodeNotification(noteCancelled, fmt.Appendf(nil, `{"requestId":%d}`, q.ID)))
@@ -599,7 +599,8 @@ func (h *remote) serveFor(ctx context.Context, in *jsonrpc.Incoming, q *jsonrpc.
 	h.serve(ctx, in, e)
 }
 
-// takeStray serves what belongs to no request. It never waits: whoever reads has other things to hear.
+// takeStray serves a message that belongs to no request. It never blocks, since the reader has other messages to
+// handle.
 func (h *remote) takeStray(in *jsonrpc.Incoming) error {
 	select {
 	case h.strays <- struct{}{}:
@@ -621,7 +622,7 @@ func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, e *errand) {
 	if v != nil {
 		g = v.greeting
 	}
-	if g.modern && in.ID != nil { // there is no way to answer it, and the server may wait for that without end
+	if g.modern && in.ID != nil { // it cannot be answered, and the server may wait for that forever
 		if e != nil {
 			e.cancel(tool.Errorf(tool.CodeProtocol, "the server asks %s in the middle of a call, as it may not in %s",
 				jsonrpc.Clip(in.Method), modernVersion))
@@ -632,7 +633,7 @@ func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, e *errand) {
 	h.conn.Reply(ctx, in, result, err)
 }
 
-// odd logs what cannot be used and skips it.
+// odd logs and skips an unusable message.
 func (h *remote) odd(_ *jsonrpc.Message, line []byte, why error) {
 	h.r.log.Debug("a message of the server is skipped", "why", why, "line", jsonrpc.Clip(string(line)))
 }

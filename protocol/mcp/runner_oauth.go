@@ -14,23 +14,23 @@ import (
 	"toolpost/host/walls"
 )
 
-// loginTime bounds one request of a login. The person who is asked may take as long as the login's context gives.
+// loginTime bounds one request of a login. The user may take as long as the login's context allows.
 const loginTime = 30 * time.Second
 
-// oauthClient makes the requests that a server's word leads to: to its authorization server, and to wherever that one
-// says that clients are registered and tokens given. None of them is somebody whom the config names, and all of them
-// could name an address that only this machine can reach, so that we ask there in their stead.
+// oauthClient makes the requests that a server's metadata leads to: to its authorization server, and to the endpoints
+// that this one names for registration and tokens. The config names none of them, and each could be an address that
+// only this machine can reach, so that we would send a request there on the server's behalf.
 func oauthClient(server string) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext, transport.DisableKeepAlives = near(server).dial, true
 	return &http.Client{Timeout: loginTime, Transport: transport, CheckRedirect: checkRedirect}
 }
 
-// maxRedirects is how often a document may be somewhere else.
+// maxRedirects bounds the redirects of a document.
 const maxRedirects = 5
 
-// checkRedirect lets documents be elsewhere. A request that brings something, be it a token, a code or a header with a
-// secret, is for the address that it is sent to and for no other.
+// checkRedirect follows redirects of documents only. A request that carries a token, a code or a header with a secret
+// is for the address that it is sent to and for no other.
 func checkRedirect(next *http.Request, via []*http.Request) error {
 	switch first := via[0]; {
 	case first.Method != http.MethodGet:
@@ -43,8 +43,8 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// A neighbourhood is the part of the network that the word of a server may lead to: the public one, and what is as near
-// as the server itself.
+// A neighbourhood is the part of the network that a server may refer us to: public addresses, and those that are no
+// nearer than the server itself.
 type neighbourhood struct {
 	host   string // of the server
 	server string // with its port
@@ -58,12 +58,12 @@ func near(server string) *neighbourhood {
 	return &neighbourhood{u.Hostname(), walls.Address(u)}
 }
 
-// How near an address is.
+// How near an address is to this machine.
 const (
 	nearPublic = iota
 	nearPrivate
 	nearHere // this machine
-	nearNone // no server of anybody's has such an address, but the services of clouds have
+	nearNone // no ordinary server has such an address, but services of clouds do
 )
 
 func nearness(ip netip.Addr) int {
@@ -101,8 +101,8 @@ func (n *neighbourhood) check(ctx context.Context, address string) error {
 		at.Addr())
 }
 
-// own is how near the server is. A name can mean another address the next moment, so that no name means this machine,
-// but for the one that always does.
+// own returns how near the server is. A name can resolve to another address the next moment, so no name counts as this
+// machine except localhost.
 func (n *neighbourhood) own(ctx context.Context) int {
 	if ip, err := netip.ParseAddr(n.host); err == nil {
 		return nearness(ip) % nearNone

@@ -16,10 +16,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// promptPrefix begins the names of tools that stand for prompts. Those of other requests have the name of the request.
+// promptPrefix begins the names of tools that stand for prompts. Tools for other requests are named after their method.
 const promptPrefix = "prompts/"
 
-// Bounds on what a server has beside tools. What is more is left out; its tools are offered all the same.
+// Bounds on a server's prompts and resources. More are left out; its tools are offered all the same.
 const (
 	maxPrompts   = 1_000
 	maxArguments = 100    // of a prompt
@@ -27,8 +27,8 @@ const (
 	besideTime   = 5 * time.Second
 )
 
-// beside lists what the server has beside tools. Each is a tool that no list has, so that a call of it passes the same
-// chain as those of tools do.
+// beside lists the server's prompts, resources and completion. Each becomes an unlisted tool, so that its calls pass
+// the same chain as those of tools.
 func (r *Runner) beside(ctx context.Context, g *greeting, add func(*offer, error) (string, error)) {
 	ctx, cancel := context.WithTimeout(ctx, besideTime)
 	defer cancel()
@@ -62,8 +62,8 @@ func (r *Runner) beside(ctx context.Context, g *greeting, add func(*offer, error
 	}
 }
 
-// besideTool is a tool that stands for a request. By the protocol such a request only reads, which is no more than a
-// hint of the server.
+// besideTool returns a tool that stands for a request. By the protocol such a request only reads, but that is no more
+// than a hint of the server.
 func besideTool(method, gives, description, properties string) *offer {
 	yes := true
 	return &offer{
@@ -72,7 +72,7 @@ func besideTool(method, gives, description, properties string) *offer {
 	}
 }
 
-// readPrompt reads a prompt. Its arguments are texts.
+// readPrompt decodes a prompt. Its arguments are texts.
 func readPrompt(raw json.RawMessage) (*offer, error) {
 	type named struct {
 		Name        string `json:"name"`
@@ -111,7 +111,7 @@ func readPrompt(raw json.RawMessage) (*offer, error) {
 	return o, nil
 }
 
-// readListed reads an entry of a list of resources or of templates. What a client could not ask for is refused.
+// readListed decodes a listed resource or template, and refuses one that a client could not request.
 func readListed(raw json.RawMessage) (one tool.Resource, err error) {
 	if err := strictjson.Unmarshal(raw, &one); err != nil {
 		return one, errors.New(jsonrpc.Misread(err))
@@ -132,7 +132,7 @@ func readListed(raw json.RawMessage) (one tool.Resource, err error) {
 	return one, err
 }
 
-// checkURI refuses what is no absolute URI.
+// checkURI refuses anything but an absolute URI.
 func checkURI(uri string) error {
 	if u, err := url.Parse(uri); err != nil || u.Scheme == "" || len(uri) > maxURI || tool.VisibleName(uri) != uri {
 		return fmt.Errorf("a URI has a scheme, no characters that cannot be seen, and at most %d bytes", maxURI)
@@ -140,14 +140,14 @@ func checkURI(uri string) error {
 	return nil
 }
 
-// subject is what a request is about, for the headers of HTTP.
+// subject returns what a request is about, for the HTTP headers.
 func (o *offer) subject(args json.RawMessage) string {
 	var said struct {
 		URI string `json:"uri"`
 	}
 	switch o.method {
 	case methodReadResource:
-		_ = strictjson.Unmarshal(args, &said) // it was checked
+		_ = strictjson.Unmarshal(args, &said) // checked before
 		return said.URI
 	case methodGetPrompt:
 		return strings.TrimPrefix(o.Name, promptPrefix)
@@ -164,16 +164,16 @@ func (o *offer) write(w *strictjson.Writer, args json.RawMessage) {
 		w.Raw("arguments", args)
 		return
 	}
-	_ = strictjson.Object(args, func(name, value []byte) error { // it was checked
+	_ = strictjson.Object(args, func(name, value []byte) error { // checked before
 		w.Named(string(name), value)
 		return nil
 	})
 }
 
-// given is the outcome of what is no tool.
+// given returns the result of a request other than tools/call.
 func (e *errand) given(a *answer, g *greeting) (*tool.Result, error) {
 	w, found := strictjson.NewWriter(len(a.raw)), false
-	_ = strictjson.Object(a.raw, func(name, value []byte) error { // it was read
+	_ = strictjson.Object(a.raw, func(name, value []byte) error { // read before
 		key, kind := string(name), strictjson.KindOf(value)
 		if is := key == e.offer.gives && (kind == "array" || kind == "object" && key == "completion"); is || key == "description" && kind == "string" {
 			found = found || is

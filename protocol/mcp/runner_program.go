@@ -16,14 +16,14 @@ import (
 	"toolpost/wire/jsonrpc"
 )
 
-// A program is a server that is started here and speaks on its standard streams. A supervisor keeps it running.
+// A program is a server that we start and that speaks on its standard streams. A supervisor keeps it running.
 type program struct {
 	*worker.Supervisor
 	r    *Runner
 	base string // the folder of the config
 
 	found  atomic.Pointer[spawn.Program]
-	blunt  atomic.Bool // the probe for its era killed it: it is of the legacy era
+	blunt  atomic.Bool // the probe for its era killed it, so it is legacy
 	starts atomic.Int64
 }
 
@@ -31,8 +31,8 @@ var _ upstream = (*program)(nil)
 
 // A partner is what we know of one worker of a program.
 type partner struct {
-	met  atomic.Pointer[greeting] // nil: it has not greeted yet
-	asks flight                   // what it asks, and has no answer yet
+	met  atomic.Pointer[greeting] // nil until it has greeted
+	asks flight                   // its questions without an answer yet
 }
 
 func greetingOf(w *worker.Worker) *greeting { return w.Own.(*partner).met.Load() }
@@ -90,18 +90,18 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 	}
 }
 
-// get gives a worker with a place. To wait for it is not the call's time.
+// get returns a worker with a free place. The wait does not count as the call's time.
 func (p *program) get(ctx context.Context) (*worker.Worker, error) {
 	defer tool.Waiting(ctx)()
 	blunt := p.blunt.Load()
 	w, err := p.Get(ctx)
 	if err != nil && !blunt && p.blunt.Load() {
-		return p.Get(ctx) // it is met in another way now
+		return p.Get(ctx) // it is greeted in another way now
 	}
 	return w, err
 }
 
-// listen implements upstream. It takes no place of the program's.
+// listen implements upstream. It occupies no place of the program's.
 func (p *program) listen(ctx context.Context, q *query) error {
 	w, err := p.get(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *program) listen(ctx context.Context, q *query) error {
 
 func (p *program) close(ctx context.Context) error { return p.Close(ctx) }
 
-// Workers implements tool.Staffed. A server elsewhere has none that we know of.
+// Workers implements tool.Staffed. It returns none for a server elsewhere.
 func (r *Runner) Workers() (n tool.Workers) {
 	if p, ok := r.to.(*program); ok {
 		n = p.Supervisor.Workers()
@@ -122,7 +122,7 @@ func (r *Runner) Workers() (n tool.Workers) {
 	return n
 }
 
-// greet finds out what a worker is. One that comes after another may have other tools.
+// greet finds out what a worker is. A replacement may have other tools.
 func (p *program) greet(ctx context.Context, w *worker.Worker) error {
 	me := &partner{}
 	w.Own = me
@@ -136,7 +136,7 @@ func (p *program) greet(ctx context.Context, w *worker.Worker) error {
 		if err := w.Notify(ctx, noteInitialized, nil); err != nil {
 			return err
 		}
-		if g.can.Logging != nil { // whether it does is its own affair
+		if g.can.Logging != nil { // whether the server honours it does not matter
 			_, _ = w.Ask(ctx, methodSetLevel, fmt.Appendf(nil, `{"level":%q}`, g.level), nil)
 		}
 	}
@@ -146,7 +146,7 @@ func (p *program) greet(ctx context.Context, w *worker.Worker) error {
 	return nil
 }
 
-// probeTime is how long a server may take to say that it does not know server/discover. Some never say so.
+// probeTime is how long a server may take to answer that it does not know server/discover. Some never answer.
 const probeTime = 5 * time.Second
 
 type discovery struct {
@@ -154,8 +154,8 @@ type discovery struct {
 	err error
 }
 
-// meet finds out which era a server is of, as the specification says: it is asked in the words of the modern one, and
-// whatever is not an answer in these words shows one of the legacy era.
+// meet finds out the era of a server, as the specification describes: it asks in the modern way, and anything but a
+// modern answer means a legacy server.
 func (p *program) meet(ctx context.Context, w *worker.Worker) (*greeting, error) {
 	if p.r.o.Era == eraLegacy || p.blunt.Load() {
 		return p.initialize(ctx, w)
@@ -181,7 +181,7 @@ func (p *program) meet(ctx context.Context, w *worker.Worker) (*greeting, error)
 		return p.discovered(ctx, w, d)
 	case <-late:
 	}
-	// It may be slow and not deaf: the answer to the first question still counts if there is none to the second.
+	// It may be slow rather than deaf: the answer to the first request still counts if the second gets none.
 	g, err := p.initialize(ctx, w)
 	if err != nil {
 		select {
@@ -195,10 +195,10 @@ func (p *program) meet(ctx context.Context, w *worker.Worker) (*greeting, error)
 	return g, err
 }
 
-// discovered goes on with what the probe found.
+// discovered continues with the result of the probe.
 func (p *program) discovered(ctx context.Context, w *worker.Worker, d discovery) (*greeting, error) {
 	if d.err != nil && answeredError(d.err) == nil {
-		if ctx.Err() == nil { // it is gone: there are servers that end at the first word that they do not know
+		if ctx.Err() == nil { // it exited: some servers do at the first method that they do not know
 			p.blunt.Store(p.r.o.Era == "")
 		}
 		return nil, d.err
@@ -222,7 +222,7 @@ func (p *program) initialize(ctx context.Context, w *worker.Worker) (*greeting, 
 	return readInitialize(raw)
 }
 
-// subscribe hears of changes of what a modern server has for as long as it lives. One of the legacy era says so unasked.
+// subscribe asks a modern server for its changes for as long as it lives. A legacy server reports them unasked.
 func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
 	g := greetingOf(w)
 	lists, some := g.lists()
@@ -242,28 +242,28 @@ func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
 	})
 	keepListening(ctx, func(first bool) error {
 		if !first {
-			p.r.changed() // nobody told us meanwhile
+			p.r.changed() // changes may have been missed
 		}
 		_, err := w.Ask(ctx, methodListen, g.encode(listenQuery(lists), 0), nil)
 		return err
 	})
 }
 
-// cancel tells a worker that nobody waits for a request any more.
+// cancel tells a worker that a request is cancelled.
 func (p *program) cancel(w *worker.Worker, id uint64) {
 	if greetingOf(w) != nil {
 		w.Tell(noteCancelled, fmt.Appendf(nil, `{"requestId":%d}`, id))
 	}
 }
 
-// probe asks a worker something simple.
+// probe sends a worker a simple request.
 func (p *program) probe(ctx context.Context, w *worker.Worker) {
 	g := greetingOf(w)
 	method := methodPing
 	if g.modern {
 		method = methodDiscover
 	}
-	_, _ = w.Ask(ctx, method, g.encode(&query{}, 0), nil) // that it answers is enough
+	_, _ = w.Ask(ctx, method, g.encode(&query{}, 0), nil) // any answer is enough
 }
 
 func (p *program) early(w *worker.Worker, in *jsonrpc.Incoming) bool {

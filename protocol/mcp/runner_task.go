@@ -14,9 +14,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A taskState is what a server says of a task: a call that it goes on with after it has answered. In the modern era
-// that is its own decision, and it is asked how far it is until it is done; in the legacy era some tools can be called
-// in no other way, and tasks/result waits.
+// A taskState is a server's report on a task: a call that it continues after it has answered. In the modern era the
+// server decides that, and we poll it until it is done; in the legacy era some tools can be called in no other way, and
+// tasks/result waits.
 type taskState struct {
 	ID       string          `json:"taskId"`
 	Status   string          `json:"status"`
@@ -27,21 +27,21 @@ type taskState struct {
 	Requests json.RawMessage `json:"inputRequests"`
 }
 
-// Bounds on how often a server is asked how far it is.
+// Bounds on polling a server.
 const (
-	firstPoll  = 100 * time.Millisecond // where it says nothing; then twice as long each time
+	firstPoll  = 100 * time.Millisecond // if the server names none; then twice as long each time
 	lastPoll   = 5 * time.Second
-	fewestPoll = 20 * time.Millisecond // whatever it says
+	fewestPoll = 20 * time.Millisecond // whatever the server names
 	mostPoll   = time.Minute
-	leaveTime  = 2 * time.Second // to tell it that nobody wants the result
+	leaveTime  = 2 * time.Second // for cancelling a task
 )
 
-// asTask reports whether a server of the legacy era wants this tool to be called so.
+// asTask reports whether a legacy server requires this tool to be called as a task.
 func (e *errand) asTask(g *greeting) bool {
 	return !g.modern && e.offer.Execution.Task == "required" && g.can.Tasks.Requests.Tools.Call != nil
 }
 
-// awaitTask waits for the result of a task of the legacy era. What the server asks meanwhile belongs to this call too.
+// awaitTask waits for the result of a legacy task. Questions of the server meanwhile belong to this call too.
 func (e *errand) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 	var t taskState
 	if err := strictjson.Unmarshal(raw, &t); err != nil || t.ID == "" {
@@ -71,7 +71,7 @@ func (e *errand) aboutTask(method, id string, responses json.RawMessage) *query 
 	}}
 }
 
-// poll asks for a task of the modern era until it is done.
+// poll polls a modern task until it is done.
 func (e *errand) poll(raw json.RawMessage) (*tool.Result, error) {
 	told := ""
 	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
@@ -114,7 +114,7 @@ func (e *errand) poll(raw json.RawMessage) (*tool.Result, error) {
 	}
 }
 
-// endOf is the outcome of a task that is over.
+// endOf returns the outcome of a task that has ended.
 func (e *errand) endOf(t *taskState) (*tool.Result, error) {
 	switch t.Status {
 	case taskCancelled:
@@ -135,14 +135,14 @@ func (e *errand) endOf(t *taskState) (*tool.Result, error) {
 	return e.complete(a, &greeting{modern: true, version: modernVersion})
 }
 
-// taskAsks ends the call with what a task has to know. Again: the server was told what we know ourselves, and goes on.
+// taskAsks ends the call with the task's questions. again is true if there is nothing to ask, and polling goes on.
 func (e *errand) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
 	needs, known, err := e.needs(t.Requests)
 	if err != nil {
 		return nil, false, err
 	}
 	if len(needs) == 0 && len(known) == 0 {
-		return nil, true, nil // the answer that it has is still on its way through it
+		return nil, true, nil // the server has not processed our answer yet
 	}
 	if len(needs) == 0 {
 		_, err := e.r.to.ask(e.ctx, e.aboutTask(methodTaskUpdate, t.ID, encodeAnswers(known)))
@@ -167,7 +167,7 @@ func (e *errand) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
 	return res, false, err
 }
 
-// answeredAlready reports whether all of some needs were answered before: the server may take a while to notice.
+// answeredAlready reports whether all of the needs were answered before: the server may take a while to notice.
 func (e *errand) answeredAlready(needs []tool.Need) bool {
 	var given map[string]json.RawMessage
 	if strictjson.Unmarshal(e.responses, &given) != nil {
@@ -181,7 +181,7 @@ func (e *errand) answeredAlready(needs []tool.Need) bool {
 	return true
 }
 
-// update brings a task its answers, and waits for it again.
+// update sends a task its answers, and waits for it again.
 func (e *errand) update() (*tool.Result, error) {
 	_, err := e.r.to.ask(e.ctx, e.aboutTask(methodTaskUpdate, e.task, e.responses))
 	if err != nil {
@@ -194,7 +194,7 @@ func (e *errand) update() (*tool.Result, error) {
 	return e.poll(raw)
 }
 
-// leaveTask tells the server that nobody wants the result. It is a courtesy, and takes the caller little time.
+// leaveTask tells the server that the result is no longer wanted. It is a courtesy, with a short timeout.
 func (e *errand) leaveTask(id string) {
 	ctx, cancel := context.WithTimeout(e.r.life, leaveTime)
 	defer cancel()

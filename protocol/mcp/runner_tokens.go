@@ -25,29 +25,29 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// TokenFile is where the tokens of a source lie that a person logged in to: in the state folder, for the owner of this
-// installation alone. Whoever removes the file has logged out.
+// TokenFile returns the file with the tokens of a source that a person logged in to: in the state folder, readable only
+// by the owner of this installation. To remove the file is to log out.
 func TokenFile(src config.Source) string {
 	return src.StateDir("mcp", src.Name+".json")
 }
 
-// keys are what a login brought, and what the next one has to know.
+// keys are the result of a login, and what the next login needs to know.
 type keys struct {
 	Server   string `json:"server"` // the tokens are for this address and no other
 	Resource string `json:"resource,omitzero"`
 
-	// The client that got the tokens; it can do nothing elsewhere.
+	// The client that got the tokens; it is valid nowhere else.
 	TokenURL     string `json:"token_url,omitzero"`
 	ClientID     string `json:"client_id,omitzero"`
 	ClientSecret string `json:"client_secret,omitzero"`
-	InHeader     bool   `json:"in_header,omitzero"` // where the client shows its secret
+	InHeader     bool   `json:"in_header,omitzero"` // the client sends its secret in a header
 
 	Access  string    `json:"access_token,omitzero"`
 	Refresh string    `json:"refresh_token,omitzero"`
 	Expiry  time.Time `json:"expiry,omitzero"`
 	Scopes  []string  `json:"scopes,omitzero"`
 
-	// The refusal that a call came to since: the next login answers it.
+	// The refusal of a later call, which the next login answers.
 	Status    int      `json:"status,omitzero"`
 	Challenge []string `json:"challenge,omitzero"`
 }
@@ -64,22 +64,22 @@ func newKeys(server string, c *oauth2.Config, t *oauth2.Token) *keys {
 	return k
 }
 
-// A keyring keeps the tokens of one source. The file is the truth: a login in another process changes it.
+// A keyring holds the tokens of one source. The file is authoritative: a login in another process changes it.
 type keyring struct {
 	path   string
 	server string
 	client *http.Client
-	hush   func(name, value string) // nil: there is nobody who redacts
+	hush   func(name, value string) // registers a secret to be redacted, or nil
 
 	mu   sync.Mutex
-	seen time.Time // when the file was changed that kept is from
+	seen time.Time // modification time of the file that kept was read from
 	kept *keys
 }
 
-// maxKeys bounds the file. It is ours, and a large one is a mistake.
+// maxKeys bounds the file. It is ours, so a large one is a mistake.
 const maxKeys = 1 << 20
 
-// read gives what the file has; empty keys: there is none, or it is for another server.
+// read returns the keys in the file; they are empty if there is none, or if it is for another server.
 func (k *keyring) read() *keys {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,14 +110,14 @@ func (k *keyring) load() *keys {
 	return k.kept
 }
 
-// keep writes the file, as a whole and for its owner alone.
+// keep writes the file atomically, readable only by its owner.
 func (k *keyring) keep(next *keys) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.store(next)
 }
 
-// hide has tokens redacted: a server that repeats what it was sent shows them to nobody.
+// hide has tokens redacted, in case a server repeats what it was sent.
 func (k *keyring) hide(found *keys) {
 	if k.hush == nil {
 		return
@@ -142,7 +142,7 @@ func (k *keyring) store(next *keys) error {
 	return nil
 }
 
-// writePrivate puts a file into its place that only its owner can read, never half of it.
+// writePrivate writes a file atomically, readable only by its owner.
 func writePrivate(path string, text []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -163,10 +163,10 @@ func writePrivate(path string, text []byte) error {
 	return nil
 }
 
-// early is how long before its end a token is renewed: it has to be good when it arrives.
+// early is how long before its expiry a token is renewed: it must still be valid when it arrives.
 const early = 30 * time.Second
 
-// token gives a token that should be good; "": there is none.
+// token returns a token that should be valid, or "" if there is none.
 func (k *keyring) token(ctx context.Context) (string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -177,13 +177,13 @@ func (k *keyring) token(ctx context.Context) (string, error) {
 	return k.renew(ctx, now)
 }
 
-// again gives another token after one was refused; "": only a person can bring one.
+// again returns another token after one was refused, or "" if that takes a login.
 func (k *keyring) again(ctx context.Context, refused string) (string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.load()
 	switch {
-	case now.Access != refused: // somebody has brought one meanwhile
+	case now.Access != refused: // replaced meanwhile, by a login or a renewal
 		return now.Access, nil
 	case now.Refresh == "":
 		return "", nil
@@ -191,8 +191,8 @@ func (k *keyring) again(ctx context.Context, refused string) (string, error) {
 	return k.renew(ctx, now)
 }
 
-// renew asks the authorization server for another token. The library would do it too, but for the resource that the
-// token is to be good for, which every request for one has to name.
+// renew asks the authorization server for another token. The library could do it too, except that every such request
+// must name the resource that the token is for.
 func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
 	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {now.Refresh}, "resource": {cmp.Or(now.Resource, now.Server)}}
 	if !now.InHeader {
@@ -219,7 +219,7 @@ func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
 	var got struct {
 		Access  string          `json:"access_token"`
 		Refresh string          `json:"refresh_token"`
-		Expires json.RawMessage `json:"expires_in"` // a number; some write it as a string
+		Expires json.RawMessage `json:"expires_in"` // a number; some servers send a string
 	}
 	if err == nil {
 		err = strictjson.Unmarshal(body, &got)
@@ -242,14 +242,14 @@ func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
 	return next.Access, k.store(&next)
 }
 
-// refused notes the refusal that a call came to, so that the next login can answer it.
+// refused stores the refusal of a call, so that the next login can answer it.
 func (k *keyring) refused(resp *http.Response) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next := *k.load()
 	next.Server, next.Status, next.Challenge = k.server, resp.StatusCode, resp.Header.Values("Www-Authenticate")
 	if resp.StatusCode == http.StatusUnauthorized {
-		next.Access, next.Refresh = "", "" // they are of no use any more
+		next.Access, next.Refresh = "", "" // no longer valid
 	}
 	if err := k.store(&next); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err

@@ -17,13 +17,13 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Bounds on what a server lists.
+// Bounds on a server's lists.
 const (
 	maxPages    = 1_000
 	maxTools    = 20_000
 	maxToolName = 200      // bytes
 	maxListed   = 64 << 20 // bytes of all pages together, as much as is kept of a source's tools
-	maxLeftOut  = 20       // tools that are not offered, until they are only counted
+	maxLeftOut  = 20       // tools that are left out, beyond which they are only counted
 )
 
 // An offer is a tool as its server describes it.
@@ -40,12 +40,12 @@ type offer struct {
 
 	mirrored []mirror // arguments that headers repeat
 
-	// Of what is no tool: the request for it, the member of the answer that it is about, and what can be read with it.
+	// For a prompt or resource: its method, the member of the answer that it returns, and what can be read with it.
 	method, gives string
 	resources     []tool.Resource
 }
 
-// toolHints are what a server says that a tool does. It may say anything.
+// toolHints are a server's claims about a tool's effects. They may be false.
 type toolHints struct {
 	Title       string `json:"title"`
 	ReadOnly    *bool  `json:"readOnlyHint"`
@@ -54,14 +54,14 @@ type toolHints struct {
 	OpenWorld   *bool  `json:"openWorldHint"`
 }
 
-// A listing is a list of a server's.
+// A listing is one of a server's lists.
 type listing struct {
 	method, member string
-	what           string // in words
+	what           string // for people
 	most           int
 }
 
-// list asks the server for all of its tools, and for what it has beside them.
+// list asks the server for all of its tools, prompts and resources.
 func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, error) {
 	offers, specs := map[string]*offer{}, []*tool.Spec{}
 	add := func(o *offer, err error) (string, error) {
@@ -87,7 +87,7 @@ func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, err
 	return offers, specs, nil
 }
 
-// pages asks the server for a list, page by page, and hands on each entry. One that cannot be used is left out, and the
+// pages asks the server for a list, page by page, and passes each entry to take. An unusable entry is left out; the
 // others stay.
 func (r *Runner) pages(
 	ctx context.Context, l listing, take func(json.RawMessage, *greeting) (name string, err error),
@@ -141,7 +141,7 @@ func (r *Runner) page(ctx context.Context, l listing, cursor string) (p page, er
 	p.met, p.size = q.met, len(raw)
 	if said := answeredError(err); said != nil {
 		if said.Code == jsonrpc.CodeMethodNotFound && (l.method != methodListTools || q.met.can.Tools == nil) {
-			return p, nil // it has resources or prompts, and no tools
+			return p, nil // it has resources or prompts, but no tools
 		}
 		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its %s: %w", l.what, said)
 	}
@@ -163,8 +163,8 @@ func (r *Runner) page(ctx context.Context, l listing, cursor string) (p page, er
 	return p, nil
 }
 
-// ended is the error of a request that was not answered, in the words of the one who waited, and with the last ones of the
-// server.
+// ended returns the error of a request that was not answered. If ctx ended, it gives that as the reason, with the last
+// output of the server.
 func ended(ctx context.Context, what string, err error, words string) error {
 	if ctx.Err() == nil && !errors.Is(err, jsonrpc.ErrAbandoned) {
 		return err
@@ -174,7 +174,7 @@ func ended(ctx context.Context, what string, err error, words string) error {
 	return e
 }
 
-// readTool reads a tool. Over HTTP the arguments that headers repeat must be ones that they can.
+// readTool decodes a tool. Over HTTP its annotations for headers must be valid.
 func readTool(raw json.RawMessage, mirrored bool) (*offer, error) {
 	o := &offer{}
 	if err := strictjson.Unmarshal(raw, o); err != nil {
@@ -196,7 +196,7 @@ func readTool(raw json.RawMessage, mirrored bool) (*offer, error) {
 	return o, err
 }
 
-// specOf publishes a tool. Its schemas stay what they are, byte for byte.
+// specOf converts a tool. Its schemas stay as they are, byte for byte.
 func (r *Runner) specOf(o *offer) *tool.Spec {
 	s := &tool.Spec{
 		Name: o.Name, Title: o.Title, Description: o.Description, Input: o.Input, Output: o.Output,
@@ -204,7 +204,7 @@ func (r *Runner) specOf(o *offer) *tool.Spec {
 		Unlisted: o.method != "", Method: o.method, Resources: o.resources,
 	}
 	if r.o.Effects == (tool.Effects{}) && (!r.o.TrustHints || o.Hints.silent()) {
-		// These effects are assumed, not said. The tier follows from what the server admits, which may be nothing.
+		// These effects are assumed, not declared. The tier follows from what the server admits, which may be nothing.
 		if s.TierFrom = tool.TierDefault; o.Hints.admitted().Tier() > 0 {
 			s.Tier, s.TierFrom = o.Hints.admitted().Tier(), tool.TierTool
 		}
@@ -222,9 +222,9 @@ func (r *Runner) specOf(o *offer) *tool.Spec {
 	return s
 }
 
-// effects are what the config says, or the worst, and what the server's hints add to it. That a tool is harmless is
-// believed only where the config says so: a policy that lets harmless tools through must not be opened by whoever
-// writes a description. The default of a hint that is not there is the protocol's own.
+// effects returns those of the config, or the worst, and adds those in the server's hints. A hint that a tool is
+// harmless is believed only if the config says so: otherwise the author of a description could open a policy that
+// admits harmless tools. A missing hint has the protocol's default.
 func (r *Runner) effects(h *toolHints) tool.Effects {
 	if h == nil {
 		h = &toolHints{}
@@ -243,7 +243,7 @@ func (r *Runner) effects(h *toolHints) tool.Effects {
 	return add(e, h.admitted())
 }
 
-// says reads a hint, or what the protocol has in its place.
+// says returns a hint, or a default if it is missing.
 func says(hint *bool, otherwise bool) bool {
 	if hint == nil {
 		return otherwise
@@ -251,7 +251,7 @@ func says(hint *bool, otherwise bool) bool {
 	return *hint
 }
 
-// admitted is what a server says of a tool against itself, which is believed of everyone.
+// admitted returns the effects that a server admits, which are always believed.
 func (h *toolHints) admitted() tool.Effects {
 	if h == nil {
 		return tool.Effects{}
@@ -262,7 +262,7 @@ func (h *toolHints) admitted() tool.Effects {
 	}
 }
 
-// silent reports whether there is nothing about effects in it.
+// silent reports whether no hint about effects is set.
 func (h *toolHints) silent() bool {
 	return h == nil || h.ReadOnly == nil && h.Destructive == nil && h.Idempotent == nil && h.OpenWorld == nil
 }
@@ -274,7 +274,7 @@ func add(a, b tool.Effects) tool.Effects {
 	}
 }
 
-// mirrorHeaders are the headers that repeat arguments.
+// mirrorHeaders returns the headers that repeat arguments.
 func (o *offer) mirrorHeaders(args json.RawMessage) http.Header {
 	if len(o.mirrored) == 0 {
 		return nil
@@ -291,7 +291,7 @@ func (o *offer) mirrorHeaders(args json.RawMessage) http.Header {
 	return h
 }
 
-// wholeNumber writes a number without a fraction or an exponent, where it has none in truth.
+// wholeNumber writes a whole number without a fraction or an exponent, and any other number as it is.
 func wholeNumber(text string) string {
 	f, err := strconv.ParseFloat(text, 64)
 	if err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {

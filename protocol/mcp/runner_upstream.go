@@ -14,39 +14,39 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An upstream is a server, over stdio or HTTP, whichever era it is of.
+// An upstream is a server of either era, over stdio or HTTP.
 type upstream interface {
-	// ask makes a request and gives its result. It connects first where that is needed. An error that the server
-	// answers is a *jsonrpc.Error. When ctx ends the server is told to leave the request.
+	// ask makes a request and returns its result. It connects first if needed. An error answer of the server is a
+	// *jsonrpc.Error. When ctx ends, the server is told that the request is cancelled.
 	ask(ctx context.Context, q *query) (json.RawMessage, error)
-	// listen makes a request that lasts, for as long as there is something to hear.
+	// listen makes a long-lived request, which lasts as long as there is something to receive.
 	listen(ctx context.Context, q *query) error
-	// close lets the server go, within the time of ctx.
+	// close disconnects from the server, within the time of ctx.
 	close(ctx context.Context) error
 }
 
 // A query is one request of ours.
 type query struct {
 	method string
-	name   string // of what it is about, for the headers of HTTP
-	// params writes the members of params. The server may be of either era, and another one after each try.
+	name   string // its subject, for the HTTP headers
+	// params writes the members of params. The server may be of either era, and may have been replaced after each try.
 	params func(g *greeting, w *strictjson.Writer)
-	header http.Header // more of them
-	call   *tool.Call  // whose it is; nil: nobody's
-	from   *errand     // hears what the server says, and is asked what it asks; nil: nobody
+	header http.Header // additional ones
+	call   *tool.Call  // that it belongs to, or nil
+	from   *errand     // gets the server's messages and questions, or nil
 	met    *greeting   // of the server that got it; set by ask
-	words  string      // that a program wrote last, for what belongs to no call; set by ask
+	words  string      // the last output of the program, for a request that belongs to no call; set by ask
 }
 
-// A greeting is what a server said of itself.
+// A greeting is a server's description of itself.
 type greeting struct {
 	modern  bool
 	version string
 	can     abilities
-	level   string // of messages that it is to send
+	level   string // the least severe messages that it is to send
 }
 
-// abilities are what of a server's capabilities we care about. What is there, whatever its value, counts.
+// abilities are the capabilities of a server that matter to us. A member counts if it is present, whatever its value.
 type abilities struct {
 	Tools       *ability        `json:"tools"`
 	Prompts     *ability        `json:"prompts"`
@@ -62,19 +62,19 @@ type abilities struct {
 	} `json:"tasks"`
 }
 
-// An ability is to list something, and to tell of changes.
+// An ability is to list something, and to report changes.
 type ability struct {
 	ListChanged bool `json:"listChanged"`
 	Subscribe   bool `json:"subscribe"`
 }
 
-// modernAbilities are what we say that we can do in the modern era. All that a server may ask goes to our caller, who
-// knows better than we do whether it can be answered.
+// modernAbilities are our capabilities in the modern era. All questions of a server go to our caller, which knows
+// better than we do whether it can answer them.
 const modernAbilities = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{},` +
 	`"extensions":{"` + extensionTasks + `":{}}}`
 
-// legacyAbilities are the same for the legacy era. There servers ask for roots at any time, mostly when they begin, and
-// nothing tells that from a question about the call that happens to be on its way: so only the config answers it.
+// legacyAbilities are the same for the legacy era. There a server may ask for roots at any time, mostly at its start,
+// and such a question cannot be told from one about the call in progress: so only the config answers it.
 func legacyAbilities(roots bool) string {
 	if roots {
 		return `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`
@@ -82,7 +82,7 @@ func legacyAbilities(roots bool) string {
 	return `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
 }
 
-// ourselves is what a server may show to people.
+// ourselves is our clientInfo, which a server may show to people.
 const ourselves = `{"name":"toolpost","version":"1"}`
 
 // encode writes the params of a query for this server.
@@ -117,7 +117,7 @@ func (g *greeting) encode(q *query, id uint64) []byte {
 	return w.Done()
 }
 
-// progressOf gives the id of the request that a notification names.
+// progressOf returns the id of the request that a notification names.
 func progressOf(in *jsonrpc.Incoming) uint64 {
 	if in.Method != noteProgress {
 		return 0
@@ -135,7 +135,8 @@ func progressOf(in *jsonrpc.Incoming) uint64 {
 	return n
 }
 
-// answeredError is the error that a server answered; nil: it answered none, or one that was made sense of already.
+// answeredError returns the error that a server answered, or nil if it answered none or the error has been interpreted
+// already.
 func answeredError(err error) *jsonrpc.Error {
 	if _, ours := errors.AsType[*tool.Error](err); ours {
 		return nil
@@ -144,11 +145,11 @@ func answeredError(err error) *jsonrpc.Error {
 	return said
 }
 
-// errEra is the end of a probe that shows a server of the legacy era.
+// errEra is the result of a probe that finds a legacy server.
 var errEra = errors.New("the server is of the legacy era")
 
-// readDiscovery reads the answer to server/discover. A server that is modern and does not speak our version may still
-// have one of the legacy era.
+// readDiscovery reads the answer to server/discover. A modern server that does not speak our version may still speak a
+// legacy one.
 func readDiscovery(raw json.RawMessage, err error) (*greeting, error) {
 	if err != nil {
 		said := answeredError(err)
@@ -165,7 +166,7 @@ func readDiscovery(raw json.RawMessage, err error) (*greeting, error) {
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
 	if err := strictjson.Unmarshal(raw, &said); err != nil || said.Versions == nil {
-		return nil, errEra // some answer everything with something
+		return nil, errEra // some servers answer every method
 	}
 	if !slices.Contains(said.Versions, modernVersion) {
 		return nil, noCommon(said.Versions)
@@ -174,16 +175,16 @@ func readDiscovery(raw json.RawMessage, err error) (*greeting, error) {
 	return g, g.read(said.Capabilities)
 }
 
-// supported are the versions that a server says it has when it refuses one.
+// supported returns the versions that a server offers when it refuses one.
 func supported(said *jsonrpc.Error) []string {
 	var data struct {
 		Supported []string `json:"supported"`
 	}
-	_ = strictjson.Unmarshal(orEmpty(said.Data), &data) // what it does not say it has not
+	_ = strictjson.Unmarshal(orEmpty(said.Data), &data) // missing means none
 	return data.Supported
 }
 
-// discover asks a server what it is. One that refuses the version of the request and names the same is asked once more.
+// discover asks a server for its description. If it refuses our version and yet offers it, it is asked once more.
 func discover(ask func() (json.RawMessage, error)) (json.RawMessage, error) {
 	raw, err := ask()
 	if said := answeredError(err); said != nil && said.Code == codeBadVersion &&
@@ -193,7 +194,7 @@ func discover(ask func() (json.RawMessage, error)) (json.RawMessage, error) {
 	return raw, err
 }
 
-// noCommon is for a modern server that does not speak our version of that era.
+// noCommon returns the error for a modern server that does not speak our modern version.
 func noCommon(offered []string) error {
 	if slices.ContainsFunc(offered, func(v string) bool { return slices.Contains(legacyVersions(), v) }) {
 		return errEra
@@ -210,7 +211,7 @@ func (g *greeting) read(capabilities json.RawMessage) error {
 	return nil
 }
 
-// initializeParams are what we say first to a server of the legacy era.
+// initializeParams returns our params of initialize.
 func initializeParams(roots bool) []byte {
 	return fmt.Appendf(nil, `{"protocolVersion":%q,"capabilities":%s,"clientInfo":%s}`, legacyVersions()[0],
 		legacyAbilities(roots), ourselves)

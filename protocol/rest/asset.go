@@ -14,11 +14,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// readAsset is the tool that hands out what a call of the same caller brought.
+// readAsset is the tool that returns a file that a call of the same caller produced.
 const readAsset = "readAsset"
 
-// asset is GET /v1/assets/{sha256}. It is a call like any other, so that everything holds that holds for calls; the
-// file comes with its asset event and is sent while that event is handed on.
+// asset is GET /v1/assets/{sha256}. It is a call like any other, so that every rule for calls applies; the file comes
+// with its asset event and is sent while that event is handled.
 func (s *server) asset(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	sum := r.PathValue("sha256")
 	if !isDigest(sum) {
@@ -38,7 +38,7 @@ func (s *server) asset(w http.ResponseWriter, r *http.Request, p tool.Principal)
 	})
 }
 
-// An assetSink sends the file of the asset that was asked for, once, and takes no notice of other events.
+// An assetSink sends the file of the requested asset, once, and ignores other events.
 type assetSink struct {
 	sum string
 	r   *http.Request
@@ -64,7 +64,7 @@ func (s *assetSink) Emit(ev tool.Event) error {
 	return nil
 }
 
-// close ends the use of the answer, and reports whether the file has been sent.
+// close ends the use of the response, and reports whether the file has been sent.
 func (s *assetSink) close() (sent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,8 +72,8 @@ func (s *assetSink) close() (sent bool) {
 	return s.sent
 }
 
-// describe sets the headers of an asset. Its content and its type are the word of a tool: whatever a browser makes of
-// them, it runs no script in our name.
+// describe sets the headers of an asset. Its content and its type come from a tool: whatever a browser makes of them,
+// it must not run a script in our origin.
 func describe(h http.Header, a tool.Asset) {
 	kind, ext, shown := shownAs(a.MediaType)
 	disposition := "attachment"
@@ -85,11 +85,12 @@ func describe(h http.Header, a tool.Asset) {
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "private, max-age=86400, immutable") // the content never changes
-	h.Add("Vary", "Authorization, Cookie")                      // whoever signs in next to the same browser is somebody else
+	h.Add("Vary", "Authorization, Cookie")                      // the next user of the same browser may be another caller
 	h.Set("ETag", `"`+a.SHA256+`"`)
 }
 
-// shownAs lists the types that cannot run script, and that a browser may show. All others are bytes to be saved.
+// shownAs returns how a browser gets a media type. Types that cannot run scripts may be shown; all others are
+// downloads.
 func shownAs(mediaType string) (kind, ext string, shown bool) {
 	given, _, _ := mime.ParseMediaType(mediaType)
 	switch given {
@@ -106,7 +107,7 @@ func shownAs(mediaType string) (kind, ext string, shown bool) {
 	return "application/octet-stream", "", false
 }
 
-// fileName makes a name to save an asset under from its id, which can be anything.
+// fileName derives a file name for an asset from its id, which can be anything.
 func fileName(a tool.Asset, ext string) string {
 	const most = 80
 	name := tool.Safe(a.AssetID, func(r rune) bool {
@@ -121,7 +122,7 @@ func fileName(a tool.Asset, ext string) string {
 
 func isDigest(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
-// A patient writer gives a peer that reads slowly its time for each piece, and not for the whole; it stops when the
+// A patient writer limits the time for each write instead of the whole, for peers that read slowly; it stops when the
 // call is cancelled.
 type patient struct {
 	http.ResponseWriter

@@ -42,11 +42,11 @@ func (s *server) call(w http.ResponseWriter, r *http.Request, p tool.Principal) 
 	return s.run(w, r, c, timeout, s.asked(w, r))
 }
 
-// An answering runs a call that was let in, and answers it.
+// An answering runs an admitted call, and answers it.
 type answering func(ctx context.Context, c *tool.Call)
 
-// run lets a call in, or refuses it. Its context ends when the caller has gone, has cancelled it or gave it no more
-// time.
+// run admits a call, or refuses it. The call's context ends when the caller disconnects or cancels it, or when its
+// timeout expires.
 func (s *server) run(
 	w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration, answer answering,
 ) error {
@@ -61,7 +61,7 @@ func (s *server) run(
 	return nil
 }
 
-// asked answers as a stream or as a whole, whichever the request asks for.
+// asked answers with a stream or a document, as the request asks.
 func (s *server) asked(w http.ResponseWriter, r *http.Request) answering {
 	return func(ctx context.Context, c *tool.Call) {
 		if wantsStream(r.Header) {
@@ -76,7 +76,7 @@ func (s *server) asked(w http.ResponseWriter, r *http.Request) answering {
 	}
 }
 
-// answer writes the outcome of a call as a whole; status is for one that there is.
+// answer writes the outcome of a call as one document; status is for a call that has one.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, c *tool.Call, status int, res *tool.Result, err error) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
 	if err == nil && sendLarge(w, status, res, c.ID) {
@@ -94,7 +94,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, c *tool.Call, st
 	web.Send(w, status, kind, body)
 }
 
-// runStream answers with a stream, whose events are numbered on from those that the caller has had before.
+// runStream answers with a stream, whose event numbers continue those of an earlier stream.
 func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.Call, before uint64) {
 	out := &stream{s.NewStream(w), before}
 	stop := out.KeepAlive(s.Beat)
@@ -108,7 +108,7 @@ func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.C
 	out.Finish(name, body)
 }
 
-// invoke keeps a panic of the handler from costing the caller its answer.
+// invoke recovers from a panic of the handler, so that the caller still gets an answer.
 func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -147,7 +147,7 @@ func wantsStream(h http.Header) bool {
 	return false
 }
 
-// listed gives what a header lists, on however many lines.
+// listed returns the elements of a list in a header, on any number of lines.
 func listed(h http.Header, name string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, line := range h.Values(name) {

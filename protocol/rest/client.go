@@ -27,14 +27,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Client is the tools of another Toolpost, over HTTP. Who calls is decided by the token there, not by
-// the Principal of a call here.
+// A Client is the tools of another Toolpost, over HTTP. The token determines the caller there, not the Principal of a
+// call here.
 type Client struct {
-	name    string // the address, for people
+	name    string // the address, for messages
 	base    string // without a slash at the end
 	token   string
 	http    *http.Client
-	silence time.Duration // a stream without a sign of life for so long has ended
+	silence time.Duration // a stream without a message or keep-alive for so long has ended
 }
 
 var (
@@ -46,13 +46,13 @@ var (
 const (
 	maxListing   = 64 << 20
 	maxProblem   = 1 << 20
-	cancelWithin = 2 * time.Second // how long a cancelled call may hold up its caller
+	cancelWithin = 2 * time.Second // how long a cancelled call may delay its caller
 	drainWithin  = time.Second     // how long we wait for a stream to end after its last message
 )
 
-// Dial makes a client of the server at an address such as http://127.0.0.1:8700, https://tools.example.org or
-// unix:/run/toolpost.sock, whose certificate the authorities in the file ca vouch for; empty: those of this machine.
-// Nothing is sent yet.
+// Dial returns a client of the server at an address such as http://127.0.0.1:8700, https://tools.example.org or
+// unix:/run/toolpost.sock. The authorities in the file ca vouch for its certificate; by default those of this machine
+// do. Nothing is sent yet.
 func Dial(address, token, ca string) (*Client, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -65,7 +65,7 @@ func Dial(address, token, ca string) (*Client, error) {
 	return dial(address, token, believed)
 }
 
-// dial is Dial with what TLS is to believe and to show; nil: the machine's authorities, and nothing.
+// dial is Dial with a TLS config, or nil for the machine's authorities and no client certificate.
 func dial(address, token string, believed *tls.Config) (*Client, error) {
 	if err := envelope.CheckText(token); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the token for %s cannot be sent: it %w", address, err)
@@ -92,7 +92,7 @@ func dial(address, token string, believed *tls.Config) (*Client, error) {
 }
 
 func parseAddress(address string) (*url.URL, error) {
-	if !strings.Contains(address, "://") { // as addresses are typed, and as `serve --listen` takes them
+	if !strings.Contains(address, "://") { // as people type addresses, and as `serve --listen` takes them
 		return parseBare(address)
 	}
 	u, err := url.Parse(address)
@@ -109,8 +109,8 @@ func parseAddress(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// parseBare reads HOST:PORT. On this machine that means http; anywhere else we do not guess, since a token would go
-// over a wire that nobody said is safe.
+// parseBare reads HOST:PORT. On this machine that means http. Anywhere else we do not guess, since a token could go
+// over an unsafe connection.
 func parseBare(address string) (*url.URL, error) {
 	host, port, err := net.SplitHostPort(address)
 	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || strings.ContainsAny(host, "/?#@ ") {
@@ -124,10 +124,10 @@ func parseBare(address string) (*url.URL, error) {
 	return &url.URL{Scheme: "http", Host: address}, nil
 }
 
-// dialSocket connects to a Unix socket, whatever host is asked for.
+// dialSocket connects to a Unix socket and ignores the requested host.
 func dialSocket(path string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
-		path, err := filepath.Abs(path) // a name that begins with @ would be no file's
+		path, err := filepath.Abs(path) // a name that begins with @ would not be a file's
 		if err != nil {
 			return nil, err
 		}
@@ -141,8 +141,8 @@ func newTransport(believed *tls.Config) *http.Transport {
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: 30 * time.Second, // the door sends it before the tool begins
-		IdleConnTimeout:       30 * time.Second, // before the door's, so that we never write to one it is closing
+		ResponseHeaderTimeout: 30 * time.Second, // the door sends headers before the tool begins
+		IdleConnTimeout:       30 * time.Second, // before the door's, so that we never write to a connection that it is closing
 		MaxIdleConnsPerHost:   64,
 		DisableCompression:    true,
 	}
@@ -178,7 +178,7 @@ func (c *Client) Invoke(ctx context.Context, call *tool.Call, out tool.Sink) (*t
 	if f.ended {
 		return r, err
 	}
-	stop(nil) // the door notices; a proxy in between may not pass it on, so we also say it
+	stop(nil) // the door notices; a proxy in between may not pass it on, so we also send a request
 	c.cancel(ctx, named.ID)
 	if ctx.Err() != nil && !f.refused {
 		err = tool.AsError(ctx.Err())
@@ -202,8 +202,8 @@ func (c *Client) post(ctx context.Context, call *tool.Call) (*http.Response, err
 type following struct {
 	body    *watched
 	out     tool.Sink
-	ended   bool // the last message has come
-	refused bool // the sink wants no more
+	ended   bool // the last message has arrived
+	refused bool // the sink wants no more events
 }
 
 func (f *following) run(h http.Header) (*tool.Result, error) {
@@ -234,7 +234,7 @@ func (f *following) run(h http.Header) (*tool.Result, error) {
 	}
 }
 
-// drain reads the end of the stream, so that the connection can be used again.
+// drain reads the end of the stream, so that the connection can be reused.
 func (f *following) drain() {
 	f.body.patience = drainWithin
 	_, _ = io.CopyN(io.Discard, f.body, 4<<10)
@@ -264,8 +264,7 @@ func brokenStream(err error) error {
 		"the connection to the server broke before the call had an outcome; it may have run: %w", err)
 }
 
-// A watched body ends the request when nothing comes for a while. The time that the reader takes
-// between two reads does not count.
+// A watched body ends the request when nothing arrives for a while. The time between two reads does not count.
 type watched struct {
 	io.Reader
 	timer    *time.Timer
@@ -286,7 +285,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return w.Reader.Read(p)
 }
 
-// cancel tells the server to end a call. It is a courtesy: that the connection has gone tells it too.
+// cancel tells the server to end a call. It is a courtesy: the server also sees the connection close.
 func (c *Client) cancel(ctx context.Context, id string) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 	defer stop()
@@ -295,8 +294,8 @@ func (c *Client) cancel(ctx context.Context, id string) {
 	}
 }
 
-// Tools implements tool.Source: every tool there, also those that cannot be called at the moment. What
-// is wrong with them the server says when they are called.
+// Tools implements tool.Source: every tool there, also those that cannot be called at the moment. The server gives the
+// reason when they are called.
 func (c *Client) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	l, err := c.list(ctx)
 	if err != nil {
@@ -344,7 +343,7 @@ func (c *Client) entry(ctx context.Context, name string) (s *tool.Spec, why, err
 	return s, why, nil
 }
 
-// Specs implements tool.Catalog. A server that cannot be asked comes as a source that has no tools.
+// Specs implements tool.Catalog. A server that cannot be reached is yielded as a source without tools.
 func (c *Client) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, error] {
 	return func(yield func(*tool.Spec, error) bool) {
 		l, err := c.list(ctx)
@@ -398,7 +397,7 @@ func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
 	return body, nil
 }
 
-// toolPath refuses the names that a path cannot carry; no tool has one.
+// toolPath refuses names that a path cannot carry; no tool has one.
 func toolPath(name string) (string, error) {
 	if name == "" || name == "." || name == ".." {
 		return "", tool.Errorf(tool.CodeNotFound, "no tool named %q", name)
@@ -406,7 +405,7 @@ func toolPath(name string) (string, error) {
 	return "/v1/tools/" + url.PathEscape(name), nil
 }
 
-// ask sends a request, and says in words why there is no answer, or none that is a success.
+// ask sends a request, and returns an error for people if there is no answer or it is not a success.
 func (c *Client) ask(ctx context.Context, method, path string, h http.Header, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -441,7 +440,7 @@ func (c *Client) ask(ctx context.Context, method, path string, h http.Header, bo
 	return nil, tool.Errorf(tool.CodeUnavailable, "%s did not answer: %w", c.name, err)
 }
 
-// failure reads the body of an answer that is no success.
+// failure reads the body of an answer that is not a success.
 func (c *Client) failure(resp *http.Response) error {
 	defer resp.Body.Close()
 	body, _ := process.ReadDocument(resp.Body, maxProblem)

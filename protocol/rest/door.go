@@ -20,13 +20,13 @@ import (
 
 // Options of the door. All of them have useful zero values.
 type Options struct {
-	Log     *slog.Logger          // nil: silence
-	Metrics func(io.Writer) error // writes what is counted, as Prometheus reads it; nil: nothing is
-	Version string                // of this program, for those who ask
-	Beat    time.Duration         // between two signs of life on a stream; 0: 15 s
+	Log     *slog.Logger          // nil means no log
+	Metrics func(io.Writer) error // writes the metrics in Prometheus format; nil if there are none
+	Version string                // of this program, for clients
+	Beat    time.Duration         // between two keep-alives on a stream; default 15 s
 }
 
-// NewDoor makes the door, to be mounted.
+// NewDoor returns the door, to be mounted.
 func NewDoor(o Options) web.Door {
 	o.Beat = cmp.Or(o.Beat, 15*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -50,16 +50,16 @@ func NewDoor(o Options) web.Door {
 	}
 }
 
-// A server is the door while it is open.
+// A server is an open door.
 type server struct {
 	*web.Server
 	Options
 	handler tool.Handler
 	catalog tool.Catalog
-	left    atomic.Int64 // bytes of large outputs that were sent since the last ones were collected
+	left    atomic.Int64 // bytes of large outputs that were sent since the last garbage collection
 }
 
-// routes lists all that there are.
+// routes lists all routes.
 func (s *server) routes() []web.Route {
 	return []web.Route{
 		{Method: "GET", Path: "/healthz", Serve: refusing(s.healthz), Open: true},
@@ -75,15 +75,15 @@ func (s *server) routes() []web.Route {
 		{Method: "GET", Path: "/v1/jobs/{id}", Serve: refusing(s.aboutJob(showJob))},
 		{Method: "DELETE", Path: "/v1/jobs/{id}", Serve: refusing(s.aboutJob(cancelJob))},
 		{Method: "GET", Path: "/v1/jobs/{id}/events", Serve: refusing(s.jobEvents)},
-		{Path: "/v1/", Serve: s.nothing},            // strangers do not learn what there is and what not
-		{Path: "/v1", Serve: s.nothing, Open: true}, // else it is redirected to the line before
+		{Path: "/v1/", Serve: s.nothing},            // without a token, a client cannot find out which paths exist
+		{Path: "/v1", Serve: s.nothing, Open: true}, // otherwise it would be redirected to the line before
 	}
 }
 
-// A handler answers a request, or gives the reason why it never became a call, or has no outcome.
+// A handler answers a request, or returns why it never became a call, or has no outcome.
 type handler func(w http.ResponseWriter, r *http.Request, p tool.Principal) error
 
-// refusing answers a request with the reason of its handler; its body may not have been read.
+// refusing answers a request with its handler's error; the body may not have been read.
 func refusing(serve handler) func(http.ResponseWriter, *http.Request, tool.Principal) {
 	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 		if e := tool.AsError(serve(w, r, p)); e != nil {
@@ -94,7 +94,7 @@ func refusing(serve handler) func(http.ResponseWriter, *http.Request, tool.Princ
 
 func (s *server) nothing(w http.ResponseWriter, r *http.Request, _ tool.Principal) { s.NotFound(w, r) }
 
-// Routes lists what can be asked of the door, as "METHOD /path/{parameter}", for tests that try each of them.
+// Routes lists the routes of the door, as "METHOD /path/{parameter}", for tests that try each of them.
 func Routes() []string {
 	var names []string
 	for _, r := range new(server).routes() {
@@ -117,7 +117,8 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request, p tool.Principal
 	return s.healthz(w, r, p)
 }
 
-// showMetrics is GET /metrics. What it tells is about all callers: one who is kept to some tools needs the role for it.
+// showMetrics is GET /metrics. Metrics cover all callers: a caller that is restricted to some tools needs the role for
+// it.
 func (s *server) showMetrics(w http.ResponseWriter, _ *http.Request, p tool.Principal) error {
 	if p.Rights != nil && p.Rights.Tools != nil && !slices.Contains(p.Roles(), metricsRole) {
 		return tool.Errorf(tool.CodeAccessDenied,
@@ -134,7 +135,7 @@ func (s *server) showMetrics(w http.ResponseWriter, _ *http.Request, p tool.Prin
 	return nil
 }
 
-// metricsRole is the role of those who watch the program and may use no tool, or few.
+// metricsRole is the role of callers that monitor the program and may use few tools or none.
 const metricsRole = "metrics"
 
 func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
@@ -162,8 +163,8 @@ func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Princip
 	return nil
 }
 
-// cancelCall is DELETE /v1/calls/{id}. A caller's own call is ended; that of somebody else an operator ends with the
-// tool for it, so that the policy has its say and it is on record.
+// cancelCall is DELETE /v1/calls/{id}. It ends a caller's own call. An operator ends another caller's call with the
+// tool for it, so that the policy applies and the act is recorded.
 func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	id := r.PathValue("id")
 	err := s.Cancel(p, id)

@@ -14,7 +14,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The tools that keep jobs. The door knows their names, and what their arguments look like.
+// The tools for jobs. The door knows their names and arguments.
 const (
 	startJob  = "startJob"
 	showJob   = "showJob"
@@ -23,24 +23,24 @@ const (
 	watchJob  = "watchJob"
 )
 
-// headerLast says which event of a stream a peer has had last.
+// headerLast names the last event of a stream that a peer has received.
 const headerLast = "Last-Event-ID"
 
-// The words of RFC 7240 that we follow.
+// The parts of RFC 7240 that we support.
 const (
 	headerPrefer  = "Prefer"
 	headerApplied = "Preference-Applied"
 	respondAsync  = "respond-async"
 )
 
-// ask runs a call of a tool that stands behind a route of ours.
+// ask runs a call of a tool that implements a route.
 func (s *server) ask(
 	w http.ResponseWriter, r *http.Request, p tool.Principal, name string, args any, answer answering,
 ) error {
 	c := &tool.Call{Tool: name, Caller: p}
 	timeout, err := readCall(r.Header, c)
 	if r.Method != http.MethodDelete {
-		c.Key = "" // who asks again wants to know again
+		c.Key = "" // a repeated query needs a fresh answer
 	}
 	if err == nil {
 		err = s.offers(r, p, name)
@@ -54,7 +54,7 @@ func (s *server) ask(
 	return s.run(w, r, c, timeout, answer)
 }
 
-// offers tells a caller that asks for what a tool does that there is no such tool here, or none for it.
+// offers returns an error if the tool behind a route does not exist, or not for this caller.
 func (s *server) offers(r *http.Request, p tool.Principal, name string) error {
 	_, err := s.catalog.Lookup(r.Context(), p, name)
 	if tool.CodeOf(err) == tool.CodeNotFound {
@@ -72,8 +72,8 @@ func (s *server) aboutJob(name string) handler {
 	}
 }
 
-// jobEvents is GET /v1/jobs/{id}/events: always a stream. Whoever has had some of the events before says how many, in
-// the header with which browsers go on reading.
+// jobEvents is GET /v1/jobs/{id}/events: always a stream. A client that has received some of the events sends their
+// number in the header with which browsers resume a stream.
 func (s *server) jobEvents(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	if r.Method == http.MethodHead { // a stream without a body would only wait
 		web.NotAllowed(w, r, nil, http.MethodGet)
@@ -95,14 +95,14 @@ func readBefore(h http.Header) (uint64, error) {
 	if err != nil || text == "" {
 		return 0, err
 	}
-	n, err := strconv.ParseUint(text, 10, 53) // what JSON carries to anybody
+	n, err := strconv.ParseUint(text, 10, 53) // the integers that every JSON decoder can represent
 	if err != nil {
 		return 0, envelope.BadHeader(headerLast, "is not the id of an event of ours, which is a number")
 	}
 	return n, nil
 }
 
-// jobs is GET /v1/jobs, with what listJobs can be asked for in the query.
+// jobs is GET /v1/jobs; its query has the arguments of listJobs.
 func (s *server) jobs(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	args, err := readQuery(r)
 	if err != nil {
@@ -134,7 +134,7 @@ func readQuery(r *http.Request) (map[string]any, error) {
 	return args, nil
 }
 
-// wantsJob reports whether the caller would rather have its answer later.
+// wantsJob reports whether the caller prefers to get its answer later.
 func wantsJob(h http.Header) bool {
 	for one := range listed(h, headerPrefer) {
 		name, _, _ := strings.Cut(one, ";")
@@ -145,7 +145,7 @@ func wantsJob(h http.Header) bool {
 	return false
 }
 
-// start makes a job of a call, and says where it can be asked for.
+// start makes a job of a call, and returns its location.
 func (s *server) start(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) error {
 	job, err := asJob(c, timeout)
 	if err == nil {
@@ -165,7 +165,7 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c *tool.Call, tim
 	})
 }
 
-// locate says where the job can be asked for.
+// locate sets the header with the job's URL.
 func locate(h http.Header, output json.RawMessage) error {
 	var started struct {
 		Job string `json:"job"`
@@ -178,8 +178,8 @@ func locate(h http.Header, output json.RawMessage) error {
 	return nil
 }
 
-// asJob is the call of startJob that a call becomes. The session and the lease are the job's; the key is for the
-// starting, so that a job is started once.
+// asJob converts a call to a call of startJob. The session and the lease are the job's; the key belongs to startJob, so
+// that a job is started once.
 func asJob(c *tool.Call, timeout time.Duration) (*tool.Call, error) {
 	for name, given := range map[string]bool{
 		envelope.HeaderTimeout: timeout > 0, envelope.HeaderDryRun: c.DryRun,

@@ -12,22 +12,21 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// From large on an output is sent as it is, without a copy of it in a body, and what it leaves behind is collected when
-// that is huge, together with what others left. The memory of one that is huge by itself is given back when the answer
-// is sent.
+// An output of at least large bytes is sent as it is, without a copy in a body. Once such outputs add up to huge bytes,
+// the garbage collector runs. After an output that is huge by itself, its memory is returned to the system.
 const (
 	large = 256 << 10
 	huge  = 8 << 20
 )
 
-// sendLarge answers with a large output; false: nothing was sent, and the answer is to be written like any other. There
-// is one copy of the output in memory, whatever it is.
+// sendLarge answers with a large output, and keeps only one copy of it in memory. It returns false if it sent nothing,
+// and the answer is to be written like any other.
 func sendLarge(w http.ResponseWriter, status int, r *tool.Result, call string) bool {
 	if r == nil || len(r.Output) < large || strictjson.Check(r.Output) != nil {
 		return false
 	}
 	around := *r
-	around.Output = json.RawMessage("0") // holds its place
+	around.Output = json.RawMessage("0") // a placeholder
 	body, behind, err := encodeAnswer(&around, call)
 	if err != nil {
 		return false
@@ -37,15 +36,15 @@ func sendLarge(w http.ResponseWriter, status int, r *tool.Result, call string) b
 	w.WriteHeader(status)
 	for _, part := range [][]byte{body[:behind-1], r.Output, body[behind:]} {
 		if _, err := w.Write(part); err != nil {
-			break // the peer has gone
+			break // the peer has disconnected
 		}
 	}
 	return true
 }
 
-// forgetAfter collects what a large output leaves behind when the request is answered: until then something holds it. The
-// collector by itself lets garbage grow to as much as is alive, which may be the output, so that with a few of them in a
-// row the program would have several in memory.
+// forgetAfter frees a large output once the request is answered, since it is referenced until then. The collector by
+// itself lets garbage grow to as much as is alive, which may be the output, so that a few in a row would leave several
+// in memory.
 func (s *server) forgetAfter(r *http.Request, size int) {
 	switch {
 	case size >= huge:

@@ -19,7 +19,7 @@ import (
 type object = map[string]any
 
 // describe is GET /openapi.json: the routes of the door as an OpenAPI 3.1 document, and each tool that the caller may
-// see as an operation of its own. Who shows no token gets the routes alone.
+// see as an operation of its own. Without a token there are only the routes.
 func (s *server) describe(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	paths := routePaths(s.routes())
 	if p.ID != "" {
@@ -42,7 +42,7 @@ func (s *server) describe(w http.ResponseWriter, r *http.Request, p tool.Princip
 	return err
 }
 
-// about says what is behind each route.
+// about describes each route.
 func about() map[string]string {
 	return map[string]string{
 		"GET /healthz": "Whether the server lives", "GET /readyz": "Whether it takes calls",
@@ -56,7 +56,7 @@ func about() map[string]string {
 
 var pathParameter = regex.Lazy(`\{(\w+)\}`)
 
-// routePaths describes the routes that have a method; the others refuse.
+// routePaths describes the routes with a method; the others only refuse requests.
 func routePaths(routes []web.Route) object {
 	paths := object{}
 	for _, route := range routes {
@@ -94,7 +94,7 @@ func routePaths(routes []web.Route) object {
 	return paths
 }
 
-// answerOf gives the media type and the schema of what a route answers when all is well; "": it has no body.
+// answerOf returns the media type and the schema of a route's successful answer; the type is "" if it has no body.
 func answerOf(route string) (kind string, schema any) {
 	switch route {
 	case "DELETE /v1/calls/{id}":
@@ -111,7 +111,7 @@ func answerOf(route string) (kind string, schema any) {
 	return typeJSON, object{"type": "object"}
 }
 
-// addTools puts an operation for each tool beside the routes. A concrete path goes before one with a parameter.
+// addTools adds an operation for each tool to the routes. A concrete path takes precedence over one with a parameter.
 func (s *server) addTools(r *http.Request, p tool.Principal, paths object) {
 	var specs []*tool.Spec
 	for spec, why := range s.catalog.Specs(r.Context(), p) {
@@ -133,8 +133,8 @@ func (s *server) addTools(r *http.Request, p tool.Principal, paths object) {
 	}
 }
 
-// placed gives a schema with references an address of its own, so that they mean its own parts and not those of the
-// document around it. Others have none: many a reader of such documents stops at the word $id, ours among them.
+// placed gives a schema with references an $id of its own, so that they refer to its own parts and not to those of the
+// document around it. Other schemas get none: many readers of such documents reject $id, ours among them.
 func placed(raw json.RawMessage, id string) json.RawMessage {
 	if strictjson.KindOf(raw) != "object" {
 		return json.RawMessage(`{}`)
@@ -170,7 +170,7 @@ func requestBody(schema json.RawMessage) object {
 	return object{"content": object{typeJSON: object{"schema": schema}}}
 }
 
-// responses are those of an operation. All that is not well has the same form.
+// responses returns those of an operation. All errors have the same form.
 func responses(kind string, schema any) object {
 	all := object{"default": ref("responses/Refused")}
 	if kind == "" {
@@ -181,7 +181,7 @@ func responses(kind string, schema any) object {
 	return all
 }
 
-// callHeaders are what belongs to a call beside its arguments.
+// callHeaders returns the headers of a call.
 func callHeaders() []any {
 	var list []any
 	for _, name := range envelope.Headers() {

@@ -25,7 +25,7 @@ type SourceOptions struct {
 	Timeout  config.Duration `yaml:"timeout" doc:"time limit of calls whose tool sets none"`
 }
 
-// Open binds a source. It asks the server for its tools, so that one that is not there is noticed now.
+// Open binds a source. It asks the server for its tools, so that a missing server is noticed now.
 func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
 	var o SourceOptions
 	if err := src.Decode(&o); err != nil {
@@ -53,14 +53,14 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 	return &runner{Client: c, timeout: time.Duration(o.Timeout)}, nil
 }
 
-// Claim says which files are a configured source's own.
+// Claim returns the files of a configured source.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	var o SourceOptions
 	err := src.Decode(&o)
 	return offlimits.Claim{Keeps: offlimits.Given(src.Dir, o.Key), Starts: offlimits.Given(src.Dir, o.CA, o.Cert)}, err
 }
 
-// tls reads the files that say what TLS is to believe and to show; nil: there are none.
+// tls reads the authorities and the client certificate, or returns nil if none are configured.
 func (o SourceOptions) tls(dir string) (*tls.Config, error) {
 	if o.CA == "" && o.Cert == "" && o.Key == "" {
 		return nil, nil
@@ -88,7 +88,7 @@ func (o SourceOptions) tls(dir string) (*tls.Config, error) {
 	return believed, nil
 }
 
-// A runner is a client that knows how long its tools may take, and what the other side promised of them.
+// A runner is a client with a timeout for its tools, and with the guarantees that the server declares for them.
 type runner struct {
 	*Client
 	timeout time.Duration
@@ -97,8 +97,8 @@ type runner struct {
 	promised map[string]tool.Guarantees // by the tool's name
 }
 
-// Invoke implements tool.Handler. A call that asks for more walls than the other side has promised is refused: we can
-// build none there.
+// Invoke implements tool.Handler. A call that asks for more walls than the server has declared is refused: we cannot
+// build any there.
 func (r *runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	if c.Spec != nil {
 		r.mu.Lock()

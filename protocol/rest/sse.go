@@ -45,7 +45,7 @@ func decodeResult(data []byte) (*tool.Result, error) {
 	return &a.Result, nil
 }
 
-// decodeProblem is the inverse of web.Problem. A code that we do not know becomes internal.
+// decodeProblem is the inverse of web.Problem. An unknown code becomes internal.
 func decodeProblem(data []byte) (*tool.Error, error) {
 	var p struct {
 		Error *tool.Error `json:"error"`
@@ -65,7 +65,7 @@ func decodeProblem(data []byte) (*tool.Error, error) {
 // A stream sends the events of one call as server-sent events.
 type stream struct {
 	*web.Stream
-	before uint64 // how many events the peer has had in an earlier stream
+	before uint64 // the number of events that the peer received in an earlier stream
 }
 
 // Emit implements tool.Sink.

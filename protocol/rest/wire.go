@@ -1,21 +1,21 @@
-// Package rest speaks Toolpost's own HTTP: a door that serves it, and the door's exact inverse, a
-// client that is a handler, a source and a catalogue.
+// Package rest speaks Toolpost's own HTTP. It has a door that serves it, and the door's exact inverse: a client that is
+// a handler, a source and a catalogue.
 //
-//	GET    /v1/tools              every tool, with "available" and, where it is not, the "reason"
+//	GET    /v1/tools              every tool, with "available" and, if that is false, the "reason"
 //	GET    /v1/tools/{name}       one of them
-//	POST   /v1/tools/{name}/call  the body is the arguments; what else belongs to a call is in headers
+//	POST   /v1/tools/{name}/call  the body is the arguments; the rest of the call is in headers
 //	DELETE /v1/calls/{id}         cancels a running call of the same caller
-//	GET    /v1/assets/{sha256}    a file that a call of the same caller brought
+//	GET    /v1/assets/{sha256}    a file that a call of the same caller produced
 //	GET    /v1/jobs               the caller's jobs; /{id} one of them, /{id}/events what happens in it
 //	DELETE /v1/jobs/{id}          cancels it
 //	GET    /openapi.json          all of this as an OpenAPI document, and each tool that the caller may see
-//	GET    /metrics               what is counted, as Prometheus reads it
+//	GET    /metrics               metrics in Prometheus format
 //	GET    /healthz, /readyz      for monitoring; the only two without a token
 //
 // Assets and jobs are tools: their routes are calls of them, through the same handler as every other call.
 //
-// The answer to a call is its Result, with status 200 also when the tool itself said no. Any other status means that
-// there is no outcome; the body then says why, with "Accept: application/problem+json" in the form of RFC 9457. With
+// The answer to a call is its Result, with status 200 also if the tool itself failed. Any other status means that there
+// is no outcome; the body then gives the reason, with "Accept: application/problem+json" in the form of RFC 9457. With
 // "Accept: text/event-stream" the events come as they happen, and the last message of the stream is either "result" or
 // "no_outcome", with the body that the plain answer would have had.
 package rest
@@ -36,15 +36,15 @@ import (
 
 const typeJSON = "application/json"
 
-// The last message of a stream is one of these; all others are named after the kind of their event.
+// The last message of a stream has one of these names; all others are named after the kind of their event.
 const (
 	eventResult    = "result"
 	eventNoOutcome = "no_outcome"
 )
 
-// encodeAnswer writes the body of a call that has an outcome: the result as its type has it, and the call. It does by
-// hand what every call has; Marshal would take most of the door's time. Behind is where that begins which follows the
-// output.
+// encodeAnswer writes the body of a call that has an outcome: the result, with the members of its type, and the call.
+// It writes the common members by hand, since Marshal would take most of the door's time. behind is the offset after
+// the output.
 func encodeAnswer(r *tool.Result, call string) (body []byte, behind int, err error) {
 	w := strictjson.NewWriter(len(r.Output) + len(r.Summary) + 384)
 	w.Raw("ok", strconv.AppendBool(make([]byte, 0, 8), r.OK))
@@ -70,9 +70,9 @@ func encodeAnswer(r *tool.Result, call string) (body []byte, behind int, err err
 	return w.Done(), behind, nil
 }
 
-// addTrace adds a trace as its type has it. Where there is none there is nothing to write.
+// addTrace adds a trace with the members of its type, and nothing for an empty trace.
 func addTrace(w *strictjson.Writer, t *tool.Trace) error {
-	if t.Start.IsZero() { // the engine always says when
+	if t.Start.IsZero() { // the engine always sets it
 		if reflect.ValueOf(t).Elem().IsZero() {
 			return nil
 		}
@@ -99,7 +99,7 @@ func addTrace(w *strictjson.Writer, t *tool.Trace) error {
 	return nil
 }
 
-// marshalled adds a value that few calls have.
+// marshalled adds a value that is rare in calls.
 func marshalled(w *strictjson.Writer, name string, value any) error {
 	b, err := strictjson.Marshal(value)
 	w.Raw(name, b)
@@ -121,15 +121,15 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 	return web.StatusOf(e.Code), web.Problem(e, call)
 }
 
-// A toolList is the body of GET /v1/tools. Sources that could not even say which tools they have are
-// kept apart, so that everything in Tools has a name.
+// A toolList is the body of GET /v1/tools. Sources that could not list their tools are kept apart, so that everything
+// in Tools has a name.
 type toolList struct {
 	Tools  []json.RawMessage `json:"tools"`
 	Failed []json.RawMessage `json:"failed_sources,omitempty"`
 }
 
-// readCall reads from the headers what belongs to a call beside its arguments. A call has a name from here on, by which
-// it can be cancelled.
+// readCall reads the properties of a call from the headers. The call has an id from here on, by which it can be
+// cancelled.
 func readCall(h http.Header, c *tool.Call) (timeout time.Duration, err error) {
 	timeout, err = envelope.Read(h, c)
 	c.ID = cmp.Or(c.ID, tool.NewID())
