@@ -18,20 +18,20 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Path is where clients of the door are pointed to.
+// Path is the base path for clients of the door.
 const Path = "/v1"
 
 // Options of the door. All of them have useful zero values.
 type Options struct {
 	Limits
 	toolfind.Search
-	Models *model.Book   // nil: there are none
-	Beat   time.Duration // between two signs of life on a stream; 0: 15 s
-	Log    *slog.Logger  // nil: silence
+	Models *model.Book   // nil if there are none
+	Beat   time.Duration // between two keep-alives on a stream; default 15 s
+	Log    *slog.Logger  // nil means no log
 }
 
-// NewDoor makes the door, to be mounted. A call that has to be approved waits for that, by way of waiting: no model can
-// be asked to call again later.
+// NewDoor returns the door, to be mounted. A call that must be approved waits for that, by way of waiting: a model
+// cannot be asked to call again later.
 func NewDoor(waiting tool.Middleware, o Options) web.Door {
 	o.Limits = o.withDefaults()
 	o.Beat = cmp.Or(o.Beat, 15*time.Second)
@@ -57,23 +57,23 @@ func NewDoor(waiting tool.Middleware, o Options) web.Door {
 	}
 }
 
-// A server is the door while it is open.
+// A server is an open door.
 type server struct {
 	*web.Server
 	Options
 	handler tool.Handler
-	waiting tool.Handler // has calls wait until they are approved
+	waiting tool.Handler // holds calls until they are approved
 	catalog tool.Catalog
 	finder  toolfind.Finder
 }
 
-// announcing tells of an approval before it is waited for.
+// announcing emits an event for an approval before the wait for it begins.
 func announcing(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		r, err := next.Invoke(ctx, c, out)
 		if err == nil && r.Ask != nil && r.Ask.Kind == tool.AskApproval {
 			about, _ := strictjson.Marshal(object{"id": r.Ask.ID, "message": r.Ask.Message}) // texts
-			_ = out.Emit(tool.Event{Kind: tool.AskApproval, Data: about})                    // a client that has gone ends the call
+			_ = out.Emit(tool.Event{Kind: tool.AskApproval, Data: about})                    // a client that has disconnected ends the call
 		}
 		return r, err
 	})
@@ -96,7 +96,7 @@ func (s *server) routes() []web.Route {
 	}
 }
 
-// A handler answers a request, or gives the reason why it cannot.
+// A handler answers a request, or returns why it cannot.
 type handler func(w http.ResponseWriter, r *http.Request, p tool.Principal) error
 
 // A statusError is a refusal with a status of its own.
@@ -105,7 +105,7 @@ type statusError struct {
 	status int
 }
 
-// Unwrap gives the error without the status.
+// Unwrap returns the error without the status.
 func (e *statusError) Unwrap() error { return e.error }
 
 func (s *server) refusing(serve handler) func(http.ResponseWriter, *http.Request, tool.Principal) {
@@ -116,7 +116,7 @@ func (s *server) refusing(serve handler) func(http.ResponseWriter, *http.Request
 		}
 		e := tool.AsError(err)
 		status := statusOf(e)
-		if e.Reason == model.KeyRefused { // the caller's own token is right, and to try again is of no use
+		if e.Reason == model.KeyRefused { // the caller's own token is valid, and a retry would not help
 			status = http.StatusBadGateway
 			w.Header().Set(headerRetry, "false")
 		}
@@ -128,7 +128,8 @@ func (s *server) refusing(serve handler) func(http.ResponseWriter, *http.Request
 	}
 }
 
-// maxConversation bounds a request, in bytes: the largest servers take 32 million, and one caller has room for one such.
+// maxConversation bounds a request, in bytes: the largest servers take 32 million, and a caller's share has room for
+// one such.
 const maxConversation = 31 << 20
 
 // read reads the body of a request, which is JSON.
@@ -153,7 +154,7 @@ func (s *server) reply(w http.ResponseWriter, body []byte) {
 	web.Reply(w, http.StatusOK, body)
 }
 
-// readEnvelope reads what the headers say about the calls of a request. They all belong to one run.
+// readEnvelope reads the properties of a request's calls from the headers. They all belong to one run.
 func readEnvelope(h http.Header, p tool.Principal) (*tool.Call, time.Duration, error) {
 	c := &tool.Call{Caller: p}
 	timeout, err := envelope.Read(h, c)
@@ -165,7 +166,7 @@ func readEnvelope(h http.Header, p tool.Principal) (*tool.Call, time.Duration, e
 	return c, timeout, nil
 }
 
-// invoke keeps a panic of the handler from costing the caller its answer.
+// invoke recovers from a panic of the handler, so that the caller still gets an answer.
 func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink, waits bool) (r *tool.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -202,7 +203,7 @@ func (s *server) showModel(w http.ResponseWriter, r *http.Request, p tool.Princi
 	return s.replyWith(w, entry(m))
 }
 
-// entry is a model in a list, in one form for the clients of both APIs. Nobody knows when it was made.
+// entry describes a model in a list, in one form for the clients of both APIs. Its creation time is unknown.
 func entry(m *model.Model) object {
 	return object{
 		"id": m.Name, "object": "model", "created": 0, "owned_by": "toolpost",
@@ -218,5 +219,5 @@ func (s *server) replyWith(w http.ResponseWriter, doc object) error {
 	return err
 }
 
-// object is JSON that is written here.
+// object is JSON that we write.
 type object = map[string]any

@@ -23,41 +23,41 @@ import (
 
 const (
 	maxAtOnce = 16        // calls of one request that run at the same time
-	maxResult = 256 << 10 // bytes that a model is told of one call
-	maxAssets = 64        // files and choices of one call that a model is told of
+	maxResult = 256 << 10 // bytes of a call's result that a model gets
+	maxAssets = 64        // files and choices of a call that a model gets
 )
 
 // A crew makes the calls of one request. All of them go through the engine, even those of tools that do not exist, so
-// that there is a record of each.
+// that each is recorded.
 type crew struct {
 	*server
-	base *tool.Call // what all of its calls have in common
-	// find gives the tool that a name on the wire means.
+	base *tool.Call // what its calls have in common
+	// find returns the tool for a name on the wire.
 	find func(ctx context.Context, name string) (tool string, ok bool)
-	// single says that the request is one call: what it says of itself it says of that.
+	// single means that the request is one call: the properties of the request are those of the call.
 	single bool
-	waits  bool                // for approvals; else the call ends with the question
-	most   int                 // bytes that are told of one call; 0: all of it
-	heard  func(ran) tool.Sink // hears what happens while a call runs
+	waits  bool                // for approvals; otherwise the call ends with the question
+	most   int                 // bytes of a result that are returned; 0 means all of it
+	heard  func(ran) tool.Sink // receives the events of a running call
 	behind []toolfind.Named    // tools that the model finds by a search, since they are too many to be listed
 
 	mu   sync.Mutex
-	keys map[string]int // how often the same call was made
+	keys map[string]int // how often each call was made
 }
 
-// A ran is a call and what came of it.
+// A ran is a call and its outcome.
 type ran struct {
 	model.Call
 	id      string // of the call
 	result  model.Result
-	outcome tool.Outcome // empty: it still runs
+	outcome tool.Outcome // "" while it runs
 	code    tool.Code
 	reason  string
 	ask     *tool.Ask
 	events  []object // for the caller's interface
 }
 
-// all makes calls side by side, and tells of each when it has ended.
+// all makes calls concurrently, and reports each when it has ended.
 func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []ran {
 	done := make([]ran, len(calls))
 	var g errgroup.Group
@@ -78,12 +78,12 @@ func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []r
 			return nil
 		})
 	}
-	_ = g.Wait() // what fails is told to the model
+	_ = g.Wait() // failures are returned to the model
 	return done
 }
 
-// standIn answers a search among the tools that are not listed, or a question about one of them. A call_tool becomes the
-// call that it means. What is no such call stays as it is.
+// standIn answers a search among the unlisted tools, or a question about one of them. A call_tool becomes the call that
+// it names. Any other call stays as it is.
 func (c *crew) standIn(ctx context.Context, call model.Call) (meant model.Call, answer ran) {
 	if _, offered := c.find(ctx, call.Name); !offered || c.behind == nil || !toolfind.IsStandIn(call.Name) {
 		return call, ran{}
@@ -107,7 +107,7 @@ func (c *crew) standIn(ctx context.Context, call model.Call) (meant model.Call, 
 	return call, answer
 }
 
-// describe writes one of the tools that are not listed, or nothing.
+// describe encodes one of the unlisted tools, or returns nil.
 func (c *crew) describe(name string) json.RawMessage {
 	spec := toolfind.Find(c.behind, name)
 	if spec == nil {
@@ -117,8 +117,8 @@ func (c *crew) describe(name string) json.RawMessage {
 	return text
 }
 
-// prepare makes the call that a model's call means. A tool that was not offered is called by a caller who may use none:
-// the engine says that there is no such tool, as it does to whoever may not see one.
+// prepare returns the engine's call for a model's call. A tool that was not offered is called with a caller that may
+// use none: the engine then reports that it does not exist, as for a tool that the caller may not see.
 func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
 	one := *c.base
 	if !c.single {
@@ -132,7 +132,7 @@ func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
 	if one.Args = json.RawMessage(call.Args); strings.TrimSpace(call.Args) == "" {
 		one.Args = json.RawMessage("{}")
 	}
-	if one.Key != "" && !c.single { // the whole request has it, and may make the same call more than once
+	if one.Key != "" && !c.single { // it is the key of the whole request, which may make the same call more than once
 		same := one.Tool + "\x00" + string(one.Args)
 		c.mu.Lock()
 		if c.keys == nil {
@@ -145,7 +145,7 @@ func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
 	return &one
 }
 
-// one makes a call, and says in words what came of it.
+// one makes a call, and puts its outcome into words.
 func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	r := ran{Call: call, id: one.ID}
 	files := &made{Sink: tool.Discard}
@@ -171,7 +171,7 @@ func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	return r
 }
 
-// asks says what a tool wants to know, to a model that can tell people.
+// asks puts a tool's question into words, for a model that can tell the user.
 func asks(name string, a *tool.Ask) string {
 	said := []string{a.Message}
 	for _, n := range a.Needs {
@@ -181,7 +181,7 @@ func asks(name string, a *tool.Ask) string {
 		name, strings.Join(said, " "))
 }
 
-// clip keeps a result to what a model can be told.
+// clip shortens a result to the limit for models.
 func (c *crew) clip(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if c.most == 0 || len(text) <= c.most {
@@ -191,7 +191,7 @@ func (c *crew) clip(text string) string {
 	return fmt.Sprintf("%s\n[cut off here: %d more bytes; ask for less at a time]", kept, len(text)-len(kept))
 }
 
-// made notes which files a call made and what it wants to be shown, and hands its events on.
+// made records the files of a call and its events for the interface, and forwards its events.
 type made struct {
 	tool.Sink
 	mu     sync.Mutex
@@ -224,7 +224,7 @@ func (m *made) note(line string) {
 	m.list = append(m.list, line)
 }
 
-// show keeps an event for the caller's interface, and notes what it offers, for the model.
+// show keeps an event for the caller's interface, and notes its choices for the model.
 func (m *made) show(e tool.Event) {
 	if words := prose.Offered(e.Data); words != "" {
 		m.note(words)
@@ -249,7 +249,7 @@ func (m *made) words() string {
 	return text
 }
 
-// A toolCall is a call as chat completions have it.
+// A toolCall is a call in the form of chat completions.
 type toolCall struct {
 	ID       string `json:"id"`
 	Function struct {
@@ -258,7 +258,7 @@ type toolCall struct {
 	} `json:"function"`
 }
 
-// toolCalls is POST /v1/openai/tool_calls, for programs that ask their models themselves.
+// toolCalls is POST /v1/openai/tool_calls, for programs that call their models themselves.
 func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	base, timeout, err := readEnvelope(r.Header, p)
 	if err != nil {
@@ -331,8 +331,8 @@ func readCalls(body []byte, l Limits) ([]model.Call, error) {
 	return calls, nil
 }
 
-// toolMessages writes what came of calls: the messages as chat completions take them, which know no other members, and
-// beside them what programs want to know.
+// toolMessages writes the outcomes of calls: the messages in the form of chat completions, which allow no other
+// members, and beside them the details for programs.
 func toolMessages(run string, done []ran) object {
 	said, about := []object{}, []object{}
 	for _, r := range done {
@@ -342,12 +342,12 @@ func toolMessages(run string, done []ran) object {
 	return object{"messages": said, "results": about, "run": run}
 }
 
-// toolMessage is a result as chat completions have it.
+// toolMessage encodes a result for chat completions.
 func toolMessage(r model.Result) object {
 	return object{"role": "tool", "tool_call_id": r.ID, "content": r.Marked()}
 }
 
-// outcomeOf is what programs are told of a call.
+// outcomeOf describes a call for programs.
 func outcomeOf(r ran) object {
 	doc := object{"tool_call_id": r.Call.ID, "name": r.Name, "call": r.id, "outcome": r.outcome}
 	if r.code != "" {

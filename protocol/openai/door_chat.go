@@ -60,7 +60,7 @@ func (c chat) read(body []byte) (*request, error) {
 	return r, err
 }
 
-// readTools reads what both of OpenAI's requests say of tools.
+// readTools reads the tools of OpenAI's two kinds of requests.
 func (r *request) readTools(on wire, tools, choice json.RawMessage) (err error) {
 	if r.wishes, err = on.wishes(tools); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (r *request) readTools(on wire, tools, choice json.RawMessage) (err error) 
 	return nil
 }
 
-// chatRefused lists what a conversation with tools in it cannot do, with the values that mean no.
+// chatRefused lists settings that a conversation with tools does not support, with the values that turn them off.
 func chatRefused() map[string][]string {
 	return map[string][]string{
 		"n": {"1"}, "logprobs": {"false"}, "top_logprobs": {"0"}, "audio": {}, "functions": {}, "function_call": {},
@@ -82,8 +82,8 @@ func chatRefused() map[string][]string {
 	}
 }
 
-// settings gives what else a request of an API says, in the words of one. Refused lists what only servers of that API can do; null
-// is as if it were not there.
+// settings returns the remaining settings of a request, in the terms of api. refused lists those that only servers of
+// the request's own API support. A setting of null counts as missing.
 func settings(of, api model.API, body []byte, refused map[string][]string) (model.Settings, error) {
 	s := model.Settings{API: api, Values: map[string]json.RawMessage{}}
 	err := strictjson.Walk(body, func(name, value []byte) error {
@@ -115,7 +115,7 @@ type chatMessage struct {
 	} `json:"toolpost"`
 }
 
-// readChatMessage reads a message. One of ours that comes back may have others with it that were not said aloud.
+// readChatMessage reads a message. One of ours that comes back may carry hidden messages.
 func readChatMessage(raw json.RawMessage) (said []model.Message, err error) {
 	var m chatMessage
 	if err := strictjson.Unmarshal(raw, &m); err != nil {
@@ -170,10 +170,10 @@ func (m chatMessage) message() (model.Message, error) {
 	return said, nil
 }
 
-// readContent reads a text, or a list of parts; both kinds of OpenAI's requests have them, under other names.
+// readContent reads a text, or a list of parts; both of OpenAI's requests have them, under different names.
 func readContent(raw json.RawMessage) ([]model.Part, error) { return readParts(raw, readPart) }
 
-// readParts reads what a message says: a text, or a list of parts, each in the form of its API.
+// readParts reads the content of a message: a text, or a list of parts, each in the form of its API.
 func readParts(raw json.RawMessage, read func(json.RawMessage) (model.Part, error)) ([]model.Part, error) {
 	switch strictjson.KindOf(raw) {
 	case "null", "nothing":
@@ -229,8 +229,7 @@ func readPart(raw json.RawMessage) (model.Part, error) {
 	return model.Part{Kind: model.Other, Raw: raw, Of: model.OpenAI}, nil
 }
 
-// A definition is a function as a request defines it: in a member of its own, or flat, as responses and objects have
-// it.
+// A definition is a function as a request defines it: in a member of its own, or flat, as in responses and objects.
 type definition struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
@@ -241,7 +240,7 @@ type definition struct {
 	Function    *definition     `json:"function"`
 	Custom      *definition     `json:"custom"`
 	Tools       []definition    `json:"tools"`     // of a namespace
-	Execution   string          `json:"execution"` // of a search: who searches
+	Execution   string          `json:"execution"` // of a search: which side searches
 }
 
 func (d definition) wish() wish {
@@ -254,7 +253,7 @@ func (d definition) wish() wish {
 	}}
 }
 
-// readTools reads what a request says of tools: a list, or an object with their names, as some servers take it.
+// readTools reads the tools of a request: a list, or an object with their names, which some servers accept.
 func readTools(api model.API, raw json.RawMessage) (wishes []wish, err error) {
 	switch strictjson.KindOf(raw) {
 	case "null", "nothing":
@@ -280,7 +279,8 @@ func readTools(api model.API, raw json.RawMessage) (wishes []wish, err error) {
 	return wishes, nil
 }
 
-// wishes gives the tools of an entry: a function, a search, one that takes a text, all of a namespace, or one that the server runs.
+// wishes returns the tools of an entry: a function, a search, a tool for text, all of a namespace, or one that the
+// server runs.
 func (d definition) wishes(api model.API, raw json.RawMessage) (list []wish, err error) {
 	switch {
 	case d.Type == "tool_search" && d.Execution == "client":
@@ -305,7 +305,7 @@ func (d definition) wishes(api model.API, raw json.RawMessage) (list []wish, err
 			one := inner.wish()
 			one.place = &place{namespace: d.Name, name: inner.Name}
 			one.name = model.Flat(d.Name, inner.Name)
-			one.own.Name, one.own.Raw, one.own.Of = one.name, raw, api // of which the server is told once
+			one.own.Name, one.own.Raw, one.own.Of = one.name, raw, api // the server gets the namespace once
 			list = append(list, one)
 		}
 		return list, nil
@@ -344,7 +344,7 @@ func readNamedTools(raw json.RawMessage) ([]wish, error) {
 	return wishes, nil
 }
 
-// readChoice reads tool_choice of OpenAI's requests.
+// readChoice reads the tool_choice of OpenAI's requests.
 func readChoice(raw json.RawMessage) (model.Choice, error) {
 	switch strictjson.KindOf(raw) {
 	case "null", "nothing":
@@ -398,12 +398,12 @@ func (chat) whole(t *transcript) []byte {
 	return body
 }
 
-// completion is what every document of this wire has.
+// completion returns the members that every document of this wire has.
 func (t *transcript) completion(kind string) object {
 	return object{"id": "chatcmpl-" + t.id, "object": kind, "created": t.created.Unix(), "model": t.model}
 }
 
-// text is what the model said in all of its answers, each a paragraph.
+// text returns the text of all the model's answers, each a paragraph.
 func (t *transcript) text() string {
 	var all []string
 	for _, turn := range t.turns {
@@ -414,7 +414,7 @@ func (t *transcript) text() string {
 	return strings.Join(all, paragraph)
 }
 
-// paragraph stands between what is said in two answers of the model, where the wire has room for one.
+// paragraph separates the texts of two answers, if the wire has room for only one.
 const paragraph = "\n\n"
 
 func (t *turn) words(kind model.Kind) string {
@@ -435,7 +435,7 @@ func (t *transcript) words(kind model.Kind) string {
 	return b.String()
 }
 
-// handed lists the calls that are left to the caller.
+// handed returns the calls that are left to the caller.
 func (t *transcript) handed() (calls []object) {
 	for _, turn := range t.turns {
 		for _, p := range turn.parts {
@@ -451,8 +451,8 @@ func chatCall(c model.Call) object {
 	return object{"id": c.ID, "type": "function", "function": object{"name": c.Name, "arguments": c.Args}}
 }
 
-// aside is what the wire has no word for: which run this was, the limit that ended it, and the calls that were made, as
-// messages. A caller that sends the message back with it lets the model remember them.
+// aside returns what the wire has no member for: the run, the limit that ended it, and the calls that were made, as
+// messages. If the caller sends the message back with it, the model remembers the calls.
 func (t *transcript) aside() object {
 	hidden := []object{}
 	for _, turn := range t.turns {
@@ -473,7 +473,7 @@ func (t *transcript) aside() object {
 	return doc
 }
 
-// about says which run this was, and which limit ended it, if one did.
+// about names the run, and the limit that ended it, if any.
 func (t *transcript) about() object {
 	doc := object{"run": t.run}
 	if t.stopped != nil {

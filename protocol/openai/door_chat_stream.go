@@ -21,12 +21,12 @@ type chatSpeaker struct {
 	out   *web.Stream
 	usage bool
 
-	spoke bool // something was said
-	apart bool // what is said next begins a paragraph
+	spoke bool // there was some text
+	apart bool // the next text begins a paragraph
 	calls int  // left to the caller
 }
 
-// chunk sends a piece of the message; more stands beside the choices.
+// chunk sends a piece of the message; more is added beside the choices.
 func (s *chatSpeaker) chunk(delta object, finish any, more object) {
 	doc := s.completion("chat.completion.chunk")
 	doc["choices"] = []object{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}}
@@ -36,7 +36,7 @@ func (s *chatSpeaker) chunk(delta object, finish any, more object) {
 
 func (s *chatSpeaker) send(doc object) {
 	if body, err := strictjson.Marshal(doc); err == nil {
-		_ = s.out.Send("", "", body) // a peer that has gone ends the request
+		_ = s.out.Send("", "", body) // a peer that has disconnected ends the request
 	}
 }
 
@@ -68,7 +68,7 @@ func (s *chatSpeaker) handed(c model.Call) {
 	s.chunk(object{"tool_calls": []object{call}}, nil, nil)
 }
 
-// progress goes beside choices that say nothing: clients that know nothing of it have a chunk that adds nothing.
+// progress is sent beside an empty delta: to other clients the chunk adds nothing.
 func (s *chatSpeaker) progress(about json.RawMessage) {
 	s.chunk(object{}, nil, object{"toolpost": about})
 }

@@ -11,7 +11,7 @@ import (
 	"toolpost/tool"
 )
 
-// Limits are those of one request to a model.
+// Limits are the limits of one request to a model.
 type Limits struct {
 	Rounds int             `yaml:"rounds" schema:"default=16" doc:"how often the model is asked in one request"`
 	Calls  int             `yaml:"calls" schema:"default=64" doc:"tool calls in one request"`
@@ -20,7 +20,7 @@ type Limits struct {
 	Cost   float64         `yaml:"cost" doc:"what one request may cost, by the prices of its model; default: no limit"`
 }
 
-// Validate reports whether the limits can be meant.
+// Validate reports whether the limits are valid.
 func (l *Limits) Validate() error {
 	if l.Rounds < 0 || l.Calls < 0 || l.Tokens < 0 || l.Time < 0 || l.Cost < 0 {
 		return errors.New("a limit is negative; leave it out for its default")
@@ -36,19 +36,19 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// A stop says which limit ended a conversation.
+// A stop is the limit that ended a conversation.
 type stop struct {
-	limit string // by its name in the config
+	limit string // its name in the config
 	why   string
 }
 
-// words are what a caller reads at the end of what the model said.
+// words returns the note that follows the model's answer.
 func (s *stop) words() string {
 	return "[Stopped by Toolpost: " + s.why + ". Send the conversation again to go on.]"
 }
 
-// unapproved is the stop of a request whose calls have to be approved; nil: none has. Its client sees nothing of it as long as it
-// waits, so it does not wait.
+// unapproved returns the stop of a request with a call that must be approved, or nil. Its client would see nothing
+// during the wait, so the request does not wait.
 func unapproved(done []ran) *stop {
 	for _, r := range done {
 		if r.ask != nil && r.ask.Kind == tool.AskApproval {
@@ -59,10 +59,10 @@ func unapproved(done []ran) *stop {
 	return nil
 }
 
-// pauses reports whether to send the conversation again goes on with it as if nothing had been.
+// pauses reports whether the conversation continues as before if it is sent again.
 func (s *stop) pauses() bool { return s.limit == "rounds" || s.limit == "calls" }
 
-// spent gives the limit that a request has come to after so many rounds; nil: none.
+// spent returns the limit that a request has reached after so many rounds, or nil.
 func (l Limits) spent(rounds int, used model.Usage, prices model.Prices) *stop {
 	switch {
 	case rounds >= l.Rounds:
@@ -75,7 +75,7 @@ func (l Limits) spent(rounds int, used model.Usage, prices model.Prices) *stop {
 	return nil
 }
 
-// calls gives the limit that so many more calls would go beyond; nil: none.
+// calls returns the limit that so many more calls would exceed, or nil.
 func (l Limits) calls(made, more int) *stop {
 	if made+more <= l.Calls {
 		return nil

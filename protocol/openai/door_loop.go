@@ -23,41 +23,41 @@ import (
 )
 
 const (
-	headerRetry   = "X-Should-Retry"    // tells the official clients whether to send a request again that has failed
-	headerLeftOut = "Toolpost-Left-Out" // names tools that the server of the model cannot have
+	headerRetry   = "X-Should-Retry"    // tells the official clients whether to retry a failed request
+	headerLeftOut = "Toolpost-Left-Out" // names tools that cannot be given to the model's server
 )
 
-// A request is a conversation as it came, by whichever of the wires.
+// A request is a decoded conversation, from any of the wires.
 type request struct {
 	model    string
 	said     []model.Message
-	wishes   []wish // what its tools name
-	found    []wish // what the caller has found since, when the model searched
+	wishes   []wish // the tools that it names
+	found    []wish // tools that the caller has found since, when the model searched
 	choice   model.Choice
 	serial   bool
 	settings model.Settings
 	stream   bool
-	usage    bool // a stream is to end with its usage, if the wire leaves that to the caller
+	usage    bool // whether a stream ends with its usage, if the wire leaves that to the caller
 
-	ours    bool  // something of what was said we have added in an earlier answer
-	strange error // why a server of another API cannot be asked; nil: it can
+	ours    bool  // part of the conversation was added by us in an earlier answer
+	strange error // why a server of another API cannot be asked, or nil
 	header  http.Header
 	query   string
 }
 
-// otherwise notes what only a server of the same API understands.
+// otherwise records a part that only a server of the same API understands.
 func (r *request) otherwise(err error) {
 	if r.strange == nil {
 		r.strange = err
 	}
 }
 
-// A wish is a tool that a request names: one of ours, or else the caller's own, as the request defines it.
+// A wish is a tool that a request names: one of ours, or the caller's own, as the request defines it.
 type wish struct {
 	name   string
 	own    model.Tool
-	place  *place // if the caller has it elsewhere than among its functions
-	hosted bool   // the server of the model runs it
+	place  *place // if the caller's tool is not among its functions
+	hosted bool   // the model's server runs it
 }
 
 // A wire is one of the APIs that the door speaks.
@@ -65,23 +65,23 @@ type wire interface {
 	api() model.API
 	// read reads the body of a request, which is a strict JSON object.
 	read(body []byte) (*request, error)
-	// wishes reads what a request says of tools.
+	// wishes reads the tools of a request.
 	wishes(tools json.RawMessage) ([]wish, error)
-	// route is where servers of the API are asked, and list the member with what was said.
+	// route is the path of the API on servers, and list the member with the conversation.
 	route() string
 	list() string
-	// whole writes the answer.
+	// whole writes the answer as one document.
 	whole(*transcript) []byte
 	// speak answers with a stream.
 	speak(*web.Stream, *transcript, *request) speaker
 }
 
-// A speaker tells of a conversation while it goes on. It is called by one goroutine at a time, and is the only one who
-// knows what its wire makes of it. Errors of the peer end the request by its context.
+// A speaker streams a conversation while it goes on. It is called by one goroutine at a time, and it alone knows the
+// form of its wire. An error of the peer ends the request by its context.
 type speaker interface {
 	begin()
 	turn()                  // the model begins another answer
-	said(model.Part)        // a piece of what the model says
+	said(model.Part)        // a piece of the model's answer
 	called(ran)             // a call of ours begins
 	event(ran, tool.Event)  // something happens in it
 	ended(ran)              // it has ended
@@ -90,29 +90,29 @@ type speaker interface {
 	fail(*tool.Error)
 }
 
-// A transcript is what was said and done in one request.
+// A transcript records the conversation and the calls of one request.
 type transcript struct {
-	id      string // without what wires put in front of it
+	id      string // without the prefix of the wire
 	created time.Time
 	model   string
 	run     string
 	turns   []*turn
-	places  map[string]*place // of tools of the caller
+	places  map[string]*place // of the caller's tools
 	usage   model.Usage
 	finish  model.Finish
-	stopped *stop // the limit that ended it; nil: none did
+	stopped *stop // the limit that ended it, or nil
 }
 
-// A turn is one answer of the model, and what came of the calls in it that are ours.
+// A turn is one answer of the model, and the outcomes of our calls in it.
 type turn struct {
 	parts []part
 	done  []ran
 }
 
-// A part is a piece of an answer.
+// A part is a part of an answer.
 type part struct {
 	model.Part
-	ours bool // of a call
+	ours bool // a call of one of our tools
 }
 
 // A loop is a request that is being answered.
@@ -125,16 +125,16 @@ type loop struct {
 	own    map[string]bool // names of the caller's tools
 	rounds int
 	calls  int
-	ids    map[string]bool // of calls so far
-	left   []string        // tools that the server cannot have
+	ids    map[string]bool // of the calls so far
+	left   []string        // tools that cannot be given to the server
 
-	mu      sync.Mutex // around the speaker
-	speaker speaker    // nil: the answer goes out as a whole
+	mu      sync.Mutex // guards speaker
+	speaker speaker    // nil if the answer is sent as one document
 	heard   []*piece
 	to      http.Header // of the answer
 }
 
-// A piece is a part that comes bit by bit. Most have as many bits as words, and some have a million.
+// A piece is a part that arrives bit by bit. Most have as many bits as words, and some have a million.
 type piece struct {
 	model.Part
 	text, seal strings.Builder
@@ -188,7 +188,7 @@ func (s *server) converse(on wire) handler {
 	}
 }
 
-// newLoop begins a conversation. To a server of the same API the request goes as it came, but for what we said in it.
+// newLoop begins a conversation. A server of the same API gets the request as it came, except for what we added to it.
 func (s *server) newLoop(base *tool.Call, m *model.Model, on wire, req *request, body []byte) *loop {
 	l := &loop{
 		crew: &crew{server: s, base: base, most: maxResult, waits: req.stream}, limits: s.Limits, talk: m.Talk(),
@@ -206,8 +206,8 @@ func (s *server) newLoop(base *tool.Call, m *model.Model, on wire, req *request,
 	return l
 }
 
-// offer says which tools the model may use: those of ours that the request names, or all that its caller may use if it asks for
-// that; and the caller's own.
+// offer sets the tools that the model may use: those of ours that the request names, or all that its caller may use if
+// it asks for that; and the caller's own.
 func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool) error {
 	if on.api() != l.talk.API && req.strange != nil {
 		return req.strange
@@ -254,7 +254,7 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 		}
 	}
 	for _, w := range req.found {
-		if !l.own[w.name] && l.talk.API != on.api() { // a server of this API knows what was found
+		if !l.own[w.name] && l.talk.API != on.api() { // a server of this API already knows what was found
 			l.ask.Tools = append(l.ask.Tools, w.own)
 		}
 		l.own[w.name], l.places[w.name] = true, w.place
@@ -271,8 +271,8 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 	return nil
 }
 
-// answer runs the loop and answers. A stream is only begun when the model has begun to answer: until then whatever goes
-// wrong has a status of its own.
+// answer runs the loop and answers. A stream begins only when the model has begun to answer: until then an error has a
+// status of its own.
 func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *request) error {
 	late := errors.New("the time of the request is over")
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(l.limits.Time), late)
@@ -307,7 +307,7 @@ func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *
 		l.speaker.fail(tool.AsError(err))
 		return nil
 	case err != nil:
-		if l.calls > 0 { // the clients would make the same calls once more
+		if l.calls > 0 { // a retry would repeat the calls
 			w.Header().Set(headerRetry, "false")
 		}
 		return err
@@ -319,7 +319,7 @@ func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *
 	return nil
 }
 
-// run asks the model until it answers, leaves a call to the caller, or comes to a limit.
+// run asks the model until it answers, leaves a call to the caller, or reaches a limit.
 func (l *loop) run(ctx context.Context, open func()) error {
 	for ; ; l.rounds++ {
 		if why := l.limits.spent(l.rounds, l.usage, l.talk.Prices); why != nil {
@@ -344,13 +344,13 @@ func (l *loop) run(ctx context.Context, open func()) error {
 			l.ask.Messages = append(l.ask.Messages, saidBy(answer))
 		default:
 			l.transcript.finish = answer.Finish
-			t.dropCalls() // some were not finished
+			t.dropCalls() // some are incomplete
 			return nil
 		}
 	}
 }
 
-// passOn gives the client what the server says in headers, if both speak the same API. What is in a stream is ours.
+// passOn copies the server's headers to the answer, if both speak the same API. The content type is ours.
 func (l *loop) passOn(h http.Header) {
 	if l.ask.Of == l.talk.API {
 		delete(h, "Content-Type")
@@ -358,7 +358,7 @@ func (l *loop) passOn(h http.Header) {
 	}
 }
 
-// hearing passes on what the model says; nil: the answer goes out as a whole.
+// hearing forwards the model's answer as it arrives; it returns nil if the answer is sent as one document.
 func (l *loop) hearing(open func()) *model.Listener {
 	if open == nil {
 		return nil
@@ -375,7 +375,7 @@ func (l *loop) hearing(open func()) *model.Listener {
 	}}
 }
 
-// heard adds a bit to those before it.
+// heard adds a bit to the pieces.
 func heard(pieces []*piece, p model.Part) []*piece {
 	last := len(pieces) - 1
 	if last < 0 || p.Kind == model.Other || pieces[last].Kind != p.Kind || pieces[last].seal.Len() > 0 {
@@ -386,7 +386,7 @@ func heard(pieces []*piece, p model.Part) []*piece {
 	return pieces
 }
 
-// whole is the part, as far as it has come.
+// whole returns the part, as far as it has arrived.
 func (p *piece) whole() model.Part {
 	p.Text, p.Seal = p.text.String(), p.seal.String()
 	return p.Part
@@ -405,13 +405,14 @@ func (l *loop) take(a *model.Answer) *turn {
 	t := new(turn)
 	for i, p := range a.Parts {
 		if p.Kind == model.Calls {
-			if l.ids[p.Call.ID] { // what came of each could not be told apart
+			if l.ids[p.Call.ID] { // their outcomes could not be told apart
 				p.Call.ID, p.Raw = "call_"+newID(), nil
 				a.Parts[i] = p
 			}
 			l.ids[p.Call.ID] = true
 		}
-		// The caller does not get a call that it has ruled out: the model is told that there is no such tool, as of ours.
+		// The caller does not get a call that it has ruled out: the model is told that the tool does not exist, as with
+		// ours.
 		left := l.own[p.Call.Name] && l.ask.Choice.Lets(p.Call.Name)
 		t.parts = append(t.parts, part{p, p.Kind == model.Calls && !left})
 	}
@@ -419,10 +420,10 @@ func (l *loop) take(a *model.Answer) *turn {
 	return t
 }
 
-// newID makes an id as these wires have them, without what they put in front of it.
+// newID returns an id for these wires, without their prefix.
 func newID() string { return strings.ReplaceAll(tool.NewID(), "-", "") }
 
-// serve runs the calls of an answer that are ours. It reports whether the model is to go on: not where it has called a
+// serve runs our calls in an answer. It reports whether the model is to continue, which it is not if it has called a
 // tool of the caller's.
 func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more bool, err error) {
 	var ours []model.Call
@@ -456,7 +457,7 @@ func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more b
 	}
 	l.ask.Messages = append(l.ask.Messages, saidBy(answer), told)
 	if slices.ContainsFunc(ours, func(c model.Call) bool { return l.ask.Choice.Lets(c.Name) }) {
-		l.ask.Choice = model.Choice{} // it was told to call a tool and has; told so again it would never answer
+		l.ask.Choice = model.Choice{} // it had to call a tool and has; with the same choice it would never answer
 	}
 	return true, nil
 }
@@ -469,7 +470,7 @@ func (t *turn) dropCalls() {
 	t.parts = slices.DeleteFunc(t.parts, func(p part) bool { return p.Kind == model.Calls })
 }
 
-// announce tells which calls begin, and which are left to the caller.
+// announce reports the calls that begin, and those that are left to the caller.
 func (l *loop) announce(t *turn) {
 	for _, p := range t.parts {
 		switch {
@@ -481,7 +482,7 @@ func (l *loop) announce(t *turn) {
 	}
 }
 
-// listen hears what happens in a call.
+// listen returns a sink that forwards the events of a call.
 func (l *loop) listen(r ran) tool.Sink {
 	return tool.SinkFunc(func(e tool.Event) error {
 		l.tell(func(s speaker) { s.event(r, e) })
@@ -489,12 +490,12 @@ func (l *loop) listen(r ran) tool.Sink {
 	})
 }
 
-// halt ends the conversation at a limit, and says so where the caller reads it.
+// halt ends the conversation at a limit, and adds a note to the answer.
 func (l *loop) halt(why *stop) {
 	if l.stopped, l.transcript.finish = why, model.Length; why.limit == tool.AskApproval {
 		l.transcript.finish = model.Stopped
 	}
-	if len(l.heard) > 0 { // of an answer that did not come to its end
+	if len(l.heard) > 0 { // of an answer that was interrupted
 		t := new(turn)
 		for _, p := range l.heard {
 			t.parts = append(t.parts, part{Part: p.whole()})
@@ -507,7 +508,7 @@ func (l *loop) halt(why *stop) {
 	l.tell(func(s speaker) { s.said(note) })
 }
 
-// progress is what streams tell of a call between the words of the model.
+// progress is the report on a call that streams send between the words of the model.
 func progress(r ran, e *tool.Event) json.RawMessage {
 	doc := object{"tool_call_id": r.Call.ID, "name": r.Name, "state": cmp.Or(string(r.outcome), "running")}
 	if r.id != "" {
@@ -522,7 +523,7 @@ func progress(r ran, e *tool.Event) json.RawMessage {
 		doc["code"] = r.code
 	}
 	b, err := strictjson.Marshal(doc)
-	if err != nil { // an event that is no JSON
+	if err != nil { // an event that is not JSON
 		return json.RawMessage(`{}`)
 	}
 	return b

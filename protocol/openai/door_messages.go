@@ -12,9 +12,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// messages is Anthropic's Messages API. Calls that are ours are blocks of the types mcp_tool_use and mcp_tool_result,
-// which is what it has for tools that run on the server: a caller that sends the blocks back lets the model remember
-// them.
+// messages is Anthropic's Messages API. Our calls are blocks of the types mcp_tool_use and mcp_tool_result, which it
+// has for tools that run on the server. If the caller sends the blocks back, the model remembers the calls.
 type messages struct{}
 
 func (messages) api() model.API { return model.Anthropic }
@@ -78,8 +77,8 @@ func (messages) read(body []byte) (*request, error) {
 	return r, err
 }
 
-// threadless refuses a conversation that only its server would have: none is kept here. By the details the official clients
-// know that they have to send all of it.
+// threadless refuses a conversation that only its server would have: we keep none. The details tell the official
+// clients to send all of it.
 func threadless() *tool.Error {
 	e := model.Misses("thread", "thread is only for a model with api: anthropic, and without tools of ours; send the whole "+
 		"conversation without it")
@@ -109,7 +108,7 @@ func readMessageChoice(raw json.RawMessage) (_ model.Choice, serial bool, err er
 	return model.Choice{Mode: mode, Tool: c.Name, Raw: raw}, c.Serial, nil
 }
 
-// blocks adds a message. Results that stand in it are told first, as the model waits for them.
+// blocks adds a message. Results in it come first, since the model waits for them.
 func (h *history) blocks(who model.Role, parts []model.Part) {
 	var rest []model.Part
 	for _, p := range parts {
@@ -180,13 +179,13 @@ func readImage(raw json.RawMessage) (model.Part, error) {
 		p.URL = "data:" + b.Source.Kind + ";base64," + b.Source.Data
 	case "url":
 		p.URL = b.Source.URL
-	default: // a file of that server's
+	default: // a file on that server
 		p.Kind = model.Other
 	}
 	return p, nil
 }
 
-// readMessageTools reads a list of tools, or an object with their names, as at the other doors.
+// readMessageTools reads a list of tools, or an object with their names, as on the other wires.
 func readMessageTools(raw json.RawMessage) ([]wish, error) {
 	if kind := strictjson.KindOf(raw); kind == "object" || kind == "null" || kind == "nothing" {
 		return readTools(model.Anthropic, raw)
@@ -239,7 +238,7 @@ func (messages) whole(t *transcript) []byte {
 	return body
 }
 
-// message is the document around the blocks, as it is at first.
+// message returns the document around the blocks, in its initial state.
 func (t *transcript) message() object {
 	return object{
 		"id": "msg_" + t.id, "type": "message", "role": "assistant", "model": t.model, "content": []any{},
@@ -247,7 +246,7 @@ func (t *transcript) message() object {
 	}
 }
 
-// block is a part as this wire has it; nil: it has no word for it.
+// block encodes a part for this wire, or returns nil if the wire has no form for it.
 func (p part) block() any {
 	switch {
 	case p.Raw != nil && p.Of == model.Anthropic && !p.ours:

@@ -18,15 +18,15 @@ func (messages) speak(out *web.Stream, t *transcript, _ *request) speaker {
 type messageSpeaker struct {
 	*transcript
 	out    *web.Stream
-	open   model.Kind // of the block; empty: none is
-	sealed bool       // it is a thought that has come to its end
+	open   model.Kind // of the open block; "" if there is none
+	sealed bool       // it is a thought that is complete
 	next   int        // index of the next block
 }
 
 func (s *messageSpeaker) send(kind string, doc object) {
 	doc["type"] = kind
 	if body, err := strictjson.Marshal(doc); err == nil {
-		_ = s.out.Send("", kind, body) // a peer that has gone ends the request
+		_ = s.out.Send("", kind, body) // a peer that has disconnected ends the request
 	}
 }
 
@@ -52,7 +52,7 @@ func (s *messageSpeaker) close() {
 	}
 }
 
-// whole sends a block that came at once.
+// whole sends a complete block.
 func (s *messageSpeaker) whole(kind model.Kind, block any) {
 	s.add(kind, block)
 	s.close()
@@ -94,7 +94,7 @@ func (s *messageSpeaker) handed(c model.Call) {
 
 func (s *messageSpeaker) called(r ran) { s.whole(model.Calls, callBlock(r.Call, true)) }
 
-// event goes in a ping, which clients pass over.
+// event is sent in a ping, which clients ignore.
 func (s *messageSpeaker) event(r ran, e tool.Event) {
 	s.send("ping", object{"toolpost": progress(r, &e)})
 }

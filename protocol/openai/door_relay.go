@@ -16,10 +16,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// headerTools is how a request without tools asks for ours.
+// headerTools is the header by which a request without tools asks for ours.
 const headerTools = "Toolpost-Tools"
 
-// offers reports whether a request is offered all tools that its caller may use.
+// offers reports whether a request is offered all tools of its caller.
 func offers(m *model.Model, asked bool, tools json.RawMessage) bool {
 	switch strictjson.KindOf(tools) {
 	case "null", "nothing":
@@ -30,7 +30,7 @@ func offers(m *model.Model, asked bool, tools json.RawMessage) bool {
 	return false
 }
 
-// members are those of an object.
+// members returns those of an object.
 func members(doc []byte) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	_ = strictjson.Walk(doc, func(name, value []byte) error { // an object that was read
@@ -40,8 +40,8 @@ func members(doc []byte) map[string]json.RawMessage {
 	return all
 }
 
-// passes reports whether a request is nothing but the client's own affair, in the words of its model's server: it has no tools
-// of ours, and nothing of what we said before.
+// passes reports whether a request concerns only the client and its model's server: they speak the same API, and the
+// request has neither our tools nor anything that we added before.
 func (s *server) passes(ctx context.Context, on wire, m *model.Model, offer bool, p tool.Principal, body []byte) bool {
 	tools := members(body)["tools"]
 	if on.api() != m.API || offers(m, offer, tools) || strictjson.KindOf(tools) == "object" {
@@ -49,7 +49,7 @@ func (s *server) passes(ctx context.Context, on wire, m *model.Model, offer bool
 	}
 	wishes, err := on.wishes(tools)
 	if err != nil {
-		return true // the server knows better what is wrong with them
+		return true // the server reports better what is wrong with them
 	}
 	all := s.shelf(ctx, p)
 	if slices.ContainsFunc(wishes, func(w wish) bool { return s.ours(ctx, p, all, w) != nil }) {
@@ -62,7 +62,7 @@ func (s *server) passes(ctx context.Context, on wire, m *model.Model, offer bool
 	return err != nil || !req.ours
 }
 
-// relay passes a request on as it came, and what comes back likewise.
+// relay passes a request on as it came, and its answer likewise.
 func (s *server) relay(ctx context.Context, on wire, m *model.Model, route string, w http.ResponseWriter, r *http.Request,
 	body []byte, limit time.Duration,
 ) error {
@@ -85,7 +85,7 @@ func (s *server) relay(ctx context.Context, on wire, m *model.Model, route strin
 		maps.Copy(w.Header(), got.Header)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
 		w.WriteHeader(got.Status)
-		_, _ = w.Write(doc) // a client that has gone needs no answer
+		_, _ = w.Write(doc) // a client that has disconnected needs no answer
 		return nil
 	}
 	maps.Copy(w.Header(), got.Header)
@@ -98,7 +98,7 @@ func (s *server) relay(ctx context.Context, on wire, m *model.Model, route strin
 	return nil
 }
 
-// query is what the address of a request says behind its path.
+// query returns the query of a request's URL, with its question mark.
 func query(r *http.Request) string {
 	if r.URL.RawQuery == "" {
 		return ""
@@ -113,7 +113,7 @@ func lateOr(ctx context.Context, late *tool.Error, err error) error {
 	return err
 }
 
-// pass is a route that only servers of some APIs have.
+// pass serves a route that only servers of some APIs have.
 func (s *server) pass(route string, apis ...model.API) handler {
 	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 		base, timeout, err := readEnvelope(r.Header, p)
@@ -141,7 +141,7 @@ func (s *server) pass(route string, apis ...model.API) handler {
 	}
 }
 
-// limit is how long a request may take.
+// limit returns how long a request may take.
 func (s *server) limit(asked time.Duration) time.Duration {
 	if most := time.Duration(s.Time); asked <= 0 || asked > most {
 		return most
@@ -149,7 +149,7 @@ func (s *server) limit(asked time.Duration) time.Duration {
 	return asked
 }
 
-// modelOf is the model that a request names.
+// modelOf returns the model that a request names.
 func (s *server) modelOf(body []byte, p tool.Principal) (*model.Model, error) {
 	var doc struct {
 		Model string `json:"model"`

@@ -10,11 +10,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// responses is OpenAI's Responses API. Calls that are ours are items of the type mcp_call, which is what it has for
-// tools that run on the server: a caller that sends the items back lets the model remember them.
+// responses is OpenAI's Responses API. Our calls are items of the type mcp_call, which it has for tools that run on the
+// server. If the caller sends the items back, the model remembers the calls.
 type responses struct{}
 
-// label is what this server is called in items and blocks that name one.
+// label is the name of this server in items and blocks.
 const label = "toolpost"
 
 func (responses) api() model.API { return model.Responses }
@@ -60,11 +60,11 @@ func (w responses) read(body []byte) (*request, error) {
 	return r, nil
 }
 
-// A history puts together what comes in pieces: an answer of a model is all that it says up to the first result that it
-// waits for.
+// A history assembles messages from pieces: an answer of a model is everything up to the first result that it waits
+// for.
 type history struct {
 	all  []model.Message
-	now  []model.Part // what the model says
+	now  []model.Part // of the model's current answer
 	told []model.Part // results
 }
 
@@ -100,7 +100,7 @@ func (h *history) messages() []model.Message {
 	return h.all
 }
 
-// An item is one thing that was said or done.
+// An item is one message, call or result.
 type item struct {
 	Type    string          `json:"type"`
 	Role    string          `json:"role"`
@@ -139,7 +139,7 @@ func readInput(raw json.RawMessage, said *history, r *request) error {
 			r.otherwise(err)
 		}
 		if i.Type == "tool_search_output" {
-			found, _ := readTools(model.Responses, i.Tools) // what is no tool was not found
+			found, _ := readTools(model.Responses, i.Tools) // an entry that is not a tool was not found
 			r.found = append(r.found, found...)
 		}
 		r.ours = r.ours || i.Type == "mcp_call" && i.Label == label
@@ -147,7 +147,7 @@ func readInput(raw json.RawMessage, said *history, r *request) error {
 	return nil
 }
 
-// args are those of a call: a text, or of a search an object.
+// args returns the arguments of a call: a text, or an object for a search.
 func (i item) args() string {
 	if strictjson.KindOf(i.Args) == "string" {
 		return strictjson.Text(i.Args)
@@ -202,7 +202,7 @@ func (i item) read(said *history) error {
 	return nil
 }
 
-// responseSettings says in the words of chat completions what a request says in its own.
+// responseSettings converts the settings of a request to those of chat completions.
 func responseSettings(body []byte) (model.Settings, error) {
 	s, err := settings(model.Responses, model.OpenAI, body, map[string][]string{
 		"previous_response_id": {}, "conversation": {}, "background": {"false"}, "prompt": {}, "top_logprobs": {"0"},
@@ -243,12 +243,12 @@ func responseSettings(body []byte) (model.Settings, error) {
 	return s, nil
 }
 
-// responseFormat puts the schema of a format where chat completions have it.
+// responseFormat converts a format to the form of chat completions.
 func responseFormat(raw json.RawMessage) json.RawMessage {
 	var f map[string]json.RawMessage
 	if strictjson.Unmarshal(raw, &f) != nil || string(f["type"]) != `"json_schema"` {
 		if string(f["type"]) == `"text"` {
-			return nil // as if nothing were said, which every server understands
+			return nil // the default, which every server supports
 		}
 		return raw
 	}
@@ -271,7 +271,7 @@ func (responses) whole(t *transcript) []byte {
 	return body
 }
 
-// item is a part as this wire has it; nil: it has no word for it.
+// item encodes a part for this wire, or returns nil if the wire has no form for it.
 func (p part) item(t *transcript, of *turn) any {
 	switch {
 	case p.Kind == model.Calls && p.ours:
@@ -291,7 +291,7 @@ func (p part) item(t *transcript, of *turn) any {
 	return nil
 }
 
-// A spokenKind is how this wire has one of the things that a model says.
+// A spokenKind is the form of one kind of model output on this wire.
 type spokenKind struct {
 	kind, prefix string // of the item, and of its id
 	content      string // type of its part
@@ -322,7 +322,7 @@ func (k spokenKind) item(id, status string, parts ...object) object {
 	return doc
 }
 
-// functionCall is a call that is left to the caller, in the place where it has the tool.
+// functionCall encodes a call that is left to the caller, for the place in which the caller has the tool.
 func (t *transcript) functionCall(c model.Call, status string) object {
 	doc := object{
 		"id": "fc_" + newID(), "type": "function_call", "status": status, "call_id": c.ID, "name": c.Name,
@@ -333,14 +333,14 @@ func (t *transcript) functionCall(c model.Call, status string) object {
 	case where == nil:
 	case where.search:
 		args := object{}
-		_ = strictjson.Unmarshal([]byte(c.Args), &args) // the caller says what is missing
+		_ = strictjson.Unmarshal([]byte(c.Args), &args) // the caller reports what is missing
 		delete(doc, "name")
 		doc["id"], doc["type"], doc["execution"], doc["arguments"] = "tsc_"+newID(), "tool_search_call", "client", args
 	case where.custom:
 		var args struct {
 			Input string `json:"input"`
 		}
-		_ = strictjson.Unmarshal([]byte(c.Args), &args) // what the model wrote otherwise is no text
+		_ = strictjson.Unmarshal([]byte(c.Args), &args) // anything but a text is dropped
 		delete(doc, "arguments")
 		doc["id"], doc["type"], doc["input"] = "ctc_"+newID(), "custom_tool_call", args.Input
 	default:
@@ -349,7 +349,7 @@ func (t *transcript) functionCall(c model.Call, status string) object {
 	return doc
 }
 
-// mcpCall is a call of ours, with what came of it. Its id is that of the model, by which it is found again.
+// mcpCall encodes one of our calls, with its outcome. Its id is the model's, by which it is found again.
 func mcpCall(r ran) object {
 	doc := object{
 		"id": r.Call.ID, "type": "mcp_call", "server_label": label, "name": r.Name, "arguments": r.Args,
@@ -365,7 +365,7 @@ func mcpCall(r ran) object {
 	return doc
 }
 
-// response is the document around the items.
+// response returns the document around the items.
 func (t *transcript) response(items any) object {
 	doc := object{
 		"id": "resp_" + t.id, "object": "response", "created_at": t.created.Unix(), "model": t.model, "output": items,
@@ -377,7 +377,7 @@ func (t *transcript) response(items any) object {
 		"toolpost": t.about(),
 	}
 	switch t.finish {
-	case "": // it goes on
+	case "": // not finished
 		doc["status"] = "in_progress"
 		return doc
 	case model.Length:

@@ -14,23 +14,23 @@ func (responses) speak(out *web.Stream, t *transcript, _ *request) speaker {
 	return &responseSpeaker{transcript: t, out: out, at: map[string]int{}}
 }
 
-// A responseSpeaker streams the events of a response. One item with words is open at a time; calls are open until they
+// A responseSpeaker streams the events of a response. One item of text is open at a time; calls are open until they
 // have ended.
 type responseSpeaker struct {
 	*transcript
 	out  *web.Stream
 	seq  int
 	list []object       // items
-	at   map[string]int // where the calls of ours are among them
+	at   map[string]int // indices of our calls
 
-	open spokenKind // zero: no item with words is open
+	open spokenKind // zero if no item of text is open
 	text string     // of it
 }
 
 // send sends an event.
 func (s *responseSpeaker) send(kind string, doc object) {
 	if body := s.encode(kind, doc); body != nil {
-		_ = s.out.Send("", kind, body) // a peer that has gone ends the request
+		_ = s.out.Send("", kind, body) // a peer that has disconnected ends the request
 	}
 }
 
@@ -49,7 +49,7 @@ func (s *responseSpeaker) begin() {
 	s.send("response.in_progress", object{"response": s.response([]object{})})
 }
 
-// add begins an item, and gives its place.
+// add begins an item, and returns its index.
 func (s *responseSpeaker) add(item object) int {
 	s.close()
 	s.list = append(s.list, item)
@@ -84,7 +84,7 @@ func (s *responseSpeaker) said(p model.Part) {
 	s.send("response."+k.content+".delta", s.piece(len(s.list)-1, k.delta(p.Text)))
 }
 
-// piece is about the part of the item at a place.
+// piece adds the members that refer to the part of an item.
 func (s *responseSpeaker) piece(at int, doc object) object {
 	maps.Copy(doc, object{"output_index": at, "item_id": s.list[at]["id"], "content_index": 0})
 	return doc
@@ -98,7 +98,7 @@ func (k spokenKind) delta(text string) object {
 	return doc
 }
 
-// close ends the item with words that is open.
+// close ends the open item of text.
 func (s *responseSpeaker) close() {
 	if s.open == (spokenKind{}) {
 		return
@@ -122,7 +122,7 @@ func (s *responseSpeaker) handed(c model.Call) {
 	}
 	whole := maps.Clone(item)
 	whole["status"] = "completed"
-	if item["type"] == "tool_search_call" { // which has no pieces
+	if item["type"] == "tool_search_call" { // it is not sent in pieces
 		s.done(s.add(item), whole)
 		return
 	}
@@ -143,7 +143,7 @@ func (s *responseSpeaker) called(r ran) {
 	s.send("response.mcp_call_arguments.done", args)
 }
 
-// event says once more that a call goes on, and beside it what happens.
+// event repeats that a call is in progress, with the event beside it.
 func (s *responseSpeaker) event(r ran, e tool.Event) {
 	s.send("response.mcp_call.in_progress", object{
 		"output_index": s.at[r.Call.ID], "item_id": r.Call.ID, "toolpost": progress(r, &e),

@@ -16,10 +16,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A shelf has the tools that a caller may use, by their names on these wires.
+// A shelf holds the tools that a caller may use, by their names on these wires.
 type shelf map[string]*tool.Spec
 
-// shelf gives the tools that a caller can call now.
+// shelf returns the tools that a caller can call now.
 func (s *server) shelf(ctx context.Context, p tool.Principal) shelf {
 	var specs []*tool.Spec
 	for spec, err := range s.catalog.Specs(ctx, p) {
@@ -30,7 +30,7 @@ func (s *server) shelf(ctx context.Context, p tool.Principal) shelf {
 	return tool.Slugs(specs)
 }
 
-// sorted lists them by name.
+// sorted lists the tools by name.
 func (all shelf) sorted() (list []toolfind.Named) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		list = append(list, toolfind.Named{Name: name, Spec: all[name]})
@@ -38,7 +38,7 @@ func (all shelf) sorted() (list []toolfind.Named) {
 	return list
 }
 
-// find gives the name on the wire of a tool that somebody may have written as the engine knows it.
+// find returns a tool and its name on the wire, also if the caller used the tool's name in the engine.
 func (s *server) find(ctx context.Context, p tool.Principal, all shelf, name string) (string, *tool.Spec) {
 	if spec := all[name]; spec != nil {
 		return name, spec
@@ -52,11 +52,11 @@ func (s *server) find(ctx context.Context, p tool.Principal, all shelf, name str
 			return wire, other
 		}
 	}
-	return tool.Slug(spec.Name), spec // one that lists do not have
+	return tool.Slug(spec.Name), spec // an unlisted tool
 }
 
-// ours is the tool of ours that a request means by one of its tools; nil: it is the caller's own. That is one which it defines
-// otherwise than we do.
+// ours returns the tool of ours that a request's tool refers to, or nil if it is the caller's own: a tool whose
+// definition differs from ours.
 func (s *server) ours(ctx context.Context, p tool.Principal, all shelf, w wish) *tool.Spec {
 	if w.place != nil || w.hosted {
 		return nil
@@ -72,14 +72,14 @@ func (s *server) ours(ctx context.Context, p tool.Principal, all shelf, w wish) 
 	return spec
 }
 
-// A place is where the caller has a tool that a model of another API knows as a function.
+// A place is the original place of a caller's tool that a model of another API knows as a function.
 type place struct {
 	namespace, name string
 	custom          bool // it takes a text
 	search          bool // it finds further tools
 }
 
-// define is a tool as a model is told of it.
+// define describes a tool to a model.
 func define(name string, spec *tool.Spec) model.Tool {
 	input := schema.Object(spec.Input)
 	return model.Tool{Name: name, Description: cmp.Or(spec.Description, spec.Title), Input: input, Strict: strict(input)}
@@ -104,25 +104,25 @@ func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Princi
 	return err
 }
 
-// flatDefinition is a tool as responses have it. Strict is said either way: where it is left out, that API means yes.
+// flatDefinition encodes a tool for responses. Strict is always written: that API defaults to true.
 func flatDefinition(t model.Tool) object {
 	return object{"type": "function", "name": t.Name, "description": t.Description, "parameters": t.Input,
 		"strict": t.Strict}
 }
 
-// functionDefinition is a tool as chat completions have it.
+// functionDefinition encodes a tool for chat completions.
 func functionDefinition(t model.Tool) object {
 	inner := flatDefinition(t)
 	delete(inner, "type")
 	return object{"type": "function", "function": inner}
 }
 
-// toolDefinition is a tool as messages have it.
+// toolDefinition encodes a tool for messages.
 func toolDefinition(t model.Tool) object {
 	return object{"name": t.Name, "description": t.Description, "input_schema": t.Input}
 }
 
-// Bounds of a schema in strict mode, and words that it may have; with any other the server refuses the tool.
+// Bounds of a schema in strict mode, and the keywords that it may have; with any other the server refuses the tool.
 const (
 	maxStrictDepth = 10
 	maxStrictNames = 5_000
@@ -136,8 +136,8 @@ func strictWords() []string {
 	}
 }
 
-// strict reports whether a model can be held to a schema as it stands: each object says that it has all of its members
-// and no others, in words that strict mode knows.
+// strict reports whether a schema is valid in strict mode as it is: each object requires all of its members and allows
+// no others, with keywords that strict mode supports.
 func strict(raw json.RawMessage) bool {
 	v, err := strictjson.Decode(raw)
 	top, ok := v.(map[string]any)
@@ -177,7 +177,7 @@ func strictObject(s map[string]any, depth int, names *int) bool {
 	return s["type"] != nil || s["anyOf"] != nil || s["$ref"] != nil || s["enum"] != nil || s["const"] != nil
 }
 
-// describesObjects reports whether a schema lets an object through.
+// describesObjects reports whether a schema allows an object.
 func describesObjects(s map[string]any) bool {
 	switch t := s["type"].(type) {
 	case string:

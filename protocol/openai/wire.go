@@ -1,18 +1,18 @@
 // Package openai is the door for programs that speak to models: OpenAI's function calling, chat completions and
 // responses, and Anthropic's messages.
 //
-//	GET  /v1/openai/tools       what the caller may use, as function definitions
+//	GET  /v1/openai/tools       the caller's tools, as function definitions
 //	POST /v1/openai/tool_calls  {"tool_calls": [...]} in, {"messages": [...]} of the role tool out
 //	GET  /v1/models             the models of the config, and /v1/models/NAME one of them
-//	POST /v1/chat/completions   a conversation, as OpenAI's chat completions have it
-//	POST /v1/responses          the same, as OpenAI's responses have it
-//	POST /v1/messages           the same, as Anthropic's messages have it
+//	POST /v1/chat/completions   a conversation, in the form of OpenAI's chat completions
+//	POST /v1/responses          the same, in the form of OpenAI's responses
+//	POST /v1/messages           the same, in the form of Anthropic's messages
 //	POST /v1/messages/count_tokens, /v1/responses/compact, /v1/embeddings  are passed on to servers that have them
 //
-// The last of them stand in front of a model of the config. A request without tools of ours to a model of the same API is passed
-// on as it came. Of any other they run the tools of ours that the model calls, and tell it what came of them, until it
-// answers; such a request becomes the one form of a conversation that package model has, so that each of the three APIs works
-// with every model.
+// The last of them are in front of a model of the config. A request without our tools to a model of the same API is
+// passed on as it came. For any other request the door runs our tools that the model calls, and returns their results
+// to it, until it answers. Such a request is converted to the common form of a conversation in package model, so that
+// each of the three APIs works with every model.
 package openai
 
 import (
@@ -25,8 +25,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// errorTypes are the words for classes of errors. Anthropic's clients know these; OpenAI's go by the status, and for
-// them the code says more.
+// errorTypes are the names of error classes. Anthropic's clients know these; OpenAI's go by the status, and for them
+// the code says more.
 var errorTypes = map[tool.Code]string{
 	tool.CodeInvalidInput: "invalid_request_error", tool.CodeUnsupported: "invalid_request_error",
 	tool.CodeConflict: "invalid_request_error", tool.CodeToolError: "invalid_request_error",
@@ -39,8 +39,8 @@ var errorTypes = map[tool.Code]string{
 	tool.CodeCrash: "api_error", tool.CodeProtocol: "api_error", tool.CodeInternal: "api_error",
 }
 
-// problem writes an error so that the clients of both APIs read it: Anthropic's look for the type of the document, and
-// both for the member error.
+// problem writes an error for the clients of both APIs: Anthropic's look for the type of the document, and both for the
+// member error.
 func problem(e *tool.Error) []byte {
 	inner := errorBody(e)
 	w := strictjson.NewWriter(len(inner) + 32)
@@ -49,7 +49,7 @@ func problem(e *tool.Error) []byte {
 	return w.Done()
 }
 
-// errorBody is what the member error has.
+// errorBody writes the member error.
 func errorBody(e *tool.Error) []byte {
 	kind := errorTypes[e.Code]
 	code := string(e.Code)
@@ -81,9 +81,9 @@ func errorBody(e *tool.Error) []byte {
 	return w.Done()
 }
 
-// statusOf is the status of a request that failed.
+// statusOf returns the status of a failed request.
 func statusOf(e *tool.Error) int {
-	if e.Code == tool.CodeUnsupported { // these clients take 501 for trouble of the server, and try again
+	if e.Code == tool.CodeUnsupported { // these clients take 501 for a server error, and retry
 		return http.StatusBadRequest
 	}
 	return web.StatusOf(e.Code)

@@ -20,14 +20,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Bounds on what is told of answers.
+// Bounds on what is reported of answers.
 const (
-	maxFailure = 64 << 10 // bytes of the body of a failure that are kept
-	maxInline  = 64 << 10 // bytes of a binary answer that are told as base64; a larger one is an asset
-	maxSaid    = 500      // bytes of what the API says about a failure
+	maxFailure = 64 << 10 // bytes of a failure's body that are kept
+	maxInline  = 64 << 10 // bytes of a binary answer that are returned as base64; a larger one is an asset
+	maxSaid    = 500      // bytes of the API's message about a failure
 )
 
-// send makes a request and an outcome of its answer.
+// send makes a request and converts its answer to a result.
 func (r *Runner) send(ctx context.Context, op *operation, req *http.Request, out tool.Sink) (*tool.Result, error) {
 	resp, err := r.client.Do(req)
 	if err != nil {
@@ -44,7 +44,7 @@ func (r *Runner) send(ctx context.Context, op *operation, req *http.Request, out
 			return nil, tool.Errorf(tool.CodeProtocol, "the answer of %s is larger than %d bytes: ask for less, or raise "+
 				"`max_response`", op.server.Host, limit).Because("too_large")
 		}
-		data, err = nil, nil // what went wrong is told without the words for it
+		data, err = nil, nil // the failure is reported without its message
 	}
 	if err != nil {
 		return nil, unreached(ctx, op.server.Host, err)
@@ -57,7 +57,7 @@ func (r *Runner) send(ctx context.Context, op *operation, req *http.Request, out
 	return res, err
 }
 
-// details are what an answer says beside its body, and what callers need to go on: the next page, the new thing.
+// details returns the status and the headers that callers need to continue: the next page, the new resource.
 func details(resp *http.Response) map[string]any {
 	d := map[string]any{"status": resp.StatusCode}
 	for _, name := range []string{"Link", "Location", "ETag", "Last-Modified", "Retry-After", "X-Total-Count"} {
@@ -95,7 +95,7 @@ func (r *Runner) outcome(op *operation, resp *http.Response, data []byte, out to
 	return binary(cmp.Or(kind, typeBytes), data, out)
 }
 
-// moved is the outcome of a redirect that is not followed.
+// moved is the result for a redirect that is not followed.
 func moved(op *operation, resp *http.Response) *tool.Result {
 	if resp.StatusCode == http.StatusNotModified {
 		return tool.Failed("http_304", op.label()+" answered 304 Not Modified")
@@ -105,7 +105,7 @@ func moved(op *operation, resp *http.Response) *tool.Result {
 		clip(cmp.Or(resp.Header.Get("Location"), "nowhere"), 300)))
 }
 
-// failure is the outcome of an operation that the API refused, in the API's words.
+// failure is the result of a call that the API refused, with the API's message.
 func failure(op *operation, resp *http.Response, data []byte) *tool.Result {
 	message := op.label() + " answered " + clip(resp.Status, 100)
 	if words := said(data); words != "" {
@@ -127,7 +127,7 @@ func failure(op *operation, resp *http.Response, data []byte) *tool.Result {
 	return &tool.Result{Failure: e}
 }
 
-// maxWait is how long an API may tell us to wait; what is longer is no advice to a caller of ours.
+// maxWait bounds the wait that an API may suggest; a longer one is no use to a caller.
 const maxWait = 24 * time.Hour
 
 func retryAfter(text string) time.Duration {
@@ -140,11 +140,11 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// said finds the words in the body of a failure: those of a problem document, and of what APIs have in its place.
+// said finds the message in the body of a failure: that of a problem document, or of the forms that APIs use instead.
 func said(data []byte) string {
 	v, err := strictjson.Decode(data)
 	if err != nil {
-		if utf8.Valid(data) && !strings.HasPrefix(strings.TrimSpace(string(data)), "<") { // a page is not a sentence
+		if utf8.Valid(data) && !strings.HasPrefix(strings.TrimSpace(string(data)), "<") { // an HTML page is not a message
 			return clip(strings.Join(strings.Fields(string(data)), " "), maxSaid)
 		}
 		return ""
@@ -163,7 +163,7 @@ func said(data []byte) string {
 	return clip(words, maxSaid)
 }
 
-// binary is the outcome of an answer that is neither JSON nor text.
+// binary is the result of an answer that is neither JSON nor text.
 func binary(kind string, data []byte, out tool.Sink) (*tool.Result, error) {
 	about := map[string]any{"media_type": clip(kind, 100), "bytes": len(data)}
 	if len(data) <= maxInline {

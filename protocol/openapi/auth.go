@@ -17,14 +17,14 @@ import (
 	"toolpost/wire/nearest"
 )
 
-// A credential is how one security scheme is met.
+// A credential satisfies one security scheme.
 type credential struct {
 	in    string // header, query or cookie
 	name  string
 	value string
 }
 
-// credentials gives the values of the secrets that the config names, by their schemes.
+// credentials returns the values of the secrets that the config names, by scheme.
 func (o *Options) credentials(secrets config.Secrets) (map[string]string, error) {
 	values := map[string]string{}
 	for scheme, name := range o.Auth {
@@ -44,15 +44,15 @@ func (o *Options) credentials(secrets config.Secrets) (map[string]string, error)
 	return values, nil
 }
 
-// schemes are those of the document, by name.
+// schemes returns those of the document, by name.
 func (d *document) schemes() object {
 	components, _ := d.root["components"].(object)
 	list, _ := components["securitySchemes"].(object)
 	return list
 }
 
-// checkAuth refuses a config that has a secret for a scheme which the document does not have: it would never be sent,
-// and nobody would know why.
+// checkAuth refuses a config with a secret for a scheme that the document does not have: the secret would never be
+// sent, without any error.
 func (d *document) checkAuth(values map[string]string) error {
 	known := slices.Sorted(maps.Keys(d.schemes()))
 	for scheme := range values {
@@ -67,8 +67,8 @@ func (d *document) checkAuth(values map[string]string) error {
 	return nil
 }
 
-// security chooses among the ways in which an operation can be authorised the first for which the config has all
-// secrets. One without any is the last resort.
+// security chooses the first of an operation's alternatives for which the config has all secrets. An alternative
+// without secrets is the last resort.
 func (d *document) security(op object, values map[string]string) ([]credential, error) {
 	given, there := op["security"]
 	if !there {
@@ -100,7 +100,7 @@ func (d *document) security(op object, values map[string]string) ([]credential, 
 	return nil, first
 }
 
-// meet meets all schemes of one way.
+// meet returns the credentials for all schemes of one alternative.
 func (d *document) meet(way object, values map[string]string) (list []credential, err error) {
 	for _, name := range slices.Sorted(maps.Keys(way)) {
 		v, there := d.schemes()[name]
@@ -145,7 +145,7 @@ func credentialOf(scheme object, value string) (credential, error) {
 	return credential{}, fmt.Errorf("credentials of the kind %s %s are not supported", clip(kind, 40), clip(how, 40))
 }
 
-// mayLearn refuses credentials for a server that only a document from elsewhere names: who can change the document
+// mayLearn refuses credentials for a server that only a fetched document names: an attacker who can change the document
 // could have them sent anywhere.
 func (d *document) mayLearn(u *url.URL, o *Options) error {
 	if d.from == nil || o.Server != "" || originOf(u) == originOf(d.from) {
@@ -155,7 +155,7 @@ func (d *document) mayLearn(u *url.URL, o *Options) error {
 		"right, put `server: %s` into the config", d.from.Host, u.Host, u)
 }
 
-// put adds a credential to a request. What an argument put under its name is replaced.
+// put adds a credential to a request. It replaces an argument of the same name.
 func (c credential) put(r *http.Request) {
 	switch c.in {
 	case inHeader:
@@ -169,7 +169,8 @@ func (c credential) put(r *http.Request) {
 	}
 }
 
-// cookieStays are characters that a cookie's value can have beside the unreserved ones, and that servers do not decode.
+// cookieStays are the characters that a cookie's value can have besides the unreserved ones, and that servers do not
+// decode.
 const cookieStays = "!#$&'()*+/:<=>?@[]^`{|}"
 
 func joinCookie(a, b string) string {
@@ -179,7 +180,7 @@ func joinCookie(a, b string) string {
 	return a + "; " + b
 }
 
-// without takes the parts with a name out of a list of name=value.
+// without removes the parts with a name from a list of name=value.
 func without(list, between, name string) string {
 	parts := slices.DeleteFunc(strings.Split(list, between), func(part string) bool {
 		before, _, _ := strings.Cut(part, "=")

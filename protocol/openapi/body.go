@@ -18,7 +18,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A body is the request body of an operation, in the one of its media types that we send.
+// A body is the request body of an operation, in the media type that we send.
 type body struct {
 	arg      string // among the arguments
 	kind     string // the media type
@@ -29,12 +29,12 @@ type body struct {
 
 // A field is one of a form or of a multipart body.
 type field struct {
-	file   bool       // its value is base64, and sent as the bytes that it stands for
-	kind   string     // media type; empty: by its value
-	styled *parameter // how it is written in a form; nil: as most forms are
+	file   bool       // its value is base64, and is sent decoded
+	kind   string     // media type; "" means by its value
+	styled *parameter // how it is written in a form; nil means the default
 }
 
-// mediaOf is a media type without its parameters, in small letters.
+// mediaOf returns a media type in lower case and without parameters.
 func mediaOf(given string) string {
 	kind, _, err := mime.ParseMediaType(given)
 	if err != nil {
@@ -43,7 +43,7 @@ func mediaOf(given string) string {
 	return kind
 }
 
-// rank says which of several media types is sent: the one that arguments say best.
+// rank orders media types: the one that arguments express best is sent.
 func rank(kind string) int {
 	switch {
 	case kind == typeJSON:
@@ -60,7 +60,7 @@ func rank(kind string) int {
 	return 5
 }
 
-// readBody reads the request body of an operation; nil: it has none.
+// readBody reads the request body of an operation, or returns nil if it has none.
 func (d *document) readBody(v any) (*body, error) {
 	if v == nil {
 		return nil, nil
@@ -100,7 +100,7 @@ func (d *document) readBody(v any) (*body, error) {
 	return b, err
 }
 
-// readFields finds out how the fields of a form are written.
+// readFields reads how the fields of a form are encoded.
 func (d *document) readFields(b *body, media object) error {
 	schema, err := d.object(b.schema, "the schema of the request body")
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *document) readFields(b *body, media object) error {
 	for name, v := range properties {
 		about, err := d.object(v, "the field "+clip(name, 100))
 		if err != nil {
-			continue // a schema that is true says nothing
+			continue // a schema of true describes nothing
 		}
 		f := field{file: b.kind == typeMultipart && d.isFile(about)}
 		if how, ok := encodings[name].(object); ok {
@@ -141,7 +141,7 @@ func (d *document) isFile(schema object) bool {
 	return text(schema, "format") == "binary" || kind != "" && !isJSON(kind) && !isText(kind)
 }
 
-// fileSchema is what callers give for a file.
+// fileSchema is the schema of a file among the arguments.
 func fileSchema(about string) object {
 	schema := object{"anyOf": []any{
 		object{"type": "string", "contentEncoding": "base64"},
@@ -160,7 +160,7 @@ func fileSchema(about string) object {
 	return schema
 }
 
-// argument is the schema of the argument that the body is, still in the document's words.
+// argument returns the schema of the body's argument, not yet translated.
 func (b *body) argument(d *document) any {
 	switch {
 	case b.kind == typeMultipart:
@@ -173,7 +173,7 @@ func (b *body) argument(d *document) any {
 	return object{"type": "string", "contentEncoding": "base64", "description": b.kind + ", in base64"}
 }
 
-// withFiles is the schema of a multipart body with what callers give for its files.
+// withFiles returns the schema of a multipart body, with fileSchema in place of its files.
 func (b *body) withFiles(d *document) any {
 	schema, err := d.object(b.schema, "the schema of the request body")
 	if err != nil {
@@ -199,7 +199,7 @@ func (b *body) withFiles(d *document) any {
 	return schema
 }
 
-// encode writes the body, and gives the content type with it.
+// encode writes the body, and returns its content type.
 func (b *body) encode(v any) (data []byte, kind string, err error) {
 	switch {
 	case isJSON(b.kind):
@@ -228,7 +228,7 @@ func (b *body) invalid(what string) error {
 	return tool.Errorf(tool.CodeInvalidInput, "%s %s, since it is sent as %s", b.arg, what, b.kind)
 }
 
-// form writes a form. Lists repeat their name and objects are JSON, where the document says nothing else.
+// form writes a form. Lists repeat their name and objects are JSON, unless the document says otherwise.
 func (b *body) form(v any) ([]byte, error) {
 	o, ok := v.(object)
 	if !ok {
@@ -286,7 +286,7 @@ func (b *body) part(w *multipart.Writer, name string, v any) error {
 		h.Set("Content-Disposition", multipart.FileContentDisposition(name, filename))
 		h.Set("Content-Type", cmp.Or(kind, f.kind, typeBytes))
 	} else {
-		// The library knows how a name is quoted; that of a file is cut off again.
+		// The library quotes the name; the empty file name is cut off again.
 		disposition := strings.TrimSuffix(multipart.FileContentDisposition(name, ""), `; filename=""`)
 		h.Set("Content-Disposition", disposition)
 		var kind string
@@ -302,7 +302,7 @@ func (b *body) part(w *multipart.Writer, name string, v any) error {
 	return err
 }
 
-// plainPart writes a part that is no file: what has parts of its own is JSON.
+// plainPart writes a part that is not a file: objects and lists are JSON.
 func plainPart(name string, v any) (data []byte, kind string, err error) {
 	switch v.(type) {
 	case object, []any:
@@ -313,7 +313,7 @@ func plainPart(name string, v any) (data []byte, kind string, err error) {
 	return []byte(s), "text/plain; charset=utf-8", err
 }
 
-// file reads what a caller gives for a file.
+// file reads a file among the arguments.
 func file(name string, v any) (data []byte, filename, kind string, err error) {
 	content, filename := v, name
 	if o, ok := v.(object); ok {

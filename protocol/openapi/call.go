@@ -14,13 +14,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// maxURL and maxHeaders bound what arguments make of a request before its body, in bytes. Servers take less.
+// maxURL and maxHeaders bound the parts of a request before its body that arguments make, in bytes. Servers accept
+// less.
 const (
 	maxURL     = 64 << 10
 	maxHeaders = 64 << 10
 )
 
-// request makes the request of a call. Whatever is in the arguments ends up as a value at its place.
+// request builds the HTTP request of a call. Arguments can only become values at their places.
 func (op *operation) request(ctx context.Context, args object) (*http.Request, error) {
 	var data []byte
 	header := http.Header{"Accept": {"application/json, */*;q=0.5"}, "User-Agent": {"toolpost"}}
@@ -42,7 +43,7 @@ func (op *operation) request(ctx context.Context, args object) (*http.Request, e
 		return nil, err
 	}
 	var content io.Reader
-	if op.body != nil { // one that is left out says that it has no bytes
+	if op.body != nil { // a body that is left out is sent as empty
 		content = bytes.NewReader(data)
 	}
 	req, err := http.NewRequestWithContext(ctx, op.method, u.String(), content)
@@ -84,8 +85,8 @@ func (op *operation) url(args object) (*url.URL, error) {
 	return &u, nil
 }
 
-// fillPath puts values into the path. No value can become a step of its own, take one away or leave one empty: then the
-// request would be for another resource than the operation's.
+// fillPath puts values into the path. No value can become a step of its own, remove a step or leave one empty: the
+// request would then be for another resource than the operation's.
 func (op *operation) fillPath(args object) (string, error) {
 	var failed error
 	fill := func(in string) string {
@@ -122,14 +123,14 @@ func (op *operation) fillPath(args object) (string, error) {
 	return strings.Join(steps, "/"), failed
 }
 
-// pathStays are what may stand in a path of the document, beside the unreserved characters. What is encoded there stays
-// encoded.
+// pathStays are the characters that a path of the document may contain besides the unreserved ones. Encoded characters
+// stay encoded.
 const pathStays = "!$&'()*+,;=:@%"
 
-// queryStays are those in a query of the document.
+// queryStays are those of a query in the document.
 const queryStays = pathStays + "/"
 
-// headers puts the parameters that are headers and cookies into the header of a request.
+// headers adds the parameters that are headers and cookies to a request's headers.
 func (op *operation) headers(args object, h http.Header) error {
 	size := 0
 	cookies := []string{}
@@ -163,7 +164,7 @@ func (op *operation) headers(args object, h http.Header) error {
 	return nil
 }
 
-// described gives a schema the words of its parameter where it has none of its own.
+// described gives a schema the description of its parameter if it has none of its own.
 func described(raw json.RawMessage, about string) any {
 	schema := decoded(raw)
 	if schema == nil || about == "" || schema["description"] != nil {
@@ -173,7 +174,7 @@ func described(raw json.RawMessage, about string) any {
 	return schema
 }
 
-// decoded reads a schema of our own making; nil: it is true or false.
+// decoded reads a schema that we wrote, or returns nil if it is true or false.
 func decoded(raw json.RawMessage) object {
 	v, err := strictjson.Decode(raw)
 	if err != nil {

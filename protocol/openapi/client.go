@@ -23,8 +23,8 @@ const (
 	maxRedirects = 5
 )
 
-// newClient makes a client that stays where it is sent: at the origin of its request, and out of the inner network
-// unless the request names an address there. A server's certificate is checked as everywhere.
+// newClient returns a client that stays at the origin of its request, and out of internal networks unless the request
+// names an address there. Certificates are checked as usual.
 func newClient(private bool) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -38,12 +38,12 @@ func newClient(private bool) *http.Client {
 		return d.DialContext(ctx, network, addr)
 	}
 	transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = 64, 30*time.Second
-	transport.DisableCompression = true // a small answer would unpack to any size
+	transport.DisableCompression = true // a small answer could decompress to any size
 	transport.MaxResponseHeaderBytes = 256 << 10
 	return &http.Client{Transport: transport, CheckRedirect: stays}
 }
 
-// An innerError is a name that leads to an address which is not of the Internet.
+// An innerError is a host name that resolves to an address that is not public.
 type innerError struct{ host, address string }
 
 func (e *innerError) Error() string {
@@ -51,8 +51,8 @@ func (e *innerError) Error() string {
 		"set `private: true` in the config of the source", e.host, e.address)
 }
 
-// checkPublic looks at the address that is dialled, after the name was resolved: whoever owns a name decides what it
-// means the next time.
+// checkPublic checks the dialled address, after the name was resolved: the owner of a name can change its address at
+// any time.
 func checkPublic(host, address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -64,8 +64,8 @@ func checkPublic(host, address string) error {
 	return nil
 }
 
-// stays follows a redirect within the origin, and lets the answer stand for any other: headers and bodies are for one
-// server alone.
+// stays follows a redirect within the origin, and returns any other as the answer: headers and bodies are for one
+// server only.
 func stays(next *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects || originOf(next.URL) != originOf(via[0].URL) {
 		return http.ErrUseLastResponse
@@ -98,12 +98,13 @@ func (r *Runner) fetch(ctx context.Context) ([]byte, *url.URL, error) {
 	return data, req.URL, nil
 }
 
-// unreached says why there is no answer. A request that was not sent has not been done; of any other nobody knows.
+// unreached explains why there is no answer. A request that was not sent was not executed; of any other that is
+// unknown.
 func unreached(ctx context.Context, who string, err error) error {
 	if ctx.Err() != nil {
 		return tool.Ended(ctx)
 	}
-	if asked, ok := errors.AsType[*url.Error](err); ok { // its text has the whole URL, and a key may be in that
+	if asked, ok := errors.AsType[*url.Error](err); ok { // its text has the whole URL, which may contain a key
 		err = asked.Err
 	}
 	if inner, ok := errors.AsType[*innerError](err); ok {

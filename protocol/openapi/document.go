@@ -13,28 +13,28 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An object is one of a decoded document.
+// An object is an object of a decoded document.
 type object = map[string]any
 
-// A document is one that was read, and is an OpenAPI document of a version that we know.
+// A document is a parsed OpenAPI document of a supported version.
 type document struct {
 	root object   // its paths and components are lazy
-	old  bool     // it is of 3.0, whose schemas are not those of JSON Schema
-	from *url.URL // where it was fetched; nil: it is a file of ours
+	old  bool     // version 3.0, whose schemas are not JSON Schema
+	from *url.URL // the URL that it was fetched from; nil for a file
 	defs defs
 
 	values int // decoded so far
 }
 
-// A lazy is a part of a document that is decoded when something asks for it. Most of a large document belongs to
-// operations that the config does not choose.
+// A lazy is a part of a document that is decoded on demand. Most of a large document belongs to operations that the
+// config does not choose.
 type lazy struct {
 	raw []byte
 	v   any
 }
 
-// readDocument reads JSON, or YAML. What begins with a brace is JSON: YAML that does too is refused with JSON's words,
-// and both would mean the same.
+// readDocument reads JSON or YAML. A document that begins with a brace is read as JSON: for YAML of that form, the
+// errors are JSON's and the meaning is the same.
 func readDocument(data []byte) (*document, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if len(data) > maxDocument {
@@ -82,7 +82,7 @@ func (d *document) checkVersion() error {
 	return nil
 }
 
-// section reads a member of the document. Its paths and its components are read when they are needed.
+// section reads a member of the document. Paths and components are decoded on demand.
 func (d *document) section(name string, value []byte) (any, error) {
 	isObject := strictjson.KindOf(value) == "object"
 	switch {
@@ -99,7 +99,7 @@ func (d *document) section(name string, value []byte) (any, error) {
 	return d.decode(value)
 }
 
-// members reads the members of a JSON object, each as read does.
+// members reads the members of a JSON object with read.
 func members(data []byte, read func(name string, raw []byte) (any, error)) (object, error) {
 	o := object{}
 	err := strictjson.Walk(data, func(name, raw []byte) (err error) {
@@ -125,7 +125,7 @@ func errTooMany() error {
 	return fmt.Errorf("what is read of it has more than %d values: choose fewer with `operations`", maxValues)
 }
 
-// value gives a part of the document, which may be a lazy one.
+// value returns a part of the document, and decodes it if it is lazy.
 func (d *document) value(v any) (any, error) {
 	part, ok := v.(*lazy)
 	if !ok {
@@ -140,7 +140,7 @@ func (d *document) value(v any) (any, error) {
 	return part.v, nil
 }
 
-// at gives what a reference inside the document leads to.
+// at returns the target of a reference inside the document.
 func (d *document) at(ref string) (any, error) {
 	pointer, ok := strings.CutPrefix(ref, "#/")
 	if !ok {
@@ -174,8 +174,7 @@ func (d *document) at(ref string) (any, error) {
 	return v, nil
 }
 
-// object gives an object that may stand behind references. It is for everything but schemas, which may refer to
-// themselves.
+// object resolves references to an object. It is for everything but schemas, which may refer to themselves.
 func (d *document) object(v any, what string) (object, error) {
 	v, err := d.value(v)
 	for range maxHops {
@@ -195,13 +194,13 @@ func (d *document) object(v any, what string) (object, error) {
 	return nil, fmt.Errorf("%s: its references lead to each other", what)
 }
 
-// text reads a member that is text, or nothing.
+// text returns a member that is a string, or "".
 func text(o object, name string) string {
 	s, _ := o[name].(string)
 	return s
 }
 
-// flag reads a member that is true or false; what is neither is what stands in its place.
+// flag returns a member that is a boolean, or otherwise if it is not one.
 func flag(o object, name string, otherwise bool) bool {
 	if b, ok := o[name].(bool); ok {
 		return b
@@ -209,7 +208,7 @@ func flag(o object, name string, otherwise bool) bool {
 	return otherwise
 }
 
-// clip shortens a text of somebody else for a message, and shows what is hidden in it.
+// clip shortens a foreign text for a message, and makes hidden characters visible.
 func clip(s string, most int) string {
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"

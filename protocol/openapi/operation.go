@@ -13,12 +13,12 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An operation is a tool, as it is called.
+// An operation is a tool of the document.
 type operation struct {
 	method     string
-	path       string   // as the document has it, with {parameters}
-	route      string   // path without the query that some documents write there
-	fixed      []string // what its query always says
+	path       string   // as in the document, with {parameters}
+	route      string   // path without the query that some documents include
+	fixed      []string // the fixed parts of its query
 	server     *url.URL
 	parameters []*parameter
 	body       *body
@@ -27,11 +27,11 @@ type operation struct {
 	err        error // why it cannot be called
 }
 
-// label names it as the document does, for people and for patterns.
+// label returns its name as in the document, for people and for patterns.
 func (op *operation) label() string { return op.method + " " + op.path }
 
-// operations lists those of the document that the config chooses, in the order of their paths. Webhooks and callbacks
-// are requests of the API to somebody, and no tools.
+// operations returns those of the document that the config chooses, in the order of their paths. Webhooks and callbacks
+// are requests that the API sends, not tools.
 func (d *document) operations(o *Options, values map[string]string) ([]*operation, error) {
 	paths, _ := d.root["paths"].(object)
 	var list []*operation
@@ -83,7 +83,7 @@ func (o *Options) chooses(path string, raw []byte) bool {
 		return true
 	}
 	matched := make([]bool, len(o.Operations))
-	_ = strictjson.Walk(raw, func(method, about []byte) error { // gives no error of its own
+	_ = strictjson.Walk(raw, func(method, about []byte) error { // never fails
 		id := ""
 		if strictjson.KindOf(about) == "object" {
 			_ = strictjson.Walk(about, func(name, value []byte) error {
@@ -99,7 +99,7 @@ func (o *Options) chooses(path string, raw []byte) bool {
 	return found
 }
 
-// chosen reports whether the config chooses an operation, and notes by which patterns.
+// chosen reports whether the config chooses an operation, and marks the patterns that match.
 func (o *Options) chosen(matched []bool, id, label string) bool {
 	chosen := len(o.Operations) == 0
 	for i, glob := range o.Operations {
@@ -121,7 +121,7 @@ func (o *Options) unmatched(matched []bool) error {
 
 var notInNames = regex.Lazy(`[^A-Za-z0-9_.-]+`)
 
-// name gives the tool the operation's id for a name, or makes one of method and path.
+// name names the tool after the operation's id, or after its method and path.
 func (op *operation) name(id string, taken map[string]bool) {
 	name := id
 	if name == "" || len(name) > maxName || tool.VisibleName(name) != name || taken[name] {
@@ -133,7 +133,7 @@ func (op *operation) name(id string, taken map[string]bool) {
 	op.spec = &tool.Spec{Name: name, Description: op.label(), Effects: effectsOf(op.method)}
 }
 
-// fill reads an operation. What is known by the time of an error stays: the tool is listed with it.
+// fill reads an operation. If it fails, the tool is listed with the error and the parts read so far.
 func (d *document) fill(op *operation, item, about object, o *Options, values map[string]string) (err error) {
 	s := op.spec
 	s.Title = clip(text(about, "summary"), 200)
@@ -144,7 +144,7 @@ func (d *document) fill(op *operation, item, about object, o *Options, values ma
 	if err := d.readParameters(op, item, about); err != nil {
 		return err
 	}
-	if op.method != "GET" && op.method != "HEAD" { // theirs has no meaning, and is not sent
+	if op.method != "GET" && op.method != "HEAD" { // their bodies have no meaning, and are not sent
 		if op.body, err = d.readBody(about["requestBody"]); err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func describe(op *operation, about object) string {
 	return clip(strings.Join(parts, "\n\n"), maxDescription)
 }
 
-// readParameters reads those of the path and of the operation, which go before equal ones of the path.
+// readParameters reads those of the path and of the operation; the operation's override equal ones of the path.
 func (d *document) readParameters(op *operation, item, about object) error {
 	places := map[[2]string]int{}
 	for _, level := range []object{item, about} {
@@ -210,8 +210,8 @@ func (d *document) readParameters(op *operation, item, about object) error {
 	return nil
 }
 
-// splitQuery takes the query that some documents write behind a path as parameters: "/current?city={city}&units=m" has
-// the parameter city in its query, and always sends units=m.
+// splitQuery takes the query that some documents append to a path as parameters: "/current?city={city}&units=m" has the
+// parameter city in its query, and always sends units=m.
 func (op *operation) splitQuery() {
 	route, query, _ := strings.Cut(op.path, "?")
 	op.route = route
@@ -234,7 +234,7 @@ func (op *operation) splitQuery() {
 
 var inPathTemplate = regex.Lazy(`\{([^{}]+)\}`)
 
-// checkPath holds the parameters of the path against its template.
+// checkPath compares the parameters of the path with its template.
 func (op *operation) checkPath() error {
 	if !strings.HasPrefix(op.path, "/") || strings.ContainsAny(op.path, "#\\") {
 		return fmt.Errorf("its path does not begin with a slash, or has a fragment")
@@ -264,7 +264,7 @@ func (op *operation) checkPath() error {
 
 const argBody = "body"
 
-// input makes the schema of the arguments: one for each parameter, by its name, and one for the body.
+// input makes the schema of the arguments: one property for each parameter, by its name, and one for the body.
 func (d *document) input(op *operation) error {
 	properties, required, uses := object{}, []any{}, []string{}
 	put := func(name string, schema any, about string, must bool) error {
@@ -303,8 +303,8 @@ func (d *document) input(op *operation) error {
 	return err
 }
 
-// output takes the schema of the answer where there is one alone. One that cannot be read is left out: what the API
-// answers is its own affair.
+// output sets the output schema if the document has exactly one for the answer. A schema that cannot be read is left
+// out: the answer is the API's responsibility.
 func (d *document) output(op *operation, about object) {
 	responses, _ := about["responses"].(object)
 	var found any

@@ -14,7 +14,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Where a parameter is.
+// The places of parameters.
 const (
 	inPath   = "path"
 	inQuery  = "query"
@@ -22,7 +22,7 @@ const (
 	inCookie = "cookie"
 )
 
-// How a value with parts is written.
+// The styles of values with parts.
 const (
 	styleSimple = "simple"
 	styleLabel  = "label"
@@ -33,29 +33,29 @@ const (
 	styleDeep   = "deepObject"
 )
 
-// A parameter is one of an operation.
+// A parameter is a parameter of an operation.
 type parameter struct {
 	name     string // on the wire
 	arg      string // among the arguments
 	in       string
 	style    string
 	explode  bool
-	reserved bool // characters that mean something in a URL stay as they are, as far as that is safe
+	reserved bool // reserved characters of URLs stay unencoded, as far as that is safe
 	json     bool // its value is a JSON document
 	required bool
 	about    string
 	schema   any // of the document
 }
 
-// readParameter reads a parameter; nil: it is one that OpenAPI says to ignore, since the body or our credentials decide
-// it.
+// readParameter reads a parameter. It returns nil for one that OpenAPI says to ignore, since the body or our
+// credentials decide it.
 func (d *document) readParameter(v any) (*parameter, error) {
 	o, err := d.object(v, "a parameter")
 	if err != nil {
 		return nil, err
 	}
 	p := &parameter{name: text(o, "name"), in: text(o, "in"), required: flag(o, "required", false), schema: o["schema"]}
-	// Elsewhere it means nothing: a semicolon in a cookie would begin another one.
+	// Elsewhere allowReserved has no meaning: a semicolon in a cookie would begin another one.
 	p.about, p.reserved = text(o, "description"), p.in == inQuery && flag(o, "allowReserved", false)
 	if p.name == "" || len(p.name) > maxName {
 		return nil, fmt.Errorf("a parameter in %q has no name, or a long one", clip(p.in, 40))
@@ -67,7 +67,7 @@ func (d *document) readParameter(v any) (*parameter, error) {
 		return nil, fmt.Errorf("the parameter %s: %w", clip(p.name, 100), err)
 	}
 	if content, ok := o["content"].(object); ok {
-		if kinds := slices.Sorted(maps.Keys(content)); len(kinds) > 0 { // there is one
+		if kinds := slices.Sorted(maps.Keys(content)); len(kinds) > 0 { // there is exactly one
 			media, err := d.object(content[kinds[0]], "the content of the parameter "+clip(p.name, 100))
 			if err != nil {
 				return nil, err
@@ -81,7 +81,7 @@ func (d *document) readParameter(v any) (*parameter, error) {
 	return p, nil
 }
 
-// ownHeaders are those that no argument decides.
+// ownHeaders are headers that no argument may set.
 func ownHeaders() []string {
 	return []string{
 		"Accept", "Content-Type", "Authorization", "Host", "Content-Length", "Transfer-Encoding", "Connection", "Cookie",
@@ -89,7 +89,7 @@ func ownHeaders() []string {
 	}
 }
 
-// setStyle finds out how the value is written, and refuses what OpenAPI does not have.
+// setStyle reads how the value is written, and refuses styles that OpenAPI does not define.
 func (p *parameter) setStyle(o object) error {
 	styles := map[string][]string{
 		inPath: {styleSimple, styleLabel, styleMatrix}, inQuery: {styleForm, styleSpace, stylePipe, styleDeep},
@@ -117,18 +117,18 @@ func (p *parameter) setStyle(o object) error {
 	return nil
 }
 
-// A pair is a name and a value, both as they are and not yet encoded.
+// A pair is a name and a value, neither of them encoded.
 type pair struct{ name, value string }
 
-// An encoder writes a text so that it can be nothing but a value at its place.
+// An encoder writes a text so that it can only be a value at its place.
 type encoder func(string) string
 
-// unreserved are the characters that mean nothing anywhere in a URL.
+// unreserved reports whether a character has no special meaning anywhere in a URL.
 func unreserved(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
 
-// escape encodes all but the unreserved characters, and those that may stay.
+// escape encodes all characters but the unreserved ones and those in stay.
 func escape(s, stay string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -143,12 +143,13 @@ func escape(s, stay string) string {
 
 func encoded(s string) string { return escape(s, "") }
 
-// encodeReserved is for allowReserved: what begins another parameter, or ends the query, is encoded nevertheless.
+// encodeReserved is for allowReserved: characters that begin another parameter or end the query are encoded
+// nevertheless.
 func encodeReserved(s string) string { return escape(s, ":/?[]@!$'()*,;") }
 
 func asIs(s string) string { return s }
 
-// pathText gives what stands in the path for a value.
+// pathText returns a value as it appears in the path.
 func (p *parameter) pathText(v any) (string, error) {
 	first, between, named := "", ",", false
 	switch p.style {
@@ -167,8 +168,8 @@ func (p *parameter) pathText(v any) (string, error) {
 	return first + text, err
 }
 
-// headerText gives the value of a header. What a header cannot have is refused, not mended: a line break in it would
-// begin another header.
+// headerText returns the value of a header. Invalid characters are refused, not replaced: a line break would begin
+// another header.
 func (p *parameter) headerText(v any) (string, error) {
 	text, err := p.joined(v, ",", false, asIs)
 	if err == nil && !httpguts.ValidHeaderFieldValue(text) {
@@ -177,7 +178,7 @@ func (p *parameter) headerText(v any) (string, error) {
 	return text, err
 }
 
-// joined writes a value in one piece, as simple, label and matrix have it.
+// joined writes a value in one piece, for the styles simple, label and matrix.
 func (p *parameter) joined(v any, between string, named bool, e encoder) (string, error) {
 	own := ""
 	if named {
@@ -205,7 +206,7 @@ func (p *parameter) joined(v any, between string, named bool, e encoder) (string
 	return own + e(text), err
 }
 
-// members gives the names and values of an object, in pairs where they are exploded.
+// members returns the names and values of an object, as pairs if they are exploded.
 func (p *parameter) members(v object, name, value encoder) (texts []string, err error) {
 	pairs, err := p.pairs(v)
 	for _, one := range pairs {
@@ -226,7 +227,7 @@ func prefixed(with string, texts []string) []string {
 	return out
 }
 
-// query gives the parts of a query, or of a form, that say the value. Each is encoded.
+// query returns the encoded parts of a query, or of a form, for a value.
 func (p *parameter) query(v any) ([]string, error) {
 	e := encoder(encoded)
 	if p.reserved {
@@ -262,8 +263,8 @@ func (p *parameter) query(v any) ([]string, error) {
 	return []string{name + "=" + e(text)}, err
 }
 
-// maxDeep is how deep a value may nest in a deepObject. OpenAPI has one level; servers that know more of them agree on
-// how they are written.
+// maxDeep bounds the nesting of a deepObject. OpenAPI defines one level; servers that accept more agree on how they are
+// written.
 const maxDeep = 8
 
 func (p *parameter) deep(name string, v any, e encoder, depth int) (list []string, err error) {
@@ -300,7 +301,7 @@ func (p *parameter) texts(list []any, e encoder) ([]string, error) {
 	return out, nil
 }
 
-// pairs gives the members of an object in the order of their names, so that equal arguments give equal requests.
+// pairs returns the members of an object sorted by name, so that equal arguments make equal requests.
 func (p *parameter) pairs(o object) ([]pair, error) {
 	var list []pair
 	for _, name := range slices.Sorted(maps.Keys(o)) {
@@ -313,7 +314,7 @@ func (p *parameter) pairs(o object) ([]pair, error) {
 	return list, nil
 }
 
-// text writes a value without parts.
+// text writes a scalar value.
 func (p *parameter) text(v any) (string, error) {
 	switch v := v.(type) {
 	case string:

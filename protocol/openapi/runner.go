@@ -81,7 +81,7 @@ type Runner struct {
 	busy sync.WaitGroup
 
 	mu    sync.Mutex
-	sum   [sha256.Size]byte // of the document that the tools are of
+	sum   [sha256.Size]byte // of the document that defines the tools
 	tools map[string]*operation
 	specs []*tool.Spec
 }
@@ -122,7 +122,7 @@ func open(ctx context.Context, src config.Source, log *slog.Logger) (*Runner, er
 	return r, nil
 }
 
-// Claim says which files are a configured source's own.
+// Claim returns the files of a configured source.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	var o Options
 	err := src.Decode(&o)
@@ -132,13 +132,13 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	return offlimits.Claim{Starts: offlimits.Given(src.Dir, o.Document)}, err
 }
 
-// Local reports whether the tools of a source are what a file of this machine says.
+// Local reports whether the tools of a source are defined by a file of this machine.
 func Local(src config.Source) bool {
 	var o Options
 	return src.Peek(&o) == nil && !o.remote()
 }
 
-// read gives the document as it is now.
+// read returns the current document.
 func (r *Runner) read(ctx context.Context) ([]byte, *url.URL, error) {
 	if r.o.remote() {
 		return r.fetch(ctx)
@@ -159,7 +159,7 @@ func (r *Runner) read(ctx context.Context) ([]byte, *url.URL, error) {
 	return data, nil, nil
 }
 
-// load reads the document and makes its tools the ones that there are. It reports whether it was another one before.
+// load reads the document and replaces the tools by its own. It reports whether the document changed.
 func (r *Runner) load(ctx context.Context) (changed bool, err error) {
 	data, from, err := r.read(ctx)
 	if err != nil {
@@ -203,7 +203,7 @@ func (r *Runner) readTools(data []byte, from *url.URL) ([]*operation, error) {
 	return list, nil
 }
 
-// shown is where the document is, as people are told it: without what may be a secret in a URL.
+// shown returns the location of the document for messages: without the parts of a URL that may hold a secret.
 func (o *Options) shown() string {
 	u, err := url.Parse(o.Document)
 	if err != nil || !o.remote() {
@@ -213,7 +213,7 @@ func (o *Options) shown() string {
 	return u.String()
 }
 
-// keepReading looks for another document from time to time. One that cannot be read changes nothing.
+// keepReading reloads the document periodically. If it cannot be read, nothing changes.
 func (r *Runner) keepReading(life context.Context) {
 	tick := time.NewTicker(time.Duration(r.o.Refresh))
 	defer tick.Stop()
@@ -246,7 +246,7 @@ func (r *Runner) find(name string) *operation {
 	return r.tools[name]
 }
 
-// Unavailable says why an operation cannot be called.
+// Unavailable returns why an operation cannot be called.
 func (r *Runner) Unavailable(name string) error {
 	if op := r.find(name); op != nil && op.err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "%s: %w", op.label(), op.err)
@@ -254,7 +254,7 @@ func (r *Runner) Unavailable(name string) error {
 	return nil
 }
 
-// Places says how many calls the server takes at once, which its tools share.
+// Places returns how many calls the server takes at once, which its tools share.
 func (r *Runner) Places(string) (pool string, calls int) {
 	if r.o.Concurrency == 0 {
 		return "", 0

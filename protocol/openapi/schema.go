@@ -12,17 +12,17 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// defs are the schemas of a document that others refer to, each translated once, however many tools use it. A reference
-// becomes one to $defs, so that what refers to itself stays finite.
+// defs are the referenced schemas of a document, each translated once, however many tools use it. A reference becomes
+// one to $defs, so that recursive schemas stay finite.
 type defs struct {
 	of     *document
 	byRef  map[string]*def
 	names  map[string]bool
 	bytes  int // of all tools' schemas so far
-	values int // in all that was translated
+	values int // in all translated schemas
 }
 
-// A def is one of them.
+// A def is a referenced schema.
 type def struct {
 	name string
 	raw  json.RawMessage
@@ -34,8 +34,8 @@ func newDefs(d *document) defs {
 	return defs{of: d, byRef: map[string]*def{}, names: map[string]bool{}}
 }
 
-// named gives the schema that a reference leads to, under the name that it has in $defs. It is not looked at yet: to do
-// so here would nest as deep as references lead on.
+// named returns the entry for a reference, with its name in $defs. It does not translate the schema yet: that would
+// nest as deep as the chain of references.
 func (s *defs) named(ref string) *def {
 	if known := s.byRef[ref]; known != nil {
 		return known
@@ -46,7 +46,7 @@ func (s *defs) named(ref string) *def {
 	return d
 }
 
-// get is named with what the schema says.
+// get is named with the schema translated.
 func (s *defs) get(ref string) *def {
 	d := s.named(ref)
 	if d.raw != nil || d.err != nil {
@@ -65,7 +65,7 @@ func (s *defs) get(ref string) *def {
 	return d
 }
 
-// loops refuses a schema that says nothing but what another says, which says what the first says.
+// loops refuses a schema whose references lead back to itself with nothing in between.
 func (s *defs) loops(ref string, v any) error {
 	seen := map[string]bool{ref: true}
 	for range maxHops {
@@ -86,7 +86,7 @@ func (s *defs) loops(ref string, v any) error {
 	return errors.New("its references do not end")
 }
 
-// translate gives a schema in the words of 2020-12, and the references in it.
+// translate returns a schema as JSON Schema 2020-12, and the references in it.
 func (s *defs) translate(v any) (json.RawMessage, []string, error) {
 	t := &translating{defs: s, uses: map[string]bool{}}
 	out, err := t.schema(v, 0)
@@ -97,7 +97,7 @@ func (s *defs) translate(v any) (json.RawMessage, []string, error) {
 	return raw, slices.Sorted(maps.Keys(t.uses)), err
 }
 
-// whole puts a schema together with all that it refers to, however far away.
+// whole returns a schema with all schemas that it refers to, directly or indirectly.
 func (s *defs) whole(schema object, uses []string) (json.RawMessage, error) {
 	found := map[string]json.RawMessage{}
 	todo, size := slices.Clone(uses), 0
@@ -130,8 +130,8 @@ func (s *defs) whole(schema object, uses []string) (json.RawMessage, error) {
 	return raw, err
 }
 
-// withDefs puts $defs into a schema that was written. The definitions are most of it, and there is one copy of them for
-// each tool: it is written once, at its size.
+// withDefs adds $defs to an encoded schema. The definitions are most of it, and each tool has a copy, so the result is
+// allocated once, at its size.
 func withDefs(raw json.RawMessage, found map[string]json.RawMessage, size int) json.RawMessage {
 	out := append(make([]byte, 0, len(raw)+size+len(found)*(tool.MaxSlug+4)), `{"$defs":{`...)
 	for _, name := range slices.Sorted(maps.Keys(found)) {
@@ -148,13 +148,13 @@ func errLargeSchema() error {
 	return fmt.Errorf("its schema is larger than %d KiB with all that it refers to", maxSchema>>10)
 }
 
-// A translating is under way for one schema.
+// A translating is the translation of one schema.
 type translating struct {
 	*defs
 	uses map[string]bool
 }
 
-// The keywords that have schemas in them, by how they have them. Those of 3.0 are among them.
+// The keywords that contain schemas, by form. Those of 3.0 are included.
 var (
 	oneSchema = []string{
 		"not", "items", "additionalProperties", "contains", "propertyNames", "if", "then", "else", "unevaluatedItems",
@@ -162,12 +162,12 @@ var (
 	}
 	listOfSchemas = []string{"allOf", "anyOf", "oneOf", "prefixItems"}
 	mapOfSchemas  = []string{"properties", "patternProperties", "dependentSchemas"}
-	// What says nothing about a value, or has been said in other words.
+	// Keywords that do not constrain a value, or are translated to others.
 	dropped = []string{
 		"discriminator", "xml", "externalDocs", "example", "nullable", "$schema", "$anchor", "$comment", "$defs",
 		"definitions", "$dynamicAnchor",
 	}
-	// What would change the meaning of references.
+	// Keywords that would change the meaning of references.
 	refused = []string{"$id", "$dynamicRef", "$recursiveRef", "$recursiveAnchor", "$vocabulary"}
 )
 
@@ -190,7 +190,7 @@ func (t *translating) schema(v any, depth int) (any, error) {
 	return nil, errors.New("a schema is neither an object nor true or false")
 }
 
-// reference keeps what stands beside a reference, but not in 3.0, where it says nothing.
+// reference keeps the keywords beside a reference, except in 3.0, which ignores them.
 func (t *translating) reference(in object, ref any, depth int) (any, error) {
 	name, ok := ref.(string)
 	if !ok {
@@ -232,7 +232,7 @@ func (t *translating) object(in object, depth int) (any, error) {
 	return out, nil
 }
 
-// keyword translates what one keyword says; nil: it is left out.
+// keyword translates the value of one keyword; nil means that it is left out.
 func (t *translating) keyword(name string, v any, depth int) (any, error) {
 	switch {
 	case slices.Contains(dropped, name) || strings.HasPrefix(name, "x-"):
@@ -271,7 +271,7 @@ func (t *translating) keyword(name string, v any, depth int) (any, error) {
 	return v, nil
 }
 
-// translateOld says what 3.0 says in other words than JSON Schema: null, and bounds that do not count themselves.
+// translateOld translates what 3.0 expresses differently from JSON Schema: null, and exclusive bounds.
 func translateOld(in, out object) object {
 	for _, bound := range [][2]string{{"exclusiveMinimum", "minimum"}, {"exclusiveMaximum", "maximum"}} {
 		if exclusive, ok := in[bound[0]].(bool); ok {
@@ -290,7 +290,7 @@ func translateOld(in, out object) object {
 	}
 	if kind, ok := in["type"].(string); ok {
 		out["type"] = []any{kind, "null"}
-		if combined(in) { // what it is made of does not know of null
+		if combined(in) { // its parts do not allow null
 			out["type"] = kind
 			return orNull(out)
 		}

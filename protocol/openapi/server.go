@@ -13,8 +13,8 @@ import (
 
 var serverVariable = regex.Lazy(`\{([^{}]*)\}`)
 
-// serverOf gives the server of an operation: the config's, or the first that the nearest of these names. Those of the
-// operation are nearer than those of its path, and these than those of the document.
+// serverOf returns the server of an operation: the config's, or the first of the nearest level that names one. The
+// levels are, from near to far, the operation, its path and the document.
 func (d *document) serverOf(o *Options, levels ...object) (*url.URL, error) {
 	if o.Server != "" {
 		return parseServer(o.Server)
@@ -53,7 +53,7 @@ func (d *document) server(v any, o *Options) (*url.URL, error) {
 	return u, err
 }
 
-// fillServer puts values in the place of variables: the config's, or their defaults.
+// fillServer replaces variables by the config's values, or by their defaults.
 func fillServer(about object, given map[string]string) (string, error) {
 	variables, _ := about["variables"].(object)
 	var failed error
@@ -93,14 +93,14 @@ func parseServer(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// isLiteral reports whether a host says by itself where it is: whoever writes it means that place.
+// isLiteral reports whether a host is an address by itself, so that its author means that place.
 func isLiteral(host string) bool {
 	_, err := netip.ParseAddr(host)
 	host = strings.ToLower(host)
 	return err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// isInner reports whether a host says that it is on this machine, or in a network that is not the Internet.
+// isInner reports whether a host is written as this machine, or as an address that is not public.
 func isInner(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return !walls.Public(ip)
@@ -108,5 +108,5 @@ func isInner(host string) bool {
 	return isLiteral(host)
 }
 
-// originOf is the part of a URL that a request stays in.
+// originOf returns the part of a URL that a request must not leave.
 func originOf(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(walls.Address(u)) }

@@ -1,10 +1,9 @@
 // Package openapi makes tools of the operations that an OpenAPI document describes, 3.0 or 3.1, and calls them over
 // HTTP.
 //
-// A document is data from somebody else. It is read within bounds, and its references stay inside it. A call goes to a
-// server that the document or the config names, a redirect to another one is not followed, and a name does not lead
-// into the inner network. What one operation gets wrong costs that operation: it is listed with the reason, and the
-// others are there.
+// A document is untrusted input. It is read within bounds, and its references stay inside it. A call goes to a server
+// that the document or the config names, redirects to another origin are not followed, and a host name must not resolve
+// to an address of an internal network. An invalid operation does not affect the others: it is listed with the reason.
 //
 // No library reads the document: docs/dependencies.md says why.
 package openapi
@@ -20,18 +19,18 @@ import (
 // Bounds on documents.
 const (
 	maxDocument    = 64 << 20  // bytes
-	maxValues      = 2_000_000 // that are decoded, what anchors stand for counted each time
-	maxDepth       = 200       // levels of it
+	maxValues      = 2_000_000 // decoded values; those behind an anchor count each time
+	maxDepth       = 200       // levels of nesting
 	maxOperations  = 5_000
-	maxHops        = 32       // references that lead to a thing which is no schema
+	maxHops        = 32       // references in a chain
 	maxSchema      = 1 << 20  // bytes of one tool's schema
 	maxSchemas     = 64 << 20 // bytes of all schemas together, as much as is kept of a source's tools
 	maxName        = 200      // bytes of a tool's name
 	maxDescription = 8 << 10  // bytes
 )
 
-// codeOf is the column of the statuses that an API answers with in the table of codes. A status that says no more than
-// that it failed is the tool's own failure.
+// codeOf maps the status of an API's answer to a code, as the table of codes defines. A status that reports no more
+// than a failure is the tool's own failure.
 func codeOf(status int) tool.Code {
 	switch status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge,
@@ -55,11 +54,11 @@ func codeOf(status int) tool.Code {
 	return tool.CodeToolError
 }
 
-// methods are those that an operation can have, but for TRACE, which repeats our credentials to whoever reads along.
+// methods are those that an operation can have. TRACE is missing: it repeats our credentials to intermediaries.
 func methods() []string { return []string{"get", "put", "post", "delete", "options", "head", "patch"} }
 
-// effectsOf is what HTTP says that a method does. It is the method which is sent, so it is no matter of believing the
-// document.
+// effectsOf returns the effects that HTTP defines for a method. We send that method, so the document need not be
+// trusted.
 func effectsOf(method string) tool.Effects {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -72,7 +71,7 @@ func effectsOf(method string) tool.Effects {
 	return tool.Effects{Reads: true, Writes: true, Network: true}
 }
 
-// add joins two effects; what is idempotent stays so only by the method.
+// add joins two effects; only the method makes a call idempotent.
 func add(a, b tool.Effects) tool.Effects {
 	return tool.Effects{
 		Reads: a.Reads || b.Reads, Writes: a.Writes || b.Writes, Network: a.Network || b.Network, Exec: a.Exec || b.Exec,
@@ -80,7 +79,7 @@ func add(a, b tool.Effects) tool.Effects {
 	}
 }
 
-// The media types that are told apart.
+// The media types that are treated specially.
 const (
 	typeJSON      = "application/json"
 	typeForm      = "application/x-www-form-urlencoded"

@@ -18,9 +18,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// yamlToJSON gives what JSON would have said. It converts the entries of the document and those of its paths one by one:
-// the nodes of the parser take ten times the memory of their text. A document that cannot be taken apart so, or that is
-// at fault, is converted as a whole, which also tells where the fault is.
+// yamlToJSON converts YAML to JSON. It converts the entries of the document and those of its paths one by one: the
+// nodes of the parser take ten times the memory of their text. A document that cannot be split, or that is invalid, is
+// converted as a whole, which also reports where the error is.
 func yamlToJSON(data []byte) ([]byte, error) {
 	if err := checkFlow(data); err != nil {
 		return nil, err
@@ -53,8 +53,8 @@ func inPieces(data []byte) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// entries takes a block mapping apart. An entry begins at a line that is indented as the first one is. A piece that is
-// none, such as half of a text in quotes, is one that the parser refuses.
+// entries splits a block mapping. An entry begins at a line that is indented like the first one. A piece that is not an
+// entry, such as half of a quoted text, is refused by the parser.
 func entries(data []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		indent, from, at := -1, 0, 0
@@ -80,13 +80,13 @@ func entries(data []byte) iter.Seq[[]byte] {
 	}
 }
 
-// appendEntry adds the members of a mapping to those of the object at the end of out.
+// appendEntry appends the members of a mapping to the object at the end of out.
 func appendEntry(out, text []byte) ([]byte, error) {
 	one, err := convert(text)
 	switch {
 	case err != nil:
 		return nil, err
-	case string(one) == "null": // a comment, or the mark before a document
+	case string(one) == "null": // a comment, or the marker before a document
 		return out, nil
 	case one[0] != '{':
 		return nil, errors.New("it is not a mapping")
@@ -103,11 +103,11 @@ func errLong() error {
 	return fmt.Errorf("it is larger than %d MiB with what its anchors stand for", maxDocument>>20)
 }
 
-// convert gives a YAML document as JSON. The parser of the config cannot be used: its time grows with the square of the
-// number of keys in a mapping, which is small there.
+// convert converts a YAML document to JSON. It cannot use the parser of the config, whose time is quadratic in the
+// number of keys of a mapping, which is small there.
 func convert(data []byte) (_ []byte, err error) {
 	defer func() {
-		if p := recover(); p != nil { // a document may be made to panic the parser
+		if p := recover(); p != nil { // a document may make the parser panic
 			err = fmt.Errorf("it is not valid YAML: the parser gave up: %v", p)
 		}
 	}()
@@ -124,8 +124,8 @@ func convert(data []byte) (_ []byte, err error) {
 	return appendValue(nil, &n, 0)
 }
 
-// checkFlow refuses what nests so deep in brackets or dashes that the parser would need a large stack for it. Brackets
-// in texts count as well, which no real document notices: they are closed again, or there are few.
+// checkFlow refuses brackets or dashes that nest so deep that the parser would need a large stack. It also counts
+// brackets in texts, which does not affect real documents: they are closed again, or there are few.
 func checkFlow(data []byte) error {
 	for line := range bytes.Lines(data) {
 		count := func(what string) int { return bytes.Count(line, []byte(what)) }
@@ -136,8 +136,8 @@ func checkFlow(data []byte) error {
 	return nil
 }
 
-// appendValue adds a node of YAML as JSON. Anchors are what they stand for, each time, so that a bomb of them ends when
-// it has become as large as a document may be.
+// appendValue appends a node of YAML as JSON. Aliases are expanded each time, so that a bomb of them ends at the size
+// limit of documents.
 func appendValue(out []byte, n *yaml.Node, depth int) (_ []byte, err error) {
 	switch {
 	case len(out) > maxDocument:
@@ -149,7 +149,7 @@ func appendValue(out []byte, n *yaml.Node, depth int) (_ []byte, err error) {
 	case yaml.DocumentNode:
 		return appendValue(out, n.Content[0], depth)
 	case yaml.AliasNode:
-		return appendValue(out, n.Alias, depth+1) // one that is inside itself is too deep
+		return appendValue(out, n.Alias, depth+1) // an alias inside itself ends at the depth limit
 	case yaml.MappingNode:
 		return appendMapping(out, n, depth)
 	case yaml.SequenceNode:
@@ -189,7 +189,7 @@ func appendMapping(out []byte, n *yaml.Node, depth int) (_ []byte, err error) {
 			out = append(out, ',')
 		}
 		names[key.Value] = true
-		out = append(strictjson.AppendString(out, key.Value), ':') // a response's 200 is the text that it is written as
+		out = append(strictjson.AppendString(out, key.Value), ':') // the key 200 of a response stays the text that is written
 		if out, err = appendValue(out, n.Content[i+1], depth+1); err != nil {
 			return nil, err
 		}
@@ -199,7 +199,7 @@ func appendMapping(out []byte, n *yaml.Node, depth int) (_ []byte, err error) {
 
 var plainNumber = regex.Lazy(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?$`)
 
-// scalar reads a word as YAML 1.2 has it in JSON's types; a date is the text that it is written as.
+// scalar reads a scalar by the rules of YAML 1.2 as a JSON value; a date stays the text that is written.
 func scalar(n *yaml.Node) (any, error) {
 	switch n.ShortTag() {
 	case "!!null":
@@ -219,7 +219,7 @@ func scalar(n *yaml.Node) (any, error) {
 	return nil, fmt.Errorf("line %d: the tag %s is not supported", n.Line, clip(n.Tag, 40))
 }
 
-// oddNumber reads the ways of writing numbers that JSON does not have.
+// oddNumber reads the notations of numbers that JSON does not have.
 func oddNumber(n *yaml.Node) (any, error) {
 	var i int64
 	if n.Decode(&i) == nil {

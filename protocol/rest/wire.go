@@ -10,7 +10,7 @@
 //	DELETE /v1/jobs/{id}          cancels it
 //	GET    /openapi.json          all of this as an OpenAPI document, and each tool that the caller may see
 //	GET    /metrics               metrics in Prometheus format
-//	GET    /healthz, /readyz      for monitoring; the only two without a token
+//	GET    /healthz, /readyz      for monitoring; they need no token
 //
 // Assets and jobs are tools: their routes are calls of them, through the same handler as every other call.
 //
