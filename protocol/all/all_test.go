@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-// Every protocol must be open to strict configs: what it does not know is refused, with the place.
+// Every protocol must be strict about configs: an unknown field is refused, with its place.
 func TestEveryProtocolRefusesAFieldThatItDoesNotKnow(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range all.Protocols() {

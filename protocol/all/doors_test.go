@@ -33,7 +33,7 @@ func parse(t *testing.T, text string) *config.Config {
 	return cfg
 }
 
-// byToken knows people by tokens that are their names, and lets in who is anonymous as the door says.
+// byToken identifies callers by tokens that are their names, and admits anonymous callers as the door configures.
 func byToken(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
 	switch {
 	case shown.Token != "":
@@ -44,7 +44,7 @@ func byToken(_ context.Context, shown identity.Credentials) (tool.Principal, err
 	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "nobody knows you")
 }
 
-// A waiter is a handler: the tool wait goes on until it is cancelled, any other says who calls, and by which door.
+// A waiter is a handler: the tool wait runs until it is cancelled, any other returns its caller and the door.
 type waiter struct{ began chan string }
 
 func (w waiter) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -56,7 +56,7 @@ func (w waiter) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Re
 	return &tool.Result{OK: true, Output: fmt.Appendf(nil, "%q", c.Caller.ID+" at "+c.Caller.Door)}, nil
 }
 
-// A street is the doors of a config while they are open.
+// A street is the open doors of a config.
 type street struct {
 	t     *testing.T
 	url   map[string]string // by the names of doors
@@ -101,7 +101,7 @@ func openStreet(t *testing.T, text string) *street {
 	return s
 }
 
-// ask sends a request, with a token where who is somebody, and gives the status and the body.
+// ask sends a request, with a token unless who is empty, and returns the status and the body.
 func (s *street) ask(method, url, who, body string, headers ...string) (int, string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -145,8 +145,8 @@ func TestTwoDoorsAnswerOnOneAddressEachInItsWords(t *testing.T) {
 	}{
 		{"POST", "/v1/tools/x/call", "ada", `{}`, 200, `{"ok":true,"output":"ada at http",`},
 		{"POST", "/tools", "ada", service("x"), 200, `{"ok":true,"result":"ada at namel3ss"}`},
-		{"POST", "/tools", "", service("x"), 200, `{"ok":true,"result":"guest at namel3ss"}`}, // anonymous is said of a door,
-		{"POST", "/v1/tools/x/call", "", `{}`, 401, `{"ok":false,"error":{"code":`},           // and not of an address
+		{"POST", "/tools", "", service("x"), 200, `{"ok":true,"result":"guest at namel3ss"}`}, // anonymous belongs to a door,
+		{"POST", "/v1/tools/x/call", "", `{}`, 401, `{"ok":false,"error":{"code":`},           // not to an address
 		{"GET", "/tools", "ada", "", 405, `{"ok":false,"error":{"type":`},
 		{"POST", "/healthz", "ada", "", 405, `{"ok":false,"error":{"code":`},
 		{"GET", "/nothing", "ada", "", 404,
@@ -230,7 +230,7 @@ func TestDoorsThatShareAnAddressAndDisagreeAreRefused(t *testing.T) {
 	}
 }
 
-// TLS that one door asks for holds for the other, wherever the command line puts the two of them.
+// The command line moves both doors of an address: TLS that one asks for must apply to the other.
 func TestTheCommandLineMovesAnAddressAsAWhole(t *testing.T) {
 	cfg := parse(t, `doors: {http: {hosts: [a], listen: "127.0.0.1:1"}, namel3ss: {listen: "127.0.0.1:1"}}`)
 	ready := make(chan all.Listening, 8)
@@ -252,7 +252,7 @@ func TestTheCommandLineMovesAnAddressAsAWhole(t *testing.T) {
 }
 
 func TestTheServiceDoorStandsOnAUnixSocketToo(t *testing.T) {
-	dir, err := os.MkdirTemp("", "s") // a short name, as those of sockets have to be
+	dir, err := os.MkdirTemp("", "s") // short, as the path of a socket must be
 	if err != nil {
 		t.Fatal(err)
 	}

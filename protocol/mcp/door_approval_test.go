@@ -18,7 +18,7 @@ import (
 	"toolpost/tool"
 )
 
-// A gated door is one whose calls have to be approved.
+// A gated is a door whose calls must be approved.
 type gated struct {
 	*approval.Approvals
 	url string
@@ -58,7 +58,7 @@ func (d decider) Decide(ctx context.Context, c *tool.Call, args json.RawMessage)
 	return err
 }
 
-// policyAsks says what policy would.
+// policyAsks stands in for policy: it requires consent by a rule.
 func policyAsks(rule tool.ConsentRule) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {

@@ -26,7 +26,7 @@ func carrying(h tool.Handler) tool.Handler {
 	return q.Answers(nil)(q.Carry(nil)(h))
 }
 
-// An asker is a tool that asks one thing, whatever it is called.
+// An asker is a tool that asks one question, under any name.
 type asker struct {
 	*bench
 	asks *tool.Ask
@@ -101,7 +101,7 @@ func TestTheOfficialClientIsAskedForSeveralThings(t *testing.T) {
 	}
 }
 
-// able is what a modern request says of itself when its client has these capabilities.
+// able is the _meta of a modern request whose client has these capabilities.
 func able(capabilities string) string {
 	return `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + capabilities + `}`
 }
@@ -136,7 +136,7 @@ func TestAClientIsAskedOnlyForWhatItSaysItCan(t *testing.T) {
 	for name, c := range map[string]struct {
 		needs        []tool.Need
 		capabilities string
-		want         string // the keys that are asked for, or the capability that is missing
+		want         string // the keys that are asked for, or the missing capability
 	}{
 		"all":                     {everything().Needs, allCapabilities, "says where who"},
 		"a form by an empty mode": {[]tool.Need{form("who", "name")}, `{"elicitation":{}}`, "who"},
@@ -207,7 +207,7 @@ func TestWhatIsMissingIsAskedForAgainAndTheRestIsKept(t *testing.T) {
 	if !strings.Contains(got.body, `\"name\":\"Ada\"`) || !strings.Contains(got.body, `\"thing\":\"x\"`) || strings.Contains(got.body, "more") {
 		t.Errorf("%s", got.body)
 	}
-	// Every state that there was on the way is one question, which is answered now.
+	// Every state on the way belongs to one question, which is answered now.
 	for _, state := range []string{r.State, second.State} {
 		if got := bring(who+","+what, state); got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "answered already") {
 			t.Errorf("%s", got.body)
@@ -227,14 +227,14 @@ func TestAnswersThatAreNotWhatWasAskedForAreRefused(t *testing.T) {
 			t.Errorf("%s: %s", responses, got.body)
 		}
 	}
-	// None of them was an answer.
+	// None of them counted as an answer.
 	got := askAs(t, url, allCapabilities, `"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}},"requestState":"`+r.State+`",`)
 	if !strings.Contains(got.body, `\"name\":\"Ada\"`) {
 		t.Errorf("%s", got.body)
 	}
 }
 
-// A state that was changed is none, wherever it was changed.
+// A state that was changed at any place is invalid.
 func TestAForgedStateAnswersNothing(t *testing.T) {
 	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}})
 	state := roundOf(t, askAs(t, url, allCapabilities, "")).State
@@ -262,7 +262,7 @@ func TestAForgedStateAnswersNothing(t *testing.T) {
 	}
 }
 
-// Behind an address there may be several programs, and one may be started again while a person thinks.
+// Several programs may share an address, and one may be restarted while a person thinks.
 func TestAQuestionIsAnsweredInAnotherProgramThatSharesTheStore(t *testing.T) {
 	keys := func() *secret.Keyed {
 		return secret.NewKeyed(func() ([]byte, error) { return []byte("a key that programs share"), nil })
@@ -308,7 +308,7 @@ func TestALegacyClientIsToldThatNobodyWaitsForItsAnswer(t *testing.T) {
 	}
 }
 
-// Nothing was asked yet: what comes without the state of a question is no answer, and the client is asked.
+// A response without the state of a question is no answer, since nothing was asked yet: the client is asked.
 func TestAnswersThatComeWithTheFirstCallCountForNothing(t *testing.T) {
 	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}})
 	for _, responses := range []string{
@@ -340,7 +340,7 @@ func TestAnAnswerThatIsNoObjectIsAFieldOfAForm(t *testing.T) {
 	}
 }
 
-// A client that answers nothing is told the question again, which is nobody else's to see.
+// A client that sends no answer is asked again; no other caller may see the question.
 func TestTheStateOfAQuestionTellsNobodyElseWhatWasAsked(t *testing.T) {
 	b := newBench()
 	url, _ := serveTwo(t, mcp.Options{}, carrying(asker{b, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}}}), b)

@@ -11,7 +11,7 @@ import (
 	"toolpost/tool"
 )
 
-// Arguments that a schema wants in headers are the same there, or the call is refused: what is on the way goes by them.
+// Headers must repeat the arguments that a schema asks for, or the call is refused: proxies go by the headers.
 func TestHeadersThatRepeatArgumentsMustRepeatThem(t *testing.T) {
 	s := newShop()
 	s.sell(&tool.Spec{Name: "region", Input: []byte(`{"type":"object","properties":{
@@ -49,7 +49,7 @@ func TestHeadersThatRepeatArgumentsMustRepeatThem(t *testing.T) {
 	}
 }
 
-// Where tokens of an issuer are accepted a stranger is told where they are to be had, and nowhere else.
+// A caller without a token is told where to get one if tokens of an issuer are accepted, and only then.
 func TestAStrangerIsToldWhereTokensAreToBeHad(t *testing.T) {
 	issuers := []string{"https://login.example.org"}
 	b := newBench()
@@ -143,7 +143,7 @@ func TestOtherHostsAndForeignPagesAreRefusedInJSONRPC(t *testing.T) {
 	}
 }
 
-// What belongs to a call comes in _meta or in headers; in both it is refused, unless it is a trace.
+// The properties of a call come in _meta or in headers; in both they are refused, except for a trace.
 func TestMetaAndHeadersCarryWhatBelongsToACall(t *testing.T) {
 	s := newShop()
 	s.sell(&tool.Spec{Name: "patch", Output: []byte(`{"type":"object"}`)})
@@ -172,10 +172,10 @@ func TestMetaAndHeadersCarryWhatBelongsToACall(t *testing.T) {
 	}
 }
 
-// A body that comes slowly, or is too large, costs its sender the answer and nobody else anything.
+// A sender whose body is slow or too large gets a refusal, and no other caller is affected.
 func TestSlowAndHugeBodiesAreRefused(t *testing.T) {
 	b := newBench()
-	url, _ := serveTwo(t, mcp.Options{}, b, b) // which waits a second for a body
+	url, _ := serveTwo(t, mcp.Options{}, b, b) // with a time limit of one second for a body
 	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), mcp.Path))
 	if err != nil {
 		t.Fatal(err)
@@ -183,11 +183,12 @@ func TestSlowAndHugeBodiesAreRefused(t *testing.T) {
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: "+conn.RemoteAddr().String()+
 		"\r\nAuthorization: Bearer token-ada\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"jsonrpc\"")
-	answer, _ := io.ReadAll(conn) // its end is ours: nobody waits for the rest
+	answer, _ := io.ReadAll(conn) // the server closes the connection and does not wait for the rest
 	if !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), `"jsonrpc":"2.0"`) {
 		t.Errorf("a slow body: %s", answer)
 	}
-	// Little more than the limit: what is not read fits into the connection, so that the client can read the answer.
+	// Little more than the limit: the unread rest fits into the connection's buffers, so that the client can read the
+	// answer.
 	huge := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":"` +
 		strings.Repeat("x", 8<<20) + `"}}}`
 	url = serveHTTP(t, mcp.Options{}, b, b)

@@ -15,7 +15,7 @@ import (
 	"toolpost/tool"
 )
 
-// A said is what the door answered.
+// A said is an answer of the door.
 type said struct {
 	status int
 	header http.Header
@@ -61,7 +61,7 @@ func post(t *testing.T, url, body string, headers ...string) said {
 
 const aboutMe = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`
 
-// call is a modern call of a tool with the headers that belong to it.
+// call makes a modern call of a tool, with its headers.
 func call(t *testing.T, url, name, rest string) said {
 	t.Helper()
 	return post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"`+name+`",`+rest+aboutMe+`}}`,
@@ -136,7 +136,7 @@ func TestAHeaderMayBeWrapped(t *testing.T) {
 	}
 }
 
-// stateOf is what the door gave a client to bring back with its answer.
+// stateOf returns the state that the client must send back with its answer.
 func stateOf(t *testing.T, s said) string {
 	t.Helper()
 	var r struct {
@@ -179,8 +179,8 @@ func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
 	}
 }
 
-// On stdio a client that talks nonsense is answered, and one that cannot be understood any more is left; what it asked for
-// before is answered.
+// On stdio nonsense is answered with an error. After a line that is too long the door stops reading, but answers the
+// earlier requests.
 func TestNonsenseOnStdioIsAnsweredInTheWordsOfTheProtocol(t *testing.T) {
 	b := newBench()
 	modern := func(id, method, rest string) string {
@@ -192,7 +192,7 @@ func TestNonsenseOnStdioIsAnsweredInTheWordsOfTheProtocol(t *testing.T) {
 		`{"jsonrpc":"2.0","id":"old","method":"tools/list"}` + "\n", // before initialize, and without _meta
 		modern(`"burn"`, "tools/burn", ""),
 		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"nobody"}}` + "\n",
-		`{"jsonrpc":"2.0","id":"toolpost-1","result":{}}` + "\n", // an answer to what nobody asked
+		`{"jsonrpc":"2.0","id":"toolpost-1","result":{}}` + "\n", // an answer to no question
 		modern(`"good"`, "tools/call", `"name":"echo","arguments":{"a":1},`),
 		`{"jsonrpc":"2.0","id":3,"method":"` + strings.Repeat("x", 9<<20), // a line that is too long
 	}, "")
@@ -222,7 +222,7 @@ func TestNonsenseOnStdioIsAnsweredInTheWordsOfTheProtocol(t *testing.T) {
 	}
 }
 
-// A session is its client's own, and nobody can have so many that others have none.
+// A session belongs to its client, and no caller can open so many that others get none.
 func TestSessionsAreTheirOwnersAndBounded(t *testing.T) {
 	b := newBench()
 	url, _ := serveTwo(t, mcp.Options{}, b, b)
@@ -243,8 +243,8 @@ func TestSessionsAreTheirOwnersAndBounded(t *testing.T) {
 	}
 }
 
-// What a client says is kept for as long as its session or its subscription lasts, of which it may have many: so it is
-// little.
+// A client's data is kept for as long as its session or its subscription lasts, of which it may have many: so it must
+// be small.
 func TestWhatASessionOrASubscriptionKeepsIsBounded(t *testing.T) {
 	b := newBench()
 	url, _ := serveTwo(t, mcp.Options{}, b, b)

@@ -18,7 +18,7 @@ import (
 	"toolpost/tool"
 )
 
-// A crowd is more tools than are listed, behind a real engine, some of which a caller may not see.
+// A crowd is more tools than are listed, behind a real engine. A caller may not see some of them.
 type crowd struct {
 	*bench
 	specs []*tool.Spec
@@ -50,7 +50,7 @@ func (c *crowd) Invoke(ctx context.Context, call *tool.Call, out tool.Sink) (*to
 	return c.bench.Invoke(ctx, call, out)
 }
 
-// A ledger is a stage that notes the calls that pass it.
+// A ledger is a stage that records the calls that pass it.
 type ledger struct {
 	mu    sync.Mutex
 	calls []string
@@ -68,7 +68,7 @@ func (l *ledger) stage(spec *tool.Spec) tool.Middleware {
 	})
 }
 
-// among connects the official client with a door in front of a crowd, for a caller who may not see the vault.
+// among connects the official client with a door in front of a crowd, for a caller that may not see the vault.
 func among(t *testing.T, version string, o mcp.Options, c *crowd, client *sdk.ClientOptions) (*sdk.ClientSession, *ledger) {
 	t.Helper()
 	l := &ledger{}
@@ -176,7 +176,7 @@ func TestThroughCallToolNothingIsGoneAround(t *testing.T) {
 		for want, args := range map[string]object{
 			"the arguments of forecast: /days":   {"name": "forecast", "arguments": object{"city": "Rome", "days": 8}}, // validation
 			"count needs a lease":                {"name": "count"},
-			"Unknown tool: vault":                {"name": "vault"}, // it may not see that one
+			"Unknown tool: vault":                {"name": "vault"}, // the caller may not see it
 			"Unknown tool: call_tool":            {"name": "call_tool", "arguments": object{"name": "forecast"}},
 			"missing property 'name'":            {"arguments": object{}},
 			"/arguments: got array, want object": {"name": "forecast", "arguments": []any{}},

@@ -20,7 +20,7 @@ import (
 	"toolpost/web"
 )
 
-// A shop is a bench whose tools change, whose callers are two, and with a tool that changes its session.
+// A shop is a bench with two callers, with tools that change, and with a tool that changes its session.
 type shop struct {
 	*bench
 	tool.Changes
@@ -31,7 +31,7 @@ type shop struct {
 
 func newShop() *shop { return &shop{bench: newBench()} }
 
-// sell changes what is beside the usual tools.
+// sell sets the tools beside the usual ones.
 func (s *shop) sell(extra ...*tool.Spec) {
 	s.mu.Lock()
 	s.extra = extra
@@ -39,7 +39,7 @@ func (s *shop) sell(extra ...*tool.Spec) {
 	s.Tell()
 }
 
-// listed has the tools of a caller: those that begin with "bob" are his alone.
+// listed returns the tools of a caller: only bob has those that begin with "bob".
 func (s *shop) listed(p tool.Principal) []*tool.Spec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,8 @@ func (s *shop) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 	return s.bench.Invoke(ctx, c, out)
 }
 
-// serveTwo opens the door for two callers, each with the token TOKEN-NAME, and gives its URL and what closes it.
+// serveTwo opens the door for two callers, each with the token token-NAME, and returns its URL and a function that
+// closes it.
 func serveTwo(t *testing.T, o mcp.Options, h tool.Handler, c tool.Catalog) (url string, closed func()) {
 	t.Helper()
 	gate := func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
@@ -128,7 +129,7 @@ type told struct {
 	}
 }
 
-// follow opens a stream and gives its messages, one after the other.
+// follow opens a stream and returns a function for its messages, one after the other.
 func follow(t *testing.T, method, url, body string, headers ...string) func() told {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -169,7 +170,7 @@ func follow(t *testing.T, method, url, body string, headers ...string) func() to
 	}
 }
 
-// listening opens a modern subscription of a caller, and takes the acknowledgement.
+// listening opens a modern subscription of a caller, and reads the acknowledgement.
 func listening(t *testing.T, url, who, filter string) (next func() told, ack told) {
 	t.Helper()
 	next = follow(t, http.MethodPost, url,
@@ -190,14 +191,14 @@ func TestASubscriptionHearsOfWhatChangedForItsCaller(t *testing.T) {
 	if ack.Params.Notifications["promptsListChanged"] != true || ack.Params.Notifications["toolsListChanged"] != nil {
 		t.Errorf("what is acknowledged is %v", ack.Params.Notifications)
 	}
-	s.sell(&tool.Spec{Name: "bob-only"}) // of which she hears nothing
+	s.sell(&tool.Spec{Name: "bob-only"}) // she is not notified of it
 	s.sell(&tool.Spec{Name: "bob-only"}, &tool.Spec{Name: "new"})
 	if m := tools(); m.Method != "notifications/tools/list_changed" || m.Params.Meta["io.modelcontextprotocol/subscriptionId"] != "sub-1" {
 		t.Errorf("she hears %+v", m)
 	}
-	s.sell(&tool.Spec{Name: "new", Skills: []tool.Skill{{Name: "care"}}}) // a prompt and a resource, and no other tools for her
+	s.sell(&tool.Spec{Name: "new", Skills: []tool.Skill{{Name: "care"}}}) // a new prompt and resource, but no new tools for her
 	heard := []string{prompts().Method, prompts().Method}
-	slices.Sort(heard) // who is told first is nobody's promise
+	slices.Sort(heard) // the order is not defined
 	if !slices.Equal(heard, []string{"notifications/prompts/list_changed", "notifications/resources/list_changed"}) {
 		t.Errorf("she hears %v", heard)
 	}
@@ -207,7 +208,7 @@ func TestASubscriptionHearsOfWhatChangedForItsCaller(t *testing.T) {
 	}
 }
 
-// handshake introduces a legacy client, and gives its session.
+// handshake introduces a legacy client, and returns its session.
 func handshake(t *testing.T, url, who string) string {
 	t.Helper()
 	got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
@@ -248,7 +249,7 @@ func TestWhoSubscribesToASessionHearsOfItsChangesAndNobodyElseDoes(t *testing.T)
 			t.Errorf("the %s client hears %+v", name, m)
 		}
 	}
-	s.sell() // had they heard of another's session, it would come before this
+	s.sell() // a notification of another caller's session would come before this one
 	if m := stream(); m.Method != "notifications/tools/list_changed" {
 		t.Errorf("the legacy client hears %+v", m)
 	}
@@ -277,7 +278,7 @@ func TestALegacyClientOnStdioHearsThatTheToolsChanged(t *testing.T) {
 	}
 	say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
 	next()
-	say(`{"jsonrpc":"2.0","id":2,"method":"ping"}`) // once it is answered the door listens
+	say(`{"jsonrpc":"2.0","id":2,"method":"ping"}`) // once it is answered, the door is listening
 	next()
 	s.sell(&tool.Spec{Name: "new"})
 	if m := next(); m.Method != "notifications/tools/list_changed" {

@@ -22,7 +22,7 @@ import (
 
 const token = "sixteen-letters-or-more"
 
-// A bench has the standard tools of tooltest, and some that do what only this protocol can carry.
+// A bench has the standard tools of tooltest, and some for features that only this protocol has.
 type bench struct {
 	tooltest.Reference
 	hung chan error // how the hanging calls ended
@@ -88,7 +88,7 @@ func (b *bench) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spe
 	}
 }
 
-// serveHTTP opens the door over HTTP and gives its URL.
+// serveHTTP opens the door over HTTP and returns its URL.
 func serveHTTP(t *testing.T, o mcp.Options, h tool.Handler, c tool.Catalog) string {
 	t.Helper()
 	gate, err := identity.StaticToken(token)
@@ -108,7 +108,7 @@ func serveHTTP(t *testing.T, o mcp.Options, h tool.Handler, c tool.Catalog) stri
 	return "http://" + <-ready + mcp.Path
 }
 
-// A bearer shows the token with every request that has none.
+// A bearer adds the token to every request that has none.
 type bearer struct{ http.RoundTripper }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -124,7 +124,7 @@ func httpClient(t *testing.T) *http.Client {
 	return &http.Client{Transport: bearer{transport}}
 }
 
-// connect makes the official client of an era speak with the door, over HTTP or over two pipes.
+// connect connects the official client of an era with the door, over HTTP or over two pipes.
 func connect(t *testing.T, over, version string, b *bench, o *sdk.ClientOptions) *sdk.ClientSession {
 	t.Helper()
 	var way sdk.Transport
@@ -183,7 +183,7 @@ func textOf(r *sdk.CallToolResult) string {
 	return text.Text
 }
 
-// codeOf is the class of a failure, which programs find beside its words.
+// codeOf returns the code of a failure, which is in _meta for programs.
 func codeOf(r *sdk.CallToolResult) any {
 	why, _ := r.Meta["toolpost/error"].(map[string]any)
 	return why["code"]
@@ -276,7 +276,7 @@ func TestACallThatIsCancelledEnds(t *testing.T) {
 			_, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "hang"})
 			answered <- err
 		}()
-		time.AfterFunc(50*time.Millisecond, cancel) // before or after it began: both must do
+		time.AfterFunc(50*time.Millisecond, cancel) // before or after it began: both must work
 		if err := <-answered; err == nil {
 			t.Error("it was answered")
 		}

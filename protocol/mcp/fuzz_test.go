@@ -6,7 +6,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Whatever comes in is read, or refused with an answer that is JSON.
+// Any input is read, or refused with an answer that is JSON.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"a":[1]},"_meta":{"progressToken":"t","toolpost/session":"s",` +

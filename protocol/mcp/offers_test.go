@@ -25,8 +25,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// newLibrary is a server of the official SDK for Go with all that a server can have beside tools. Two of its tools change
-// what it has: touch a note, and grow what is listed.
+// newLibrary returns a server of the official SDK for Go with everything that a server can have besides tools. Two of
+// its tools change that: touch changes a note, and grow adds to the lists.
 func newLibrary() *sdk.Server {
 	accept := func(context.Context, *sdk.SubscribeRequest) error { return nil }
 	s := sdk.NewServer(&sdk.Implementation{Name: "library", Version: "1"}, &sdk.ServerOptions{
@@ -72,7 +72,7 @@ func newLibrary() *sdk.Server {
 	return s
 }
 
-// served gives the address of a server over HTTP.
+// served serves a server over HTTP and returns its address.
 func served(t *testing.T, s *sdk.Server, era string) string {
 	t.Helper()
 	front := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s },
@@ -81,7 +81,7 @@ func served(t *testing.T, s *sdk.Server, era string) string {
 	return front.URL
 }
 
-// engineOf has MCP servers as sources, under a policy.
+// engineOf returns an engine with MCP servers as sources, under a policy.
 func engineOf(t *testing.T, rules string, sources map[string]string) *engine.Engine {
 	t.Helper()
 	return engineWith(t, engine.Options{}, rules, sources)
@@ -148,7 +148,7 @@ func clientOf(t *testing.T, over, version string, e *engine.Engine, o *sdk.Clien
 	return s
 }
 
-// awaits waits for something that must come.
+// awaits waits for a value that must come.
 func awaits[T any](t *testing.T, what string, from <-chan T) (got T) {
 	t.Helper()
 	select {
@@ -161,8 +161,8 @@ func awaits[T any](t *testing.T, what string, from <-chan T) (got T) {
 
 const notes = "toolpost://sources/one/mem://"
 
-// An MCP client behind the door has what MCP servers offer beside tools as it would have it from them, whichever the eras
-// of the client and the server, and however the client comes.
+// An MCP client behind the door gets the prompts and resources of MCP servers as it would get them directly, whatever
+// the eras of the client and the server and the transport of the client.
 func TestWhatServersHaveBesideToolsIsOfferedOn(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, upstream := range []string{"modern", "legacy"} {
@@ -199,8 +199,8 @@ func useLibrary(t *testing.T, era, version, over string) {
 			t.Fatal(err)
 		}
 		end := time.After(patience)
-		for got := ""; got == ""; { // this client does not wait until its subscription is acknowledged
-			for _, name := range []string{"two_touch", "touch"} { // what happens in the other source is not told
+		for got := ""; got == ""; { // this client does not wait for the acknowledgement of its subscription
+			for _, name := range []string{"two_touch", "touch"} { // changes in the other source are not reported
 				if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: name}); err != nil {
 					t.Fatal(err)
 				}
@@ -338,7 +338,7 @@ func completes(t *testing.T, s *sdk.ClientSession) {
 	}
 }
 
-// The official server for trying clients has the same behind our door as in front of it.
+// The official test server offers the same behind our door as in front of it.
 func TestWhatTheOfficialServerHasBesideToolsIsOfferedOn(t *testing.T) {
 	tooltest.NoLeaks(t)
 	e := engineOf(t, "", map[string]string{"all": fromNPM(t, "@modelcontextprotocol/server-everything/dist/index.js", "", "stdio")})
@@ -389,7 +389,7 @@ func TestWhatTheOfficialServerHasBesideToolsIsOfferedOn(t *testing.T) {
 			if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"}); err != nil {
 				t.Fatal(err)
 			}
-			roots, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "get-roots-list"}) // listed for clients with roots alone
+			roots, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "get-roots-list"}) // listed only for clients with roots
 			if err != nil || !strings.Contains(textOf(roots), "file:///") {
 				t.Errorf("%+v, %v", roots, err)
 			}
@@ -397,7 +397,7 @@ func TestWhatTheOfficialServerHasBesideToolsIsOfferedOn(t *testing.T) {
 	}
 }
 
-// A server that lists without an end, hides things and says what it likes harms neither its own tool nor a client.
+// A server with endless lists, hidden characters and arbitrary content harms neither its own tool nor a client.
 func TestServersWithHostileOffers(t *testing.T) {
 	tooltest.NoLeaks(t)
 	path, err := filepath.Abs(filepath.Join("testdata", "py", "offers.py"))
@@ -488,8 +488,8 @@ func (m *memory) Change(_ context.Context, changes []pin.Change) error {
 
 func (m *memory) Revision(context.Context) (int64, error) { return 0, nil }
 
-// What a server has beside tools passes the chain as its tools do: rules, rights and pins hold for it, and so do the stages
-// that count and record. A source that is down offers nothing.
+// A server's prompts and resources pass the chain as its tools do: rules, rights and pins apply to them, and so do the
+// stages that count and record. A source that is down offers nothing.
 func TestOffersPassTheChain(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var mu sync.Mutex
@@ -565,7 +565,7 @@ func TestOffersPassTheChain(t *testing.T) {
 	mu.Unlock()
 	library.AddPrompt(&sdk.Prompt{Name: "review", Description: "do something else"}, func(context.Context, *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
 		return nil, fmt.Errorf("not asked for")
-	}) // which was pinned otherwise
+	}) // its pin differs
 	for offered(ada) != 1 {
 		awaits(t, "prompts/list_changed", changed)
 	}
@@ -579,7 +579,7 @@ func TestOffersPassTheChain(t *testing.T) {
 	}
 }
 
-// named shows the token of a caller.
+// named sends the token of a caller.
 type named struct {
 	http.RoundTripper
 	name string
@@ -590,7 +590,7 @@ func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.RoundTripper.RoundTrip(r)
 }
 
-// A server is asked once to tell of a resource, however many clients follow it, and they alone are told.
+// A server gets one subscription for a resource, however many clients follow it, and only they are notified.
 func TestUpdatesReachThoseWhoSubscribed(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, era := range []string{"modern", "legacy"} {
@@ -620,7 +620,7 @@ func TestUpdatesReachThoseWhoSubscribed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			touch := func(r reader) { // until the client hears of it: it may still be opening its stream
+			touch := func(r reader) { // until the client is notified: it may still be opening its stream
 				for end := time.After(patience); ; {
 					if _, err := readers[2].CallTool(t.Context(), &sdk.CallToolParams{Name: "touch"}); err != nil {
 						t.Fatal(err)
@@ -653,7 +653,7 @@ func TestUpdatesReachThoseWhoSubscribed(t *testing.T) {
 	}
 }
 
-// A keeper starts jobs that run on.
+// A keeper starts jobs that do not end.
 type keeper struct{ *shop }
 
 func (k keeper) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -663,7 +663,8 @@ func (k keeper) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.
 	return k.shop.Invoke(ctx, c, out)
 }
 
-// What an MCP server only runs as a task is a task for clients that know tasks, and a call that waits for the others.
+// A tool that an MCP server runs only as a task is a task for clients that support tasks, and a call that waits for the
+// others.
 func TestTasksOfServersStayTasks(t *testing.T) {
 	k := keeper{newShop()}
 	k.sell(&tool.Spec{Name: "startJob"}, &tool.Spec{Name: "echo", TaskSupport: "required"})

@@ -16,7 +16,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// A notebook keeps what is logged.
+// A notebook records the log.
 type notebook struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -34,7 +34,7 @@ func (n *notebook) count(words string) int {
 	return strings.Count(n.String(), words)
 }
 
-// greedy opens a modern server that answers with whatever it is told to: the whole body of a stream, or a result.
+// greedy opens a modern server whose answers the test decides: the whole body of a stream, or a result.
 func greedy(t *testing.T, answer func(method, cursor string) (before, result string)) (*mcp.Runner, *notebook) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -103,7 +103,7 @@ func TestAServerThatTalksDoesNotFillTheLog(t *testing.T) {
 	}
 }
 
-// What a server wants to have back waits here until somebody answers, and a thousand questions may wait.
+// The state of a question is kept here until it is answered, and a thousand questions may be open.
 func TestAQuestionThatIsHugeIsNotKept(t *testing.T) {
 	tooltest.NoLeaks(t)
 	huge := strings.Repeat("x", 1<<20)

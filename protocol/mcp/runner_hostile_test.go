@@ -20,7 +20,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// After whatever a server does, the next call works.
+// unharmed checks that the next call works, whatever the server did before.
 func unharmed(t *testing.T, r *mcp.Runner) {
 	t.Helper()
 	if got := works(t, r, "deep", `{"root":{"n":1}}`); got != `"{\"root\": {\"n\": 1}}"` {
@@ -54,7 +54,7 @@ func TestServersThatMisbehaveHarmNobodyElse(t *testing.T) {
 			}
 		} else {
 			fails(t, r, &tool.Call{Tool: "endless"}, tool.CodeProtocol, "again and again")
-			if http { // an answer cannot be sent
+			if http { // an answer cannot be sent there
 				fails(t, r, &tool.Call{Tool: "wrongera"}, tool.CodeProtocol, "in the middle of a call")
 			} else if got := works(t, r, "wrongera", `{}`); !strings.Contains(got, "input_required") {
 				t.Errorf("a question of the other era gets %s", got)
@@ -102,7 +102,7 @@ func TestAServerThatDiesWithAQuestionOpenEndsItsCall(t *testing.T) {
 	unharmed(t, r)
 }
 
-// What a parked call is asked meanwhile is not mixed up with another's.
+// Questions of a parked call are not mixed up with another's.
 func TestTwoCallsWithQuestionsAreKeptApart(t *testing.T) {
 	ways(t, "", func(t *testing.T, r *mcp.Runner, _ bool) {
 		one := &tool.Call{Tool: "asktwice", Caller: tool.Principal{ID: "ada"}}
@@ -137,7 +137,7 @@ func TestAServerThatNeverAnswersIsReplaced(t *testing.T) {
 	if _, err := r.Invoke(ctx, &tool.Call{Tool: "never"}, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
 		t.Errorf("got %v", err)
 	}
-	// It still answers others: it is asked, and stays.
+	// It still answers the probe, so it is not replaced.
 	if after := works(t, r, "pid", `{}`); after != before {
 		t.Errorf("a server that answers was replaced: %s, %s", before, after)
 	}
@@ -196,7 +196,7 @@ func TestAServerOverHTTPComesBack(t *testing.T) {
 			fails(t, r, &tool.Call{Tool: "deep"}, tool.CodeUnavailable, "nothing answers")
 			port := strings.TrimSuffix(url[strings.LastIndex(url, ":")+1:], "/mcp")
 			pyHTTP(t, era, port)
-			unharmed(t, r) // in the legacy era in another session
+			unharmed(t, r) // in the legacy era, in another session
 		})
 	}
 }

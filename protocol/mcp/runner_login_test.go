@@ -17,8 +17,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// A guarded is a server that lets in whoever has the newest token, and the authorization server that gives them out. Each
-// token is good for so many requests.
+// A guarded is a server that accepts only the newest token, and the authorization server that issues them. Each token
+// is good for a number of requests.
 type guarded struct {
 	*httptest.Server
 	good    int64
@@ -118,7 +118,7 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 		t.Helper()
 		err := mcp.Login(t.Context(), src, func(link string) {
 			go func() {
-				for _, one := range []string{strings.Replace(link, "state=", "state=x", 1), link} { // the first belongs to nobody
+				for _, one := range []string{strings.Replace(link, "state=", "state=x", 1), link} { // the first belongs to no login
 					resp, err := http.Get(one)
 					if err == nil {
 						_, _ = io.Copy(io.Discard, resp.Body)
@@ -161,11 +161,11 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 	if last == nil || tool.AsError(last).Reason != mcp.ReasonLogin || strings.Contains(last.Error(), "token-") {
 		t.Errorf("got %v", last)
 	}
-	login() // another process does it; the runner that runs uses it
+	login() // as another process does it; the open runner uses the new tokens
 	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "t"}, tool.Discard); err != nil {
 		t.Errorf("after another login: %v", err)
 	}
-	// The tokens are for this server and no other.
+	// The tokens are for this server only.
 	other := newGuarded(t, 4)
 	other.given.Store(g.given.Load())
 	moved := sourceOf(t, src.Dir, fmt.Sprintf("url: %q", other.URL+"/mcp"), nil)
@@ -179,7 +179,7 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 	}
 }
 
-// A login sends what it brings to the server of the config, and to nobody whom that one names.
+// A login sends its secrets to the server of the config, and to no other that this one names.
 func TestALoginTakesNoSecretElsewhere(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var stolen atomic.Int64
@@ -199,7 +199,7 @@ func TestALoginTakesNoSecretElsewhere(t *testing.T) {
 	}
 }
 
-// A client that was registered somewhere shows its secret there alone, whatever authorization server is named.
+// A client's secret is sent only to the authorization server at which it was registered, whichever one is named.
 func TestASecretOfAClientIsForItsIssuerAlone(t *testing.T) {
 	tooltest.NoLeaks(t)
 	g := newGuarded(t, 4)

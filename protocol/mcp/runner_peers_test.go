@@ -22,7 +22,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// fromNPM is a source whose server is a program from npm.
+// fromNPM returns the config of a source whose server is a program from npm.
 func fromNPM(t *testing.T, script, more string, args ...string) string {
 	modules, node := jsPeers(t)
 	if strings.HasPrefix(script, "@") {
@@ -140,7 +140,7 @@ func TestServersOfTheTypeScriptSDKs(t *testing.T) {
 				t.Error("the new tool is not there")
 			}
 		}
-		// A program that a busy machine starts slowly, and that speaks both, is met as one of the legacy era: see probeTime.
+		// A program that speaks both and that a busy machine starts slowly is taken for a legacy one: see probeTime.
 		said := map[string]string{"modern": ", era: modern"}[era]
 		t.Run(script+" over stdio", func(t *testing.T) { use(t, open(t, fromNPM(t, script, "")+said)) })
 		t.Run(script+" over http", func(t *testing.T) { use(t, open(t, "url: '"+jsHTTP(t, script)+"'")) })
@@ -160,7 +160,7 @@ func use2(t *testing.T, r *mcp.Runner) {
 	}
 }
 
-// jsHTTP starts a server of ours that is written in JavaScript, and gives its address.
+// jsHTTP starts a server of ours that is written in JavaScript, and returns its address.
 func jsHTTP(t *testing.T, script string) string {
 	t.Helper()
 	_, node := jsPeers(t)
@@ -243,12 +243,12 @@ func TestServersOfTheGoSDK(t *testing.T) {
 	}
 }
 
-// Our own door and our own runner, against each other: what the one loses on the way the other cannot find.
+// Our own door and our own runner against each other: neither loses anything that the other needs.
 func TestTheRunnerInFrontOfOurOwnDoor(t *testing.T) {
 	for _, era := range []string{"modern", "legacy"} {
 		t.Run(era, func(t *testing.T) {
 			tooltest.Run(t, tooltest.Subject{
-				// A failure is a result there, whatever its class; the reference starts nothing.
+				// A failure is a result there, whatever its code; the reference starts nothing.
 				Without: tooltest.Crash | tooltest.Spawn,
 				New: func(tb testing.TB) tool.Handler {
 					ref := &tooltest.Reference{}

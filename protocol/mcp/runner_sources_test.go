@@ -8,7 +8,7 @@ import (
 	"toolpost/config"
 )
 
-// jsPeers is where the programs from npm are; the test ends where they are not.
+// jsPeers returns the folder of the programs from npm, and node; without them the test ends.
 func jsPeers(t *testing.T) (modules, node string) {
 	t.Helper()
 	modules, err := filepath.EvalSymlinks(filepath.Join("testdata", "js", "node_modules"))
@@ -28,12 +28,12 @@ func jsPeers(t *testing.T) (modules, node string) {
 	return modules, node
 }
 
-// A secretsOf gives secrets by name.
+// A secretsOf returns secrets by name.
 type secretsOf map[string]string
 
 func (s secretsOf) Secret(name string) (string, error) { return s[name], nil }
 
-// sourceOf is a configured source in a folder.
+// sourceOf returns a configured source in a folder.
 func sourceOf(t testing.TB, dir, fields string, secrets secretsOf) config.Source {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(dir, config.FileName), []byte("sources:\n  - {name: up, protocol: mcp, "+fields+"}\n"))

@@ -22,10 +22,10 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an event that must happen.
 const patience = time.Minute
 
-// pyServer is the command of the server that is written from the specification.
+// pyServer returns the command of the server that was written from the specification.
 func pyServer(t testing.TB, era string, more ...string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata", "py", "server.py"))
@@ -39,7 +39,7 @@ func pyServer(t testing.TB, era string, more ...string) string {
 	return fmt.Sprintf("command: [%s], dir: %q", strings.Join(quoted, ", "), filepath.Dir(path))
 }
 
-// pyHTTP starts that server over HTTP, at a port or any, and gives its address and what ends it.
+// pyHTTP starts that server over HTTP, at a given port or any, and returns its address and a function that ends it.
 func pyHTTP(t testing.TB, era, port string) (url string, end func()) {
 	t.Helper()
 	cmd := exec.Command(tooltest.Python(), "-B", "server.py", era, "http", port)
@@ -93,7 +93,7 @@ func ways(t *testing.T, more string, run func(t *testing.T, r *mcp.Runner, moder
 	}
 }
 
-// kept keeps events.
+// kept records events.
 type kept struct {
 	mu  sync.Mutex
 	all []tool.Event
@@ -128,7 +128,7 @@ func invoke(t testing.TB, r tool.Handler, c *tool.Call, out tool.Sink) (*tool.Re
 	return r.Invoke(ctx, c, out)
 }
 
-// works makes a call that must succeed, and gives its output.
+// works makes a call that must succeed, and returns its output.
 func works(t testing.TB, r tool.Handler, name, args string) string {
 	t.Helper()
 	res, err := invoke(t, r, &tool.Call{Tool: name, Args: json.RawMessage(args)}, tool.Discard)
@@ -168,7 +168,7 @@ func TestToolsAreListedAsTheyAre(t *testing.T) {
 		if read == nil || !read.Unlisted || read.Method != read.Name {
 			t.Errorf("resources are read with %+v", read)
 		}
-		if len(all) != 31+1 || all["noschema"] != nil || all[""] != nil { // more than ten pages; four cannot be used
+		if len(all) != 31+1 || all["noschema"] != nil || all[""] != nil { // more than ten pages; four tools are invalid
 			t.Errorf("%d tools", len(all))
 		}
 		deep := `{"type": "object", "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "n": {"type": "number"}}}}, ` +
@@ -255,7 +255,7 @@ func TestContentThatIsNotTextIsAssets(t *testing.T) {
 	})
 }
 
-// answers calls a tool that asks, with the answers one after the other, and gives what it said in the end.
+// answers calls a tool that asks, answers its questions one after the other, and returns its final output.
 func answers(t *testing.T, r tool.Handler, c *tool.Call, say func(*tool.Ask) string) string {
 	t.Helper()
 	for range 5 {
@@ -322,7 +322,7 @@ func TestQuestionsGoToTheCallerAndBack(t *testing.T) {
 	})
 }
 
-// The runner relies on the engine's stages for questions, which stand in front of every runner.
+// The runner relies on the engine's stages for questions, which precede every runner.
 func TestAnAnswerIsForItsQuestionAlone(t *testing.T) {
 	ways(t, "", func(t *testing.T, runner *mcp.Runner, _ bool) {
 		r := carrying(runner)
@@ -392,7 +392,7 @@ func TestAWithdrawnQuestionIsNotWaitedFor(t *testing.T) {
 	if err != nil || res.Ask == nil {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	time.Sleep(600 * time.Millisecond) // the server goes on by itself
+	time.Sleep(600 * time.Millisecond) // the server continues by itself
 	res, err = invoke(t, r, &tool.Call{
 		Tool: "withdraw", Resume: res.Ask.ID, Answers: json.RawMessage(`{"answer":{"action":"decline"}}`),
 	}, tool.Discard)
@@ -424,8 +424,8 @@ func TestCallsAreCancelled(t *testing.T) {
 	})
 }
 
-// endless makes a call that does not end in its time, and looks whether the server has heard of that. It gives it ever
-// more time: on a busy machine the time may be over before the server has the call.
+// endless makes a call that exceeds its time limit, and checks that the server was told. It tries ever longer limits:
+// on a busy machine the limit may expire before the server has the call.
 func endless(t *testing.T, r *mcp.Runner, c *tool.Call, heard string) {
 	t.Helper()
 	for limit := 300 * time.Millisecond; limit < patience; limit *= 2 {
@@ -442,7 +442,7 @@ func endless(t *testing.T, r *mcp.Runner, c *tool.Call, heard string) {
 	t.Error("the server was not told")
 }
 
-// wait waits until something is so.
+// wait waits until a condition holds.
 func wait(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
@@ -455,7 +455,7 @@ func wait(t testing.TB, what string, is func() bool) {
 func TestChangesOfTheToolsAreHeardAtOnce(t *testing.T) {
 	ways(t, "", func(t *testing.T, r *mcp.Runner, modern bool) {
 		list(t, r)
-		if modern { // it has to be asked to say so, which takes a moment
+		if modern { // it must be asked to report changes, which takes a moment
 			wait(t, "the server was asked", func() bool { return strings.Contains(works(t, r, "seen", `{}`), "subscriptions/listen") })
 		}
 		for round := range 2 {
@@ -554,7 +554,7 @@ func TestSchemasOfServersComeThroughOurOwnDoor(t *testing.T) {
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// A source has all the time that its server has to introduce itself, and then some to list its tools.
+// A source has all the time that its server has to introduce itself, and more to list its tools.
 func TestStartTimeoutIsNotCutShort(t *testing.T) {
 	for text, least := range map[string]time.Duration{"": 30 * time.Second, "start_timeout: 60s": time.Minute} {
 		cfg, err := config.Parse("toolpost.yaml", []byte("sources: [{name: s, protocol: mcp, url: 'http://x.example', "+text+"}]"))
@@ -567,7 +567,7 @@ func TestStartTimeoutIsNotCutShort(t *testing.T) {
 	}
 }
 
-// A program that introduces itself and then waits for something says what it wrote last.
+// If a program introduces itself and then hangs, the error has its last output.
 func TestAServerThatDoesNotListItsToolsSaysWhatItWrote(t *testing.T) {
 	tooltest.NoLeaks(t)
 	script := `import json, sys

@@ -6,8 +6,8 @@ import (
 	"toolpost/tool"
 )
 
-// What nobody says is not safe, what a server admits counts, and that a tool is harmless is believed only where the
-// config says so.
+// A tool without hints is not safe, what a server admits counts, and a hint that a tool is harmless is believed only if
+// the config says so.
 func TestTheTierOfATool(t *testing.T) {
 	yes, no := true, false
 	reads := tool.Effects{Reads: true}

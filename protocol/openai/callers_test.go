@@ -11,7 +11,7 @@ import (
 	"toolpost/internal/scripted"
 )
 
-// as sends a request with a token, or without one, and gives the status and the body.
+// as sends a request with a token, or without one, and returns the status and the body.
 func as(t *testing.T, token, method, url, body string, header ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -37,7 +37,7 @@ func as(t *testing.T, token, method, url, body string, header ...string) (int, s
 	return resp.StatusCode, string(b)
 }
 
-// Whoever may enter the door could spend the keys of all models otherwise: a guest too.
+// Otherwise any caller of the door, even a guest, could spend the keys of all models.
 func TestAModelIsThereForItsCallersAlone(t *testing.T) {
 	m := scripted.New(t).Always(says("Yes."))
 	const opsToken = "the-token-of-somebody-in-ops"
@@ -80,7 +80,7 @@ planners: [{name: tale, model: by-role}]
 				}
 			}
 		}
-		asked := len(m.Asked()) // a planner asks its model for whoever calls
+		asked := len(m.Asked()) // a planner asks its model on behalf of the caller
 		_, shown := as(t, who, "POST", at+"/v1/tools/story.show/call", `{}`)
 		_, turn := as(t, who, "POST", at+"/v1/tools/story.turn/call", `{"story": "tale"}`, "Toolpost-Session", "s")
 		if may := who == opsToken; strings.Contains(shown, `"tale"`) != may || (len(m.Asked()) > asked) != may {

@@ -15,7 +15,7 @@ import (
 	"toolpost/node"
 )
 
-// start serves a config, and gives the addresses of its doors.
+// start serves a config, and returns the addresses of its doors.
 func start(t *testing.T, dir, text string, doors int) map[string]string {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
@@ -53,8 +53,8 @@ func start(t *testing.T, dir, text string, doors int) map[string]string {
 	return urls
 }
 
-// The flow at the end of the Singularity contract, with {} for {...}: the model calls readFile, which is behind NATS, and
-// answers.
+// The flow at the end of the Singularity contract, with {} for {...}: the model calls readFile, which is behind NATS,
+// and answers.
 func TestTheChatOfTheContractReadsAFileOverNATS(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is missing; `make setup` installs it")

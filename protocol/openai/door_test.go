@@ -50,7 +50,7 @@ func TestToolsAreListedInTheFormOfEachAPI(t *testing.T) {
 		t.Error(a.Status, a.Text)
 	}
 	if a := h.Do("GET", "/v1/openai/tools", "", "Authorization", "", "X-Api-Key",
-		token); a.Status != 401 { // an empty header is not none
+		token); a.Status != 401 { // an empty header is not a missing one
 		t.Error(a.Status, a.Text)
 	}
 }
@@ -280,7 +280,7 @@ func TestProgressComesBetweenTheWordsOfAStream(t *testing.T) {
 	}
 }
 
-// What the model says is passed on as it comes: the model only goes on when its first word has arrived.
+// A stream is passed on as it arrives: the model only continues when its first word has reached the client.
 func TestAStreamIsPassedOnAsItComes(t *testing.T) {
 	for path, body := range map[string]string{
 		"/v1/chat/completions": chat(`,"stream":true`), "/v1/responses": `{"model":"demo","input":"x","stream":true}`,

@@ -19,10 +19,10 @@ import (
 	"toolpost/internal/rounds"
 )
 
-// modelKey has what JSON, URLs and base64 write in other ways.
+// modelKey has characters that JSON, URLs and base64 encode.
 const modelKey = `sk-proj/9vQ+w"7Lr&2Zk0TbX=Yd5`
 
-// codings are the ways in which a server may write its key down.
+// codings are the encodings in which a server may return its key.
 func codings() map[string]func(string) string {
 	return map[string]func(string) string{
 		"plain": func(s string) string { return s },
@@ -42,7 +42,7 @@ func codings() map[string]func(string) string {
 	}
 }
 
-// places are where an answer can have the key: what models say, what they call, and what goes wrong.
+// places are where an answer can contain the key: in text, in calls, and in errors.
 func places() []string {
 	return []string{
 		"text", "blocks", "mixed", "thoughts", "seal", "refusal", "other", "args", "id", "name", "own", "status", "code", "page",
@@ -50,14 +50,14 @@ func places() []string {
 	}
 }
 
-// wanted is what a request asks the echo for: a place, a coding, and how many bytes come at a time.
+// wanted matches a request to the echo: a place, a coding, and the number of bytes per piece.
 var wanted = regexp.MustCompile(`say ([a-z]+) ([a-z0-9]+) (\d+) please`)
 
 type doc = map[string]any
 
-// An echo is a model's server, of both APIs, that writes the key which it was sent into its answers.
+// An echo is a model's server, of both APIs, that writes the key that it was sent into its answers.
 type echo struct {
-	said   string // what it says, with the key in it
+	said   string // its text, with the key in it
 	place  string
 	most   int // bytes of each piece
 	stream bool
@@ -98,7 +98,7 @@ func serveEcho(t *testing.T) string {
 	return s.URL
 }
 
-// fails answers with what goes wrong before there is an answer.
+// fails answers with an error, if the place is one.
 func (e *echo) fails(r *http.Request) bool {
 	switch e.place {
 	case "status", "code":
@@ -123,7 +123,7 @@ func (e *echo) send(event string, d doc) {
 	_, _ = fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", event, b)
 }
 
-// pieces cuts what is said: in a stream, or into blocks.
+// pieces splits the text: for a stream, or into blocks.
 func (e *echo) pieces() (all []string) {
 	for piece := range slices.Chunk([]byte(e.said), e.most) {
 		all = append(all, string(piece))
@@ -131,11 +131,11 @@ func (e *echo) pieces() (all []string) {
 	return all
 }
 
-// calls gives the call that an answer has; its arguments are apart.
+// call returns the call in an answer, with its arguments.
 func (e *echo) call() (id, name, args string) {
 	id, name, args = "call_1", "readFile", `{"path":"package.json"}`
 	b, _ := json.Marshal(doc{"path": e.said})
-	if strings.Contains(e.said, `\u`) { // the arguments themselves are written so
+	if strings.Contains(e.said, `\u`) { // the arguments themselves are encoded in this way
 		b = []byte(`{"path":"` + e.said + `"}`)
 	}
 	switch e.place {
@@ -192,7 +192,7 @@ func (e *echo) completion() {
 	}
 }
 
-// blocks are those of a message, and the deltas that bring each in a stream.
+// blocks returns those of a message, and the deltas of each in a stream.
 func (e *echo) blocks() (blocks []doc, deltas [][]doc) {
 	id, name, args := e.call()
 	bits := func(text string, delta func(string) doc) (list []doc) {
@@ -261,8 +261,8 @@ func (e *echo) message() {
 	e.send("message_stop", doc{"type": "message_stop"})
 }
 
-// joined is all that a client of a stream puts together: the texts that stand at one place of its events, one behind
-// the other.
+// joined returns everything that a client of a stream assembles: the texts at the same place of its events,
+// concatenated.
 func joined(body string) string {
 	texts := map[string]*strings.Builder{}
 	var walk func(at string, v any)
@@ -297,7 +297,7 @@ func joined(body string) string {
 	return all.String()
 }
 
-// Whatever a model's server says, none of the APIs gives its key to a caller.
+// Whatever a model's server answers, none of the APIs gives its key to a caller.
 func TestAKeyThatAServerEchoesReachesNoCaller(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "key"), modelKey)
@@ -308,7 +308,7 @@ models: [{name: openai, url: "MODEL/v1", key: KEY}, {name: anthropic, url: "MODE
 secrets: {KEY: {file: key}}
 `, "MODEL", serveEcho(t)), 2)["http"]
 	n, tried, shown := 0, 0, map[string]int{}
-	every := rounds.Of(5, 1, 1) // five goes into none of the numbers of what is combined here
+	every := rounds.Of(5, 1, 1) // five divides none of the numbers that are combined here
 	bodies := map[string]string{
 		"/v1/chat/completions": `{"model":%q,"messages":[{"role":"user","content":%q}],%s}`,
 		"/v1/responses":        `{"model":%q,"input":%q,%s}`,
@@ -357,12 +357,12 @@ secrets: {KEY: {file: key}}
 	t.Log(tried, "answers")
 }
 
-// leaks says which form of the key a text has; "": none.
+// leaks returns the encoding of the key that a text contains, or "".
 func leaks(text string) string {
 	for coding, code := range codings() {
 		form := strings.Trim(code(modelKey), `"`)
 		if coding == "base64" {
-			form = form[8 : len(form)-4] // what does not depend on what stands around it
+			form = form[8 : len(form)-4] // the part that does not depend on its surroundings
 		}
 		quoted, _ := json.Marshal(form)
 		if strings.Contains(text, form) || strings.Contains(text, strings.Trim(string(quoted), `"`)) {

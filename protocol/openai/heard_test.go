@@ -7,7 +7,7 @@ import (
 	"toolpost/host/model"
 )
 
-// A model that says a million words costs what they are long, and not their square.
+// The cost of a million words is linear in their length, not quadratic.
 func TestWhatIsHeardBitByBitIsKeptOnce(t *testing.T) {
 	const bits = 100_000
 	var before, after runtime.MemStats

@@ -82,7 +82,7 @@ func TestWhatGoesWrongGoesToTheModelAndOnRecord(t *testing.T) {
 	}
 }
 
-// The tools of one answer run side by side: each hangs until the other is there.
+// The tools of one answer run concurrently: both hang at the same time.
 func TestCallsRunSideBySideAndAreEndedWhenTheClientGoes(t *testing.T) {
 	m := scripted.New(t, calls(scripted.Call{ID: "a", Name: "hang", Args: "{}"}, scripted.Call{ID: "b", Name: "hang",
 		Args: "{}"}))
@@ -208,7 +208,7 @@ func TestTheCallersOwnToolsAreLeftToTheCaller(t *testing.T) {
 	if got := m.Asked()[0].Tools(); !slices.Equal(got, []string{"paint", "readFile"}) {
 		t.Errorf("%v were offered", got)
 	}
-	// What the caller sends back has our call with it, so that the model remembers what it read.
+	// The message that the caller sends back carries our call, so that the model remembers what it read.
 	back := mustJSON(t, map[string]any{"model": "demo", "messages": []any{
 		map[string]any{"role": "user", "content": "Read and paint"}, message,
 		map[string]any{"role": "tool", "tool_call_id": "theirs", "content": "painted"},
@@ -251,7 +251,7 @@ func TestToolsSelectOursByAnyOfTheirNamesAndNoOtherIsRun(t *testing.T) {
 	}
 }
 
-// A server may pass over tool_choice. What a caller has ruled out is not run all the same, nor left to the caller.
+// A server may ignore tool_choice. A call that a caller has ruled out is neither run nor left to the caller.
 func TestToolChoiceBindsWhateverTheModelCalls(t *testing.T) {
 	echo, paint := scripted.Call{ID: "e", Name: "echo", Args: `{"x":1}`}, scripted.Call{ID: "p", Name: "paint", Args: `{}`}
 	once := func(list ...scripted.Call) []scripted.Step { // and then another time
@@ -325,7 +325,7 @@ func TestToolChoiceBindsWhateverTheModelCalls(t *testing.T) {
 	}
 }
 
-// A call that the model had no room to finish may say anything: it is not made.
+// A call that the model had no room to finish may be wrong: it is not made.
 func TestACallThatWasCutOffIsNotMade(t *testing.T) {
 	m := scripted.New(t, scripted.Step{Text: "I read", Finish: "length", Calls: []scripted.Call{readFile("c")}})
 	h := serve(t, m, "")

@@ -15,7 +15,7 @@ import (
 	"toolpost/internal/scripted"
 )
 
-// strangers are requests with what we know nothing of, one for each API, as agents send them.
+// strangers are requests with members that we do not know, one for each API, as agents send them.
 func strangers() map[string]struct{ path, model, body string } {
 	return map[string]struct{ path, model, body string }{
 		"messages": {"/v1/messages", "bare-anthropic", `{"max_tokens":1.0e3, "model":"NAME","messages":[
@@ -31,7 +31,7 @@ func strangers() map[string]struct{ path, model, body string } {
 	}
 }
 
-// A request that has nothing of ours reaches a server of its own API as it came, and so does the answer.
+// A request with nothing of ours reaches a server of its own API as it came, and so does the answer.
 func TestWhatIsNotOursPassesUnchanged(t *testing.T) {
 	const whole = "{\"id\":\"x\", \"usage\":{\"cache_creation\":{\"e\":1}},\"content\":[{\"type\":\"text\",\"text\":\"s\"}],\n \"z\":1.0}"
 	const events = ": hello\n\nevent: message_start\r\ndata: {\"type\":\"message_start\", \"x\": 1.0}\r\n\r\n" +
@@ -79,7 +79,7 @@ func TestWhatIsNotOursPassesUnchanged(t *testing.T) {
 	}
 }
 
-// What a server says of a request is for its client, but for what it says of our key.
+// A server's refusal is passed on to the client, unless it concerns our key.
 func TestAServersRefusalIsPassedOnButForOneOfOurKey(t *testing.T) {
 	for name, c := range strangers() {
 		m := scripted.New(t, scripted.Step{Status: 429, Body: `{"error":{"type":"slow","x":1}}`, Header: map[string]string{
@@ -97,7 +97,7 @@ func TestAServersRefusalIsPassedOnButForOneOfOurKey(t *testing.T) {
 	}
 }
 
-// A stream that breaks off ends with an error in the words of its API.
+// An interrupted stream ends with an error in the form of its API.
 func TestAPassedStreamThatBreaksOffSaysSo(t *testing.T) {
 	for name, want := range map[string]string{"messages": "event: error", "responses": "response.failed", "chat": `data: {"error":`} {
 		c := strangers()[name]
@@ -113,12 +113,12 @@ func TestAPassedStreamThatBreaksOffSaysSo(t *testing.T) {
 	}
 }
 
-// Tools of ours are only offered to a request that asks for them.
+// Our tools are only offered to a request that asks for them.
 func TestToolsAreOfferedToThoseWhoAsk(t *testing.T) {
 	for name, c := range map[string]struct {
 		model, more string
 		header      []string
-		want        string // a tool that the model is told of
+		want        string // a tool that the model gets
 	}{
 		"no word of tools":     {"bare-openai", ``, nil, ""},
 		"an empty list":        {"bare-openai", `,"tools":[]`, nil, ""},
@@ -144,7 +144,8 @@ func TestToolsAreOfferedToThoseWhoAsk(t *testing.T) {
 	}
 }
 
-// Between two APIs tools of a namespace, and those that take a text, become functions; what the server runs is left out.
+// Between two APIs, tools of a namespace and those that take a text become functions; tools that the server runs are
+// left out.
 func TestToolsThatOnlyResponsesHaveReachOtherServers(t *testing.T) {
 	for _, model := range []string{"bare-openai", "bare-anthropic"} {
 		for _, stream := range []string{"false", "true"} {
@@ -174,7 +175,7 @@ func TestToolsThatOnlyResponsesHaveReachOtherServers(t *testing.T) {
 	}
 }
 
-// A search for tools of the caller is a function for a server of another API, and what was found are functions.
+// A search for the caller's tools is a function for a server of another API, and its results are functions.
 func TestASearchForToolsReachesOtherServers(t *testing.T) {
 	for _, model := range []string{"bare-openai", "bare-anthropic"} {
 		for _, stream := range []string{"false", "true"} {
@@ -211,7 +212,7 @@ func TestASearchForToolsReachesOtherServers(t *testing.T) {
 	}
 }
 
-// Routes that only some servers have go to those.
+// Routes that only some servers have are passed on to those.
 func TestTokensAndEmbeddingsAreAskedOfTheServer(t *testing.T) {
 	m := scripted.New(t).Always(scripted.Step{Status: 200, Body: `{"input_tokens": 7}`})
 	h := serve(t, m, "")
@@ -231,7 +232,7 @@ func TestTokensAndEmbeddingsAreAskedOfTheServer(t *testing.T) {
 	}
 }
 
-// A form that an answer must have is said in the words of each API.
+// The required form of an answer is translated for each API.
 func TestTheFormOfAnAnswerReachesEveryServer(t *testing.T) {
 	const schema = `{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}`
 	for path, body := range map[string]string{
@@ -252,7 +253,7 @@ func TestTheFormOfAnAnswerReachesEveryServer(t *testing.T) {
 	}
 }
 
-// A call that has to be approved is told of at once: in a stream, which then waits, or as the answer.
+// A call that must be approved is reported at once: in a stream, which then waits, or as the answer.
 func TestAnApprovalIsToldOfAtOnce(t *testing.T) {
 	bodies := map[string]string{
 		"/v1/chat/completions": chat(`,"stream":STREAM`),
@@ -309,10 +310,10 @@ store: {}
 	}
 }
 
-// waits finds the id of an approval in what a client is told.
+// waits finds the id of an approval in an answer.
 var waits = regexp.MustCompile(`(?:waits for the approval |"event":\{"data":\{"id":")([^ "]+)`)
 
-// With tools of ours a request stays as it came all the same, but for those, and the rounds that follow add to it.
+// With tools of ours a request stays as it came, except for those, and the following rounds add to it.
 func TestWhatIsNotOursStaysBesideToolsOfOurs(t *testing.T) {
 	ours := map[string]string{
 		"messages": `{"name":"readFile","input_schema":{"type":"object"}}`, "responses": `{"type":"function","name":"readFile"}`,
@@ -360,7 +361,7 @@ func TestWhatIsNotOursStaysBesideToolsOfOurs(t *testing.T) {
 	}
 }
 
-// A model that is offered more tools than it can choose among searches for them, and calls what it has found.
+// A model with more tools than it can choose among searches for them, and calls those that it found.
 func TestAModelSearchesAmongManyTools(t *testing.T) {
 	call := func(id, name, args string) scripted.Step {
 		return scripted.Calling(scripted.Call{ID: id, Name: name, Args: args})

@@ -69,7 +69,7 @@ func TestStrictModeIsSaidWhereTheSchemaAllowsIt(t *testing.T) {
 	}
 }
 
-// What a caller sends is read or refused with invalid_input or unsupported; what is read can be told to both kinds of
+// A request is read, or refused with invalid_input or unsupported. One that was read can be sent to both kinds of
 // servers, or is refused by name.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{

@@ -17,14 +17,14 @@ import (
 	"toolpost/wire/schema"
 )
 
-// The values of the table in the specification, and what it says that they look like.
+// The values and results are those of the table in the specification.
 func TestParametersOfEveryStyleArriveAsTheSpecificationHasThem(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := open(t, `document: styles.yaml, server: %q`, startAPI(t))
 	values := map[string]string{
 		"primitive": `"blue"`, "array": `["blue","black","brown"]`, "object": `{"R":100,"G":200,"B":150}`,
 	}
-	// Members come in the order of their names.
+	// Members are sorted by name.
 	want := map[string]string{
 		"path_simple_primitive": "blue", "path_simple_array": "blue,black,brown",
 		"path_simple_object_whole": "B,150,G,200,R,100", "path_simple_object_explode": "B=150,G=200,R=100",
@@ -117,7 +117,7 @@ func TestSchemasThatReferToThemselvesStayFinite(t *testing.T) {
 }
 
 // A document of 21 MB with more operations, and more values, than a source may have is read with a filter, without the
-// memory that the whole of it would take decoded.
+// memory that decoding all of it would take.
 func TestALargeDocumentIsReadWithAFilter(t *testing.T) {
 	var doc strings.Builder
 	doc.WriteString(`{"openapi":"3.1.0","info":{"title":"Large","version":"1"},"paths":{"/users/{id}":{"get":` +
@@ -157,7 +157,7 @@ func TestALargeDocumentIsReadWithAFilter(t *testing.T) {
 	}
 }
 
-// Some documents write a query behind a path.
+// Some documents append a query to a path.
 func TestAQueryInAPathIsTakenAsParameters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "query.yaml")
 	in := func(name, where string) string {
@@ -289,7 +289,7 @@ func TestBodiesOfEveryKindArrive(t *testing.T) {
 
 const everyKey = `auth: {key: HEADER, inQuery: QUERY, inCookie: COOKIE, token: BEARER, password: BASIC, oauth: BEARER, digest: BASIC}`
 
-// The API answers 401 to whatever is not exactly what it wants.
+// The API answers 401 unless it gets exactly the expected credentials.
 func TestCredentialsOfEveryKindArrive(t *testing.T) {
 	s := open(t, `document: auth.yaml, server: %q, %s`, startAPI(t), everyKey)
 	calls := map[string]string{

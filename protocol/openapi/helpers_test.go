@@ -21,7 +21,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// startAPI starts the API of testdata and gives its address.
+// startAPI starts the API of testdata and returns its address.
 func startAPI(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("python3", "testdata/server.py")
@@ -45,12 +45,12 @@ func startAPI(t *testing.T) string {
 	return "http://127.0.0.1:" + strings.TrimSpace(port)
 }
 
-// A source is an opened one.
+// A source is an opened source.
 type source struct {
 	tool.Runner
 	t     *testing.T
 	specs map[string]*tool.Spec
-	names []string // in their order
+	names []string // in order
 }
 
 func vault() tooltest.Vault {
@@ -94,14 +94,14 @@ func open(t *testing.T, format string, args ...any) *source {
 	return s
 }
 
-// bounded is a context that ends with the test, or when it hangs.
+// bounded returns a context that ends with the test, or when it hangs.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// why says why a tool cannot be called.
+// why returns why a tool cannot be called.
 func (s *source) why(name string) string {
 	if err := s.Runner.(interface{ Unavailable(string) error }).Unavailable(name); err != nil {
 		return tool.AsError(err).Message
@@ -109,7 +109,7 @@ func (s *source) why(name string) string {
 	return ""
 }
 
-// faults holds arguments against the schema of a tool, as the engine does.
+// faults validates arguments against the schema of a tool, as the engine does.
 func (s *source) faults(name, args string) []schema.Fault {
 	s.t.Helper()
 	compiled, err := schema.Compile(s.specs[name].Input)
@@ -127,7 +127,7 @@ func (s *source) invoke(ctx context.Context, name, args string, out tool.Sink) (
 	return s.Invoke(ctx, &tool.Call{ID: tool.NewID(), Tool: name, Args: json.RawMessage(args), Spec: s.specs[name]}, out)
 }
 
-// An arrived is what the API says that arrived.
+// An arrived is the request as the API received it.
 type arrived struct {
 	Method  string              `json:"method"`
 	Target  string              `json:"target"`
@@ -146,7 +146,7 @@ type part struct {
 	Content              []byte `json:"base64"`
 }
 
-// call calls a tool whose arguments match its schema, and gives what arrived.
+// call calls a tool with arguments that match its schema, and returns the request that arrived.
 func (s *source) call(name, args string) arrived {
 	s.t.Helper()
 	if faults := s.faults(name, args); len(faults) > 0 {
@@ -163,7 +163,7 @@ func (s *source) call(name, args string) arrived {
 	return a
 }
 
-// refused calls a tool and wants the call to be refused with a code, before anything is sent.
+// refused calls a tool that must refuse the call with a code, before anything is sent.
 func (s *source) refused(name, args string, code tool.Code) {
 	s.t.Helper()
 	res, err := s.invoke(bounded(s.t), name, args, tool.Discard)

@@ -22,7 +22,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// Whatever an argument says, it is a value at its place and nothing else.
+// Whatever an argument contains, it is a value at its place and nothing else.
 func TestArgumentsCannotLeaveTheirPlace(t *testing.T) {
 	s := open(t, `document: odd.yaml, server: "%s/base", operations: [file, only]`, startAPI(t))
 	for _, name := range []string{"../../etc/passwd", "a/b", "%2e%2e%2f", "a?b#c", "..\\..", "\x00", "grüß", "a b+c", "...", "%"} {
@@ -130,10 +130,10 @@ func TestRedirectsStayAtTheServer(t *testing.T) {
 	}
 }
 
-// inner is a name of somebody's that means this machine.
+// inner is a foreign name that resolves to this machine.
 const inner = "inner.example.test"
 
-// resolveInner lets a name server of the test answer, until the test ends.
+// resolveInner resolves names with a server of the test, until the test ends.
 func resolveInner(t *testing.T) {
 	t.Helper()
 	at, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -208,7 +208,7 @@ func bomb() string {
 	return b.String()
 }
 
-// Each of these is refused as a whole, with the reason, and without the time and memory that it asks for.
+// Each of these is refused as a whole, with the reason, and without the time and memory that it would take.
 func TestHostileDocumentsAreRefused(t *testing.T) {
 	const head = "openapi: 3.1.0\ninfo: {title: x, version: '1'}\n"
 	for name, c := range map[string]struct{ text, want string }{
@@ -243,7 +243,7 @@ func TestHostileDocumentsAreRefused(t *testing.T) {
 		}
 		r, err := try(t, fmt.Sprintf("document: %q", path))
 		if err == nil {
-			if c.want == "tag|YAML|" { // a tag that nobody resolves is no more than its value
+			if c.want == "tag|YAML|" { // a tag that is not resolved means just its value
 				_ = r.Close(context.Background())
 				continue
 			}
@@ -261,7 +261,7 @@ func TestHostileDocumentsAreRefused(t *testing.T) {
 	}
 }
 
-// A chain of references that is as long as a document can be costs neither a stack nor time without end.
+// A chain of references that is as long as a document can be exhausts neither the stack nor the time.
 func TestALongChainOfReferencesIsBounded(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString(`{"openapi":"3.1.0","paths":{"/a":{"post":{"operationId":"a","requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/S0"}}}}}},"/b":{"get":{"operationId":"b"}}},"components":{"schemas":{`)
@@ -279,8 +279,8 @@ func TestALongChainOfReferencesIsBounded(t *testing.T) {
 	}
 }
 
-// A document from elsewhere names its own host alone among those of the inner network, and has credentials sent to no
-// other one; and when it changes, so do the tools.
+// A fetched document may name only its own host among internal addresses, and credentials are sent to no other host;
+// and when it changes, so do the tools.
 func TestADocumentAtAURL(t *testing.T) {
 	tooltest.NoLeaks(t)
 	api := startAPI(t)
@@ -329,7 +329,7 @@ func TestADocumentAtAURL(t *testing.T) {
 	}
 }
 
-// A secret in a URL that cannot be reached is in no error.
+// No error contains the secret in a URL that cannot be reached.
 func TestErrorsDoNotTellSecrets(t *testing.T) {
 	s := open(t, `document: auth.yaml, server: "http://127.0.0.1:1", %s`, everyKey)
 	for _, name := range []string{"byQuery", "byHeader", "byBasic"} {
@@ -340,7 +340,7 @@ func TestErrorsDoNotTellSecrets(t *testing.T) {
 	}
 }
 
-// allowReserved is for queries: in a cookie it would let a value begin another cookie, before the one that is ours.
+// allowReserved is for queries: in a cookie it would let a value begin another cookie, before ours.
 func TestACookieOrANameOfAPartIsNothingElse(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

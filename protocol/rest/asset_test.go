@@ -33,7 +33,7 @@ import (
 	"toolpost/web"
 )
 
-// An offer is a catalogue of the tools with some names.
+// An offer is a catalogue of tools with these names.
 type offer []string
 
 func (o offer) Lookup(_ context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
@@ -55,7 +55,7 @@ func (o offer) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, erro
 	}
 }
 
-// byName lets in whoever shows "token-for-NAME".
+// byName accepts the token "token-for-NAME" as the caller NAME.
 func byName(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
 	name, ok := strings.CutPrefix(shown.Token, "token-for-")
 	if !ok {
@@ -64,7 +64,7 @@ func byName(_ context.Context, shown identity.Credentials) (tool.Principal, erro
 	return tool.Principal{ID: name, Door: shown.Door}, nil
 }
 
-// A gallery is a door with a tool that brings assets and the one that hands them out.
+// A gallery is a door with a tool that produces assets and the one that returns them.
 type gallery struct {
 	*house
 	store *store.AssetTable
@@ -93,7 +93,7 @@ func openGallery(t *testing.T) *gallery {
 	return g
 }
 
-// A bringer has a tool that brings the file that it is told to.
+// A bringer has a tool that emits a given file as an asset.
 type bringer struct{}
 
 func (bringer) Tools(context.Context) ([]*tool.Spec, error) {
@@ -123,7 +123,7 @@ func (g *gallery) as(name, method, at, body string) *http.Request {
 	return req
 }
 
-// bring has a caller's tool bring a file, and gives its digest.
+// bring has a caller's tool produce a file, and returns its digest.
 func (g *gallery) bring(t *testing.T, name, mediaType, id string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "made")
@@ -203,13 +203,13 @@ func TestSomebodyElsesAssetIsNotThere(t *testing.T) {
 	for _, bad := range []string{"x", "..%2f" + sum, strings.ToUpper(sum), sum + "0", sum[:63] + "%00"} {
 		g.do(g.as("ada", "GET", "/v1/assets/"+bad, "")).refused(t, 404, tool.CodeNotFound)
 	}
-	again := g.bring(t, "eve", "text/plain", "e", []byte("ada's")) // whoever has the content has it
+	again := g.bring(t, "eve", "text/plain", "e", []byte("ada's")) // a caller with the same content has access
 	if a := g.do(g.as("eve", "GET", "/v1/assets/"+again, "")); a.status != 200 || string(a.body) != "ada's" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
 
-// What a tool has made is never a page of ours.
+// An asset never becomes a page of our origin.
 func TestNoAssetRunsScriptInOurName(t *testing.T) {
 	tooltest.NoLeaks(t)
 	g := openGallery(t)
@@ -272,7 +272,7 @@ func TestWithoutTheToolThereAreNoAssets(t *testing.T) {
 	if !strings.Contains(string(a.body), "readAsset") {
 		t.Errorf("%s", a.body)
 	}
-	// A tool of that name that hands out no file, or another one than was asked for.
+	// A tool of that name that returns no file, or another one than the requested.
 	file, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestWithoutTheToolThereAreNoAssets(t *testing.T) {
 func TestAnAssetStopsWhenItsCallIsCancelled(t *testing.T) {
 	tooltest.NoLeaks(t)
 	g := openGallery(t)
-	sum := g.bring(t, "ada", "", "large", make([]byte, 24<<20)) // more than the kernel keeps for us
+	sum := g.bring(t, "ada", "", "large", make([]byte, 24<<20)) // more than the kernel buffers for us
 	conn, r := g.raw(t, "")
 	_ = conn.(*net.TCPConn).SetReadBuffer(64 << 10)
 	fmt.Fprintf(conn, "GET /v1/assets/%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer token-for-ada\r\nToolpost-Call: c1\r\n\r\n", sum, g.addr)
@@ -314,7 +314,7 @@ func TestAnAssetStopsWhenItsCallIsCancelled(t *testing.T) {
 	}
 }
 
-// A clock is an answer that notes the time that each piece is given.
+// A clock is a response writer that records the deadline of each write.
 type clock struct {
 	http.ResponseWriter
 	deadlines []time.Time

@@ -47,7 +47,7 @@ func TestHeadersBecomeTheCall(t *testing.T) {
 	}
 
 	again := *want
-	again.Caller = tool.Principal{} // the token there decides
+	again.Caller = tool.Principal{} // there the token decides
 	again.Answers = json.RawMessage("{\n\"name\": \"Ada\"}")
 	if _, err := h.client(t).Invoke(bounded(t), &again, tool.Discard); err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestACallerThatReadsNothingIsTakenForDead(t *testing.T) {
 	}
 }
 
-// people lets several in, each with a token of their own.
+// people accepts several callers, each with a token of their own.
 func people(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
 	id, ok := strings.CutPrefix(shown.Token, "token-of-")
 	if !ok {
@@ -359,7 +359,7 @@ func TestTwoCallersMayGiveTheirCallsTheSameID(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	for _, who := range []string{"eve", "ada"} { // each ends their own
+	for _, who := range []string{"eve", "ada"} { // each ends their own call
 		if a := h.do(ask(who, "DELETE", "/v1/calls/mine")); a.status != 204 {
 			t.Errorf("%s: status %d", who, a.status)
 		}

@@ -22,7 +22,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// peer is a server that answers everything in one way, and a client of it.
+// peer starts a server that answers every request in the same way, and returns a client of it.
 func peer(t *testing.T, answer http.HandlerFunc) *rest.Client {
 	t.Helper()
 	srv := httptest.NewServer(answer)
@@ -147,7 +147,7 @@ func TestASinkThatTakesItsTimeIsNotASilentServer(t *testing.T) {
 		<-taken
 		streams("event: result\ndata: {\"ok\":true}\n\n")(w, r)
 	})
-	const silence = 2 * time.Second // for a busy machine to say the next word in
+	const silence = 2 * time.Second // enough for a busy machine to send the next event
 	c.SetSilence(silence)
 	r, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.SinkFunc(func(tool.Event) error {
 		time.Sleep(silence + silence/2)
@@ -342,7 +342,7 @@ func TestASourceBringsTheToolsOfAnotherServer(t *testing.T) {
 	}
 }
 
-// We cannot build walls on another machine: what was not promised there is refused here.
+// We cannot build walls on another machine: a call is refused here if the server there has not promised them.
 func TestGuaranteesThatTheOtherServerHasNotPromisedRefuseTheCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{handler: tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
@@ -369,7 +369,7 @@ func TestGuaranteesThatTheOtherServerHasNotPromisedRefuseTheCall(t *testing.T) {
 	}
 }
 
-// For the other server we are one caller. What our callers chose without knowing of each other must not meet there.
+// To the other server we are one caller. Ids that our callers chose independently must not collide there.
 func TestCallersOfASourceDoNotMeetAtTheOtherServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	seen := make(chan tool.Call, 8)

@@ -29,7 +29,7 @@ func asking(h *house, who string) string {
 	return fmt.Sprintf("GET /v1/tools HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer token-of-%s\r\n\r\n", h.addr, who)
 }
 
-// ended reports whether the other side has closed a connection, with or without a word.
+// ended reports whether the other side has closed a connection, with or without an answer.
 func ended(conn net.Conn, r *bufio.Reader) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	_, err := r.Peek(1)
@@ -37,13 +37,13 @@ func ended(conn net.Conn, r *bufio.Reader) bool {
 	return !ok || !timeout.Timeout()
 }
 
-// Whoever opens connections and says nothing, or says it slowly, keeps nobody out.
+// A client that opens connections and sends nothing, or sends it slowly, keeps no other out.
 func TestConnectionsThatShowNothingAreBoundedAndKeepNobodyOut(t *testing.T) {
 	h := crowded(t, identity.Bounds{All: 8, Strangers: 4, Each: 2})
 	conns, readers := make([]net.Conn, 60), make([]*bufio.Reader, 60)
 	for i := range conns {
 		conns[i], readers[i] = h.raw(t, []string{"", "GET /v1/tools HTTP/1.1\r\nHost:", "\x16\x03\x01"}[i%3])
-		if i%20 == 10 { // in the middle of it
+		if i%20 == 10 { // in between
 			conn, r := h.raw(t, asking(h, "ada"))
 			if a := readRaw(t, r); a.status != 200 {
 				t.Errorf("after %d that say nothing: status %d, %s", i, a.status, a.body)
@@ -94,7 +94,7 @@ func TestOneCallerHasSoManyConnectionsAndTheOthersTheirs(t *testing.T) {
 	if a := readRaw(t, eves); a.status != 200 {
 		t.Errorf("eve: status %d, %s", a.status, a.body)
 	}
-	if _, err := fmt.Fprint(first, asking(h, "ada")); err != nil { // one connection, many requests
+	if _, err := fmt.Fprint(first, asking(h, "ada")); err != nil { // several requests on one connection
 		t.Fatal(err)
 	}
 	if a := readRaw(t, r1); a.status != 200 {
@@ -107,7 +107,7 @@ func TestOneCallerHasSoManyConnectionsAndTheOthersTheirs(t *testing.T) {
 	})
 }
 
-// A connection that is idle between two requests makes room for somebody who has something to ask.
+// An idle connection between two requests makes room for a caller with a request.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	h := crowded(t, identity.Bounds{All: 4, Strangers: 2, Each: 4})
 	for i := range 20 {
@@ -118,7 +118,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// One connection that two callers use, as a proxy's, is of whoever used it last.
+// A connection that two callers use, such as a proxy's, counts for the one that used it last.
 func TestAConnectionIsOfWhoeverUsedItLast(t *testing.T) {
 	h := crowded(t, identity.Bounds{All: 8, Strangers: 4, Each: 1})
 	conn, r := h.raw(t, "")

@@ -11,9 +11,9 @@ import (
 	"toolpost/web"
 )
 
-// What the tests reach inside for: shorter waits, and the readers of streams.
+// Access to internals for the tests: shorter waits, and the readers of streams.
 
-// SetSilence shortens how long a client waits for a sign of life.
+// SetSilence shortens how long a client waits for a message or keep-alive.
 func (c *Client) SetSilence(d time.Duration) { c.silence = d }
 
 // Follow reads a stream as Invoke does, with a bound on its messages.
@@ -41,7 +41,7 @@ func Messages(r io.Reader, most int) (events []string, datas [][]byte, err error
 	}
 }
 
-// EncodeAnswer is the body of a call.
+// EncodeAnswer returns the body of a call.
 func EncodeAnswer(r *tool.Result, call string) ([]byte, error) {
 	body, _, err := encodeAnswer(r, call)
 	return body, err

@@ -11,7 +11,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Whatever a server sends, a call has one outcome, and every event that gets through is an event.
+// Whatever a server sends, a call has one outcome, and every forwarded event is valid.
 func FuzzStream(f *testing.F) {
 	for _, seed := range []string{
 		"", "\n", "data", ":\n\n", anEvent, anEvent + anEvent + "event: result\ndata: {\"ok\":true,\"output\":{\"a\":1.50}}\n\n",

@@ -213,7 +213,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	} {
 		for _, chunked := range []bool{false, true} {
 			req := h.request("POST", "/v1/tools/echo/call", c.body)
-			if chunked { // the length is not known beforehand
+			if chunked { // the length is unknown beforehand
 				req.ContentLength, req.Body, req.GetBody = -1, io.NopCloser(strings.NewReader(c.body)), nil
 			}
 			for name, values := range c.header {
@@ -264,7 +264,7 @@ func TestWhoDawdlesIsSentAway(t *testing.T) {
 func TestWhoIsRefusedIsToldBeforeTheBodyHasCome(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := setup{}
-	s.Times.Body = time.Hour // only a refusal that does not wait for the body comes in time
+	s.Times.Body = time.Hour // only a refusal that does not wait for the body arrives in time
 	s.Times.Grace = 10 * time.Millisecond
 	h := open(t, s)
 	_, r := h.raw(t, "POST /v1/tools/echo/call HTTP/1.1\r\nHost: "+h.addr+"\r\nContent-Length: 1000\r\n\r\n{")

@@ -20,7 +20,7 @@ import (
 
 var jobTools = offer{"startJob", "showJob", "listJobs", "cancelJob", "watchJob", "echo"}
 
-// A bureau answers for the tools that keep jobs, and notes the calls that come to it.
+// A bureau stands in for the tools for jobs, and records its calls.
 type bureau struct{ calls chan *tool.Call }
 
 func (b bureau) Invoke(_ context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -110,7 +110,7 @@ func TestJobsAreAskedForThroughTheirTools(t *testing.T) {
 	for _, c := range []struct {
 		method, path string
 		status       int
-		tool, args   string // of the call; empty: there is none
+		tool, args   string // of the call; "" if there is none
 	}{
 		{"GET", "/v1/jobs", 200, "listJobs", `{}`},
 		{"GET", "/v1/jobs?state=running&limit=5", 200, "listJobs", `{"limit":5,"state":"running"}`},
@@ -252,7 +252,7 @@ func TestMetricsAreForThoseWhoMaySeeAll(t *testing.T) {
 	get(broken, "all").refused(t, 500, tool.CodeInternal)
 }
 
-// Whoever cannot be asked about is neither let in nor told that the token is wrong.
+// If a caller's identity cannot be checked, the caller is neither admitted nor told that the token is wrong.
 func TestAGateThatCannotBeAskedIsNoRefusal(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{Options: web.Options{Gate: func(context.Context, identity.Credentials) (tool.Principal, error) {

@@ -15,7 +15,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// awkward has tools whose names and schemas are hard to put into a document.
+// awkward has tools whose names and schemas are hard to express in a document.
 type awkward struct{ tooltest.Reference }
 
 // Specs implements tool.Catalog.
@@ -65,7 +65,7 @@ func TestTheDoorDescribesItselfAndTheCallersTools(t *testing.T) {
 			t.Errorf("%s is not there", name)
 		}
 	}
-	for name, placed := range map[string]bool{"a%2Fb%20%7Bc%7D": true, "a_b__c_": false} { // only what has references
+	for name, placed := range map[string]bool{"a%2Fb%20%7Bc%7D": true, "a_b__c_": false} { // only schemas with references
 		if op := string(paths["/v1/tools/"+name+"/call"]["post"]); strings.Contains(op, `"$id"`) != placed {
 			t.Errorf("%s: %s", name, op)
 		}
@@ -94,7 +94,7 @@ func TestWhoShowsNothingLearnsOfNoTool(t *testing.T) {
 	}
 }
 
-// The validator is a program from npm; the test ends where it is not.
+// The validator is a program from npm; without it the test ends.
 func TestAPublicValidatorAcceptsTheDocument(t *testing.T) {
 	const js = "testdata/js"
 	if _, err := os.Stat(js + "/node_modules"); err != nil {

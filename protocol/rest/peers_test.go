@@ -15,7 +15,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// numbered does what the engine does with events.
+// numbered numbers events as the engine does.
 var numbered = tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	var mu sync.Mutex
 	var seq uint64

@@ -28,14 +28,14 @@ const token = "tp_a-token-for-the-tests"
 // limit only guards against a hang.
 const limit = time.Minute
 
-// bounded is a context for one step of a test.
+// bounded returns a context for one step of a test.
 func bounded(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// A house is a door that is open, and what a test needs to knock on it.
+// A house is an open door, with what a test needs to use it.
 type house struct {
 	t     testing.TB
 	addr  string
@@ -52,10 +52,10 @@ type setup struct {
 	catalog tool.Catalog
 }
 
-// newDoor makes a door alone at its address.
+// newDoor returns a door alone at its address.
 func newDoor(o web.Options) *web.Front { return web.New(o, rest.NewDoor(rest.Options{})) }
 
-// open opens a door in front of tooltest's reference, or of what the setup says.
+// open opens a door in front of tooltest's reference, or of the handler of the setup.
 func open(t testing.TB, s setup) *house {
 	t.Helper()
 	if s.handler == nil {
@@ -145,7 +145,7 @@ func (h *house) call(name, args string) answer {
 	return h.do(h.request("POST", "/v1/tools/"+name+"/call", args))
 }
 
-// A document is any body of the door's.
+// A document is any body of the door.
 type document struct {
 	OK     bool            `json:"ok"`
 	Output json.RawMessage `json:"output"`
@@ -162,7 +162,7 @@ func (a answer) document(t testing.TB) document {
 	return d
 }
 
-// refused checks a status and the class of the error that comes with it.
+// refused checks the status and the code of a refusal.
 func (a answer) refused(t testing.TB, status int, code tool.Code) {
 	t.Helper()
 	d := a.document(t)
@@ -181,7 +181,7 @@ func (h *house) client(t testing.TB) *rest.Client {
 	return c
 }
 
-// raw opens a bare connection, for what no HTTP client would send.
+// raw opens a bare connection, for requests that no HTTP client would send.
 func (h *house) raw(t testing.TB, send string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", h.addr)
@@ -212,7 +212,7 @@ func (h *house) head(method, path string, more ...string) string {
 		method, path, h.addr, token, strings.Join(append(more, ""), "\r\n"))
 }
 
-// strict does what the engine does with arguments.
+// strict checks arguments as the engine does.
 var strict = tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	if err := strictjson.CheckObject(c.Args); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", c.Tool, err)
@@ -225,7 +225,7 @@ func fails(err error) tool.Handler {
 	return tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return nil, err })
 }
 
-// A probe is a handler that waits, and tells when it began and how its context ended.
+// A probe is a handler that waits, and reports when it began and how its context ended.
 type probe struct {
 	began chan *tool.Call
 	ended chan error

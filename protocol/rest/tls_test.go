@@ -76,7 +76,7 @@ func (a *authority) sign(template, parent *x509.Certificate, of *ecdsa.PublicKey
 	return cert
 }
 
-// issue makes a certificate; change, where it is given, makes it a worse one.
+// issue makes a certificate; change, if given, modifies it.
 func (a *authority) issue(name string, usage x509.ExtKeyUsage, change func(*x509.Certificate)) tls.Certificate {
 	a.t.Helper()
 	key := newKey(a.t)
@@ -98,7 +98,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// write puts a file where another was, at once.
+// write replaces a file atomically.
 func write(t testing.TB, path, kind string, ders ...[]byte) {
 	t.Helper()
 	var text []byte
@@ -123,14 +123,14 @@ func writePair(t testing.TB, certPath, keyPath string, pair tls.Certificate) {
 	write(t, keyPath, "PRIVATE KEY", key)
 }
 
-// A secured door speaks TLS and believes the clients of one authority.
+// A secured is a door with TLS that trusts the clients of one authority.
 type secured struct {
 	*house
 	files web.TLSFiles
 	ours  *authority
 }
 
-// secure opens one. Who shows a certificate is known by its name, who shows the token is the owner.
+// secure opens one. A certificate identifies a caller by its name; the token is the owner's.
 func secure(t testing.TB) *secured {
 	t.Helper()
 	dir := t.TempDir()
@@ -155,10 +155,10 @@ func secure(t testing.TB) *secured {
 	return s
 }
 
-// as gives a client that shows a certificate, or none.
+// as returns a client that presents a certificate, or none.
 func (s *secured) as(t testing.TB, shows ...tls.Certificate) *http.Client {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.ours.pool(), Certificates: shows}}
-	if len(shows) > 0 { // also when the server does not ask for one of its authority
+	if len(shows) > 0 { // also if the server does not ask for one of its authority
 		transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shows[0], nil }
 	}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -186,12 +186,12 @@ func TestAClientIsKnownByItsCertificate(t *testing.T) {
 	if !strings.HasPrefix(s.base, "https://127.0.0.1:") {
 		t.Errorf("the door is at %s", s.base)
 	}
-	others := newAuthority(t, "ours") // it has the name of ours, and another key
+	others := newAuthority(t, "ours") // it has the name of ours, but another key
 	for name, c := range map[string]struct {
 		shows []tls.Certificate
 		auth  string
-		who   string // empty: nobody
-		none  bool   // there is not even a connection
+		who   string // "" if refused
+		none  bool   // not even a connection is made
 	}{
 		"nothing":                        {},
 		"the token":                      {auth: "Bearer " + token, who: "owner"},
@@ -276,7 +276,7 @@ func TestAConnectionIsNotBelievedLongerThanItsAuthority(t *testing.T) {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	write(t, s.files.ClientCA, "CERTIFICATE", newAuthority(t, "another").cert.Raw)
-	a, err := s.whoAmI(ada, "") // the connection lives on
+	a, err := s.whoAmI(ada, "") // the connection is still open
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestASourceShowsItsCertificateAndChecksTheServers(t *testing.T) {
 	}
 	for fields, want := range map[string]tool.Code{
 		at + `ca: other.pem`:                        tool.CodeUnavailable,
-		at + `cert: ada.pem, key: ada.key`:          tool.CodeUnavailable, // the machine's authorities do not know ours
+		at + `cert: ada.pem, key: ada.key`:          tool.CodeUnavailable, // the machine's authorities do not include ours
 		at + `ca: ca.pem`:                           tool.CodeAccessDenied,
 		at + `ca: none.pem`:                         tool.CodeInvalidInput,
 		at + `ca: ada.key`:                          tool.CodeInvalidInput,

@@ -22,7 +22,7 @@ import (
 	"toolpost/web"
 )
 
-// peers lets in whoever runs as a user, and tells in the name of the caller what the kernel said.
+// peers accepts processes of a user, and puts the kernel's peer credentials into the caller's name.
 func peers(uid uint32) identity.Gate {
 	return func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
 		if shown.Peer == nil || shown.Peer.UID != uid || shown.Token != "" || shown.Certificate != nil {
@@ -45,7 +45,7 @@ func openSocket(t testing.TB, path string, s setup) *house {
 	if h.base != "unix:"+path || h.addr != path {
 		t.Errorf("the door says that it is at %s, %s", h.base, h.addr)
 	}
-	h.base = "http://any.example.org" // no name is wrong here
+	h.base = "http://any.example.org" // any host name is accepted here
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}
@@ -54,7 +54,7 @@ func openSocket(t testing.TB, path string, s setup) *house {
 	return h
 }
 
-// shortDir is a folder whose name leaves room for that of a socket.
+// shortDir returns a folder whose name leaves room for that of a socket.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
@@ -79,7 +79,7 @@ func TestAPeerOfAUnixSocketIsKnownByItsUser(t *testing.T) {
 	if d := h.do(bare("POST", "/v1/tools/x/call", `{}`)).document(t); string(d.Output) != `"`+me()+`"` {
 		t.Errorf("%+v; %s is wanted", d, me())
 	}
-	h.do(h.request("GET", "/v1/tools", "")).refused(t, 401, tool.CodeAccessDenied) // a token is there, and wrong
+	h.do(h.request("GET", "/v1/tools", "")).refused(t, 401, tool.CodeAccessDenied) // the token is present, but wrong
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != fs.ModeSocket|0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
@@ -125,7 +125,7 @@ func TestOtherUsersAndOtherWaysInAreNobody(t *testing.T) {
 	}
 }
 
-// stale leaves a socket behind that nobody listens on.
+// stale leaves a socket behind that no process listens on.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -142,7 +142,7 @@ func TestOnlyASocketThatNobodyListensOnIsReplaced(t *testing.T) {
 	left := filepath.Join(dir, "left")
 	stale(t, left)
 	openSocket(t, left, setup{Options: web.Options{Gate: peers(0)}})
-	held := filepath.Join(dir, "held") // what holds its place while there is no door
+	held := filepath.Join(dir, "held") // a placeholder while there is no door
 	if err := os.WriteFile(held, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestOfManyThatStartAtOnceOneHasTheSocket(t *testing.T) {
 			ended <- newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
 		}()
 	}
-	wait(t, "the door that comes first", ready) // the others may have seen its socket before it says so
+	wait(t, "the door that comes first", ready) // the others may have seen its socket before it reports ready
 	for range n - 1 {
 		if err := wait(t, "a door that comes too late", ended); tool.CodeOf(err) != tool.CodeUnavailable {
 			t.Error(err)
@@ -214,7 +214,7 @@ func TestOfManyThatStartAtOnceOneHasTheSocket(t *testing.T) {
 	}
 }
 
-// Whoever looks for a stale socket does so alone: else it could remove one that another has just made.
+// A door that looks for a stale socket holds a lock: otherwise it could remove one that another door has just made.
 func TestADoorWaitsForAnotherThatIsOpening(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := shortDir(t)

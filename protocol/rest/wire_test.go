@@ -10,7 +10,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// What is written by hand is what the types say.
+// The output that is written by hand equals that of Marshal.
 func TestAnswersAreWrittenAsTheirTypesSay(t *testing.T) {
 	start := time.Date(2026, 2, 3, 4, 5, 6, 70, time.FixedZone("", 3600))
 	whole := tool.Trace{
