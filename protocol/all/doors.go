@@ -156,7 +156,7 @@ func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []
 	return k.anonymous, append(doors, fronts...), err
 }
 
-// beside adds the doors that a config does not name but that accompany one of the mounts, with the same config: a
+// beside adds the doors that a config does not name but that accompany one of the mounts, with its web config: a
 // caller that needs no credentials there needs none here.
 func (k Kit) beside(mounts []mount) (more []mount) {
 	named := func(name string) func(mount) bool { return func(m mount) bool { return m.entry.Name == name } }

@@ -24,7 +24,7 @@ type Options struct {
 	Issuers      func() []string // of tokens that callers may present; nil means none
 	Keys         *secret.Keyed   // seals state that clients send back; the same for programs that share a store; nil means a new key
 	Jobs         bool            // whether this program runs jobs, and so tasks
-	Version      string          // of this program; "": dev
+	Version      string          // of this program; default dev
 	Instructions string          // what a model is told about the tools as a whole; "" means a sentence about Toolpost
 	Page         int             // entries on a page of a list; default 1,000
 	Fresh        time.Duration   // how long a client may cache a list; default 5 s

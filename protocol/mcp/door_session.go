@@ -120,7 +120,8 @@ func (s *server) setLevel(_ context.Context, r *request, _ peer) (*strictjson.Wr
 	return strictjson.NewWriter(0), nil
 }
 
-// Bounds on sessions. The session of a client that left without DELETE is kept until it has been idle for too long.
+// Bounds on sessions. The session of a client that left without DELETE is kept, with its capabilities, until it has been
+// idle for too long.
 const (
 	maxCapabilities = 16 << 10 // bytes of a client's capabilities
 

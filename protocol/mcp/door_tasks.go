@@ -189,7 +189,7 @@ func (j *job) changed() time.Time {
 	return last
 }
 
-// write writes the members that every task has. A task that has not ended has no ttl.
+// write writes the members that every task has. A task that has not ended does not expire.
 func (j *job) write(w *strictjson.Writer) {
 	w.Text("taskId", j.ID)
 	w.Text("status", j.status())

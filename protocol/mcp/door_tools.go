@@ -119,7 +119,7 @@ func (s *server) resolve(ctx context.Context, r *request) {
 }
 
 // envelope returns the properties of a call from _meta, or from headers if there are any. A property in both counts as
-// given twice, and is refused. Only traceparent is taken from _meta, since the header's may be a proxy's.
+// given twice, and is refused. But a traceparent in both is taken from _meta, since the header's may be a proxy's.
 func (r *request) envelope() map[string][]string {
 	switch {
 	case r.header == nil:

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A server may refer us to public addresses, and to those that are as near as the server itself.
+// A server may refer us to public addresses, and to those that are no nearer than the server itself.
 func TestTheWordOfAServerLeadsNoNearerThanTheServer(t *testing.T) {
 	for server, reach := range map[string]map[string]bool{
 		"https://93.184.216.34/mcp": {

@@ -135,7 +135,8 @@ func (e *errand) endOf(t *taskState) (*tool.Result, error) {
 	return e.complete(a, &greeting{modern: true, version: modernVersion})
 }
 
-// taskAsks ends the call with the task's questions. again is true if there is nothing to ask, and polling goes on.
+// taskAsks ends the call with the task's questions. again is true if there is nothing to ask the
+// caller, and polling goes on.
 func (e *errand) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
 	needs, known, err := e.needs(t.Requests)
 	if err != nil {

@@ -40,7 +40,7 @@ const (
 	codeLinkRequired      = -32042
 )
 
-// The members of _meta.
+// The members of _meta that the protocol defines.
 const (
 	metaVersion      = "io.modelcontextprotocol/protocolVersion"
 	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"

@@ -9,7 +9,7 @@
 //	POST /v1/messages           the same, in the form of Anthropic's messages
 //	POST /v1/messages/count_tokens, /v1/responses/compact, /v1/embeddings  are passed on to servers that have them
 //
-// The last of them are in front of a model of the config. A request without our tools to a model of the same API is
+// The last of them lead to a model of the config. A request without our tools to a model of the same API is
 // passed on as it came. For any other request the door runs our tools that the model calls, and returns their results
 // to it, until it answers. Such a request is converted to the common form of a conversation in package model, so that
 // each of the three APIs works with every model.

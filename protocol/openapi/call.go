@@ -14,8 +14,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// maxURL and maxHeaders bound the parts of a request before its body that arguments make, in bytes. Servers accept
-// less.
+// maxURL and maxHeaders bound the URL and the headers that arguments make, in bytes. Servers accept less.
 const (
 	maxURL     = 64 << 10
 	maxHeaders = 64 << 10
