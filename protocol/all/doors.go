@@ -26,7 +26,7 @@ type DoorOptions struct {
 	// address of the door http and of those that share it, in place of the config's
 	Listen  string
 	Gate    identity.Gate                        // authenticates callers, at every door
-	Named   func(id, door string) tool.Principal // returns the principal, with current rights, of a caller that a door names; nil: no limits
+	Named   func(id, door string) tool.Principal // returns a caller that a door names, with its current rights; nil: no limits
 	Fresh   string                               // the owner's token, if it was created just now
 	Version string                               // of this program, for clients
 	Ready   func(Listening)                      // called when a door takes calls

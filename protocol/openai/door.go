@@ -73,7 +73,7 @@ func announcing(next tool.Handler) tool.Handler {
 		r, err := next.Invoke(ctx, c, out)
 		if err == nil && r.Ask != nil && r.Ask.Kind == tool.AskApproval {
 			about, _ := strictjson.Marshal(object{"id": r.Ask.ID, "message": r.Ask.Message}) // texts
-			_ = out.Emit(tool.Event{Kind: tool.AskApproval, Data: about})                    // a client that has disconnected ends the call
+			_ = out.Emit(tool.Event{Kind: tool.AskApproval, Data: about})                    // a disconnected client ends the call
 		}
 		return r, err
 	})
