@@ -18,29 +18,29 @@ import (
 	"toolpost/tool"
 )
 
-// The files of an app beside its declarations.
+// The files of an app, apart from its declarations.
 const (
-	bindingsFile = ".namel3ss/tools.yaml" // where the code of its tools is
+	bindingsFile = ".namel3ss/tools.yaml" // says where the code of its tools is
 	settingsFile = "namel3ss.toml"
 )
 
-// defaultTimeout is the contract's, for tools of which nobody says anything.
+// defaultTimeout is the contract's default, for tools without a timeout of their own.
 const defaultTimeout = 10 * time.Second
 
-// timeoutVariable is the last place where a default timeout is looked for.
+// timeoutVariable is the last place that is searched for a default timeout.
 const timeoutVariable = "N3_PYTHON_TOOL_TIMEOUT_SECONDS"
 
-// An app is what the files of an app say.
+// An app is the content of an app's files.
 type app struct {
 	root     string
 	declared map[string]*appfile.Declaration
 	bindings map[string]appfile.Bound
 	packs    []*pack.Pack
-	disputed map[string]error // tools that are in two places, by name
+	disputed map[string]error // tools with two origins, by name
 	settings settings
 }
 
-// settings are what namel3ss.toml says that concerns tools.
+// settings are the parts of namel3ss.toml that concern tools.
 type settings struct {
 	Unsafe bool `toml:"allow_unsafe_execution"`
 	Python struct {
@@ -96,7 +96,7 @@ func parseSettings(name string, data []byte) (settings, error) {
 	return s, nil
 }
 
-// problem says why a tool of the app cannot be used, whatever its code is. It is no other's problem.
+// problem returns why a tool of the app cannot be used, whatever its code is. It affects no other tool.
 func (a *app) problem(name string) error {
 	if err := a.disputed[name]; err != nil {
 		return err
@@ -110,8 +110,8 @@ func (a *app) problem(name string) error {
 	return a.bindings[name].Problem
 }
 
-// discovered is the binding of a Python tool that nobody binds: the file in tools/ that is called like it. Its function
-// is run, or the one named like the tool. Nil: there is no such file.
+// discovered returns the binding of an unbound Python tool: the file in tools/ with the tool's name. The entry is its
+// function "run", or the function with the tool's name. It returns nil if there is no such file.
 func (a *app) discovered(name string) *appfile.Binding {
 	module := appfile.Slug(name)
 	text, err := appfile.Read(a.root, "tools/"+module+".py")
@@ -140,8 +140,8 @@ func (a *app) names() []string {
 	return slices.Compact(all)
 }
 
-// timeout is the app's own word on how long a tool may run: binding, declaration, namel3ss.toml,
-// environment, ten seconds.
+// timeout returns how long the app lets a tool run. It tries the binding, the declaration, namel3ss.toml, the environment,
+// and falls back to ten seconds.
 func (a *app) timeout(d *appfile.Declaration, b *appfile.Binding) (time.Duration, error) {
 	fallback := time.Duration(0)
 	if n := a.settings.Python.Timeout; n != nil {
@@ -157,7 +157,7 @@ func (a *app) timeout(d *appfile.Declaration, b *appfile.Binding) (time.Duration
 
 func (a *app) unsafe() bool { return a.settings.Unsafe || a.settings.Python.Unsafe }
 
-// depsSource says where the dependencies of the app are written down.
+// depsSource names the file that lists the app's dependencies.
 func (a *app) depsSource() string {
 	for _, f := range []struct{ file, name string }{{"pyproject.toml", "pyproject"},
 		{"requirements.txt", "requirements"}} {
@@ -168,8 +168,8 @@ func (a *app) depsSource() string {
 	return "none"
 }
 
-// settle holds every name to one origin. A pack that cannot be run disputes no name: somebody could take a tool from an
-// app with a pack that nobody trusts.
+// settle makes sure that every name has one origin. A pack that cannot be run disputes no name: otherwise an untrusted pack
+// could disable a tool of the app.
 func (a *app) settle() {
 	origin := map[string]string{}
 	for name := range a.bindings {
@@ -191,7 +191,7 @@ func (a *app) settle() {
 	}
 }
 
-// state sorts the packs that can be run before the others.
+// state is a sort key: packs that can be run come before the others.
 func state(p *pack.Pack) string {
 	if p.Refused != nil {
 		return "refused"
@@ -199,7 +199,7 @@ func state(p *pack.Pack) string {
 	return "good"
 }
 
-// pack finds the pack that brings a tool, or nil.
+// pack returns the pack that brings a tool, or nil.
 func (a *app) pack(name string) *pack.Pack {
 	for _, p := range a.packs {
 		if p.Has[name] != nil {

@@ -16,7 +16,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// facts are what is known of a tool, whichever runner runs it.
+// facts describe a tool independently of the runner that runs it.
 type facts struct {
 	spec    *tool.Spec
 	root    string // the app's
@@ -25,10 +25,10 @@ type facts struct {
 	purity  string
 	runner  string
 	source  string          // resolved_source
-	pack    *pack.Pack      // that brings it; nil: none
+	pack    *pack.Pack      // that brings it, or nil
 	asked   tool.Guarantees // by the user's config
 	grant   secret.Grant    // likewise
-	workers int             // calls at once, where we run it ourselves
+	workers int             // calls at once, if we run it ourselves
 	sandbox *bool
 	unsafe  bool                                       // allow_unsafe_execution
 	cover   func(name string, g tool.Guarantees) error // the coverage check
@@ -39,26 +39,26 @@ type facts struct {
 
 // A way runs the code of one tool.
 type way interface {
-	// describe puts what is the runner's own into the trace.
+	// describe adds the runner's own fields to the trace.
 	describe(tr *trace)
 	// run runs one call. Its context ends with the tool's time.
 	run(ctx context.Context, inv *invocation) (*reply, error)
 	close(ctx context.Context) error
 }
 
-// A boundTool is a tool with the way to run it.
+// A boundTool is a tool together with the way to run it.
 type boundTool struct {
 	*facts
-	way   way            // nil where there is a problem
-	known map[string]any // what every trace says
+	way   way            // nil if there is a problem
+	known map[string]any // the fields of every trace
 }
 
 // An invocation is one call on its way to the tool's code.
 type invocation struct {
 	call    *tool.Call
 	args    json.RawMessage
-	walls   tool.Guarantees   // that are asked for
-	held    tool.Guarantees   // and of those, the ones that are enforced
+	walls   tool.Guarantees   // guarantees that are asked for
+	held    tool.Guarantees   // those of them that are enforced
 	sources map[string]string // guarantee -> who asked for it
 	logs    *logs             // nil for a service
 	trace   *trace
@@ -72,7 +72,7 @@ func (t *boundTool) invoke(
 	if err != nil {
 		return nil, tr.failed(err)
 	}
-	if own, ok := ctx.Deadline(); !ok || time.Until(own) > t.spec.Timeout { // else the caller's comes first
+	if own, ok := ctx.Deadline(); !ok || time.Until(own) > t.spec.Timeout { // otherwise the caller's deadline comes first
 		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended; `timeout` of its source gives it more",
 			t.spec.Name, t.spec.Timeout)
 		var cancel context.CancelFunc
@@ -80,7 +80,7 @@ func (t *boundTool) invoke(
 		defer cancel()
 	}
 	inv := &invocation{call: c, args: args, trace: tr}
-	if t.runner != appfile.RunnerService { // whose tools write their logs somewhere else
+	if t.runner != appfile.RunnerService { // a service's tools write their logs elsewhere
 		var stop context.CancelCauseFunc
 		ctx, stop = context.WithCancelCause(ctx)
 		defer stop(nil)
@@ -95,7 +95,7 @@ func (t *boundTool) invoke(
 	if inv.logs != nil {
 		inv.logs.close()
 		if err := inv.logs.events.Err(); err != nil {
-			return nil, err // nobody listens any more
+			return nil, err // the caller has stopped listening
 		}
 	}
 	if ctx.Err() != nil {
@@ -107,13 +107,13 @@ func (t *boundTool) invoke(
 	return tr.result(rep), nil
 }
 
-// A code is a way to run the local protocol: a process gets the request, and all that comes of it is an ending.
+// A code runs the local protocol: a process gets the request, and its whole outcome is an ending.
 type code interface {
 	covered(inv *invocation) error
 	execute(ctx context.Context, request []byte, inv *invocation) (ending, error)
 }
 
-// runCode runs a call unless a wall is asked for that cannot be built.
+// runCode runs a call, unless it asks for a guarantee that cannot be enforced.
 func (f *facts) runCode(ctx context.Context, inv *invocation, c code) (*reply, error) {
 	if err := c.covered(inv); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (f *facts) runCode(ctx context.Context, inv *invocation, c code) (*reply, e
 		return nil, about(f.spec.Name, err)
 	}
 	rep, err := e.outcome(f.spec.Name, inv.logs.last())
-	// What a host of ours makes of a failure counts where the walls themselves saw nothing.
+	// The checks that our host derives from a failure count only if the walls themselves saw nothing.
 	if err == nil && f.runner == appfile.RunnerLocal &&
 		slices.ContainsFunc(inv.trace.checks, blocks(walls.GuaranteeBlocked)) {
 		rep.Checks = nil
@@ -135,10 +135,10 @@ func (f *facts) runCode(ctx context.Context, inv *invocation, c code) (*reply, e
 	return rep, err
 }
 
-// close is for ways that keep nothing between two calls.
+// close is for ways that keep no state between calls.
 func (f *facts) close(context.Context) error { return nil }
 
-// document is the request of the local protocol.
+// document returns the request of the local protocol.
 func (f *facts) document(inv *invocation) ([]byte, error) {
 	doc, err := strictjson.Marshal(request{
 		ProtocolVersion: protocolVersion, Tool: f.spec.Name, Entry: f.entry, Payload: inv.args,

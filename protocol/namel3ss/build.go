@@ -64,11 +64,11 @@ func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
 	return r, nil
 }
 
-// tool binds one tool. A tool that cannot run has a problem; what is wrong with the whole source is an error.
+// tool binds one tool. A tool that cannot run gets a problem; a fault of the whole source is an error.
 func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	declared := cmp.Or(b.app.declared[name], &appfile.Declaration{})
 	if b.Entry != "" && declared.Problem != nil {
-		declared = &appfile.Declaration{} // it is about other code than the user's
+		declared = &appfile.Declaration{} // it describes other code than the user's
 	}
 	bound, from, err := b.bound(name)
 	if err != nil {
@@ -105,7 +105,8 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	return t, nil
 }
 
-// problem says why a tool cannot be run, as far as files tell. What the app says of other code than the user's is none.
+// problem returns why a tool cannot be run, as far as its files show. If the user gave the code, the app's problems do not
+// apply.
 func (b *builder) problem(name string, declared *appfile.Declaration, bound *appfile.Binding) error {
 	switch {
 	case b.Entry != "":
@@ -117,7 +118,7 @@ func (b *builder) problem(name string, declared *appfile.Declaration, bound *app
 	return b.app.problem(name)
 }
 
-// A sourceError is wrong with a whole source, and not with one of its tools.
+// A sourceError concerns a whole source rather than one of its tools.
 type sourceError struct{ error }
 
 // bound finds where the code of a tool is: the user's config, a pack, or the app's bindings.
@@ -134,7 +135,7 @@ func (b *builder) bound(name string) (*appfile.Binding, *pack.Pack, error) {
 	}
 	switch {
 	case b.Entry != "":
-		found, from = nil, nil // other code than the app's: nothing that is said of that holds for it
+		found, from = nil, nil // the user's code, not the app's: the app's settings do not apply to it
 	case found == nil && !own && b.app.declared[name] == nil:
 		return nil, nil, tool.Errorf(tool.CodeNotFound, "the app %s has no tool %q; give its function with `entry`",
 			b.app.root, name)
@@ -151,7 +152,7 @@ func (b *builder) bound(name string) (*appfile.Binding, *pack.Pack, error) {
 	return &c, from, nil
 }
 
-// way makes the runner of one tool ready, or says why the tool cannot be run.
+// way prepares the runner of one tool, or returns why the tool cannot be run.
 func (b *builder) way(ctx context.Context, f *facts, bound *appfile.Binding) (way, error) {
 	switch f.runner {
 	case appfile.RunnerService:
@@ -198,7 +199,7 @@ func (b *builder) local(ctx context.Context, f *facts, bound *appfile.Binding) (
 	return t, nil
 }
 
-// program is an interpreter that the user asked for; one with a slash in it starts in the config's folder.
+// program returns the interpreter that the user asked for; a relative path is relative to the config's folder.
 func (b *builder) program(asked string) string {
 	if strings.Contains(asked, "/") {
 		return offlimits.Under(b.dir, asked)
@@ -218,13 +219,13 @@ func (b *builder) spec(name string, d *appfile.Declaration, purity string, timeo
 	if s.Output == nil {
 		s.Output = d.Output.Schema()
 	}
-	if purity == "pure" { // the same input gives the same output: calling it twice does no harm
+	if purity == "pure" { // the same input gives the same output, so a second call does no harm
 		s.Effects.Idempotent = true
 	}
 	return s
 }
 
-// fieldsOf lists the arguments that a schema names, as JSON; null: it names none.
+// fieldsOf lists the arguments that a schema names as JSON, or null if it names none.
 func fieldsOf(input json.RawMessage) string {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -232,12 +233,12 @@ func fieldsOf(input json.RawMessage) string {
 	if strictjson.Unmarshal(input, &s) != nil || s.Properties == nil {
 		return "null"
 	}
-	b, _ := strictjson.Marshal(slices.Sorted(maps.Keys(s.Properties))) // names that were read
+	b, _ := strictjson.Marshal(slices.Sorted(maps.Keys(s.Properties))) // these names were decoded from JSON
 	return string(b)
 }
 
-// importPath is what Python can import before everything else: the app; a tool of a pack has its pack before
-// that, and more that somebody chose comes after it.
+// importPath returns the folders that Python searches first: the pack if the tool is from a pack, then the app, then the
+// folders in more.
 func importPath(f *facts, more string) string {
 	path := []string{f.root}
 	if f.pack != nil {
@@ -249,7 +250,7 @@ func importPath(f *facts, more string) string {
 	return strings.Join(path, string(filepath.ListSeparator))
 }
 
-// vars are the variables that somebody chose for a tool. The user's word goes before the app's.
+// vars are the configured variables of a tool. The user's values override the app's.
 func (b *builder) vars(bound *appfile.Binding) map[string]string {
 	vars := spawn.Options{PassEnv: b.PassEnv}.Given()
 	maps.Copy(vars, bound.Env)
@@ -257,8 +258,8 @@ func (b *builder) vars(bound *appfile.Binding) map[string]string {
 	return vars
 }
 
-// redact takes the values that were passed to a tool out of what it prints: they may be secrets. Short
-// ones are words of any text.
+// redact removes the values that were passed to a tool from its output: they may be secrets. Short values are kept, because
+// they occur in any text.
 func (b *builder) redact(bound *appfile.Binding) *strings.Replacer {
 	var pairs []string
 	for name, value := range b.vars(bound) {

@@ -27,7 +27,7 @@ type containerTool struct {
 
 func (b *builder) container(f *facts, bound *appfile.Binding) (way, error) {
 	o := b.Options.Options
-	o.Dir, o.Env, o.PassEnv = "", nil, nil // the image says where it runs; variables are each call's, see execute
+	o.Dir, o.Env, o.PassEnv = "", nil, nil // the image sets the folder; the variables depend on the call, see execute
 	o.Container.Image = bound.Image
 	t := &containerTool{facts: f, runtime: "sandbox", image: bound.Image, command: bound.Command, vars: b.vars(bound)}
 	var err error
@@ -49,8 +49,8 @@ func (b *builder) container(f *facts, bound *appfile.Binding) (way, error) {
 	return t, nil
 }
 
-// rootFolder finds the folder that is the image. One outside of the app must be the user's own choice: what is in it
-// can be read.
+// rootFolder finds the folder that serves as the image. The user must have chosen a folder outside of the app, because its
+// content can be read.
 func (b *builder) rootFolder(image string) (string, error) {
 	root, err := filepath.EvalSymlinks(image)
 	if err != nil {
@@ -71,10 +71,10 @@ func (t *containerTool) describe(tr *trace) {
 	tr.set("container_runtime", t.runtime)
 	tr.set("image", t.image)
 	tr.set("command", slices.Clone(t.command))
-	tr.set("container_enforcement", "verified") // the walls around it are ours, not the image's word
+	tr.set("container_enforcement", "verified") // the walls around it are ours, not a claim of the image
 }
 
-// covered refuses a call that asks for more than a container can hold.
+// covered refuses a call that asks for more than a container can enforce.
 func (t *containerTool) covered(inv *invocation) error {
 	missing := container.Uncovered(inv.walls)
 	if len(missing) == 0 {

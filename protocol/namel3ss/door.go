@@ -16,20 +16,20 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Door answers one request of the local protocol for whatever tool is registered: it is what a
-// namel3ss host starts in place of a Python tool.
+// A Door answers one request of the local protocol, for any registered tool. A namel3ss host starts it in place of a Python
+// tool.
 type Door struct {
 	In     io.Reader      // the request
 	Out    io.Writer      // the reply, and nothing else
-	Log    io.Writer      // events, one a line; nil: dropped. The protocol has no place for them
-	Tool   string         // the tool to call whatever the request says; empty: the request's
-	Caller tool.Principal // who calls
+	Log    io.Writer      // events, one a line, because the protocol has no place for them; nil drops them
+	Tool   string         // the tool to call regardless of the request; if empty, the request names it
+	Caller tool.Principal // the caller of every request
 }
 
 var _ tool.Door = (*Door)(nil)
 
-// Serve reads one request, runs it and writes one reply. A request that is wrong, and a call that
-// fails, are replies too: the error is for a reply that could not be written.
+// Serve reads one request, runs it and writes one reply. An invalid request and a failed call get replies too; Serve returns
+// an error only if the reply could not be written.
 func (d *Door) Serve(ctx context.Context, h tool.Handler, _ tool.Catalog) error {
 	b := encodeReply(d.answer(ctx, h), protocolVersion)
 	if _, err := d.Out.Write(append(b, '\n')); err != nil {
@@ -55,7 +55,7 @@ func (d *Door) answer(ctx context.Context, h tool.Handler) *reply {
 	return o.wishes.reply(result, err)
 }
 
-// malformed is what is wrong with a request; mostly its form is.
+// malformed classifies what is wrong with a request; usually it is the form.
 func malformed(err error) *tool.Error {
 	if known, ok := errors.AsType[*tool.Error](err); ok {
 		return known
@@ -63,7 +63,7 @@ func malformed(err error) *tool.Error {
 	return tool.Errorf(tool.CodeInvalidInput, "%w", err)
 }
 
-// reply says an outcome in the words of the protocol, and what the walls had to do with it.
+// reply encodes an outcome for the protocol, with the checks of the walls.
 func (w wishes) reply(result *tool.Result, err error) *reply {
 	r := replyOf(result, err)
 	checks := w.checksOf(result, err)
@@ -78,7 +78,7 @@ func (w wishes) reply(result *tool.Result, err error) *reply {
 	return r
 }
 
-// replyOf says an outcome in the words of the protocol.
+// replyOf encodes an outcome for the protocol.
 func replyOf(result *tool.Result, err error) *reply {
 	switch {
 	case err != nil:
@@ -111,10 +111,10 @@ func (d *Door) read(ctx context.Context) ([]byte, error) {
 	return doc, nil
 }
 
-// words are how this protocol says a class of errors: a class name as Python has them, and a reason.
+// words are the protocol's terms for a class of errors: a Python class name and a reason.
 type words struct{ typ, reason string }
 
-// wordsFor is the table of the protocol. A reason of the error's own goes before the table's.
+// wordsFor is the protocol's table. A reason in the error itself takes precedence.
 var wordsFor = map[tool.Code]words{
 	tool.CodeAccessDenied:  {"PermissionError", "policy_denied"},
 	tool.CodeNotFound:      {"LookupError", "unknown_tool"},
@@ -135,7 +135,7 @@ var wordsFor = map[tool.Code]words{
 
 func wordsOf(code tool.Code) words { return cmp.Or(wordsFor[code], words{"RuntimeError", "internal"}) }
 
-// errorReply says an error in the words of the protocol. A tool's own failure keeps its own words.
+// errorReply encodes an error for the protocol. A tool's own failure keeps its own message.
 func errorReply(e *tool.Error) replyError {
 	w := wordsOf(e.Code)
 	if e.Code != tool.CodeToolError {
@@ -148,7 +148,7 @@ func errorReply(e *tool.Error) replyError {
 	return replyError{Type: cmp.Or(e.Reason, w.typ), Message: e.Message, ReasonCode: own.ReasonCode}
 }
 
-// noted writes events as lines: the protocol has no place for them, and none is lost silently.
+// noted writes events as lines: the protocol has no place for them, and none may be lost silently.
 func (d *Door) noted() tool.Sink {
 	if d.Log == nil {
 		return tool.Discard
@@ -162,7 +162,7 @@ func (d *Door) noted() tool.Sink {
 	})
 }
 
-// inWords says an event on a line of its own.
+// inWords formats an event as one line.
 func inWords(e tool.Event) string {
 	var l tool.Log
 	if e.Kind == tool.KindLog && strictjson.Unmarshal(e.Data, &l) == nil {

@@ -18,23 +18,23 @@ import (
 	"toolpost/tool"
 )
 
-// An ending is all that came of one run of a tool's code.
+// An ending is the complete outcome of one run of a tool's code.
 type ending struct {
 	reply  []byte
 	exit   process.Exit
-	why    string   // it ended like that, where more is known than the status
-	layers []string // the walls that stood around it
+	why    string   // why it ended like that, if more than the status is known
+	layers []string // the walls that were around it
 }
 
-// fresh runs a call in an interpreter of its own. The reply comes on standard output, as the contract
-// says; what the tool itself prints comes through two pipes beside it.
+// fresh runs a call in an interpreter of its own. The reply comes on standard output, as the contract demands; the tool's
+// own output comes through two pipes beside it.
 func (t *localTool) fresh(ctx context.Context, request []byte, inv *invocation) (ending, error) {
 	return t.alone(ctx, request, inv, t.around, process.Command{
 		Argv: t.hostCommand("fresh"), Env: t.environment(inv.held), Files: []*os.File{t.host},
 	}, "reply", "stdout", "stderr")
 }
 
-// alone runs a call in a confined process of its own. See once for what it says.
+// alone runs a call in a confined process of its own. See once for the meaning of says.
 func (f *facts) alone(
 	ctx context.Context, request []byte, inv *invocation, w *walls.Walls, cmd process.Command, says ...string,
 ) (e ending, err error) {
@@ -55,8 +55,8 @@ func (f *facts) alone(
 	return e, err
 }
 
-// once runs a process for one call. It says something on standard output and through each of the pipes that it is
-// started with: the reply, or a stream of the log.
+// once runs a process for one call. The names in says describe its standard output and each pipe that it is started with:
+// the reply, or a stream of the log.
 func (inv *invocation) once(
 	ctx context.Context, request []byte, says []string, start func(pipes []*os.File) (*process.Child, error),
 ) (e ending, err error) {
@@ -86,7 +86,7 @@ func (inv *invocation) once(
 	return e, nil
 }
 
-// await waits for the end of a child, or ends it together with ctx.
+// await waits for a child to end, and ends it when ctx ends.
 func await(ctx context.Context, child *process.Child) process.Exit {
 	select {
 	case <-child.Exited():
@@ -96,7 +96,7 @@ func await(ctx context.Context, child *process.Child) process.Exit {
 	}
 }
 
-// start starts a process of the tool, with the secrets that it may have.
+// start starts a process of the tool, with the secrets that are granted to it.
 func (f *facts) start(cmd process.Command, g tool.Guarantees) (*process.Child, error) {
 	given, err := f.grant.Give(&cmd, g.SecretsAllowed)
 	if err != nil {
@@ -106,7 +106,7 @@ func (f *facts) start(cmd process.Command, g tool.Guarantees) (*process.Child, e
 	return process.Start(cmd)
 }
 
-// take reads a stream of a call to its end: its reply, or what becomes events. A reply that is too long ends the call.
+// take reads a stream of a call to its end: the reply, or log lines. A reply that is too long ends the call.
 func (l *logs) take(stream string, r io.Reader, e *ending) {
 	if stream != "reply" {
 		l.read(stream, r)
@@ -160,7 +160,7 @@ func (t *nodeTool) run(ctx context.Context, inv *invocation) (*reply, error) {
 	return t.runCode(ctx, inv, t)
 }
 
-// execute runs a call. The reply comes through a pipe of its own; standard output is the tool's.
+// execute runs a call. The reply comes through a pipe of its own; standard output belongs to the tool.
 func (t *nodeTool) execute(ctx context.Context, request []byte, inv *invocation) (ending, error) {
 	inv.trace.set("mode", modeFresh)
 	return t.alone(ctx, request, inv, t.around, process.Command{

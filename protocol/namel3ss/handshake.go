@@ -17,7 +17,7 @@ import (
 
 const (
 	handshakePath = "/capabilities/handshake"
-	enforced      = "enforced" // the one word of a service that stands for walls
+	enforced      = "enforced" // the only enforcement value of a service that counts
 
 	agreementTTL  = time.Minute // a service may be replaced by one that enforces less
 	maxAgreements = 64          // per tool: each policy may ask for other walls
@@ -31,16 +31,16 @@ type handshakeRequest struct {
 	RequiredGuarantees map[string]any `json:"required_guarantees"`
 }
 
-// A handshakeReply is what a service says of itself.
+// A handshakeReply is a service's description of itself.
 type handshakeReply struct {
 	OK          bool                       `json:"ok"`
 	Enforcement string                     `json:"enforcement"`
 	Supported   map[string]json.RawMessage `json:"supported_guarantees"`
 	Version     string                     `json:"service_version"`
-	Error       replyError                 `json:"-"` // of one that is not ok
+	Error       replyError                 `json:"-"` // if OK is false
 }
 
-// agreements are the handshakes of one tool that hold for a while, by the guarantees they are about.
+// agreements cache the handshakes of one tool for a while, keyed by their guarantees.
 type agreements struct {
 	ttl time.Duration
 	mu  sync.Mutex
@@ -70,7 +70,7 @@ func (a *agreements) put(key string, r *handshakeReply) {
 	a.all[key] = agreement{r, time.Now().Add(a.ttl)}
 }
 
-// shakeHands lets a call pass whose walls the service builds. Where it does not, the tool is not called.
+// shakeHands lets a call pass if the service enforces its guarantees. Otherwise the tool is not called.
 func (t *serviceTool) shakeHands(ctx context.Context, inv *invocation) error {
 	asked := inv.walls.Asked()
 	if len(asked) == 0 && !t.required {
@@ -86,7 +86,7 @@ func (t *serviceTool) shakeHands(ctx context.Context, inv *invocation) error {
 		inv.trace.set("service_version", r.Version)
 	}
 	if missing, why := r.missing(inv.walls); len(missing) > 0 {
-		if r.Enforcement == enforced { // of other guarantees than this call's
+		if r.Enforcement == enforced { // but it enforces other guarantees than this call's
 			inv.trace.set("enforcement_level", "none")
 		}
 		return t.uncovered(inv, missing, why)
@@ -94,8 +94,8 @@ func (t *serviceTool) shakeHands(ctx context.Context, inv *invocation) error {
 	return nil
 }
 
-// agree returns the service's answer for these walls, an earlier one if it is young enough. Only an answer
-// that satisfies is kept: a service that was put right is noticed at once.
+// agree returns the service's answer for these walls, or a cached one that is recent enough. Only a satisfactory answer is
+// cached, so that a repaired service is noticed at once.
 func (t *serviceTool) agree(ctx context.Context, inv *invocation) (*handshakeReply, error) {
 	doc, err := strictjson.Marshal(handshakeRequest{
 		protocolVersion, t.spec.Name, appfile.RunnerService, guaranteeWords(inv.walls, false),
@@ -125,8 +125,8 @@ func (t *serviceTool) agree(ctx context.Context, inv *invocation) (*handshakeRep
 	return r, nil
 }
 
-// noHandshake refuses a call because nobody knows what the service enforces. The unsafe override stands in
-// for guarantees, not for a handshake that is required in itself.
+// noHandshake refuses a call because it is unknown what the service enforces. The unsafe override replaces guarantees, not a
+// handshake that is required in itself.
 func (t *serviceTool) noHandshake(inv *invocation, asked []string, cause error) error {
 	if t.unsafe && !t.required {
 		inv.trace.set("unsafe_override", true)
@@ -143,7 +143,7 @@ func (t *serviceTool) noHandshake(inv *invocation, asked []string, cause error) 
 	return &e
 }
 
-// missing lists the walls that the service does not vouch for, and why.
+// missing lists the walls that the service does not vouch for, and the reason.
 func (r *handshakeReply) missing(walls tool.Guarantees) (names []string, why string) {
 	asked := walls.Asked()
 	if len(asked) > 0 && r.Enforcement != enforced {
@@ -161,7 +161,7 @@ func (r *handshakeReply) missing(walls tool.Guarantees) (names []string, why str
 	return names, "is not among the guarantees that the service supports"
 }
 
-// allows reports whether the service keeps a list of secrets, with these on it.
+// allows reports whether the service keeps a list of secrets that contains these.
 func (r *handshakeReply) allows(secrets []string) bool {
 	var theirs []string
 	if list := r.Supported["secrets_allowed"]; strictjson.KindOf(list) != "array" ||

@@ -17,30 +17,30 @@ import (
 // An interpreter is the Python that runs the tools of an app.
 type interpreter struct {
 	path string
-	env  string   // venv or system: the words of the trace
-	code []string // what running it takes besides the system
+	env  string   // venv or system, as the trace reports it
+	code []string // files that it needs besides the system's
 }
 
-// findPython finds the interpreter of an app: the one that was asked for, that of its .venv, or python3.
+// findPython finds the interpreter of an app: the configured one, that of its .venv, or python3.
 func findPython(ctx context.Context, root, asked string, env []string) (interpreter, error) {
 	venv := filepath.Join(root, ".venv")
 	switch entries, _ := os.ReadDir(venv); {
 	case asked != "":
 		return systemInterpreter(ctx, root, asked, env)
-	case len(entries) > 0: // an empty folder is none: it may only hold the place
+	case len(entries) > 0: // an empty folder does not count: it may only be a placeholder
 		path := filepath.Join(venv, "bin", "python")
 		if _, err := exec.LookPath(path); err != nil {
 			return interpreter{}, tool.Errorf(tool.CodeUnavailable,
 				"%s exists, but %s cannot be run; make it again with `python3 -m venv .venv`: %w", venv, path, err)
 		}
-		// The app brings it, so it is not run to be asked: its files tell.
+		// The app brings it, so we read its files instead of running it.
 		return interpreter{path, "venv", append(walls.Code(path), copiedFrom(venv)...)}, nil
 	}
 	return systemInterpreter(ctx, root, "python3", env)
 }
 
-// systemInterpreter finds a program, and looks through a script that only chooses a Python and starts it, so
-// that calls do not pay for the choice. What the user installed for it at home belongs to it.
+// systemInterpreter finds a program. It looks through a script that only selects and starts a Python, so that calls do not
+// pay for the selection. Packages that the user installed at home belong to the interpreter.
 func systemInterpreter(ctx context.Context, root, name string, env []string) (interpreter, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -60,7 +60,7 @@ func systemInterpreter(ctx context.Context, root, name string, env []string) (in
 	return interpreter{argv[0], "system", code}, nil
 }
 
-// copiedFrom returns the code of the Python that a .venv with a copy of its program was made from.
+// copiedFrom returns the code of the Python from which a .venv was made, if the .venv holds a copy of the program.
 func copiedFrom(venv string) []string {
 	text, _ := appfile.Read(venv, "pyvenv.cfg")
 	for line := range strings.Lines(string(text)) {
@@ -76,16 +76,16 @@ func copiedFrom(venv string) []string {
 	return nil
 }
 
-// hostSource is the Python side: the same few functions for a fresh and for a warm interpreter.
+// hostSource is the Python side: the same few functions serve fresh and warm interpreters.
 //
 //go:embed python/host.py
 var hostSource []byte
 
-// hostCommand starts the Python side. -B: running a tool writes nothing into its app, and an edited
-// file is never taken for an older compiled one.
+// hostCommand returns the command line of the Python side. With -B running a tool writes nothing into its app, and an edited
+// file is never mistaken for an older compiled one.
 func (t *localTool) hostCommand(mode string, args ...string) []string {
 	return append([]string{t.python.path, "-B", "-c", forks.Bootstrap, mode, t.imports, t.fields}, args...)
 }
 
-// noReply is the exit status with which the Python side says that it found no way to reply.
+// noReply is the exit status by which the Python side reports that it could not reply.
 const noReply = 70

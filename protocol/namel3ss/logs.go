@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	maxLog    = 8 << 20 // bytes of log lines that become events; what comes after is counted only
+	maxLog    = 8 << 20 // bytes of log lines that become events; later lines are only counted
 	lineCost  = 64      // bytes that even an empty line counts for
 	pieceSize = 8 << 10 // the longest line that becomes one event
 	tailSize  = 4 << 10 // bytes of standard error that are kept for messages
 )
 
-// logs turns what a tool writes beside its reply into log events of the call.
+// logs turns a tool's output, other than its reply, into log events of the call.
 type logs struct {
 	tool   string
 	ctx    context.Context
@@ -37,8 +37,7 @@ type logs struct {
 	tail []byte // the end of standard error
 }
 
-// read makes an event of every line of r, until its end. It never stops reading before that: a tool
-// must not hang because nobody wants its words.
+// read emits an event for every line of r. It always reads to the end: a tool must not hang because its output is unwanted.
 func (l *logs) read(stream string, r io.Reader) {
 	in := bufio.NewReaderSize(r, pieceSize)
 	var line []byte
@@ -66,7 +65,7 @@ func (l *logs) full() bool {
 	return l.size > maxLog
 }
 
-// skip reads what no longer becomes events, fast, and keeps the end of standard error.
+// skip reads the output that no longer becomes events, and keeps the end of standard error.
 func (l *logs) skip(stream string, r io.Reader) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -100,7 +99,7 @@ func (l *logs) line(stream string, line []byte) {
 
 func (l *logs) stderr(line []byte) { l.line("stderr", line) }
 
-// counted reports whether a line is among those that become events.
+// counted counts a line and reports whether it becomes an event.
 func (l *logs) counted(stream string, line []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,14 +114,14 @@ func (l *logs) counted(stream string, line []byte) bool {
 	return true
 }
 
-// send passes an event on until the call has ended. A sink that says no ends the call.
+// send passes an event on until the call has ended. An error from the sink ends the call.
 func (l *logs) send(e tool.Event) {
 	if l.ctx.Err() == nil {
 		_ = l.events.Emit(e)
 	}
 }
 
-// Emit implements tool.Sink for whoever watches the walls around the call. What a tool tried is its words too.
+// Emit implements tool.Sink for the watcher of the walls around the call. A tool's attempts may contain secrets too.
 func (l *logs) Emit(e tool.Event) error {
 	if e.Data = []byte(l.redact.Replace(string(e.Data))); strictjson.Check(e.Data) == nil {
 		l.send(e)
@@ -130,7 +129,7 @@ func (l *logs) Emit(e tool.Event) error {
 	return nil
 }
 
-// close ends the events. Where lines were left out, the last event says so.
+// close ends the events. If lines were left out, the last event reports it.
 func (l *logs) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

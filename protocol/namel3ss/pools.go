@@ -12,14 +12,14 @@ import (
 	"toolpost/tool"
 )
 
-// maxPools is how many sets of guarantees a tool has warm interpreters for. Most tools have one; a policy may
-// add others.
+// maxPools is the number of sets of guarantees for which a tool has warm interpreters. Most tools have one; a policy may add
+// others.
 const maxPools = 8
 
-// defaultWorkers is how many interpreters a tool has at the most, where nothing else is said.
+// defaultWorkers is the default limit on the interpreters of a tool.
 const defaultWorkers = 16
 
-// pools keep the fork servers of one tool, those with the same walls together.
+// pools keep the fork servers of one tool, grouped by their walls.
 type pools struct {
 	tool    *localTool
 	workers int
@@ -29,19 +29,19 @@ type pools struct {
 	closed bool
 }
 
-// A pool has the fork servers for one set of guarantees.
+// A pool holds the fork servers for one set of guarantees.
 type pool struct {
 	*process.Pool[*worker]
 	tool    *localTool
 	held    tool.Guarantees
-	sources map[string]string // guarantee -> who asked for it
-	late    bool              // the tool is not imported before the call
+	sources map[string]string // guarantee -> its origin
+	late    bool              // import the tool in the call, not before it
 	ahead   atomic.Int64      // children that wait for a call
 
 	users int // calls that need it
 }
 
-// take returns the pool for a call, to be left after it, or says why there is none: then the call runs fresh.
+// take returns the pool for a call, which the call leaves at its end, or the reason why it must run fresh.
 func (p *pools) take(ctx context.Context, inv *invocation) (_ *pool, unfit string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *pools) open(inv *invocation) *pool {
 	return mine
 }
 
-// makeRoom closes the pool that was not used for the longest time.
+// makeRoom closes the pool that has been unused for the longest time.
 func (p *pools) makeRoom(ctx context.Context) bool {
 	i := slices.IndexFunc(p.all, func(o *pool) bool { return o.users == 0 })
 	if i < 0 {
@@ -81,7 +81,7 @@ func (p *pools) makeRoom(ctx context.Context) bool {
 	}
 	old := p.all[i]
 	p.all = slices.Delete(p.all, i, i+1)
-	return old.Close(context.WithoutCancel(ctx)) == nil // all of its workers are idle, and to end one is bounded
+	return old.Close(context.WithoutCancel(ctx)) == nil // all of its workers are idle, and ending one takes a bounded time
 }
 
 func (p *pools) leave(mine *pool) {
@@ -90,7 +90,7 @@ func (p *pools) leave(mine *pool) {
 	mine.users--
 }
 
-// close closes all pools and waits for that until ctx ends.
+// close closes all pools, and waits for them until ctx ends.
 func (p *pools) close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -99,7 +99,7 @@ func (p *pools) close(ctx context.Context) error {
 	return atOnce(all, func(o *pool) error { return o.Close(ctx) })
 }
 
-// count tells how the interpreters of a tool are.
+// count counts the interpreters of a tool by their state.
 func (p *pools) count() (n tool.Workers) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *Runner) Workers() (n tool.Workers) {
 	return n
 }
 
-// atOnce does something with all of a list at the same time.
+// atOnce calls do for all elements at the same time.
 func atOnce[T any](all []T, do func(T) error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -130,8 +130,8 @@ func atOnce[T any](all []T, do func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// worker returns a fork server that has imported the files as they are now. To wait for one, and to start one, is not
-// the call's time; an import that takes longer than the tool may run is ended all the same.
+// worker returns a fork server that has imported the files in their present state. Waiting for a server and starting one do
+// not count as the call's time, but an import that takes longer than the tool may run is ended.
 func (p *pool) worker(ctx context.Context) (*worker, error) {
 	defer tool.Waiting(ctx)()
 	limit := p.tool.spec.Timeout
@@ -150,7 +150,7 @@ func (p *pool) worker(ctx context.Context) (*worker, error) {
 	}
 }
 
-// unforkable says why calls with these guarantees cannot be forked, if so.
+// unforkable returns why calls with these guarantees cannot be forked, or "".
 func (t *localTool) unforkable(g tool.Guarantees) (string, error) {
 	if !t.around.Stand(g) {
 		return "", nil

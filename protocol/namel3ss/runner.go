@@ -25,8 +25,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Options are the fields of a source of this protocol. A source is a whole app, or a single tool where
-// Tool is set. What it says holds for each of its tools, and before what the app's own files say.
+// Options are the fields of a source of this protocol. A source is a whole app, or a single tool if Tool is set. The options
+// apply to each of its tools and override the app's own files.
 type Options struct {
 	App         string      `yaml:"app" doc:"the app's folder, relative to dir; default: dir"`
 	Tool        string      `yaml:"tool" doc:"offer only this tool"`
@@ -46,7 +46,7 @@ type Options struct {
 	Mode        string      `yaml:"mode" schema:"enum=warm|fresh default=warm" doc:"warm: fork a clean child for each call; fresh: start an interpreter for each call"`
 	Workers     int         `yaml:"workers" schema:"default=16" doc:"interpreters per tool at most; further calls wait, see limits.queue"`
 
-	spawn.Options // the timeout's default is what the app says, else 10s
+	spawn.Options // the default timeout is the app's, or else 10s
 
 	PackKeys []string     `yaml:"pack_keys" doc:"public key files; installed packs signed by one of these keys are run"`
 	Trusted  []string     `yaml:"trusted_packs" doc:"ids of installed packs to run without such a signature"`
@@ -79,25 +79,25 @@ type localTool struct {
 	*facts
 	python  interpreter
 	deps    string
-	vars    map[string]string // that somebody chose for it
+	vars    map[string]string // configured for it
 	imports string            // the folders that it imports from first
-	fields  string            // the names of its arguments as JSON; null: nobody says which it has
+	fields  string            // the names of its arguments as JSON; null if they are unknown
 	host    *os.File
 	around  *walls.Walls
 
 	mode   string
-	pools  *pools                                     // nil: it is never warm
-	fork   func(call sandbox.Profile) ([]byte, error) // how a fork of a server goes behind the walls of a call
+	pools  *pools                                     // nil if it is never warm
+	fork   func(call sandbox.Profile) ([]byte, error) // returns how a fork of a server confines itself for a call
 	forced atomic.Pointer[forced]
 }
 
-// forced says that a tool that should be warm must not be, as long as these files are what they were.
+// forced records why a tool that should be warm must not be, as long as these files are unchanged.
 type forced struct {
 	reason string
 	files  []stamp
 }
 
-// Open reads the app of a source and makes its tools ready to run.
+// Open reads the app of a source and prepares its tools.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
 	o, err := optionsOf(src)
 	if err != nil {
@@ -111,7 +111,7 @@ func optionsOf(src config.Source) (Options, error) {
 	return o, src.Decode(&o)
 }
 
-// New is Open for options that are there already. Relative paths in them start in dir.
+// New is Open with decoded options. Their relative paths are relative to dir.
 func New(ctx context.Context, dir string, o Options, log *slog.Logger) (*Runner, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) {
 	return specs, nil
 }
 
-// Unavailable says why a tool of the app cannot be called, or nil. The others are not harmed.
+// Unavailable returns why a tool of the app cannot be called, or nil. The app's other tools are not affected.
 func (r *Runner) Unavailable(name string) error {
 	if t := r.tools[name]; t != nil {
 		return t.problem
@@ -173,8 +173,7 @@ func (r *Runner) Unavailable(name string) error {
 	return nil
 }
 
-// Places says how many calls of a tool run at once: as many as it has interpreters, also where each call starts its
-// own.
+// Places returns how many calls of a tool run at once: as many as it has interpreters, even if each call starts its own.
 func (r *Runner) Places(name string) (pool string, calls int) {
 	if t := r.tools[name]; t != nil && t.problem == nil && t.runner == appfile.RunnerLocal {
 		return name, t.workers
@@ -225,8 +224,8 @@ func (t *localTool) close(ctx context.Context) error {
 	return t.pools.close(ctx)
 }
 
-// environment is what a tool gets to see beside its secrets: the usual few, and what its binding and the user's config
-// say.
+// environment returns the variables that a tool sees beside its secrets: the usual few, and those of its binding and the
+// user's config.
 func (t *localTool) environment(g tool.Guarantees) []string {
 	vars := allowed(t.vars, g)
 	vars["PYTHONPATH"] = t.imports
@@ -237,10 +236,10 @@ func (t *localTool) run(ctx context.Context, inv *invocation) (*reply, error) {
 	return t.runCode(ctx, inv, t)
 }
 
-// execute runs the tool's code in the mode that it can bear.
+// execute runs the tool's code in the warm mode if possible.
 func (t *localTool) execute(ctx context.Context, doc []byte, inv *invocation) (ending, error) {
 	if t.around.Stand(tool.Guarantees{}) {
-		inv.held.Sandbox = false // it is one already: no further interpreters are kept for such calls
+		inv.held.Sandbox = false // it is sandboxed already: keep no further interpreters for such calls
 	}
 	if t.mode == modeFresh {
 		inv.trace.set("mode", modeFresh)
@@ -299,14 +298,14 @@ func (t *localTool) warm(ctx context.Context, p *pool, doc []byte, inv *invocati
 	return e, err
 }
 
-// instead runs a call in a fresh interpreter although a warm one was wanted, and says why.
+// instead runs a call in a fresh interpreter although a warm one was wanted, and records why.
 func (t *localTool) instead(ctx context.Context, why string, doc []byte, inv *invocation) (ending, error) {
 	inv.trace.set("mode", modeFresh)
 	inv.trace.set("mode_reason", why)
 	return t.fresh(ctx, doc, inv)
 }
 
-// whyEnded says why a call was ended from our side.
+// whyEnded returns why toolpost ended a call.
 func whyEnded(ctx context.Context, name string) error {
 	cause := context.Cause(ctx)
 	if known, ok := errors.AsType[*tool.Error](cause); ok {
@@ -325,8 +324,8 @@ func about(name string, err error) error {
 	return &e
 }
 
-// outcome reads what a run left. The rules are the contract's: a valid reply counts whatever the exit
-// status was; no reply and a bad end is a crash; all else breaks the protocol.
+// outcome interprets an ending by the rules of the contract: a valid reply counts whatever the exit status; no reply and a
+// bad end is a crash; everything else breaks the protocol.
 func (e ending) outcome(name, stderr string) (*reply, error) {
 	if stderr != "" {
 		stderr = "; the last it wrote to stderr: " + stderr
@@ -358,9 +357,9 @@ func (e ending) outcome(name, stderr string) (*reply, error) {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// Claim says which files a configured source starts from, and which its tools may change. Of the app that is what
-// decides which code is run and how; its tools can import from the rest of its folder, which goes before Python's own
-// library.
+// Claim returns the files that a configured source starts from, and those that its tools may change. In an app, the former
+// decide which code runs and how. Its tools can also import from the rest of its folder, which takes precedence over
+// Python's own library.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
 	o.Container.Image = cmp.Or(o.Image, o.Container.Image)
@@ -381,17 +380,17 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 		}
 		c.Homes = append(c.Homes, walls.Installed(src.Dir, program)...)
 	}
-	if home, err := os.UserHomeDir(); err == nil { // what a user installed for Python, see systemInterpreter
+	if home, err := os.UserHomeDir(); err == nil { // packages that the user installed for Python, see systemInterpreter
 		c.Homes = append(c.Homes, offlimits.Given(home, ".local/lib/")...)
 	}
 	return withModules(c, app, o.Entry), err
 }
 
-// withModules adds the code of functions that are named by their modules: of the source's own entry, and of the app's
-// bindings. A module that is not there comes from somewhere else, and must not be hidden by an empty one.
+// withModules adds the code of functions that are named by their modules: by the source's own entry and by the app's
+// bindings. A module that does not exist here comes from elsewhere, and an empty one must not hide it.
 func withModules(c offlimits.Claim, app string, entry string) offlimits.Claim {
 	entries := []string{entry}
-	data, _ := appfile.Read(app, bindingsFile) // what cannot be read starts nothing
+	data, _ := appfile.Read(app, bindingsFile) // an unreadable file starts nothing
 	bindings, _ := appfile.ParseBindings(bindingsFile, data)
 	for _, b := range bindings {
 		entries = append(entries, b.Entry)

@@ -24,10 +24,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// serviceVariable is the last place where the address of a service is looked for.
+// serviceVariable is the last place that is searched for the address of a service.
 const serviceVariable = "N3_TOOL_SERVICE_URL"
 
-// excerptSize is how much of an answer that is no reply an error quotes.
+// excerptSize is how much of an invalid answer an error quotes.
 const excerptSize = 200
 
 // A serviceTool is a tool that a service runs for us, over HTTP.
@@ -35,14 +35,14 @@ type serviceTool struct {
 	*facts
 	url       string
 	handshake string // its address
-	required  bool   // shake hands even where no guarantee is asked for
+	required  bool   // shake hands even if no guarantee is asked for
 	token     string
 	form      serviceForm
 	http      *http.Transport
 	agreed    agreements
 }
 
-// A serviceForm is what is the same in every request for a tool, as it is sent.
+// A serviceForm is the encoded part that all requests for a tool share.
 type serviceForm struct {
 	head   []byte // up to the payload
 	root   []byte // a JSON string
@@ -68,7 +68,7 @@ func (f *facts) serviceForm(token string) (form serviceForm, err error) {
 	return form, err
 }
 
-// fill writes the document of one call: what the contract lets a service know of it.
+// fill writes the document of one call: the fields that the contract discloses to a service.
 func (form *serviceForm) fill(inv *invocation, limit int64) ([]byte, error) {
 	trace := inv.traceID()
 	if !utf8.ValidString(trace) || !utf8.ValidString(inv.call.Session) {
@@ -117,8 +117,8 @@ func (b *builder) service(f *facts, bound *appfile.Binding) (way, error) {
 	}, nil
 }
 
-// newTransport waits as long as the call may take and no longer: every request has its context. There is no
-// client around it, which would follow redirects and so send the arguments to somebody else.
+// newTransport has no timeout for a whole request, because every request has its context. No http.Client wraps it: a client
+// would follow redirects and so send the arguments to another server.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -160,13 +160,13 @@ func (t *serviceTool) run(ctx context.Context, inv *invocation) (*reply, error) 
 	return rep, nil
 }
 
-// timeLeft is how long the service may take, in whole milliseconds.
+// timeLeft returns how long the service may take, in whole milliseconds.
 func timeLeft(ctx context.Context) int64 {
 	deadline, _ := ctx.Deadline() // every call has one
 	return max(1, int64(math.Ceil(millis(time.Until(deadline)))))
 }
 
-// post sends a document and gives the whole answer, if it is one.
+// post sends a document and returns the whole answer, if it is valid.
 func (t *serviceTool) post(ctx context.Context, inv *invocation, address string, doc []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(doc))
 	if err != nil {
@@ -208,7 +208,7 @@ func (t *serviceTool) said(body []byte) string {
 	return ""
 }
 
-// excerpt is the start of an answer as one line, without what may be secret in it.
+// excerpt returns the start of an answer as one line, without anything that may be secret.
 func (t *serviceTool) excerpt(body []byte) string {
 	text := strings.ToValidUTF8(string(body[:min(len(body), 4*excerptSize)]), "\uFFFD")
 	if t.token != "" {
@@ -218,5 +218,5 @@ func (t *serviceTool) excerpt(body []byte) string {
 	if len(text) > excerptSize {
 		text = strings.ToValidUTF8(text[:excerptSize], "") + "..."
 	}
-	return process.LastLines(text) // of which this is one, for its control characters
+	return process.LastLines(text) // it is a single line; this removes its control characters
 }

@@ -19,25 +19,25 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// ServiceOptions of the service door. All of them have useful zero values.
+// ServiceOptions configure the service door. All of them have useful zero values.
 type ServiceOptions struct {
-	Version string       // service_version of the handshake; "": dev
-	Log     *slog.Logger // nil: silence
-	// Cover reports whether guarantees can be held around a tool; nil: those that this machine can enforce, around
-	// the tools that are started here.
+	Version string       // service_version of the handshake; default dev
+	Log     *slog.Logger // nil discards
+	// Cover reports whether guarantees can be held around a tool. The default accepts those that this machine can enforce,
+	// for tools that are started here.
 	Cover func(spec *tool.Spec, g tool.Guarantees) error
 }
 
-// ServiceListen is where the contract's clients look for a service.
+// ServiceListen is the address at which the contract's clients expect a service.
 const ServiceListen = "127.0.0.1:8787"
 
 const toolsPath = "/tools"
 
-// secondClock is how long ours goes on: of two that were set alike the caller's ends the call, if it has one.
+// secondClock is how much longer our timer runs: if both are set alike, the caller's own timer ends the call.
 const secondClock = 100 * time.Millisecond
 
-// NewServiceDoor makes the HTTP service of the contract for whatever tool is registered, to be mounted. A token may
-// come as a password, since that is what clients make of http://toolpost:TOKEN@host/tools.
+// NewServiceDoor makes the contract's HTTP service for any registered tool, to be mounted. It takes a token as a password
+// too, because clients turn http://toolpost:TOKEN@host/tools into one.
 func NewServiceDoor(o ServiceOptions) web.Door {
 	o.Version = cmp.Or(o.Version, "dev")
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -60,7 +60,7 @@ func NewServiceDoor(o ServiceOptions) web.Door {
 	}
 }
 
-// ServicePaths lists what can be asked of the door, for tests that try each of them.
+// ServicePaths lists the paths of the door, for tests that try each of them.
 func ServicePaths() []string { return []string{toolsPath, handshakePath} }
 
 // A service is the door while it is open.
@@ -71,13 +71,13 @@ type service struct {
 	catalog tool.Catalog
 }
 
-// refuse refuses what never becomes a call in the words of the contract.
+// refuse encodes the refusal of a request that never becomes a call, as the contract defines it.
 func refuse(e *tool.Error) []byte { return encodeReply(refusal(e), 0) }
 
-// An answerer answers a request. The call has what the headers say.
+// An answerer answers a request. The call carries the values of the headers.
 type answerer func(ctx context.Context, c *tool.Call, body []byte) (status int, reply []byte)
 
-// answering reads a request and lets it in, as a call that can be cancelled and is waited for at the end.
+// answering reads a request and admits it as a call that can be cancelled and that shutdown waits for.
 func (s *service) answering(answer answerer) func(http.ResponseWriter, *http.Request, tool.Principal) {
 	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 		c := &tool.Call{Caller: p}
@@ -106,7 +106,7 @@ func (s *service) answering(answer answerer) func(http.ResponseWriter, *http.Req
 	}
 }
 
-// call runs a tool. What the tool or the engine says is HTTP 200: the service itself did its work.
+// call runs a tool. Any outcome of the tool or the engine is HTTP 200: the service itself did its work.
 func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	req, err := parseRequest(body, true)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []b
 	c.Tool, c.Args, c.Guarantees = req.tool, req.payload, req.wishes.guarantees
 	if req.traceID != "" {
 		if strings.ReplaceAll(req.traceID, "-", "") != strings.ReplaceAll(c.Trace, "-", "") {
-			c.Span = "" // that of the headers is of another trace
+			c.Span = "" // the headers' span belongs to another trace
 		}
 		c.Trace = req.traceID
 	}
@@ -130,7 +130,7 @@ func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []b
 	return http.StatusOK, encodeReply(req.wishes.reply(result, err), 0)
 }
 
-// noted writes the events of a call to the log: a reply has no place for them, and none is lost silently.
+// noted writes the events of a call to the log: a reply has no place for them, and none may be lost silently.
 func (s *service) noted(name string) tool.Sink {
 	return tool.SinkFunc(func(e tool.Event) error {
 		s.Log.Info("an event of a tool", "tool", name, "event", fmt.Sprintf("%.1000s", inWords(e)))
@@ -150,8 +150,8 @@ func milliseconds(v json.RawMessage) (time.Duration, error) {
 	return time.Duration(min(n, float64(appfile.MaxTimeout.Milliseconds())) * float64(time.Millisecond)), nil
 }
 
-// handshake says which walls stand around a tool on every call: those of its spec and of its source that this machine
-// can build. Who shakes hands asks for nothing more with the call itself, so others are not promised.
+// handshake returns the guarantees that hold for a tool on every call: those of its spec and of its source that this machine
+// can enforce. It promises no others, because a client that shakes hands asks for nothing more in the call itself.
 func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	name, wanted, err := parseHandshakeRequest(body)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int
 	return http.StatusOK, b
 }
 
-// supported lists the walls around a tool that this machine can really build, one by one.
+// supported lists the guarantees of a tool that this machine can enforce, each tested by itself.
 func (s *service) supported(spec *tool.Spec) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for name, on := range spec.Guarantees.Tighten(spec.Held).All() {
@@ -187,8 +187,8 @@ func (s *service) supported(spec *tool.Spec) map[string]json.RawMessage {
 	return all
 }
 
-// covered says what can be promised of a tool: what this machine can enforce, if the tool is started here, and nothing
-// of one that runs elsewhere. A runner that cannot keep the promise for a call refuses the call.
+// covered reports whether guarantees can be promised for a tool: those that this machine can enforce if the tool is started
+// here, and none if it runs elsewhere. A runner that cannot keep the promise for a call refuses the call.
 func covered(spec *tool.Spec, g tool.Guarantees) error {
 	if spec.Walls == "" {
 		return sandbox.Elsewhere(spec.Name, g)
@@ -196,7 +196,7 @@ func covered(spec *tool.Spec, g tool.Guarantees) error {
 	return sandbox.Cover(spec.Name, g)
 }
 
-// only is the guarantee of that name alone.
+// only returns the named guarantee alone.
 func only(name string) tool.Guarantees {
 	var g tool.Guarantees
 	_ = strictjson.Unmarshal([]byte(`{"`+name+`":true}`), &g) // its JSON form has these names

@@ -13,14 +13,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A trace tells how one call went, in the words of the contract.
+// A trace describes how one call went, as the contract defines it.
 type trace struct {
 	start  time.Time
 	fields map[string]any
-	checks []walls.Check // of the pack's capabilities, and what the walls stopped
+	checks []walls.Check // of the pack's capabilities, and attempts that the walls stopped
 }
 
-// newTrace starts the trace of a call. The error says what is wrong with the arguments.
+// newTrace starts the trace of a call. The error reports what is wrong with the arguments.
 func (t *boundTool) newTrace(args json.RawMessage) (*trace, error) {
 	tr := &trace{start: time.Now(), fields: maps.Clone(t.known)}
 	tr.set("timeout_ms", millis(t.spec.Timeout))
@@ -32,7 +32,7 @@ func (t *boundTool) newTrace(args json.RawMessage) (*trace, error) {
 	return tr, nil
 }
 
-// traced is what the traces of all calls of a tool have in common, with room for what every one of them gets.
+// traced returns the fields that the traces of all calls of a tool share, with room for those of a single call.
 func (t *boundTool) traced() map[string]any {
 	tr := &trace{fields: map[string]any{
 		"type": "tool_call", "tool": t.spec.Name, "tool_name": t.spec.Name, "kind": t.kind, "entry": t.entry,
@@ -58,7 +58,7 @@ func (t *boundTool) traced() map[string]any {
 
 func (tr *trace) set(name string, value any) { tr.fields[name] = value }
 
-// blocked says that the call was refused before anything was started.
+// blocked records that the call was refused before anything was started.
 func (tr *trace) blocked(capability, reason string) {
 	tr.set("decision", "blocked")
 	tr.set("capability", capability)
@@ -133,7 +133,7 @@ func (tr *trace) failed(err error) error {
 	return &traced
 }
 
-// The summaries of values tell their form and none of their content.
+// The summaries of values describe their form and nothing of their content.
 type (
 	summary struct {
 		Type string `json:"type"`
@@ -149,7 +149,7 @@ type (
 	}
 )
 
-// summarise returns the summary of a value that was checked.
+// summarise returns the summary of a checked value.
 func summarise(value json.RawMessage) any {
 	const most = 10
 	switch kind := strictjson.KindOf(value); kind {

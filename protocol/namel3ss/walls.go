@@ -14,8 +14,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// guarantees are those that hold for a call, and who asked for each: the user's config, the pack that
-// brought the tool, or whoever made the call tighter, a policy or the caller.
+// guarantees returns the guarantees that hold for a call, and the origin of each: the user's config, the pack that brought
+// the tool, or the policy or caller that tightened the call.
 func (f *facts) guarantees(c *tool.Call) (tool.Guarantees, map[string]string) {
 	all := c.Tightened(f.spec.Guarantees) // the user's and the pack's, and those of the call
 	sources := map[string]string{}
@@ -28,13 +28,13 @@ func (f *facts) guarantees(c *tool.Call) (tool.Guarantees, map[string]string) {
 	if f.pack != nil {
 		note("pack", f.pack.Has[f.spec.Name].Needs.Guarantees())
 	}
-	note("user", f.asked)      // the last word goes to who is nearest to the tool
-	delete(sources, "sandbox") // which is no guarantee to the contract
+	note("user", f.asked)      // the origin nearest to the tool wins
+	delete(sources, "sandbox") // the contract does not count it as a guarantee
 	return all, sources
 }
 
-// covered is the coverage check: a wall that was asked for and cannot be built here means that the call
-// does not run. Only the unsafe override skips it, and the trace then says so; what can be built is built.
+// covered is the coverage check: a call does not run if it needs a wall that cannot be built here. Only the unsafe override
+// skips the check, which the trace then records; the walls that can be built are built.
 func (f *facts) covered(inv *invocation) error {
 	err := f.cover(f.spec.Name, inv.walls)
 	if err == nil {
@@ -52,7 +52,7 @@ func (f *facts) covered(inv *invocation) error {
 	return nil
 }
 
-// holdBut notes that of the guarantees that were asked for some are not enforced.
+// holdBut records that some of the guarantees that were asked for are not enforced.
 func (inv *invocation) holdBut(missing []string) {
 	inv.held = tool.Guarantees{}
 	for _, name := range inv.walls.Asked() {
@@ -62,7 +62,7 @@ func (inv *invocation) holdBut(missing []string) {
 	}
 }
 
-// part is one of several guarantees alone.
+// part returns one of several guarantees alone.
 func part(g tool.Guarantees, name string) tool.Guarantees {
 	if name == "secrets_allowed" {
 		return tool.Guarantees{SecretsAllowed: g.SecretsAllowed}
@@ -70,7 +70,7 @@ func part(g tool.Guarantees, name string) tool.Guarantees {
 	return only(name)
 }
 
-// uncovered refuses a call for want of walls, unless the user said that it may run without them.
+// uncovered refuses a call for lack of walls, unless the user allows it to run without them.
 func (f *facts) uncovered(inv *invocation, missing []string, why string) error {
 	if f.unsafe {
 		inv.trace.set("unsafe_override", true)
@@ -82,8 +82,8 @@ func (f *facts) uncovered(inv *invocation, missing []string, why string) error {
 		f.spec.Name, strings.Join(missing, ", "), why).Because(sandbox.CoverageMissing)
 }
 
-// around makes the walls of the tools of one language. The app and its packs are the tools' own code, which
-// no guarantee takes from them; what toolpost keeps beside the config is for none of them.
+// around makes the walls of the tools of one language. The app and its packs are the tools' own code, which no guarantee
+// takes from them. None of them may see the files that toolpost keeps beside the config.
 func (b *builder) around(code []string, more ...string) (*walls.Walls, error) {
 	needs := walls.Needs{Dir: b.dir, Read: []string{b.app.root}}
 	needs.Run = slices.Concat(needs.Read, code, there(more))
@@ -97,7 +97,7 @@ func (b *builder) around(code []string, more ...string) (*walls.Walls, error) {
 	return w, nil
 }
 
-// there lists those of some paths that there are.
+// there returns the absolute paths that exist.
 func there(paths []string) []string {
 	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
 		_, err := filepath.EvalSymlinks(path)
@@ -105,7 +105,7 @@ func there(paths []string) []string {
 	})
 }
 
-// allowed are those of a tool's variables that its guarantees let it have.
+// allowed returns the variables of a tool that its guarantees permit.
 func allowed(vars map[string]string, g tool.Guarantees) map[string]string {
 	vars = maps.Clone(vars)
 	maps.DeleteFunc(vars, func(name, _ string) bool {
@@ -114,8 +114,8 @@ func allowed(vars map[string]string, g tool.Guarantees) map[string]string {
 	return vars
 }
 
-// enforced puts into the trace and the record of a call what stood around it and what that stopped. Attempts
-// of the blind kinds were stopped, and not seen.
+// enforced records in the trace and the record of a call which walls were around it and what they stopped. Attempts of the
+// blind kinds were stopped but not seen.
 func (inv *invocation) enforced(layers []string, checks []walls.Check, blind ...string) {
 	walls.Enforced(inv.call, inv.trace.fields, inv.held, layers, nil)
 	for _, c := range checks {
@@ -127,7 +127,7 @@ func (inv *invocation) enforced(layers []string, checks []walls.Check, blind ...
 	}
 }
 
-// unseen lists the guarantees of a call against which attempts are not reported. Reads are not watched.
+// unseen lists the guarantees of a call for which attempts are not reported. Reads are not watched.
 func unseen(g tool.Guarantees, layers, blind []string) []string {
 	return slices.DeleteFunc(g.Asked(), func(name string) bool {
 		switch name {
@@ -136,15 +136,15 @@ func unseen(g tool.Guarantees, layers, blind []string) []string {
 		case "no_filesystem_read", "no_env_read":
 			return false
 		}
-		return true // what a tool does to its own variables and what it was not given are no attempts
+		return true // changing its own variables, or using what it was not given, is not an attempt
 	})
 }
 
-// wishes are what a request asks of the walls around its call. They come on top of what the config says: they can make
-// the walls of a call tighter, and never wider.
+// wishes are what a request asks of the walls around its call. They come on top of the config: they can tighten the walls of
+// a call but never widen them.
 type wishes struct {
 	guarantees tool.Guarantees
-	sources    map[string]string // guarantee -> who asked for it, in the words of the caller
+	sources    map[string]string // guarantee -> its origin, as the caller names it
 }
 
 // parseWishes reads `sandbox` and `capability_context` of a request.
@@ -165,12 +165,11 @@ func parseWishes(seen *strictjson.Members) (w wishes, err error) {
 	if err := w.readGuarantees(parts); err != nil {
 		return w, err
 	}
-	_ = strictjson.Unmarshal(parts.Get("sources"), &w.sources) // words for the reply; sources of another form have none
+	_ = strictjson.Unmarshal(parts.Get("sources"), &w.sources) // they only serve the reply; sources of another form are dropped
 	return w, nil
 }
 
-// readGuarantees reads the guarantees by name. One that we do not know and that is asked for nevertheless cannot be
-// held.
+// readGuarantees reads the guarantees by name. An unknown guarantee that is asked for cannot be held.
 func (w *wishes) readGuarantees(parts *strictjson.Members) error {
 	found, err := member(parts, "guarantees", "an object")
 	if err != nil || found == nil {
@@ -199,8 +198,8 @@ func (w *wishes) readGuarantees(parts *strictjson.Members) error {
 	})
 }
 
-// checksOf returns the capability_checks of an outcome: what the walls around the call stopped, or for want of which
-// wall it was not run.
+// checksOf returns the capability_checks of an outcome: the attempts that the walls around the call stopped, or the missing
+// walls because of which it did not run.
 func (w wishes) checksOf(result *tool.Result, err error) []walls.Check {
 	var told struct {
 		Checks []walls.Check `json:"capability_checks"`
@@ -210,7 +209,7 @@ func (w wishes) checksOf(result *tool.Result, err error) []walls.Check {
 	}
 	e := tool.AsError(err)
 	if e != nil {
-		_ = strictjson.Unmarshal(e.Details, &told) // details of another form tell of none
+		_ = strictjson.Unmarshal(e.Details, &told) // details of another form contain none
 	} else if noted, ok := result.Trace.Details["capability_checks"]; ok {
 		b, _ := strictjson.Marshal(noted)
 		_ = strictjson.Unmarshal(b, &told.Checks)
@@ -231,15 +230,15 @@ func (w wishes) checksOf(result *tool.Result, err error) []walls.Check {
 	return checks
 }
 
-// byPolicy is the source of a guarantee that nobody said of the tool itself.
+// byPolicy is the source of a guarantee that comes from neither the user's config nor the pack.
 const byPolicy = "policy"
 
-// blocks finds the checks that stopped something for that reason.
+// blocks returns a filter for the checks that stopped something for that reason.
 func blocks(reason string) func(walls.Check) bool {
 	return func(c walls.Check) bool { return !c.Allowed && c.Reason == reason }
 }
 
-// capabilityOf is what a guarantee takes away.
+// capabilityOf returns the capability that a guarantee takes away.
 func capabilityOf(guarantee string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(guarantee, "no_"), "_allowed")
 }

@@ -22,26 +22,26 @@ type worker struct {
 	*forks.Server
 	hello hello
 	watch *walls.Watch
-	blind []string     // guarantees of its calls against which attempts are not seen
+	blind []string     // guarantees of its calls for which attempts are not seen
 	tried atomic.Int32 // attempts of its calls that were seen
 }
 
-// hello is the first thing that a fork server says.
+// hello is the first message of a fork server.
 type hello struct {
 	Ready  bool       `json:"ready"`
 	Error  replyError `json:"error"`  // why the import failed
-	Files  []stamp    `json:"files"`  // of the app, that were imported
-	Unsafe string     `json:"unsafe"` // why it must not be forked; empty: it may
+	Files  []stamp    `json:"files"`  // of the app that were imported
+	Unsafe string     `json:"unsafe"` // why it must not be forked, or empty
 }
 
-// A stamp is a file in the state in which it was imported.
+// A stamp is the state of a file when it was imported.
 type stamp struct {
 	Path  string `json:"path"`
 	MTime int64  `json:"mtime"` // nanoseconds
 	Size  int64  `json:"size"`
 }
 
-// changed reports whether any of the files is not what it was.
+// changed reports whether any of the files has changed.
 func changed(files []stamp) bool {
 	for _, f := range files {
 		info, err := os.Stat(f.Path)
@@ -52,19 +52,19 @@ func changed(files []stamp) bool {
 	return false
 }
 
-// start starts a fork server and waits until it has imported the tool. A tool that cannot be
-// imported, or forked, is no error here: its worker says so in its hello.
+// start starts a fork server and waits until it has imported the tool. A tool that cannot be imported or forked is no error
+// here: its worker reports that in its hello.
 func (p *pool) start(ctx context.Context) (*worker, error) {
 	t, w := p.tool, &worker{watch: &walls.Watch{}}
 	w.watch.Follow(nil, p.sources)
 	if p.late {
-		w.blind = []string{"no_subprocess"} // what starts a process meets the fork's own filter, which nobody watches
+		w.blind = []string{"no_subprocess"} // new processes meet the fork's own filter, which is not watched
 	}
 	cmd, room, err := p.command(w)
 	if err != nil {
 		return nil, err
 	}
-	defer room.Close() // of nil: nothing
+	defer room.Close() // does nothing if nil
 	w.Server, err = forks.Start(cmd, t.host, room, forks.Options{
 		Start: func(cmd process.Command) (*process.Child, error) { return t.start(cmd, p.held) },
 		Ends:  ends, Ahead: &p.ahead,
@@ -79,7 +79,7 @@ func (p *pool) start(ctx context.Context) (*worker, error) {
 	return w, nil
 }
 
-// command is how a fork server is started, and the file with the walls of its forks, if there are any.
+// command returns the command of a fork server, and the file with the walls of its forks, if there are any.
 func (p *pool) command(w *worker) (cmd process.Command, room *os.File, err error) {
 	t := p.tool
 	words := []string{t.entry}
@@ -106,7 +106,7 @@ func (p *pool) command(w *worker) (cmd process.Command, room *os.File, err error
 	}, room, nil
 }
 
-// forkRoom is the file from which a fork server learns how to confine its forks.
+// forkRoom returns the file that tells a fork server how to confine its forks.
 func (t *localTool) forkRoom(call sandbox.Profile) (*os.File, error) {
 	call.Name = "tp:" + t.spec.Name
 	script, err := t.fork(call)
@@ -133,11 +133,11 @@ func (w *worker) greet(ctx context.Context, redact *strings.Replacer) error {
 	return nil
 }
 
-// worn reports whether a worker is not for another call. Only so many attempts of one child are reported, so that
-// those of the next call may not be.
+// worn reports whether a worker must not take another call. Only a limited number of attempts per child are reported, so
+// those of the next call might be missed.
 func (w *worker) worn() bool { return w.Spent() || w.tried.Load() > 32 }
 
-// count counts what is seen.
+// count counts the violations that are seen.
 func (w *worker) count(see func(sandbox.Violation)) func(sandbox.Violation) {
 	return func(v sandbox.Violation) {
 		w.tried.Add(1)
@@ -145,14 +145,14 @@ func (w *worker) count(see func(sandbox.Violation)) func(sandbox.Violation) {
 	}
 }
 
-// enforced notes what stood around a call of the worker, and what was tried since the call before it.
+// enforced records which walls were around a call of the worker, and the attempts since the call before it.
 func (w *worker) enforced(inv *invocation) {
 	inv.enforced(w.Child.Layers(), w.watch.Checks(), w.blind...)
 }
 
 // call runs one call in a forked child. The worker is healthy if it can take another one.
 func (w *worker) call(ctx context.Context, request []byte, inv *invocation) (e ending, healthy bool, err error) {
-	w.enforced(inv) // what was tried while the tool was imported belongs to the first call
+	w.enforced(inv) // attempts during the import belong to the first call
 	w.watch.Follow(inv.logs, inv.sources)
 	e, healthy, err = w.fork(ctx, request, inv.logs)
 	w.enforced(inv)
@@ -160,7 +160,7 @@ func (w *worker) call(ctx context.Context, request []byte, inv *invocation) (e e
 	return e, healthy, err
 }
 
-// ends make the pipes of one call: its request, and what comes of it.
+// ends makes the pipes of one call: its request and its output.
 func ends() (*forks.Ends, error) {
 	in, err := forks.NewPipes(context.Background(), 1)
 	if err != nil {
@@ -199,10 +199,10 @@ func (w *worker) fork(ctx context.Context, request []byte, l *logs) (e ending, h
 	return e, healthy, err
 }
 
-// pipeAtom is what an empty pipe takes at once, so that whoever writes it need not wait.
+// pipeAtom is what an empty pipe takes at once, so that its writer need not wait.
 const pipeAtom = 4096
 
-// feed writes a request and closes the pipe. A tool that ends without reading it all is no error.
+// feed writes a request and closes the pipe. It ignores a tool that ends without reading all of it.
 func feed(f *forks.Fork, request []byte) {
 	_, _ = f.Write(request)
 	_ = f.Ours.Close()

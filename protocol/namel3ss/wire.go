@@ -1,6 +1,6 @@
-// Package namel3ss speaks the namel3ss tool protocol: it runs the tools of an app and of its packs (Open),
-// here, in containers or through a service, and answers as such a tool (Door) or as such a service
-// (ServiceDoor) for anything that is registered.
+// Package namel3ss speaks the namel3ss tool protocol. It runs the tools of an app and of its packs (Open): here, in
+// containers or through a service. It also answers as such a tool (Door) or as such a service (ServiceDoor) for any
+// registered tool.
 package namel3ss
 
 import (
@@ -33,7 +33,7 @@ type request struct {
 	Capabilities    *capabilityContext `json:"capability_context,omitempty"`
 }
 
-// A capabilityContext tells the tool which walls stand around it and who asked for them.
+// A capabilityContext tells the tool which walls are around it and their origins.
 type capabilityContext struct {
 	ToolName        string            `json:"tool_name"`
 	ResolvedSource  string            `json:"resolved_source"`
@@ -43,8 +43,7 @@ type capabilityContext struct {
 	Sources         map[string]string `json:"sources"`
 }
 
-// guaranteeWords says every one of the six guarantees, or only those that are asked for, and the secrets where there is
-// a list of them.
+// guaranteeWords encodes all six guarantees, or only those that are asked for, and the secrets if there is a list of them.
 func guaranteeWords(g tool.Guarantees, every bool) map[string]any {
 	words := map[string]any{}
 	for name, on := range g.All() {
@@ -62,11 +61,11 @@ func guaranteeWords(g tool.Guarantees, every bool) map[string]any {
 type order struct {
 	tool, traceID string
 	payload       json.RawMessage
-	timeout       time.Duration // 0: not said
+	timeout       time.Duration // 0 if not given
 	wishes        wishes
 }
 
-// parseRequest reads what a caller sends to a tool, or to a service. The error says what is wrong with it.
+// parseRequest reads a caller's request to a tool or to a service. The error reports what is wrong with it.
 func parseRequest(b []byte, service bool) (*order, error) {
 	seen, err := strictjson.ReadMembers(b, "protocol_version", "tool", "tool_name", "kind", "entry", "payload",
 		"timeout_ms", "trace_id", "sandbox", "capability_context")
@@ -111,7 +110,7 @@ type replyError struct {
 
 var replyMembers = []string{"ok", "protocol_version", "result", "error", "capability_checks"}
 
-// parseReply reads what a tool answered. The error says which rule of the contract it breaks.
+// parseReply reads a tool's answer. The error names the rule of the contract that it breaks.
 func parseReply(b []byte) (*reply, error) {
 	seen, err := strictjson.ReadMembers(b, replyMembers...)
 	if err != nil {
@@ -140,7 +139,7 @@ func parseReply(b []byte) (*reply, error) {
 	}
 }
 
-// parseError is generous: a tool that fails without saying why has still failed.
+// parseError is lenient: a tool that fails without a reason has still failed.
 func parseError(seen *strictjson.Members, into *replyError) error {
 	found, err := member(seen, "error", "an object")
 	if err != nil {
@@ -170,7 +169,7 @@ func checkVersion(seen *strictjson.Members, wanted bool) error {
 	return nil
 }
 
-// member returns a member that must be "a string", "a boolean" or "an object"; nil: it is not there, or null.
+// member returns a member that must be "a string", "a boolean" or "an object", or nil if it is missing or null.
 func member(seen *strictjson.Members, name, must string) (json.RawMessage, error) {
 	value := seen.Get(name)
 	switch kind := strictjson.KindOf(value); {
@@ -200,7 +199,7 @@ func optionalText(seen *strictjson.Members, name string, into *string) error {
 	return strictjson.Unmarshal(value, into)
 }
 
-// encodeReply writes a reply in the contract's own order of fields, which for a service has no version: 0.
+// encodeReply writes a reply with its fields in the contract's order. A service's reply has no version, so version is 0.
 func encodeReply(r *reply, version int) []byte {
 	doc := struct {
 		OK              bool            `json:"ok"`

@@ -1,5 +1,4 @@
-// Package appfile reads the files that describe an app of namel3ss and its tools: app.ai, and the bindings of
-// tools.yaml.
+// Package appfile reads the files that describe a namel3ss app and its tools: app.ai, and the bindings in tools.yaml.
 package appfile
 
 import (
@@ -17,18 +16,18 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// DeclarationsFile is where an app declares its tools.
+// DeclarationsFile is the file in which an app declares its tools.
 const DeclarationsFile = "app.ai"
 
 // A Declaration is a tool block of app.ai.
 type Declaration struct {
 	Name          string
 	Description   string
-	Kind          string // python or node; empty: not said
-	Purity        string // pure or impure; empty: not said
+	Kind          string // python or node; empty if not declared
+	Purity        string // pure or impure; empty if not declared
 	Timeout       time.Duration
-	Input, Output *Shape // nil: not declared
-	Problem       error  // why it cannot be used; nil: it can
+	Input, Output *Shape // nil if not declared
+	Problem       error  // why it cannot be used, or nil
 	line          int    // of its header
 }
 
@@ -40,8 +39,8 @@ type field struct {
 	optional  bool
 }
 
-// schemas are the types of the language as JSON Schema. Older apps have other words for some of them, which the
-// language takes for the same: an int is any number.
+// schemas are the types of the language as JSON Schema. Older apps use other names for some types, which the language treats
+// as synonyms: an int is any number.
 var schemas = map[string]string{
 	"text": `{"type":"string"}`, "string": `{"type":"string"}`, "str": `{"type":"string"}`,
 	"number": `{"type":"number"}`, "int": `{"type":"number"}`, "integer": `{"type":"number"}`,
@@ -49,7 +48,7 @@ var schemas = map[string]string{
 	"list": `{"type":"array"}`, "map": `{"type":"object"}`, "json": `{}`,
 }
 
-// Arguments returns the shape of an input as JSON Schema. What it does not list is not taken.
+// Arguments returns the shape of an input as JSON Schema, closed to fields that it does not list.
 func (s *Shape) Arguments() json.RawMessage {
 	if s == nil {
 		return json.RawMessage(`{"type":"object"}`)
@@ -57,7 +56,7 @@ func (s *Shape) Arguments() json.RawMessage {
 	return append(bytes.TrimSuffix(s.Schema(), []byte("}")), `,"additionalProperties":false}`...)
 }
 
-// Schema returns the shape as JSON Schema, and leaves it open: a result may have more.
+// Schema returns the shape as JSON Schema and leaves it open: a result may have more fields.
 func (s *Shape) Schema() json.RawMessage {
 	if s == nil {
 		return nil
@@ -77,8 +76,8 @@ func (s *Shape) Schema() json.RawMessage {
 	return json.RawMessage(b + "}")
 }
 
-// Parse reads the tool blocks of an app.ai, by the tools' names, and ignores the rest of the language. What is wrong with
-// a block, in the eyes of the language, is the problem of its tool.
+// Parse reads the tool blocks of an app.ai, keyed by tool name, and ignores the rest of the language. A language error in a
+// block becomes the Problem of that block's tool.
 func Parse(data []byte) (tools map[string]*Declaration, err error) {
 	if !utf8.Valid(data) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", DeclarationsFile)
@@ -100,8 +99,8 @@ type appParser struct {
 	col   int // of the first character that is not a space
 	tools map[string]*Declaration
 
-	tool   *Declaration // the block we are in; nil: none
-	shape  *Shape       // the input or output block we are in; nil: none
+	tool   *Declaration // the current block, or nil
+	shape  *Shape       // the current input or output block, or nil
 	indent int          // of the line that opened shape
 }
 
@@ -135,7 +134,7 @@ func (p *appParser) next(line string) error {
 	return p.statement(words)
 }
 
-// close ends a block. What it has to have, and does not, is missing from its header on.
+// close ends a block. A missing required statement is reported at the block's header.
 func (p *appParser) close() {
 	d := p.tool
 	p.tool, p.shape = nil, nil
@@ -158,8 +157,8 @@ func (p *appParser) close() {
 
 var toolHeader = regex.Lazy(`^tool\s+("(?:[^"\\]|\\.)*"|[^\s":]+)\s*(.*)$`)
 
-// open starts a block. One whose first line is not quite right is there all the same, by its place if it has no name, so
-// that its problem is listed.
+// open starts a block. A block with a faulty header is kept so that its problem is listed; without a name it goes by its
+// line.
 func (p *appParser) open(words string) error {
 	p.tool = &Declaration{line: p.line}
 	m := append(toolHeader().FindStringSubmatch(words), "", "", "")
@@ -215,7 +214,7 @@ func (p *appParser) statement(words string) error {
 	return nil
 }
 
-// unquoted is a text with or without the quotes around it.
+// unquoted returns s without surrounding quotes, if it has any.
 func unquoted(s string) string {
 	if text, err := strconv.Unquote(s); err == nil {
 		return text
@@ -295,10 +294,10 @@ func Seconds(s string) (time.Duration, error) {
 	return FromSeconds(n)
 }
 
-// MaxTimeout is the longest time of a call. It keeps numbers that somebody mistyped from running over.
+// MaxTimeout is the longest time of a call. It keeps mistyped numbers from overflowing.
 const MaxTimeout = 30 * 24 * time.Hour
 
-// FromSeconds makes a time of a positive number of seconds.
+// FromSeconds converts a positive number of seconds to a duration.
 func FromSeconds(n float64) (time.Duration, error) {
 	if !(n > 0 && n <= MaxTimeout.Seconds()) { // NaN fails both
 		return 0, fmt.Errorf("expected more than 0 and at most %v seconds, got %v", MaxTimeout.Seconds(), n)

@@ -32,7 +32,7 @@ type Binding struct {
 	Enforcement string            `yaml:"enforcement"`
 }
 
-// Timeout is how long the tool may run; 0: the binding does not say.
+// Timeout returns how long the tool may run, or 0 if the binding does not say.
 func (b *Binding) Timeout() time.Duration {
 	if b.TimeoutMS == nil {
 		return 0
@@ -46,8 +46,8 @@ var (
 	nodeEntry   = regex.Lazy(`^[\pL\pN_@][\pL\pN_@./-]*:[\pL_$][\pL\pN_$]*$`)
 )
 
-// CheckEntry holds an entry to the form of its language. A node module is a path below the app, or the
-// same with dots.
+// CheckEntry checks that an entry has the form of its language. A node module is a path below the app, or the same with
+// dots.
 func CheckEntry(kind, entry string) error {
 	form := pythonEntry
 	if kind == KindNode {
@@ -67,7 +67,7 @@ type Choice struct {
 	Known       []string
 }
 
-// CheckChoices refuses a value that a field cannot have.
+// CheckChoices reports a field whose value is not among its known ones.
 func CheckChoices(fields ...Choice) error {
 	for _, f := range fields {
 		if f.Value != "" && !slices.Contains(f.Known, f.Value) {
@@ -77,7 +77,7 @@ func CheckChoices(fields ...Choice) error {
 	return nil
 }
 
-// check holds a binding to the values that the contract knows.
+// check checks the fields of a binding against the values that the contract knows.
 func (b *Binding) check() error {
 	b.Kind = strings.ToLower(b.Kind)
 	if err := CheckChoices(Choice{"kind", b.Kind, Kinds()}, Choice{"runner", b.Runner, RunnerNames()},
@@ -93,13 +93,13 @@ func (b *Binding) check() error {
 	return nil
 }
 
-// UnmarshalText reads a binding that is an entry alone.
+// UnmarshalText reads a binding that consists of an entry alone.
 func (b *Binding) UnmarshalText(entry []byte) error {
 	b.Entry = string(entry)
 	return nil
 }
 
-// A Bound is a binding as a file has it. What is wrong with it is wrong with its tool alone.
+// A Bound is a binding as a file has it. A Problem affects its own tool alone.
 type Bound struct {
 	*Binding
 	Problem error
@@ -116,7 +116,7 @@ func ParseBindings(file string, data []byte) (map[string]Bound, error) {
 	return CheckBindings(file, data, "", doc.Tools), nil
 }
 
-// CheckBindings holds each of the bindings of a file to the contract.
+// CheckBindings checks each binding of a file against the contract.
 func CheckBindings(file string, data []byte, field string, parts map[string]config.Fallible[Binding]) map[string]Bound {
 	all := map[string]Bound{}
 	for name, part := range parts {
@@ -147,10 +147,10 @@ func Kinds() []string { return []string{KindPython, KindNode} }
 // RunnerNames lists the runners.
 func RunnerNames() []string { return []string{RunnerLocal, RunnerService, RunnerContainer} }
 
-// maxFile bounds each of the files of an app.
+// maxFile bounds each file of an app.
 const maxFile = 1 << 20
 
-// Read returns the content of a file of an app or a pack, or nothing where there is none.
+// Read returns the content of a file of an app or a pack, or nil if the file does not exist.
 func Read(dir, name string) ([]byte, error) {
 	path := filepath.Join(dir, name)
 	info, err := os.Stat(path)
@@ -174,7 +174,7 @@ func Read(dir, name string) ([]byte, error) {
 	return data, nil
 }
 
-// Slug is the name of a tool as that of a Python module.
+// Slug turns the name of a tool into the name of a Python module.
 func Slug(name string) string {
 	s := strings.Trim(notWord().ReplaceAllString(strings.ToLower(name), "_"), "_")
 	switch {

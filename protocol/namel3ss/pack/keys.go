@@ -8,11 +8,11 @@ import (
 	"toolpost/tool"
 )
 
-// Packs is what people do with packs of namel3ss tools. Keys are files.
+// Packs are the operations on packs of namel3ss tools. Keys are files.
 type Packs struct{}
 
-// Keygen makes a key pair: the private half in path, which only its owner can read, and the public half in
-// path.pub. It replaces no file.
+// Keygen makes a key pair: the private half in path, readable only for its owner, and the public half in path.pub. It
+// overwrites no file.
 func (Packs) Keygen(path string) error {
 	private, public, err := generateKey()
 	if err != nil {
@@ -49,7 +49,7 @@ func (Packs) Sign(dir, keyFile string) (*Signature, error) {
 	return sign(dir, key)
 }
 
-// Verify reports whether one of the keys signed the pack exactly as it is.
+// Verify reports whether one of the keys signed the pack in its present form.
 func (Packs) Verify(dir string, keyFiles []string) (*Signature, error) {
 	keys, err := publicKeys(keyFiles)
 	if err != nil {
@@ -58,7 +58,7 @@ func (Packs) Verify(dir string, keyFiles []string) (*Signature, error) {
 	return verify(dir, keys)
 }
 
-// Install copies a pack into an app, once it is verified.
+// Install copies a pack into an app after verifying it.
 func (Packs) Install(src, app string, keyFiles []string, unsigned, replace bool) (*Installed, error) {
 	keys, err := publicKeys(keyFiles)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package pack reads, signs, verifies and installs packs: folders of namel3ss tools that somebody else wrote, with
-// what they say they need.
+// Package pack reads, signs, verifies and installs packs: folders of third-party namel3ss tools that declare the
+// capabilities they need.
 package pack
 
 import (
@@ -20,23 +20,23 @@ import (
 	"toolpost/wire/regex"
 )
 
-// Where the tools of an app come from, in the words of the trace's resolved_source.
+// The origins of an app's tools, as the trace's resolved_source names them.
 const (
 	SourceBuiltin   = "builtin_pack"   // the app's own packs/
 	SourceInstalled = "installed_pack" // .namel3ss/packs/
 )
 
-// LocalFolder is where the app's own packs are.
+// LocalFolder is the folder of the app's own packs.
 const LocalFolder = "packs"
 
 const (
-	capabilityPacks = "packs/capability" // the app's own too
+	capabilityPacks = "packs/capability" // also the app's own
 	installedPacks  = ".namel3ss/packs"
 	manifestFile    = "pack.yaml"
 	maxPacks        = 1000
 )
 
-// A Manifest is a pack.yaml. What a runner needs may be said beside `runners` or inside it.
+// A Manifest is a pack.yaml. The settings of a runner may be beside `runners` or inside it.
 type Manifest struct {
 	ID          string                                      `yaml:"id"`
 	Name        string                                      `yaml:"name"`
@@ -64,25 +64,25 @@ type image struct {
 	Image string `yaml:"image"`
 }
 
-// A Pack is a folder of tools that somebody else wrote, with what they say they need.
+// A Pack is a folder of third-party tools that declare the capabilities they need.
 type Pack struct {
 	Manifest
 	Dir    string // absolute
-	Where  string // below the app, for messages
+	Where  string // its path below the app, for messages
 	Source string // SourceBuiltin or SourceInstalled
 	Has    map[string]*Tool
 
-	Refused error // why none of its tools can be run; nil: they may
+	Refused error // why none of its tools can be run, or nil
 }
 
 // A Tool is one tool of a pack.
 type Tool struct {
 	Bound   *appfile.Binding
 	Needs   Capabilities
-	Problem error // why it cannot be run; nil: it may
+	Problem error // why it cannot be run, or nil
 }
 
-// Capabilities are what the author of a pack says that a tool needs. What is not said is not needed.
+// Capabilities are what a tool needs according to the author of its pack. A capability that is not declared is not needed.
 type Capabilities struct {
 	Filesystem string   `yaml:"filesystem"`
 	Network    string   `yaml:"network"`
@@ -107,12 +107,12 @@ func (c Capabilities) Guarantees() tool.Guarantees {
 		NoNetwork:         c.Network != "outbound",
 		NoSubprocess:      c.Subprocess != "allow",
 		NoEnvRead:         c.Env != "read",
-		NoEnvWrite:        true, // there is no word with which a pack could ask for it
+		NoEnvWrite:        true, // a pack has no way to ask for it
 		SecretsAllowed:    append([]string{}, c.Secrets...),
 	}
 }
 
-// Checks says of each capability whether the pack declared it, and whether somebody denies it all the same.
+// Checks reports for each capability whether the pack declared it, and whether it is denied nevertheless.
 func (c Capabilities) Checks(denied tool.Guarantees, sources map[string]string) []walls.Check {
 	var all []walls.Check
 	note := func(capability string, allowed bool, source, reason string) {
@@ -189,8 +189,8 @@ func readFolder(root, folder, source string) ([]*Pack, error) {
 	return packs, nil
 }
 
-// brokenPack is a pack that cannot be read: its tools are listed with the reason, or, where not even their names can
-// be read, the pack is in their place.
+// brokenPack stands for a pack that cannot be read. Its tools are listed with the reason; if even their names cannot be
+// read, the pack is listed instead.
 func brokenPack(dir, where string, why error) *Pack {
 	p := &Pack{Dir: dir, Where: where, Has: map[string]*Tool{}, Refused: why}
 	var listed struct {
@@ -208,7 +208,7 @@ func brokenPack(dir, where string, why error) *Pack {
 
 var packID = regex.Lazy(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// readPack reads the three files of a pack; where says how messages call it.
+// readPack reads the three files of a pack; messages call it where.
 func readPack(dir, where string) (*Pack, error) {
 	p := &Pack{Dir: dir, Where: where, Has: map[string]*Tool{}}
 	file := where + "/" + manifestFile
@@ -232,7 +232,7 @@ func readPack(dir, where string) (*Pack, error) {
 	return p, p.readCapabilities()
 }
 
-// readWhole reads a pack that is to be signed or installed: nothing may be wrong with any of its tools.
+// readWhole reads a pack for signing or installation: all of its tools must be valid.
 func readWhole(dir, where string) (*Pack, error) {
 	p, err := readPack(dir, where)
 	if err != nil {
@@ -266,7 +266,7 @@ func (p *Pack) check() error {
 	})
 }
 
-// readTools joins what the manifest and the pack's tools.yaml bind with what the pack says it has.
+// readTools joins the bindings of the manifest and of the pack's tools.yaml with the manifest's list of tools.
 func (p *Pack) readTools(entrypoints map[string]appfile.Bound) error {
 	file := p.Where + "/tools.yaml"
 	data, err := appfile.Read(p.Dir, "tools.yaml")
@@ -307,7 +307,7 @@ func (p *Pack) readTools(entrypoints map[string]appfile.Bound) error {
 	return nil
 }
 
-// complete fills in what the pack says for all of its tools.
+// complete fills in the settings that the pack has for all of its tools.
 func (p *Pack) complete(b *appfile.Binding) *appfile.Binding {
 	c := *b
 	c.Runner = cmp.Or(b.Runner, p.Runners.Default)
@@ -352,9 +352,9 @@ func parseCapabilities(file string, data []byte) (map[string]Capabilities, error
 	return doc.Capabilities, nil
 }
 
-// Trust holds packs to the keys that the user trusts. An installed one is somebody else's: it must be signed by one of
-// them, or named by the user. One of the app's own is code of the app, as its tools/ are, and held to a signature if
-// it has one. A pack that fails keeps its tools in the list, and none of them runs.
+// Trust checks packs against the keys that the user trusts. An installed pack is third-party code: one of the keys must have
+// signed it, or the user must name it. The app's own packs are code of the app, as its tools/ are; their signatures are
+// checked if they have any. A pack that fails keeps its tools in the list, but none of them runs.
 func Trust(packs []*Pack, keys, named []string) error {
 	trusted, err := publicKeys(keys)
 	if err != nil {

@@ -38,7 +38,7 @@ type File struct {
 	SHA256     string `json:"sha256"`
 }
 
-// A Signature is a pack.sig: who signed which files when.
+// A Signature is a pack.sig: the signer, the files and the time.
 type Signature struct {
 	Version   int    `json:"version"`
 	SignerID  string `json:"signer_id"`
@@ -48,12 +48,12 @@ type Signature struct {
 	Signature []byte `json:"signature"`
 }
 
-// message is what is signed. The first line keeps it apart from anything else that the key may sign.
+// message returns the bytes to sign. The first line distinguishes them from anything else that the key may sign.
 func (s *Signature) message() []byte {
 	return fmt.Appendf(nil, "toolpost pack v%d\n%s\n%s\n%s\n", s.Version, s.SignerID, s.SignedAt, s.Digest)
 }
 
-// digestOf is the digest of a manifest: one line a file, sorted by path.
+// digestOf returns the digest of a manifest: one line per file, sorted by path.
 func digestOf(files []File) string {
 	h := sha256.New()
 	for _, f := range files {
@@ -106,7 +106,7 @@ func parseKey[K any](text []byte, kind, advice string, parse func([]byte) (any, 
 	return key, nil
 }
 
-// SignerID is the short name of a key.
+// SignerID returns the short name of a key.
 func SignerID(key ed25519.PublicKey) string {
 	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:8])
@@ -136,8 +136,8 @@ func sign(dir string, key ed25519.PrivateKey) (*Signature, error) {
 	return s, nil
 }
 
-// verify reports whether one of the trusted keys signed the pack exactly as it lies there: no file
-// changed, added or taken away.
+// verify reports whether one of the trusted keys signed the pack in its present form, with no file changed, added or
+// removed.
 func verify(dir string, trusted []ed25519.PublicKey) (*Signature, error) {
 	s, err := readSignature(dir)
 	if err != nil {
@@ -178,7 +178,7 @@ func readSignature(dir string) (*Signature, error) {
 	return s, nil
 }
 
-// signedBy checks the signature, and that it is about the files that it lists.
+// signedBy checks the signature, and that it matches the files that it lists.
 func (s *Signature) signedBy(trusted []ed25519.PublicKey) error {
 	i := slices.IndexFunc(trusted, func(k ed25519.PublicKey) bool {
 		return len(k) == ed25519.PublicKeySize && SignerID(k) == s.SignerID
@@ -195,7 +195,7 @@ func (s *Signature) signedBy(trusted []ed25519.PublicKey) error {
 	return nil
 }
 
-// difference names the first file that is not what it was.
+// difference names the first file that differs from the signed one.
 func difference(signed, found []File) string {
 	was := map[string]File{}
 	for _, f := range signed {
@@ -219,8 +219,7 @@ func difference(signed, found []File) string {
 	return ""
 }
 
-// filesOf lists every file of a pack but its signature. Links are refused: what they lead to is not
-// part of the pack.
+// filesOf lists every file of a pack except its signature. Links are refused: their targets are not part of the pack.
 func filesOf(dir string) ([]File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -279,12 +278,12 @@ type Installed struct {
 	Name     string   `json:"name"`
 	Version  string   `json:"version"`
 	Tools    []string `json:"tools"`
-	SignerID string   `json:"signer_id,omitempty"` // empty: not verified
+	SignerID string   `json:"signer_id,omitempty"` // empty if not verified
 	Path     string   `json:"path"`
 }
 
-// install copies a pack into an app. It is the copy that is verified, and only a copy that is whole
-// and verified gets its place: nobody can change the files in between.
+// install copies a pack into an app. It verifies the copy, and moves only a complete and verified copy into place, so that
+// the files cannot be changed in between.
 func install(
 	src, appRoot string, trusted []ed25519.PublicKey, unsigned, replace bool,
 ) (*Installed, error) {
@@ -308,7 +307,7 @@ func install(
 	if !unsigned {
 		s, err := verify(staging, trusted)
 		if err != nil {
-			e := tool.AsError(err) // it names the copy, which is gone when somebody looks for it
+			e := tool.AsError(err) // it names the copy, which no longer exists when the user reads it
 			return nil, tool.Errorf(e.Code, "%s", strings.ReplaceAll(e.Message, staging, src)).Because(e.Reason)
 		}
 		in.SignerID = s.SignerID
@@ -319,7 +318,7 @@ func install(
 	return in, place(staging, in.Path, replace)
 }
 
-// place moves a staged pack to its place; a pack that was there goes only when the new one has come.
+// place moves a staged pack into place; an earlier pack is removed only once the new one is there.
 func place(staging, path string, replace bool) error {
 	old := staging + ".old"
 	if _, err := os.Lstat(path); err == nil {
@@ -332,13 +331,13 @@ func place(staging, path string, replace bool) error {
 		defer os.RemoveAll(old)
 	}
 	if err := os.Rename(staging, path); err != nil {
-		_ = os.Rename(old, path) // put back what was there, if anything
+		_ = os.Rename(old, path) // put the earlier pack back, if any
 		return tool.Errorf(tool.CodeUnavailable, "the pack cannot be installed: %w", err)
 	}
 	return nil
 }
 
-// copyPack copies a pack, within bounds and without links, and writable for nobody else.
+// copyPack copies a pack, within bounds and without links. Only the owner can write the copy.
 func copyPack(src, to string) error {
 	list, err := filesOf(src)
 	if err != nil {
