@@ -12,8 +12,8 @@ import (
 	"toolpost/tool"
 )
 
-// An accountKey tells accounts apart. Connections of one caller that have different rights, because their tokens have,
-// do not share an account: so a desk knows the rights of what comes there.
+// An accountKey identifies an account. Connections of one caller do not share an account if their tokens give them different
+// rights, so a desk knows the rights of its requests.
 type accountKey struct {
 	caller, door string
 	rights       [sha256.Size]byte
@@ -34,16 +34,15 @@ type account struct {
 	caller tool.Principal
 	nats   *server.Account
 
-	guests int       // connections of the caller; the doorkeeper's lock guards both
-	empty  time.Time // since when there is none
+	guests int       // connections of the caller; the doorkeeper's lock guards this and empty
+	empty  time.Time // since when there are none
 
 	mu   sync.Mutex
 	left bool
-	desk *desk // of the door; nil: none is open
+	desk *desk // of the door, or nil if none is open
 }
 
-// leave takes no more requests. Those that have come go on with the rights of p, or end at once where there is a reason
-// why.
+// leave accepts no more requests. Earlier requests continue with the rights of p, or end at once if why is not nil.
 func (a *account) leave(p tool.Principal, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +57,7 @@ func (a *account) leave(p tool.Principal, why error) {
 	a.desk.drain()
 }
 
-// gone closes the desk once it has nothing left to do. It reports whether it is closed.
+// gone closes the desk once it has nothing left to do, and reports whether it is closed.
 func (a *account) gone() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,14 +72,14 @@ func (a *account) gone() bool {
 	return true
 }
 
-// A vacancy is a NATS account that is free. A server cannot take an account away again, so one that is free is given to
-// the next caller; but not at once: what its last connection had sent may still be on its way.
+// A vacancy is an unused NATS account. A server cannot remove an account, so an unused one is given to the next caller. It
+// rests for a while first: messages of its last connection may still be in transit.
 type vacancy struct {
 	account *server.Account
 	since   time.Time
 }
 
-// takeAccount gives a NATS account to a new caller.
+// takeAccount returns a NATS account for a new caller.
 func (k *doorkeeper) takeAccount() (*server.Account, error) {
 	i := slices.IndexFunc(k.free, func(f vacancy) bool {
 		return time.Since(f.since) >= k.rest && f.account.NumLocalConnections() == 0 && f.account.TotalSubs() == 0

@@ -16,9 +16,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Toolpost node lists its tools at toolpost.catalog, sorted by name and in pages, because one message may not
-// hold them all: {"after": name} -> {"tools": [...], "next": name}. Without next the listing is complete. Each tool is
-// written as package listing has it.
+// A Toolpost node lists its tools at toolpost.catalog, sorted by name and in pages, because one message may not hold them
+// all: {"after": name} -> {"tools": [...], "next": name}. Without next the listing is complete. Package listing encodes each
+// tool.
 type pageRequest struct {
 	After string `json:"after,omitempty"`
 }
@@ -75,8 +75,8 @@ func (d *desk) page(body []byte) (*page, error) {
 	return p, nil
 }
 
-// tellChanged says at every desk that the catalogue may be another one now. Which tools a caller sees, and so whether
-// they are others for it, shows when it asks.
+// tellChanged announces at every desk that the catalogue may have changed. A caller finds out by listing again whether the
+// tools that it sees are different.
 func (s *serving) tellChanged() {
 	s.mu.Lock()
 	desks := slices.Collect(maps.Keys(s.desks))
@@ -112,7 +112,7 @@ func discover(ctx context.Context, nc *nats.Conn, shown string) (all []*tool.Spe
 func fetch(ctx context.Context, nc *nats.Conn, after string) (specs []*tool.Spec, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageWithin)
 	defer cancel()
-	body, _ := strictjson.Marshal(pageRequest{after}) // a name that came as JSON
+	body, _ := strictjson.Marshal(pageRequest{after}) // the name came as JSON
 	m, err := nc.RequestWithContext(ctx, subjectCatalog, body)
 	if err != nil {
 		return nil, "", err

@@ -12,7 +12,7 @@ import (
 	"toolpost/web"
 )
 
-// DoorConfig is what a config says about the door. Without a url the NATS server is embedded.
+// DoorConfig is the door's part of a config. Without a url the NATS server is embedded.
 type DoorConfig struct {
 	Embedded bool      `yaml:"embedded" doc:"run a NATS server in this process, which tells callers apart; default: true unless url is set"`
 	Listen   string    `yaml:"listen" schema:"default=127.0.0.1:4222" doc:"address of the embedded server"`
@@ -55,11 +55,11 @@ func (c DoorConfig) Check() error {
 	return nil
 }
 
-// DefaultListen is where the embedded server listens unless it is told otherwise.
+// DefaultListen is the default address of the embedded server.
 const DefaultListen = "127.0.0.1:4222"
 
-// Door makes the door that the config asks for: at the server of its url, or at an embedded one, which lives for as
-// long as the door serves. Relative paths start at dir.
+// Door makes the configured door: at the server of its url, or at an embedded one, which lives for as long as the door
+// serves. Relative paths are relative to dir.
 func (c DoorConfig) Door(dir string, gate identity.Gate, o DoorOptions) tool.Door {
 	o.Connect, o.Queue, o.Workers, o.Caller = c.Connect.Resolve(dir), c.Queue, c.Workers, c.Caller
 	if c.URL == "" {
@@ -76,7 +76,7 @@ func (c DoorConfig) Door(dir string, gate identity.Gate, o DoorOptions) tool.Doo
 	return NewDoor(o)
 }
 
-// Claim says which files are the door's own. Changing its authorities would let one in as any caller.
+// Claim returns the files that belong to the door. Changing its authorities would let a client in as any caller.
 func (c DoorConfig) Claim(dir string) offlimits.Claim {
 	claim := c.Connect.claim(dir)
 	claim.Keeps = append(claim.Keeps, offlimits.Given(dir, c.TLS.Key)...)
@@ -84,14 +84,14 @@ func (c DoorConfig) Claim(dir string) offlimits.Claim {
 	return claim
 }
 
-// ServerTLS names the files of the embedded server for TLS.
+// ServerTLS names the TLS files of the embedded server.
 type ServerTLS struct {
 	Cert     string `yaml:"cert" doc:"file with the certificate and its intermediates"`
 	Key      string `yaml:"key" doc:"file with the certificate's private key"`
 	ClientCA string `yaml:"client_ca" doc:"file with the authorities of client certificates; a caller with such a certificate needs no token"`
 }
 
-// Load reads the files; relative paths start at dir. It gives nil where none is named.
+// Load reads the files; relative paths are relative to dir. It returns nil if no file is named.
 func (t ServerTLS) Load(dir string) (*tls.Config, error) {
 	if t.Cert == "" {
 		return nil, nil

@@ -16,7 +16,7 @@ import (
 	"toolpost/tool"
 )
 
-// Connect says how to reach a NATS server, and who we are there. Only URL is needed.
+// Connect describes how to reach a NATS server, and our credentials there. Only URL is needed.
 type Connect struct {
 	URL         string `yaml:"url" doc:"address of the NATS server, such as nats://127.0.0.1:4222; separate several with commas"`
 	User        string `yaml:"user" doc:"user name"`
@@ -35,7 +35,7 @@ const (
 	maxPause      = 2 * time.Second // between two attempts to connect again
 )
 
-// Resolve makes relative paths of files start at dir, the folder of the config.
+// Resolve makes relative paths relative to dir, the folder of the config.
 func (c Connect) Resolve(dir string) Connect {
 	for _, path := range []*string{&c.NKey, &c.Creds, &c.CA, &c.Cert, &c.Key} {
 		if *path != "" {
@@ -51,7 +51,7 @@ func (c Connect) claim(dir string) offlimits.Claim {
 	}
 }
 
-// shown is the address without what may be a secret in it.
+// shown returns the address without any part that may be secret.
 func (c Connect) shown() string {
 	var list []string
 	for one := range strings.SplitSeq(c.URL, ",") {
@@ -94,7 +94,7 @@ func (c Connect) check() error {
 	return nil
 }
 
-// options returns what nats.Connect needs to know about us.
+// options returns our options for nats.Connect.
 func (c Connect) options() ([]nats.Option, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (c Connect) options() ([]nats.Option, error) {
 	return list, nil
 }
 
-// dial connects, and from then on for ever again whenever the connection is lost.
+// dial connects, and reconnects without limit whenever the connection is lost.
 func dial(address, shown string, log *slog.Logger, more ...nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(address, append([]nats.Option{
 		nats.Name("toolpost"),

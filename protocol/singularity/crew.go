@@ -2,29 +2,29 @@ package singularity
 
 import "sync"
 
-// A crew serves deliveries side by side, up to a number of them; more wait, up to a bound.
+// A crew serves deliveries concurrently, up to a limit; more of them wait, up to a bound.
 //
-// All of them go through one queue. A worker that is done with one takes the next, and rests when there is none.
-// Adding to the queue also makes sure that a worker is on its way to it. So a slow delivery holds no other up: as
-// soon as it waits for something, the worker that is on its way takes over. And a burst of quick ones is served by
-// few workers, one after the other, and their answers leave together.
+// All deliveries go through one queue. A worker that finishes one takes the next, and rests when the queue is empty. Adding
+// to the queue also makes sure that a worker is on its way to it. So a slow delivery delays no other: as soon as it blocks,
+// the worker that is on its way takes over. And a few workers serve a burst of quick deliveries in sequence, so that their
+// answers leave together.
 type crew struct {
 	run      func(delivery)
 	most     int // workers
 	backlog  int // deliveries that may wait for a worker
-	maxBytes int // of all that wait for one
+	maxBytes int // of all waiting deliveries
 
 	mu      sync.Mutex
 	waiting fifo
 	workers int
 	busy    int             // workers that serve a delivery
 	coming  bool            // a worker is on its way to the queue
-	idle    []chan struct{} // wakes one, or closed sends it home. The one that rested last works next: its stack is warm
+	idle    []chan struct{} // a send wakes a worker, closing ends it. The last to rest works next: its stack is warm
 	closed  bool
 	gone    sync.WaitGroup
 }
 
-// submit never waits. It reports false where there is no room.
+// submit never waits. It returns false if there is no room.
 func (c *crew) submit(j delivery) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,13 +39,13 @@ func (c *crew) submit(j delivery) bool {
 	return true
 }
 
-// send gets a worker on its way, unless one is or all have work.
+// send gets a worker on its way, unless one already is or all are busy.
 func (c *crew) send() {
 	if c.coming {
 		return
 	}
 	if last := len(c.idle) - 1; last >= 0 {
-		c.idle[last] <- struct{}{} // has room for one, and nobody else sends
+		c.idle[last] <- struct{}{} // has room for one, and this is the only sender
 		c.idle = c.idle[:last]
 		c.coming = true
 	} else if c.workers < c.most {
@@ -55,7 +55,7 @@ func (c *crew) send() {
 	}
 }
 
-// work serves what is in the queue, and rests when there is nothing.
+// work serves the queue, and rests when it is empty.
 func (c *crew) work() {
 	wake := make(chan struct{}, 1)
 	c.mu.Lock()
@@ -74,7 +74,7 @@ func (c *crew) work() {
 	}
 }
 
-// serve runs one delivery, with the lock open meanwhile.
+// serve runs one delivery, without holding the lock.
 func (c *crew) serve(j delivery) {
 	c.busy++
 	if c.waiting.len() > 0 {
@@ -98,7 +98,7 @@ func (c *crew) finish() {
 	c.gone.Wait()
 }
 
-// A fifo holds deliveries in the order in which they came.
+// A fifo holds deliveries in their order of arrival.
 type fifo struct {
 	items []delivery // those before first have left
 	first int
@@ -108,7 +108,7 @@ type fifo struct {
 func (f *fifo) len() int { return len(f.items) - f.first }
 
 func (f *fifo) push(j delivery) {
-	if f.first > len(f.items)/2 && len(f.items) == cap(f.items) { // use the room of those that left
+	if f.first > len(f.items)/2 && len(f.items) == cap(f.items) { // reuse the room of those that left
 		n := copy(f.items, f.items[f.first:])
 		clear(f.items[n:])
 		f.items, f.first = f.items[:n], 0

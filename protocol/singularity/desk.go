@@ -12,14 +12,14 @@ import (
 	"toolpost/wire/envelope"
 )
 
-// A desk is where a door serves one NATS account. A message does not say who sent it, so the account does: all that
-// comes to a desk is of one caller. What it counts and tells is of that caller alone too.
+// A desk is where a door serves one NATS account. A message does not identify its sender, but the account does: all requests
+// at a desk come from one caller. The desk's statistics and announcements concern that caller alone too.
 type desk struct {
 	*serving
 	nc      *nats.Conn
 	caller  atomic.Pointer[tool.Principal] // with its current rights
 	service *service
-	base    context.Context // of the calls that come here
+	base    context.Context // of the calls at this desk
 	end     context.CancelCauseFunc
 
 	subs []*nats.Subscription
@@ -27,7 +27,7 @@ type desk struct {
 	busy atomic.Int64 // requests that wait or run
 }
 
-// newDesk takes requests of p from a connection, which is the desk's from now on.
+// newDesk takes requests of p from a connection, which the desk owns from now on.
 func (s *serving) newDesk(nc *nats.Conn, p tool.Principal) (*desk, error) {
 	d := &desk{serving: s, nc: nc, service: newService(s.o)}
 	d.base, d.end = context.WithCancelCause(s.base)
@@ -49,13 +49,13 @@ func (s *serving) newDesk(nc *nats.Conn, p tool.Principal) (*desk, error) {
 	return d, nil
 }
 
-// errClosing is for those who come when the door is about to close.
+// errClosing reports that a desk was opened while the door was closing.
 var errClosing = errors.New("the NATS door is closing")
 
-// who is the caller whose requests come here.
+// who returns the caller whose requests come here.
 func (d *desk) who() tool.Principal { return *d.caller.Load() }
 
-// subscribe opens every subject. The endpoints are those that $SRV.INFO and $SRV.STATS tell of.
+// subscribe opens every subject. Its endpoints are those that $SRV.INFO and $SRV.STATS report.
 func (d *desk) subscribe() error {
 	for _, e := range d.service.endpoints {
 		take := func(m *nats.Msg) { d.take(e, m) }
@@ -91,21 +91,21 @@ func (d *desk) add(sub *nats.Subscription, err error) error {
 	return sub.SetPendingLimits(maxUnread, maxUnreadBytes)
 }
 
-// drain takes no more requests than those that have been sent.
+// drain accepts no requests other than those already sent.
 func (d *desk) drain() {
 	leave := (*nats.Subscription).Drain
 	if !d.nc.IsConnected() {
-		leave = (*nats.Subscription).Unsubscribe // nobody could say which message is the last
+		leave = (*nats.Subscription).Unsubscribe // without a connection it is unknown which message is the last
 	}
 	for _, sub := range d.subs {
-		_ = leave(sub) // fails where the subscription is closed already
+		_ = leave(sub) // fails if the subscription is closed already
 	}
 }
 
-// quiet reports whether a desk that was drained has nothing left to do.
+// quiet reports whether a drained desk has nothing left to do.
 func (d *desk) quiet() bool { return d.open.Load() == 0 && d.busy.Load() == 0 }
 
-// close ends the calls that are left.
+// close ends the remaining calls.
 func (d *desk) close() {
 	d.end(tool.Errorf(tool.CodeCancelled, "the call was cancelled because its connection was closed"))
 	d.nc.Close()
@@ -114,8 +114,8 @@ func (d *desk) close() {
 	delete(d.desks, d)
 }
 
-// expect notes a call that has a name, so that it can be cancelled while it waits. One without a name, or with a name
-// that will be refused, ends with the desk. One whose name is taken is refused at once: it must not wait until the name
+// expect records a call that has a name, so that it can be cancelled while it waits. A call without a name, or with a name
+// that will be refused, ends with the desk. A call whose name is in use is refused at once: it must not wait until the name
 // is free, and then run.
 func (d *desk) expect(j *delivery) *tool.Error {
 	j.ctx, j.end = d.base, func() {}
@@ -128,6 +128,5 @@ func (d *desk) expect(j *delivery) *tool.Error {
 	return nil
 }
 
-// cancel ends a call of the caller's own. A name that is not known here is a call of another node, or one that has
-// ended.
+// cancel ends one of the caller's own calls. An unknown name belongs to a call of another node, or to one that has ended.
 func (d *desk) cancel(m *nats.Msg) { _ = d.o.Calls.Cancel(d.who(), d.who().ID, string(m.Data)) }

@@ -17,17 +17,17 @@ import (
 type DoorOptions struct {
 	Server  *Server                        // the embedded server, in place of Connect; it has one door at a time
 	Start   func() (*Server, error)        // starts the embedded server, which lives for as long as the door serves
-	Connect Connect                        // an external one
-	Caller  string                         // who calls by way of an external server; "": nats. At the embedded one its Gate says who
-	Named   func(id string) tool.Principal // gives Caller its rights, those of now; nil: it has no limits
-	Queue   string                         // queue group; "": toolpost. Doors in one group share the requests among them
-	Workers int                            // calls at the same time; 0: 256
-	Backlog int                            // requests that may wait for a worker; 0: 16384. Beyond that they are refused as busy
-	Calls   *running.Calls                 // that run now, so that they can be cancelled by name; nil: those of this door alone
-	Drain   time.Duration                  // how long calls in flight may go on after the end; 0: 10 s
-	Version string                         // what $SRV.INFO tells; "": 0.0.0
-	Log     *slog.Logger                   // nil: silence
-	Ready   func(url string)               // called once, with the server's address, when requests are taken
+	Connect Connect                        // an external server
+	Caller  string                         // caller of all requests from an external server, default nats; the embedded one uses its Gate
+	Named   func(id string) tool.Principal // returns Caller with its current rights; nil means no limits
+	Queue   string                         // queue group; default toolpost. Doors in one group share the requests
+	Workers int                            // concurrent calls; default 256
+	Backlog int                            // requests that may wait for a worker; default 16384. Beyond that they are refused as busy
+	Calls   *running.Calls                 // running calls, which can be cancelled by name; nil means those of this door alone
+	Drain   time.Duration                  // how long calls in flight may continue after the end; default 10 s
+	Version string                         // version in $SRV.INFO; default 0.0.0
+	Log     *slog.Logger                   // nil discards
+	Ready   func(url string)               // called once, with the server's address, when requests are accepted
 }
 
 // A Door serves tools over NATS.
@@ -50,8 +50,8 @@ func NewDoor(o DoorOptions) *Door {
 	return &Door{o}
 }
 
-// Serve takes requests until ctx ends. From then on none is taken; calls in flight have DoorOptions.Drain to end,
-// then they are cancelled and answered. A server that is not there, or goes away, is waited for.
+// Serve accepts requests until ctx ends. Calls in flight then have DoorOptions.Drain to end; after that they are cancelled
+// and answered. Serve waits for a server that is missing or goes away.
 func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
 	if d.o.Start != nil {
 		started, err := d.o.Start()
@@ -72,7 +72,7 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	if err := noStreams(ctx, nc); err != nil {
 		return err
 	}
-	changed := tool.Changed(c) // before anybody can ask for the tools
+	changed := tool.Changed(c) // before any caller can ask for the tools
 	s := newServing(d.o, h, c)
 	defer s.finish()
 	home, err := s.newDesk(nc, d.named())
@@ -91,15 +91,15 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	return d.wait(ctx, home, closed, changed)
 }
 
-// named is who calls by way of our own connection.
+// named returns the caller of requests on our own connection.
 func (d *Door) named() tool.Principal {
 	p := d.o.Named(d.o.Caller)
 	p.Door = doorName
 	return p
 }
 
-// wait returns when the door is to be closed. Meanwhile it keeps the rights of the caller at home up to date, and tells
-// every caller when the catalogue changes.
+// wait returns when the door is to be closed. Meanwhile it keeps the rights of the home desk's caller up to date, and
+// notifies every caller when the catalogue changes.
 func (d *Door) wait(ctx context.Context, home *desk, closed, changed <-chan struct{}) error {
 	again := time.NewTicker(recheckEvery)
 	defer again.Stop()
@@ -142,7 +142,7 @@ func (d *Door) connect() (nc *nats.Conn, closed <-chan struct{}, err error) {
 	return nc, ended, err
 }
 
-// connected waits for the server. It reports false when ctx ended before that.
+// connected waits for the server. It returns false if ctx ends first.
 func (d *Door) connected(ctx context.Context, nc *nats.Conn) bool {
 	changed := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(changed)
@@ -158,14 +158,14 @@ func (d *Door) connected(ctx context.Context, nc *nats.Conn) bool {
 	}
 }
 
-// noStreams refuses a server where a JetStream stream takes our subjects: a caller would get the stream's
+// noStreams refuses a server on which a JetStream stream captures our subjects: a caller would get the stream's
 // acknowledgement in place of an answer.
 func noStreams(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.NAMES", []byte(`{"subject":"tools.>"}`))
 	if err != nil {
-		return nil // no JetStream there, or none that we may ask
+		return nil // no JetStream there, or we may not ask it
 	}
 	var list struct {
 		Streams []string `json:"streams"`

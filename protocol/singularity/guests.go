@@ -23,28 +23,28 @@ import (
 
 const (
 	doorName     = "nats"
-	homeAccount  = "toolpost"             // of this process. The account that NATS begins with is nobody's
-	fullAccount  = "full"                 // takes no connection: who is led there is told that there are too many
-	hurryEvery   = 100 * time.Millisecond // how often those are looked for who do not say who they are
-	recheckEvery = 400 * time.Millisecond // whoever is no longer admitted is out within a second
+	homeAccount  = "toolpost"             // of this process. NATS's initial account is unused
+	fullAccount  = "full"                 // accepts no connection: NATS tells a client in it that there are too many
+	hurryEvery   = 100 * time.Millisecond // how often unauthenticated connections are looked for
+	recheckEvery = 400 * time.Millisecond // a caller that is no longer admitted is disconnected within a second
 	askWithin    = 5 * time.Second        // for the gate to answer
-	againWithin  = time.Second            // the same, when it is asked again
-	unsureWithin = 5 * time.Second        // for a gate that cannot tell to find out
+	againWithin  = time.Second            // the same, for repeated questions
+	unsureWithin = 5 * time.Second        // for a gate that cannot decide to recover
 )
 
-// A NATS message has a subject, headers and a body, all of them written by whoever sent it: nothing in it says who that
-// was. What the server itself knows is which account a connection belongs to, and messages do not leave their account.
-// So every caller gets an account of its own, and this process has a connection in each of them, where its doors serve
-// that one caller. Two other ways were considered. Signed requests would keep out every client that exists. One account
-// with a prefix of subjects for each caller would put callers in charge of using their own prefix, with a permission
-// list on every connection to hold them to it, and the subjects are the contract's.
+// The sender writes all of a NATS message: subject, headers and body. Nothing in it identifies the sender. The server itself
+// only knows the account of each connection, and messages do not leave their account. So every caller gets an account of its
+// own, and this process has a connection in each of them, on which its doors serve that one caller. Two other ways were
+// considered. Signed requests would keep out every client that exists. One account with a prefix of subjects for each caller
+// would rely on callers to use their own prefix, with a permission list on every connection to enforce it, and the subjects
+// are the contract's.
 //
 // A connection outlives the credentials that opened it: a token is revoked, a certificate expires, a caller leaves the
-// config. NATS asks once, when a client connects; therefore what each connection has shown is kept here and shown to
-// the gate again and again, and whoever is no longer admitted is disconnected.
+// config. NATS asks once, when a client connects. Therefore the credentials of each connection are kept here and shown to
+// the gate again and again, and a connection that is no longer admitted is cut off.
 
-// A doorkeeper decides who may connect to the embedded server and leads them to their account, and goes on asking for
-// as long as they are there.
+// A doorkeeper decides which clients may connect to the embedded server, assigns them to their accounts, and keeps checking
+// them for as long as they are connected.
 type doorkeeper struct {
 	own  string // the token of this process
 	gate identity.Gate
@@ -52,22 +52,22 @@ type doorkeeper struct {
 	srv  *server.Server  // set before it starts
 	full *server.Account // likewise
 	most identity.Bounds
-	idle time.Duration // that an account is kept without guests
-	rest time.Duration // before its NATS account can be another caller's
-	none string        // the caller for connections without credentials; empty: they are refused
+	idle time.Duration // how long an account is kept without guests
+	rest time.Duration // how long before its NATS account can go to another caller
+	none string        // the caller for connections without credentials; if empty they are refused
 
-	callers int // that may be here at the same time
+	callers int // limit of callers at the same time
 
 	mu       sync.Mutex
-	door     *serving          // nil: none is open
-	ours     map[uint64]bool   // connections of this process, by their numbers
+	door     *serving          // nil if none is open
+	ours     map[uint64]bool   // connections of this process, by their ids
 	guests   map[uint64]*guest // likewise
 	of       map[string]int    // guests by caller
 	accounts map[accountKey]*account
 	made     int       // NATS accounts
-	free     []vacancy // those of them that no caller has
+	free     []vacancy // those that no caller has
 
-	leaving []*account // of those who watch alone
+	leaving []*account // used by the watch goroutine alone
 }
 
 // tooMany is the reason of a refusal.
@@ -76,9 +76,9 @@ const tooMany = "connections"
 // A guest is a connection of a caller.
 type guest struct {
 	id      uint64
-	shown   identity.Credentials // kept in memory alone, to ask again
+	shown   identity.Credentials // kept in memory only, to ask again
 	account *account
-	unsure  time.Time // since when the gate cannot tell; zero: it can
+	unsure  time.Time // since when the gate cannot decide; zero if it can
 }
 
 func newDoorkeeper(o ServerOptions) *doorkeeper {
@@ -94,7 +94,7 @@ func (k *doorkeeper) register(name string) *server.Account {
 	return a
 }
 
-// dial connects this process, without a socket, to an account; "": to the one that is its own.
+// dial connects this process to an account without a socket; "" is its own account.
 func (k *doorkeeper) dial(account string, more ...nats.Option) (*nats.Conn, error) {
 	return dial("", "the embedded server", k.log,
 		append(more, nats.InProcessServer(k.srv), nats.UserInfo(cmp.Or(account, homeAccount), k.own))...)
@@ -111,7 +111,7 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 		return true
 	}
 	if err := k.admit(c, given.Username); err != nil {
-		if tool.AsError(err).Reason == tooMany { // which NATS has words for, and no other way to have them said
+		if tool.AsError(err).Reason == tooMany { // NATS has a message for it, and no other way to send it
 			c.RegisterUser(&server.User{Account: k.full})
 		}
 		k.log.Warn("NATS refused a connection", "from", fmt.Sprint(c.RemoteAddress()),
@@ -121,7 +121,7 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// admit leads a client to the account of its caller, where the door has its desk by then.
+// admit assigns a client to the account of its caller, and makes sure that the door has a desk there.
 func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 	g := &guest{id: c.GetID(), shown: k.credentials(c)}
 	p, err := k.ask(context.Background(), askWithin, g.shown)
@@ -144,7 +144,7 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 		k.forget(g)
 		return err
 	}
-	// A caller may send requests and read answers, and neither read the requests of its other connections nor answer in
+	// A caller may send requests and read answers. It may neither read the requests of its other connections nor answer in
 	// our place.
 	may := &server.Permissions{
 		Subscribe: &server.SubjectPermission{Deny: []string{prefixTools + ">", prefixToolpost + ">", "$SRV.>"}},
@@ -153,9 +153,9 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 	return nil
 }
 
-// credentials are what a client shows. A name, a key or a signature is something too, though we do not go by it: with
-// it no caller is anonymous. A JWT is not among them: NATS drops it before we are asked, and clients that have one
-// sign.
+// credentials returns what a client shows. A name, a key or a signature counts as something too, although we do not check
+// it: a caller that sends one is not anonymous. A JWT is not among them: NATS drops it before we are asked, and clients that
+// have one sign.
 func (k *doorkeeper) credentials(c server.ClientAuthentication) identity.Credentials {
 	given := c.GetOpts()
 	shown := identity.Credentials{Door: doorName, Token: cmp.Or(given.Token, given.Password)}
@@ -169,7 +169,7 @@ func (k *doorkeeper) credentials(c server.ClientAuthentication) identity.Credent
 	return shown
 }
 
-// ask asks the gate. A certificate that was good when its connection began may have run out.
+// ask asks the gate. A certificate may have expired since its connection began.
 func (k *doorkeeper) ask(
 	ctx context.Context, within time.Duration, shown identity.Credentials,
 ) (tool.Principal, error) {
@@ -184,7 +184,7 @@ func (k *doorkeeper) ask(
 	return k.gate(ctx, shown)
 }
 
-// enter notes a guest, and gives the door that it must find in its account.
+// enter records a guest, and returns the door that needs a desk in its account.
 func (k *doorkeeper) enter(g *guest, p tool.Principal) (*serving, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -219,14 +219,14 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) (*serving, error) {
 	return k.door, nil
 }
 
-// forget is for a guest that has gone.
+// forget removes a guest that has gone.
 func (k *doorkeeper) forget(g *guest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.drop(g)
 }
 
-// drop is forget for those who have the lock.
+// drop is forget for callers that hold the lock.
 func (k *doorkeeper) drop(g *guest) {
 	if k.guests[g.id] != g {
 		return
@@ -242,7 +242,7 @@ func (k *doorkeeper) drop(g *guest) {
 	}
 }
 
-// openDesk sees to it that the door has a desk in an account.
+// openDesk makes sure that the door has a desk in an account.
 func (k *doorkeeper) openDesk(s *serving, a *account) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -259,7 +259,7 @@ func (k *doorkeeper) openDesk(s *serving, a *account) error {
 	return err
 }
 
-// attach opens desks of the door in all accounts, those of today and of later.
+// attach opens desks of the door in all present and future accounts.
 func (k *doorkeeper) attach(s *serving) error {
 	for _, a := range k.serving(s) {
 		if err := k.openDesk(s, a); err != nil {
@@ -269,7 +269,7 @@ func (k *doorkeeper) attach(s *serving) error {
 	return nil
 }
 
-// detach is for when the door closes, with all its desks.
+// detach removes the door, which closes with all its desks.
 func (k *doorkeeper) detach() {
 	for _, a := range k.serving(nil) {
 		a.mu.Lock()
@@ -278,7 +278,7 @@ func (k *doorkeeper) detach() {
 	}
 }
 
-// serving sets the door, and gives the accounts of now.
+// serving sets the door, and returns the present accounts.
 func (k *doorkeeper) serving(s *serving) []*account {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -286,7 +286,7 @@ func (k *doorkeeper) serving(s *serving) []*account {
 	return slices.Collect(maps.Values(k.accounts))
 }
 
-// watch asks again and again whether those who are here may be.
+// watch checks repeatedly whether the connected clients are still admitted.
 func (k *doorkeeper) watch(ctx context.Context, every time.Duration) {
 	again, hurry := time.NewTicker(every), time.NewTicker(hurryEvery)
 	defer again.Stop()
@@ -304,8 +304,8 @@ func (k *doorkeeper) watch(ctx context.Context, every time.Duration) {
 	}
 }
 
-// hurry cuts off those who have been here longest without saying who they are, where there are too many of them: else
-// they would keep out who does. The server itself only gives each of them some time.
+// hurry cuts off the oldest unauthenticated connections if there are too many of them: otherwise they would keep out clients
+// that do authenticate. The server itself only limits the time that each of them has.
 func (k *doorkeeper) hurry() {
 	k.mu.Lock()
 	maps.DeleteFunc(k.ours, func(id uint64, _ bool) bool { return k.srv.GetClient(id) == nil })
@@ -322,17 +322,17 @@ func (k *doorkeeper) hurry() {
 	strange := slices.DeleteFunc(all.Conns, func(c *server.ConnInfo) bool {
 		return k.ours[c.Cid] || k.guests[c.Cid] != nil
 	})
-	full := len(strange) + len(k.guests) - k.most.All // by so many
+	full := len(strange) + len(k.guests) - k.most.All // by how many the server is over its limit
 	k.mu.Unlock()
 	for i, c := range strange[:max(0, len(strange)-k.most.Strangers)] {
 		if i < full || time.Since(c.Start) > identity.Patience {
-			_ = k.srv.DisconnectClientByID(c.Cid) // fails where it has just gone
+			_ = k.srv.DisconnectClientByID(c.Cid) // fails if it has just gone
 			k.log.Warn("NATS cut off a connection that did not say who it is of", "from", c.IP)
 		}
 	}
 }
 
-// recheck asks once about each of the credentials, however many connections have shown them.
+// recheck asks once for each set of credentials, however many connections have shown them.
 func (k *doorkeeper) recheck(ctx context.Context) {
 	type credentials struct{ token, certificate string }
 	guests := map[credentials][]*guest{}
@@ -368,7 +368,7 @@ func (k *doorkeeper) present() []*guest {
 	return slices.Collect(maps.Values(k.guests))
 }
 
-// sweep forgets those who have gone by themselves, which nobody tells us. Its caller has the lock.
+// sweep forgets guests that disconnected, which we are not told. Its caller holds the lock.
 func (k *doorkeeper) sweep() {
 	for _, g := range k.guests {
 		if k.srv.GetClient(g.id) == nil {
@@ -377,8 +377,8 @@ func (k *doorkeeper) sweep() {
 	}
 }
 
-// judge cuts off a guest that may not be here any more, or has other rights by now: with those it belongs to another
-// account, and gets there when it connects again.
+// judge cuts off a guest that is no longer admitted, or whose rights have changed: it then belongs to another account, and
+// gets there when it reconnects.
 func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 	undecided := []tool.Code{tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled, tool.CodeInternal}
 	switch {
@@ -400,17 +400,17 @@ func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 	k.cut(g, g.account.caller, why, tool.AsError(err).Message)
 }
 
-// cut disconnects a guest. With the last one its account goes, and where there is a reason why the calls there end too.
+// cut disconnects a guest. If it was the last one its account goes too, and if why is not nil the calls there end.
 func (k *doorkeeper) cut(g *guest, p tool.Principal, why error, reason string) {
 	k.log.Warn("NATS cut off a connection", "caller", g.account.caller.ID, "reason", reason)
-	_ = k.srv.DisconnectClientByID(g.id) // fails where it has just gone
+	_ = k.srv.DisconnectClientByID(g.id) // fails if it has just gone
 	k.forget(g)
 	if k.evict(g.account, 0) {
 		g.account.leave(p, why)
 	}
 }
 
-// evict takes an account away that has had no guests for a while. It reports whether it did.
+// evict removes an account that has had no guests for a while, and reports whether it did.
 func (k *doorkeeper) evict(a *account, idle time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -422,7 +422,7 @@ func (k *doorkeeper) evict(a *account, idle time.Duration) bool {
 	return true
 }
 
-// tidy closes accounts that nobody uses any more.
+// tidy closes accounts that are no longer used.
 func (k *doorkeeper) tidy() {
 	k.mu.Lock()
 	accounts := slices.Collect(maps.Values(k.accounts))

@@ -10,8 +10,8 @@ import (
 	"toolpost/tool"
 )
 
-// A mux takes the replies and events of all calls of a runner from one subscription, so that they come in the order
-// in which they were sent, and a call costs no subscription of its own.
+// A mux takes the replies and events of all calls of a runner from one subscription, so that they arrive in the order in
+// which they were sent, and a call needs no subscription of its own.
 type mux struct {
 	prefix string
 
@@ -20,10 +20,10 @@ type mux struct {
 	calls map[string]*pending
 }
 
-// eventsToken ends the subject for events; the token of a call is a number, so that no reply subject ends so.
+// eventsToken ends the subject for events. The token of a call is a number, so no reply subject ends like this.
 const eventsToken = ".e"
 
-// What a peer may send ahead of the sink of one call. One that keeps to its acknowledgements never gets there.
+// Bounds on what a peer may send ahead of the sink of one call. A peer that respects acknowledgements never reaches them.
 const (
 	maxHeld      = 4 << 10
 	maxHeldBytes = 32 << 20
@@ -68,7 +68,7 @@ func (m *mux) close(p *pending) {
 func (m *mux) replyTo(p *pending) string  { return m.prefix + "." + p.token }
 func (m *mux) eventsTo(p *pending) string { return m.replyTo(p) + eventsToken }
 
-// deliver hands a message to its call. One that comes too late has nobody to go to.
+// deliver hands a message to its call. A late message is dropped.
 func (m *mux) deliver(msg *nats.Msg) {
 	token, _, _ := strings.Cut(strings.TrimPrefix(msg.Subject, m.prefix+"."), ".")
 	m.mu.Lock()
@@ -79,7 +79,7 @@ func (m *mux) deliver(msg *nats.Msg) {
 	}
 }
 
-// fail ends every call: the connection is lost, and with it what was on its way.
+// fail ends every call: the connection is lost, and with it all messages in transit.
 func (m *mux) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *pending) signal() {
 	}
 }
 
-// take returns the messages that are here, and why no more will come.
+// take returns the messages that have arrived, and why no more will come.
 func (p *pending) take() ([]*nats.Msg, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

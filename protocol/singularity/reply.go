@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	errorPrefix = "Error: " // what the content of a tool call starts with when it is an error
+	errorPrefix = "Error: " // prefix of a tool call's content if it is an error
 	roleTool    = "tool"
 )
 
 // A nativeReply has one of the two.
 type nativeReply struct {
 	Result *nativeResult `json:"result,omitzero"`
-	Error  *tool.Error   `json:"error,omitzero"` // there is no outcome
+	Error  *tool.Error   `json:"error,omitzero"` // the call has no outcome
 }
 
 type nativeResult struct {
@@ -28,7 +28,7 @@ type nativeResult struct {
 	Output json.RawMessage `json:"output,omitzero"` // in place of Result's: an empty object is an output too
 }
 
-// encodeReply answers a request in its style. Exactly one of res and e is there.
+// encodeReply answers a request in its style. Exactly one of res and e is not nil.
 func encodeReply(r request, name string, res *tool.Result, e *tool.Error) ([]byte, error) {
 	if r.style == styleNative {
 		if e != nil {
@@ -56,7 +56,7 @@ func encodeReply(r request, name string, res *tool.Result, e *tool.Error) ([]byt
 			CorrelationID json.RawMessage `json:"correlation_id"`
 		}{name, data, e == nil, r.id})
 	}
-	// The reply is put together by hand: it is most of what the door does for a call.
+	// The reply is assembled by hand, because that is most of the door's work for a call.
 	if e != nil {
 		return join(`{"data":null,"error":`, data, `}`), nil
 	}
@@ -85,7 +85,7 @@ func join(before string, middle []byte, after string) []byte {
 	return append(append(append(b, before...), middle...), after...)
 }
 
-// outcomeOf returns what a result comes to for styles that know data and errors alone.
+// outcomeOf reduces a result to data or an error, for styles that have nothing else.
 func outcomeOf(name string, res *tool.Result) (json.RawMessage, *tool.Error) {
 	switch {
 	case res.Failure != nil:
@@ -101,9 +101,8 @@ func outcomeOf(name string, res *tool.Result) (json.RawMessage, *tool.Error) {
 	return json.RawMessage(`{}`), nil
 }
 
-// contractRows gives what a tool for code found the form of the contract: a row of searchCode has the contract's four
-// members, and a path that starts at the codebase begins with a slash, unless the caller said where to look, and so in
-// which form.
+// contractRows gives the results of a code tool the contract's form: a row of searchCode has the contract's four members,
+// and a path relative to the codebase begins with a slash, unless the caller gave a path and so chose the form.
 func contractRows(name string, args json.RawMessage, res *tool.Result) *tool.Result {
 	search := name == "searchCode" || name == "code.search"
 	if !search && !slices.Contains([]string{"grepCode", "code.grep", "listCodeFiles", "code.list"}, name) {
@@ -130,12 +129,12 @@ func contractRows(name string, args json.RawMessage, res *tool.Result) *tool.Res
 		}
 		rows[i] = w.Done()
 	}
-	shaped := *res // what it is made from may be kept for others, as the cache does
+	shaped := *res // others may keep the original, as the cache does
 	shaped.Output = strictjson.AppendList(nil, rows, func(b []byte, row json.RawMessage) []byte { return append(b, row...) })
 	return &shaped
 }
 
-// contentOf writes JSON as text: a string as it is, everything else as JSON.
+// contentOf writes JSON as text: a string verbatim, everything else as JSON.
 func contentOf(data json.RawMessage) (string, error) {
 	if strictjson.KindOf(data) != "string" {
 		return string(data), nil
@@ -145,7 +144,7 @@ func contentOf(data json.RawMessage) (string, error) {
 	return text, err
 }
 
-// readable mends words that are not UTF-8 and leaves out details that are not JSON.
+// readable repairs text that is not UTF-8 and drops details that are not JSON.
 func readable(e *tool.Error) *tool.Error {
 	said := *e
 	said.Message = strings.ToValidUTF8(said.Message, "\uFFFD")
@@ -175,8 +174,8 @@ func decodePlain(body []byte) (*tool.Result, error) {
 	return failed(text)
 }
 
-// decodeToolReply reads {tool_call_id, role, name, content}. Content that is a JSON object or array is the
-// output itself: that is how structured results are written. All other content is text.
+// decodeToolReply reads {tool_call_id, role, name, content}. Content that is a JSON object or array is the output itself,
+// because structured results are written like that. All other content is text.
 func decodeToolReply(id string, body []byte) (*tool.Result, error) {
 	var r struct {
 		ToolCallID *string `json:"tool_call_id"`
@@ -204,8 +203,8 @@ func decodeToolReply(id string, body []byte) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: strictjson.Quote(*r.Content)}, nil
 }
 
-// failed gives an error of the contract the meaning that it has here. Words without one of the five types are
-// the tool's own, but for a refusal by the server's policy: the contract prints that without a type.
+// failed interprets an error of the contract. Text without one of the five types is the tool's own, except for a refusal by
+// the server's policy, which the contract prints without a type.
 func failed(text string) (*tool.Result, error) {
 	errorType, detail, ok := cutType(text)
 	code := codes()[errorType]

@@ -30,7 +30,7 @@ type Options struct {
 	Timeout config.Duration `yaml:"timeout" doc:"time limit of calls whose tool sets none; default: the contract's for its subjects, otherwise limits.timeout"`
 }
 
-// Declared is a tool of a server that cannot be asked.
+// Declared is a tool of a server that cannot list its tools.
 type Declared struct {
 	Name        string          `yaml:"name" doc:"name of the tool; with style tool_call also the function's name"`
 	Title       string          `yaml:"title" doc:"display name"`
@@ -49,7 +49,7 @@ const (
 	styleToolCallName = "tool_call"
 )
 
-// withDefaults completes the declared tools, and finds what would otherwise only fail when they are called.
+// withDefaults completes the declared tools, and finds errors that would otherwise only show in a call.
 func (o Options) withDefaults() (Options, error) {
 	o.Style = cmp.Or(o.Style, stylePlainName)
 	if o.Style != stylePlainName && o.Style != styleToolCallName {
@@ -78,7 +78,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// subjectOf is where a tool is called whose declaration does not say it.
+// subjectOf returns the default subject of a tool.
 func subjectOf(name string) (string, time.Duration) {
 	for _, s := range contractSubjects() {
 		if s.tool == name {
@@ -88,20 +88,19 @@ func subjectOf(name string) (string, time.Duration) {
 	return prefixExecute + EncodeName(name), 0
 }
 
-// A Runner calls tools over NATS: those of another Toolpost node, or declared ones of any server that speaks the
-// contract.
+// A Runner calls tools over NATS: those of another Toolpost node, or declared ones of any server that speaks the contract.
 type Runner struct {
 	o       Options
 	nc      *nats.Conn
 	mux     *mux
-	foreign map[string]Declared // nil: a Toolpost node
+	foreign map[string]Declared // nil for a Toolpost node
 
 	tool.Changes             // of a node's tools
-	stale        atomic.Bool // the node has said that they changed since they were asked for
+	stale        atomic.Bool // the node announced a change since it last listed its tools
 
 	mu    sync.Mutex
 	specs []*tool.Spec
-	walls map[string]tool.Guarantees // what a node holds for each of them; it is promised again with every listing
+	walls map[string]tool.Guarantees // guarantees that a node promises for each tool, renewed with every listing
 }
 
 var (
@@ -120,14 +119,14 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	return tool.Opened(New(ctx, o, log))
 }
 
-// Claim says which files are a configured source's own.
+// Claim returns the files that belong to a configured source.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	var o Options
 	err := src.Decode(&o)
 	return o.Connect.claim(src.Dir), err
 }
 
-// New connects. A node must be there to be asked for its tools; a server whose tools are declared is waited for
+// New connects. A node must be reachable, because it is asked for its tools; a server whose tools are declared is waited for
 // in the background.
 func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 	o, err := o.withDefaults()
@@ -147,7 +146,7 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 		nats.RetryOnFailedConnect(len(o.Tools) > 0),
 		nats.ReconnectBufSize(-1), // a call that cannot be sent now fails now
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { r.mux.fail(r.lost(err)) }),
-		nats.ReconnectHandler(func(*nats.Conn) { // nobody told us of what changed meanwhile
+		nats.ReconnectHandler(func(*nats.Conn) { // changes in the meantime were not announced to us
 			log.Info("connected to NATS again", "server", o.shown())
 			r.changed()
 		}))...)
@@ -164,7 +163,7 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 	return r, nil
 }
 
-// learn finds out which tools there are.
+// learn finds out which tools exist.
 func (r *Runner) learn(ctx context.Context) error {
 	if len(r.o.Tools) == 0 {
 		if _, err := r.nc.Subscribe(subjectChanged, func(*nats.Msg) { r.changed() }); err != nil {
@@ -187,7 +186,7 @@ func (r *Runner) learn(ctx context.Context) error {
 	return nil
 }
 
-// changed says that a node's tools may be others now. Declared ones stay what they are.
+// changed reports that a node's tools may have changed. Declared tools never do.
 func (r *Runner) changed() {
 	if len(r.o.Tools) == 0 {
 		r.stale.Store(true)
@@ -214,8 +213,8 @@ func (r *Runner) ask(ctx context.Context) error {
 	return nil
 }
 
-// Tools implements tool.Source: also those that cannot be called at the moment. What is wrong with them the other
-// side says when they are called. A node is asked again once it has said that its tools changed.
+// Tools implements tool.Source. It includes tools that cannot be called at the moment; the other side reports the reason
+// when they are called. A node is asked again after it has announced a change.
 func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	if r.stale.Swap(false) {
 		if err := r.ask(ctx); err != nil {
@@ -246,7 +245,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	defer r.mux.close(p)
 	c = c.Forwarded()
 	a := &asking{r: r, p: p, out: out, id: c.ID}
-	write := a.toNode // in the words of whoever will read it
+	write := a.toNode // in the form that the receiver reads
 	if r.foreign != nil {
 		write = a.toServer
 	}
@@ -260,7 +259,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return a.await(ctx)
 }
 
-// covered refuses a call that asks for walls which the other side has not promised: we can build none there.
+// covered refuses a call that needs guarantees which the other side has not promised: we can enforce none there.
 func (r *Runner) covered(c *tool.Call) error {
 	if c.Spec == nil {
 		return nil
@@ -275,7 +274,7 @@ func (r *Runner) covered(c *tool.Call) error {
 	return sandbox.Elsewhere(c.Tool, asked)
 }
 
-// send publishes a request, and says at once why it cannot.
+// send publishes a request, or returns at once why it cannot.
 func (r *Runner) send(msg *nats.Msg) error {
 	if most := r.nc.MaxPayload(); most > 0 && int64(msg.Size()) > most {
 		return tool.Errorf(tool.CodeInvalidInput,
@@ -289,7 +288,7 @@ func (r *Runner) send(msg *nats.Msg) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, nats.ErrReconnectBufExceeded) { // lost between the two lines above
+	if errors.Is(err, nats.ErrReconnectBufExceeded) { // lost since the check above
 		err = nats.ErrDisconnected
 	}
 	if why := r.nc.LastError(); why != nil && errors.Is(err, nats.ErrDisconnected) {
@@ -300,7 +299,7 @@ func (r *Runner) send(msg *nats.Msg) error {
 		err).Because("disconnected")
 }
 
-// lost is the error of a call whose answer can come no more.
+// lost returns the error of a call whose answer can no longer come.
 func (r *Runner) lost(err error) *tool.Error {
 	why := "it was closed"
 	if err != nil {
@@ -335,11 +334,11 @@ func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
 	}
 	a.subject, a.decode = msg.Subject, decodeNative
 	sent := *c
-	sent.Answers = nil // they are in the body, which has room for more
+	sent.Answers = nil // they are in the body, which has more room
 	return msg, envelope.Write(msg.Header, &sent, envelope.Left(ctx))
 }
 
-// toServer writes a request for a server that knows the contract alone; so it has no headers.
+// toServer writes a request for a server that knows only the contract, and so without headers.
 func (a *asking) toServer(_ context.Context, c *tool.Call) (*nats.Msg, error) {
 	d, ok := a.r.foreign[c.Tool]
 	if !ok {
@@ -361,7 +360,7 @@ func (a *asking) toServer(_ context.Context, c *tool.Call) (*nats.Msg, error) {
 	return &nats.Msg{Subject: d.Subject, Reply: a.r.mux.replyTo(a.p), Data: body}, nil
 }
 
-// await takes events until the reply comes.
+// await passes events on until the reply comes.
 func (a *asking) await(ctx context.Context) (*tool.Result, error) {
 	for {
 		select {
@@ -422,12 +421,12 @@ func (a *asking) outcome(m *nats.Msg) (*tool.Result, error) {
 }
 
 const (
-	cancelWithin = 2 * time.Second // how long a cancelled call may hold up its caller
+	cancelWithin = 2 * time.Second // how long a cancelled call may delay its caller
 	cancelEvery  = 100 * time.Millisecond
 )
 
-// abandon tells the node to end the call and waits, for a while, until it has. The word is repeated because it may
-// overtake the request itself. A server that knows the contract alone cannot be told.
+// abandon tells the node to end the call and waits a while for it. The message is repeated because it may overtake the
+// request itself. A server that knows only the contract cannot be told.
 func (a *asking) abandon() {
 	if a.r.foreign != nil {
 		return
@@ -444,7 +443,7 @@ func (a *asking) abandon() {
 			return
 		case <-again.C:
 			tell = true
-		case <-a.p.wake: // with the reply, or with events, which nobody wants any more
+		case <-a.p.wake: // the reply, or events, which are no longer wanted
 			tell = false
 			if messages, _ := a.p.take(); slices.ContainsFunc(messages, isReply) {
 				return

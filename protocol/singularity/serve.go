@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	maxBacklogBytes = 64 << 20  // of requests that wait
+	maxBacklogBytes = 64 << 20  // of waiting requests
 	maxUnread       = 512 << 10 // messages that the client may hold for us; we read on without waiting
 	maxUnreadBytes  = 128 << 20
 	grace           = 5 * time.Second // for cancelled calls to be answered, and for the last answers to leave
 )
 
-// A serving is a door while it is open. It has a desk for each caller; the crew and its limits are of all together.
+// A serving is a door while it is open. It has a desk for each caller; all desks share the crew and its limits.
 type serving struct {
 	o       DoorOptions
 	handler tool.Handler
@@ -39,18 +39,18 @@ type serving struct {
 	mu      sync.Mutex
 	desks   map[*desk]bool
 	closing bool
-	opening sync.WaitGroup // desks that are about to be there
+	opening sync.WaitGroup // desks that are being opened
 }
 
-// A delivery is a message with a request, which waits for its turn or has it.
+// A delivery is a message with a request that is waiting or running.
 type delivery struct {
-	desk     *desk // where it came, and its answer goes
+	desk     *desk // where it arrived and its answer goes
 	msg      *nats.Msg
 	endpoint *endpoint
 	came     time.Time
 	ctx      context.Context // of the call
 	end      func()          // called once it is over
-	bytes    int             // that it takes of the room for those that wait
+	bytes    int             // that it takes of the room for waiting requests
 }
 
 func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
@@ -60,8 +60,8 @@ func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
 	return s
 }
 
-// take hands a request to the crew. It never waits, so that the client's own buffer stays short: one that finds
-// no room is answered.
+// take hands a request to the crew. It never waits, so that the client's own buffer stays short; a request for which there
+// is no room is answered.
 func (d *desk) take(e *endpoint, m *nats.Msg) {
 	j := delivery{desk: d, msg: m, endpoint: e, came: time.Now()}
 	if m.Reply != "" && !mayAnswer(m.Reply) {
@@ -85,7 +85,7 @@ func (d *desk) take(e *endpoint, m *nats.Msg) {
 	d.answer(j, r, name, nil, refused)
 }
 
-// run makes the call that a message asks for, and answers it.
+// run makes the call of a message, and answers it.
 func (d *desk) run(j delivery) {
 	defer j.end()
 	defer d.busy.Add(-1)
@@ -102,7 +102,7 @@ func (d *desk) run(j delivery) {
 	d.answer(j, r, name, res, tool.AsError(err))
 }
 
-// read decodes a message into a request, and the request into a call. The name is the one to answer with.
+// read decodes a message into a request, and the request into a call. The answer uses the returned name.
 func (d *desk) read(j delivery, c *tool.Call) (r request, name string, err error) {
 	where, err := routeOf(j.msg.Subject)
 	switch style, _ := envelope.Single(j.msg.Header, headerStyle); {
@@ -124,7 +124,7 @@ func (d *desk) read(j delivery, c *tool.Call) (r request, name string, err error
 			subjectExecute)
 	}
 	if where.tool != "" {
-		c.Tool = where.tool // the subject decides: a caller may be allowed to use this one alone
+		c.Tool = where.tool // the subject decides: a caller may be allowed to use this tool alone
 	}
 	c.Args, c.State = r.args, r.state
 	return r, name, nil
@@ -175,7 +175,7 @@ func (d *desk) call(j delivery, r request, c *tool.Call) (*tool.Result, error) {
 	return d.invoke(ctx, c, out)
 }
 
-// invoke keeps a panic of the handler from costing the caller its answer.
+// invoke recovers from a panic of the handler, so that the caller gets an answer.
 func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -195,7 +195,7 @@ func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool
 	return r, err
 }
 
-// answer sends the one reply to a request. A message without a reply subject has been run and gets none.
+// answer sends the one reply to a request. A request without a reply subject has run and gets none.
 func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *tool.Error) {
 	defer func() {
 		if e == nil {
@@ -216,7 +216,7 @@ func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *t
 			name, len(body), d.nc.MaxPayload()).Because("too_large")
 	}
 	if body == nil || errors.Is(err, nats.ErrMaxPayload) {
-		body, _ = encodeReply(r, name, nil, e) // words alone can always be written
+		body, _ = encodeReply(r, name, nil, e) // text alone can always be written
 		err = d.nc.Publish(j.msg.Reply, body)
 	}
 	if err != nil {
@@ -224,10 +224,10 @@ func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *t
 	}
 }
 
-// shown is a name as an answer can carry it, whatever a caller wrote.
+// shown returns a name in a form that an answer can carry, whatever a caller wrote.
 func shown(name string) string { return strings.ToValidUTF8(name[:min(len(name), maxField)], "\uFFFD") }
 
-// finish takes no more requests, lets those that are here end, and has every answer sent.
+// finish accepts no more requests, lets the present ones end, and has every answer sent.
 func (s *serving) finish() {
 	desks := s.leave()
 	for _, d := range desks {
@@ -252,7 +252,7 @@ func (s *serving) finish() {
 	}
 }
 
-// leave allows no further desk to be opened, and returns those that are.
+// leave prevents further desks from being opened, and returns the open ones.
 func (s *serving) leave() []*desk {
 	s.mu.Lock()
 	s.closing = true
@@ -271,13 +271,13 @@ func (s *serving) flush(desks []*desk) {
 		if d.nc.IsConnected() {
 			err = d.nc.FlushTimeout(max(time.Until(deadline), time.Millisecond))
 		}
-		if err != nil && !errors.Is(err, nats.ErrConnectionClosed) { // closed: it had none to send
+		if err != nil && !errors.Is(err, nats.ErrConnectionClosed) { // a closed connection had none to send
 			s.o.Log.Warn("the last answers of the NATS door may not have been sent", "error", err)
 		}
 	}
 }
 
-// endsWithin waits for an end, but not for ever.
+// endsWithin waits for end, at most for d.
 func endsWithin(end <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-end:
@@ -287,18 +287,18 @@ func endsWithin(end <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// How far a stream may be ahead of a caller that acknowledges: NATS itself would let it run until the caller is
+// Bounds on how far a stream may be ahead of a caller that acknowledges: NATS itself would let it run until the caller is
 // cut off as a slow consumer.
 const (
 	maxAheadEvents = 64
 	maxAheadBytes  = 256 << 10
 )
 
-// A stream sends the events of one call to a subject. They leave on the connection that the reply leaves on, so that
-// each of them arrives before it.
+// A stream sends the events of one call to a subject. Events and reply leave on the same connection, so that every event
+// arrives before the reply.
 //
-// Where the caller asked for it, every so often an event has a reply subject; the stream goes on once the caller
-// has answered it.
+// If the caller asked for it, an event has a reply subject every so often; the stream goes on once the caller has answered
+// it.
 type stream struct {
 	ctx     context.Context
 	nc      *nats.Conn
@@ -334,13 +334,13 @@ func (s *stream) Emit(e tool.Event) error {
 	return s.send(body)
 }
 
-// lost takes the place of an event that cannot be sent.
+// lost encodes an event that replaces one that cannot be sent.
 func (s *stream) lost(e tool.Event, why error) []byte {
 	said := tool.NewEvent(tool.KindError, tool.ErrorEvent{
 		Code: "event_lost", Message: "an event of kind " + string(e.Kind) + " could not be sent: " + why.Error(),
 	})
 	said.Seq, said.Time = e.Seq, e.Time
-	body, _ := strictjson.Marshal(said) // words alone
+	body, _ := strictjson.Marshal(said) // text alone
 	return body
 }
 

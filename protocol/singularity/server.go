@@ -17,29 +17,29 @@ import (
 	"toolpost/tool"
 )
 
-// ServerOptions are those of the embedded NATS server. Only Gate must be given, and that only where it listens.
+// ServerOptions are those of the embedded NATS server. Only Gate is required, and only if the server listens.
 type ServerOptions struct {
-	Listen string        // address such as 127.0.0.1:4222, port 0 for any; "": none, for this process alone
-	Gate   identity.Gate // who may connect: by a token, which may be a user's password, or by a certificate
-	TLS    *tls.Config   // nil: none
-	// Bounds of the connections at the same time; zero: those that follow from this process's descriptors.
+	Listen string        // address such as 127.0.0.1:4222, port 0 for any; if empty the server is for this process alone
+	Gate   identity.Gate // admits clients: by a token, which may be a user's password, or by a certificate
+	TLS    *tls.Config   // nil means no TLS
+	// Bounds limits the connections at the same time; the default follows from this process's descriptors.
 	Bounds  identity.Bounds
-	Callers int          // accounts of callers at the same time; 0: 1024, or as many as there are connections
-	Log     *slog.Logger // nil: silence
+	Callers int          // accounts of callers at the same time; default 1024, or the number of connections if that is less
+	Log     *slog.Logger // nil discards
 
-	Anonymous identity.Anonymous // who may connect without showing anything; zero: nobody
+	Anonymous identity.Anonymous // the caller for clients without credentials; the zero value admits none
 
-	again time.Duration // how often it is asked about those who are here; 0: recheckEvery
-	idle  time.Duration // how long an account is kept when its last connection has gone; 0: 30 s
-	rest  time.Duration // how long before its NATS account can be another caller's; 0: 10 s
+	again time.Duration // how often connected clients are checked; default recheckEvery
+	idle  time.Duration // how long an account is kept after its last connection; default 30 s
+	rest  time.Duration // how long before its NATS account can go to another caller; default 10 s
 }
 
 // maxPayload is the largest message that the embedded server carries.
 const maxPayload = 8 << 20
 
-// A Server is a NATS server in this process. It keeps nothing: there is no JetStream, so no stream can cover our
-// subjects and answer in our place. Nobody connects without credentials, this process's own door included, unless the
-// options say who that would be. Every caller has a NATS account of its own, where it sees nothing of the others.
+// A Server is a NATS server in this process. It stores nothing: there is no JetStream, so no stream can cover our subjects
+// and answer in our place. No client connects without credentials, this process's own door included, unless the options name
+// an anonymous caller. Every caller has a NATS account of its own, in which it sees nothing of the others.
 type Server struct {
 	*doorkeeper
 	embedded *embedded
@@ -124,15 +124,14 @@ func (o ServerOptions) nats() (*server.Options, error) {
 	return opts, nil
 }
 
-// private returns the address that a host stands for, if anonymous callers may come there. It is looked up here, and
-// not when the server listens, so that the address that was checked is the one that is listened on, from the first
-// connection on.
+// private returns the address of a host, if anonymous callers may connect there. It is resolved here and not when the server
+// listens, so that from the first connection on the server listens on the address that was checked.
 func (o ServerOptions) private(host string) (string, error) {
 	addr, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return "", tool.Errorf(tool.CodeUnavailable, "the NATS server cannot listen on %s: %w", o.Listen, err)
 	}
-	if err := o.Anonymous.CheckOn(addr); err != nil || addr.IP == nil { // nil: every address
+	if err := o.Anonymous.CheckOn(addr); err != nil || addr.IP == nil { // a nil IP means every address
 		return host, err
 	}
 	return addr.IP.String(), nil
@@ -155,7 +154,7 @@ func (s *Server) start(listen string) error {
 	return tool.Errorf(tool.CodeUnavailable, "the NATS server on %s was not ready after %v", listen, within)
 }
 
-// ClientURL is the address for clients; empty where the server does not listen.
+// ClientURL returns the address for clients, or "" if the server does not listen.
 func (s *Server) ClientURL() string {
 	if s.srv.Addr() == nil {
 		return ""
@@ -171,7 +170,7 @@ func (s *Server) Close() {
 	s.srv.WaitForShutdown()
 }
 
-// embedded takes what the server logs. It never ends the process, as the server's own logger would.
+// embedded receives the server's log. Unlike the server's own logger it never ends the process.
 type embedded struct {
 	log   *slog.Logger
 	fatal chan string // the first reason why the server cannot go on
@@ -183,7 +182,7 @@ func (e *embedded) say(level slog.Level, format string, v []any) {
 	}
 }
 
-// Noticef implements server.Logger; what the server notices is a detail to us.
+// Noticef implements server.Logger. The server's notices are details to us.
 func (e *embedded) Noticef(format string, v ...any) { e.say(slog.LevelDebug, format, v) }
 
 // Warnf implements server.Logger.

@@ -13,16 +13,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A service answers $SRV.PING, $SRV.INFO and $SRV.STATS, so that the tools of NATS find this node and see what it
-// does. Its words are those of package micro. Micro's own service is not used because it measures a handler that
-// returns when the answer has been sent; ours run side by side.
+// A service answers $SRV.PING, $SRV.INFO and $SRV.STATS, so that NATS's own tools find this node and see what it does. Its
+// messages are those of package micro. Micro's own service is not used because it measures a handler that returns once the
+// answer has been sent; ours run concurrently.
 type service struct {
 	identity  micro.ServiceIdentity
 	started   time.Time
 	endpoints []*endpoint
 }
 
-// semver is what the specification of NATS services asks of a version.
+// semver is the form of a version that the specification of NATS services demands.
 var semver = regex.Lazy(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
 func newService(o DoorOptions) *service {
@@ -44,7 +44,7 @@ func newService(o DoorOptions) *service {
 	return s
 }
 
-// endpoints lists the names and subjects of what can be asked for.
+// endpoints lists the names and subjects of the door's endpoints.
 func endpoints() [][2]string {
 	return [][2]string{
 		{"file", "tools.file.>"}, {"shell", "tools.shell.>"}, {"code", "tools.code.>"},
@@ -52,7 +52,7 @@ func endpoints() [][2]string {
 	}
 }
 
-// Subjects lists where the door takes messages, for tests that try each of them.
+// Subjects lists the subjects on which the door takes messages, for tests that try each of them.
 func Subjects() []string {
 	all := []string{subjectCancel, micro.APIPrefix + ".>"}
 	for _, e := range endpoints() {
@@ -106,7 +106,7 @@ func (s *service) stats() micro.Stats {
 // monitor answers a control subject.
 func (d *desk) monitor(m *nats.Msg) { d.respond(m, "a control request", d.service.reply(m.Subject)) }
 
-// respond answers a message where that can be done.
+// respond answers a message if its reply subject allows it.
 func (d *desk) respond(m *nats.Msg, what string, answer any) {
 	if !mayAnswer(m.Reply) {
 		return
@@ -120,13 +120,13 @@ func (d *desk) respond(m *nats.Msg, what string, answer any) {
 	}
 }
 
-// An endpoint is a subject that we answer, and what happened there. A request's time includes that in the queue.
+// An endpoint is a subject that we answer, with its statistics. A request's time includes its time in the queue.
 type endpoint struct {
 	mu    sync.Mutex
 	stats micro.EndpointStats
 }
 
-// count notes one answered request.
+// count records one answered request.
 func (e *endpoint) count(problem *tool.Error, came time.Time) {
 	took := time.Since(came)
 	e.mu.Lock()

@@ -1,19 +1,17 @@
-// Package singularity runs and serves tools over NATS, as the NATS Tool Execution Protocol has it.
+// Package singularity runs and serves tools over NATS, following the NATS Tool Execution Protocol.
 //
 // Subjects. The seven of the contract (tools.file.read and so on) are answered by the tools in the table
 // below; any other subject below tools.file, tools.shell and tools.code names a tool by its dotted name. Every tool
 // is reachable at tools.execute.<token>, see EncodeName, with its bare arguments, and at tools.execute with
 // {tool_name, arguments, correlation_id}.
 //
-// Styles. A request is answered in its own style: plain arguments with {data, error}; a tool call, or a raw
-// OpenAI call, with {tool_call_id, role, name, content}; the object for tools.execute with
-// {tool_name, result, success, correlation_id}. Toolpost nodes ask each other, by the header
-// Toolpost-Style: native, for the whole outcome.
+// Styles. A request is answered in its own style: plain arguments with {data, error}; a tool call, or a raw OpenAI call,
+// with {tool_call_id, role, name, content}; the object for tools.execute with {tool_name, result, success, correlation_id}.
+// Toolpost nodes ask each other for the whole outcome, by the header Toolpost-Style: native.
 //
-// A NATS message does not say who sent it: the server authenticates connections, not messages. So the embedded server
-// gives every caller an account of its own, and all that comes by way of an external server is of one caller, whom
-// the config names. Nodes that share a NATS server and a queue group stand in for each other, and so must offer
-// the same tools.
+// A NATS message does not identify its sender: the server authenticates connections, not messages. So the embedded server
+// gives every caller an account of its own, and all messages from an external server belong to one caller, which the config
+// names. Nodes that share a NATS server and a queue group substitute for each other, and so must offer the same tools.
 package singularity
 
 import (
@@ -39,11 +37,11 @@ const (
 	prefixToolpost = "toolpost."
 	subjectCatalog = prefixToolpost + "catalog" // the tools, in pages; see catalog.go
 	subjectCancel  = prefixToolpost + "cancel"  // the body is the Toolpost-Call of a running call
-	// A node says here that its tools may be others now. Callers may not subscribe below toolpost, where requests go.
+	// A node announces here that its tools may have changed. Callers may not subscribe below toolpost, where requests go.
 	subjectChanged = "toolpost-catalog-changed"
 )
 
-// The types of errors that the contract has.
+// The contract's types of errors.
 const (
 	typeAccessDenied = "AccessDenied"
 	typeNotFound     = "NotFound"
@@ -70,7 +68,7 @@ func contractSubjects() [7]contractSubject {
 	}
 }
 
-// typeOf is the column of this protocol in the table of codes.
+// typeOf maps a code to this protocol's type of error.
 func typeOf(code tool.Code) string {
 	switch code {
 	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected:
@@ -85,8 +83,8 @@ func typeOf(code tool.Code) string {
 	return typeSystemError
 }
 
-// codes are the way back, for servers that say no more than the type. What they report as a SystemError is
-// the tool's own failure: it ran, and something went wrong.
+// codes is the inverse, for servers that report no more than the type. A SystemError is the tool's own failure: it ran, and
+// something went wrong.
 func codes() map[string]tool.Code {
 	return map[string]tool.Code{
 		typeAccessDenied: tool.CodeAccessDenied, typeNotFound: tool.CodeNotFound,
@@ -94,11 +92,11 @@ func codes() map[string]tool.Code {
 	}
 }
 
-// saidByLimit tells a caller that has called too often from one that may not: the contract has no type for it.
+// saidByLimit distinguishes a caller that calls too often from one without the right: the contract has no type for it.
 const saidByLimit = "rate limit"
 
-// reasonCommand marks the refusal that keeps the contract's own sentence: "Command 'rm' is not allowed by
-// security policy", without a type before it. By the end of that sentence we know it when a server says it.
+// reasonCommand marks the refusal that keeps the contract's own sentence: "Command 'rm' is not allowed by security policy",
+// without a type before it. The end of that sentence is how we recognise it in a server's reply.
 const (
 	reasonCommand = "command_denied"
 	saidByPolicy  = "not allowed by security policy"
@@ -135,11 +133,11 @@ func cutType(text string) (errorType, detail string, ok bool) {
 	return errorType, detail, true
 }
 
-// A route is what a subject says about a request.
+// A route is the information in a request's subject.
 type route struct {
-	tool     string        // empty at tools.execute: the request says it
+	tool     string        // empty at tools.execute, where the request names it
 	contract bool          // below tools.file, tools.shell and tools.code
-	limit    time.Duration // 0: the tool's own
+	limit    time.Duration // 0 means the tool's own
 }
 
 func routeOf(subject string) (route, error) {
@@ -158,16 +156,16 @@ func routeOf(subject string) (route, error) {
 	return route{tool: strings.TrimPrefix(subject, prefixTools), contract: true}, nil
 }
 
-// unreserved has the three in which a token of a subject differs from an escaped query.
+// unreserved replaces the three characters in which a token of a subject differs from an escaped query.
 var unreserved = strings.NewReplacer(".", "%2E", "~", "%7E", "+", "%20")
 
-// EncodeName makes one token of a subject of a tool's name: the letters, digits, "_" and "-" of ASCII stay as
-// they are, every other byte becomes "%" and two upper-case hex digits. So a name can neither add tokens nor be a
-// wildcard. DecodeName is its exact inverse.
+// EncodeName turns a tool's name into one token of a subject: ASCII letters, digits, "_" and "-" stay as they are, every
+// other byte becomes "%" and two upper-case hex digits. So a name can neither add tokens nor be a wildcard. DecodeName is
+// its exact inverse.
 func EncodeName(name string) string { return unreserved.Replace(url.QueryEscape(name)) }
 
-// DecodeName returns the name that a token stands for. It also takes what EncodeName would not write, such as the dots
-// of tools.execute.file.read, except for a "%" that is no escape.
+// DecodeName returns the name that a token encodes. It also accepts tokens that EncodeName would not write, such as the dots
+// of tools.execute.file.read, but not a "%" without two hex digits.
 func DecodeName(token string) (string, error) {
 	name, err := url.PathUnescape(token)
 	if err != nil {
@@ -176,12 +174,12 @@ func DecodeName(token string) (string, error) {
 	return name, nil
 }
 
-// names reports whether a request at a subject of the contract may call its tool so.
+// names reports whether a request at a subject of the contract may use this name for its tool.
 func (r route) names(name string) bool {
 	return name == r.tool || r.tool == "execShell" && name == "shell"
 }
 
-// A style is how a request is written, and so how it is answered.
+// A style is the format of a request, and so of its answer.
 type style int
 
 const (
@@ -191,24 +189,24 @@ const (
 	styleNative                // {arguments, state, answers} -> {result} or {error}, between Toolpost nodes
 )
 
-// A request is what a message asks for.
+// A request is the decoded content of a message.
 type request struct {
 	style   style
-	name    string // the tool, where the message names it
-	id      []byte // tool_call_id or correlation_id as JSON; goes back as it came
+	name    string // the tool, if the message names it
+	id      []byte // tool_call_id or correlation_id as JSON, returned verbatim
 	args    json.RawMessage
 	state   json.RawMessage // native only
 	answers json.RawMessage // native only
-	limit   time.Duration   // of its subject; 0: the tool's own
+	limit   time.Duration   // of its subject; 0 means the tool's own
 }
 
-// A member is a part of an object that means something to us.
+// A member is a part of an object that we read.
 type member struct {
 	name string
 	into *json.RawMessage
 }
 
-// pick reads members of an object. They are parts of b; what is not there stays as it is.
+// pick reads members of an object. They are slices of b; a missing member is left unchanged.
 func pick(b []byte, members ...member) error {
 	return strictjson.Object(b, func(name, value []byte) error {
 		for _, m := range members {
@@ -220,13 +218,13 @@ func pick(b []byte, members ...member) error {
 	})
 }
 
-// members are those parts of a request that may mean something to us.
+// members are the parts of a request that we may need.
 type members struct {
 	toolCallID, id, typ, function, toolName, arguments, correlationID json.RawMessage
 }
 
-// decodeRequest reads a request of one of the contract's styles. With an error the request still says in
-// which style to answer.
+// decodeRequest reads a request of one of the contract's styles. Even with an error the request has the style for the
+// answer.
 func decodeRequest(where route, body []byte) (request, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		body = []byte(`{}`)
@@ -247,8 +245,8 @@ func decodeRequest(where route, body []byte) (request, error) {
 	return r, err
 }
 
-// mayBeCall tells quickly that a body is no tool call: every one has a member named function. With a backslash in
-// it that name may be written in another way.
+// mayBeCall quickly rules out bodies that are no tool call: every tool call has a member named function. A backslash may
+// hide that name in an escape.
 func mayBeCall(body []byte) bool {
 	return bytes.Contains(body, []byte("function")) || bytes.IndexByte(body, '\\') >= 0
 }
@@ -269,7 +267,7 @@ func (m *members) request(where route, body []byte) (request, error) {
 	return request{args: body}, nil
 }
 
-// isID reports whether a value can name a call: a text, as the contract has it, or a number, as some clients count.
+// isID reports whether a value can name a call: a string, as in the contract, or a number, as some clients count.
 func isID(value []byte) bool {
 	kind := strictjson.KindOf(value)
 	return kind == "string" || kind == "number"
@@ -284,7 +282,7 @@ func toolCall(id, function []byte) (request, error) {
 	return r.of("function.name", name, arguments)
 }
 
-// of completes a request by the tool that it names and the arguments. Member is what has the name, for errors.
+// of completes a request with the name of its tool and the arguments. Errors name the member that holds the tool's name.
 func (r request) of(member string, name, arguments []byte) (_ request, err error) {
 	if err := strictjson.Unmarshal(name, &r.name); err != nil || r.name == "" {
 		return r, fmt.Errorf("%s is not the name of a tool but %s", member, strictjson.KindOf(name))
@@ -293,7 +291,7 @@ func (r request) of(member string, name, arguments []byte) (_ request, err error
 	return r, err
 }
 
-// argumentsOf takes arguments as an object, as JSON in a string, or not at all.
+// argumentsOf accepts arguments as an object, as JSON in a string, or not at all.
 func argumentsOf(value []byte) (json.RawMessage, error) {
 	kind := strictjson.KindOf(value)
 	if kind == "string" {
@@ -317,8 +315,8 @@ func argumentsOf(value []byte) (json.RawMessage, error) {
 	return nil, fmt.Errorf("arguments must be an object, or a string that holds one, not %s", kind)
 }
 
-// tidy gives the arguments of a subject of the contract the form that its tools know: null is absent, and two
-// names that clients write in another way get the contract's. Arguments that have neither stay as they are.
+// tidy converts the arguments at a subject of the contract to the form that its tools know: null means absent, and two names
+// that clients spell differently get the contract's spelling. Arguments with neither stay as they are.
 func tidy(args json.RawMessage) (json.RawMessage, error) {
 	tidied := []byte{'{'}
 	changed := false
@@ -341,7 +339,7 @@ func tidy(args json.RawMessage) (json.RawMessage, error) {
 		return args, err
 	}
 	tidied = append(tidied, '}')
-	return tidied, strictjson.Check(tidied) // one name in both forms is there twice now
+	return tidied, strictjson.Check(tidied) // a name in both spellings is a duplicate now
 }
 
 func contractName(name string) string {
@@ -366,11 +364,11 @@ func encodeToolCall(id, name string, args []byte) ([]byte, error) {
 	}{id, function{name, string(args)}})
 }
 
-// The headers of a request that this protocol has beside those of every call; see package envelope.
+// The headers of a request that this protocol has in addition to those of every call; see package envelope.
 const (
-	headerStyle  = "Toolpost-Style"  // native: the body and the reply are those between Toolpost nodes
+	headerStyle  = "Toolpost-Style"  // native: body and reply have the form used between Toolpost nodes
 	headerStream = "Toolpost-Stream" // a subject for the events of the call
-	headerAck    = "Toolpost-Ack"    // "true": the caller answers those events that have a reply subject
+	headerAck    = "Toolpost-Ack"    // "true": the caller answers events that have a reply subject
 )
 
 const nativeStyle = "native"
@@ -379,14 +377,14 @@ const nativeStyle = "native"
 // longer than 4 KiB.
 const maxField = 1 << 10
 
-// wishes is what the headers of a request say beside the call itself.
+// wishes are the settings in a request's headers, apart from the call itself.
 type wishes struct {
 	stream  string
 	ack     bool
 	timeout time.Duration
 }
 
-// readHeaders reads what belongs to a call beside its body.
+// readHeaders reads a call's headers.
 func readHeaders(h nats.Header, c *tool.Call) (w wishes, err error) {
 	if w.timeout, err = envelope.Read(h, c, headerStyle, headerStream, headerAck); err != nil {
 		return w, err
@@ -404,14 +402,14 @@ func readHeaders(h nats.Header, c *tool.Call) (w wishes, err error) {
 	return w, err
 }
 
-// mayAnswer reports whether a subject that a caller chose can be published to. Our own subjects cannot: what goes
-// there would be a request that the caller could perhaps not have made.
+// mayAnswer reports whether we may publish to a subject that a caller chose. Our own subjects are excluded: a message there
+// would be a request that the caller itself might not be allowed to make.
 func mayAnswer(subject string) bool {
 	return plainSubject(subject) && !strings.HasPrefix(subject, "$") &&
 		!strings.HasPrefix(subject, prefixTools) && !strings.HasPrefix(subject, prefixToolpost)
 }
 
-// plainSubject reports whether a subject is one, and not a pattern of many.
+// plainSubject reports whether s is a single subject and not a pattern.
 func plainSubject(s string) bool {
 	return s != "" && len(s) <= maxField && !strings.ContainsAny(s, " \t\r\n*>") &&
 		s[0] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..")
