@@ -10,12 +10,12 @@ import (
 	"toolpost/host/offlimits"
 )
 
-// sdkFolder is where the hosts of packages have the library that all of them import: ROOT/dev, beside ROOT/skills.
+// sdkFolder is where hosts of packages keep the library that all packages import: ROOT/dev, beside ROOT/skills.
 const sdkFolder = "dev"
 
-// lookAround finds what a package sees beside its own folder, as it does under its host: ROOT, the folder above the folder
-// of skills. The entries are given one by one: so other skills, secrets and what tools may change stay outside its room.
-// The SDK counts as code, which no guarantee takes; no tool may change it, see Claim.
+// lookAround finds what a package sees beside its own folder, as it does under its host: ROOT, the parent of the folder of
+// skills. The entries are listed one by one, so that other skills, secrets and files that tools may change stay hidden. The
+// SDK counts as code, which no guarantee takes away; no tool may change it, see Claim.
 func (l *launch) lookAround(skill string, book *offlimits.Book) {
 	if l.root == "" {
 		return
@@ -35,7 +35,7 @@ func (l *launch) lookAround(skill string, book *offlimits.Book) {
 			case path == skill, path == parent, slices.Contains(l.code, path), strings.HasPrefix(e.Name(), "."),
 				book.At(path) == offlimits.Secret:
 			case none, e.Type()&^fs.ModeDir != 0, isSkill(path), e.IsDir() && almost(path) != nil,
-				list.Exposed(path): // tools may change it, or may have made it: a link
+				list.Exposed(path): // tools may change it, or it is a link that they may have made
 				l.withheld[module] = path
 			default:
 				l.reads = append(l.reads, path)
@@ -44,7 +44,7 @@ func (l *launch) lookAround(skill string, book *offlimits.Book) {
 	}
 }
 
-// sdkIn returns the SDK of a ROOT; empty: it has none.
+// sdkIn returns the SDK of a ROOT, or "" if it has none.
 func sdkIn(root string) string {
 	sdk := filepath.Join(root, sdkFolder)
 	if info, err := os.Lstat(sdk); err != nil || !info.IsDir() || isShared(root) {
@@ -53,8 +53,8 @@ func sdkIn(root string) string {
 	return sdk
 }
 
-// isShared reports whether a folder is no project of its own: a user's home, one above it, or one that the system
-// shares among all. A folder of skills may lie there, and what lies beside it has nothing to do with skills.
+// isShared reports whether a folder is not a project of its own: a user's home, a folder above it, or one that the system
+// shares among all. It may contain a folder of skills, but its other entries have nothing to do with skills.
 func isShared(folder string) bool {
 	home, err := os.UserHomeDir()
 	return err == nil && offlimits.Within(filepath.Clean(home), folder) || slices.Contains(strings.Fields(

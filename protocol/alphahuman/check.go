@@ -13,14 +13,14 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A Finding is what is wrong with a skill folder. A skill with errors cannot be used; a warning is advice.
+// A Finding is a fault of a skill folder. A skill with errors cannot be used; a warning is advice.
 type Finding struct {
-	Error   bool   `json:"error"` // false: a warning
+	Error   bool   `json:"error"` // false for a warning
 	File    string `json:"file"`
 	Message string `json:"message"`
 }
 
-// String says it on one line.
+// String formats the finding as one line.
 func (f Finding) String() string {
 	level := "warning"
 	if f.Error {
@@ -40,7 +40,7 @@ func (f *findings) warnf(file, format string, args ...any) {
 	*f = append(*f, Finding{false, file, fmt.Sprintf(format, args...)})
 }
 
-// Check looks at one skill folder without running anything.
+// Check examines one skill folder without running anything.
 func (Skills) Check(dir string) []Finding {
 	var f findings
 	if abs, err := filepath.Abs(dir); err == nil {
@@ -71,7 +71,7 @@ func (Skills) Check(dir string) []Finding {
 	return f
 }
 
-// fault is the finding of an error, whose message may begin with the path, which the finding has already.
+// fault records an error. It removes the path from the start of the message, because the finding names the file.
 func (f *findings) fault(file, dir string, err error) {
 	message := strings.ReplaceAll(tool.AsError(err).Message, dir+string(filepath.Separator), "")
 	f.errorf(file, "%s", strings.TrimLeft(strings.TrimPrefix(strings.TrimLeft(message, " "), file), ": "))
@@ -79,7 +79,7 @@ func (f *findings) fault(file, dir string, err error) {
 
 var nameForm = regex.Lazy(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// What the Agent Skills standard allows, in characters.
+// Limits of the Agent Skills standard, in characters.
 const (
 	maxSkillName     = 64
 	maxDescription   = 1024
@@ -142,9 +142,9 @@ func (f *findings) checkManifest(file string, m *Manifest, dir string) {
 	}
 }
 
-// needsInstall reports whether the skill names packages.
+// needsInstall reports whether the skill requires packages.
 func (m *Manifest) needsInstall(dir string) bool {
-	data, _ := readFile(filepath.Join(dir, requirementsFile), maxManifest) // what cannot be read names none
+	data, _ := readFile(filepath.Join(dir, requirementsFile), maxManifest) // an unreadable file requires none
 	for l := range strings.Lines(string(data)) {
 		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
 			return true

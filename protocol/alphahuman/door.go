@@ -19,20 +19,19 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Door is a skill whose tools are all the tools that are registered. It speaks both generations: a host
-// that begins with initialize gets the contract, one that begins with tools/list or skill/load the second.
+// A Door is a skill whose tools are all the registered tools. It speaks both generations: a host that begins with initialize
+// gets the contract, a host that begins with tools/list or skill/load gets the second.
 //
-// Calls are answered as they finish. A tool's failure is a result with isError; what has no outcome is an
-// error whose data says {code, reason}. In the second generation events go to the host as
-// intelligence/emitEvent and state patches as state/set, each with the callId that it belongs to; the first
-// cannot carry them, and they go to Log.
+// Calls are answered as they finish. A tool's failure is a result with isError; a call without an outcome is an error whose
+// data has {code, reason}. In the second generation events go to the host as intelligence/emitEvent and state patches as
+// state/set, each with the callId that it belongs to. The first cannot carry them, and they go to Log.
 type Door struct {
 	In     io.Reader
-	Out    io.Writer // one message a Write, and nothing else
-	Log    io.Writer // what the protocol has no place for, a line each; nil: dropped
+	Out    io.Writer // one message per Write, and nothing else
+	Log    io.Writer // receives what the protocol cannot carry, one per line; nil drops it
 	Caller tool.Principal
 
-	drainTime time.Duration // how long calls may take to finish once no more can come; 0: 5 s
+	drainTime time.Duration // how long calls may take to finish at the end; default 5 s
 }
 
 var _ tool.Door = (*Door)(nil)
@@ -40,7 +39,7 @@ var _ tool.Door = (*Door)(nil)
 // maxInFlight bounds the calls of one host; further ones wait in its pipe.
 const maxInFlight = 4096
 
-// Serve answers until the host says shutdown, closes In, or ctx ends.
+// Serve answers until the host sends shutdown, closes In, or ctx ends.
 func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -48,7 +47,7 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 		Door: d, h: h, c: c, places: make(chan struct{}, maxInFlight), patching: make(chan struct{}, 1),
 		sessions: map[string]bool{}, calls: map[string]context.CancelFunc{},
 	}
-	out := jsonrpc.NewStream(d.Out, cancel) // when the host is gone nobody needs the calls any more
+	out := jsonrpc.NewStream(d.Out, cancel) // once the host is gone, its calls are cancelled
 	k.conn = jsonrpc.NewConn(jsonrpc.Options{
 		Writer: out, Take: func(in *jsonrpc.Incoming) error { return k.request(ctx, in) }, Odd: k.odd, NullIDs: true,
 	})
@@ -72,7 +71,7 @@ var (
 	errNoAnswer = errors.New("no answer")
 )
 
-// drain lets the calls finish that are on their way: a host may send all that it has and then the end.
+// drain lets running calls finish: a host may send all its calls and then close.
 func (k *desktop) drain(ctx context.Context) {
 	finished := make(chan struct{})
 	go func() { k.running.Wait(); close(finished) }()
@@ -93,20 +92,21 @@ type desktop struct {
 	places  chan struct{}
 	logging sync.Mutex
 
-	patching chan struct{} // has room for the call that changes the host's state
+	patching chan struct{} // has room for the one call that changes the host's state
 
-	// Of the goroutine that listens.
-	met      bool                  // the host has shown of which generation it is
-	second   bool                  // it is of the second; set before its first call
+	// Used by the reading goroutine alone.
+	met      bool                  // the generation of the host is known
+	second   bool                  // it is the second; set before its first call
 	last     *jsonrpc.Incoming     // shutdown
-	sessions map[string]bool       // that the host has opened
+	sessions map[string]bool       // opened by the host
 	listed   map[string]*tool.Spec // the tools by their names on the wire, which the engine may not know
 
 	mu    sync.Mutex // guards what follows
 	calls map[string]context.CancelFunc
 }
 
-// odd answers what is not a message, and the door goes on. An answer to nothing that we asked is late, and dropped.
+// odd answers a line that is not a valid message, and the door goes on. It drops an answer to no pending question, which is
+// late.
 func (k *desktop) odd(m *jsonrpc.Message, line []byte, why error) {
 	invalid := (*jsonrpc.Error)(nil)
 	switch {
@@ -125,7 +125,7 @@ func (k *desktop) odd(m *jsonrpc.Message, line []byte, why error) {
 	}
 }
 
-// request answers a request. A notification, which has no id, gets no answer whatever happens.
+// request answers a request. A notification, which has no id, never gets an answer.
 func (k *desktop) request(ctx context.Context, in *jsonrpc.Incoming) error {
 	k.meet(in.Method)
 	switch in.Method {
@@ -143,7 +143,7 @@ func (k *desktop) request(ctx context.Context, in *jsonrpc.Incoming) error {
 	return nil
 }
 
-// meet finds out of which generation the host is, by the first word that only one of them has.
+// meet determines the host's generation, by the first method that only one of them has.
 func (k *desktop) meet(method string) {
 	second := method == methodToolsList || strings.HasPrefix(method, "skill/")
 	if !k.met && (second || method == methodInitialize || strings.HasPrefix(method, "lifecycle/")) {
@@ -155,12 +155,12 @@ func (k *desktop) reply(in *jsonrpc.Incoming, result []byte, err *jsonrpc.Error)
 	k.conn.Reply(context.Background(), in, result, err) // the stream takes it, or the host is gone
 }
 
-// refuse answers what is no request. An id that is nil becomes null.
+// refuse answers a line that is not a request. A nil id becomes null.
 func (k *desktop) refuse(id []byte, err *jsonrpc.Error) {
 	_ = k.conn.Send(context.Background(), jsonrpc.EncodeReply(id, nil, err)) // the stream keeps an error
 }
 
-// answer is the table of what is answered at once.
+// answer answers the methods that need no waiting.
 func (k *desktop) answer(ctx context.Context, method string, params []byte) (json.RawMessage, *jsonrpc.Error) {
 	switch method {
 	case methodInitialize:
@@ -183,7 +183,7 @@ func (k *desktop) answer(ctx context.Context, method string, params []byte) (jso
 	return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(method))
 }
 
-// talk takes note of a session that begins or ends.
+// talk records that a session begins or ends.
 func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *jsonrpc.Error) {
 	var p struct {
 		SessionID string `json:"sessionId"`
@@ -198,10 +198,10 @@ func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *jsonrpc.Er
 	return okResult, nil
 }
 
-// skillName is what the door is called as a skill.
+// skillName is the door's name as a skill.
 const skillName = "toolpost"
 
-// introduce says who we are and what can be called now.
+// introduce describes the door and its present tools.
 func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, *jsonrpc.Error) {
 	in := introduction{Tools: []json.RawMessage{}, Capabilities: &capabilities{Cancel: true, Sessions: true}}
 	if !second {
@@ -231,7 +231,7 @@ func encoded(v any) (json.RawMessage, *jsonrpc.Error) {
 	return b, nil
 }
 
-// tools returns the tools by their names on the wire. What cannot be called now is only logged.
+// tools returns the tools by their names on the wire. It only logs tools that cannot be called now.
 func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
 	var specs []*tool.Spec
 	for s, err := range k.c.Specs(ctx, k.Caller) {
@@ -245,8 +245,8 @@ func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
 	return k.listed
 }
 
-// find returns the name that the engine has for a tool. A name that is on no list may be an alias, which the engine
-// knows, or new: only then is everything listed again.
+// find returns the engine's name of a tool. An unlisted name may be an alias, which the engine knows, or new: only then are
+// the tools listed again.
 func (k *desktop) find(ctx context.Context, name string) string {
 	spec := k.listed[name]
 	if spec == nil {
@@ -261,7 +261,7 @@ func (k *desktop) find(ctx context.Context, name string) string {
 	return spec.Name
 }
 
-// callRequest is the params of tools/call. The session is ours: the contract has none here.
+// callRequest is the params of tools/call. The session is our addition: the contract has none here.
 type callRequest struct {
 	Name      string          `json:"name"`
 	Arguments json.RawMessage `json:"arguments"`
@@ -282,7 +282,7 @@ func decodeCall(params []byte) (c callRequest, err error) {
 	return c, nil
 }
 
-// call starts a call; its answer comes when it is done.
+// call starts a call; its answer follows when it is done.
 func (k *desktop) call(ctx context.Context, in *jsonrpc.Incoming) {
 	req, err := decodeCall(in.Params)
 	if err != nil {
@@ -310,7 +310,7 @@ func (k *desktop) call(ctx context.Context, in *jsonrpc.Incoming) {
 	})
 }
 
-// session is the one that the host has opened, where there is exactly one: its calls do not say.
+// session returns the host's session if it has opened exactly one: calls of the contract do not name theirs.
 func (k *desktop) session() string {
 	for id := range k.sessions {
 		if len(k.sessions) == 1 {
@@ -356,7 +356,7 @@ func (k *desktop) leave(id []byte) {
 	delete(k.calls, string(id))
 }
 
-// cancel ends a call that the host has given up.
+// cancel ends a call that the host has abandoned.
 func (k *desktop) cancel(params []byte) {
 	var p struct {
 		ID json.RawMessage `json:"id"`

@@ -18,16 +18,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Skill is a skill folder as it was read. One with a manifest is a program; one without, an Agent Skill,
-// is instructions with files.
+// A Skill is a skill folder as it was read. A skill with a manifest is a program. A skill without one, an Agent Skill, is
+// instructions with files.
 type Skill struct {
 	Dir      string    // absolute
-	Manifest *Manifest // nil: none
-	Doc      *Doc      // nil: no SKILL.md
+	Manifest *Manifest // nil if there is none
+	Doc      *Doc      // nil if there is no SKILL.md
 	Err      error     // why it cannot be used
 }
 
-// said is what the skill says of itself, in its SKILL.md and in its manifest.
+// said returns the skill's SKILL.md and manifest, or zero values.
 func (s *Skill) said() (d Doc, m Manifest) {
 	if s.Doc != nil {
 		d = *s.Doc
@@ -38,32 +38,32 @@ func (s *Skill) said() (d Doc, m Manifest) {
 	return d, m
 }
 
-// Name is what the skill is called: by its SKILL.md, by its manifest, or by its folder.
+// Name returns the skill's name: from its SKILL.md, its manifest, or its folder.
 func (s *Skill) Name() string {
 	d, m := s.said()
 	return cmp.Or(d.Name, m.ID, m.Name, filepath.Base(s.Dir))
 }
 
-// Description says what the skill is for.
+// Description returns the purpose of the skill.
 func (s *Skill) Description() string {
 	d, m := s.said()
 	return cmp.Or(d.Description, m.Description)
 }
 
-// Version is what the manifest says, or the SKILL.md's metadata.
+// Version returns the version in the manifest, or in the SKILL.md's metadata.
 func (s *Skill) Version() string {
 	d, m := s.said()
 	return cmp.Or(m.Version, d.Metadata["version"])
 }
 
-// Skills is what people do with skill folders.
+// Skills are the operations on skill folders.
 type Skills struct{}
 
-// maxSkills bounds how many skills one folder may have.
+// maxSkills bounds the number of skills in one folder.
 const maxSkills = 1000
 
-// List reads every sub-folder of dir that is a skill: that has a manifest or a SKILL.md. A skill that cannot be used is
-// listed with the reason, and so is a folder that somebody may take for one.
+// List reads every sub-folder of dir that is a skill: that has a manifest or a SKILL.md. An unusable skill is listed with
+// the reason, and so is a folder that could be mistaken for a skill.
 func (Skills) List(dir string) ([]*Skill, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -87,7 +87,7 @@ func (Skills) List(dir string) ([]*Skill, error) {
 	return skills, nil
 }
 
-// find reads what may be a skill; nil: it is nothing of the kind.
+// find reads a folder that may be a skill, or returns nil if it does not look like one.
 func find(path string, e fs.DirEntry) *Skill {
 	if strings.HasPrefix(e.Name(), ".") || madeByMachines(e.Name()) {
 		return nil
@@ -108,12 +108,12 @@ func find(path string, e fs.DirEntry) *Skill {
 	return nil
 }
 
-// madeByMachines tells the folders that programs make beside the code of people.
+// madeByMachines reports whether programs make folders of this name beside hand-written code.
 func madeByMachines(name string) bool {
 	return slices.Contains([]string{"__pycache__", "node_modules", venvFolder, ".git"}, name)
 }
 
-// isSkill reports whether a folder has a file that makes it a skill, or something that has its name.
+// isSkill reports whether a folder has an entry with the name of a manifest or a SKILL.md.
 func isSkill(dir string) bool {
 	return slices.ContainsFunc(append(manifestFiles(), skillFile), func(name string) bool { return there(dir, name) })
 }
@@ -140,8 +140,8 @@ func readSkill(dir string) *Skill {
 	return s
 }
 
-// readManifest reads the manifest of a skill and says which file that is; nil: there is none. A skill.json that says
-// nothing of a runtime, beside a SKILL.md, is somebody's notes about an Agent Skill.
+// readManifest reads the manifest of a skill and returns its file name, or nil if there is none. A skill.json without a
+// runtime, beside a SKILL.md, is only notes about an Agent Skill.
 func readManifest(dir string) (file string, m *Manifest, err error) {
 	for _, file := range manifestFiles() {
 		if !there(dir, file) {
@@ -161,14 +161,14 @@ func readManifest(dir string) (file string, m *Manifest, err error) {
 
 func hasMember(data []byte, name string) bool {
 	found := false
-	_ = strictjson.Object(data, func(n, _ []byte) error { // what is no JSON has none
+	_ = strictjson.Object(data, func(n, _ []byte) error { // invalid JSON has no members
 		found = found || string(n) == name
 		return nil
 	})
 	return found
 }
 
-// readPart reads one file of a skill; nil where it is not there.
+// readPart reads one file of a skill, or returns nil if it does not exist.
 func readPart[T any](dir, name string, limit int, parse func(string, []byte) (*T, error)) (*T, error) {
 	path := filepath.Join(dir, name)
 	data, err := readFile(path, limit)
@@ -186,7 +186,7 @@ func readFile(path string, limit int) ([]byte, error) {
 	return readRegular(f, err, limit)
 }
 
-// readNow opens what may be no file: a pipe would keep us for ever.
+// readNow opens a path that may not be a regular file: a pipe would block us for ever.
 const readNow = os.O_RDONLY | syscall.O_NONBLOCK
 
 // readRegular reads a file that was opened with readNow.
@@ -205,7 +205,7 @@ func readRegular(f *os.File, err error, limit int) ([]byte, error) {
 	return process.ReadDocument(f, limit)
 }
 
-// reason is an error without the path, which the message has already.
+// reason returns an error without its path, which the message already has.
 func reason(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -214,7 +214,7 @@ func reason(err error) error {
 	return err
 }
 
-// noSkill is the error of a folder that is named as a skill and is none.
+// noSkill returns the error for a folder that was named as a skill but is not one.
 func noSkill(dir string) error {
 	if why := almost(dir); why != nil {
 		return why
@@ -223,8 +223,8 @@ func noSkill(dir string) error {
 		dir, strings.Join(manifestFiles(), ", "), skillFile)
 }
 
-// almost says why a folder that looks like a skill is none; nil: it does not look like one. Whoever put it there would
-// look for it in vain. A folder with nothing but documents and data is not meant.
+// almost returns why a folder that looks like a skill is not one, so that its author finds it in the list. It returns nil if
+// the folder does not look like a skill; a folder with nothing but documents and data does not.
 func almost(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -258,7 +258,7 @@ func otherFormat(_, name string) string {
 	return fmt.Sprintf("it has %s; a manifest is JSON, in %s", name, strings.Join(manifestFiles(), " or "))
 }
 
-// starters are the files that a program starts with, or that say what it needs, by the names that are usual.
+// starters are the usual names of files that start a program or list its dependencies.
 var starters = regex.Lazy(`^(?i:(skill|main|__main__|index|server|app)\.(py|js|mjs|cjs|ts|sh))$` +
 	`|^(requirements\.txt|package\.json|pyproject\.toml)$`)
 

@@ -14,7 +14,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// introduce finds out of which generation the skill is and what it offers.
+// introduce determines the skill's generation and its tools.
 func (w *speaker) introduce(ctx context.Context) error {
 	method := methodInitialize
 	if w.p.o.Generation == 2 {
@@ -44,14 +44,14 @@ func (w *speaker) introduce(ctx context.Context) error {
 	return nil
 }
 
-// A hook is a request that tells the skill something. Its failure is logged and harms nothing.
+// A hook is a request that informs the skill. Its failure is logged and has no further effect.
 type hook struct {
 	method string
 	params any
-	scope  *scope // nil: it belongs to no call
+	scope  *scope // nil if it belongs to no call
 }
 
-// in chooses the word of the worker's generation.
+// in returns the method of the worker's generation.
 func (w *speaker) in(first, second string) string {
 	if w.second {
 		return second
@@ -69,7 +69,7 @@ func (w *speaker) loadHook() hook {
 	}}
 }
 
-// hook tells the skill something and waits for its answer, for a while. Whatever happens, life goes on.
+// hook informs the skill and waits for its answer for a limited time. A failure is only logged.
 func (w *speaker) hook(ctx context.Context, h hook) (json.RawMessage, bool) {
 	var params []byte
 	if h.params != nil {
@@ -87,23 +87,23 @@ func (w *speaker) hook(ctx context.Context, h hook) (json.RawMessage, bool) {
 	return raw, err == nil
 }
 
-// who is a session as we know it: two callers never share one, whatever names they choose.
+// who identifies a session: two callers never share one, whatever names they choose.
 type who struct{ caller, session string }
 
-// A talk is a session that the skill was told of.
+// A talk is a session that the skill was told about.
 type talk struct {
 	who
 	id    string        // as the skill knows it
 	told  chan struct{} // closed when the skill has been told
-	calls int           // that are on their way
+	calls int           // running calls
 	last  time.Time
 }
 
-// maxTalks bounds the sessions of one worker; the one that was quiet the longest ends first.
+// maxTalks bounds the sessions of one worker; the one that was idle the longest ends first.
 const maxTalks = 1000
 
-// join tells the skill of a call's session where it is new, and gives its id as the skill knows it. Leave is
-// called at the end of the call.
+// join announces a call's session to the skill if it is new, and returns the session's id as the skill knows it. The caller
+// calls leave at the end of the call.
 func (w *speaker) join(ctx context.Context, c *tool.Call, s *scope) (id string, leave func()) {
 	if c.Session == "" {
 		return "", func() {}
@@ -132,7 +132,7 @@ func (w *speaker) endHook(t *talk) hook {
 	return hook{method: w.in(methodOnSessionEnd, methodSessionEnd), params: map[string]string{"sessionId": t.id}}
 }
 
-// talk finds a session or makes it. Where there are too many, it gives one that is over now.
+// talk finds or creates a session. If there are too many, it also returns one that ends now.
 func (w *speaker) talk(k who) (t *talk, isNew bool, over []*talk) {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
@@ -152,14 +152,14 @@ func (w *speaker) talk(k who) (t *talk, isNew bool, over []*talk) {
 	return t, true, over
 }
 
-// overdue takes the sessions out that were quiet for so long.
+// overdue removes and returns the sessions that were idle for this long.
 func (w *speaker) overdue(quiet time.Duration) []*talk {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
 	return w.takeOut(quiet, len(w.sessions))
 }
 
-// takeOut takes sessions out that were quiet for so long, those first that were the longest.
+// takeOut removes sessions that were idle for this long, the longest idle first.
 func (w *speaker) takeOut(quiet time.Duration, most int) (over []*talk) {
 	for _, t := range w.sessions {
 		if t.calls == 0 && time.Since(t.last) >= quiet {
@@ -175,8 +175,7 @@ func (w *speaker) takeOut(quiet time.Duration, most int) (over []*talk) {
 	return over
 }
 
-// keepTime sends the ticks and ends the sessions that are quiet, as long as the worker lives. It does one
-// thing after the other: ticks do not overlap.
+// keepTime sends ticks and ends idle sessions as long as the worker lives. It does so in sequence: ticks do not overlap.
 func keepTime(ctx context.Context, worker *worker.Worker) {
 	w := worker.Own.(*speaker)
 	interval := w.p.skill.Manifest.Tick
@@ -208,7 +207,7 @@ func keepTime(ctx context.Context, worker *worker.Worker) {
 	}
 }
 
-// apart runs a hook that belongs to no call. A worker that takes one call at a time takes it as one.
+// apart runs a hook that belongs to no call. For a worker that takes one call at a time, it counts as a call.
 func (w *speaker) apart(ctx context.Context, h hook) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.p.o.HookTimeout))
 	defer cancel()
@@ -219,7 +218,7 @@ func (w *speaker) apart(ctx context.Context, h hook) {
 	w.hook(ctx, h)
 }
 
-// goodbye ends the sessions and asks for shutdown. The last hooks and the answer to shutdown have a bounded time each.
+// goodbye ends the sessions and asks for shutdown. The last hooks and the answer to shutdown each have a bounded time.
 func goodbye(ctx context.Context, worker *worker.Worker) {
 	w := worker.Own.(*speaker)
 	hooks, cancel := context.WithTimeout(ctx, w.p.Farewell())
@@ -240,8 +239,8 @@ func goodbye(ctx context.Context, worker *worker.Worker) {
 	}
 }
 
-// BeforeMessage shows a user's message to every running skill of the second generation, one after the other,
-// and gives it back as they changed it. It is for hosts that have messages; calls have none.
+// BeforeMessage shows a user's message to every running skill of the second generation in turn, and returns it with their
+// changes. It is for hosts that have messages; calls have none.
 func (r *Runner) BeforeMessage(ctx context.Context, message string) string {
 	return r.transform(ctx, methodBeforeMessage, "message", message)
 }
@@ -266,7 +265,7 @@ func (r *Runner) transform(ctx context.Context, method, name, words string) stri
 	return words
 }
 
-// Status asks every running skill of the second generation how it is, and gives the answers by its name.
+// Status asks every running skill of the second generation for its status, and returns the answers by skill name.
 func (r *Runner) Status(ctx context.Context) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for _, p := range r.programs {
@@ -279,7 +278,7 @@ func (r *Runner) Status(ctx context.Context) map[string]json.RawMessage {
 	return all
 }
 
-// awake returns the worker where it runs and is of the second generation.
+// awake returns the worker if it is running and of the second generation.
 func (p *program) awake() *speaker {
 	if w := p.Current(); w != nil && w.Own.(*speaker).second {
 		return w.Own.(*speaker)

@@ -19,7 +19,7 @@ import (
 	"toolpost/tool"
 )
 
-// proxied are the variables that pip and venv may need beside the usual ones to reach a package index.
+// proxied lists the variables that pip and venv may need, besides the usual ones, to reach a package index.
 func proxied() []string {
 	return []string{
 		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
@@ -28,8 +28,8 @@ func proxied() []string {
 	}
 }
 
-// Install puts what a Python skill needs, by its requirements.txt and its manifest's dependencies, into an
-// environment of its own, .venv in its folder. The runner uses it when it is there. What pip says goes to log.
+// Install installs the requirements of a Python skill, from its requirements.txt and its manifest's dependencies, into .venv
+// in its folder. The runner uses that environment if it exists. The output of pip goes to log.
 func (Skills) Install(ctx context.Context, dir string, log io.Writer) error {
 	s := readSkill(dir)
 	switch {
@@ -59,7 +59,7 @@ func (in *installer) install(ctx context.Context, dependencies []string) (err er
 	venv := filepath.Join(in.dir, venvFolder)
 	if _, statErr := os.Stat(venv); errors.Is(statErr, fs.ErrNotExist) {
 		defer func() {
-			if err != nil { // half an environment would be used as if it were whole
+			if err != nil { // half an environment would be used as if it were complete
 				_ = os.RemoveAll(venv)
 			}
 		}()
@@ -115,15 +115,15 @@ func (in *installer) run(ctx context.Context, argv ...string) error {
 func (in *installer) say(line []byte) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	_, _ = in.log.Write(append(bytes.Clone(line), '\n')) // nobody can act on a log that cannot be written
+	_, _ = in.log.Write(append(bytes.Clone(line), '\n')) // there is no remedy for a log that cannot be written
 }
 
-// The skill that New writes.
+// template is the skill that New writes.
 //
 //go:embed template
 var template embed.FS
 
-// New writes a working Python skill into a new folder of dir, named after it, and gives its path.
+// New writes a working Python skill into a new folder in dir, named after the skill, and returns its path.
 func (Skills) New(dir, name string) (string, error) {
 	if !validName(name) {
 		return "", tool.Errorf(tool.CodeInvalidInput,

@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Bounds on what a skill may have us keep.
+// Bounds on what we store for a skill.
 const (
 	maxMemory    = 1 << 20 // bytes of state outside of sessions
 	maxDataFile  = 4 << 20
@@ -39,7 +39,7 @@ func (m *memory) get() map[string]any {
 	return maps.Collect(maps.All(m.state)) // merge changes nothing in place
 }
 
-// merge replaces the members of the state that partial has: one level deep, as the hosts of skills do.
+// merge replaces the members of the state that are in partial, one level deep, as the hosts of skills do.
 func (m *memory) merge(partial map[string]any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,8 +52,8 @@ func (m *memory) merge(partial map[string]any) error {
 	return nil
 }
 
-// A dataFolder has the files of a skill, by plain names: it has no folders. It is opened at the first use; os.Root
-// keeps every name inside, also where it is a link.
+// A dataFolder holds the files of a skill, by plain names and without sub-folders. It is opened at the first use; os.Root
+// keeps every name inside, even if it is a link.
 type dataFolder struct {
 	dir string
 
@@ -84,10 +84,10 @@ func (d *dataFolder) close() {
 	}
 }
 
-// newSuffix is what the next content of a file is called until it is whole.
+// newSuffix marks the new content of a file until it is complete.
 const newSuffix = ".~new"
 
-// plainName refuses what is more than a name, to any system that the skill may have been written for.
+// plainName refuses anything that is more than a name on any system that the skill may have been written for.
 func plainName(name string) error {
 	const most = 255 - len(newSuffix)
 	notPlain := name == "" || name == "." || name == ".." || len(name) > most || strings.HasSuffix(name, newSuffix) ||
@@ -99,7 +99,7 @@ func plainName(name string) error {
 	return nil
 }
 
-// use hands do the folder, and the name and the content that a call back gives.
+// use calls do with the folder and the name and content in the params of a callback.
 func (d *dataFolder) use(params json.RawMessage, do func(root *os.Root, name, content string) error) error {
 	var file struct {
 		Filename string `json:"filename"`
@@ -123,7 +123,7 @@ func (d *dataFolder) use(params json.RawMessage, do func(root *os.Root, name, co
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename), reason(err))
 }
 
-// read returns the content of a file; one that is not there is empty, which known skills rely on.
+// read returns the content of a file. A missing file is empty, which known skills rely on.
 func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
 	var data []byte
 	err := d.use(params, func(root *os.Root, name, _ string) (err error) {
@@ -139,7 +139,7 @@ func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
 	return strictjson.Marshal(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
 }
 
-// write replaces a file at once: a reader sees the old content or the new.
+// write replaces a file atomically: a reader sees the old content or the new.
 func (d *dataFolder) write(params json.RawMessage) error {
 	return d.use(params, func(root *os.Root, name, content string) error {
 		if err := fits(root, name, int64(len(content))); err != nil {
@@ -149,12 +149,12 @@ func (d *dataFolder) write(params json.RawMessage) error {
 	})
 }
 
-// fits checks that a file of that size may be there.
+// fits checks that a file of that size may be stored.
 func fits(root *os.Root, name string, size int64) error {
 	files, total := 1, size
 	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || path == "." || path == name {
-			return nil // what cannot be read is not counted, and cannot be written to
+			return nil // an unreadable entry is not counted, and cannot be written to
 		}
 		files++
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
@@ -179,7 +179,7 @@ func fits(root *os.Root, name string, size int64) error {
 
 func replace(root *os.Root, name string, content []byte) error {
 	next := name + newSuffix
-	_ = root.Remove(next) // what a crash left
+	_ = root.Remove(next) // left by a crash
 	err := root.WriteFile(next, content, 0o600)
 	if err == nil {
 		err = root.Rename(next, name)
@@ -190,7 +190,7 @@ func replace(root *os.Root, name string, content []byte) error {
 	return err
 }
 
-// An entity is something that a skill knows of the world.
+// An entity is a fact that a skill has recorded.
 type entity struct {
 	ID       string          `json:"id,omitempty"`
 	Type     string          `json:"type"`
@@ -201,7 +201,7 @@ type entity struct {
 	Metadata json.RawMessage `json:"metadata,omitzero"`
 }
 
-// entities keeps those of one skill, in memory.
+// entities keeps the entities of one skill, in memory.
 type entities struct {
 	mu   sync.Mutex
 	all  map[string]entity // by id
@@ -233,7 +233,7 @@ func (s *entities) upsert(params json.RawMessage) error {
 	return nil
 }
 
-// size is about what an entity takes; one that is not there takes nothing.
+// size estimates the memory of an entity; the zero entity takes none.
 func (e *entity) size() int {
 	const each = 256
 	if e.ID == "" {
@@ -243,7 +243,7 @@ func (e *entity) size() int {
 		len(e.Title) + len(e.Summary) + len(e.Metadata)
 }
 
-// search finds entities whose words contain the query, whatever the case; by id, so that the order is one.
+// search finds entities whose text contains the query, ignoring case. They are sorted by id, so that the order is stable.
 func (s *entities) search(params json.RawMessage) (json.RawMessage, error) {
 	var q struct {
 		Query string   `json:"query"`

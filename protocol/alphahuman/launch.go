@@ -12,19 +12,18 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A launch is how a skill is started.
+// A launch describes how a skill is started.
 type launch struct {
 	argv []string
 	dir  string   // the working folder: the skill's, or for a package the one above its parent
-	code []string // what running it takes beside its folder
+	code []string // files that it needs to run, beside its folder
 
-	root     string            // of a package: ROOT, where its imports start; empty: it is none
-	reads    []string          // of a package: what else it sees
-	withheld map[string]string // of a package: modules that are kept from it, by name, and where they are
+	root     string            // for a package: ROOT, where its imports start; otherwise empty
+	reads    []string          // for a package: what else it sees
+	withheld map[string]string // for a package: hidden modules by name, and their paths
 }
 
-// launch returns the command that starts the skill in a folder. A Python is the one of the skill's own environment
-// where it has one.
+// launch returns how to start the skill in a folder. A Python skill uses the Python of its own environment if it has one.
 func (m *Manifest) launch(dir string) (launch, error) {
 	command, args := m.Runtime.Command, m.Runtime.Args
 	switch m.Runtime.Type {
@@ -45,12 +44,12 @@ func (m *Manifest) launch(dir string) (launch, error) {
 	return l, err
 }
 
-// asPackage has a skill that is a Python package run as one, python -m skills.NAME from above its parent: so does its
-// host, and no other way has a place where its relative imports could start.
+// asPackage makes a skill that is a Python package run as one, with python -m skills.NAME from above its parent. Its host
+// does the same, and its relative imports work in no other way.
 func (l *launch) asPackage(args []string) ([]string, error) {
 	parent := filepath.Dir(l.dir)
 	name := filepath.Base(parent) + "." + filepath.Base(l.dir)
-	flags := 0 // of the interpreter; those that have a value are not known here, and make it a script
+	flags := 0 // of the interpreter; flags with a value are unknown here, and make it a script
 	for flags < len(args) && slices.Contains([]string{"-u", "-B", "-E", "-s", "-q", "-O", "-OO"}, args[flags]) {
 		flags++
 	}
@@ -75,7 +74,7 @@ func (l *launch) asPackage(args []string) ([]string, error) {
 //go:embed package.py
 var packageProgram string
 
-// packageModule returns the module that a Python skill is started by and the arguments after it; "": it is a script.
+// packageModule returns the module that starts a Python skill and the arguments after it, or "" if it is a script.
 func packageModule(dir, name string, args []string) (module string, rest []string) {
 	switch {
 	case len(args) > 1 && args[0] == "-m" && (args[1] == name || strings.HasPrefix(args[1], name+".")):
@@ -102,18 +101,18 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// maxSource bounds what is read of a program to find out what it imports.
+// maxSource bounds how much of a program is read to find its imports.
 const maxSource = 1 << 20
 
 var relativeImport = regex.Lazy(`(?m)(?:^|[;:])[ \t]*from[ \t]*\.`)
 
-// importsPackage reports whether a file of a skill has a relative import, or one of its package or of the SDK by name.
+// importsPackage reports whether a file of a skill has a relative import, or imports its package or the SDK by name.
 func importsPackage(dir, entry, name string) bool {
 	source, err := readFile(filepath.Join(dir, entry), maxSource)
 	if err != nil {
-		return false // starting it will say why
+		return false // starting it will report why
 	}
-	code := pythonText().ReplaceAll(source, nil) // comments and texts may speak of imports
+	code := pythonText().ReplaceAll(source, nil) // comments and strings may mention imports
 	names := regexp.QuoteMeta(name)
 	if sdkIn(filepath.Dir(filepath.Dir(dir))) != "" {
 		names += "|" + sdkFolder
@@ -122,7 +121,7 @@ func importsPackage(dir, entry, name string) bool {
 	return relativeImport().Match(code) || own.Match(code)
 }
 
-// pythonText is a comment or a text of Python. One that is not closed ends with its line, or with the file.
+// pythonText matches a comment or a string of Python. A string that is not closed ends with its line, or with the file.
 var pythonText = regex.Lazy(`(?s)#[^\n]*` +
 	`|"""(?:\\.|.)*?(?:"""|\z)|'''(?:\\.|.)*?(?:'''|\z)` +
 	`|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?`)

@@ -13,8 +13,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A library has the Agent Skills of a source: instructions that are read when they are needed, and the files
-// that they speak of.
+// A library holds the Agent Skills of a source: instructions that are read when they are needed, and the files that they
+// refer to.
 type library struct{ skills []*Skill }
 
 // The tools of a library.
@@ -46,7 +46,7 @@ func (l *library) readSpec() *tool.Spec {
 		"name", "path")
 }
 
-// spec describes a tool that takes texts, the name of a skill among them.
+// spec describes a tool with string arguments, one of which is the name of a skill.
 func (l *library) spec(name, title, about string, takes ...string) *tool.Spec {
 	var names []string
 	for _, s := range l.skills {
@@ -57,7 +57,7 @@ func (l *library) spec(name, title, about string, takes ...string) *tool.Spec {
 		properties[text] = map[string]any{"type": "string"}
 	}
 	properties["name"] = map[string]any{"type": "string", "enum": names}
-	schema, _ := strictjson.Marshal(map[string]any{ // texts alone
+	schema, _ := strictjson.Marshal(map[string]any{ // strings alone
 		"type": "object", "properties": properties, "required": takes, "additionalProperties": false,
 	})
 	return &tool.Spec{
@@ -66,7 +66,7 @@ func (l *library) spec(name, title, about string, takes ...string) *tool.Spec {
 	}
 }
 
-// use makes a tool of what is done with the folder of a skill. os.Root keeps every path inside of it.
+// use makes a tool of an operation on the folder of a skill. os.Root keeps every path inside the folder.
 func (l *library) use(
 	do func(s *Skill, root *os.Root, path string) (any, error),
 ) func(args json.RawMessage) (*tool.Result, error) {
@@ -96,7 +96,7 @@ func (l *library) use(
 	}
 }
 
-// An activation is what activate_skill gives.
+// An activation is the output of activate_skill.
 type activation struct {
 	Name          string            `json:"name"`
 	Description   string            `json:"description"`
@@ -106,10 +106,10 @@ type activation struct {
 	AllowedTools  []string          `json:"allowed_tools,omitempty"`
 	Instructions  string            `json:"instructions"`
 	Files         []string          `json:"files"`
-	More          bool              `json:"more_files,omitzero"` // there are more than the list has
+	More          bool              `json:"more_files,omitzero"` // there are more files than the list has
 }
 
-// activate returns a skill's instructions as they are now: its file may have changed since the start.
+// activate returns a skill's current instructions: its file may have changed since the start.
 func activate(s *Skill, root *os.Root, _ string) (any, error) {
 	doc, err := readPart(s.Dir, skillFile, maxSkillFile, parseDoc)
 	if err != nil {
@@ -125,8 +125,8 @@ func activate(s *Skill, root *os.Root, _ string) (any, error) {
 	}, nil
 }
 
-// filesOf lists the files of a skill, wherever they lie in its folder: the standard names scripts, references and
-// assets, and skills have more. What programs have put there is left out.
+// filesOf lists the files of a skill, anywhere in its folder: the standard names scripts, references and assets, and skills
+// have more. Files made by programs are left out.
 func filesOf(root *os.Root) (files []string, more bool) {
 	files = []string{}
 	_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {

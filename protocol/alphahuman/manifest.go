@@ -26,21 +26,21 @@ const (
 	venvFolder       = ".venv"
 )
 
-// manifestFiles are the names that a manifest may have, the one first that counts where both are there.
+// manifestFiles lists the possible names of a manifest. If both files exist, the first one counts.
 func manifestFiles() []string { return []string{manifestFile, otherManifest} }
 
-// A Manifest is a manifest.json or a skill.json. Fields that are not known are ignored.
+// A Manifest is a manifest.json or a skill.json. Unknown fields are ignored.
 type Manifest struct {
 	ID, Name, Description, Version string
 
 	Runtime      Runtime
 	Env          []string      // names of variables that are passed through
-	Tick         time.Duration // 0: no ticks
-	Dependencies []string      // Python packages, as requirements.txt has them
-	Concurrency  int           // calls that the skill can take at once; 0: not said
+	Tick         time.Duration // 0 means no ticks
+	Dependencies []string      // Python packages, in the form of requirements.txt
+	Concurrency  int           // calls that the skill can take at once; 0 if not given
 }
 
-// A Runtime says how a skill is started.
+// A Runtime describes how a skill is started.
 type Runtime struct {
 	Type    string   `json:"type"`    // subprocess, python or node
 	Command string   `json:"command"` // for subprocess
@@ -48,7 +48,7 @@ type Runtime struct {
 	Entry   string   `json:"-"` // for python and node: the file to run
 }
 
-// Ticks come once a minute where the manifest says nothing, and never closer than a second.
+// Ticks come once a minute by default, and never more often than every second.
 const (
 	defaultTick = time.Minute
 	minTick     = time.Second
@@ -68,7 +68,7 @@ func parseManifest(file string, data []byte) (*Manifest, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", file, err)
 	}
-	m, tick := &Manifest{}, float64(defaultTick.Milliseconds()) // the unit of the manifests in the field
+	m, tick := &Manifest{}, float64(defaultTick.Milliseconds()) // milliseconds, the unit of existing manifests
 	for _, f := range []struct {
 		name string
 		into any
@@ -121,7 +121,7 @@ func (m *Manifest) readRuntime(file string, value json.RawMessage) error {
 	return nil
 }
 
-// check finds what would otherwise only fail, or mislead, when the skill is started.
+// check finds errors that would otherwise only show, or mislead, when the skill is started.
 func (m *Manifest) check(file string, tick float64) error {
 	r := &m.Runtime
 	switch {
@@ -146,7 +146,7 @@ func (m *Manifest) check(file string, tick float64) error {
 	return nil
 }
 
-// venvPython finds the Python of a skill's own environment, or gives the usual one where it has none.
+// venvPython returns the Python of a skill's own environment, or usual if it has none.
 func venvPython(dir, usual string) (string, error) {
 	venv := filepath.Join(dir, venvFolder)
 	if !exists(venv) {

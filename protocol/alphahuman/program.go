@@ -29,8 +29,8 @@ type program struct {
 	data     dataFolder
 	entities entities
 
-	last   launch                        // how it was started the last time; one start at a time looks at it
-	found  atomic.Pointer[spawn.Program] // what that is, behind its walls; nil: it was never started
+	last   launch                        // how it was last started; only one start at a time uses it
+	found  atomic.Pointer[spawn.Program] // the program of that launch, behind its walls; nil if it was never started
 	second atomic.Bool                   // its last worker was of the second generation
 
 	mu sync.Mutex // guards the sessions of its workers
@@ -50,7 +50,8 @@ func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *prog
 	return p
 }
 
-// find finds how the skill is started, behind walls. Its folder is its own code: no guarantee takes that.
+// find returns the command that starts the skill behind its walls. Its folder is its own code, which no guarantee takes
+// away.
 func (p *program) find() (*spawn.Program, error) {
 	said, err := p.skill.Manifest.launch(p.skill.Dir)
 	if err != nil {
@@ -62,7 +63,7 @@ func (p *program) find() (*spawn.Program, error) {
 		return found, nil
 	}
 	argv := said.argv
-	// its folder is read-only: each module that it could not keep compiled would be an attempt
+	// its folder is read-only: every attempt to store a compiled module would be reported as a violation
 	if p.skill.Manifest.python() {
 		argv = slices.Insert(slices.Clone(argv), 1, "-B")
 	}
@@ -78,8 +79,9 @@ func (p *program) find() (*spawn.Program, error) {
 	return found, nil
 }
 
-// limit is how many calls a worker takes at once; 0: any number. One of the second generation takes one, where nothing
-// else is said: its calls back do not tell which call they belong to. Before the first worker has come up nobody knows.
+// limit returns how many calls a worker takes at once; 0 means any number. A worker of the second generation takes one by
+// default, because its callbacks do not name the call they belong to. The generation is unknown until the first worker has
+// started.
 func (p *program) limit() int {
 	switch {
 	case p.o.Concurrency > 0:
@@ -92,7 +94,7 @@ func (p *program) limit() int {
 	return 0
 }
 
-// A speaker is what we know of one worker of a skill.
+// A speaker is our knowledge of one worker of a skill.
 type speaker struct {
 	*worker.Worker
 	p *program
@@ -103,11 +105,11 @@ type speaker struct {
 	intro      introduction
 
 	// Guarded by the program's mutex.
-	sessions map[who]*talk   // that it was told of
+	sessions map[who]*talk   // that it was told about
 	names    map[string]bool // their ids
 }
 
-// greet finds out what a worker is and what it has, and tells it that it is loaded.
+// greet learns what a worker is and which tools it has, and tells it that it is loaded.
 func (p *program) greet(ctx context.Context, w *worker.Worker) error {
 	s := &speaker{Worker: w, p: p, sessions: map[who]*talk{}, names: map[string]bool{}}
 	w.Own = s
@@ -119,14 +121,14 @@ func (p *program) greet(ctx context.Context, w *worker.Worker) error {
 	return nil
 }
 
-// cancel tells a worker that nobody waits for a request any more.
+// cancel tells a worker that a request is abandoned.
 func cancel(w *worker.Worker, id uint64) {
 	if w.Own.(*speaker).cancels {
 		w.Tell(methodCancel, fmt.Appendf(nil, `{"id":%d}`, id))
 	}
 }
 
-// callNamed gives the id of the request that a call back names as its own.
+// callNamed returns the id of the request that a callback names as its own.
 func callNamed(in *jsonrpc.Incoming) uint64 {
 	var named struct {
 		CallID uint64 `json:"callId"`

@@ -11,8 +11,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A relay is the sink of one call of a Door. To a host of the second generation events are calls back; each
-// is answered before the next goes out, so that a host that is slow holds the tool back.
+// A relay is the sink of one call of a Door. A host of the second generation gets events as callbacks. Each one is answered
+// before the next goes out, so that a slow host slows down the tool.
 type relay struct {
 	k      *desktop
 	ctx    context.Context // of the call
@@ -20,7 +20,7 @@ type relay struct {
 	second bool            // the host is of the second generation
 }
 
-// hostTime is how long a host may take to answer. One that takes longer is not asked again.
+// hostTime is how long a host may take to answer. A slower host is not asked again.
 const hostTime = 10 * time.Second
 
 // Emit implements tool.Sink.
@@ -42,13 +42,13 @@ func (r *relay) Emit(e tool.Event) error {
 	return err
 }
 
-// unsaid logs what cannot be said to the host, which is no fault of the tool.
+// unsaid logs an event that cannot be sent to the host, which is no fault of the tool.
 func (r *relay) unsaid(e tool.Event) error {
 	r.k.log("%s: %s", e.Kind, jsonrpc.Clip(string(e.Data)))
 	return nil
 }
 
-// wireForm returns an event in the words of the second generation.
+// wireForm returns an event in the form of the second generation.
 func (r *relay) wireForm(e tool.Event) ([]byte, error) {
 	name, data := string(e.Kind), e.Data
 	if e.Kind == tool.KindUIEvent {
@@ -63,8 +63,8 @@ func (r *relay) wireForm(e tool.Event) ([]byte, error) {
 	})
 }
 
-// patch changes the state that the host keeps for us. A host merges one level deep and a patch means every depth: where
-// it goes deeper the members are asked for first, and sent whole. One call at a time does this.
+// patch changes the state that the host keeps for us. A host merges one level deep, but a patch applies at every depth. So a
+// deeper patch first asks for the members, and then sends them whole. One call at a time does this.
 func (r *relay) patch(e tool.Event) error {
 	v, err := strictjson.Decode(e.Data)
 	patch, ok := v.(map[string]any)
@@ -90,7 +90,7 @@ func (r *relay) patch(e tool.Event) error {
 	return err
 }
 
-// goesDeep reports whether one level is not all that a patch is about.
+// goesDeep reports whether a patch has more than one level.
 func goesDeep(patch map[string]any) bool {
 	for _, value := range patch {
 		if _, ok := value.(map[string]any); ok {
@@ -100,14 +100,15 @@ func goesDeep(patch map[string]any) bool {
 	return false
 }
 
-// whole returns the members that a patch changes as they are then. A host that does not tell its state gets the patch.
+// whole returns the members that a patch changes, with the patch applied. If the host does not return its state, it gets the
+// patch.
 func (r *relay) whole(patch map[string]any) (map[string]any, error) {
-	params, _ := strictjson.Marshal(map[string]json.RawMessage{"callId": r.call}) // which came as JSON
+	params, _ := strictjson.Marshal(map[string]json.RawMessage{"callId": r.call}) // the id came as JSON
 	raw, err := r.k.ask(r.ctx, methodStateGet, params)
 	if err != nil {
 		return nil, err
 	}
-	v, _ := strictjson.Decode(raw) // nothing comes of nothing
+	v, _ := strictjson.Decode(raw) // of nil if there was no answer
 	told, _ := v.(map[string]any)
 	state, ok := told["state"].(map[string]any)
 	if !ok {
@@ -115,13 +116,13 @@ func (r *relay) whole(patch map[string]any) (map[string]any, error) {
 	}
 	merged, partial := strictjson.Merge(state, patch), map[string]any{}
 	for name := range patch {
-		partial[name] = merged[name] // null: there is no other way to take a member out
+		partial[name] = merged[name] // null is the only way to remove a member
 	}
 	return partial, nil
 }
 
-// ask calls the host and waits for its answer; nil: the host said no, or nothing. That changes nothing for the tool; an
-// error means that nobody waits for the tool any more.
+// ask calls the host and waits for its answer. It returns nil if the host refused or did not answer, which does not affect
+// the tool. An error means that the call has been abandoned.
 func (k *desktop) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
 	patience, cancel := context.WithTimeout(ctx, hostTime)
 	defer cancel()

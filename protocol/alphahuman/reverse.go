@@ -11,22 +11,22 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A scope is what the calls back of one request can reach: the events and the state of the call that the request
-// belongs to. A hook outside of any call has neither.
+// A scope is what the callbacks of one request can reach: the events and the state of the call that the request belongs to.
+// A hook outside of any call has neither.
 type scope struct {
-	events *tool.Relay                         // nil: nobody listens; the log gets them
-	open   func(path string) (*os.File, error) // a file as the skill could; there where events are
+	events *tool.Relay                         // nil means that the log gets them
+	open   func(path string) (*os.File, error) // opens a file with the skill's rights; set whenever events is
 	state  json.RawMessage                     // the session's state document
 	inside bool                                // the call belongs to a session, whose state this is
 
-	own map[string]any // the skill's part of it, as it is now; nil: it was not read yet
+	own map[string]any // the skill's current part of the state; nil until it is read
 }
 
 // Events implements worker.Scope.
 func (s *scope) Events() *tool.Relay { return s.events }
 
-// serve answers a call from the skill. One that belongs to no request has no session: where several calls are on their
-// way it might mean any of them, and none may see another's state.
+// serve answers a call from the skill. A callback that belongs to no request has no session: if several calls are running it
+// might mean any of them, and none may see another's state.
 func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, at worker.Scope) (json.RawMessage, *jsonrpc.Error) {
 	s, ok := at.(*scope)
 	if !ok {
@@ -49,7 +49,7 @@ func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, at worker.Scope)
 
 var okResult = json.RawMessage(`{"ok":true}`)
 
-// reverse is the table of what a skill may ask of its host.
+// reverse handles the methods that a skill may call on its host.
 func (p *program) reverse(method string, params json.RawMessage, s *scope) (json.RawMessage, error) {
 	params = or(params, "{}")
 	switch method {
@@ -71,7 +71,7 @@ func (p *program) reverse(method string, params json.RawMessage, s *scope) (json
 	return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(method))
 }
 
-// decodeParams reads the params of a call back.
+// decodeParams reads the params of a callback.
 func decodeParams(params json.RawMessage, into any) error {
 	if kind := strictjson.KindOf(params); kind != "object" {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params must be an object, not %s", kind)
@@ -82,9 +82,8 @@ func decodeParams(params json.RawMessage, into any) error {
 	return nil
 }
 
-// The state of a skill is its own part, skills.NAME, of the session's state. What a call changes goes out as
-// patches, which the engine keeps when the call has an outcome. Outside of sessions a skill has a state of its
-// own, in memory.
+// The state of a skill is its own part, skills.NAME, of the session's state. A call's changes go out as patches, which the
+// engine keeps if the call has an outcome. Outside of sessions a skill has a state of its own, in memory.
 func (p *program) getState(s *scope) (json.RawMessage, error) {
 	own, err := p.ownState(s)
 	if err != nil {
@@ -120,9 +119,9 @@ func (p *program) setState(s *scope, params json.RawMessage) error {
 	return s.events.Emit(tool.NewEvent(tool.KindStatePatch, map[string]any{"skills": map[string]any{p.name: change}}))
 }
 
-// replacing returns the patch by which the members of a state become what partial says. The state of a session merges
-// at every depth, and a skill's state one level deep: what a member had and has no more must be taken out. A null takes
-// the member out, since a session's state has none.
+// replacing returns the patch that gives the members of a state the values in partial. The state of a session merges at
+// every depth, and a skill's state one level deep, so entries that a member no longer has must be removed. A null removes
+// the member, because a session's state has no nulls.
 func replacing(state, partial map[string]any) map[string]any {
 	before := map[string]any{}
 	for name := range partial {
@@ -147,15 +146,14 @@ func (p *program) ownState(s *scope) (map[string]any, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session: %w", err)
 	}
 	s.own = map[string]any{}
-	v, _ := strictjson.Decode(or(doc.Skills[p.name], "{}")) // what is no object is not ours
+	v, _ := strictjson.Decode(or(doc.Skills[p.name], "{}")) // a value that is not an object is not ours
 	if own, ok := v.(map[string]any); ok {
 		s.own = own
 	}
 	return s.own, nil
 }
 
-// emitEvent passes an event on. The names of our own kinds become events of those kinds, any other a
-// ui_event.
+// emitEvent passes an event on. The names of our own kinds become events of those kinds, any other name becomes a ui_event.
 func (p *program) emitEvent(s *scope, params json.RawMessage) error {
 	var e struct {
 		Type string          `json:"eventType"`
@@ -174,7 +172,7 @@ func (p *program) emitEvent(s *scope, params json.RawMessage) error {
 	ev := eventOf(e.Type, e.Data)
 	if ev.Kind == tool.KindAsset {
 		var a tool.Asset
-		_ = strictjson.Unmarshal(ev.Data, &a) // eventOf has read it
+		_ = strictjson.Unmarshal(ev.Data, &a) // eventOf has checked it
 		f, err := s.open(a.Path)
 		if err != nil {
 			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the asset %s cannot be read: %v", jsonrpc.Clip(a.Path),

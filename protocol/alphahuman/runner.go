@@ -60,7 +60,7 @@ func (o *Options) check() error {
 	return o.Options.Check()
 }
 
-// setDefaults completes what the config leaves out.
+// setDefaults fills in the defaults of the config.
 func (o *Options) setDefaults() {
 	o.StartTimeout = cmp.Or(o.StartTimeout, config.Duration(30*time.Second))
 	o.HookTimeout = cmp.Or(o.HookTimeout, config.Duration(10*time.Second))
@@ -75,10 +75,10 @@ type Runner struct {
 	log      *slog.Logger
 	programs []*program
 	library  *library // the Agent Skills
-	broken   []*Skill // that cannot be used
+	broken   []*Skill // unusable skills
 
 	mu    sync.Mutex // one listing at a time
-	table *table     // nil: not listed yet
+	table *table     // nil until the tools are listed
 }
 
 var (
@@ -100,7 +100,8 @@ func optionsOf(src config.Source) (Options, error) {
 	return o, src.Decode(&o)
 }
 
-// Claim says which files a configured source starts from, which it keeps for its skills, and which they may change.
+// Claim returns the files that a configured source starts from, those that it keeps for its skills, and those that they may
+// change.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
 	c := o.Granted(src.Dir)
@@ -115,27 +116,27 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	for _, folder := range offlimits.Given(src.Dir, o.Data) {
 		c.Keeps = append(c.Keeps, filepath.Clean(folder)+"/")
 	}
-	list, _ := o.read(o.Folder(src.Dir)) // what cannot be read starts nothing
+	list, _ := o.read(o.Folder(src.Dir)) // an unreadable skill starts nothing
 	for _, s := range list {
 		if s.Manifest == nil {
 			continue
 		}
-		if said, err := s.Manifest.launch(s.Dir); err == nil && said.dir != s.Dir { // a package loads from those above it
+		if said, err := s.Manifest.launch(s.Dir); err == nil && said.dir != s.Dir { // a package also loads from the folders above it
 			c.Homes = append(c.Homes, filepath.Dir(s.Dir)+"/", said.dir+"/.")
 		}
 	}
 	return c, err
 }
 
-// Opens says how long a source may take to open: its skills start at once, each with its own time to start and load.
+// Opens returns how long a source may take to open: its skills start concurrently, each with its own time to start and load.
 func Opens(src config.Source) time.Duration {
 	o, _ := optionsOf(src) // a source whose options cannot be read is not opened
 	o.setDefaults()
 	return time.Duration(2*o.StartTimeout + o.HookTimeout)
 }
 
-// NewRunner is Open for options that are there already. Relative paths in them start in dir. Nothing is started
-// until the tools are listed or called.
+// NewRunner is Open with decoded options. Their relative paths are relative to dir. Nothing is started until the tools are
+// listed or called.
 func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -185,7 +186,7 @@ func (r *Runner) add(base string, s *Skill) {
 	}
 }
 
-// A table says which tool is whose.
+// A table maps tools to their skills.
 type table struct {
 	specs  []*tool.Spec
 	byName map[string]*entry
@@ -200,8 +201,8 @@ type entry struct {
 	problem error
 }
 
-// Tools implements tool.Source: it starts every skill and asks what it has. A skill that does not start is
-// listed by its own name, as one that cannot be called; where all fail there is no list.
+// Tools implements tool.Source: it starts every skill and asks for its tools. A skill that does not start is listed by its
+// own name as unavailable; if it is the only skill of the source, its error is returned instead.
 func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	t, err := r.list(ctx)
 	if err != nil {
@@ -233,7 +234,7 @@ func (r *Runner) list(ctx context.Context) (*table, error) {
 	return r.table, nil
 }
 
-// Places says how many calls a skill takes at once, which its tools share.
+// Places returns how many calls a skill takes at once, which its tools share.
 func (r *Runner) Places(name string) (pool string, calls int) {
 	r.mu.Lock()
 	t := r.table
@@ -245,7 +246,7 @@ func (r *Runner) Places(name string) (pool string, calls int) {
 	return p.name, p.limit()
 }
 
-// Unavailable says why a tool cannot be called, or nil.
+// Unavailable returns why a tool cannot be called, or nil.
 func (r *Runner) Unavailable(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,7 +256,7 @@ func (r *Runner) Unavailable(name string) error {
 	return r.table.byName[name].problem
 }
 
-// arrange returns every tool its name: its own, and SKILL__TOOL where two would clash.
+// arrange gives every tool its name: its own, or SKILL__TOOL if two would clash.
 func (r *Runner) arrange(offers [][]json.RawMessage, errs []error) *table {
 	t := &table{byName: map[string]*entry{}, log: r.log}
 	var found []candidate
@@ -320,7 +321,7 @@ func (r *Runner) take(p *program, offers []json.RawMessage) (found []candidate) 
 	return found
 }
 
-// explained is the error of a skill that did not start, with what the walls have to do with it.
+// explained returns the error of a skill that did not start, and adds how the walls may have caused it.
 func (p *program) explained(err error) error {
 	spec, e := &tool.Spec{Name: p.name, Source: p.o.source}, *tool.AsError(err)
 	if found := p.found.Load(); found != nil {
@@ -344,8 +345,8 @@ func readOffer(raw json.RawMessage) (o offer, schema json.RawMessage, err error)
 	return o, schema, err
 }
 
-// explain lists a skill that cannot be used by its own name, so that everybody can see why. It comes last, and gives
-// way: no tool that works has another name because of it.
+// explain lists an unusable skill by its own name, so that users can see the reason. It comes last and yields to others: no
+// working tool is renamed because of it.
 func (t *table) explain(s *Skill) {
 	taken := func(name string) bool { return t.byName[name] != nil }
 	name := s.Name()
@@ -396,8 +397,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return result, err
 }
 
-// covered refuses a call that asks for more than the walls that the skill was started with: they stand around all of
-// its calls, or around none.
+// covered refuses a call that needs more walls than the skill was started with: the same walls are around all of its calls.
 func (r *Runner) covered(c *tool.Call) error {
 	asked, held := c.Tightened(r.o.Guarantees), r.o.Guarantees
 	if c.Spec != nil {
@@ -412,7 +412,7 @@ func (r *Runner) covered(c *tool.Call) error {
 		c.Tool, strings.Join(asked.Asked(), ", ")).Because(sandbox.CoverageMissing)
 }
 
-// call makes one call and gives its outcome.
+// call makes one call and returns its outcome.
 func (p *program) call(ctx context.Context, name string, c *tool.Call, events *tool.Relay) (*tool.Result, error) {
 	if err := strictjson.CheckObject(orEmpty(c.Args)); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", c.Tool, err)
@@ -436,7 +436,7 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 	return result, nil
 }
 
-// deliver hands a call to a worker and gives its answer.
+// deliver hands a call to a worker and returns its answer.
 func (p *program) deliver(
 	ctx context.Context, name string, c *tool.Call, events *tool.Relay,
 ) (*speaker, json.RawMessage, error) {
@@ -455,7 +455,7 @@ func (p *program) deliver(
 	return w, raw, err
 }
 
-// orEmpty returns arguments as an object where there are none.
+// orEmpty returns an empty object in place of missing arguments.
 func orEmpty(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
 		return json.RawMessage("{}")
@@ -463,7 +463,7 @@ func orEmpty(args json.RawMessage) json.RawMessage {
 	return args
 }
 
-// unanswered is the outcome of a call without a result: the skill said no, or nothing.
+// unanswered returns the outcome of a call without a result: the skill refused, or did not answer.
 func (p *program) unanswered(ctx context.Context, name string, w *speaker, err error) (*tool.Result, error) {
 	var said *jsonrpc.Error
 	switch {
@@ -481,7 +481,7 @@ func (p *program) unanswered(ctx context.Context, name string, w *speaker, err e
 	return nil, interrupted(ctx, name, note)
 }
 
-// outcome is what an error answer to tools/call means: no outcome, or a skill's own way to say that it failed.
+// outcome interprets an error reply to tools/call: no outcome, or a failure that the skill reports in its own way.
 func outcome(e *jsonrpc.Error, name string) (*tool.Result, error) {
 	if err := toolError(e, name); err != nil {
 		return nil, err
@@ -491,7 +491,7 @@ func outcome(e *jsonrpc.Error, name string) (*tool.Result, error) {
 	return r, nil
 }
 
-// interrupted is the error of a call whose context ended.
+// interrupted returns the error of a call whose context ended.
 func interrupted(ctx context.Context, name, note string) *tool.Error {
 	e := tool.Ended(ctx)
 	e.Message = fmt.Sprintf("%s was given up: %s%s", name, e.Message, note)

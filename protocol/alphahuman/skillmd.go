@@ -12,7 +12,7 @@ import (
 	"toolpost/tool"
 )
 
-// A Doc is a SKILL.md: a head of fields, as the Agent Skills standard has them, and instructions.
+// A Doc is a SKILL.md: a head with the fields of the Agent Skills standard, and instructions.
 type Doc struct {
 	Name          string
 	Description   string
@@ -31,7 +31,7 @@ const (
 	maxFrontmatter = 16 << 10
 )
 
-// parseDoc reads a SKILL.md. Errors name the file, and the field where there is one.
+// parseDoc reads a SKILL.md. Errors name the file, and the field if there is one.
 func parseDoc(file string, data []byte) (*Doc, error) {
 	if !utf8.Valid(data) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", file)
@@ -47,8 +47,7 @@ func parseDoc(file string, data []byte) (*Doc, error) {
 	return d, nil
 }
 
-// cutFrontmatter splits what stands between two lines of three dashes from the rest, the body. A file without them is
-// all body.
+// cutFrontmatter separates the head, between two lines of three dashes, from the body. A file without them is all body.
 func (d *Doc) cutFrontmatter(s string) (head string, err error) {
 	s = strings.TrimPrefix(s, "\uFEFF")
 	s = strings.ReplaceAll(s, "\r\n", "\n")
@@ -57,7 +56,7 @@ func (d *Doc) cutFrontmatter(s string) (head string, err error) {
 		d.Body = s
 		return "", nil
 	}
-	head, body, ok := strings.Cut("\n"+rest+"\n", "\n---\n") // the line before has its place, so that lines count right
+	head, body, ok := strings.Cut("\n"+rest+"\n", "\n---\n") // the added newline keeps the line numbers right
 	switch {
 	case !ok:
 		return "", errors.New("the frontmatter is not closed; end it with a line ---")
@@ -98,7 +97,7 @@ func (d *Doc) readHead(head string) error {
 	return nil
 }
 
-// pairsOf returns the entries of a mapping. Nothing at all is an empty one.
+// pairsOf returns the entries of a mapping. An empty document is an empty mapping.
 func pairsOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	switch m := n.(type) {
 	case nil, *ast.NullNode, *ast.CommentGroupNode:
@@ -111,8 +110,7 @@ func pairsOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	return nil, false
 }
 
-// scalar returns a value as text. A number or a boolean is taken as it is written: `1.0` is what its author
-// meant.
+// scalar returns a value as text. A number or a boolean is taken as written: `1.0` is what its author meant.
 func scalar(name string, n ast.Node) (string, error) {
 	switch v := n.(type) {
 	case nil, *ast.NullNode:
@@ -144,7 +142,7 @@ func stringMap(name string, n ast.Node) (map[string]string, error) {
 	return m, nil
 }
 
-// words returns a list, written as one or as text with spaces or commas between.
+// words returns a list, written as a sequence or as text separated by spaces or commas.
 func words(name string, n ast.Node) ([]string, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {

@@ -1,13 +1,13 @@
-// Package alphahuman speaks the protocol of AlphaHuman skills: programs that speak JSON-RPC 2.0 on stdin and
-// stdout, one message a line.
+// Package alphahuman speaks the protocol of AlphaHuman skills: programs that speak JSON-RPC 2.0 on stdin and stdout, one
+// message per line.
 //
-// Two generations are spoken. The first is the contract: initialize, tools/call with a string as content,
-// lifecycle/* hooks, shutdown. The second has tools/list, content as a list of blocks, skill/* hooks, and
-// calls from the skill back to its host. A skill that does not know initialize is of the second.
+// There are two generations. The first is the contract: initialize, tools/call with a string as content, lifecycle/* hooks,
+// shutdown. The second has tools/list, content as a list of blocks, skill/* hooks, and calls from the skill back to its
+// host. A skill that does not know initialize is of the second.
 //
-// Structured outputs survive a round trip: beside content our door gives structuredContent, which is the
-// output as it is, and our runner prefers it. Without it a string is a string, a single block of text is
-// its text, and any other content is the output as it came.
+// Structured outputs survive a round trip: beside content our door sends structuredContent, the unchanged output, and our
+// runner prefers it. Without it a string is a string, a single block of text is its text, and any other content is the
+// output unchanged.
 package alphahuman
 
 import (
@@ -44,7 +44,7 @@ const (
 	methodStatus        = "skill/status"
 	methodSkillShutdown = "skill/shutdown"
 
-	// methodCancel asks a skill to end a call. It is ours, and only sent to those who say that they know it.
+	// methodCancel asks a skill to end a call. It is our addition, and only sent to skills that announce it.
 	methodCancel = "$/cancelRequest"
 )
 
@@ -62,7 +62,7 @@ const (
 // defaultMaxLine bounds a message, in bytes: 1 MiB of output fits, however it is escaped.
 const defaultMaxLine = 16 << 20
 
-// callParams writes the params of tools/call. A session goes only to those who say that they know it.
+// callParams writes the params of tools/call. Only skills that announce sessions get one.
 func callParams(name string, args json.RawMessage, session string) []byte {
 	w := strictjson.NewWriter(len(args) + len(name) + len(session) + 64)
 	w.Text("name", name)
@@ -79,10 +79,10 @@ type offer struct {
 	InputSchema json.RawMessage `json:"inputSchema,omitzero"`
 }
 
-// anyObject is the schema of arguments that nobody has described.
+// anyObject is the schema of undescribed arguments.
 const anyObject = `{"type":"object"}`
 
-// or returns what a message says, or the usual where it is absent or null.
+// or returns said, or usual if it is absent or null.
 func or(said json.RawMessage, usual string) json.RawMessage {
 	if len(said) == 0 || string(said) == "null" {
 		return json.RawMessage(usual)
@@ -99,7 +99,7 @@ func (o *offer) schema() (json.RawMessage, error) {
 	return withoutNulls(raw)
 }
 
-// withoutNulls drops members that are null: known skills say "required": null where nothing is required.
+// withoutNulls drops members that are null: known skills write "required": null if nothing is required.
 func withoutNulls(schema json.RawMessage) (json.RawMessage, error) {
 	members, nulls := map[string]json.RawMessage{}, false
 	err := strictjson.Object(schema, func(name, value []byte) error {
@@ -116,7 +116,7 @@ func withoutNulls(schema json.RawMessage) (json.RawMessage, error) {
 	return strictjson.Marshal(members)
 }
 
-// An introduction is the answer to initialize, or to tools/list, which has the tools alone.
+// An introduction is the answer to initialize, or to tools/list, which has only the tools.
 type introduction struct {
 	Name         string            `json:"name,omitempty"`
 	Description  string            `json:"description,omitempty"`
@@ -125,13 +125,13 @@ type introduction struct {
 	Capabilities *capabilities     `json:"capabilities,omitzero"`
 }
 
-// capabilities are what our door can do beyond the contract, so that our runner may use it.
+// capabilities are our door's additions to the contract, announced so that our runner may use them.
 type capabilities struct {
 	Cancel   bool `json:"cancel,omitzero"`   // it knows $/cancelRequest
 	Sessions bool `json:"sessions,omitzero"` // it takes sessionId in tools/call
 }
 
-// A toolResult is the answer to tools/call. Content and isError are the contract's; the rest is ours.
+// A toolResult is the answer to tools/call. Content and isError are the contract's; the rest are our additions.
 type toolResult struct {
 	Content    json.RawMessage `json:"content,omitzero"`
 	IsError    bool            `json:"isError,omitzero"`
@@ -158,7 +158,7 @@ func decodeResult(raw []byte) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: r.output(), Summary: r.Summary}, nil
 }
 
-// take takes one member. Content and structuredContent stay what they are: parts of the answer.
+// take reads one member. Content and structuredContent remain slices of the answer.
 func (r *toolResult) take(name, value []byte) error {
 	var into any
 	switch string(name) {
@@ -205,7 +205,7 @@ func (r *toolResult) failed() *tool.Result {
 	return &tool.Result{Failure: failure, Output: r.Structured, Summary: r.Summary}
 }
 
-// words is what the content says to a person.
+// words returns the content as text for a person.
 func (r *toolResult) words() string {
 	switch blocks := textBlocks(r.Content); {
 	case jsonrpc.Text(r.Content) != "":
@@ -218,7 +218,7 @@ func (r *toolResult) words() string {
 	return "the tool failed and did not say why"
 }
 
-// textBlocks returns the texts of a list of blocks, and nothing where any block is not text.
+// textBlocks returns the texts of a list of blocks, or nil if any block is not text.
 func textBlocks(content []byte) []string {
 	var blocks []struct {
 		Type string  `json:"type"`
@@ -237,7 +237,7 @@ func textBlocks(content []byte) []string {
 	return texts
 }
 
-// encodeResult writes the answer to tools/call: content is a string, or in the second generation a list.
+// encodeResult writes the answer to tools/call. Content is a string, or in the second generation a list.
 func encodeResult(r *tool.Result, blocks bool) ([]byte, error) {
 	words, structured := contentOf(r)
 	out := toolResult{Content: strictjson.Quote(words), Structured: structured, Summary: r.Summary}
@@ -250,7 +250,7 @@ func encodeResult(r *tool.Result, blocks bool) ([]byte, error) {
 	return strictjson.Marshal(out)
 }
 
-// contentOf returns a result as words, and as it is where words do not say all of it.
+// contentOf returns a result as text, and its output if the text does not hold all of it.
 func contentOf(r *tool.Result) (words string, structured json.RawMessage) {
 	switch {
 	case !r.OK && r.Failure != nil:
@@ -263,7 +263,7 @@ func contentOf(r *tool.Result) (words string, structured json.RawMessage) {
 	return string(r.Output), r.Output
 }
 
-// rpcCode is the JSON-RPC code of each class of errors. The class itself is in data.
+// rpcCode returns the JSON-RPC code of a class of errors. The class itself is in data.
 func rpcCode(code tool.Code) int {
 	switch code {
 	case tool.CodeInvalidInput, tool.CodeNotFound:
@@ -271,7 +271,7 @@ func rpcCode(code tool.Code) int {
 	case tool.CodeInternal:
 		return jsonrpc.CodeInternal
 	}
-	return jsonrpc.CodeServer - 1 - slices.Index([]tool.Code{ // one by one; all others are CodeServer itself
+	return jsonrpc.CodeServer - 1 - slices.Index([]tool.Code{ // one code each; all others are CodeServer itself
 		tool.CodeAccessDenied, tool.CodeConflict, tool.CodeTimeout, tool.CodeCancelled, tool.CodeQuotaExceeded,
 		tool.CodeLeaseRequired, tool.CodeLeaseRejected, tool.CodeBreakerOpen, tool.CodeUnavailable, tool.CodeCrash,
 		tool.CodeProtocol, tool.CodeUnsupported,
@@ -285,7 +285,7 @@ type errorData struct {
 	Details json.RawMessage `json:"details,omitzero"`
 }
 
-// kept returns the details of an error that keep what a skill said, without data that is too long for a record.
+// kept returns error details that preserve a skill's error, without data that is too long for a record.
 func kept(e jsonrpc.Error) json.RawMessage {
 	if len(e.Data) > 64<<10 {
 		e.Data = nil
@@ -294,7 +294,7 @@ func kept(e jsonrpc.Error) json.RawMessage {
 	return details
 }
 
-// saidBySkill returns what a skill said with which an error began; nil: none did.
+// saidBySkill returns the skill's error that caused e, or nil if there is none.
 func saidBySkill(e *tool.Error) *jsonrpc.Error {
 	var details map[string]*jsonrpc.Error
 	if e == nil || len(e.Details) == 0 || strictjson.Unmarshal(e.Details, &details) != nil {
@@ -303,22 +303,21 @@ func saidBySkill(e *tool.Error) *jsonrpc.Error {
 	return details["jsonrpc"]
 }
 
-// toRPC says an error in the words of the protocol, with the code of the skill that it came from.
+// toRPC encodes an error for the protocol, with the code of the skill that it came from.
 func toRPC(e *tool.Error) *jsonrpc.Error {
 	code := rpcCode(e.Code)
 	if said := saidBySkill(e); said != nil {
 		code = said.Code
 	}
 	data, err := strictjson.Marshal(errorData{e.Code, e.Reason, e.Details})
-	if err != nil { // details that are not JSON
+	if err != nil { // the details are not JSON
 		data, _ = strictjson.Marshal(errorData{Code: e.Code})
 	}
 	return &jsonrpc.Error{Code: code, Message: e.Message, Data: data}
 }
 
-// toolError is a skill's answer to tools/call that is an error: there was no outcome. One of our own doors
-// says which class it is. Codes of JSON-RPC say it too; any other code is a skill's own way to fail, and
-// gives nil.
+// toolError converts a skill's error reply to tools/call into an error without an outcome. Our own doors report its class,
+// and the codes of JSON-RPC imply one. Any other code is a skill's own way to fail, for which toolError returns nil.
 func toolError(e *jsonrpc.Error, name string) *tool.Error {
 	var data errorData
 	if strictjson.KindOf(e.Data) == "object" && strictjson.Unmarshal(e.Data, &data) == nil && known(data.Code) {
@@ -338,7 +337,7 @@ func toolError(e *jsonrpc.Error, name string) *tool.Error {
 		Message: fmt.Sprintf("the skill %s %s: %s", words, name, jsonrpc.Clip(e.Message))}
 }
 
-// known reports whether a class is one that a call can end with and has no outcome.
+// known reports whether a call without an outcome can end with this class.
 func known(code tool.Code) bool {
 	return code != tool.CodeToolError && slices.Contains(tool.Codes(), code)
 }
