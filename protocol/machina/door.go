@@ -15,14 +15,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Mode is what a toolhost is started for.
+// A Mode is the mode in which a toolhost is started.
 type Mode string
 
 // The modes.
 const (
-	List  Mode = "--list"  // say which tools there are
+	List  Mode = "--list"  // list the tools
 	Run   Mode = "--run"   // answer the one request on stdin
-	Serve Mode = "--serve" // answer one request a line
+	Serve Mode = "--serve" // answer one request per line
 )
 
 const usage = "usage: --list SOURCE | --run SOURCE AID | --serve SOURCE"
@@ -43,23 +43,23 @@ func ParseArgs(args []string) (m Mode, source, aid string, err error) {
 	return m, args[1], strings.Join(args[2:], ""), nil
 }
 
-// A Door is a toolhost whose plugin is one source of tools. Where it ends with one of the protocol's exit
-// codes, the error of Serve is an *ExitError.
+// A Door is a toolhost whose plugin is one source of tools. If it ends with one of the protocol's exit codes, the error of
+// Serve is an *ExitError.
 //
-// Of the events of a tool the protocol carries state patches, as ds_state; the others go to Log.
+// Of a tool's events the protocol carries only state patches, as ds_state; the others go to Log.
 type Door struct {
 	Mode   Mode
 	Source string // the plugin: the source whose tools are offered
 	AID    string // the tool, for Run
 	In     io.Reader
 	Out    io.Writer // the answers, one or more with each Write, and nothing else
-	Log    io.Writer // what the protocol has no place for, a line each; nil: dropped
+	Log    io.Writer // receives what the protocol cannot carry, one per line; nil drops it
 	Caller tool.Principal
 }
 
 var _ tool.Door = (*Door)(nil)
 
-// Serve answers what is asked until In ends.
+// Serve answers requests until In ends.
 func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
 	host, err := d.open(ctx, h, c)
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	return exit(2, "unknown mode: %s; %s", d.Mode, usage)
 }
 
-// noPlugin ends a toolhost that has no plugin. Who waits for a document gets one.
+// noPlugin ends a toolhost that has no plugin. A host that waits for a document gets one.
 func (d *Door) noPlugin(err error) error {
 	if d.Mode == Serve {
 		return err
@@ -89,15 +89,15 @@ type host struct {
 	*Door
 	h      tool.Handler
 	c      tool.Catalog
-	runID  string  // that the calls belong to
-	offers []offer // those that can be called now
+	runID  string  // the run of the calls
+	offers []offer // that can be called now
 	byAID  map[string]*tool.Spec
 	state  slots
-	doc    json.RawMessage // the state as a document; nil: not made yet
+	doc    json.RawMessage // the state as a document; nil until it is made
 	reader requestReader
 	calls  int    // so far
-	reply  reply  // the last one, for its memory
-	out    []byte // likewise, as it was written
+	reply  reply  // the last one, to reuse its memory
+	out    []byte // likewise, encoded
 	box    *outbox
 }
 
@@ -154,7 +154,7 @@ func (o *host) list() error {
 	return o.write(l, false)
 }
 
-// write writes one answer on one line. Later: more is asked already.
+// write writes one answer on one line. later means that more requests are waiting.
 func (o *host) write(answer any, later bool) error {
 	var err error
 	switch a := answer.(type) {
@@ -192,7 +192,7 @@ func (o *host) run(ctx context.Context) error {
 	case err == nil:
 		req, err = o.reader.read(doc)
 	}
-	if err != nil { // it cannot be understood
+	if err != nil { // it is not a valid request
 		return errors.Join(o.write(refusal{Error: err.Error()}, false), exit(5, "%s", why(err)))
 	}
 	req.aid = o.AID
@@ -211,20 +211,20 @@ func why(err error) string {
 	return err.Error()
 }
 
-// letGo ends a read that waits, where that can be done. Who reads from something that cannot be
-// interrupted, such as a terminal, stays behind until the program ends.
+// letGo ends a blocked read, if possible. A goroutine that reads from something that cannot be interrupted, such as a
+// terminal, stays behind until the program ends.
 func letGo(in io.Reader) {
 	if c, ok := in.(io.Closer); ok {
 		_ = c.Close()
 	}
 }
 
-// lastAnswer is how long the answer to a call that was cancelled may take to be read.
+// lastAnswer is how long the host may take to read the answer to a cancelled call.
 const lastAnswer = 2 * time.Second
 
-// serve answers a line for each line, until stdin ends or a line is empty. Nothing else ends it but ctx
-// and a peer who does not read. One goroutine reads, calls and writes: to hand each line to another one would cost more
-// than most calls do. Where many lines have come already others help, with many at once: see inbox and outbox.
+// serve answers each line with a line, until stdin ends or a line is empty. Only ctx and a peer that does not read can end
+// it otherwise. One goroutine reads, calls and writes: handing each line to another one would cost more than most calls do.
+// If many lines have arrived, other goroutines help with many at once: see inbox and outbox.
 func (o *host) serve(ctx context.Context) error {
 	busy, closed := make(chan struct{}, 1), make(chan struct{})
 	defer close(closed)
@@ -240,7 +240,7 @@ func (o *host) serve(ctx context.Context) error {
 	select {
 	case err := <-over:
 		return err
-	case busy <- struct{}{}: // no call runs, and none will; the last answers may still be on their way
+	case busy <- struct{}{}: // no call runs, and none will; the last answers may still be unwritten
 	case <-time.After(lastAnswer):
 		return nil
 	}
@@ -253,7 +253,7 @@ func (o *host) serve(ctx context.Context) error {
 	return nil
 }
 
-// answerAll holds busy while it answers, and stops when closed is.
+// answerAll holds busy while it answers, and stops when closed is closed.
 func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan struct{}) (err error) {
 	defer func() {
 		if last := o.box.end(); err == nil {
@@ -278,7 +278,7 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 	}
 }
 
-// answer returns what is written for one line.
+// answer returns the answer to one line.
 func (o *host) answer(ctx context.Context, a *asked) any {
 	switch {
 	case a.err != nil && isOther(a.text):
@@ -307,14 +307,14 @@ const (
 	notFound   = "tool not found"
 )
 
-// isOther reports whether a line is JSON but no object. Nothing is wrong with its JSON, so its aid is what is missing.
-// Toolhosts take null for no JSON at all.
+// isOther reports whether a line is JSON but not an object. Its JSON is valid, so the error is the missing aid. Toolhosts
+// treat null as invalid JSON.
 func isOther(line []byte) bool {
 	kind := strictjson.KindOf(line)
 	return kind != "object" && kind != "null" && strictjson.Check(line) == nil
 }
 
-// call runs a tool. Whole: the answer has the whole state, else what the tool changed.
+// call runs a tool. If whole, the answer has the whole state, otherwise only the tool's changes.
 func (o *host) call(ctx context.Context, req *request, whole bool) any {
 	if err := o.take(req.state); err != nil {
 		o.log("%s", why(err))
@@ -332,7 +332,7 @@ func (o *host) call(ctx context.Context, req *request, whole bool) any {
 	r := &o.reply
 	*r = replyTo(result)
 	var told *change
-	if result.Ask == nil && !r.hit { // a call that waits for an answer has not ended
+	if result.Ask == nil && !r.hit { // a call that asks a question has not ended
 		if told, err = o.patch(patches.patches); err != nil {
 			return o.failed(ctx, req.aid, spec, tool.Errorf(tool.CodeProtocol, "the state after %s: %w", req.aid, err),
 				whole)
@@ -342,14 +342,14 @@ func (o *host) call(ctx context.Context, req *request, whole bool) any {
 	return r
 }
 
-// callID names the calls of a run by their number.
+// callID numbers the calls of a run.
 func (o *host) callID() string {
 	o.calls++
 	id := make([]byte, 0, 64)
 	return string(strconv.AppendInt(append(append(id, o.runID...), '-'), int64(o.calls), 10))
 }
 
-// replyTo says a result in the protocol's words, but for the state.
+// replyTo encodes a result for the protocol, without the state.
 func replyTo(result *tool.Result) reply {
 	r := reply{ok: result.OK, status: statusOK, output: result.Output}
 	r.hit, _ = result.Trace.Details["idempotent_hit"].(bool)
@@ -369,12 +369,12 @@ func replyTo(result *tool.Result) reply {
 	return r
 }
 
-// failed answers a call that has no outcome. A tool that is no longer listed is not found; another
-// not_found is about something that the tool looked for.
+// failed answers a call that has no outcome. A tool that is no longer listed is not found; any other not_found concerns
+// something that the tool looked for.
 func (o *host) failed(ctx context.Context, aid string, spec *tool.Spec, e *tool.Error, whole bool) any {
 	r := &reply{status: statusOf(e.Code), output: []byte(`{}`), err: inWords(e), state: o.stated(nil, whole)}
 	switch {
-	case e.Reason == statusInvalidPick, e.Reason == statusBreakerTrip: // of a toolhost behind us, in its own words
+	case e.Reason == statusInvalidPick, e.Reason == statusBreakerTrip: // from a toolhost behind us, unchanged
 		r.status, r.err = e.Reason, e.Message
 	case e.Code == tool.CodeNotFound && strings.HasPrefix(e.Message, notFound): // likewise
 		return refusal{Error: e.Message}
@@ -391,7 +391,7 @@ func (o *host) failed(ctx context.Context, aid string, spec *tool.Spec, e *tool.
 	return r
 }
 
-// tooLong is the answer to a request of more than maxStdin bytes. It is no word about its JSON, which nobody has read.
+// tooLong returns the answer to a request of more than maxStdin bytes. It does not comment on the JSON, which was not read.
 func tooLong() error {
 	e := tool.Errorf(tool.CodeInvalidInput, "the request is longer than %d bytes, the most that a toolhost takes",
 		maxStdin)

@@ -12,7 +12,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The types of a structured error: what a host says when a call of a toolhost came to nothing.
+// The types of a structured error, with which a host reports that a call of a toolhost has failed.
 const (
 	typeTimeout     = "timeout"
 	typeCrash       = "crash"
@@ -45,7 +45,7 @@ func detailsOf(typ, aid, detail string) json.RawMessage {
 	return b
 }
 
-// interrupted is the error of a call whose context ended.
+// interrupted returns the error of a call whose context ended.
 func interrupted(ctx context.Context, aid string) *tool.Error {
 	e := tool.Ended(ctx)
 	e.Message = aid + " was ended: " + e.Message
@@ -55,8 +55,8 @@ func interrupted(ctx context.Context, aid string) *tool.Error {
 	return e
 }
 
-// statusOf is the table of the door: the status of a call that ended with an error of this class. Empty: the
-// call was not dispatched and is answered with a refusal.
+// statusOf is the door's table: it returns the status of a call that ended with an error of this class, or "" if the call
+// was not dispatched and gets a refusal.
 func statusOf(c tool.Code) string {
 	switch c {
 	case tool.CodeBreakerOpen:
@@ -70,7 +70,7 @@ func statusOf(c tool.Code) string {
 
 const conflict = "idempotency_conflict"
 
-// refuse says an error of a call that was not dispatched.
+// refuse encodes an error of a call that was not dispatched.
 func refuse(aid string, e *tool.Error) refusal {
 	switch {
 	case e.Code == tool.CodeLeaseRequired:
@@ -87,13 +87,13 @@ func refuse(aid string, e *tool.Error) refusal {
 	return refusal{Error: inWords(e)}
 }
 
-// inWords says an error so that its class can be told from its text.
+// inWords formats an error so that its text names its class.
 func inWords(e *tool.Error) string {
 	return strings.ToValidUTF8(string(e.Code)+": "+e.Message, "\uFFFD")
 }
 
-// understand is the table of the runner: what a refusal of a toolhost means. Nil: it is the tool's own
-// failure, in its own words.
+// understand is the runner's table: it returns the meaning of a toolhost's refusal, or nil if it is the tool's own failure,
+// in its own words.
 func understand(aid string, r *refusal) *tool.Error {
 	switch said := r.Error; {
 	case strings.HasPrefix(said, notFound):
@@ -116,7 +116,7 @@ func understand(aid string, r *refusal) *tool.Error {
 	}
 }
 
-// leaseReason maps the phrases of the field ("lease tool mismatch: ...") to the contract's reasons.
+// leaseReason maps the phrases of existing toolhosts ("lease tool mismatch: ...") to the contract's reasons.
 func leaseReason(phrase string) string {
 	phrase = strings.ReplaceAll(strings.TrimPrefix(phrase, "lease "), " ", "_")
 	for _, reason := range []string{"expired", "not_found", "already_consumed", "tool_mismatch", "tier_too_low"} {
@@ -127,7 +127,7 @@ func leaseReason(phrase string) string {
 	return clip(phrase)
 }
 
-// sameClass reads what inWords writes: a toolhost of our own names the class of its refusals.
+// sameClass reads the text of inWords: our own toolhosts name the class of their refusals.
 func sameClass(said string) *tool.Error {
 	class, message, ok := strings.Cut(said, ": ")
 	code := tool.Code(class)
@@ -149,7 +149,7 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitCode is what the program exits with.
+// ExitCode returns the exit status of the program.
 func (e *ExitError) ExitCode() int { return e.Code }
 
 func exit(code int, format string, args ...any) *ExitError {
@@ -166,11 +166,11 @@ type answer struct {
 	DSState    json.RawMessage `json:"ds_state"`
 
 	output json.RawMessage
-	wrong  error // with the output; the rest of the answer holds
+	wrong  error // with the output; the rest of the answer is valid
 	state  *change
 }
 
-// decodeAnswer reads what a toolhost said and checks all that it says.
+// decodeAnswer reads and checks a toolhost's answer.
 func decodeAnswer(line []byte) (*answer, error) {
 	a := &answer{}
 	if err := strictjson.Unmarshal(line, a); err != nil {
@@ -193,8 +193,8 @@ func decodeAnswer(line []byte) (*answer, error) {
 	return a, nil
 }
 
-// decodeOutput reads an output_json, which is whatever the tool returned: JSON in a string, as the contract has it, or
-// text that is no JSON, or not even a string. JSON that readers disagree about, such as with duplicate keys, is an error.
+// decodeOutput reads an output_json, which may be anything the tool returned: JSON in a string, as in the contract, text
+// that is not JSON, or not even a string. JSON that readers disagree about, such as with duplicate keys, is an error.
 func decodeOutput(raw json.RawMessage) (json.RawMessage, error) {
 	switch strictjson.KindOf(raw) {
 	case "nothing", "null":
@@ -213,11 +213,11 @@ func decodeOutput(raw json.RawMessage) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// dispatched reports whether the call reached its tool. A status decides where there is one, else ok.
+// dispatched reports whether the call reached its tool. The status decides if there is one, otherwise ok.
 func (a *answer) dispatched() bool { return a.Status != "" || *a.OK }
 
-// changed returns the state after the call, where before is what the toolhost was told. What a hit says about
-// the state is about another call; a refusal has changed nothing.
+// changed returns the state after the call, given the state that the toolhost was told. The state in a hit belongs to
+// another call; a refusal has changed nothing.
 func (a *answer) changed(before slots) slots {
 	if a.Hit || !a.dispatched() {
 		return before
@@ -225,7 +225,7 @@ func (a *answer) changed(before slots) slots {
 	return before.apply(a.state)
 }
 
-// outcome is the result or the error that the answer means.
+// outcome returns the answer as a result or an error.
 func (a *answer) outcome(aid string) (*tool.Result, error) {
 	switch {
 	case a.wrong != nil:

@@ -9,8 +9,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// LeaseTier is the tier from which on a toolhost in a mode asks for leases, whatever else asks for them: from the first
-// that can do harm, where the environment says so, and never for one run: its request has no place for a token.
+// LeaseTier returns the tier from which a toolhost in a mode requires leases, regardless of other requirements: the first
+// harmful tier if the environment demands it, but none for a single run, whose request has no place for a token.
 func LeaseTier(m Mode, getenv func(string) string) int {
 	if v := getenv("MACHINA_LEASE_ENFORCE"); m == Serve && (v == "1" || v == "true") {
 		return 1
@@ -18,7 +18,7 @@ func LeaseTier(m Mode, getenv func(string) string) int {
 	return 0
 }
 
-// TierOf is the tier of the lease that a toolhost asks for: that of the tool, and by its aid at least that of a system
+// TierOf returns the tier of the lease that a toolhost requires: that of the tool, but by its aid at least that of a system
 // tool or of a dangerous one, whatever it declares.
 func TierOf(spec *tool.Spec) int {
 	switch aid := offers(spec.Source, []*tool.Spec{spec})[0].aid; {
@@ -30,14 +30,14 @@ func TierOf(spec *tool.Spec) int {
 	return spec.Tier
 }
 
-// The tools behind the commands about leases: a door has no way around the engine. They are named with their source,
-// because a config may have a source called lease.
+// The tools behind the lease commands: a door does not bypass the engine. Their names include their source, because a config
+// may have a source called lease.
 const (
 	toolLeaseIssue = "toolpost.lease.issue"
 	toolLeaseGC    = "toolpost.lease.gc"
 )
 
-// The bounds of a lease's time in milliseconds. Like the toolhosts of the field we cut what lies outside.
+// The bounds of a lease's time in milliseconds. Like existing toolhosts we clamp values outside of them.
 const (
 	minTTL = 1_000
 	maxTTL = 300_000
@@ -60,15 +60,15 @@ type leaseCounts struct {
 	Rejected int  `json:"rejected"`
 }
 
-// leaseWanted is what _lease.issue asks for.
+// leaseWanted is the request of _lease.issue.
 type leaseWanted struct {
 	ToolAID string `json:"tool_aid"`
 	Tier    *int   `json:"tier"`
 	TTLms   *int64 `json:"ttl_ms"`
 }
 
-// issueLease issues a lease for a tool of this source, or for any. What it asks for stands beside the aid, or in the
-// input, which goes first.
+// issueLease issues a lease for one tool of this source, or for any. Its fields may be beside the aid or in the input, which
+// takes precedence.
 func (o *host) issueLease(ctx context.Context, line []byte, req *request) any {
 	var want leaseWanted
 	if err := cmp.Or(strictjson.Unmarshal(line, &want), strictjson.Unmarshal(req.args, &want)); err != nil {
@@ -98,7 +98,7 @@ func (o *host) issueLease(ctx context.Context, line []byte, req *request) any {
 	return leaseIssued{OK: true, TokenID: given.Token, ToolAID: want.ToolAID, Tier: given.Tier}
 }
 
-// lease calls a tool about leases. What it gives becomes a part of the answer.
+// lease calls a lease tool and decodes its result into answer.
 func (o *host) lease(ctx context.Context, name string, args map[string]any, answer any) any {
 	raw, err := strictjson.Marshal(args)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// tierTag is how a listing carries the tier of a tool, for which the protocol has no word.
+// tierTag prefixes the tag that carries the tier of a tool in a listing, for which the protocol has no field.
 const tierTag = "tier."
 
-// words returns a tool as --list shows it.
+// words returns a tool in the form of --list.
 func (o offer) words() listed {
 	l := listed{
 		AID: o.aid, Name: o.spec.Name, Deterministic: o.spec.Effects.ReadOnly() && o.spec.Effects.Idempotent,
@@ -27,7 +27,7 @@ func (o offer) words() listed {
 	return l
 }
 
-// sideEffects says effects in the protocol's words. A tool that declares nothing has an empty list.
+// sideEffects returns effects in the protocol's terms. A tool that declares nothing has an empty list.
 func sideEffects(e tool.Effects) []string {
 	if e.ReadOnly() {
 		return []string{"none"}
@@ -45,8 +45,8 @@ func sideEffects(e tool.Effects) []string {
 	return words
 }
 
-// effects is the inverse. A toolhost's words are free, such as filesystem_read and process_exec. What they contain
-// counts, generously for what does harm; a word of which nobody knows what it means is taken for the worst.
+// effects is the inverse. A toolhost's terms are free-form, such as filesystem_read and process_exec. They are matched by
+// the parts they contain, broadly for harmful ones; an unknown term counts as the worst.
 func (l listed) effects() tool.Effects {
 	e := tool.Effects{Idempotent: l.Deterministic}
 	for _, word := range l.SideEffects {
@@ -61,7 +61,7 @@ func (l listed) effects() tool.Effects {
 		e.Destructive = e.Destructive || !reads && !writes && !network && !exec && word != "none"
 	}
 	if slices.Equal(l.SideEffects, []string{"none"}) || l.Deterministic && len(l.SideEffects) == 0 {
-		e.Reads = true // and nothing else, which is what that says
+		e.Reads = true // this means that it only reads
 	}
 	return e
 }
@@ -99,7 +99,7 @@ func decodeListing(doc []byte) ([]listed, error) {
 	return l.Tools, nil
 }
 
-// clip bounds what an error repeats of a peer's words.
+// clip bounds how much of a peer's text an error repeats.
 func clip(s string) string {
 	const enough = 300
 	s = strings.ToValidUTF8(s, "\uFFFD")
@@ -109,15 +109,15 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:enough], "") + "..."
 }
 
-// An offer is a tool under the name that Machina has for it.
+// An offer is a tool with its name in Machina.
 type offer struct {
 	aid  string
 	spec *tool.Spec
 }
 
 // offers names the tools of one source. A tool that has an aid among its own names keeps it; the others are
-// AID.<SOURCE>.<NAME>.v1. Of two that would clash the second in the order of names gets a number, so
-// that the same tools always get the same aids.
+// AID.<SOURCE>.<NAME>.v1. Of two that would clash the second in the order of names gets a number, so that the same tools
+// always get the same aids.
 func offers(source string, specs []*tool.Spec) []offer {
 	specs = slices.SortedFunc(slices.Values(specs), func(a, b *tool.Spec) int { return cmp.Compare(a.Name, b.Name) })
 	taken := map[string]bool{}
@@ -139,7 +139,7 @@ func offers(source string, specs []*tool.Spec) []offer {
 	return list
 }
 
-// ownAID returns the aid that a tool brings along, if any.
+// ownAID returns the aid among a tool's own names, if any.
 func ownAID(s *tool.Spec) string {
 	for _, name := range append([]string{s.Name}, s.Aliases...) {
 		if strings.HasPrefix(name, "AID.") {
@@ -149,12 +149,12 @@ func ownAID(s *tool.Spec) string {
 	return ""
 }
 
-// slug makes one part of an aid of any name.
+// slug turns any name into one part of an aid.
 func slug(name string) string {
 	return tool.Safe(strings.ToUpper(name), func(r rune) bool { return 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' })
 }
 
-// nameOf makes a name of an aid, for a tool that has none: AID.MEMORY.QUERY.v1 is memory.query.
+// nameOf derives a name from an aid, for a tool without one: AID.MEMORY.QUERY.v1 is memory.query.
 func nameOf(aid string) string {
 	parts := strings.Split(aid, ".")
 	if len(parts) > 2 && parts[0] == "AID" {

@@ -19,7 +19,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options says how a toolhost is run. Only Command is needed.
+// Options configure a toolhost. Only Command is needed.
 type Options struct {
 	Command []string     `yaml:"command" doc:"the toolhost and its arguments before --run, --serve or --list; looked up on PATH or, if it contains a slash, relative to dir"`
 	Plugin  string       `yaml:"plugin" doc:"what the toolhost loads"`
@@ -30,7 +30,7 @@ type Options struct {
 	Sessions int            `yaml:"sessions" schema:"default=2" doc:"warm sessions at most"`
 	MaxReply int            `yaml:"max_reply" schema:"default=1048576" doc:"bytes of one reply"`
 
-	spawn.Options // the timeout's default: MACHINA_TOOLHOST_TIMEOUT in seconds, else 30s
+	spawn.Options // the default timeout is MACHINA_TOOLHOST_TIMEOUT in seconds, or else 30s
 }
 
 // A ToolOption is one tool of a toolhost that is not asked for its list.
@@ -53,7 +53,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// defaultTimeout is what the environment says, in seconds with or without a fraction.
+// defaultTimeout returns the environment's timeout, in seconds with or without a fraction.
 func defaultTimeout() time.Duration {
 	s, err := strconv.ParseFloat(os.Getenv(timeoutEnv), 64)
 	if err != nil || !(s > 0) || s > 1e6 {
@@ -62,7 +62,7 @@ func defaultTimeout() time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-// check finds what would otherwise only fail, or mislead, when a tool is called.
+// check finds errors that would otherwise only show, or mislead, when a tool is called.
 func (o Options) check() error {
 	switch {
 	case slices.Equal(o.Command, []string{""}) || len(o.Command) == 0 && o.Container.Image == "":
@@ -94,20 +94,20 @@ func optionsOf(src config.Source) (Options, error) {
 	return o, src.Decode(&o)
 }
 
-// Claim says which files a configured source starts from, and which its toolhost may change.
+// Claim returns the files that a configured source starts from, and those that its toolhost may change.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
 	c := o.Claim(src.Dir, o.Command)
 	c.Stays = o.Mode != "run"
-	if strings.Contains(o.Plugin, "/") || filepath.Ext(o.Plugin) != "" { // else it may be no more than a name
+	if strings.Contains(o.Plugin, "/") || filepath.Ext(o.Plugin) != "" { // otherwise it may be just a name
 		plugin := offlimits.Under(o.Folder(src.Dir), o.Plugin)
 		c.Starts, c.Homes = append(c.Starts, plugin), append(c.Homes, filepath.Dir(plugin)+"/")
 	}
 	return c, err
 }
 
-// New makes a runner and asks its toolhost for the tools, where the options do not name them. Relative paths
-// start in base, the folder of the config.
+// New makes a runner, and asks its toolhost for the tools if the options do not list them. Relative paths are relative to
+// base, the folder of the config.
 func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -119,7 +119,7 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "its folder %s: %w", o.Dir, err)
 	}
-	if _, err := os.Stat(plugin); err == nil && o.Plugin != "" { // else it may be no more than a name
+	if _, err := os.Stat(plugin); err == nil && o.Plugin != "" { // otherwise it may be just a name
 		host.Code = []string{plugin}
 	}
 	r := &Runner{o: o, log: log, aids: map[string]string{}}
@@ -134,8 +134,8 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 	return r, nil
 }
 
-// discover lists the tools, as the options name them or as the toolhost does. Of two tools with one name the second is
-// called by its aid.
+// discover lists the tools of the options or else of the toolhost. If two tools share a name, the second is called by its
+// aid.
 func (r *Runner) discover(ctx context.Context) (specs []*tool.Spec, err error) {
 	tools := r.o.Tools
 	if len(tools) == 0 {
@@ -175,7 +175,7 @@ func (r *Runner) discover(ctx context.Context) (specs []*tool.Spec, err error) {
 	return specs, nil
 }
 
-// list asks the toolhost.
+// list asks the toolhost for its tools.
 func (r *Runner) list(ctx context.Context) ([]ToolOption, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(r.o.Timeout), r.outOfTime("--list"))
 	defer cancel()
@@ -198,6 +198,5 @@ func (r *Runner) list(ctx context.Context) ([]ToolOption, error) {
 	return tools, nil
 }
 
-// Unavailable says why the tools cannot be called as things are now: the toolhost or its folder is
-// missing.
+// Unavailable returns why the tools cannot be called at present: the toolhost or its folder is missing.
 func (r *Runner) Unavailable(name string) error { return missing(r.aids[name], r.host.Unavailable()) }

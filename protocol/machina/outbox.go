@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// An outbox writes answers. While requests wait to be answered, the answers before them are written by another
-// goroutine, as many at once as have gathered: a write costs as much as a small call, and the next call need not wait
-// for it. An answer is never held back for more to gather. Where nothing waits, as with hosts that ask one thing at a
-// time, it is written at once, since to wake another goroutine would cost more than the write.
+// An outbox writes answers. While requests wait to be answered, another goroutine writes the answers before them, as many at
+// once as have gathered: a write costs as much as a small call, and the next call need not wait for it. An answer is never
+// held back for more to gather. If no request waits, as with hosts that wait for each answer, it is written at once, because
+// waking another goroutine would cost more than the write.
 type outbox struct {
 	out io.Writer
 
@@ -16,13 +16,13 @@ type outbox struct {
 	changed sync.Cond
 	full    []byte // answers that are not being written yet
 	spare   []byte // the memory for the next ones
-	writing bool   // somebody writes; who wants to write must wait
-	started bool   // there is a goroutine
+	writing bool   // a write is in progress; others must wait
+	started bool   // the goroutine was started
 	ended   bool
-	err     error // of the first write that failed; nothing is written after it
+	err     error // of the first failed write; nothing is written after it
 }
 
-// largestGathering is how much may wait to be written. A peer that does not read makes the calls wait.
+// largestGathering bounds the unwritten answers. A peer that does not read delays the calls.
 const largestGathering = 256 << 10
 
 func newOutbox(out io.Writer) *outbox {
@@ -31,8 +31,8 @@ func newOutbox(out io.Writer) *outbox {
 	return o
 }
 
-// put takes an answer. Later: more is asked already, so that another goroutine may write it. The error is that of a
-// write, of this answer or of one before it.
+// put takes an answer. If later, more requests are waiting and another goroutine may write it. The error is that of a write,
+// of this answer or of an earlier one.
 func (o *outbox) put(answer []byte, later bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,7 +65,7 @@ func (o *outbox) writeAll() {
 	}
 }
 
-// write writes what has gathered. It is called with mu held, which it lets go of meanwhile.
+// write writes the gathered answers. It is called with mu held, and releases it meanwhile.
 func (o *outbox) write() {
 	if len(o.full) == 0 || o.err != nil {
 		return
@@ -79,7 +79,7 @@ func (o *outbox) write() {
 	o.changed.Broadcast()
 }
 
-// end writes what is left, and lets the other goroutine go.
+// end writes the rest, and ends the other goroutine.
 func (o *outbox) end() error {
 	err := o.put(nil, false)
 	o.mu.Lock()

@@ -34,7 +34,7 @@ var (
 // Tools implements tool.Source.
 func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) { return r.specs, nil }
 
-// Places says how many calls run at once: each has a session to itself.
+// Places returns how many calls run at once: each has a session to itself.
 func (r *Runner) Places(string) (pool string, calls int) {
 	if r.o.Mode == "run" {
 		return "", 0
@@ -58,7 +58,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session cannot be sent: %w", err)
 	}
-	if own, ok := ctx.Deadline(); !ok || time.Until(own) > time.Duration(r.o.Timeout) { // else the caller's comes first
+	if own, ok := ctx.Deadline(); !ok || time.Until(own) > time.Duration(r.o.Timeout) { // otherwise the caller's deadline comes first
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(r.o.Timeout), r.outOfTime(aid))
 		defer cancel()
@@ -91,21 +91,21 @@ type call struct {
 	*tool.Call
 	aid      string
 	state    slots // of its session
-	after    slots // what the tool made of it
+	after    slots // after the tool's changes
 	attempts int
 	events   *tool.Relay
 
 	guarantees tool.Guarantees
-	layers     []string      // the walls that stand around it
-	checks     []walls.Check // what they stopped
+	layers     []string      // the walls around it
+	checks     []walls.Check // attempts that they stopped
 }
 
-// safeToRepeat reports whether nothing can go wrong when the call runs twice.
+// safeToRepeat reports whether the call may safely run twice.
 func (c *call) safeToRepeat() bool { return c.Key != "" || c.Spec != nil && c.Spec.Effects.ReadOnly() }
 
-// hostKey is the call's idempotency key as the toolhost gets it. A toolhost remembers keys for its whole process and
-// knows neither callers nor sessions, so the key says them: nobody gets an outcome that is another's. It is the same in
-// every process, for toolhosts that remember longer than we live.
+// hostKey returns the call's idempotency key for the toolhost. A toolhost remembers keys for its whole process and knows
+// neither callers nor sessions. So the key includes them, and no caller gets the outcome of another. It is the same in every
+// process, for toolhosts that remember longer than we live.
 func (c *call) hostKey() string {
 	if c.Key == "" {
 		return ""
@@ -113,8 +113,8 @@ func (c *call) hostKey() string {
 	return tool.NameFor("key", c.Caller.ID, c.Session, c.aid, c.Key)
 }
 
-// ask gets the toolhost's answer, in the way that the options say. A warm session has the walls that it was started
-// with: a call that asks for more has a toolhost of its own.
+// ask gets the toolhost's answer in the configured mode. A warm session has the walls that it was started with, so a call
+// that needs more gets a toolhost of its own.
 func (r *Runner) ask(ctx context.Context, c *call) (*answer, error) {
 	if r.o.Mode == "run" || !r.o.Guarantees.Tighten(r.host.Holds()).Covers(c.guarantees) {
 		return r.askOnce(ctx, c)
@@ -130,7 +130,7 @@ func (r *Runner) ask(ctx context.Context, c *call) (*answer, error) {
 	}
 }
 
-// askOnce starts a toolhost for this one call. It is told the whole state, and tells it back.
+// askOnce starts a toolhost for this one call. It receives the whole state, and returns it.
 func (r *Runner) askOnce(ctx context.Context, c *call) (*answer, error) {
 	c.attempts = 1
 	var told *change
@@ -158,7 +158,7 @@ func (c *call) decode(doc []byte) (*answer, error) {
 	return a, nil
 }
 
-// once runs a toolhost to its end and gives what it printed.
+// once runs a toolhost to its end and returns what it printed.
 func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte) ([]byte, error) {
 	var watch walls.Watch
 	watch.Follow(c.events, walls.Sources(r.o.Guarantees, c.guarantees))
@@ -178,14 +178,14 @@ func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte)
 	return p.Doc, judge(p, c.aid)
 }
 
-// missing is the error of a toolhost that could not be started; nil: it can be. One that says why in a word of its own,
-// such as a wall that cannot be built, keeps it.
+// missing returns the error of a toolhost that could not be started, or nil. An error with a reason of its own, such as a
+// wall that cannot be built, is kept.
 func missing(aid string, err error) error {
 	if known := tool.AsError(err); known == nil || known.Code != tool.CodeUnavailable || known.Reason != "" {
 		return err
 	}
 	typ := typeNotFound
-	if errors.Is(err, fs.ErrPermission) { // it is there
+	if errors.Is(err, fs.ErrPermission) { // it exists
 		typ = typeException
 	}
 	e := structured(typ, aid, "%s", tool.AsError(err).Message)
@@ -193,7 +193,7 @@ func missing(aid string, err error) error {
 	return e
 }
 
-// judge looks at what a toolhost printed and how it ended. Its exit codes say what a document cannot.
+// judge examines what a toolhost printed and how it ended. Its exit codes carry what a document cannot.
 func judge(p *process.Printout, aid string) error {
 	switch {
 	case p.TooLong():
@@ -214,14 +214,14 @@ func judge(p *process.Printout, aid string) error {
 	return nil
 }
 
-// said is the toolhost's own word for its end, in its document; empty: it has none.
+// said returns the error in the toolhost's document, or "" if it has none.
 func said(p *process.Printout) string {
 	var r refusal
-	_ = strictjson.Unmarshal(p.Doc, &r) // what it has printed may be no document
+	_ = strictjson.Unmarshal(p.Doc, &r) // the output may not be a document
 	return clip(r.Error)
 }
 
-// conclude passes on what the tool did to the state, also a tool that failed, and gives the outcome.
+// conclude passes on the tool's changes to the state, even if the tool failed, and returns the outcome.
 func (r *Runner) conclude(c *call, a *answer) (*tool.Result, error) {
 	result, err := a.outcome(c.aid)
 	if err != nil {
@@ -241,7 +241,7 @@ func (r *Runner) conclude(c *call, a *answer) (*tool.Result, error) {
 	return result, nil
 }
 
-// emitPatch tells what the tool changed, as a patch of the state document.
+// emitPatch emits the tool's changes as a patch of the state document.
 func (c *call) emitPatch() error {
 	if c.state.delta(c.after).empty() {
 		return nil

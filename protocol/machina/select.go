@@ -20,7 +20,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A SelectionKind says what a selector decided.
+// A SelectionKind is the kind of a selector's decision.
 type SelectionKind string
 
 // The kinds.
@@ -28,7 +28,7 @@ const (
 	Pick    SelectionKind = "PICK"    // call a tool
 	AskSup  SelectionKind = "ASK_SUP" // ask the supervisor
 	Noop    SelectionKind = "NOOP"    // do nothing
-	Invalid SelectionKind = "INVALID" // what was said is no selection
+	Invalid SelectionKind = "INVALID" // not a valid selection
 )
 
 // A Selection is the decision of a selector: which tool of a menu is called next.
@@ -36,16 +36,16 @@ type Selection struct {
 	Kind           SelectionKind `json:"kind"`
 	SID            string        `json:"sid,omitempty"`              // of a PICK
 	InputPatchJSON string        `json:"input_patch_json,omitempty"` // an object, to be merged into the inputs
-	Raw            string        `json:"raw"`                        // what the selector said
+	Raw            string        `json:"raw"`                        // the selector's text
 }
 
-// maxSelection bounds what a selector may say, in bytes.
+// maxSelection bounds a selector's text, in bytes.
 const maxSelection = 64 << 10
 
 var pick = regex.Lazy(`(?s)^<PICK><(SID[0-9]{4})>(?:<INP>(.*)</INP>|<INP64>(.*)</INP64>)?<END>$`)
 
-// ParseSelection reads what a selector said. White space around it does not matter; anything that is not
-// exactly one selection is INVALID.
+// ParseSelection reads a selector's text. White space around it does not matter; anything that is not exactly one selection
+// is INVALID.
 func ParseSelection(raw string) Selection {
 	invalid := Selection{Kind: Invalid, Raw: raw}
 	if len(raw) > maxSelection {
@@ -78,13 +78,13 @@ func ParseSelection(raw string) Selection {
 	return s
 }
 
-// decode64 reads base64 with or without its padding, and whatever white space a program that wraps lines puts into it.
+// decode64 reads base64 with or without padding, and with any white space from line wrapping.
 func decode64(text string) ([]byte, error) {
 	text = strings.Join(strings.Fields(text), "")
 	return base64.RawStdEncoding.Strict().DecodeString(strings.TrimRight(text, "="))
 }
 
-// Inputs returns the inputs with the selection's patch: its members replace theirs.
+// Inputs returns the inputs with the selection's patch applied: its members replace theirs.
 func (s Selection) Inputs(inputs json.RawMessage) (json.RawMessage, error) {
 	inputs, err := inputsOf(inputs)
 	if err != nil || s.InputPatchJSON == "" {
@@ -99,7 +99,7 @@ func (s Selection) Inputs(inputs json.RawMessage) (json.RawMessage, error) {
 	return strictjson.Marshal(merged)
 }
 
-// inputsOf checks inputs, of which there may be none.
+// inputsOf checks inputs, which may be empty.
 func inputsOf(inputs json.RawMessage) (json.RawMessage, error) {
 	if len(inputs) == 0 {
 		return json.RawMessage(`{}`), nil
@@ -121,10 +121,10 @@ type Offer struct {
 	Input       json.RawMessage `json:"input_schema,omitempty"`
 }
 
-// maxMenu is how many tools can be told apart by four digits.
+// maxMenu is how many tools four digits can number.
 const maxMenu = 9999
 
-// Menu offers tools, in the order of their names, as SID0001, SID0002 and so on.
+// Menu lists tools in the order of their names, as SID0001, SID0002 and so on.
 func Menu(specs []*tool.Spec) ([]Offer, error) {
 	if len(specs) > maxMenu {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "a menu has at most %d tools, not %d", maxMenu, len(specs))
@@ -151,7 +151,7 @@ func Menu(specs []*tool.Spec) ([]Offer, error) {
 	return menu, nil
 }
 
-// Picked finds the offer that a PICK is about. A tool that is not on the menu is an INVALID_PICK.
+// Picked finds the offer of a PICK. A tool that is not on the menu is an INVALID_PICK.
 func Picked(menu []Offer, s Selection) (Offer, error) {
 	for _, o := range menu {
 		if s.Kind == Pick && o.SID == s.SID {
@@ -170,8 +170,8 @@ type Policy []string
 // maxThought is how long a policy may take.
 const maxThought = timeoutSeconds * time.Second
 
-// Select runs the policy. A policy that says nonsense, or nothing, has made an INVALID selection; one that
-// fails or does not end in time is an error.
+// Select runs the policy. If it prints nonsense or nothing the selection is INVALID; if it fails or does not end in time
+// Select returns an error.
 func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs json.RawMessage) (Selection, error) {
 	inputs, err := inputsOf(inputs)
 	if err != nil {
@@ -198,9 +198,9 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 	return ParseSelection(string(said.Doc)), nil
 }
 
-// SourceOf returns the name of the source that a host means. Hosts name what they load by the path of a file: that is
-// the source whose plugin it is, the first of them, else the only source that there is. A word that is no path must be
-// right: a typing error does not lead to some source.
+// SourceOf returns the name of the source that a host means. Hosts name a plugin by the path of its file: this selects the
+// first source with that plugin, or else the only source. A word that is not a path must match exactly, so that a typing
+// error does not select a source.
 func SourceOf(word string, sources []config.Source) string {
 	if slices.ContainsFunc(sources, func(src config.Source) bool { return src.Name == word }) {
 		return word
@@ -216,7 +216,7 @@ func SourceOf(word string, sources []config.Source) string {
 	return word
 }
 
-// isPath tells a path from a name: by its slashes, or because it ends as libraries do.
+// isPath distinguishes a path from a name: by its slashes, or by the extension of a library.
 func isPath(word string) bool {
 	switch filepath.Ext(word) {
 	case ".so", ".dylib", ".dll":
@@ -225,19 +225,20 @@ func isPath(word string) bool {
 	return strings.Contains(word, "/")
 }
 
-// pluginOf returns the path of a source's plugin; empty: it has none.
+// pluginOf returns the path of a source's plugin, or "" if it has none.
 func pluginOf(src config.Source) string {
 	if src.Protocol != "machina" {
 		return ""
 	}
 	o, err := optionsOf(src)
 	if err != nil || o.Plugin == "" {
-		return "" // who opens the source says what is wrong with it
+		return "" // opening the source reports what is wrong with it
 	}
 	return offlimits.Under(o.Folder(src.Dir), o.Plugin)
 }
 
-// sameFile reports whether two paths are the same, or lead to the same file. A relative one starts where we stand.
+// sameFile reports whether two paths are the same, or lead to the same file. Relative ones are relative to the working
+// directory.
 func sameFile(a, b string) bool {
 	absA, errA := filepath.Abs(a)
 	absB, errB := filepath.Abs(b)

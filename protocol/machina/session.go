@@ -21,9 +21,9 @@ type session struct {
 	out   *counted
 	lines *process.Lines
 	given int64 // bytes of the lines that were read
-	known slots // the state that the toolhost has; nil: not known
+	known slots // the state that the toolhost has; nil if unknown
 	watch walls.Watch
-	call  atomic.Pointer[tool.Relay] // whose events standard error belongs to; nil: nobody's
+	call  atomic.Pointer[tool.Relay] // whose events standard error belongs to, or nil
 }
 
 // startSession starts a toolhost. It is a process.Worker.
@@ -41,13 +41,13 @@ func (r *Runner) startSession(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// Close implements process.Worker: the end of its input ends a toolhost cleanly.
+// Close implements process.Worker: closing its input ends a toolhost cleanly.
 func (s *session) Close() {
 	s.child.Stop(process.Ladder{Stdin: process.LastBreath, Term: process.LastBreath})
 	s.child.Close()
 }
 
-// counted counts what is read through it.
+// counted counts the bytes that are read through it.
 type counted struct {
 	r *os.File
 	n int64
@@ -59,8 +59,8 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// idle reports whether the toolhost lives and has nothing to say. One that has said more than it was asked
-// would answer the next request with it.
+// idle reports whether the toolhost is alive and has no unread output. Surplus output would be taken for the answer to the
+// next request.
 func (s *session) idle() bool {
 	select {
 	case <-s.child.Exited():
@@ -70,7 +70,7 @@ func (s *session) idle() bool {
 	return s.out.n == s.given && unread(s.child.Stdout) == 0
 }
 
-// unread tells how many bytes wait in a pipe.
+// unread returns how many bytes wait in a pipe.
 func unread(f *os.File) (n int) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -85,14 +85,14 @@ func unread(f *os.File) (n int) {
 	return n
 }
 
-// stderr passes a line on to the call that runs.
+// stderr passes a line on to the running call.
 func (s *session) stderr(line []byte) {
 	if call := s.call.Load(); call != nil {
 		call.Stderr(line)
 	}
 }
 
-// askSession asks a warm session. Broken: the session is gone, and another one may answer the same call.
+// askSession asks a warm session. broken means that the session is gone, and another one may answer the same call.
 func (r *Runner) askSession(ctx context.Context, c *call) (a *answer, broken bool, err error) {
 	s, err := r.checkout(ctx)
 	switch {
@@ -124,13 +124,13 @@ func (r *Runner) askSession(ctx context.Context, c *call) (a *answer, broken boo
 		r.sessions.Put(s, true)
 	default:
 		r.sessions.Put(s, false)
-		_, tooLong := errors.AsType[*process.LimitError](err) // as it would be the second time
+		_, tooLong := errors.AsType[*process.LimitError](err) // it would be too long again
 		return nil, !tooLong, err
 	}
 	return a, false, err
 }
 
-// checkout gets a session that is fit for a call. To wait for one is not the call's time.
+// checkout gets a session that is fit for a call. Waiting for one does not count as the call's time.
 func (r *Runner) checkout(ctx context.Context) (*session, error) {
 	defer tool.Waiting(ctx)()
 	for {
@@ -143,8 +143,7 @@ func (r *Runner) checkout(ctx context.Context) (*session, error) {
 	}
 }
 
-// ask makes one request and reads its answer. After an error the session is of no more use, but for one
-// of code invalid_input.
+// ask makes one request and reads its answer. After an error the session is unusable, unless the code is invalid_input.
 func (s *session) ask(ctx context.Context, c *call) (*answer, error) {
 	request, err := encodeRequest(c.aid, c, s.tell(c.state))
 	if err != nil {
@@ -160,12 +159,12 @@ func (s *session) ask(ctx context.Context, c *call) (*answer, error) {
 	}
 	s.known = c.after
 	if a.Hit || !a.dispatched() {
-		s.known = nil // whether the toolhost took what it was told is for it to know
+		s.known = nil // it is unknown whether the toolhost applied the change
 	}
 	return a, nil
 }
 
-// tell returns what the toolhost has to be told so that it has this state: nothing, a delta, or all of it.
+// tell returns what to send to the toolhost so that it has this state: nothing, a delta, or all of it.
 func (s *session) tell(state slots) *change {
 	if s.known == nil {
 		return &change{Slots: state}
@@ -202,7 +201,7 @@ func (s *session) exchange(ctx context.Context, request []byte) ([]byte, error) 
 	return line, nil
 }
 
-// broke says how a session ended that gave no answer.
+// broke returns how a session that gave no answer ended.
 func (s *session) broke(aid string, err error) error {
 	if limit, ok := errors.AsType[*process.LimitError](err); ok {
 		return structured(typeParseError, aid, "the reply to %s: %w", aid, limit)

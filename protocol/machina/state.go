@@ -12,29 +12,27 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// slots is a DSState: what is in each slot, by its number. A value is never changed: whoever needs
-// another one makes a copy.
+// slots is a DSState: the content of each slot, by its number. A value is never changed; it is replaced by a copy.
 //
-// The state of a session is a document, of which "slots" is this map. Whatever else is in the document is
-// carried in one more slot, of type toolpost.state, so that nothing of it is lost on the way.
+// The state of a session is a document, of which "slots" is this map. The rest of the document is carried in one more slot,
+// of type toolpost.state, so that nothing is lost.
 type slots map[int]json.RawMessage
 
 const (
 	restType  = "toolpost.state"
-	lastSlot  = 255 // of a toolhost; the slot for the rest is the last that is free
+	lastSlot  = 255 // of a toolhost; the rest goes into the last free slot
 	maxSlot   = 999_999_999
 	maxStated = 16 << 20 // bytes of a whole state
 )
 
-// A change is what one side tells the other about the state. A delta always has its three members, a whole state its
-// one.
+// A change is a message about the state. A delta always has all three members, a whole state just one.
 type change struct {
-	Delta   bool  `json:"delta,omitzero"` // else it is the whole state
+	Delta   bool  `json:"delta,omitzero"` // otherwise it is the whole state
 	Slots   slots `json:"slots"`
 	Removed []int `json:"removed_slots,omitzero"`
 }
 
-// decodeChange reads a ds_state; nothing and null are no change. Numbers in removed_slots may be strings.
+// decodeChange reads a ds_state; a missing one and null are no change. Numbers in removed_slots may be strings.
 func decodeChange(raw []byte) (*change, error) {
 	switch strictjson.KindOf(raw) {
 	case "nothing", "null":
@@ -53,7 +51,7 @@ func decodeChange(raw []byte) (*change, error) {
 	case nil:
 	case bool:
 		c.Delta = delta
-	case float64: // C and C++ write truth as a number
+	case float64: // C and C++ write booleans as numbers
 		c.Delta = delta != 0
 	default:
 		return nil, fmt.Errorf("delta is true or false, not %v", delta)
@@ -89,7 +87,7 @@ func slotNumber(name string) (int, error) {
 	return n, nil
 }
 
-// plainSlot returns a slot in the one form in which equal slots are equal bytes.
+// plainSlot returns a slot in a canonical form, in which equal slots are equal bytes.
 func plainSlot(value json.RawMessage) (json.RawMessage, error) {
 	v, err := strictjson.Decode(value)
 	if err != nil {
@@ -99,7 +97,7 @@ func plainSlot(value json.RawMessage) (json.RawMessage, error) {
 	if !ok {
 		return nil, fmt.Errorf("expected an object, got %s", strictjson.KindOf(value))
 	}
-	return strictjson.Marshal(strictjson.Merge(nil, object)) // as in every state document, nothing is null
+	return strictjson.Marshal(strictjson.Merge(nil, object)) // without nulls, as in every state document
 }
 
 // apply returns the state after a change.
@@ -125,7 +123,7 @@ func (s slots) size() (bytes int) {
 	return bytes
 }
 
-// delta returns what has to be told to somebody who knows s and should know next.
+// delta returns the change that turns s into next.
 func (s slots) delta(next slots) *change {
 	c := &change{Delta: true, Slots: slots{}, Removed: []int{}}
 	for n, value := range next {
@@ -144,7 +142,7 @@ func (s slots) delta(next slots) *change {
 
 func (c *change) empty() bool { return len(c.Slots) == 0 && len(c.Removed) == 0 }
 
-// document returns the state document of which s is the form on the wire.
+// document returns the state document of which s is the wire form.
 func (s slots) document() (map[string]any, error) {
 	doc := map[string]any{}
 	under := map[string]any{}
@@ -162,7 +160,7 @@ func (s slots) document() (map[string]any, error) {
 	return strictjson.Merge(doc, map[string]any{"slots": under}), nil
 }
 
-// restOf opens the slot that carries what is not in slots.
+// restOf decodes the slot that carries the rest of the document.
 func restOf(value json.RawMessage) (map[string]any, bool) {
 	var s struct {
 		Type        string `json:"type"`
@@ -203,7 +201,7 @@ func slotsOf(doc map[string]any) (slots, error) {
 	return s, s.keepRest(rest)
 }
 
-// keepRest puts what is not in slots into the last slot that is free.
+// keepRest puts the rest of the document into the last free slot.
 func (s slots) keepRest(rest map[string]any) error {
 	content, err := strictjson.Marshal(rest)
 	if err != nil {
@@ -219,7 +217,7 @@ func (s slots) keepRest(rest map[string]any) error {
 	return err
 }
 
-// decodeDocument reads a state document; nothing is the empty one.
+// decodeDocument reads a state document; no bytes are an empty one.
 func decodeDocument(raw json.RawMessage) (map[string]any, error) {
 	if len(raw) == 0 {
 		return map[string]any{}, nil
@@ -244,7 +242,7 @@ func decodeState(raw json.RawMessage) (slots, error) {
 	return slotsOf(doc)
 }
 
-// take applies what a request says about the state.
+// take applies the state change of a request.
 func (o *host) take(c *change) error {
 	if c == nil && o.doc != nil {
 		return nil
@@ -255,7 +253,7 @@ func (o *host) take(c *change) error {
 	return nil
 }
 
-// become goes over to another state, unless something is wrong with it.
+// become replaces the state, unless the next one is invalid.
 func (o *host) become(next slots) error {
 	if size := next.size(); size > maxStated {
 		return fmt.Errorf("the state would be %d bytes long, and %d is the most", size, maxStated)
@@ -272,7 +270,7 @@ func (o *host) become(next slots) error {
 	return nil
 }
 
-// patch applies what a tool did to the state, and gives it as a delta.
+// patch applies a tool's changes to the state, and returns them as a delta.
 func (o *host) patch(patches []map[string]any) (*change, error) {
 	if len(patches) == 0 {
 		return nil, nil
@@ -339,7 +337,7 @@ func (s *patchSink) Emit(e tool.Event) error {
 	return nil
 }
 
-// note writes an event that the protocol cannot carry to the log.
+// note logs an event that the protocol cannot carry.
 func (s *patchSink) note(e tool.Event) {
 	var l tool.Log
 	if e.Kind == tool.KindLog && strictjson.Unmarshal(e.Data, &l) == nil {

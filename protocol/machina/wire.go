@@ -1,5 +1,5 @@
-// Package machina speaks the protocol of Machina's toolhost, on both sides: a Runner calls the tools of a
-// toolhost (--run, --serve, --list), and a Door is a toolhost that offers whatever tools are registered.
+// Package machina speaks the protocol of Machina's toolhost, on both sides: a Runner calls the tools of a toolhost (--run,
+// --serve, --list), and a Door is a toolhost that offers any registered tools.
 package machina
 
 import (
@@ -17,7 +17,7 @@ const (
 	maxStdin       = 10 << 20 // MAX_STDIN_BYTES: of a request
 	maxReply       = 1 << 20  // _TOOLHOST_MAX_OUTPUT: of a reply
 	timeoutEnv     = "MACHINA_TOOLHOST_TIMEOUT"
-	timeoutSeconds = 30 // where the variable is not set
+	timeoutSeconds = 30 // if the variable is not set
 )
 
 // The statuses of a call that was dispatched.
@@ -34,8 +34,8 @@ const (
 	aidLeaseGC    = "_lease.gc"
 )
 
-// A RunHeader says which run a call belongs to. It is made of what every call and every record of one
-// has: the trace and the call's own id.
+// A RunHeader identifies the run of a call. It consists of what every call and every record of one has: the trace and the
+// call's own id.
 type RunHeader struct {
 	SpecVersion string `json:"spec_version"`
 	ProfileID   string `json:"profile_id"`
@@ -52,21 +52,21 @@ func Header(c *tool.Call) RunHeader {
 	return h
 }
 
-// A request is what a host asks of a toolhost.
+// A request is a host's request to a toolhost.
 type request struct {
 	aid   string
 	args  json.RawMessage // the input, as JSON
-	state *change         // nil: leave the state as it is
+	state *change         // nil leaves the state unchanged
 	key   string
 	lease string
 }
 
-// A wireError is a request that cannot be understood, in the words of the protocol, and why, for the log.
+// A wireError is an invalid request: the error in the protocol's words, and the reason for the log.
 type wireError struct{ said, why string }
 
 func (e *wireError) Error() string { return e.said }
 
-// A requestReader reads requests, one after another. It has no memory of them, only the memory for them.
+// A requestReader reads requests in sequence. It keeps nothing of them; it only reuses their memory.
 type requestReader struct{ *strictjson.Members }
 
 func newRequestReader() requestReader {
@@ -74,7 +74,7 @@ func newRequestReader() requestReader {
 		"_lease_token")}
 }
 
-// read reads a request. It looks at everything once; the input itself is for the engine to check.
+// read reads a request in a single pass; the engine checks the input itself.
 func (r requestReader) read(line []byte) (req request, err error) {
 	if err := r.Read(line); err != nil {
 		return req, &wireError{"invalid JSON", err.Error()}
@@ -96,7 +96,7 @@ func (r requestReader) read(line []byte) (req request, err error) {
 	return req, nil
 }
 
-// argsOf takes the input, else the inputs of the dispatch mode; without either the input is empty. A tool must not run
+// argsOf returns the input, or else the inputs of the dispatch mode; without either the input is empty. A tool must not run
 // with an empty input because its host sent one of another type.
 func argsOf(input, inputs []byte) (json.RawMessage, error) {
 	kind, kinds := strictjson.KindOf(input), strictjson.KindOf(inputs)
@@ -113,8 +113,8 @@ func argsOf(input, inputs []byte) (json.RawMessage, error) {
 	return unquoted(input), nil
 }
 
-// text returns the value of a JSON string that is known to be well formed. Nothing and null are the empty string; what
-// is not a string is not ok.
+// text returns the value of a well-formed JSON string. A missing value and null are the empty string; for any other type ok
+// is false.
 func text(value []byte) (s string, ok bool) {
 	switch strictjson.KindOf(value) {
 	case "string":
@@ -125,14 +125,14 @@ func text(value []byte) (s string, ok bool) {
 	return "", false
 }
 
-// unquoted returns the value of a JSON string that is known to be well formed. The protocol carries JSON inside JSON
-// strings, in every request and every reply.
+// unquoted returns the value of a well-formed JSON string. The protocol carries JSON inside JSON strings, in every request
+// and every reply.
 func unquoted(value []byte) []byte {
-	text, _ := strictjson.Unquote(value) // what the strict reader let in can be unquoted
+	text, _ := strictjson.Unquote(value) // the strict reader accepts only strings that can be unquoted
 	return text
 }
 
-// encodeRequest writes the line of a call. An aid that is empty stays away: in run mode it is an argument.
+// encodeRequest writes the line of a call. An empty aid is left out: in run mode it is an argument.
 func encodeRequest(aid string, c *call, state *change) ([]byte, error) {
 	args := c.Args
 	if len(args) == 0 {
@@ -151,7 +151,7 @@ func encodeRequest(aid string, c *call, state *change) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// A reply is the answer to a call that was dispatched.
+// A reply is the answer to a dispatched call.
 type reply struct {
 	ok     bool
 	status string // one of the four: nothing in it has to be escaped
@@ -162,7 +162,7 @@ type reply struct {
 	died   bool   // the tool ended without an outcome
 }
 
-// append writes the reply. It is the answer to nearly every request, and so it is not left to reflection.
+// append writes the reply. Nearly every request is answered by one, so it avoids reflection.
 func (r *reply) append(b []byte) []byte {
 	b = strconv.AppendBool(append(b, `{"ok":`...), r.ok)
 	b = append(append(append(b, `,"status":"`...), r.status...), `","output_json":`...)
