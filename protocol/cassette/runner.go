@@ -1,5 +1,5 @@
-// Package cassette plays the calls of a cassette again: a source whose tools are those that were recorded, and give
-// what they gave. Nothing runs.
+// Package cassette replays the calls of a cassette: a source that offers the recorded tools, which return their recorded
+// results. Nothing runs.
 package cassette
 
 import (
@@ -44,10 +44,10 @@ type Runner struct {
 	tools map[string]*track
 }
 
-// A track has the calls of one tool.
+// A track holds the calls of one tool.
 type track struct {
-	calls map[string][]*cassette.Call // by what was asked, in their order: those that are left
-	asked []string                    // what was ever asked, in order
+	calls map[string][]*cassette.Call // the remaining calls by their question, in order
+	asked []string                    // all recorded questions, in order
 }
 
 var (
@@ -65,7 +65,7 @@ func Open(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, er
 	return tool.Opened(New(src.Dir, o))
 }
 
-// Claim says that a source starts from its cassette.
+// Claim returns the cassette as the file that a source starts from.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	var o Options
 	err := src.Decode(&o)
@@ -79,7 +79,7 @@ func under(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// New makes a runner. A relative path starts in base, the folder of the config.
+// New makes a runner. A relative path is relative to base, the folder of the config.
 func New(base string, o Options) (*Runner, error) {
 	if o.File == "" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "`file` is missing: it names the cassette")
@@ -119,8 +119,8 @@ func New(base string, o Options) (*Runner, error) {
 	return r, nil
 }
 
-// played is a tool as it is offered again. Its effects and its tier are those that it had, though nothing happens now:
-// a policy decides as it would about the tool itself.
+// played returns a recorded tool as it is offered again. It keeps its effects and its tier although nothing happens, so that
+// a policy decides as it would for the tool itself.
 func played(was *tool.Spec) *tool.Spec {
 	s := *was
 	s.Source, s.Protocol, s.Timeout = "", "", 0
@@ -171,7 +171,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return &tool.Result{OK: was.OK, Output: was.Output, Summary: was.Summary, Failure: was.Failure, Ask: was.Ask}, nil
 }
 
-// play tells of an event. An asset that was kept is a file again while it is told of.
+// play emits a recorded event. The content of an asset is a file again while its event is emitted.
 func play(ev cassette.Event, out tool.Sink) error {
 	now := tool.Event{Kind: ev.Kind, Data: ev.Data}
 	if ev.Content == nil {
@@ -198,7 +198,7 @@ func play(ev cassette.Event, out tool.Sink) error {
 	return out.Emit(now)
 }
 
-// find takes the recorded call that answers one.
+// find takes the recorded call that answers c.
 func (r *Runner) find(c *tool.Call) (*cassette.Call, error) {
 	asked, err := r.question(audit.Redacted(c.Args, nil), audit.Redacted(c.Answers, nil), c.Resume != "")
 	if err != nil {
@@ -224,7 +224,7 @@ func (r *Runner) find(c *tool.Call) (*cassette.Call, error) {
 	return calls[0], nil
 }
 
-// question is what a call asks, in one form for all that ask the same.
+// question returns what a call asks, in a canonical form.
 func (r *Runner) question(args, answers json.RawMessage, resumed bool) (string, error) {
 	if len(args) == 0 {
 		args = json.RawMessage(`{}`)
@@ -247,8 +247,7 @@ func (r *Runner) question(args, answers json.RawMessage, resumed bool) (string, 
 	return string(text) + " with the answers " + string(answer), err
 }
 
-// alike gives a value that is the same for all that count as equal: without what is ignored, and with numbers of one
-// form.
+// alike returns a canonical form of a value: without ignored members, and with numbers in one notation.
 func (r *Runner) alike(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -264,7 +263,7 @@ func (r *Runner) alike(v any) any {
 			v[i] = r.alike(v[i])
 		}
 	case json.Number:
-		const exact = 1 << 53 // up to here an integer is one as a float
+		const exact = 1 << 53 // up to here an integer is exact as a float
 		if f, err := strconv.ParseFloat(string(v), 64); err == nil && f == math.Trunc(f) && math.Abs(f) < exact {
 			return json.Number(strconv.FormatInt(int64(f), 10))
 		}
@@ -272,13 +271,13 @@ func (r *Runner) alike(v any) any {
 	return v
 }
 
-// Bounds of looking for what is near: it is a hint, and not worth more.
+// Bounds of the search for similar arguments: it is only a hint, and not worth more.
 const (
 	maxPieces = 32
 	maxNear   = 1000
 )
 
-// near names recorded arguments that share the most with others.
+// near names the recorded arguments that are most similar to asked.
 func (t *track) near(asked string) string {
 	pieces := strings.SplitN(asked[:min(len(asked), maxPieces<<10)], ",", maxPieces)
 	best, most := "", -1

@@ -14,7 +14,7 @@ import (
 	"toolpost/wire/typeschema"
 )
 
-// An argument is what the schema of a tool says of one of its arguments, as far as it matters for a command line.
+// An argument is the part of an argument's schema that matters for a command line.
 type argument struct {
 	Type    schema.Types      `json:"type"`
 	Format  string            `json:"format"`
@@ -30,8 +30,8 @@ const formatPath = "path"
 // path reports whether the argument, or each of its items, is a path.
 func (a *argument) path() bool { return a.Format == formatPath || a.Items != nil && a.Items.path() }
 
-// closed reports whether no value of the argument can be taken for options: numbers, choices, and paths, which begin
-// with ./ on a command line.
+// closed reports whether no value of the argument can be mistaken for an option. This holds for numbers, choices, and paths,
+// which begin with ./ on a command line.
 func (a *argument) closed() bool {
 	if a.Items != nil {
 		return a.Items.closed()
@@ -41,14 +41,14 @@ func (a *argument) closed() bool {
 		len(a.Type) > 0 && !slices.ContainsFunc(a.Type, func(t string) bool { return !number(t) })
 }
 
-// A shortForm is what is declared under arguments.
+// A shortForm is an argument that is declared under arguments.
 type shortForm struct {
 	name   string
 	schema json.RawMessage
 }
 
-// readArguments reads the short form: each argument with a schema, or with the name of a type alone. It knows one type
-// more than JSON Schema: path, a text that names a file or folder below the working folder.
+// readArguments reads the short form: each argument with a schema, or with just the name of a type. It knows one type more
+// than JSON Schema: path, a string that names a file or folder below the working folder.
 func readArguments(raw json.RawMessage) (list []shortForm, err error) {
 	err = strictjson.Object(raw, func(name, value []byte) error {
 		one := shortForm{name: string(name)}
@@ -68,7 +68,7 @@ func readArguments(raw json.RawMessage) (list []shortForm, err error) {
 	return list, err
 }
 
-// longForm writes a short schema out.
+// longForm expands a short schema.
 func longForm(value []byte) (any, error) {
 	switch kind := strictjson.KindOf(value); kind {
 	case "string":
@@ -93,8 +93,8 @@ func longForm(value []byte) (any, error) {
 	})
 }
 
-// inputOf makes the schema of the arguments. One that the command line names for sure, and that has no default, must be
-// given: nobody has to say so twice.
+// inputOf makes the schema of the arguments. An argument that the command line always uses, and that has no default, is
+// required without having to be declared so.
 func inputOf(list []shortForm, sure []string) (json.RawMessage, error) {
 	properties, required := &typeschema.Object{}, []string{}
 	for _, one := range list {
@@ -114,7 +114,7 @@ func inputOf(list []shortForm, sure []string) (json.RawMessage, error) {
 	return strictjson.Marshal(input.Set("additionalProperties", false))
 }
 
-// readInput reads what a schema says of its arguments, and which must be given.
+// readInput reads the arguments of a schema, and which of them are required.
 func readInput(input json.RawMessage) (about map[string]*argument, required []string, err error) {
 	if _, err := schema.Compile(input); err != nil {
 		return nil, nil, err
@@ -129,12 +129,12 @@ func readInput(input json.RawMessage) (about map[string]*argument, required []st
 // values are the arguments of one call.
 type values struct {
 	about map[string]*argument
-	given map[string]any // without those that are null
-	dir   string         // absolute: where paths start
-	paths []string       // those among the values, absolute, as far as they were used
+	given map[string]any // without nulls
+	dir   string         // absolute, the base of relative paths
+	paths []string       // the paths among the values that were used so far, absolute
 }
 
-// readValues reads the arguments of a call, with the defaults of those that it leaves out.
+// readValues reads the arguments of a call, and adds the defaults of missing ones.
 func readValues(args json.RawMessage, about map[string]*argument, dir string) (*values, error) {
 	v := &values{about: about, given: map[string]any{}, dir: dir}
 	if len(args) > 0 {
@@ -165,7 +165,7 @@ func readValues(args json.RawMessage, about map[string]*argument, dir string) (*
 	return v, nil
 }
 
-// has reports whether a piece is there: a list needs all of its arguments, and one without items is not given.
+// has reports whether a piece is used: a list needs all of its arguments, and an empty list counts as not given.
 func (v *values) has(p Piece) (bool, error) {
 	for _, w := range p {
 		for _, part := range w.parts {
@@ -184,7 +184,7 @@ func (v *values) has(p Piece) (bool, error) {
 	return true, nil
 }
 
-// texts are what an argument stands for: one text, or one for each item of a list.
+// texts returns the value of an argument: one text, or one for each item of a list.
 func (v *values) texts(name string) ([]string, error) {
 	about := v.about[name]
 	list, ok := v.given[name].([]any)
@@ -209,7 +209,7 @@ func (v *values) texts(name string) ([]string, error) {
 	return texts, nil
 }
 
-// textOf is a value as text: texts and numbers as they are, everything else as JSON.
+// textOf returns a value as text: strings and numbers verbatim, everything else as JSON.
 func textOf(value any) (string, error) {
 	switch value := value.(type) {
 	case string:
@@ -221,10 +221,10 @@ func textOf(value any) (string, error) {
 	return string(b), err
 }
 
-// local is a path as it stands on the command line. It is below the working folder and begins with ./, so that no
-// program takes it for an option (-x), a script (+x), a list of arguments (@x), an assignment (x=y), a machine (x:y),
-// an expression or a URL. Where links in the folder lead is for the walls to decide: they stand when the program opens
-// it.
+// local returns a path in the form of the command line. It is below the working folder and begins with ./, so that no
+// program takes it for an option (-x), a script (+x), a list of arguments (@x), an assignment (x=y), a machine (x:y), an
+// expression or a URL. The walls check the targets of links in the folder, because they apply when the program opens the
+// path.
 func (v *values) local(value string) (string, error) {
 	rel := value
 	if filepath.IsAbs(value) {
@@ -250,7 +250,7 @@ func (v *values) local(value string) (string, error) {
 	return text, nil
 }
 
-// input is what the program reads: texts as they are, everything else as JSON.
+// input returns the standard input of the program: strings verbatim, everything else as JSON.
 func (v *values) input(p Piece, args json.RawMessage) ([]byte, error) {
 	if p == nil {
 		return nil, nil

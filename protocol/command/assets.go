@@ -16,10 +16,11 @@ import (
 	"toolpost/tool"
 )
 
-// maxAssets bounds what one call may bring.
+// maxAssets bounds the assets of one call.
 const maxAssets = 1000
 
-// patterns are those of the files that a call makes. What an argument says in one is a name and no pattern.
+// patterns returns the patterns of the files that a call makes. The value of an argument in one is a literal name, not a
+// pattern.
 func (v *values) patterns(assets []Word) (list []string, err error) {
 	escape := strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`)
 	for _, w := range assets {
@@ -49,8 +50,8 @@ func (v *values) patterns(assets []Word) (list []string, err error) {
 	return list, nil
 }
 
-// files are those in a folder that match patterns, as they were before a call. A call brings those that were made or
-// changed since; where calls run at the same time, patterns that name their arguments keep them apart.
+// files are the files in a folder that match patterns, as they were before a call. The assets of a call are those that were
+// made or changed since. Patterns that name arguments keep concurrent calls apart.
 type files struct {
 	root     *os.Root
 	patterns []string
@@ -64,7 +65,7 @@ func watchFiles(root *os.Root, patterns []string) (*files, error) {
 	return f, err
 }
 
-// now looks at the files, below the root and nowhere else.
+// now examines the files, below the root and nowhere else.
 func (f *files) now() (map[string]kernel.Stamp, error) {
 	all := map[string]kernel.Stamp{}
 	for _, pattern := range f.patterns {
@@ -101,10 +102,10 @@ func (f *files) changed() (names []string, err error) {
 	return names, err
 }
 
-// assetOf describes a file. Its media type follows from its name, else from its first bytes.
+// assetOf describes a file. Its media type follows from its name, or else from its first bytes.
 func assetOf(dir, name string, f *os.File) tool.Asset {
 	start := make([]byte, 512)
-	n, _ := f.ReadAt(start, 0) // what cannot be read says nothing
+	n, _ := f.ReadAt(start, 0) // an unreadable file has no first bytes
 	kind, _, err := mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(name)))
 	if err != nil {
 		kind, _, _ = mime.ParseMediaType(http.DetectContentType(start[:n]))

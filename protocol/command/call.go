@@ -18,11 +18,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// lastRead is how long one read of the output of a program that has ended may take: somebody out of our reach may hold
-// the other end of the pipe.
+// lastRead limits one read of the output of a program that has ended: a process out of our reach may hold the other end of
+// the pipe.
 const lastRead = 3 * time.Second
 
-// A call is one run of a tool. One goroutine, the caller's, reads the output; the reaper has the process.
+// A call is one run of a tool. One goroutine, the caller's, reads the output; the reaper owns the process.
 type call struct {
 	asked *tool.Call
 	*form
@@ -33,19 +33,19 @@ type call struct {
 	events     *tool.Relay
 	watch      walls.Watch
 	meter      *meter
-	made       *files // nil: none are asked for
+	made       *files // nil if no assets are configured
 	assetCount int
 }
 
-// stderr takes a line of standard error: it is progress, or a log event.
+// stderr takes a line of standard error, which is progress or a log event.
 func (c *call) stderr(line []byte) {
 	if !c.meter.sees(line, false) {
 		c.events.Stderr(line)
 	}
 }
 
-// read reads the output to its end. A fault is how it is not what it should be; whatever else ends the reading is for
-// the outcome to see.
+// read reads the output to its end. It returns a fault if the output is invalid; outcome handles any other reason for the
+// end of the reading.
 func (c *call) read() (output json.RawMessage, fault error) {
 	stdout := io.Reader(c.reaper)
 	if c.meter != nil {
@@ -55,13 +55,13 @@ func (c *call) read() (output json.RawMessage, fault error) {
 		return c.events.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: "stdout", Text: text}))
 	})
 	if errors.Is(err, os.ErrDeadlineExceeded) || c.events.Err() != nil {
-		return output, nil // the reaper, or nobody, wants more
+		return output, nil // the reaper stopped us, or the sink wants no more
 	}
 	if limit, ok := errors.AsType[*process.LimitError](err); ok {
 		c.reaper.Abort()
 		return nil, fmt.Errorf("%w; ask it for less, or raise max_output of its source", limit)
 	}
-	if err != nil { // it may be about to say so itself, by how it exits
+	if err != nil { // the program may be about to report it by its exit code
 		if n, _ := io.CopyN(io.Discard, stdout, c.MaxOutput); n == c.MaxOutput {
 			c.reaper.Abort()
 		}
@@ -69,7 +69,7 @@ func (c *call) read() (output json.RawMessage, fault error) {
 	return output, err
 }
 
-// outcome is what the call comes to, when the program has ended.
+// outcome returns the outcome of the call after the program has ended.
 func (c *call) outcome(ctx context.Context, output json.RawMessage, fault error) (*tool.Result, error) {
 	if err := c.events.Err(); err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func (c *call) outcome(ctx context.Context, output json.RawMessage, fault error)
 	if i := slices.IndexFunc(c.Exits, func(e Exit) bool { return e.Code == exit.Code }); i >= 0 {
 		means = c.Exits[i]
 	}
-	// A program that failed says so, and need not write what one writes that succeeds; one that was ended for what it
-	// wrote has not failed by itself.
+	// A failed program reports its failure and need not write valid output. A program that was killed for its output has not
+	// failed by itself.
 	if fault != nil && (means.OK || c.reaper.Killed) {
 		return nil, c.failed(tool.CodeProtocol, "wrote what cannot be read as %s: %v%s", cmp.Or(c.Output, Text), fault,
 			c.lastWords())
@@ -105,7 +105,7 @@ func (c *call) outcome(ctx context.Context, output json.RawMessage, fault error)
 	return r, nil
 }
 
-// why is what a failure is told by: the config's words, else the program's, else its exit code.
+// why returns the message of a failure: the config's, the program's, or both, and otherwise the exit code.
 func (c *call) why(means Exit) string {
 	said := strings.TrimSpace(c.meter.without(c.child.Tail()))
 	if means.Message != "" && said != "" {
@@ -114,7 +114,7 @@ func (c *call) why(means Exit) string {
 	return cmp.Or(means.Message, said, fmt.Sprintf("%s failed with %s and did not say why", c.Name, c.reaper.Exit))
 }
 
-// register passes the files that the program made on as assets. One that cannot be opened is told of.
+// register passes the files that the program made on as assets. A file that cannot be opened is reported.
 func (c *call) register() error {
 	if c.made == nil {
 		return nil
@@ -145,7 +145,7 @@ func (c *call) asset(name string) error {
 	return c.events.Emit(ev)
 }
 
-// interrupted is the error of a call whose context ended.
+// interrupted returns the error of a call whose context ended.
 func (f *form) interrupted(ctx context.Context, tail string) *tool.Error {
 	e := tool.Ended(ctx)
 	e.Message = fmt.Sprintf("%s was ended: %s%s", f.Name, e.Message, tail)
@@ -158,7 +158,7 @@ func (c *call) failed(code tool.Code, format string, args ...any) *tool.Error {
 	return e
 }
 
-// lastWords is the end of what the program wrote to standard error, safe for any terminal and log.
+// lastWords returns the end of the program's standard error, safe for any terminal and log.
 func (c *call) lastWords() string {
 	if last := process.LastLines(c.meter.without(c.child.Tail())); last != "" {
 		return "; the last it wrote to stderr: " + last
@@ -175,7 +175,7 @@ func (c *call) trace() map[string]any {
 	return t
 }
 
-// details carries the trace of a call that has no result, or has failed.
+// details returns the trace of a call that has no result, or has failed.
 func (c *call) details() json.RawMessage {
 	b, _ := strictjson.Marshal(map[string]any{"trace": c.trace()}) // numbers, booleans and strings
 	return b

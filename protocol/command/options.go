@@ -1,9 +1,9 @@
-// Package command runs any program as a tool, without a line of code: the config says how its command line is made of
-// the arguments, and how what it writes and how it ends are to be read.
+// Package command runs any program as a tool without any code: the config describes how to build the command line from the
+// arguments, and how to interpret the program's output and exit code.
 //
-// A command line is a list of words and never a text: there is no shell, and an argument stays one argument, whatever
-// its value. It cannot choose the program, become an option, or be code that an interpreter runs; a path stays below
-// the working folder.
+// A command line is a list of words and never a text: there is no shell, and an argument stays one argument, whatever its
+// value. It cannot choose the program, become an option, or be code that an interpreter runs; a path stays below the working
+// folder.
 package command
 
 import (
@@ -21,7 +21,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options are a configured source: one tool, or several that share all but their own fields.
+// Options are a configured source: one tool, or several that share everything except their own fields.
 type Options struct {
 	Tool
 	Tools []Tool `yaml:"tools" doc:"several tools of one source, each with fields of its own, from tool to tier"`
@@ -49,15 +49,15 @@ type Tool struct {
 	Tier    *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
 }
 
-// Output is how standard output is read.
+// Output is the format of standard output.
 type Output string
 
-// The ways to read it.
+// The formats.
 const (
 	Text  Output = "text"  // the result is a string
 	Lines Output = "lines" // a list of strings
 	JSON  Output = "json"  // the JSON value that was written
-	JSONL Output = "jsonl" // a list of such values, one a line
+	JSONL Output = "jsonl" // a list of such values, one per line
 )
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -69,7 +69,7 @@ func (o *Output) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// schema is what the way of reading promises of the result.
+// schema returns the schema of results in this format.
 func (o Output) schema() json.RawMessage {
 	switch o {
 	case Lines:
@@ -82,7 +82,7 @@ func (o Output) schema() json.RawMessage {
 	return json.RawMessage(`{"type":"string"}`)
 }
 
-// An Exit is what an exit code means.
+// An Exit is the meaning of an exit code.
 type Exit struct {
 	Code    int    `yaml:"code" doc:"the exit code, from 0 to 255"`
 	OK      bool   `yaml:"ok" doc:"whether it is a success"`
@@ -90,7 +90,7 @@ type Exit struct {
 	Message string `yaml:"message" doc:"what it means, for people; default: what the program wrote to stderr"`
 }
 
-// Validate is asked by the config when an exit was read.
+// Validate checks an exit; the config calls it after decoding one.
 func (e Exit) Validate() error {
 	switch {
 	case e.Code < 0 || e.Code > 255:
@@ -101,18 +101,18 @@ func (e Exit) Validate() error {
 	return nil
 }
 
-// A form is a tool as it was checked: what its calls are made from.
+// A form is a checked tool, from which its calls are made.
 type form struct {
 	Tool
 	program  *spawn.Program
-	lead     int // how many words of the template the program has already
+	lead     int // how many words of the template the program already has
 	about    map[string]*argument
 	required []string
-	progress *progress // nil: none is read
+	progress *progress // nil if none is read
 	spec     *tool.Spec
 }
 
-// all are the tools of the source.
+// all returns the tools of the source.
 func (o Options) all() ([]Tool, error) {
 	if len(o.Tools) == 0 {
 		return []Tool{o.Tool}, nil
@@ -133,7 +133,7 @@ func (o Options) all() ([]Tool, error) {
 	return o.Tools, nil
 }
 
-// claim says which files the source starts from, and which its tools may change, of a config in base.
+// claim returns the files that the source starts from, and those that its tools may change, for a config in base.
 func (o Options) claim(base string) (offlimits.Claim, error) {
 	tools, err := o.all()
 	c := o.Claim(base, nil)
@@ -146,7 +146,7 @@ func (o Options) claim(base string) (offlimits.Claim, error) {
 	return c, err
 }
 
-// form checks a tool. What it finds would otherwise only fail, or mislead, when the tool is called.
+// form checks a tool for errors that would otherwise only show, or mislead, when the tool is called.
 func (o Options) form(base string, t Tool) (*form, error) {
 	t.MaxOutput = cmp.Or(t.MaxOutput, 16<<20)
 	f := &form{Tool: t}
@@ -183,7 +183,7 @@ func (o Options) form(base string, t Tool) (*form, error) {
 	return f, nil
 }
 
-// arguments reads what is declared, in the long form or in the short one.
+// arguments reads the declared arguments, in the long form or in the short one.
 func (f *form) arguments() error {
 	if f.Arguments != nil && f.Input != nil {
 		return tool.Errorf(tool.CodeInvalidInput, "arguments is the short form of input; write one of them")
@@ -212,7 +212,7 @@ func (f *form) arguments() error {
 	return nil
 }
 
-// pieces are all that names arguments: the command line, and standard input.
+// pieces returns the parts that can name arguments: the command line, and standard input.
 func (f *form) pieces() []Piece {
 	if f.Stdin == nil {
 		return f.Command
@@ -220,7 +220,7 @@ func (f *form) pieces() []Piece {
 	return append(slices.Clone(f.Command), f.Stdin)
 }
 
-// sure are the arguments without which there is no call.
+// sure lists the arguments that every call needs.
 func (f *form) sure() (names []string) {
 	for _, p := range f.pieces() {
 		if p.always() {
@@ -230,7 +230,7 @@ func (f *form) sure() (names []string) {
 	return names
 }
 
-// undeclared are the arguments of a tool that declares none: texts, one for each placeholder.
+// undeclared returns the arguments of a tool that declares none: a string for each placeholder.
 func (f *form) undeclared() (list []shortForm) {
 	for _, p := range f.pieces() {
 		for _, name := range p.names() {

@@ -11,7 +11,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// read reads what a program writes, to its end, and gives the result. Texts and lines are passed on as they come.
+// read reads a program's output to its end, and returns the result. Texts and lines are emitted as they come.
 func (o Output) read(r io.Reader, most int64, emit func(string) error) (json.RawMessage, error) {
 	switch o {
 	case JSON:
@@ -22,11 +22,11 @@ func (o Output) read(r io.Reader, most int64, emit func(string) error) (json.Raw
 	return readText(r, most, emit)
 }
 
-// readText makes a string of all that comes. Bytes that are not UTF-8 are replaced, as in what is logged: a name of a
-// file in another encoding is no reason to have nothing.
+// readText reads all of r as a string. Bytes that are not UTF-8 are replaced, as in logs: a file name in another encoding is
+// no reason to lose the output.
 func readText(r io.Reader, most int64, emit func(string) error) (json.RawMessage, error) {
 	var all strings.Builder
-	buf, left := make([]byte, 32<<10), 0 // the bytes of a character whose rest has not come yet
+	buf, left := make([]byte, 32<<10), 0 // left counts the bytes of an incomplete character
 	pass := func(b []byte) error {
 		if len(b) == 0 {
 			return nil
@@ -73,7 +73,7 @@ func readJSON(r io.Reader, most int64) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// readLines makes a list of the lines, which are texts or JSON.
+// readLines returns a list of the lines, which are texts or JSON.
 func (o Output) readLines(r io.Reader, most int64, emit func(string) error) (json.RawMessage, error) {
 	lines := process.NewLines(r, process.LineLimits{Line: process.MaxLine, Total: most, Open: true})
 	list := []byte{'['}

@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-// Progress says how the progress of a program is read.
+// Progress configures how the progress of a program is read.
 type Progress struct {
 	Match string `yaml:"match" doc:"regular expression for lines of stdout and stderr, with the named groups percent, or done and total, and message"`
 	Lines bool   `yaml:"lines" doc:"every line of stdout is one step"`
@@ -30,10 +30,10 @@ func (p *Progress) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// progress is how it is read, once that was checked.
+// progress is a checked Progress.
 type progress struct {
 	Progress
-	match  *regexp.Regexp // nil: every line is a step
+	match  *regexp.Regexp // nil if every line is a step
 	groups map[string]int
 }
 
@@ -71,11 +71,11 @@ func (p Progress) compile(about map[string]*argument) (*progress, error) {
 type meter struct {
 	*progress
 	events *tool.Relay
-	total  float64 // 0: nobody knows
+	total  float64 // 0 if unknown
 	steps  float64
 }
 
-// meter starts one; nil where no progress is read.
+// meter starts a meter, or returns nil if no progress is read.
 func (p *progress) meter(v *values, events *tool.Relay) *meter {
 	if p == nil {
 		return nil
@@ -90,14 +90,14 @@ func (p *progress) meter(v *values, events *tool.Relay) *meter {
 	return m
 }
 
-// sees looks at a line, and reports whether it tells of progress.
+// sees examines a line, and reports whether it contains progress.
 func (m *meter) sees(line []byte, stdout bool) bool {
 	if m == nil || m.match == nil && !stdout {
 		return false
 	}
 	at := tool.Progress{Total: m.total}
 	if m.match == nil {
-		m.steps++ // only stdout comes here, and that is read by one goroutine
+		m.steps++ // only for stdout, which one goroutine reads
 		at.Progress, at.Message = m.steps, shown(line)
 	} else if found := m.match.FindSubmatch(line); found == nil || !m.fill(&at, found) {
 		return false
@@ -106,7 +106,7 @@ func (m *meter) sees(line []byte, stdout bool) bool {
 	return true
 }
 
-// without is a text without the lines that tell of progress, which nobody wants to read as the reason of a failure.
+// without removes the lines that contain progress, which do not explain a failure.
 func (m *meter) without(text string) string {
 	if m == nil || m.match == nil {
 		return text
@@ -143,17 +143,17 @@ func (m *meter) fill(at *tool.Progress, found [][]byte) bool {
 	return true
 }
 
-// finite reports whether JSON has the number.
+// finite reports whether JSON can represent n.
 func finite(n float64) bool { return !math.IsNaN(n) && !math.IsInf(n, 0) }
 
-// shown is a line as a message.
+// shown returns a line as a message.
 func shown(line []byte) string {
 	const most = 200
 	return strings.TrimSpace(strings.ToValidUTF8(string(line[:process.WholeRunes(line[:min(len(line), most)])]), "\uFFFD"))
 }
 
-// A splitter finds lines in what is written to it, also those that end with a carriage return, as programs write them
-// that draw their progress again and again. What is longer than any such line is not kept.
+// A splitter finds lines in the data that is written to it. Lines may end with a carriage return, as programs write them
+// that redraw their progress. It does not keep text that is longer than any such line.
 type splitter struct {
 	line func([]byte)
 	part []byte

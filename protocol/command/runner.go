@@ -40,7 +40,7 @@ func optionsOf(src config.Source) (Options, error) {
 	return o, src.Decode(&o)
 }
 
-// Claim says which files a configured source starts from, and which its tools may change.
+// Claim returns the files that a configured source starts from, and those that its tools may change.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
 	if err != nil {
@@ -49,7 +49,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	return o.claim(src.Dir)
 }
 
-// New makes a runner. Nothing is started until it is called. Relative paths start in base, the folder of the config.
+// New makes a runner. Nothing is started until it is called. Relative paths are relative to base, the folder of the config.
 func New(base string, o Options) (*Runner, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (r *Runner) Tools(context.Context) (specs []*tool.Spec, err error) {
 	return specs, nil
 }
 
-// find returns the tool of a name.
+// find returns the tool with a name.
 func (r *Runner) find(name string) (*form, error) {
 	i := slices.IndexFunc(r.forms, func(f *form) bool { return f.Name == name })
 	if i < 0 {
@@ -88,7 +88,7 @@ func (r *Runner) find(name string) (*form, error) {
 	return r.forms[i], nil
 }
 
-// Unavailable says why a tool cannot be called as things are now: its program or its folder is missing.
+// Unavailable returns why a tool cannot be called at present: its program or its folder is missing.
 func (r *Runner) Unavailable(name string) error {
 	f, err := r.find(name)
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *Runner) Touches(c *tool.Call) (tool.Touches, error) {
 	return t, nil
 }
 
-// prepared is a call as it was read, before anything runs.
+// prepared is a decoded call, before anything runs.
 type prepared struct {
 	values *values
 	argv   []string

@@ -10,17 +10,17 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A Piece is a part of a command line as the config writes it. A text is always there; a list only when all of the
-// arguments that it names are given.
+// A Piece is a part of a command line as the config writes it. A text is always used; a list only if all of the arguments
+// that it names are given.
 type Piece []Word
 
-// UnmarshalText implements encoding.TextUnmarshaler: this is the piece that is a text.
+// UnmarshalText implements encoding.TextUnmarshaler, for a piece that is a text.
 func (p *Piece) UnmarshalText(b []byte) error {
 	*p = Piece{{always: true}}
 	return (*p)[0].UnmarshalText(b)
 }
 
-// always reports whether the piece is there whatever the arguments.
+// always reports whether the piece is used whatever the arguments.
 func (p Piece) always() bool { return len(p) == 1 && p[0].always }
 
 // names lists the arguments that the piece names.
@@ -35,21 +35,22 @@ func (p Piece) names() (all []string) {
 	return all
 }
 
-// A Word is one element of a command line, with placeholders: {name} stands for an argument; {name?} for nothing, and
-// makes its piece depend on the argument: given, and neither false nor empty. A brace is written twice.
+// A Word is one element of a command line, with placeholders. {name} is replaced by an argument. {name?} is replaced by
+// nothing, and makes its piece depend on the argument, which must be given and neither false nor empty. A literal brace is
+// written twice.
 type Word struct {
 	parts  []part
 	always bool // it is a piece of its own
 }
 
-// A part is text, or a placeholder where it has a name.
+// A part is text, or a placeholder if it has a name.
 type part struct {
 	text string
 	name string
 	only bool // {name?}
 }
 
-// everything is what stands for all arguments, as JSON, on standard input.
+// everything is the placeholder for all arguments, as JSON, on standard input.
 const everything = "*"
 
 var placeholder = regex.Lazy(`^\{([A-Za-z_][A-Za-z0-9_-]*|\*)(\?)?\}`)
@@ -85,7 +86,7 @@ func (w *Word) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// literal is the text of a word in which no value of an argument can be.
+// literal returns the text of a word that contains no value of an argument.
 func (w Word) literal() (text string, ok bool) {
 	for _, p := range w.parts {
 		if p.name != "" && !p.only {
@@ -96,12 +97,12 @@ func (w Word) literal() (text string, ok bool) {
 	return text, true
 }
 
-// condition reports whether the word is nothing but {name?}: it is no element of the command line.
+// condition reports whether the word is nothing but {name?}: it adds no element to the command line.
 func (w Word) condition() bool {
 	return len(w.parts) > 0 && !slices.ContainsFunc(w.parts, func(p part) bool { return !p.only })
 }
 
-// before is the text in front of the first argument.
+// before returns the text before the first argument.
 func (w Word) before() (text string) {
 	for _, p := range w.parts {
 		if p.name != "" && !p.only {
@@ -112,7 +113,7 @@ func (w Word) before() (text string) {
 	return text
 }
 
-// String is the word as the config has it.
+// String returns the word as the config has it.
 func (w Word) String() string {
 	var b strings.Builder
 	for _, p := range w.parts {
@@ -128,10 +129,10 @@ func (w Word) String() string {
 	return b.String()
 }
 
-// words are all words of a template, in order.
+// words returns all words of a template, in order.
 func words(template []Piece) []Word { return slices.Concat(template...) }
 
-// literals are the words of a template that name no argument, up to the first one that does, or all of them.
+// literals returns the words of a template that name no argument: all of them, or those before the first that does.
 func literals(template []Piece, all bool) (list []string) {
 	for _, p := range template {
 		text, ok := "", false
@@ -184,7 +185,7 @@ func (p Piece) check(about map[string]*argument) error {
 	return nil
 }
 
-// String is the piece as the config has it, without brackets.
+// String returns the piece as the config has it, without brackets.
 func (p Piece) String() string {
 	var all []string
 	for _, w := range p {
@@ -223,7 +224,7 @@ func (w Word) check(about map[string]*argument) error {
 	return nil
 }
 
-// first is the argument that the word's value begins with, or the first one after its text.
+// first returns the first argument in the word, or "".
 func (w Word) first() string {
 	for _, p := range w.parts {
 		if p.name != "" && !p.only {
@@ -233,19 +234,19 @@ func (w Word) first() string {
 	return ""
 }
 
-// An interpreter is how a program takes code, or another program, on its command line.
+// An interpreter describes how a program takes code, or another program, on its command line.
 type interpreter struct {
-	code    string // letters of short options, then names of long ones, whose value is code; empty: none
+	code    string // letters of short options, then names of long ones, whose value is code; may be empty
 	valued  string // further options that have a value of their own
-	starts  bool   // its first operand is a program, with its own arguments; else it is code, or names a script
-	assigns bool   // NAME=value may stand before it
-	behind  int    // how many operands stand before the program: how long, on which machine
+	starts  bool   // its first operand is a program, with its own arguments; otherwise it is code, or names a script
+	assigns bool   // NAME=value may come before it
+	behind  int    // how many operands come before the program, such as a duration or a machine
 	more    bool   // options with code may follow its code
-	again   bool   // and its operands
-	remote  bool   // all that follows is one line, for a shell
+	again   bool   // and after its operands
+	remote  bool   // all following words form one line for a shell
 }
 
-// interpreters are those whose command lines we know. Versions behind their names do not count.
+// interpreters returns the programs whose command lines we know. Version numbers after their names do not count.
 func interpreters() map[string]interpreter {
 	language := interpreter{code: "eEpr eval print", valued: "-W -X -I -M -C -L --require --import", more: true}
 	all := map[string]interpreter{
@@ -277,7 +278,7 @@ func interpreters() map[string]interpreter {
 	return all
 }
 
-// isCode reports whether an option, of which this is all or the beginning, takes code.
+// isCode reports whether an option takes code, given all of the option or its beginning.
 func (in interpreter) isCode(option string) bool {
 	letters, names, _ := strings.Cut(in.code, " ")
 	name, long := strings.CutPrefix(option, "--")
@@ -293,7 +294,7 @@ func (in interpreter) isCode(option string) bool {
 	return strings.ContainsAny(cluster(option), letters)
 }
 
-// hasValue reports whether the word behind an option is its value, and no code.
+// hasValue reports whether the word after an option is its value, and not code.
 func (in interpreter) hasValue(option string) bool {
 	valued := strings.Fields(in.valued)
 	if short := cluster(option); len(short) > 1 && len(short) == len(option)-1 { // -euo pipefail
@@ -302,14 +303,14 @@ func (in interpreter) hasValue(option string) bool {
 	return slices.Contains(valued, option)
 }
 
-// cluster are the letters of short options that stand together.
+// cluster returns the letters of combined short options.
 func cluster(option string) string {
 	rest := strings.TrimLeft(option[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	return option[1 : len(option)-len(rest)]
 }
 
-// checkCode refuses an argument in a place where it would be code: quoting it would be our affair then, and no quoting
-// is right for every interpreter. A shell is one wherever it stands on the command line.
+// checkCode refuses an argument in a place where it would be code: we would have to quote it, and no quoting is right for
+// every interpreter. A shell counts anywhere on the command line.
 func checkCode(all []Word) error {
 	known := interpreters()
 	for i, w := range all {
@@ -330,11 +331,11 @@ func checkCode(all []Word) error {
 	return nil
 }
 
-// codeOf finds the word with an argument that is code among those behind the interpreter's name. What follows its code
-// or its script are the arguments of that, unless there may be more code.
+// codeOf returns the word with an argument that would be code, among the words after the interpreter's name. The words after
+// its code or its script are arguments, unless there may be more code.
 func (in interpreter) codeOf(rest []Word) *Word {
-	// What the next word can be: the value of an option, code that an option announced, or an operand behind those that
-	// say what is run.
+	// The next word can be the value of an option, code that an option announced, or an operand after those that select what
+	// runs.
 	value, announced, settled, before := false, false, false, in.behind
 	for i, w := range rest {
 		text, literal := w.literal()
@@ -366,7 +367,7 @@ func (in interpreter) codeOf(rest []Word) *Word {
 	return nil
 }
 
-// Bounds of a command line. The kernel has no more than 128 KiB for one element, and a quarter of the stack for all.
+// Bounds of a command line. The kernel allows 128 KiB for one element, and a quarter of the stack for all.
 const (
 	maxElement = 128<<10 - 1
 	maxLine    = 1 << 20
@@ -403,7 +404,7 @@ func render(template []Piece, v *values) (argv []string, err error) {
 	return argv, nil
 }
 
-// elements are what one word comes to: one element, or as many as a list in it has items.
+// elements returns the elements for one word: one, or as many as a list in it has items.
 func (v *values) elements(w Word, open bool) ([]string, error) {
 	if w.condition() {
 		return nil, nil
@@ -420,7 +421,7 @@ func (v *values) elements(w Word, open bool) ([]string, error) {
 				return nil, err
 			}
 		}
-		if len(all) > 1 && len(texts) > 1 { // arguments of any type, which no schema gives away
+		if len(all) > 1 && len(texts) > 1 { // arguments of any type, which no schema reveals as lists
 			return nil, tool.Errorf(tool.CodeInvalidInput, "the argument %s is a second list in %q; only one can be spread", p.name, w)
 		}
 		all = product(all, texts)
@@ -445,7 +446,7 @@ func product(fronts, ends []string) (all []string) {
 	return all
 }
 
-// mayStand refuses an element that the program would take for something else than the value of an argument.
+// mayStand refuses an element that the program would take for something other than the value of an argument.
 func mayStand(element string, w Word, open bool) error {
 	name := w.first()
 	switch {
@@ -466,7 +467,7 @@ func mayStand(element string, w Word, open bool) error {
 	return nil
 }
 
-// staysBelow refuses an element that leads out of the folder that its word names in front of an argument: notes/{name}.
+// staysBelow refuses an element that leads out of the folder before its argument, such as notes/{name}.
 func staysBelow(element string, w Word) error {
 	plain, folder := "", false
 	for i, p := range w.parts {
@@ -493,5 +494,5 @@ func staysBelow(element string, w Word) error {
 	return nil
 }
 
-// onlySigns reports whether there is nothing in a text but what options begin with.
+// onlySigns reports whether a text consists of nothing but the signs that begin options.
 func onlySigns(text string) bool { return strings.Trim(text, "-+") == "" }

@@ -9,17 +9,17 @@ import (
 	"toolpost/tool"
 )
 
-// maxAssets bounds what one call may register.
+// maxAssets bounds the assets that one call may register.
 const maxAssets = 10_000
 
-// assets are those of one call.
+// assets are the assets of one call.
 type assets struct {
-	dir  string                                   // relative paths start here
-	open func(dir, path string) (*os.File, error) // a regular file, as the tool itself could
+	dir  string                                   // the base of relative paths
+	open func(dir, path string) (*os.File, error) // opens a regular file with the tool's rights
 	seen map[string]struct{}
 }
 
-// register checks an asset, gives it an absolute path, and opens its file; copying that is for whoever keeps it.
+// register checks an asset, makes its path absolute, and opens its file. It leaves copying the file to the asset store.
 func (s *assets) register(d *decoder) (tool.Asset, *os.File, error) {
 	a, err := d.asset()
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A call is one run of the tool. One goroutine, the caller's, reads the events; the reaper has the
-// process.
+// A call is one run of the tool. One goroutine, the caller's, reads the events; the reaper owns the process.
 type call struct {
 	*tool.Call
 	o          *Options
@@ -29,24 +28,23 @@ type call struct {
 	decoder    *decoder
 	assets     assets
 
-	done      *tool.Result     // the outcome, once the tool has said it
-	lastError *tool.ErrorEvent // what the tool said last about a failure
-	question  *tool.Ask        // what it asked last
+	done      *tool.Result     // the outcome, once the tool has reported it
+	lastError *tool.ErrorEvent // the tool's last error event
+	question  *tool.Ask        // its last question
 	fault     error            // how the tool broke the protocol
-	cut       int              // the number of a last line that ends in the middle; 0: none
+	cut       int              // the number of an incomplete last line, or 0
 	count     struct{ events, afterDone, badLines int }
 }
 
-// read takes the tool's lines as they come, to the end of its output or of ctx: what a tool says when it
-// is being ended is not its outcome. A sink that blocks keeps us from reading, and so the tool from
-// writing.
+// read takes the tool's lines until its output or ctx ends: lines from a tool that is being ended are not its outcome. A
+// sink that blocks keeps us from reading, and so the tool from writing.
 func (c *call) read(ctx context.Context) {
 	defer c.reaper.Finish()
 	lines := process.NewLines(c.reaper, process.LineLimits{Line: c.o.MaxLine, Total: c.o.MaxOutput})
 	for {
 		line, err := lines.Next()
 		last := errors.Is(err, io.ErrUnexpectedEOF)
-		if err != nil && !last { // whether the tool had said done is for the outcome to see
+		if err != nil && !last { // outcome checks whether the tool had sent done
 			if limit, ok := errors.AsType[*process.LimitError](err); ok {
 				c.broke(limit)
 			}
@@ -61,7 +59,7 @@ func (c *call) read(ctx context.Context) {
 	}
 }
 
-// broke records what the tool did wrong and has it killed. After done its outcome stands.
+// broke records what the tool did wrong and has it killed. After done its outcome remains valid.
 func (c *call) broke(fault error) {
 	if c.done == nil {
 		c.fault = fault
@@ -69,7 +67,7 @@ func (c *call) broke(fault error) {
 	c.reaper.Abort()
 }
 
-// take handles one line. An error means that reading is over. A blank line says nothing, and breaks nothing.
+// take handles one line. An error ends the reading. A blank line is ignored.
 func (c *call) take(line []byte, number int, last bool) error {
 	switch {
 	case len(bytes.TrimSpace(line)) == 0:
@@ -131,7 +129,7 @@ func (c *call) handle(typ string, number int) error {
 	return nil
 }
 
-// leftOut tells of an output that a lenient reader did not take.
+// leftOut reports an output that a lenient reader did not accept.
 func (c *call) leftOut(number int) error {
 	if c.decoder.odd == nil {
 		return nil
@@ -157,15 +155,15 @@ func (c *call) asset(number int) error {
 		Code:    "invalid_asset",
 		Message: fmt.Sprintf("line %d: asset %s was not registered: %v", number, quote([]byte(a.AssetID)), err),
 	}
-	if c.Spec != nil { // the call goes on, so no stage says it at its end
+	if c.Spec != nil { // the call goes on, so no stage reports it at the end
 		elsewhere := func(b tool.Blocked) bool { return filepath.Dir(b.Target) != filepath.Dir(a.Path) }
 		bad.Message += walls.WayOut(c.Spec, slices.DeleteFunc(c.watch.Blocked(), elsewhere), bad.Message)
 	}
 	return c.events.Emit(tool.NewEvent(tool.KindError, bad))
 }
 
-// asks takes note of a question, and tells of one that cannot be asked. Every ui_event is passed on: which of them are
-// known is for the caller's interface to say. Choices are no question: what the player chooses is the next prompt.
+// asks records a question, and reports one that cannot be asked. Every ui_event is passed on: the caller's interface decides
+// which of them it knows. Choices are not a question: the player's choice is the next prompt.
 func (c *call) asks(number int) error {
 	ask, err := questionOf(string(text(c.decoder.get("event"))), c.decoder.get("payload"))
 	switch {
@@ -181,7 +179,7 @@ func (c *call) asks(number int) error {
 	return err
 }
 
-// outcome is what the call comes to, when the tool's output and its process have ended.
+// outcome returns the outcome of the call after the tool's output and its process have ended.
 func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 	if err := c.events.Err(); err != nil {
 		return nil, err
@@ -228,15 +226,14 @@ func (c *call) result() *tool.Result {
 	switch {
 	case !r.OK:
 		r.Failure = c.failure()
-	case c.question != nil: // it has ended, and goes on when it is called with the answers
+	case c.question != nil: // it has ended, and continues when it is called with the answers
 		r.OK, r.Ask = false, c.question
 		r.Ask.Message = cmp.Or(r.Ask.Message, r.Summary, "What next?")
 	}
 	return r
 }
 
-// failure puts what the tool said about its failure together: done has the summary, the last error
-// event the rest.
+// failure combines the tool's reports of its failure: done has the summary, the last error event the rest.
 func (c *call) failure() *tool.Error {
 	said := cmp.Or(c.lastError, &tool.ErrorEvent{})
 	return &tool.Error{
@@ -266,7 +263,7 @@ func (c *call) trace() map[string]any {
 	return t
 }
 
-// details carries the trace of a call that has no result.
+// details returns the trace of a call that has no result.
 func (c *call) details() []byte {
 	b, _ := strictjson.Marshal(map[string]any{"trace": c.trace()}) // numbers, booleans and strings
 	return b

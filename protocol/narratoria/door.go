@@ -21,22 +21,21 @@ const maxRequest = 8 << 20
 
 // A Door lets one tool be run as a Narratoria tool: one request in, events and one done out.
 //
-// Whatever happens, the stream is intact: a refusal, a crash and a request that makes no sense are an
-// error event and a done that is not ok. The output of a tool becomes the output of done, which the
-// contract wants to be an object: anything else is put into one, as {"value": ...}. What the contract
-// has no event for becomes a log event: output with the stream in its fields, progress with progress
-// and total. A question of the tool's becomes the ui_event "ask". What an event has told already, a
-// failure or progress, is not told again.
+// The stream is always intact: a refusal, a crash and an invalid request are an error event and a done that is not ok. The
+// output of a tool becomes the output of done, which must be an object in the contract: any other output is wrapped as
+// {"value": ...}. Events that the contract does not have become log events: output with the stream in its fields, progress
+// with progress and total. A tool's question becomes the ui_event "ask". A failure or progress that an event has already
+// reported is not repeated.
 type Door struct {
 	Tool   string    // the tool that is served
-	In     io.Reader // the request; nil: none
-	Out    io.Writer // the events, a Write for each
+	In     io.Reader // the request; nil if there is none
+	Out    io.Writer // the events, one Write for each
 	Caller tool.Principal
 }
 
 var _ tool.Door = Door{}
 
-// Serve answers the one request. Its error means that nobody could be told.
+// Serve answers the one request. It returns an error if the answer could not be written.
 func (d Door) Serve(ctx context.Context, h tool.Handler, _ tool.Catalog) error {
 	w := &writer{out: d.Out, decoder: newDecoder(false)}
 	req, err := d.request(ctx)
@@ -76,13 +75,13 @@ func (d Door) request(ctx context.Context) (request, error) {
 type writer struct {
 	requestID json.RawMessage
 
-	mu      sync.Mutex // of Emit; what ends a call comes after all events
+	mu      sync.Mutex // of Emit; the end of a call comes after all events
 	decoder *decoder
 	out     io.Writer
-	err     error // of the first line that could not be written
+	err     error // of the first failed write
 
 	told     tool.ErrorEvent // by the last error event
-	progress string          // that the last event told, a log event
+	progress string          // in the last event, if that was a log event
 }
 
 // line writes one event with the members of body.
@@ -115,7 +114,7 @@ func (w *writer) Emit(e tool.Event) error {
 	return w.line(e.Time, typ, body)
 }
 
-// repeats takes note of what an event tells, and reports whether the one before it has told that.
+// repeats records the content of an event, and reports whether the event before it had the same content.
 func (w *writer) repeats(e tool.Event) bool {
 	before := w.progress
 	w.progress = ""
@@ -128,14 +127,13 @@ func (w *writer) repeats(e tool.Event) bool {
 		}
 	case tool.KindError:
 		w.told = tool.ErrorEvent{}
-		_ = strictjson.Unmarshal(e.Data, &w.told) // one that cannot be read is left out, and tells nothing
+		_ = strictjson.Unmarshal(e.Data, &w.told) // an unreadable event is left out, and reports nothing
 	default:
 	}
 	return false
 }
 
-// wireForm returns an event in the contract's words. What it gives keeps the contract's rules: an event
-// that would break them is an error.
+// wireForm returns an event in the contract's form. An event that would break the contract's rules is an error.
 func (w *writer) wireForm(e tool.Event) (typ string, body json.RawMessage, err error) {
 	switch e.Kind {
 	case tool.KindStatePatch:
@@ -156,7 +154,7 @@ func (w *writer) wireForm(e tool.Event) (typ string, body json.RawMessage, err e
 	if f.typ != typeAsset {
 		return f.typ, body, d.conforms(f)
 	}
-	if d.get("kind") == nil { // the contract has no asset without one
+	if d.get("kind") == nil { // the contract requires a kind
 		body = append(bytes.TrimSuffix(body, []byte("}")), `,"kind":"file"}`...)
 	}
 	_, err = d.asset()
@@ -194,7 +192,7 @@ func (w *writer) refuse(e *tool.Error) error {
 	return w.fail(string(e.Code), e.Message, details, member{"summary", strictjson.Quote(e.Message)})
 }
 
-// fail writes the error and the done of a call that did not work.
+// fail writes the error and the done of a failed call.
 func (w *writer) fail(code, message string, details json.RawMessage, rest ...member) error {
 	err := w.line(time.Time{}, typeError, object(member{"errorCode", strictjson.Quote(code)},
 		member{"errorMessage", strictjson.Quote(message)}, member{"details", details}))
@@ -223,15 +221,16 @@ func (w *writer) answer(r *tool.Result) error {
 		return w.fail(string(tool.CodeToolError), "the tool failed and did not say why", nil, rest...)
 	}
 	code, message := cmp.Or(r.Failure.Reason, string(r.Failure.Code)), r.Failure.Message
-	// The last error event has told of the failure in the same words, or in other ones where these are done's summary.
+	// The last error event has already reported the failure, with the same message, or with another one if this message is
+	// done's summary.
 	if w.told.Code == code && (w.told.Message == message || r.Summary != "" && message == r.Summary) {
 		return w.done("false", rest...)
 	}
 	return w.fail(code, message, asObject(r.Failure.Details), rest...)
 }
 
-// ask shows the question and ends the call well: who can answer calls again with the answers. The contract has no such
-// thing, and a host that does not know the event shows it as it is.
+// ask sends the question and ends the call successfully: a host that can answer calls again with the answers. The contract
+// does not have this event; a host that does not know it shows it as it is.
 func (w *writer) ask(a *tool.Ask) error {
 	question, err := strictjson.Marshal(a)
 	if err != nil {
@@ -244,7 +243,7 @@ func (w *writer) ask(a *tool.Ask) error {
 	return w.done("true", member{"summary", strictjson.Quote("it asks: " + a.Message)})
 }
 
-// asObject returns JSON as the contract wants it in places where only objects go.
+// asObject wraps JSON where the contract allows only objects.
 func asObject(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || strictjson.KindOf(raw) == "object" {
 		return raw

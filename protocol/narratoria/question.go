@@ -10,13 +10,12 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// eventAsk is the ui_event that asks, which is ours: a message and a JSON Schema of the answers, or several needs. The
-// tool ends with done as ever, and is called again with what was answered as the answers of its request, and with the
-// id of its question as resume. The id is the tool's to choose: it is a place for what it wants to know again, and
-// only the tool reads it.
+// eventAsk is the ui_event for questions, which is our addition: a message and a JSON Schema of the answers, or several
+// needs. The tool ends with done as usual. It is then called again, with the answers in its request and the id of its
+// question as resume. The tool chooses the id: it can hold anything that the tool needs again, and only the tool reads it.
 const eventAsk = "ask"
 
-// questionOf reads what an event asks; nil: it does not ask.
+// questionOf reads the question in an event, or returns nil if it is not a question.
 func questionOf(event string, payload []byte) (*tool.Ask, error) {
 	if event != eventAsk {
 		return nil, nil

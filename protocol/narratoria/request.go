@@ -10,15 +10,14 @@ import (
 
 // A request is the document of section 6 as a tool reads it.
 type request struct {
-	id      json.RawMessage // a JSON string; nil: none
+	id      json.RawMessage // a JSON string, or nil
 	args    json.RawMessage
-	answers json.RawMessage // to a question of an earlier call; nil: none
-	resume  string          // which one
+	answers json.RawMessage // to a question of an earlier call, or nil
+	resume  string          // the id of that question
 }
 
-// encodeRequest writes the document of section 6 on one line, with the answers where the call has some. The input's own
-// fields are repeated at top level for tools that look for them there, except where the document has such a field
-// itself.
+// encodeRequest writes the document of section 6 on one line, with the call's answers if it has any. The input's own fields
+// are repeated at top level for tools that expect them there, unless the document has such a field itself.
 func encodeRequest(name, operation string, c *tool.Call) ([]byte, error) {
 	args := c.Args
 	if len(bytes.TrimSpace(args)) == 0 {
@@ -45,13 +44,13 @@ func encodeRequest(name, operation string, c *tool.Call) ([]byte, error) {
 	return oneLine(w.Done()), err
 }
 
-// escaped is the name of a member as it stands between quotes.
+// escaped returns the name of a member as it is written between quotes.
 func escaped(name []byte) string {
 	quoted := strictjson.Quote(name)
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// oneLine puts JSON on one line and changes no value: raw line ends only ever stand between them.
+// oneLine puts JSON on one line. It changes no value, because raw line ends only occur between values.
 func oneLine(b []byte) []byte {
 	for i, c := range b {
 		if c == '\n' || c == '\r' {
@@ -61,9 +60,9 @@ func oneLine(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decodeRequest reads the document of section 6. All of it is optional: nothing at all is a request
-// without arguments. Without an input the other fields are the arguments, all of them: only beside an input are there
-// answers. With an error the request still has its id where that could be read, for the answer to carry.
+// decodeRequest reads the document of section 6. All of it is optional: an empty document is a request without arguments.
+// Without an input all other fields are the arguments; answers are possible only beside an input. Even with an error the
+// request has its id, if that could be read, for the answer.
 func decodeRequest(doc []byte) (request, error) {
 	if len(bytes.TrimSpace(doc)) == 0 {
 		return request{args: json.RawMessage(`{}`)}, nil

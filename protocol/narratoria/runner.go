@@ -17,7 +17,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options says how a tool is run. Only Tool and Command are needed.
+// Options configure how a tool is run. Only Tool and Command are needed.
 type Options struct {
 	Tool        string      `yaml:"tool" doc:"name of the tool; default: the source's name"`
 	Title       string      `yaml:"title" doc:"display name"`
@@ -45,7 +45,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check finds what would otherwise only fail, or mislead, when the tool is called.
+// check finds errors that would otherwise only show, or mislead, when the tool is called.
 func (o Options) check() error {
 	switch {
 	case o.Tool == "":
@@ -86,13 +86,13 @@ func optionsOf(src config.Source) (Options, error) {
 	return o, src.Decode(&o)
 }
 
-// Claim says which files a configured source starts from, and which its tool may change.
+// Claim returns the files that a configured source starts from, and those that its tool may change.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
 	return o.Claim(src.Dir, o.Command), err
 }
 
-// New makes a runner. Nothing is started until it is called. Relative paths start in base, the folder of the config.
+// New makes a runner. Nothing is started until it is called. Relative paths are relative to base, the folder of the config.
 func New(base string, o Options) (*Runner, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -117,10 +117,10 @@ func (o Options) spec() *tool.Spec {
 	return s
 }
 
-// Tools implements tool.Source: there is the one tool.
+// Tools implements tool.Source: it returns the one tool.
 func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) { return []*tool.Spec{r.spec}, nil }
 
-// Unavailable says why the tool cannot be called as things are now: its program or its folder is missing.
+// Unavailable returns why the tool cannot be called at present: its program or its folder is missing.
 func (r *Runner) Unavailable(string) error { return r.program.Unavailable() }
 
 // Close implements tool.Runner. Every call has ended what it started.
@@ -159,7 +159,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return run.outcome(ctx)
 }
 
-// interrupted is the error of a call whose context ended.
+// interrupted returns the error of a call whose context ended.
 func interrupted(ctx context.Context, name, tail string) *tool.Error {
 	e := tool.Ended(ctx)
 	e.Message = fmt.Sprintf("%s was ended: %s%s", name, e.Message, tail)

@@ -1,6 +1,6 @@
-// Package narratoria speaks the Narratoria tool protocol, version "0": a tool is a process that reads
-// one JSON document and prints events, one JSON object a line, until it says done. The package runs
-// such tools (Runner) and lets any other tool be run as one (Door). Nobody else knows this JSON.
+// Package narratoria speaks the Narratoria tool protocol, version "0": a tool is a process that reads one JSON document and
+// prints events, one JSON object per line, ending with done. The package runs such tools (Runner) and lets any other tool be
+// run as one (Door). No other package knows this JSON.
 package narratoria
 
 import (
@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// protocolVersion is the one value of an event's version.
+// protocolVersion is the only valid version of an event.
 const protocolVersion = "0"
 
 // The event types of the contract.
@@ -30,19 +30,19 @@ const (
 	typeDone       = "done"
 )
 
-// A form is the structure that the contract gives for a type of event.
+// A form is the contract's structure of one type of event.
 type form struct {
 	typ    string
 	fields []field
 }
 
-// A field is a member of an event: of which kind of JSON it is (empty: of any), and whether it must be there.
+// A field is a member of an event: its JSON kind (empty for any), and whether it is required.
 type field struct {
 	name, kind string
 	needed     bool
 }
 
-// forms are those of all types. The contract itself has no output of done.
+// forms are the forms of all types. The output of done is not in the contract.
 var forms = [...]form{
 	{typeLog, []field{{"level", "string", true}, {"message", "string", true}, {"fields", "object", false}}},
 	{typeStatePatch, []field{{"patch", "object", true}}},
@@ -55,13 +55,13 @@ var forms = [...]form{
 	{typeDone, []field{{"ok", "boolean", true}, {"summary", "string", false}}},
 }
 
-// names are those of all members that an event can have.
+// names are all members that an event can have.
 var names = []string{
 	"version", "type", "requestId", "timestamp", "level", "message", "fields", "patch", "assetId", "kind", "mediaType",
 	"path", "metadata", "event", "payload", "errorCode", "errorMessage", "details", "ok", "summary", "output",
 }
 
-// formOf finds the form of a type; nil: the contract has no such type.
+// formOf returns the form of a type, or nil if the contract has no such type.
 func formOf(typ string) *form {
 	for i := range forms {
 		if forms[i].typ == typ {
@@ -71,22 +71,21 @@ func formOf(typ string) *form {
 	return nil
 }
 
-// A decoder reads events line by line. What it finds are parts of the line; it allocates nothing.
+// A decoder reads events line by line. Its results are slices of the line; it allocates nothing.
 type decoder struct {
 	*strictjson.Members
 	lenient bool
-	odd     error // what is wrong with an output that a lenient reader leaves out
+	odd     error // the fault of an output that a lenient reader leaves out
 }
 
 func newDecoder(lenient bool) *decoder {
 	return &decoder{Members: strictjson.NewMembers(names...), lenient: lenient}
 }
 
-// get returns a member as raw JSON. Nil is absent or null: a tool whose language writes null for nothing is
-// understood.
+// get returns a member as raw JSON, or nil if it is absent or null: some languages write null for a missing value.
 func (d *decoder) get(name string) json.RawMessage { return unlessNull(d.Get(name)) }
 
-// decode reads one line and gives the event's type. Its error says what is wrong with the line.
+// decode reads one line and returns the event's type. The error reports what is wrong with the line.
 func (d *decoder) decode(line []byte) (string, error) {
 	if err := d.Read(line); err != nil {
 		return "", err
@@ -103,14 +102,14 @@ func (d *decoder) decode(line []byte) (string, error) {
 		return "", fmt.Errorf("version is %s; this side speaks version %q", quote(version), protocolVersion)
 	case f == nil:
 		return "", fmt.Errorf("unknown event type %s", quote(typ))
-	case f.typ == typeAsset: // what is wrong with one is not a fault of the line: see asset
+	case f.typ == typeAsset: // a faulty asset is not a fault of the line: see asset
 		return f.typ, nil
 	}
 	return f.typ, d.conforms(f)
 }
 
-// conforms holds an event against the form of its type. A result that has no place in a call's outcome would be lost
-// without a word: it is refused, or left out with one.
+// conforms checks an event against the form of its type. An output that does not fit a call's outcome would be lost
+// silently: it is refused, or left out with a warning.
 func (d *decoder) conforms(f *form) error {
 	if err := d.check(f.fields...); err != nil {
 		return err
@@ -143,7 +142,7 @@ func (d *decoder) check(fields ...field) error {
 	return nil
 }
 
-// isKind reports whether a member, if it is there, is of a kind.
+// isKind checks that a member, if present, is of a kind.
 func isKind(name string, value []byte, want string) error {
 	if value == nil || want == "" {
 		return nil
@@ -161,8 +160,8 @@ func unlessNull(value []byte) []byte {
 	return value
 }
 
-// text is what a checked JSON string says; nothing says nothing. Without escapes it is part of the string and costs
-// nothing.
+// text returns the value of a checked JSON string, or nil if there is none. Without escapes it is a slice of the string and
+// costs nothing.
 func text(raw []byte) []byte {
 	switch {
 	case raw == nil:
@@ -174,7 +173,7 @@ func text(raw []byte) []byte {
 	return said
 }
 
-// quote shows at most 80 characters of what a tool wrote, safe for any terminal and log.
+// quote shows at most 80 characters of a tool's output, safe for any terminal and log.
 func quote(b []byte) string { return fmt.Sprintf("%.80q", b[:min(len(b), 4*80)]) }
 
 // A member is a name and raw JSON.
@@ -183,7 +182,7 @@ type member struct {
 	value []byte
 }
 
-// object writes members as one JSON object, in one allocation. Those without a value are left out.
+// object writes members as one JSON object, in one allocation. Members without a value are left out.
 func object(list ...member) json.RawMessage {
 	size := 2
 	for _, m := range list {
@@ -196,7 +195,7 @@ func object(list ...member) json.RawMessage {
 	return w.Done()
 }
 
-// data returns the fields of an event, which is what package tool has as its data.
+// data returns the fields of an event as package tool's event data.
 func (d *decoder) data(f *form) json.RawMessage {
 	var list [5]member
 	for i, f := range f.fields {
@@ -205,10 +204,10 @@ func (d *decoder) data(f *form) json.RawMessage {
 	return object(list[:]...)
 }
 
-// progress returns the progress that a log event tells in its fields, as data; nil: it tells none.
+// progress returns the progress in the fields of a log event as data, or nil if there is none.
 func (d *decoder) progress() json.RawMessage {
 	fields := d.get("fields")
-	if !bytes.Contains(fields, []byte("progress")) { // nearly all of them
+	if !bytes.Contains(fields, []byte("progress")) { // nearly all log events
 		return nil
 	}
 	told, _ := strictjson.ReadMembers(fields, "progress", "total") // they were checked with their line
@@ -220,7 +219,7 @@ func (d *decoder) progress() json.RawMessage {
 		member{"message", d.get("message")})
 }
 
-// number returns JSON that is a number which a reader of progress can take, else nil.
+// number returns value if it is a number that a reader of progress can take, otherwise nil.
 func number(value []byte) []byte {
 	if _, err := strconv.ParseFloat(string(value), 64); err != nil || strictjson.KindOf(value) != "number" {
 		return nil
@@ -228,8 +227,7 @@ func number(value []byte) []byte {
 	return value
 }
 
-// time is when the tool says that the event happened; zero when it does not say, or not as a date that
-// we can pass on.
+// time returns the tool's timestamp of the event, or zero if there is none or it is not a date that we can pass on.
 func (d *decoder) time() time.Time {
 	said := string(text(d.get("timestamp")))
 	if said == "" {
@@ -244,7 +242,7 @@ func (d *decoder) time() time.Time {
 	return time.Time{}
 }
 
-// done is the outcome that the contract's last event tells. Its output is what done carries, else what done says.
+// done returns the outcome in the contract's last event. Its output is done's own, or else {ok, summary}.
 func (d *decoder) done() *tool.Result {
 	r := &tool.Result{OK: d.get("ok")[0] == 't', Summary: string(text(d.get("summary")))}
 	if r.Output = bytes.Clone(d.get("output")); r.Output == nil || d.odd != nil {
@@ -256,10 +254,10 @@ func (d *decoder) done() *tool.Result {
 	return r
 }
 
-// maxAssetID bounds what is remembered to tell assets apart.
+// maxAssetID bounds the ids that are remembered to distinguish assets.
 const maxAssetID = 256
 
-// asset reads an asset event. The file itself is not looked at here.
+// asset reads an asset event. It does not examine the file.
 func (d *decoder) asset() (a tool.Asset, err error) {
 	if err := d.check(formOf(typeAsset).fields...); err != nil {
 		return a, err
