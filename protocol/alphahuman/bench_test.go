@@ -52,7 +52,7 @@ func timed(f func()) time.Duration {
 	return time.Since(start)
 }
 
-// startBare starts the skill's program and gives a function that makes one round trip with it.
+// startBare starts the skill's program and returns a function that makes one round trip with it.
 func startBare(b *testing.B) func(testing.TB) {
 	cmd := exec.Command("python3", "skill.py")
 	cmd.Dir, cmd.Stderr = "testdata/first", os.Stderr

@@ -11,8 +11,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A skill is a worker that lives on between calls: what it starts belongs to it and ends with it, so that no
-// call can end it (Spawn). Python writes numbers in its own way (Digits).
+// A skill is a worker that lives on between calls: processes that it starts belong to it and end with it, so that no call
+// can end them (Spawn). Python writes numbers in its own way (Digits).
 func TestRunnerConformsWithSkillsOfTheFirstGeneration(t *testing.T) {
 	tooltest.Run(t, tooltest.Subject{
 		New: func(t testing.TB) tool.Handler {
@@ -50,7 +50,7 @@ func doorSkill(t testing.TB) string {
 	return dir
 }
 
-// The first generation has no events; all else passes through our door and our runner.
+// The first generation has no events; everything else passes through our door and our runner.
 func TestDoorAndRunnerConformInTheFirstGeneration(t *testing.T) {
 	skill := doorSkill(t)
 	tooltest.Run(t, tooltest.Subject{

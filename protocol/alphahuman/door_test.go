@@ -61,7 +61,7 @@ func echo(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: bytes.Clone(c.Args)}, nil
 }
 
-// serve gives what a door answers to these lines, in the order of the lines it answers.
+// serve returns a door's answers to these lines, in the order of the lines it answers.
 func serve(t *testing.T, s shelf, lines ...string) []string {
 	t.Helper()
 	var out bytes.Buffer
@@ -203,7 +203,7 @@ func TestAHostOfTheSecondGenerationIsAnsweredInItsWords(t *testing.T) {
 	}
 }
 
-// A peer is a host on the other side of two pipes.
+// A peer is a host at the other end of two pipes.
 type peer struct {
 	t     *testing.T
 	in    io.WriteCloser
@@ -298,7 +298,7 @@ func TestEventsGoToAHostOfTheSecondGeneration(t *testing.T) {
 		if got, _ := strictjson.Marshal(p.receive()); string(got) != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if n == 1 { // what the host answers changes nothing
+		if n == 1 { // the host's answer changes nothing
 			p.send(`{"jsonrpc":"2.0","id":%d,"error":{"code":-32601,"message":"no"}}`, n+1)
 		} else {
 			p.send(`{"jsonrpc":"2.0","id":%d,"result":{"ok":true}}`, n+1)
@@ -309,7 +309,7 @@ func TestEventsGoToAHostOfTheSecondGeneration(t *testing.T) {
 	}
 }
 
-// A host merges one level deep. What a tool changes deeper down leaves the rest as it is all the same.
+// A host merges one level deep. A tool's deeper changes nevertheless leave the rest unchanged.
 func TestPatchesReachAHostThatMergesOneLevelDeep(t *testing.T) {
 	tooltest.NoLeaks(t)
 	program, err := os.Executable()
@@ -325,7 +325,7 @@ func TestPatchesReachAHostThatMergesOneLevelDeep(t *testing.T) {
 	}
 }
 
-// A host that does not tell its state gets patches as they are.
+// A host that does not return its state gets patches unchanged.
 func TestPatchesReachAHostThatDoesNotTellItsState(t *testing.T) {
 	s := shelf{"patch": patches}
 	p := connect(t, s, s)
@@ -343,12 +343,12 @@ func TestPatchesReachAHostThatDoesNotTellItsState(t *testing.T) {
 	p.receive()
 }
 
-// At the end of its input the door answers what is on its way, or gives it up, and ends.
+// At the end of its input the door answers or cancels the running calls, and ends.
 func TestTheEndOfInputEndsTheDoor(t *testing.T) {
 	began := make(chan struct{})
 	s := shelf{"hang": func(ctx context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		close(began)
-		if err := out.Emit(tool.LogEvent("info", "x")); err == nil { // nobody answers: it must not wait for ever
+		if err := out.Emit(tool.LogEvent("info", "x")); err == nil { // the host does not answer: Emit must not wait for ever
 			<-ctx.Done()
 		}
 		return nil, tool.AsError(ctx.Err())

@@ -258,7 +258,7 @@ func TestAFolderThatIsAlmostASkillIsListedWithTheReason(t *testing.T) {
 	if len(skills) != len(want)+2 || !slices.Equal(works, []string{"linked", "works"}) {
 		t.Errorf("%d skills, of which these work: %q", len(skills), works)
 	}
-	// They are on the list of tools too, and no tool has another name because of them.
+	// They are on the list of tools too, and no tool is renamed because of them.
 	if err := os.Remove(filepath.Join(dir, "linked")); err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +373,7 @@ func TestAgentSkillsAreActivatedAndRead(t *testing.T) {
 			`"files":["FORMS.md","SKILL.md","references/deep/guide.md","scripts/run.sh","templates/letter.txt"]}`)
 	says(t, r, "read_skill_file", `{"name":"pdf","path":"FORMS.md"}`, `{"content":"fill"}`)
 	says(t, r, "read_skill_file", `{"name":"pdf","path":"references/deep/guide.md"}`, `{"content":"größe"}`)
-	result, err := call(t, r, "activate_skill", `{"name":"other"}`) // SKILL.md is one too many
+	result, err := call(t, r, "activate_skill", `{"name":"other"}`) // SKILL.md makes it one too many
 	if err != nil || strings.Count(string(result.Output), `"data/`) != maxListed-1 || !strings.Contains(string(result.Output), `"more_files":true`) {
 		t.Errorf("a long list is %.200s, %v", result.Output, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// What is taken for a result or for the params of a call is strict JSON again when we write it.
+// An accepted result or call is written as strict JSON again.
 func FuzzMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"a","arguments":{"b":[1.50]},"callId":3}`, `{"name":"a","arguments":null,"sessionId":"s"}`, `[]`, `null`, `{"code":-32601,"message":"x"}`,

@@ -78,7 +78,7 @@ func (r *records) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// open makes a runner that is closed, and has left nothing, at the end of the test.
+// open makes a runner that is closed at the end of the test, and checks that it leaves nothing behind.
 func open(t testing.TB, o Options) (*Runner, *records) {
 	t.Helper()
 	log := &records{}
@@ -88,7 +88,7 @@ func open(t testing.TB, o Options) (*Runner, *records) {
 	if o.Grace == 0 {
 		o.Grace = config.Duration(300 * time.Millisecond)
 	}
-	for _, value := range o.Env { // what a test shares with its skill
+	for _, value := range o.Env { // folders that a test shares with its skill
 		if filepath.IsAbs(value) {
 			o.Walls.Write = append(o.Walls.Write, filepath.Dir(value))
 		}
@@ -131,7 +131,7 @@ func callWithin(t testing.TB, h tool.Handler, name, args string, d time.Duration
 	return h.Invoke(ctx, &tool.Call{ID: tool.NewID(), Tool: name, Args: json.RawMessage(args)}, tool.Discard)
 }
 
-// says makes a call and wants this output.
+// says makes a call and expects this output.
 func says(t testing.TB, h tool.Handler, name, args, want string) {
 	t.Helper()
 	r, err := call(t, h, name, args)
@@ -143,7 +143,7 @@ func says(t testing.TB, h tool.Handler, name, args, want string) {
 	}
 }
 
-// refused wants an error of that class whose message has these words.
+// refused expects an error of that class whose message contains these words.
 func refused(t testing.TB, err error, code tool.Code, words ...string) {
 	t.Helper()
 	if tool.CodeOf(err) != code {
@@ -157,7 +157,7 @@ func refused(t testing.TB, err error, code tool.Code, words ...string) {
 	}
 }
 
-// eventually waits until cond gives no error.
+// eventually waits until cond returns no error.
 func eventually(t testing.TB, cond func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -173,7 +173,7 @@ func eventually(t testing.TB, cond func() error) {
 	}
 }
 
-// copySkill puts a skill of testdata into a folder of its own.
+// copySkill copies a skill of testdata into a folder of its own.
 func copySkill(t testing.TB, from, into string) {
 	t.Helper()
 	if err := os.CopyFS(into, os.DirFS(filepath.Join("testdata", from))); err != nil {

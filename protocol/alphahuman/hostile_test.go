@@ -23,14 +23,14 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-const short = 400 * time.Millisecond // a call that is never answered is given up after this
+const short = 400 * time.Millisecond // the timeout of calls that are never answered
 
-// Whatever a skill does wrong in one call: a clear error, quickly, and the next call works.
+// Whatever a skill does wrong in one call, there is a clear error, quickly, and the next call works.
 func TestWhatASkillDoesWrongInOneCallHarmsNoOther(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, c := range []struct {
 		mode  string
-		code  tool.Code // empty: the call works
+		code  tool.Code // empty if the call works
 		words []string
 	}{
 		// contract(alphahuman): stdout lines that are not JSON are logged and skipped; blank lines too.
@@ -120,7 +120,7 @@ func TestASkillThatDoesNotStartSaysWhy(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, c := range []struct {
 		mode  string
-		start time.Duration // that it has
+		start time.Duration // its start timeout
 		code  tool.Code
 		words []string
 	}{
@@ -163,7 +163,7 @@ func TestHooksThatFailOrHangHarmNothing(t *testing.T) {
 			}
 		})
 	}
-	t.Run("hangs in a hook", func(t *testing.T) { // it can do nothing more: the error says where it hangs
+	t.Run("hangs in a hook", func(t *testing.T) { // it can do nothing more: the error names the hook
 		t.Parallel()
 		r, _ := hostile(t, "hangs in a hook", Options{HookTimeout: config.Duration(200 * time.Millisecond)})
 		if _, err := r.Tools(t.Context()); err != nil {
@@ -215,7 +215,7 @@ func TestATickThatHangsIsNotFollowedByAnother(t *testing.T) {
 	}
 }
 
-// A call that is given up harms no other: those on their way are answered, and those that come later too.
+// An abandoned call harms no other: running and later calls are answered.
 func TestACallThatIsGivenUpHarmsNoOther(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := hostile(t, "threads", Options{})
@@ -233,7 +233,7 @@ func TestACallThatIsGivenUpHarmsNoOther(t *testing.T) {
 		t.Error("the worker that does not answer is still used")
 	}
 	<-slow
-	<-first.Dead() // once nobody waits for it
+	<-first.Dead() // once no caller waits for it
 }
 
 // A worker that goes on answering others is kept, and the late answer is dropped.
@@ -243,7 +243,7 @@ func TestALateAnswerIsDropped(t *testing.T) {
 	first := r.current(t)
 	_, err := callWithin(t, r, "ok", `{"sleep":0.5}`, 100*time.Millisecond)
 	refused(t, err, tool.CodeTimeout)
-	says(t, r, "ok", `{}`, `"answer to {}"`) // held until the late answer shows that the worker lives
+	says(t, r, "ok", `{}`, `"answer to {}"`) // held until the late answer shows that the worker is alive
 	if w := r.current(t); w != first {
 		t.Error("the worker was replaced")
 	}
@@ -306,7 +306,7 @@ func TestACrashedSkillComesBackByItself(t *testing.T) {
 	})
 }
 
-// A worker that dies fails all calls on their way, and none of them is made again.
+// A worker that dies fails all running calls, and none of them is repeated.
 func TestAllCallsOfAWorkerThatDiesFail(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := hostile(t, "threads", Options{})
@@ -323,8 +323,8 @@ func TestAllCallsOfAWorkerThatDiesFail(t *testing.T) {
 	all.Wait()
 }
 
-// A skill that stops reading fills its pipe. Callers are not held by it, and it is replaced; a call that could
-// not be sent to it goes to the new one.
+// A skill that stops reading fills its pipe. It does not block callers, and it is replaced; a call that could not be sent to
+// it goes to the new one.
 func TestASkillThatStopsReadingHoldsNobody(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := hostile(t, "stops reading", Options{})
@@ -351,7 +351,7 @@ func TestASkillThatStopsReadingHoldsNobody(t *testing.T) {
 	}
 }
 
-// filled wants the standard input of a process to be full.
+// filled checks that the standard input of a process is full.
 func filled(pid int) error {
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/0", pid), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -398,7 +398,7 @@ func TestCloseIsBoundByItsContext(t *testing.T) {
 	refused(t, err, tool.CodeUnavailable, "shut down")
 }
 
-// Two sessions at once on a skill that takes both: what it asks back without saying for which call is refused.
+// Two sessions run at once on a skill that takes both: a callback that does not name its call is refused.
 func TestNoSessionSeesTheStateOfAnother(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := open(t, Options{Skill: "testdata/second", Concurrency: 2})

@@ -15,20 +15,20 @@ import (
 	"toolpost/wire/jsonrpc"
 )
 
-// packages copies the folder of skills that are packages, and gives the path of the one that is whole.
+// packages copies a folder of skills that are packages, and returns the path of the complete one.
 func packages(t testing.TB) (dir, skill string) {
 	dir = t.TempDir()
 	copySkill(t, "package", dir)
 	return dir, filepath.Join(dir, "skills", "notes")
 }
 
-// noTmp takes the private /tmp away, where the folders of tests lie: what is above them is then as it is anywhere else.
+// noTmp turns off the private /tmp, which would hide the folders above the test's.
 var noTmp = walls.Options{Tmp: -1}
 
 // contract(alphahuman): a second-generation skill that is a package (`__main__.py` or `__init__.py` with relative imports) is run as `python -m <parent folder>.<folder>` from above its parent
 func TestASkillThatIsAPackageIsRunAsOne(t *testing.T) {
 	tooltest.NoLeaks(t)
-	t.Setenv("PYTHONSAFEPATH", "1") // for the one that names it
+	t.Setenv("PYTHONSAFEPATH", "1") // for the skill that names it
 	for name, manifest := range map[string]string{
 		"a language":               `{"runtime":"python","entry":"__main__.py"}`,
 		"a command":                `{"runtime":{"type":"subprocess","command":"python3","args":["__main__.py"]}}`,
@@ -60,7 +60,7 @@ func move(t testing.TB, from, to string) {
 	}
 }
 
-// A skill that is a script stays one: its folder is where its imports start.
+// A skill that is a script stays one: its imports start in its folder.
 func TestASkillThatIsAScriptStaysOne(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "sk")
@@ -72,8 +72,8 @@ func TestASkillThatIsAScriptStaysOne(t *testing.T) {
 	says(t, r, "say", `{"text":"x"}`, `"x"`)
 }
 
-// What a package sees is its own folder and ROOT, which is above its parent: not the other skills, and where nothing may
-// be read no more than its code.
+// A package sees its own folder and ROOT, which is above its parent, but no other skills. If reading is forbidden, it sees
+// only its code.
 func TestAPackageSeesNoOtherSkill(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, skill := packages(t)
@@ -102,10 +102,10 @@ func TestAPackageSeesNoOtherSkill(t *testing.T) {
 		})
 	}
 	r, _ := open(t, Options{Skill: skill, Options: spawn.Options{Walls: walls.Options{Tmp: -1, Read: []string{filepath.Dir(other)}}}})
-	says(t, r, "look", fmt.Sprintf(`{"paths":[%q]}`, other), `"the secret of anothe"`) // it is there for whom it is given
+	says(t, r, "look", fmt.Sprintf(`{"paths":[%q]}`, other), `"the secret of anothe"`) // it is visible if the source grants it
 }
 
-// What lies in ROOT can be imported, and beside the skills what is none; another skill only if it is given.
+// A package can import from ROOT, and modules beside the skills that are not skills; another skill only if it is granted.
 func TestAPackageImportsFromItsRoot(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, skill := packages(t)
@@ -122,13 +122,13 @@ func TestAPackageImportsFromItsRoot(t *testing.T) {
 	use(r, "single", "a module")
 	use(r, "skills.common", "beside the skills")
 	use(r, "skills.other.words", "No module named 'skills.other'")
-	use(r, "email.message", "Basic message object for the email package object model.") // what is Python's stays so
+	use(r, "email.message", "Basic message object for the email package object model.") // Python's own modules take precedence
 	given := walls.Options{Tmp: -1, Read: []string{filepath.Join(dir, "skills", "other")}}
 	r, _ = open(t, Options{Skill: skill, Options: spawn.Options{Walls: given}})
 	use(r, "skills.other.words", "another skill")
 }
 
-// The folders of a package are the parts of a name.
+// The folders of a package are parts of its name, so they must be valid names.
 func TestAPackageWhoseFoldersCannotBeNamesSaysSo(t *testing.T) {
 	dir, _ := packages(t)
 	move(t, filepath.Join(dir, "skills"), filepath.Join(dir, "skills.d"))
@@ -139,7 +139,7 @@ func TestAPackageWhoseFoldersCannotBeNamesSaysSo(t *testing.T) {
 	refused(t, r.Unavailable("notes"), tool.CodeInvalidInput, "skills.d", "a folder whose name has a dot cannot be a Python package")
 }
 
-// A slash behind the name of a folder is no part of it.
+// A slash after the name of a folder is not part of it.
 func TestAPackageIsTheSameWithASlashBehindIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	_, skill := packages(t)
@@ -147,8 +147,8 @@ func TestAPackageIsTheSameWithASlashBehindIt(t *testing.T) {
 	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
 }
 
-// What Python does by itself is not told of as an attempt of the skill: its folder is read-only, and a module that is
-// imported would be compiled into it.
+// Python's own writes are not reported as attempts of the skill: its folder is read-only, and an imported module would be
+// compiled into it.
 func TestAPythonSkillThatImportsIsNoAttempt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	_, skill := packages(t)
@@ -159,14 +159,14 @@ func TestAPythonSkillThatImportsIsNoAttempt(t *testing.T) {
 	}
 }
 
-// shipped are the packages of a host, of which all but one import its SDK.
+// shipped are the packages of a host. All but one import its SDK.
 var shipped = []string{
 	"browser", "ccxt", "desktop", "email", "github", "notion", "otter", "server-ping", "skill-generator", "skillcoder",
 	"slack", "telegram", "wallet",
 }
 
-// host makes the folder of a host: ROOT/dev with its SDK, ROOT/skills with its packages, each with data of its own, and
-// what else lies in a repository.
+// host makes the folder of a host: ROOT/dev with its SDK, ROOT/skills with its packages, each with data of its own, and the
+// other files of a repository.
 func host(t testing.TB) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -180,7 +180,7 @@ func host(t testing.TB) (root string) {
 		write(t, filepath.Join(skill, "__init__.py"), "")
 		write(t, filepath.Join(skill, "tools.py"), fmt.Sprintf("NAME = %q\n", word+"_look"))
 		imports := "from dev.runtime.server import SkillServer, look\nfrom dev.types.skill_types import SkillDefinition, SkillTool\n"
-		if name == "server-ping" { // the one that brings all that it needs
+		if name == "server-ping" { // the one without dependencies
 			write(t, filepath.Join(skill, "server.py"), strings.ReplaceAll(alone, "from dev.types.skill_types", "from .skill_types"))
 			write(t, filepath.Join(skill, "skill_types.py"), read(t, "testdata/host/dev/types/skill_types.py"))
 			imports = "from .server import SkillServer, look\nfrom .skill_types import SkillDefinition, SkillTool\n"
@@ -196,8 +196,7 @@ func host(t testing.TB) (root string) {
 
 // contract(alphahuman): the room of a package can read ROOT, with the SDK in `ROOT/dev`, without other packages' data.
 //
-// With the default walls every package of a host runs, and sees its ROOT: without the data of the others,
-// and without what is secret there.
+// With the default walls every package of a host runs and sees its ROOT, except for the data of the others and secrets.
 func TestThePackagesOfAHostRunBehindDefaultWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := host(t)
@@ -237,7 +236,7 @@ func TestThePackagesOfAHostRunBehindDefaultWalls(t *testing.T) {
 	}
 }
 
-// A ROOT that is a user's home is not given: what lies beside the folder of skills there has nothing to do with them.
+// A ROOT that is a user's home is not readable: the other files there have nothing to do with skills.
 func TestAHomeIsNotGivenToAPackage(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := host(t)

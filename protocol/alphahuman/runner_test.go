@@ -275,7 +275,7 @@ func TestTheStateOfASessionIsTheSkillsOwnPart(t *testing.T) {
 	if got, _ := ask("s", get); got != `{"state": {"kept": {"x": 1}, "list": [1, 2], "mine": {"a": 1, "b": {"c": 1}}}}` {
 		t.Errorf("got %s", got)
 	}
-	for partial, want := range map[string]string{ // what the session's state is then, which merges at every depth
+	for partial, want := range map[string]string{ // the expected state of the session, which merges at every depth
 		`{"mine":{"b":{"d":2}}}`: `{"kept":{"x":1},"list":[1,2],"mine":{"b":{"d":2}}}`,
 		`{"mine":{}}`:            `{"kept":{"x":1},"list":[1,2],"mine":{}}`,
 		`{"mine":7,"new":{}}`:    `{"kept":{"x":1},"list":[1,2],"mine":7,"new":{}}`,
@@ -334,7 +334,7 @@ func TestEventsOfASkillAreEventsOfTheCall(t *testing.T) {
 	}
 }
 
-// Patches that a skill sends without waiting for the answers are all there before the outcome.
+// Patches that a skill sends without waiting for the answers all arrive before the outcome.
 func TestAllThatASkillAsksBeforeItAnswersIsServedFirst(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := open(t, Options{Skill: "testdata/second"})
@@ -442,7 +442,7 @@ func TestEveryClassOfErrorsSurvivesDoorAndRunner(t *testing.T) {
 
 // contract(alphahuman): the code of a skill's error is kept, -32601 included.
 //
-// The code of a skill's error is kept, and what else it said: in the error, and by our door when it is asked in turn.
+// The code of a skill's error is kept, and the rest of it too: in the error, and by our door when a host calls it.
 func TestTheCodeOfASkillsErrorIsKept(t *testing.T) {
 	for _, code := range []int{-32601, -32602, -32700, -32600, -32603, -32050, -32000, 42, 0} {
 		said := &jsonrpc.Error{Code: code, Message: "words", Data: json.RawMessage(`{"why":"so"}`)}
@@ -572,7 +572,7 @@ func TestGuaranteesHold(t *testing.T) {
 		attempts int
 	}{
 		"nothing is asked for": {Options{Options: spawn.Options{Walls: walls.Options{Write: []string{dir}}}}, `["write", "run"]`, 1},
-		"the default":          {Options{}, `["run"]`, 1}, // the folder is not there at all
+		"the default":          {Options{}, `["run"]`, 1}, // the folder is not visible at all
 		"the walls are off":    {Options{Options: spawn.Options{Walls: walls.Options{Off: true}}}, `["write", "connect", "run"]`, 0},
 		"all is forbidden": {Options{
 			Options: spawn.Options{Walls: walls.Options{Write: []string{dir}, Network: walls.Network{"all"}}, Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, NoSubprocess: true}},
@@ -730,7 +730,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// What every source of programs has, this one has too: a folder that its own are found in, and a container.
+// Like every source of programs, this one has a folder in which its skills are found, and a container.
 func TestSkillsAreFoundInDirAndRunInAContainer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for name, o := range map[string]Options{

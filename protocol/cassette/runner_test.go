@@ -37,7 +37,7 @@ func open(t *testing.T, o cassette.Options) *cassette.Runner {
 	return r
 }
 
-// look makes a call, and gives its output or its error.
+// look makes a call, and returns its output or its error.
 func look(t *testing.T, r *cassette.Runner, c tool.Call) string {
 	t.Helper()
 	c.Tool = "look"

@@ -19,8 +19,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// programs are command lines with an argument v in every kind of place. There are no walls around them in these tests:
-// what they show is not the walls.
+// programs are command lines with an argument v in every kind of place. They run without walls, which these tests do not
+// cover.
 func programs() map[string]string {
 	return map[string]string{
 		"git log":      `{tool: p, command: [git, log, --oneline, "--author={v}"]}`,
@@ -48,7 +48,7 @@ func programs() map[string]string {
 	}
 }
 
-// A ground is a folder with something in it, and something beside it.
+// A ground is a folder with content, and with something beside it.
 type ground struct {
 	hostile.Place
 	t *testing.T
@@ -92,7 +92,7 @@ func (g *ground) sh(dir, script string) {
 	}
 }
 
-// values are the corpus: 2,000 and more.
+// values returns the corpus: 2,000 values and more.
 func (g *ground) values() []string {
 	g.t.Helper()
 	words, err := hostile.Words("../../builtin/shell/escapes_test.go", g.Place)
@@ -112,7 +112,7 @@ func (g *ground) values() []string {
 	return all
 }
 
-// outside is all that is beside the folder: names, contents and times.
+// outside returns everything beside the folder: names, contents and times.
 func (g *ground) outside() map[string]string {
 	g.t.Helper()
 	seen := map[string]string{}
@@ -154,9 +154,9 @@ func callOf(r *Runner, value string) *tool.Call {
 	return &tool.Call{Tool: "p", Args: b}
 }
 
-// TestNoValueBecomesMoreThanAnArgument makes the command line of every program with every value. A value is refused, or
-// stands where the template has it: every word of the source is there, and a value neither looks like an option before
-// the options have ended nor, where it is a path, leads out of the folder.
+// TestNoValueBecomesMoreThanAnArgument makes the command line of every program with every value. A value is refused, or is
+// in its place in the template: every word of the source is present, and a value neither looks like an option before the end
+// of the options nor, if it is a path, leads out of the folder.
 func TestNoValueBecomesMoreThanAnArgument(t *testing.T) {
 	g := newGround(t)
 	taken, refused := 0, 0
@@ -182,7 +182,7 @@ func TestNoValueBecomesMoreThanAnArgument(t *testing.T) {
 	}
 }
 
-// becomes says what a value has become on a command line, if it is not an argument. It does not ask the code that made
+// becomes returns what a value has become on a command line, if it is not an argument. It does not use the code that made
 // the command line.
 func becomes(f *form, argv []string, value string) string {
 	ended := false
@@ -221,7 +221,7 @@ func becomes(f *form, argv []string, value string) string {
 	return ""
 }
 
-// rest are the words of a command behind one of them.
+// rest returns the words of a command after w.
 func (f *form) rest(w Word) []Word {
 	all := words(f.Command)
 	i := slices.IndexFunc(all, func(one Word) bool { return one.String() == w.String() })
@@ -229,8 +229,8 @@ func (f *form) rest(w Word) []Word {
 }
 
 // TestHostileValuesThroughRealPrograms runs the programs: nothing outside their folder is read or changed, and no other
-// program is run. Options that would show go through
-// all of the programs, other values through some; many rounds take everything through all.
+// program is run. Options with visible effects go through all of the programs, other values through some; many rounds take
+// everything through all.
 func TestHostileValuesThroughRealPrograms(t *testing.T) {
 	tooltest.NoLeaks(t)
 	g := newGround(t)
@@ -272,8 +272,8 @@ func (g *ground) attempt(r *Runner, name, value string) bool {
 	return result != nil
 }
 
-// TestTheCorpusIsWorthSomething shows what its values do where nothing is refused: as words of the command line as they
-// are, and in the text of a shell.
+// TestTheCorpusIsWorthSomething shows what its values do if nothing is refused: as literal words of the command line, and in
+// the text of a shell.
 func TestTheCorpusIsWorthSomething(t *testing.T) {
 	g := newGround(t)
 	values := g.values()
@@ -292,14 +292,14 @@ func TestTheCorpusIsWorthSomething(t *testing.T) {
 		}
 		cmd := exec.Command(c.argv(c.value)[0], c.argv(c.value)[1:]...)
 		cmd.Dir = g.Root
-		out, _ := cmd.CombinedOutput() // that it fails afterwards does not matter
+		out, _ := cmd.CombinedOutput() // a later failure does not matter
 		if os.Remove(g.Canary) != nil {
 			t.Errorf("%q does nothing: %s", c.argv(c.value), out)
 		}
 	}
 }
 
-// TestALinkInTheFolderLeadsNowhere is about what no look at a path can decide: it takes the walls.
+// TestALinkInTheFolderLeadsNowhere is about links, which only the walls can stop: examining the path is not enough.
 func TestALinkInTheFolderLeadsNowhere(t *testing.T) {
 	g := newGround(t)
 	g.sh(g.Root, "ln -s ../outside dirlink && ln -s "+g.Outside+" abslink && ln -s ../outside/secret.txt filelink && ln -s / rootlink")

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // hangGuard only keeps a broken test from hanging; nothing is measured with it.
 const hangGuard = 3 * time.Minute
 
-// source reads a source as a config in dir has it.
+// source reads a source from a config in dir.
 func source(dir, fields string) (*Runner, error) {
 	text := "sources:\n- name: prog\n  protocol: command\n" + indent(fields)
 	cfg, err := config.Parse(filepath.Join(dir, config.FileName), []byte(text))
@@ -59,7 +59,7 @@ func open(t testing.TB, dir, fields string) *Runner {
 	return r
 }
 
-// An outcome is all that a call gives.
+// An outcome is the complete outcome of a call.
 type outcome struct {
 	result *tool.Result
 	err    error
@@ -97,7 +97,7 @@ func wantOutput(t *testing.T, got outcome, want string) {
 	}
 }
 
-// wantError wants an error of that code that says all of these words.
+// wantError expects an error of that code whose message contains all of these words.
 func wantError(t *testing.T, err error, code tool.Code, words ...string) {
 	t.Helper()
 	if tool.CodeOf(err) != code {
@@ -111,7 +111,7 @@ func wantError(t *testing.T, err error, code tool.Code, words ...string) {
 	}
 }
 
-// The standard tools are programs that know nothing of us.
+// The standard tools are programs that know nothing of toolpost.
 func TestRunnerConforms(t *testing.T) {
 	const fields = `
 tools:
@@ -204,7 +204,7 @@ func TestOutputIsReadAsTheSourceSays(t *testing.T) {
 	}
 }
 
-// A program that never stops writing is stopped, whatever its output is read as.
+// A program that never stops writing is stopped, whatever the format of its output.
 func TestAFloodOnStdoutIsEnded(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, output := range []string{"text", "lines", "json"} {
@@ -359,7 +359,7 @@ func slicesWithout(all []string, word string) (rest []string) {
 	return rest
 }
 
-// A link that a program leaves is followed as far as the program could, and not as far as we could.
+// A link that a program leaves is followed with the program's rights, not with ours.
 func TestAnAssetIsNoWayOut(t *testing.T) {
 	top := t.TempDir()
 	secret := filepath.Join(top, "secret.txt")
@@ -461,7 +461,7 @@ func TestAMistakeInTheConfigIsFoundBeforeACall(t *testing.T) {
 	}
 }
 
-// What looks like a mistake and is none.
+// These look like mistakes but are not.
 func TestCodeMayHaveArgumentsOfItsOwn(t *testing.T) {
 	for _, command := range []string{
 		`[sh, -c, 'grep -e "$1" notes.txt', sh, "{x}"]`, `[python3, tool.py, -c, "{x}"]`, `[python3, -m, json.tool, "{x}"]`, `[node, cli.js, -p, "{x}"]`,
@@ -480,7 +480,7 @@ func TestCodeMayHaveArgumentsOfItsOwn(t *testing.T) {
 	}
 }
 
-// A folder in the config is one that an argument cannot leave.
+// An argument cannot leave the folder that the config puts before it.
 func TestNamesStayInTheirFolder(t *testing.T) {
 	const fields = `command: [echo, "notes/{name}.md", "--out=../out/{name}", "{name}"]`
 	for _, name := range []string{"../x", "a/../../x", "..//x", "../..", "x/.."} {

@@ -61,7 +61,7 @@ func TestAnArgumentStaysAnArgument(t *testing.T) {
 	const path = "command: [prog, '{a}']\narguments: {a: path}"
 	for _, c := range []struct {
 		fields, value string
-		code          tool.Code // empty: it is taken
+		code          tool.Code // empty if it is accepted
 		words         string
 	}{
 		{loose, "plain", "", ""},
@@ -113,7 +113,7 @@ func TestAnArgumentStaysAnArgument(t *testing.T) {
 	wantError(t, err, tool.CodeInvalidInput, "the command line would have")
 }
 
-// FuzzWord holds that what is read of a word is what was written.
+// FuzzWord checks that a word is read exactly as it was written.
 func FuzzWord(f *testing.F) {
 	for _, seed := range []string{"", "x", "{a}", "--x={a}{b?}", "{{x}}", "{", "}{", "{a", "{*}", "{{{a}}}", "\x00"} {
 		f.Add(seed)

@@ -37,7 +37,7 @@ func TestDoorConforms(t *testing.T) {
 	}
 }
 
-// A door, and a host written in Python from the contract alone.
+// Our door against a host written in Python from the contract alone.
 func TestAPythonHostTalksToTheDoor(t *testing.T) {
 	tooltest.NoLeaks(t)
 	cmd := exec.CommandContext(deadline(t), "python3", "testdata/host.py", os.Args[0])
@@ -48,7 +48,7 @@ func TestAPythonHostTalksToTheDoor(t *testing.T) {
 	}
 }
 
-// serve gives the door lines and returns its answers.
+// serve sends lines to the door and returns its answers.
 func serve(t *testing.T, from int, lines ...string) []map[string]any {
 	t.Helper()
 	return serveStack(t, newStack(&store.Leases{}, from), lines...)
@@ -177,7 +177,7 @@ func TestStateInServeMode(t *testing.T) {
 	got := serve(t, 0,
 		note(`{}`, `{"slots":{"1":`+slot(`"a"`)+`,"2":`+slot(`"b"`)+`}}`),              // the whole state
 		note(`{}`, `{"delta":true,"slots":{"3":`+slot(`"c"`)+`},"removed_slots":[1]}`), // added, then dropped
-		note(`{}`, `null`), // left
+		note(`{}`, `null`), // unchanged
 		note(`{}`, `{"delta":true,"slots":{"2":`+slot(`"B"`)+`},"removed_slots":["2"]}`), // dropping is last
 		note(`{"slots":{"4":`+slot(`"d"`)+`,"3":null}}`, `{"delta":true}`),
 		note(`{"torch":{"lit":true}}`, `{"delta":true}`), // not about slots
@@ -229,8 +229,8 @@ func TestTheStateIsBounded(t *testing.T) {
 	}
 }
 
-// A tool that failed has changed what it has changed, and its host takes that over. A call without an outcome, or with
-// a question, has changed nothing.
+// The changes of a failed tool remain, and its host takes them over. A call without an outcome, or with a question, has
+// changed nothing.
 func TestTheStateAfterACallThatFailed(t *testing.T) {
 	s := newStack(&store.Leases{}, 0)
 	inner := s.next
@@ -333,7 +333,7 @@ func TestLeasesInServeMode(t *testing.T) {
 	equal(t, got[7], `{"ok":true,"active":2,"issued":3,"consumed":1,"rejected":4}`)
 }
 
-// Every class of error has its answer: a status where the tool was reached, a refusal where it was not.
+// Every class of error has its answer: a status if the tool was reached, otherwise a refusal.
 func TestEveryCodeHasItsAnswer(t *testing.T) {
 	want := map[tool.Code]string{
 		tool.CodeAccessDenied: "", tool.CodeInvalidInput: "", tool.CodeConflict: "", tool.CodeQuotaExceeded: "",
@@ -356,7 +356,7 @@ func TestEveryCodeHasItsAnswer(t *testing.T) {
 			t.Errorf("%s: %q", code, text)
 		}
 	}
-	for reason, code := range map[string]string{"INVALID_PICK": "not_found", "BREAKER_TRIP": "breaker_open"} { // of a toolhost behind us
+	for reason, code := range map[string]string{"INVALID_PICK": "not_found", "BREAKER_TRIP": "breaker_open"} { // from a toolhost behind us
 		got := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", `{"code":"`+code+`","reason":"`+reason+`"}`))[0]
 		equal(t, got, `{"ok":false,"status":"`+reason+`","output_json":"{}","error":"because","ds_state":`+nothing+`}`)
 	}
@@ -517,12 +517,12 @@ func TestWhatTheProtocolCannotCarryIsLogged(t *testing.T) {
 	}
 }
 
-// Our door in front of our runner: the session's document arrives whole, and what a tool does to it comes back.
+// Our door in front of our runner: the session's document arrives whole, and the tool's changes come back.
 func TestStateTravelsThroughBothSides(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		r := ours(t, machina.Options{Mode: mode})
 		state := `{"party":{"torches":3},"slots":{"2":{"content_json":"1","provenance":"p","size_bytes":1,"type":"n"}}}`
-		for range 2 { // the second time a warm session knows it already
+		for range 2 { // the second time a warm session has it already
 			var got tooltest.Collect
 			c := call("note", `{"party":{"torches":2,"lit":true},"slots":{"2":null,"7":{"type":"new"}}}`)
 			c.State = json.RawMessage(state)
@@ -553,7 +553,7 @@ func statePatches(got *tooltest.Collect) (patches []string) {
 	return patches
 }
 
-// The Python toolhost keeps state by the contract; so does the runner.
+// The Python toolhost and the runner both keep state as the contract demands.
 func TestStateOfAPythonToolhost(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		dir := t.TempDir()
@@ -579,7 +579,8 @@ func TestStateOfAPythonToolhost(t *testing.T) {
 		if saw, patches := put(both, `{"set":{"1":2},"drop":[2]}`); saw != both || !cmp.Equal(patches, []string{`{"slots":{"1":{"content_json":"2"},"2":null}}`}) {
 			t.Errorf("%s, %v", saw, patches)
 		}
-		// What a tool that failed has changed is told as well, and the toolhost is told the old state where that stayed.
+		// The changes of a failed tool are reported as well. If the session kept the old state, the toolhost is sent that
+		// again.
 		nine := strings.ReplaceAll(one, `"1"`, `"9"`)
 		if saw, patches := put(both, `{"set":{"9":9},"drop":[2],"fail":true}`); saw != both || !cmp.Equal(patches, []string{`{"slots":{"2":null,"9":` + nine + `}}`}) {
 			t.Errorf("%s, %v", saw, patches)

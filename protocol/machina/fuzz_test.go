@@ -8,7 +8,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Whatever the line, it is understood or refused, and what is understood is within bounds.
+// Any line is accepted or refused, and an accepted request is within bounds.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		`{"aid":"AID.MEMORY.QUERY.v1","input_json":"{\"query\": \"test\", \"k\": \"3\"}","ds_state":{"delta":true},"idempotency_key":"req-abc-123","_lease_token":"tok_..."}`,

@@ -26,7 +26,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// helper makes this test program a toolhost of ours. The value is the folder of its store.
+// helper makes this test program one of our toolhosts. The value is the folder of its store.
 const helper = "TOOLPOST_TEST_TOOLHOST"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// toolhost is what a command line does with a Door.
+// toolhost runs a Door for a command line.
 func toolhost(args []string, dir string) int {
 	mode, source, aid, err := machina.ParseArgs(args)
 	if err == nil {
@@ -70,7 +70,7 @@ func toolhost(args []string, dir string) int {
 	return 0
 }
 
-// A stack is a small engine: it resolves, remembers keys, asks for leases and runs.
+// A stack is a small engine: it resolves names, remembers keys, requires leases and runs tools.
 type stack struct {
 	tooltest.Reference
 	specs []*tool.Spec
@@ -79,7 +79,7 @@ type stack struct {
 	runs  int
 }
 
-// leases are what the stage and the tools need of leases.
+// leases is what the stage and the tools need.
 type leases interface {
 	lease.Leases
 	builtin.Leases
@@ -168,7 +168,7 @@ func (s *stack) run(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Res
 	return s.Reference.Invoke(ctx, c, out)
 }
 
-// code ends as the arguments say.
+// code ends as its arguments demand.
 func (s *stack) code(c *tool.Call) (*tool.Result, error) {
 	var args struct {
 		Code, Reason string
@@ -184,7 +184,7 @@ func (s *stack) code(c *tool.Call) (*tool.Result, error) {
 	return nil, &tool.Error{Code: tool.Code(args.Code), Reason: args.Reason, Message: "because", Details: args.Details}
 }
 
-// ours gives a runner of our own toolhost.
+// ours returns a runner of our own toolhost.
 func ours(t testing.TB, o machina.Options) *machina.Runner {
 	t.Helper()
 	o.Command = []string{os.Args[0]}

@@ -10,8 +10,8 @@ import (
 	"toolpost/store"
 )
 
-// Requests that came together are answered as they are one by one: each sees what those before it did, and what is
-// wrong with a line is said in its place. What stands behind an empty line is not asked.
+// Requests that arrive together are answered as if they came one by one: each sees the effects of those before it, and an
+// invalid line is refused in its place. Lines after an empty one are ignored.
 func TestRequestsThatCameTogetherAreAnsweredAsOneByOne(t *testing.T) {
 	const most = 1000 // more than are read at once
 	var lines strings.Builder

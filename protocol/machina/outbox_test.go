@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// gated lets a call through only when its answerer says so.
+// gated lets a call through only when the test permits it.
 type gated struct {
 	*stack
 	gate chan struct{}
@@ -32,7 +32,7 @@ func doorOf(in io.Reader, out io.Writer) *machina.Door {
 	}
 }
 
-// Requests that came together are answered one by one: no answer waits for the call behind it.
+// Requests that arrive together are answered one by one: no answer waits for the next call.
 func TestAnAnswerDoesNotWaitForTheNextCall(t *testing.T) {
 	const n = 100
 	s := gated{newStack(&store.Leases{}, 4), make(chan struct{})}
@@ -45,7 +45,7 @@ func TestAnAnswerDoesNotWaitForTheNextCall(t *testing.T) {
 	go func() { ended <- doorOf(strings.NewReader(lines.String()), out).Serve(deadline(t), s, s) }()
 	read := bufio.NewReader(answers)
 	for i := range n {
-		s.gate <- struct{}{} // the call behind it is not let through before this one's answer was read
+		s.gate <- struct{}{} // the next call is not let through before this answer was read
 		line, err := read.ReadString('\n')
 		if err != nil || !strings.Contains(line, fmt.Sprintf(`{\"n\":%d}`, i)) {
 			t.Fatalf("answer %d: %v %s", i, err, line)
@@ -75,7 +75,7 @@ func TestAPeerThatNoLongerReadsEndsTheSession(t *testing.T) {
 	}
 }
 
-// forever asks without an end.
+// forever sends requests without end.
 type forever struct{}
 
 func (forever) Read(p []byte) (int, error) {

@@ -26,7 +26,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// probe gives a runner of the Python toolhost.
+// probe returns a runner of the Python toolhost.
 func probe(t testing.TB, o machina.Options) *machina.Runner {
 	t.Helper()
 	o.Command = []string{tooltest.Python(), script(t)}
@@ -212,7 +212,7 @@ func TestACrashIsAStructuredError(t *testing.T) {
 	})
 }
 
-// The exit codes 3 and 4 are words of a toolhost; a tool that ends with one says nothing by it.
+// The exit codes 3 and 4 belong to a toolhost; from a tool they mean nothing.
 func TestAnExitWithoutAWordIsACrash(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		r := probe(t, machina.Options{Mode: mode})
@@ -284,7 +284,7 @@ func TestHostileReplies(t *testing.T) {
 	})
 }
 
-// A tool whose reply is too long gives the same reply when it is asked again, and has then worked twice.
+// A tool whose reply is too long would give the same reply again, and would have run twice.
 func TestATooLongReplyIsNotAskedForTwice(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
@@ -292,7 +292,7 @@ func TestATooLongReplyIsNotAskedForTwice(t *testing.T) {
 	r := probe(t, machina.Options{Plugin: "hostile",
 		Options: spawn.Options{Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}}})
 	c := call("huge", `{}`)
-	c.Key = "k" // else no call is repeated
+	c.Key = "k" // without a key no call is repeated
 	_, err := invoke(r, c, tool.Discard)
 	structured(t, err, tool.CodeProtocol, "parse_error", "AID.PROBE.HUGE.v1", "1048576 bytes")
 	if n := len(recorded(t, record)); n != 1 {
@@ -300,7 +300,7 @@ func TestATooLongReplyIsNotAskedForTwice(t *testing.T) {
 	}
 }
 
-// Known toolhosts put into output_json whatever their tool returned, and known hosts pass it on.
+// Known toolhosts put anything that their tool returned into output_json, and known hosts pass it on.
 func TestAnOutputThatIsNotJSONIsText(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		r := probe(t, machina.Options{Mode: mode, Sessions: 1})
@@ -312,7 +312,7 @@ func TestAnOutputThatIsNotJSONIsText(t *testing.T) {
 			return string(result.Output)
 		}
 		session := who()
-		for i, c := range [][2]string{ // as JSON in the reply, and as it arrives
+		for i, c := range [][2]string{ // as JSON in the reply, and on arrival
 			{`"done."`, `"done."`}, {`"{"`, `"{"`}, {`"two\nlines ü"`, `"two\nlines ü"`},
 			{`"NaN"`, `"NaN"`}, {`" "`, `" "`}, {`"{} {}"`, `"{} {}"`}, {`""`, ``}, {`null`, ``},
 			{`"7"`, `7`}, {`"\"text\""`, `"text"`}, {`"[1]"`, `[1]`}, // is JSON
@@ -330,7 +330,7 @@ func TestAnOutputThatIsNotJSONIsText(t *testing.T) {
 		if err != nil || result.OK || string(result.Output) != `"half of it"` {
 			t.Errorf("of a tool that failed: %v, %v", result, err)
 		}
-		for _, twice := range []string{`{"a":1,"a":2}`, `[{"a":{"b":1,"b":1}}]`} { // is JSON, and readers disagree about what it says
+		for _, twice := range []string{`{"a":1,"a":2}`, `[{"a":{"b":1,"b":1}}]`} { // JSON that readers disagree about
 			quoted, _ := json.Marshal(twice)
 			_, err := invoke(r, call("say", `{"output_json":`+string(quoted)+`}`), tool.Discard)
 			structured(t, err, tool.CodeProtocol, "parse_error", "AID.PROBE.SAY.v1", "duplicate")
@@ -341,7 +341,7 @@ func TestAnOutputThatIsNotJSONIsText(t *testing.T) {
 	})
 }
 
-// hostile gives a runner of one hostile tool, without a listing before.
+// hostile returns a runner of one hostile tool, without listing tools first.
 func hostile(t *testing.T, mode, name string) *machina.Runner {
 	return open(t, machina.Options{
 		Command: []string{tooltest.Python(), script(t)}, Plugin: "hostile", Mode: mode,
@@ -453,12 +453,12 @@ func TestAnIdleSessionThatDiedIsReplacedBeforeTheCall(t *testing.T) {
 		return string(result.Output)
 	}
 	first := ask("last", fmt.Sprintf(`{"fifo":%q}`, fifo))
-	die, err := os.OpenFile(fifo, os.O_WRONLY, 0) // when the toolhost has opened it too
+	die, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns once the toolhost has opened it too
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer die.Close()
-	for _, err = die.Write([]byte("x")); err == nil; _, err = die.Write([]byte("x")) { // until nobody is left to read it
+	for _, err = die.Write([]byte("x")); err == nil; _, err = die.Write([]byte("x")) { // until no reader is left
 		time.Sleep(time.Millisecond)
 	}
 	if second := ask("who", `{}`); second == first || first == "" {
@@ -566,7 +566,7 @@ func TestLeasesAndKeysArePassedThrough(t *testing.T) {
 	}
 }
 
-// The key space of a toolhost is its process: to it the key of one caller is everybody's.
+// The key space of a toolhost is its process: to the toolhost, all callers share their keys.
 func TestAKeyIsSharedWithNobody(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		dir := t.TempDir()
@@ -576,7 +576,7 @@ func TestAKeyIsSharedWithNobody(t *testing.T) {
 			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "ada"}},
 			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "bob"}},
 			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "ada"}, Session: "s"},
-			{Tool: "echo", Key: "sk", Caller: tool.Principal{ID: "ada"}}, // no way to cut the texts has them meet
+			{Tool: "echo", Key: "sk", Caller: tool.Principal{ID: "ada"}}, // no concatenation of the parts collides
 			{Tool: "slow", Key: "k", Caller: tool.Principal{ID: "ada"}},
 			{Tool: "echo", Key: "k2", Caller: tool.Principal{ID: "ada"}},
 		}
@@ -589,7 +589,7 @@ func TestAKeyIsSharedWithNobody(t *testing.T) {
 			}
 		}
 		again := calls[1]
-		again.Caller.Door = "nats" // one caller, whatever the door
+		again.Caller.Door = "nats" // it is one caller, whatever the door
 		if result, err := invoke(r, &again, tool.Discard); err != nil || (result.Trace.Details["idempotent_hit"] == true) != (mode == "serve") {
 			t.Errorf("%v, %v", result, err)
 		}
@@ -635,8 +635,7 @@ func TestARequestLargerThanAToolhostTakesIsNotSent(t *testing.T) {
 	})
 }
 
-// A guarantee holds whoever asks for it: the source, or a stage for one call. Without one it is what the walls of the
-// source say.
+// A guarantee holds whether the source or, for one call, a stage asks for it. Without one the walls of the source apply.
 func TestGuaranteesHold(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -713,7 +712,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// The same toolhost, in a container: warm sessions and single runs.
+// The same toolhost in a container: warm sessions and single runs.
 func TestAToolhostRunsInAContainer(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		in := spawn.Options{Dir: "/", Timeout: config.Duration(time.Minute), Container: container.Options{Image: "/", Runtime: "sandbox"}}

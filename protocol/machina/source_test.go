@@ -23,7 +23,7 @@ func sources(t *testing.T, dir, text string) []config.Source {
 	return cfg.Sources
 }
 
-// Hosts that exist name the file that a toolhost is to load, with all of its path.
+// Existing hosts name the file that a toolhost is to load by its full path.
 func TestTheSourceThatAPathMeans(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

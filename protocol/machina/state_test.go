@@ -25,7 +25,7 @@ func anySlots(t *rapid.T, name string) slots {
 	return s
 }
 
-// model is a DSState as the field notes tell it, step by step and by nobody's code but this.
+// model is a DSState as the field notes describe it, step by step and independent of the code under test.
 func model(s map[int]string, c *change) map[int]string {
 	if c == nil {
 		return s
@@ -115,7 +115,7 @@ func TestNothingOfADocumentIsLostOnTheWire(t *testing.T) {
 		if _, isMap := doc["slots"].(map[string]any); !isMap && doc["slots"] == nil {
 			doc["slots"] = map[string]any{}
 		} else if !isMap {
-			return // a document whose slots are no map cannot be a Machina state; the slots win
+			return // a document whose slots are not a map cannot be a Machina state; the slots win
 		}
 		if !same(doc, back) {
 			t.Fatalf("%v came back as %v, by %v", doc, back, s)
@@ -140,7 +140,7 @@ func TestBadStatesAreRefused(t *testing.T) {
 			t.Errorf("%q: %v, %v", raw, c, err)
 		}
 	}
-	for raw, want := range map[string]bool{ // json-c, and with it the known toolhost, reads numbers as truth values
+	for raw, want := range map[string]bool{ // json-c, and with it the known toolhost, reads numbers as booleans
 		`{}`: false, `{"delta":null}`: false, `{"delta":false}`: false, `{"delta":0}`: false, `{"delta":0.0}`: false,
 		`{"delta":true}`: true, `{"delta":1}`: true, `{"delta":-0.5}`: true,
 	} {
@@ -167,7 +167,7 @@ func TestAIDs(t *testing.T) {
 	for _, name := range []string{"readFile", "read-file", "read_file", "files.list", "größe", "x"} {
 		specs = append(specs, &tool.Spec{Name: name, Source: "files"})
 	}
-	specs[3].Own = "list" // another source has a tool of this name, too
+	specs[3].Own = "list" // another source also has a tool of this name
 	specs[5].Aliases = []string{"file.x", "AID.OWN.X.v7"}
 	got := map[string]string{}
 	for _, o := range offers("files", specs) {
@@ -218,7 +218,7 @@ func TestSideEffectsInTheFieldsWords(t *testing.T) {
 		`["thread_spawn"]`:                       {Destructive: true},
 		`["none","network"]`:                     {Network: true},
 		`["destructive"]`:                        {Destructive: true},
-		`["gpu"]`:                                {Destructive: true}, // nobody knows what that does
+		`["gpu"]`:                                {Destructive: true}, // its effects are unknown
 		`["filesystem_delete"]`:                  {Destructive: true},
 		`["none","self_modify"]`:                 {Destructive: true},
 		`[""]`:                                   {Destructive: true},

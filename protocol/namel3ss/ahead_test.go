@@ -21,12 +21,12 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// waiter calls the tool `t` until a child waits for the next call, for a while, and gives its pid.
+// waiter calls the tool `t` until a child waits for the next call, for a limited time, and returns its pid.
 func waiter(t testing.TB, r *Runner, args string) (pid int) {
 	t.Helper()
 	found := soon(func() bool {
 		must(t, r, "t", args)
-		time.Sleep(50 * time.Millisecond) // whoever calls like that is worth waiting for
+		time.Sleep(50 * time.Millisecond) // children wait ahead only for calls that come like this
 		if localOf(r, "t").pools.count().Ahead != 1 {
 			return false
 		}
@@ -42,12 +42,12 @@ func waiter(t testing.TB, r *Runner, args string) (pid int) {
 	return pid
 }
 
-// inside is the pid of a process as it sees itself.
+// inside returns the pid of a process in its own namespace.
 func inside(t *testing.T, pid int) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0 // it waited for too long
+		return 0 // it waited too long and is gone
 	}
 	for line := range strings.Lines(string(status)) {
 		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
@@ -60,11 +60,11 @@ func inside(t *testing.T, pid int) int {
 	return 0
 }
 
-// The child that waits is the one that runs the call, and no other call.
+// The child that waits runs the next call, and no other.
 func TestTheChildThatWaitsTakesTheCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
-	taken := soon(func() bool { // one that has waited for too long is gone
+	taken := soon(func() bool { // a child that has waited too long is gone
 		pid := inside(t, waiter(t, r, `{"do":"1"}`))
 		first, second := string(must(t, r, "t", `{"do":"os.getpid()"}`).Output), string(must(t, r, "t", `{"do":"os.getpid()"}`).Output)
 		if first == second {
@@ -94,7 +94,7 @@ func TestNobodyWaitsForCallsThatDoNotCome(t *testing.T) {
 	}
 }
 
-// A call that finds a child ready finds nothing of the calls before, and nothing that the children share.
+// A call that finds a waiting child finds nothing of earlier calls, and nothing that the children share.
 func TestACallThatWasWaitedForKeepsNothingOfTheCallBefore(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const code = `
@@ -129,7 +129,7 @@ def run(payload):
 			t.Fatal(err)
 		}
 		if n == 0 {
-			first = got.Seen // nothing was before it
+			first = got.Seen // there was nothing before it
 		}
 		if !reflect.DeepEqual(got.Seen, first) {
 			t.Errorf("call %d finds %v, and the first one %v", n, got.Seen, first)
@@ -143,7 +143,7 @@ def run(payload):
 	}
 }
 
-// pipesOf are the pipes and sockets that a process has open.
+// pipesOf lists the open pipes and sockets of a process.
 func pipesOf(t *testing.T, pid int) (all []string) {
 	t.Helper()
 	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -158,7 +158,7 @@ func pipesOf(t *testing.T, pid int) (all []string) {
 	return all
 }
 
-// A child that waits holds its own four pipes, which nobody else below us has, and nothing of another call.
+// A waiting child holds its own four pipes, which no other process below us has, and nothing of another call.
 func TestAChildThatWaitsHoldsNothingOfAnotherCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := python(t, "import os, time\ndef run(p):\n    time.sleep(p.get('s', 0))\n", Options{})
@@ -176,7 +176,7 @@ func TestAChildThatWaitsHoldsNothingOfAnotherCall(t *testing.T) {
 		pid := waiter(t, r, `{}`)
 		mine := pipesOf(t, pid)
 		if len(mine) != 4 {
-			return false // it is on its way into its room
+			return false // it is still entering its room
 		}
 		for _, other := range pythons(os.Getpid()) {
 			for _, pipe := range pipesOf(t, other) {
@@ -192,11 +192,11 @@ func TestAChildThatWaitsHoldsNothingOfAnotherCall(t *testing.T) {
 	}
 }
 
-// One that dies while it waits had no call: whoever calls then does not notice.
+// A child that dies while it waits had no call: the next caller does not notice.
 func TestAChildThatDiesWhileItWaitsIsReplaced(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
-	for range 7 { // more than a pool takes of crashes
+	for range 7 { // more crashes than a pool tolerates
 		pid := waiter(t, r, `{"do":"1"}`)
 		before := server(t, r)
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -209,13 +209,13 @@ func TestAChildThatDiesWhileItWaitsIsReplaced(t *testing.T) {
 	}
 }
 
-// Nor when it dies after it was told its call and before it read that.
+// Nor does it if the child dies after it was given the call and before it has read it.
 func TestACallThatWasNotReadIsRunByAnother(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	pid := waiter(t, r, `{"do":"1"}`)
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
-	stopped := func() bool { // before that it still reads what comes
+	stopped := func() bool { // until then it still reads
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(stat), ") T ")
 	}
@@ -227,13 +227,13 @@ func TestACallThatWasNotReadIsRunByAnother(t *testing.T) {
 		_, err := call(r, "t", `{"do":"1"}`, tool.Discard)
 		done <- err
 	}()
-	told := func() bool { // the call has it, and its request is in the pipe
+	told := func() bool { // the call has the child, and its request is in the pipe
 		return localOf(r, "t").pools.count().Busy == 1 && localOf(r, "t").pools.count().Ahead == 0
 	}
 	if !soon(told) {
 		t.Fatal("nobody took it")
 	}
-	time.Sleep(50 * time.Millisecond) // whether it is told by then or not, it must not matter
+	time.Sleep(50 * time.Millisecond) // whether the request has arrived by then must not matter
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -255,7 +255,7 @@ func TestACallThatWasReadIsRunOnce(t *testing.T) {
 	}
 }
 
-// The time of a call begins with it, and its end is the end of the child, which is not for another one.
+// The time of a call begins with the call. At its end the child ends too, and serves no other call.
 func TestAChildThatWaitedEndsWithTheTimeOfItsCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
@@ -284,7 +284,7 @@ func TestAnEditEndsTheChildThatWaits(t *testing.T) {
 	}
 }
 
-// What a call cannot do to its server by the number of that would hold for every later call.
+// A call cannot change its server's limits through the server's pid: they would apply to every later call.
 func TestACallCannotChangeTheLimitsOfItsServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
@@ -296,7 +296,7 @@ func TestACallCannotChangeTheLimitsOfItsServer(t *testing.T) {
 			t.Errorf("%s gave %s", do, res.Output)
 		}
 	}
-	for _, do := range []string{ // its own are its own
+	for _, do := range []string{ // it may change its own
 		"__import__('resource').setrlimit(1, (1024, 1024)) or 1", "os.setpriority(os.PRIO_PROCESS, 0, 19) or 1",
 	} {
 		if res := tell(t, r, do, tool.Guarantees{}, tool.Discard); !res.OK {
@@ -305,7 +305,7 @@ func TestACallCannotChangeTheLimitsOfItsServer(t *testing.T) {
 	}
 }
 
-// idleVariable makes the test binary call a tool until a child waits for the next call, say so, and do nothing more.
+// idleVariable makes the test binary call a tool until a child waits for the next call, report that, and do nothing more.
 const idleVariable = "NAMEL3SS_TEST_IDLE"
 
 func idleFor(root string) {
@@ -317,7 +317,7 @@ func idleFor(root string) {
 		if _, err := call(r, "t", `{}`, tool.Discard); err != nil {
 			panic(err)
 		}
-		time.Sleep(time.Second) // so that it waits for long
+		time.Sleep(time.Second) // so that the child waits for a long time
 	}
 	fmt.Println("waiting")
 	time.Sleep(time.Hour)

@@ -34,7 +34,7 @@ func TestMistakesInNamel3ssTOMLNameTheirPlace(t *testing.T) {
 	}
 }
 
-// The order: binding, declaration, namel3ss.toml, environment, ten seconds; the user's config beats all.
+// The order is binding, declaration, namel3ss.toml, environment, ten seconds; the user's config overrides all.
 //
 // contract(namel3ss): Tools are terminated after their timeout (default 10 seconds).
 // contract(namel3ss): Configure per-tool with `timeout_seconds`, or set a global default in `namel3ss.toml`.
@@ -58,7 +58,7 @@ func TestTimeoutOrder(t *testing.T) {
 	files := map[string]string{"app.ai": "tool \"greet\":\n  implemented using python\n  input:\n  output:\n",
 		".namel3ss/tools.yaml": "tools: {greet: 'a:b'}\n"}
 	var o Options
-	for _, s := range sources { // each beats all before it
+	for _, s := range sources { // each overrides all before it
 		s.on(files, &o)
 		specs, err := open(t, write(t, files), o).Tools(t.Context())
 		if err != nil || specs[0].Timeout != s.want {

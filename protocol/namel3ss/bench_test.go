@@ -13,8 +13,8 @@ import (
 
 const benchCode = "def run(payload):\n    return {'message': 'Hello ' + payload['name']}\n"
 
-// BenchmarkWarmCall runs a warm call and, as the reference, a plain interpreter for the same function,
-// in turns. It reports how many times as fast the warm call is.
+// BenchmarkWarmCall runs a warm call and, as the reference, a plain interpreter for the same function, in turns. It reports
+// how many times as fast the warm call is.
 func BenchmarkWarmCall(b *testing.B) {
 	r := python(b, benchCode, Options{})
 	must(b, r, "t", `{"name":"Ada"}`)
@@ -31,7 +31,7 @@ func BenchmarkWarmCall(b *testing.B) {
 	b.ReportMetric(float64(spawned.Microseconds())/1000/float64(b.N), "ms/spawned")
 }
 
-// bare is what a host without this package would do: start Python, import, call, print.
+// bare does what a host without this package would do: start Python, import, call, print.
 func bare(b *testing.B, path, root string) time.Duration {
 	const code = "import code, json, sys\nprint(json.dumps(code.run(json.load(sys.stdin))))\n"
 	cmd := exec.Command(path, "-c", code)

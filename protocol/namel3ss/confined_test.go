@@ -22,7 +22,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// obey is a tool that does as it is told.
+// obey is a tool that evaluates its argument.
 const (
 	obey   = "import os, socket, subprocess\ndef run(p):\n    return eval(p['do'], globals())\n"
 	obeyJS = `
@@ -37,7 +37,7 @@ export const run = (p) => eval(p.do);
 // ways are the three ways in which we start a tool ourselves.
 func ways() []string { return []string{modeFresh, modeWarm, appfile.KindNode} }
 
-// obedient opens the tool `t` that does as it is told, in one of the ways.
+// obedient opens the tool `t` with the code of obey, in one of the ways.
 func obedient(t *testing.T, way, root string, o Options) *Runner {
 	t.Helper()
 	o.Tool, o.Entry, o.Mode = "t", "code:run", way
@@ -66,7 +66,7 @@ func tell(t *testing.T, r *Runner, do string, g tool.Guarantees, out tool.Sink) 
 	return res
 }
 
-// stopped lists what the walls stopped, as "capability target source".
+// stopped lists the attempts that the walls stopped, as "capability target source".
 func stopped(res *tool.Result) []string {
 	var all []string
 	checks, _ := res.Trace.Details["capability_checks"].([]any)
@@ -78,7 +78,7 @@ func stopped(res *tool.Result) []string {
 	return all
 }
 
-// loopback is a server of this machine that takes every connection.
+// loopback is a local server that accepts every connection.
 func loopback(t *testing.T) *net.TCPAddr {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,10 +100,10 @@ func loopback(t *testing.T) *net.TCPAddr {
 	return l.Addr().(*net.TCPAddr)
 }
 
-// An attempt is something that a tool does in Python and in JavaScript, and what is seen of it where it is stopped.
+// An attempt is an action of a tool, in Python and in JavaScript, and the report of it if it is stopped.
 type attempt struct {
 	py, js string
-	seen   string // capability and target; empty: it is stopped unseen
+	seen   string // capability and target; empty if it is stopped unseen
 }
 
 func (a attempt) in(way string) string {
@@ -133,7 +133,7 @@ func attempts(outside string, server *net.TCPAddr) map[string]attempt {
 	}
 }
 
-// elsewhere makes a folder with a secret that no tool has for its own: /tmp is private.
+// elsewhere makes a folder with a secret outside of any tool's own folders: /tmp is private.
 func elsewhere(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "elsewhere")
@@ -147,12 +147,12 @@ func elsewhere(t *testing.T) string {
 	return dir
 }
 
-// much is what a source may say so that its tools can do all of the attempts.
+// much returns options that permit all of the attempts.
 func much(outside string) Options {
 	return Options{Options: spawn.Options{Env: map[string]string{"GIVEN": "yes"}, Walls: walls.Options{Read: []string{outside}, Write: []string{outside}, Network: walls.Network{"all"}}}}
 }
 
-// With a guarantee a tool cannot do what it can do without; and what was stopped is told.
+// With a guarantee a tool cannot do what it can do without, and the stopped attempt is reported.
 func TestGuaranteesHoldWhateverAToolTries(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestGuaranteesHoldWhateverAToolTries(t *testing.T) {
 	}
 }
 
-// checkSeen looks for an attempt among what was reported with the call and in its trace.
+// checkSeen looks for an attempt in the call's reports and in its trace.
 func checkSeen(t *testing.T, a attempt, res *tool.Result, logs []string, source string) {
 	t.Helper()
 	if a.seen == "" {
@@ -197,7 +197,7 @@ func checkSeen(t *testing.T, a attempt, res *tool.Result, logs []string, source 
 	}
 }
 
-// Nobody watches the programs that a fork tries to start. Then the trace says so.
+// The programs that a fork tries to start are not watched. The trace then reports that.
 func TestProgramsThatAToolTriesToBecomeAreSeenOrSaidToBeUnseen(t *testing.T) {
 	for _, way := range modes() {
 		t.Run(way, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestProgramsThatAToolTriesToBecomeAreSeenOrSaidToBeUnseen(t *testing.T) {
 	}
 }
 
-// With nothing said about walls a tool has its own folder to read, and nothing of anybody else.
+// Without any settings for walls a tool can read its own folder, and nothing of others.
 func TestDefaultWallsLetAToolReadItsOwnFolderAndNothingElse(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestDefaultWallsLetAToolReadItsOwnFolderAndNothingElse(t *testing.T) {
 				checkSeen(t, a, res, got.Logs(), "engine")
 			}
 			free := obedient(t, way, root, Options{Options: spawn.Options{Walls: walls.Options{Off: true}}})
-			for _, a := range tries { // each is a thing that can be done
+			for _, a := range tries { // each attempt is possible
 				if res := tell(t, free, a.in(way), tool.Guarantees{}, tool.Discard); !res.OK {
 					t.Errorf("without walls %s failed: %+v", a.in(way), res.Failure)
 				}
@@ -302,7 +302,7 @@ func TestToolsGetTheSecretsThatAreAllowedAndNoOthers(t *testing.T) {
 	}
 }
 
-// What a tool does when it is imported is done by the tool: a guarantee holds for that too.
+// A guarantee also holds for the code that a tool runs while it is imported.
 func TestGuaranteesHoldWhileAToolIsImported(t *testing.T) {
 	const code = "import os, socket, subprocess\ndid = []\n" +
 		"for do in %q.split(';'):\n    try:\n        did.append(eval(do))\n    except OSError as err:\n        pass\n" +
@@ -327,7 +327,7 @@ func TestGuaranteesHoldWhileAToolIsImported(t *testing.T) {
 			if string(res.Output) != "0" || res.Trace.Details["mode"] != mode {
 				t.Errorf("it did %s, %+v, %v", res.Output, res.Failure, res.Trace.Details["mode"])
 			}
-			// What was tried before the first call began is in that call's trace.
+			// Attempts before the first call are in that call's trace.
 			everything := everything
 			everything.NoSubprocess = false
 			if res := tell(t, r, "", everything, tool.Discard); string(res.Output) != "1" || !slices.Contains(stopped(res), all["no_network"].seen+" policy") {
@@ -337,7 +337,7 @@ func TestGuaranteesHoldWhileAToolIsImported(t *testing.T) {
 	}
 }
 
-// A fork cannot reach its server, nor what the next call will get.
+// A fork can reach neither its server nor what the next call will get.
 func TestAForkCannotReachItsServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
@@ -350,7 +350,7 @@ func TestAForkCannotReachItsServer(t *testing.T) {
 		}
 	}
 	before := server(t, r)
-	// Files that it leaves in its /tmp are gone for the next call; one that leaves none keeps its server.
+	// Files that it leaves in its /tmp are gone for the next call; a call that leaves none keeps its server.
 	if res := tell(t, r, "open('/tmp/kept', 'w').close() or os.unlink('/tmp/kept') or os.getpid()", tool.Guarantees{}, tool.Discard); !res.OK {
 		t.Error(res.Failure)
 	}
@@ -363,7 +363,7 @@ func TestAForkCannotReachItsServer(t *testing.T) {
 	}
 }
 
-// Only so many attempts are reported of one child; the calls of a server are many.
+// Only a limited number of attempts per child are reported, and a server has many calls.
 func TestAttemptsOfLaterCallsAreSeenToo(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := python(t, "import os\ndef run(p):\n    for n in range(p['n']):\n        try:\n            open('/new', 'w')\n        except OSError:\n            pass\n", Options{})
@@ -375,8 +375,8 @@ func TestAttemptsOfLaterCallsAreSeenToo(t *testing.T) {
 	}
 }
 
-// Objects of System V and queues of POSIX have no owner that ends. What one call makes, no later one finds, and none
-// stays where nobody needs it.
+// System V objects and POSIX queues have no owner whose end removes them. No later call finds the objects of an earlier one,
+// and unneeded objects are removed.
 func TestACallFindsNoObjectsOfAnother(t *testing.T) {
 	const libc = "__import__('ctypes').CDLL(None, use_errno=True)."
 	for name, c := range map[string]struct{ makes, finds string }{
@@ -399,7 +399,7 @@ func TestACallFindsNoObjectsOfAnother(t *testing.T) {
 	}
 }
 
-// What a module makes when it is imported would be there for all calls.
+// Objects that a module makes when it is imported would be shared by all calls.
 func TestAModuleWithObjectsIsNotForked(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := python(t, "import ctypes\nctypes.CDLL(None).shmget(77, 4096, 0o1600)\ndef run(p):\n    return ctypes.CDLL(None).shmget(77, 4096, 0o600)\n", Options{})
@@ -409,7 +409,8 @@ func TestAModuleWithObjectsIsNotForked(t *testing.T) {
 	}
 }
 
-// A server in whose room a call has left something ends with that call, and not with the next one, which may never come.
+// If a call has left something in its server's room, the server ends with that call, not with the next one, which may never
+// come.
 func TestWhatACallLeavesEndsItsServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{Workers: 1})
@@ -424,7 +425,7 @@ func TestWhatACallLeavesEndsItsServer(t *testing.T) {
 	}
 }
 
-// interpreters counts the Python programs that run below us.
+// interpreters counts the Python programs below this process.
 func interpreters() (n int) {
 	for _, pid := range tooltest.Descendants(os.Getpid()) {
 		if argv, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(string(argv), "posix.pread") {
@@ -446,7 +447,7 @@ func TestALimitThatAToolReachesIsNamed(t *testing.T) {
 			r := obedient(t, way, obedience(t), Options{Options: spawn.Options{Walls: walls.Options{Memory: 160 << 20}}})
 			a := attempt{py: "len(b'x' * (400 << 20))", js: "Buffer.alloc(400 << 20, 'x').length"}
 			args, _ := json.Marshal(map[string]string{"do": a.in(way)})
-			for range map[string]int{modeFresh: 1, modeWarm: 6, appfile.KindNode: 1}[way] { // 6 crashes are more than a pool takes
+			for range map[string]int{modeFresh: 1, modeWarm: 6, appfile.KindNode: 1}[way] { // 6 crashes are more than a pool tolerates
 				res, err := call(r, "t", string(args), tool.Discard)
 				if tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(err.Error(), "reached its limit of memory") {
 					t.Fatalf("got %+v, %v", res, err)
@@ -497,7 +498,7 @@ func TestAForkWithoutWallsIsNotRun(t *testing.T) {
 	tooltest.NoLeaks(t)
 	elsewhere := elsewhere(t)
 	script := func(p sandbox.Profile) ([]byte, error) {
-		p.Executable = append(slices.Clone(p.Executable), elsewhere) // which is not in the room that the script is for
+		p.Executable = append(slices.Clone(p.Executable), elsewhere) // it is not in the room that the script is for
 		return forks.Script(p)
 	}
 	r := obedient(t, modeWarm, obedience(t), Options{})
@@ -507,9 +508,9 @@ func TestAForkWithoutWallsIsNotRun(t *testing.T) {
 		t.Errorf("trace %v", d)
 	}
 	r = obedient(t, modeWarm, obedience(t), Options{})
-	localOf(r, "t").fork = func(p sandbox.Profile) ([]byte, error) { // and here in the fork
+	localOf(r, "t").fork = func(p sandbox.Profile) ([]byte, error) { // and this one in the fork
 		b, err := script(p)
-		return slices.Concat(make([]byte, 8), b[8:]), err // nothing of it is for the server
+		return slices.Concat(make([]byte, 8), b[8:]), err // the server ignores it
 	}
 	res, err := call(r, "t", `{"do":"1"}`, tool.Discard)
 	if e := tool.AsError(err); e == nil || e.Reason != sandbox.CoverageMissing || !strings.Contains(e.Message, "walls could not be built") || !strings.Contains(string(e.Details), `"blocked"`) {

@@ -7,7 +7,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// Python reads 1.50 as a number and writes 1.5: the digits are lost in the tool, not on the way.
+// Python reads 1.50 as a number and writes 1.5: the digits are lost in the tool, not in transit.
 func TestRunnerConforms(t *testing.T) {
 	for _, mode := range modes() {
 		t.Run(mode, func(t *testing.T) {

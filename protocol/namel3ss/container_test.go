@@ -21,7 +21,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// missing skips a test for want of something, except where everything must be tested.
+// missing skips a test because something is missing, unless everything must be tested.
 func missing(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -30,7 +30,7 @@ func missing(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// image makes an image with the test's tool. Where there is no engine the test is skipped.
+// image makes an image with the test's tool. Without an engine the test is skipped.
 func image(t *testing.T) (engine, name string) {
 	t.Helper()
 	engine, err := exec.LookPath("podman")

@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the replies of the transcripts anew")
 
-// doorVariable makes the test binary serve the standard tools at this door, as `toolpost as namel3ss`
-// would, instead of running tests.
+// doorVariable makes the test binary serve the standard tools at this door, as `toolpost as namel3ss` would, instead of
+// running tests.
 const doorVariable = "NAMEL3SS_TEST_DOOR"
 
 func TestMain(m *testing.M) {
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// behind is what stands behind the door in the transcripts.
+// behind is the handler behind the door in the transcripts.
 func behind(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	switch c.Tool {
 	case "refuse":
@@ -203,8 +203,8 @@ func TestDoorConforms(t *testing.T) {
 	})
 }
 
-// Our runner in front of our door: the test binary stands in for the Python interpreter. A crash behind
-// the door is an error reply, which the runner rightly takes for the tool's own failure.
+// Our runner in front of our door: the test binary replaces the Python interpreter. A crash behind the door is an error
+// reply, which the runner rightly takes for the tool's own failure.
 func TestRunnerAndDoorAreInverses(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -234,7 +234,7 @@ func TestDoorAnswersAnIndependentHost(t *testing.T) {
 		{"events", `{"count":3}`, `"ok": true`},
 	} {
 		cmd := exec.CommandContext(t.Context(), systemPython(t), "testdata/peer_host.py", c.tool, c.payload, self)
-		cmd.Env = append(os.Environ(), doorVariable+"=1", "GORACE=atexit_sleep_ms=0") // else each takes a second under the race detector
+		cmd.Env = append(os.Environ(), doorVariable+"=1", "GORACE=atexit_sleep_ms=0") // otherwise each takes a second under the race detector
 		out, err := cmd.Output()
 		if err != nil || !strings.Contains(string(out), c.want) {
 			t.Errorf("%s: want %s, got %s, %v", c.tool, c.want, out, err)

@@ -12,7 +12,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// An app as people write them: no tools.yaml, words of older apps, names of several words, and one tool that cannot be run.
+// A typical app: no tools.yaml, terms of older apps, names of several words, and one tool that cannot be run.
 func TestAppsThatExist(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := write(t, map[string]string{
@@ -70,7 +70,7 @@ tool "clash":
 				t.Errorf("%s: %s %s gave %s", mode, c.tool, c.args, res.Output)
 			}
 		}
-		if res, err := call(r, "2 + 2", `{}`, tool.Discard); err != nil || res.OK || res.Failure.Reason != "TypeError" { // of floor: it was found
+		if res, err := call(r, "2 + 2", `{}`, tool.Discard); err != nil || res.OK || res.Failure.Reason != "TypeError" { // raised by floor: it was found
 			t.Errorf("%+v, %v", res, err)
 		}
 		for name, want := range map[string]string{
@@ -93,7 +93,7 @@ tool "clash":
 	}
 }
 
-// How a function takes its arguments depends on what it is and what is declared, never on the arguments.
+// How a function takes its arguments depends on the function and its declaration, never on the arguments.
 func TestFunctionsTakeTheirFieldsByNameOrThePayload(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const code = `
@@ -135,9 +135,9 @@ wrapped = logged(fields)
 		root := write(t, map[string]string{"code.py": code})
 		for _, c := range []struct {
 			entry string
-			input config.JSON // nil: nothing is declared
+			input config.JSON // nil if nothing is declared
 			args  string
-			want  string // a reason where it fails
+			want  string // the reason if it fails
 		}{
 			{"one", nil, given, given}, {"one", declared, given, given}, {"one", declared, `{"payload":1}`, `{"payload":1}`},
 			{"other", nil, `{"data":1}`, `{"data":1}`}, {"other", declared, given, given},
@@ -158,7 +158,7 @@ wrapped = logged(fields)
 			{"partial", declared, `{"values":[1]}`, `[[1],50]`}, {"wrapped", declared, given, `[[1],50]`},
 		} {
 			if mode == modeWarm && !slices.Contains([]string{"one", "fields", "keywords", "later", "before"}, c.entry) {
-				continue // it is the same code, and each of them starts an interpreter
+				continue // it is the same code, and each run starts an interpreter
 			}
 			r := open(t, root, Options{Mode: mode, Tool: "t", Entry: "code:" + c.entry, Input: c.input})
 			res, err := call(r, "t", c.args, tool.Discard)
@@ -172,7 +172,7 @@ wrapped = logged(fields)
 	}
 }
 
-// What tools return that JSON has no word for becomes JSON, or an error that says what it is.
+// Return values that JSON cannot represent become JSON, or an error that names their type.
 func TestValuesOfPythonBecomeJSONOrAClearError(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const code = `

@@ -31,7 +31,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// needRooms skips a test where no room with these limits can be built, except where everything must be tested.
+// needRooms skips a test if no room with these limits can be built, unless everything must be tested.
 func needRooms(t *testing.T) {
 	t.Helper()
 	o := Options{Tool: "t", Runner: appfile.RunnerContainer, Image: "/", Command: []string{"true"}, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
@@ -47,7 +47,7 @@ var folderPython = sync.OnceValues(func() (string, error) {
 	return p.path, err
 })
 
-// rooted is the tool of testdata/folder with this machine's own root.
+// rooted opens the tool of testdata/folder with this machine's own root.
 func rooted(t *testing.T, dir string, o Options) *Runner {
 	t.Helper()
 	code, err := os.ReadFile("testdata/folder/tool.py")
@@ -66,9 +66,9 @@ func rooted(t *testing.T, dir string, o Options) *Runner {
 	return open(t, dir, o)
 }
 
-// A machineAround is what the host has and no tool should get at.
+// A machineAround is the part of the host that no tool should reach.
 type machineAround struct {
-	dir     string // of the config; it is in no folder that is taken away as a whole
+	dir     string // of the config; it is in no folder that is hidden as a whole
 	request string
 }
 
@@ -102,14 +102,14 @@ func around(t *testing.T) machineAround {
 	return machineAround{dir, string(doc)}
 }
 
-// listen takes connections and does nothing with them.
+// listen accepts connections and does nothing with them.
 func listen(t *testing.T, network, address string) net.Listener {
 	t.Helper()
 	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // the kernel takes what is not accepted
+	t.Cleanup(func() { _ = l.Close() }) // the kernel keeps unaccepted connections
 	return l
 }
 
@@ -249,7 +249,7 @@ func TestAFolderIsEndedWithAllThatItStarted(t *testing.T) {
 	noGroups(t)
 }
 
-// showing lists the command lines below this program that have a text in them.
+// showing lists the command lines below this program that contain text.
 func showing(text string) []string {
 	var lines []string
 	for _, pid := range tooltest.Descendants(os.Getpid()) {
@@ -325,7 +325,7 @@ func TestAFolderIsOneThatTheUserChose(t *testing.T) {
 	}
 }
 
-// An unpacked image: there is nothing but what is in the folder.
+// An unpacked image: only the content of the folder exists.
 func TestAFolderCanBeAnUnpackedImage(t *testing.T) {
 	needRooms(t)
 	root := t.TempDir()

@@ -17,7 +17,7 @@ func modes() []string { return []string{modeFresh, modeWarm} }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// write makes the files of an app and gives its folder.
+// write makes the files of an app and returns its folder.
 func write(t testing.TB, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -66,7 +66,7 @@ func call(r tool.Handler, name, args string, out tool.Sink) (*tool.Result, error
 	return r.Invoke(ctx, &tool.Call{Tool: name, Args: []byte(args), Trace: tool.NewID()}, out)
 }
 
-// must calls a tool that succeeds.
+// must calls a tool and expects success.
 func must(t testing.TB, r tool.Handler, name, args string) *tool.Result {
 	t.Helper()
 	res, err := call(r, name, args, tool.Discard)
@@ -79,7 +79,7 @@ func must(t testing.TB, r tool.Handler, name, args string) *tool.Result {
 	return res
 }
 
-// systemPython is the interpreter that apps without a .venv get.
+// systemPython returns the interpreter of apps without a .venv.
 func systemPython(t testing.TB) string {
 	t.Helper()
 	p, err := findPython(context.Background(), t.TempDir(), "", process.Environment(nil, nil))
@@ -89,7 +89,7 @@ func systemPython(t testing.TB) string {
 	return p.path
 }
 
-// server is a fork server of the tool `t`, which waits for its next call.
+// server returns a fork server of the tool `t`, which waits for its next call.
 func server(t testing.TB, r *Runner) *worker {
 	t.Helper()
 	p := localOf(r, "t").pools.all[0]
@@ -101,5 +101,5 @@ func server(t testing.TB, r *Runner) *worker {
 	return w
 }
 
-// localOf is the Python tool of that name.
+// localOf returns the Python tool of that name.
 func localOf(r *Runner, name string) *localTool { return r.tools[name].way.(*localTool) }

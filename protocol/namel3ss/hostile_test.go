@@ -72,13 +72,13 @@ def reopen():
 
 type hostile struct {
 	name, do string
-	code     tool.Code // empty: a result
+	code     tool.Code // empty for a result
 	want     string    // in the output or the error
 }
 
 func hostiles() []hostile {
-	// MiB: more than the bound of memory, whatever the number. A line that is kept is 16 bytes at the least, be it empty: of
-	// empty lines, each of which is work, a few MiB are as much.
+	// Sizes in MiB, all beyond the memory bound whatever the number of rounds. A kept line takes at least 16 bytes even if
+	// it is empty, so a few MiB of empty lines, each of which is work, are enough.
 	printed, much, empty := rounds.Of(80, 256, 1024), rounds.Of(80, 128, 128), rounds.Of(8, 16, 128)
 	const ok = `b'{"ok":true,"protocol_version":1,"result":1}'`
 	return []hostile{
@@ -123,11 +123,11 @@ func TestHostileTools(t *testing.T) {
 	}
 }
 
-// try does it once.
+// try runs the case once.
 func (c hostile) try(t *testing.T, r *Runner, root string) {
 	r.tools["t"].spec.Timeout = patience
 	if c.code == tool.CodeTimeout {
-		must(t, r, "t", `{"do":"1"}`) // the import is not what is timed
+		must(t, r, "t", `{"do":"1"}`) // the import is not timed
 		r.tools["t"].spec.Timeout = time.Second
 	}
 	stop := watchMemory(t, 64<<20)
@@ -144,7 +144,7 @@ func (c hostile) try(t *testing.T, r *Runner, root string) {
 	}
 }
 
-// onlyServer reports whether no interpreter runs but the tool's fork server.
+// onlyServer reports whether the tool's fork server is the only running interpreter.
 func onlyServer(t *testing.T, r *Runner) bool {
 	left := pythons(os.Getpid())
 	return len(left) == 0 || len(left) == 1 && localOf(r, "t").mode == modeWarm && left[0] == server(t, r).Child.Pid()
@@ -174,7 +174,7 @@ func checkHostile(t *testing.T, c hostile, res *tool.Result, err error) {
 	}
 }
 
-// checkVictims looks whether anything was written into files that took the reply's descriptor.
+// checkVictims checks that nothing was written into files that took the reply's descriptor.
 func checkVictims(t *testing.T, root string) {
 	t.Helper()
 	victims, _ := filepath.Glob(filepath.Join(root, "victim*"))
@@ -212,7 +212,7 @@ func watchMemory(t *testing.T, limit uint64) (stop func()) {
 	return func() { close(done); <-stopped }
 }
 
-// Without walls a warm tool can reach its fork server. That ends the server, and nothing else.
+// Without walls a warm tool can reach its fork server. That ends the server, and has no other effect.
 func TestAToolThatAttacksItsForkServerHarmsOnlyItself(t *testing.T) {
 	for name, do := range map[string]string{
 		"kills it": `os.kill(os.getppid(), 9)`, "stops it": `os.kill(os.getppid(), signal.SIGSTOP)`,
@@ -235,7 +235,7 @@ func TestAToolThatAttacksItsForkServerHarmsOnlyItself(t *testing.T) {
 func TestAForkServerThatDiedBetweenTwoCallsIsReplaced(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := python(t, "def run(p):\n    return 1\n", Options{})
-	for range 7 { // more than a pool takes of crashes
+	for range 7 { // more crashes than a pool tolerates
 		must(t, r, "t", `{}`)
 		pid := server(t, r).Child.Pid()
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil || !goneSoon(pid) {
@@ -289,7 +289,7 @@ func TestLongLinesComeInPiecesAndWholeCharacters(t *testing.T) {
 	})
 }
 
-// hangVariable makes the test binary call a tool that hangs, in both modes, and print what the tools say.
+// hangVariable makes the test binary call a tool that hangs, in both modes, and print the tools' output.
 const hangVariable = "NAMEL3SS_TEST_HANG"
 
 func hangFor(root string) {
@@ -308,7 +308,7 @@ func hangFor(root string) {
 	calls.Wait()
 }
 
-// startAgain starts the test binary as another program, which the test kills, and gives what it prints.
+// startAgain starts the test binary as another program, which the test kills, and returns its output.
 func startAgain(t *testing.T, variable string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	self, err := os.Executable()
@@ -357,7 +357,7 @@ func goneSoon(pid int) bool {
 	})
 }
 
-// soon waits until something holds; false: it never did.
+// soon waits until a condition holds, and returns false if it never does.
 func soon(holds func() bool) bool {
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if holds() {

@@ -57,7 +57,7 @@ func TestASlowCallerLosesNoEventsOfAToolThatHasEnded(t *testing.T) {
 	time.Sleep(20 * p.Patience) // the caller is busy with an earlier event
 	var got tooltest.Collect
 	l, _ := newLogs(&got)
-	l.read("stdout", p.Reader(0)) // and its end never comes: somebody else holds the pipe
+	l.read("stdout", p.Reader(0)) // its end never comes: another process holds the pipe
 	if fmt.Sprint(got.Logs()) != "[late]" {
 		t.Errorf("got %v", got.Logs())
 	}

@@ -21,7 +21,7 @@ import (
 
 const packHead = "id: %s\nname: Greetings\nversion: 1.2.3\ndescription: says hello\nauthor: Ada\nlicense: MIT\n"
 
-// packOf gives the files of a pack with one tool, which says from where it was imported.
+// packOf returns the files of a pack with one tool, which reports where it was imported from.
 func packOf(folder, id, name string) map[string]string {
 	return map[string]string{
 		folder + "/pack.yaml":         fmt.Sprintf(packHead, id) + "tools: [" + name + "]\n",
@@ -109,7 +109,7 @@ func TestChecksSayWhatAPackDeclaredAndWhoDeniesIt(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	// The walls of the pack hold, or the call does not run.
+	// The call runs only if the walls of the pack hold.
 	r = open(t, write(t, files), Options{})
 	r.tools["one"].cover = uncoverable
 	_, err = call(r, "one", `{}`, tool.Discard)
@@ -118,7 +118,7 @@ func TestChecksSayWhatAPackDeclaredAndWhoDeniesIt(t *testing.T) {
 	}
 }
 
-// unavailable opens an app whose tool of that name cannot be used, and gives the reason. Another one can be all the same.
+// unavailable opens an app in which the named tool cannot be used, and returns the reason. Another tool still can be.
 func unavailable(t *testing.T, files map[string]string, name string) error {
 	t.Helper()
 	files = join(files, map[string]string{
@@ -182,7 +182,7 @@ func TestMistakesInPacksNameTheFile(t *testing.T) {
 		name := "one"
 		switch {
 		case c.text == head || strings.HasSuffix(c.text, "[one\n"):
-			name = "a" // nobody knows the names of its tools: the pack is in their place
+			name = "a" // the names of its tools are unknown: the pack is listed instead
 		case strings.Contains(c.want, `"two" and`):
 			name = "two"
 		}
@@ -217,7 +217,7 @@ func TestAPackThatIsRefusedDisputesNoName(t *testing.T) {
 	}
 }
 
-// One tool of a pack that cannot be used hides none of the others.
+// An unusable tool of a pack hides none of the others.
 func TestAToolOfAPackHidesNoOther(t *testing.T) {
 	files := packOf("packs/a", "a", "one")
 	files["packs/a/pack.yaml"] = fmt.Sprintf(packHead, "a") + "tools: [one, two, three]\nentrypoints: {two: {runner: cloud}}\n"
@@ -242,7 +242,7 @@ func TestLocalPacksAlsoLiveInACapabilityFolder(t *testing.T) {
 	}
 }
 
-// A pack that was installed is somebody else's, and runs where the user trusts it; the app's own run anyway.
+// An installed pack is third-party code, and runs if the user trusts it; the app's own packs run anyway.
 func TestInstalledPacksRunWhereTheyAreTrusted(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := write(t, join(packOf("packs/a", "a", "own"), packOf(".namel3ss/packs/b", "b", "unsigned"), packOf(".namel3ss/packs/c", "c", "signed"),
@@ -302,7 +302,7 @@ func TestAnInstalledPackIsRunAsItWasSigned(t *testing.T) {
 	if d := must(t, r, "one", `{}`).Trace.Details; d["resolved_source"] != "installed_pack" {
 		t.Errorf("trace %v", d)
 	}
-	// What was changed after the installation is not run.
+	// A pack that was changed after its installation is not run.
 	if err := os.WriteFile(filepath.Join(in.Path, "hello/main.py"), []byte("def run(p):\n    return 'evil'\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func TestCoroutineIsAwaited(t *testing.T) {
 	})
 }
 
-// Whatever a tool writes to standard output, by whichever way, is a log line and never the reply.
+// Anything that a tool writes to standard output, by any means, is a log line and never the reply.
 func TestPrintsAndRawWritesNeverCorruptTheReply(t *testing.T) {
 	const code = `
 import os, subprocess, sys
@@ -221,7 +221,7 @@ func TestMissingCodeIsAFailureThatHelps(t *testing.T) {
 		for _, mode := range modes() {
 			t.Run(mode+"/"+c.entry, func(t *testing.T) {
 				r := open(t, write(t, files), Options{Tool: "t", Entry: c.entry, Mode: mode})
-				for range 6 { // more than a pool takes of crashes
+				for range 6 { // more crashes than a pool tolerates
 					res, err := call(r, "t", `{}`, tool.Discard)
 					if err != nil {
 						t.Fatal(err)
@@ -282,7 +282,7 @@ def run(payload):
 	r := python(t, code, Options{})
 	var first, second []int
 	_ = json.Unmarshal(must(t, r, "t", `{}`).Output, &first)
-	// A call is a session of its own: what it does to its group does not reach the server.
+	// A call is a session of its own: signals to its group do not reach the server.
 	if _, err := call(r, "t", `{"kill":true}`, tool.Discard); tool.CodeOf(err) != tool.CodeCrash {
 		t.Errorf("got %v", err)
 	}

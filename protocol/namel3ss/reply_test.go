@@ -103,7 +103,7 @@ func TestSandboxIsSentOnlyWhenTrue(t *testing.T) {
 	}
 }
 
-// Every outcome of the contract's local section and of the notes to it.
+// Every outcome of the contract's local section and of the notes on it.
 //
 // contract(namel3ss): Success: {"ok": true, "protocol_version": 1, "result": { "message": "Hello Ada", "ok": true }}
 // contract(namel3ss): Exit code `0`: tool completed and wrote a JSON response.
@@ -114,7 +114,7 @@ func TestOutcomes(t *testing.T) {
 	for _, c := range []struct {
 		name, say string
 		exit      int
-		code      tool.Code // empty: a result
+		code      tool.Code // empty for a result
 		want      string    // in the output, the failure or the error
 	}{
 		{"success is the result", ok, 0, "", `{"message":"Hello Ada","ok":true}`},
@@ -165,7 +165,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// The same through a process: that exit code, stdout and stderr arrive as the table assumes.
+// The same through a process: exit code, stdout and stderr arrive as the table assumes.
 func TestOutcomesOfAPeer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := peer(t, Options{})

@@ -22,7 +22,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// peerService starts the Python service and gives the address of its endpoint.
+// peerService starts the Python service and returns the address of its endpoint.
 func peerService(t testing.TB) string {
 	t.Helper()
 	cmd := exec.Command(systemPython(t), "-u", "testdata/peer_service.py")
@@ -48,7 +48,7 @@ func peerService(t testing.TB) string {
 	return "http://127.0.0.1:" + strings.TrimSpace(line) + "/tools"
 }
 
-// remote opens a single tool that the service has.
+// remote opens a single tool of the service.
 func remote(t testing.TB, url, name string, o Options) *Runner {
 	t.Helper()
 	o.Tool, o.Runner = name, appfile.RunnerService
@@ -219,7 +219,7 @@ func TestHandshakeLetsOnlyEnforcedGuaranteesPass(t *testing.T) {
 		name       string
 		guarantees tool.Guarantees
 		level      any
-		want       string // empty: it runs
+		want       string // empty if it runs
 	}{
 		{"greeter", net, "enforced", ""},
 		{"greeter", tool.Guarantees{SecretsAllowed: []string{}}, "enforced", ""},
@@ -256,7 +256,7 @@ func TestHandshakeIsAskedForWhereItIsRequired(t *testing.T) {
 	const file = "[python_tools]\nservice_handshake_required = true\nservice_url = %q\n"
 	root := write(t, map[string]string{"namel3ss.toml": fmt.Sprintf(file, url)})
 	for name, want := range map[string]string{"greeter": "", "old": "HTTP 404"} {
-		r := open(t, root, Options{Tool: name, Runner: appfile.RunnerService, AllowUnsafeExecution: true}) // stands in for guarantees only
+		r := open(t, root, Options{Tool: name, Runner: appfile.RunnerService, AllowUnsafeExecution: true}) // replaces guarantees only
 		res, err := call(r, name, `{"name":"Ada"}`, tool.Discard)
 		switch {
 		case want == "" && (err != nil || res.Trace.Details["service_handshake"] != true):
@@ -300,7 +300,7 @@ func TestHandshakeHoldsForAWhilePerGuarantees(t *testing.T) {
 	}
 }
 
-// The order: the binding's url, namel3ss.toml, the environment.
+// The order is the binding's url, namel3ss.toml, the environment.
 func TestServiceURLOrder(t *testing.T) {
 	files := map[string]string{".namel3ss/tools.yaml": "tools:\n  t: {runner: service}\n"}
 	if err := open(t, write(t, files), Options{}).Unavailable("t"); err == nil || !strings.Contains(err.Error(), serviceVariable) {

@@ -28,7 +28,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// house is the standard tools and one more with a wall around it.
+// house is the standard tools and one more with a guarantee.
 type house struct{ tooltest.Reference }
 
 func (h house) Lookup(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error) {
@@ -38,7 +38,7 @@ func (h house) Lookup(ctx context.Context, p tool.Principal, name string) (*tool
 	return h.Reference.Lookup(ctx, p, name)
 }
 
-// ada lets in who has the right token.
+// ada admits clients with the right token.
 func ada(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
 	if shown.Token != "right" {
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the token is not known")
@@ -46,7 +46,7 @@ func ada(_ context.Context, shown identity.Credentials) (tool.Principal, error) 
 	return tool.Principal{ID: "ada", Door: shown.Door}, nil
 }
 
-// serveHTTP opens a service door and gives its address, with the token in it.
+// serveHTTP opens a service door and returns its address, with the token in it.
 func serveHTTP(t testing.TB, o ServiceOptions, h tool.Handler) string {
 	t.Helper()
 	return serveCatalog(t, o, h, house{})
@@ -57,7 +57,7 @@ func serveCatalog(t testing.TB, o ServiceOptions, h tool.Handler, c tool.Catalog
 	return "http://toolpost:right@" + serveFront(t, web.Options{Gate: ada}, o, h, c)
 }
 
-// serveBare opens a service door and gives its address without a token.
+// serveBare opens a service door and returns its address without a token.
 func serveBare(t testing.TB, h tool.Handler) string {
 	t.Helper()
 	return "http://" + serveFront(t, web.Options{Gate: ada}, ServiceOptions{}, h, house{})
@@ -214,7 +214,7 @@ func TestServiceDoorDoesNotOpenWithoutAGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // only for a door that opens
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // only needed if the door opens
 	defer cancel()
 	err = web.New(web.Options{Listener: ln}, NewServiceDoor(ServiceOptions{})).Serve(ctx, tooltest.Reference{}, house{})
 	if tool.CodeOf(err) != tool.CodeInternal || !strings.Contains(err.Error(), "open to everyone") {
@@ -256,7 +256,7 @@ func TestServiceDoorTakesTheTokenAsABearersOrAsAPassword(t *testing.T) {
 	}
 }
 
-// Connections that show nothing keep nobody out, and those of one caller do not keep out another.
+// Unauthenticated connections keep no client out, and those of one caller do not keep out another.
 func TestServiceDoorBoundsItsConnections(t *testing.T) {
 	tooltest.NoLeaks(t)
 	at := web.Options{Bounds: identity.Bounds{All: 8, Strangers: 4, Each: 2}, Gate: func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
@@ -310,7 +310,7 @@ func TestServiceDoorBoundsItsConnections(t *testing.T) {
 	}
 }
 
-// tokenEnv is where a source finds the token of the door.
+// tokenEnv is the variable with the token of the door.
 const tokenEnv = "SERVICE_DOOR_TOKEN"
 
 func TestServiceDoorConforms(t *testing.T) {

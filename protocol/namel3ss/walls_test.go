@@ -23,7 +23,7 @@ func uncoverable(name string, g tool.Guarantees) error {
 	return nil
 }
 
-// A wall that was asked for and cannot be built: the call does not run, and says which wall.
+// If a required wall cannot be built, the call does not run, and its error names the wall.
 func TestGuaranteeThatCannotBeEnforcedIsRefusedBeforeAnythingStarts(t *testing.T) {
 	tooltest.NoLeaks(t)
 	guarantees := map[string]tool.Guarantees{
@@ -83,7 +83,7 @@ func TestUnsafeOverrideRunsAndSaysSo(t *testing.T) {
 			t.Errorf("%s: the trace does not say so: %v", name, d)
 		}
 	}
-	// Where nothing is overridden, the trace says nothing of it.
+	// Without an override the trace does not mention one.
 	r := open(t, write(t, map[string]string{"code.py": code}), Options{Tool: "t", Entry: "code:run", Options: spawn.Options{Guarantees: no}, AllowUnsafeExecution: true})
 	if d := must(t, r, "t", `{}`).Trace.Details; d["unsafe_override"] != nil {
 		t.Errorf("trace %v", d)

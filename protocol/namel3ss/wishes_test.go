@@ -22,7 +22,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A told reply is one as a host reads it.
+// A toldReply is a reply as a host reads it.
 type toldReply struct {
 	OK     bool            `json:"ok"`
 	Result json.RawMessage `json:"result"`
@@ -38,7 +38,7 @@ type toldReply struct {
 // asking sends a request with these further fields to the tool `t` behind a door, and reads the reply.
 type asking func(t *testing.T, do, fields string) toldReply
 
-// atDoor asks as a host does that starts us in place of a tool.
+// atDoor asks like a host that starts us in place of a tool.
 func atDoor(h tool.Handler) asking {
 	return func(t *testing.T, do, fields string) (r toldReply) {
 		t.Helper()
@@ -55,7 +55,7 @@ func atDoor(h tool.Handler) asking {
 	}
 }
 
-// atService asks as a client of the service does.
+// atService asks like a client of the service.
 func atService(url string) asking {
 	return func(t *testing.T, do, fields string) (r toldReply) {
 		t.Helper()
@@ -77,12 +77,12 @@ func atService(url string) asking {
 	}
 }
 
-// wishing is a capability_context in which the user asks for one guarantee.
+// wishing returns a capability_context in which the user asks for one guarantee.
 func wishing(guarantee string) string {
 	return fmt.Sprintf(`,"capability_context":{"guarantees":{"no_env_write":false,%q:true},"sources":{%q:"user"}}`, guarantee, guarantee)
 }
 
-// What a request asks for is held, at both doors, and what is stopped is told in the contract's words.
+// A guarantee in a request holds at both doors, and stopped attempts are reported in the contract's words.
 //
 // contract(namel3ss): `capability_context` (object, optional): guarantees + sources for enforcement.
 // contract(namel3ss): "error": { "type": "ValueError", "message": "Missing input", "reason_code": "guarantee_blocked" }
@@ -103,7 +103,7 @@ func TestARequestTightensItsOwnWalls(t *testing.T) {
 						t.Errorf("%s: %s gave %s in spite of %s", door, a.in(way), got.Result, guarantee)
 					}
 					if guarantee == "no_env_read" && way == appfile.KindNode {
-						continue // a variable that is not there is no error in JavaScript
+						continue // a missing variable is no error in JavaScript
 					}
 					if len(got.Checks) == 0 || got.Error.ReasonCode != "guarantee_blocked" {
 						t.Errorf("%s: %s: %+v", door, guarantee, got)
@@ -118,8 +118,8 @@ func TestARequestTightensItsOwnWalls(t *testing.T) {
 	}
 }
 
-// A request that asks for a sandbox has one, although the config turned the walls off; and what the config asks for
-// stays, whatever a request says.
+// A request that asks for a sandbox has one, although the config turned the walls off. The config's own guarantees remain,
+// whatever a request asks for.
 //
 // contract(namel3ss): `sandbox` (boolean, optional): enable sandboxed execution.
 func TestARequestForASandboxGetsOne(t *testing.T) {
@@ -174,7 +174,7 @@ func TestWishesThatCannotBeReadOrKeptAreRefused(t *testing.T) {
 	}
 }
 
-// Whoever cannot hold what a request asks for says so, and for which capability.
+// A handler that cannot enforce what a request asks for reports it, and names the capability.
 func TestARefusalNamesWhatCannotBeHeld(t *testing.T) {
 	refusing := tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		return nil, tool.Errorf(tool.CodeUnsupported, "not here: %v", c.Guarantees.Asked()).Because("coverage_missing")
@@ -190,7 +190,7 @@ func TestARefusalNamesWhatCannotBeHeld(t *testing.T) {
 	}
 }
 
-// A shelf shows everybody the same tools.
+// A shelf shows every caller the same tools.
 type shelf []*tool.Spec
 
 func (s shelf) Lookup(_ context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
@@ -210,7 +210,7 @@ func (s shelf) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, erro
 	}
 }
 
-// The handshake vouches for what the default walls hold around every call, without any guarantee in the config.
+// The handshake vouches for the guarantees that the default walls hold around every call, without any in the config.
 //
 // contract(namel3ss): "enforcement": "enforced",
 // contract(namel3ss): "supported_guarantees": { "no_network": true },

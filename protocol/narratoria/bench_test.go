@@ -14,9 +14,9 @@ import (
 	"toolpost/tool"
 )
 
-// BenchmarkEvents pushes small events through the runner, and through the loop that one would write
-// without it: a bufio.Scanner and the standard library's decoder. Both read the pipe of a `cat` of the
-// same file. ratio is the runner's rate over the loop's.
+// BenchmarkEvents pushes small events through the runner, and through the loop that a program without it would use: a
+// bufio.Scanner and the standard library's decoder. Both read the pipe of a `cat` of the same file. ratio is the runner's
+// rate over the loop's.
 //
 //	go test -run '^$' -bench Events -benchtime 1000000x ./protocol/narratoria
 func BenchmarkEvents(b *testing.B) {

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve gives what a door answers, after the independent checker has held it against the contract.
+// serve returns a door's answer, after the independent checker has compared it with the contract.
 func serve(t *testing.T, h tool.Handler, stdin, requestID string) []map[string]any {
 	t.Helper()
 	var out bytes.Buffer
@@ -93,7 +93,7 @@ func wantLines(t *testing.T, got []map[string]any, want ...string) {
 	}
 }
 
-// emits is a tool that emits these events and comes to this end.
+// emits is a tool that emits these events and ends with this outcome.
 func emits(r *tool.Result, err error, events ...tool.Event) tool.Handler {
 	return tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		for _, e := range events {
@@ -222,7 +222,7 @@ func TestDoorReadsTheRequest(t *testing.T) {
 		if strings.Contains(stdin, "r-1") {
 			id = "r-1"
 		}
-		serve(t, h, stdin, id) // the checker sees to it that the id is repeated
+		serve(t, h, stdin, id) // the checker verifies that the id is repeated
 		if call.Tool != "torch" || string(call.Args) != want || call.Caller.ID != "me" {
 			t.Errorf("%s: got %+v", stdin, call)
 		}
@@ -254,7 +254,7 @@ func TestDoorThatIsCancelledSaysSo(t *testing.T) {
 	if err := door.Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); err != nil {
 		t.Fatal(err)
 	}
-	stillOpen.Close() // lets the reader go
+	stillOpen.Close() // releases the reader
 	if got := checked(t, out.Bytes(), ""); got[0]["errorCode"] != "cancelled" {
 		t.Errorf("got %v", got)
 	}
@@ -279,18 +279,18 @@ func throughDoor(t testing.TB) standard {
 	}
 	s := standard{}
 	for _, spec := range tooltest.Specs() {
-		env := map[string]string{doorEnv: spec.Name, "GORACE": "atexit_sleep_ms=0"} // else every call takes a second under the race detector
+		env := map[string]string{doorEnv: spec.Name, "GORACE": "atexit_sleep_ms=0"} // otherwise every call takes a second under the race detector
 		s[spec.Name] = newRunner(t, narratoria.Options{Tool: spec.Name, Command: []string{exe}, Options: spawn.Options{Env: env}})
 	}
 	return s
 }
 
-// A crash behind a door is a failure that the door tells of: the stream stays intact.
+// A crash behind a door is a failure that the door reports: the stream stays intact.
 func TestDoorConforms(t *testing.T) {
 	tooltest.Run(t, tooltest.Subject{New: func(t testing.TB) tool.Handler { return throughDoor(t) }, Without: tooltest.Crash})
 }
 
-// What a door says of a call, a runner hears as that call.
+// A runner reads a door's account of a call as that call.
 func TestDoorAndRunnerAreInverse(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.png")
@@ -322,7 +322,7 @@ func TestDoorAndRunnerAreInverse(t *testing.T) {
 				t.Error(d)
 			}
 			expected := events
-			if !want.OK { // a failure is told as one more error event
+			if !want.OK { // a failure is reported by one more error event
 				expected = append(expected[:len(expected):len(expected)],
 					tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: "wet", Message: "s", Details: []byte(`{"x":1}`)}))
 			}

@@ -20,11 +20,10 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// memoryBound is how far a call may push this process beyond where it was.
+// memoryBound is how far a call may grow this process.
 const memoryBound = 64 << 20
 
-// bounded watches the memory of this process until the test ends: what the heap holds, and what the
-// kernel gives us.
+// bounded watches the memory of this process until the test ends: the heap, and the memory that the kernel gives us.
 func bounded(t *testing.T) {
 	t.Helper()
 	runtime.GC()
@@ -70,7 +69,7 @@ func memory(t *testing.T) (heap, resident int64) {
 	return int64(m.HeapAlloc), pages * int64(os.Getpagesize())
 }
 
-// hostile runs one of the hostile tools and watches what it does to us.
+// hostile runs one of the hostile tools and watches its effects on us.
 func hostile(t *testing.T, o narratoria.Options, word, args string, timeout time.Duration) outcome {
 	t.Helper()
 	tooltest.NoLeaks(t)
@@ -96,7 +95,7 @@ func hostile(t *testing.T, o narratoria.Options, word, args string, timeout time
 
 func TestHostileFloodOfValidEvents(t *testing.T) {
 	o, limit := narratoria.Options{}, 256<<20
-	if raceEnabled { // slow: a smaller flood will do
+	if raceEnabled { // slow, and a smaller flood is enough
 		o.MaxOutput, limit = 64<<20, 64<<20
 	}
 	wantError(t, hostile(t, o, "flood_events", `{}`, hangGuard), tool.CodeProtocol, "output", strconv.Itoa(limit))
@@ -122,7 +121,7 @@ func TestHostileLineWithoutEnd(t *testing.T) {
 }
 
 func TestHostileInvalidUTF8(t *testing.T) {
-	patient := narratoria.Options{Grace: config.Duration(time.Hour)} // it is killed for what it did, not ended for staying
+	patient := narratoria.Options{Grace: config.Duration(time.Hour)} // it is killed for its fault, not ended for staying
 	wantError(t, hostile(t, patient, "invalid_utf8", `{}`, hangGuard), tool.CodeProtocol, "line 1", "UTF-8")
 }
 
@@ -182,7 +181,7 @@ func TestHostileFloodsStderr(t *testing.T) {
 	wantOK(t, hostile(t, narratoria.Options{}, "floods_stderr", `{}`, hangGuard))
 }
 
-// A tool can hand its standard output to a process that is not ours to end. That must not keep the call.
+// A tool can hand its standard output to a process that we cannot end. That must not keep the call open.
 func TestHostileGivesItsStdoutAway(t *testing.T) {
 	tooltest.NoLeaks(t)
 	path := filepath.Join(t.TempDir(), "socket")
@@ -199,19 +198,19 @@ func TestHostileGivesItsStdoutAway(t *testing.T) {
 			t.Error("the tool did not come: ", err)
 			return
 		}
-		defer conn.Close() // what was sent stays in the socket, open, until then
+		defer conn.Close() // until then the sent descriptor stays open in the socket
 		<-hold
 	})
 	o := python("hostile.py", "gives_stdout_away", path)
 	o.Walls, o.Grace = walls.Options{Unix: true, Read: []string{filepath.Dir(path)}}, config.Duration(200*time.Millisecond)
 	got := invoke(t, o, `{}`)
-	l.Close() // also where the tool never came
+	l.Close() // even if the tool never connected
 	close(hold)
 	holder.Wait()
 	wantOK(t, got)
 }
 
-// A slow reader loses nothing of what a tool wrote before it exited.
+// A slow reader loses nothing that a tool wrote before it exited.
 func TestASlowSinkGetsEverythingFromAToolThatIsLongGone(t *testing.T) {
 	tooltest.NoLeaks(t)
 	grace := 500 * time.Millisecond
@@ -219,7 +218,7 @@ func TestASlowSinkGetsEverythingFromAToolThatIsLongGone(t *testing.T) {
 	var got int
 	_, err := r.Invoke(t.Context(), &tool.Call{Tool: "events", Args: json.RawMessage(`{"count":800}`)}, tool.SinkFunc(func(tool.Event) error {
 		if got++; got == 1 {
-			time.Sleep(grace + grace/2) // longer than a dead tool's output is waited for
+			time.Sleep(grace + grace/2) // longer than the wait for a dead tool's output
 		}
 		return nil
 	}))

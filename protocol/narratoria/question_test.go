@@ -10,7 +10,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// A questioned tool is one that asks, called with answers or without.
+// questioned calls a tool that asks, with or without answers.
 func questioned(t *testing.T, what, answers, resume string) outcome {
 	t.Helper()
 	var sink tooltest.Collect
@@ -101,7 +101,7 @@ func TestAQuestionThatCannotBeReadIsAnEventLikeAnother(t *testing.T) {
 	}
 }
 
-// The runner reads what the door says of a question, and the door what the runner says of the answers.
+// The runner reads the door's question, and the door reads the runner's answers.
 func TestAQuestionGoesThroughDoorAndRunner(t *testing.T) {
 	asks := tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		if c.Answers == nil {

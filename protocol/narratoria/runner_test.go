@@ -32,7 +32,7 @@ import (
 // hangGuard only keeps a broken test from hanging; nothing is measured with it.
 const hangGuard = 3 * time.Minute
 
-// python makes options that run one of the programs in testdata.
+// python returns options that run one of the programs in testdata.
 func python(script string, args ...string) narratoria.Options {
 	path, err := filepath.Abs(filepath.Join("testdata", script))
 	if err != nil {
@@ -50,7 +50,7 @@ func newRunner(t testing.TB, o narratoria.Options) *narratoria.Runner {
 	return r
 }
 
-// An outcome is all that a call gives.
+// An outcome is the complete outcome of a call.
 type outcome struct {
 	result *tool.Result
 	err    error
@@ -66,7 +66,7 @@ func invoke(t testing.TB, o narratoria.Options, args string) outcome {
 	return outcome{r, err, sink.Events()}
 }
 
-// A script is what say.py is told to do.
+// A script is the instructions for say.py.
 type script struct {
 	Lines  []string `json:"lines,omitempty"`
 	Bytes  []byte   `json:"bytes,omitempty"`
@@ -111,7 +111,7 @@ func wantOK(t testing.TB, got outcome) {
 	}
 }
 
-// wantError wants a *tool.Error of that code that says all of these words.
+// wantError expects a *tool.Error of that code whose message contains all of these words.
 func wantError(t testing.TB, got outcome, code tool.Code, words ...string) {
 	t.Helper()
 	if got.err == nil {
@@ -185,9 +185,9 @@ func TestBlankLinesAreSkipped(t *testing.T) {
 	if _, after := got.result.Trace.Details["events_after_done"]; after {
 		t.Error("blank lines after done are counted as events")
 	}
-	end := " \t" // without a line's end
+	end := " \t" // without a line end
 	wantOK(t, say(t, narratoria.Options{}, script{Lines: []string{doneOK}, End: &end}))
-	wantError(t, say(t, narratoria.Options{}, lines("", "", "garbage")), tool.CodeProtocol, "line 3") // they are lines all the same
+	wantError(t, say(t, narratoria.Options{}, lines("", "", "garbage")), tool.CodeProtocol, "line 3") // they still count as lines
 }
 
 // contract(narratoria): All stdout content MUST be UTF-8 encoded text with Unix-style newlines (\n).
@@ -394,12 +394,12 @@ func TestDoneMayCarryTheOutput(t *testing.T) {
 	}
 }
 
-// A result that is no object would be lost without a word.
+// A result that is not an object would be lost silently.
 func TestTheOutputOfDoneMustBeAnObject(t *testing.T) {
 	for output, kind := range map[string]string{`[1]`: "array", `"text"`: "string", `7`: "number", `true`: "boolean"} {
 		line := `{"version":"0","type":"done","ok":true,"summary":"s","output":` + output + `}`
 		wantError(t, say(t, narratoria.Options{}, lines(hello, line)), tool.CodeProtocol, "line 2: output must be a JSON object, not "+kind)
-		got := say(t, narratoria.Options{Lenient: true}, lines(line)) // the field does not know it
+		got := say(t, narratoria.Options{Lenient: true}, lines(line)) // existing tools do not know the rule
 		wantOK(t, got)
 		wantEvents(t, got.events, `log {"level":"warn","message":"line 1: output must be a JSON object, not `+kind+`; it is left out"}`)
 		if string(got.result.Output) != `{"ok":true,"summary":"s"}` {
@@ -568,7 +568,7 @@ func TestTheToolGetsTheUsualFewVariablesAndWhatTheOptionsSay(t *testing.T) {
 	}
 	s := mirror(t, narratoria.Options{Options: spawn.Options{Env: map[string]string{"EXTRA": "1", "LANG": "C"}, PassEnv: []string{"PASSED", "NOT_THERE"}}}, `{}`)
 	want := map[string]string{"PATH": os.Getenv("PATH"), "TMPDIR": os.TempDir(), "LANG": "C", "EXTRA": "1", "PASSED": "on"}
-	for _, added := range []string{"TOOLPOST_TREE", "LC_CTYPE"} { // the process package's marker; what Python sets by itself
+	for _, added := range []string{"TOOLPOST_TREE", "LC_CTYPE"} { // the process package's marker, and a variable that Python sets by itself
 		delete(s.Env, added)
 	}
 	for name := range s.Env {
@@ -674,7 +674,7 @@ func TestGuaranteesHold(t *testing.T) {
 	}
 }
 
-// A tool has its folder, to be read, and nothing else that its source does not give it.
+// A tool can read its folder, and nothing else that its source does not grant.
 func TestTheDefaultWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	t.Setenv("TOOLPOST_TEST_SECRET", "canary-5d1c")
@@ -696,7 +696,7 @@ func TestTheDefaultWalls(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(base, "new")); err == nil {
 		t.Error("it wrote into its folder")
 	}
-	// An asset is opened as the tool itself could open it: not through the host, which can read everything.
+	// An asset is opened with the tool's rights, not with those of the host, which can read everything.
 	stolen := say(t, narratoria.Options{Options: spawn.Options{Walls: walls.Options{Read: []string{base}}}}, lines(
 		assetLine("a", "text/plain", filepath.Join(outside, "theirs")), assetLine("b", "text/plain", "/etc/shadow"), assetLine("c", "text/plain", "/proc/self/environ"), doneOK))
 	for _, e := range stolen.events {
@@ -706,7 +706,7 @@ func TestTheDefaultWalls(t *testing.T) {
 	}
 }
 
-// What a tool makes in its private /tmp can be an asset, also when the tool is gone.
+// A file in a tool's private /tmp can be an asset, even after the tool is gone.
 func TestAnAssetInThePrivateTmp(t *testing.T) {
 	tooltest.NoLeaks(t)
 	file := fmt.Sprintf("/tmp/torch-%d.txt", os.Getpid()) // a name that the host's /tmp does not have
@@ -819,7 +819,7 @@ sources:
 	}
 }
 
-// standard routes the names of the standard tools to a runner each.
+// standard routes each of the standard tools to its own runner.
 type standard map[string]*narratoria.Runner
 
 func (s standard) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -861,7 +861,7 @@ func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 	wantError(t, invoke(t, o, `{}`), tool.CodeUnavailable, "NONE")
 }
 
-// The container of a tool is its own: what it calls a file of its own is looked for there.
+// A tool's container is its own: its files are looked up there.
 func TestAToolRunsInAContainer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	o := narratoria.Options{Options: spawn.Options{Container: container.Options{Image: "/", Runtime: "sandbox"}}}

@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Each line breaks a rule of the contract; the words are part of what is said about it.
+// Each line breaks a rule of the contract; the error contains the words.
 var broken = map[string]struct{ line, words string }{
 	"not JSON":                     {`hello`, "invalid character"},
 	"nothing":                      {``, "ends too early"},
@@ -256,7 +256,7 @@ func TestRequestsAreRead(t *testing.T) {
 	}
 }
 
-// What the decoder accepts is an event to the standard library's reading too, and its data is strict JSON.
+// An accepted line is also an event to the standard library's decoder, and its data is strict JSON.
 func FuzzEnvelope(f *testing.F) {
 	for _, b := range broken {
 		f.Add([]byte(b.line), false)
@@ -288,7 +288,7 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
-// useEvent does with an accepted event what the runner does.
+// useEvent uses an accepted event like the runner.
 func useEvent(t *testing.T, d *decoder, typ string) {
 	if _, err := json.Marshal(d.time()); err != nil {
 		t.Fatal(err)
@@ -313,7 +313,7 @@ func useEvent(t *testing.T, d *decoder, typ string) {
 	}
 }
 
-// What the door reads it passes on as one strict object, whatever was sent.
+// The door passes an accepted request on as one strict object, whatever was sent.
 func FuzzRequest(f *testing.F) {
 	for _, doc := range []string{``, `{}`, `{"requestId":"r","tool":"t","operation":"o","input":{"a":1}}`, `{"a\"":1}`, `{"input":[]}`, `{"requestId":1}`} {
 		f.Add([]byte(doc))
@@ -332,7 +332,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		again, err := decodeRequest(b)
 		if err != nil && strings.Contains(err.Error(), "deeper") {
-			return // the arguments were as deep as can be, and the request is one deeper
+			return // the arguments were at the depth limit, and the request is one level deeper
 		}
 		if err != nil || !bytes.Equal(again.args, bytes.TrimRight(oneLine(bytes.Clone(r.args)), "\n")) {
 			t.Fatalf("sent %s, read %s, %v", r.args, again.args, err)

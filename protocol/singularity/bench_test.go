@@ -14,9 +14,9 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// BenchmarkDoor measures requests through the door to an echo tool against a bare NATS echo responder, both at 64
-// callers on the same server, in turns. Ratio is door/bare; the target is at least 0.6. The time of the processor
-// (cpu-ratio) says the same on a machine that others use too.
+// BenchmarkDoor measures requests through the door to an echo tool against a bare NATS echo responder, both with 64 callers
+// on the same server, in turns. Ratio is door/bare; the target is at least 0.6. The processor time (cpu-ratio) is reliable
+// on a busy machine too.
 func BenchmarkDoor(b *testing.B) {
 	b.Run("alone", func(b *testing.B) { measure(b, tooltest.Reference{}, tooltest.Reference{}) })
 	b.Run("engine", func(b *testing.B) {
@@ -52,7 +52,7 @@ func measure(b *testing.B, h tool.Handler, c tool.Catalog) {
 	b.ReportMetric(bare.cpu.Seconds()/door.cpu.Seconds(), "cpu-ratio")
 }
 
-// A cost is what some work took, by the clock and of the processor.
+// A cost is the wall and processor time of some work.
 type cost struct{ wall, cpu time.Duration }
 
 func (c *cost) add(work func()) {

@@ -18,7 +18,7 @@ func TestADoorAndARunnerTogetherKeepTheContractOfHandlers(t *testing.T) {
 	}})
 }
 
-// What the plain style cannot carry: events, the end of a call on the other side, and a crash.
+// The plain style cannot carry events, the end of a call on the other side, or a crash.
 func TestTheStylesOfTheContractKeepTheContractOfHandlers(t *testing.T) {
 	for _, style := range []string{"plain", "tool_call"} {
 		t.Run(style, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestARunnerOfAForeignServerReturnsWhenItsContextEnds(t *testing.T) {
 	nc := connectOwn(t, s)
 	came := make(chan struct{}, 1)
 	_, err := nc.Subscribe("tools.shell.exec", answerNever(came))
-	if err := errors.Join(err, nc.Flush()); err != nil { // the server knows of it when that returns
+	if err := errors.Join(err, nc.Flush()); err != nil { // the server knows about it when Flush returns
 		t.Fatal(err)
 	}
 	r := mustOpen(t, withToken(t, s.ClientURL(), ", tools: [{name: execShell}]"))

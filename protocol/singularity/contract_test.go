@@ -15,11 +15,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An exchange is a request and its answer as the contract prints them. Where the contract has a comment on a line,
-// it is left out: comments are not JSON.
+// An exchange is a request and its answer as the contract prints them, without the comments on some lines, which are not
+// JSON.
 type exchange struct {
 	name, subject, tool, request string
-	args                         string // what the tool gets
+	args                         string // the tool's arguments
 	tells                        tool.HandlerFunc
 	answer                       string
 }

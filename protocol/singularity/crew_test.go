@@ -48,7 +48,7 @@ func TestSlowJobsRunSideBySideUpToTheNumberOfWorkers(t *testing.T) {
 	var together sync.WaitGroup
 	together.Add(workers)
 	c := &crew{most: workers, backlog: 1000, maxBytes: 1000}
-	c.run = func(delivery) { together.Done(); together.Wait() } // nobody ends before all have begun
+	c.run = func(delivery) { together.Done(); together.Wait() } // none ends before all have begun
 	for _, j := range deliveries(workers) {
 		c.submit(j)
 	}
@@ -59,7 +59,7 @@ func TestJobsOfOneWorkerAreDoneInTheirOrder(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var done []byte
 	c := &crew{most: 1, backlog: 1000, maxBytes: 1000, run: func(j delivery) { done = append(done, j.msg.Data[0]) }}
-	for range 3 { // the line is empty in between, and used again
+	for range 3 { // the queue is empty in between, and reused
 		for _, j := range deliveries(100) {
 			if !c.submit(j) {
 				t.Fatal("refused")

@@ -289,11 +289,11 @@ func TestACallIsCancelledByItsName(t *testing.T) {
 	expect("2", "InvalidInput: a call one is running already")
 	send("3", "three")
 	<-inside
-	send("4", "four") // waits: both workers are taken
+	send("4", "four") // waits: both workers are busy
 	send("5", "four")
 	expect("5", "InvalidInput: a call four is running already")
 	send("6", "six")
-	cancel("four") // nobody has seen it yet
+	cancel("four") // it is still waiting
 	cancel("unknown")
 	cancel("three")
 	expect("3", "SystemError: the call was cancelled by its caller")
@@ -361,7 +361,7 @@ func TestAPanicCostsNobodyTheAnswer(t *testing.T) {
 	same(t, "nothing", ask(t, nc, "tools.execute.nothing", `{}`), `{"data":null,"error":"SystemError: nothing ended with neither a result nor an error"}`)
 }
 
-// Ten thousand calls, and a thousand under the race detector.
+// Ten thousand calls, or a thousand under the race detector.
 func TestEachOfACrowdOfCallsGetsItsOwnAnswer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
@@ -491,7 +491,7 @@ func TestADoorRefusesAServerWhereAStreamTakesItsSubjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	box := toolbox{}
-	stop := serve(t, DoorOptions{Connect: Connect{URL: srv.ClientURL()}}, box, box) // a stream elsewhere would be fine
+	stop := serve(t, DoorOptions{Connect: Connect{URL: srv.ClientURL()}}, box, box) // a stream on other subjects would be fine
 	stop()
 	if _, err := js.AddStream(&nats.StreamConfig{Name: "GREEDY", Subjects: []string{"tools.file.*"}, Storage: nats.MemoryStorage}); err != nil {
 		t.Fatal(err)

@@ -32,15 +32,15 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// callersList is a gate whose callers change while it is open. They come by a token, or by the name in a certificate.
+// callersList is a gate whose callers change while it is open. They show a token, or the name in a certificate.
 type callersList struct {
 	mu    sync.Mutex
 	known map[string]tool.Principal
-	down  bool // it cannot tell
+	down  bool // it cannot decide
 	asked atomic.Int64
 }
 
-// list makes a gate of names; each has the token "token-of-" and its name, and no limits.
+// list makes a gate that admits these names; each has the token "token-of-" and its name, and no limits.
 func list(names ...string) *callersList {
 	l := &callersList{known: map[string]tool.Principal{}}
 	for _, name := range names {
@@ -85,7 +85,7 @@ func (l *callersList) gate(_ context.Context, shown identity.Credentials) (tool.
 	return p, nil
 }
 
-// rounds waits until everybody has been asked about a few times more.
+// rounds waits until all callers have been checked a few more times.
 func (l *callersList) rounds(t *testing.T) {
 	t.Helper()
 	before := l.asked.Load()
@@ -109,7 +109,7 @@ func connectAs(t *testing.T, s *Server, name string, more ...nats.Option) *nats.
 	return connect(t, s, append([]nats.Option{nats.Token(""), nats.UserInfo(name, "token-of-"+name)}, more...)...)
 }
 
-// await takes what comes from a channel.
+// await receives from a channel.
 func await[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -120,7 +120,7 @@ func await[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// tells is a tool that says who calls it.
+// tells is a tool that returns its caller.
 func tells(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: fmt.Appendf(nil, `{"id":%q,"door":%q,"roles":%q}`, c.Caller.ID, c.Caller.Door, strings.Join(c.Caller.Roles(), " "))}, nil
 }
@@ -131,7 +131,7 @@ func TestEveryCallIsOfTheCallerWhoseConnectionItCameOn(t *testing.T) {
 	l.set("another-of-ada", "ada", &tool.Rights{Roles: []string{"reader"}})
 	s := startWith(t, ServerOptions{Gate: l.gate})
 	box := toolbox{"who": tells}
-	early := connectAs(t, s, "ada") // before there is a door
+	early := connectAs(t, s, "ada") // before the door opens
 	serve(t, DoorOptions{Server: s}, box, box)
 	ada := `{"data":{"id":"ada","door":"nats","roles":""},"error":null}`
 	for range 3 {
@@ -149,7 +149,7 @@ func TestCallersSeeNothingOfEachOther(t *testing.T) {
 	s := startWith(t, ServerOptions{Gate: l.gate})
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
 	ada, bob := connectAs(t, s, "ada"), connectAs(t, s, "bob")
-	var seen [2]atomic.Int64 // what ada's second connection sees, and bob's
+	var seen [2]atomic.Int64 // messages seen by ada's second connection, and by bob
 	spies := []*nats.Conn{connectAs(t, s, "ada"), bob}
 	for i, spy := range spies {
 		for _, subject := range []string{">", "_INBOX.>", "my.>", "*", "*.*"} {
@@ -182,7 +182,7 @@ func TestCallersSeeNothingOfEachOther(t *testing.T) {
 	if n, _, _ := box.Pending(); n > 0 {
 		t.Errorf("%d messages of bob came to ada", n)
 	}
-	own := seen[1].Load() // bob sees what he published himself, by three of his five subscriptions
+	own := seen[1].Load() // bob sees his own messages, on three of his five subscriptions
 	if seen[0].Load() == 0 || own > 150 {
 		t.Errorf("ada's other connection saw %d messages and bob %d", seen[0].Load(), own)
 	}
@@ -217,15 +217,15 @@ func TestACallerCancelsNoCallButItsOwn(t *testing.T) {
 		}
 	}
 	adas := call(ada, "one")
-	call(bob, "one") // a name that ada has given too
+	call(bob, "one") // ada uses this name too
 	cancel(bob, "one")
 	if who := await(t, ended); who != "bob one" {
 		t.Fatalf("%s ended when bob cancelled", who)
 	}
 	call(bob, "two")
-	cancel(bob, "one") // he has none of that name any more
+	cancel(bob, "one") // he no longer has a call of that name
 	cancel(bob, "two")
-	if who := await(t, ended); who != "bob two" { // what he sent before that has been done too
+	if who := await(t, ended); who != "bob two" { // his earlier messages have been processed too
 		t.Fatalf("%s ended when bob cancelled", who)
 	}
 	if adas.Err() != nil {
@@ -352,7 +352,7 @@ func TestACallerHasTheRightsOfNow(t *testing.T) {
 		}
 		l.set("token-of-ada", "ada", rights)
 		eventually(t, "ada is "+role, func() bool {
-			m, err := ada.Request("tools.execute.who", nil, time.Second) // lost where the connection is being changed
+			m, err := ada.Request("tools.execute.who", nil, time.Second) // lost if the connection is being replaced
 			return err == nil && strings.Contains(string(m.Data), `"roles":"`+role+`"`)
 		})
 	}
@@ -456,7 +456,7 @@ func TestOneCallerHasSoManyConnectionsAndTheOthersTheirs(t *testing.T) {
 	})
 }
 
-// Whoever connects and says nothing keeps nobody out.
+// Connections that show no credentials keep no client out.
 func TestConnectionsThatShowNothingAreBoundedAndKeepNobodyOut(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startWith(t, ServerOptions{Gate: list("ada").gate, Bounds: identity.Bounds{All: 8, Strangers: 2, Each: 2}, Callers: 2})
@@ -649,7 +649,7 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// issue leaves a certificate and its key in files.
+// issue writes a certificate and its key to files.
 func (a *authority) issue(t *testing.T, name, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

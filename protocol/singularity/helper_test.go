@@ -45,7 +45,7 @@ func startServer(t testing.TB, listen string) *Server {
 	return s
 }
 
-// serve opens a door and waits until it takes requests. The function that it returns closes the door and waits.
+// serve opens a door and waits until it accepts requests. The returned function closes the door and waits.
 func serve(t testing.TB, o DoorOptions, h tool.Handler, c tool.Catalog) (stop func()) {
 	t.Helper()
 	ready := make(chan struct{})
@@ -98,7 +98,7 @@ func askMsg(t testing.TB, nc *nats.Conn, m *nats.Msg) string {
 	return string(r.Data)
 }
 
-// same fails where two JSON texts differ in more than layout.
+// same fails if two JSON texts differ in more than layout.
 func same(t testing.TB, what, got, want string) {
 	t.Helper()
 	g, err := strictjson.Decode([]byte(got))
@@ -115,7 +115,7 @@ func same(t testing.TB, what, got, want string) {
 	}
 }
 
-// A bench of tools in this process: a handler and a catalogue.
+// A toolbox is a handler and a catalogue of tools in this process.
 type toolbox map[string]tool.HandlerFunc
 
 func (b toolbox) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -148,7 +148,7 @@ func (b toolbox) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, er
 	}
 }
 
-// gives is a tool that always says the same.
+// gives is a tool that always returns the same output.
 func gives(output string) tool.HandlerFunc {
 	return func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true, Output: json.RawMessage(output)}, nil
@@ -159,7 +159,7 @@ func refuses(err *tool.Error) tool.HandlerFunc {
 	return func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return nil, err }
 }
 
-// echo gives its arguments back.
+// echo returns its arguments.
 func echo(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: slices.Clone(c.Args)}, nil
 }
@@ -184,7 +184,7 @@ func source(t testing.TB, fields string) config.Source {
 	return c.Sources[0]
 }
 
-// open makes a runner of the fields of a source.
+// open makes a runner from the fields of a source.
 func open(t testing.TB, fields string) (*Runner, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -206,7 +206,7 @@ func mustOpen(t testing.TB, fields string) *Runner {
 	return r
 }
 
-// withToken gives the fields of a source that reaches the test server.
+// withToken returns the fields of a source that reaches the test server.
 func withToken(t testing.TB, url, more string) string {
 	t.Helper()
 	if err := os.Setenv("SINGULARITY_TEST_TOKEN", testToken); err != nil {
@@ -229,7 +229,7 @@ func wantCode(t testing.TB, err error, code tool.Code, words ...string) {
 	}
 }
 
-// testLog writes to nowhere, and to the terminal with -v -args in mind: SINGULARITY_LOG=1.
+// testLog discards, or writes to standard error if SINGULARITY_LOG is set.
 func testLog(testing.TB) *slog.Logger {
 	if os.Getenv("SINGULARITY_LOG") != "" {
 		return slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -237,11 +237,11 @@ func testLog(testing.TB) *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// connectOwn connects to the account of the tester with the rights of this process: it may subscribe to tools.> as a
-// server of the contract does.
+// connectOwn connects to the account of the tester with the rights of this process: it may subscribe to tools.> as a server
+// of the contract does.
 func connectOwn(t testing.TB, s *Server) *nats.Conn {
 	t.Helper()
-	connect(t, s) // so that there is the account
+	connect(t, s) // so that the account exists
 	p, _ := auth(t.Context(), identity.Credentials{Token: testToken})
 	s.mu.Lock()
 	account := s.accounts[keyOf(p)].nats.Name

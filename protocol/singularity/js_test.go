@@ -13,7 +13,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// A jsPeer is the official JavaScript client, as a process that sends what it is told to.
+// A jsPeer is the official JavaScript client, as a process that sends the given requests.
 type jsPeer struct {
 	t     *testing.T
 	in    *json.Encoder

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// jwtServer gives the options of a server that trusts the operator, and the user's JWT.
+// jwtServer returns the options of a server that trusts the operator, and the user's JWT.
 func jwtServer(t *testing.T, operator, account, user nkeys.KeyPair) (server.Options, string) {
 	t.Helper()
 	public := func(k nkeys.KeyPair) string {

@@ -36,7 +36,7 @@ func TestANodeIsAskedForItsTools(t *testing.T) {
 	}
 }
 
-// A wide catalogue has more tools than one message can hold, one that can hold none, and one that is broken.
+// A wide catalogue has more tools than fit into one message, one that fits into none, and one that is broken.
 type wide struct{ toolbox }
 
 func (wide) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, error] {
@@ -97,7 +97,7 @@ func TestAServerWithoutAnybodyOnItIsUnavailableAtOnce(t *testing.T) {
 	wantCode(t, err, tool.CodeUnavailable, "nats://127.0.0.1:1")
 }
 
-// freePort finds a port that a server can be started on twice.
+// freePort finds a port on which a server can be started twice.
 func freePort(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -229,7 +229,7 @@ func TestWhatBelongsToACallArrivesAtTheOtherNode(t *testing.T) {
 	r := mustOpen(t, withToken(t, s.ClientURL(), ""))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	// It looks like a tool call and is none: arguments stay what they are.
+	// It looks like a tool call but is not one: arguments stay unchanged.
 	args := `{"tool_call_id":"1","function":{"name":"y","arguments":"{}"},"n":1.50}`
 	sent := &tool.Call{Tool: "x", Session: "s", Key: "k", Lease: "l", Resume: "r", Trace: tool.NewID(), Args: []byte(args),
 		State: []byte(`{"state":1}`), Answers: []byte(`[true]`)}
@@ -277,7 +277,7 @@ func TestEveryErrorArrivesAsItWas(t *testing.T) {
 	}
 }
 
-// badNode gives a runner of a node that answers requests with whatever it is told to.
+// badNode returns a runner of a node that answers requests with reply.
 func badNode(t *testing.T, reply func(nc *nats.Conn, m *nats.Msg)) *Runner {
 	t.Helper()
 	s := startServer(t, "127.0.0.1:0")
@@ -369,7 +369,7 @@ func TestANodeThatSendsBadOrTooManyEventsIsStopped(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			sink := tool.SinkFunc(func(tool.Event) error { // takes nothing until it is too late
+			sink := tool.SinkFunc(func(tool.Event) error { // blocks until it is too late
 				eventually(t, "the flood is noticed", func() bool { return r.broken() || ctx.Err() != nil })
 				return nil
 			})
@@ -455,7 +455,7 @@ func TestADeclaredToolIsCalledWhereItsDeclarationSays(t *testing.T) {
 	}
 }
 
-// What an independent server answers, word for word, and what that means here.
+// The literal answers of an independent server, and their meaning here.
 func TestAnswersOfAnIndependentServerMeanWhatTheySay(t *testing.T) {
 	tooltest.NoLeaks(t)
 	url := outside(t, server.Options{})
@@ -488,7 +488,7 @@ func TestAnswersOfAnIndependentServerMeanWhatTheySay(t *testing.T) {
 		{"execShell", `{"data":null,"error":"SystemError: disk full"}`, "tool_error", "SystemError", "disk full"},
 		{"execShell", `{"data":null,"error":"it is not allowed"}`, "tool_error", "", "it is not allowed"},
 		{"readFile", toolReply("Error: Command 'rm' is not allowed by security policy"), "access_denied", "command_denied", "Command 'rm' is not allowed by security policy"},
-		{"readFile", toolReply("Command 'rm' is not allowed by security policy"), "", "", `"Command 'rm' is not allowed by security policy"`}, // a file may have these words in it
+		{"readFile", toolReply("Command 'rm' is not allowed by security policy"), "", "", `"Command 'rm' is not allowed by security policy"`}, // a file may contain these words
 	} {
 		style := "plain"
 		if c.tool == "readFile" {
@@ -515,7 +515,7 @@ func TestAnswersOfAnIndependentServerMeanWhatTheySay(t *testing.T) {
 	}
 }
 
-// A fitting is a toolbox that says when its tools change.
+// A fitting is a toolbox that announces changes of its tools.
 type fitting struct {
 	tool.Changes
 	mu sync.Mutex

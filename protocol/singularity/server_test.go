@@ -114,7 +114,7 @@ func TestCallersCanNeitherReadRequestsNorAnswerThem(t *testing.T) {
 	}
 }
 
-// outsideAt starts a server that is not ours at an address, and gives what stops it.
+// outsideAt starts a server that is not ours at an address, and returns a function that stops it.
 func outsideAt(t *testing.T, listen string) (stop func()) {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(listen)
@@ -130,7 +130,7 @@ func outsideAt(t *testing.T, listen string) (stop func()) {
 	return func() { s.Shutdown(); s.WaitForShutdown() }
 }
 
-// outside starts a NATS server that is not ours, as one would configure it.
+// outside starts a NATS server that is not ours, with a usual configuration.
 func outside(t *testing.T, o server.Options) string {
 	t.Helper()
 	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
@@ -262,7 +262,7 @@ func write(t *testing.T, path string, content []byte) {
 	}
 }
 
-// certificates makes a certificate for this machine, and leaves it in dir with its key and as its own authority.
+// certificates makes a certificate for this machine, and writes it to dir with its key and as its own authority.
 func certificates(t *testing.T, dir string) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

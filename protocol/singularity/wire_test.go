@@ -54,8 +54,8 @@ func TestSubjectsThatACallerMayNotHaveAnsweredTo(t *testing.T) {
 	}
 }
 
-// FuzzRequest reads whatever comes on a subject. What is accepted is a call with an object of arguments, and both an
-// answer and an error can be given in its style.
+// FuzzRequest decodes arbitrary messages on a subject. An accepted one is a call with an object of arguments, and both an
+// answer and an error can be encoded in its style.
 func FuzzRequest(f *testing.F) {
 	for _, x := range exchanges() {
 		f.Add(x.subject, []byte(x.request), false)
@@ -94,7 +94,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzReply reads whatever a server answers. What is accepted keeps the contract of handlers.
+// FuzzReply decodes arbitrary replies of a server. An accepted one keeps the contract of handlers.
 func FuzzReply(f *testing.F) {
 	for _, x := range exchanges() {
 		f.Add([]byte(x.answer))
@@ -124,7 +124,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// FuzzEvent reads whatever comes as an event or a page of a catalogue.
+// FuzzEvent decodes arbitrary events and pages of a catalogue.
 func FuzzEvent(f *testing.F) {
 	for _, s := range []string{`{"seq":1,"time":"2026-01-01T00:00:00Z","kind":"log","data":{}}`, `{"kind":7}`, `{"data":null}`, `oops`,
 		`{"tools":[{"name":"x","timeout_ms":5}],"next":"x"}`, `{"error":{"code":"internal"}}`} {

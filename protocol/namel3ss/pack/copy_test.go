@@ -8,7 +8,7 @@ import (
 	"toolpost/tool"
 )
 
-// What is installed is writable for nobody else, whatever it was before.
+// Only the owner can write an installed pack, whatever its modes were before.
 func TestACopyIsWritableForItsOwnerAlone(t *testing.T) {
 	src, to := t.TempDir(), t.TempDir()
 	for name, mode := range map[string]os.FileMode{"pack.yaml": 0o666, "run.sh": 0o777, "sub/tool.py": 0o646} {
@@ -19,7 +19,7 @@ func TestACopyIsWritableForItsOwnerAlone(t *testing.T) {
 		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(path, mode); err != nil { // past the umask
+		if err := os.Chmod(path, mode); err != nil { // regardless of the umask
 			t.Fatal(err)
 		}
 	}

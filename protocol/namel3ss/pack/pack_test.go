@@ -10,7 +10,7 @@ import (
 	"toolpost/tool"
 )
 
-// files are those of a pack with one tool.
+// files returns the files of a pack with one tool.
 func files(id string) map[string]string {
 	return map[string]string{
 		"pack.yaml":         "id: " + id + "\nname: Greetings\nversion: 1.2.3\ndescription: says hello\nauthor: Ada\nlicense: MIT\ntools: [one]\n",

@@ -28,7 +28,7 @@ func keys(t testing.TB) (ed25519.PrivateKey, ed25519.PublicKey) {
 	return key, pub
 }
 
-// signed makes a signed pack and gives its folder.
+// signed makes a signed pack and returns its folder.
 func signed(t testing.TB, key ed25519.PrivateKey) string {
 	t.Helper()
 	dir := t.TempDir()
