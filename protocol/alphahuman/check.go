@@ -29,7 +29,7 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s: %s", level, f.File, f.Message)
 }
 
-// findings collects them.
+// findings collects the findings of a check.
 type findings []Finding
 
 func (f *findings) errorf(file, format string, args ...any) {

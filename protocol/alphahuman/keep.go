@@ -190,7 +190,7 @@ func replace(root *os.Root, name string, content []byte) error {
 	return err
 }
 
-// An entity is a fact that a skill has recorded.
+// An entity is an object that a skill has recorded.
 type entity struct {
 	ID       string          `json:"id,omitempty"`
 	Type     string          `json:"type"`

@@ -132,7 +132,7 @@ func filesOf(root *os.Root) (files []string, more bool) {
 	_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil // it is not for us
+			return nil // an unreadable entry is left out
 		case e.IsDir() && madeByMachines(e.Name()):
 			return fs.SkipDir
 		case !e.Type().IsRegular():

@@ -16,7 +16,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A program is a skill that is a program, which a supervisor keeps running.
+// A program is a skill that runs as a process, which a supervisor keeps running.
 type program struct {
 	*worker.Supervisor
 	skill *Skill

@@ -26,7 +26,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Options of a source.
+// Options are the fields of a source of this protocol.
 type Options struct {
 	File     string   `yaml:"file" doc:"the cassette, which toolpost record wrote"`
 	Source   string   `yaml:"source" doc:"which of the recorded sources it plays; default: the one with this source's name"`

@@ -375,7 +375,7 @@ const (
 
 // render makes the command line of a call.
 func render(template []Piece, v *values) (argv []string, err error) {
-	size, open := 0, false // whether options have ended
+	size, open := 0, false // open means that the options have ended
 	for _, p := range template {
 		there, err := v.has(p)
 		if err != nil {

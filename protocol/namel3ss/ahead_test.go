@@ -26,7 +26,7 @@ func waiter(t testing.TB, r *Runner, args string) (pid int) {
 	t.Helper()
 	found := soon(func() bool {
 		must(t, r, "t", args)
-		time.Sleep(50 * time.Millisecond) // children wait ahead only for calls that come like this
+		time.Sleep(50 * time.Millisecond) // calls at this pace make a child wait for the next one
 		if localOf(r, "t").pools.count().Ahead != 1 {
 			return false
 		}

@@ -20,7 +20,7 @@ import (
 
 // The files of an app, apart from its declarations.
 const (
-	bindingsFile = ".namel3ss/tools.yaml" // says where the code of its tools is
+	bindingsFile = ".namel3ss/tools.yaml" // binds its tools to their code
 	settingsFile = "namel3ss.toml"
 )
 

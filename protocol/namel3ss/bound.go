@@ -59,7 +59,7 @@ type invocation struct {
 	args    json.RawMessage
 	walls   tool.Guarantees   // guarantees that are asked for
 	held    tool.Guarantees   // those of them that are enforced
-	sources map[string]string // guarantee -> who asked for it
+	sources map[string]string // guarantee -> its origin
 	logs    *logs             // nil for a service
 	trace   *trace
 }

@@ -121,7 +121,7 @@ func (b *builder) problem(name string, declared *appfile.Declaration, bound *app
 // A sourceError concerns a whole source rather than one of its tools.
 type sourceError struct{ error }
 
-// bound finds where the code of a tool is: the user's config, a pack, or the app's bindings.
+// bound finds the code of a tool: in the user's config, a pack, or the app's bindings.
 func (b *builder) bound(name string) (*appfile.Binding, *pack.Pack, error) {
 	found, from := b.app.bindings[name].Binding, b.app.pack(name)
 	if from != nil {

@@ -236,7 +236,7 @@ func (t *localTool) run(ctx context.Context, inv *invocation) (*reply, error) {
 	return t.runCode(ctx, inv, t)
 }
 
-// execute runs the tool's code in the warm mode if possible.
+// execute runs the tool's code in the configured mode, or in a fresh interpreter if it cannot be warm.
 func (t *localTool) execute(ctx context.Context, doc []byte, inv *invocation) (ending, error) {
 	if t.around.Stand(tool.Guarantees{}) {
 		inv.held.Sandbox = false // it is sandboxed already: keep no further interpreters for such calls

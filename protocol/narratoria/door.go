@@ -243,7 +243,7 @@ func (w *writer) ask(a *tool.Ask) error {
 	return w.done("true", member{"summary", strictjson.Quote("it asks: " + a.Message)})
 }
 
-// asObject wraps JSON where the contract allows only objects.
+// asObject wraps JSON that is not an object, for members that must be objects.
 func asObject(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || strictjson.KindOf(raw) == "object" {
 		return raw

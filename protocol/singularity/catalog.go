@@ -30,7 +30,7 @@ type page struct {
 }
 
 const (
-	maxPage    = 512 << 10 // bytes of a page, as long as one tool fits
+	maxPage    = 512 << 10 // bytes of a page; a larger tool is listed with an error
 	maxTools   = 100_000   // of one node
 	pageWithin = 10 * time.Second
 )

@@ -12,8 +12,8 @@ import (
 	"toolpost/wire/envelope"
 )
 
-// A desk is where a door serves one NATS account. A message does not identify its sender, but the account does: all requests
-// at a desk come from one caller. The desk's statistics and announcements concern that caller alone too.
+// A desk serves one NATS account for a door. A message does not identify its sender, but the account does: all requests at a
+// desk come from one caller. The desk's statistics and announcements concern that caller alone too.
 type desk struct {
 	*serving
 	nc      *nats.Conn
@@ -23,7 +23,7 @@ type desk struct {
 	end     context.CancelCauseFunc
 
 	subs []*nats.Subscription
-	open atomic.Int64 // of subs
+	open atomic.Int64 // how many of subs are open
 	busy atomic.Int64 // requests that wait or run
 }
 

@@ -17,7 +17,7 @@ const (
 	roleTool    = "tool"
 )
 
-// A nativeReply has one of the two.
+// A nativeReply has either a result or an error.
 type nativeReply struct {
 	Result *nativeResult `json:"result,omitzero"`
 	Error  *tool.Error   `json:"error,omitzero"` // the call has no outcome

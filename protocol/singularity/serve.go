@@ -44,7 +44,7 @@ type serving struct {
 
 // A delivery is a message with a request that is waiting or running.
 type delivery struct {
-	desk     *desk // where it arrived and its answer goes
+	desk     *desk // that received it and sends its answer
 	msg      *nats.Msg
 	endpoint *endpoint
 	came     time.Time

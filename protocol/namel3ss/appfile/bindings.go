@@ -16,7 +16,7 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A Binding says where the code of a tool is. It is an entry of .namel3ss/tools.yaml.
+// A Binding names the code of a tool. It is an entry of .namel3ss/tools.yaml.
 type Binding struct {
 	Description string            `yaml:"description"`
 	Kind        string            `yaml:"kind"`

@@ -189,7 +189,7 @@ func readFolder(root, folder, source string) ([]*Pack, error) {
 	return packs, nil
 }
 
-// brokenPack stands for a pack that cannot be read. Its tools are listed with the reason; if even their names cannot be
+// brokenPack represents a pack that cannot be read. Its tools are listed with the reason; if even their names cannot be
 // read, the pack is listed instead.
 func brokenPack(dir, where string, why error) *Pack {
 	p := &Pack{Dir: dir, Where: where, Has: map[string]*Tool{}, Refused: why}
@@ -208,7 +208,7 @@ func brokenPack(dir, where string, why error) *Pack {
 
 var packID = regex.Lazy(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// readPack reads the three files of a pack; messages call it where.
+// readPack reads the three files of a pack; where is its name in messages.
 func readPack(dir, where string) (*Pack, error) {
 	p := &Pack{Dir: dir, Where: where, Has: map[string]*Tool{}}
 	file := where + "/" + manifestFile
