@@ -321,7 +321,7 @@ func (r *Runner) take(p *program, offers []json.RawMessage) (found []candidate) 
 	return found
 }
 
-// explained returns the error of a skill that did not start, and adds how the walls may have caused it.
+// explained returns the error of a skill that did not start, with advice if the walls may be the cause.
 func (p *program) explained(err error) error {
 	spec, e := &tool.Spec{Name: p.name, Source: p.o.source}, *tool.AsError(err)
 	if found := p.found.Load(); found != nil {

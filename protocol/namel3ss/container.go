@@ -49,8 +49,8 @@ func (b *builder) container(f *facts, bound *appfile.Binding) (way, error) {
 	return t, nil
 }
 
-// rootFolder finds the folder that serves as the image. The user must have chosen a folder outside of the app, because its
-// content can be read.
+// rootFolder finds the folder that serves as the image. If it is outside of the app, the user's config must name it, because
+// its content can be read.
 func (b *builder) rootFolder(image string) (string, error) {
 	root, err := filepath.EvalSymlinks(image)
 	if err != nil {

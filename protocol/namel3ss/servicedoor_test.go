@@ -28,7 +28,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// house is the standard tools and one more with a guarantee.
+// house is the standard tools and one more with guarantees.
 type house struct{ tooltest.Reference }
 
 func (h house) Lookup(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error) {
