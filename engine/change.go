@@ -2,8 +2,8 @@ package engine
 
 import "toolpost/tool"
 
-// changesOf says what became of all tools between two shelves, in the order of the new one; sources that are gone come
-// last.
+// changesOf returns what changed in each source between two shelves, in the order of the new one. Sources that are gone
+// come last.
 func changesOf(old *shelf, bound []*source) (changes []tool.Change) {
 	note := func(c tool.Change) {
 		if !c.Empty() {
@@ -28,7 +28,7 @@ func changesOf(old *shelf, bound []*source) (changes []tool.Change) {
 	return changes
 }
 
-// Unavailable says why a runner cannot run one of its tools now, or nil.
+// Unavailable returns why a runner cannot run one of its tools now, or nil if it can.
 func Unavailable(r tool.Runner, name string) error {
 	if u, ok := r.(unavailable); ok {
 		return u.Unavailable(name)

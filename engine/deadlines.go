@@ -8,22 +8,20 @@ import (
 	"toolpost/tool"
 )
 
-// deadlines end the calls whose time is over. One timer serves all of them: nearly every call ends long before
-// its deadline, and a timer of its own would cost it more than the rest of the chain, and wake an idle
-// processor each time.
+// deadlines ends the calls whose time is over. One timer serves all of them: nearly every call ends long before its
+// deadline. A timer per call would cost more than the rest of the chain, and wake an idle processor each time.
 //
-// context.WithTimeout is the obvious way: it makes a timer, a channel and an entry in its parent for every call. Here a
-// call gets a lazy context, which stands in one unordered list.
-// The timer is set for the earliest end that it was told of and never moved back: when it fires too early, because that
-// call has ended, it looks through the list and is set again.
+// The obvious way, context.WithTimeout, makes a timer, a channel and an entry in its parent for every call. Here a call
+// gets a lazy context, which is kept in one unordered list. The timer is set for the earliest end and never moved back.
+// If it fires too early, because that call has ended, it looks through the list and is set again.
 //
-// A second reason is that this clock can stand still. Waiting for a free worker is not the tool's time, and a deadline
-// from the standard library cannot be put off once it is set.
+// A second reason is that this clock can be stopped. Waiting for a free worker does not count as the tool's time, and a
+// deadline from the standard library cannot be postponed once it is set.
 type deadlines struct {
 	mu    sync.Mutex
-	calls []*limited // that run now, in no order
+	calls []*limited // the running calls, in no order
 	timer *time.Timer
-	rings time.Time // when the timer fires; zero: it does not
+	rings time.Time // when the timer fires; zero if it is not set
 }
 
 // A limited is the context of a call that has a deadline.
@@ -31,15 +29,15 @@ type limited struct {
 	tool.LazyContext
 	late  *tool.Error // the cause when the time is over
 	all   *deadlines
-	place int // among the calls that run
+	place int // index in deadlines.calls
 
 	mu    sync.Mutex
 	end   time.Time
-	wait  time.Duration // how long the clock may stand yet
-	stood time.Time     // since when it stands; zero: it goes
+	wait  time.Duration // how long the clock may still be stopped
+	stood time.Time     // when the clock was stopped; zero if it runs
 }
 
-// Deadline implements context.Context. While the clock stands it is when the call is given up if nothing happens.
+// Deadline implements context.Context. While the clock is stopped, it returns when the wait for a worker runs out.
 func (l *limited) Deadline() (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +51,7 @@ func (l *limited) until() time.Time {
 	return l.stood.Add(l.wait)
 }
 
-// Stop implements tool.Clock. A clock that is stopped already is left to the one who stopped it.
+// Stop implements tool.Clock. If the clock is stopped already, Stop and its result do nothing.
 func (l *limited) Stop() (goOn func()) {
 	l.mu.Lock()
 	if !l.stood.IsZero() || l.Ended() {
@@ -94,7 +92,7 @@ func (l *limited) Err() error {
 	return err
 }
 
-// due is when the call is over, and why it will be.
+// due returns when the call times out, and the cause that it will have.
 func (l *limited) due() (time.Time, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +106,7 @@ func (l *limited) due() (time.Time, error) {
 var errNoWorker error = tool.Errorf(tool.CodeUnavailable,
 	"the call was not run: no worker came up for it in time; try again").Because("no_worker").RetryAfter(time.Second)
 
-// start gives a call until end, and its clock so long to stand. The caller of start stops it.
+// start adds a call that times out at end and whose clock may be stopped for wait in all. The caller must call stop.
 func (d *deadlines) start(ctx context.Context, end time.Time, wait time.Duration, late *tool.Error) *limited {
 	l := &limited{LazyContext: tool.LazyContext{Parent: ctx}, all: d, end: end, wait: wait, late: late}
 	d.mu.Lock()
@@ -119,21 +117,21 @@ func (d *deadlines) start(ctx context.Context, end time.Time, wait time.Duration
 	return l
 }
 
-// lookAt has the timer ring at a time at the latest.
+// lookAt makes the timer fire at the given time at the latest.
 func (d *deadlines) lookAt(at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ringBy(at)
 }
 
-// ringBy is lookAt for who holds mu.
+// ringBy is lookAt for a caller that holds mu.
 func (d *deadlines) ringBy(at time.Time) {
 	if d.rings.IsZero() || at.Before(d.rings) {
 		d.ringAt(at)
 	}
 }
 
-// stop ends the context of a call that has ended. The timer is left alone: the next call would start it again.
+// stop ends the context of a call that has ended. It does not touch the timer: the next call would start it again.
 func (d *deadlines) stop(l *limited) {
 	d.mu.Lock()
 	last := len(d.calls) - 1
@@ -154,10 +152,10 @@ func (d *deadlines) ringAt(at time.Time) {
 	}
 }
 
-// ringPause lies between two looks at all calls, so that many deadlines in a row are one look.
+// ringPause is the least time between two passes over the calls, so that many deadlines in a row share one pass.
 const ringPause = time.Millisecond
 
-// ring ends the calls whose time is over, and waits for the next.
+// ring ends the calls whose time is over, and sets the timer for the next.
 func (d *deadlines) ring() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package engine stands between the doors and the runners: every call passes one chain of stages, and
-// no door can go around it.
+// Package engine connects the doors with the runners: every call passes one chain of stages, and no door can go around
+// it.
 package engine
 
 import (
@@ -19,25 +19,25 @@ import (
 	"toolpost/tool"
 )
 
-// A Stage gives what stands at its place of the chain for the calls of one tool; nil: they go past it. It is asked once
-// for each tool and each Replace. In front of resolve there is no tool yet: there it is asked once, with nil.
+// A Stage returns the middleware for the calls of one tool, or nil if they skip this stage. It is called once for each
+// tool and each Replace. In front of resolve no tool is known yet: there it is called once, with nil.
 type Stage = func(*tool.Spec) tool.Middleware
 
 // Options has useful zero values.
 type Options struct {
 	Log     *slog.Logger
-	Timeout time.Duration // of a call whose tool says nothing; 0: 30 s
-	// Policy gives the policy of the tools that are being published. It is asked once for each Replace, so
-	// that tools and policy change together; nil: everything is allowed.
+	Timeout time.Duration // of a call whose tool has none; 0 means 30 s
+	// Policy returns the policy of the tools that are being published. It is called once for each Replace, so that tools
+	// and policy change together. If it is nil, everything is allowed.
 	Policy func() *policy.Policy
-	Audit  *audit.Trail // keeps a record of every call; nil: nobody does
-	Pins   *pin.Book    // keeps what upstream tools said of themselves; nil: nobody does
-	// Queue bounds the lines in which calls wait for a place, where a runner has only so many.
+	Audit  *audit.Trail // keeps a record of every call; nil means no records
+	Pins   *pin.Book    // keeps the descriptions of upstream tools; nil means no pins
+	// Queue bounds the queues in which calls wait if their runner takes only so many at once.
 	Queue queue.Options
-	// Stages are the others, by the names that the chain has for their places. A place without a stage is passed by.
+	// Stages are the other stages, by the name of their place in the chain. A place without a stage is skipped.
 	Stages map[string]Stage
-	// Open opens sources that wait, by their names, and replaces them, whether they could be opened or not. An error is for
-	// whoever needs them: nothing was opened. Nil: none waits.
+	// Open opens waiting sources by name, and replaces them, whether or not they could be opened. After an error nothing
+	// was opened, and the calls that need these sources fail. If Open is nil, no source waits.
 	Open func(ctx context.Context, names []string) error
 }
 
@@ -50,15 +50,15 @@ type Engine struct {
 	pins   *pin.Book
 	open   func(ctx context.Context, names []string) error
 
-	timeout time.Duration // of a call whose tool says nothing
-	wait    time.Duration // for somebody who runs a call that has begun
+	timeout time.Duration // of a call whose tool has none
+	wait    time.Duration // how long a call that has begun may wait for a worker
 
 	shelf     atomic.Pointer[shelf] // what is published now
 	changes   tool.Changes          // of the shelf
 	deadlines deadlines             // of the calls that run
 
-	replacing sync.Mutex     // one shelf at a time is made
-	retiring  sync.WaitGroup // sources that are draining, and those that are listened to
+	replacing sync.Mutex     // held while a new shelf is made
+	retiring  sync.WaitGroup // sources that are draining, and listen goroutines
 }
 
 var (
@@ -69,8 +69,8 @@ var (
 	_ tool.Offering = (*Engine)(nil)
 )
 
-// New makes an engine without any tools; see Replace. It panics where a stage has no place in the chain: a check that
-// nobody passes must not look like one that everybody passes.
+// New makes an engine without any tools; see Replace. It panics if a stage has no place in the chain: otherwise a check
+// could be configured that no call passes.
 func New(o Options) *Engine {
 	o.Queue = o.Queue.WithDefaults()
 	e := &Engine{
@@ -91,16 +91,15 @@ func New(o Options) *Engine {
 	return e
 }
 
-// A place in the chain is where a stage stands, or several of one name one behind the other.
+// A place is a named position in the chain, for one stage. Several places may share a name.
 type place struct {
 	name string
 	at   func(*item) tool.Middleware // the item is nil in front of resolve
 }
 
-// chain is the way of every call, outermost stage first: from the door to resolve, and from there through the stages
-// of the tool that was found to its runner. The order is the design; each line says why the stage stands where it
-// stands. Those whose lines begin with given come with the options. The others are the engine's own, or need to know
-// more of a tool than its spec.
+// chain is the path of every call, outermost stage first: from the door to resolve, and from there through the stages of
+// the tool to its runner. The order is the design; the comment on each line explains the position of its stage. The
+// stages marked given come with the options. The others are the engine's own, or need more of a tool than its spec.
 func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 	given := func(name string) place {
 		return place{name, func(it *item) tool.Middleware {
@@ -119,71 +118,74 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 	}
 	of := func(name string, at func(*item) tool.Middleware) place { return place{name, at} }
 	outer = []place{
-		// Whatever happens inside has one outcome, and its error has a code.
+		// Every call has exactly one outcome, and every error has a code.
 		always("recover", recovered(log)),
-		// Outside redact: it keeps nothing that nobody outside may see. See also the place behind resolve.
+		// Outside redact, so that it never keeps a secret. See also the place behind resolve.
 		given("recent"),
-		// Nobody outside sees a secret, whoever inside brought it.
+		// No secret leaves the engine, whichever stage or tool brought it.
 		given("redact"),
-		// What is refused is measured too.
+		// Refused calls are measured too.
 		given("telemetry"),
-		// Those inside know the call by its id.
+		// The stages inside know the call by its id.
 		always("trace", traced),
-		// Outside all that refuses: refusals are recorded too.
+		// Outside all stages that refuse: refusals are recorded too.
 		always("audit", o.Audit.Stage),
-		// Inside audit, whose record knows the tool's name. Those who follow are told of refusals too.
+		// Inside audit, whose record has the tool's name. Followers see refusals too.
 		given("journal"),
-		// Behind trace, which gives the id by which it can be cancelled. In front of all that a call could wait for.
+		// Behind trace, which sets the id by which a call is cancelled. In front of every stage that a call could wait
+		// in.
 		given("running"),
 	}
-	// Here stands resolve. Unknown tools and those that a caller may not know of get the same not_found.
+	// resolve runs here. Unknown tools and tools that are hidden from the caller get the same not_found.
 	ofTool = []place{
-		// Which tool it was, also where its arguments are wrong.
+		// Records the tool, even if its arguments are wrong.
 		always("audit", o.Audit.Named()),
 		given("recent"),
-		// Around all that decides about this tool: what is played again is what its caller got.
+		// Around all stages that decide about this tool: a replay is exactly what the caller got.
 		given("cassette"),
 		// Before policy: the bytes validated are the bytes that policy sees and the runner gets.
 		of("validate", func(it *item) tool.Middleware { return validate(it.schema) }),
-		// As with arguments: answers to a question are those that were checked.
+		// As with arguments: the answers to a question are the ones that were checked.
 		given("answers"),
-		// What the call would touch, also where policy refuses it.
+		// Records what the call would touch, even if policy refuses it.
 		of("audit", func(it *item) tool.Middleware { return o.Audit.Touching(it.toucher()) }),
-		// It also ends a dry run: those behind it learn of none.
+		// Also ends a dry run, which no later stage sees.
 		of("policy", func(it *item) tool.Middleware { return it.judge.Stage }),
-		// Right behind policy, which says what has to be approved. Before all that counts or uses something up: a call that
-		// waits for somebody has not begun.
+		// Right behind policy, which decides what has to be approved. Before every stage that counts or consumes
+		// something: a call that waits for its approval has not begun.
 		given("approval"),
 		// Behind policy: a replay is never shown to someone not allowed. Before quota and lease: a replay is free.
 		given("idempotency"),
-		// Before lease: a call that is too much uses none up.
+		// Before lease: a call over its quota uses up no lease.
 		given("quota"),
-		// In front of all that notes or uses up: a call that waits has not begun.
+		// In front of every stage that records or consumes something: a call that waits has not begun.
 		of(placeQueue, func(it *item) tool.Middleware { return it.line(o.Queue) }),
-		// In front of everything that has an effect: a call that cannot be noted does not run.
+		// In front of everything that has an effect: a call that cannot be recorded does not run.
 		always("audit", o.Audit.Begun()),
-		// Behind idempotency, whose replays answer nothing again, and before lease: a lease is dearer than a question.
+		// Behind idempotency, whose replays ask nothing again, and before lease: a lease is dearer than a question.
 		given("ask"),
-		// Used up by calls that nobody refuses any more.
+		// Behind the stages above, so that a call that they refuse uses up no lease.
 		given("lease"),
-		// Behind lease: what a lease refuses says nothing about the tool, and is never the one call that an open breaker
-		// lets through.
+		// Behind lease: a call that a lease refuses proves nothing about the tool, and is never the one call that an
+		// open breaker lets through.
 		given("breaker"),
-		// Behind all that may refuse: nobody gets an answer from memory who would not have got one.
+		// Behind all stages that may refuse: a caller that would be refused gets no cached answer.
 		given("cache"),
-		// Only what really ran changes state.
+		// Only a call that really ran changes state.
 		given("session"),
-		// Behind all that answers in the place of a tool: a replay says nothing new. Outside redact: it keeps no secret.
+		// Behind all stages that answer in place of the tool: a replay is nothing new. Outside redact: it keeps no
+		// secret.
 		given("journal"),
-		// Inside all that keeps an outcome: none of those above keeps a secret that a tool printed.
+		// Inside all stages that keep an outcome: none of them keeps a secret that a tool printed.
 		given("redact"),
-		// Innermost: what the walls stopped is told where it happens, and paths in that are redacted like all else.
+		// Innermost: what the walls stopped is reported where it happens, and paths in the report are redacted like all
+		// else.
 		of("wayout", func(it *item) tool.Middleware { return wayout.Stage(it.spec) }),
 	}
 	return outer, ofTool
 }
 
-// wrap puts the stages of a tool around h; the first is the outermost.
+// wrap puts the stages of a tool around h; the first place is the outermost.
 func wrap(h tool.Handler, chain []place, it *item) tool.Handler {
 	for _, p := range slices.Backward(chain) {
 		if stage := p.at(it); stage != nil {
@@ -195,8 +197,8 @@ func wrap(h tool.Handler, chain []place, it *item) tool.Handler {
 
 // Invoke runs a call through the whole chain. Its error is always a *tool.Error.
 //
-// The chain gets a copy, which is the engine's own. What stages find out about a call, they set there: recent its Watch,
-// audit its Record, resolve its Spec. For everything else a stage makes a copy: those outside it still look at theirs.
+// The chain gets its own copy of the call. Stages write their findings there: recent its Watch, audit its Record,
+// resolve its Spec. For any other change a stage makes a copy: the stages outside still read theirs.
 func (e *Engine) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	own := &struct {
 		tool.Call
@@ -207,9 +209,8 @@ func (e *Engine) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return e.outer.Invoke(ctx, &own.Call, out)
 }
 
-// Explain says what the policy would decide about a call at a time, and why. It is for those who run the
-// engine: unlike a call it also finds tools that the caller may not know of. Without arguments it says what
-// does not depend on them.
+// Explain returns what the policy would decide about a call at a time, and why. It is for operators: unlike a call it
+// also finds tools that are hidden from the caller. Without arguments it reports what does not depend on them.
 func (e *Engine) Explain(c *tool.Call, at time.Time) (policy.Explanation, error) {
 	it := e.shelf.Load().byName[c.Tool]
 	switch {
@@ -237,7 +238,7 @@ func (e *Engine) Explain(c *tool.Call, at time.Time) (policy.Explanation, error)
 	return it.judge.Explain(checked, at), nil
 }
 
-// Spec finds a tool for those who run the engine, including one that no caller may know of.
+// Spec returns a tool for operators, including one that is hidden from every caller.
 func (e *Engine) Spec(name string) (*tool.Spec, error) {
 	it := e.shelf.Load().byName[name]
 	if it == nil {

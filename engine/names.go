@@ -8,17 +8,18 @@ import (
 	"toolpost/tool"
 )
 
-// A batch is tools of one source that came together. Who comes first keeps a name that two bring: those of the config's
-// owner, in the order of the config, and then those of upstream servers, in the order in which they were first seen. So
-// no server takes a name that was another's before, whatever it lists, and whenever the program starts.
+// A batch is the tools of one source that were first seen together. If two tools have the same name, the first keeps it.
+// The sources of the config's owner come first, in the order of the config, then those of upstream servers, in the order
+// in which they were first seen. So no server can take a name that another had before, whatever it lists and whenever
+// the program starts.
 type batch struct {
 	source *source
 	seen   time.Time
 	items  []*item
 }
 
-// inBatches puts the tools of an upstream source into the order in which they were first seen. Those that it does not
-// bring now are among them: their names stay theirs while the source is in the config, also while it is dead.
+// inBatches orders the tools of an upstream source by when they were first seen. They include tools that it does not
+// bring now, which keep their names as long as the source is in the config, even while it is dead.
 func (s *source) inBatches(items []*item) []batch {
 	seen := map[*item]time.Time{}
 	for i, it := range items {
@@ -46,8 +47,8 @@ func (s *source) inBatches(items []*item) []batch {
 	return batches
 }
 
-// name gives every tool its names. The first that brings a name keeps it; a later one is offered as source.name, so
-// that no source can put itself in another's place. The qualified name works for every tool.
+// name gives every tool its names. The first tool with a name keeps it; a later one is published as source.name, so that
+// no source can impersonate another. The qualified name works for every tool.
 func (sh *shelf) name(inOrder []batch) {
 	for _, b := range inOrder {
 		for _, it := range b.items {
@@ -60,7 +61,7 @@ func (sh *shelf) name(inOrder []batch) {
 			if !sh.claim(it, it.spec.Name) {
 				it.rename(it.spec.Ref().String())
 			}
-			sh.claim(it, it.own.Name) // as its source writes it, with what cannot be seen
+			sh.claim(it, it.own.Name) // as its source writes it, with invisible characters
 		}
 		for _, it := range b.items {
 			for _, alias := range it.spec.Aliases {
@@ -70,9 +71,9 @@ func (sh *shelf) name(inOrder []batch) {
 	}
 }
 
-// claim gives a tool a name, where no other has it. A name that begins with a source and a dot is one of that source's
-// tools and never another's, whether it brings such a tool now or not: who asks for files.readFile gets nothing from
-// elsewhere that calls itself so. One of an upstream source must not even look like another's.
+// claim gives a tool a name unless another tool has it. A name that begins with a source and a dot belongs to that
+// source alone, whether or not it has such a tool now: a call of files.readFile never reaches a tool elsewhere that took
+// this name. The name of an upstream tool must not even look like another's.
 func (sh *shelf) claim(it *item, name string) bool {
 	first, _, dotted := strings.Cut(name, ".")
 	own := dotted && first == it.source.Name
@@ -97,9 +98,9 @@ func (sh *shelf) claim(it *item, name string) bool {
 	return sh.byName[name] == it
 }
 
-// looks is what is left of a name for people who read fast, and for protocols that cannot carry all of it: two names
-// with the same looks differ by case, by what Slug makes of them, or by letters that look alike. A name that is not
-// plain has letters of which we do not know what they look like.
+// looks reduces a name to what a hasty reader sees, and to what protocols with a small alphabet can carry: two names
+// with the same looks differ only in case, in what Slug replaces, or in letters that look alike. A name is not plain if
+// it has letters whose looks are unknown.
 func looks(name string) (like string, plain bool) {
 	plain = !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' })
 	return strings.Map(func(r rune) rune {
@@ -121,8 +122,8 @@ func alike(a, b string) bool {
 	return first == second
 }
 
-// slug settles what the tools are called in protocols that do not carry all names, for all callers alike, in the same
-// order: what a server calls its tools changes nothing for those that were there before.
+// slug decides the names of the tools in protocols that do not carry all names. They are the same for all callers, and
+// settled in the same order: a new server cannot change the slugs of earlier tools.
 func (sh *shelf) slug(inOrder []batch) {
 	taken := map[string]bool{}
 	settle := func(spec *tool.Spec, name string) {

@@ -16,10 +16,10 @@ func (e *Engine) check(ctx context.Context, src *source) *pin.Verdict {
 		return nil
 	}
 	v := e.pins.Check(ctx, src.Name, src.specs)
-	held := map[string][]string{} // by why: a server whose tools have all changed is one line
+	held := map[string][]string{} // by reason: a server whose tools have all changed is one line
 	for name, h := range v.Held {
 		if src.verdict != nil && src.verdict.Held[name] != nil && src.verdict.Held[name].Now.Digest == h.Now.Digest {
-			continue // that has been said
+			continue // already logged
 		}
 		why := tool.AsError(h.Why).Message
 		held[why] = append(held[why], tool.VisibleName(name))
@@ -32,10 +32,10 @@ func (e *Engine) check(ctx context.Context, src *source) *pin.Verdict {
 	return v
 }
 
-// maxNamed is how many tools a line of the log names.
+// maxNamed is how many tools a log line names.
 const maxNamed = 10
 
-// Recheck compares all upstream tools with their pins again, after these have changed: here, or in another program.
+// Recheck compares all upstream tools with their pins again, after the pins have changed here or in another process.
 func (e *Engine) Recheck(ctx context.Context) {
 	e.replacing.Lock()
 	defer e.replacing.Unlock()
@@ -51,7 +51,7 @@ func (e *Engine) Recheck(ctx context.Context) {
 	}
 }
 
-// Held lists the tools that are held back, by source and name, for those who run the engine.
+// Held lists the tools that are held back, by source and name, for operators.
 func (e *Engine) Held() (list []*pin.Held) {
 	e.replacing.Lock()
 	defer e.replacing.Unlock()
@@ -68,7 +68,7 @@ func (e *Engine) Held() (list []*pin.Held) {
 	return list
 }
 
-// Gone lists the pins of tools that a source does not bring any more; none where it cannot be asked.
+// Gone lists the pins of tools that a source no longer brings. It is empty if the source cannot be asked.
 func (e *Engine) Gone(name string) []pin.Pin {
 	e.replacing.Lock()
 	defer e.replacing.Unlock()
@@ -79,8 +79,8 @@ func (e *Engine) Gone(name string) []pin.Pin {
 	return src.verdict.Gone
 }
 
-// heldItem is a tool that is held back, in the words that it was pinned with: nobody but an operator who looks at what
-// changed sees what it says now.
+// heldItem returns a tool that is held back, with the description that was pinned. Only an operator who reviews the
+// change sees the new one.
 func (s *source) heldItem(h *pin.Held, now *item) *item {
 	it := now
 	if h.Was.Digest != "" {

@@ -12,22 +12,21 @@ import (
 	"toolpost/tool"
 )
 
-// Replace publishes another set of sources at once. A runner that was bound before stays bound, with
-// its calls; one that is no longer among the bindings takes no new call and is closed when its last
-// call has ended. A source that fails keeps the tools that it had when it last lived on the list, as
-// unavailable, with the reason. The order of the bindings decides who keeps a name that two bring. It returns what
-// became of the tools of each source whose tools are others now.
+// Replace publishes another set of sources at once. A runner that was bound before stays bound, with its calls. A runner
+// that is no longer bound takes no new calls, and is closed when its last call has ended. A source that fails keeps its
+// last known tools on the list, as unavailable, with the reason. If two sources bring the same name, the first binding
+// keeps it. Replace returns the changes of each source whose tools changed.
 func (e *Engine) Replace(ctx context.Context, bindings []Binding) []tool.Change {
 	e.replacing.Lock()
 	defer e.replacing.Unlock()
 	old := e.shelf.Load()
 	bound := make([]*source, len(bindings))
-	var listing sync.WaitGroup // all at once: one that does not answer takes no other's time
+	var listing sync.WaitGroup // in parallel: a source that does not answer delays no other
 	for i, b := range bindings {
 		listing.Go(func() { bound[i] = e.bind(ctx, b, old) })
 	}
 	listing.Wait()
-	for _, src := range bound { // one by one: of those that are new the order decides who was seen first
+	for _, src := range bound { // one by one: the order decides which new source was seen first
 		if src != old.sources[src.Name] && (!src.Waits || src.Comes) {
 			src.verdict = e.check(ctx, src)
 		}
@@ -45,7 +44,7 @@ func (e *Engine) Replace(ctx context.Context, bindings []Binding) []tool.Change 
 	return changesOf(old, bound)
 }
 
-// publish puts up another shelf, and then says so.
+// publish stores a new shelf, then signals the change.
 func (e *Engine) publish(bound []*source, p *policy.Policy) {
 	e.shelf.Store(e.newShelf(bound, p))
 	e.changes.Tell()
@@ -62,7 +61,7 @@ func (e *Engine) bind(ctx context.Context, b Binding, old *shelf) *source {
 	src := &source{Binding: b, idle: make(chan struct{})}
 	src.life, src.end = context.WithCancel(context.WithoutCancel(ctx))
 	if b.Err == nil && !b.Waits {
-		changed := tool.Changed(b.Runner) // asked for before the tools: what changes in between is a change
+		changed := tool.Changed(b.Runner) // before listing, so that no change in between is missed
 		src.specs, src.Err = e.list(ctx, b)
 		if changed != nil {
 			e.retiring.Go(func() { e.listen(src, changed) })
@@ -74,8 +73,8 @@ func (e *Engine) bind(ctx context.Context, b Binding, old *shelf) *source {
 	return src
 }
 
-// list asks a source for its tools. One that has no name, or that of another tool of the source, does not count: nobody
-// could say which is meant.
+// list asks a source for its tools. It drops a tool without a name, or with the name of another tool of the source,
+// because a call could not tell which is meant.
 func (e *Engine) list(ctx context.Context, b Binding) ([]*tool.Spec, error) {
 	s, ok := b.Runner.(tool.Source)
 	if !ok {
@@ -104,8 +103,8 @@ func (e *Engine) retire(ctx context.Context, src *source) {
 	}
 }
 
-// Close takes no new call, waits for those that run until ctx ends, and closes every source. Cancel
-// the calls first where that would take too long.
+// Close takes no new calls, waits until ctx ends for those that run, and closes every source. If that would take too
+// long, cancel the calls first.
 func (e *Engine) Close(ctx context.Context) error {
 	e.Replace(ctx, nil)
 	closed := make(chan struct{})
@@ -118,17 +117,17 @@ func (e *Engine) Close(ctx context.Context) error {
 	}
 }
 
-// Waits on sources whose tools change. A source may say so as often as it likes, and each time all that is published is
-// made anew: so one that says it all the time is asked ten times a second, and no oftener.
+// Limits for sources whose tools change. A source may report changes as often as it likes, and each time the whole shelf
+// is made anew. So a source is listed at most ten times a second.
 const (
 	relistPause   = 100 * time.Millisecond
 	relistTimeout = 10 * time.Second
-	firstRelist   = time.Second // after a listing that failed; then twice as long each time
+	firstRelist   = time.Second // after a failed listing; doubled each time
 	lastRelist    = 30 * time.Second
 )
 
-// listen lists the tools of a source again whenever it says that they changed, until it retires. Its runner stays, and
-// so do the calls that run on it.
+// listen lists the tools of a source again whenever it reports a change, until it retires. Its runner stays, and so do
+// the calls that run on it.
 func (e *Engine) listen(src *source, changed <-chan struct{}) {
 	for came(src.life, changed) {
 		changed = tool.Changed(src.Runner)
@@ -143,7 +142,7 @@ func (e *Engine) listen(src *source, changed <-chan struct{}) {
 	}
 }
 
-// came waits for a channel; false: ctx ended first.
+// came waits for a channel; it returns false if ctx ends first.
 func came[T any](ctx context.Context, c <-chan T) bool {
 	select {
 	case <-c:
@@ -153,8 +152,8 @@ func came[T any](ctx context.Context, c <-chan T) bool {
 	}
 }
 
-// relist publishes the tools that a source has now, and reports whether it could be asked. Until it can, those that it
-// had stay: it is not known that they are gone.
+// relist publishes the tools that a source has now, and reports whether the source could be listed. If not, it keeps its
+// tools: they are not known to be gone.
 func (e *Engine) relist(src *source) bool {
 	ctx, cancel := context.WithTimeout(src.life, relistTimeout)
 	defer cancel()
@@ -175,7 +174,7 @@ func (e *Engine) relist(src *source) bool {
 	change := tool.Compare(src.Name, src.specs, specs)
 	src.specs, src.Err = specs, nil
 	src.verdict = e.check(ctx, src)
-	e.publish(old.bound, old.policy) // not the current policy: that one comes with the sources it is for
+	e.publish(old.bound, old.policy) // not the current policy, which comes with its own sources
 	e.log.Info("the tools of a source changed", "source", src.Name, "tools", change.String())
 	return true
 }

@@ -15,45 +15,45 @@ import (
 	"toolpost/tool"
 )
 
-// A Binding is a source as it was opened: with a runner, or with the reason why there is none.
+// A Binding is a source as it was opened: with a runner, or with the reason why it has none.
 type Binding struct {
 	Name     string
 	Protocol string
 	Runner   tool.Runner
 	Err      error
-	// Upstream says that somebody else decides what its tools say of themselves. They are pinned, and take no name that
+	// Upstream is set if a third party writes the descriptions of its tools. They are pinned, and take no name that
 	// another tool has.
 	Upstream bool
-	// Waits says that it is opened when there is a need for it, see Options.Open; it has neither a runner nor an error.
+	// Waits is set if the source is opened on demand, see Options.Open. It has neither a runner nor an error.
 	Waits bool
-	// Comes says of one that waits that it is being opened already, and published when it is open.
+	// Comes is set if a waiting source is being opened already, and will be published once it is open.
 	Comes bool
-	// Asks says that it cannot be opened without starting a program or asking a server.
+	// Asks is set if opening the source starts a program or asks a server.
 	Asks bool
-	// Overall says that its tools are about all the others: whoever calls one needs every source.
+	// Overall is set if its tools are about all the other tools: a call of one needs every source.
 	Overall bool
 }
 
-// A Runner may say that one of its tools cannot be called now, and why; the others are not harmed. It is
-// asked at every call and listing, so it looks and does not wait.
+// A Runner may report that one of its tools cannot be called now, and why; its other tools are unaffected. Unavailable
+// is called for every call and listing, so it must not block.
 type unavailable interface{ Unavailable(name string) error }
 
-// A Runner may run only so many calls at once: those of tools with the same pool together. Without a pool, and with a
-// 0, that is any number. The number is asked for at every call, so it looks and does not wait.
+// A Runner may limit how many calls run at once, counted over all tools of a pool. An empty pool or 0 calls means no
+// limit. Places is called for every call, so it must not block.
 type crowded interface {
 	Places(name string) (pool string, calls int)
 }
 
-// A shelf is everything that is published at one moment. It is never changed: Replace puts up another.
+// A shelf is everything that is published at one moment. It is immutable: Replace stores another.
 type shelf struct {
-	items   []*item            // by name; dead sources that know no tools come as an item without a name
+	items   []*item            // by name; a dead source without known tools is an item without a name
 	byName  map[string]*item   // names, qualified names (source.name) and aliases
-	alike   map[string]*source // who has a name that looks like this one; see looks
+	alike   map[string]*source // the source of each name, by its looks; see looks
 	bound   []*source          // in their order
 	sources map[string]*source // the same by name
-	policy  *policy.Policy     // nil: everything is allowed
+	policy  *policy.Policy     // nil means that everything is allowed
 	waits   bool               // some of the sources wait
-	comes   bool               // those that wait come by themselves
+	comes   bool               // the waiting sources come by themselves
 }
 
 // An item is one tool on the shelf.
@@ -64,15 +64,15 @@ type item struct {
 	schema  *contract
 	judge   *policy.Judge
 	handler tool.Handler // the stages of this tool, down to its runner
-	err     error        // why it cannot be called, however often one asks
-	held    *pin.Held    // it is held back; nil: it is not
+	err     error        // why it can never be called
+	held    *pin.Held    // nil unless it is held back
 	gone    bool         // its source does not bring it now; its names are kept for it
 }
 
-// back reports whether the tool is on no list. Its names are still its own.
+// back reports whether the tool is left off every list. It keeps its names.
 func (it *item) back() bool { return it.held != nil || it.gone }
 
-// why says why the tool cannot be called now, or nil.
+// why returns why the tool cannot be called now, or nil if it can.
 func (it *item) why() error {
 	if it.err != nil {
 		return it.err
@@ -80,13 +80,13 @@ func (it *item) why() error {
 	return Unavailable(it.source.Runner, it.own.Name)
 }
 
-// A source counts the calls that run on it, so that it is closed after the last of them.
+// A source counts its running calls, so that it is closed after the last of them.
 type source struct {
 	Binding
-	// What it brought, or brought when it last lived, and what pins say of it; with Err under Engine.replacing.
+	// The tools that it brings, or brought while it last lived, and their pins. Like Err, guarded by Engine.replacing.
 	specs   []*tool.Spec
-	verdict *pin.Verdict // nil: its tools are not pinned
-	// Of those tools, for the next shelf.
+	verdict *pin.Verdict // nil if its tools are not pinned
+	// Kept for the next shelf.
 	contracts map[*tool.Spec]*contract
 
 	life context.Context // ends when the source retires
@@ -96,10 +96,10 @@ type source struct {
 	calls   int
 	retired bool
 	idle    chan struct{}          // closed when retired and no call is left
-	lines   map[string]*queue.Line // where calls wait, by pool
+	lines   map[string]*queue.Line // the queues of its calls, by pool
 }
 
-// line is where the calls of a tool wait for each other; nil: they do not.
+// line returns the queue in which the calls of a tool wait, or nil if its runner has no limit.
 func (it *item) line(o queue.Options) tool.Middleware {
 	runner, ok := it.source.Runner.(crowded)
 	if !ok {
@@ -121,7 +121,7 @@ func (it *item) line(o queue.Options) tool.Middleware {
 	return s.lines[pool].Stage
 }
 
-// Crowds tells how full the lines are in which calls wait, in the order of the config.
+// Crowds returns how full the queues are, in the order of the config.
 func (e *Engine) Crowds() []queue.Crowd {
 	all := []queue.Crowd{}
 	for _, s := range e.shelf.Load().bound {
@@ -153,7 +153,7 @@ func (s *source) release() {
 	}
 }
 
-// retire lets no new call in. The channel that it returns is closed when the last one has ended.
+// retire stops the source from taking calls. The returned channel is closed when its last call has ended.
 func (s *source) retire() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 			ours = append(ours, batches...)
 		}
 	}
-	// Stable: of those that were first seen together the order of the config decides.
+	// Stable: batches that were first seen together keep the order of the config.
 	slices.SortStableFunc(theirs, func(a, b batch) int { return a.seen.Compare(b.seen) })
 	inOrder := slices.Concat(ours, theirs)
 	sh.name(inOrder)
@@ -203,7 +203,7 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 	return sh
 }
 
-// take makes the items of a source. A dead source that knows no tools comes as an item without a name.
+// take makes the items of a source. A dead source without known tools becomes an item without a name.
 func (sh *shelf) take(src *source) []batch {
 	if src.Err != nil && len(src.specs) == 0 {
 		nameless := &tool.Spec{Source: src.Name, Protocol: src.Protocol}
@@ -223,8 +223,8 @@ func (sh *shelf) take(src *source) []batch {
 	return src.inBatches(items)
 }
 
-// newItem publishes a tool. Its tier is settled here, once: whoever asks for leases, judges, records or shows a tool
-// reads the same number.
+// newItem publishes a tool. Its tier is computed here, once, so that leases, policy, audit and listings use the same
+// number.
 func newItem(src *source, given *tool.Spec) *item {
 	own := *given
 	own.Source, own.Protocol, own.Own, own.Slug = src.Name, src.Protocol, "", ""
@@ -241,14 +241,14 @@ func newItem(src *source, given *tool.Spec) *item {
 	return it
 }
 
-// rename publishes the tool under another name than its source has for it.
+// rename publishes the tool under a name other than its source's.
 func (it *item) rename(name string) {
 	published := *it.spec
 	published.Name, published.Own = name, it.spec.Name
 	it.spec = &published
 }
 
-// renamed returns a call in the name that the tool's source has for it.
+// renamed returns the call with the tool's name at its source.
 func (it *item) renamed(c *tool.Call) *tool.Call {
 	if c.Tool == it.own.Name && c.Spec == it.own {
 		return c
@@ -258,7 +258,7 @@ func (it *item) renamed(c *tool.Call) *tool.Call {
 	return &own
 }
 
-// A toucher asks the runner of a tool, in the runner's own words, what a call is going to touch.
+// A toucher asks the runner of a tool what a call is going to touch, using the runner's own name for the tool.
 type toucher struct {
 	it     *item
 	runner tool.Toucher
@@ -269,7 +269,7 @@ func (t toucher) Touches(c *tool.Call) (tool.Touches, error) {
 	return t.runner.Touches(t.it.renamed(c))
 }
 
-// toucher returns nil where the runner cannot tell.
+// toucher returns nil if the runner cannot predict what a call touches.
 func (it *item) toucher() tool.Toucher {
 	if t, ok := it.source.Runner.(tool.Toucher); ok {
 		return toucher{it, t}
@@ -277,7 +277,7 @@ func (it *item) toucher() tool.Toucher {
 	return nil
 }
 
-// borrow finds a tool that can be called and holds its source; the caller releases it.
+// borrow returns a tool that can be called and holds its source; the caller must release it.
 func (e *Engine) borrow(ctx context.Context, p tool.Principal, name string) (*item, error) {
 	for {
 		sh, err := e.ready(ctx, name)
@@ -294,7 +294,7 @@ func (e *Engine) borrow(ctx context.Context, p tool.Principal, name string) (*it
 		if it.source.acquire() {
 			return it, nil
 		}
-		// The source retired between the two steps: by then a newer shelf is up, or none ever will be.
+		// The source retired between the two steps: either a newer shelf is stored by now, or the engine is closing.
 		if e.shelf.Load() == sh {
 			return nil, tool.Errorf(tool.CodeUnavailable, "%s: shutting down", name)
 		}
@@ -310,16 +310,16 @@ func whyUnavailable(name string, why error) *tool.Error {
 	return &e
 }
 
-// visible reports whether a caller gets to know of the tool: the one decision of listing and of calling.
+// visible reports whether a caller may know of the tool. Listing and calling share this one decision.
 func (it *item) visible(p tool.Principal) bool { return p.May(it.spec) && it.judge.Visible(p) }
 
-// find finds a tool that the caller may know of.
+// find returns a tool that the caller may know of.
 func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
 	if it := sh.byName[name]; it != nil && it.visible(p) && (!it.gone || it.err != nil) {
 		return it, nil
 	}
 	source, _, _ := strings.Cut(name, ".")
-	for _, it := range sh.items { // a source that could not be opened says why: which tools it has is not known
+	for _, it := range sh.items { // a source that failed to open returns its error, because its tools are unknown
 		if it.spec.Name == "" && it.spec.Source == source && name != source && it.visible(p) {
 			return nil, whyUnavailable(name, it.err)
 		}
@@ -345,7 +345,7 @@ func (e *Engine) WhyNot(ctx context.Context, p tool.Principal, name string) erro
 	return it.why()
 }
 
-// Changed implements tool.Changing: sources came or went, one of them has other tools, or there is another policy.
+// Changed implements tool.Changing: the sources, the tools of a source, or the policy changed.
 func (e *Engine) Changed() <-chan struct{} { return e.changes.Changed() }
 
 // Specs implements tool.Catalog.

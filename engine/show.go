@@ -11,12 +11,12 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// shown is a tool as people and models see it: what its source wrote into names and descriptions to be seen by one of
-// them alone is there as escapes. It is done here, once, so that no door can forget it. The runner still gets the tool
-// in the words of its source.
+// shown returns a tool as people and models see it: invisible characters in names and descriptions, meant for only one
+// of them, become escapes. This is done here, once, so that no door can forget it. The runner still gets the tool in the
+// words of its source.
 //
-// What is hidden in a schema where it takes part in validation, such as in the name of an argument, cannot be shown
-// otherwise without saying something else: such a tool cannot be called, and the error says why.
+// Hidden text in a part of a schema that takes part in validation, such as the name of an argument, cannot be escaped
+// without changing the meaning. Such a tool cannot be called, and the error gives the reason.
 func shown(own *tool.Spec) (*tool.Spec, error) {
 	s, other := *own, false
 	for _, line := range []*string{&s.Name, &s.Title, &s.Walls} {
@@ -36,7 +36,7 @@ func shown(own *tool.Spec) (*tool.Spec, error) {
 				"author of the tool has to take them out", which, at).Because("hidden_characters")
 		}
 	}
-	if !other { // nearly always: then there is one spec, and calls need no other one for the runner
+	if !other { // the usual case: one spec serves for both
 		return own, err
 	}
 	return &s, err
@@ -48,15 +48,15 @@ func replaced(text *string, by string) bool {
 	return was != by
 }
 
-// shownSchema gives a schema whose descriptions hide nothing, and the place of something hidden that had to stay; "":
-// there is none. A schema with nothing hidden in it stays as it is, byte for byte.
+// shownSchema returns a schema whose descriptions hide nothing, and the place of hidden text that had to stay, or "" if
+// there is none. A schema without hidden text is returned unchanged, byte for byte.
 func shownSchema(raw json.RawMessage) (_ json.RawMessage, at string) {
 	if !mayHide(raw) {
 		return raw, ""
 	}
 	v, err := strictjson.Decode(raw)
 	if err != nil {
-		return raw, "" // it does not compile either
+		return raw, "" // it fails to compile as well
 	}
 	w := walk{}
 	v = w.schema(v, "")
@@ -73,13 +73,12 @@ func shownSchema(raw json.RawMessage) (_ json.RawMessage, at string) {
 	return clean, ""
 }
 
-// mayHide reports whether it is worth taking a schema apart: it has a character that may be hidden, as it is or as an
-// escape.
+// mayHide reports whether a schema is worth parsing: it has a character that may be hidden, literally or as an escape.
 func mayHide(raw []byte) bool {
 	for i := 0; i < len(raw); {
 		r, size := rune(raw[i]), 1
 		switch {
-		case r < 0x7f && r != '\\': // a control character is only white space between values
+		case r < 0x7f && r != '\\': // control characters are only white space between values
 			i++
 			continue
 		case r == '\\' && i+6 <= len(raw) && raw[i+1] == 'u':
@@ -87,7 +86,7 @@ func mayHide(raw []byte) bool {
 			if r, size = rune(n), 6; err != nil || utf16.IsSurrogate(r) {
 				return true
 			}
-		case r == '\\': // of a quote, a line, a slash, or of itself
+		case r == '\\': // an escaped quote, newline, slash or backslash
 			i += 2
 			continue
 		case r >= utf8.RuneSelf:
@@ -101,13 +100,13 @@ func mayHide(raw []byte) bool {
 	return false
 }
 
-// A walk goes through a schema.
+// A walk visits all parts of a schema.
 type walk struct {
-	escaped bool   // something was written otherwise
-	at      string // where something is hidden that takes part in validation
+	escaped bool   // something was escaped
+	at      string // where text is hidden that takes part in validation
 }
 
-// schema goes through one schema, whose members are keywords.
+// schema visits one schema, whose members are keywords.
 func (w *walk) schema(v any, at string) any {
 	o, ok := v.(map[string]any)
 	if !ok {
@@ -143,7 +142,7 @@ func (w *walk) schema(v any, at string) any {
 	return o
 }
 
-// named goes through schemas that have names.
+// named visits schemas that have names.
 func (w *walk) named(v any, at string) any {
 	o, ok := v.(map[string]any)
 	if !ok {
@@ -155,7 +154,7 @@ func (w *walk) named(v any, at string) any {
 	return o
 }
 
-// strict goes through what takes part in validation.
+// strict visits a value that takes part in validation.
 func (w *walk) strict(v any, at string) any {
 	switch v := v.(type) {
 	case string:
@@ -174,7 +173,7 @@ func (w *walk) strict(v any, at string) any {
 	return v
 }
 
-// loose goes through values that are there to be read.
+// loose visits a value that is only read.
 func (w *walk) loose(v any, at string) any {
 	switch v := v.(type) {
 	case string:
@@ -197,7 +196,7 @@ func (w *walk) text(text string) string {
 	return clean
 }
 
-// below is the place of a member. Its name takes part in validation.
+// below returns the place of a member. The name of a member takes part in validation.
 func (w *walk) below(at, name string) string {
 	at += "/" + tool.VisibleName(name)
 	if tool.VisibleName(name) != name {

@@ -12,8 +12,8 @@ import (
 	"toolpost/tool"
 )
 
-// recovered turns a panic of anything inside into an internal error, and every error into a
-// *tool.Error: the two promises that doors rely on.
+// recovered turns a panic of anything inside into an internal error, and every error into a *tool.Error. Doors rely on
+// these two promises.
 func recovered(log *slog.Logger) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
@@ -33,8 +33,7 @@ func recovered(log *slog.Logger) tool.Middleware {
 	}
 }
 
-// traced numbers the events, and says in the result which call and trace it is of, when the call began and how long it
-// took.
+// traced numbers the events, and sets the call's id, trace, start and duration in the result.
 func traced(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		f := &frame{sink: numbered{out: out}}
@@ -51,14 +50,13 @@ func traced(next tool.Handler) tool.Handler {
 	})
 }
 
-// A frame is what one call needs of its own, in one piece of memory.
+// A frame is the memory that one call needs, in one allocation.
 type frame struct {
 	sink   numbered
 	result tool.Result
 }
 
-// numbered gives events their numbers and times, lets several goroutines emit, and takes nothing after
-// the end of the call.
+// numbered gives events their numbers and times, is safe for concurrent use, and drops events after the end of the call.
 type numbered struct {
 	mu   sync.Mutex
 	out  tool.Sink
@@ -88,8 +86,8 @@ func (s *numbered) close() {
 	s.done = true
 }
 
-// resolve finds the tool and keeps its source alive for as long as the call runs. What calls itself ends here: calls that
-// stand too deep find nothing.
+// resolve finds the tool and keeps its source alive while the call runs. It refuses calls that are nested too deeply,
+// which ends a tool that calls itself.
 func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	if c.Depth > tool.MaxDepth {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is %d calls deep, and at most %d are allowed: a plan or code that "+
@@ -100,7 +98,7 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 		return nil, err
 	}
 	defer it.source.release()
-	c.Spec = it.spec // it is the engine's own: see Invoke
+	c.Spec = it.spec // the call is the engine's own copy: see Invoke
 	return it.handler.Invoke(ctx, c, out)
 }
 
@@ -109,14 +107,14 @@ func (e *Engine) handler(it *item) tool.Handler {
 	return wrap(watched(placeRunner, it.runner(e.timeout, e.wait, &e.deadlines)), e.ofTool, it)
 }
 
-// The places of the chain where calls can be for long. The others take microseconds, unless something is wrong.
+// The places of the chain where calls can spend a long time. The others take microseconds, unless something is wrong.
 const (
 	placeQueue  = "queue"
 	placeRunner = "runner"
 )
 
-// watched notes when calls come to a place of the chain and when they leave it, where somebody wants to know. A panic
-// leaves a step open; it ends with the call.
+// watched records when calls enter and leave a place of the chain, if the call is being watched. A panic leaves a step
+// open; it ends with the call.
 func watched(place string, next tool.Handler) tool.Handler {
 	long := place == placeQueue || place == placeRunner
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -130,8 +128,8 @@ func watched(place string, next tool.Handler) tool.Handler {
 	})
 }
 
-// runner is the innermost handler: it hands the call to the runner of the tool's source, in the name that
-// the source has for it, under the tool's deadline.
+// runner is the innermost handler: it passes the call to the runner of the tool's source, under the source's name for
+// the tool and the tool's deadline.
 func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler {
 	limit := it.own.Timeout
 	if limit <= 0 {
@@ -140,7 +138,7 @@ func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler 
 	ranOut := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v%s", it.spec.Name, limit, it.moreTime())
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		end := time.Now().Add(limit)
-		if own, ok := ctx.Deadline(); !ok || own.After(end) { // else the caller's own comes first
+		if own, ok := ctx.Deadline(); !ok || own.After(end) { // otherwise the caller's own deadline comes first
 			l := d.start(ctx, end, wait, ranOut)
 			defer d.stop(l)
 			ctx = l
@@ -159,7 +157,7 @@ func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler 
 	})
 }
 
-// moreTime says which setting gives a tool more time. Those of tools that we bring are their own.
+// moreTime returns which setting gives a tool more time. The timeouts of built-in tools are their own.
 func (it *item) moreTime() string {
 	switch {
 	case it.own.Timeout <= 0:
@@ -171,8 +169,8 @@ func (it *item) moreTime() string {
 	return fmt.Sprintf("; `timeout` of source %q gives it more", it.spec.Source)
 }
 
-// outcome says why a call has none. When the context ended, its cause is what a caller wants to read,
-// together with the details that the runner put into its own error.
+// outcome returns why a call failed. If the context ended, the caller wants to read its cause, together with the details
+// of the runner's own error.
 func outcome(ctx context.Context, err error) error {
 	code := tool.CodeOf(err)
 	if ctx.Err() == nil || code != tool.CodeTimeout && code != tool.CodeCancelled {

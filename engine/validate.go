@@ -12,16 +12,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// schemas are a tool's two schemas. One that is nil asks for nothing beyond what every call must be: for arguments that
-// is an object.
+// schemas are a tool's two schemas. A nil schema demands nothing beyond what every call must meet: arguments are an
+// object.
 type schemas struct{ input, output *schema.Schema }
 
 // A contract is the schemas of a tool, compiled at its first call. Most tools of a large source are listed and never
-// called, and a compiled schema takes more memory than its text, and more time to make than all else that publishes a
+// called. A compiled schema takes more memory than its text, and compiling it more time than the rest of publishing a
 // tool.
 type contract struct {
 	spec   *tool.Spec
-	broken error // why they do not work, where they were tried
+	broken error // why the schemas do not compile, if that was tried
 
 	once sync.Once
 	schemas
@@ -30,17 +30,17 @@ type contract struct {
 
 func (k *contract) compiled() (schemas, error) {
 	k.once.Do(func() {
-		k.err = tool.Errorf(tool.CodeInternal, "its schemas could not be read") // stays where compile panics
+		k.err = tool.Errorf(tool.CodeInternal, "its schemas could not be read") // kept if compile panics
 		k.schemas, k.err = compile(k.spec)
 	})
 	return k.schemas, k.err
 }
 
-// A Runner may vouch for the schemas of its tools, which this program wrote itself. Those of all others are tried when
-// they are published: a tool whose schema does not work says so on every list.
+// A Runner may vouch for the schemas of its tools, if this program wrote them itself. All other schemas are tried when
+// they are published: a tool whose schema does not work reports that on every list.
 type sound interface{ Sound() bool }
 
-// contract gives the contract of one of the source's tools. A tool that it brought before has the one that it had.
+// contract returns the contract of one of the source's tools. A tool that the source brought before keeps its contract.
 func (s *source) contract(given, own *tool.Spec) *contract {
 	if k := s.contracts[given]; k != nil {
 		return k
@@ -75,8 +75,8 @@ func compileOne(which string, raw json.RawMessage) (*schema.Schema, error) {
 	return s, nil
 }
 
-// anyObject reports whether a schema says no more than that it wants an object, as it does for the many tools whose
-// protocol knows no schemas. Their arguments need not be taken apart to be checked.
+// anyObject reports whether a schema demands only an object, as for the many tools whose protocol knows no schemas.
+// Their arguments can be checked without decoding them.
 func anyObject(raw json.RawMessage) bool {
 	asks := 0
 	err := strictjson.Object(raw, func(name, value []byte) error {
@@ -94,8 +94,8 @@ func anyObject(raw json.RawMessage) bool {
 	return err == nil && asks == 0
 }
 
-// validate checks the arguments against the tool's input schema before anything else looks at them,
-// and a successful output against the output schema before anyone sees it.
+// validate checks the arguments against the tool's input schema before any other stage reads them, and a successful
+// output against the output schema before it is passed on.
 func validate(k *contract) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -145,11 +145,11 @@ func withArgs(c *tool.Call, input *schema.Schema) (*tool.Call, error) {
 	return c, nil
 }
 
-// without leaves out arguments that are null and mean that they are not there, as models write those that are optional.
-// The record says so; its shape says which they were.
+// without drops arguments that are null and mean "absent", as models write optional ones. The record notes it, and its
+// shape tells which they were.
 func without(c *tool.Call, absent []string) *tool.Call {
 	own, w := *c, strictjson.NewWriter(len(c.Args))
-	_ = strictjson.Object(c.Args, func(name, value []byte) error { // it was read
+	_ = strictjson.Object(c.Args, func(name, value []byte) error { // it was parsed before
 		if !slices.Contains(absent, string(name)) {
 			w.Raw(string(name), value)
 		}
@@ -162,8 +162,8 @@ func without(c *tool.Call, absent []string) *tool.Call {
 	return &own
 }
 
-// decodeArgs decodes arguments if there is a schema to hold them against, and else only checks them. Large ones are
-// decoded in any case: a stage further in may want to, and by then there are no more of them than there may be.
+// decodeArgs decodes arguments if there is a schema to check them against, and otherwise only checks their syntax. Large
+// arguments are always decoded: a later stage may need them, and this bounds their size.
 func decodeArgs(args json.RawMessage, input *schema.Schema) (any, error) {
 	if input == nil && len(args) < strictjson.MaxTree/256 {
 		return nil, strictjson.Check(args)
@@ -182,8 +182,8 @@ func checkOutput(name string, raw json.RawMessage, output *schema.Schema) error 
 	return nil
 }
 
-// decodeOutput takes an output apart to hold it against its schema. Of a text, such as a file that was read, there would
-// be a second copy: where any other text would do as well, the empty one stands for it.
+// decodeOutput decodes an output to check it against its schema. That would copy a text, such as a file that was read.
+// So if the schema accepts any text, the empty one is checked in its place.
 func decodeOutput(raw json.RawMessage, output *schema.Schema) (any, error) {
 	if output.AnyText() && strictjson.KindOf(raw) == "string" {
 		return "", strictjson.Check(raw)
@@ -191,7 +191,7 @@ func decodeOutput(raw json.RawMessage, output *schema.Schema) (any, error) {
 	return strictjson.Decode(raw)
 }
 
-// mismatch lists the faults, each with its place; the first few in words, all of them (within reason) as details.
+// mismatch lists the faults with their places: the first few in words, all of them (within reason) as details.
 func mismatch(code tool.Code, what string, faults []schema.Fault) error {
 	e := tool.Errorf(code, "%s: %s", what, schema.Words(faults))
 	e.Details, _ = strictjson.Marshal(map[string]any{"faults": faults})

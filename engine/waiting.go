@@ -8,8 +8,8 @@ import (
 	"toolpost/tool"
 )
 
-// ready gives a shelf that says what a name stands for as it would with every source open. Sources that wait are opened
-// as far as they could change that answer, and no further.
+// ready returns a shelf on which a name means what it would mean with every source open. It opens only those waiting
+// sources that could change that.
 func (e *Engine) ready(ctx context.Context, name string) (*shelf, error) {
 	for {
 		sh := e.shelf.Load()
@@ -20,7 +20,7 @@ func (e *Engine) ready(ctx context.Context, name string) (*shelf, error) {
 		if len(needed) == 0 {
 			return sh, nil
 		}
-		if e.unpinned(needed) { // pins say which names are whose, without anybody being asked
+		if e.unpinned(needed) { // pins settle the owners of names without opening a source
 			e.Recheck(ctx)
 			continue
 		}
@@ -30,8 +30,8 @@ func (e *Engine) ready(ctx context.Context, name string) (*shelf, error) {
 	}
 }
 
-// complete gives a shelf on which no source waits, unless there is no time left to open those that do, or they come by
-// themselves: a list does not wait for a source that is slow.
+// complete returns a shelf on which no source waits, unless the time to open them is over or they come by themselves: a
+// list does not wait for a slow source.
 func (e *Engine) complete(ctx context.Context) *shelf {
 	for {
 		sh := e.shelf.Load()
@@ -48,20 +48,20 @@ func named(sources []*source) (names []string) {
 	return names
 }
 
-// unpinned reports whether there is an upstream source among those that are needed whose pins have not been looked at.
+// unpinned reports whether any of the needed sources is upstream and has pins that have not been checked.
 func (e *Engine) unpinned(needed []*source) bool {
 	return e.pins != nil && slices.ContainsFunc(needed, func(s *source) bool { return s.Upstream && s.verdict == nil })
 }
 
-// needs lists sources that wait and that could change what a name stands for; none: the shelf can say.
+// needs lists the waiting sources that could change the meaning of a name. If the list is empty, the shelf is enough.
 //
-// This follows from how names are given, see name: whoever comes first keeps one. The sources of the config's owner come
-// in the order of the config, so that those behind the owner of a name say nothing about it. Those of upstream servers
-// come after all of these, in an order which the pins know: one that is pinned has its names already, as it has them
-// while it is dead. A qualified name is its source's alone; but the name by which its tool is shown and recorded also
-// depends on those in front.
+// This follows from how names are given (see name): the first source keeps one. The sources of the config's owner come
+// in the order of the config, so those behind the owner of a name do not matter. Upstream sources come after all of
+// these, in an order that the pins record: a pinned source has its names already, even while it is dead. A qualified
+// name belongs to its source alone; but the name under which its tool is shown and recorded also depends on the sources
+// before it.
 //
-// While sources come by themselves a name that is known is whose it is now: a slow source does not hold up the others.
+// While sources come by themselves, a known name belongs to its present owner: a slow source does not delay the others.
 func (sh *shelf) needs(name string) []*source {
 	switch owner := sh.ownerOf(name); {
 	case sh.comes:
@@ -81,7 +81,7 @@ func (sh *shelf) needs(name string) []*source {
 	}
 }
 
-// ownerOf finds the source that a name belongs to by what is known now; nil: it is not known.
+// ownerOf returns the source that a name belongs to by what is known now, or nil if that is unknown.
 func (sh *shelf) ownerOf(name string) *source {
 	if first, _, dotted := strings.Cut(name, "."); dotted && sh.sources[first] != nil {
 		return sh.sources[first]
@@ -92,8 +92,9 @@ func (sh *shelf) ownerOf(name string) *source {
 	return nil
 }
 
-// nextToAsk chooses who may bring a name that nobody has so far, the cheap ones first: the first source that needs no
-// program and no server to list its tools, all of those, those of the config's owner, everyone.
+// nextToAsk chooses the sources that may bring a name without an owner, the cheap ones first: the first source that
+// needs no program and no server to list its tools, then all of those, then those of the config's owner, then all
+// sources.
 func (sh *shelf) nextToAsk() []*source {
 	still := sh.waiting(func(s *source) bool { return ofOwner(s) && !s.Asks })
 	if len(still) > 0 && !slices.ContainsFunc(sh.bound, func(s *source) bool { return !s.Waits && !s.Overall }) {
@@ -121,7 +122,7 @@ func (sh *shelf) waiting(which func(*source) bool) (list []*source) {
 	return list
 }
 
-// lookup finds a tool that the caller may know of.
+// lookup returns a tool that the caller may know of.
 func (e *Engine) lookup(ctx context.Context, p tool.Principal, name string) (*item, error) {
 	sh, err := e.ready(ctx, name)
 	if err != nil {

@@ -1,11 +1,11 @@
 // Package ask is the stage that carries questions. A tool that asks has ended its call, and its caller makes the call
-// again with the answers: whatever door it comes through, they are held against the question here before the tool runs
+// again with the answers. Whatever the door, the answers are checked against the question here before the tool runs
 // again.
 //
-// Nobody remembers a question meanwhile. Its id, as callers see it, is the question itself, sealed: what the answers
+// No state is kept in between. The id of a question, as callers see it, is the question itself, sealed: what the answers
 // must look like, and the tool's own id for it. The seal is bound to the caller, the tool, the arguments and the
-// session, so that the id is of no use for another call; and whoever changed it has nothing. To check answers at the
-// doors was the other way: each would have needed a seal of its own, or the word of its caller about what was asked.
+// session, so that the id is useless for another call, and a changed id does not open. The alternative was to check
+// answers at the doors: each would have needed its own seal, or would have had to trust its caller about what was asked.
 package ask
 
 import (
@@ -27,27 +27,28 @@ import (
 
 // The reasons of refusals.
 const (
-	Unknown  = "unknown_question"  // the id is not one that was given out for this call
-	Expired  = "question_expired"  // nobody answered in time
-	Answered = "question_answered" // somebody did already
-	Invalid  = "invalid_answers"   // they are not what was asked for
+	Unknown  = "unknown_question"  // the id was not issued for this call
+	Expired  = "question_expired"  // it was not answered in time
+	Answered = "question_answered" // it was answered before
+	Invalid  = "invalid_answers"   // the answers do not fit the question
 )
 
 // Marks remembers which questions were answered.
 type Marks interface {
-	// Mark notes who answered a question, and reports whether it was they: now, or before. Of several who try, in
-	// whatever program, one does. It may be forgotten after the time ttl.
+	// Mark records who answered a question, and reports whether this call or an earlier one with the same who did. If
+	// several processes try, exactly one succeeds. The record may be dropped after ttl.
 	Mark(ctx context.Context, question, who [32]byte, ttl time.Duration) (theirs bool, err error)
 }
 
 // Options has useful zero values.
 type Options struct {
-	TTL time.Duration // how long a question can be answered; 0: 24 h
-	// Marks remembers what outlives this program, and where several programs meet; nil: in memory.
+	TTL time.Duration // how long a question can be answered; 0 means 24 h
+	// Marks outlives this process and may be shared by several; nil means in memory.
 	Marks Marks
-	// Others tells the ids of questions that are somebody else's to answer; nil: there are none.
+	// Others reports whether an id belongs to a question that another stage answers; nil means that there are none.
 	Others func(id string) bool
-	// Keys seals questions, with the same key in all programs that share Marks; nil: with one that ends with this program.
+	// Keys seals questions, with the same key in all processes that share Marks; nil means a key that lasts as long as
+	// this process.
 	Keys *secret.Keyed
 }
 
@@ -79,8 +80,8 @@ func New(o Options) *Questions {
 	return q
 }
 
-// Answers is an engine.Stage: it refuses answers that are not what was asked for. It stands beside the check of
-// arguments, so that a dry run is told too, and notes nothing: a call that is refused later can be made again.
+// Answers is an engine.Stage: it refuses answers that do not fit the question. It runs next to the check of arguments,
+// so that a dry run is checked too. It records nothing: a call that is refused later can be made again.
 func (q *Questions) Answers(*tool.Spec) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -100,9 +101,9 @@ func (q *Questions) Answers(*tool.Spec) tool.Middleware {
 	}
 }
 
-// Carry is an engine.Stage: it seals what tools ask, and hands them their own ids back, each question once. It stands
-// behind all that may refuse a call without a look at the tool, and behind idempotency: a call that is repeated with its
-// key is not a second answer.
+// Carry is an engine.Stage: it seals the questions of tools, and returns their own ids to them, each question once. It
+// runs behind all stages that may refuse a call without looking at the tool, and behind idempotency: a call that is
+// repeated with its key is not a second answer.
 func (q *Questions) Carry(*tool.Spec) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -124,7 +125,7 @@ func (q *Questions) Carry(*tool.Spec) tool.Middleware {
 	}
 }
 
-// use takes a question's answer for given, and gives the tool's own id of it.
+// use marks a question as answered, and returns the tool's own id for it.
 func (q *Questions) use(ctx context.Context, c *tool.Call) (own string, err error) {
 	s, err := q.open(c)
 	if err != nil {
@@ -134,8 +135,8 @@ func (q *Questions) use(ctx context.Context, c *tool.Call) (own string, err erro
 	if err != nil {
 		return "", err
 	}
-	// A job that is begun again after its program ended still has its answer. Any other call answers once, by whatever id
-	// its caller gave it.
+	// A job that is restarted after its process ended keeps its answer. Any other call answers once, whatever id its
+	// caller gave it.
 	by := []byte(rand.Text())
 	if c.Patient {
 		by = []byte(c.ID)
@@ -155,19 +156,19 @@ func (q *Questions) use(ctx context.Context, c *tool.Call) (own string, err erro
 	return s.Ask, nil
 }
 
-// A sealed question is what its id says.
+// A sealed is the content of a question's id.
 type sealed struct {
 	Ask    string          `json:"a"` // the tool's own id
 	Once   string          `json:"o"`
 	Until  int64           `json:"u"` // in seconds
 	Schema json.RawMessage `json:"s,omitzero"`
-	Needs  []tool.Need     `json:"n,omitzero"` // without what nobody checks
+	Needs  []tool.Need     `json:"n,omitzero"` // without the parts that are not checked
 }
 
 // maxID bounds an id, in bytes: a header has to carry it.
 const maxID = 16 << 10
 
-// asked gives an outcome that asks with the question sealed.
+// asked returns a result that asks, with its question sealed.
 func (q *Questions) asked(c *tool.Call, r *tool.Result) (*tool.Result, error) {
 	if err := sound(r.Ask); err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "%s asks a question that cannot be asked: %w", c.Tool, err)
@@ -187,19 +188,19 @@ func (q *Questions) asked(c *tool.Call, r *tool.Result) (*tool.Result, error) {
 			"its id and its schemas are too large; make them smaller", c.Tool)
 	}
 	ask := *r.Ask
-	ask.ID, ask.Kind, ask.Awaits = id, "", nil // a tool asks for what it wants to know, and not for approvals
+	ask.ID, ask.Kind, ask.Awaits = id, "", nil // tools ask for information, never for approvals
 	sealed := *r
 	sealed.OK, sealed.Ask = false, &ask
 	return &sealed, nil
 }
 
-// bound is what an id is good for alone.
+// bound returns the data that an id is bound to.
 func (q *Questions) bound(c *tool.Call) ([]byte, error) {
 	args, err := strictjson.Decode(c.Args)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are not JSON: %v", c.Tool, err)
 	}
-	plain, err := strictjson.Marshal(args) // two that say the same are the same
+	plain, err := strictjson.Marshal(args) // canonical: equal arguments have equal bytes
 	if err != nil {
 		return nil, err
 	}
@@ -226,14 +227,14 @@ func (q *Questions) close(c *tool.Call, s sealed) (id string, err error) {
 		return "", tool.Errorf(tool.CodeProtocol, "the question of %s is not JSON: %w", c.Tool, err)
 	}
 	var small bytes.Buffer
-	w, _ := flate.NewWriter(&small, flate.BestCompression) // it is a level that there is
+	w, _ := flate.NewWriter(&small, flate.BestCompression) // the level is valid
 	_, _ = w.Write(plain)                                  // a buffer takes all
 	_ = w.Close()
 	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, small.Bytes(), call)), nil //nolint:gosec // it makes a nonce
 }
 
-// open reads the id of the question that a call answers. It says no more to whoever has the id of another's question
-// than to whoever made one up.
+// open reads the id of the question that a call answers. The error for the id of another caller's question is the same
+// as for a made-up id.
 func (q *Questions) open(c *tool.Call) (s sealed, err error) {
 	if c.Resume == "" {
 		return s, tool.Errorf(tool.CodeInvalidInput,
@@ -259,7 +260,7 @@ func (q *Questions) open(c *tool.Call) (s sealed, err error) {
 	return s, nil
 }
 
-// maxPlain bounds what an id can say, so that a small one cannot be made of something huge.
+// maxPlain bounds the content of an id, so that a small id cannot unpack to something huge.
 const maxPlain = 1 << 20
 
 func (q *Questions) read(aead cipher.AEAD, id string, call []byte, into *sealed) bool {

@@ -11,10 +11,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// maxNeeds bounds what one question can be about.
+// maxNeeds bounds the number of needs in one question.
 const maxNeeds = 32
 
-// sound finds what is wrong with a question before anybody is asked.
+// sound checks a question before it is asked.
 func sound(a *tool.Ask) error {
 	if len(a.Needs) > maxNeeds {
 		return fmt.Errorf("it is about %d things; %d is the most", len(a.Needs), maxNeeds)
@@ -51,7 +51,7 @@ func works(what string, raw json.RawMessage) error {
 	return nil
 }
 
-// check holds the answers of a call against the question. What it gives has nothing that was not asked for.
+// check checks the answers of a call against the question, and returns only those that were asked for.
 func (s *sealed) check(c *tool.Call) (json.RawMessage, error) {
 	if len(c.Answers) == 0 {
 		return nil, tool.Errorf(tool.CodeInvalidInput,
@@ -66,12 +66,12 @@ func (s *sealed) check(c *tool.Call) (json.RawMessage, error) {
 	}
 	e := tool.Errorf(tool.CodeInvalidInput, "the answers for %s: %w", c.Tool, err).Because(Invalid)
 	if f, ok := errors.AsType[*faulty](err); ok {
-		e.Details, _ = strictjson.Marshal(map[string]any{"faults": f.faults}) // strings
+		e.Details, _ = strictjson.Marshal(map[string]any{"faults": f.faults}) // marshals: only strings
 	}
 	return nil, e
 }
 
-// each checks one answer after the other, and leaves out those that nobody asked for.
+// each checks the answers one by one, and drops those that were not asked for.
 func (s *sealed) each(raw json.RawMessage) (json.RawMessage, error) {
 	var given map[string]json.RawMessage
 	if err := strictjson.Unmarshal(raw, &given); err != nil || given == nil {
@@ -94,7 +94,7 @@ func (s *sealed) each(raw json.RawMessage) (json.RawMessage, error) {
 	return strictjson.Marshal(kept)
 }
 
-// one checks one answer, in the form that its kind has.
+// one checks one answer in the form of its kind.
 func (s *sealed) one(n tool.Need, raw json.RawMessage) error {
 	var said struct {
 		Action  *string           `json:"action"`
@@ -130,7 +130,7 @@ func (s *sealed) one(n tool.Need, raw json.RawMessage) error {
 	return nil
 }
 
-// match holds JSON against a schema; none: anything goes.
+// match checks JSON against a schema; without a schema everything matches.
 func (s *sealed) match(at string, want, raw json.RawMessage) error {
 	v, err := strictjson.Decode(raw)
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *sealed) match(at string, want, raw json.RawMessage) error {
 	return &faulty{faults}
 }
 
-// A faulty answer has faults.
+// A faulty is the error of an answer that does not match its schema.
 type faulty struct{ faults []schema.Fault }
 
 func (f *faulty) Error() string { return schema.Words(f.faults) }

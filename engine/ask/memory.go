@@ -11,7 +11,7 @@ import (
 // maxMarks is how many answered questions are remembered without a store.
 const maxMarks = 100_000
 
-// A memory is Marks for one program.
+// A memory is Marks for one process.
 type memory struct {
 	mu       sync.Mutex
 	answered map[[32]byte]mark
@@ -22,10 +22,11 @@ type mark struct {
 	until time.Time
 }
 
-// NewMemory gives Marks that end with this program.
+// NewMemory returns Marks that last as long as this process.
 func NewMemory() Marks { return &memory{answered: map[[32]byte]mark{}} }
 
-// Mark implements Marks. Where too many are remembered none is taken: to forget one would let it be answered again.
+// Mark implements Marks. When the memory is full it takes no more marks: to forget one would let its question be
+// answered again.
 func (m *memory) Mark(_ context.Context, question, who [32]byte, ttl time.Duration) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

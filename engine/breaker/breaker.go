@@ -1,6 +1,6 @@
-// Package breaker is the stage that leaves a tool alone for a while when it breaks call after call. Callers are told
-// at once what is wrong and when to come back, instead of waiting for one more failure; whatever the tool stands on
-// is not hammered while it recovers.
+// Package breaker is the stage that leaves a tool alone for a while when it fails call after call. Callers learn at once
+// what is wrong and when to come back, instead of waiting for one more failure. The service behind the tool is not
+// hammered while it recovers.
 package breaker
 
 import (
@@ -22,7 +22,7 @@ type Options struct {
 	Open     time.Duration `yaml:"open" schema:"default=30s" doc:"how long calls are refused before one is tried again"`
 }
 
-// Validate checks what a config says.
+// Validate checks the options of a config.
 func (o *Options) Validate() error {
 	if o.Failures < 0 || o.Open < 0 {
 		return errors.New("failures and open cannot be negative; `off: true` turns the breaker off")
@@ -38,18 +38,18 @@ func Section() config.Part {
 	}
 }
 
-// From gives the options of a config.
+// From returns the options of a config.
 func From(cfg *config.Config) (o Options, err error) {
 	err = cfg.Section(Section().Name).Decode(&o)
 	return o, err
 }
 
-// For returns the stage of one tool, a tool.Middleware; nil: there is none. It is made anew whenever tools are
-// published, so a reload closes every breaker: whoever reloads has most likely just repaired something.
+// For returns the stage of one tool, or nil if the breaker is off. It is made anew whenever tools are published, so a
+// reload closes every breaker: the operator has most likely just repaired something.
 //
-// Each tool has a breaker of its own. A breaker for a whole source would trip sooner when a shared server is away,
-// but one tool that crashes on everything would then take its healthy neighbours with it. What really is shared, the
-// program under several tools, has its own pauses between starts.
+// Each tool has its own breaker. A breaker for a whole source would trip sooner when a shared server is down, but then
+// one tool that crashes on everything would take its healthy neighbours with it. The shared part, the program under
+// several tools, has its own pauses between starts.
 func (o Options) For(spec *tool.Spec) tool.Middleware {
 	if o.Off {
 		return nil
@@ -64,22 +64,22 @@ type circuit struct {
 
 	mu     sync.Mutex
 	count  backoff.Breaker
-	trying time.Time // until when others wait for the outcome of the call that is tried
+	trying time.Time // until when other calls wait for the outcome of the trial call
 }
 
-// stage stands behind everything that may refuse a call, so that what is refused is neither counted nor tried.
+// stage runs behind the stages that may refuse a call, so that a refused call is neither counted nor tried.
 func (b *circuit) stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 		try, err := b.enter()
 		if err != nil {
 			return nil, err
 		}
-		defer func() { b.leave(try, r, err) }() // a runner that panics has neither result nor error, and is not counted
+		defer func() { b.leave(try, r, err) }() // a panic leaves neither result nor error, and is not counted
 		return next.Invoke(ctx, c, out)
 	})
 }
 
-// enter lets a call through, unless the breaker is open. After its time one call is tried, and the others wait for its
+// enter lets a call through unless the breaker is open. After the open time one call is tried. The others wait for its
 // outcome, but no longer than the breaker would have stayed open: the call may take hours.
 func (b *circuit) enter() (try bool, err error) {
 	b.mu.Lock()
@@ -94,7 +94,7 @@ func (b *circuit) enter() (try bool, err error) {
 	return true, nil
 }
 
-// leave counts what became of a call.
+// leave counts the outcome of a call.
 func (b *circuit) leave(try bool, r *tool.Result, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,21 +102,21 @@ func (b *circuit) leave(try bool, r *tool.Result, err error) {
 		b.trying = time.Time{}
 	}
 	switch {
-	case r != nil && !r.Trace.Cached: // an answer from memory does not make a broken tool whole
+	case r != nil && !r.Trace.Cached: // a cached answer does not prove that the tool works again
 		b.count.Worked()
 	case broke(err):
-		b.count.Failed(string(tool.CodeOf(err))) // the message may say what another caller sent
+		b.count.Failed(string(tool.CodeOf(err))) // only the code: the message may contain another caller's data
 	}
 }
 
-// broke reports whether an error says that the tool is broken. A failure that the tool itself reports is a result,
-// and a refusal of the arguments shows that somebody was there to refuse them.
+// broke reports whether an error means that the tool is broken. A failure that the tool itself reports is a result, and
+// a refusal of the arguments shows that the tool works.
 //
-// A call that ran out of time, or was cancelled, says nothing either way. The time may have been the caller's own,
-// and somebody with a short deadline must not be able to close a tool to everybody else; a worker that has stopped
-// answering is replaced by its runner. A reply that is too long was an answer to these arguments; others may get a
-// shorter one. Nor does an error count that says itself when to try again, such as that of a full queue or of a store
-// that is away: whoever says so keeps callers apart already.
+// A call that timed out or was cancelled proves nothing. The deadline may have been the caller's own, and a caller with
+// a short deadline must not be able to close a tool to all others; a worker that stopped answering is replaced by its
+// runner. A reply that is too long was an answer to these arguments; others may get a shorter one. Nor does an error
+// count that itself sets a time to try again, such as that of a full queue or of a store that is down: its source keeps
+// callers apart already.
 func broke(err error) bool {
 	var long *process.LimitError
 	switch e := tool.AsError(err); {

@@ -1,5 +1,5 @@
-// Package cache is the stage that answers a call of a tool that only reads with the result of an equal call before,
-// where the config asks for it. A result is no longer used once anything begins that may change what was read.
+// Package cache is the stage that answers a call of a read-only tool with the result of an equal earlier call, if the
+// config enables it. A result is no longer used once any call begins that may change what was read.
 package cache
 
 import (
@@ -23,13 +23,13 @@ import (
 
 // Options has useful zero values.
 type Options struct {
-	Now   func() time.Time // nil: time.Now
-	Bytes int64            // of all results together; 0: 64 MiB. The least recently used go first
+	Now   func() time.Time // nil means time.Now
+	Bytes int64            // of all results together; 0 means 64 MiB. The least recently used are evicted first
 }
 
 // A Cache keeps the results of one engine. It starts without rules; see Replace.
 type Cache struct {
-	domains // the rules, and what changed since: they are asked about calls, as the cache is
+	domains // the rules, and the changes since; embedded for the methods that Cache shares with it
 	now     func() time.Time
 	lru     lru
 	last    atomic.Int64 // number of the last reader
@@ -53,31 +53,30 @@ func Section() config.Part {
 	}
 }
 
-// Read reads the rules of a config; apply goes over to them.
+// Read reads the rules of a config; apply switches to them.
 func (c *Cache) Read(cfg *config.Config) (apply func(), err error) {
 	var rules []Rule
 	if err := cfg.Section(Section().Name).Decode(&rules); err != nil {
 		return nil, err
 	}
-	if len(rules) > maxRules { // more than anybody can read
+	if len(rules) > maxRules { // more than a person can read
 		return nil, tool.Errorf(tool.CodeInvalidInput, "limits: there are %d caches, and %d are allowed", len(rules),
 			maxRules)
 	}
 	return func() { c.Replace(rules) }, nil
 }
 
-// Replace goes over to other rules and forgets every result. The stages that For gave before keep to the rules they
-// were made of.
+// Replace switches to other rules and forgets every result. The stages that For returned before keep the rules they were
+// made with.
 func (c *Cache) Replace(rules []Rule) {
 	c.replace(rules)
 	c.lru.clear()
 }
 
-// For is an engine.Stage. It stands behind everything that may refuse a call, so that
-// nobody sees a result who could not have called the tool. Nil: the tool only reads, and no rule speaks of it.
+// For is an engine.Stage. It runs behind everything that may refuse a call, so that a caller who could not have called
+// the tool never sees a result. It returns nil if the tool only reads and no rule mentions it.
 //
-// Results are kept for this stage alone: when the tools of an engine are replaced, their stages are new and begin with
-// nothing.
+// Results are kept for this stage alone: when the tools of an engine are replaced, their stages are new and start empty.
 func (c *Cache) For(spec *tool.Spec) tool.Middleware {
 	rule := c.rule(spec)
 	ch := &changer{cache: c, spec: spec, own: rule}
@@ -98,7 +97,7 @@ func (c *Cache) For(spec *tool.Spec) tool.Middleware {
 	return func(next tool.Handler) tool.Handler { return ch.stage(r.stage(next)) }
 }
 
-// Stats tells what there is and how it does.
+// Stats counts the lookups and the contents of a cache.
 type Stats struct {
 	Hits, Misses   int64
 	Entries, Bytes int64
@@ -120,11 +119,11 @@ type reader struct {
 	source *domain
 }
 
-// key stands for calls that get the same answer.
+// A key is the same for calls that get the same answer.
 type key struct {
 	reader       int64
-	caller, door string            // empty: of anybody
-	walls        [sha256.Size]byte // around the call, beside those of the tool
+	caller, door string            // empty if the result is for all callers
+	walls        [sha256.Size]byte // around the call, in addition to those of the tool
 	args         [sha256.Size]byte
 }
 
@@ -140,8 +139,8 @@ func (r *reader) key(c *tool.Call) key {
 	return k
 }
 
-// keepable reports whether a call is nothing but its tool, its arguments and its caller. One that belongs to a session,
-// answers a question, uses a lease up or may come to some files only is something else each time.
+// keepable reports whether a call depends on nothing but its tool, its arguments and its caller. A call that belongs to
+// a session, answers a question, uses up a lease or may reach only some files is different each time.
 func keepable(c *tool.Call) bool {
 	return c.Session == "" && c.State == nil && c.Answers == nil && c.Resume == "" && c.Lease == "" && c.Scope == nil &&
 		!c.DryRun
@@ -171,13 +170,13 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 	})
 }
 
-// worth reports whether a result can be given again.
+// worth reports whether a result can be replayed.
 func (r *reader) worth(res *tool.Result) bool {
 	return res != nil && res.OK && res.Ask == nil && res.Failure == nil &&
 		len(res.Output)+len(res.Summary)+res.Content.Size() <= cmp.Or(r.rule.MaxBytes, maxResult)
 }
 
-// again is a result that is given again, and says so. How the tool ran is not told: it did not.
+// again returns the result as a cached one. It has no trace of a run, because the tool did not run.
 func (e *entry) again() *tool.Result {
 	return &tool.Result{
 		OK: true, Output: slices.Clone(e.output), Summary: e.summary, Content: e.content,
@@ -185,8 +184,8 @@ func (e *entry) again() *tool.Result {
 	}
 }
 
-// A watch sees whether a call leaves more behind than its result. Events are not given again: where somebody would
-// miss one, the result is not kept.
+// A watch notes whether a call leaves more behind than its result. Events are not replayed: if a caller would miss one,
+// the result is not kept.
 type watch struct {
 	out  tool.Sink
 	more atomic.Bool
@@ -202,12 +201,12 @@ func (w *watch) Emit(ev tool.Event) error {
 	return w.out.Emit(ev)
 }
 
-// A changer is the stage of a tool whose calls may make results old.
+// A changer is the stage of a tool whose calls may invalidate results.
 type changer struct {
 	cache   *Cache
 	spec    *tool.Spec
-	changes *domain // its source; nil: it changes nothing there
-	own     *rule   // that keeps its results, and does not forget them because of it; nil: none does
+	changes *domain // its source, or nil if it changes nothing there
+	own     *rule   // the rule that keeps its results and that it does not invalidate, or nil
 }
 
 func (ch *changer) stage(next tool.Handler) tool.Handler {
@@ -218,7 +217,7 @@ func (ch *changer) stage(next tool.Handler) tool.Handler {
 	})
 }
 
-// Bounds on what a config may say, and on what is kept.
+// Bounds on the config, and on what is kept.
 const (
 	maxRules  = 100
 	maxTTL    = 24 * time.Hour
@@ -226,7 +225,7 @@ const (
 	maxTotal  = 64 << 20 // bytes of all
 )
 
-// A Rule is an entry of limits.cache. Of several that match a tool the first counts.
+// A Rule is an entry of limits.cache. If several match a tool, the first one counts.
 type Rule struct {
 	Tools      tool.Patterns `yaml:"tools" doc:"tools by name or as source.name; only tools that declare that they read, and nothing else, are cached"`
 	TTL        time.Duration `yaml:"ttl" doc:"how old a cached result may be, such as 30s; at most 24h"`
@@ -249,22 +248,22 @@ func (r *Rule) Validate() error {
 	return nil
 }
 
-// names reports whether the rule asks for the tool by its name, not by a pattern that may have met it by chance.
+// names reports whether the rule names the tool itself, not by a pattern that may match it by chance.
 func (r *Rule) names(ref tool.Ref) bool {
 	return slices.ContainsFunc(r.Tools, func(p tool.Pattern) bool { return p.Plain() && p.Match(ref) })
 }
 
-// overhead is what a result takes beside its own bytes, roughly: many small ones are not free.
+// overhead is roughly the memory of a result beside its own bytes: many small ones are not free.
 const overhead = 512
 
-// An entry is a result that is kept.
+// An entry is a kept result.
 type entry struct {
 	key     key
 	stamp   stamp
 	until   time.Time
 	output  json.RawMessage
 	summary string
-	content *tool.Content // shared: whoever has one leaves it as it is
+	content *tool.Content // shared, and must not be changed
 	spec    *tool.Spec
 }
 
@@ -302,7 +301,7 @@ func (l *lru) get(k key, now stamp, at time.Time) *entry {
 	return e
 }
 
-// put keeps a result, in the place of one before, and lets go of those that were not used for longest.
+// put keeps a result, in place of an earlier one, and evicts the least recently used.
 func (l *lru) put(e *entry) {
 	if e.stamp == (stamp{}) {
 		return
@@ -319,7 +318,7 @@ func (l *lru) put(e *entry) {
 	}
 }
 
-// remove takes a result down; the caller holds the lock.
+// remove removes a result; the caller holds the lock.
 func (l *lru) remove(el *list.Element) {
 	e := el.Value.(*entry)
 	l.used.Remove(el)

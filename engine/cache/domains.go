@@ -12,19 +12,19 @@ import (
 
 // A domain is something that results depend on: a source, or the tools that a rule names under invalidate.
 type domain struct {
-	changes atomic.Uint64 // one more than how often a call has ended that may have changed something
-	running atomic.Int64  // calls that run and may be changing something
+	changes atomic.Uint64 // one more than the number of calls that ended and may have changed something
+	running atomic.Int64  // running calls that may be changing something
 }
 
 func (d *domain) begin() { d.running.Add(1) }
 
-// end counts the change before the call is gone: whoever sees nobody run sees all that was changed.
+// end counts the change before it counts the call as ended: a reader that sees no running call sees all changes.
 func (d *domain) end() {
 	d.changes.Add(1)
 	d.running.Add(-1)
 }
 
-// seen returns the number of changes; 0: somebody may be changing something.
+// seen returns the number of changes, or 0 if a running call may be changing something.
 func (d *domain) seen() uint64 {
 	if d.running.Load() > 0 {
 		return 0
@@ -32,17 +32,17 @@ func (d *domain) seen() uint64 {
 	return 1 + d.changes.Load()
 }
 
-// A stamp says how often what a result depends on has changed. The zero value is of a moment at which somebody may be
-// changing it: no result of such a moment is kept or given.
+// A stamp counts the changes of everything that a result depends on. The zero value belongs to a moment at which a call
+// may be changing it: no result of such a moment is kept or returned.
 type stamp struct{ source, named uint64 }
 
-// A rule is a Rule with what its results depend on beside their source.
+// A rule is a Rule with the domain that its results depend on beside their source.
 type rule struct {
 	Rule
 	named domain
 }
 
-// domains are all that results depend on. Calls take the lock only while there are rules.
+// domains holds everything that results depend on. Calls take the lock only while there are rules.
 type domains struct {
 	some    atomic.Bool // there are rules
 	mu      sync.Mutex
@@ -51,7 +51,7 @@ type domains struct {
 	refused []string // tools that rules name and that may do more than read
 }
 
-// replace goes over to other rules. One that says the same as before stays, with the calls that it waits for.
+// replace switches to other rules. An unchanged rule stays, with the calls that it waits for.
 func (d *domains) replace(rules []Rule) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,8 +68,8 @@ func (d *domains) replace(rules []Rule) {
 	d.some.Store(len(next) > 0)
 }
 
-// changes reports whether calls of a tool can make any result old. One that may do more than read can always: rules may
-// come while it runs.
+// changes reports whether calls of a tool can invalidate any result. A tool that may do more than read always can: rules
+// may be added while it runs.
 func (d *domains) changes(ch *changer) bool { return ch.changes != nil || len(d.touched(ch)) > 0 }
 
 // rule finds the rule of a tool that only reads.
@@ -88,8 +88,8 @@ func (d *domains) rule(spec *tool.Spec) *rule {
 	return nil
 }
 
-// Misplaced is the error of a rule that names a tool which may do more than read; nil: there is none. Patterns may meet
-// such tools: then these are left alone.
+// Misplaced returns an error if a rule names a tool that may do more than read, or nil. A pattern may match such tools;
+// they are ignored.
 func (d *domains) Misplaced() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,7 +101,7 @@ func (d *domains) Misplaced() error {
 		strings.Join(slices.Sorted(slices.Values(d.refused)), ", "))
 }
 
-// source returns the domain of a source, the same for ever. There are as many as a config has sources.
+// source returns the domain of a source, always the same one. There are as many as a config has sources.
 func (d *domains) source(name string) *domain {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,7 +123,7 @@ func seen(source *domain, r *rule) stamp {
 	return s
 }
 
-// touched lists what a call makes old beside its source, by the current rules.
+// touched lists the domains that a call invalidates beside its source, by the current rules.
 func (d *domains) touched(ch *changer) (list []*domain) {
 	if !d.some.Load() {
 		return nil
@@ -138,7 +138,7 @@ func (d *domains) touched(ch *changer) (list []*domain) {
 	return list
 }
 
-// begin says that a call begins.
+// begin records that a call begins.
 func (d *domains) begin(ch *changer) []*domain {
 	if ch.changes != nil {
 		ch.changes.begin()
@@ -150,7 +150,7 @@ func (d *domains) begin(ch *changer) []*domain {
 	return list
 }
 
-// end says that the call has ended. Rules that came meanwhile learn of it too.
+// end records that the call has ended, also for rules that were added meanwhile.
 func (d *domains) end(ch *changer, begun []*domain) {
 	if ch.changes != nil {
 		ch.changes.end()

@@ -1,9 +1,9 @@
-// Package cassette keeps calls as they happened in a file, from which package protocol/cassette plays them again. So an
-// agent can be tested without the world: the same tools, events and outcomes, and nothing runs.
+// Package cassette records calls in a file, which package protocol/cassette replays. So an agent can be tested without
+// real tools: it sees the same tools, events and outcomes, and nothing runs.
 //
-// A cassette is lines of JSON. The first says what it is; the others are a tool, as it was published when it was first
-// called, or a call that has ended. A line is written at once and whole: what was recorded before a kill can be played,
-// and half a line at the end is left out.
+// A cassette is lines of JSON. The first is a header; each of the others is a tool, as it was published when it was
+// first called, or a call that has ended. Each line is written at once and whole: everything recorded before a kill can
+// be replayed, and half a line at the end is ignored.
 package cassette
 
 import (
@@ -18,10 +18,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Version is that of the form of cassettes.
+// Version is the version of the format.
 const Version = 1
 
-// The bounds of what is kept: of a whole cassette that is played, of one line, and of the events of one call.
+// The limits: of a whole cassette that is replayed, of one line, and of the events of one call.
 const (
 	maxFile    = 1 << 30
 	maxLine    = 64 << 20
@@ -30,7 +30,7 @@ const (
 	maxContent = 4 << 20 // bytes of one asset
 )
 
-// A line is one of these.
+// A line has exactly one of these members.
 type line struct {
 	Cassette *head      `json:"cassette,omitzero"`
 	Tool     *tool.Spec `json:"tool,omitzero"`
@@ -43,32 +43,32 @@ type head struct {
 	Made     time.Time `json:"made"`
 }
 
-// A Call is one that was made.
+// A Call is a recorded call.
 type Call struct {
 	Source  string          `json:"source"`
-	Tool    string          `json:"tool"` // its source's name for it
+	Tool    string          `json:"tool"` // the name at its source
 	Args    json.RawMessage `json:"args,omitzero"`
-	Resumed bool            `json:"resumed,omitzero"` // it was made again, after a question
+	Resumed bool            `json:"resumed,omitzero"` // it was repeated after a question
 	Answers json.RawMessage `json:"answers,omitzero"`
 	Run     string          `json:"run,omitzero"`
 	At      time.Time       `json:"at"`
 	Millis  int64           `json:"ms"`
 	Events  []Event         `json:"events,omitzero"`
 	Cut     bool            `json:"cut,omitzero"` // there were more events
-	// What came of it: one of the two.
+	// The outcome: one of the two.
 	Result *Result     `json:"result,omitzero"`
 	Error  *tool.Error `json:"error,omitzero"`
 }
 
-// An Event is one that a call had.
+// An Event is an event of a call.
 type Event struct {
 	Millis  int64           `json:"ms"` // since the call began
 	Kind    tool.Kind       `json:"kind"`
 	Data    json.RawMessage `json:"data"`
-	Content []byte          `json:"content,omitzero"` // of an asset; absent: it was too large to keep
+	Content []byte          `json:"content,omitzero"` // of an asset; absent if it was too large to keep
 }
 
-// A Result is a tool.Result without what is particular to one run.
+// A Result is a tool.Result without the parts that are specific to one run.
 type Result struct {
 	OK      bool            `json:"ok"`
 	Output  json.RawMessage `json:"output,omitzero"`
@@ -77,13 +77,13 @@ type Result struct {
 	Ask     *tool.Ask       `json:"ask,omitzero"`
 }
 
-// A Tape is a cassette that was read.
+// A Tape is a cassette in memory.
 type Tape struct {
-	Tools []*tool.Spec // each as it was last published
+	Tools []*tool.Spec // each as last published
 	Calls []*Call      // in the order in which they ended
 }
 
-// Sources lists the sources whose tools are on it, in their order.
+// Sources lists the sources of its tools, in order of appearance.
 func (t *Tape) Sources() (names []string) {
 	seen := map[string]bool{}
 	for _, s := range t.Tools {
@@ -105,7 +105,7 @@ func Read(r io.Reader) (*Tape, error) {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "a cassette has at most %d bytes", maxFile)
 		}
 		switch {
-		case errors.Is(err, io.EOF) && n > 1: // what follows the last newline was not written to its end
+		case errors.Is(err, io.EOF) && n > 1: // the text after the last newline is incomplete
 			return t, nil
 		case errors.Is(err, io.EOF):
 			return nil, tool.Errorf(tool.CodeInvalidInput, "it is empty, and no cassette")
@@ -132,7 +132,7 @@ func readLine(r *bufio.Reader) (text []byte, err error) {
 	}
 }
 
-// add takes a line. places is where tools are, by source and name.
+// add adds a line. places holds the indexes of tools, by source and name.
 func (t *Tape) add(text []byte, first bool, places map[[2]string]int) error {
 	var l line
 	err := strictjson.UnmarshalClosed(text, &l)

@@ -14,9 +14,9 @@ import (
 const NotRecorded = "not_recorded"
 
 // A Checklist finds out which tools of a cassette were called less often than was recorded. It does not look at
-// arguments: what was recorded may have been refused before it came to the runner, which alone knows which arguments
-// are alike. Unless it is played loosely, a cassette answers each recorded call once, so that a tool that was called as
-// often was called with the same.
+// arguments: a recorded call may have been refused before it reached the runner, and only the runner knows which
+// arguments are alike. Unless it is replayed loosely, a cassette answers each recorded call once, so a tool that was
+// called as often was called with the same arguments.
 type Checklist struct {
 	of *Tape
 
@@ -33,7 +33,7 @@ func Check(t *Tape) *Checklist {
 	return l
 }
 
-// In does nothing: a checklist needs nothing.
+// In does nothing: a checklist needs no environment.
 func (l *Checklist) In(Env) {}
 
 // For is the engine.Stage.
@@ -54,7 +54,7 @@ func (l *Checklist) For(spec *tool.Spec) tool.Middleware {
 	}
 }
 
-// Left is the error of a cassette of which calls were not made; nil: all were.
+// Left returns an error if recorded calls were not made, or nil.
 func (l *Checklist) Left() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

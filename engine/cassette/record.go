@@ -18,13 +18,13 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An Env is what a recorder needs of the program around it. None of it may be nil.
+// An Env is what a recorder needs of the surrounding program. None of it may be nil.
 type Env struct {
-	// Args and Clean take secrets out: of arguments, where names count too, and of all other JSON; Bytes does so of the
-	// content of an asset.
+	// Args and Clean remove secrets: from arguments, in which names count too, and from all other JSON. Bytes removes
+	// them from the content of an asset.
 	Args, Clean func(json.RawMessage) json.RawMessage
 	Bytes       func([]byte) []byte
-	// Asset opens an asset that a call of a caller brought.
+	// Asset opens an asset that a caller's call produced.
 	Asset func(ctx context.Context, caller, sha256 string) (*os.File, tool.Asset, error)
 	Log   *slog.Logger
 }
@@ -39,7 +39,7 @@ type Recorder struct {
 	calls int
 }
 
-// Create makes a file and begins a cassette in it. One that is there already is not written over.
+// Create creates a file and begins a cassette in it. It does not overwrite an existing file.
 func Create(path, version string) (*Recorder, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	switch {
@@ -54,11 +54,11 @@ func Create(path, version string) (*Recorder, error) {
 	return r, r.err
 }
 
-// In tells the recorder where it is, before any call is made.
+// In sets the environment of the recorder. It must be called before any call is made.
 func (r *Recorder) In(env Env) { r.env = env }
 
-// For is the engine.Stage. Own tools are not recorded: whoever plays the cassette has them too, and what they call is
-// on it.
+// For is the engine.Stage. Toolpost's own tools are not recorded: the replaying program has them too, and the calls that
+// they make are on the cassette.
 func (r *Recorder) For(spec *tool.Spec) tool.Middleware {
 	if spec == nil || spec.Source == config.OwnSource {
 		return nil
@@ -67,7 +67,7 @@ func (r *Recorder) For(spec *tool.Spec) tool.Middleware {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 			heard := &listener{r: r, out: out, caller: c.Caller.ID, ctx: ctx, began: time.Now()}
 			result, err := next.Invoke(ctx, c, heard)
-			if ctx.Err() == nil && !c.DryRun && !awaits(result) { // what its caller gave up tells nothing
+			if ctx.Err() == nil && !c.DryRun && !awaits(result) { // a call that its caller gave up has no outcome
 				r.keep(spec, c, heard, result, err)
 			}
 			return result, err
@@ -75,12 +75,12 @@ func (r *Recorder) For(spec *tool.Spec) tool.Middleware {
 	}
 }
 
-// awaits reports whether a call has to be approved first. It is made again, and only then is there something to tell: who
-// plays it has no approvers, or others.
+// awaits reports whether a call must be approved first. It is made again, and only then is there an outcome to record: a
+// replay has no approvers, or others.
 func awaits(r *tool.Result) bool { return r != nil && r.Ask != nil && r.Ask.Kind == tool.AskApproval }
 
-// answers reports whether a call goes on with a question of its tool. One that was made again because somebody had to
-// approve it is the call itself.
+// answers reports whether a call answers a question of its tool. A call that was repeated after an approval does not: it
+// is the call itself.
 func answers(c *tool.Call) bool {
 	return c.Resume != "" && (c.Record == nil || c.Record.Approval.ID != c.Resume)
 }
@@ -94,7 +94,7 @@ func (r *Recorder) keep(spec *tool.Spec, c *tool.Call, heard *listener, result *
 		Source: spec.Source, Tool: own, Args: r.env.Args(c.Args), Run: c.Run,
 		At: heard.began.UTC(), Millis: time.Since(heard.began).Milliseconds(), Events: heard.events, Cut: heard.cut,
 	}
-	if answers(c) { // what a tool asks for may be a password
+	if answers(c) { // a tool may have asked for a password
 		call.Resumed, call.Answers = true, r.env.Args(c.Answers)
 	}
 	if err != nil {
@@ -113,7 +113,7 @@ func (r *Recorder) keep(spec *tool.Spec, c *tool.Call, heard *listener, result *
 	r.calls++
 }
 
-// describe writes a tool, unless the cassette has it as it is.
+// describe writes a tool, unless the cassette has it already in this form.
 func (r *Recorder) describe(spec *tool.Spec, own string) {
 	s := *spec
 	s.Name, s.Own, s.Slug, s.Walls, s.Guarantees = own, "", "", "", tool.Guarantees{}
@@ -126,11 +126,11 @@ func (r *Recorder) describe(spec *tool.Spec, own string) {
 	r.write(line{Tool: &s})
 }
 
-// write writes a line whole, or notes that the cassette is not complete.
+// write writes a line whole, or notes that the cassette is incomplete.
 func (r *Recorder) write(l line) {
 	text, err := strictjson.Marshal(l)
 	if err == nil && l.Cassette == nil {
-		text = r.env.Clean(text) // whatever is in it: the whole line once more
+		text = r.env.Clean(text) // the whole line once more, to be sure
 	}
 	if err == nil && len(text) >= maxLine && l.Call != nil {
 		l.Call.Events, l.Call.Result = nil, nil
@@ -148,14 +148,14 @@ func (r *Recorder) write(l line) {
 	}
 }
 
-// Close ends the cassette, and says how many calls it has.
+// Close ends the cassette, and returns how many calls it has.
 func (r *Recorder) Close() (calls int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.calls, errors.Join(r.err, r.file.Sync(), r.file.Close())
 }
 
-// A listener hears the events of one call.
+// A listener records the events of one call.
 type listener struct {
 	r      *Recorder
 	out    tool.Sink
@@ -189,7 +189,7 @@ func (l *listener) hear(ev tool.Event) {
 	l.events = append(l.events, e)
 }
 
-// withContent puts the content of an asset beside what is said of it. Where it was kept is of no use to who plays it.
+// withContent adds the content of an asset to its description. It drops the path, which is useless for a replay.
 func (l *listener) withContent(e Event) Event {
 	var a tool.Asset
 	if strictjson.Unmarshal(e.Data, &a) != nil || a.SHA256 == "" || a.Size > maxContent {

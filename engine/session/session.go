@@ -1,10 +1,9 @@
-// Package session is the stage that keeps what a call leaves behind: patches of its session's state,
-// and assets.
+// Package session is the stage that keeps what a call leaves behind: patches of its session's state, and assets.
 //
-// A tool that says no has ended its call in good order, and what it did before is done: its patches are kept like
-// those of one that says yes. A call that has no outcome (a crash, a timeout, a breach of the protocol) keeps none,
-// since nobody knows which half of its work was done, and the trace in its error says so. One that ends with a
-// question keeps none either: it is made again, from the start.
+// A tool that reports a failure has ended its call in good order, and its work is done: its patches are kept as on
+// success. The patches of a call without an outcome (a crash, a timeout, a breach of the protocol) are dropped, because
+// it is unknown which part of its work was done; the trace in its error reports that. The patches of a call that ends
+// with a question are dropped too: it is made again, from the start.
 package session
 
 import (
@@ -20,7 +19,7 @@ import (
 
 // A State is a version of a session's document.
 type State struct {
-	Version int64           `json:"version"` // 0: unchanged
+	Version int64           `json:"version"` // 0 means unchanged
 	Changed time.Time       `json:"changed,omitzero"`
 	State   json.RawMessage `json:"state"`
 }
@@ -29,15 +28,15 @@ type State struct {
 type States interface {
 	// Patch merges the patches into the session's state, in order and all at once.
 	Patch(ctx context.Context, caller, session string, patches []map[string]any) error
-	// State gives the session's state document; a session that nobody has patched is {}.
+	// State returns the session's state document, or {} if the session was never patched.
 	State(ctx context.Context, caller, session string) (json.RawMessage, error)
 }
 
 // Assets keeps the files that tools made.
 type Assets interface {
-	// Add copies the asset's file by content and gives the asset with the copy's path, digest and
-	// size. From then on the caller may fetch it. The file may be anything that a tool could think of: a
-	// folder, a device. One that is kept already stays as it is.
+	// Add copies the asset's file by content and returns the asset with the copy's path, digest and size. From then on
+	// the caller may fetch it. The file can be of any type, such as a folder or a device. An asset that is kept already
+	// is not replaced.
 	Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error)
 }
 
@@ -70,8 +69,8 @@ func Stage(states States, assets Assets) func(*tool.Spec) tool.Middleware {
 	return func(*tool.Spec) tool.Middleware { return stage }
 }
 
-// withoutPatches says in the trace of an error that the patches before it were dropped. Whoever saw them pass would
-// think that they are part of the state.
+// withoutPatches adds to the trace of an error that its patches were dropped. A client that saw the events would
+// otherwise take them for part of the state.
 func withoutPatches(err error, dropped int) error {
 	e := *tool.AsError(err)
 	v, _ := strictjson.Decode(e.Details)
@@ -83,8 +82,8 @@ func withoutPatches(err error, dropped int) error {
 	return &e
 }
 
-// withState hands the state of the call's session to the tool. A door that keeps the state of its
-// peer itself has set it already.
+// withState adds the state of the call's session to the call. A door that keeps the state of its peer itself has set it
+// already.
 func withState(ctx context.Context, c *tool.Call, states States) (*tool.Call, error) {
 	if c.Session == "" || c.State != nil {
 		return c, nil
@@ -99,7 +98,7 @@ func withState(ctx context.Context, c *tool.Call, states States) (*tool.Call, er
 	return &with, nil
 }
 
-// A collector looks at the events of one call as they pass, one at a time.
+// A collector reads the events of one call as they pass, one at a time.
 type collector struct {
 	ctx    context.Context
 	caller string
@@ -128,8 +127,8 @@ func (l *collector) Emit(ev tool.Event) error {
 	return l.out.Emit(ev)
 }
 
-// What one call may change, in bytes and in patches: they wait in memory for its end, and there even an empty one takes
-// many times its two bytes.
+// Limits on the patches of one call. They stay in memory until it ends, and there even an empty patch takes many times
+// its two bytes.
 const (
 	maxPatchBytes = 8 << 20
 	maxPatches    = 10_000
@@ -156,8 +155,8 @@ func (l *collector) patch(data json.RawMessage) error {
 	return nil
 }
 
-// register keeps a copy of an asset that is here. A path alone is not followed: it is the word of a tool, or of
-// another machine.
+// register keeps a copy of an asset on this machine. It does not follow a path alone, which is just a claim of a tool or
+// of another machine.
 func (l *collector) register(ev tool.Event) (json.RawMessage, error) {
 	var a tool.Asset
 	if err := strictjson.Unmarshal(ev.Data, &a); err != nil {

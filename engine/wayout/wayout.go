@@ -1,6 +1,6 @@
-// Package wayout is the stage that ends the message of a failed call with what the walls around its tool stopped, and
-// with the line of the config that would allow it. It stands in one place for every protocol: whatever starts a program
-// behind walls tells of attempts through the events of the call, and whoever reads an error reads its end.
+// Package wayout is the stage that appends to the message of a failed call what the walls around its tool stopped, and
+// the config line that would allow it. One place serves every protocol: each starter of a program behind walls reports
+// attempts through the events of the call, and each reader of an error reads its end.
 package wayout
 
 import (
@@ -11,7 +11,7 @@ import (
 	"toolpost/tool"
 )
 
-// Stage is the stage of a tool. One that nothing is started for has none.
+// Stage returns the stage of a tool, or nil if no program is started for it.
 func Stage(spec *tool.Spec) tool.Middleware {
 	if spec.Walls == "" || spec.Room != nil && spec.Room.Fixed {
 		return nil
@@ -36,7 +36,7 @@ func Stage(spec *tool.Spec) tool.Middleware {
 	}
 }
 
-// seen passes events on, and remembers what was stopped.
+// seen passes events on, and remembers those that were stopped.
 type seen struct {
 	out tool.Sink
 
@@ -44,7 +44,7 @@ type seen struct {
 	blocked []tool.Blocked
 }
 
-// most is how much is remembered of a call that tries for ever.
+// most limits how many attempts of one call are remembered.
 const most = 64
 
 // Emit implements tool.Sink.
