@@ -8,9 +8,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Answer answers the question of a job, which then waits to be run again. Where the job needs several things, they may
-// come one after the other: until the last it waits for the rest. An answer that would be refused is refused now, and the
-// job waits for a better one. A lease is for the tool that asks for one at each run.
+// Answer answers the question of a job, which is then queued to run again. If the job needs several answers, they may
+// come one after the other; the job runs after the last. Invalid answers are refused at once, and the job waits for
+// better ones. The lease is for a tool that needs one at each run.
 func (q *Queue) Answer(
 	ctx context.Context, p tool.Principal, id string, answers json.RawMessage, lease string,
 ) (json.RawMessage, error) {
@@ -46,8 +46,8 @@ func (q *Queue) Answer(
 	return show(q.dated(j))
 }
 
-// add takes answers, and gives all of them when there are enough; nil: some are missing. Those that nobody asked for,
-// or that came before, count for nothing.
+// add adds answers, and returns all of them once there are enough, or nil if some are missing. It ignores answers that
+// were not asked for or were given before.
 func (o *outcome) add(answers json.RawMessage) (json.RawMessage, error) {
 	needs := o.Result.Ask.Needs
 	if len(needs) == 0 {
@@ -73,7 +73,7 @@ func (o *outcome) add(answers json.RawMessage) (json.RawMessage, error) {
 	return strictjson.Marshal(o.Said)
 }
 
-// resumed gives the call of a job with the answers to its question, if it would pass with them.
+// resumed returns the call of a job with the answers to its question, if it would pass with them.
 func (q *Queue) resumed(ctx context.Context, j *Job, question string, answers json.RawMessage) ([]byte, error) {
 	c, _, err := decode(j)
 	if err != nil {
@@ -91,7 +91,7 @@ func (q *Queue) resumed(ctx context.Context, j *Job, question string, answers js
 	return strictjson.Marshal(r)
 }
 
-// approved gives the call of a job that waits for an approval, as it is made again to learn what was decided.
+// approved returns the call of a job that waits for an approval, to be made again once that is decided.
 func approved(call []byte, approval string) ([]byte, error) {
 	var r request
 	if err := strictjson.Unmarshal(call, &r); err != nil {
@@ -101,11 +101,11 @@ func approved(call []byte, approval string) ([]byte, error) {
 	return strictjson.Marshal(r)
 }
 
-// rounds is how often the question of a job was answered.
+// rounds returns how often a question of a job was answered.
 func rounds(j *Job) int {
 	var r struct {
 		Rounds int `json:"rounds"`
 	}
-	_ = strictjson.Unmarshal(j.Call, &r) // one that cannot be read was not run
+	_ = strictjson.Unmarshal(j.Call, &r) // an unreadable call was not run
 	return r.Rounds
 }

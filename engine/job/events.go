@@ -9,7 +9,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The bounds of what is kept of a job's events.
+// The limits of a job's events.
 const (
 	maxEvents  = 10_000
 	maxBytes   = 8 << 20
@@ -17,18 +17,18 @@ const (
 	flushBytes = 256 << 10
 )
 
-// A recorder keeps the events of one job, several at a time: a commit for each would be most of the work.
+// A recorder stores the events of one job in batches: a commit for each would be most of the work.
 type recorder struct {
 	ledger  Ledger
 	id      string
 	attempt int
 
 	mu            sync.Mutex
-	waiting       [][]byte // not in the store yet; bounded as all events are
+	waiting       [][]byte // not stored yet; bounded like all events
 	size          int
 	events, bytes int   // of the job so far
-	full          bool  // the rest is left out
-	err           error // the job is no longer ours
+	full          bool  // further events are dropped
+	err           error // the job no longer belongs to this process
 }
 
 func newRecorder(l Ledger, j *Job) *recorder {
@@ -58,12 +58,12 @@ func (r *recorder) Emit(ev tool.Event) error {
 	r.waiting = append(r.waiting, b)
 	r.size, r.events, r.bytes = r.size+len(b), r.events+1, r.bytes+len(b)
 	if r.size >= flushBytes {
-		_ = r.store() // a store that cannot take them now gets them later; r.err has what is final
+		_ = r.store() // a store that fails now gets them later; r.err has what is final
 	}
 	return r.err
 }
 
-// store hands over what waits. The caller holds mu.
+// store writes the waiting events. The caller holds mu.
 func (r *recorder) store() error {
 	if len(r.waiting) == 0 || r.err != nil {
 		return r.err
@@ -84,7 +84,7 @@ func (r *recorder) flush() error {
 	return r.store()
 }
 
-// flushNowAndThen lets those who watch see events soon, until stopped is closed.
+// flushNowAndThen flushes regularly, so that watchers see events soon, until stopped is closed.
 func (r *recorder) flushNowAndThen(ctx context.Context, stopped <-chan struct{}) {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
@@ -94,7 +94,7 @@ func (r *recorder) flushNowAndThen(ctx context.Context, stopped <-chan struct{})
 			return
 		case <-tick.C:
 			if ctx.Err() == nil {
-				_ = r.flush() // tried again the next time, and at the end
+				_ = r.flush() // retried the next time, and at the end
 			}
 		}
 	}

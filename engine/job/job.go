@@ -1,5 +1,5 @@
-// Package job runs calls later: a job is accepted, kept, run once by some program that serves, watched, cancelled, and
-// has one outcome that says honestly what came of it.
+// Package job runs calls later. A job is accepted, stored, and run once by one of the serving processes; it can be
+// watched and cancelled. It has one outcome, which is lost if it cannot be known.
 package job
 
 import (
@@ -13,112 +13,112 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The states of a job. The first two are not its end.
+// The states of a job. In the first two it has not ended.
 const (
-	Queued    = "queued"    // it waits for a program that runs it
+	Queued    = "queued"    // it waits for a process that runs it
 	Running   = "running"   //
-	Done      = "done"      // there is a result, and it is good
-	Failed    = "failed"    // the tool said no, or the call was refused or came to nothing
-	Asked     = "asked"     // the tool has a question first: its result has it, and it goes on when that is answered
-	Cancelled = "cancelled" // it was asked to end
-	Lost      = "lost"      // its program ended while it ran, and its outcome is unknown
+	Done      = "done"      // it has a successful result
+	Failed    = "failed"    // the tool reported a failure, or the call was refused or had no result
+	Asked     = "asked"     // the result has a question of the tool; once it is answered, the job goes on
+	Cancelled = "cancelled" // it was cancelled
+	Lost      = "lost"      // its process ended while it ran, and its outcome is unknown
 )
 
-// States lists them.
+// States lists the states.
 func States() []string {
 	return []string{Queued, Running, Done, Failed, Asked, Cancelled, Lost}
 }
 
-// A Job is a call that runs later. Its JSON is what its caller sees of it, beside its outcome.
+// A Job is a call that runs later. Its JSON is shown to its caller, beside its outcome.
 type Job struct {
 	ID       string    `json:"job"`
-	Caller   string    `json:"caller,omitzero"` // seen in a list of those of all callers
+	Caller   string    `json:"caller,omitzero"` // set in a list of the jobs of all callers
 	Tool     string    `json:"tool"`
 	State    string    `json:"state"`             // queued, running, or how it ended
-	Stop     bool      `json:"stopping,omitzero"` // it was asked to end; seen while it runs
+	Stop     bool      `json:"stopping,omitzero"` // it was cancelled and still runs
 	Made     time.Time `json:"made"`
 	Began    time.Time `json:"began,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
-	Expires  time.Time `json:"expires,omitzero"`  // when it may be forgotten; of one that has ended
-	Attempts int       `json:"attempts,omitzero"` // how often it was begun
-	Again    bool      `json:"-"`                 // it does no harm when it runs twice
-	Lease    string    `json:"-"`                 // of a job that waits; when it is begun, whoever begins it has it
-	Call     []byte    `json:"-"`                 // what is called, JSON; not kept beyond its end, but for one that asked
-	Outcome  []byte    `json:"-"`                 // JSON; nil: there is none yet
-	Events   int       `json:"-"`                 // of the attempts before; for who begins it
+	Expires  time.Time `json:"expires,omitzero"`  // when it may be deleted, after it has ended
+	Attempts int       `json:"attempts,omitzero"` // how often it was started
+	Again    bool      `json:"-"`                 // it is safe to run twice
+	Lease    string    `json:"-"`                 // of a waiting job; the process that starts the job takes it
+	Call     []byte    `json:"-"`                 // the call, JSON; deleted when the job ends, unless it asked
+	Outcome  []byte    `json:"-"`                 // JSON, or nil if there is none yet
+	Events   int       `json:"-"`                 // of the attempts before; for the process that starts it
 	Bytes    int       `json:"-"`                 // of these events
 }
 
-// A Book keeps jobs for those who want them run.
+// A Book keeps jobs for the callers that start them.
 type Book interface {
-	// Add keeps a job, durably, unless too many wait already.
+	// Add stores a job durably, unless too many are waiting already.
 	Add(ctx context.Context, j Job, perCaller, most int) error
-	// Find gives a job of a caller and its events after so many, as they are at one moment.
+	// Find returns a job of a caller and its events after the first after ones, both of the same moment.
 	Find(ctx context.Context, caller, id string, after int64, most int) (Job, [][]byte, error)
-	// List gives the jobs of a caller, the newest first, of one state or of any.
+	// List returns the jobs of a caller, the newest first, in one state or in any.
 	List(ctx context.Context, caller, state string, most int) ([]Job, error)
-	// All is List for the jobs of all callers, and Of tells whose job one is.
+	// All is List for the jobs of all callers, and Of returns the caller of a job.
 	All(ctx context.Context, state string, most int) ([]Job, error)
 	Of(ctx context.Context, id string) (caller string, err error)
-	// Cancel ends a job that waits, with this outcome, and wants one that runs to end.
+	// Cancel ends a waiting job with this outcome, and asks a running one to end.
 	Cancel(ctx context.Context, caller, id string, outcome []byte) (Job, error)
-	// Asked gives a job that waits for answers, with what it calls. Answer puts it back to be run, with another call; or,
-	// without one, keeps another outcome. It does so only where the outcome is still the one that was seen.
+	// Asked returns a job that waits for answers, with its call. Answer queues it again with another call, or, without
+	// one, stores another outcome. It does so only if the outcome is still the one that was seen.
 	Asked(ctx context.Context, caller, id string) (Job, error)
 	Answer(ctx context.Context, caller, id string, seen, call, outcome []byte, lease string) (Job, error)
 }
 
-// A Ledger keeps jobs for those who run them.
+// A Ledger keeps jobs for the processes that run them.
 type Ledger interface {
-	// Claim begins jobs: of several programs one gets each.
+	// Claim starts jobs. Each is given to exactly one process.
 	Claim(ctx context.Context, most int) ([]Job, error)
-	// Append adds events to a job that is still this program's, behind so many that it has. It may be called again with
-	// the same where nobody knows whether it did.
+	// Append adds events after the first after ones, if the job still belongs to this process. It is safe to repeat if
+	// it is unknown whether the first attempt succeeded.
 	Append(ctx context.Context, id string, attempt, after int, events [][]byte) error
-	// Settle ends a job that is still this program's, or with Queued puts it back.
+	// Settle ends a job that still belongs to this process, or with Queued puts it back.
 	Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error
-	// Recover lets decide say what becomes of each job whose program is gone. One whose call waits for an approval has not
-	// begun: it is put back as if nobody had taken it.
+	// Recover calls decide for each job whose process is gone. A job whose call waits for an approval has not begun: it
+	// is put back as if it had never been claimed.
 	Recover(ctx context.Context, decide func(Job) (state string, outcome []byte)) (int, error)
-	// Wake puts the jobs back whose approval was decided, or waited for in vain. resume gives what such a job calls, with
-	// the id of the approval; an error leaves it where it is.
+	// Wake puts back the jobs whose approval was decided or has expired. resume returns the call of such a job, with the
+	// id of the approval; an error leaves the job as it is.
 	Wake(ctx context.Context, resume func(call []byte, approval string) ([]byte, error)) (int, error)
-	// Stops gives the jobs of this program that were asked to end.
+	// Stops returns the jobs of this process that were asked to end.
 	Stops(ctx context.Context) ([]string, error)
 	// Expire removes the jobs that ended before a time.
 	Expire(ctx context.Context, before time.Time) (int, error)
 }
 
-// Options of a queue. A field that may be left zero says what that means; the others have to be set.
+// Options are the options of a queue. A field that may be zero documents its default; the others are required.
 type Options struct {
 	Store interface {
 		Book
 		Ledger
 	}
-	Handler tool.Handler // runs jobs as it runs other calls
+	Handler tool.Handler // runs jobs like other calls
 	// Lookup finds a tool that a caller may see.
 	Lookup func(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error)
-	// Own reports whether a tool is one of those for jobs, which are not run as jobs.
+	// Own reports whether a tool is one of those for jobs, which cannot run as jobs.
 	Own func(*tool.Spec) bool
-	// Resumes reports whether a tool that was interrupted goes on where it was when its call is made again, under the
-	// same id; nil: none does.
+	// Resumes reports whether a tool that was interrupted continues when its call is made again under the same id; nil
+	// means that none does.
 	Resumes func(*tool.Spec) bool
-	// Known gives the rights that a caller has now, where somebody keeps a list of callers who has it on the list. A
-	// caller who was on it when the job was made, and is not when it runs, is refused.
+	// Known returns the present rights of a caller, if it is on the list of callers. A caller that was on the list when
+	// the job was made, and no longer is when it runs, is refused.
 	Known func(id string) (rights *tool.Rights, ok bool)
-	// Admit refuses a caller who may no longer call, however it was known.
+	// Admit refuses a caller that may no longer call, however it was authenticated.
 	Admit func(ctx context.Context, p tool.Principal) error
 
-	// Available says why a tool cannot be called now; nil: it can, or the call will tell. Sources may take a while to
-	// open: during Settling, after the start of Run, a job whose tool is not there yet waits for it.
+	// Available returns why a tool cannot be called now, or nil if it can or only the call will show. Sources may take a
+	// while to open: during Settling, after the start of Run, a job waits for a missing tool.
 	Available func(ctx context.Context, p tool.Principal, name string) error
 	Settling  time.Duration
 
-	Workers   int           // jobs that run at once; 0: 8
-	PerCaller int           // jobs of one caller that may wait; 0: 1,000
-	Most      int           // jobs that may wait in all; 0: 10,000
-	Drain     time.Duration // that jobs get to end when the queue does; 0: 10 s
-	Keep      time.Duration // how long a job is kept after its end; 0: 24 h
+	Workers   int           // jobs that run at once; 0 means 8
+	PerCaller int           // waiting jobs of one caller; 0 means 1,000
+	Most      int           // waiting jobs in all; 0 means 10,000
+	Drain     time.Duration // how long jobs may run after the queue has ended; 0 means 10 s
+	Keep      time.Duration // how long a job is kept after its end; 0 means 24 h
 	Log       *slog.Logger
 }
 
@@ -136,10 +136,10 @@ func New(o Options) *Queue {
 	return &Queue{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// maxArgs is how many bytes the arguments of a job may have: as many as come in by a door.
+// maxArgs limits the arguments of a job, in bytes. It is the limit of the doors.
 const maxArgs = 8 << 20
 
-// Start accepts a call as a job. A call that would be refused now is refused now. When Start returns, the job is
+// Start accepts a call as a job. A call that would be refused now is refused at once. When Start returns, the job is
 // durable.
 func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error) {
 	if len(c.Args) > maxArgs {
@@ -173,7 +173,7 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	return show(q.dated(j))
 }
 
-// nudge wakes who waits on a channel, or will.
+// nudge wakes the goroutine that waits on a channel, now or later.
 func nudge(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -181,19 +181,19 @@ func nudge(c chan struct{}) {
 	}
 }
 
-// again reports whether a tool does no harm when it runs twice.
+// again reports whether a tool is safe to run twice.
 func (q *Queue) again(s *tool.Spec) bool {
 	return s.Effects.Idempotent || s.Effects.ReadOnly() || q.o.Resumes != nil && q.o.Resumes(s)
 }
 
-// Request writes down a call that may have to be made later, by a program that knows nothing of this one.
+// Request encodes a call that may have to be made later, by another process.
 func (q *Queue) Request(c *tool.Call) ([]byte, error) {
 	_, known := q.o.Known(c.Caller.ID)
 	return encode(c, known)
 }
 
-// Later makes a job, under an id, of what Request wrote down: the call of a program that is gone. Whether its caller may
-// still make it is found out when it runs, as with every job.
+// Later makes a job, with the given id, of a call that Request encoded in a process that is gone. Whether its caller may
+// still make it is checked when it runs, as with every job.
 func (q *Queue) Later(ctx context.Context, id, caller, name string, request []byte) error {
 	err := q.o.Store.Add(ctx, Job{
 		ID: id, Caller: caller, Tool: name, State: Queued, Made: time.Now(), Again: true, Call: request,
@@ -202,7 +202,7 @@ func (q *Queue) Later(ctx context.Context, id, caller, name string, request []by
 	return err
 }
 
-// wouldPass makes the call as a dry run, so that what is wrong with it is said at once.
+// wouldPass makes the call as a dry run, so that errors are reported at once.
 func (q *Queue) wouldPass(ctx context.Context, c *tool.Call) error {
 	dry := *c
 	dry.ID, dry.Key, dry.Lease, dry.DryRun = "", "", "", true
@@ -226,7 +226,7 @@ func (q *Queue) wouldPass(ctx context.Context, c *tool.Call) error {
 	return nil
 }
 
-// A request is a call as it is kept. Its lease is kept apart, and for a shorter time.
+// A request is a stored call. Its lease is stored apart, and for a shorter time.
 type request struct {
 	Tool     string          `json:"tool"`
 	Args     json.RawMessage `json:"arguments,omitzero"`
@@ -246,7 +246,7 @@ type request struct {
 	Guarantees tool.Guarantees `json:"guarantees,omitzero"`
 }
 
-// rights are those of a caller. All says that Tools are nil: an empty list may be left out.
+// rights are the rights of a caller. All means that Tools is nil: an empty list may be omitted.
 type rights struct {
 	Roles []string      `json:"roles,omitzero"`
 	All   bool          `json:"all,omitzero"`

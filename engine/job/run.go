@@ -10,13 +10,13 @@ import (
 	"toolpost/tool"
 )
 
-// Waits and bounds of those who run jobs.
+// Intervals and limits of the processes that run jobs.
 const (
-	lookEvery    = 200 * time.Millisecond // for jobs that came from elsewhere, and for those that were asked to end
-	recoverEvery = 2 * time.Second        // for jobs whose program is gone
-	expireEvery  = 10 * time.Minute       // what is old goes
-	tellEvery    = time.Minute            // the log, of the same trouble
-	maxAttempts  = 3                      // for a job that takes its program with it, time after time
+	lookEvery    = 200 * time.Millisecond // for jobs from other processes, and for jobs that were asked to end
+	recoverEvery = 2 * time.Second        // for jobs whose process is gone
+	expireEvery  = 10 * time.Minute       // for expired jobs
+	tellEvery    = time.Minute            // between log lines about the same problem
+	maxAttempts  = 3                      // for a job that crashes its process each time
 )
 
 // The causes of the end of a job's context.
@@ -25,21 +25,21 @@ var (
 	errShutdown = tool.Errorf(tool.CodeCancelled, "the program that ran the job was shut down").Because("shutdown")
 )
 
-// A dispatcher gives jobs to the goroutines that run them, for as long as one Run.
+// A dispatcher hands jobs to the goroutines that run them, during one Run.
 type dispatcher struct {
 	*Queue
-	life    context.Context // ends when the jobs have had their time
-	settled time.Time       // when all sources have had their time to open
+	life    context.Context // ends when the time for draining is over
+	settled time.Time       // when the time for sources to open is over
 
 	mu      sync.Mutex
 	running map[string]context.CancelCauseFunc
-	told    map[string]time.Time // when the log was last told of what goes wrong
+	told    map[string]time.Time // when each problem was last logged
 	free    chan struct{}        // a worker has become free
 	workers sync.WaitGroup
 }
 
-// Run runs jobs until ctx ends. Those that run then have some time to end; what has not ended by then is put back
-// where it does no harm to run it again, and else is lost. It is called once.
+// Run runs jobs until ctx ends. Jobs that run then have some time to end. A job that has not ended by then is put back
+// if it is safe to run twice, and is lost otherwise. Run must be called only once.
 func (q *Queue) Run(ctx context.Context) {
 	defer close(q.ended)
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -59,7 +59,7 @@ func (q *Queue) Run(ctx context.Context) {
 	tending.Wait()
 }
 
-// take begins jobs as they come and as workers are free.
+// take starts jobs as they come and as workers become free.
 func (d *dispatcher) take(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -85,7 +85,7 @@ func (d *dispatcher) take(ctx context.Context) {
 	}
 }
 
-// begin has a job of our own run.
+// begin runs a claimed job in a goroutine.
 func (d *dispatcher) begin(j *Job) {
 	ctx, stop := context.WithCancelCause(d.life)
 	d.mu.Lock()
@@ -101,7 +101,7 @@ func (d *dispatcher) begin(j *Job) {
 	})
 }
 
-// tend does what is to be done now and then, until stop is closed.
+// tend does the periodic work until stop is closed.
 func (d *dispatcher) tend(stop <-chan struct{}) {
 	ctx := context.WithoutCancel(d.life)
 	var recovered, expired time.Time
@@ -128,7 +128,7 @@ func (d *dispatcher) tend(stop <-chan struct{}) {
 	}
 }
 
-// due reports whether something is to be done that was last done a while ago.
+// due reports whether periodic work is due, and then resets its time.
 func due(last *time.Time, now time.Time, every time.Duration) bool {
 	if now.Sub(*last) < every {
 		return false
@@ -137,7 +137,7 @@ func due(last *time.Time, now time.Time, every time.Duration) bool {
 	return true
 }
 
-// complain tells the log what goes wrong, and does not repeat itself all the time.
+// complain logs a problem, but not the same one all the time.
 func (d *dispatcher) complain(what string, err error) {
 	if err == nil {
 		return
@@ -151,7 +151,7 @@ func (d *dispatcher) complain(what string, err error) {
 	}
 }
 
-// stopWanted ends the jobs that were asked to end, in whatever program.
+// stopWanted ends the jobs that were asked to end in any process.
 func (d *dispatcher) stopWanted(ctx context.Context) {
 	d.mu.Lock()
 	busy := len(d.running) > 0
@@ -179,8 +179,8 @@ func (d *dispatcher) recover(ctx context.Context) {
 	}
 }
 
-// decide says what becomes of a job whose program is gone. One that may have done something is not run again: better
-// once at the most, and said so.
+// decide returns the state of a job whose process is gone. A job that may have had an effect is not run again: it runs
+// at most once, and its outcome reports that.
 func decide(j Job) (state string, result []byte) {
 	switch {
 	case !j.Again:
@@ -196,7 +196,7 @@ func decide(j Job) (state string, result []byte) {
 	return Queued, nil
 }
 
-// run runs a job to its end, and sees to it that the end is kept.
+// run runs a job to its end, and stores its outcome.
 func (d *dispatcher) run(ctx context.Context, j *Job) {
 	events := newRecorder(d.o.Store, j)
 	stopped := make(chan struct{})
@@ -209,8 +209,8 @@ func (d *dispatcher) run(ctx context.Context, j *Job) {
 	d.settle(j, events, state, result)
 }
 
-// invokeWithStore runs a job when the store is there: a job that was accepted does not fail because the store was away
-// for a while. What it leaves behind when it has run waits for the store elsewhere, however long that takes.
+// invokeWithStore runs a job once the store is available: an accepted job does not fail because the store was down for a
+// while. Effects of a job that has run wait for the store elsewhere, however long that takes.
 func (d *dispatcher) invokeWithStore(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
 	for {
 		r, err := d.invoke(ctx, j, out)
@@ -243,7 +243,7 @@ func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.R
 	return d.o.Handler.Invoke(ctx, call, out)
 }
 
-// ready returns the call of a job when its tool is there, or will not be.
+// ready returns the call of a job once its tool is available, or when it no longer waits for the tool.
 func (d *dispatcher) ready(ctx context.Context, j *Job) (*tool.Call, error) {
 	for {
 		call, err := d.callOf(ctx, j)
@@ -286,14 +286,14 @@ func (d *dispatcher) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
 		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", call.Tool)
 	case d.o.Own(spec):
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is about calls, and no job itself", spec.Name)
-	case j.Attempts > 1 && !d.again(spec): // it is another tool than the one that was begun
+	case j.Attempts > 1 && !d.again(spec): // it is no longer the tool that was started
 		return nil, errChanged
 	}
 	return call, nil
 }
 
-// stillHeld returns what a caller had when it made a job, without the roles that it has lost since. The tools that it
-// has lost are looked at one by one.
+// stillHeld returns the rights that a caller had when it made a job, without the roles that it has lost since. Lost
+// tools are checked one by one.
 func stillHeld(had, now *tool.Rights) *tool.Rights {
 	if had == nil || now == nil {
 		return now
@@ -306,7 +306,7 @@ var errChanged = tool.Errorf(tool.CodeCrash,
 	"the program that ran it ended meanwhile, and the tool no longer says that it may run twice; "+
 		"its outcome is unknown").Because("job_lost")
 
-// ended says how a job ended that was run.
+// ended returns the final state and outcome of a job that was run.
 func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string, result []byte) {
 	cause := context.Cause(ctx)
 	switch {
@@ -338,27 +338,27 @@ func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string
 			"the program that ran %s was shut down meanwhile, and its outcome is unknown; look before you call it again",
 			j.Tool).Because("job_lost"))
 	}
-	if cause == nil && tool.CodeOf(err) == tool.CodeCancelled { // not as a job, but as the call that it is
+	if cause == nil && tool.CodeOf(err) == tool.CodeCancelled { // not as a job, but as a running call
 		return Cancelled, because(err)
 	}
 	return Failed, because(err)
 }
 
-// refused reports whether a call certainly did nothing, whatever happened meanwhile.
+// refused reports whether a call certainly had no effect, whatever happened meanwhile.
 func refused(err error) bool {
 	how, _, _ := tool.OutcomeOf(nil, err)
 	return how == tool.OutcomeRefused
 }
 
-// How often the end of a job is tried to be kept, and for how long at a shutdown.
+// The pauses between attempts to store the end of a job, and how long they go on at a shutdown.
 const (
 	firstTry  = 20 * time.Millisecond
 	lastTry   = time.Second
 	lastTries = 3 * time.Second
 )
 
-// settle keeps the end of a job. Where the store cannot take it now, as with a full disk, it waits until it can, or
-// until the program ends: then others will find a job whose program is gone.
+// settle stores the end of a job. If the store cannot take it now, as with a full disk, it retries until it can, or
+// until the process ends: then another process will find a job whose process is gone.
 func (d *dispatcher) settle(j *Job, events *recorder, state string, result []byte) {
 	var giveUp <-chan time.Time
 	over := d.life.Done()

@@ -10,16 +10,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An outcome is how a job ended, as it is kept: one of the two.
+// An outcome is how a job ended, as it is stored: one of the two.
 type outcome struct {
 	Result *tool.Result `json:"result,omitzero"`
 	Error  *tool.Error  `json:"error,omitzero"`
-	// Of one that asked: which of its questions it is, and what was answered of those things that it asks for.
+	// If the job asked: the number of the question, and the answers to it so far.
 	Round int                        `json:"round,omitzero"`
 	Said  map[string]json.RawMessage `json:"said,omitzero"`
 }
 
-// maxOutcome is how many bytes an outcome may have to be kept.
+// maxOutcome limits a stored outcome, in bytes.
 const maxOutcome = 16 << 20
 
 func (o outcome) encode() ([]byte, error) {
@@ -34,7 +34,7 @@ func (o outcome) encode() ([]byte, error) {
 	return b, nil
 }
 
-// because is the outcome of a job that has none but the reason.
+// because returns an outcome that is only an error.
 func because(err error) []byte {
 	b, failed := outcome{Error: tool.AsError(err)}.encode()
 	if failed != nil { // details that are not JSON, or too long
@@ -51,12 +51,12 @@ type view struct {
 	shown
 }
 
-// What is shown is an outcome as it was kept.
+// shown is an outcome as it was stored.
 type shown struct {
-	Result json.RawMessage `json:"result,omitzero"` // where there is one
-	Error  json.RawMessage `json:"error,omitzero"`  // why there is none
-	Round  int             `json:"round,omitzero"`  // which question it is
-	Said   json.RawMessage `json:"said,omitzero"`   // what was answered of it
+	Result json.RawMessage `json:"result,omitzero"` // if there is one
+	Error  json.RawMessage `json:"error,omitzero"`  // why there is no result
+	Round  int             `json:"round,omitzero"`  // the number of the question
+	Said   json.RawMessage `json:"said,omitzero"`   // the answers so far
 }
 
 func viewOf(j Job) (view, error) {
@@ -71,7 +71,7 @@ func viewOf(j Job) (view, error) {
 	return v, nil
 }
 
-// dated says when a job may be forgotten.
+// dated sets when a job may be deleted.
 func (q *Queue) dated(j Job) Job {
 	if !j.Ended.IsZero() {
 		j.Expires = j.Ended.Add(q.o.Keep)
@@ -79,7 +79,7 @@ func (q *Queue) dated(j Job) Job {
 	return j
 }
 
-// show writes a job for its caller, who knows whose it is.
+// show encodes a job for its caller, without the caller's name.
 func show(j Job) (json.RawMessage, error) {
 	j.Caller = ""
 	v, err := viewOf(j)
@@ -89,7 +89,7 @@ func show(j Job) (json.RawMessage, error) {
 	return strictjson.Marshal(v)
 }
 
-// Show returns a job of a caller, as JSON. That of another is not found, like one that never was.
+// Show returns a job of a caller, as JSON. The job of another caller is not found, like one that never existed.
 func (q *Queue) Show(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error) {
 	j, _, err := q.o.Store.Find(ctx, p.ID, id, 0, 0)
 	if err != nil {
@@ -109,12 +109,12 @@ func (q *Queue) List(ctx context.Context, p tool.Principal, state string, most i
 	return q.list(state, most, false, func(most int) ([]Job, error) { return q.o.Store.List(ctx, p.ID, state, most) })
 }
 
-// All is List for the jobs of all callers: each says whose it is.
+// All is List for the jobs of all callers, each with its caller.
 func (q *Queue) All(ctx context.Context, state string, most int) (json.RawMessage, error) {
 	return q.list(state, most, true, func(most int) ([]Job, error) { return q.o.Store.All(ctx, state, most) })
 }
 
-// Of tells whose job one is.
+// Of returns the caller of a job.
 func (q *Queue) Of(ctx context.Context, id string) (caller string, err error) {
 	return q.o.Store.Of(ctx, id)
 }
@@ -148,7 +148,7 @@ func (q *Queue) list(
 	return strictjson.Marshal(map[string]any{"jobs": views})
 }
 
-// Cancel ends a job of a caller: one that waits at once, one that runs as soon as its program sees it.
+// Cancel ends a job of a caller: a waiting job at once, a running job as soon as its process sees it.
 func (q *Queue) Cancel(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error) {
 	j, err := q.o.Store.Cancel(ctx, p.ID, id, because(errStopped))
 	if err != nil {
@@ -157,15 +157,15 @@ func (q *Queue) Cancel(ctx context.Context, p tool.Principal, id string) (json.R
 	return show(q.dated(j))
 }
 
-// How often who watches looks: soon after something happened, and less often where nothing does.
+// How often Watch looks: soon after an event, less often if nothing happens.
 const (
 	firstLook = 20 * time.Millisecond
 	lastLook  = 300 * time.Millisecond
-	atOnce    = 256 // events that are read in one go
+	atOnce    = 256 // events that are read at once
 )
 
-// Watch hands the events of a job of a caller to out, those after so many, and gives the job when it has ended, or
-// asks. Who has seen that it asks says so, and is given the job when it goes on.
+// Watch passes the events of a caller's job after the first after ones to out, and returns the job once it has ended or
+// asks. A caller that has seen the question sets asked, and gets the job once it goes on.
 func (q *Queue) Watch(
 	ctx context.Context, p tool.Principal, id string, after int64, asked bool, out tool.Sink,
 ) (json.RawMessage, error) {
@@ -198,12 +198,12 @@ func (q *Queue) Watch(
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-ended:
-			ended = nil // one look more
+			ended = nil // one more look
 		}
 	}
 }
 
-// over reports whether there is something to tell of a job; asked: it was seen with its question.
+// over reports whether Watch returns the job; asked means that its question was seen before.
 func (j *Job) over(asked bool) bool {
 	switch j.State {
 	case Queued, Running:

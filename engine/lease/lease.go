@@ -17,24 +17,24 @@ import (
 
 // Leases consumes leases.
 type Leases interface {
-	// Consume uses the lease up for one call of the tool by the caller, at once and for good. The tool is named as its
-	// Ref is written. Of several who try, in whatever process, one succeeds. An error of code lease_rejected says why
-	// not in its Reason: expired, revoked, not_found, already_consumed, tool_mismatch, tier_too_low. The lease of
-	// another caller is not_found, like one that never was.
+	// Consume uses up the lease for one call of the tool by the caller, at once and for good. The tool is named in the
+	// form of its Ref. If several processes try, exactly one succeeds. An error of code lease_rejected has a Reason:
+	// expired, revoked, not_found, already_consumed, tool_mismatch, tier_too_low. The lease of another caller is
+	// not_found, like one that never existed.
 	Consume(ctx context.Context, token, caller, tool string, tier int) error
 }
 
-// A Stage asks for leases.
+// A Stage requires leases.
 type Stage struct {
-	From    int    // the tier from which on a lease is asked for; 0: never
-	Consume Leases // needed where From is not 0
+	From    int    // the lowest tier that requires a lease; 0 means none does
+	Consume Leases // required if From is not 0
 	Tiers   Tiers
 }
 
-// Tiers gives the tier of the lease that a tool needs; nil: the tool's own.
+// Tiers returns the tier of the lease that a tool needs; nil means the tool's own.
 type Tiers func(*tool.Spec) int
 
-// Of calls it.
+// Of calls t, or returns the tool's own tier if t is nil.
 func (t Tiers) Of(spec *tool.Spec) int {
 	if t == nil {
 		return spec.Tier
@@ -50,8 +50,7 @@ func Section() config.Part {
 	}
 }
 
-// From returns the tier that a config asks a lease from, or the one that somebody else does if that is stricter; 0 asks
-// none.
+// From returns the tier from which a config requires leases, or other if that is stricter; 0 requires none.
 func From(cfg *config.Config, other int) (tier int, err error) {
 	err = cfg.Section(Section().Name).Decode(&tier)
 	if tier == 0 || other == 0 {
@@ -60,8 +59,8 @@ func From(cfg *config.Config, other int) (tier int, err error) {
 	return min(tier, other), err
 }
 
-// For is an engine.Stage: nil for the tools of the tiers that need no lease. It stands behind idempotency and quota: a
-// replay and a call that is refused anyway use no lease up.
+// For is an engine.Stage. It returns nil for tools whose tier needs no lease. It runs behind idempotency and quota, so
+// that replays and refused calls use up no lease.
 func (s Stage) For(spec *tool.Spec) tool.Middleware {
 	if s.From <= 0 || spec != nil && s.Tiers.Of(spec) < s.From {
 		return nil
@@ -71,7 +70,7 @@ func (s Stage) For(spec *tool.Spec) tool.Middleware {
 
 func (s Stage) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 	switch {
-	case spec == nil: // nobody knows how dangerous it is
+	case spec == nil: // its danger is unknown
 		return tool.Errorf(tool.CodeInternal, "%s was not resolved before its lease was asked for", c.Tool)
 	case c.Lease == "":
 		e := tool.Errorf(tool.CodeLeaseRequired,
@@ -99,21 +98,21 @@ const (
 // A Lease is one lease as operators see it. Its token is not kept.
 type Lease struct {
 	ID      string    `json:"id"`               // the start of the digest of its token
-	Caller  string    `json:"caller,omitempty"` // empty: any caller that has it
-	Tool    string    `json:"tool"`             // "*": any
+	Caller  string    `json:"caller,omitempty"` // empty means any caller that has it
+	Tool    string    `json:"tool"`             // "*" means any
 	Tier    int       `json:"tier"`
 	Issued  time.Time `json:"issued"`
 	Expires time.Time `json:"expires"`
 	State   string    `json:"state"`
 }
 
-// TokenPrefix tells the token of a lease from its id.
+// TokenPrefix distinguishes the token of a lease from its id.
 const TokenPrefix = "tok_"
 
-// IDLength is how much of the digest of a token names a lease where people read it.
+// IDLength is how much of the digest of a token names a lease for people.
 const IDLength = 16
 
-// ID gives the id of the lease that somebody means who has its token, or the id itself.
+// ID returns the id of the lease with the given token, or text itself if it is an id.
 func ID(text string) string {
 	if !strings.HasPrefix(text, TokenPrefix) {
 		return text
@@ -130,7 +129,7 @@ const (
 	Expired = "expired"
 )
 
-// Counts tells how many leases can be used now, and what this process has done with leases so far.
+// Counts are the number of leases that can be used now, and what this process has done with leases so far.
 type Counts struct {
 	Active   int `json:"active"`
 	Issued   int `json:"issued"`

@@ -1,12 +1,12 @@
-// Package recent keeps the calls that run and those that ran last, in memory alone: who called what, with which
-// arguments, what it told while it ran, what came of it, how long each stage took and what the walls stopped. The audit
-// log keeps every call for ever and no values; this is for somebody who looks at a call now.
+// Package recent keeps the running calls and the last ones that ran, only in memory: the caller, the tool, the
+// arguments, the events, the outcome, how long each stage took and what the walls stopped. The audit log keeps every
+// call for ever and no values; this package is for looking at a call now.
 //
-// What is kept is bounded, in calls and in bytes, of each call and of all. It is copied into memory that belongs to the
-// package and is used again for later calls: arguments are often cut out of a request, and a hundred bytes of them
-// would keep the whole of it alive, which no count of ours would see. So a call allocates next to nothing here either.
+// Calls and bytes are bounded, of each call and of all. Data is copied into memory that the package owns and reuses for
+// later calls: arguments are often a slice of a request, and a hundred bytes of them would keep all of it alive, which
+// no count of ours would see. So a call allocates next to nothing here either.
 //
-// As in a journal, those who follow have nothing but the number of the last line that they saw: no call waits for them.
+// As in a journal, a follower has only the number of the last line that it saw: no call waits for followers.
 package recent
 
 import (
@@ -29,13 +29,13 @@ type Options struct {
 	Bytes int  `yaml:"bytes" schema:"default=16777216" doc:"bytes of all calls that are kept, also of those that run; at most 1 GiB"`
 }
 
-// The most that a config may ask for.
+// The largest values that a config may set.
 const (
 	maxCalls = 100_000
 	maxBytes = 1 << 30
 )
 
-// Validate checks what a config says.
+// Validate checks the options of a config.
 func (o *Options) Validate() error {
 	switch {
 	case o.Calls < 0 || o.Bytes < 0:
@@ -54,23 +54,23 @@ func Section() config.Part {
 	}
 }
 
-// The bounds of one call. What is longer is cut; see Cut.
+// The limits of one call. Longer values are cut; see Cut.
 const (
 	maxName   = 500
 	maxArgs   = 64 << 10
 	maxOutput = 64 << 10
 	maxError  = 16 << 10
 	maxEvent  = 16 << 10
-	maxEvents = 500       // the last of them
+	maxEvents = 500       // the last ones are kept
 	maxTold   = 128 << 10 // their bytes
 	maxSteps  = 64
 	maxBlock  = 64
 )
 
-// linesPerCall is how many lines are kept for those who follow, for each call that may be kept.
+// linesPerCall is how many lines are kept for followers, for each call that may be kept.
 const linesPerCall = 8
 
-// Calls are the calls of one program.
+// Calls holds the calls of one process.
 type Calls struct {
 	tool.Changes // closed when there are new lines
 	env          Env
@@ -78,24 +78,25 @@ type Calls struct {
 
 	mu      sync.Mutex
 	o       Options
-	made    uint64  // calls that got a slot
+	made    uint64  // calls that were given a slot
 	running []*slot // in no order
 	ended   []*slot // the oldest first
 	free    []*slot
 	bytes   int
 
-	lines []line // line n is at (n-first-1) % (as many as are kept)
-	base  int64  // lines up to this number are those of programs before this one
-	first int64  // lines up to this number are those of other bounds
+	lines []line // line n is at (n-first-1) % len(lines)
+	base  int64  // lines up to this number belong to earlier processes
+	first int64  // lines up to this number were kept under other limits
 	gone  int64  // lines up to this number are no longer kept
 	last  int64  // the number of the last line
 }
 
-// Env is what the stage needs of others.
+// Env is what the stage needs from other packages.
 type Env struct {
-	Redactor *secret.Redactor // knows the secrets that are never kept; nil: there are none
-	// Nameless returns JSON without the values of members whose names speak of secrets. Arguments are shown in that form,
-	// and what our own tools hand out, such as a token that is shown once, is kept in no other. Nil: as it is.
+	Redactor *secret.Redactor // knows the secrets that are never kept; nil means none
+	// Nameless returns JSON without the values of members whose names suggest secrets. Arguments are shown in that form,
+	// and the output of our own tools, such as a token that is shown once, is kept only in that form. Nil means
+	// unchanged.
 	Nameless func(json.RawMessage) json.RawMessage
 }
 
@@ -105,15 +106,15 @@ func New(o Options, env Env) *Calls {
 		env.Nameless = func(doc json.RawMessage) json.RawMessage { return doc }
 	}
 	c := &Calls{env: env}
-	// The numbers go on from program to program, so that a follower who comes back to another one is not told that it
-	// has seen everything: no program writes a thousand lines in every millisecond of its life.
+	// Numbers continue from process to process, so that a follower that reconnects to a new process does not seem to
+	// have seen everything: no process writes a thousand lines in every millisecond of its life.
 	c.base = time.Now().UnixMilli() * 1000
 	c.first, c.gone, c.last = c.base, c.base, c.base
 	c.set(o)
 	return c
 }
 
-// Read reads the bounds of a config; apply goes over to them.
+// Read reads the limits of a config; apply switches to them.
 func (c *Calls) Read(cfg *config.Config) (apply func(), err error) {
 	var o Options
 	if err := cfg.Section(Section().Name).Decode(&o); err != nil {
@@ -122,7 +123,7 @@ func (c *Calls) Read(cfg *config.Config) (apply func(), err error) {
 	return func() { c.set(o) }, nil
 }
 
-// set goes over to other bounds, and forgets what is too much.
+// set switches to other limits, and drops what exceeds them.
 func (c *Calls) set(o Options) {
 	o.Calls, o.Bytes = cmp.Or(o.Calls, 1000), cmp.Or(o.Bytes, 16<<20)
 	c.mu.Lock()
@@ -136,13 +137,13 @@ func (c *Calls) set(o Options) {
 	}
 }
 
-// Watching notes that somebody watches calls: until done is called, the times of all stages are noted.
+// Watching notes that a client watches calls: until done is called, the times of all stages are recorded.
 func (c *Calls) Watching() (done func()) {
 	c.watching.Add(1)
 	return sync.OnceFunc(func() { c.watching.Add(-1) })
 }
 
-// A line says that something happened to a call. What happened is in the slot, for as long as that is the call's.
+// A line reports that something happened to a call. The details are in the slot, as long as it holds that call.
 type line struct {
 	of    *slot
 	call  uint64
@@ -158,7 +159,7 @@ const (
 	over
 )
 
-// tell adds a line; who calls it holds mu.
+// tell adds a line. The caller holds mu.
 func (c *Calls) tell(s *slot, w what, event uint64) int64 {
 	c.last++
 	l := line{s, s.call, w, event}
@@ -171,10 +172,10 @@ func (c *Calls) tell(s *slot, w what, event uint64) int64 {
 	return c.last
 }
 
-// at is where a line is kept.
+// at returns where a line is kept.
 func (c *Calls) at(seq int64) *line { return &c.lines[(seq-c.first-1)%int64(len(c.lines))] }
 
-// room makes room for more bytes by forgetting the oldest calls; not, where all that are left run. Who calls it holds
+// room makes room for more bytes by dropping the oldest calls. It returns false if the rest all run. The caller holds
 // mu.
 func (c *Calls) room(n int) bool {
 	for c.bytes+n > c.o.Bytes {
@@ -186,7 +187,7 @@ func (c *Calls) room(n int) bool {
 	return true
 }
 
-// start puts a call among those that run, and stop takes it out. Who calls them holds mu.
+// start adds a call to the running ones, and stop removes it. The caller holds mu.
 func (c *Calls) start(s *slot) {
 	s.place = len(c.running)
 	c.running = append(c.running, s)
@@ -200,7 +201,7 @@ func (c *Calls) stop(s *slot) {
 	c.running = c.running[:last]
 }
 
-// drop forgets the oldest call that has ended. Who calls it holds mu.
+// drop forgets the oldest call that has ended. The caller holds mu.
 func (c *Calls) drop() {
 	s := c.ended[0]
 	c.ended[0] = nil
@@ -208,16 +209,16 @@ func (c *Calls) drop() {
 	c.release(s)
 }
 
-// release takes a slot back. Its number is no call's any more, so lines about it are not found.
+// release takes a slot back. Its number no longer belongs to a call, so lines about it are not found.
 func (c *Calls) release(s *slot) {
 	c.bytes -= s.size
 	s.clear()
-	if len(c.free) < min(c.o.Calls, 64) { // one that is dropped makes room for one that begins
+	if len(c.free) < min(c.o.Calls, 64) { // a dropped slot makes room for a new call
 		c.free = append(c.free, s)
 	}
 }
 
-// Bytes is about how many bytes are kept.
+// Bytes returns roughly how many bytes are kept.
 func (c *Calls) Bytes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

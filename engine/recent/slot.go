@@ -7,26 +7,26 @@ import (
 	"toolpost/tool"
 )
 
-// A slot has one call, and later others. All of it is read and written under the lock of Calls.
+// A slot holds one call at a time. All of it is read and written under the lock of Calls.
 type slot struct {
-	call    uint64 // the number of the call that it has; 0: none
-	place   int    // among those that run
+	call    uint64 // the number of its call; 0 if it is free
+	place   int    // index in Calls.running
 	began   time.Time
-	took    time.Duration // of one that has ended
-	seq     [2]int64      // the lines that say that it began, and ended; 0: not yet
-	spec    *tool.Spec    // nil: there is no such tool
-	record  *tool.Record  // of one that runs, which its stages write; nil: nobody keeps records
+	took    time.Duration // set when it has ended
+	seq     [2]int64      // the lines for its begin and its end; 0 if not yet
+	spec    *tool.Spec    // nil if there is no such tool
+	record  *tool.Record  // of a running call, written by its stages; nil without records
 	door    string
 	known   known
 	outcome tool.Outcome
 	ok      bool // there is an output
 	size    int  // as it was counted
 
-	// Names, arguments and outcome, one behind the other, each cut if it is too long.
+	// Names, arguments and outcome, one after the other, each cut if it is too long.
 	head  []byte
 	parts [parts]part
 
-	// What it told, without the oldest events where there were too many.
+	// Its events, without the oldest if there were too many.
 	events  []event
 	data    []byte
 	omitted uint64 // events that are no longer kept
@@ -35,15 +35,15 @@ type slot struct {
 	steps []step
 }
 
-// known is what records say beside that.
+// known is what the record adds.
 type known struct {
 	decision, rule, walls string
 	tier                  int
 	replay, cached, dry   bool
 }
 
-// A part of what is kept of a call, as text or as JSON. Every call fills a whole slot that is cold: small numbers make it
-// a quarter smaller.
+// A part is the place of a text or JSON of a call. Every call fills a whole slot that is not in the processor's cache:
+// small numbers make it a quarter smaller.
 type part struct{ from, to, whole uint32 }
 
 const (
@@ -72,13 +72,13 @@ type event struct {
 	whole    int // bytes before it was cut
 }
 
-// A step is a stage that the call has come to.
+// A step is a stage that the call has entered.
 type step struct {
 	stage       string
-	start, took time.Duration // took is negative while the call is there
+	start, took time.Duration // took is negative while the call is inside
 }
 
-// The room that a slot leaves to the next call; what is larger is not kept for it.
+// The memory that a slot keeps for the next call; larger buffers are freed.
 const (
 	reusableText  = 1 << 10
 	reusableItems = 32
@@ -101,10 +101,10 @@ func (s *slot) clear() {
 	*s = keep
 }
 
-// slotSize is about that of the struct, with its place in lists.
+// slotSize is roughly the size of the struct, with its entries in lists.
 const slotSize = 600
 
-// measure counts what the slot takes; the caller adds the difference.
+// measure counts the memory of the slot, and returns the difference for the caller to add.
 func (s *slot) measure() (more int) {
 	was := s.size
 	s.size = slotSize + cap(s.head) + cap(s.data) + 72*cap(s.events) + 40*cap(s.steps)
@@ -114,7 +114,7 @@ func (s *slot) measure() (more int) {
 	return s.size - was
 }
 
-// put keeps a part of a call, at most so many bytes of it.
+// put keeps a part of a call, at most most bytes of it.
 func put[T ~[]byte | string](s *slot, which int, text T, most int) {
 	from := len(s.head)
 	s.head = append(s.head, text[:min(len(text), most)]...)
@@ -127,7 +127,7 @@ func (s *slot) is(which int, text string) bool {
 	return string(s.head[p.from:p.to]) == text
 }
 
-// text gives a copy of a part.
+// text returns a copy of a part.
 func (s *slot) text(which int) string {
 	p := s.parts[which]
 	text := string(s.head[p.from:p.to])
@@ -137,7 +137,7 @@ func (s *slot) text(which int) string {
 	return text
 }
 
-// tell keeps an event, without its data where there is no room for it.
+// tell keeps an event, without its data if there is no room for it.
 func (s *slot) tell(ev tool.Event, room bool) {
 	for len(s.events) == maxEvents || len(s.data)+min(len(ev.Data), maxEvent) > maxTold {
 		s.forget(len(s.events)/2 + 1)
@@ -149,7 +149,7 @@ func (s *slot) tell(ev tool.Event, room bool) {
 	s.events = append(s.events, event{ev.Seq, ev.Time, ev.Kind, from, len(s.data), len(ev.Data)})
 }
 
-// forget drops the oldest events: whoever looks at a call that tells a lot wants to see what it does now.
+// forget drops the oldest events: for a call with many events, the latest matter most.
 func (s *slot) forget(n int) {
 	from := len(s.data)
 	if n < len(s.events) {

@@ -10,11 +10,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// For gives the stage for both of its places. The outer one, outside redact, keeps what those outside see: events with
-// their numbers, and the outcome. The one behind resolve notes which tool it is.
+// For returns the stage for both of its places. The outer one, outside redact, keeps what callers see: numbered events,
+// and the outcome. The one behind resolve records the tool.
 //
-// Tools of Toolpost itself that only read are left out. They are how people look at calls: who watches would see
-// nothing but itself watching, and each look at a call would be kept with all of what it showed.
+// Toolpost's own tools that only read are left out. People look at calls with them: a watcher would see only its own
+// watching, and each look at a call would be kept with everything that it showed.
 func (c *Calls) For(spec *tool.Spec) tool.Middleware {
 	switch {
 	case spec == nil:
@@ -32,19 +32,19 @@ func (c *Calls) keep(next tool.Handler) tool.Handler {
 			return next.Invoke(ctx, call, out)
 		}
 		call.Watch = tool.Watch{By: f, Steps: c.watching.Load() > 0}
-		defer func() { f.end(r, err) }() // a panic passes here too, and leaves neither result nor error
+		defer func() { f.end(r, err) }() // also on a panic, which leaves neither result nor error
 		return next.Invoke(ctx, call, f)
 	})
 }
 
-// A frame is what one call needs of its own, in one piece of memory. It is the call's Watch and its sink; what it does
-// once the call has ended is lost.
+// A frame is the memory that one call needs, in one allocation. It is the call's Watch and its sink. It ignores
+// everything after the call has ended.
 type frame struct {
 	of    *Calls
 	out   tool.Sink
 	start time.Time
-	slot  *slot // under the lock of Calls; nil: the call is not kept, or has ended
-	own   bool  // it came to a tool of Toolpost itself
+	slot  *slot // under the lock of Calls; nil if the call is not kept or has ended
+	own   bool  // the call reached one of Toolpost's own tools
 	call  *tool.Call
 }
 
@@ -74,7 +74,7 @@ func found(_ context.Context, call *tool.Call) error {
 	return nil
 }
 
-// begin takes a slot for the call, without telling those who follow: nobody knows yet whether it is left out.
+// begin takes a slot for the call, without a line for followers: it is not known yet whether the call is left out.
 func (f *frame) begin() bool {
 	c := f.of
 	args := c.env.Redactor.JSON(f.call.Args)
@@ -103,7 +103,7 @@ func (f *frame) begin() bool {
 	return true
 }
 
-// take gives an empty slot. Who calls it holds mu.
+// take returns an empty slot. The caller holds mu.
 func (c *Calls) take() *slot {
 	if n := len(c.free); n > 0 {
 		s := c.free[n-1]
@@ -113,7 +113,7 @@ func (c *Calls) take() *slot {
 	return new(slot)
 }
 
-// leave forgets the call. Who calls it holds mu.
+// leave forgets the call. The caller holds mu.
 func (f *frame) leave() {
 	if f.slot != nil {
 		f.of.stop(f.slot)
@@ -167,7 +167,7 @@ func (f *frame) Leave(step int) {
 	}
 }
 
-// end keeps what came of the call. Those above it, who redact and who answer, have nothing more to say.
+// end keeps the outcome of the call. The stages that redact and answer are done by then.
 func (f *frame) end(r *tool.Result, err error) {
 	took := r.Elapsed(f.start)
 	failure := f.of.failure(r, err)
@@ -210,10 +210,10 @@ func (s *slot) keepJSON(c *Calls, which int, doc []byte, most int) {
 	put(s, which, doc, most)
 }
 
-// finish puts a call among those that have ended. Who calls it holds mu.
+// finish moves a call to those that have ended. The caller holds mu.
 func (c *Calls) finish(s *slot) {
 	c.bytes += s.measure()
-	if s.seq[0] == 0 { // it never came as far as a tool
+	if s.seq[0] == 0 { // it never reached a tool
 		s.seq[0] = c.tell(s, began, 0)
 	}
 	s.seq[1] = c.tell(s, over, 0)
@@ -224,8 +224,8 @@ func (c *Calls) finish(s *slot) {
 	}
 }
 
-// note takes over what the record says. The chain has returned: of what is taken here nobody writes anything any more.
-// The log may still give the record its place.
+// note copies what it needs of the record. The chain has returned, so these fields are no longer written. The log may
+// still set the record's place.
 func (s *slot) note(r *tool.Result) {
 	if rec := s.record; rec != nil {
 		s.known = known{
@@ -239,7 +239,7 @@ func (s *slot) note(r *tool.Result) {
 	}
 }
 
-// failure is the error of a call as JSON, be it the tool's own or another one.
+// failure returns the error of a call as JSON, whether it is the tool's own or another.
 func (c *Calls) failure(r *tool.Result, err error) []byte {
 	var e *tool.Error
 	switch {

@@ -11,7 +11,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Line is what happened to a call, as those who follow are told it: exactly one of the others is there.
+// A Line is something that happened to a call, as followers see it: exactly one of the other fields is set.
 type Line struct {
 	Seq   int64  `json:"seq"`
 	Begin *Begin `json:"begin,omitzero"`
@@ -19,12 +19,12 @@ type Line struct {
 	End   *End   `json:"end,omitzero"`
 }
 
-// A Begin says which call it is.
+// A Begin describes a call.
 type Begin struct {
 	Call     string    `json:"call"`
 	Caller   string    `json:"caller"`
 	Door     string    `json:"door"`
-	Tool     string    `json:"tool"` // as published; as its caller wrote it, where there is none of this name
+	Tool     string    `json:"tool"` // as published; as its caller wrote it if there is no such tool
 	Source   string    `json:"source,omitzero"`
 	Protocol string    `json:"protocol,omitzero"`
 	Parent   string    `json:"parent,omitzero"` // the call that made it
@@ -34,7 +34,8 @@ type Begin struct {
 	DryRun   bool      `json:"dry_run,omitzero"`
 }
 
-// An Event is what a call told. Data is a string with the beginning of it, where Cut says how long it was.
+// An Event is an event of a call. If Cut is set, it has the original length, and Data is a string with the beginning of
+// the data.
 type Event struct {
 	Call   string          `json:"call,omitzero"`
 	Caller string          `json:"caller,omitzero"`
@@ -45,7 +46,7 @@ type Event struct {
 	Cut    int             `json:"cut,omitzero"`
 }
 
-// An End says what came of a call.
+// An End is the outcome of a call.
 type End struct {
 	Call    string       `json:"call"`
 	Caller  string       `json:"caller"`
@@ -54,24 +55,24 @@ type End struct {
 	Millis  float64      `json:"ms"`
 }
 
-// A Call is all that is kept of one.
+// A Call is everything that is kept of one call.
 type Call struct {
 	Begin
-	End     *End // nil: it runs
+	End     *End // nil if it runs
 	Record  tool.Record
-	Args    json.RawMessage // a string with the beginning of them, where Cut says so; likewise Output and Error
+	Args    json.RawMessage // a string with the beginning of them, if Cut lists them; likewise Output and Error
 	Output  json.RawMessage
 	Error   json.RawMessage
 	Summary string
 	Events  []Event
-	Omitted int64 // events before those that are kept
+	Omitted int64 // events before the kept ones
 	Stages  []Stage
 	Cut     []Cut
-	Spec    *tool.Spec     // nil: there is no such tool
+	Spec    *tool.Spec     // nil if there is no such tool
 	Blocked []tool.Blocked // what its walls stopped
 }
 
-// A Stage is a place of the chain that the call came to. What lies inside it is part of its time.
+// A Stage is a place of the chain that the call entered. Its time includes the stages inside it.
 type Stage struct {
 	Name  string `json:"name"`
 	Start int64  `json:"start_us"`
@@ -80,19 +81,19 @@ type Stage struct {
 	Kind  string `json:"kind" schema:"enum=wait|run|other" doc:"wait: the call waited for its turn; run: the tool ran"`
 }
 
-// A Cut says that something was too long to be kept.
+// A Cut reports that a value was too long to be kept.
 type Cut struct {
 	What  string `json:"what" schema:"enum=args|output|error"`
 	Bytes int    `json:"bytes" doc:"its length"`
 	Kept  int    `json:"kept"`
 }
 
-// A Filter says which calls somebody wants to be told of, among those that it may know of: its own, or those of all
-// callers for an operator.
+// A Filter selects the calls that a follower is told of, among those that it may know of: its own, or for an operator
+// those of all callers.
 type Filter struct {
 	Who    tool.Principal
-	Parent string // only this call, and those that it made; empty: all
-	Events bool   // also what they tell
+	Parent string // only this call, and those that it made; empty means all
+	Events bool   // with events
 }
 
 func (f *Filter) fits(s *slot) bool {
@@ -103,12 +104,12 @@ func (f *Filter) fits(s *slot) bool {
 // A Page is some lines, the oldest first.
 type Page struct {
 	Lines  []Line
-	Last   int64 // the number of the last line that was looked at
-	Missed int64 // lines in between that are no longer kept, whosever they were
+	Last   int64 // the number of the last line that was examined
+	Missed int64 // lines in between that are no longer kept, of any caller
 	More   bool  // there are more already
 }
 
-// Next gives the lines behind the one with a number, of at most so many that are looked at.
+// Next returns lines after the given number, and examines at most most of them.
 func (c *Calls) Next(f Filter, after int64, most int) (p Page) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,19 +132,19 @@ func (c *Calls) Next(f Filter, after int64, most int) (p Page) {
 	return p
 }
 
-// Known reports whether a follower can go on behind a line, or has to begin anew: it was one of a program before this
-// one.
+// Known reports whether a follower can continue after a line. If not, it must start over: the line is from an earlier
+// process.
 func (c *Calls) Known(seq int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return seq >= c.base && seq <= c.last
 }
 
-// page is how many calls are copied at once, while others wait.
+// page is how many calls are copied under one lock.
 const page = 100
 
-// Now gives the calls that are kept, the oldest first, as lines: those that have ended with their end. What happens
-// from then on is behind the line whose number comes with them.
+// Now returns the kept calls, the oldest first, as lines; those that have ended come with their end. Everything later
+// follows the line with the number last.
 func (c *Calls) Now(f Filter) (lines []Line, last int64) {
 	type ref struct {
 		*slot
@@ -166,7 +167,7 @@ func (c *Calls) Now(f Filter) (lines []Line, last int64) {
 		for _, r := range part {
 			if r.slot.call == r.call && f.fits(r.slot) {
 				lines = append(lines, r.line(r.seq[0], &line{what: began}))
-				if r.seq[1] > 0 && r.seq[1] <= last { // else it comes again
+				if r.seq[1] > 0 && r.seq[1] <= last { // otherwise it comes again
 					lines = append(lines, r.line(r.seq[1], &line{what: over}))
 				}
 			}
@@ -177,8 +178,8 @@ func (c *Calls) Now(f Filter) (lines []Line, last int64) {
 	return lines, last
 }
 
-// Find gives a call by its id: one of p's, or for an operator anybody's; whose says whose, where several callers gave
-// the id to a call of theirs. Of several the last one is meant. Nobody else learns whether others have such a call.
+// Find returns a call by its id: one of p's, or for an operator any caller's. whose names the caller if several used the
+// same id. If several calls match, the last one counts. Other callers do not learn whether such a call exists.
 func (c *Calls) Find(p tool.Principal, whose, id string) (Call, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,7 +203,7 @@ func (c *Calls) Find(p tool.Principal, whose, id string) (Call, bool) {
 	return best.whole(c.env), true
 }
 
-// Children gives the calls that a call made, as far as they are kept, the oldest first.
+// Children returns the calls that a call made, as far as they are kept, the oldest first.
 func (c *Calls) Children(p tool.Principal, id string) []Line {
 	lines, _ := c.Now(Filter{Who: p, Parent: id})
 	return slices.DeleteFunc(lines, func(l Line) bool {
@@ -253,12 +254,12 @@ func (s *slot) event(e event) Event {
 	return ev
 }
 
-// beginning is what is left of JSON that was cut, as a string.
+// beginning returns what is left of cut JSON, as a string.
 func beginning(doc []byte) json.RawMessage {
 	return strictjson.Quote(strings.ToValidUTF8(string(doc), ""))
 }
 
-// whole copies all that is kept of the call.
+// whole copies everything that is kept of the call.
 func (s *slot) whole(env Env) Call {
 	call := Call{
 		Begin: s.begin(), Summary: s.text(partSummary), Omitted: int64(s.omitted), Spec: s.spec,
@@ -277,7 +278,7 @@ func (s *slot) whole(env Env) Call {
 	return call
 }
 
-// json gives a part that is JSON, or what is left of it.
+// json returns a part that is JSON, or what is left of it.
 func (s *slot) json(call *Call, which int, name string) json.RawMessage {
 	p := s.parts[which]
 	doc := slices.Clone(s.head[p.from:p.to])
@@ -291,7 +292,7 @@ func (s *slot) json(call *Call, which int, name string) json.RawMessage {
 	return doc
 }
 
-// asRecord is what the log of calls will say of it, or says, as far as it is known here.
+// asRecord returns the call's record in the audit log, as far as it is known here.
 func (s *slot) asRecord(call *Call) tool.Record {
 	r := tool.Record{
 		Time: s.began, Call: call.Call, Trace: s.text(partTrace), Tool: call.Tool, Source: call.Source,
@@ -310,12 +311,12 @@ func (s *slot) asRecord(call *Call) tool.Record {
 	return r
 }
 
-// stages gives the steps, with the part of each that is its own. A call is in one stage at a time, so the next step
-// that begins before this one has ended lies inside it, and what lies inside that is its.
+// stages returns the steps, each with the time that was its own. A call is in one stage at a time, so a step that begins
+// before this one has ended lies inside it, and so do the steps inside that one.
 func (s *slot) stages() (list []Stage) {
 	us := time.Duration.Microseconds
 	for i, st := range s.steps {
-		if st.took < 0 { // it is there now
+		if st.took < 0 { // the call is in it now
 			st.took = time.Since(s.began) - st.start
 		}
 		one := Stage{Name: st.stage, Start: us(st.start), Took: us(st.took), Own: us(st.took), Kind: "other"}

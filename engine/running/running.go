@@ -1,8 +1,8 @@
-// Package running knows the calls that run now, of the whole program, whichever door they came by: who calls what since
-// when, and what was last heard of it. Whoever knows the id of a call can end it here.
+// Package running knows the running calls of the whole process, whichever door they came through: the caller, the tool,
+// the start, and the last sign of life. A caller that knows the id of its call can cancel it here.
 //
-// There is one registry and not one for each door, so that an id means one call of its caller everywhere: a call that
-// came over HTTP can be cancelled over NATS, and an operator sees both in one list.
+// One registry serves all doors, so that an id means one call of its caller everywhere: a call made over HTTP can be
+// cancelled over NATS, and an operator sees both in one list.
 package running
 
 import (
@@ -17,19 +17,19 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Call is one that runs now, as people and programs are shown it.
+// A Call is a running call, as it is shown to people and programs.
 type Call struct {
 	ID     string    `json:"call"`
 	Caller string    `json:"caller"`
 	Door   string    `json:"door"`
 	Tool   string    `json:"tool"`            // as its caller wrote it
-	Parent string    `json:"parent,omitzero"` // the call that made it; empty: somebody outside
+	Parent string    `json:"parent,omitzero"` // the call that made it; empty if a client did
 	Since  time.Time `json:"since"`
 	DryRun bool      `json:"dry_run,omitzero"`
-	Last   *Sign     `json:"last,omitzero"` // nil: nothing was heard of it yet
+	Last   *Sign     `json:"last,omitzero"` // nil if there was none yet
 }
 
-// A Sign is what was last heard of a call: a progress event or a log event.
+// A Sign is the last progress or log event of a call.
 type Sign struct {
 	Time     time.Time `json:"time"`
 	Message  string    `json:"message,omitzero"` // at most maxText bytes of it
@@ -37,7 +37,7 @@ type Sign struct {
 	Total    float64   `json:"total,omitzero"`
 }
 
-// maxText bounds what the registry keeps of a text that a tool or a caller wrote.
+// maxText limits how much of a tool's or caller's text the registry keeps.
 const maxText = 500
 
 // Calls are the calls that run now. The zero value has none and is ready for use.
@@ -46,11 +46,11 @@ type Calls struct {
 	all map[key]*entry
 }
 
-// A key is whose call it is, and its id. Callers choose ids without knowing of each other.
+// A key is the caller and the id of a call. Callers choose ids independently of each other.
 type key struct{ caller, id string }
 
-// An entry is a call as the registry keeps it: its context, and the sink of its events while it runs. What stands above
-// mu is written once, under the lock of Calls, before others see it.
+// An entry is a call in the registry: its context, and the sink of its events while it runs. The fields above mu are
+// written once, under the lock of Calls, before other goroutines see the entry.
 type entry struct {
 	tool.LazyContext
 	key
@@ -61,13 +61,13 @@ type entry struct {
 	out    tool.Sink
 
 	mu   sync.Mutex
-	last *tool.Event // nil: there was none
+	last *tool.Event // nil if there was none
 }
 
-// Begin notes a call that has an id when it comes in, so that it can be cancelled while it still waits for its turn.
-// The context, in which the call is then made, ends when somebody cancels it; end is called once it has been answered.
-// Of two calls of a caller with one id the second is not noted, not first: the stage refuses it, and so it is on
-// record.
+// Begin registers a call that has an id when it comes in, so that it can be cancelled while it waits for its turn. The
+// returned context, in which the call is then made, ends when the call is cancelled; end must be called once it has been
+// answered. If a caller uses an id twice, the second call is not registered and first is false. The stage then refuses
+// it, so that the refusal is on record.
 func (c *Calls) Begin(
 	ctx context.Context, p tool.Principal, id string,
 ) (_ context.Context, end func(), first bool) {
@@ -81,13 +81,13 @@ func (c *Calls) Begin(
 	return e, func() { c.remove(e) }, true
 }
 
-// Taken is the error of a call that is not the first.
+// Taken returns the error of a call whose id is in use.
 func Taken(id string) *tool.Error {
 	return tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none", id).
 		Because("duplicate_call")
 }
 
-// add is called by who holds mu.
+// add adds an entry. The caller holds mu.
 func (c *Calls) add(ctx context.Context, p tool.Principal, k key) *entry {
 	if c.all == nil {
 		c.all = map[key]*entry{}
@@ -97,14 +97,14 @@ func (c *Calls) add(ctx context.Context, p tool.Principal, k key) *entry {
 	return e
 }
 
-// remove takes out a call that never came into the chain, or left it; its id may be that of another call by now.
+// remove removes a call that never entered the chain, or left it. Its id may belong to another call by now.
 func (c *Calls) remove(e *entry) {
 	c.mu.Lock()
 	if c.all[e.key] == e {
 		delete(c.all, e.key)
 	}
 	c.mu.Unlock()
-	e.End(nil) // frees what hangs on the context; all other calls need not wait for that
+	e.End(nil) // frees the context's resources, outside the lock that other calls need
 }
 
 // For is the stage: a call is on the list while it is in the chain.
@@ -121,8 +121,8 @@ func (c *Calls) For(*tool.Spec) tool.Middleware {
 	}
 }
 
-// mine is what a context is asked for to learn which entry a door made for it. The other way would be a field of the
-// call, which everybody could set.
+// mine is the context key under which the stage finds the entry that a door made. The alternative, a field of the call,
+// could be set by any code.
 type mine struct{}
 
 // Value implements context.Context.
@@ -133,7 +133,7 @@ func (e *entry) Value(key any) any {
 	return e.LazyContext.Value(key)
 }
 
-// enter finds the entry of a call that its door let in, or makes one, which is the stage's own.
+// enter returns the entry of a call that its door registered, or makes one that belongs to the stage.
 func (c *Calls) enter(
 	ctx context.Context, call *tool.Call, out tool.Sink,
 ) (_ context.Context, e *entry, own bool, _ error) {
@@ -152,8 +152,8 @@ func (c *Calls) enter(
 	return ctx, e, own, nil
 }
 
-// leave frees the id before the door has answered: a caller may use it again as soon as it has the answer. The
-// context of a door's entry lives on, for the answer may be written under it.
+// leave frees the id before the door has answered: a caller may reuse it as soon as it has the answer. The context of a
+// door's entry lives on, because the answer may be written under it.
 func (c *Calls) leave(e *entry, own bool) {
 	c.mu.Lock()
 	delete(c.all, e.key)
@@ -163,7 +163,7 @@ func (c *Calls) leave(e *entry, own bool) {
 	}
 }
 
-// Emit implements tool.Sink. What an event says is only read when somebody asks, unless it would be much to keep.
+// Emit implements tool.Sink. An event is parsed only when the list is requested, unless it is large.
 func (e *entry) Emit(ev tool.Event) error {
 	if ev.Kind == tool.KindProgress || ev.Kind == tool.KindLog {
 		last := tool.Event{Kind: ev.Kind, Time: ev.Time, Data: ev.Data}
@@ -187,9 +187,9 @@ func (e *entry) heard(ev tool.Event) {
 	*e.last = ev
 }
 
-// signOf reads an event. What does not fit is left out: its reader only wants to see that something happens.
+// signOf parses an event. It drops what does not fit: the reader only wants to see that something happens.
 func signOf(ev tool.Event) *Sign {
-	var data tool.Progress // of a log event only the message is of interest, which has the same name
+	var data tool.Progress // of a log event only the message matters, which has the same name
 	if ev.Kind == tool.KindLog {
 		if m, err := strictjson.ReadMembers(ev.Data, "message"); err == nil && strictjson.KindOf(m.Get("message")) == "string" {
 			data.Message = strictjson.Text(m.Get("message"))
@@ -207,7 +207,7 @@ func short(text string) string {
 	return text
 }
 
-// List gives the calls that p may know of, the oldest first: its own, or all of them for an operator.
+// List returns the calls that p may know of, the oldest first: its own, or for an operator all.
 func (c *Calls) List(p tool.Principal) []Call {
 	var found []*entry
 	c.mu.Lock()
@@ -218,7 +218,7 @@ func (c *Calls) List(p tool.Principal) []Call {
 	}
 	c.mu.Unlock()
 	list := make([]Call, len(found))
-	for i, e := range found { // what the stage wrote into them stays as it is
+	for i, e := range found { // the stage no longer changes these fields
 		list[i] = Call{
 			ID: e.id, Caller: e.caller, Door: e.call.Caller.Door, Tool: short(e.call.Tool), Parent: e.call.Parent,
 			Since: e.since, DryRun: e.call.DryRun, Last: e.sign(),
@@ -237,8 +237,8 @@ func (e *entry) sign() *Sign {
 	return signOf(*e.last)
 }
 
-// Cancel ends a call of p's, by its id; an operator may end anybody's, and says whose where several callers gave the id
-// to a call of theirs. Nobody else learns whether others have a call of this id.
+// Cancel cancels a call of p by its id. An operator may cancel any call, and names its caller if several used the same
+// id. Other callers do not learn whether such a call exists.
 func (c *Calls) Cancel(p tool.Principal, whose, id string) error {
 	if err := p.Reaches(whose, "calls"); err != nil {
 		return err
@@ -271,7 +271,7 @@ func (c *Calls) Cancel(p tool.Principal, whose, id string) error {
 	return nil
 }
 
-// Dismiss ends the calls of those who are gone.
+// Dismiss cancels the calls of callers that are gone.
 func (c *Calls) Dismiss(gone func(tool.Principal) bool) {
 	c.mu.Lock()
 	all := slices.Collect(maps.Values(c.all))
@@ -283,7 +283,7 @@ func (c *Calls) Dismiss(gone func(tool.Principal) bool) {
 	}
 }
 
-// having lists whose calls have an id. The caller holds mu.
+// having lists the callers that have a call with this id. The caller holds mu.
 func (c *Calls) having(id string) (owners []string) {
 	for k := range c.all {
 		if k.id == id {
