@@ -1,7 +1,7 @@
-// Package follow is what all that can be followed has in common: the log of calls, the log of the program, its load.
-// There are only so many followers at once, of a caller and of all; each ends after an hour, whereupon whoever still
-// wants to know asks again and is judged again; and all end when the program does. A follower waits in its own call and
-// reads at its own pace, so nobody who tells it something ever waits for it.
+// Package follow is the common part of everything that can be followed: the log of calls, the log of the process, its
+// load. The number of followers is limited, per caller and in all. Each ends after an hour; a client that wants to
+// continue asks again and is authorized again. All end with the process. A follower waits in its own call and reads at
+// its own pace, so no writer ever waits for it.
 package follow
 
 import (
@@ -15,21 +15,21 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// How many follow something at once, and for how long. A page of the console follows two or three things, and people
-// have several open; each costs a goroutine and the pages that it reads.
+// How many followers there may be at once, and for how long. A page of the console follows two or three things, and
+// people have several open; each costs a goroutine and the pages that it reads.
 const (
 	MostOfCaller = 32
 	MostOfAll    = 128
 	Longest      = time.Hour
 )
 
-// Timeout is that of a tool by which something is followed: it ends by itself before.
+// Timeout is the timeout of a tool that follows something: the tool ends by itself before.
 const Timeout = Longest + time.Minute
 
-// gather is how long a follower that was told of something waits for more: then many lines cost as much as one.
+// gather is how long a follower waits for more after the first change: then many lines cost as much as one.
 const gather = 20 * time.Millisecond
 
-// Followers are those who follow something now.
+// Followers are the present followers.
 type Followers struct {
 	ending chan struct{}
 	end    func()
@@ -46,7 +46,7 @@ func New() *Followers {
 	return f
 }
 
-// Close ends all followers: the program is about to.
+// Close ends all followers, because the process is about to end.
 func (f *Followers) Close() { f.end() }
 
 // A Follower is one call that follows something.
@@ -70,7 +70,7 @@ func (f *Followers) Begin(p tool.Principal) (*Follower, error) {
 	return &Follower{f, p.ID, time.NewTimer(Longest)}, nil
 }
 
-// End is called once.
+// End ends the follower. It must be called once.
 func (f *Follower) End() {
 	f.over.Stop()
 	f.of.mu.Lock()
@@ -83,24 +83,24 @@ func (f *Follower) End() {
 
 // A Watched is the outcome of a call that followed lines.
 type Watched struct {
-	Next   int64 `json:"next"`            // the after of a call that goes on
-	Missed int64 `json:"missed,omitzero"` // lines that were no longer kept when this follower came to them
+	Next   int64 `json:"next"`            // the value of after with which the next call continues
+	Missed int64 `json:"missed,omitzero"` // lines that were dropped before this follower read them
 }
 
-// Missing tells a follower of lines that it has missed.
+// Missing reports to a follower how many lines it has missed.
 func Missing(out tool.Sink, missed int64) error {
 	text := fmt.Sprintf("%d lines are missing: they came faster than they were read", missed)
-	fields, _ := strictjson.Marshal(map[string]int64{"missed": missed}) // a number
+	fields, _ := strictjson.Marshal(map[string]int64{"missed": missed}) // marshals: a number
 	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "warn", Message: text, Fields: fields}))
 }
 
-// Each reads again and again, as Wait says: at once where there is more already, else when something has changed. The
-// error is that of read, or of a call which was cancelled.
+// Each calls read again and again: at once if there is more already, otherwise when something has changed, see Wait. It
+// returns the error of read, or of a cancelled call.
 func (f *Follower) Each(
 	ctx context.Context, changed func() <-chan struct{}, read func() (more bool, err error),
 ) (err error) {
 	for on := true; on && err == nil; {
-		change := changed() // before it is read: what comes meanwhile is read the next time
+		change := changed() // before reading: later changes are read the next time
 		more, failed := read()
 		if failed != nil {
 			return failed
@@ -114,12 +114,12 @@ func (f *Follower) Each(
 	return err
 }
 
-// Left reports whether the caller of a call is gone: nobody cancelled it, and nobody waits for what comes of it. Who
-// cancels a call, and a server that ends one, say so in the cause.
+// Left reports whether the client of a call has disconnected: the call was not cancelled, and nothing waits for its
+// outcome. An explicit cancellation, and a server that ends a call, set another cause.
 func Left(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.Canceled) }
 
-// Wait waits until there may be something new: changed is closed, or so much time has passed. It reports whether to go
-// on: not when the follower's time is over or the program ends. The error is that of a call which was cancelled.
+// Wait waits until there may be something new: changed is closed, or most has passed. It reports whether to go on: not
+// when the follower's time is over or the process ends. It returns the error of a cancelled call.
 func (f *Follower) Wait(ctx context.Context, changed <-chan struct{}, most time.Duration) (bool, error) {
 	tick := time.NewTimer(most)
 	defer tick.Stop()

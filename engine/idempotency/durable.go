@@ -8,29 +8,29 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Claim says whose call a key belongs to.
+// A Claim is the state of a key.
 type Claim struct {
-	Mine   bool     // it is new: whoever asked runs it, and settles it
+	Mine   bool     // it is new: this process runs the call, and settles it
 	Input  [32]byte // of the call that has the key
-	Result []byte   // its outcome; nil: there is none yet
-	Lost   bool     // and there will be none: its program is gone
+	Result []byte   // its outcome, or nil if there is none yet
+	Lost   bool     // there will be no outcome: its process is gone
 }
 
-// Outcomes remembers outcomes beyond the life of this program.
+// Outcomes remembers outcomes beyond the life of this process.
 type Outcomes interface {
-	// Claim makes the scope of a key the caller's, or tells whose it is.
+	// Claim takes the scope of a key for this process, or returns the claim that exists.
 	Claim(ctx context.Context, scope, input [32]byte, ttl time.Duration) (Claim, error)
-	// Settle ends a claim of this program: with an outcome to remember, or with nil.
+	// Settle ends a claim of this process: with an outcome to remember, or with nil.
 	Settle(ctx context.Context, scope [32]byte, result []byte, ttl time.Duration) error
 }
 
-// Unknown is the reason of a refusal: the program that ran the first call with the key ended while it ran.
+// Unknown is the reason of a refusal: the process that ran the first call with the key ended while it ran.
 const Unknown = "idempotency_unknown"
 
-// lookAgain is how long one waits before looking again for the outcome of a call that runs in another program.
+// lookAgain is the pause between looks for the outcome of a call that runs in another process.
 const lookAgain = 50 * time.Millisecond
 
-// A durable is the memory that several programs share. Within this program the other one comes first.
+// A durable is the memory that several processes share. Within this process the other one comes first.
 type durable struct {
 	Outcomes
 	ttl time.Duration
@@ -68,8 +68,8 @@ func (d *durable) run(
 	}
 }
 
-// first runs the call that has the key. A claim that is not settled, as after a crash, refuses those who come
-// later: better none than twice.
+// first runs the call that has the key. A claim that is not settled, as after a crash, refuses later calls: not running
+// is better than running twice.
 func (d *durable) first(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (r *tool.Result, err error) {
@@ -77,7 +77,7 @@ func (d *durable) first(
 	defer func() {
 		settle := func() error { return d.Settle(context.WithoutCancel(ctx), e.scope, keep, d.ttl) }
 		if keep == nil {
-			_ = settle() // where that fails, the store knows that nobody runs it
+			_ = settle() // if that fails, the store knows that no process runs it
 			return
 		}
 		if failed := tool.Persist(ctx, c, out, "its outcome", settle); failed != nil {

@@ -1,5 +1,5 @@
-// Package idempotency is the stage that answers a call again without running it again: two calls of one
-// caller with the same key are one call, as long as the first outcome is remembered.
+// Package idempotency is the stage that repeats the outcome of a call without running it again: two calls of one caller
+// with the same key are one call, as long as the first outcome is remembered.
 package idempotency
 
 import (
@@ -16,7 +16,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Settings is what a config says of the stage, under store.idempotency.
+// Settings is the section store.idempotency of a config.
 type Settings struct {
 	Window  time.Duration `yaml:"window" schema:"default=60s" doc:"how long an outcome is remembered"`
 	Entries int           `yaml:"entries" schema:"default=1024" doc:"how many outcomes are remembered"`
@@ -25,28 +25,28 @@ type Settings struct {
 
 // Options has useful zero values.
 type Options struct {
-	TTL      time.Duration // how long an outcome is remembered; 0: 60 s
-	Max      int           // outcomes remembered; 0: 1,024. The least recently used goes first
-	MaxBytes int           // bytes of output remembered; 0: 64 MiB. The newest outcome always stays
-	// Outcomes remembers outcomes where they outlive this program, and where several programs meet; nil: what
-	// is remembered ends with the program.
+	TTL      time.Duration // how long an outcome is remembered; 0 means 60 s
+	Max      int           // outcomes remembered; 0 means 1,024. The least recently used is dropped first
+	MaxBytes int           // bytes of output remembered; 0 means 64 MiB. The newest outcome always stays
+	// Outcomes outlives this process and may be shared by several. If it is nil, outcomes are lost when the process
+	// ends.
 	Outcomes Outcomes
-	// Digests makes the digests by which calls are remembered, the same in all programs that share Outcomes; nil: with
-	// a key that ends with this program.
+	// Digests makes the digests by which calls are remembered, the same in all processes that share Outcomes; nil means
+	// a key that lasts as long as this process.
 	Digests *secret.Keyed
 }
 
-// Hit is the detail of a trace that tells a replay from a run.
+// Hit is the detail of a trace that marks a replay.
 const Hit = "idempotent_hit"
 
 // Conflict is the reason of a refusal: the key belongs to a call with another input.
 const Conflict = "idempotency_conflict"
 
-// Calls remembers the outcomes of calls that carried a key. A tool's own failure is an outcome; a
-// refusal, a crash and a question are none.
+// Calls remembers the outcomes of calls that carried a key. A tool's own failure is an outcome; a refusal, a crash and a
+// question are not.
 type Calls struct {
 	memory  *memory
-	durable *durable // nil: what is in memory is all
+	durable *durable // nil means memory only
 	digests *secret.Keyed
 }
 
@@ -65,8 +65,8 @@ func New(o Options) *Calls {
 	return s
 }
 
-// For is an engine.Stage, the same for every tool. It stands behind policy, so that a replay is never shown to somebody
-// who may not call the tool, and before quota and leases, so that a replay is free.
+// For is an engine.Stage, the same for every tool. It runs behind policy, so that a caller that may not call the tool
+// never sees a replay, and before quota and leases, so that a replay is free.
 func (s *Calls) For(*tool.Spec) tool.Middleware { return s.stage }
 
 func (s *Calls) stage(next tool.Handler) tool.Handler {
@@ -88,12 +88,12 @@ func (s *Calls) stage(next tool.Handler) tool.Handler {
 			if r != nil || err != nil {
 				return r, err
 			}
-			// The first call came to nothing: one of those who waited for it is the first now.
+			// The first call had no outcome: one of the waiting calls is the first now.
 		}
 	})
 }
 
-// run is the first call: whatever becomes of it, those who wait for it are let go.
+// run is the first call. However it ends, the calls that wait for it are released.
 func (s *Calls) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (r *tool.Result, err error) {
@@ -110,7 +110,7 @@ func (s *Calls) run(
 	return next.Invoke(ctx, c, out)
 }
 
-// wait returns the outcome of the call that has the key. Neither result nor error: it had none.
+// wait returns the outcome of the call that has the key, or neither result nor error if it had no outcome.
 func wait(ctx context.Context, c *tool.Call, e *entry, input digest) (*tool.Result, error) {
 	if e.input != input {
 		return nil, conflict(c)
@@ -131,7 +131,7 @@ func conflict(c *tool.Call) error {
 		"use a new key for a new call", c.Tool).Because(Conflict)
 }
 
-// replay is an outcome that is given again, and says so.
+// replay returns an outcome that is marked as a replay.
 func replay(r *tool.Result) *tool.Result {
 	again := *r
 	again.Trace.Details = maps.Clone(again.Trace.Details)
@@ -142,10 +142,10 @@ func replay(r *tool.Result) *tool.Result {
 	return &again
 }
 
-// A digest stands for texts of any length.
+// A digest identifies texts of any length.
 type digest = [sha256.Size]byte
 
-// scopeOf is what a key counts within: two callers, sessions or tools never meet.
+// scopeOf returns the scope of a key: different callers, sessions and tools never share one.
 func (s *Calls) scopeOf(c *tool.Call) (digest, error) {
 	which := tool.Ref{Name: c.Tool}
 	if c.Spec != nil { // whatever alias the caller used
@@ -155,8 +155,8 @@ func (s *Calls) scopeOf(c *tool.Call) (digest, error) {
 		[]byte(c.Caller.ID), []byte(c.Session), []byte(which.Source), []byte(which.Name), []byte(c.Key))
 }
 
-// inputOf is the same for inputs that say the same, whatever their layout. Numbers count as they are
-// written: 9007199254740993 and its neighbour are two inputs, although a float64 cannot tell them apart.
+// inputOf returns the same digest for equal inputs, whatever their layout. Numbers count as they are written:
+// 9007199254740993 and its neighbour are two inputs, although a float64 cannot tell them apart.
 func (s *Calls) inputOf(c *tool.Call) (digest, error) {
 	args, err := plain(c.Args)
 	if err != nil {
@@ -180,7 +180,7 @@ func plain(raw []byte) ([]byte, error) {
 	return strictjson.Marshal(v)
 }
 
-// A memory keeps outcomes for a while. Calls that are still running are in it too, and are not counted.
+// A memory keeps outcomes for a while. It also has the running calls, which are not counted.
 type memory struct {
 	ttl           time.Duration
 	max, maxBytes int
@@ -195,12 +195,12 @@ type memory struct {
 type entry struct {
 	scope, input digest
 	settled      chan struct{} // closed when the call is over
-	result       *tool.Result  // nil: it came to nothing
+	result       *tool.Result  // nil if it had no outcome
 	expires      time.Time
-	place        *list.Element // nil: still running
+	place        *list.Element // nil while it runs
 }
 
-// claim returns the entry of a scope. Where there is none, it makes one that is the caller's to settle.
+// claim returns the entry of a scope. If there is none, it makes one that the caller must settle.
 func (m *memory) claim(scope, input digest) (e *entry, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package journal keeps what happened last in this program, for those who follow it: the lines of its own log, what
-// tools log and report while they run, and a line for the end of each call. It is in memory alone, and bounded.
+// Package journal keeps the latest events of this process for followers: the lines of its own log, what tools log and
+// report while they run, and a line for the end of each call. It is only in memory, and bounded.
 //
-// There is one list of lines, and a follower has nothing but the number of the last line that it saw. So a call that
-// tells something never waits for a follower, and followers cost no memory, however slow they are: one that falls
-// behind by more than is kept learns how many lines it missed.
+// There is one list of lines, and a follower has only the number of the last line that it saw. So a call that writes a
+// line never waits for a follower, and followers cost no memory, however slow they are: a follower that falls behind by
+// more than is kept learns how many lines it missed.
 package journal
 
 import (
@@ -17,33 +17,33 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// KeepLines is how many lines are kept; the others bound their bytes, and what one line says.
+// KeepLines is how many lines are kept; the others limit their bytes, and the text of one line.
 const (
 	KeepLines = 4096
 	keepBytes = 4 << 20
 	maxText   = 2000
 )
 
-// An Origin says whose line it is.
+// An Origin is the kind of source of a line.
 type Origin string
 
 // The origins.
 const (
-	Server Origin = "server" // this program
+	Server Origin = "server" // this process
 	Tool   Origin = "tool"   // a tool, while a call of it ran
 	Call   Origin = "call"   // a call has ended
 )
 
-// A Line is one thing that happened.
+// A Line is one event.
 type Line struct {
-	Seq     int64           `json:"seq"` // 1, 2, 3 ... since the start of the program
+	Seq     int64           `json:"seq"` // 1, 2, 3 ... since the start of the process
 	Time    time.Time       `json:"time"`
 	From    Origin          `json:"from"`
 	Level   string          `json:"level"` // debug, info, warn, error
 	Message string          `json:"message,omitzero"`
-	Fields  json.RawMessage `json:"fields,omitzero"` // what the program or the tool said beside the message
+	Fields  json.RawMessage `json:"fields,omitzero"` // what the process or the tool added to the message
 
-	// Of a call.
+	// Set for a call.
 	Call    string `json:"call,omitzero"`
 	Tool    string `json:"tool,omitzero"`
 	Caller  string `json:"caller,omitzero"`
@@ -51,13 +51,13 @@ type Line struct {
 	Session string `json:"session,omitzero"`
 	Run     string `json:"run,omitzero"`
 
-	// Of its end.
+	// Set for the end of a call.
 	Outcome tool.Outcome `json:"outcome,omitzero"`
 	Code    tool.Code    `json:"code,omitzero"`
 	Millis  float64      `json:"duration_ms,omitzero"`
 }
 
-// A Journal is the lines of one program. The zero value has none and is ready for use.
+// A Journal is the lines of one process. The zero value is empty and ready for use.
 type Journal struct {
 	tool.Changes // closed when there are new lines
 
@@ -68,21 +68,21 @@ type Journal struct {
 	bytes int
 }
 
-// A kept line is a line in little memory: there is one for every call, most are never looked at, and each place in the
-// ring is cold when its turn comes again. Its texts are copied, since they may be cut out of a request that is larger
-// than all that is kept; the place is used for them again and again, so that a call which ends allocates nothing.
+// A kept is a line in little memory: there is one for every call, most are never read, and each place in the ring is out
+// of the processor's cache when its turn comes again. Its texts are copied, because they may be slices of a request that
+// is larger than everything kept. The buffer for them is reused, so that the end of a call allocates nothing.
 type kept struct {
 	at     int64 // in nanoseconds
 	millis float64
 	texts  []byte
 	ends   [9]uint16       // of each text
 	more   json.RawMessage // the data of an event, or the fields of the line
-	event  tool.Kind       // of a tool, whose data has the rest, to be read when somebody wants to see it; empty: it is none
-	from   uint8           // among origins
-	level  uint8           // among Levels
+	event  tool.Kind       // of a tool's event, whose data is parsed when the line is read; empty if it is not an event
+	from   uint8           // index in origins
+	level  uint8           // index in Levels
 }
 
-// written lists the texts of a line that are kept as they are. All of them together fit into a uint16: see short.
+// written lists the texts of a line that are kept unchanged. Together they fit into a uint16: see short.
 func (l *Line) written() [9]*string {
 	return [...]*string{
 		&l.Call, &l.Tool, &l.Caller, &l.Session, &l.Run, &l.Door, &l.Message, (*string)(&l.Outcome), (*string)(&l.Code),
@@ -91,7 +91,7 @@ func (l *Line) written() [9]*string {
 
 func origins() []Origin { return []Origin{Server, Tool, Call} }
 
-// keep fills a place that is empty.
+// keep fills an empty place.
 func (k *kept) keep(l *Line, ev *tool.Event) {
 	k.at, k.millis, k.more, k.event = l.Time.UnixNano(), l.Millis, l.Fields, ev.Kind
 	if ev.Kind != "" {
@@ -104,9 +104,9 @@ func (k *kept) keep(l *Line, ev *tool.Event) {
 	}
 }
 
-func (k *kept) size() int { return 112 + cap(k.texts) + len(k.more) } // 112: about that of the struct
+func (k *kept) size() int { return 112 + cap(k.texts) + len(k.more) } // 112 is roughly the size of the struct
 
-// reusable is how large the room for texts may be that is left behind by a line.
+// reusable is the largest text buffer that is kept for the next line.
 const reusable = 512
 
 func (k *kept) clear() {
@@ -115,8 +115,8 @@ func (k *kept) clear() {
 	}
 }
 
-// add keeps a line, and no longer the oldest where there are too many. Of an event of a tool, where there is one, the
-// line has no more than whose it is.
+// add keeps a line, and drops the oldest if there are too many. For an event of a tool, the line has only the call; the
+// rest is in ev.
 func (j *Journal) add(l *Line, ev *tool.Event) {
 	j.mu.Lock()
 	j.last++
@@ -142,18 +142,17 @@ func (j *Journal) drop() {
 	oldest.clear()
 }
 
-// at is where a line is kept.
+// at returns where a line is kept.
 func (j *Journal) at(seq int64) *kept { return &j.ring[(seq-1)%KeepLines] }
 
-// Last is the number of the last line.
+// Last returns the number of the last line.
 func (j *Journal) Last() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.last
 }
 
-// Next gives the lines behind the one with a number, the oldest first, at most so many, and how many that came in
-// between are no longer kept.
+// Next returns at most most lines after the given number, the oldest first, and how many in between are no longer kept.
 func (j *Journal) Next(after int64, most int) (lines []Line, missed int64) {
 	some, first := j.take(after, most)
 	for i := range some {
@@ -165,7 +164,7 @@ func (j *Journal) Next(after int64, most int) (lines []Line, missed int64) {
 	return lines, missed
 }
 
-// take copies lines, so that they are read while nobody waits, and gives the number of the first.
+// take copies lines, so that they can be parsed without the lock, and returns the number of the first.
 func (j *Journal) take(after int64, most int) (lines []kept, first int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -178,7 +177,7 @@ func (j *Journal) take(after int64, most int) (lines []kept, first int64) {
 	return lines, first
 }
 
-// read gives the line, with what its event says.
+// read returns the line, with the content of its event.
 func (k *kept) read(seq int64) Line {
 	l := Line{Seq: seq, Time: time.Unix(0, k.at), Millis: k.millis, From: origins()[k.from], Level: Levels()[k.level]}
 	from := uint16(0)
@@ -189,14 +188,14 @@ func (k *kept) read(seq int64) Line {
 	return l
 }
 
-// tell adds what an event says, or, where there is none, the fields.
+// tell adds the content of an event, or the fields if it is not an event.
 func (l *Line) tell(event tool.Kind, more json.RawMessage) {
 	switch event {
 	case "":
 		l.Fields = more
 	case tool.KindLog:
 		var data tool.Log
-		_ = strictjson.Unmarshal(more, &data) // what does not fit is left out
+		_ = strictjson.Unmarshal(more, &data) // fields that do not fit are dropped
 		l.Level, l.Message, l.Fields = level(data.Level), short(data.Message), data.Fields
 	case tool.KindError:
 		var data tool.ErrorEvent
@@ -208,10 +207,10 @@ func (l *Line) tell(event tool.Kind, more json.RawMessage) {
 	}
 }
 
-// Levels lists the levels, the least grave first.
+// Levels lists the levels, the least severe first.
 func Levels() []string { return []string{"debug", "info", "warn", "error"} }
 
-// level gives one of the four: tools choose their words themselves.
+// level returns one of the four levels: tools choose their own words.
 func level(text string) string {
 	if slices.Contains(Levels(), text) {
 		return text

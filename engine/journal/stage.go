@@ -14,9 +14,9 @@ import (
 	"toolpost/tool"
 )
 
-// Stage gives the stage for both of its places: in front of resolve it notes how each call ends, refusals too, and
-// writes that to log as well, at the level debug; behind it, what tools log while they run. The tools of Toolpost
-// itself are left out there: one of them hands out these very lines.
+// Stage returns the stage for both of its places. In front of resolve it records how each call ends, refusals too, and
+// also writes that to log at debug level. Behind resolve it records what tools log while they run. Toolpost's own tools
+// are left out there: one of them returns these very lines.
 func (j *Journal) Stage(log *slog.Logger) func(*tool.Spec) tool.Middleware {
 	return func(s *tool.Spec) tool.Middleware {
 		switch {
@@ -33,7 +33,7 @@ func (j *Journal) ends(log *slog.Logger) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 			start := c.Start()
-			defer func() { // a panic passes here too, and leaves neither result nor error
+			defer func() { // also on a panic, which leaves neither result nor error
 				l := ended(c, r, err, start)
 				j.add(&l, &tool.Event{})
 				if log.Enabled(ctx, slog.LevelDebug) {
@@ -45,7 +45,7 @@ func (j *Journal) ends(log *slog.Logger) tool.Middleware {
 	}
 }
 
-// ended is the line of a call that is over.
+// ended returns the line for the end of a call.
 func ended(c *tool.Call, r *tool.Result, err error, start time.Time) Line {
 	l := of(c)
 	took := time.Since(start)
@@ -65,7 +65,7 @@ func ended(c *tool.Call, r *tool.Result, err error, start time.Time) Line {
 	return l
 }
 
-// of is a line about a call. Its tool has the name that it is published by, as far as that is known.
+// of returns a line about a call. The tool has its published name, if that is known.
 func of(c *tool.Call) Line {
 	name := c.Tool
 	switch {
@@ -80,7 +80,7 @@ func of(c *tool.Call) Line {
 	}
 }
 
-// attrs is the line as this program's log has it, with the files that the call touched.
+// attrs returns the line's attributes for the log of this process, with the files that the call touched.
 func (l *Line) attrs(t tool.Touches) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("tool", l.Tool), slog.String("caller", l.Caller), slog.String("door", l.Door),
@@ -104,7 +104,7 @@ func (j *Journal) events(next tool.Handler) tool.Handler {
 	})
 }
 
-// A listener hears what a tool says during one call.
+// A listener records what a tool logs during one call.
 type listener struct {
 	j    *Journal
 	call *tool.Call
@@ -118,7 +118,7 @@ func (l *listener) Emit(ev tool.Event) error {
 		if line.From, line.Time = Tool, ev.Time; line.Time.IsZero() {
 			line.Time = time.Now()
 		}
-		if len(ev.Data) > 2*maxText { // much of it would not be shown
+		if len(ev.Data) > 2*maxText { // most of it would not be shown
 			line.tell(ev.Kind, ev.Data)
 			about = tool.Event{}
 		}
@@ -127,14 +127,14 @@ func (l *listener) Emit(ev tool.Event) error {
 	return l.out.Emit(ev)
 }
 
-// Handler gives a handler that writes to another one, and keeps what is not for debugging. It must get what has no
-// secrets in it any more.
+// Handler returns a handler that writes to another one, and keeps all lines above debug level. Secrets must have been
+// removed from the lines before.
 func (j *Journal) Handler(to slog.Handler) slog.Handler { return &handler{j: j, to: to} }
 
 type handler struct {
 	j    *Journal
 	to   slog.Handler
-	with []func(slog.Handler) slog.Handler // attributes and groups that were added, in order
+	with []func(slog.Handler) slog.Handler // attributes and groups, in the order in which they were added
 }
 
 // Enabled implements slog.Handler.
@@ -156,8 +156,8 @@ func (h *handler) Handle(ctx context.Context, rec slog.Record) error {
 	return h.to.Handle(ctx, rec)
 }
 
-// fields writes the attributes as JSON. The handler of the standard library knows how; it is made anew for each line,
-// of which there are few.
+// fields encodes the attributes as JSON. It uses a handler of the standard library, made anew for each line, because
+// such lines are few.
 func (h *handler) fields(ctx context.Context, rec slog.Record) json.RawMessage {
 	var text bytes.Buffer
 	var to slog.Handler = slog.NewJSONHandler(&text, &slog.HandlerOptions{

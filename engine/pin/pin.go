@@ -1,6 +1,6 @@
-// Package pin remembers what the tools of other people's servers said of themselves when they were first seen. A tool
-// that says something else later is held back until an operator has looked at it: what a model is told about a tool
-// decides what it does with it, and a server could have said something harmless on the day when somebody chose it.
+// Package pin remembers how the tools of third-party servers described themselves when they were first seen. A tool
+// whose description changes later is held back until an operator has reviewed it. The description of a tool decides what
+// a model does with it, and a server may have been harmless only on the day it was chosen.
 package pin
 
 import (
@@ -17,37 +17,37 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Pin is what one tool of a source is known by.
+// A Pin identifies one tool of a source.
 type Pin struct {
 	Source string
 	Name   string // the source's own name for the tool
 	Digest string // of Face
 	Face   json.RawMessage
 	Seen   time.Time // when the tool was first seen
-	// Who approved what it says now, and when; nobody: it is as it was first seen.
+	// Who approved its present description, and when; empty if it is as first seen.
 	By       string
 	Approved time.Time
 }
 
-// A Change puts a pin in the place of another one of the same tool. Without Was the tool has none: if it has one by
-// then, that one stays. Without a digest the tool is forgotten.
+// A Change replaces the pin of a tool. If Was is empty, the tool has no pin; if it got one meanwhile, that one stays. A
+// change without a digest removes the pin.
 type Change struct {
-	Was string // the digest of the pin that there is
+	Was string // the digest of the present pin
 	Pin
 }
 
-// Pins keeps pins, for all programs that share it.
+// Pins keeps pins, for all processes that share it.
 type Pins interface {
-	// Of gives the pins of a source.
+	// Of returns the pins of a source.
 	Of(ctx context.Context, source string) ([]Pin, error)
-	// Change makes all changes or none. It refuses with a conflict where a pin is not the one that a change says.
+	// Change makes all changes or none. It fails with a conflict if a pin does not match the Was of its change.
 	Change(ctx context.Context, changes []Change) error
-	// Revision gives a number that is another one when any pin has changed.
+	// Revision returns a number that differs whenever any pin has changed.
 	Revision(ctx context.Context) (int64, error)
 }
 
-// face is what is pinned of a tool: what it says of itself to people, models and rules. How long it may run and behind
-// which walls is left out: that is decided here, or is for the other side to know.
+// face is the pinned part of a tool: what it tells people, models and rules about itself. Its time limit and its walls
+// are left out: they are decided here, or concern only the other side.
 type face struct {
 	Name        string          `json:"name"`
 	Title       string          `json:"title,omitzero"`
@@ -57,11 +57,11 @@ type face struct {
 	Output      json.RawMessage `json:"output,omitzero"`
 	Effects     tool.Effects    `json:"effects,omitzero"`
 	Tier        int             `json:"tier,omitzero"`
-	Safe        bool            `json:"declared_safe,omitzero"` // tier 0 is what it says, whatever its effects
+	Safe        bool            `json:"declared_safe,omitzero"` // it declares tier 0, whatever its effects
 	Guarantees  tool.Guarantees `json:"guarantees,omitzero"`
 }
 
-// Of makes the pin of a tool as it is now.
+// Of returns the pin of a tool as it is now.
 func Of(source string, s *tool.Spec) (Pin, error) {
 	b, err := strictjson.Marshal(face{
 		Name: s.Name, Title: s.Title, Description: s.Description, Aliases: s.Aliases, Input: canonical(s.Input),
@@ -72,8 +72,8 @@ func Of(source string, s *tool.Spec) (Pin, error) {
 	return Pin{Source: source, Name: s.Name, Digest: hex.EncodeToString(sum[:]), Face: b}, err
 }
 
-// canonical writes a schema with its members in order and without spaces: a server that writes the same in another
-// order has not changed. What is no JSON stays as it is, in quotes.
+// canonical writes a schema with its members in order and without spaces: a server that only changes the order has not
+// changed. Invalid JSON is kept as it is, in quotes.
 func canonical(schema json.RawMessage) json.RawMessage {
 	if len(schema) == 0 {
 		return nil
@@ -86,10 +86,10 @@ func canonical(schema json.RawMessage) json.RawMessage {
 	return strictjson.Quote([]byte(schema))
 }
 
-// Spec is the tool as it was pinned.
+// Spec returns the tool as it was pinned.
 func (p Pin) Spec() *tool.Spec {
 	var f face
-	_ = strictjson.Unmarshal(p.Face, &f) // one that cannot be read is a tool of which nothing is known but its name
+	_ = strictjson.Unmarshal(p.Face, &f) // if it cannot be parsed, only the name is known
 	s := &tool.Spec{
 		Name: p.Name, Title: f.Title, Description: f.Description, Aliases: f.Aliases, Input: f.Input,
 		Output: f.Output, Effects: f.Effects, Tier: f.Tier, Guarantees: f.Guarantees,
@@ -106,28 +106,29 @@ type Held struct {
 	Why      error
 }
 
-// A Verdict is what pins say about the tools that a source brings.
+// A Verdict is the result of comparing the tools of a source with their pins.
 type Verdict struct {
-	Seen map[string]time.Time // when each was first seen, by its source's name for it
-	Held map[string]*Held     // those that are held back, likewise
-	Gone []Pin                // those that the source does not bring now
+	Seen map[string]time.Time // when each was first seen, by its name at the source
+	Held map[string]*Held     // the tools that are held back, likewise
+	Gone []Pin                // the tools that the source does not bring now
 }
 
 // A Book compares tools with their pins.
 type Book struct {
 	Pins Pins
-	// Lasting says that pins are still there when the program starts again.
+	// Lasting is set if pins survive a restart.
 	Lasting bool
 }
 
-// maxKept bounds what is kept of one source: a server that brings other tools each time must not fill the store.
+// maxKept limits what is kept of one source, in bytes: a server that brings other tools each time must not fill the
+// store.
 const maxKept = 64 << 20
 
-// Check compares the tools of a source with their pins, and pins those that it sees for the first time. Where that
-// cannot be done all are held back: to take them as they are would let a server say anything while the store is away.
+// Check compares the tools of a source with their pins, and pins tools that it sees for the first time. If that fails,
+// all are held back: otherwise a server could change its descriptions while the store is down.
 func (b *Book) Check(ctx context.Context, source string, specs []*tool.Spec) *Verdict {
 	v := &Verdict{Seen: map[string]time.Time{}, Held: map[string]*Held{}}
-	for range 3 { // others may pin the same tools meanwhile, and a tool that they forget is new again
+	for range 3 { // other processes may pin the same tools meanwhile, and a tool that they forget is new again
 		known, err := b.of(ctx, source)
 		if err != nil {
 			return v.holdAll(source, specs, unchecked(err))
@@ -152,7 +153,7 @@ func (b *Book) of(ctx context.Context, source string) (map[string]Pin, error) {
 	return known, err
 }
 
-// compare fills a verdict, and gives what is to be pinned for the first time.
+// compare fills a verdict, and returns the tools to be pinned for the first time.
 func (v *Verdict) compare(source string, specs []*tool.Spec, known map[string]Pin) (fresh []Change) {
 	now := time.Now()
 	clear(v.Seen)
@@ -198,7 +199,7 @@ func (v *Verdict) hold(was, is Pin, why error) {
 	}
 }
 
-// latest is when a tool was seen of which that is not known: all others come before it.
+// latest is the time for a tool whose first sight is unknown: all others come before it.
 func latest() time.Time { return time.Unix(1<<40, 0) }
 
 func (v *Verdict) holdAll(source string, specs []*tool.Spec, why error) *Verdict {
@@ -209,7 +210,7 @@ func (v *Verdict) holdAll(source string, specs []*tool.Spec, why error) *Verdict
 	return v
 }
 
-// The reasons for which a tool is held back, for programs.
+// The machine-readable reasons for which a tool is held back.
 const (
 	ReasonChanged   = "held_changed"
 	ReasonUnchecked = "held_unchecked"
@@ -231,21 +232,21 @@ func unchecked(err error) error {
 		Because(ReasonUnchecked)
 }
 
-// Approve pins what tools say now. It refuses where somebody else was faster.
+// Approve pins the present descriptions of tools. It fails if the pins have changed meanwhile.
 func (b *Book) Approve(ctx context.Context, by string, held []*Held) error {
 	now := time.Now()
 	changes := make([]Change, len(held))
 	for i, h := range held {
 		changes[i] = Change{h.Was.Digest, h.Now}
 		changes[i].By, changes[i].Approved = by, now
-		if h.Was.Digest == "" { // else it keeps the time by which it is decided whose name it is
+		if h.Was.Digest == "" { // otherwise it keeps the time that decides who owns the name
 			changes[i].Seen = now
 		}
 	}
 	return b.Pins.Change(ctx, changes)
 }
 
-// Forget drops pins: a tool that comes again is seen for the first time.
+// Forget drops pins: a tool that comes again counts as new.
 func (b *Book) Forget(ctx context.Context, pins []Pin) error {
 	changes := make([]Change, len(pins))
 	for i, p := range pins {

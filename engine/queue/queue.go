@@ -1,6 +1,6 @@
-// Package queue is the stage where calls wait for a place, in front of tools that run only so many at once. Waiting is
-// not the tool's time: its clock starts behind this stage. The queue is bounded, in calls and in time; a call that is
-// too much is refused as unavailable and told when to try again.
+// Package queue is the stage in which calls wait for tools that run only so many at once. Waiting does not count as the
+// tool's time: its clock starts behind this stage. The queue is bounded, in calls and in time; a call too many is
+// refused as unavailable, with a time to try again.
 package queue
 
 import (
@@ -28,7 +28,7 @@ func Section() config.Part {
 	}
 }
 
-// From gives the options of a config.
+// From returns the options of a config.
 func From(cfg *config.Config) (o Options, err error) {
 	err = cfg.Section(Section().Name).Decode(&o)
 	return o, err
@@ -40,49 +40,49 @@ const (
 	reasonLate = "queue_timeout"
 )
 
-// WithDefaults fills in what is 0.
+// WithDefaults replaces zero values by the defaults.
 func (o Options) WithDefaults() Options {
 	return Options{Calls: cmp.Or(o.Calls, 1000), Wait: cmp.Or(o.Wait, 30*time.Second)}
 }
 
-// A Line is where the calls wait that share some places, first come first served.
+// A Line is the queue of the calls that share some places, first come first served.
 type Line struct {
 	o      Options
 	places func() int
 
 	mu      sync.Mutex
 	running int
-	waiting []chan struct{} // closed for whoever has a place
-	each    time.Duration   // how long a call has its place, on average; 0: none has ended yet
+	waiting []chan struct{} // closed for the call that gets a place
+	each    time.Duration   // how long a call keeps its place, on average; 0 if none has ended yet
 }
 
-// New makes a line for as many calls at once as places says, which may change; 0: any number.
+// New makes a line for as many calls at once as places returns, which may change; 0 means no limit.
 func New(o Options, places func() int) *Line { return &Line{o: o.WithDefaults(), places: places} }
 
-// A Load is how many calls a line has.
+// A Load is the number of calls in a line.
 type Load struct {
 	Running int `json:"running"`
-	Places  int `json:"places"` // 0: any number
+	Places  int `json:"places"` // 0 means no limit
 	Waiting int `json:"waiting"`
-	Most    int `json:"most"` // that may wait
+	Most    int `json:"most"` // limit of Waiting
 }
 
-// A Crowd is the load of a line in which calls of a source wait.
+// A Crowd is the load of a line of a source.
 type Crowd struct {
 	Source string `json:"source"`
 	Pool   string `json:"pool,omitzero"` // of the source, which may have several
 	Load
 }
 
-// Load tells how full the line is.
+// Load returns how full the line is.
 func (l *Line) Load() Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Load{l.running, max(l.places(), 0), len(l.waiting), l.o.Calls}
 }
 
-// Stage lets a call on when there is a place for it. It stands in front of whatever notes that a call begins: one that
-// waits has not begun, uses up no lease and looks at no state.
+// Stage lets a call through when there is a place for it. It runs in front of every stage that records the begin of a
+// call: a waiting call has not begun, uses up no lease and reads no state.
 func (l *Line) Stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		if err := l.enter(ctx, c.Tool); err != nil {
@@ -129,7 +129,7 @@ func (l *Line) free() bool {
 	return places <= 0 || l.running < places
 }
 
-// quit takes a call out of the line, or gives it the place that came this moment.
+// quit takes a call out of the line, unless it was given a place at this moment.
 func (l *Line) quit(mine chan struct{}, why func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +141,7 @@ func (l *Line) quit(mine chan struct{}, why func() error) error {
 	return why()
 }
 
-// leave gives a place back.
+// leave frees a place.
 func (l *Line) leave(took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,14 +156,13 @@ func (l *Line) leave(took time.Duration) {
 	}
 }
 
-// How long a refused caller is told to wait, at the least and at the most. It is a guess, made of how long calls
-// took until now.
+// The least and the most that a refused caller is told to wait. The time is estimated from how long calls took so far.
 const (
 	leastRetry = 100 * time.Millisecond
 	mostRetry  = time.Minute
 )
 
-// refuse is the error of a call that gets no place.
+// refuse returns the error of a call that gets no place.
 func (l *Line) refuse(reason, format string, args ...any) error {
 	retry := cmp.Or(l.each, time.Second) * time.Duration(len(l.waiting)+1) / time.Duration(max(l.places(), 1))
 	retry = min(max(retry, leastRetry), mostRetry).Round(time.Millisecond)
@@ -171,7 +170,7 @@ func (l *Line) refuse(reason, format string, args ...any) error {
 		Because(reason).RetryAfter(retry)
 }
 
-// interrupted says why a call that waited is over.
+// interrupted returns why a waiting call has ended.
 func interrupted(ctx context.Context, name string) error {
 	e := tool.Ended(ctx)
 	e.Message = name + " was not run, it waited for a place: " + e.Message

@@ -1,5 +1,5 @@
-// Package quota is the stage that keeps calls within limits: how many there are in a time, how many units they
-// cost, and how many run at once. Nothing waits here: a call that is too much is refused, and told when to try again.
+// Package quota is the stage that keeps calls within limits: how many there are in a time, how many units they cost, and
+// how many run at once. Nothing waits here: a call over the limit is refused, with a time to try again.
 package quota
 
 import (
@@ -20,9 +20,10 @@ import (
 
 // Options has useful zero values.
 type Options struct {
-	Now   func() time.Time // nil: time.Now
-	Doors []string         // that rules can be about; nil: any
-	// for how many callers, tools ... the rules count together; 0: 100,000. The least recently used go first
+	Now   func() time.Time // nil means time.Now
+	Doors []string         // that rules can name; nil means any
+	// for how many callers, tools ... the rules count together; 0 means 100,000. The least recently used are dropped
+	// first
 	Keys int
 }
 
@@ -34,7 +35,7 @@ type Quotas struct {
 
 	mu       sync.Mutex
 	limiters []*limiter
-	last     int64 // the latest time that was seen: it does not go back
+	last     int64 // the latest time that was seen; never goes back
 }
 
 // New makes quotas.
@@ -55,7 +56,7 @@ func Section() config.Part {
 	}
 }
 
-// Read reads the rules of a config; apply goes over to them.
+// Read reads the rules of a config; apply switches to them.
 func (q *Quotas) Read(cfg *config.Config) (apply func(), err error) {
 	var rules []Rule
 	if err := cfg.Section(Section().Name).Decode(&rules); err != nil {
@@ -64,8 +65,8 @@ func (q *Quotas) Read(cfg *config.Config) (apply func(), err error) {
 	return func() { q.Replace(rules) }, check(rules, q.o.Doors, cfg.SourceNames())
 }
 
-// Replace goes over to other rules, which were checked. A rule that says the same as before goes on with its
-// counts. The stages that For gave before keep to the rules they were made of.
+// Replace switches to other rules, which must be valid. An unchanged rule keeps its counts. The stages that For returned
+// before keep the rules they were made with.
 func (q *Quotas) Replace(rules []Rule) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,13 +78,13 @@ func (q *Quotas) Replace(rules []Rule) {
 		} else {
 			next[i] = q.limiters[at]
 		}
-		next[i].most = max(1, q.o.Keys/len(rules)) // no rule pushes out what another counts
+		next[i].most = max(1, q.o.Keys/len(rules)) // no rule evicts the counts of another
 	}
 	q.limiters = next
 }
 
-// For is an engine.Stage. It stands behind idempotency, so that a replay is free, and in
-// front of leases, so that a call that is refused uses none up. Nil: no rule speaks of the tool.
+// For is an engine.Stage. It runs behind idempotency, so that a replay is free, and in front of leases, so that a
+// refused call uses up none. It returns nil if no rule applies to the tool.
 func (q *Quotas) For(spec *tool.Spec) tool.Middleware {
 	if t := q.of(spec); len(t.limits) > 0 {
 		return t.stage
@@ -106,8 +107,8 @@ func (q *Quotas) of(spec *tool.Spec) *toolLimits {
 	return t
 }
 
-// costOf is what a call of a tool costs. A tool with several names costs what the dearest of them does: its source
-// gives it aliases, and a cheap one must not help.
+// costOf returns the cost of a call of a tool. A tool with several names costs as much as the dearest of them: its
+// source chooses the aliases, and a cheap one must not help.
 func costOf(costs map[string]int, spec *tool.Spec) int64 {
 	most := -1
 	for name, cost := range costs {
@@ -124,21 +125,21 @@ func costOf(costs map[string]int, spec *tool.Spec) int64 {
 	return int64(most)
 }
 
-// A toolLimit is a rule that speaks of a tool.
+// A toolLimit is a rule that applies to a tool.
 type toolLimit struct {
 	*limiter
 	cost int64
 	tool tool.Ref
 }
 
-// The toolLimits are the stage of one tool: the rules that speak of it.
+// toolLimits is the stage of one tool: the rules that apply to it.
 type toolLimits struct {
 	quotas   *Quotas
 	limits   []toolLimit
 	codebase []string // the arguments that name a codebase
 }
 
-// A claim is what one call wants of one rule.
+// A claim is what one call needs of one rule.
 type claim struct {
 	*toolLimit
 	key      key
@@ -147,7 +148,7 @@ type claim struct {
 	codebase string
 }
 
-// usualClaims is how many rules speak of a call without costing it memory.
+// usualClaims is how many rules can apply to a call without an allocation.
 const usualClaims = 8
 
 func (t *toolLimits) stage(next tool.Handler) tool.Handler {
@@ -165,7 +166,7 @@ func (t *toolLimits) stage(next tool.Handler) tool.Handler {
 	})
 }
 
-// claims adds what a call wants of the rules that speak of it.
+// claims adds a claim for each rule that applies to a call.
 func (t *toolLimits) claims(c *tool.Call, claims []claim) []claim {
 	var codebase string
 	looked := false
@@ -182,8 +183,8 @@ func (t *toolLimits) claims(c *tool.Call, claims []claim) []claim {
 	return claims
 }
 
-// key stands for whom a rule counts a call. It is a digest that nobody can foresee: callers choose how long some of
-// the texts are, and must not choose how much memory they take, nor meet each other.
+// key identifies what a rule counts a call for. It is a digest that cannot be predicted: callers choose the length of
+// some of the texts, and must not be able to choose how much memory they take, or to cause collisions.
 func (q *Quotas) key(l *toolLimit, c *tool.Call, codebase string) key {
 	var who struct {
 		tool                                    tool.Ref
@@ -208,7 +209,7 @@ func (q *Quotas) key(l *toolLimit, c *tool.Call, codebase string) key {
 	return key{maphash.Comparable(q.seeds[0], who), maphash.Comparable(q.seeds[1], who)}
 }
 
-// enter counts a call with every rule, or with none: then it says which one it has to wait for longest.
+// enter counts a call with every rule, or with none. In the latter case it returns the rule with the longest wait.
 func (q *Quotas) enter(claims []claim) (at int, wait time.Duration, reason string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -227,12 +228,12 @@ func (q *Quotas) enter(claims []claim) (at int, wait time.Duration, reason strin
 		if wait == 0 {
 			c.charge(c.entry, c.cost, q.last)
 		}
-		c.forget(q.last) // not this entry, if it counts
+		c.forget(q.last) // not this entry if it counts
 	}
 	return at, wait, reason
 }
 
-// leave says that a call has ended.
+// leave records that a call has ended.
 func (q *Quotas) leave(claims []claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,7 +242,7 @@ func (q *Quotas) leave(claims []claim) {
 	}
 }
 
-// refusal is the error of a call that is too much.
+// refusal returns the error of a call over the limit.
 func (c *claim) refusal(call *tool.Call, wait time.Duration, reason string) error {
 	ms := (wait + time.Millisecond - 1) / time.Millisecond
 	allows, hint := "", ""
@@ -265,8 +266,8 @@ func (c *claim) refusal(call *tool.Call, wait time.Duration, reason string) erro
 	return e
 }
 
-// codebaseArguments lists the arguments of a tool that may name a codebase. One that the tool does not know is not
-// looked at: it could be another one in every call.
+// codebaseArguments lists the arguments of a tool that may name a codebase. Arguments that are not in its schema are
+// ignored: a caller could send a different one in every call.
 func codebaseArguments(schema json.RawMessage) []string {
 	names := []string{"codebase_id", "codebaseId"}
 	var s struct {
@@ -278,7 +279,7 @@ func codebaseArguments(schema json.RawMessage) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return s.Properties[name] == nil })
 }
 
-// codebaseOf returns the codebase that the arguments name; empty: none.
+// codebaseOf returns the codebase that the arguments name, or "".
 func codebaseOf(args json.RawMessage, names []string) string {
 	var given map[string]json.RawMessage
 	if len(names) == 0 || strictjson.Unmarshal(args, &given) != nil {

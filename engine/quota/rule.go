@@ -14,14 +14,14 @@ import (
 	"toolpost/wire/nearest"
 )
 
-// Bounds on what a config may say. With them everything is counted in whole numbers of 64 bits.
+// Limits of the config. Within them everything can be counted in 64-bit integers.
 const (
 	maxRules  = 100
-	maxAmount = 100_000_000 // calls, units, and what a call costs
+	maxAmount = 100_000_000 // calls, units, and the cost of a call
 )
 
-// A Rule is an entry of limits.quotas. It speaks of the calls that match every pattern it has, and keeps them to at
-// least one of a rate, units and a concurrency.
+// A Rule is an entry of limits.quotas. It applies to the calls that match all of its patterns, and limits at least one
+// of their rate, units and concurrency.
 type Rule struct {
 	Name        string         `yaml:"name" doc:"name of the rule in messages"`
 	Per         Parts          `yaml:"per" schema:"items.enum=caller|tool|source|door|session|codebase" doc:"which calls are counted together; a list combines them; default: all calls"`
@@ -37,7 +37,7 @@ type Rule struct {
 	Reason      string         `yaml:"reason" doc:"why, for whoever is refused"`
 }
 
-// otherTools is the name under which Cost has what a call of any other tool costs.
+// otherTools is the key in Cost for all tools that it does not name.
 const otherTools = "default"
 
 // Validate implements config's validator.
@@ -79,8 +79,8 @@ func (r *Rule) Validate() error {
 	return nil
 }
 
-// check refuses rules that cannot stand together, and names that cannot be: a limit on what does not exist limits
-// nothing. Where doors or sources are nil there may be any.
+// check refuses rules that contradict each other, and unknown names: a limit on something that does not exist limits
+// nothing. If doors or sources is nil, any name is accepted.
 func check(rules []Rule, doors, sources []string) error {
 	if len(rules) > maxRules {
 		return invalid("there are %d quotas, and %d are allowed", len(rules), maxRules)
@@ -103,7 +103,7 @@ func invalid(format string, args ...any) error {
 	return tool.Errorf(tool.CodeInvalidInput, "limits: "+format, args...)
 }
 
-// A Rate is an amount in a time, such as 100/m. The zero value is none.
+// A Rate is an amount in a time, such as 100/m. The zero value means no rate.
 type Rate struct {
 	amount int64
 	unit   string // s, m, h or d
@@ -129,7 +129,7 @@ func (r *Rate) UnmarshalText(b []byte) error {
 // words returns the rate in words.
 func (r Rate) words(what string) string { return amount(r.amount, what) + " " + units()[r.unit].words }
 
-// amount says how many there are of what has an s at its end.
+// amount returns a count with its noun, which ends in s and is made singular for 1.
 func amount(n int64, what string) string {
 	if n == 1 {
 		what = strings.TrimSuffix(what, "s")
@@ -149,7 +149,7 @@ func units() map[string]unit {
 	}
 }
 
-// A Part of a call is one of those that calls are counted by.
+// A Part is a property of a call by which calls are counted.
 type Part string
 
 // The parts.
@@ -171,10 +171,10 @@ func (p *Part) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Parts are several of them.
+// Parts is a list of parts.
 type Parts = tool.Several[Part, *Part]
 
-// forWhom says for whom a rule counts.
+// forWhom describes what a rule counts for.
 func (r *Rule) forWhom() string {
 	words := "for all together"
 	for i, part := range r.Per {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// A limit is a rate in whole numbers. A bucket that is full holds burst tokens; what is missing from it is counted
-// in small parts, of which a token has as many as its rate's time has microseconds, and of which every microsecond
-// brings back as many as the rate has tokens. So nothing is ever rounded.
+// A limit is a rate in integers. A full bucket holds burst tokens. What is missing from it is counted in small parts: a
+// token has as many parts as its rate's time has microseconds, and every microsecond restores as many parts as the rate
+// has tokens. So nothing is ever rounded.
 type limit struct {
-	gain  int64 // parts that a microsecond brings back
+	gain  int64 // parts that a microsecond restores
 	token int64 // parts of a token
 	full  int64 // parts of a full bucket
 }
@@ -20,10 +20,10 @@ func newLimit(r Rate, burst int64) limit {
 	return limit{r.amount, token, burst * token}
 }
 
-// A bucket is what is missing at a time. The zero value is full.
+// A bucket is how much is missing at a time. The zero value is full.
 type bucket struct{ missing, at int64 }
 
-// missing returns what is missing now.
+// missing returns how much is missing now.
 func (l limit) missing(b bucket, now int64) int64 {
 	if l.gain == 0 || now-b.at > b.missing/l.gain {
 		return 0
@@ -31,7 +31,7 @@ func (l limit) missing(b bucket, now int64) int64 {
 	return b.missing - (now-b.at)*l.gain
 }
 
-// wait returns the microseconds until the bucket has n tokens, which are at the most a full bucket.
+// wait returns the microseconds until the bucket has n tokens; n must not exceed a full bucket.
 func (l limit) wait(b bucket, n, now int64) int64 {
 	over := l.missing(b, now) - (l.full - n*l.token)
 	if l.gain == 0 || over <= 0 {
@@ -40,17 +40,17 @@ func (l limit) wait(b bucket, n, now int64) int64 {
 	return (over-1)/l.gain + 1
 }
 
-// take takes n tokens, which must be there.
+// take takes n tokens, which the bucket must have.
 func (l limit) take(b *bucket, n, now int64) {
 	if l.gain > 0 {
 		*b = bucket{l.missing(*b, now) + n*l.token, now}
 	}
 }
 
-// A key stands for whom a rule counts.
+// A key identifies what a rule counts for.
 type key [2]uint64
 
-// An entry is what a rule counts for one key.
+// An entry is the counts of a rule for one key.
 type entry struct {
 	key         key
 	who         string // for operators
@@ -64,9 +64,9 @@ type limiter struct {
 	Rule
 	rate, units limit
 
-	most    int // entries
+	most    int // limit of entries
 	entries map[key]*entry
-	used    list.List // of entries, the one that was used last in front
+	used    list.List // of entries, the most recently used first
 }
 
 func newLimiter(r Rule) *limiter {
@@ -80,7 +80,7 @@ func newLimiter(r Rule) *limiter {
 	return l
 }
 
-// entry finds the counts of a key, or begins them.
+// entry returns the counts of a key, and creates them if needed.
 func (l *limiter) entry(k key) *entry {
 	if e, ok := l.entries[k]; ok {
 		l.used.MoveToFront(e.place)
@@ -92,12 +92,11 @@ func (l *limiter) entry(k key) *entry {
 	return e
 }
 
-// steps is how many entries are looked at for each call, which brings one at the most: so they become fewer.
+// steps is how many entries are examined for each call. A call adds at most one, so the number of entries shrinks.
 const steps = 4
 
-// forget drops entries that nobody used for long: where nothing is missing, because a new one would say the same, and
-// where there are too many. Entries of calls that run stay, so that there are never more than the most and the calls
-// that run.
+// forget drops the least recently used entries if nothing is missing from them, because a new one would be equal, or if
+// there are too many. Entries of running calls stay, so there are never more entries than most plus the running calls.
 func (l *limiter) forget(now int64) {
 	for range steps {
 		last := l.used.Back()
@@ -128,10 +127,10 @@ const (
 	reasonConcurrency = "concurrency"
 )
 
-// soon is when to try again where too many calls run: nobody knows when one of them ends.
+// soon is when to try again if too many calls run: it is unknown when one of them ends.
 const soon = time.Second
 
-// judge says how long a call that costs so much has to wait, and why; 0: it may run.
+// judge returns how long a call of this cost has to wait, and why; 0 means that it may run.
 func (l *limiter) judge(e *entry, cost, now int64) (wait time.Duration, reason string) {
 	if l.rate.gain > 0 {
 		wait, reason = time.Duration(l.rate.wait(e.rate, 1, now))*time.Microsecond, reasonRate
@@ -145,7 +144,7 @@ func (l *limiter) judge(e *entry, cost, now int64) (wait time.Duration, reason s
 	return wait, reason
 }
 
-// charge counts a call that runs.
+// charge counts a call that will run.
 func (l *limiter) charge(e *entry, cost, now int64) {
 	l.rate.take(&e.rate, 1, now)
 	l.units.take(&e.units, cost, now)

@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// A Usage is a rule as operators see it: what it allows, for how many it counts now, and who is closest to its limits.
+// A Usage is a rule as operators see it: what it allows, for how many it counts now, and which are closest to its
+// limits.
 type Usage struct {
 	Name    string `json:"name"`
 	For     string `json:"for"`     // such as: for each caller
-	Counted int    `json:"counted"` // for how many callers, tools ... it has counts that are not back at nothing
+	Counted int    `json:"counted"` // for how many callers, tools ... it has counts that are not zero
 	Reason  string `json:"reason,omitzero"`
-	Fullest []Fill `json:"fullest"` // of each of its limits those who have used the most, the fullest first
+	Fullest []Fill `json:"fullest"` // for each of its limits those that have used the most, the fullest first
 }
 
-// A Fill is how full one limit of a rule is for somebody.
+// A Fill is how much of one limit a caller, tool ... has used.
 type Fill struct {
 	Limit string `json:"limit"` // rate, units or concurrency
 	Words string `json:"words"` // such as: 100 calls a minute
@@ -24,8 +25,8 @@ type Fill struct {
 	Of    int64  `json:"of"`
 }
 
-// Usage tells how full the rules are, in the order of the config. Of each limit it names so many at the most; one that
-// nobody uses is named once, with nothing used.
+// Usage returns how full the rules are, in the order of the config. For each limit it lists at most most entries; an
+// unused limit is listed once, with nothing used.
 func (q *Quotas) Usage(most int) []Usage {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +71,7 @@ func (l *limiter) limits() (all []measure) {
 	return all
 }
 
-// fullest lists those who have used the most of a limit.
+// fullest lists the entries that have used the most of a limit.
 func (l *limiter) fullest(one measure, now int64, most int) (list []Fill) {
 	for _, e := range l.entries {
 		f := one.Fill
@@ -87,10 +88,10 @@ func (l *limiter) fullest(one measure, now int64, most int) (list []Fill) {
 	return list[:min(most, len(list))]
 }
 
-// maxWho is how much is kept of whom an entry is for, in bytes: callers choose some of it.
+// maxWho limits the description of an entry, in bytes: callers choose some of it.
 const maxWho = 96
 
-// who says for whom a call is counted.
+// who describes what a call is counted for.
 func (c *claim) who() string {
 	var parts []string
 	for _, p := range c.Per {
@@ -112,5 +113,5 @@ func (c *claim) who() string {
 		parts = append(parts, string(p)+" "+cmp.Or(value, "(none)"))
 	}
 	text := cmp.Or(strings.Join(parts, ", "), "all calls")
-	return strings.Clone(strings.ToValidUTF8(text[:min(maxWho, len(text))], "")) // not the whole of a long one
+	return strings.Clone(strings.ToValidUTF8(text[:min(maxWho, len(text))], "")) // a copy, so that a long text is not kept alive
 }

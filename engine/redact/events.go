@@ -25,19 +25,18 @@ func (s plain) Emit(ev tool.Event) error {
 
 func (plain) flush(context.Context) error { return nil }
 
-// A joined sink redacts output events as the text that they make up, one text for each stream, and log events as the
-// lines of one log.
+// A joined sink redacts output events as one continuous text for each stream, and log events as the lines of one log.
 type joined struct {
 	plain
 
 	mu      sync.Mutex
 	streams []*stream
 	lines   secret.Stream
-	err     error // of the sink behind: nobody listens any more
+	err     error // of the sink behind, after which there is no listener
 	ended   bool
 }
 
-// maxStreams is how many texts of a call are followed. The events of further ones are redacted each by itself.
+// maxStreams is how many streams of a call are tracked. Events of further streams are redacted one by one.
 const maxStreams = 16
 
 type stream struct {
@@ -72,7 +71,7 @@ func (s *joined) pass(ev tool.Event) error {
 	return s.plain.Emit(ev)
 }
 
-// output redacts the text of an output event; nil: there is nothing to show of it now.
+// output redacts the text of an output event. It returns nil if all of it is held back for now.
 func (s *joined) output(data json.RawMessage) json.RawMessage {
 	var o tool.Output
 	if strictjson.Unmarshal(data, &o) != nil {
@@ -98,7 +97,7 @@ func (s *joined) log(data json.RawMessage) json.RawMessage {
 	return with(data, "message", l.Message, s.lines.Write(l.Message)+s.lines.Pause())
 }
 
-// with puts another text into the data of an event and leaves the rest of it as it is.
+// with replaces the text in the data of an event and leaves the rest as it is.
 func with(data json.RawMessage, name, was, text string) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if text == was || strictjson.Unmarshal(data, &fields) != nil {
@@ -109,7 +108,7 @@ func with(data json.RawMessage, name, was, text string) json.RawMessage {
 	return changed
 }
 
-// stream returns the text that has a name; nil: there are too many.
+// stream returns the stream with a name, or nil if there are too many.
 func (s *joined) stream(name string) *stream {
 	for _, t := range s.streams {
 		if t.name == name {
@@ -124,7 +123,7 @@ func (s *joined) stream(name string) *stream {
 	return t
 }
 
-// flush ends the sink with what was held back. When the caller has gone, nobody wants it.
+// flush ends the sink by emitting what was held back, unless the caller is gone.
 func (s *joined) flush(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

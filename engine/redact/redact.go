@@ -1,9 +1,9 @@
-// Package redact is the stage that takes the values of secrets out of what a call gives: its events, its outcome, its
-// error and its record.
+// Package redact is the stage that removes the values of secrets from everything that a call produces: its events, its
+// outcome, its error and its record.
 //
-// It stands in two places. Tool is the innermost stage, so that nothing which the stages in between keep (state,
-// outcomes for replays) has a secret that a tool printed. Door is around them all, so that nobody outside sees one,
-// whoever brought it: a stage that repeats an argument in its error, or a source that does not open.
+// It is used in two places. Tool is the innermost stage, so that the stages in between never keep (in state, in outcomes
+// for replays) a secret that a tool printed. Door is around them all, so that no client sees a secret, even if another
+// part brought it: a stage that repeats an argument in its error, or a source that does not open.
 package redact
 
 import (
@@ -15,7 +15,7 @@ import (
 	"toolpost/tool"
 )
 
-// Stage returns an engine.Stage for both places: Door in front of resolve, where there is no tool yet, and Tool behind
+// Stage returns an engine.Stage for both places: Door in front of resolve, when no tool is known yet, and Tool behind
 // it.
 func Stage(r *secret.Redactor) func(*tool.Spec) tool.Middleware {
 	door, inner := Door(r), Tool(r)
@@ -27,20 +27,20 @@ func Stage(r *secret.Redactor) func(*tool.Spec) tool.Middleware {
 	}
 }
 
-// Door redacts what any part of the engine gives, each event by itself.
+// Door redacts the output of any part of the engine, each event by itself.
 func Door(r *secret.Redactor) tool.Middleware {
 	return stage(r, func(out tool.Sink) sink { return plain{r, out} })
 }
 
-// Tool redacts what a tool gives. Text that comes in several output events is looked at as one: the end of one that
-// may be the beginning of a secret is held back until the next, or until the end of the call; a newline ends what is
-// held back, but for secrets of several lines. Log events are not held back; one that goes on with the secret that the
-// one before it began is shown without the rest of it.
+// Tool redacts the output of a tool. Text that comes in several output events is treated as one. The end of an event
+// that may be the beginning of a secret is held back until the next event, or until the end of the call; a newline
+// releases it, except for secrets of several lines. Log events are not held back; an event that continues a secret begun
+// in the one before is shown without the rest of it.
 func Tool(r *secret.Redactor) tool.Middleware {
 	return stage(r, func(out tool.Sink) sink { return &joined{plain: plain{r, out}, lines: secret.Stream{Redactor: r}} })
 }
 
-// A sink is a tool.Sink that may have something left at the end of a call.
+// A sink is a tool.Sink that may hold data back until the end of a call.
 type sink interface {
 	tool.Sink
 	flush(context.Context) error
@@ -66,7 +66,7 @@ func stage(r *secret.Redactor, around func(tool.Sink) sink) tool.Middleware {
 	}
 }
 
-// outcome redacts a result, which may be somebody else's too.
+// outcome redacts a copy of a result, which may be shared.
 func outcome(r *secret.Redactor, was *tool.Result) *tool.Result {
 	if was == nil {
 		return nil
@@ -104,7 +104,7 @@ func outcome(r *secret.Redactor, was *tool.Result) *tool.Result {
 	return &clean
 }
 
-// Catalog redacts what a catalogue says of its tools, and why some of them cannot be called.
+// Catalog redacts the descriptions of tools in a catalogue, and the reasons why some cannot be called.
 func Catalog(of tool.Catalog, r *secret.Redactor) tool.Catalog { return catalog{of, r} }
 
 type catalog struct {
@@ -151,7 +151,7 @@ func (c catalog) WhyNot(ctx context.Context, p tool.Principal, name string) erro
 // Changed implements tool.Changing.
 func (c catalog) Changed() <-chan struct{} { return tool.Changed(c.of) }
 
-// spec redacts the texts of a spec that people and models read. Its name is what it is called by, and stays.
+// spec redacts the texts of a spec that people and models read. The name identifies the tool, and stays.
 func (c catalog) spec(was *tool.Spec) *tool.Spec {
 	if was == nil || c.r.Idle() {
 		return was
@@ -174,5 +174,5 @@ func (c catalog) spec(was *tool.Spec) *tool.Spec {
 	return &clean
 }
 
-// same reports whether a document was not touched.
+// same reports whether a document was left untouched.
 func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

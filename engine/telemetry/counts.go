@@ -6,13 +6,13 @@ import (
 	"toolpost/tool"
 )
 
-// Counts are what was measured of the calls that have ended, by tool, for those who compare two moments.
+// Counts are the measurements of the calls that have ended, by tool, for comparing two moments.
 type Counts map[Of]Count
 
-// Of says which tool calls are of.
+// Of identifies the tool of calls.
 type Of struct{ Tool, Source string }
 
-// A Count is what was measured of some calls.
+// A Count is the measurements of some calls.
 type Count struct {
 	Calls   int64
 	Bad     int64 // that ended neither well nor with a question
@@ -20,7 +20,7 @@ type Count struct {
 	classes [limits + 1]int64
 }
 
-// Counts gives what was measured since the start of the program.
+// Counts returns the measurements since the start of the process.
 func (t *Telemetry) Counts() Counts {
 	sums := Counts{}
 	for l, s := range t.calls.all() {
@@ -40,7 +40,7 @@ func (t *Telemetry) Counts() Counts {
 	return sums
 }
 
-// Since gives the calls that have ended since an earlier moment; tools that had none are left out.
+// Since returns the calls that have ended since an earlier moment, without tools that had none.
 func (c Counts) Since(before Counts) Counts {
 	between := Counts{}
 	for of, now := range c {
@@ -67,8 +67,8 @@ func (c Counts) All() (sum Count) {
 	return sum
 }
 
-// Quantile says which duration a share of the calls does not exceed, as far as the classes tell: within one, calls are
-// taken to be spread evenly. What took longer than all classes is told as the longest of them.
+// Quantile returns the duration that a share of the calls does not exceed. It is interpolated: within a class, calls are
+// assumed to be spread evenly. Calls beyond the last class count as its upper end.
 func (c Count) Quantile(share float64) time.Duration {
 	ends, below := bounds(), float64(0)
 	want := share * float64(c.Calls)

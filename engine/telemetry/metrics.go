@@ -15,19 +15,19 @@ import (
 	"toolpost/tool"
 )
 
-// Words in the place of names.
+// Placeholders for names.
 const (
-	unknownTool = "unknown" // nobody has a tool of that name
+	unknownTool = "unknown" // there is no tool of that name
 	others      = "other"   // there are too many to count each
 )
 
-// Bounds on what is counted apart: tools come and go.
+// Limits of what is counted separately: tools come and go.
 const (
 	maxSeries = 1000
 	maxDoors  = 64
 )
 
-// labels are what calls are counted by.
+// labels are the properties by which calls are counted.
 type labels struct {
 	tool, source, protocol, door string
 
@@ -49,7 +49,7 @@ func (l labels) list() []Label {
 
 const limits = 15
 
-// bounds are the upper ends of the classes of durations; one more class is for all that took longer.
+// bounds returns the upper ends of the classes of durations; one more class is for longer calls.
 func bounds() [limits]time.Duration {
 	const ms = time.Millisecond
 	return [...]time.Duration{
@@ -77,22 +77,23 @@ func (s *series) add(took time.Duration, in, out int) {
 	s.size.Add(int64(out))
 }
 
-// A table finds counters without a lock. To add one the whole table is copied, which ends soon: there are only so many.
+// A table finds counters without a lock. To add one, the whole table is copied; that is rare, because their number is
+// limited.
 type table[K countable[K], V any] struct {
 	most   int
 	now    atomic.Pointer[map[K]*V]
 	adding sync.Mutex
 }
 
-// A countable is what something is counted by.
+// A countable is a key of counters.
 type countable[K any] interface {
 	comparable
-	// kept gives it apart from what it was cut out of, which may be large; full: what stands for all that there is no
+	// kept returns a copy that does not keep a larger text alive, or, if full, the key for everything that there is no
 	// room for.
 	kept(full bool) K
 }
 
-// all gives the counters that there are.
+// all returns the counters.
 func (t *table[K, V]) all() map[K]*V {
 	if all := t.now.Load(); all != nil {
 		return *all
@@ -100,7 +101,7 @@ func (t *table[K, V]) all() map[K]*V {
 	return nil
 }
 
-// of gives the counter of k, a new one where there is none.
+// of returns the counter of k, and creates it if needed.
 func (t *table[K, V]) of(k K) *V {
 	if v := t.all()[k]; v != nil {
 		return v
@@ -127,7 +128,7 @@ func (l labels) kept(full bool) labels {
 	return l
 }
 
-// A door is what the calls that run are counted by.
+// A door is the key by which running calls are counted.
 type door string
 
 func (d door) kept(full bool) door {
@@ -137,9 +138,9 @@ func (d door) kept(full bool) door {
 	return door(strings.Clone(string(d)))
 }
 
-// A Sample is one thing that was measured.
+// A Sample is one measurement.
 type Sample struct {
-	Name    string // in the words of OpenTelemetry, such as toolpost.sources
+	Name    string // in OpenTelemetry's form, such as toolpost.sources
 	Help    string
 	Unit    string // s, By, or empty
 	Counter bool   // it only grows
@@ -147,16 +148,16 @@ type Sample struct {
 	Value   float64
 }
 
-// A Label tells samples of one name apart.
+// A Label distinguishes samples of the same name.
 type Label struct{ Name, Value string }
 
-// A family is all that is known under one name.
+// A family is all samples of one name.
 type family struct {
 	Sample // without labels and value
 	points []point
 }
 
-// A point is a number, or where it has classes a histogram.
+// A point is a number, or a histogram if it has classes.
 type point struct {
 	labels  []Label
 	value   float64
@@ -170,7 +171,7 @@ func (p point) count() (n int64) {
 	return n
 }
 
-// snapshot gives everything that is measured, as it is now.
+// snapshot returns all present measurements.
 func (t *Telemetry) snapshot() []family {
 	var samples []Sample
 	doors := t.running.all()
@@ -219,10 +220,10 @@ func (t *Telemetry) snapshotCalls() []family {
 	return []family{count, took, in, out}
 }
 
-// ContentType is that of what Metrics writes.
+// ContentType is the content type of the output of Metrics.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Metrics writes everything that is measured in the text format of Prometheus.
+// Metrics writes all measurements in the text format of Prometheus.
 func (t *Telemetry) Metrics(w io.Writer) error {
 	b := prometheus{bufio.NewWriter(w), t.env.Redact}
 	for _, f := range t.snapshot() {
@@ -236,7 +237,7 @@ type prometheus struct {
 	redact        func(string) string
 }
 
-// nameOf is what a family is called, by the rules that OpenTelemetry has for Prometheus.
+// nameOf returns the name of a family, by OpenTelemetry's rules for Prometheus.
 func (f *family) nameOf() string {
 	name := strings.ReplaceAll(f.Name, ".", "_") + map[string]string{"s": "_seconds", "By": "_bytes"}[f.Unit]
 	if f.Counter {
@@ -267,7 +268,7 @@ func (b prometheus) family(f family) {
 	}
 }
 
-// classes writes a histogram: each class with all that is below it.
+// classes writes a histogram: each class includes all below it.
 func (b prometheus) classes(name string, p point) {
 	with := slices.Concat(p.labels, []Label{{}})
 	le, below := &with[len(with)-1], int64(0)
@@ -296,7 +297,7 @@ func (b prometheus) line(name string, labels []Label, value float64) {
 	_, _ = b.WriteString(" " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
 }
 
-// escape makes a text the value of a label. A name can be anything that its source thought of.
+// escape encodes a text as the value of a label. A name can contain any character that its source chose.
 func escape(text string) string {
 	if !strings.ContainsAny(text, "\\\"\n") {
 		return strings.ToValidUTF8(text, "\uFFFD")

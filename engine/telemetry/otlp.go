@@ -9,8 +9,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The messages of OTLP as JSON has them: numbers of 64 bits are texts, and ids are hexadecimal digits. They are a
-// documented form of their own, and the official library takes two milliseconds of every start of the program.
+// The messages of OTLP in JSON: 64-bit numbers are strings, and ids are hexadecimal digits. This is a documented
+// encoding of its own, and the official library takes two milliseconds of every start of the program.
 type (
 	object    = map[string]any
 	attribute struct {
@@ -24,7 +24,7 @@ type (
 	}
 )
 
-// Numbers of OTLP.
+// Constants of OTLP.
 const (
 	kindServer  = 2
 	statusError = 2
@@ -44,12 +44,12 @@ func (w *writer) text(key, text string) attribute {
 	return attribute{key, value{Text: &clean}}
 }
 
-// clean makes a text one that may leave the program, and that JSON can have: names can be anything.
+// clean removes secrets and invalid UTF-8 from a text: names can contain anything.
 func (w *writer) clean(text string) string { return strings.ToValidUTF8(w.redact(text), "\uFFFD") }
 
 func nanos(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 10) }
 
-// message makes one of spans or metrics, which OTLP puts into the same boxes.
+// message wraps spans or metrics, which have the same envelope in OTLP.
 func (w *writer) message(kind string, items []object) ([]byte, error) {
 	return strictjson.Marshal(object{"resource" + kind: []object{{
 		"resource": object{"attributes": []attribute{

@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Bounds on what waits for a collector, and on how long it is waited for.
+// Limits of what waits for a collector, and of the waiting time.
 const (
 	maxWaiting  = 2048 // spans; further ones are dropped and counted
 	maxBatch    = 512  // spans in one message
@@ -30,8 +30,8 @@ const (
 	maxAnswer   = 64 << 10
 )
 
-// A sender brings spans and metrics to a collector, from one goroutine. Nobody waits for it: what cannot be sent is
-// dropped and counted.
+// A sender sends spans and metrics to a collector, from one goroutine. Calls never wait for it: data that cannot be sent
+// is dropped and counted.
 type sender struct {
 	writer
 	base    string
@@ -39,7 +39,7 @@ type sender struct {
 	secret  func(string) (string, error)
 	log     *slog.Logger
 	client  *http.Client
-	every   time.Duration // between metrics; 0: none are sent
+	every   time.Duration // between metrics; 0 if none are sent
 	measure func() []family
 
 	queue   chan *span
@@ -50,7 +50,7 @@ type sender struct {
 
 	life    context.Context
 	end     context.CancelFunc
-	closing context.Context // how long what is left may take; set before life ends
+	closing context.Context // limits the time for what is left; set before life ends
 	ended   chan struct{}
 }
 
@@ -64,14 +64,14 @@ func newSender(o Options, env Env, every time.Duration, measure func() []family)
 	}
 	s.client = &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // with our headers
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would resend our headers
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	go s.run()
 	return s
 }
 
-// take takes a span, or drops it.
+// take queues a span, or drops it.
 func (s *sender) take(one *span) {
 	select {
 	case s.queue <- one:
@@ -80,7 +80,7 @@ func (s *sender) take(one *span) {
 	}
 }
 
-// close sends what is left and ends the goroutine. It is called once.
+// close sends what is left and ends the goroutine. It must be called once.
 func (s *sender) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTime)
 	defer cancel()
@@ -123,8 +123,8 @@ func (s *sender) run() {
 	}
 }
 
-// sendSpans sends a batch, and again where the collector asks for patience. It gives back what is left of it when the
-// sender was told to end meanwhile.
+// sendSpans sends a batch, and retries if the collector asks for that. It returns what is left of the batch if the
+// sender is closed meanwhile.
 func (s *sender) sendSpans(batch []*span) (left []*span) {
 	pause := firstPause
 	for try := 1; len(batch) > 0; try++ {
@@ -148,7 +148,7 @@ func (s *sender) sendSpans(batch []*span) (left []*span) {
 	return nil
 }
 
-// finish sends what there still is, once.
+// finish sends everything that is left, once.
 func (s *sender) finish(batch []*span) {
 	for ; len(batch)+len(s.queue) > 0; batch = nil {
 		for len(batch) < maxBatch && len(s.queue) > 0 {
@@ -177,18 +177,18 @@ func (s *sender) postSpans(ctx context.Context, batch []*span) (wait time.Durati
 	return wait, again, err
 }
 
-// sendMetrics is not tried again: the next ones have everything that these have.
+// sendMetrics does not retry: the next metrics contain everything that these do.
 func (s *sender) sendMetrics(ctx context.Context) {
 	doc, err := s.metrics(s.measure(), time.Now())
 	if err != nil {
 		s.note(err)
 		return
 	}
-	_, _, _, _ = s.post(ctx, "/v1/metrics", doc) // it has noted an error
+	_, _, _, _ = s.post(ctx, "/v1/metrics", doc) // post has noted the error
 }
 
-// post sends a message. Of one that arrived it says how much the collector did not want; of one that did not, whether
-// and when to send it again.
+// post sends a message. If it arrived, it returns how much the collector rejected; if not, whether and when to send it
+// again.
 func (s *sender) post(
 	ctx context.Context, path string, doc []byte,
 ) (rejected int64, wait time.Duration, again bool, err error) {
@@ -235,8 +235,7 @@ func (s *sender) addHeaders(h http.Header) error {
 	return nil
 }
 
-// rejectedOf reads from the answer of a collector how many spans it did not want. An answer that cannot be
-// read says nothing.
+// rejectedOf parses how many spans a collector rejected from its answer. An answer that cannot be parsed counts as 0.
 func rejectedOf(body []byte) int64 {
 	var answer struct {
 		Partial struct {
@@ -246,12 +245,12 @@ func rejectedOf(body []byte) int64 {
 	if strictjson.Unmarshal(body, &answer) != nil {
 		return 0
 	}
-	text := strings.Trim(string(answer.Partial.Spans), `"`) // a number of 64 bits, which may come as a text
+	text := strings.Trim(string(answer.Partial.Spans), `"`) // a 64-bit number, which may be a string
 	n, _ := strconv.ParseUint(text, 10, 31)
 	return int64(min(n, maxBatch))
 }
 
-// note logs when messages begin not to arrive, and when they arrive again: not each of them.
+// note logs when messages start to fail, and when they arrive again, not each of them.
 func (s *sender) note(err error) {
 	if err != nil {
 		s.failed.Add(1)
@@ -265,7 +264,7 @@ func (s *sender) note(err error) {
 	s.failing = err != nil
 }
 
-// samples tells how the sending goes.
+// samples returns the sender's own measurements.
 func (s *sender) samples() []Sample {
 	return []Sample{
 		{Name: "toolpost.telemetry.spans", Help: "Spans that the collector took.", Counter: true,

@@ -1,6 +1,6 @@
-// Package telemetry is the stage that measures calls: it counts them, times them and gives each a span in the trace
-// that it belongs to. Adapters know nothing of it. What it tells has names, codes and sizes, and never an argument,
-// an output or the message of an error.
+// Package telemetry is the stage that measures calls: it counts them, times them and gives each a span in its trace.
+// Adapters know nothing of it. Its data has names, codes and sizes, and never an argument, an output or the message of
+// an error.
 package telemetry
 
 import (
@@ -65,7 +65,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// checkCollector refuses addresses to which spans would travel in the open, and those that hold a password.
+// checkCollector refuses addresses to which spans would travel unencrypted, and those that contain a password.
 func checkCollector(address string) error {
 	u, err := url.Parse(address)
 	switch {
@@ -92,25 +92,25 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// Env is what telemetry needs of the program around it: all of it.
+// Env is what telemetry needs of the surrounding program. All of it is required.
 type Env struct {
 	Version string
 	Log     *slog.Logger
-	// Lookup finds the tool of a call that says nothing of it; it is that of a tool.Catalog.
+	// Lookup finds the tool of a call whose result does not name it; it is that of a tool.Catalog.
 	Lookup  func(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error)
-	Secret  func(name string) (string, error) // gives the values of headers
-	Redact  func(text string) string          // takes secrets out of whatever leaves the program
-	Samples func() []Sample                   // what else there is to measure, at this moment
+	Secret  func(name string) (string, error) // returns the values of headers
+	Redact  func(text string) string          // removes secrets from everything that leaves the program
+	Samples func() []Sample                   // returns further measurements
 }
 
-// A Telemetry measures the calls of one program.
+// A Telemetry measures the calls of one process.
 type Telemetry struct {
 	env     Env
 	calls   table[labels, series]
-	running table[door, atomic.Int64] // calls that run
-	send    *sender                   // nil: nothing is sent
+	running table[door, atomic.Int64] // running calls
+	send    *sender                   // nil if nothing is sent
 	tracing bool
-	sample  uint64 // of 2^56 traces, how many are sent
+	sample  uint64 // how many of 2^56 traces are sent
 }
 
 // Section is the part of the config that the stage reads.
@@ -118,7 +118,7 @@ func Section() config.Part {
 	return config.Part{Name: "telemetry", Doc: "where traces and metrics go; default: nowhere", Options: Options{}}
 }
 
-// Open makes the telemetry that a config asks for; see New.
+// Open makes the telemetry of a config; see New.
 func Open(cfg *config.Config, env Env) (*Telemetry, error) {
 	var o Options
 	if err := cfg.Section(Section().Name).Decode(&o); err != nil {
@@ -127,7 +127,7 @@ func Open(cfg *config.Config, env Env) (*Telemetry, error) {
 	return New(o, env), nil
 }
 
-// New makes a telemetry of options that are valid. It sends nothing before the first call ends, and must be closed.
+// New makes a telemetry. The options must be valid. It sends nothing before the first call ends, and must be closed.
 func New(o Options, env Env) *Telemetry {
 	t := &Telemetry{env: env}
 	t.calls.most, t.running.most = maxSeries, maxDoors
@@ -147,7 +147,8 @@ func New(o Options, env Env) *Telemetry {
 	return t
 }
 
-// Close sends what waits to be sent, as far as it can be done quickly and before ctx ends. A nil Telemetry has nothing.
+// Close sends what is waiting, as far as that can be done quickly and before ctx ends. On a nil Telemetry it does
+// nothing.
 func (t *Telemetry) Close(ctx context.Context) {
 	if t != nil && t.send != nil {
 		t.send.close(ctx)
@@ -166,7 +167,7 @@ func (t *Telemetry) stage(next tool.Handler) tool.Handler {
 		if t.tracing {
 			s, c = t.begin(c, start)
 		}
-		defer func() { // a panic passes here too, and leaves neither result nor error
+		defer func() { // also on a panic, which leaves neither result nor error
 			inside.Add(-1)
 			t.end(ctx, c, r, err, s, start)
 		}()
@@ -174,7 +175,7 @@ func (t *Telemetry) stage(next tool.Handler) tool.Handler {
 	})
 }
 
-// end measures a call that is over.
+// end measures a call that has ended.
 func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err error, s *span, start time.Time) {
 	took := r.Elapsed(start)
 	l := t.labels(ctx, c, r, err)
@@ -190,11 +191,11 @@ func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err e
 	}
 }
 
-// labels says what a call was and how it ended. A name that the caller made up is not among it.
+// labels describes a call and how it ended. It never contains a name that the caller made up.
 func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, err error) labels {
 	l := labels{door: c.Caller.Door}
 	l.outcome, l.code, _ = tool.OutcomeOf(r, err)
-	if l.code != "" && !slices.Contains(tool.Codes(), l.code) { // the word of a tool
+	if l.code != "" && !slices.Contains(tool.Codes(), l.code) { // chosen by a tool
 		l.code = tool.CodeToolError
 	}
 	if r != nil && r.Trace.Tool != "" {
@@ -209,10 +210,10 @@ func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, er
 }
 
 // shares is how finely traces are sampled: by the last seven bytes of their ids, which are random in a UUID of any
-// version, and in the same way for everybody who sees the trace.
+// version, and identically in every process that sees the trace.
 const shares = 1 << 56
 
-// A span is what is told of one call.
+// A span is the data of one call.
 type span struct {
 	labels
 	trace, id, parent string // in hexadecimal digits
@@ -223,8 +224,8 @@ type span struct {
 	cached       bool
 }
 
-// begin starts a span and gives the call as those inside see it: with a name, and as part of the span. A trace that is
-// not sampled is left as it came.
+// begin starts a span and returns the call for the stages inside: with an id, and as part of the span. A trace that is
+// not sampled is left unchanged.
 func (t *Telemetry) begin(c *tool.Call, start time.Time) (*span, *tool.Call) {
 	inside := *c
 	inside.Name()
@@ -236,14 +237,14 @@ func (t *Telemetry) begin(c *tool.Call, start time.Time) (*span, *tool.Call) {
 	s := &span{
 		trace: trace, id: inside.Span, call: inside.ID, caller: c.Caller.ID, start: start, in: len(c.Args),
 	}
-	if c.Trace != "" { // a span is nothing without its trace
+	if c.Trace != "" { // a span is useless without its trace
 		s.parent = tool.SpanOf("00-" + trace + "-" + c.Span + "-01")
 	}
 	return s, &inside
 }
 
-// traceID gives a trace in 32 hexadecimal digits. Some contracts let callers choose any text: the same text gives the
-// same id.
+// traceID returns a trace as 32 hexadecimal digits. Some contracts let callers choose any text: the same text results in
+// the same id.
 func traceID(trace string) string {
 	if parent := tool.Traceparent(trace, "0000000000000001"); parent != "" {
 		return strings.Split(parent, "-")[1]
