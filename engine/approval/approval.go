@@ -1,10 +1,10 @@
-// Package approval is the stage that lets a call of which policy asks so run only when somebody has approved it. The
-// call ends at once, with an Ask of the kind approval; its caller makes it again, as it was, and gets what was decided
-// meanwhile. Each approval lets one call run, unless whoever gave it wants it to be remembered.
+// Package approval is the stage that runs a call only after an approval, if policy asks for one. The call ends at once,
+// with an Ask of the kind approval; its caller makes it again, unchanged, and gets the decision. Each approval lets one
+// call run, unless the approver wants it to be remembered.
 //
-// An approval is bound to what the approver was shown: the caller, the tool, its arguments, the session and the walls.
-// A call without the approval's id that is the same in all of these picks it up too, since not every protocol can carry
-// an id. That is no second way in: it is the call that was approved, and the approval is used up by it.
+// An approval is bound to what the approver was shown: the caller, the tool, its arguments, the session and the walls. A
+// call without the approval's id that is the same in all of these picks it up too, because not every protocol can carry
+// an id. This is safe: it is the call that was approved, and it uses up the approval.
 package approval
 
 import (
@@ -23,15 +23,15 @@ import (
 const (
 	Waiting  = "waiting"
 	Approved = "approved" // and not used yet, unless it is remembered
-	Used     = "used"     // the call that was approved has begun
+	Used     = "used"     // the approved call has begun
 	Denied   = "denied"
-	Expired  = "expired" // nobody decided in time, or nobody used it in as much time again
+	Expired  = "expired" // not decided in time, or not used in as much time again
 )
 
-// States lists them.
+// States lists the states.
 func States() []string { return []string{Waiting, Approved, Used, Denied, Expired} }
 
-// How long an approval holds: for the call that asked, or, remembered, for further calls of the tool by its caller.
+// How long an approval holds: for the call that asked, or, if remembered, for further calls of the tool by its caller.
 const (
 	ForCall      = "call"
 	ForSession   = "session"   // in the same session
@@ -41,14 +41,14 @@ const (
 
 // The reasons of refusals.
 const (
-	Unknown   = "unknown_question" // the id is none that was given out for this call, or was used: as with any question
+	Unknown   = "unknown_question" // the id was not issued for this call, or was used: as with any question
 	WasDenied = "approval_denied"
 	TooLate   = "approval_expired"
-	OwnCall   = "own_call"       // a caller cannot approve its own call, unless the rule says so
-	NoRight   = "may_not_decide" // the caller may approve its own call, and has no right to the tool that decides
+	OwnCall   = "own_call"       // a caller cannot approve its own call, unless the rule allows it
+	NoRight   = "may_not_decide" // the caller may approve its own call, but may not call the tool that decides
 )
 
-// An Approval is one as approvers see it.
+// An Approval is an approval as approvers see it.
 type Approval struct {
 	ID         string             `json:"id"`
 	State      string             `json:"state"`
@@ -63,66 +63,66 @@ type Approval struct {
 	Call       string             `json:"call"`
 	Parent     string             `json:"parent,omitempty"`
 	Job        string             `json:"job,omitempty"`
-	Args       json.RawMessage    `json:"arguments,omitzero"`       // without what is secret
-	Omitted    int                `json:"arguments_bytes,omitzero"` // their length, where they are too long to be shown
+	Args       json.RawMessage    `json:"arguments,omitzero"`       // without secrets
+	Omitted    int                `json:"arguments_bytes,omitzero"` // their length, if they are too long to be shown
 	Touches    tool.Touches       `json:"touches,omitzero"`
-	More       int                `json:"touches_more,omitzero"` // further files and commands, where they are too many to be shown
+	More       int                `json:"touches_more,omitzero"` // further files and commands, if they are too many to be shown
 	Walls      string             `json:"walls,omitempty"`       // what the tool is confined to, in words
 	Guarantees tool.Guarantees    `json:"guarantees,omitzero"`   // what the call cannot do
-	Rules      []tool.ConsentRule `json:"rules"`                 // that ask for it; whoever decides is named by each
+	Rules      []tool.ConsentRule `json:"rules"`                 // that ask for it; an approver must be named by each
 	Asked      time.Time          `json:"asked"`                 //
 	Until      time.Time          `json:"until"`                 // when it expires
 	By         string             `json:"by,omitempty"`          // who decided
 	Decided    time.Time          `json:"decided,omitzero"`      // when
 	Reason     string             `json:"reason,omitempty"`      // why
 	For        string             `json:"for,omitempty"`         // call, or how it is remembered
-	Lasts      time.Time          `json:"lasts,omitzero"`        // of one that is remembered for an hour
+	Lasts      time.Time          `json:"lasts,omitzero"`        // set if it is remembered for an hour
 	Used       time.Time          `json:"used,omitzero"`         //
-	Revoked    time.Time          `json:"revoked,omitzero"`      // of one that was remembered
+	Revoked    time.Time          `json:"revoked,omitzero"`      // set if it was remembered
 	RevokedBy  string             `json:"revoked_by,omitempty"`  //
 }
 
-// An Entry is an approval as it is kept.
+// An Entry is a stored approval.
 type Entry struct {
 	Approval
 	Ref   string `json:"ref"`   // of the tool
-	Bound string `json:"bound"` // the digest of the call that it is good for
+	Bound string `json:"bound"` // the digest of the call that it is for
 	Input string `json:"input"` // the digest of its arguments
-	// Key is the digest by which a call picks it up without its id: that of what it is bound to and of the rules that
-	// ask, or the job's own. Again is what does so now: the key, until it is used or its caller was told; then a question
-	// that the tool asked in the approved call; or nothing.
+	// Key is the digest by which a call picks it up without its id: of everything that it is bound to and of the rules
+	// that ask, or the job's own. Again is the digest that does so now: the key, until it is used or its caller has the
+	// decision; then a question that the tool asked in the approved call; or nothing.
 	Key   string `json:"key"`
 	Again string `json:"again,omitzero"`
-	// UsedBy is the job that has used it, which may be begun again when its program ended.
+	// UsedBy is the job that has used it, which may be restarted if its process ended.
 	UsedBy   string `json:"used_by,omitzero"`
-	Patience int64  `json:"patience"` // in microseconds: how long somebody may take to decide, and then to use it
+	Patience int64  `json:"patience"` // in microseconds: how long the approver may take to decide, and then the caller to use it
 }
 
 // A Book keeps approvals for the stage.
 type Book interface {
-	// Add keeps an entry, durably, unless one that can be picked up by the same call is there: then it gives that one.
+	// Add stores an entry durably. If there is already one that the same call can pick up, it returns that one.
 	Add(ctx context.Context, e Entry, b Bounds) (Entry, error)
-	// Change changes an entry at once: of several who try, in whatever program, each sees what the one before has left.
-	// change may be called more than once. Its error leaves the entry as it is. Without an entry the error is not_found.
+	// Change changes an entry atomically: if several processes try, each sees the result of the one before. change may
+	// be called more than once. Its error leaves the entry unchanged. If the entry is missing, the error is not_found.
 	Change(ctx context.Context, id string, change func(*Entry) error) (Entry, error)
-	// Find gives the entry of an id; Open the one that a call can pick up, if there is one.
+	// Find returns the entry with an id; Open returns the one that a call can pick up, if any.
 	Find(ctx context.Context, id string) (Entry, error)
 	Open(ctx context.Context, again string) (e Entry, ok bool, err error)
-	// List gives entries, the newest first.
+	// List returns entries, the newest first.
 	List(ctx context.Context, f Filter) ([]Entry, error)
 }
 
-// A Filter says which entries are wanted. A field that is empty matches all.
+// A Filter selects entries. An empty field matches all.
 type Filter struct {
-	State      string // as it is kept: one that has expired may still be called waiting or approved
+	State      string // as stored: an expired entry may still be waiting or approved
 	Remembered bool   // only those that are remembered and not revoked
 	Caller     string
 	Ref        string
-	Keep       func(*Entry) bool // of those, only these; nil: all
-	Most       int               // 0: all
+	Keep       func(*Entry) bool // of those, only these; nil means all
+	Most       int               // 0 means all
 }
 
-// Bounds are on what waits, so that nobody floods those who decide.
+// Bounds limit the waiting approvals, so that no caller floods the approvers.
 type Bounds struct{ PerCaller, All int }
 
 // How many calls may wait.
@@ -131,31 +131,31 @@ const (
 	most      = 5000
 )
 
-// A Decider is the tool that decides about calls, for callers that answer in the call itself.
+// A Decider calls the tool that decides about calls, for callers that answer in the call itself.
 type Decider interface {
-	// May says why a caller cannot use the tool; nil: it can.
+	// May returns why a caller cannot use the tool, or nil if it can.
 	May(ctx context.Context, p tool.Principal) error
-	// Decide uses it for the caller of a call, with its arguments.
+	// Decide calls the tool for the caller of a call, with the given arguments.
 	Decide(ctx context.Context, c *tool.Call, args json.RawMessage) error
 }
 
-// Options of the stage. A field that may be left zero says what that means.
+// Options are the options of the stage. A field that may be zero documents what that means.
 type Options struct {
 	Book    Book
-	Decider Decider // nil: no call is answered by its own caller
-	// Digests binds approvals to calls, with the same key in all programs that share the book; nil: with one that ends
-	// with this program.
+	Decider Decider // nil means that no caller can answer for its own call
+	// Digests binds approvals to calls, with the same key in all processes that share the book; nil means a key that
+	// lasts as long as this process.
 	Digests *secret.Keyed
-	// Redact takes what is secret out of the arguments that approvers see; nil: nothing is.
+	// Redact removes secrets from the arguments that approvers see; nil means that there are none.
 	Redact func(json.RawMessage) json.RawMessage
-	Log    *slog.Logger     // nil: silence
-	Now    func() time.Time // nil: time.Now
+	Log    *slog.Logger     // nil means no log
+	Now    func() time.Time // nil means time.Now
 }
 
-// Approvals are those of one engine.
+// Approvals are the approvals of one engine.
 type Approvals struct {
 	o       Options
-	decided tool.Changes // something was, in this program
+	decided tool.Changes // signals changes in this process
 }
 
 // New makes the stage.
@@ -170,19 +170,19 @@ func New(o Options) *Approvals {
 	return &Approvals{o: o}
 }
 
-// Ids begin so, and are so long: no other question has an id as short.
+// The prefix and length of ids: no other question has an id as short.
 const (
 	idPrefix = "apr_"
 	idLength = len(idPrefix) + 20
 )
 
-// IsID reports whether a text has the form of an approval's id, which tells it from the id of a tool's own question.
+// IsID reports whether a text has the form of an approval's id. The id of a tool's own question has another form.
 func IsID(text string) bool {
 	rest, ok := strings.CutPrefix(text, idPrefix)
 	return ok && len(text) == idLength && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
-// At is the state of an approval at a time: one that nobody decided or used for too long has expired.
+// At returns the state of an approval at a time: it expires if it was not decided or used for too long.
 func (a *Approval) At(now time.Time) string {
 	over := a.Over()
 	if (a.State == Waiting || a.State == Approved) && !over.IsZero() && !now.Before(over) {
@@ -191,12 +191,12 @@ func (a *Approval) At(now time.Time) string {
 	return a.State
 }
 
-// Remembered reports whether an approval is for further calls too.
+// Remembered reports whether an approval also covers further calls.
 func (a *Approval) Remembered() bool {
 	return (a.State == Approved || a.State == Used) && a.For != "" && a.For != ForCall && a.Revoked.IsZero()
 }
 
-// Over is when an approval is good for nobody any more, and may be forgotten a while later; never: the zero time.
+// Over returns when an approval can no longer be used, and may be deleted a while later; the zero time means never.
 func (a *Approval) Over() time.Time {
 	switch {
 	case !a.Remembered():
@@ -214,7 +214,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// noted is what the record of a call has of its approval.
+// noted returns what the record of a call keeps of its approval.
 func (a *Approval) noted(state string) tool.Approval {
 	if state == Used {
 		state = Approved

@@ -12,13 +12,13 @@ import (
 	"toolpost/tool"
 )
 
-// sees reports whether somebody gets to know of an approval: every rule that asks for it names them.
+// sees reports whether p may know of an approval: every rule that asks for it must name p.
 func (a *Approval) sees(p tool.Principal) bool {
 	return !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !p.Is(r.Approvers) })
 }
 
-// may says why somebody cannot decide about an approval; nil: they can. To those whom the rules do not name it is not
-// there.
+// may returns why p cannot decide about an approval, or nil if it can. If the rules do not name p, the approval is not
+// found.
 func (a *Approval) may(p tool.Principal) error {
 	self := !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !r.Self })
 	switch {
@@ -36,7 +36,7 @@ func missing(id string) error {
 		"there is no approval %.64q; `toolpost approvals` lists those that wait for you", id)
 }
 
-// approvers lists whom the rules name.
+// approvers lists the names and roles in the rules.
 func (a *Approval) approvers() (list []string) {
 	for _, r := range a.Rules {
 		for _, g := range r.Approvers {
@@ -55,7 +55,7 @@ func (a *Approval) ruleNames() (list []string) {
 	return list
 }
 
-// ways lists how an approval may be remembered: as every rule lets it be, and as the call allows.
+// ways lists how an approval may be remembered: as every rule and the call permit.
 func (a *Approval) ways() (list []string) {
 	for _, way := range []string{ForSession, ForArguments, ForHour} {
 		barred := slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !slices.Contains(r.Remember, way) })
@@ -66,14 +66,14 @@ func (a *Approval) ways() (list []string) {
 	return list
 }
 
-// A Decision is what somebody says about a call that waits.
+// A Decision is an approver's answer about a waiting call.
 type Decision struct {
 	Approve bool
 	Reason  string
-	For     string // how long an approval holds; empty: for the call
+	For     string // how long an approval holds; empty means for the call
 }
 
-// settle decides an approval, if it still waits.
+// settle decides an approval if it still waits.
 func (e *Entry) settle(by string, d Decision, now time.Time) error {
 	switch state := e.At(now); {
 	case state == Expired && e.State == Waiting:
@@ -101,7 +101,7 @@ func (e *Entry) notRemembered(way string) error {
 		strings.Join(append([]string{ForCall}, e.ways()...), ", "))
 }
 
-// decide notes a decision. From an approval on, its caller has as long to use it as somebody had to decide.
+// decide records a decision. After an approval, the caller has as long to use it as the approver had to decide.
 func (e *Entry) decide(by, reason, way string, approve bool, now time.Time) {
 	now = now.UTC().Truncate(time.Microsecond)
 	e.State, e.By, e.Reason, e.Decided = Denied, by, reason, now
@@ -118,7 +118,7 @@ func (e *Entry) decide(by, reason, way string, approve bool, now time.Time) {
 	}
 }
 
-// Decide decides about a call that waits, once. Those whom its rules do not name learn nothing of it.
+// Decide decides about a waiting call, once. A principal that its rules do not name learns nothing of it.
 func (s *Approvals) Decide(ctx context.Context, p tool.Principal, id string, d Decision) (Approval, error) {
 	e, err := s.change(ctx, id, func(e *Entry) error {
 		if err := e.may(p); err != nil {
@@ -132,7 +132,7 @@ func (s *Approvals) Decide(ctx context.Context, p tool.Principal, id string, d D
 	return e.Approval, err
 }
 
-// Revoke ends what was remembered.
+// Revoke revokes a remembered approval.
 func (s *Approvals) Revoke(ctx context.Context, p tool.Principal, id string) (Approval, error) {
 	e, err := s.change(ctx, id, func(e *Entry) error {
 		switch {
@@ -143,7 +143,7 @@ func (s *Approvals) Revoke(ctx context.Context, p tool.Principal, id string) (Ap
 				e.Tool).Because(e.State)
 		}
 		e.Revoked, e.RevokedBy = s.o.Now().UTC().Truncate(time.Microsecond), p.ID
-		if e.State == Approved { // nor is it good for the call that asked
+		if e.State == Approved { // it no longer covers the call that asked either
 			e.State, e.Again = Expired, ""
 		}
 		return nil
@@ -151,7 +151,7 @@ func (s *Approvals) Revoke(ctx context.Context, p tool.Principal, id string) (Ap
 	return e.Approval, err
 }
 
-// change is that of the book, for those who have an id from outside.
+// change is that of the book, for ids that come from outside.
 func (s *Approvals) change(ctx context.Context, id string, f func(*Entry) error) (Entry, error) {
 	if !IsID(id) {
 		return Entry{}, missing(id)
@@ -163,7 +163,7 @@ func (s *Approvals) change(ctx context.Context, id string, f func(*Entry) error)
 	return e, err
 }
 
-// Show gives an approval to somebody whom its rules name.
+// Show returns an approval to a principal that its rules name.
 func (s *Approvals) Show(ctx context.Context, p tool.Principal, id string) (Approval, error) {
 	if !IsID(id) {
 		return Approval{}, missing(id)
@@ -175,26 +175,26 @@ func (s *Approvals) Show(ctx context.Context, p tool.Principal, id string) (Appr
 	return s.shown(e), err
 }
 
-// shown is an approval with the state that it has now.
+// shown returns an approval with its present state.
 func (s *Approvals) shown(e Entry) Approval {
 	e.State = e.At(s.o.Now())
 	return e.Approval
 }
 
-// All is the state of a list of all approvals, and Remembered of those that are remembered.
+// All selects all approvals in a list, and Remembered those that are remembered.
 const (
 	All        = "all"
 	Remembered = "remembered"
 )
 
-// List gives the approvals of a state, or All or Remembered ones, whose rules name somebody; the newest first.
+// List returns the approvals whose rules name p, of a state or All or Remembered ones, the newest first.
 func (s *Approvals) List(ctx context.Context, p tool.Principal, state string, most int) ([]Approval, error) {
 	now := s.o.Now()
 	f := Filter{Remembered: state == Remembered, Most: most, Keep: func(e *Entry) bool {
 		over := state == Remembered && e.For == ForHour && !now.Before(e.Lasts)
 		return e.sees(p) && !over && (state == All || state == Remembered || e.At(now) == state)
 	}}
-	if state == Waiting { // the others follow from the time too
+	if state == Waiting { // the other states also depend on the time
 		f.State = Waiting
 	}
 	entries, err := s.o.Book.List(ctx, f)
@@ -209,11 +209,11 @@ func (s *Approvals) List(ctx context.Context, p tool.Principal, state string, mo
 	return list, err
 }
 
-// maxListed is how much of what would run a list has, in bytes: whoever wants to know more of a call asks for that one.
-// Else a few callers could make lists so long that nobody gets to see them.
+// maxListed limits the arguments and touches in a list, in bytes; for more, a client asks for a single approval.
+// Otherwise a few callers could make lists too long to be delivered.
 const maxListed = 1 << 20
 
-// size is how much an approval says of what would run.
+// size returns the bytes of an approval's arguments and touches.
 func (a *Approval) size() int {
 	n := len(a.Args)
 	for _, path := range slices.Concat(a.Touches.Reads, a.Touches.Writes) {
@@ -225,7 +225,7 @@ func (a *Approval) size() int {
 	return n
 }
 
-// shorten leaves out what would run, and says how much that is.
+// shorten drops the arguments and touches, and records how much they were.
 func (a *Approval) shorten() {
 	a.Omitted, a.Args = max(a.Omitted, len(a.Args)), nil
 	a.More, a.Touches = a.More+count(a.Touches), tool.Touches{}

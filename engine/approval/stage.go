@@ -15,8 +15,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// For is an engine.Stage, the same for every tool. It stands right behind policy, which says what has to be approved,
-// and in front of all that notes or uses something up: a call that waits has not begun.
+// For is an engine.Stage, the same for every tool. It runs right behind policy, which decides what has to be approved,
+// and in front of every stage that records or consumes something: a waiting call has not begun.
 func (s *Approvals) For(*tool.Spec) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -43,7 +43,7 @@ func (s *Approvals) pass(
 		return s.ask(ctx, c, &p.entry), nil
 	}
 	inner := c
-	if IsID(c.Resume) { // it is ours, and nobody further in has asked
+	if IsID(c.Resume) { // it is ours: no stage further in has asked
 		own := *c
 		own.Resume, own.Answers, inner = "", nil, &own
 	}
@@ -60,7 +60,7 @@ func (s *Approvals) pass(
 	return r, nil
 }
 
-// A permit is what there is to say to a call.
+// A permit is the stage's answer to a call.
 type permit struct {
 	entry   Entry
 	state   string // of the approval: Waiting asks, Approved lets the call through
@@ -68,7 +68,7 @@ type permit struct {
 	used    bool // the approval was used up for this call
 }
 
-// permit finds the approval of a call, or begins one.
+// permit returns the approval of a call, or begins one.
 func (s *Approvals) permit(ctx context.Context, c *tool.Call) (permit, error) {
 	d, err := s.digests(c)
 	if err != nil {
@@ -87,10 +87,10 @@ func (s *Approvals) permit(ctx context.Context, c *tool.Call) (permit, error) {
 	return s.pickUp(ctx, c, d)
 }
 
-// pickUp finds what there is for a call that has no id of an approval, or begins an approval.
+// pickUp returns the permit of a call without the id of an approval, or begins an approval.
 func (s *Approvals) pickUp(ctx context.Context, c *tool.Call, d digests) (permit, error) {
 	key := d.key
-	if c.Resume != "" { // a question that the tool asked in a call that was approved
+	if c.Resume != "" { // a question that the tool asked in an approved call
 		key = question(c.Resume)
 	}
 	e, ok, err := s.o.Book.Open(ctx, key)
@@ -109,15 +109,15 @@ func (s *Approvals) pickUp(ctx context.Context, c *tool.Call, d digests) (permit
 	return p, err
 }
 
-// resume gives what was decided about the call that an id was given out for.
+// resume returns the decision about the call that an id was issued for.
 func (s *Approvals) resume(ctx context.Context, c *tool.Call, d digests, granted *Entry) (permit, error) {
 	e, err := s.o.Book.Find(ctx, c.Resume)
-	switch { // what it is bound to is never changed
+	switch { // what it is bound to never changes
 	case tool.CodeOf(err) == tool.CodeNotFound || err == nil && !e.boundTo(c, d):
 		return permit{}, unknown(c)
 	case err != nil:
 		return permit{}, err
-	case !e.covers(c.Consent): // rules have come since that nobody was asked about
+	case !e.covers(c.Consent): // new rules ask that have not been decided
 		return s.begin(ctx, c, d)
 	case len(c.Answers) > 0 && e.At(s.o.Now()) == Waiting:
 		if err := s.answer(ctx, c, &e); err != nil {
@@ -127,12 +127,12 @@ func (s *Approvals) resume(ctx context.Context, c *tool.Call, d digests, granted
 	return s.use(ctx, c, e.ID, granted)
 }
 
-// use uses an approval up, if it can be. Whether it can is decided where it is changed: of several calls one runs.
+// use uses up an approval, if possible. That is decided inside the change: of several calls exactly one runs.
 func (s *Approvals) use(ctx context.Context, c *tool.Call, id string, granted *Entry) (p permit, err error) {
 	e, err := s.o.Book.Change(ctx, id, func(e *Entry) error {
 		p = permit{} // another attempt
 		now := s.o.Now()
-		if e.At(now) == Waiting && granted != nil { // what was remembered meanwhile decides this one too
+		if e.At(now) == Waiting && granted != nil { // an approval that was remembered meanwhile decides this one too
 			e.decide(granted.By, granted.Reason, ForCall, true, now)
 		}
 		switch p.state = e.At(now); p.state {
@@ -143,7 +143,7 @@ func (s *Approvals) use(ctx context.Context, c *tool.Call, id string, granted *E
 			if e.UsedBy == "" || e.UsedBy != job(c) {
 				return unknown(c)
 			}
-			p.state = Approved // a job that is begun again
+			p.state = Approved // a restarted job
 		case Denied:
 			e.Again, p.refusal = "", denied(c, e)
 		case Expired:
@@ -161,27 +161,27 @@ func (s *Approvals) use(ctx context.Context, c *tool.Call, id string, granted *E
 	return p, nil
 }
 
-// begin keeps a new approval, for which somebody is asked, or gives the one that waits already.
+// begin stores a new approval, which then waits for a decision, or returns the one that waits already.
 func (s *Approvals) begin(ctx context.Context, c *tool.Call, d digests) (permit, error) {
-	if c.Consent == nil { // policy asks for nothing any more
+	if c.Consent == nil { // policy no longer asks
 		return permit{}, unknown(c)
 	}
 	e, err := s.o.Book.Add(ctx, s.entry(c, d), Bounds{perCaller, most})
 	if err != nil {
 		return permit{}, err
 	}
-	s.decided.Tell() // those who watch for calls that wait are told as well
+	s.decided.Tell() // also for clients that watch for waiting calls
 	return permit{entry: e, state: Waiting}, nil
 }
 
-// The bounds of what is kept of a call.
+// The limits of what is kept of a call.
 const (
 	maxArgs    = 64 << 10
 	maxTouches = 256
 	maxText    = 1000
 )
 
-// entry is a new approval for a call.
+// entry returns a new approval for a call.
 func (s *Approvals) entry(c *tool.Call, d digests) Entry {
 	now := s.o.Now().UTC().Truncate(time.Microsecond)
 	patience := shortest(c.Consent.Rules)
@@ -206,8 +206,8 @@ func (s *Approvals) entry(c *tool.Call, d digests) Entry {
 	return e
 }
 
-// some cuts what a call touches to what people look at, and says how much it has left out. A command can be as long as
-// the arguments of the call: it is bounded as they are.
+// some cuts what a call touches to a length that people can read, and returns how much it left out. A command can be as
+// long as the arguments of the call, so it has the same limit.
 func some(t tool.Touches) (shown tool.Touches, more int) {
 	left := maxArgs
 	shown = tool.Touches{
@@ -220,7 +220,7 @@ func some(t tool.Touches) (shown tool.Touches, more int) {
 
 func count(t tool.Touches) int { return len(t.Commands) + len(t.Writes) + len(t.Reads) }
 
-// within gives the first of all that there is room for.
+// within returns the first elements of all that there is room for.
 func within[T any](all []T, left *int, size func(T) int) []T {
 	for i, one := range all {
 		if *left -= size(one); *left < 0 || i == maxTouches {
@@ -238,8 +238,8 @@ func shortest(rules []tool.ConsentRule) time.Duration {
 	return d
 }
 
-// giveBack makes an approval good again whose call was refused by somebody further in before it did anything. Where
-// that fails the approval is lost, and its caller asks again.
+// giveBack restores an approval if its call was refused further in before it had an effect. If that fails the approval
+// is lost, and its caller asks again.
 func (s *Approvals) giveBack(ctx context.Context, was *Entry) {
 	_, err := s.o.Book.Change(context.WithoutCancel(ctx), was.ID, func(e *Entry) error {
 		if e.State == Used && e.Used.Equal(was.Used) {
@@ -254,8 +254,8 @@ func (s *Approvals) giveBack(ctx context.Context, was *Entry) {
 	}
 }
 
-// goesOn notes that an approved call has a question of its tool's: with its answer the call goes on, and is no second
-// one.
+// goesOn records that an approved call has a question of its tool: with the answer the call continues, and is not a
+// second one.
 func (s *Approvals) goesOn(ctx context.Context, was *Entry, id string) error {
 	_, err := s.o.Book.Change(context.WithoutCancel(ctx), was.ID, func(e *Entry) error {
 		e.Again = question(id)
@@ -264,7 +264,7 @@ func (s *Approvals) goesOn(ctx context.Context, was *Entry, id string) error {
 	return err
 }
 
-// ask is the outcome of a call that waits.
+// ask returns the result of a waiting call.
 func (s *Approvals) ask(ctx context.Context, c *tool.Call, e *Entry) *tool.Result {
 	a := &tool.Ask{
 		ID: e.ID, Kind: tool.AskApproval,
@@ -286,7 +286,7 @@ func (s *Approvals) ask(ctx context.Context, c *tool.Call, e *Entry) *tool.Resul
 	return &tool.Result{Ask: a, Trace: tool.Trace{Tool: e.Tool, Source: e.Source}}
 }
 
-// answerSchema is of the answer of a caller who may approve its own call.
+// answerSchema returns the schema for the answer of a caller that may approve its own call.
 func answerSchema(e *Entry) json.RawMessage {
 	ways, _ := strictjson.Marshal(append([]string{ForCall}, e.ways()...)) // strings
 	return json.RawMessage(`{"type":"object","properties":{` +
@@ -296,7 +296,7 @@ func answerSchema(e *Entry) json.RawMessage {
 		string(ways) + `}},"required":["approve"]}`)
 }
 
-// mayAnswer says why the caller of a call cannot decide about it with its answers; nil: it can.
+// mayAnswer returns why the caller of a call cannot decide about it with its answers, or nil if it can.
 func (s *Approvals) mayAnswer(ctx context.Context, c *tool.Call, e *Entry) error {
 	if err := e.may(c.Caller); err != nil {
 		return err
@@ -308,8 +308,8 @@ func (s *Approvals) mayAnswer(ctx context.Context, c *tool.Call, e *Entry) error
 	return nil
 }
 
-// answer decides about a call by what its own caller answered. That is a call of the tool that decides, with the same
-// rights, policy, limits and record as any other. If another decision came first, that one counts.
+// answer decides about a call by the answers of its own caller. It calls the tool that decides, with the same rights,
+// policy, limits and record as any other call. If another decision came first, that one counts.
 func (s *Approvals) answer(ctx context.Context, c *tool.Call, e *Entry) error {
 	if err := s.mayAnswer(ctx, c, e); err != nil {
 		return err
@@ -336,7 +336,7 @@ func (s *Approvals) answer(ctx context.Context, c *tool.Call, e *Entry) error {
 	return err
 }
 
-// digests are what a call is recognised by.
+// digests identify a call.
 type digests struct{ bound, input, key string }
 
 func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
@@ -347,7 +347,7 @@ func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
 	if err != nil {
 		return d, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are not JSON: %v", c.Tool, err)
 	}
-	plain, err := strictjson.Marshal(args) // two that say the same are the same
+	plain, err := strictjson.Marshal(args) // canonical: equal arguments have equal bytes
 	if err != nil {
 		return d, err
 	}
@@ -364,8 +364,8 @@ func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
 	return d, errors.Join(err, err2)
 }
 
-// toolOf is what approvers are told of the tool. One that has become more dangerous since, or has other walls, is not what
-// they approved.
+// toolOf returns what approvers see of the tool. If it has become more dangerous since, or has other walls, it is no
+// longer what they approved.
 func toolOf(c *tool.Call) string {
 	if c.Spec == nil {
 		return describe(&Approval{})
@@ -375,8 +375,8 @@ func toolOf(c *tool.Call) string {
 
 func describe(a *Approval) string { return fmt.Sprintf("%d %q %q", a.Tier, a.Effects, a.Walls) }
 
-// job is the one whose call it is; empty: it is none's. It has an approval of its own: no other call takes that away.
-// The calls that a job makes are not the job: they have other ids when it is begun again, and still pick theirs up.
+// job returns the job whose call it is, or "". A job has its own approval, which no other call can use. The calls that a
+// job makes are not the job: they have other ids when it is restarted, and still pick up theirs.
 func job(c *tool.Call) string {
 	if c.Patient && c.Parent == "" {
 		return c.ID
@@ -384,7 +384,7 @@ func job(c *tool.Call) string {
 	return ""
 }
 
-// rules is what the rules that ask for an approval say, as far as covers looks at it.
+// rules encodes the rules that ask for an approval, as far as covers compares them.
 func rules(of *tool.Consent) string {
 	if of == nil {
 		return ""
@@ -393,7 +393,7 @@ func rules(of *tool.Consent) string {
 	for _, r := range of.Rules {
 		all = append(all, r.Name, r.About, r.Approvers, r.Self)
 	}
-	b, _ := strictjson.Marshal(all) // strings
+	b, _ := strictjson.Marshal(all) // marshals: only strings
 	return string(b)
 }
 
@@ -404,19 +404,19 @@ func refOf(c *tool.Call) tool.Ref {
 	return tool.Ref{Name: c.Tool}
 }
 
-// question stands for a question of a tool that has asked it in an approved call.
+// question returns the key for a question that a tool asked in an approved call.
 func question(id string) string { return "question " + digest(id) }
 
-// boundTo reports whether an approval is for this call. That of a job is for the job alone.
+// boundTo reports whether an approval is for this call. The approval of a job is for the job alone.
 func (e *Entry) boundTo(c *tool.Call, d digests) bool {
 	return e.Bound == d.bound && e.Caller == c.Caller.ID && e.Job == job(c)
 }
 
-// good reports whether an approval is for this call, and for all that policy asks about it now.
+// good reports whether an approval is for this call, and covers everything that policy asks about it now.
 func (e *Entry) good(c *tool.Call, d digests) bool { return e.boundTo(c, d) && e.covers(c.Consent) }
 
-// covers reports whether the rules that ask now are among those whose approvers have decided. A rule that names others
-// than it did, or is about other calls, is another one.
+// covers reports whether the rules that ask now are among those whose approvers have decided. A rule with other
+// approvers than before, or about other calls, is another rule.
 func (e *Entry) covers(now *tool.Consent) bool {
 	if now == nil {
 		return true
@@ -428,7 +428,7 @@ func (e *Entry) covers(now *tool.Consent) bool {
 	})
 }
 
-// remembered finds an earlier approval that is good for a call, as long as the rules let it be remembered.
+// remembered returns an earlier approval that covers a call, as long as the rules let it be remembered.
 func (s *Approvals) remembered(ctx context.Context, c *tool.Call, d digests) (*Entry, error) {
 	if c.Consent == nil {
 		return nil, nil
@@ -445,8 +445,8 @@ func (s *Approvals) remembered(ctx context.Context, c *tool.Call, d digests) (*E
 	return nil, nil
 }
 
-// grants reports whether what is remembered lets a call through: one of the same caller and tool, behind no fewer walls
-// than those that the approver saw.
+// grants reports whether a remembered approval covers a call: of the same caller and tool, behind no fewer walls than
+// the approver saw.
 func (e *Entry) grants(c *tool.Call, d digests, now time.Time) bool {
 	barred := slices.ContainsFunc(c.Consent.Rules, func(r tool.ConsentRule) bool {
 		return !slices.Contains(r.Remember, e.For)
@@ -466,8 +466,8 @@ func (e *Entry) grants(c *tool.Call, d digests, now time.Time) bool {
 	return false
 }
 
-// unknown is the refusal of an id that was not given out for a call: it says no more to whoever has the id of another's
-// call, or of one that has run, than to whoever made one up.
+// unknown returns the refusal of an id that was not issued for a call. It is the same for the id of another caller's
+// call, of a call that has run, and for a made-up id.
 func unknown(c *tool.Call) error {
 	return tool.Errorf(tool.CodeInvalidInput, "%s has not asked you a question of this id in a call with these "+
 		"arguments and this session; repeat them as they were, or call again without answers", c.Tool).Because(Unknown)
@@ -491,7 +491,7 @@ func expired(c *tool.Call, e *Entry) error {
 
 func refusal(e *Entry, reason, format string, args ...any) error {
 	err := tool.Errorf(tool.CodeAccessDenied, format, args...).Because(reason)
-	err.Details, _ = strictjson.Marshal(struct { // strings and times
+	err.Details, _ = strictjson.Marshal(struct { // marshals: strings and times
 		ID      string    `json:"approval"`
 		By      string    `json:"by,omitempty"`
 		Decided time.Time `json:"decided,omitzero"`

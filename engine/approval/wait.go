@@ -7,18 +7,18 @@ import (
 	"toolpost/tool"
 )
 
-// How often somebody who waits looks at the book, since another program may decide: soon at first, less often later.
+// How often Wait looks at the book, because another process may decide: soon at first, less often later.
 const (
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second
 )
 
-// Wait returns when an approval is no longer waited for: somebody has decided, or its time is over. It says nothing of
-// what was decided, which is for the call that asked. The error is that there is no such approval, that the book cannot
-// be read, or that ctx has ended.
+// Wait returns when an approval is no longer waiting: it was decided, or its time is over. It does not return the
+// decision, which is for the call that asked. It fails if there is no such approval, if the book cannot be read, or if
+// ctx ends.
 func (s *Approvals) Wait(ctx context.Context, id string) error {
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		decided := s.decided.Changed() // before the look: nothing is missed in between
+		decided := s.decided.Changed() // before the look, so that no change is missed
 		e, err := s.o.Book.Find(ctx, id)
 		if err != nil {
 			return err
@@ -29,19 +29,19 @@ func (s *Approvals) Wait(ctx context.Context, id string) error {
 		}
 		select {
 		case <-decided:
-		case <-time.After(min(pause, max(e.Until.Sub(now), firstLook))): // never at once: that would be no pause
+		case <-time.After(min(pause, max(e.Until.Sub(now), firstLook))): // never 0, which would not be a pause
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// Changed gives a channel that is closed when something was asked or decided in this program.
+// Changed returns a channel that is closed when an approval was requested or decided in this process.
 func (s *Approvals) Changed() <-chan struct{} { return s.decided.Changed() }
 
-// Waiting gives a handler for callers that stay until there is an outcome, as models, programs and plans do: a call
-// that has to be approved is made again, under the same id, once that is decided. It waits as long as ctx lasts. An
-// approval that comes later is not lost: the same call, made anew, picks it up.
+// Waiting returns a handler for callers that stay until there is an outcome, as models, programs and plans do. A call
+// that has to be approved is made again, under the same id, once that is decided. It waits as long as ctx lasts. A later
+// approval is not lost: the same call, made anew, picks it up.
 func (s *Approvals) Waiting(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		r, err := next.Invoke(ctx, c, out)
@@ -52,7 +52,7 @@ func (s *Approvals) Waiting(next tool.Handler) tool.Handler {
 			again := *c
 			again.Resume, again.Answers = r.Ask.ID, nil
 			r, err = next.Invoke(ctx, &again, out)
-			if err != nil && tool.AsError(err).Reason == Unknown { // the same call, made side by side, has used it up
+			if err != nil && tool.AsError(err).Reason == Unknown { // an equal call in parallel has used it up
 				r, err = next.Invoke(ctx, c, out)
 			}
 		}
@@ -60,7 +60,7 @@ func (s *Approvals) Waiting(next tool.Handler) tool.Handler {
 	})
 }
 
-// undecided is the error of a call whose caller could not wait any longer.
+// undecided returns the error of a call whose caller could not wait any longer.
 func undecided(ctx context.Context, c *tool.Call, a *tool.Ask, err error) error {
 	if ctx.Err() != nil {
 		err = tool.Ended(ctx)

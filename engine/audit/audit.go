@@ -1,7 +1,7 @@
-// Package audit is the stage that keeps a record of every call, whatever becomes of it: of those that were
-// refused and of those that failed too. A call that may change something is answered only when its record is
-// on disk, and is not run at all where nothing can be recorded. That of a call which ran and changed nothing is written
-// a moment after its answer, with others: nobody waits for a disk in order to read.
+// Package audit is the stage that keeps a record of every call, including those that were refused or failed. A call that
+// may change something is answered only when its record is on disk, and does not run at all if nothing can be recorded.
+// The record of a call that ran and changed nothing is written a moment after its answer, with others: a read does not
+// wait for a disk.
 package audit
 
 import (
@@ -22,45 +22,44 @@ import (
 
 // A Log keeps records.
 type Log interface {
-	// Begin notes that a call is about to run which may change something. Append with the same record ends
-	// what Begin began.
+	// Begin records that a call is about to run that may change something. Append with the same record completes it.
 	Begin(ctx context.Context, r *tool.Record) error
-	// Append adds a record. When it returns nil the record survives the end of this program, and where it is
-	// durable that of the machine.
+	// Append adds a record. When it returns nil, the record survives the end of this process, and, if durable, of the
+	// machine.
 	Append(ctx context.Context, r *tool.Record, durable bool) error
-	// Later adds the record of a call that changed nothing, soon and in order, without keeping its caller waiting. The
-	// record is the log's from then on, which bounds it before Later returns and gives it its place; missed gets it back
-	// when it could not be added.
+	// Later adds the record of a call that changed nothing, soon and in order, without delaying its caller. From then on
+	// the log owns the record; it bounds it before Later returns and sets its place. If it could not be added, missed
+	// gets it back.
 	Later(r *tool.Record, missed func(*tool.Record, error))
 }
 
-// Settings is what a config says of the stage, under store.audit.
+// Settings is the section store.audit of a config.
 type Settings struct {
 	Values tool.Patterns `yaml:"values" doc:"tools, by name or as source.name, whose argument values are recorded, or * for all; for others only the shape and a digest are"`
 	Redact []string      `yaml:"redact" doc:"further argument names whose values are never recorded"`
 	Key    string        `yaml:"key" schema:"default=.toolpost/audit.key" doc:"file with the key that signs the log; created if it is missing"`
 }
 
-// Options of the stage.
+// Options are the options of the stage.
 type Options struct {
 	Log Log
-	// Values names the tools whose arguments are kept with their values; "*": all. Of others the shape and a
-	// digest are kept.
+	// Values names the tools whose arguments are kept with their values; "*" means all. Of others the shape and a digest
+	// are kept.
 	Values tool.Patterns
-	// Redact names further arguments whose values are never kept, beside those whose names speak of secrets.
+	// Redact names further arguments whose values are never kept, beside those whose names suggest secrets.
 	Redact   []string
-	Redactor *secret.Redactor // knows the secrets that no record may have; nil: there are none
-	// Digests makes the digests of arguments; nil: with a key that ends with this program.
+	Redactor *secret.Redactor // knows the secrets that no record may have; nil means none
+	// Digests makes the digests of arguments; nil means a key that lasts as long as this process.
 	Digests *secret.Keyed
-	Logger  *slog.Logger // nil: silence
-	Waiting int          // records that wait in memory while the log cannot take them; 0: 4,096
+	Logger  *slog.Logger // nil means no log
+	Waiting int          // records that wait in memory while the log cannot take them; 0 means 4,096
 }
 
 // A Trail makes the records of one engine. A nil Trail makes none.
 type Trail struct {
 	o       Options
 	waiting waiting
-	missed  func(*tool.Record, error) // miss, made once: every call hands it over
+	missed  func(*tool.Record, error) // the method value miss, made once because every call passes it
 }
 
 // New makes a trail.
@@ -73,7 +72,7 @@ func New(o Options) *Trail {
 	return t
 }
 
-// Stage is the tool.Middleware. It stands outside everything that may refuse a call.
+// Stage is the tool.Middleware. It runs outside every stage that may refuse a call.
 func (t *Trail) Stage(next tool.Handler) tool.Handler {
 	if t == nil {
 		return next
@@ -91,7 +90,7 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 		c.Record = rec
 		ended := false
 		defer func() {
-			if !ended { // a panic, on its way to somebody who turns it into an error
+			if !ended { // a panic, which an outer stage turns into an error
 				_ = t.end(ctx, c, out, nil, tool.Errorf(tool.CodeInternal, "panic"))
 			}
 		}()
@@ -104,7 +103,7 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 	})
 }
 
-// Named is the stage inside the one that finds the tool: it notes which one it is.
+// Named is the stage inside resolve: it records the tool.
 func (t *Trail) Named() tool.Middleware {
 	if t == nil {
 		return nil
@@ -131,15 +130,15 @@ func (t *Trail) name(_ context.Context, c *tool.Call) error {
 	return nil
 }
 
-// Touching is the stage behind the one that checks the arguments: it notes what the call is going to touch.
-// toucher is nil where nobody can tell.
+// Touching is the stage behind the check of arguments: it records what the call is going to touch. toucher is nil if the
+// runner cannot predict that.
 func (t *Trail) Touching(toucher tool.Toucher) tool.Middleware {
 	if t == nil || toucher == nil {
 		return nil
 	}
 	return tool.First(func(_ context.Context, c *tool.Call) error {
 		if c.Record != nil {
-			if t, err := toucher.Touches(c); err == nil { // an error refuses the call where others are told about it
+			if t, err := toucher.Touches(c); err == nil { // an error refuses the call later, in a stage that reports it
 				c.Record.Touches = tool.Touches{Reads: t.Reads, Writes: t.Writes, Commands: t.Commands}
 			}
 		}
@@ -147,8 +146,8 @@ func (t *Trail) Touching(toucher tool.Toucher) tool.Middleware {
 	})
 }
 
-// Begun is the stage in front of what has an effect. A call that may change something is noted before it runs:
-// where that is not possible, it does not run.
+// Begun is the stage in front of everything that has an effect. A call that may change something is recorded before it
+// runs; if that fails, it does not run.
 func (t *Trail) Begun() tool.Middleware {
 	if t == nil {
 		return nil
@@ -166,8 +165,8 @@ func (t *Trail) Begun() tool.Middleware {
 	})
 }
 
-// notBegun is the error of a call that may change something and could not be noted. One that may be made again soon
-// says when, as the store does.
+// notBegun returns the error of a call that may change something and could not be recorded. If the store gives a time to
+// try again, so does this error.
 func notBegun(name string, err error) *tool.Error {
 	e := tool.Errorf(tool.CodeUnavailable,
 		"%s was not run, because it may change something and that could not be recorded: %w", name, err)
@@ -175,12 +174,12 @@ func notBegun(name string, err error) *tool.Error {
 	return e.Because("audit_unavailable")
 }
 
-// end completes the record of a call and adds it to the log. The error is that of a call which has changed
-// something and whose record is not on disk.
+// end completes the record of a call and adds it to the log. It returns an error if the call changed something and its
+// record is not on disk.
 func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Result, err error) error {
 	rec := c.Record
 	if c.Patient && tool.NotRun(err) && tool.StoreAway(err) {
-		return nil // it is made again when the store is there, and is in the log then
+		return nil // it is made again once the store is available, and recorded then
 	}
 	rec.Duration = time.Since(rec.Time)
 	noted := rec.Reason
@@ -196,10 +195,10 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 		t.o.Log.Later(rec, t.missed)
 		return nil
 	}
-	kept := context.WithoutCancel(ctx) // the record of a call that was cancelled is a record
+	kept := context.WithoutCancel(ctx) // a cancelled call is recorded too
 	add := func() error { return t.o.Log.Append(kept, rec, rec.Begun) }
 	var failed error
-	if rec.Begun && err == nil { // its end is not told before it is on disk
+	if rec.Begun && err == nil { // its end is not reported before it is on disk
 		failed = tool.Persist(ctx, c, out, "its record", add)
 	} else {
 		failed = add()
@@ -218,7 +217,7 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 // miss keeps a record that the log did not take.
 func (t *Trail) miss(rec *tool.Record, failed error) {
 	message := "a call could not be recorded; its record waits in memory"
-	if tool.CodeOf(failed) == tool.CodeConflict { // it is in the log as lost, and will not be there twice
+	if tool.CodeOf(failed) == tool.CodeConflict { // it is in the log as lost, and must not be there twice
 		message = "a call was recorded as lost while it ran"
 	} else {
 		t.waiting.add(rec)
@@ -226,27 +225,27 @@ func (t *Trail) miss(rec *tool.Record, failed error) {
 	t.o.Logger.Error(message, "tool", rec.Tool, "call", rec.Call, "error", t.o.Redactor.Error(failed))
 }
 
-// Flush writes the records that wait in memory, as far as the log takes them, also where ctx has ended.
+// Flush writes the records that wait in memory, as far as the log takes them, even if ctx has ended.
 func (t *Trail) Flush(ctx context.Context) {
 	if t != nil && t.waiting.any.Load() {
 		t.waiting.flush(context.WithoutCancel(ctx), t.o.Log)
 	}
 }
 
-// Left is how many records wait in memory, or waited there in vain.
+// Left returns how many records wait in memory, or were dropped from there.
 func (t *Trail) Left() int {
 	t.waiting.mu.Lock()
 	defer t.waiting.mu.Unlock()
 	return len(t.waiting.records) + t.waiting.lost
 }
 
-// hit is the detail of a trace that tells a replay from a run.
+// hit is the detail of a trace that marks a replay.
 const hit = "idempotent_hit"
 
 // leaseID is how much of the digest of its token names a lease.
 const leaseID = 16
 
-// digestOf returns nothing where there is no key: a log that has none takes no record either.
+// digestOf returns "" if there is no key: a log without one takes no record either.
 func (t *Trail) digestOf(args []byte) string {
 	sum, err := t.o.Digests.Sum("arguments", args)
 	if err != nil {
@@ -257,7 +256,7 @@ func (t *Trail) digestOf(args []byte) string {
 	return string(text[:])
 }
 
-// A redacted log gets to keep no secret.
+// A redacted log never stores a secret.
 type redacted struct {
 	of       Log
 	redactor *secret.Redactor
@@ -279,7 +278,7 @@ func (l redacted) Later(r *tool.Record, missed func(*tool.Record, error)) {
 	l.of.Later(l.clean(r), missed)
 }
 
-// clean returns a record without secrets. Digests stay as they are: nobody reads a value off them.
+// clean returns a record without secrets. Digests stay as they are: a value cannot be read from them.
 func (l redacted) clean(was *tool.Record) *tool.Record {
 	if l.redactor.Idle() {
 		return was
@@ -293,7 +292,7 @@ func (l redacted) clean(was *tool.Record) *tool.Record {
 	return &r
 }
 
-// redactValue replaces a value. What it shares with another record stays as it is.
+// redactValue replaces a value, without changing memory that it shares with another record.
 func redactValue(redactor *secret.Redactor, value any) {
 	switch v := value.(type) {
 	case *string:
@@ -318,13 +317,13 @@ func redactedTexts(redactor *secret.Redactor, was []string) (texts []string) {
 	return texts
 }
 
-// waiting are the records that the log could not take: reading goes on while a disk is full. They are written
-// when there is room again. Of those that are too many, the log learns the number.
+// waiting holds the records that the log could not take: reads continue while a disk is full. They are written when
+// there is room again. Records beyond the limit are dropped, and the log gets their number.
 type waiting struct {
 	most int
-	any  atomic.Bool // whether there are some, for a quick look
+	any  atomic.Bool // whether there are any, for a quick check
 
-	flushing sync.Mutex // held by who writes them
+	flushing sync.Mutex // held while they are written
 
 	mu      sync.Mutex
 	records []*tool.Record
@@ -342,8 +341,8 @@ func (w *waiting) add(r *tool.Record) {
 	w.records = append(w.records, r)
 }
 
-// flush writes what waits, until one cannot be written. One caller at a time does it; others go on. The lock is not
-// held meanwhile: the log may first have to say of other records that it cannot take them, and those are added here.
+// flush writes the waiting records until one cannot be written. One goroutine at a time does it; others go on. mu is not
+// held meanwhile: the log may first report other records that it cannot take, and those are added here.
 func (w *waiting) flush(ctx context.Context, log Log) {
 	if !w.any.Load() || !w.flushing.TryLock() {
 		return
@@ -357,7 +356,7 @@ func (w *waiting) flush(ctx context.Context, log Log) {
 	}
 }
 
-// first gives the record that has waited longest; nil: none waits.
+// first returns the record that has waited longest, or nil.
 func (w *waiting) first() *tool.Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -372,7 +371,7 @@ func (w *waiting) first() *tool.Record {
 	return r
 }
 
-// drop forgets the first record, which is written.
+// drop removes the first record, which has been written.
 func (w *waiting) drop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,31 +15,31 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Column is one thing that a record says. Columns lists them all, once: the tables of a store, the JSON and the CSV
-// of a record, what of it is redacted and what the hashes of the log cover follow from the list, so that nothing can be
-// in one of them and missing from another.
+// A Column is one field of a record. Columns lists them all, once. The tables of a store, the JSON and the CSV of a
+// record, its redaction and the hashes of the log follow from the list, so that no field can be in one of them and
+// missing from another.
 //
 // To add a column, give tool.Record a field and the end of the list an entry with the next version of the store as its
-// Since. Stores that exist get the column when they are next opened, and their rows verify as before: a row in which
-// a later column is empty has the hash that it had without the column.
+// Since. Existing stores get the column when they are next opened, and their rows verify as before: a row in which a
+// later column is empty has the hash that it had without the column.
 type Column struct {
 	Name   string // in JSON and CSV
-	Stored string // in the store, where it is another one
-	Object string // the object of the JSON that has it; empty: the record itself
+	Stored string // in the store, if it differs
+	Object string // the JSON object that contains it; empty means the record itself
 	Part   Part
-	Since  int  // the version of the store that it came with; 0: the first
-	Always bool // it is in JSON even where it is empty
-	Ours   bool // only this program writes it, so it is not redacted: nobody could have put a secret there
-	// Value points to the value: a string where it is shared; in a row also an int, int64, bool, time.Time or
+	Since  int  // the version of the store that it came with; 0 means the first
+	Always bool // it is in JSON even if it is empty
+	Ours   bool // only this program writes it, so it cannot contain a secret and is not redacted
+	// Value points to the value. It is a string if the column is shared; in a row also an int, int64, bool, time.Time or
 	// time.Duration; in the detail also a json.RawMessage, a []string or a [][]string.
 	Value func(*tool.Record) any
 }
 
-// A Part is where a store keeps a column.
+// A Part is the place where a store keeps a column.
 type Part int
 
-// The parts. What many calls have in common is kept once, which makes a row half as long, and lets questions about
-// many calls read few rows. What no question filters by or sums up is one JSON document.
+// The parts. Values that many calls have in common are kept once, which makes a row half as long, and lets questions
+// about many calls read few rows. Values that no question filters by or sums up are in one JSON document.
 const (
 	Detail Part = iota // in the document of the call's row
 	Shared             // in a row that calls share
@@ -106,13 +106,13 @@ func Columns() Table {
 	}
 }
 
-// StoredAs is the name of the column in a store.
+// StoredAs returns the name of the column in a store.
 func (c *Column) StoredAs() string { return cmp.Or(c.Stored, c.Name) }
 
-// Later reports whether the column came with a later version of the store than the first.
+// Later reports whether the column was added after the first version of the store.
 func (c *Column) Later() bool { return c.Since > 1 }
 
-// Empty reports whether a record has nothing to say here.
+// Empty reports whether the column of a record is empty.
 func (c *Column) Empty(r *tool.Record) bool {
 	switch v := c.Value(r).(type) {
 	case *string:
@@ -137,8 +137,8 @@ func (c *Column) Empty(r *tool.Record) bool {
 	return false
 }
 
-// AppendJSON writes the value. It is done for every call, and this takes a fifth of the time that a general encoder
-// does. Texts are valid UTF-8 and raw JSON has been checked.
+// AppendJSON appends the value as JSON. It runs for every call, and takes a fifth of the time of a general encoder.
+// Texts must be valid UTF-8, and raw JSON must have been checked.
 func (c *Column) AppendJSON(b []byte, r *tool.Record) []byte {
 	switch v := c.Value(r).(type) {
 	case *string:
@@ -165,7 +165,7 @@ func (c *Column) AppendJSON(b []byte, r *tool.Record) []byte {
 	return append(b, "null"...)
 }
 
-// ReadJSON sets the value to what AppendJSON wrote.
+// ReadJSON sets the value from the output of AppendJSON.
 func (c *Column) ReadJSON(r *tool.Record, value []byte) error {
 	switch v := c.Value(r).(type) {
 	case *time.Duration:
@@ -173,7 +173,7 @@ func (c *Column) ReadJSON(r *tool.Record, value []byte) error {
 		err := strictjson.Unmarshal(value, &ms)
 		*v = time.Duration(math.Round(ms * float64(time.Millisecond)))
 		return err
-	case *json.RawMessage: // whoever found the value has checked it
+	case *json.RawMessage: // the value has been checked already
 		*v = bytes.Clone(value)
 		return nil
 	default:
@@ -181,7 +181,7 @@ func (c *Column) ReadJSON(r *tool.Record, value []byte) error {
 	}
 }
 
-// text writes the value as a cell of CSV.
+// text returns the value as a cell of CSV.
 func (c *Column) text(r *tool.Record) string {
 	switch v := c.Value(r).(type) {
 	case *string:
@@ -252,7 +252,7 @@ func (t Table) Marshal(r *tool.Record) (json.RawMessage, error) {
 	return append(b, '}'), nil // the last column is in no object
 }
 
-// Check refuses a record with raw JSON that is none.
+// Check refuses a record with invalid raw JSON.
 func (t Table) Check(r *tool.Record) error {
 	for i := range t {
 		raw, ok := t[i].Value(r).(*json.RawMessage)
@@ -267,7 +267,7 @@ func (t Table) Check(r *tool.Record) error {
 	return nil
 }
 
-// Unmarshal reads what Marshal wrote, or a part of it under the names of the store.
+// Unmarshal parses the output of Marshal, or a part of it under the names of the store.
 func (t Table) Unmarshal(b []byte, r *tool.Record) error {
 	return strictjson.Object(b, func(name, value []byte) error {
 		known := false
@@ -285,7 +285,7 @@ func (t Table) Unmarshal(b []byte, r *tool.Record) error {
 	})
 }
 
-// The bounds of what is kept of arguments.
+// The limits of what is kept of arguments.
 const (
 	maxShape  = 1 << 10 // bytes of a shape; a longer one is cut
 	maxDepth  = 4
@@ -293,8 +293,8 @@ const (
 	maxArgs   = 4 << 10
 )
 
-// shapeOf returns arguments with the kind of each value in its place: {"path":"string"}. Names are the caller's,
-// so both their number and their length are bounded. What is no object has the kind alone.
+// shapeOf returns arguments with the kind of each value in its place: {"path":"string"}. The caller chooses the names,
+// so both their number and their length are bounded. Arguments that are not an object are reduced to their kind.
 func shapeOf(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
 		return nil
@@ -326,10 +326,10 @@ func appendShape(b []byte, value json.RawMessage, depth int) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// Redacted returns arguments without the values of those whose names speak of secrets, or are among names. Arguments
-// that are no object are left out.
+// Redacted returns arguments without the values whose names suggest secrets, or are among names. Arguments that are not
+// an object are left out.
 func Redacted(args json.RawMessage, names []string) json.RawMessage {
-	speak := map[string]bool{} // most documents have few names, many times
+	speak := map[string]bool{} // most documents repeat few names many times
 	b, err := strictjson.Replace(args, func(name []byte) []byte {
 		secret, known := speak[string(name)]
 		if !known {
@@ -347,7 +347,7 @@ func Redacted(args json.RawMessage, names []string) json.RawMessage {
 	return b
 }
 
-// SpeaksOfSecrets reports whether a name, such as that of an argument, speaks of a secret or is among names.
+// SpeaksOfSecrets reports whether a name, such as that of an argument, suggests a secret or is among names.
 func SpeaksOfSecrets(name string, names []string) bool {
 	if slices.Contains(names, name) {
 		return true
@@ -359,8 +359,8 @@ func SpeaksOfSecrets(name string, names []string) bool {
 	}, func(word string) bool { return strings.Contains(plain, word) }) || shortSecret().MatchString(name)
 }
 
-// shortSecret finds short words for secrets where they are whole words, as in db-pass, dbPass, DBPass and DB_PASS: they
-// are also part of others, such as bypass and spin.
+// shortSecret finds short words for secrets only as whole words, as in db-pass, dbPass, DBPass and DB_PASS: they are
+// also part of other words, such as bypass and spin.
 var shortSecret = regex.Lazy(`(?:^|[^\pL\d])(?:pwd|pass|pin|creds|bearer)\d*(?:[^\p{Ll}\d]|$)` +
 	`|(?:Pwd|Pass|Pin|Creds|Bearer)\d*(?:[^\p{Ll}\d]|$)` +
 	`|(?:^|[^\p{Lu}\d])(?:PWD|PASS|PIN|CREDS|BEARER)\d*(?:[^\pL\d]|\p{Lu}\p{Ll}|$)`)

@@ -7,7 +7,7 @@ import (
 	"toolpost/tool"
 )
 
-// A Filter says which calls a question is about. The zero value: all of them.
+// A Filter selects the calls that a question is about. The zero value selects all.
 type Filter struct {
 	Since   time.Time    `json:"since,omitzero" doc:"only calls that began since this time"`
 	Until   time.Time    `json:"until,omitzero" doc:"only calls that began before this time"`
@@ -21,10 +21,10 @@ type Filter struct {
 	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only calls that ended so"`
 	Code    tool.Code    `json:"code,omitzero" doc:"only calls that ended with this error code"`
 	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"at most so many rows; default: all"`
-	After   int64        `json:"-"` // in a log: only what comes behind the row with this number; 0: from its start
+	After   int64        `json:"-"` // in a log: only rows after the one with this number; 0 means from its start
 }
 
-// Fits reports whether a call is one that the filter names.
+// Fits reports whether the filter selects a call.
 func (f *Filter) Fits(r *tool.Record) bool {
 	either := func(want, is string) bool { return want == "" || want == is }
 	return either(f.Tool, r.Tool) && either(f.Caller, r.Caller) && either(f.Session, r.Session) && either(f.Run, r.Run) &&
@@ -33,21 +33,21 @@ func (f *Filter) Fits(r *tool.Record) bool {
 		(f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() || r.Time.Before(f.Until))
 }
 
-// A Use says how often something was called, with what success, and how long that took.
+// A Use is how often something was called, with what success, and how long that took.
 type Use struct {
-	Name     string        `json:"name"` // of the tool, or of whatever the question was grouped by
+	Name     string        `json:"name"` // of the tool, or of whatever the calls are grouped by
 	Calls    int64         `json:"calls"`
 	OK       int64         `json:"ok"`
 	Failed   int64         `json:"failed"`
 	Refused  int64         `json:"refused"`
-	Errors   int64         `json:"errors"` // and lost calls
+	Errors   int64         `json:"errors"` // including lost calls
 	Mean     time.Duration `json:"mean_ns"`
 	Longest  time.Duration `json:"longest_ns"`
 	BytesIn  int64         `json:"bytes_in"`
 	BytesOut int64         `json:"bytes_out"`
 }
 
-// A Group is what calls are put together by.
+// A Group is a property by which calls are grouped.
 type Group string
 
 // The groups.
@@ -58,8 +58,7 @@ const (
 	BySource Group = "source"
 )
 
-// A Latency says how long the calls of a tool take. What half, and nearly all, of them do not exceed is told to
-// within an eighth.
+// A Latency is how long the calls of a tool take. Its quantiles are accurate to within an eighth.
 type Latency struct {
 	Tool    string        `json:"tool"`
 	Calls   int64         `json:"calls"`
@@ -70,7 +69,7 @@ type Latency struct {
 	Longest time.Duration `json:"longest_ns"`
 }
 
-// A Failure says how often a tool ended in one way that was not a success.
+// A Failure is how often a tool ended in one way other than success.
 type Failure struct {
 	Tool    string       `json:"tool"`
 	Outcome tool.Outcome `json:"outcome"`
@@ -80,7 +79,7 @@ type Failure struct {
 	Rate    float64      `json:"rate"`
 }
 
-// A Path says how often calls accessed a file.
+// A Path is how often calls accessed a file.
 type Path struct {
 	Path   string    `json:"path"`
 	Reads  int64     `json:"reads"`
@@ -95,29 +94,29 @@ type Moment struct {
 	Errors int64     `json:"errors"` // everything but a success
 }
 
-// A Point is a place in the chain. One that is kept elsewhere can be looked for later: a log that no longer holds
-// it is not the same log.
+// A Point is a place in the chain. A copy that is kept elsewhere can be checked later: a log that no longer has it is
+// not the same log.
 type Point struct {
 	Seq  int64  `json:"seq"`
 	Hash string `json:"hash"`
 }
 
-// A Finding is one thing that is wrong with the log.
+// A Finding is one fault of the log.
 type Finding struct {
-	Seq  int64  `json:"seq,omitempty"` // the row that it is about; 0: none
+	Seq  int64  `json:"seq,omitempty"` // the row that it is about; 0 if none
 	What string `json:"what"`
 }
 
-// A Report is what came of looking at the whole log.
+// A Report is the result of checking the whole log.
 type Report struct {
 	Rows     int64     `json:"rows"`
-	Cut      Point     `json:"cut"` // rows up to here were removed when their time was over
+	Cut      Point     `json:"cut"` // rows up to here were removed because they were too old
 	Head     Point     `json:"head"`
-	Signed   bool      `json:"signed"` // there was a key to check the head with
+	Signed   bool      `json:"signed"` // a key was available to check the head
 	Findings []Finding `json:"findings"`
 }
 
-// ParsePoint reads a point as Point.String writes it.
+// ParsePoint parses the output of Point.String.
 func ParsePoint(text string) (Point, error) {
 	var p Point
 	var rest string
@@ -128,5 +127,5 @@ func ParsePoint(text string) (Point, error) {
 	return p, nil
 }
 
-// String writes a point on one line.
+// String returns the point as one line.
 func (p Point) String() string { return fmt.Sprintf("%d:%s", p.Seq, p.Hash) }

@@ -6,10 +6,10 @@ import (
 	"toolpost/tool"
 )
 
-// A Series says how calls went over time: in steps of one length, the oldest first, also those without calls.
+// A Series is how calls went over time: in steps of one length, the oldest first, including steps without calls.
 type Series struct {
-	From    time.Time `json:"from"` // where the first step begins
-	To      time.Time `json:"to"`   // where the last one ends
+	From    time.Time `json:"from"` // start of the first step
+	To      time.Time `json:"to"`   // end of the last step
 	Step    int64     `json:"step_ms"`
 	Buckets []Bucket  `json:"buckets"`
 	Totals  Counts    `json:"totals"`
@@ -21,8 +21,8 @@ type Bucket struct {
 	Counts
 }
 
-// Counts says how many calls there were, how they ended, how long they took, in milliseconds, and how much went in and
-// out. What half, and nearly all, of them do not exceed is told to within an eighth; 0 where there are none.
+// Counts is how many calls there were, how they ended, how long they took, in milliseconds, and how much went in and
+// out. The quantiles are accurate to within an eighth, or 0 if there are no calls.
 type Counts struct {
 	OK       int64   `json:"ok"`
 	Failed   int64   `json:"failed"`
@@ -53,16 +53,16 @@ func (c *Counts) Add(o tool.Outcome, calls, in, out int64) {
 	c.BytesIn, c.BytesOut = c.BytesIn+in, c.BytesOut+out
 }
 
-// Calls is how many there were.
+// Calls returns the number of calls.
 func (c *Counts) Calls() int64 { return c.OK + c.Failed + c.Refused + c.Error + c.Other }
 
-// The bounds of a series: a screen has few more columns than that, and a step is a duration.
+// The limits of a series: a screen has few more columns than that, and a step must fit into a duration.
 const (
 	MaxBuckets = 500
 	MaxYears   = 100
 )
 
-// CheckSpan refuses a time that is none, and one that is longer than a series can be.
+// CheckSpan refuses a span that ends before it begins, or that is longer than a series can be.
 func CheckSpan(since, until time.Time) error {
 	switch {
 	case since.After(until):
@@ -74,8 +74,8 @@ func CheckSpan(since, until time.Time) error {
 	return nil
 }
 
-// steps are the lengths that a step may have. They divide a day, so that the steps of a series begin at round times and
-// stay where they are while time goes on; a step that is longer is a number of days.
+// steps returns the possible lengths of a step. They divide a day, so that the steps of a series begin at round times
+// and stay in place as time goes on; a longer step is a number of days.
 func steps() []time.Duration {
 	const ms, s, m, h = time.Millisecond, time.Second, time.Minute, time.Hour
 	return []time.Duration{
@@ -84,15 +84,15 @@ func steps() []time.Duration {
 	}
 }
 
-// Day is the step from which on a series follows from the sums of days.
+// Day is the step from which a series is computed from the sums of days.
 const Day = 24 * time.Hour
 
-// Divide cuts a time into steps, at most so many, and gives where the first one begins, how long each is and how many
-// there are. All of the time is in one of them.
+// Divide divides a span into at most most steps, which cover all of it. It returns the start of the first, the length of
+// each, and their number.
 func Divide(since, until time.Time, most int) (from time.Time, step time.Duration, n int) {
-	// in milliseconds: a duration does not hold all times that a filter may name
+	// in milliseconds: a duration cannot hold all times that a filter may name
 	first, last := since.UnixMilli(), max(until.UnixMilli(), since.UnixMilli()+1)
-	if until.After(time.UnixMilli(last)) { // it does not end with a millisecond
+	if until.After(time.UnixMilli(last)) { // it does not end on a millisecond
 		last++
 	}
 	fits := func(step int64) bool {

@@ -14,13 +14,13 @@ import (
 	"toolpost/tool"
 )
 
-// Ways are those in which an approval may be remembered; nil: all.
+// Ways are the ways in which an approval may be remembered; nil means all.
 type Ways = tool.Several[Way, *Way]
 
 // A Way is how an approval is remembered.
 type Way string
 
-// ways lists them. Package approval says what each is good for.
+// ways lists the ways. Package approval defines them.
 func ways() []string { return []string{"session", "arguments", "hour"} }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -31,15 +31,15 @@ func (w *Way) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// The bounds and defaults of what a rule asks for.
+// The limits and defaults of rules that ask.
 const (
-	approver   = "owner" // who runs toolpost
+	approver   = "owner" // the operator of toolpost
 	patience   = 15 * time.Minute
 	minTimeout = time.Second
 	maxTimeout = 30 * 24 * time.Hour
 )
 
-// checkAsking refuses what belongs to rules that ask in others, and times that nobody could mean.
+// checkAsking refuses the fields of rules that ask in other rules, and senseless times.
 func (r *Rule) checkAsking() error {
 	asks := r.Approvers != nil || r.Self || r.Timeout != 0 || r.Remember != nil
 	switch t := time.Duration(r.Timeout); {
@@ -53,7 +53,7 @@ func (r *Rule) checkAsking() error {
 	return nil
 }
 
-// nameRules names the rules that ask and have no name, by their place: such a rule is often one line.
+// nameRules names the rules that ask and have no name, by their index: such a rule is often one line.
 func (o *Options) nameRules() {
 	for i := range o.Rules {
 		if r := &o.Rules[i]; r.Name == "" && r.Effect == Ask {
@@ -62,13 +62,13 @@ func (o *Options) nameRules() {
 	}
 }
 
-// decides reports whether a tool is one of those by which calls are approved. If these had to be approved too, nobody
-// could ever.
+// decides reports whether a tool is one of those that approve calls. If these needed approval too, no call could ever be
+// approved.
 func decides(s *tool.Spec) bool {
 	return s.Source == config.OwnSource && strings.HasPrefix(s.Ref().Name, "approvals.")
 }
 
-// asAllow is a rule that asks, as one that allows what was approved: it has to match everything that a call touches,
+// asAllow returns a rule that asks as one that allows what was approved: it has to match everything that a call touches,
 // and an alias is not enough.
 func (r *Rule) asAllow() *Rule {
 	granted := *r
@@ -76,12 +76,12 @@ func (r *Rule) asAllow() *Rule {
 	return &granted
 }
 
-// denying are the words for what a rule does to a file that it speaks of.
+// denying has the words for what a rule does to a matching file.
 var denying = map[Effect]string{
 	Deny: "denies it", Ask: "asks for an approval, which a call gets that names the file itself",
 }
 
-// An Asking is what some rules ask for, as a decision says it.
+// An Asking is the demand of some rules for an approval, as part of a decision.
 type Asking struct {
 	Approvers []string `json:"approvers"` // names and roles
 	Self      bool     `json:"self,omitzero"`
@@ -91,7 +91,7 @@ type Asking struct {
 	asked []tool.ConsentRule
 }
 
-// asked tells the rules that ask about what a call touches from those that are silent about it. A nil Asking asks for
+// asked separates the rules that ask about what a call touches from those that do not match it. A nil Asking asks for
 // nothing.
 func asked(rules []*Rule, t tool.Touches) (a *Asking, silent []*Rule) {
 	for _, r := range rules {
@@ -107,8 +107,8 @@ func asked(rules []*Rule, t tool.Touches) (a *Asking, silent []*Rule) {
 	return a, silent
 }
 
-// about is a digest of what a rule speaks of. The name alone does not tell a rule from what a later config calls so, least
-// of all where it is the place in a list.
+// about returns a digest of what a rule matches. The name alone does not distinguish a rule from one of the same name in
+// a later config, least of all if it is an index.
 func (r *Rule) about() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q %q %q %v %q", r.Callers, r.Roles, r.Doors, r.Tools, r.Sources, r.Tiers, r.Access)
@@ -125,7 +125,7 @@ func (r *Rule) about() string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// asks is what a rule asks for.
+// asks returns the rule's demand for an approval.
 func (r *Rule) asks() tool.ConsentRule {
 	approvers, remember := r.Approvers, ways()
 	if approvers == nil {
@@ -143,7 +143,7 @@ func (r *Rule) asks() tool.ConsentRule {
 	}
 }
 
-// add takes a further rule: who approves must be named by each, and the shortest time holds.
+// add adds a rule: an approver must be named by each rule, and the shortest time holds.
 func (a *Asking) add(r tool.ConsentRule) {
 	a.asked = append(a.asked, r)
 	a.Rules = append(a.Rules, r.Name)
@@ -158,7 +158,7 @@ func (a *Asking) add(r tool.ConsentRule) {
 	}
 }
 
-// of adds what is asked for to a decision that allows a call.
+// of adds the demand to a decision that allows a call.
 func (a *Asking) of(d Decision) Decision {
 	if a == nil {
 		return d
@@ -168,7 +168,7 @@ func (a *Asking) of(d Decision) Decision {
 	return d
 }
 
-// consent is what the call carries to the stage that asks.
+// consent returns what the call carries to the stage that asks.
 func (a *Asking) consent(t tool.Touches) *tool.Consent {
 	if a == nil {
 		return nil
@@ -176,7 +176,7 @@ func (a *Asking) consent(t tool.Touches) *tool.Consent {
 	return &tool.Consent{Rules: a.asked, Touches: t}
 }
 
-// Effect is the decision in one word.
+// Effect returns the decision in one word.
 func (d *Decision) Effect() Effect {
 	switch {
 	case !d.Allowed:

@@ -24,18 +24,18 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Bounds on a condition: on its text, and on the cost of one evaluation in CEL's own units.
+// Limits of a condition: of its text, and of the cost of one evaluation in CEL's own units.
 const (
 	maxCondition = 4096 // bytes
 	maxNesting   = 100
 	maxCost      = 1_000_000 // a fifth of a second at worst
 )
 
-// A Condition is the expression of a rule, in CEL; docs/06-policy.md lists the values that it can ask for.
+// A Condition is the expression of a rule, in CEL; docs/06-policy.md lists the values that it can use.
 type Condition struct {
 	text    string
 	ast     *ast.AST
-	run     cel.Program // nil: there is none
+	run     cel.Program // nil if there is no condition
 	touches bool        // whether it reads what the call touches, which takes time to find out
 }
 
@@ -64,7 +64,7 @@ func parseCondition(text string) (Condition, error) {
 	if issues.Err() != nil {
 		return Condition{}, unreadable(text, issues.Errors()[0])
 	}
-	// What a condition gives may be known only when it runs, as with args.force.
+	// The type of a condition may be known only when it runs, as with args.force.
 	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return Condition{}, fmt.Errorf("it must be true or false, and is of type %s", t)
 	}
@@ -80,7 +80,7 @@ func parseCondition(text string) (Condition, error) {
 	return c, nil
 }
 
-// language is CEL with the values of a call. Only a config that has a condition pays for making it.
+// language is CEL with the values of a call. It is made only for a config that has a condition.
 var language = sync.OnceValues(func() (*cel.Env, error) {
 	options := []cel.EnvOption{
 		cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true), cel.ParserRecursionLimit(maxNesting),
@@ -93,7 +93,7 @@ var language = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(options...)
 })
 
-// unreadable says the first mistake in a condition. Later ones often only follow from it.
+// unreadable returns the first mistake in a condition. Later ones are often consequences of it.
 func unreadable(text string, e *cel.Error) error {
 	message := e.Message
 	if raw, ok := strings.CutPrefix(message, "Syntax error: "); ok {
@@ -106,14 +106,14 @@ func unreadable(text string, e *cel.Error) error {
 	case strings.HasPrefix(message, "undeclared") && rest == "" && !strings.Contains(text, undeclared+"("):
 		message += "; known are " + strings.Join(slices.Sorted(maps.Keys(values())), ", ")
 	}
-	if e.Location.Line() < 1 { // of the condition as a whole
+	if e.Location.Line() < 1 { // of the whole condition
 		return errors.New(message)
 	}
 	return fmt.Errorf("at %s: %s", place(e.Location), message)
 }
 
-// misspelled says in words what the parser says in the terms of its grammar. Where it would have taken one of many
-// things instead, their list helps nobody.
+// misspelled translates the parser's grammar terms into plain words. A long list of what the parser would have accepted
+// is dropped, because it does not help.
 func misspelled(raw string) string {
 	what, wanted, _ := strings.Cut(raw, " expecting ")
 	_, found, _ := strings.Cut(what, "'")
@@ -139,7 +139,7 @@ func misspelled(raw string) string {
 	return raw
 }
 
-// place is a column, which people count from 1, and its line where there are several.
+// place returns a column, counted from 1, with its line if there are several.
 func place(at common.Location) string {
 	if at.Line() == 1 {
 		return fmt.Sprint(at.Column() + 1)
@@ -147,8 +147,7 @@ func place(at common.Location) string {
 	return fmt.Sprintf("line %d, %d", at.Line(), at.Column()+1)
 }
 
-// zones finds time zones that nobody has heard of while the config is read, as CEL's own validators do for patterns and
-// times.
+// zones finds unknown time zones while the config is read, as CEL's own validators do for patterns and times.
 type zones struct{}
 
 // Name implements cel.ASTValidator.
@@ -162,7 +161,7 @@ func (zones) Validate(_ *cel.Env, _ cel.ValidatorConfig, a *ast.AST, issues *cel
 			continue
 		}
 		zone, ok := args[0].AsLiteral().(types.String)
-		if !ok || !strings.HasPrefix(call.AsCall().FunctionName(), "get") { // getHours and the others
+		if !ok || !strings.HasPrefix(call.AsCall().FunctionName(), "get") { // getHours and the like
 			continue
 		}
 		if types.IsError((types.Timestamp{}).Receive(overloads.TimeGetHours, "", []ref.Val{zone})) {
@@ -171,15 +170,14 @@ func (zones) Validate(_ *cel.Env, _ cel.ValidatorConfig, a *ast.AST, issues *cel
 	}
 }
 
-// A meter charges for the length of texts and lists. CEL itself takes the size of a text for free, and every operator
-// too whose types are known only when it runs, as they are in all of args: a loop over such operators would have no
-// end.
+// A meter charges for the length of texts and lists. CEL itself charges nothing for the size of a text, nor for
+// operators whose types are known only at run time, as in all of args: a loop over such operators would never end.
 type meter struct{}
 
 // CallCost implements cost.ActualCostEstimator.
 func (meter) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
 	if function == overloads.Matches {
-		return nil // what CEL charges, which also looks at the pattern
+		return nil // CEL's own charge, which also considers the pattern
 	}
 	total := 1 + weight(result, false)
 	for _, v := range args {
@@ -188,7 +186,7 @@ func (meter) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint6
 	return &total
 }
 
-// goesThrough reports whether an operator looks at every element of a value.
+// goesThrough reports whether an operator reads every element of a value.
 func goesThrough(function string, v ref.Val) bool {
 	_, object := v.(traits.Mapper)
 	return function == operators.Equals || function == operators.NotEquals || function == operators.In && !object
@@ -227,7 +225,7 @@ func (c Condition) holds(in *input) (bool, error) {
 	return bool(b), nil
 }
 
-// undecided says where and why an evaluation failed.
+// undecided returns where and why an evaluation failed.
 func (c Condition) undecided(err error) error {
 	if cancelled := (interpreter.EvalCancelledError{}); errors.As(err, &cancelled) {
 		return errCost
@@ -250,7 +248,7 @@ func (c Condition) undecided(err error) error {
 	return fmt.Errorf("at %s: %s", place(c.ast.SourceInfo().GetStartLocation(failed.NodeID())), message)
 }
 
-// short cuts a name of somebody else's for a message.
+// short cuts a foreign name for a message.
 func short(s string) string {
 	if len(s) > 60 {
 		s = strings.ToValidUTF8(s[:60], "") + "..."
@@ -258,7 +256,7 @@ func short(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// A value is what every condition can ask for by a name.
+// A value is something that every condition can use by a name.
 type value struct {
 	kind    *cel.Type
 	touches bool // whether it is part of what the call touches
@@ -286,7 +284,7 @@ var values = sync.OnceValue(func() map[string]value {
 	}
 })
 
-// ResolveName implements cel.Activation: a condition pays for the values that it asks for.
+// ResolveName implements cel.Activation. A value is computed only if the condition uses it.
 func (in *input) ResolveName(name string) (any, bool) {
 	v, ok := values()[name]
 	if !ok {
@@ -306,7 +304,7 @@ func (in *input) effects() any {
 	})
 }
 
-// arguments reads the arguments, once. What they cannot be read for is an error to whatever asks for them.
+// arguments decodes the arguments, once. If that fails, every use of them is an error.
 func (in *input) arguments() any {
 	if in.args == nil {
 		args, err := readArguments(in.call.Args)
@@ -328,7 +326,7 @@ func readArguments(args json.RawMessage) (any, error) {
 	return celValue(v)
 }
 
-// celValue turns what the JSON decoder gives into what CEL counts and compares with.
+// celValue converts the output of the JSON decoder into values that CEL can count and compare.
 func celValue(v any) (_ any, err error) {
 	switch v := v.(type) {
 	case json.Number:
@@ -350,9 +348,9 @@ func celValue(v any) (_ any, err error) {
 	return v, nil
 }
 
-// number decides by the value and not by its spelling what a number is to CEL, which does not add 1 and 1.0: a caller
-// who writes 5.0 for 5 must not get around a rule. Whole numbers of 64 bits stay exact; any other number is a double,
-// as JSON is to CEL elsewhere too.
+// number decides by the value, not by its spelling, which type a number has in CEL, which does not add 1 and 1.0: a
+// caller that writes 5.0 for 5 must not get around a rule. 64-bit integers stay exact; any other number is a double, as
+// JSON is in CEL elsewhere too.
 func number(text string) (any, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil
@@ -370,8 +368,8 @@ func number(text string) (any, error) {
 	return f, nil
 }
 
-// An object is a JSON object that is gone through in the order of its names. A Go map has no order, and the
-// same call would be decided now so and now otherwise.
+// An object is a JSON object that is iterated in the order of its names. A Go map has no order, so the same call could
+// be decided differently each time.
 type object struct {
 	traits.Mapper
 	names []string

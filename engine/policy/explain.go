@@ -12,18 +12,18 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An Explanation says what the policy decides about a call, and what each of its rules has to do with it.
+// An Explanation is the policy's decision about a call, and how each of its rules applies to it.
 type Explanation struct {
 	Tool    string `json:"tool"`
 	Caller  string `json:"caller"`
 	Door    string `json:"door"`
-	Visible bool   `json:"visible"`           // whether the caller gets to know of the tool; if not, it is not found
+	Visible bool   `json:"visible"`           // whether the caller may know of the tool; if not, it is not found
 	Depends bool   `json:"depends,omitempty"` // on the arguments, and none were given
 	Decision
 	Rules []Finding `json:"rules"` // in the order of the config
 }
 
-// A Finding is what one rule has to do with a call.
+// A Finding is how one rule applies to a call.
 type Finding struct {
 	Rule    string `json:"rule"`
 	Effect  Effect `json:"effect"`
@@ -31,8 +31,8 @@ type Finding struct {
 	Why     string `json:"why"` // which field does not match, or that all do
 }
 
-// Explain judges a call as it would be judged at a time, and tells how. The call must have been checked as
-// the engine does: what is explained is what would happen. Without arguments it tells what is certain.
+// Explain judges a call as it would be judged at a time, and explains the result. The call must have been checked as the
+// engine does, so that the explanation is what would happen. Without arguments it reports only what is certain.
 func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
 	in := &input{call: c, spec: j.spec, now: at}
 	x := Explanation{
@@ -67,7 +67,7 @@ func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
 	return x
 }
 
-// certain is the judge that knows only the rules which do not depend on arguments.
+// certain returns a judge with only the rules that do not depend on arguments.
 func (j *Judge) certain() *Judge {
 	sure := *j
 	certain := func(r *Rule) bool { return !r.onArguments() }
@@ -75,17 +75,17 @@ func (j *Judge) certain() *Judge {
 	return &sure
 }
 
-// onArguments reports whether it depends on the arguments of a call whether the rule speaks of it.
+// onArguments reports whether a match of the rule depends on the arguments of a call.
 func (r *Rule) onArguments() bool { return r.When.run != nil || r.Commands != nil || r.aboutPaths() }
 
-// find asks each rule.
+// find collects the finding of each rule.
 func (x *Explanation) find(j *Judge, in *input) {
 	for _, r := range j.policy.rules {
 		f := r.find(j, in)
 		x.Depends = x.Depends || f.Why == onArguments
 		x.Rules = append(x.Rules, f)
 	}
-	if j.policy.guards(j.spec, j.toucher) { // of interest only where it decides
+	if j.policy.guards(j.spec, j.toucher) { // of interest only if it decides
 		if f := j.policy.guard.find(j, in); f.Matched {
 			x.Rules = append(x.Rules, f)
 		}
@@ -109,7 +109,7 @@ func (r *Rule) find(j *Judge, in *input) Finding {
 	return f
 }
 
-// missCall says which field does not match that has nothing to do with arguments, or nothing.
+// missCall returns which field that does not depend on arguments fails to match, or "".
 func (r *Rule) missCall(j *Judge, in *input) string {
 	p := in.call.Caller
 	switch {
@@ -131,7 +131,7 @@ func (r *Rule) missCall(j *Judge, in *input) string {
 	return ""
 }
 
-// missTouches says which of the other fields does not match, or nothing.
+// missTouches returns which of the other fields fails to match, or "".
 func (r *Rule) missTouches(in *input) string {
 	if r.When.run != nil {
 		switch holds, err := r.When.holds(in); {
@@ -156,25 +156,24 @@ func (r *Rule) missTouches(in *input) string {
 	return ""
 }
 
-// MaxRecord is how long a line of the record may be, in bytes; arguments that would make it longer are left
-// out.
+// MaxRecord limits a line of the record, in bytes; arguments that would make it longer are left out.
 const MaxRecord = 64 << 10
 
-// A Record is a line of the file that policy.record names: a call and what was decided about it. The arguments are
-// those of the call, but for the values of secrets: they are what a replay judges.
+// A Record is a line of the file that policy.record names: a call and the decision about it. The arguments are those of
+// the call, without the values of secrets: a replay judges them.
 type Record struct {
 	Time     time.Time       `json:"time"`
 	Caller   string          `json:"caller"`
 	Door     string          `json:"door"`
 	Session  string          `json:"session,omitempty"`
 	Tool     string          `json:"tool"`
-	Args     json.RawMessage `json:"args,omitzero"` // absent: they were too long
+	Args     json.RawMessage `json:"args,omitzero"` // absent if they were too long
 	Decision Effect          `json:"decision"`
 	Rule     string          `json:"rule"`
 }
 
-// record adds a line. A record that cannot be written is a loss for a later replay and no reason to refuse
-// the call. The file is opened for each line, so that it can be moved away at any time.
+// record adds a line. A failure to write it harms a later replay, but is no reason to refuse the call. The file is
+// opened for each line, so that it can be moved away at any time.
 func (p *Policy) record(in *input, d Decision) {
 	r := Record{
 		Time: in.now.UTC(), Caller: in.call.Caller.ID, Door: in.call.Caller.Door, Session: in.call.Session,
@@ -203,11 +202,11 @@ func appendLine(path string, r Record) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(line, '\n')) // in one piece: several processes may add lines
+	_, err = f.Write(append(line, '\n')) // in one write: several processes may add lines
 	return errors.Join(err, f.Close())
 }
 
-// ParseRecord reads a line of a record.
+// ParseRecord parses a line of a record.
 func ParseRecord(line []byte) (Record, error) {
 	var r Record
 	if err := strictjson.Unmarshal(line, &r); err != nil {

@@ -13,30 +13,30 @@ import (
 	"toolpost/tool"
 )
 
-// maxVariants is how many patterns the braces of one may stand for: a config is read by people.
+// maxVariants limits how many patterns the braces of one pattern may expand to: a config is read by people.
 const maxVariants = 64
 
-// A PathGlob is a pattern for files: *, ? and [a-z] within a name, ** for any number of folders, and
-// {a,b} for either. One without a slash is for the name, wherever the file is; any other starts at the
-// folder of the config, or at the root when it starts with a slash.
+// A PathGlob is a pattern for files: *, ? and [a-z] within a name, ** for any number of folders, and {a,b} for either. A
+// pattern without a slash matches the name in any folder; any other starts at the folder of the config, or at the root
+// if it starts with a slash.
 type PathGlob struct {
 	text     string
-	variants [][]string // its parts between slashes, for each choice of its braces
+	variants [][]string // its parts between slashes, for each expansion of its braces
 	anchored []anchored // the same from the root
 }
 
-// An anchored pattern is one for absolute paths, as doublestar matches them. Braces are written out before, since each
+// An anchored is a pattern for absolute paths, as doublestar matches them. Braces are expanded before, because each
 // choice may start elsewhere: {*.key,/etc/**}.
 type anchored struct {
 	folder string // the pattern, without a ** at its end
-	all    string // the pattern for what is below that folder
-	deep   bool   // whether the pattern ends in ** and so is for all of that too
+	all    string // the pattern for everything below that folder
+	deep   bool   // whether the pattern ends in ** and so matches all of that too
 }
 
-// newAnchored takes the parts between the slashes of a pattern, with the nothing before the first slash.
+// newAnchored takes the parts between the slashes of a pattern, with the empty part before the first slash.
 func newAnchored(parts []string) anchored {
 	parts = slices.CompactFunc(slices.Clone(parts), func(a, b string) bool {
-		return a == "**" && b == "**" // which doublestar does not take for a single one
+		return a == "**" && b == "**" // doublestar does not treat these as a single one
 	})
 	folder, deep := strings.CutSuffix(strings.Join(parts, "/"), "/**")
 	return anchored{folder: folder, all: folder + "/**", deep: deep}
@@ -71,7 +71,7 @@ func (g *PathGlob) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// expand writes the braces of a pattern out, one after the other, until there are too many.
+// expand expands the braces of a pattern, one after the other, until there are too many.
 func expand(text string) []string {
 	open, choices, end := braces(text)
 	if end < 0 {
@@ -90,8 +90,8 @@ func expand(text string) []string {
 	return out
 }
 
-// braces finds the first pair, and what it leaves to choose from: what stands between the commas that are not in braces
-// of their own. end is below zero where there is none.
+// braces finds the first pair of braces and its choices, which are separated by the commas outside inner braces. end is
+// negative if there are no braces.
 func braces(text string) (open int, choices []string, end int) {
 	depth, from := 0, 0
 	for i := 0; i < len(text); i++ {
@@ -116,12 +116,12 @@ func braces(text string) (open int, choices []string, end int) {
 	return 0, nil, -1
 }
 
-// anchor makes a pattern that starts at the root. A folder may have two names, where a link leads to it:
-// a pattern that begins with such a name is also for the other one.
+// anchor returns a pattern that starts at the root. A folder may have two names because of a link: a pattern that begins
+// with one of them also matches the other.
 func (g PathGlob) anchor(dir string) PathGlob {
 	out := PathGlob{text: g.text, variants: g.variants}
 	for _, parts := range g.variants {
-		if n := len(parts); n > 1 && parts[n-1] == "" { // the nothing behind a slash at the end
+		if n := len(parts); n > 1 && parts[n-1] == "" { // the empty part after a slash at the end
 			parts = parts[:n-1]
 		}
 		switch {
@@ -143,15 +143,15 @@ func (g PathGlob) anchor(dir string) PathGlob {
 	return out
 }
 
-// quoted returns the parts of a path as patterns for themselves.
+// quoted returns the parts of a path as patterns that match only themselves.
 func quoted(p string) []string {
 	return strings.Split(strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `{`, `\{`, `}`,
 		`\}`).Replace(strings.TrimSuffix(p, "/")), "/")
 }
 
-// resolved follows the links in the folders that a pattern begins with, as far as there are any now.
+// resolved follows the links in the folders that a pattern begins with, as far as they exist now.
 func resolved(parts []string) ([]string, bool) {
-	var fixed []string // with the nothing before the first slash
+	var fixed []string // with the empty part before the first slash
 	for _, part := range parts {
 		name, ok := literal(part)
 		if !ok {
@@ -173,7 +173,7 @@ func resolved(parts []string) ([]string, bool) {
 	return nil, false
 }
 
-// literal returns the one name that a part of a pattern matches, where it is one.
+// literal returns the name that a part of a pattern matches, if it matches only one.
 func literal(part string) (string, bool) {
 	var name strings.Builder
 	for i := 0; i < len(part); i++ {
@@ -181,14 +181,15 @@ func literal(part string) (string, bool) {
 		case '*', '?', '[':
 			return "", false
 		case '\\':
-			i++ // what follows is there, else the pattern would not have been taken
+			i++ // it is followed by a character, otherwise the pattern would have been refused
 		}
 		name.WriteByte(part[i])
 	}
 	return name.String(), true
 }
 
-// match matches an absolute path. With below it is enough that the pattern matches a folder that the path is in.
+// match matches an absolute path. If below is set, it is enough that the pattern matches a folder that contains the
+// path.
 func (g PathGlob) match(abs string, below bool) bool {
 	if abs = strings.Trim(abs, "/"); abs != "" {
 		abs = "/" + abs
@@ -201,11 +202,11 @@ func (g PathGlob) match(abs string, below bool) bool {
 	return false
 }
 
-// PathGlobs are several patterns.
+// PathGlobs is a list of patterns.
 type PathGlobs = tool.Several[PathGlob, *PathGlob]
 
-// A Command is a pattern for a command: a pattern for each of its words, split at spaces. ** at the end
-// stands for any number of further words.
+// A Command is a pattern for a command: a pattern for each of its words, split at spaces. ** at the end matches any
+// number of further words.
 type Command struct{ words []string }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -228,7 +229,7 @@ func (c *Command) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// match matches a program and its arguments. With below further arguments do not matter.
+// match matches a program and its arguments. If below is set, further arguments do not matter.
 func (c Command) match(argv []string, below bool) bool {
 	words := c.words
 	if last := len(words) - 1; words[last] == "**" {
@@ -249,5 +250,5 @@ func (c Command) match(argv []string, below bool) bool {
 	return true
 }
 
-// Commands are several patterns.
+// Commands is a list of patterns.
 type Commands = tool.Several[Command, *Command]

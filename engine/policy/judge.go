@@ -13,22 +13,22 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// maxTouches bounds what one call may touch by name, so that judging it stays quick.
+// maxTouches limits what one call may touch by name, so that judging it stays fast.
 const maxTouches = 4096
 
-// A Judge is the policy for one tool: the rules that can speak of it.
+// A Judge is the policy for one tool: the rules that can match it.
 type Judge struct {
 	policy  *Policy
 	spec    *tool.Spec
-	toucher tool.Toucher // nil: the tool's runner cannot tell what it touches
+	toucher tool.Toucher // nil if the tool's runner cannot predict what it touches
 	deny    []*Rule
 	ask     []*Rule
-	allow   []*Rule // also those that ask, where what no rule allows is refused: what is approved is allowed
+	allow   []*Rule // with default deny also the rules that ask: what is approved is allowed
 	confine []*Rule
 	strict  bool // what no rule allows is refused
 	idle    bool // there is nothing to decide
-	touches bool // a rule wants to know what the call touches
-	paths   bool // a rule speaks of files
+	touches bool // a rule depends on what the call touches
+	paths   bool // a rule is about files
 }
 
 // For returns the judge of a tool. toucher may be nil.
@@ -66,8 +66,8 @@ func (j *Judge) add(r *Rule) {
 	j.touches = j.touches || r.aboutPaths() || r.Commands != nil || r.When.touches
 }
 
-// Visible reports whether a caller gets to know of the tool. It is the part of the decision that depends on
-// nothing but caller, door and tool: a tool that can be seen may still be refused.
+// Visible reports whether a caller may know of the tool. It is the part of the decision that depends only on caller,
+// door and tool: a call of a visible tool may still be refused.
 func (j *Judge) Visible(p tool.Principal) bool {
 	if slices.ContainsFunc(j.deny, func(r *Rule) bool { return r.always() && r.from(p) }) {
 		return false
@@ -75,32 +75,32 @@ func (j *Judge) Visible(p tool.Principal) bool {
 	return !j.strict || slices.ContainsFunc(j.allow, func(r *Rule) bool { return r.from(p) })
 }
 
-// A Decision is what the policy says about a call.
+// A Decision is the policy's answer to a call.
 type Decision struct {
 	Allowed bool         `json:"allowed"`
 	Rule    string       `json:"rule"` // the name of the rule that decided, or default, limits, config, tool or callers
 	Reason  string       `json:"reason"`
 	Path    string       `json:"path,omitempty"`    // the file that it is about
 	Command []string     `json:"command,omitempty"` // the command that it is about
-	Touches tool.Touches `json:"touches,omitzero"`  // as far as somebody asked
-	// Ask is what has to be given before the call runs; nil: nobody is asked. Then Allowed says that it may run once it
-	// is.
+	Touches tool.Touches `json:"touches,omitzero"`  // as far as a rule needed it
+	// Ask is the approval that the call needs before it runs, or nil. If it is set, Allowed means that the call may run
+	// once it is approved.
 	Ask *Asking `json:"ask,omitempty"`
 
-	Guarantees tool.Guarantees `json:"guarantees,omitzero"` // that the call is kept to, beside those of its tool
+	Guarantees tool.Guarantees `json:"guarantees,omitzero"` // that the call must keep, beside those of its tool
 }
 
 // An input is a call as it is judged.
 type input struct {
 	call    *tool.Call
 	spec    *tool.Spec
-	touches tool.Touches // also what it may touch
-	names   tool.Touches // what it touches, for those who are told
+	touches tool.Touches // including what it only may touch
+	names   tool.Touches // what it certainly touches, to be reported
 	now     time.Time
-	args    any // read from the call when a condition asks for them
+	args    any // decoded from the call when a condition uses them
 }
 
-// Stage is the tool.Middleware. What it judges is what it passes on, byte for byte.
+// Stage is the tool.Middleware. It passes on exactly what it judged, byte for byte.
 func (j *Judge) Stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		if j.idle && !c.DryRun && c.Consent == nil {
@@ -121,19 +121,19 @@ func (j *Judge) Stage(next tool.Handler) tool.Handler {
 	})
 }
 
-// kept is a call within a scope and behind walls. They are the call's: its spec stays the one that was published, which
-// whoever hands the call on may put in its place again.
+// kept returns a call within a scope and behind walls. They belong to the call: its spec stays the published one, which
+// a later stage may restore.
 func kept(c *tool.Call, s *Scope, d Decision) *tool.Call {
 	within := *c
 	if s != nil {
 		within.Scope = s
 	}
 	within.Guarantees = c.Guarantees.Tighten(d.Guarantees)
-	within.Consent = d.Ask.consent(d.Touches) // whatever the call came with: it may be another's copy
+	within.Consent = d.Ask.consent(d.Touches) // whatever the call came with: it may be a copy of another call
 	return &within
 }
 
-// dryRun is the outcome of a call that was only judged.
+// dryRun returns the result of a call that was only judged.
 func dryRun(d Decision) (*tool.Result, error) {
 	out, err := strictjson.Marshal(struct {
 		DryRun bool `json:"dry_run"`
@@ -145,7 +145,7 @@ func dryRun(d Decision) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: out}, nil
 }
 
-// judge decides about a call. The error is that of a call that is refused.
+// judge decides about a call, and returns an error if it is refused.
 func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
 	in := &input{call: c, spec: j.spec, now: j.policy.env.Now()}
 	unfit := j.touch(in, j.touches || c.DryRun || j.ask != nil)
@@ -169,7 +169,7 @@ func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
 	return d, nil, d.refusal(c, j.policy.env.Dir)
 }
 
-// touch asks the runner what the call is going to touch. One that fails at it refuses the call.
+// touch asks the runner what the call is going to touch. If that fails, the call is refused.
 func (j *Judge) touch(in *input, wanted bool) error {
 	if !wanted || j.toucher == nil {
 		return nil
@@ -188,7 +188,7 @@ func (j *Judge) touch(in *input, wanted bool) error {
 // byTool is the decision of a tool that refuses a call itself.
 func byTool(err error) Decision { return Decision{Rule: ByTool, Reason: tool.AsError(err).Message} }
 
-// decide is the policy. The scope is for the files that the call comes to by itself.
+// decide applies the policy. The scope is for the files that the call opens by itself.
 func (j *Judge) decide(in *input) (Decision, *Scope) {
 	if most := j.policy.o.Limits.Arguments; most > 0 && int64(len(in.call.Args)) > most {
 		reason := fmt.Sprintf("its arguments are %d bytes long, and %d are allowed", len(in.call.Args), most)
@@ -211,7 +211,7 @@ func (j *Judge) decide(in *input) (Decision, *Scope) {
 		return asking.of(d), nil
 	}
 	s := &Scope{call: in.call, dir: j.policy.env.Dir}
-	// A rule that asks about files and was not asked about this call denies those files: nobody has approved them.
+	// A rule that asks about files, but does not match this call, denies those files: they have not been approved.
 	s.deny = those(slices.Concat(deny, silent), func(r *Rule) bool {
 		return r.aboutPaths() && (r.Commands == nil || r.anyCommand(in.touches) != nil)
 	})
@@ -227,7 +227,7 @@ func (j *Judge) decide(in *input) (Decision, *Scope) {
 	return d, s
 }
 
-// tighten adds what the rules that confine the call ask for.
+// tighten adds the guarantees of the rules that confine the call.
 func (j *Judge) tighten(in *input, d *Decision) {
 	rules, unclear := live(j.confine, in)
 	if unclear != nil {
@@ -239,8 +239,8 @@ func (j *Judge) tighten(in *input, d *Decision) {
 	}
 }
 
-// live returns the rules that match everything but files and commands. A condition that cannot be decided
-// refuses the call, whatever its rule would do.
+// live returns the rules that match everything but files and commands. A condition that cannot be decided refuses the
+// call, whatever the effect of its rule.
 func live(rules []*Rule, in *input) (out []*Rule, unclear *Decision) {
 	for _, r := range rules {
 		if !r.from(in.call.Caller) || r.Time != nil && !r.Time.holds(in.now) {
@@ -262,8 +262,7 @@ func live(rules []*Rule, in *input) (out []*Rule, unclear *Decision) {
 	return out, unclear
 }
 
-// denies reports whether a rule that is live refuses what the call touches, and because of which file or
-// command.
+// denies reports whether a live rule refuses what the call touches, and because of which file or command.
 func (r *Rule) denies(t tool.Touches) (Decision, bool) {
 	d := Decision{Rule: r.Name, Reason: r.why("denies it")}
 	if r.Commands != nil {
@@ -298,7 +297,7 @@ func (r *Rule) anyPath(t tool.Touches) (string, bool) {
 	return "", false
 }
 
-// those returns the rules for which something holds.
+// those returns the rules for which holds returns true.
 func those(rules []*Rule, holds func(*Rule) bool) (out []*Rule) {
 	for _, r := range rules {
 		if holds(r) {
@@ -308,7 +307,7 @@ func those(rules []*Rule, holds func(*Rule) bool) (out []*Rule) {
 	return out
 }
 
-// why is the reason that a rule gives, or that it is the reason.
+// why returns the reason in the rule, or names the rule as the reason.
 func (r *Rule) why(verb string) string {
 	if r.Reason != "" {
 		return fmt.Sprintf("%s (rule %q)", r.Reason, r.Name)
@@ -316,7 +315,7 @@ func (r *Rule) why(verb string) string {
 	return fmt.Sprintf("rule %q %s", r.Name, verb)
 }
 
-// refusal is the error of a call that is refused. It names what is refused as the caller wrote it.
+// refusal returns the error of a refused call. It names the refused thing as the caller wrote it.
 func (d Decision) refusal(c *tool.Call, dir string) *tool.Error {
 	format, subject, reason := "%s is not allowed: %s", c.Tool, "policy"
 	switch {
@@ -331,8 +330,8 @@ func (d Decision) refusal(c *tool.Call, dir string) *tool.Error {
 	return e
 }
 
-// asWritten finds the argument that a path comes from. One that comes from none is named from the folder of
-// the config: where that is on the machine is not the caller's business.
+// asWritten returns the argument that a path comes from. A path that comes from none is shown relative to the folder of
+// the config: the caller must not learn where that is on the machine.
 func asWritten(abs string, c *tool.Call, dir string) string {
 	best := ""
 	if v, err := strictjson.Decode(c.Args); err == nil {
@@ -364,14 +363,14 @@ func eachText(v any, visit func(string)) {
 	}
 }
 
-// A Scope is what the rules leave to one call of the files that it comes to.
+// A Scope is the part of the files that the rules leave to one call.
 type Scope struct {
 	call *tool.Call
 	dir  string // of the config
 	deny []*Rule
-	// For each command of the call the rules that allow it, of which one has to allow a file too: two rules,
-	// one for the command and another for the file, do not add up to one that allows both. A call without
-	// commands has one list, of all rules that allow. Nil: what is not denied is allowed.
+	// For each command of the call, the rules that allow it; one of them has to allow a file too. Two rules, one for the
+	// command and another for the file, do not add up to one that allows both. A call without commands has one list, of
+	// all rules that allow. Nil means that everything is allowed that is not denied.
 	allow [][]*Rule
 }
 
@@ -406,7 +405,7 @@ func (s *Scope) granted(path string, allows func(*Rule) bool) Decision {
 	return d
 }
 
-// allowed looks for rules that allow everything that a call touches, and keeps them for what it comes to.
+// allowed finds rules that allow everything that a call touches, and keeps them for the files that it opens later.
 func (s *Scope) allowed(rules []*Rule, t tool.Touches) (d Decision) {
 	for _, argv := range t.Commands {
 		able := those(rules, func(r *Rule) bool { return r.onCommand(argv) })
@@ -418,7 +417,7 @@ func (s *Scope) allowed(rules []*Rule, t tool.Touches) (d Decision) {
 	if s.allow == nil {
 		s.allow = [][]*Rule{those(rules, func(r *Rule) bool { return r.Commands == nil })}
 	}
-	if len(t.Reads)+len(t.Writes) == 0 { // a rule about files does not speak of a call that names none
+	if len(t.Reads)+len(t.Writes) == 0 { // a rule about files does not match a call that names none
 		return s.granted("", func(r *Rule) bool { return !r.aboutPaths() })
 	}
 	for i, list := range [][]string{t.Writes, t.Reads} {
@@ -431,7 +430,7 @@ func (s *Scope) allowed(rules []*Rule, t tool.Touches) (d Decision) {
 	return d
 }
 
-// undenied is why a call is allowed that no rule speaks of.
+// undenied is why a call is allowed that no rule matches.
 const undenied = "no rule denies it"
 
 func unlisted(path string, command []string) Decision {

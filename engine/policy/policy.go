@@ -1,6 +1,6 @@
-// Package policy is the stage that decides who may call what: one set of rules for every tool and every
-// door. A rule that denies wins over every other, and one that asks for an approval over those that allow, in whatever
-// order they stand; what cannot be decided is refused.
+// Package policy is the stage that decides which caller may call what: one set of rules for every tool and every door. A
+// rule that denies wins over every other, and a rule that asks for an approval over those that allow, whatever their
+// order; a call that cannot be decided is refused.
 package policy
 
 import (
@@ -27,7 +27,7 @@ type Options struct {
 	Record  string `yaml:"record" doc:"file to append every judged call to, as a line of JSON with its arguments, secrets redacted; for 'toolpost policy replay'"`
 }
 
-// A Rule speaks of the calls that match every field it has. A field that is not set matches everything.
+// A Rule applies to the calls that match all of its fields. An unset field matches everything.
 type Rule struct {
 	Name     string        `yaml:"name" doc:"name of the rule in messages; a rule that asks may have none"`
 	Effect   Effect        `yaml:"effect" schema:"enum=allow|ask|deny|confine" doc:"allow the call, ask somebody to approve it, deny it, or confine it: run it behind more walls"`
@@ -52,19 +52,19 @@ type Rule struct {
 	Guarantees tool.Guarantees `yaml:"guarantees" doc:"with effect confine: what the call must not be able to do; if that cannot be enforced the call is refused"`
 }
 
-// Limits bound every call.
+// Limits apply to every call.
 type Limits struct {
 	Arguments int64 `yaml:"arguments" doc:"bytes of a call's arguments; default: the door's own limit"`
 }
 
-// The names that a decision has where no rule made it.
+// The names in a decision that no rule made.
 const (
 	byDefault = "default"
 	byLimits  = "limits"
 	byConfig  = "config"
-	// ByTool: the tool itself refuses what it is asked to touch.
+	// ByTool: the tool itself refuses to touch what the call names.
 	ByTool = "tool"
-	// ByRights: the caller's rights leave the tool out, and no rule is asked.
+	// ByRights: the caller's rights exclude the tool, before any rule applies.
 	ByRights = "callers"
 )
 
@@ -136,7 +136,7 @@ func (e *Effect) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// An Access is what is done to a file; empty: whatever.
+// An Access is what is done to a file; empty means anything.
 type Access string
 
 // The two kinds of access.
@@ -153,24 +153,24 @@ func (a *Access) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Env is what the rules are about. Every field is optional.
+// Env is the environment of the rules. Every field is optional.
 type Env struct {
-	Dir     string           // where relative paths start
-	Config  []string         // files that no call may write, whatever the rules say: those that the rules are in
-	Doors   []string         // the doors that there can be; nil: any
-	Sources []string         // the sources that there are; nil: any
-	Now     func() time.Time // nil: time.Now
-	Log     *slog.Logger     // nil: silence
-	// Redact takes what is secret out of arguments that are recorded; nil: nothing is.
+	Dir     string           // the base of relative paths
+	Config  []string         // files that no call may write, whatever the rules say: those that contain the rules
+	Doors   []string         // the doors that can exist; nil means any
+	Sources []string         // the sources that exist; nil means any
+	Now     func() time.Time // nil means time.Now
+	Log     *slog.Logger     // nil means no log
+	// Redact removes secrets from recorded arguments; nil means that there are none.
 	Redact func(json.RawMessage) json.RawMessage
 }
 
-// A Policy decides. It is never changed; a nil one allows everything.
+// A Policy decides about calls. It is immutable; a nil Policy allows everything.
 type Policy struct {
 	o     Options
 	env   Env
 	rules []*Rule
-	guard *Rule // keeps the config from being written; nil: there is none
+	guard *Rule // keeps the config from being written; nil if there is nothing to keep
 }
 
 // New makes a policy. It owns the rules that it is given.
@@ -197,7 +197,7 @@ func New(o Options, env Env) (*Policy, error) {
 	return p, nil
 }
 
-// guard is the rule that a caller cannot write the rules: who can change the config can do anything.
+// guard returns the rule that no caller may write the config: a caller that can change it can do anything.
 func guard(files []string) *Rule {
 	if len(files) == 0 {
 		return nil
@@ -211,12 +211,12 @@ func guard(files []string) *Rule {
 	return r
 }
 
-// guards reports whether a tool may come near the config. Tools that only read are left to be quick.
+// guards reports whether a tool might write the config. Tools that only read are skipped to keep them fast.
 func (p *Policy) guards(s *tool.Spec, toucher tool.Toucher) bool {
 	return p.guard != nil && toucher != nil && !s.Effects.ReadOnly()
 }
 
-// check refuses names that cannot be: a rule that denies what does not exist denies nothing.
+// check refuses unknown names: a rule that denies something that does not exist denies nothing.
 func (env Env) check(r *Rule) error {
 	err := cmp.Or(nearest.Check("door", r.Doors, env.Doors), nearest.Check("source", r.Sources, env.Sources))
 	if err == nil && r.Effect == Allow { // a rule that denies also knows names and aliases with a dot
@@ -230,8 +230,8 @@ func (env Env) check(r *Rule) error {
 	return nil
 }
 
-// speaksOf reports whether a rule can match calls of a tool. An alias is a name that a source gives itself:
-// enough to be denied, not enough to be allowed.
+// speaksOf reports whether a rule can match calls of a tool. An alias is a name that a source gives its own tool: enough
+// to be denied, not enough to be allowed.
 func (r *Rule) speaksOf(s *tool.Spec) bool {
 	named := r.Tools.Match(s.Ref())
 	if r.Effect != Allow {
@@ -252,13 +252,13 @@ func (r *Rule) from(p tool.Principal) bool {
 	return r.Callers.Match(p.ID) && r.Doors.Match(p.Door) && r.Roles.Match(p.Roles()...)
 }
 
-// always reports whether caller, door and tool are all that the rule asks for.
+// always reports whether the rule depends only on caller, door and tool.
 func (r *Rule) always() bool { return !r.onArguments() && r.Time == nil }
 
 func (r *Rule) aboutPaths() bool { return r.Paths != nil || r.Access != "" }
 
-// onFile reports whether a rule speaks of a file. For one that asks or denies it is enough that it speaks of a folder
-// that the file is in.
+// onFile reports whether a rule matches a file. For a rule that asks or denies it is enough to match a folder that
+// contains the file.
 func (r *Rule) onFile(abs string, write bool) bool {
 	access := Read
 	if write {
@@ -268,7 +268,7 @@ func (r *Rule) onFile(abs string, write bool) bool {
 		slices.ContainsFunc(r.Paths, func(g PathGlob) bool { return g.match(abs, r.Effect != Allow) }))
 }
 
-// onCommand reports whether a rule speaks of a command. For one that asks or denies it does not matter what follows.
+// onCommand reports whether a rule matches a command. For a rule that asks or denies, further words do not matter.
 func (r *Rule) onCommand(argv []string) bool {
 	return r.Commands == nil ||
 		slices.ContainsFunc(r.Commands, func(c Command) bool { return c.match(argv, r.Effect != Allow) })
@@ -279,20 +279,20 @@ func Section() config.Part {
 	return config.Part{Name: "policy", Doc: "who may call what; default: everything is allowed", Options: Options{}}
 }
 
-// Current is the policy of the config as it is now. Until one is applied, everything is allowed.
+// Current holds the policy of the current config. Until one is applied, everything is allowed.
 type Current struct {
 	env Env
 	now atomic.Pointer[Policy]
 }
 
-// NewCurrent makes a Current for configs whose rules are about env. What a config itself says of that, its folder, its
-// files and its sources, is taken from it.
+// NewCurrent makes a Current for configs whose rules are about env. The folder, the files and the sources are taken from
+// each config.
 func NewCurrent(env Env) *Current { return &Current{env: env} }
 
 // Load returns the policy.
 func (c *Current) Load() *Policy { return c.now.Load() }
 
-// Read reads the policy of a config; apply goes over to it.
+// Read reads the policy of a config; apply switches to it.
 func (c *Current) Read(cfg *config.Config) (apply func(), err error) {
 	var o Options
 	if err := cfg.Section(Section().Name).Decode(&o); err != nil {
@@ -304,7 +304,7 @@ func (c *Current) Read(cfg *config.Config) (apply func(), err error) {
 	return func() { c.now.Store(p) }, err
 }
 
-// configFiles lists the files that say what tools may do, now or at the next start in this folder.
+// configFiles lists the files that decide what tools may do, now or at the next start in this folder.
 func configFiles(cfg *config.Config) []string {
 	files := []string{filepath.Join(cfg.Dir, config.FileName)}
 	if cfg.Path != "" && cfg.Path != files[0] {

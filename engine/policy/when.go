@@ -12,7 +12,7 @@ import (
 	"toolpost/tool"
 )
 
-// Tiers are several tiers, or bounds on them.
+// Tiers is a list of tiers, or bounds on them.
 type Tiers = tool.Several[Tier, *Tier]
 
 // A Tier is a number such as 2, or a bound such as >= 2.
@@ -47,8 +47,8 @@ func (t *Tier) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// A Window is a part of the week. A part that ends before it begins goes over midnight and belongs to the
-// day on which it began.
+// A Window is a part of the week. A window that ends before it begins goes over midnight and belongs to the day on which
+// it began.
 type Window struct {
 	Days []Day `yaml:"days" doc:"days of the week: mon, tue, wed, thu, fri, sat, sun; default: every day"`
 	From Clock `yaml:"from" doc:"first minute, such as '08:30'; default: midnight"`
@@ -82,7 +82,7 @@ func (w *Window) onDay(d time.Weekday) bool {
 	return w.Days == nil || slices.Contains(w.Days, Day{d})
 }
 
-// A Day is a day of the week, by its first three letters at least.
+// A Day is a day of the week, written with at least its first three letters.
 type Day struct{ day time.Weekday }
 
 // UnmarshalText implements encoding.TextUnmarshaler.

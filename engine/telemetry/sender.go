@@ -64,7 +64,7 @@ func newSender(o Options, env Env, every time.Duration, measure func() []family)
 	}
 	s.client = &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would resend our headers
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // keeps our headers
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	go s.run()
