@@ -10,16 +10,16 @@ import (
 	"toolpost/tool"
 )
 
-// Anonymous is what the config of a door says about those who show no credentials. The zero value lets none of them in.
+// Anonymous is the config of a door for requests without credentials. The zero value admits none of them.
 //
-// Clients that know nothing of credentials exist, and some drop those of a URL. They get in where somebody has said as
-// whom; there is no caller that everybody is by default, and no setting for all doors at once.
+// Some clients know nothing of credentials, and some drop those of a URL. They are admitted only as a caller that the
+// config names; there is no default caller, and no setting for all doors at once.
 type Anonymous struct {
 	Name     string `yaml:"anonymous" doc:"the caller from callers.list that requests without credentials count as; default: they are refused"`
 	Anywhere bool   `yaml:"anonymous_anywhere" doc:"allow anonymous callers even on an address that other machines can reach"`
 }
 
-// String says who comes in, for people.
+// String describes for people what the setting admits.
 func (a Anonymous) String() string {
 	switch {
 	case a.Name == "":
@@ -30,8 +30,8 @@ func (a Anonymous) String() string {
 	return "whoever on this machine shows no credentials is the caller " + a.Name
 }
 
-// Check finds what cannot be meant, as far as the letters of an address tell. Names of hosts are looked up when the
-// door opens: CheckOn has the last word.
+// Check refuses senseless settings, as far as the text of an address shows. Host names are looked up when the door
+// opens: CheckOn decides.
 func (a Anonymous) Check(listen string, isCaller func(name string) bool) error {
 	switch {
 	case a.Name == "" && a.Anywhere:
@@ -58,7 +58,7 @@ func (a Anonymous) Check(listen string, isCaller func(name string) bool) error {
 	return nil
 }
 
-// CheckOn refuses an address that others than this machine can reach, unless the config says so twice.
+// CheckOn refuses an address that other machines can reach, unless the config allows it explicitly.
 func (a Anonymous) CheckOn(addr net.Addr) error {
 	if a.Name == "" || a.Anywhere {
 		return nil
@@ -79,15 +79,15 @@ func (a Anonymous) checkIP(ip net.IP, listen string) error {
 	return a.tooOpen(listen)
 }
 
-// tooOpen names the address, since a flag may have put it in the place of the config's.
+// tooOpen names the address, because a flag may have replaced the one in the config.
 func (a Anonymous) tooOpen(listen string) error {
 	return tool.Errorf(tool.CodeInvalidInput, "anonymous: anyone who can reach %s would be the caller %q; listen on "+
 		"127.0.0.1 or a Unix socket, or add `anonymous_anywhere: true` if that is meant", listen, a.Name)
 }
 
-// Of returns the caller of an HTTP request without credentials; empty: none. A request that shows something
-// is never anonymous, whether or not it helps: who presents a wrong token is to be told. Neither is one of a page in a
-// browser, which would be anybody's page, nor one that a proxy has passed on, since then nobody knows from where.
+// Of returns the caller of an HTTP request without credentials, or "". A request with credentials is never anonymous,
+// even if they are wrong: a client with a wrong token must learn that. Nor is a request from a browser, which could come
+// from any page, nor one that a proxy has passed on, because its origin is unknown.
 func (a Anonymous) Of(r *http.Request) string {
 	shows := first(r.Header, "Authorization") != "" || r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 	if shows || a.sign(r.Header) != "" {
@@ -96,8 +96,8 @@ func (a Anonymous) Of(r *http.Request) string {
 	return a.Name
 }
 
-// WhyNot says what keeps a request from being anonymous at a door that lets others be: the beginning of a sentence, or
-// nothing. Without it, who put a proxy in front would be asked for a token and never learn why.
+// WhyNot returns why a request is not anonymous at a door that admits anonymous ones: the beginning of a sentence, or
+// "". Without it, an operator with a proxy in front would be asked for a token and never learn why.
 func (a Anonymous) WhyNot(h http.Header) string {
 	if name := a.sign(h); a.Name != "" && name != "" {
 		return "a request with the header " + name + " is never anonymous; "
@@ -105,7 +105,7 @@ func (a Anonymous) WhyNot(h http.Header) string {
 	return ""
 }
 
-// sign returns the header that tells of a browser, or of a proxy where it matters from where a request comes.
+// sign returns the header that shows a browser, or a proxy if the origin of a request matters.
 func (a Anonymous) sign(h http.Header) string {
 	name := fromPage(h)
 	if name == "" && !a.Anywhere {
@@ -114,7 +114,8 @@ func (a Anonymous) sign(h http.Header) string {
 	return name
 }
 
-// fromPage returns the header by which a browser sent a request, or may have. Sec-Fetch-Mode is no sign: Node sends it.
+// fromPage returns the header that shows that a browser sent a request, or may have. Sec-Fetch-Mode proves nothing: Node
+// sends it.
 func fromPage(h http.Header) string {
 	if strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") {
 		return "User-Agent: Mozilla/..."
@@ -122,7 +123,7 @@ func fromPage(h http.Header) string {
 	return first(h, "Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Dest")
 }
 
-// first returns the first of some headers that is there, empty or not.
+// first returns the first of some headers that is present, empty or not.
 func first(h http.Header, names ...string) string {
 	if i := slices.IndexFunc(names, func(name string) bool { return len(h.Values(name)) > 0 }); i >= 0 {
 		return names[i]
@@ -130,7 +131,7 @@ func first(h http.Header, names ...string) string {
 	return ""
 }
 
-// anonymous admits a request without credentials, with the rights that the config gives the caller now.
+// anonymous admits a request without credentials, with the present rights of its caller in the config.
 func (c *Callers) anonymous(shown Credentials) (tool.Principal, error) {
 	rights := c.rights[shown.Anonymous]
 	if !c.Lists(shown.Anonymous) {

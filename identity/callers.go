@@ -19,26 +19,26 @@ import (
 
 // Env is what callers need beside the config.
 type Env struct {
-	Dir    string // where relative paths of the config start
-	Owner  Gate   // knows the owner by the token; nil: there is none
-	Tokens Tokens // knows the tokens that were issued; nil: none were
-	// Sources are those that there are, whose tools callers may use; nil: any.
+	Dir    string // the base of relative paths in the config
+	Owner  Gate   // authenticates the owner by the token; nil means no owner
+	Tokens Tokens // finds issued tokens; nil means that there are none
+	// Sources are the sources whose tools callers may use; nil means any.
 	Sources []string
-	Log     *slog.Logger // nil: silence
-	// Before is what held until now: the keys of issuers that stay are kept. Nil: nothing did.
+	Log     *slog.Logger // nil means no log
+	// Before are the callers until now: the keys of issuers that stay are kept. Nil means none.
 	Before *Callers
 
-	now func() time.Time // nil: the clock
+	now func() time.Time // nil means the system clock
 }
 
-// Callers knows everybody of a config.
+// Callers authenticates all callers of a config.
 type Callers struct {
 	o      Options
 	env    Env
-	rights map[string]*tool.Rights // of those who are listed
+	rights map[string]*tool.Rights // of the listed callers
 
-	known    map[any]string // who shows a token, a certificate or a user: see Caller.ways
-	hasUsers bool           // somebody is known by a user
+	known    map[any]string // the caller of each token, certificate or user: see Caller.ways
+	hasUsers bool           // some caller is known by a user
 
 	issuers map[string]*issuer
 	issued  *issued
@@ -67,38 +67,37 @@ func New(o Options, env Env) (*Callers, error) {
 	for _, one := range o.JWT {
 		c.issuers[one.Issuer] = newIssuer(one, env)
 	}
-	c.env.Before = nil // else each would keep all before it
+	c.env.Before = nil // otherwise each would keep all earlier ones alive
 	return c, nil
 }
 
 // HasOwner reports whether the owner's token is accepted.
 func (c *Callers) HasOwner() bool { return c.o.Owner == nil || *c.o.Owner }
 
-// Issuers gives those whose tokens are accepted, by their names, which are URLs.
+// Issuers returns the issuers whose tokens are accepted, by their names, which are URLs.
 func (c *Callers) Issuers() []string { return slices.Sorted(maps.Keys(c.issuers)) }
 
-// Apart refuses the name of a caller who is known in another way than by a token of an issuer, where an issuer could
-// call somebody so.
+// Apart refuses the name of a caller that is not authenticated by an issuer, if an issuer could give the same name.
 func (c *Callers) Apart(id string) error { return c.o.apart(id) }
 
-// Lists reports whether the config lists a caller, by a name that no issuer can give to somebody else.
+// Lists reports whether the config lists a caller by a name that no issuer can give.
 func (c *Callers) Lists(id string) bool { return c.rights[id] != nil && c.o.apart(id) == nil }
 
-// Known returns the rights of a caller whom the config lists.
+// Known returns the rights of a caller that the config lists.
 func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 	rights, ok = c.rights[id]
 	return rights, ok
 }
 
-// A Listed is a caller as the config lists it, for those who look after callers.
+// A Listed is a caller as the config lists it, for operators.
 type Listed struct {
 	Name  string
 	Roles []string
-	Tools tool.Patterns // that it may use; nil: all
+	Tools tool.Patterns // that it may use; nil means all
 	By    []string      // how it is recognised, in words
 }
 
-// List gives the callers whom the config lists, by name.
+// List returns the callers that the config lists, by name.
 func (c *Callers) List() (all []Listed) {
 	for _, name := range slices.Sorted(maps.Keys(c.o.List)) {
 		one := Listed{Name: name, Roles: c.rights[name].Roles, Tools: c.rights[name].Tools}
@@ -116,7 +115,7 @@ func (c *Callers) List() (all []Listed) {
 	return all
 }
 
-// Roles gives the roles of the config, with the tools that each may use; nil: all.
+// Roles returns the roles of the config, with the tools that each may use; nil means all.
 func (c *Callers) Roles() map[string]tool.Patterns {
 	all := map[string]tool.Patterns{}
 	for name, role := range c.o.Roles {
@@ -125,8 +124,8 @@ func (c *Callers) Roles() map[string]tool.Patterns {
 	return all
 }
 
-// CheckToken reports whether a token for a caller with some roles and tools would be of use, and whether the config
-// lists the caller.
+// CheckToken checks whether a token for a caller with some roles and tools would be useful, and reports whether the
+// config lists the caller.
 func (c *Callers) CheckToken(id string, roles []string, tools tool.Patterns) (isListed bool, err error) {
 	wrong := errors.Join(c.o.apart(id), c.o.knows("the token", roles), c.unlike(id, roles), tools.Check(c.env.Sources))
 	if err := cmp.Or(CheckID(id), wrong); err != nil {
@@ -165,7 +164,7 @@ func (c *Callers) Admit(ctx context.Context, shown Credentials) (tool.Principal,
 // maxToken is how long a token may be, in bytes.
 const maxToken = 16 << 10
 
-// byToken knows a caller by a token: the owner's, one that the config lists, one of an issuer, or one that was issued.
+// byToken authenticates a caller by a token: the owner's, one that the config lists, an issuer's, or an issued one.
 func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principal, error) {
 	if len(shown.Token) > maxToken {
 		return c.refuse(shown, errors.New("it is too long"))
@@ -183,7 +182,7 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	return c.found(shown, p, err)
 }
 
-// byDigest knows the owner, and those whose tokens the config lists.
+// byDigest authenticates the owner, and the callers whose tokens the config lists.
 func (c *Callers) byDigest(ctx context.Context, shown Credentials) (tool.Principal, bool) {
 	if c.HasOwner() && c.env.Owner != nil {
 		if p, err := c.env.Owner(ctx, shown); err == nil {
@@ -195,7 +194,7 @@ func (c *Callers) byDigest(ctx context.Context, shown Credentials) (tool.Princip
 	return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name], Proof: shown.tokenProof()}, ok
 }
 
-// found gives who was found by a token, or why nobody was.
+// found returns the caller that was found by a token, or why there is none.
 func (c *Callers) found(shown Credentials, p tool.Principal, err error) (tool.Principal, error) {
 	switch {
 	case tool.CodeOf(err) == tool.CodeUnavailable && tool.AsError(err).Reason == "store":
@@ -207,13 +206,13 @@ func (c *Callers) found(shown Credentials, p tool.Principal, err error) (tool.Pr
 	return p, nil
 }
 
-// refuse tells the log why, and the caller nothing.
+// refuse logs the reason, and does not tell it to the caller.
 func (c *Callers) refuse(shown Credentials, why error) (tool.Principal, error) {
 	c.env.Log.Debug("a token was refused", "door", shown.Door, "why", fmt.Sprintf("%.300s", why))
 	return tool.Principal{}, WrongToken()
 }
 
-// byIssued knows a caller by a token that was issued here.
+// byIssued authenticates a caller by a token that was issued here.
 func (c *Callers) byIssued(ctx context.Context, shown Credentials) (tool.Principal, error) {
 	digest := shown.digest()
 	g, ok, err := c.issued.find(ctx, hex.EncodeToString(digest[:]))
@@ -225,7 +224,7 @@ func (c *Callers) byIssued(ctx context.Context, shown Credentials) (tool.Princip
 	case !ok:
 		return tool.Principal{}, errors.New("it was never issued, or is over")
 	}
-	// the issuer, or the role, came later than the token
+	// the issuer, or the role, is newer than the token
 	if err := errors.Join(c.o.apart(g.Caller), c.unlike(g.Caller, g.Roles)); err != nil {
 		return tool.Principal{}, err
 	}
@@ -236,8 +235,8 @@ func (c *Callers) byIssued(ctx context.Context, shown Credentials) (tool.Princip
 	return tool.Principal{ID: g.Caller, Rights: rights, Proof: shown.tokenProof()}, nil
 }
 
-// unlike is that of the config, for the caller of a token: one whom the config lists was checked with it, and a token
-// may leave it without a role.
+// unlike is that of the config, for the caller of a token. A listed caller was checked with the config, and a token may
+// leave it without a role.
 func (c *Callers) unlike(id string, roles []string) error {
 	if _, isListed := c.rights[id]; isListed {
 		return nil
@@ -245,8 +244,8 @@ func (c *Callers) unlike(id string, roles []string) error {
 	return c.o.unlike(id, roles)
 }
 
-// tokenRights returns the rights that a token gives; nil: none. A token takes away from what the config
-// gives its caller.
+// tokenRights returns the rights that a token gives, or nil if none. A token only narrows what the config gives its
+// caller.
 func (c *Callers) tokenRights(g Grant) *tool.Rights {
 	own := grant(c.o.Roles, g.Roles, g.Tools)
 	has, isListed := c.rights[g.Caller]
@@ -278,8 +277,8 @@ func (c *Callers) byCertificate(shown Credentials) (tool.Principal, error) {
 			"certificates").Because(Reason)
 }
 
-// namesOf lists what a certificate says of whom it is for. A name of one kind cannot be taken for one of another: a
-// subject has an equals sign first of all, an address of a service has ://, one of a person has @.
+// namesOf lists the names in a certificate. A name of one kind cannot be mistaken for another: in a subject an
+// equals sign comes first, the address of a service has ://, and that of a person @.
 func namesOf(cert *x509.Certificate) []string {
 	names := []string{cert.Subject.String()}
 	for _, u := range cert.URIs {
@@ -300,8 +299,9 @@ func namesOf(cert *x509.Certificate) []string {
 	return names
 }
 
-// byPeer knows a caller by the user of its process. Where the config names users it is one of them; elsewhere it is
-// whose program this is. Only who is neither can be anonymous: the kernel's word is a better one than none.
+// byPeer authenticates a caller by the user of its process. If the config names users, it must be one of them;
+// otherwise it must be the user that runs this program. Only other users can be anonymous: the kernel's word is better
+// than none.
 func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 	name, ok := c.known[User{shown.Peer.UID}]
 	proof := userProof(shown.Peer.UID)
@@ -329,7 +329,7 @@ func grant(there map[string]Role, roles []string, tools tool.Patterns) *tool.Rig
 	return r
 }
 
-// both returns the patterns of two lists, of which nil is everything.
+// both returns the patterns of two lists; nil means everything.
 func both(a, b tool.Patterns) tool.Patterns {
 	if a == nil || b == nil {
 		return nil
@@ -337,11 +337,10 @@ func both(a, b tool.Patterns) tool.Patterns {
 	return append(slices.Clip(a), b...)
 }
 
-// nothing reports whether rights leave no tool.
+// nothing reports whether rights allow no tool.
 func nothing(r *tool.Rights) bool { return r.Tools != nil && len(r.Tools) == 0 }
 
-// narrowed returns what is left of rights where a token was issued with some of them. A token without roles has those
-// of its caller.
+// narrowed returns the rights that a token leaves of its caller's. A token without roles keeps those of its caller.
 func narrowed(r *tool.Rights, roles []string, to *tool.Rights) *tool.Rights {
 	out := &tool.Rights{Roles: r.Roles, Tools: common(r.Tools, to.Tools)}
 	if len(roles) > 0 {
@@ -352,8 +351,8 @@ func narrowed(r *tool.Rights, roles []string, to *tool.Rights) *tool.Rights {
 	return out
 }
 
-// common returns patterns for names that both lists match. Of two patterns that merely overlap it gives none: rights
-// may come out narrower than both, never wider than one.
+// common returns patterns for names that both lists match. Two patterns that merely overlap yield none: the result may
+// be narrower than both, never wider than one.
 func common(a, b tool.Patterns) tool.Patterns {
 	switch {
 	case a == nil:

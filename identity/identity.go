@@ -1,5 +1,5 @@
-// Package identity says who somebody is who comes to a door, by what they show: a token, a certificate, the user of
-// their process. Doors ask it and know nothing else of callers.
+// Package identity authenticates callers at a door by their credentials: a token, a certificate, the user of their
+// process. Doors use it and know nothing else of callers.
 package identity
 
 import (
@@ -12,42 +12,42 @@ import (
 	"toolpost/tool"
 )
 
-// Credentials are what somebody shows at a door. A door fills in what it has.
+// Credentials are what a client presents at a door. A door fills in what it has.
 type Credentials struct {
-	Door        string            // where they come in
+	Door        string            // the name of the door
 	Token       string            // a bearer token, or the password of a NATS user
-	Certificate *x509.Certificate // of a client, already verified against the door's authorities; nil: none
-	// the process at the other end of a Unix socket, or the one that runs this program; nil: unknown
+	Certificate *x509.Certificate // of a client, already verified against the door's authorities; nil if none
+	// the process at the other end of a Unix socket, or the one that runs this program; nil if unknown
 	Peer      *Peer
-	Anonymous string // the caller for those without credentials, as the door says; empty: none
-	// Proof is that of a Principal who was admitted before, for a door that has kept it in a safe place, such as a
-	// session of its own. It is never something that a peer has sent. Empty: none.
+	Anonymous string // the door's caller for requests without credentials; empty if none
+	// Proof is that of a Principal that was admitted before, for a door that has kept it in a safe place, such as a
+	// session of its own. It must never come from a peer. Empty if none.
 	Proof string
 }
 
-// Again is what to ask a gate about a caller whom it has admitted before.
+// Again returns the credentials with which a gate checks a caller that it has admitted before.
 func Again(p tool.Principal) Credentials {
 	return Credentials{Door: p.Door, Proof: p.Proof, Anonymous: p.ID}
 }
 
-// A Peer is a process of this machine, as the kernel tells.
+// A Peer is a process of this machine, as the kernel reports it.
 type Peer struct {
 	UID uint32
 	GID uint32
 	PID int32
 }
 
-// Self is the process that asks.
+// Self returns the current process.
 func Self() *Peer {
 	return &Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())}
 }
 
-// A Gate authenticates a caller by its credentials. Its error is what the caller is told. It is asked for every
-// request, and again and again while a connection lives: who was admitted may have been shut out since.
+// A Gate authenticates a caller by its credentials. Its error is shown to the caller. It is called for every request,
+// and again and again while a connection lives: an admitted caller may have been removed since.
 type Gate func(ctx context.Context, shown Credentials) (tool.Principal, error)
 
-// The callers that no config lists: who has the owner's token, and who runs this program. What they may issue, others
-// may not, so nobody else gets their names.
+// The callers that no config lists: the holder of the owner's token, and the user that runs this program. They may issue
+// what others may not, so no other caller gets these names.
 const (
 	Owner = "owner"
 	Local = "local"
@@ -56,32 +56,32 @@ const (
 // Reason is the reason of every error of a gate.
 const Reason = "unauthenticated"
 
-// WrongToken is what everybody is told whose token does not let in. Whether it never was one, has expired or was
-// revoked is not for outsiders.
+// WrongToken returns the error for every token that is not accepted. Outsiders must not learn whether it never existed,
+// has expired or was revoked.
 func WrongToken() error {
 	return tool.Errorf(tool.CodeAccessDenied,
 		"the bearer token is wrong or no longer valid; `toolpost token issue` makes one for a caller. "+
 			"The owner's: %s", TokenHint).Because(Reason)
 }
 
-// Bounds say how many connections a door takes at the same time.
+// Bounds limit how many connections a door takes at the same time.
 type Bounds struct {
 	All       int
-	Strangers int // of them, those that have not shown for a while who they are
-	Each      int // of them, those of one caller
+	Strangers int // of them, connections that have not authenticated for a while
+	Each      int // of them, connections of one caller
 }
 
-// Patience is how long a stranger is left alone while there is room: whoever opens many connections at once, and has
-// something to say on each, needs a moment.
+// Patience is how long an unauthenticated connection is tolerated while there is room: a client that opens many
+// connections at once needs a moment for each.
 const Patience = 2 * time.Second
 
-// DefaultBounds follow from how many descriptors this process may have. A door gets an eighth of them: with three doors
-// that are full most are left, for tools, files and the store. Half of a door is for one caller, a quarter for those
-// whom nobody knows yet.
+// DefaultBounds follow from how many descriptors this process may have. A door gets an eighth of them: with three full
+// doors most are left, for tools, files and the store. One caller may have half of a door's connections, unauthenticated
+// clients a quarter.
 func DefaultBounds() Bounds {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		limit.Cur = 1024 // what most systems begin with
+		limit.Cur = 1024 // the default of most systems
 	}
 	return boundsOf(limit.Cur)
 }

@@ -50,7 +50,7 @@ func newIssuer(o Issuer, env Env) *issuer {
 	return i
 }
 
-// byJWT knows a caller by a token of an issuer.
+// byJWT authenticates a caller by a token of an issuer.
 func (c *Callers) byJWT(ctx context.Context, token string) (tool.Principal, error) {
 	from, err := issuerOf(token)
 	if err != nil {
@@ -76,8 +76,8 @@ func (c *Callers) byJWT(ctx context.Context, token string) (tool.Principal, erro
 	return p, err
 }
 
-// byClaims knows a caller by what an issuer has signed before: it still has to be one whom we ask, and the claims to be
-// for now. Keys that it has withdrawn since are not asked for; the claims end soon enough.
+// byClaims authenticates a caller by claims that an issuer signed before: the issuer must still be accepted, and the
+// claims still valid. It does not check whether the key was withdrawn since; the claims expire soon enough.
 func (c *Callers) byClaims(payload string) (tool.Principal, error) {
 	claims, err := readClaims([]byte(payload))
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Callers) byClaims(payload string) (tool.Principal, error) {
 	return c.claimed(i, claims)
 }
 
-// issuerOf says whose token it claims to be. Nothing of it is to be believed yet.
+// issuerOf returns the issuer that a token claims. Nothing of it is verified yet.
 func issuerOf(token string) (string, error) {
 	_, rest, _ := strings.Cut(token, ".")
 	middle, _, _ := strings.Cut(rest, ".")
@@ -122,8 +122,8 @@ func readClaims(b []byte) (map[string]any, error) {
 	return claims, nil
 }
 
-// verify returns what was signed: with an algorithm that is allowed, and a key of the issuer's. An unknown key may be a
-// new one, so the keys are then looked for again.
+// verify returns what was signed, with an allowed algorithm and a key of the issuer. An unknown key may be a new one, so
+// the keys are then loaded again.
 func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err error) {
 	signed, err := jose.ParseSignedCompact(token, i.algorithms)
 	if err != nil {
@@ -147,7 +147,7 @@ func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err 
 	return nil, fmt.Errorf("no key of the issuer has signed it, or its key %.100q is not known", head.KeyID)
 }
 
-// check reports whether a token is of this issuer, for us, and for now.
+// check checks that a token is from this issuer, for us, and valid now.
 func (i *issuer) check(claims map[string]any) error {
 	if claims["iss"] != i.Issuer.Issuer {
 		return errors.New("it is of another issuer")
@@ -171,7 +171,7 @@ func (i *issuer) check(claims map[string]any) error {
 	return nil
 }
 
-// moment reads a claim that is a time, in seconds; 0: it is not there.
+// moment parses a claim that is a time, in seconds; it returns 0 if the claim is missing.
 func moment(claims map[string]any, name string) (seconds float64, err error) {
 	v, ok := claims[name]
 	if !ok {
@@ -184,7 +184,7 @@ func moment(claims map[string]any, name string) (seconds float64, err error) {
 	return seconds, nil
 }
 
-// texts reads a claim that is one text or several.
+// texts parses a claim that is one string or several.
 func texts(v any) (all []string) {
 	switch v := v.(type) {
 	case string:
@@ -199,7 +199,7 @@ func texts(v any) (all []string) {
 	return all
 }
 
-// claimed returns the caller whom claims speak of: with the roles that follow from them, and with what the config lists
+// claimed returns the caller that claims describe: with the roles that follow from them, and with what the config lists
 // for its name.
 func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, error) {
 	name, _ := claim(claims, i.Caller).(string)
@@ -244,7 +244,7 @@ func (i *issuer) roles(claims map[string]any) []string {
 	return roles
 }
 
-// claim finds a claim by its name, or within others by names with dots between them.
+// claim finds a claim by its name, or a nested one by names with dots between them.
 func claim(claims map[string]any, name string) any {
 	if v, ok := claims[name]; ok {
 		return v

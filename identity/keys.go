@@ -20,31 +20,31 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Bounds of what keys cost us.
+// Limits on loading keys.
 const (
-	keysAge   = 5 * time.Minute  // so old they are looked at again
-	keysPause = 10 * time.Second // between two looks
-	keysTime  = 5 * time.Second  // for one look
+	keysAge   = 5 * time.Minute  // after which they are loaded again
+	keysPause = 10 * time.Second // between two loads
+	keysTime  = 5 * time.Second  // for one load
 	keysSize  = 1 << 20          // of a document
 	maxKeys   = 64
 	minRSA    = 2048 // bits
 	redirects = 3
 )
 
-// A keyring has the public keys of an issuer. While the issuer does not answer it has those of the last time.
+// A keyring has the public keys of an issuer. While the issuer does not answer, it keeps the last ones.
 type keyring struct {
 	load func(context.Context) ([]jose.JSONWebKey, error)
 	log  *slog.Logger
 	now  func() time.Time
-	turn chan struct{} // who has it loads
+	turn chan struct{} // held while loading
 
 	mu    sync.Mutex
 	keys  []jose.JSONWebKey
-	tried time.Time // when the last look began
+	tried time.Time // when the last load began
 }
 
-// find returns the keys that can have signed a token. Of those who come when keys are old one looks for new ones; the
-// others go on with what there is.
+// find returns the keys that can have signed a token. If the keys are old, one goroutine loads new ones; the others go
+// on with the old.
 func (k *keyring) find(ctx context.Context, kid, algorithm string) (found []any) {
 	if k.since() >= keysAge {
 		select {
@@ -64,7 +64,7 @@ func (k *keyring) find(ctx context.Context, kid, algorithm string) (found []any)
 	return found
 }
 
-// renew looks for new keys, unless somebody did a moment ago.
+// renew loads new keys, unless that was done a moment ago.
 func (k *keyring) renew(ctx context.Context) error {
 	select {
 	case k.turn <- struct{}{}:
@@ -82,8 +82,8 @@ func (k *keyring) since() time.Duration {
 	return k.now().Sub(k.tried)
 }
 
-// look loads the keys if the last look was that long ago. The caller has the turn. It does not end with who asks: else
-// those who go away would keep everybody from the keys.
+// look loads the keys if the last load was at least pause ago. The caller holds the turn. Loading does not end with the
+// request: otherwise clients that disconnect could keep all others from the keys.
 func (k *keyring) look(ctx context.Context, pause time.Duration) {
 	if k.since() < pause {
 		return
@@ -103,7 +103,8 @@ func (k *keyring) look(ctx context.Context, pause time.Duration) {
 	k.keys = keys
 }
 
-// loader returns what reads the keys of an issuer: from a file, from an URL, or from where its configuration says.
+// loader returns a function that reads the keys of an issuer: from a file, from a URL, or from the URL in its
+// configuration.
 func loader(o Issuer, dir string) func(context.Context) ([]jose.JSONWebKey, error) {
 	client := &http.Client{
 		// Connections are not kept: they are used once in minutes.
@@ -171,7 +172,7 @@ func limited(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// discover asks an issuer where its keys are.
+// discover asks an issuer for the URL of its keys.
 func discover(ctx context.Context, client *http.Client, issuer string) (string, error) {
 	b, err := get(ctx, client, strings.TrimSuffix(issuer, "/")+"/.well-known/openid-configuration")
 	if err != nil {
@@ -190,7 +191,7 @@ func discover(ctx context.Context, client *http.Client, issuer string) (string, 
 	return doc.JWKS, safeURL(doc.JWKS)
 }
 
-// parseKeys reads a set of keys. Those that are not for checking signatures, or that we do not know, are left out.
+// parseKeys parses a set of keys. It skips keys that are not for checking signatures, or of an unknown kind.
 func parseKeys(b []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys *[]json.RawMessage `json:"keys"`
@@ -213,7 +214,8 @@ func parseKeys(b []byte) ([]jose.JSONWebKey, error) {
 	return keys, nil
 }
 
-// usable reports whether a key is public, for signatures, and strong. A secret one would let whoever knows it sign.
+// usable reports whether a key is public, for signatures, and strong. With a symmetric key, anyone who knows it could
+// sign.
 func usable(key jose.JSONWebKey) bool {
 	if r, ok := key.Key.(*rsa.PublicKey); ok && r.N.BitLen() < minRSA {
 		return false

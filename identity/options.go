@@ -22,7 +22,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options is the callers section of a config. The zero value knows the owner alone.
+// Options is the callers section of a config. The zero value knows only the owner.
 type Options struct {
 	Owner *bool             `yaml:"owner" schema:"default=true" doc:"whether the owner's token is accepted as well as the callers' own"`
 	Roles map[string]Role   `yaml:"roles" doc:"roles, and the tools that each may use"`
@@ -30,12 +30,12 @@ type Options struct {
 	JWT   []Issuer          `yaml:"jwt" doc:"issuers of JSON Web Tokens that are trusted"`
 }
 
-// A Role is what some callers are.
+// A Role is a set of rights that callers can share.
 type Role struct {
 	Tools tool.Patterns `yaml:"tools" doc:"tools by name or as source.name, with * and ?; default: all tools"`
 }
 
-// A Caller is somebody whom the config lists. Its rights are those of its roles and its own tools together.
+// A Caller is a caller that the config lists. Its rights are those of its roles and its own tools together.
 type Caller struct {
 	Roles        Names         `yaml:"roles" doc:"its roles"`
 	Tools        tool.Patterns `yaml:"tools" doc:"tools that it may use in addition to those of its roles"`
@@ -55,14 +55,14 @@ type Issuer struct {
 	Algorithms Names      `yaml:"algorithms" schema:"items.enum=RS256|RS384|RS512|PS256|PS384|PS512|ES256|ES384|ES512|EdDSA default=[\"RS256\",\"ES256\",\"EdDSA\"]" doc:"accepted signature algorithms"`
 }
 
-// ClaimRoles says how roles follow from claims.
+// ClaimRoles defines how roles follow from claims.
 type ClaimRoles struct {
 	Claim  string           `yaml:"claim" doc:"the claim with the caller's groups or roles; a dot reaches into an object, as in realm_access.roles"`
 	Map    map[string]Names `yaml:"map" doc:"roles for each value of the claim; default: the values are role names"`
 	Always Names            `yaml:"always" doc:"roles that every caller of this issuer has"`
 }
 
-// Names are several names; a single one may be written alone.
+// Names is a list of names; a single one may be written without a list.
 type Names []string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -106,7 +106,7 @@ func (u *User) UnmarshalText(b []byte) error {
 // maxID is how long the name of a caller may be, in bytes.
 const maxID = 256
 
-// CheckID reports whether a caller can be called so.
+// CheckID checks whether a text can be the name of a caller.
 func CheckID(id string) error {
 	switch {
 	case id == "" || len(id) > maxID || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
@@ -118,9 +118,9 @@ func CheckID(id string) error {
 	return nil
 }
 
-// Validate finds what cannot be meant. The config calls it.
+// Validate refuses senseless options. The config calls it.
 func (o *Options) Validate() error {
-	for _, name := range slices.Sorted(maps.Keys(o.Roles)) { // of several mistakes the same one is told each time
+	for _, name := range slices.Sorted(maps.Keys(o.Roles)) { // so that the same mistake is always reported first
 		role := o.Roles[name]
 		switch {
 		case name == "" || len(name) > maxID || strings.ContainsFunc(name, unicode.IsControl):
@@ -155,7 +155,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// checkTools finds tools of sources that there are not.
+// checkTools refuses tools of unknown sources.
 func (o *Options) checkTools(sources []string) error {
 	for _, name := range slices.Sorted(maps.Keys(o.Roles)) {
 		if err := o.Roles[name].Tools.Check(sources); err != nil {
@@ -170,7 +170,7 @@ func (o *Options) checkTools(sources []string) error {
 	return nil
 }
 
-// validateList finds callers that could not be told apart, or that could use nothing.
+// validateList refuses callers that could not be told apart, or that could use nothing.
 func (o *Options) validateList() error {
 	shown := map[any]string{}
 	for _, name := range slices.Sorted(maps.Keys(o.List)) {
@@ -203,8 +203,8 @@ func (o *Options) validateList() error {
 	return nil
 }
 
-// apart refuses the name of somebody who is not known by a token of an issuer, where an issuer could call one of its
-// own so: then each would have what belongs to the other. The names of an issuer are all that begin with its prefix.
+// apart refuses the name of a caller that is not authenticated by an issuer, if an issuer could give it to one of its
+// own: then each would have what belongs to the other. The names of an issuer are all that begin with its prefix.
 func (o *Options) apart(id string) error {
 	for _, i := range o.JWT {
 		if strings.HasPrefix(id, i.Prefix) {
@@ -215,8 +215,8 @@ func (o *Options) apart(id string) error {
 	return nil
 }
 
-// unlike refuses a caller who is called as a role that it does not have. Where a config names callers and roles in one
-// list, as approvers, it would be taken for somebody of that role; and an issuer may let people choose their names.
+// unlike refuses a caller with the name of a role that it does not have. If a config names callers and roles in one
+// list, as for approvers, it would pass for a caller with that role; and an issuer may let people choose their names.
 func (o *Options) unlike(id string, roles []string) error {
 	if _, taken := o.Roles[id]; taken && !slices.Contains(roles, id) {
 		return fmt.Errorf("%q is the name of a role, and no caller can be called so who does not have it; "+
@@ -225,7 +225,7 @@ func (o *Options) unlike(id string, roles []string) error {
 	return nil
 }
 
-// ways lists how a caller is known.
+// ways lists how a caller is recognised.
 func (c Caller) ways() (all []any) {
 	for _, d := range c.Tokens {
 		all = append(all, d)
@@ -239,7 +239,7 @@ func (c Caller) ways() (all []any) {
 	return all
 }
 
-// Validate finds lists that say nothing. The config calls it.
+// Validate refuses empty lists. The config calls it.
 func (c *Caller) Validate() error {
 	if list := config.EmptyList(c); list != "" {
 		return fmt.Errorf("%s is an empty list; leave it out", list)
@@ -250,7 +250,7 @@ func (c *Caller) Validate() error {
 	return nil
 }
 
-// knows makes sure that there are the roles which somebody has.
+// knows checks that the roles exist.
 func (o *Options) knows(who string, roles []string) error {
 	for _, role := range roles {
 		if _, ok := o.Roles[role]; !ok {
@@ -270,7 +270,7 @@ func (c ClaimRoles) names() []string {
 	return all
 }
 
-// Validate finds what cannot be meant. The config calls it.
+// Validate refuses senseless options. The config calls it.
 func (i *Issuer) Validate() error {
 	switch {
 	case i.Issuer == "":
@@ -295,7 +295,7 @@ func (i *Issuer) Validate() error {
 	return nil
 }
 
-// asymmetric lists the algorithms whose keys for checking are no secret.
+// asymmetric lists the algorithms whose verification keys are public.
 func asymmetric() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{
 		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512,
@@ -303,7 +303,7 @@ func asymmetric() []jose.SignatureAlgorithm {
 	}
 }
 
-// safeURL refuses addresses from which somebody on the way could give us keys of theirs.
+// safeURL refuses addresses from which an attacker on the network could supply keys.
 func safeURL(text string) error {
 	u, err := url.Parse(text)
 	switch {

@@ -22,14 +22,14 @@ import (
 	"toolpost/tool"
 )
 
-// TokenFile is the name of the file, in the folder given to FileToken, that keeps the token's digest.
-// Whoever removes it gets another token at the next start.
+// TokenFile is the name of the file, in the folder given to FileToken, that keeps the token's digest. If it is removed,
+// the next start makes another token.
 const TokenFile = "http-token"
 
 // minToken keeps people from guarding a machine with "test".
 const minToken = 16
 
-// TokenHint says where to get a token.
+// TokenHint explains where to get a token.
 const TokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN " +
 	"there; if it is lost, `toolpost token new-owner` makes another"
 
@@ -42,8 +42,8 @@ func StaticToken(token string) (Gate, error) {
 	return digestGate(sha256.Sum256([]byte(token))), nil
 }
 
-// FileToken admits callers that know the token whose SHA-256 is kept in dir. Where there is none yet it makes
-// one and returns it as fresh, this once: the file keeps the digest alone.
+// FileToken admits callers that know the token whose SHA-256 is kept in dir. If there is none yet, it makes one and
+// returns it as fresh, this once: the file keeps only the digest.
 func FileToken(dir string) (gate Gate, fresh string, err error) {
 	if err := privateDir(dir); err != nil {
 		return nil, "", err
@@ -61,7 +61,8 @@ func FileToken(dir string) (gate Gate, fresh string, err error) {
 	return (&kept{path: path, digest: digest}).admit, fresh, nil
 }
 
-// NewFileToken makes another token in dir. The one before it is no longer valid, also at a program that serves already.
+// NewFileToken makes another token in dir. The one before it is no longer valid, even in a process that is already
+// serving.
 func NewFileToken(dir string) (token string, err error) {
 	if err := privateDir(dir); err != nil {
 		return "", err
@@ -73,13 +74,13 @@ func NewFileToken(dir string) (token string, err error) {
 	return token, nil
 }
 
-// kept is the token whose digest a file keeps, as the file has it now.
+// kept is the token whose digest is in a file, as the file is now.
 type kept struct {
 	path string
 
 	mu     sync.Mutex
 	digest [sha256.Size]byte
-	broken bool // the file is not one to believe any more
+	broken bool // the file can no longer be trusted
 	seen   kernel.Stamp
 	looked time.Time
 }
@@ -100,8 +101,8 @@ func (k *kept) admit(ctx context.Context, shown Credentials) (tool.Principal, er
 	return digestGate(digest)(ctx, shown)
 }
 
-// current gives the digest, a moment old at most. While there is no file the last one holds: whoever removes it gets
-// another token at the next start.
+// current returns the digest, at most a moment old. While the file is missing, the last digest holds; the next start
+// makes another token.
 func (k *kept) current() (digest [sha256.Size]byte, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,7 +116,7 @@ func (k *kept) current() (digest [sha256.Size]byte, ok bool) {
 	return k.digest, !k.broken
 }
 
-// digestGate compares digests: they have one length, and the time it takes tells nothing.
+// digestGate compares digests: they have the same length, and the comparison takes constant time.
 func digestGate(want [sha256.Size]byte) Gate {
 	return func(_ context.Context, shown Credentials) (tool.Principal, error) {
 		got := shown.digest()
@@ -126,7 +127,7 @@ func digestGate(want [sha256.Size]byte) Gate {
 	}
 }
 
-// privateDir makes the folder, or makes sure that nobody else can put a token of theirs into it.
+// privateDir makes the folder, or makes sure that no other user can put a token into it.
 func privateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "cannot make the folder of the HTTP token: %w", err)
@@ -141,8 +142,8 @@ func privateDir(dir string) error {
 	return nil
 }
 
-// makeToken keeps the digest of a new token at path. Of two that start at once one wins. The other's token is not valid
-// and not shown.
+// makeToken stores the digest of a new token at path. If two processes start at once, one wins. The other's token is not
+// valid and not shown.
 func makeToken(path string) (string, error) {
 	token, digest := randomToken()
 	switch err := offlimits.WriteNew(path, digest); {
@@ -154,7 +155,7 @@ func makeToken(path string) (string, error) {
 	return token, nil
 }
 
-// randomToken makes a token, and the line that a file keeps of it.
+// randomToken makes a token, and the line for the file.
 func randomToken() (token, digest string) {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
@@ -162,7 +163,7 @@ func randomToken() (token, digest string) {
 	return token, digestOf(token) + "\n"
 }
 
-// readDigest trusts a file only when nobody else can have written it. It keeps fs.ErrNotExist.
+// readDigest trusts a file only if no other user can have written it. It keeps fs.ErrNotExist.
 func readDigest(path string) (digest [sha256.Size]byte, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -193,13 +194,13 @@ func readDigest(path string) (digest [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(sum), nil
 }
 
-// A Grant is what a token was issued with.
+// A Grant is the rights that a token was issued with.
 type Grant struct {
 	Caller  string        `json:"caller"`
 	Roles   []string      `json:"roles"`
-	Tools   tool.Patterns `json:"tools"`            // beside those of the roles
+	Tools   tool.Patterns `json:"tools"`            // in addition to those of the roles
 	Listed  bool          `json:"listed"`           // it counts only while the config lists the caller
-	Expires time.Time     `json:"expires,omitzero"` // zero: never
+	Expires time.Time     `json:"expires,omitzero"` // zero means never
 }
 
 // A Token is one token as operators see it. The token itself is not kept.
@@ -218,16 +219,16 @@ const (
 	Expired = "expired"
 )
 
-// MaxTokenTTL is the longest that a token lasts which ends at all.
+// MaxTokenTTL is the longest life of a token that expires.
 const MaxTokenTTL = 10 * 365 * 24 * time.Hour
 
 // tokenIDLength is how much of the digest of a token names it.
 const tokenIDLength = 16
 
-// TokenPrefix starts every token that is issued, and tells it from its id.
+// TokenPrefix starts every issued token, and distinguishes it from its id.
 const TokenPrefix = "tp_"
 
-// TokenID gives the id of the token that somebody means who has the token, or the id itself.
+// TokenID returns the id of the given token, or text itself if it is an id.
 func TokenID(text string) string {
 	if !strings.HasPrefix(text, TokenPrefix) {
 		return text
@@ -240,29 +241,29 @@ func digestOf(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Tokens finds what a token was issued with, by its SHA-256 in hexadecimal digits; false: there is no such token, or
-// it is over.
+// Tokens returns the grant of a token, by its SHA-256 in hexadecimal digits, or false if there is no such token or it is
+// no longer valid.
 type Tokens func(ctx context.Context, digest string) (Grant, bool, error)
 
-// wellFormed reports whether a token can be one that was issued: nothing else is worth a look into the store.
+// wellFormed reports whether a token can be an issued one: nothing else is worth a lookup in the store.
 func wellFormed(token string) bool {
 	return strings.HasPrefix(token, TokenPrefix) && len(token) == len(TokenPrefix)+43
 }
 
-// What is remembered of tokens, and how many of them. Who revokes one waits for no more than that.
+// How long tokens are cached, and how many. A revocation takes effect at most that much later.
 const (
 	fresh     = 500 * time.Millisecond
 	maxCached = 4096
 )
 
-// issued remembers for a moment what the store said of tokens, also of those that it does not have.
+// issued caches for a moment what the store returned for tokens, including unknown ones.
 type issued struct {
 	tokens Tokens
 	now    func() time.Time
 
 	mu      sync.Mutex
 	known   map[string]answer
-	unknown map[string]answer // apart, so that guessing many tokens does not push out good ones
+	unknown map[string]answer // apart, so that guessing many tokens does not evict good ones
 }
 
 type answer struct {
@@ -271,14 +272,14 @@ type answer struct {
 	asked time.Time
 }
 
-// find looks for a token by its SHA-256 in hexadecimal digits.
+// find finds a token by its SHA-256 in hexadecimal digits.
 func (i *issued) find(ctx context.Context, digest string) (Grant, bool, error) {
 	if i.tokens == nil {
 		return Grant{}, false, nil
 	}
 	a, ok := i.remembered(digest)
 	if !ok {
-		a.asked = i.now() // before the question: the answer may be as old as that
+		a.asked = i.now() // before the lookup: the answer may be as old as that
 		var err error
 		if a.grant, a.ok, err = i.tokens(ctx, digest); err != nil {
 			return Grant{}, false, err
@@ -310,7 +311,7 @@ func (i *issued) remember(digest string, a answer) {
 		all = i.known
 	}
 	if len(all) >= maxCached {
-		clear(all) // each would be forgotten in a moment anyway
+		clear(all) // each would expire in a moment anyway
 	}
 	all[digest] = a
 }

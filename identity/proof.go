@@ -14,10 +14,10 @@ import (
 	"toolpost/tool"
 )
 
-// A proof is a word for what somebody has shown, and what is needed to ask again: the digest of a token, the claims
-// that an issuer has signed, the name in a certificate and when that ends, the user of a process. None of it lets
-// anybody in by itself. To keep the credentials themselves was the other way; but a program that made a link for
-// somebody has them no more, and what is not kept cannot be stolen.
+// A proof describes the credentials that a caller has shown, with what is needed to check them again: the digest of a
+// token, the claims that an issuer has signed, the name in a certificate and when it expires, the user of a process.
+// None of it admits a caller by itself. The alternative was to keep the credentials themselves; but a program that made
+// a link for a caller no longer has them, and what is not kept cannot be stolen.
 const (
 	digestProof = "token:"
 	claimsProof = "claims:"
@@ -25,12 +25,12 @@ const (
 	uidProof    = "user:"
 )
 
-// digest is that of the token that was shown, now or before.
+// digest returns the digest of the token that was shown, now or before.
 func (shown Credentials) digest() (sum [sha256.Size]byte) {
 	if text, ok := strings.CutPrefix(shown.Proof, digestProof); ok {
 		b, err := hex.DecodeString(text)
 		if err != nil || len(b) != len(sum) {
-			return sha256.Sum256(nil) // nobody's: the empty token is none
+			return sha256.Sum256(nil) // matches no caller: an empty token is not valid
 		}
 		return [sha256.Size]byte(b)
 	}
@@ -49,7 +49,7 @@ func certificateProof(cert *x509.Certificate, name string) string {
 	return nameProof + strconv.FormatInt(cert.NotAfter.Unix(), 10) + ":" + name
 }
 
-// byProof admits somebody who was admitted before, if what was shown then would let in now, with the rights of now.
+// byProof admits a caller that was admitted before, if its credentials would be accepted now, with its present rights.
 func (c *Callers) byProof(ctx context.Context, shown Credentials) (tool.Principal, error) {
 	kind, text, _ := strings.Cut(shown.Proof, ":")
 	var p tool.Principal
@@ -77,7 +77,7 @@ func (c *Callers) byProof(ctx context.Context, shown Credentials) (tool.Principa
 	return c.found(shown, p, err)
 }
 
-// byName knows a caller by a name of a certificate that was verified before and has not ended.
+// byName authenticates a caller by a name in a certificate that was verified before and has not expired.
 func (c *Callers) byName(text string) (tool.Principal, error) {
 	end, name, _ := strings.Cut(text, ":")
 	seconds, err := strconv.ParseInt(end, 10, 64)

@@ -16,8 +16,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An attempt is one plan that runs. Each tool that runs has a goroutine that calls it; whichever of them is done
-// decides, one at a time, what follows from that.
+// An attempt is one plan that runs. Each running tool has a goroutine that calls it. When a goroutine is done, it
+// decides what follows; only one decides at a time.
 type attempt struct {
 	x      *Executor
 	run    Run
@@ -28,24 +28,24 @@ type attempt struct {
 	id    string
 	graph *Graph
 	began time.Time
-	late  error     // of a tool whose time is over
+	late  error     // the error of a tool that timed out
 	tools []tooling // in the order in which they run
 	byID  map[string]*tooling
 
-	deciding  sync.Mutex // of what follows, down to the events that are kept
+	deciding  sync.Mutex // held while deciding what follows, including the events that are kept
 	ready     places     // tools that may begin, by their order
 	running   int
-	exclusive bool          // what runs does not overlap
-	ended     chan struct{} // closed when nothing runs, and nothing can begin
+	exclusive bool          // the running tool must run alone
+	ended     chan struct{} // closed when nothing runs and nothing can begin
 	left      int           // tools that have not ended
 
 	state   document // with the patches of the first settled tools
 	settled int
 	ahead   []*tooling // that have patched and ended, behind one that has not
-	seen    *document  // state with what is ahead; nil: to be made
+	seen    *document  // state with the patches of ahead; nil if it is to be made
 
 	remembers atomic.Int64 // bytes of events that are kept
-	spent     atomic.Int64 // bytes of what tools gave
+	spent     atomic.Int64 // bytes of the tools' outputs
 
 	out  *teller
 	stop context.CancelCauseFunc
@@ -53,21 +53,21 @@ type attempt struct {
 	before  []json.RawMessage // patches of the plans that this one replaces
 	notes   notebook
 	ctx     context.Context // of the call that it runs for
-	resumed bool            // another program began it
+	resumed bool            // another process began it
 	over    bool            // and ended it
 	had     []Note          // and left these
 }
 
-// A tooling is a tool of a plan while it runs.
+// A tooling is a tool of a running plan.
 type tooling struct {
 	*step
-	missing int // what it still waits for
+	missing int // how many tools it still waits for
 	result  ToolResult
-	output  any // as references see it; nil: it is not read yet
+	output  any // as references see it; nil if it is not decoded yet
 	given
 }
 
-// given is what an attempt to call a tool gave beside its output.
+// given is what an attempt to call a tool produced beside its output.
 type given struct {
 	patches []json.RawMessage
 	assets  []tool.Asset
@@ -83,7 +83,7 @@ func (t *tooling) over() bool {
 
 func (t *tooling) failed() bool { return t.result.State == Failed || t.result.State == TimedOut }
 
-// The bounds of what one plan gives: outputs, patches and assets together, and the events that are kept of it.
+// The limits of one plan: of its outputs, patches and assets together, and of the events that are kept of it.
 const (
 	maxGiven      = 8 << 20
 	maxEvents     = 1000 // of one tool
@@ -124,7 +124,7 @@ func (a *attempt) do(ctx context.Context) (*Result, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, a.cancelled(ctx)
-	case cause != nil && !late: // nobody listens, or nothing can be kept
+	case cause != nil && !late: // the events cannot be delivered, or nothing can be stored
 		return nil, a.cancelled(inside)
 	case late && (a.left > 0 || a.broken()):
 		a.skipRest("the time of the plan was over before it could begin")
@@ -133,14 +133,14 @@ func (a *attempt) do(ctx context.Context) (*Result, error) {
 	return a.end(ctx, a.conclude(a.resultOf(), failed))
 }
 
-// planTime is the error of a plan that took too long.
+// planTime returns the error of a plan that took too long.
 func (a *attempt) planTime() *Error {
 	return &Error{
 		Code: CodePlanTimeout, Category: Timeout, Message: fmt.Sprintf("the plan took longer than its %v", a.limits.Plan),
 	}
 }
 
-// broken reports whether a tool failed without which the plan fails.
+// broken reports whether a required tool failed, so that the plan fails.
 func (a *attempt) broken() bool {
 	for i := range a.tools {
 		if t := &a.tools[i]; t.required && t.failed() {
@@ -150,7 +150,7 @@ func (a *attempt) broken() bool {
 	return false
 }
 
-// begin tells and keeps that the plan begins.
+// begin reports and stores that the plan begins.
 func (a *attempt) begin(ctx context.Context) error {
 	a.tools = make([]tooling, len(a.graph.steps))
 	a.left, a.ended = len(a.tools), make(chan struct{})
@@ -161,7 +161,7 @@ func (a *attempt) begin(ctx context.Context) error {
 		t.step, t.missing = s, len(s.needs)
 		t.result = ToolResult{ToolID: s.ID, State: Waiting, Events: []tool.Event{}}
 		if t.missing == 0 {
-			a.ready = append(a.ready, i) // rising, which is a heap
+			a.ready = append(a.ready, i) // ascending, which is a heap
 		}
 	}
 	if err := a.keepBegin(ctx); err != nil {
@@ -175,7 +175,7 @@ func (a *attempt) begin(ctx context.Context) error {
 	return a.restore()
 }
 
-// loop runs tools as they may begin, until all have ended or ctx has, and nothing runs any more.
+// loop runs tools as they become ready, until all have ended, or ctx has and nothing runs any more.
 func (a *attempt) loop(ctx context.Context) {
 	a.deciding.Lock()
 	a.next(ctx, false)
@@ -183,8 +183,8 @@ func (a *attempt) loop(ctx context.Context) {
 	<-a.ended
 }
 
-// next begins what may run now, and ends the loop where nothing runs. One of the tools is given to who asks, if it
-// wants one. The caller holds deciding.
+// next starts what may run now, and ends the loop if nothing runs. If wants is set, it returns one of the tools for the
+// caller to run. The caller holds deciding.
 func (a *attempt) next(ctx context.Context, wants bool) (own *work) {
 	for {
 		w := a.take(ctx)
@@ -202,9 +202,9 @@ func (a *attempt) next(ctx context.Context, wants bool) (own *work) {
 	}
 }
 
-// serve calls a tool, and then whatever may begin because it has ended. That another goroutine decides, and hands each
-// tool to one that calls it, would be simpler to read; but each handing over waits for a processor, which takes many
-// small tools longer than they take themselves.
+// serve calls a tool, and then a tool that may begin because it has ended. One goroutine that decides and hands tools to
+// others would be simpler to read; but each handover waits for a processor, and for many small tools that takes longer
+// than the tools themselves.
 func (a *attempt) serve(ctx context.Context, w *work) {
 	for w != nil {
 		w.do(ctx)
@@ -222,8 +222,8 @@ func (a *attempt) serve(ctx context.Context, w *work) {
 	}
 }
 
-// take gives a tool that may run now, if there is one. The first that is ready goes first: one that must run alone is
-// waited for, and those behind it do not get in its way.
+// take returns a tool that may run now, or nil. The first ready tool goes first: if it must run alone, it waits for the
+// running ones, and those behind it wait too.
 func (a *attempt) take(ctx context.Context) *work {
 	for len(a.ready) > 0 && a.tools[a.ready[0]].over() { // it was skipped meanwhile
 		heap.Pop(&a.ready)
@@ -243,7 +243,7 @@ func (a *attempt) take(ctx context.Context) *work {
 	return w
 }
 
-// callOf makes the call of a tool: its arguments, and the state as it is now.
+// callOf makes the call of a tool, with its arguments and the present state.
 func (a *attempt) callOf(t *tooling) (*tool.Call, error) {
 	c := a.run.Call.Inner(t.spec.Name, t.Input)
 	c.State = a.stateNow().seen()
@@ -254,20 +254,20 @@ func (a *attempt) callOf(t *tooling) (*tool.Call, error) {
 	return c, err
 }
 
-// outputOf is what a tool gave, for those that refer to it.
+// outputOf returns the output of a tool, for references to it.
 func (a *attempt) outputOf(id string) any {
 	t := a.byID[id]
 	if t.result.State != Success {
 		return absent{}
 	}
 	if t.output == nil {
-		t.output, _ = strictjson.Decode(t.result.Output) // a tool that gives nothing gives null
+		t.output, _ = strictjson.Decode(t.result.Output) // a tool without output yields null
 	}
 	return t.output
 }
 
-// stateNow is the state that a tool sees which begins now: with what those patched that have ended, in the plan's
-// order. Many begin between two patches.
+// stateNow returns the state for a tool that begins now: with the patches of the tools that have ended, in the plan's
+// order. It is cached, because many tools begin between two patches.
 func (a *attempt) stateNow() *document {
 	if a.seen == nil {
 		d := a.state
@@ -279,8 +279,8 @@ func (a *attempt) stateNow() *document {
 	return a.seen
 }
 
-// weigh fails a tool that succeeded where a plan would give too much with it. Of one that failed it leaves out what it
-// has to say beside a sentence.
+// weigh fails a tool that succeeded if its output exceeds the limit of the plan. For a tool that failed it drops the
+// details of the error.
 func (w *work) weigh() {
 	size := int64(w.size())
 	if w.spent.Add(size) <= maxGiven {
@@ -298,7 +298,7 @@ func (w *work) weigh() {
 		"it ran, but the tools of a plan give at most %d bytes of output, patches and assets together", maxGiven)}
 }
 
-// size is how much a tool gave, as far as others bring it: events have a bound of their own.
+// size returns how much a tool produced, without events, which have a limit of their own.
 func (w *work) size() int {
 	size := len(w.result.Output)
 	if e := w.result.Error; e != nil {
@@ -313,7 +313,7 @@ func (w *work) size() int {
 	return size
 }
 
-// finish takes note of a tool that has ended, and of what follows from it.
+// finish records a tool that has ended, and what follows from it.
 func (a *attempt) finish(w *work) {
 	t := w.t
 	t.result, t.given = w.result, w.given
@@ -330,7 +330,7 @@ func (a *attempt) finish(w *work) {
 	}
 }
 
-// remark keeps what was decided about a tool, soon.
+// remark stores soon what was decided about a tool.
 func (a *attempt) remark(t *tooling) {
 	if a.x.Book == nil {
 		return
@@ -368,8 +368,8 @@ func (a *attempt) skipRest(why string) {
 	}
 }
 
-// settle hands on the patches of tools that have succeeded, as soon as all before them have ended: so they come in the
-// plan's order, whichever tool was quicker.
+// settle passes on the patches of tools that have succeeded, as soon as all tools before them have ended: so they come
+// in the plan's order, whichever tool was quicker.
 func (a *attempt) settle(t *tooling) {
 	if len(t.patches) > 0 {
 		a.seen = nil
@@ -384,12 +384,12 @@ func (a *attempt) settle(t *tooling) {
 		a.ahead = a.ahead[1:]
 		a.state = a.state.with(first.patches)
 		for _, p := range first.patches {
-			_ = a.emit(tool.Event{Kind: tool.KindStatePatch, Data: p}) // nobody listens: the plan is stopped
+			_ = a.emit(tool.Event{Kind: tool.KindStatePatch, Data: p}) // on an error the plan is stopped
 		}
 	}
 }
 
-// changed tells of a change of a tool: what is known of it now.
+// changed reports a change of a tool: its present state.
 func (a *attempt) changed(of *step, now *ToolResult, try int) {
 	s := Step{
 		PlanID: a.id, ToolID: of.ID, Tool: of.spec.Name, State: now.State, Attempt: try, Call: now.Call,
@@ -402,10 +402,10 @@ func (a *attempt) changed(of *step, now *ToolResult, try int) {
 	if try > 1 && now.State == Running {
 		message += ", attempt " + strconv.Itoa(try)
 	}
-	_ = a.emit(tell(level, message, "step", s.append)) // nobody listens: the plan is stopped
+	_ = a.emit(tell(level, message, "step", s.append)) // on an error the plan is stopped
 }
 
-// emit hands an event on. When nobody listens any more, the plan is stopped.
+// emit passes an event on. If that fails, the client is gone and the plan is stopped.
 func (a *attempt) emit(ev tool.Event) error {
 	err := a.out.Emit(ev)
 	if err != nil && a.stop != nil {

@@ -13,38 +13,38 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The states of a plan as it is kept, beside Running and Failed.
+// The states of a stored plan, beside Running and Failed.
 const (
 	Done      = "done"
 	Cancelled = "cancelled"
-	Lost      = "lost" // its program ended while it ran, and nobody could go on with it
+	Lost      = "lost" // its process ended while it ran, and it could not be resumed
 )
 
-// States lists those of a plan that is kept.
+// States lists the states of a stored plan.
 func States() []string { return []string{Running, Done, Failed, Lost, Cancelled} }
 
-// A Record is a plan as it is kept. Its JSON is what its caller sees of it.
+// A Record is a stored plan. Its JSON is shown to its caller.
 type Record struct {
 	ID        string    `json:"planId"`
 	State     string    `json:"state"`
-	RequestID string    `json:"requestId,omitzero"` // the request that it answers, and what is told of it
+	RequestID string    `json:"requestId,omitzero"` // the request that it answers, and its narrative
 	Narrative string    `json:"narrative,omitzero"`
 	Caller    string    `json:"caller"`
 	Session   string    `json:"session,omitzero"`
 	Prompt    string    `json:"prompt,omitzero"`
 	Planner   string    `json:"planner,omitzero"`
-	Call      string    `json:"call"` // the call that it runs for, or ran
+	Call      string    `json:"call"` // the call that it runs for, or ran for
 	Made      time.Time `json:"made"`
 	Ended     time.Time `json:"ended,omitzero"`
 	Counts    Counts    `json:"counts"`
 
 	Plan    json.RawMessage `json:"plan,omitzero"`
 	Result  json.RawMessage `json:"result,omitzero"`
-	Request []byte          `json:"-"` // how it is gone on with; empty: not by itself
-	Before  json.RawMessage `json:"-"` // what the plans that it replaces patched, a list
+	Request []byte          `json:"-"` // the call that resumes it; empty if it is not resumed by itself
+	Before  json.RawMessage `json:"-"` // the patches of the plans that it replaces, a list
 }
 
-// Counts say how far a plan has come.
+// Counts are how far a plan has come.
 type Counts struct {
 	Tools   int `json:"tools"`
 	Done    int `json:"done"`
@@ -52,9 +52,9 @@ type Counts struct {
 	Skipped int `json:"skipped"`
 }
 
-// Title reads what names a plan from the beginning of its document, as much of it as there is. It was written from a
-// Plan, so what comes before its tools are its request and, where there is one, its narrative; and a name in quotes
-// that follows a comma is in no text.
+// Title parses the title of a plan from the beginning of its document, which may be cut. The document was written from a
+// Plan, so its request and, if any, its narrative come before its tools; and a quoted name after a comma is not inside a
+// text.
 func (r *Record) Title(document string) {
 	for _, next := range []string{`,"tools":`, `,"narrative":`} {
 		head, _, found := strings.Cut(document, next)
@@ -66,7 +66,7 @@ func (r *Record) Title(document string) {
 	}
 }
 
-// Count adds so many tools of which there is a note in this state.
+// Count adds n tools that have a note in this state.
 func (r *Record) Count(state string, n int) {
 	switch state {
 	case Success:
@@ -78,68 +78,69 @@ func (r *Record) Count(state string, n int) {
 	}
 }
 
-// Counted ends the counting of notes. In a plan that ran to its end, tools without one have succeeded.
+// Counted ends the counting of notes. In a plan that ran to its end, tools without a note have succeeded.
 func (r *Record) Counted() {
 	if complete(r.State) {
 		r.Counts.Done = r.Counts.Tools - r.Counts.Failed - r.Counts.Skipped
 	}
 }
 
-// A Note is what is kept of a tool of a plan. One that is Running may have done something.
+// A Note is the stored state of a tool of a plan. A tool that is Running may have had an effect.
 type Note struct {
-	Place int // in the plan's list
+	Place int // index in the plan's list
 	State string
 	Doc   []byte // JSON: a kept
 }
 
-// kept is what is needed of a tool to go on without it.
+// kept is what is needed of a tool to go on without running it.
 type kept struct {
 	Result  ToolResult        `json:"result"`
 	Patches []json.RawMessage `json:"patches,omitzero"`
 	Assets  []tool.Asset      `json:"assets,omitzero"`
 }
 
-// A Book keeps plans. It stands for one program: what that has begun, or adopted, is its own, and what is another's
-// cannot be changed: that is an error of code conflict.
+// A Book keeps plans for one process. Plans that it began or adopted belong to it; changing any other plan fails with an
+// error of code conflict.
 type Book interface {
 	Begin(ctx context.Context, r Record) error
-	// Note keeps what became of tools.
+	// Note stores the states of tools.
 	Note(ctx context.Context, id string, notes []Note) error
-	// End ends a plan, with the last notes; Running in the place of an end hands it back, to be gone on with.
+	// End ends a plan, with the last notes; the state Running hands it back, to be resumed.
 	End(ctx context.Context, id, state string, result []byte, notes []Note) error
-	// Adopt gives an unfinished plan of a caller whose program is gone, which is this program's from then on, for a call.
+	// Adopt returns an unfinished plan of a caller whose process is gone. From then on it belongs to this process, for
+	// the given call.
 	Adopt(ctx context.Context, caller, id, call string) (Record, []Note, error)
-	// Of gives the last plan that a call ran; not found: none.
+	// Of returns the last plan that a call ran, or not_found.
 	Of(ctx context.Context, caller, call string) (Record, []Note, error)
-	// Recover visits unfinished plans whose program is gone. Each is given the id of a call that goes on with it, unless
-	// a job has it still. One whose job has ended is lost, and so is one without a Request.
+	// Recover finds unfinished plans whose process is gone. Each gets the id of a call that resumes it, unless a job
+	// still has it. A plan whose job has ended is lost, and so is one without a Request.
 	Recover(ctx context.Context, next func() string) ([]Record, error)
 }
 
-// A notebook is what an attempt keeps of itself.
+// A notebook stores the progress of an attempt.
 //
 // A tool that must not run twice is noted before it runs, and its outcome before anything follows from it. The others
-// can be run again should the program end, so what became of them is written together with others, now and then: a
-// commit for each would be most of the work of a plan with many small tools.
+// can be run again if the process ends, so their outcomes are written in batches: a commit for each would be most of the
+// work of a plan with many small tools.
 type notebook struct {
-	writing sync.Mutex // one writes, what has gathered; those who come meanwhile find theirs written
+	writing sync.Mutex // one goroutine writes what has gathered; the others find theirs written
 
 	mu             sync.Mutex
 	waiting        []remark
 	added, written int
 	flushed        time.Time
-	timer          *time.Timer    // flushes what waits; nil: nothing does
-	timing         sync.WaitGroup // of a timer that is set, or fires
+	timer          *time.Timer    // flushes what waits; nil if nothing does
+	timing         sync.WaitGroup // of a timer that is set or fires
 }
 
-// A remark is what is known of a tool, to be noted. Most plans end before that, and then their result says it all.
+// A remark is the state of a tool that is to be noted. Most plans end before that, and then their result has it all.
 type remark struct {
 	of     *tooling
-	result *ToolResult // which nobody changes any more
+	result *ToolResult // no longer changed
 	given
 }
 
-// note writes it down.
+// note encodes the remark.
 func (r *remark) note() (Note, error) {
 	doc, err := strictjson.Marshal(kept{*r.result, r.patches, r.assets})
 	if err != nil {
@@ -148,8 +149,8 @@ func (r *remark) note() (Note, error) {
 	return Note{r.of.place, r.result.State, doc}, nil
 }
 
-// told reports whether the result of the plan says as much. What is on disk of a tool that must not run twice is that
-// it runs, so its end is noted in any case.
+// told reports whether the result of the plan contains as much. For a tool that must not run twice, the store has that
+// it runs, so its end is always noted.
 func (r *remark) told() bool {
 	return r.result.State == Success && len(r.patches)+len(r.assets) == 0 && again(r.of.spec)
 }
@@ -166,7 +167,7 @@ func notesOf(remarks []remark) ([]Note, error) {
 	return notes, nil
 }
 
-// soon has what waits written, unless somebody does before.
+// soon schedules a flush, unless one is scheduled already.
 func (n *notebook) soon(flush func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -183,7 +184,7 @@ func (n *notebook) soon(flush func()) {
 	})
 }
 
-// still sees to it that nothing is written any more but by who asks for it.
+// still stops the timer: afterwards only explicit flushes write.
 func (n *notebook) still() {
 	n.mu.Lock()
 	if n.timer != nil && n.timer.Stop() {
@@ -194,10 +195,10 @@ func (n *notebook) still() {
 	n.timing.Wait()
 }
 
-// flushEvery is how long the notes of harmless tools may wait.
+// flushEvery is how long the notes of tools that may run twice can wait.
 const flushEvery = 100 * time.Millisecond
 
-// add puts a remark among those that wait, and gives its number; due: they have waited long enough.
+// add queues a remark, and returns its number; due means that the queue has waited long enough.
 func (n *notebook) add(one remark) (number int, due bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -206,7 +207,7 @@ func (n *notebook) add(one remark) (number int, due bool) {
 	return n.added, time.Since(n.flushed) >= flushEvery
 }
 
-// flush writes what waits, unless somebody has written up to a number already. What could not be written waits on.
+// flush writes what waits, unless everything up to number is written already. What could not be written keeps waiting.
 func (n *notebook) flush(number int, write func([]Note) error) error {
 	n.writing.Lock()
 	defer n.writing.Unlock()
@@ -232,10 +233,10 @@ func (n *notebook) flush(number int, write func([]Note) error) error {
 	return nil
 }
 
-// again reports whether a tool does no harm when it runs twice.
+// again reports whether a tool is safe to run twice.
 func again(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnly() }
 
-// keepBegin keeps that the plan begins.
+// keepBegin stores that the plan begins.
 func (a *attempt) keepBegin(ctx context.Context) error {
 	a.notes.flushed = a.began
 	if a.x.Book == nil || a.resumed {
@@ -246,7 +247,7 @@ func (a *attempt) keepBegin(ctx context.Context) error {
 		ID: a.id, State: Running, Caller: c.Caller.ID, Session: c.Session, Prompt: a.run.Prompt, Planner: a.run.PlannerName,
 		Call: c.ID, Made: a.began, Counts: Counts{Tools: len(a.plan.Tools)}, Plan: raw(a.plan), Before: raw(a.before),
 	}
-	if c.Parent == "" { // else who made the call would not know of another that goes on with it
+	if c.Parent == "" { // otherwise the maker of the call would not know of another call that resumes it
 		var err error
 		if r.Request, err = a.x.Again(c, a.id); err != nil {
 			return err
@@ -255,7 +256,7 @@ func (a *attempt) keepBegin(ctx context.Context) error {
 	return a.x.Book.Begin(context.WithoutCancel(ctx), r)
 }
 
-// keepRunning keeps that a tool is about to be called which must not be called twice.
+// keepRunning stores that a tool is about to be called that must not be called twice.
 func (w *work) keepRunning() error {
 	if w.x.Book == nil || again(w.t.spec) {
 		return nil
@@ -264,7 +265,7 @@ func (w *work) keepRunning() error {
 	return w.note(w.t, &now, given{}, func(write func() error) error { return write() })
 }
 
-// keepEnd keeps what became of a tool that was called.
+// keepEnd stores the outcome of a tool that was called.
 func (w *work) keepEnd(ctx context.Context) error {
 	if w.x.Book == nil {
 		return nil
@@ -274,7 +275,7 @@ func (w *work) keepEnd(ctx context.Context) error {
 	})
 }
 
-// note keeps what is known of a tool: by insist, where it must not run twice, and else soon.
+// note stores the state of a tool: by insist if it must not run twice, otherwise soon.
 func (a *attempt) note(t *tooling, r *ToolResult, g given, insist func(write func() error) error) error {
 	number, due := a.notes.add(remark{t, r, g})
 	flush := func() error {
@@ -286,17 +287,17 @@ func (a *attempt) note(t *tooling, r *ToolResult, g given, insist func(write fun
 	case insist != nil && !again(t.spec):
 		return insist(flush)
 	case !due:
-		a.notes.soon(func() { _ = flush() }) // tried again with the next note, and at the end
+		a.notes.soon(func() { _ = flush() }) // retried with the next note, and at the end
 		return nil
 	}
 	err := flush()
-	if tool.CodeOf(err) == tool.CodeConflict { // it is no longer ours
+	if tool.CodeOf(err) == tool.CodeConflict { // it belongs to another process
 		return err
 	}
 	return nil // the store may be back for the next
 }
 
-// end keeps the end of an attempt, and gives its result.
+// end stores the end of an attempt, and returns its result.
 func (a *attempt) end(ctx context.Context, r *Result) (*Result, error) {
 	state := Failed
 	if r.Success {
@@ -324,7 +325,7 @@ func (a *attempt) close(ctx context.Context, state string, r *Result) error {
 	return nil
 }
 
-// lastNotes gives what is still to be noted at the end of the plan. Where it ran to its end, what its result says is
+// lastNotes returns what is still to be noted at the end of the plan. If it ran to its end, everything in its result is
 // left out: to write that of a thousand small tools twice takes as long as some of them.
 func (a *attempt) lastNotes(state string) ([]Note, error) {
 	left := a.notes.waiting
@@ -337,11 +338,11 @@ func (a *attempt) lastNotes(state string) ([]Note, error) {
 // complete reports whether a plan in this state has a result with every tool in it.
 func complete(state string) bool { return state == Done || state == Failed }
 
-// Shutdown is the reason of the error with which a call ends that will be made again when the program is back.
+// Shutdown is the reason of the error of a call that will be made again after a restart.
 const Shutdown = "shutdown"
 
-// cancelled keeps that the plan was ended from outside, and gives the reason. One that is made again, as a job whose
-// program is shut down, is left as it is.
+// cancelled stores that the plan was ended from outside, and returns the reason. A plan that will run again, in a job
+// whose process is shut down, is left as it is.
 func (a *attempt) cancelled(ctx context.Context) error {
 	why := tool.Ended(ctx)
 	state := Cancelled
@@ -353,8 +354,8 @@ func (a *attempt) cancelled(ctx context.Context) error {
 	return errors.Join(why, a.close(ctx, state, r))
 }
 
-// Recover looks for plans whose program is gone, and has them gone on with: later makes the call of a record's
-// request, under its id, when there is time.
+// Recover finds plans whose process is gone, and has them resumed: later makes the call of a record's request, under its
+// id, when there is time.
 func (x *Executor) Recover(ctx context.Context, later func(context.Context, Record) error) (int, error) {
 	found, err := x.Book.Recover(ctx, tool.NewID)
 	for _, r := range found {
@@ -365,9 +366,9 @@ func (x *Executor) Recover(ctx context.Context, later func(context.Context, Reco
 	return len(found), err
 }
 
-// Resume goes on with a plan of the run's caller whose program is gone: what has ended is not run again, and what was
-// running is, where that does no harm. Nobody knows what became of the rest: it failed.
-// Its planner is found by its name; one that is no longer there replaces nothing.
+// Resume continues a plan of the run's caller whose process is gone. Tools that have ended are not run again. Those that
+// were running are run again if that is safe; otherwise their outcome is unknown, and they failed. The planner is found
+// by its name; if it no longer exists, a failed plan is not replaced.
 func (x *Executor) Resume(
 	ctx context.Context, r Run, id string, planner func(p tool.Principal, name string) (Planner, error),
 	out tool.Sink,
@@ -387,7 +388,7 @@ func (x *Executor) Resume(
 	return x.resume(ctx, r, record, notes, out)
 }
 
-// RunOnce runs the plan of a call, or goes on with it where an earlier program has begun this very call.
+// RunOnce runs the plan of a call, or resumes it if an earlier process began this very call.
 func (x *Executor) RunOnce(ctx context.Context, r Run, out tool.Sink) (*Result, error) {
 	if x.Book == nil || !r.Call.Patient {
 		return x.Run(ctx, r, out)
@@ -429,7 +430,7 @@ func (x *Executor) resume(ctx context.Context, r Run, record Record, notes []Not
 	return x.attempts(ctx, one)
 }
 
-// withResult adds, to the notes of a plan, those of tools of which only its result tells.
+// withResult adds to the notes of a plan those of tools that only its result contains.
 func withResult(notes []Note, p *Plan, record Record) ([]Note, error) {
 	if !complete(record.State) {
 		return notes, nil
@@ -453,7 +454,7 @@ func withResult(notes []Note, p *Plan, record Record) ([]Note, error) {
 	return notes, nil
 }
 
-// Complete gives the record of a plan that has no result yet the one that it has so far.
+// Complete sets the result so far in the record of a plan that has no result yet.
 func (r *Record) Complete(notes []Note) error {
 	so := emptyResult(r.ID, 1)
 	for _, n := range notes {
@@ -479,7 +480,7 @@ func (r *Record) Complete(notes []Note) error {
 	return nil
 }
 
-// restore puts back what became of tools before this program. It is done in the plan's order, as it happened.
+// restore restores the outcomes of tools from an earlier process, in the plan's order.
 func (a *attempt) restore() error {
 	byPlace := map[int]Note{}
 	for _, n := range a.had {
@@ -496,7 +497,7 @@ func (a *attempt) restore() error {
 			return tool.Errorf(tool.CodeInternal, "what became of %s cannot be read: %w", t.ID, err)
 		}
 		w := &work{attempt: a, t: t, result: k.Result, given: given{k.Patches, k.Assets}}
-		if n.State == Running { // one that may run again left no word of it, unless it says so only now
+		if n.State == Running { // a tool that was safe to run twice when it began has no such note
 			if again(t.spec) {
 				continue
 			}

@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Graph is a plan that was checked: its tools are found, and stand in the order in which they run.
+// A Graph is a checked plan: its tools are found, and sorted in the order in which they run.
 type Graph struct {
 	Plan  *Plan
 	steps []*step
@@ -26,10 +26,10 @@ type Graph struct {
 // A step is a tool of a plan.
 type step struct {
 	*Tool
-	place    int // in the plan's list
-	order    int // among the steps
+	place    int // index in the plan's list
+	order    int // index among the steps
 	spec     *tool.Spec
-	needs    []*step // that come first: dependencies, and those that it refers to
+	needs    []*step // that come first: dependencies, and the tools that it refers to
 	wanted   []*step // that it comes before
 	input    *template
 	required bool
@@ -38,8 +38,8 @@ type step struct {
 	backoff  time.Duration
 }
 
-// Order lists the tools in the order in which they run one after the other: that of the plan, but for those which come
-// behind what they depend on.
+// Order lists the tools in the order in which they run one after the other: that of the plan, except that a tool comes
+// after those it depends on.
 func (g *Graph) Order() (ids []string) {
 	for _, s := range g.steps {
 		ids = append(ids, s.ID)
@@ -47,12 +47,12 @@ func (g *Graph) Order() (ids []string) {
 	return ids
 }
 
-// Check finds what is wrong with a plan before anything runs: ids that are not there or there twice, tools that the
-// caller cannot see or that the plan itself forbids, arguments that do not match, and tools that wait for each other. An
-// error is an *Error, which lists all of it: whoever corrects a plan wants to do it once.
+// Check finds what is wrong with a plan before anything runs: ids that are missing or used twice, tools that the caller
+// cannot see or that the plan itself forbids, arguments that do not match, and tools that wait for each other. An error
+// is an *Error, which lists all of it, so that a plan can be corrected in one go.
 //
-// A tool that refers to the output of another depends on it, whether its dependencies say so or not: there is no other
-// way in which the reference could have a value, and planners forget to say it.
+// A tool that refers to the output of another depends on it, whether its dependencies list it or not: otherwise the
+// reference could have no value, and planners forget to list it.
 func Check(ctx context.Context, c tool.Catalog, p tool.Principal, pl *Plan) (*Graph, error) {
 	if len(pl.Tools) > MaxTools {
 		return nil, invalid("a plan has at most %d tools, not %d", MaxTools, len(pl.Tools))
@@ -71,24 +71,24 @@ func Check(ctx context.Context, c tool.Catalog, p tool.Principal, pl *Plan) (*Gr
 	return &Graph{pl, ordered}, nil
 }
 
-// A checker is one Check.
+// A checker is the state of one Check.
 type checker struct {
 	plan   *Plan
 	steps  []*step // in the order of the plan
 	byID   map[string]*step
-	found  map[string]*found // by the name as it is written
+	found  map[string]*found // by the name as written
 	faults faults
 }
 
-// wrong notes a fault of a step.
+// wrong records a fault of a step.
 func (k *checker) wrong(s *step, member, format string, args ...any) {
 	k.faults.add(s.ID, s.at(member), format, args...)
 }
 
-// maxHints bounds how many names a mistyped one is compared with: a plan may have thousands of both.
+// maxHints limits how many names a mistyped one is compared with: a plan may have thousands of both.
 const maxHints = 1000
 
-// hint says what was probably meant, where there is still room to say it.
+// hint suggests what was probably meant, if there is still room for it.
 func (k *checker) hint(word string, known func() []string) string {
 	if k.faults.full() {
 		return ""
@@ -97,7 +97,7 @@ func (k *checker) hint(word string, known func() []string) string {
 	return nearest.Hint(word, names[:min(len(names), maxHints)])
 }
 
-// ids lists what may be depended on.
+// ids lists the ids that a tool may depend on.
 func (k *checker) ids() (all []string) {
 	for _, s := range k.steps {
 		all = append(all, s.ID)
@@ -156,7 +156,7 @@ func (k *checker) name() {
 	}
 }
 
-// What a retryPolicy says that is not there, or does not say all.
+// The defaults and limits of a retryPolicy.
 const (
 	defaultRetries = 3
 	defaultBackoff = 100 // ms
@@ -175,10 +175,10 @@ func (r *Retry) policy() (retries int, backoff time.Duration) {
 	return retries, time.Duration(ms) * time.Millisecond
 }
 
-// at is the place of a member of a step in the plan.
+// at returns the place of a member of a step in the plan.
 func (s *step) at(member string) string { return "/tools/" + strconv.Itoa(s.place) + "/" + member }
 
-// connect draws the edges.
+// connect adds the edges.
 func (k *checker) connect() {
 	for _, s := range k.steps {
 		seen := map[*step]bool{}
@@ -212,15 +212,15 @@ func (k *checker) connect() {
 	}
 }
 
-// found is a tool by a name that a plan has for it.
+// found is a tool by its name in a plan.
 type found struct {
 	spec  *tool.Spec
-	input *schema.Schema // nil: anything goes, or the tool will say why not
-	loose bool           // whether a part of the arguments can be wrong depends on others
+	input *schema.Schema // nil if anything is allowed, or the call will fail with the reason
+	loose bool           // whether one argument can decide what another may be
 	err   error
 }
 
-// resolve finds the tools, and holds their arguments against their schemas.
+// resolve finds the tools, and checks their arguments against their schemas.
 func (k *checker) resolve(ctx context.Context, c tool.Catalog, p tool.Principal) {
 	disabled := map[string]bool{}
 	for _, name := range k.plan.DisabledSkills {
@@ -249,9 +249,9 @@ func (k *checker) resolve(ctx context.Context, c tool.Catalog, p tool.Principal)
 	}
 }
 
-// names lists under which names a step's tool is looked for, and which member has them. A toolPath is where a tool lies
-// in Narratoria's world. Here tools are registered by name, so it names one if the whole is a name, or else its last
-// part, with or without the extension: tools/torch-lighter/torch.py is torch.py or torch.
+// names lists the names under which a step's tool is looked up, and the member that has them. A toolPath is the path of
+// a tool in Narratoria. Here tools are registered by name, so it names a tool if the whole path is a name, or else by
+// its last part, with or without the extension: tools/torch-lighter/torch.py is torch.py or torch.
 func (s *step) names() (names []string, at string) {
 	if s.Name != "" {
 		return []string{s.Name}, "tool"
@@ -279,15 +279,15 @@ func (k *checker) find(ctx context.Context, c tool.Catalog, p tool.Principal, na
 		f.err = fmt.Errorf("%q is no tool%s", names[0], cmp.Or(meant, "; `toolpost tools` lists what there is"))
 	}
 	if f.err == nil {
-		f.input, _ = schema.Compile(f.spec.Input) // a schema that does not work is told of when the tool is called
+		f.input, _ = schema.Compile(f.spec.Input) // an invalid schema is reported when the tool is called
 		v, _ := strictjson.Decode(f.spec.Input)
 		f.loose = loose(v)
 	}
 	return f
 }
 
-// loose reports whether a schema, or one inside it, lets one value decide what another may be. Then nobody can say what
-// is wrong with arguments of which some are not known yet.
+// loose reports whether a schema, or one inside it, lets one value decide what another may be. Then arguments cannot be
+// checked while some of them are unknown.
 func loose(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -323,8 +323,8 @@ func compound(v any) bool {
 	return false
 }
 
-// check holds arguments against the schema of their tool. Where they have references, only what is wrong whatever these
-// stand for is a fault; the engine checks the whole when the tool is called. nil: what is wrong with them is known.
+// check checks arguments against the schema of their tool. If they have references, only what is wrong for every value
+// of these is a fault; the engine checks everything when the tool is called. A nil template was reported already.
 func (f *found) check(t *template) []schema.Fault {
 	if f.input == nil || t == nil {
 		return nil
@@ -346,7 +346,7 @@ func (f *found) check(t *template) []schema.Fault {
 	return always
 }
 
-// unknown reports whether a place is one that has a reference, or within one.
+// unknown reports whether a place is a reference, or inside one.
 func (t *template) unknown(at string) bool {
 	return slices.ContainsFunc(t.at, func(ref string) bool { return at == ref || strings.HasPrefix(at, ref+"/") })
 }

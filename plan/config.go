@@ -15,7 +15,7 @@ type Settings struct {
 	Overlap int           `yaml:"overlap" schema:"default=16" doc:"how many tools of a plan run at once"`
 }
 
-// Validate checks what a config says.
+// Validate checks the settings of a config.
 func (s *Settings) Validate() error {
 	if s.Tool < 0 || s.Plan < 0 || s.Overlap < 0 || s.Replans != nil && (*s.Replans < 0 || *s.Replans > maxReplans) {
 		return errors.New("tool, plan and overlap cannot be negative, and replans is from 0 to 20")
@@ -30,7 +30,7 @@ func Section() config.Part {
 	return config.Part{Name: "limits.plans", Options: Settings{}, Doc: "how long plans and their tools may take"}
 }
 
-// LimitsOf gives the limits of a config.
+// LimitsOf returns the limits of a config.
 func LimitsOf(cfg *config.Config) (Limits, error) {
 	var s Settings
 	err := cfg.Section(Section().Name).Decode(&s)

@@ -12,26 +12,25 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An Executor runs plans. Many goroutines may use it.
+// An Executor runs plans. It is safe for concurrent use.
 type Executor struct {
-	Handler tool.Handler // runs the calls of plans as it runs all others: policy, quotas and records are its business
+	Handler tool.Handler // runs the calls of plans like all others, with policy, quotas and records
 	Catalog tool.Catalog
 	Limits  Limits
-	Book    Book // keeps plans; nil: they end with this program
-	// Again says, for the book, how a call is made again that goes on with a plan: as one of the same caller, which gives
-	// Resume its id.
+	Book    Book // keeps plans; nil means that they end with this process
+	// Again encodes, for the book, the call that resumes a plan: a call of the same caller that passes its id to Resume.
 	Again func(c *tool.Call, planID string) ([]byte, error)
-	// Settled is until when sources may still be opening: a plan that goes on waits so long for tools that are not there
-	// yet. The zero time: it does not wait.
+	// Settled is until when sources may still be opening: a resumed plan waits that long for missing tools. The zero
+	// time means that it does not wait.
 	Settled time.Time
 }
 
-// Limits of plans. A field that is zero has its default.
+// Limits are the limits of plans. A zero field has its default.
 type Limits struct {
-	Tool    time.Duration // for a tool with all its attempts; 30 s
-	Plan    time.Duration // for a plan; each of those that replace it has as long; 60 s
-	Replans *int          // how often a plan that failed is replaced; 5
-	Overlap int           // tools of a plan that run at once; 16
+	Tool    time.Duration // for a tool with all its attempts; default 30 s
+	Plan    time.Duration // for a plan, and for each that replaces it; default 60 s
+	Replans *int          // how often a failed plan is replaced; default 5
+	Overlap int           // tools of a plan that run at once; default 16
 }
 
 func (l Limits) withDefaults() Limits {
@@ -45,7 +44,7 @@ func (l Limits) withDefaults() Limits {
 
 const defaultReplans = 5
 
-// Longest is how long a run can take: a plan and all that replace it, and as long again for the planner.
+// Longest returns how long a run can take: a plan and all that replace it, and as long again for the planner.
 func (l Limits) Longest() time.Duration {
 	l = l.withDefaults()
 	return 2 * time.Duration(*l.Replans+1) * l.Plan
@@ -53,19 +52,20 @@ func (l Limits) Longest() time.Duration {
 
 // A Run is one request to run a plan.
 type Run struct {
-	// Call is the call that it runs for: the parent of every call that it makes. These have its caller, its run, its trace
-	// and its walls. They see the state that it has, with what tools before them patched, and no session: the patches are
-	// events of this call, and its own session takes them.
+	// Call is the call that it runs for: the parent of every call that it makes. These have its caller, run, trace and
+	// walls. They see its state, with the patches of the tools before them, but no session: the patches are events of
+	// this call, and its own session takes them.
 	Call    *tool.Call
 	Plan    *Plan
-	Planner Planner // replaces a plan that failed; nil: nobody does
-	// What is kept of the request beside the plan: the prompt, which the planner is told too, and the planner's name.
+	Planner Planner // replaces a failed plan; nil means that it is not replaced
+	// What is stored of the request beside the plan: the prompt, which the planner gets too, and the planner's name.
 	Prompt      string
 	PlannerName string
 }
 
-// Run runs a plan, and those that replace it when it fails. The result is that of the last one. An error means that
-// there is none: the call was cancelled, its time was over, nobody took its events, or the plan could not be kept.
+// Run runs a plan, and those that replace it when it fails. It returns the result of the last one. An error means that
+// there is no result: the call was cancelled, its time was over, its events could not be delivered, or the plan could
+// not be stored.
 func (x *Executor) Run(ctx context.Context, r Run, out tool.Sink) (*Result, error) {
 	return x.attempts(ctx, x.first(r, out))
 }
@@ -80,7 +80,7 @@ func (x *Executor) first(r Run, out tool.Sink) *attempt {
 	return one
 }
 
-// attempts runs an attempt, and what follows from it.
+// attempts runs an attempt, and those that replace it.
 func (x *Executor) attempts(ctx context.Context, one *attempt) (*Result, error) {
 	for {
 		result, err := one.do(ctx)
@@ -99,8 +99,8 @@ func (x *Executor) attempts(ctx context.Context, one *attempt) (*Result, error) 
 	}
 }
 
-// replan asks the planner for a plan that replaces one that failed. What the failed one has patched stays: its tools
-// did what they did.
+// replan asks the planner for a plan that replaces a failed one. The patches of the failed plan stay: its tools had
+// their effects.
 func (a *attempt) replan(ctx context.Context, failed *Result) (*attempt, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.limits.Plan, tool.Errorf(tool.CodeTimeout,
 		"the planner took longer than %v", a.limits.Plan))
@@ -130,7 +130,7 @@ func (a *attempt) replan(ctx context.Context, failed *Result) (*attempt, error) 
 	return next, nil
 }
 
-// union lists what is in one of the lists, once and in their order.
+// union lists the elements of all lists, each once and in order.
 func union(lists ...[]string) []string {
 	all := []string{}
 	seen := map[string]bool{}
@@ -145,7 +145,7 @@ func union(lists ...[]string) []string {
 	return all
 }
 
-// Begun is what a log event's fields have when a plan begins: {"plan": ...}.
+// Begun is the field "plan" of the log event at the begin of a plan.
 type Begun struct {
 	PlanID    string      `json:"planId"`
 	RequestID string      `json:"requestId"`
@@ -158,12 +158,12 @@ type Begun struct {
 type BegunTool struct {
 	ToolID       string   `json:"toolId"`
 	Tool         string   `json:"tool"`
-	Dependencies []string `json:"dependencies"` // also those that it refers to
+	Dependencies []string `json:"dependencies"` // including the tools that it refers to
 	Required     bool     `json:"required"`
 	Async        bool     `json:"async"`
 }
 
-// A Step is what a log event's fields have at each change of a tool: {"step": ...}.
+// A Step is the field "step" of the log event at each change of a tool.
 type Step struct {
 	PlanID  string `json:"planId"`
 	ToolID  string `json:"toolId"`
@@ -175,7 +175,7 @@ type Step struct {
 	Millis  int64  `json:"ms,omitzero"` // that it took so far, with all attempts
 }
 
-// appendBegun writes what a Begun says of the graph, as its tags say.
+// appendBegun encodes the graph as a Begun; it must match the tags.
 func (g *Graph) appendBegun(b []byte, id string, attempt int) []byte {
 	text := func(name, value string) { b = strictjson.AppendString(strictjson.AppendName(b, name), value) }
 	b = append(slices.Grow(b, 128*len(g.steps)), '{')
@@ -198,7 +198,8 @@ func appendBegunTool(b []byte, s *step) []byte {
 	return append(b, '}')
 }
 
-// append writes the step, as its tags say. Every tool of every plan has some, and by hand it takes a quarter of the time.
+// append encodes the step; it must match the tags. Every tool of every plan has some, and by hand it takes a quarter of
+// the time.
 func (s *Step) append(b []byte) []byte {
 	text := func(name, value string) { b = strictjson.AppendString(strictjson.AppendName(b, name), value) }
 	number := func(name string, value int64) {
@@ -232,7 +233,7 @@ func tell(level, message, member string, say func([]byte) []byte) tool.Event {
 	return tool.Event{Kind: tool.KindLog, Data: append(b, '}', '}')}
 }
 
-// resultOf is the outcome of an attempt so far: the tools that have ended, in the order in which they run.
+// resultOf returns the result of an attempt so far: the tools that have ended, in the order in which they run.
 func (a *attempt) resultOf() *Result {
 	r := emptyResult(a.id, a.number)
 	r.AggregatedState, r.ExecutionTimeMs = a.state.document(), time.Since(a.began).Milliseconds()
@@ -254,7 +255,7 @@ func (a *attempt) resultOf() *Result {
 	return r
 }
 
-// conclude says whether an attempt succeeded, and if not, why.
+// conclude sets whether an attempt succeeded, and if not, why.
 func (a *attempt) conclude(r *Result, why *Error) *Result {
 	var first *tooling
 	for i := range a.tools {
@@ -274,14 +275,14 @@ func (a *attempt) conclude(r *Result, why *Error) *Result {
 	return r
 }
 
-// Refused is the result of a plan of which nothing ran.
+// Refused returns the result of a plan of which nothing ran.
 func (x *Executor) Refused(why *Error) *Result {
 	r := emptyResult(tool.NewID(), 1)
 	r.Error, r.CanReplan = why, *x.Limits.withDefaults().Replans > 0
 	return r
 }
 
-// emptyResult is the result of a plan of which nothing is known. Lists are there when they are empty too.
+// emptyResult returns the result of a plan of which nothing is known. Empty lists are not nil.
 func emptyResult(id string, attempt int) *Result {
 	return &Result{
 		PlanID: id, AttemptNumber: attempt, FailedTools: []string{}, DisabledSkills: []string{},
@@ -289,7 +290,7 @@ func emptyResult(id string, attempt int) *Result {
 	}
 }
 
-// errorOf says in the words of plans why a call has not succeeded, and whether it is worth another try.
+// errorOf translates the failure of a call into an error of the plan, and reports whether a retry may help.
 func errorOf(r *tool.Result, err error) (e *Error, again bool) {
 	switch {
 	case err != nil:
@@ -323,7 +324,7 @@ func categoryOf(e *tool.Error) string {
 	switch {
 	case e.Code == tool.CodeTimeout:
 		return Timeout
-	case e.Code == tool.CodeProtocol && e.Reason != tool.ReasonExit: // what the tool wrote could not be read
+	case e.Code == tool.CodeProtocol && e.Reason != tool.ReasonExit: // the tool's output could not be parsed
 		return InvalidJSON
 	case slices.Contains([]tool.Code{tool.CodeProtocol, tool.CodeCrash, tool.CodeUnavailable, tool.CodeInternal,
 		tool.CodeCancelled}, e.Code):
@@ -333,8 +334,8 @@ func categoryOf(e *tool.Error) string {
 	}
 }
 
-// worthAnother reports whether a call that came to nothing may come to something when it is made again. One that was
-// refused, or whose arguments are wrong, is the same the next time.
+// worthAnother reports whether a failed call may succeed when it is repeated. A call that was refused, or whose
+// arguments are wrong, would fail again.
 func worthAnother(c tool.Code) bool {
 	return slices.Contains([]tool.Code{
 		tool.CodeTimeout, tool.CodeUnavailable, tool.CodeCrash, tool.CodeProtocol, tool.CodeInternal, tool.CodeToolError,

@@ -11,8 +11,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Ignored lists the members of a document that no plan has, the first of them. They are no faults: planners may be ahead
-// of us. But most of them are typing errors, which nobody would notice otherwise.
+// Ignored lists the first of the members of a document that are not part of a plan. They are not faults, because
+// planners may be newer than this program. But most of them are typing errors, which would go unnoticed otherwise.
 func Ignored(document []byte) []Fault {
 	v, err := strictjson.Decode(document)
 	if err != nil {

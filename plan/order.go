@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// inOrder puts steps in the order in which they run: of those whose dependencies stand before them, the one that the plan
-// lists first. Steps that wait for each other have none: circle is one round of them, each before what waits for it.
+// inOrder sorts steps into the order in which they run: of those whose dependencies come before them, the one that the
+// plan lists first. Steps that wait for each other have no order: circle is one cycle of them, each before the one that
+// waits for it.
 func inOrder(steps []*step) (ordered, circle []*step) {
 	missing := make([]int, len(steps))
 	var ready places
@@ -32,8 +33,7 @@ func inOrder(steps []*step) (ordered, circle []*step) {
 	return ordered, nil
 }
 
-// circular finds a circle: whoever goes from a step that never became ready to one that it waits for, again and again,
-// comes to some step twice.
+// circular finds a cycle: following the dependencies of a step that never became ready reaches some step twice.
 func circular(steps []*step, missing []int) []*step {
 	waits := func(s *step) bool { return missing[s.place] > 0 }
 	var way []*step
@@ -43,11 +43,11 @@ func circular(steps []*step, missing []int) []*step {
 		at = at.needs[slices.IndexFunc(at.needs, waits)]
 	}
 	way = append(way[slices.Index(way, at):], at)
-	slices.Reverse(way) // from what comes first to what comes after it
+	slices.Reverse(way) // from dependency to dependent
 	return way[:len(way)-1]
 }
 
-// places are a heap of places, the first on top.
+// places is a heap of indexes, the smallest on top.
 type places []int
 
 func (p places) Len() int           { return len(p) }

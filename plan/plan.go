@@ -1,17 +1,17 @@
-// Package plan runs plans: graphs of calls to tools of any protocol, in which what one gives can be what the next one
-// takes. A plan is checked before anything runs, each of its calls passes the engine like any other, and what became of
-// it is one document.
+// Package plan runs plans: graphs of calls to tools of any protocol, in which the output of one call can be the input of
+// the next. A plan is checked before anything runs, each of its calls passes the engine like any other, and its result
+// is one document.
 //
-// The JSON of its types is the Plan JSON and the execution result of the Narratoria world, field by field, so that
-// planners that exist can be used as they are.
+// The JSON of its types is Narratoria's Plan JSON and execution result, field by field, so that existing planners can be
+// used as they are.
 //
 //	p, err := plan.Read(document)                     // strict; err is an *Error with the place of what is wrong
 //	graph, err := plan.Check(ctx, catalog, caller, p) // tools found, arguments and references checked, an order
 //	result, err := executor.Run(ctx, plan.Run{Call: c, Plan: p, Planner: planner}, out)
 //
-// Run checks by itself. Its error means that there is no outcome: it was cancelled. A plan that failed, one that is not
-// right among them, is a Result. What happens meanwhile comes as events of the call that it runs for: see Begun and
-// Step for those of the plan itself.
+// Run checks the plan itself. Its error means that there is no outcome, because it was cancelled. A plan that failed,
+// including an invalid one, is a Result. Progress is reported as events of the call that it runs for: see Begun and Step
+// for those of the plan itself.
 package plan
 
 import (
@@ -32,7 +32,7 @@ type Plan struct {
 	Metadata       Metadata `json:"metadata,omitzero"`
 }
 
-// Metadata says where a plan comes from.
+// Metadata describes where a plan comes from.
 type Metadata struct {
 	GenerationAttempt int    `json:"generationAttempt,omitzero" schema:"minimum=1" doc:"1 for a first plan, one more for each that replaces one that failed"`
 	ParentPlanID      string `json:"parentPlanId,omitzero" doc:"the plan that this one replaces"`
@@ -50,24 +50,24 @@ type Tool struct {
 	Retry        *Retry          `json:"retryPolicy,omitzero"`
 }
 
-// A Retry says how often a tool that failed is called again: the delay before retry n is backoffMs * 2^(n-1).
+// A Retry is how often a failed tool is called again: the delay before retry n is backoffMs * 2^(n-1).
 type Retry struct {
 	Most      *int `json:"maxRetries,omitzero" schema:"minimum=0 maximum=10" doc:"default 3"`
 	BackoffMs *int `json:"backoffMs,omitzero" schema:"minimum=0" doc:"default 100"`
 }
 
-// The states of a tool in a plan. A result that is complete has only the last four.
+// The states of a tool in a plan. A complete result has only the last four.
 const (
 	Waiting  = "waiting"
 	Running  = "running"
 	Retrying = "retrying" // an attempt failed, and another follows
 	Success  = "success"
 	Failed   = "failed"
-	Skipped  = "skipped" // something that it depends on failed
+	Skipped  = "skipped" // a tool that it depends on failed
 	TimedOut = "timeout"
 )
 
-// A Result is what became of a plan.
+// A Result is the outcome of a plan.
 type Result struct {
 	PlanID          string          `json:"planId"`
 	Success         bool            `json:"success"`
@@ -81,10 +81,10 @@ type Result struct {
 	ExecutionTimeMs int64           `json:"executionTimeMs"`
 	AttemptNumber   int             `json:"attemptNumber"`
 
-	document json.RawMessage // all of it, where it was written already
+	document json.RawMessage // the whole result, if it was encoded already
 }
 
-// Document writes the result.
+// Document encodes the result.
 func (r *Result) Document() (json.RawMessage, error) {
 	if r.document != nil {
 		return r.document, nil
@@ -92,7 +92,7 @@ func (r *Result) Document() (json.RawMessage, error) {
 	return strictjson.Marshal(r)
 }
 
-// A ToolResult is what became of one tool of a plan.
+// A ToolResult is the outcome of one tool of a plan.
 type ToolResult struct {
 	ToolID          string          `json:"toolId"`
 	State           string          `json:"state"`
@@ -101,10 +101,10 @@ type ToolResult struct {
 	ExecutionTimeMs int64           `json:"executionTimeMs"`
 	RetryCount      int             `json:"retryCount"`
 	Error           *Error          `json:"error,omitzero"`
-	Call            string          `json:"call,omitzero"` // the id of its last attempt, for who wants to see more of it
+	Call            string          `json:"call,omitzero"` // the id of its last attempt, for further details
 }
 
-// An Error says why a plan or one of its tools failed.
+// An Error is why a plan or one of its tools failed.
 type Error struct {
 	Code     string          `json:"code"`
 	Message  string          `json:"message"`
@@ -124,18 +124,18 @@ const (
 	ProcessError       = "process_error"
 )
 
-// A Planner turns a prompt into a plan, and a plan that failed into another one.
+// A Planner turns a prompt into a plan, and a failed plan into another one.
 type Planner interface {
 	Plan(ctx context.Context, r Request) (*Plan, error)
 }
 
-// A Request is what a planner is asked.
+// A Request is the input of a planner.
 type Request struct {
 	ID       string          // of the plan's requestId
 	Prompt   string          // what the player said or chose
 	State    json.RawMessage // the state of the session
-	Tools    []*tool.Spec    // those that the caller may use
-	Failed   *Result         // of the plan that this one shall replace; nil: it is the first
+	Tools    []*tool.Spec    // that the caller may use
+	Failed   *Result         // of the plan to be replaced; nil for the first plan
 	Disabled []string        // tools that the plan must not use: the union of those that failed before
 	Attempt  int             // 1 for a first plan
 }

@@ -15,14 +15,14 @@ import (
 	"toolpost/wire/typeschema"
 )
 
-// The bounds of a plan. A document has at most as many bytes as come in by a door.
+// The limits of a plan. A document may have as many bytes as a request at a door.
 const (
 	MaxBytes = 8 << 20
 	MaxTools = 10_000
 	maxID    = 256 // bytes of a toolId
 )
 
-// Codes of errors about plans, beside those of calls.
+// Codes of errors of plans, beside those of calls.
 const (
 	CodeInvalidPlan = "invalid_plan"        // it is not a plan, or its tools do not fit together
 	CodeCycle       = "circular_dependency" // tools wait for each other
@@ -30,27 +30,27 @@ const (
 	CodePlanTimeout = "plan_timeout"        // the plan took too long
 )
 
-// A Fault is one thing that is wrong with a plan.
+// A Fault is one mistake in a plan.
 type Fault struct {
 	Tool    string `json:"tool,omitzero"` // the toolId of the tool that it is about
 	At      string `json:"at"`            // JSON pointer into the plan
 	Problem string `json:"problem"`
 }
 
-// maxFaults is how many faults are listed: whoever has made more corrects these first; and maxFault how many bytes each
-// has for its place and for its problem, which may quote any name of the plan.
+// maxFaults is how many faults are listed; an author with more corrects these first. maxFault limits the bytes of the
+// place and of the problem of each, which may quote any name of the plan.
 const (
 	maxFaults = 20
 	maxFault  = 1000
 )
 
-// Read reads a plan. Members that nobody knows are ignored, as Narratoria wants it, so that planners may be ahead of
-// us; but duplicate keys, wrong types and missing members are errors that name the place. An error is an *Error.
+// Read parses a plan. Unknown members are ignored, as Narratoria requires, so that planners may be newer than this
+// program; but duplicate keys, wrong types and missing members are errors that name the place. An error is an *Error.
 func Read(document []byte) (*Plan, error) {
 	return read(document, func(map[string]any) {})
 }
 
-// ReadAnswer reads what a planner says, as Read does, but for the requestId: whoever asked knows it.
+// ReadAnswer parses the answer of a planner like Read, but without the requestId, which the caller knows.
 func ReadAnswer(document []byte) (*Plan, error) {
 	p, err := read(document, func(members map[string]any) { members["requestId"] = "known" })
 	if err == nil {
@@ -59,7 +59,7 @@ func ReadAnswer(document []byte) (*Plan, error) {
 	return p, err
 }
 
-// read reads a plan, of which know supplies what is known anyway.
+// read parses a plan; know adds members that are known already.
 func read(document []byte, know func(members map[string]any)) (*Plan, error) {
 	if len(document) > MaxBytes {
 		return nil, invalid("a plan has at most %d bytes, not %d", MaxBytes, len(document))
@@ -86,7 +86,7 @@ func read(document []byte, know func(members map[string]any)) (*Plan, error) {
 	return p, nil
 }
 
-// idAt is the toolId of the tool that a place lies in; empty: it lies in none, or that has no id.
+// idAt returns the toolId of the tool that contains a place, or "" if there is none.
 func idAt(plan map[string]any, at string) string {
 	rest, ok := strings.CutPrefix(at, "/tools/")
 	place, _, _ := strings.Cut(rest, "/")
@@ -100,8 +100,7 @@ func idAt(plan map[string]any, at string) string {
 	return id
 }
 
-// planSchema follows from the tags of Plan. The schema of an output leaves room for members that nobody knows, which
-// that of an input would not.
+// planSchema follows from the tags of Plan. The schema of an output permits unknown members; that of an input would not.
 var planSchema = sync.OnceValue(func() *schema.Schema {
 	text, err := typeschema.Output(reflect.TypeFor[Plan]()).MarshalJSON()
 	if err != nil {
@@ -118,9 +117,9 @@ func invalid(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidPlan, Message: tool.Brief(tool.Errorf("", format, args...).Message, maxFault), Category: InvalidJSON}
 }
 
-// faults are those that were found, the first of them.
+// faults are the first faults that were found.
 type faults struct {
-	category string // of those that are added from now on; that of the first one is the error's
+	category string // of the faults that are added next; the category of the first one is that of the error
 	first    string
 	list     []Fault
 	more     int      // that did not fit into the list
@@ -142,7 +141,7 @@ func (f *faults) add(id, at, format string, args ...any) {
 	f.list = append(f.list, Fault{id, tool.Brief(at, maxFault), problem})
 }
 
-// err lists the faults, the first few in words; nil: there are none.
+// err returns an error that lists the faults, the first few in words, or nil if there are none.
 func (f *faults) err() error {
 	if len(f.list) == 0 {
 		return nil
@@ -169,7 +168,7 @@ func (f *faults) err() error {
 	return e
 }
 
-// String says what is wrong, and where.
+// String returns the fault with its place.
 func (f Fault) String() string {
 	about := strings.TrimSpace(f.At + " " + f.Problem)
 	if f.Tool != "" {
@@ -178,7 +177,7 @@ func (f Fault) String() string {
 	return about
 }
 
-// raw writes what has a JSON form.
+// raw encodes a value as JSON.
 func raw(v any) json.RawMessage {
 	b, err := strictjson.Marshal(v)
 	if err != nil {

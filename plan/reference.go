@@ -11,26 +11,27 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A reference stands for what another tool gave: ${toolId.output}, or a part of it, ${toolId.output.list.0.name}. A
-// string that is nothing but one becomes the value, whatever its kind; one within a longer string becomes text. All else
-// in ${...} means nothing here and stays, since it may mean something to the tool; $${ is a ${ that begins no reference.
+// A reference is replaced by the output of another tool: ${toolId.output}, or a part of it,
+// ${toolId.output.list.0.name}. A string that is nothing but a reference becomes the value, whatever its kind; a
+// reference within a longer string becomes text. Any other ${...} is left alone, because it may mean something to the
+// tool; $${ is a ${ that begins no reference.
 type reference struct {
 	tool string
 	path []string
 }
 
-// referring finds what may be a reference: an escape in front, the id, the path.
+// referring matches what may be a reference: an escape in front, the id, the path.
 var referring = regex.Lazy(`\$?\$\{([^{}]+?)\.output((?:\.[^.{}]+)*)\}`)
 
 func (r reference) String() string {
 	return "${" + strings.Join(append([]string{r.tool, "output"}, r.path...), ".") + "}"
 }
 
-// A template is an input with references. What has none is itself.
+// A template is an input that may have references.
 type template struct {
-	value any         // as strictjson.Decode gives it; a string may have references
+	value any         // as strictjson.Decode returns it; strings may have references
 	refs  []reference // in no order
-	at    []string    // the places of the strings that have some, as JSON pointers
+	at    []string    // JSON pointers to the strings with references
 }
 
 // templateOf finds the references of an input.
@@ -69,10 +70,10 @@ func (t *template) find(v any, at string) {
 	}
 }
 
-// escaped writes a name in a JSON pointer.
+// escaped escapes a name for a JSON pointer.
 var escaped = strings.NewReplacer("~", "~0", "/", "~1")
 
-// eachReference replaces the references of a text.
+// eachReference calls by for each reference of a text.
 func eachReference(text string, by func(reference) (string, error)) error {
 	_, err := expand(text, by)
 	return err
@@ -105,7 +106,7 @@ func parsed(found string) reference {
 	return r
 }
 
-// whole gives the reference that a string is, where it is nothing else.
+// whole returns the reference in a string that is nothing else.
 func whole(text string) (reference, bool) {
 	at := referring().FindStringIndex(text)
 	if at == nil || at[0] != 0 || at[1] != len(text) || strings.HasPrefix(text, "$$") {
@@ -114,12 +115,12 @@ func whole(text string) (reference, bool) {
 	return parsed(text), true
 }
 
-// strictNumber is a number as strictjson.Decode gives it.
+// strictNumber is a number as strictjson.Decode returns it.
 const strictNumber = json.Number("0")
 
-// standing gives the input with a value in the place of each reference.
+// standing returns the input with a value in place of each reference.
 func (t *template) standing(value any) any {
-	all := filling{of: func(string) any { return anything{value} }, room: math.MaxInt} // it finds every part
+	all := filling{of: func(string) any { return anything{value} }, room: math.MaxInt} // it has every part
 	v, _ := all.in(t.value)
 	return v
 }
@@ -130,11 +131,11 @@ type anything struct{ value any }
 // absent is the value of a reference to a tool that failed and was optional.
 type absent struct{}
 
-// filled writes the arguments, with the values that references stand for. of gives what a tool gave, or absent.
+// filled returns the arguments, with references replaced by their values. of returns the output of a tool, or absent.
 //
-// What refers to an optional tool that failed is left out, so that who depends on it runs without it, as it would with
-// an argument that nobody gave: a member of an object is not there, an item of a list is null, and within a text there
-// is nothing. A part that is not in an output is an error: the tool ran, and gives something else than the plan expects.
+// A reference to an optional tool that failed is dropped, so that a tool that depends on it runs as if the argument had
+// not been given: a member of an object is left out, an item of a list is null, and within a text it is empty. A part
+// that is not in an output is an error: the tool ran, and its output is not what the plan expects.
 func (t *template) filled(of func(toolID string) any) (json.RawMessage, error) {
 	one := filling{of: of, room: MaxBytes}
 	v, err := one.in(t.value)
@@ -144,8 +145,8 @@ func (t *template) filled(of func(toolID string) any) (json.RawMessage, error) {
 	return strictjson.Marshal(v)
 }
 
-// A filling puts values in the place of references. A reference is short and stands for all that a tool gave, and a plan
-// has room for a million of them: so what they bring has bounds of its own, those of a document that comes in by a door.
+// A filling replaces references by values. A reference is short but can be as large as the output of a tool, and a plan
+// has room for a million of them. So the values have their own limit, that of a document at a door.
 type filling struct {
 	of   func(toolID string) any
 	room int // bytes that are left
@@ -192,9 +193,9 @@ func (f *filling) in(v any) (any, error) {
 	return v, nil
 }
 
-// value is what a reference stands for, if there is room for it.
+// value returns the value of a reference, if there is room for it.
 func (f *filling) value(r reference) (any, error) {
-	if f.room < 0 { // one before it was too much: a text goes on with the rest of its references
+	if f.room < 0 { // an earlier one was too large; a text continues with its other references
 		return nil, errTooMuch
 	}
 	v, err := r.in(f.of(r.tool))
@@ -210,9 +211,9 @@ func (f *filling) value(r reference) (any, error) {
 var errTooMuch = tool.Errorf(tool.CodeInvalidInput,
 	"its references stand for more than %d bytes, which is more than arguments may have", MaxBytes).Because("too_large")
 
-// weight is about how long a value is as JSON, or something above most.
+// weight returns roughly the length of a value as JSON, or a number above most.
 func weight(v any, most int) int {
-	n := 2 // of its brackets, its quotes, or its comma
+	n := 2 // for its brackets, its quotes, or its comma
 	switch v := v.(type) {
 	case string:
 		n += len(v)
@@ -247,7 +248,7 @@ func textOf(v any) (string, error) {
 	return string(b), err
 }
 
-// in finds the part of an output that a reference names.
+// in returns the part of an output that a reference names.
 func (r reference) in(v any) (any, error) {
 	switch v := v.(type) {
 	case absent:

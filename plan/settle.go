@@ -7,15 +7,15 @@ import (
 	"toolpost/tool"
 )
 
-// lookEvery is how often somebody looks for tools that are not there yet, where nobody tells when they come.
+// lookEvery is how often to look for missing tools, if the catalogue does not signal changes.
 const lookEvery = 200 * time.Millisecond
 
-// settle waits for the tools of a plan that goes on, until x.Settled. The program that goes on with it has just been
-// started, and its sources take a while to open: a plan is not to fail because of that. A tool that is still missing
-// then is told of as in any other plan.
+// settle waits for the tools of a resumed plan, until x.Settled. The process has just been started, and its sources take
+// a while to open: a plan must not fail because of that. A tool that is still missing then is reported as in any other
+// plan.
 func (x *Executor) settle(ctx context.Context, p tool.Principal, pl *Plan) {
 	for ctx.Err() == nil && time.Now().Before(x.Settled) {
-		changed := tool.Changed(x.Catalog) // before the look: nothing is missed in between
+		changed := tool.Changed(x.Catalog) // before the look, so that no change is missed
 		if x.hasAll(ctx, p, pl) {
 			return
 		}
@@ -42,8 +42,8 @@ func (x *Executor) hasAll(ctx context.Context, p tool.Principal, pl *Plan) bool 
 	return true
 }
 
-// has reports whether a tool can be called, by the first of its names under which there is one. What else is wrong with
-// it does not go away by waiting.
+// has reports whether a tool can be called, by the first of its names that is found. Other faults of it do not go away
+// by waiting.
 func (x *Executor) has(ctx context.Context, p tool.Principal, names []string) bool {
 	for _, name := range names {
 		spec, err := x.Catalog.Lookup(ctx, p, name)

@@ -9,21 +9,21 @@ import (
 // A document is the state that tools see and patch.
 type document struct {
 	value map[string]any
-	text  json.RawMessage // of value; nil: not written yet
-	given bool            // there is a state to see, if only an empty one
+	text  json.RawMessage // the JSON of value; nil if not encoded yet
+	given bool            // there is a state to see, even if it is empty
 }
 
-// reset begins with a state; nil: there is none, and tools see one only when one of them has patched it.
+// reset sets the initial state. Nil means none: then tools see a state only after one of them has patched it.
 func (d *document) reset(state json.RawMessage) {
 	v, _ := strictjson.Decode(state)
 	d.value, _ = v.(map[string]any)
 	d.text, d.given = nil, state != nil
 }
 
-// with gives a document with patches merged in, in their order; the one that it was stays as it is.
+// with returns a document with patches merged in, in their order; d is unchanged.
 func (d document) with(patches []json.RawMessage) document {
 	for _, p := range patches {
-		v, _ := strictjson.Decode(p) // the engine lets no other patches through than objects
+		v, _ := strictjson.Decode(p) // the engine lets only objects through as patches
 		if patch, ok := v.(map[string]any); ok {
 			d.value, d.text, d.given = strictjson.Merge(d.value, patch), nil, true
 		}
@@ -31,7 +31,7 @@ func (d document) with(patches []json.RawMessage) document {
 	return d
 }
 
-// document writes it.
+// document encodes the state.
 func (d *document) document() json.RawMessage {
 	if d.text == nil {
 		if d.value == nil {
@@ -42,7 +42,7 @@ func (d *document) document() json.RawMessage {
 	return d.text
 }
 
-// seen is what a tool sees: nothing, where there never was a state.
+// seen returns what a tool sees: nil if there never was a state.
 func (d *document) seen() json.RawMessage {
 	if !d.given {
 		return nil

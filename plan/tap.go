@@ -8,8 +8,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A tap takes the events of one attempt to call a tool: it keeps some of them, and hands on what may be told at once.
-// Patches have to wait: the attempt may fail.
+// A tap takes the events of one attempt to call a tool: it keeps some of them, and passes on those that may be reported
+// at once. Patches have to wait, because the attempt may fail.
 type tap struct {
 	a      *attempt
 	toolID string
@@ -23,7 +23,7 @@ type tap struct {
 
 // Emit implements tool.Sink.
 func (t *tap) Emit(ev tool.Event) error {
-	ev.File = nil // an asset is registered by now, and its path is that of the copy
+	ev.File = nil // the asset is registered by now, and its path is that of the copy
 	if err := t.take(ev); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (t *tap) Emit(ev tool.Event) error {
 	return t.a.emit(on)
 }
 
-// take keeps what is needed of an event.
+// take keeps the needed part of an event.
 func (t *tap) take(ev tool.Event) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +50,7 @@ func (t *tap) take(ev tool.Event) error {
 		t.patches = append(t.patches, ev.Data)
 	case tool.KindAsset:
 		var a tool.Asset
-		if err := strictjson.Unmarshal(ev.Data, &a); err == nil { // else the engine has made an error event of it
+		if err := strictjson.Unmarshal(ev.Data, &a); err == nil { // otherwise the engine has made an error event of it
 			t.assets = append(t.assets, a)
 		}
 	}
@@ -66,7 +66,7 @@ func (t *tap) take(ev tool.Event) error {
 	return nil
 }
 
-// marked adds to the data of an event which tool of the plan it is from: fields.toolId.
+// marked adds the toolId to the fields of an event's data.
 func (t *tap) marked(data json.RawMessage) json.RawMessage {
 	w := strictjson.NewWriter(len(data) + len(t.toolID) + 32)
 	fields := strictjson.NewWriter(len(t.toolID) + 32)

@@ -6,21 +6,21 @@ import (
 	"toolpost/tool"
 )
 
-// A teller hands on the events of a plan, one at a time and in order. Many tools tell of themselves at once, and each
-// waiting for its turn would take small ones longer than they take themselves: whoever comes first tells what the others
-// bring meanwhile too, and they go on. Only when much waits do they wait.
+// A teller passes on the events of a plan, one at a time and in order. Many tools emit at once, and small tools would
+// take longer to wait for their turn than to run. So the first goroutine also emits the events that the others add
+// meanwhile, and they go on. They wait only if the queue is full.
 type teller struct {
 	out tool.Sink
 
 	mu      sync.Mutex
 	waiting []tool.Event
-	told    []tool.Event // the room of those before
+	told    []tool.Event // the memory of the events before
 	telling bool
-	room    sync.Cond // there may be some again
-	failed  error     // nobody listens any more
+	room    sync.Cond // signals that there may be room again
+	failed  error     // the sink's error; nothing is passed on after it
 }
 
-// maxWaiting is how many events wait to be told.
+// maxWaiting limits the events in the queue.
 const maxWaiting = 256
 
 func newTeller(out tool.Sink) *teller {
@@ -33,7 +33,7 @@ func newTeller(out tool.Sink) *teller {
 func (t *teller) Emit(ev tool.Event) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for len(t.waiting) >= maxWaiting && t.failed == nil { // somebody tells: bounded by them
+	for len(t.waiting) >= maxWaiting && t.failed == nil { // another goroutine is emitting, so this ends
 		t.room.Wait()
 	}
 	if t.failed != nil {
@@ -50,12 +50,12 @@ func (t *teller) Emit(ev tool.Event) error {
 	return t.failed
 }
 
-// tell tells what waits. It gives the lock away meanwhile.
+// tell emits the waiting events. It releases the lock meanwhile.
 func (t *teller) tell() {
 	events := t.waiting
 	t.waiting = t.told[:0]
 	t.mu.Unlock()
-	defer func() { // also where the sink panics: the others do not wait for ever
+	defer func() { // even if the sink panics: the others must not wait for ever
 		t.mu.Lock()
 		clear(events)
 		t.told = events

@@ -8,19 +8,19 @@ import (
 	"toolpost/tool"
 )
 
-// A work is a tool of a plan that is called, until it succeeds or there is no use in trying. It belongs to one
-// goroutine, and is handed over when it is done.
+// A work is a tool of a plan that is called until it succeeds or a retry would not help. It belongs to one goroutine,
+// and is handed over when it is done.
 type work struct {
 	*attempt
-	t      *tooling   // not to be written
-	call   *tool.Call // what is asked; the same at each attempt
-	broken error      // why it cannot be asked: a reference has no value
+	t      *tooling   // read only
+	call   *tool.Call // the same at each attempt
+	broken error      // why it cannot be called: a reference has no value
 	result ToolResult
 	given
 }
 
-// do calls the tool until it succeeds, or its attempts or its time are over. The time is for all of them together: a
-// tool that is slow gets no more of it by failing.
+// do calls the tool until it succeeds, or its attempts or its time are over. The time is for all attempts together: a
+// slow tool gets no more of it by failing.
 func (w *work) do(ctx context.Context) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, w.limits.Tool, w.late)
@@ -44,7 +44,7 @@ func (w *work) do(ctx context.Context) {
 	}
 }
 
-// ending says why a context ended, in the words of a call.
+// ending returns why a context ended, as the error of a call.
 func (w *work) ending(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), errPlanTime) {
 		return tool.Errorf(tool.CodeTimeout, "%s", w.planTime().Message)
@@ -79,7 +79,7 @@ func (w *work) once(ctx context.Context, try int) (again bool) {
 	return false
 }
 
-// fail ends it with an error of ours.
+// fail ends the work with an error of our own.
 func (w *work) fail(err error) (again bool) {
 	w.result.Error, _ = errorOf(nil, err)
 	w.result.State = stateOf(w.result.Error)

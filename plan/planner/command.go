@@ -13,17 +13,17 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// maxAnswer bounds what a program or a server may say, in bytes.
+// maxAnswer limits the output of a program or a server, in bytes.
 const maxAnswer = 1 << 20
 
-// A program plans: it gets the request on standard input, behind the walls of programs that are started for tools, and
-// prints Plan JSON.
+// A program is a planner that is started for each request, behind the same walls as programs for tools. It reads the
+// request from standard input and prints Plan JSON.
 type program struct {
 	o    Options
 	base string // the folder of the config
 }
 
-// A question is the request as a program reads it, and, without the prompt, as a model is told of it.
+// A question is the request as a program reads it, and, without the prompt, as a model gets it.
 type question struct {
 	RequestID string          `json:"requestId"`
 	Attempt   int             `json:"generationAttempt"`
@@ -31,7 +31,7 @@ type question struct {
 	State     json.RawMessage `json:"state"`
 	Tools     []offer         `json:"tools"`
 	Disabled  []string        `json:"disabledSkills"`
-	Failed    *plan.Result    `json:"failed,omitzero"` // of the plan that is to be replaced
+	Failed    *plan.Result    `json:"failed,omitzero"` // of the plan to be replaced
 }
 
 // An offer is a tool that a plan may use.
@@ -56,8 +56,8 @@ func ask(r plan.Request) question {
 	return q
 }
 
-// Plan implements plan.Planner. What it takes to start the program is found out each time: that costs little beside an
-// interpreter, and what is off limits may have changed.
+// Plan implements plan.Planner. The start of the program is prepared each time: that costs little beside an interpreter,
+// and the files that are off limits may have changed.
 func (p *program) Plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	request, err := strictjson.Marshal(ask(r))
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *program) Plan(ctx context.Context, r plan.Request) (*plan.Plan, error) 
 	return decode(said.Doc)
 }
 
-// missing says that the program is not there, or its folder.
+// missing returns an error if the program or its folder does not exist.
 func (p *program) missing() error {
 	start, err := p.o.Program(p.base, spawn.Command{Argv: p.o.Command})
 	if err != nil {

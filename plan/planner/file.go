@@ -29,18 +29,18 @@ type file struct {
 
 	mu     sync.Mutex
 	seen   notice.Sight
-	script *script // as of seen; nil: it was never read, or something was wrong with it
+	script *script // as of seen; nil if it was never read, or is invalid
 }
 
-// A script is what the file says.
+// A script is the content of the file.
 type script struct {
 	Title    string   `yaml:"title"`
 	Opening  string   `yaml:"opening"`
 	Answers  []answer `yaml:"answers"`
-	Fallback *answer  `yaml:"fallback"` // to whatever else is said; nil: that is an error
+	Fallback *answer  `yaml:"fallback"` // for any other prompt; nil means an error
 }
 
-// Validate reports what is wrong with the whole.
+// Validate checks the script as a whole.
 func (s *script) Validate() error {
 	if len(s.Answers) == 0 && s.Fallback == nil {
 		return errors.New("there are no answers; write `answers: [{prompts: [...], plan: {...}}]`")
@@ -56,18 +56,18 @@ func (s *script) Validate() error {
 	return nil
 }
 
-// An answer is the plan for some prompts, where the state of the session is as it should be.
+// An answer is the plan for some prompts, if the state of the session matches.
 type answer struct {
 	Prompts []string               `yaml:"prompts"`
-	When    map[string]config.JSON `yaml:"when"` // what the state has at a path; null: nothing is there
-	Plan    config.JSON            `yaml:"plan"` // Plan JSON, in which ${prompt} and ${state.PATH} stand for what they name
+	When    map[string]config.JSON `yaml:"when"` // the value of the state at a path; null means none
+	Plan    config.JSON            `yaml:"plan"` // Plan JSON, in which ${prompt} and ${state.PATH} are replaced
 
 	prompts []tool.Glob
 	when    map[string]any
 	plan    *plan.Plan
 }
 
-// Validate prepares the answer, and reports what is wrong with it.
+// Validate prepares and checks the answer.
 func (a *answer) Validate() error {
 	for _, text := range a.Prompts {
 		var g tool.Glob
@@ -101,13 +101,13 @@ func (a *answer) Validate() error {
 	return nil
 }
 
-// plain is a prompt without what does not matter about it: case, spaces, and how it ends.
+// plain returns a prompt without what does not matter: case, spaces, and punctuation at its end.
 func plain(prompt string) string {
 	return strings.TrimRight(strings.ToLower(strings.Join(strings.Fields(prompt), " ")), ".!? ")
 }
 
-// Plan implements plan.Planner. The first answer that fits is taken. One that uses a tool which has failed is passed
-// over: behind it may be another that does without.
+// Plan implements plan.Planner. It takes the first answer that fits. It skips an answer that uses a tool which has
+// failed: a later one may do without it.
 func (f *file) Plan(_ context.Context, r plan.Request) (*plan.Plan, error) {
 	s, err := f.read()
 	if err != nil {
@@ -163,7 +163,7 @@ func (a *answer) fits(said string, state map[string]any) bool {
 	return false
 }
 
-// at is what the state has at a path such as inventory.torch.lit; nil: nothing.
+// at returns the value of the state at a path such as inventory.torch.lit, or nil.
 func at(state map[string]any, path string) (v any) {
 	v = state
 	for name := range strings.SplitSeq(path, ".") {
@@ -183,7 +183,7 @@ func (a *answer) fill(r plan.Request, state map[string]any) (*plan.Plan, error) 
 		case isState:
 			return at(state, path), true
 		}
-		return nil, false // what another tool of the plan will give
+		return nil, false // the output of another tool of the plan
 	}
 	made := *a.plan
 	made.Narrative = text(made.Narrative, resolve)
@@ -196,7 +196,7 @@ func (a *answer) fill(r plan.Request, state map[string]any) (*plan.Plan, error) 
 		if err != nil {
 			return nil, err
 		}
-		// What somebody said, or a tool has put into the state, is never taken for a reference itself.
+		// The prompt, or a tool's value in the state, is never taken for a reference itself.
 		made.Tools[i].Input, err = strictjson.Marshal(filled(v, func(name string) (any, bool) {
 			value, known := resolve(name)
 			return literal(value), known
@@ -208,11 +208,11 @@ func (a *answer) fill(r plan.Request, state map[string]any) (*plan.Plan, error) 
 	return &made, nil
 }
 
-// reference is where something else stands in a text.
+// reference matches a reference in a text.
 var reference = regex.Lazy(`\$\{[^{}]*\}`)
 
-// filled is a value with its references resolved. A text that is nothing but a reference becomes the value itself; a
-// member of an object that would be nothing is not there, as if nobody had written it.
+// filled returns a value with its references resolved. A text that is nothing but a reference becomes the value itself;
+// a member of an object that would be nil is left out.
 func filled(v any, resolve func(name string) (any, bool)) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -240,7 +240,7 @@ func filled(v any, resolve func(name string) (any, bool)) any {
 	return v
 }
 
-// text is a text with its references resolved.
+// text returns a text with its references resolved.
 func text(v string, resolve func(name string) (any, bool)) string {
 	return reference().ReplaceAllStringFunc(v, func(ref string) string {
 		value, known := resolve(ref[2 : len(ref)-1])
@@ -251,10 +251,10 @@ func text(v string, resolve func(name string) (any, bool)) string {
 	})
 }
 
-// outputs is how a reference to what a tool gives begins; plan reads one with another $ in front as it is written.
+// outputs matches the beginning of a reference to a tool's output; with another $ in front, plan takes it literally.
 var outputs = regex.Lazy(`\$\{[^{}]+?\.output`)
 
-// literal is a value whose texts are no references.
+// literal returns a value whose texts are not references.
 func literal(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -275,7 +275,7 @@ func literal(v any) any {
 	return v
 }
 
-// words is a value within a text.
+// words returns a value as part of a text.
 func words(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -289,8 +289,8 @@ func words(v any) string {
 	return string(b)
 }
 
-// read gives what the file says now. One that was changed and has a mistake in it is an error, and not what it said
-// before: whoever writes a story wants to know.
+// read returns the present content of the file. If a changed file has a mistake, that is an error; the earlier content
+// is not used, because the author of a story wants to know.
 func (f *file) read() (*script, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -311,8 +311,8 @@ func (f *file) read() (*script, error) {
 	return s, nil
 }
 
-// mistakes says why the file cannot be used, or what in its plans does nothing: a plan may have any members, as long as
-// they come from a planner that may be ahead of us; in a file they are mistyped.
+// mistakes returns why the file cannot be used, or which members of its plans have no effect. A plan may have unknown
+// members if its planner may be newer than this program; in a file they are typing errors.
 func (f *file) mistakes() error {
 	s, err := f.read()
 	if err != nil {
@@ -330,7 +330,7 @@ func (f *file) mistakes() error {
 	return nil
 }
 
-// contents reads a file that ought to be one. What would block, such as a pipe, is refused.
+// contents reads a regular file. Anything that would block, such as a pipe, is refused.
 func contents(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {

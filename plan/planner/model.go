@@ -14,15 +14,15 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// rules is what a model is told about plans.
+// rules is the system prompt about plans.
 //
 //go:embed rules.txt
 var rules string
 
-// maxQuestion bounds what a model is told, in bytes.
+// maxQuestion limits what is sent to a model, in bytes.
 const maxQuestion = 1 << 20
 
-// A thinker plans: a model is asked for a plan and, where its answer is none, once more with what is wrong with it.
+// A thinker is a planner that asks a model for a plan, and, if the answer is not one, once more with its faults.
 type thinker struct {
 	*model.Model
 	system string
@@ -66,8 +66,8 @@ func says(who model.Role, text string) model.Message {
 	return model.Message{Role: who, Parts: []model.Part{{Kind: model.Text, Text: text}}}
 }
 
-// check reads the answer of a model. Many put JSON between the marks of code, whatever they are told: that is the one
-// thing which is forgiven.
+// check parses the answer of a model. Many models put JSON into a code block, whatever they are told: only that is
+// tolerated.
 func check(answer string, r plan.Request) (*plan.Plan, error) {
 	doc := strings.TrimSpace(answer)
 	if inner, ok := strings.CutPrefix(doc, "```"); ok {
@@ -91,7 +91,7 @@ func check(answer string, r plan.Request) (*plan.Plan, error) {
 	return made, nil
 }
 
-// complete asks for the next message of a conversation, which is to be a text.
+// complete asks for the next message of a conversation, which must be a text.
 func (t *thinker) complete(ctx context.Context, talk *model.Talk, said []model.Message) (string, error) {
 	size := 0
 	for _, m := range said {

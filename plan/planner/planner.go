@@ -1,7 +1,6 @@
-// Package planner turns prompts into plans, in one of three ways: a file that knows what to do at which prompt, a model
-// behind an OpenAI-compatible server, or a program. What any of them says is read as strictly as everything else that
-// comes from outside, and is only a proposal: whether a plan can be run, and what its calls may do, is decided
-// elsewhere.
+// Package planner turns prompts into plans, in one of three ways: a file that has a plan for each prompt, a model behind
+// an OpenAI-compatible server, or a program. Their output is parsed as strictly as all other outside input, and is only
+// a proposal: whether a plan can be run, and what its calls may do, is decided elsewhere.
 package planner
 
 import (
@@ -39,7 +38,7 @@ type Options struct {
 	spawn.Options
 }
 
-// Validate reports whether the entry says one thing.
+// Validate checks that the entry defines exactly one kind of planner.
 func (o *Options) Validate() error {
 	ways := map[string]bool{"file": o.File != "", "model": o.Model != "", "command": len(o.Command) > 0}
 	maps.DeleteFunc(ways, func(_ string, given bool) bool { return !given })
@@ -62,19 +61,19 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Section is where a config lists planners.
+// Section is the part of the config that lists planners.
 func Section() config.Part {
 	return config.Part{Name: "planners", Options: []Options(nil), Doc: "what turns a prompt into a plan, for stories and replans"}
 }
 
-// An Env is what planners need of the program around them.
+// An Env is what planners need of the surrounding program.
 type Env struct {
-	Secrets   config.Secrets   // as they are now
-	OffLimits *offlimits.Book  // what no program sees or changes
-	Redactor  *secret.Redactor // takes secrets out of what a server says; nil: nothing does
+	Secrets   config.Secrets   // the present ones
+	OffLimits *offlimits.Book  // the files that no program may see or change
+	Redactor  *secret.Redactor // removes secrets from the output of a server; nil means that nothing is removed
 }
 
-// A Book has the planners of the config that was read last.
+// A Book has the planners of the current config.
 type Book struct {
 	env Env
 	now atomic.Pointer[[]*Planner]
@@ -87,7 +86,7 @@ func New(env Env) *Book {
 	return b
 }
 
-// A Planner is one that has a name, and may tell a story.
+// A Planner is a planner with a name; it may tell a story.
 type Planner struct {
 	Name string
 
@@ -105,7 +104,7 @@ type About struct {
 	Error   string `json:"error,omitzero" doc:"why it cannot be told"`
 }
 
-// About tells about the planner's story.
+// About describes the planner's story.
 func (p *Planner) About() About {
 	a := About{Name: p.Name, Title: p.o.Title, Opening: p.o.Opening}
 	if f, ok := p.planner.(*file); ok {
@@ -120,7 +119,7 @@ func (p *Planner) About() About {
 	return a
 }
 
-// maxPrompt bounds what somebody may say at once, in bytes.
+// maxPrompt limits a prompt, in bytes.
 const maxPrompt = 16 << 10
 
 // Plan implements plan.Planner.
@@ -151,7 +150,7 @@ func (p *Planner) Plan(ctx context.Context, r plan.Request) (*plan.Plan, error) 
 	return made, nil
 }
 
-// narrowed leaves out the tools that the planner is not told about.
+// narrowed removes the tools that the planner must not know of.
 func (p *Planner) narrowed(r plan.Request) plan.Request {
 	r.Tools = slices.DeleteFunc(slices.Clone(r.Tools), func(s *tool.Spec) bool {
 		return !p.o.Tools.Mentions(s) || slices.Contains(r.Disabled, s.Name)
@@ -159,7 +158,7 @@ func (p *Planner) narrowed(r plan.Request) plan.Request {
 	return r
 }
 
-// decode reads Plan JSON of somebody who may have written anything.
+// decode parses Plan JSON from an untrusted source.
 func decode(doc []byte) (*plan.Plan, error) {
 	made, err := plan.ReadAnswer(doc)
 	if err != nil {
@@ -168,7 +167,7 @@ func decode(doc []byte) (*plan.Plan, error) {
 	return made, nil
 }
 
-// Read reads the planners and models of a config; apply goes over to them.
+// Read reads the planners and models of a config; apply switches to them.
 func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
 	models, err := model.Read(cfg, model.Env{Secrets: b.env.Secrets, Redactor: b.env.Redactor})
 	if err != nil {
@@ -200,7 +199,7 @@ func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
 	return func() { b.now.Store(&next) }, nil
 }
 
-// entries reads the section, with what programs need beside it.
+// entries reads the section, and adds what programs need.
 func (b *Book) entries(cfg *config.Config) ([]Options, error) {
 	var entries []Options
 	if err := cfg.Section(Section().Name).Decode(&entries); err != nil {
@@ -215,10 +214,11 @@ func (b *Book) entries(cfg *config.Config) ([]Options, error) {
 	return entries, nil
 }
 
-// Claims says which files the planners of a config start from. No tool may change them, since they decide what is called.
+// Claims returns the files that the planners of a config start from. No tool may change them, because they decide what
+// is called.
 func Claims(cfg *config.Config) (all []offlimits.Claim) {
 	var entries []Options
-	_ = cfg.Section(Section().Name).Decode(&entries) // who cannot be read is not asked either
+	_ = cfg.Section(Section().Name).Decode(&entries) // unreadable planners are not used either
 	for _, o := range entries {
 		all = append(all, offlimits.Claim{Starts: offlimits.Given(cfg.Dir, o.File)})
 		if len(o.Command) > 0 {
@@ -228,7 +228,7 @@ func Claims(cfg *config.Config) (all []offlimits.Claim) {
 	return all
 }
 
-// of gives the planners that a caller may use: all but those whose model is for others.
+// of returns the planners that a caller may use: all except those whose model is for other callers.
 func (b *Book) of(p tool.Principal) []*Planner {
 	return slices.DeleteFunc(slices.Clone(*b.now.Load()), func(one *Planner) bool {
 		t, thinks := one.planner.(*thinker)
@@ -236,7 +236,7 @@ func (b *Book) of(p tool.Principal) []*Planner {
 	})
 }
 
-// Named finds a planner that a caller may use. Without a name the first one is meant.
+// Named returns a planner that a caller may use. Without a name it returns the first one.
 func (b *Book) Named(p tool.Principal, name string) (*Planner, error) {
 	all := b.of(p)
 	if len(all) == 0 {
@@ -254,7 +254,7 @@ func (b *Book) Named(p tool.Principal, name string) (*Planner, error) {
 	return nil, tool.Errorf(tool.CodeNotFound, "there is no planner %q%s", name, hint)
 }
 
-// List tells about the stories of all planners that a caller may use, in the order of the config.
+// List describes the stories of all planners that a caller may use, in the order of the config.
 func (b *Book) List(p tool.Principal) []About {
 	list := []About{}
 	for _, one := range b.of(p) {
@@ -263,13 +263,13 @@ func (b *Book) List(p tool.Principal) []About {
 	return list
 }
 
-// A Problem is what will not work about one planner or model.
+// A Problem is why one planner or model will not work.
 type Problem struct {
 	About string
 	Err   error
 }
 
-// Problems finds what would fail later, without starting or asking anybody.
+// Problems finds what would fail later, without starting a program or asking a server.
 func (b *Book) Problems() (found []Problem) {
 	for _, p := range *b.now.Load() {
 		var err error
