@@ -10,8 +10,8 @@ import (
 	"toolpost/tool"
 )
 
-// BenchmarkInvoke is what the chain costs around a tool that does nothing: alone, where calls are kept for those who
-// look at them later, and where somebody watches, so that every stage is timed.
+// BenchmarkInvoke measures the cost of the chain around a tool that does nothing: alone, with recent calls kept, and
+// while a client watches, so that every stage is timed.
 func BenchmarkInvoke(b *testing.B) {
 	b.Run("alone", func(b *testing.B) { benchmarkInvoke(b, nil) })
 	kept := recent.New(recent.Options{}, recent.Env{})

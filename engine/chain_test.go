@@ -10,7 +10,7 @@ import (
 	"toolpost/tool"
 )
 
-// before makes a stage that does something with each call and lets it go on.
+// before makes a stage that calls do for each call and passes it on.
 func before(do func(*tool.Call)) engine.Stage {
 	return func(*tool.Spec) tool.Middleware {
 		return func(next tool.Handler) tool.Handler {
@@ -58,7 +58,7 @@ func TestAStageIsAskedForEachToolAndMayLeaveItAlone(t *testing.T) {
 	}
 }
 
-// A stage may fail like everything else: what is outside of it, up to the door, sees one error with a code.
+// A stage may fail like everything else: the stages outside of it, and the door, see one error with a code.
 func TestAPanicOfAnyStageIsAnInternalError(t *testing.T) {
 	for _, name := range []string{"redact", "telemetry", "quota", "session"} {
 		o := engine.Options{Stages: map[string]engine.Stage{name: before(func(*tool.Call) { panic("stage") })}}

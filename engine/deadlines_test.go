@@ -15,7 +15,7 @@ import (
 	"toolpost/tool"
 )
 
-// seconds has tools that may run for so many seconds each; they are named after that.
+// seconds returns a source whose tools may run for so many seconds each; they are named after that.
 func seconds(run tool.HandlerFunc, limits ...int) *fake {
 	f := &fake{run: run}
 	for _, n := range limits {
@@ -132,7 +132,7 @@ func TestWhoLooksLateSeesWhyACallEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
-			time.Sleep(5 * time.Second) // without a look at its context
+			time.Sleep(5 * time.Second) // ignoring its context
 			if v := ctx.Value(key{}); v != "kept" || !errors.Is(ctx.Err(), context.DeadlineExceeded) || tool.CodeOf(context.Cause(ctx)) != tool.CodeTimeout {
 				t.Errorf("%v, %v, %v", v, ctx.Err(), context.Cause(ctx))
 			}
@@ -156,7 +156,7 @@ func TestACallersEndIsTheCallsEnd(t *testing.T) {
 	}
 }
 
-// A tool has its time from when somebody runs it: until then its clock stands, for so long and no longer.
+// A tool's time starts when a worker runs it: until then its clock is stopped, within a limit.
 func TestWaitingForAWorkerIsNotTheToolsTime(t *testing.T) {
 	for _, c := range []struct {
 		waits, runs time.Duration
@@ -172,9 +172,9 @@ func TestWaitingForAWorkerIsNotTheToolsTime(t *testing.T) {
 			run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
 				ctx, cancel := context.WithCancelCause(ctx)
 				defer cancel(nil)
-				for _, d := range []time.Duration{c.waits / 2, c.waits - c.waits/2} { // it finds a worker, and that is gone
+				for _, d := range []time.Duration{c.waits / 2, c.waits - c.waits/2} { // it finds a worker, which is gone again
 					goOn := tool.Waiting(ctx)
-					tool.Waiting(ctx)() // within another it means nothing
+					tool.Waiting(ctx)() // nested, it has no effect
 					select {
 					case <-time.After(d):
 					case <-ctx.Done():
@@ -210,7 +210,7 @@ type crowd struct {
 
 func (c crowd) Places(string) (string, int) { return "both", c.places }
 
-// What waits has not begun: it uses up no lease, and its clock does not go.
+// A waiting call has not begun: it uses up no lease, and its clock does not run.
 func TestCallsWaitInFrontOfAllThatBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {

@@ -154,7 +154,7 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		// Right behind policy, which decides what has to be approved. Before every stage that counts or consumes
 		// something: a call that waits for its approval has not begun.
 		given("approval"),
-		// Behind policy: a replay is never shown to someone not allowed. Before quota and lease: a replay is free.
+		// Behind policy: a caller that is not allowed never sees a replay. Before quota and lease: a replay is free.
 		given("idempotency"),
 		// Before lease: a call over its quota uses up no lease.
 		given("quota"),

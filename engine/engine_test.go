@@ -109,7 +109,8 @@ func TestACallReachesItsSourceAndIsTraced(t *testing.T) {
 	}
 }
 
-// A tool's tier is what its source says, else what its effects say; one that says nothing is not safe. Whoever sees the tool sees the same number.
+// A tool's tier is declared by its source, or follows from its effects; a tool that declares nothing is not safe. Every
+// reader of the tool sees the same number.
 func TestATierIsSettledWhenAToolIsPublished(t *testing.T) {
 	var ran int
 	f := source(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -170,7 +171,7 @@ func TestNamesAliasesAndClashes(t *testing.T) {
 	for name, want := range map[string]string{
 		"read":           `["files","read","read"]`, // the first source keeps the name
 		"files.read":     `["files","read","read"]`,
-		"evil.read":      `["evil","read","read"]`,  // its runner hears its own name
+		"evil.read":      `["evil","read","read"]`,  // its runner gets its own name
 		"file.read":      `["files","read","read"]`, // an alias cannot be taken over either
 		"evil.file.read": `["evil","file.read","file.read"]`,
 		"other":          `["evil","other","other"]`,
@@ -296,7 +297,7 @@ func TestOneDeadSourceNeverHidesTheOthers(t *testing.T) {
 	e.Replace(t.Context(), []engine.Binding{dead, bind("alive", alive), {Name: "flaky", Protocol: "fake", Err: errors.New("it died")}})
 	want := map[string]string{
 		"a": "alive", "half": "alive: unavailable: it has no entry",
-		"source dead": "dead: python3 is missing", // nobody knows its tools
+		"source dead": "dead: python3 is missing", // its tools are unknown
 		"f":           "flaky: it died",           // known from when it lived
 	}
 	if d := cmp.Diff(want, listing(e)); d != "" {

@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// whoRan is a source whose tools say who they are, in the words of the source.
+// whoRan is a source whose tools return their own names, as the source writes them.
 func whoRan(source string, specs ...*tool.Spec) engine.Binding {
 	run := func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true, Summary: source + ":" + c.Tool}, nil
@@ -22,8 +22,8 @@ func whoRan(source string, specs ...*tool.Spec) engine.Binding {
 	return engine.Binding{Name: source, Protocol: "fake", Runner: &fake{specs: specs, run: run}}
 }
 
-// clashing are sources that get in each other's way as well as they can: x comes before files, and has a tool whose
-// own name reads like one of files; two bring readFile; and one of them has an alias.
+// clashing returns sources that conflict as much as they can: x comes before files, and has a tool whose own name reads
+// like one of files; two bring readFile; and one of them has an alias.
 func clashing() []engine.Binding {
 	return []engine.Binding{
 		whoRan("x", &tool.Spec{Name: "files.readFile"}, &tool.Spec{Name: "files.gone", Aliases: []string{"files.writeFile", "docs"}}),
@@ -32,7 +32,7 @@ func clashing() []engine.Binding {
 	}
 }
 
-// reached calls every name that a tool could be asked for by, and lists the tools that ran.
+// reached calls every name that a tool could have, and lists the tools that ran.
 func reached(t *testing.T, e *engine.Engine, p tool.Principal) (ran []string) {
 	t.Helper()
 	for _, name := range []string{
@@ -83,7 +83,7 @@ func TestRulesMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
 		return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(gone, s) })
 	}
 	for text, left := range map[string][]string{
-		// Denied is every tool that can be meant, under all of its names.
+		// A denial applies to every tool that can be meant, under all of its names.
 		"rules: [{name: r, effect: deny, tools: readFile}]":                      but("files:readFile", "more:readFile"),
 		"rules: [{name: r, effect: deny, tools: file.read}]":                     but("files:readFile"),
 		"rules: [{name: r, effect: deny, tools: more.readFile}]":                 but("more:readFile"),
@@ -92,7 +92,7 @@ func TestRulesMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
 		"rules: [{name: r, effect: deny, tools: docs}]":                          but("x:files.gone"),
 		"rules: [{name: r, effect: deny, sources: files}]":                       but("files:readFile", "files:writeFile", "files:files.odd"),
 		"rules: [{name: r, effect: deny, tools: '*', when: tool == 'readFile'}]": but("files:readFile", "more:readFile"),
-		// Allowed is what is meant beyond doubt.
+		// A permission applies only to what is meant beyond doubt.
 		"default: deny\nrules: [{name: r, effect: allow, tools: readFile}]":           {"files:readFile", "more:readFile"},
 		"default: deny\nrules: [{name: r, effect: allow, tools: files.readFile}]":     {"files:readFile"},
 		"default: deny\nrules: [{name: r, effect: allow, tools: 'files.*'}]":          {"files:files.odd", "files:readFile", "files:writeFile"},
@@ -101,7 +101,7 @@ func TestRulesMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
 	} {
 		e := start(t, under(rules(t, text)), clashing()...)
 		var got []string
-		if strings.Contains(text, "when:") { // what depends on the call is listed
+		if strings.Contains(text, "when:") { // a rule that depends on the call does not hide the tool
 			for _, name := range []string{"readFile", "more.readFile", "x.files.readFile", "x.files.gone", "writeFile", "files.odd", "docs.find"} {
 				if r, err := e.Invoke(t.Context(), &tool.Call{Tool: name}, tool.Discard); err == nil {
 					got = append(got, r.Summary)

@@ -20,7 +20,7 @@ import (
 	"toolpost/tool"
 )
 
-// An upstream is a source whose tools somebody else decides about, and says when they change.
+// An upstream is a source whose tools a third party controls, and which signals when they change.
 func upstream(name string, specs ...*tool.Spec) (engine.Binding, *growing) {
 	g := &growing{fake: whoRan(name, specs...).Runner.(*fake)}
 	return engine.Binding{Name: name, Protocol: "fake", Runner: g, Upstream: true}, g
@@ -89,7 +89,7 @@ func TestAToolThatChangedIsHeldBackUntilItIsApproved(t *testing.T) {
 	})
 }
 
-// What a caller's call is held against, judged and run by is the tool as it was when the call began.
+// A call is validated, judged and run against the tool as it was when the call began.
 func TestACallRunsAsTheToolThatWasApproved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, _ := pinned()
@@ -182,7 +182,7 @@ func TestNoUpstreamTakesANameOfAnother(t *testing.T) {
 	}
 }
 
-// What was first seen has its name after the next start too, and while its server is dead or does not bring it.
+// A tool that was seen first keeps its name after the next start too, and while its server is dead or does not bring it.
 func TestANameStaysWithTheUpstreamThatHadItFirst(t *testing.T) {
 	o, _ := pinned()
 	search := func(name string) engine.Binding { b, _ := upstream(name, &tool.Spec{Name: "search"}); return b }
@@ -265,7 +265,7 @@ func TestToolsWithoutANameOfTheirOwnAreLeftOut(t *testing.T) {
 	}
 }
 
-// A slow one lists its tools when its time is up, and not before.
+// A slow source never lists its tools; it returns when its time is up.
 type slow struct{ *fake }
 
 func (slow) Tools(ctx context.Context) ([]*tool.Spec, error) {
@@ -291,7 +291,7 @@ func TestASlowSourceTakesNoOthersTime(t *testing.T) {
 	})
 }
 
-// waits takes a while to list its tools, and does so only while somebody waits.
+// waits takes a while to list its tools, and gives up if ctx ends.
 type waits struct {
 	*fake
 	needs time.Duration

@@ -82,7 +82,7 @@ func TestAToolThatACallerMayNotCallIsNotThere(t *testing.T) {
 	}
 }
 
-// Also not by the reason why it is unavailable.
+// Nor does the reason why it is unavailable reveal it.
 func TestADeadToolThatACallerMayNotCallIsNotThereEither(t *testing.T) {
 	src := source(echo, "closed")
 	src.broken = map[string]error{"closed": errors.New("its secret path is gone")}
@@ -133,7 +133,7 @@ func TestADryRunReachesNothingBehindThePolicy(t *testing.T) {
 				o.Stages[stage] = before(func(*tool.Call) { t.Errorf("%s was reached", stage) })
 			}
 			src := &touching{fake: source(echo, "read")}
-			src.specs[0].Output = json.RawMessage(`{"type":"string"}`) // which a decision is not
+			src.specs[0].Output = json.RawMessage(`{"type":"string"}`) // a decision is not a string
 			e := start(t, o, bind("one", src))
 			r, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: "read", Args: json.RawMessage(`{"Path":"a"}`), Key: "k", DryRun: true}), tool.Discard)
 			if err != nil || !r.OK || !strings.HasPrefix(string(r.Output), `{"dry_run":true,`) || !strings.Contains(string(r.Output), `"reads":["/w/a"]`) {
@@ -174,9 +174,9 @@ func TestExplainFindsToolsThatTheCallerMayNotSee(t *testing.T) {
 	}
 }
 
-// Tools and policy change together: no call meets the tools of one config under the policy of another.
+// Tools and policy change together: no call sees the tools of one config under the policy of another.
 func TestToolsAndPolicyChangeTogether(t *testing.T) {
-	// The first set has a tool that nobody may call, the second one a harmless tool of the same name.
+	// The first set has a tool that may not be called, the second one a harmless tool of the same name.
 	strict, open := rules(t, "rules: [{name: d, effect: deny, when: 'true'}]"), rules(t, "")
 	var current atomic.Pointer[policy.Policy]
 	current.Store(strict)
@@ -214,7 +214,7 @@ func TestToolsAndPolicyChangeTogether(t *testing.T) {
 	callers.Wait()
 }
 
-// What a caller asks for and what a rule adds reaches the runner, whatever name the tool was called by.
+// Walls that a caller requests or that a rule adds reach the runner, whatever name the tool was called by.
 func TestWallsOfACallReachTheRunner(t *testing.T) {
 	var got tool.Guarantees
 	see := func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {

@@ -15,7 +15,7 @@ import (
 	"toolpost/tool"
 )
 
-// A growing source says when its tools change.
+// A growing source signals when its tools change.
 type growing struct {
 	*fake
 	tool.Changes
@@ -82,7 +82,7 @@ func TestASourceThatCannotBeListedKeepsItsToolsAndIsAskedAgain(t *testing.T) {
 			t.Errorf("while it cannot be asked: %v", err)
 		}
 		src.mu.Lock()
-		src.specs, src.err = source(nil, "c").specs, nil // and says nothing of it
+		src.specs, src.err = source(nil, "c").specs, nil // without a signal
 		src.mu.Unlock()
 		time.Sleep(time.Minute)
 		if d := cmp.Diff(map[string]string{"c": "one"}, listing(e)); d != "" {

@@ -39,7 +39,7 @@ func TestASchemaThatWantsMoreThanAnObjectIsHeld(t *testing.T) {
 	}
 }
 
-// A text is not taken apart where any other would do; where its schema asks for more it is held against it all the same.
+// A text is not decoded if its schema accepts any text; otherwise it is checked all the same.
 func TestATextAsOutputIsHeldAgainstItsSchema(t *testing.T) {
 	for _, c := range []struct {
 		schema, output string
@@ -63,14 +63,14 @@ func TestATextAsOutputIsHeldAgainstItsSchema(t *testing.T) {
 	}
 }
 
-// Models write null for what they leave out. It is left out for them where the schema can mean nothing else.
+// Models write null for arguments that they leave out. It is dropped if the schema permits no other meaning.
 func TestANullForAnOptionalArgumentIsLeftOut(t *testing.T) {
 	const properties = `{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer","minimum":1},` +
 		`"may":{"type":["string","null"]},"any":{},"in":{"type":"object","properties":{"a":{"type":"string"}}},"either":{"anyOf":[{"type":"string"},{"enum":["x",null]}]}},"required":["q"]`
 	for _, c := range []struct{ schema, args, want string }{
 		{properties + `}`, `{"n":null,"q":"a","in":null}`, `{"q":"a"}`},
 		{properties + `}`, `{"q":"a", "may":null,"any":null,"either":null,"n":null,"x":1.50}`, `{"q":"a","may":null,"any":null,"either":null,"x":1.50}`},
-		{properties + `}`, ` {"q":"a","may":null} `, ` {"q":"a","may":null} `}, // as it was written, where nothing is wrong
+		{properties + `}`, ` {"q":"a","may":null} `, ` {"q":"a","may":null} `}, // unchanged if nothing is wrong
 		{properties + `}`, `{"q":null,"n":1}`, ""},                             // required
 		{properties + `}`, `{"q":"a","n":null,"in":{"a":null}}`, ""},           // inside another argument
 		{properties + `}`, `{"q":"a","n":null,"in":3}`, ""},                    // something else is wrong

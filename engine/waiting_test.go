@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// A lazy engine has sources that wait, and knows which of them were opened.
+// A lazy engine has sources that wait, and records which of them were opened.
 type lazy struct {
 	*engine.Engine
 	all    []engine.Binding
@@ -34,7 +34,7 @@ func (l *lazy) open(ctx context.Context, names []string) error {
 	return nil
 }
 
-// bindings are all sources, those that nobody needed yet as ones that wait.
+// bindings returns all sources; those that were not needed yet wait.
 func (l *lazy) bindings() []engine.Binding {
 	list := slices.Clone(l.all)
 	for i, b := range list {
@@ -45,7 +45,7 @@ func (l *lazy) bindings() []engine.Binding {
 	return list
 }
 
-// found is what becomes of a name: whose tool it is and how that is called, or why there is none.
+// found returns what a name means: the source and name of the tool, or why there is none.
 func found(t *testing.T, e *engine.Engine, name string) string {
 	t.Helper()
 	spec, err := e.Lookup(t.Context(), tool.Principal{}, name)
@@ -55,7 +55,7 @@ func found(t *testing.T, e *engine.Engine, name string) string {
 	return fmt.Sprint(spec.Source, " has ", spec.Name, ": ", ran(t, e, name))
 }
 
-// manySources makes sources at random that want the same names.
+// manySources makes random sources that claim the same names.
 func manySources(r *rand.Rand) []engine.Binding {
 	own := whoRan("toolpost", &tool.Spec{Name: "listSources"})
 	own.Overall = true
@@ -82,8 +82,8 @@ func manySources(r *rand.Rand) []engine.Binding {
 	return all
 }
 
-// Whatever sources there are, and whether their tools were seen before or not: a name stands for the same tool, by the
-// same name, as with all of them open.
+// Whatever sources there are, and whether or not their tools were seen before: a name means the same tool, by the same
+// name, as with all of them open.
 func TestANameStandsForTheSameWhoeverIsOpen(t *testing.T) {
 	names := []string{
 		"x", "y", "z", "al", "AL", "dotted.name", "nobodys", "listSources", "toolpost.listSources", "toolpost.nobodys",
@@ -107,7 +107,7 @@ func TestANameStandsForTheSameWhoeverIsOpen(t *testing.T) {
 			}
 		}
 	}
-	if spared < 500 { // else it would be no test
+	if spared < 500 { // otherwise it would prove nothing
 		t.Errorf("sources were left alone %d times", spared)
 	}
 }
@@ -175,8 +175,8 @@ func TestWhoeverNeedsASourceThatCannotBeOpenedNowIsTold(t *testing.T) {
 	}
 }
 
-// While an upstream source is slow to come, nobody else gets the names that it is pinned with; a list and a call of what is
-// there do not wait for it, and a call of its own does.
+// While an upstream source is slow to come, no other source gets its pinned names. A list and a call of an available
+// tool do not wait for it; a call of one of its tools does.
 func TestASourceThatComesKeepsItsNamesMeanwhile(t *testing.T) {
 	slow, quick := whoRan("slow", &tool.Spec{Name: "x"}), whoRan("quick", &tool.Spec{Name: "x"}, &tool.Spec{Name: "y"})
 	slow.Upstream, quick.Upstream = true, true

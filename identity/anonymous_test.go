@@ -10,7 +10,7 @@ import (
 	"toolpost/tool"
 )
 
-// A connection that showed a certificate is not anonymous when the certificate does not count any more.
+// A connection that showed a certificate is not anonymous, even if the certificate is no longer accepted.
 func TestWhoShowsACertificateIsNotAnonymous(t *testing.T) {
 	a := identity.Anonymous{Name: "guest"}
 	shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
@@ -24,7 +24,7 @@ func TestWhoShowsACertificateIsNotAnonymous(t *testing.T) {
 	}
 }
 
-// Who put a proxy in front of a door is told that this is why a token is asked for.
+// An operator with a proxy in front of a door learns that it is the reason why a token is required.
 func TestItIsSaidWhatKeepsARequestFromBeingAnonymous(t *testing.T) {
 	guest, anywhere := identity.Anonymous{Name: "guest"}, identity.Anonymous{Name: "guest", Anywhere: true}
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestItIsSaidWhatKeepsARequestFromBeingAnonymous(t *testing.T) {
 	}
 }
 
-// Whatever is shown comes first: the gate never falls back to the anonymous caller.
+// Credentials always come first: the gate never falls back to the anonymous caller.
 func TestTheGateNeverTakesWrongCredentialsForNone(t *testing.T) {
 	callers, err := identity.New(identity.Options{
 		List: map[string]identity.Caller{"guest": {Tools: []tool.Pattern{"*"}}},

@@ -25,7 +25,7 @@ import (
 	"toolpost/tool"
 )
 
-// parsed reads the callers of a config, as a node does.
+// parsed parses the callers of a config, as a node does.
 func parsed(t testing.TB, text string, env Env) (*Callers, error) {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text))
@@ -53,7 +53,7 @@ func digest(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// shown writes who somebody is: a name, its roles and its tools.
+// shown describes a caller: its name, its roles and its tools.
 func shown(p tool.Principal, err error) string {
 	switch {
 	case err != nil:
@@ -176,7 +176,7 @@ func TestWhatCannotBeMeantIsAnErrorWithItsPlace(t *testing.T) {
 	}
 }
 
-// certificate is of a client, as a door gives it once it has checked who signed it.
+// certificate returns a client's certificate, as a door passes it on after checking its signature.
 func certificate(t testing.TB, change func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), Subject: pkix.Name{CommonName: "nobody"}}
@@ -237,7 +237,7 @@ func TestACertificateIsWhoItsSubjectOrItsNamesSay(t *testing.T) {
 	}
 }
 
-// Neither an id nor a door makes an operator, but what somebody shows.
+// An operator is recognised by its credentials, not by its id or door.
 func TestOperatorsAreTheOwnerAndWhoRunsTheProgram(t *testing.T) {
 	owner, err := StaticToken("the-owners-own-token")
 	if err != nil {
@@ -462,7 +462,7 @@ func TestTheSameTextForEveryTokenThatDoesNotLetIn(t *testing.T) {
 	}
 }
 
-// A caller whom an issuer could name too is nobody's to be without credentials: the two would have each other's things.
+// A caller that an issuer could also name cannot be anonymous: the two would have each other's data.
 func TestNobodyIsAnonymouslyACallerOfAnIssuer(t *testing.T) {
 	c := of(t, `{callers: {roles: {a: {tools: "*"}}, jwt: [{issuer: "https://i", audience: x, prefix: "acme:", roles: {always: a}}],
 		list: {"acme:bob": {tools: "*"}, guest: {tools: "*"}}}}`, Env{})

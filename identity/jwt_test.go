@@ -31,10 +31,10 @@ import (
 	"toolpost/tool"
 )
 
-// A house is an issuer that gives out its keys over HTTP.
+// A house is an issuer that publishes its keys over HTTP.
 type house struct {
 	*httptest.Server
-	asked atomic.Int64 // how often
+	asked atomic.Int64 // number of requests
 
 	mu   sync.Mutex
 	keys []jose.JSONWebKey
@@ -62,7 +62,7 @@ func (h *house) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/other/.well-known/openid-configuration":
 		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": h.URL, "jwks_uri": h.URL + "/keys"})
 	case r.URL.Path == "/away":
-		_, port, _ := net.SplitHostPort(r.Host) // 0.0.0.0 is this machine to those who connect, and no address of loopback
+		_, port, _ := net.SplitHostPort(r.Host) // 0.0.0.0 reaches this machine, but is not a loopback address
 		http.Redirect(w, r, "http://0.0.0.0:"+port+"/keys", http.StatusFound)
 	case r.URL.Path != "/keys":
 		http.NotFound(w, r)
@@ -82,7 +82,7 @@ func (h *house) change(f func()) {
 	f()
 }
 
-// publish gives out the public halves of keys, and no others.
+// publish publishes the public halves of these keys, and no others.
 func (h *house) publish(pens ...pen) {
 	h.change(func() {
 		h.keys = nil
@@ -99,7 +99,7 @@ type pen struct {
 	private, public any
 }
 
-// rsaKey is one for all tests: making it takes long.
+// rsaKey is shared by all tests: making it takes a long time.
 var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
 func rsaPen(t testing.TB, kid string) pen {
@@ -159,7 +159,7 @@ func (p pen) signBytes(t testing.TB, payload []byte) string {
 	return token
 }
 
-// A clock goes when it is told to.
+// A clock moves only when a test moves it.
 type clock struct{ at atomic.Int64 }
 
 func newClock() *clock {
@@ -172,7 +172,7 @@ func (c *clock) now() time.Time           { return time.Unix(0, c.at.Load()) }
 func (c *clock) wait(d time.Duration)     { c.at.Add(int64(d)) }
 func (c *clock) in(d time.Duration) int64 { return c.now().Add(d).Unix() }
 
-// issuerTest is a config with one issuer, and what can be done with it.
+// issuerTest is a config with one issuer, with helpers.
 type issuerTest struct {
 	house   *house
 	clock   *clock
@@ -211,7 +211,7 @@ func (d *issuerTest) made(t testing.TB, change func(*Options), before *Callers) 
 	return c
 }
 
-// claims are good ones, with some changes; nil takes one away.
+// claims returns valid claims, with some changes; nil removes one.
 func (d *issuerTest) claims(changes map[string]any) map[string]any {
 	all := map[string]any{"iss": d.house.URL, "aud": "toolpost", "sub": "bob", "exp": d.clock.in(time.Hour), "groups": []string{"dev"}}
 	maps.Copy(all, changes)
@@ -231,7 +231,7 @@ func (d *issuerTest) lets(t testing.TB, token string) {
 	}
 }
 
-// refuses wants the one text that tells outsiders nothing.
+// refuses expects the one error text that reveals nothing to outsiders.
 func (d *issuerTest) refuses(t testing.TB, token string) {
 	t.Helper()
 	p, err := d.admit(t, token)
@@ -254,7 +254,7 @@ func TestAJWTIsWhoItsClaimsSayWithTheRolesThatFollow(t *testing.T) {
 		changes map[string]any
 		id      string
 		roles   string
-		tools   string // "*": all
+		tools   string // "*" means all
 	}{
 		{r, nil, "acme:bob", "reader", "read*"},
 		{e, nil, "acme:bob", "reader", "read*"},
@@ -308,13 +308,13 @@ func TestRolesWithinOtherClaimsAndForEverybody(t *testing.T) {
 	}
 	d := newIssuerTest(t, func(o *Options) { o.JWT[0].Prefix = "" })
 	d.house.publish(p)
-	for _, taken := range []string{Owner, Local} { // who these are may do more than the others
+	for _, taken := range []string{Owner, Local} { // these callers may do more than others
 		d.refuses(t, p.sign(t, d.claims(map[string]any{"sub": taken})))
 	}
 	d.lets(t, p.sign(t, d.claims(nil)))
 }
 
-// bad lists what must not let in. Each is one step away from a token that does.
+// bad lists tokens that must be refused. Each is one step away from a valid one.
 func (d *issuerTest) bad(t testing.TB, r, o pen) map[string]string {
 	t.Helper()
 	good := o.sign(t, d.claims(nil))
@@ -428,7 +428,7 @@ func TestKeysAreLookedForAgainWhenOneIsUnknownButNotAllTheTime(t *testing.T) {
 		t.Errorf("asked %d times", n)
 	}
 	d.house.publish(next)
-	for range 50 { // too soon after the last look
+	for range 50 { // too soon after the last load
 		d.refuses(t, next.sign(t, d.claims(nil)))
 	}
 	if n := d.house.asked.Load(); n != 1 {
@@ -445,7 +445,7 @@ func TestKeysAreLookedForAgainWhenOneIsUnknownButNotAllTheTime(t *testing.T) {
 	}
 	d.refuses(t, old.sign(t, d.claims(nil))) // it is withdrawn
 	d.house.publish(old, next)
-	d.clock.wait(keysAge) // and looked for again after a while, in any case
+	d.clock.wait(keysAge) // and loaded again after a while, in any case
 	d.lets(t, next.sign(t, d.claims(nil)))
 	d.lets(t, old.sign(t, d.claims(nil)))
 	if n := d.house.asked.Load(); n != 3 {
@@ -488,7 +488,7 @@ func TestKeysAreWhereTheConfigurationOfTheIssuerSaysOrInAFile(t *testing.T) {
 	d.callers = d.made(t, func(o *Options) { o.JWT[0].JWKS, o.JWT[0].Issuer = "", other }, nil)
 	d.refuses(t, p.sign(t, d.claims(map[string]any{"iss": other}))) // its configuration is of another issuer
 	d.callers = d.made(t, func(o *Options) { o.JWT[0].JWKS = d.house.URL + "/away" }, nil)
-	d.refuses(t, p.sign(t, d.claims(nil))) // led away to where anybody could answer
+	d.refuses(t, p.sign(t, d.claims(nil))) // redirected to an address that an attacker could answer
 
 	file := filepath.Join(t.TempDir(), "keys.json")
 	b, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: p.public, KeyID: p.kid}}})
@@ -558,7 +558,8 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// A name that an issuer can give is nobody's who is known in another way: they would have each other's sessions.
+// A name that an issuer can give cannot belong to a caller that is known in another way: they would have each other's
+// sessions.
 func TestNobodyElseHasANameThatAnIssuerCanGive(t *testing.T) {
 	d := newIssuerTest(t, nil)
 	p := edPen(t, "k")
@@ -586,7 +587,8 @@ func TestNobodyElseHasANameThatAnIssuerCanGive(t *testing.T) {
 	}
 }
 
-// Where a config names callers and roles in one list, as approvers, whoever is called as a role would be of it.
+// If a config names callers and roles in one list, as for approvers, a caller with the name of a role would have that
+// role.
 func TestNobodyIsCalledAsARoleThatTheyDoNotHave(t *testing.T) {
 	d := newIssuerTest(t, func(o *Options) { o.JWT[0].Prefix, o.List = "", nil })
 	p := edPen(t, "k")

@@ -180,11 +180,11 @@ func TestANewTokenHoldsAtAGateThatIsOpenAlready(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(600 * time.Millisecond) // longer than an answer is believed
+	time.Sleep(600 * time.Millisecond) // longer than an answer is cached
 	if !admits(token) {
 		t.Error("without the file the last token is refused")
 	}
-	// One that others can have written is believed no more than at the start.
+	// A file that other users can have written is not trusted, as at the start.
 	if err := os.WriteFile(path, []byte("00\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

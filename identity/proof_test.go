@@ -10,7 +10,7 @@ import (
 	"toolpost/tool"
 )
 
-// again shows what somebody was admitted by, and gives who that is now; "": nobody.
+// again presents the proof of an admitted caller, and returns who that is now, or "" if it is refused.
 func again(t *testing.T, c *Callers, p tool.Principal) string {
 	t.Helper()
 	if p.Proof == "" {

@@ -172,7 +172,7 @@ func TestTheFaultsThatAreListedAreBounded(t *testing.T) {
 	}
 }
 
-// A plan may have names of megabytes. What is wrong with them is told without them.
+// A plan may have names of megabytes. Faults do not repeat them.
 func TestLongNamesDoNotComeBackInFaults(t *testing.T) {
 	long := strings.Repeat("n", 1<<16)
 	var e *plan.Error

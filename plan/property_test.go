@@ -16,7 +16,7 @@ import (
 
 // A modelTool is a tool of a random plan, as the model sees it.
 type modelTool struct {
-	needs    []int // tools of any place, whose circle the generator avoids
+	needs    []int // tools at any index; the generator avoids cycles
 	fails    int   // attempts
 	retries  int
 	optional bool
@@ -49,11 +49,11 @@ func randomPlan(t *rapid.T) []modelTool {
 	return tools
 }
 
-// simulate says what must become of a plan, by the rules, one after the other and without a thought about speed.
+// simulate returns the expected outcome of a plan, by the rules, one tool after the other and without regard for speed.
 func simulate(tools []modelTool) (order []int, states map[int]string, success bool) {
 	states, success = map[int]string{}, true
 	for len(order) < len(tools) {
-		for i, m := range tools { // the first of those that can
+		for i, m := range tools { // the first that can run
 			ready := states[i] == "" && !slices.ContainsFunc(m.needs, func(j int) bool { return states[j] == "" })
 			if !ready {
 				continue
@@ -127,7 +127,7 @@ func checkAgainstModel(t *rapid.T) {
 	checkCalls(t, w, tools, want, parallel, order)
 }
 
-// checkCalls: no tool began before what it needs had begun, none more often than it may, and alone where it must.
+// checkCalls checks that no tool began before those it needs, none more often than it may, and alone if it must.
 func checkCalls(t *rapid.T, w *world, tools []modelTool, want map[int]string, parallel bool, order []int) {
 	first := map[string]int{}
 	for n, as := range slices.Backward(w.began) {

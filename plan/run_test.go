@@ -17,11 +17,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A runCase is a plan and what becomes of it.
+// A runCase is a plan and its expected outcome.
 type runCase struct {
-	plan   string // its tools, or the whole of it where it begins with a brace and a requestId
+	plan   string // its tools, or the whole plan if it begins with a brace and a requestId
 	states string
-	fails  string // the category of the plan's error; empty: it succeeds
+	fails  string // the category of the plan's error; empty if it succeeds
 	began  string // the calls, in the order in which they began
 	also   func(*testing.T, *plan.Result, *recorder, *world)
 }
@@ -41,7 +41,7 @@ func resultOf(r *plan.Result, id string) plan.ToolResult {
 	return plan.ToolResult{}
 }
 
-// gave is what a tool was called with, as its output tells.
+// gave checks the arguments of a tool's call, which its output contains.
 func gave(t *testing.T, r *plan.Result, id, want string) {
 	t.Helper()
 	if got := string(resultOf(r, id).Output); !strings.Contains(got, strings.ReplaceAll(want, "'", `"`)) {
@@ -443,7 +443,7 @@ func TestCancellingAPlanCancelsWhatRuns(t *testing.T) {
 	})
 }
 
-// Events of plans are written by hand: they say what their types would.
+// Events of plans are encoded by hand: they must match their types.
 func TestEventsOfAPlanAreThoseOfTheirTypes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -503,7 +503,7 @@ func TestAPlanThatNobodyListensToStops(t *testing.T) {
 	})
 }
 
-// A plan may run another, which has all that the outer one has; but not without end.
+// A plan may run another, which has everything that the outer one has; but not without end.
 func TestAPlanThatRunsItselfEndsWhereItIsTooDeep(t *testing.T) {
 	w := newWorld(t)
 	x := plan.Executor{Handler: w, Catalog: w}
@@ -537,7 +537,7 @@ func TestAPlanThatRunsItselfEndsWhereItIsTooDeep(t *testing.T) {
 	}
 }
 
-// A shelf is a book with one plan that another program began, and the state that it was left in.
+// A shelf is a book with one plan that another process began, and the state that it was left in.
 type shelf struct {
 	plan.Book
 	left  plan.Record
@@ -555,7 +555,7 @@ func (s *shelf) End(_ context.Context, _, state string, _ []byte, _ []plan.Note)
 	return nil
 }
 
-// Between two programs a tool can be gone. What cannot be gone on with has ended, and does not seem to run for ever.
+// A tool can disappear between two processes. A plan that cannot be resumed ends, and does not seem to run for ever.
 func TestAPlanWhoseToolsAreGoneEndsWhenItIsResumed(t *testing.T) {
 	w := newWorld(t)
 	book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
@@ -566,12 +566,12 @@ func TestAPlanWhoseToolsAreGoneEndsWhenItIsResumed(t *testing.T) {
 	}
 }
 
-// Between two programs a planner can be gone too, or be there no more for the caller.
+// A planner can disappear between two processes too, or no longer be available to the caller.
 func TestAPlanWhosePlannerIsGoneFailsWithoutAnother(t *testing.T) {
 	w := newWorld(t)
 	book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Planner: "gone", Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
 	x := plan.Executor{Handler: w, Catalog: w, Book: book}
-	none := func(tool.Principal, string) (plan.Planner, error) { // as a function does that returns what another one found
+	none := func(tool.Principal, string) (plan.Planner, error) { // a typed nil, as some functions return it
 		return (*nobody)(nil), tool.Errorf(tool.CodeNotFound, "there is no planner")
 	}
 	r, err := x.Resume(t.Context(), plan.Run{Call: outer()}, "left", none, &recorder{})
@@ -586,7 +586,7 @@ func (n *nobody) Plan(context.Context, plan.Request) (*plan.Plan, error) {
 	return nil, tool.Errorf(tool.CodeInternal, "%s was asked", n.name)
 }
 
-// A program that was just started opens its sources while it goes on with what another had begun.
+// A new process opens its sources while it resumes what another began.
 func TestAResumedPlanWaitsForItsTools(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration // how long its source takes to open
@@ -621,7 +621,7 @@ func TestAResumedPlanWaitsForItsTools(t *testing.T) {
 	}
 }
 
-// A call that ends meanwhile waits no longer; and where it is made again, as after a shutdown, the plan goes on then.
+// A call that ends meanwhile waits no longer; and if it is made again, as after a shutdown, the plan is resumed then.
 func TestAResumedPlanThatIsEndedMeanwhileHasNotFailed(t *testing.T) {
 	for _, c := range []struct {
 		why  *tool.Error
@@ -648,7 +648,7 @@ func TestAResumedPlanThatIsEndedMeanwhileHasNotFailed(t *testing.T) {
 	}
 }
 
-// What tools tell is kept up to a bound of the whole plan; a tool that has too much to say of its assets is stopped.
+// The events of tools are kept up to a limit of the whole plan; a tool with too much data about assets is stopped.
 func TestWhatToolsTellIsBounded(t *testing.T) {
 	w := newWorld(t)
 	x := plan.Executor{Handler: w, Catalog: w}
@@ -672,12 +672,12 @@ func TestWhatToolsTellIsBounded(t *testing.T) {
 	}
 }
 
-// One tool may say a lot, and a plan has ten thousand of them: what all of them give and say is bounded together.
+// One tool may emit a lot, and a plan has ten thousand of them: their output and events are bounded together.
 func TestWhatAllToolsGiveIsBounded(t *testing.T) {
 	w := newWorld(t)
 	x := plan.Executor{Handler: w, Catalog: w}
 	p := parse(t, one(many(6, `'required':false,`+retry(0), `'much':20`)))
-	for i := range 3 { // these fail, with as much to say
+	for i := range 3 { // these fail, with errors as large
 		p.Tools[3+i].Input = fmt.Appendf(nil, `{"as":"f%d","fails":1,"size":5000000}`, i)
 	}
 	r, err := x.Run(t.Context(), plan.Run{Call: outer(), Plan: p}, &recorder{})
@@ -698,7 +698,7 @@ func TestWhatAllToolsGiveIsBounded(t *testing.T) {
 	}
 }
 
-// A reference has a few bytes, and stands for as many as a tool gives.
+// A reference has a few bytes, but its value can be as large as a tool's output.
 func TestReferencesCannotBlowArgumentsUp(t *testing.T) {
 	const times = plan.MaxBytes>>20 + 1
 	gives := `{'toolId':'a','tool':'do','input':{'as':'a','gives':{'x':'` + strings.Repeat("x", 1<<20) + `'}}},`
@@ -725,7 +725,7 @@ func TestReferencesCannotBlowArgumentsUp(t *testing.T) {
 	}
 }
 
-// planners gives one plan after the other, and keeps what it was asked.
+// planners returns one plan after the other, and keeps its requests.
 type planners struct {
 	plans []string
 	t     *testing.T

@@ -27,7 +27,7 @@ type world struct {
 	ctx   context.Context
 	mu    sync.Mutex
 	began []string // the "as" of the arguments, in the order in which calls began
-	now   int      // calls that run
+	now   int      // running calls
 	most  int      // that ran at once
 	tries map[string]int
 	calls []tool.Call
@@ -36,10 +36,10 @@ type world struct {
 
 // script is what a call of a tool does.
 type script struct {
-	As    string          `json:"as"`    // its name among what happened
+	As    string          `json:"as"`    // its name in began
 	Take  int             `json:"take"`  // ms
-	Fails int             `json:"fails"` // so many attempts
-	Code  tool.Code       `json:"code"`  // with this error, and not by saying no
+	Fails int             `json:"fails"` // this many attempts fail
+	Code  tool.Code       `json:"code"`  // with this error, instead of a failure result
 	Why   string          `json:"why"`   // its reason
 	Patch json.RawMessage `json:"patch"`
 	Asset string          `json:"asset"`
@@ -154,7 +154,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// No call of a plan has a session, and so nobody asks for one.
+// No call of a plan has a session, so these are never called.
 type noStates struct{}
 
 func (noStates) Patch(context.Context, string, string, []map[string]any) error {
@@ -189,7 +189,7 @@ func (r *recorder) Emit(ev tool.Event) error {
 	return nil
 }
 
-// steps gives the steps that were told, without those that a tool told.
+// steps returns the reported steps, without those that a tool reported.
 func (r *recorder) steps(t *testing.T) (steps []plan.Step) {
 	t.Helper()
 	for _, ev := range r.events {
@@ -222,7 +222,7 @@ func (r *recorder) of(kind tool.Kind) (list []string) {
 	return list
 }
 
-// parse reads a plan that is right. Single quotes stand for double ones.
+// parse parses a valid plan. Single quotes stand for double ones.
 func parse(t *testing.T, text string) *plan.Plan {
 	t.Helper()
 	p, err := plan.Read([]byte(strings.ReplaceAll(text, "'", `"`)))
@@ -232,7 +232,7 @@ func parse(t *testing.T, text string) *plan.Plan {
 	return p
 }
 
-// states says how each tool ended, in the order in which they run.
+// states returns how each tool ended, in the order in which they run.
 func states(r *plan.Result) string {
 	var all []string
 	for _, t := range r.ToolResults {

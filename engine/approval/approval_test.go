@@ -17,7 +17,7 @@ import (
 	"toolpost/tool"
 )
 
-// A world is the stage in front of a tool that counts.
+// A world is the stage in front of a tool that counts its runs.
 type world struct {
 	*approval.Approvals
 	book approval.Book
@@ -25,7 +25,7 @@ type world struct {
 	ran  atomic.Int64
 	mu   sync.Mutex
 	last tool.Call
-	does func(c *tool.Call) (*tool.Result, error) // nil: it succeeds
+	does func(c *tool.Call) (*tool.Result, error) // nil means success
 }
 
 func newWorld() *world {
@@ -34,7 +34,7 @@ func newWorld() *world {
 	return w
 }
 
-// restart makes another program over the same book.
+// restart makes another process over the same book.
 func (w *world) restart() {
 	w.Approvals = approval.New(approval.Options{Book: w.book, Decider: decider{w}, Redact: func(args json.RawMessage) json.RawMessage {
 		return json.RawMessage(strings.ReplaceAll(string(args), "hunter2", "[redacted]"))
@@ -51,7 +51,7 @@ func (w *world) restart() {
 	}))
 }
 
-// A decider stands for approvals.decide, which callers may use whose rights leave them that.
+// A decider replaces approvals.decide, which callers may use if their rights allow it.
 type decider struct{ w *world }
 
 func (decider) May(_ context.Context, p tool.Principal) error {
@@ -85,7 +85,7 @@ func asks(approvers ...tool.Glob) tool.ConsentRule {
 	}
 }
 
-// call is one of ada's, which bob or the owner may approve.
+// call returns a call of ada, which bob or the owner may approve.
 func call(change ...func(*tool.Call)) *tool.Call {
 	c := &tool.Call{
 		ID: tool.NewID(), Tool: "deleteFile", Session: "s", Args: json.RawMessage(`{"path":"a","password":"hunter2"}`),
@@ -114,7 +114,7 @@ var (
 	eve   = tool.Principal{ID: "eve", Door: "http", Rights: &tool.Rights{Roles: []string{"guest"}}}
 )
 
-// asked makes a call that waits, and gives the id.
+// asked makes a call that waits, and returns the id.
 func (w *world) asked(t *testing.T, c *tool.Call) string {
 	t.Helper()
 	r, err := w.h.Invoke(t.Context(), c, tool.Discard)
@@ -182,7 +182,7 @@ func TestACallWithoutTheIdPicksItsApprovalUpOnce(t *testing.T) {
 	w := newWorld()
 	id := w.asked(t, call())
 	w.decide(t, bob, id, yes(""))
-	w.runs(t, call(args(`{"password":"hunter2","path":"a"}`))) // it says the same
+	w.runs(t, call(args(`{"password":"hunter2","path":"a"}`))) // equal arguments
 	w.refused(t, call(resume(id)), approval.Unknown)
 	w.asked(t, call())
 }
@@ -300,7 +300,7 @@ func TestNobodyApprovesTheirOwnCallUnlessTheRuleSaysSo(t *testing.T) {
 	self.Self = true
 	strict := asks("bob", "owner")
 	strict.Name = "strict"
-	id = w.asked(t, call(byBob, rules(self, strict))) // each of them has to say so
+	id = w.asked(t, call(byBob, rules(self, strict))) // each of the rules has to allow it
 	if _, err := w.Decide(t.Context(), bob, id, yes("")); tool.AsError(err) == nil || tool.AsError(err).Reason != approval.OwnCall {
 		t.Errorf("%v", err)
 	}
@@ -340,7 +340,7 @@ func TestACallerWhoMayApproveAnswersInPlace(t *testing.T) {
 			}
 		})
 	}
-	// Who may not is not asked, and an answer is a try to decide.
+	// A caller that may not decide is not asked, and its answer counts as an attempt to decide.
 	w := newWorld()
 	r, err := w.h.Invoke(t.Context(), call(), tool.Discard)
 	if err != nil || r.Ask.Schema != nil || r.Ask.Awaits.Self {
@@ -494,7 +494,7 @@ func TestNoAnswerInTimeIsARefusal(t *testing.T) {
 		late := w.asked(t, call())
 		w.decide(t, bob, late, yes(""))
 		time.Sleep(15 * time.Minute)
-		w.refused(t, call(resume(late)), approval.TooLate) // approved, and not used in time
+		w.refused(t, call(resume(late)), approval.TooLate) // approved, but not used in time
 		w.asked(t, call())
 	})
 }
@@ -525,7 +525,7 @@ func TestAToolThatHasBecomeAnotherIsAskedAboutAgain(t *testing.T) {
 	w.runs(t, call(args(`{"path":"b"}`)))
 }
 
-// A name says little: it can be the place in a list.
+// The name of a rule proves little: it can be an index.
 func TestARuleThatIsAboutOtherCallsIsAnotherOne(t *testing.T) {
 	w := newWorld()
 	w.decide(t, bob, w.asked(t, call()), yes("hour"))
@@ -567,7 +567,7 @@ func TestAQuestionOfTheToolGoesOnWithTheApprovedCall(t *testing.T) {
 	if r, err := w.h.Invoke(t.Context(), call(resume(id)), tool.Discard); err != nil || r.Ask == nil || r.Ask.Kind != "" {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	w.asked(t, call(resume("another question"))) // of a call that nobody approved
+	w.asked(t, call(resume("another question"))) // of a call that was not approved
 	w.asked(t, call(resume("a question, sealed"), caller("eve")))
 	w.runs(t, call(resume("a question, sealed")))
 }
@@ -585,11 +585,11 @@ func TestAJobHasItsOwnApprovalAndMayBeBegunAgain(t *testing.T) {
 	w.decide(t, bob, id, yes(""))
 	w.refused(t, call(resume(id)), approval.Unknown)
 	w.runs(t, call(job, resume(id)))
-	w.runs(t, call(job, resume(id))) // its program ended
+	w.runs(t, call(job, resume(id))) // its process ended
 	w.refused(t, call(resume(id), func(c *tool.Call) { c.Patient, c.ID = true, "job-2" }), approval.Unknown)
 }
 
-// Each time that the job is begun, its calls have other ids.
+// Each time the job is started, its calls have other ids.
 func TestTheCallsOfAJobPickTheirApprovalUpWhenItIsBegunAgain(t *testing.T) {
 	w := newWorld()
 	made := func(c *tool.Call) { c.Patient, c.Parent = true, "job-1" }
@@ -599,7 +599,7 @@ func TestTheCallsOfAJobPickTheirApprovalUpWhenItIsBegunAgain(t *testing.T) {
 	w.asked(t, call(made))
 }
 
-// What a job calls has another id each time: it is known by what it is, as any other call.
+// A call that a job makes has another id each time: it is recognised by its content, like any other call.
 func TestACallWithinAJobIsApprovedAsAnyOther(t *testing.T) {
 	w := newWorld()
 	inner := func(c *tool.Call) { c.Patient, c.Parent = true, "job-1" }
@@ -609,7 +609,7 @@ func TestACallWithinAJobIsApprovedAsAnyOther(t *testing.T) {
 	w.refused(t, call(inner, resume(id)), approval.Unknown)
 }
 
-// One command can be as long as a request, and a caller may have 200 of them wait.
+// One command can be as long as a request, and 200 calls of one caller may wait.
 func TestWhatApproversSeeIsBoundedAndSaysWhatIsLeftOut(t *testing.T) {
 	w := newWorld()
 	much := func(c *tool.Call) {
@@ -649,7 +649,7 @@ func TestWaitEndsWhenItIsDecidedOrExpiresOrNobodyWaits(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		id = w.asked(t, call(args(`{}`)))
-		other := approval.New(approval.Options{Book: w.book}) // another program
+		other := approval.New(approval.Options{Book: w.book}) // another process
 		go func() { ended <- other.Wait(t.Context(), id) }()
 		synctest.Wait()
 		w.decide(t, bob, id, approval.Decision{})
@@ -657,7 +657,7 @@ func TestWaitEndsWhenItIsDecidedOrExpiresOrNobodyWaits(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		id = w.asked(t, call(args(`{"path":"c"}`)))
-		late, end := context.WithTimeout(t.Context(), 20*time.Minute) // where nothing expires it would wait for ever
+		late, end := context.WithTimeout(t.Context(), 20*time.Minute) // without expiry it would wait for ever
 		defer end()
 		if err := w.Wait(late, id); err != nil || time.Since(start) < 15*time.Minute || time.Since(start) > 16*time.Minute {
 			t.Errorf("after %v: %v", time.Since(start), err)

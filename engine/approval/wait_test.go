@@ -11,13 +11,13 @@ import (
 	"toolpost/tool"
 )
 
-// An end is what came of a call that waited.
+// An end is the outcome of a call that waited.
 type end struct {
 	r   *tool.Result
 	err error
 }
 
-// waits makes a call that waits, and gives the id of its approval.
+// waits makes a call that waits, and returns the id of its approval.
 func (w *world) waits(t *testing.T, ctx context.Context, c *tool.Call) (id string, ended chan end) {
 	t.Helper()
 	ended = make(chan end, 1)
@@ -86,7 +86,7 @@ func TestWhoCannotStayAnyLongerFindsTheApprovalLater(t *testing.T) {
 	})
 }
 
-// Both are the same call to whoever approves, and an approval lets one run: the other asks again.
+// Both look the same to the approver, and an approval lets one run: the other asks again.
 func TestOfTwoCallsThatAreTheSameEachIsApproved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

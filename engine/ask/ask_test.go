@@ -18,7 +18,7 @@ import (
 
 var _ ask.Marks = (*store.OutcomeTable)(nil)
 
-// A teller asks, and says what it was answered.
+// A teller is a tool that asks, and returns the answers.
 type teller struct {
 	ask  *tool.Ask
 	ran  int
@@ -45,7 +45,7 @@ func first() *tool.Call {
 	return &tool.Call{ID: "1", Tool: "t", Session: "s", Args: json.RawMessage(`{"a":1,"b":[2]}`), Caller: tool.Principal{ID: "ada"}}
 }
 
-// question makes the first call, and gives the second one, with this answer.
+// question makes the first call, and returns the second one, with this answer.
 func question(t *testing.T, h tool.Handler, answers string) *tool.Call {
 	t.Helper()
 	r, err := h.Invoke(t.Context(), first(), tool.Discard)
@@ -72,7 +72,7 @@ func TestAnAnswerReachesTheToolWithItsOwnId(t *testing.T) {
 	if strings.Contains(c.Resume, "mine") || len(c.Resume) > 1000 {
 		t.Errorf("the id is %s", c.Resume)
 	}
-	c.Args = json.RawMessage("{ \"b\": [2],\n \"a\": 1 }") // it says the same
+	c.Args = json.RawMessage("{ \"b\": [2],\n \"a\": 1 }") // equal arguments
 	r, err := h.Invoke(t.Context(), c, tool.Discard)
 	if err != nil || string(r.Output) != `{"name":"Ada"}` || told.last.Resume != "mine" {
 		t.Errorf("%+v, %v, with the id %q", r, err, told.last.Resume)
@@ -111,7 +111,7 @@ func TestAnAnswerToAnotherCallIsRefusedAndNothingRuns(t *testing.T) {
 	}
 }
 
-// Whoever tries somebody else's id learns nothing that a made up one would not tell.
+// For another caller's id the error is the same as for a made-up one.
 func TestAnIdTellsNothingToOthers(t *testing.T) {
 	h := behind(ask.New(ask.Options{}), &teller{ask: &tool.Ask{ID: "mine", Schema: nameForm()}})
 	c := question(t, h, `{"name":"Ada"}`)
@@ -150,7 +150,7 @@ func TestAQuestionIsAnsweredOnce(t *testing.T) {
 			keys := secret.NewKeyed(func() ([]byte, error) { return []byte("a key that programs share"), nil })
 			h := behind(ask.New(ask.Options{Marks: marks, Keys: keys}), told)
 			c := question(t, h, `{"name":"Ada"}`)
-			// What is refused answers nothing.
+			// Refused answers do not count as an answer.
 			c.Answers = json.RawMessage(`{}`)
 			want(t, h, c, ask.Invalid, "name")
 			c.Answers = json.RawMessage(`{"name":"Ada"}`)
@@ -161,7 +161,7 @@ func TestAQuestionIsAnsweredOnce(t *testing.T) {
 			want(t, h, c, ask.Answered, "answered already")
 			c.ID = "another"
 			want(t, h, c, ask.Answered, "answered already")
-			if marks != nil { // nor in another program
+			if marks != nil { // nor in another process
 				other := behind(ask.New(ask.Options{Marks: marks, Keys: keys}), told)
 				want(t, other, c, ask.Answered, "answered already")
 			}
@@ -182,7 +182,7 @@ func openStore(t *testing.T) *store.DB {
 	return db
 }
 
-// A job whose program ended while it ran is begun again with its answer; another job does not get it.
+// A job whose process ended while it ran is restarted with its answer; another job does not get it.
 func TestAJobThatIsBegunAgainStillHasItsAnswer(t *testing.T) {
 	h := behind(ask.New(ask.Options{}), &teller{ask: &tool.Ask{ID: "mine", Schema: nameForm()}})
 	c := question(t, h, `{"name":"Ada"}`)
@@ -208,7 +208,7 @@ func TestAnswersAreThoseThatWereAskedFor(t *testing.T) {
 	}
 	for _, c := range []struct {
 		ask            tool.Ask
-		answers, words string // no words: they are taken
+		answers, words string // empty words mean that the answers are accepted
 	}{
 		{tool.Ask{Schema: nameForm()}, `{"name":"Ada"}`, ""},
 		{tool.Ask{Schema: nameForm()}, `{"name":""}`, "/name"},

@@ -15,7 +15,7 @@ import (
 	"toolpost/tool"
 )
 
-// A log keeps records in memory, and fails when it is told to.
+// A log keeps records in memory, and fails on demand.
 type log struct {
 	mu      sync.Mutex
 	full    bool
@@ -74,7 +74,7 @@ type touches tool.Touches
 
 func (t touches) Touches(*tool.Call) (tool.Touches, error) { return tool.Touches(t), nil }
 
-// chain is the trail with what stands between its stages in the engine: one that finds the tool.
+// chain returns the trail with a stage between its stages that finds the tool, as in the engine.
 func chain(t *audit.Trail, spec *tool.Spec, h tool.Handler) tool.Handler {
 	for _, m := range []tool.Middleware{t.Begun(), t.Touching(touches{Reads: []string{"/a"}}), t.Named()} {
 		h = m(h)
@@ -154,7 +154,7 @@ func TestARecordHasShapesAndDigestsAndNoSecrets(t *testing.T) {
 	}
 }
 
-// Arguments are often short: who reads the log must not find out by trying what they were.
+// Arguments are often short: a reader of the log must not be able to guess them by trial.
 func TestDigestsOfArgumentsCannotBeGuessed(t *testing.T) {
 	digest := func(key func() ([]byte, error)) string {
 		l := &log{}
@@ -266,8 +266,8 @@ func TestWhereNothingCanBeRecordedReadingGoesOnAndNothingIsChanged(t *testing.T)
 	}
 }
 
-// A crowded log is one whose writes are made by whoever comes first: it says of the records before one that they could
-// not be added, and only then that this one could not.
+// A crowded log reports, on the next write, first that the earlier records could not be added, and then that this one
+// could not.
 type crowded struct {
 	log
 	before []func()
@@ -294,8 +294,8 @@ func TestRecordsThatWaitDoNotKeepOthersFromWaiting(t *testing.T) {
 	go func() {
 		defer close(done)
 		_, _ = refused.Invoke(t.Context(), call("first"), tool.Discard) // waits from now on
-		_, _ = look.Invoke(t.Context(), call("second"), tool.Discard)   // is told later that it has to
-		_, _ = look.Invoke(t.Context(), call("third"), tool.Discard)    // has the first one written, and the second one told
+		_, _ = look.Invoke(t.Context(), call("second"), tool.Discard)   // learns later that it has to wait
+		_, _ = look.Invoke(t.Context(), call("third"), tool.Discard)    // writes the first one, and reports the second
 	}()
 	select {
 	case <-done:

@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// fill puts something into every value that a record has, a text of its own into every text.
+// fill sets every value of a record, and each text to a different one.
 func fill(t *testing.T, v reflect.Value, name string) {
 	t.Helper()
 	switch field := v.Addr().Interface().(type) {
@@ -39,7 +39,7 @@ func fill(t *testing.T, v reflect.Value, name string) {
 			v.SetBool(true)
 		case reflect.Struct:
 			for i := range v.NumField() {
-				if v.Type().Field(i).Tag.Get("json") == "-" { // for policy alone
+				if v.Type().Field(i).Tag.Get("json") == "-" { // only for policy
 					continue
 				}
 				fill(t, v.Field(i), v.Type().Field(i).Name)
@@ -50,7 +50,7 @@ func fill(t *testing.T, v reflect.Value, name string) {
 	}
 }
 
-// leaves gives the addresses of all values of a record.
+// leaves collects the addresses of all values of a record.
 func leaves(v reflect.Value, name string, into map[any]string) {
 	if _, isTime := v.Interface().(time.Time); v.Kind() == reflect.Struct && !isTime {
 		for i := range v.NumField() {
@@ -71,12 +71,12 @@ func filled(t *testing.T) *tool.Record {
 	return r
 }
 
-// Who adds a field to a record and forgets its column would have it in no store, no JSON and no CSV.
+// A field of a record without a column would be in no store, no JSON and no CSV.
 func TestEveryFieldOfARecordHasOneColumn(t *testing.T) {
 	r := new(tool.Record)
 	fields := map[any]string{}
 	leaves(reflect.ValueOf(r).Elem(), "", fields)
-	delete(fields, reflect.ValueOf(&r.Begun).UnsafePointer()) // for the stage alone, while the call runs
+	delete(fields, reflect.ValueOf(&r.Begun).UnsafePointer()) // only for the stage, while the call runs
 	delete(fields, reflect.ValueOf(&r.ReadOnly).UnsafePointer())
 	for _, c := range Columns() {
 		at := reflect.ValueOf(c.Value(r)).UnsafePointer()
@@ -155,7 +155,7 @@ func TestRecordsSurviveJSON(t *testing.T) {
 	}
 }
 
-// A new column is redacted unless it says that nobody but this program writes it.
+// A new column is redacted unless it declares that only this program writes it.
 func TestEveryColumnIsRedactedButThoseThatAreOurs(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "canary"), []byte("the canary"), 0o600); err != nil {

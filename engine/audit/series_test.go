@@ -19,7 +19,7 @@ func TestATimeIsCutIntoRoundStepsThatHoldAllOfIt(t *testing.T) {
 		n     int
 	}{
 		{day, time.Hour, 120, 30 * time.Second, 120},
-		{day.Add(time.Second), time.Hour, 120, time.Minute, 61}, // it is in 121 steps of 30s
+		{day.Add(time.Second), time.Hour, 120, time.Minute, 61}, // it touches 121 steps of 30s
 		{day, 0, 120, 10 * time.Millisecond, 1},
 		{day, 24 * time.Hour, 24, time.Hour, 24},
 		{day, 24 * time.Hour, 1, 24 * time.Hour, 1},

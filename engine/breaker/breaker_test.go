@@ -40,7 +40,7 @@ func gives(r *tool.Result) func(context.Context) (*tool.Result, error) {
 	return func(context.Context) (*tool.Result, error) { return r, nil }
 }
 
-// opened gives a subject whose breaker is open.
+// opened returns a subject whose breaker is open.
 func opened(t *testing.T, o Options) *subject {
 	t.Helper()
 	s := newSubject(o)
@@ -109,7 +109,7 @@ func TestOneCallIsTriedWhileOthersWaitForItsOutcome(t *testing.T) {
 		if tool.CodeOf(err) != tool.CodeBreakerOpen || !strings.Contains(err.Error(), "being tried now") || tool.AsError(err).Retry() != time.Second {
 			t.Errorf("a second call is tried: %v", err)
 		}
-		time.Sleep(30 * time.Second) // one that takes hours does not hold all others
+		time.Sleep(30 * time.Second) // a call that takes hours does not hold up all others
 		s.answer = gives(&tool.Result{OK: true})
 		if _, err := s.call(); err != nil {
 			t.Error(err)
@@ -142,7 +142,7 @@ func TestWhatIsNotTheToolsFaultIsNotCounted(t *testing.T) {
 				s = opened(t, Options{})
 				time.Sleep(30 * time.Second)
 				s.answer = fails(err)
-				for range 3 { // it was tried, and nobody knows more than before
+				for range 3 { // it was tried, and the state of the tool is still unknown
 					if _, got := s.call(); got != err {
 						t.Fatalf("got %v", got)
 					}

@@ -20,17 +20,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A source has tools that read and tools that may do more. Each answer says how many calls there were before.
+// A source has tools that read and tools that may do more. Each answer is the number of calls so far.
 type source struct {
 	ran    int
-	during func(c *tool.Call, out tool.Sink) *tool.Result // nil, or gives nil: the number of the run
+	during func(c *tool.Call, out tool.Sink) *tool.Result // nil, or a nil result, means the number of the run
 }
 
 func (s *source) Tools(context.Context) ([]*tool.Spec, error) {
 	reads := tool.Effects{Reads: true}
 	return []*tool.Spec{
 		{Name: "read", Effects: reads, Aliases: []string{"file.read"}}, {Name: "list", Effects: reads},
-		{Name: "write", Effects: tool.Effects{Reads: true, Writes: true}}, {Name: "odd"}, // it declares nothing
+		{Name: "write", Effects: tool.Effects{Reads: true, Writes: true}}, {Name: "odd"}, // declares nothing
 	}, nil
 }
 
@@ -103,7 +103,7 @@ func (h *house) bind(t *testing.T) {
 	h.Replace(t.Context(), []engine.Binding{{Name: "a", Protocol: "fake", Runner: h.a}, {Name: "b", Protocol: "fake", Runner: h.b}})
 }
 
-// call gives the answer of a call: a number, and * where it was cached.
+// call returns the answer of a call: a number, with * if it was cached.
 func (h *house) call(t *testing.T, name string, change ...func(*tool.Call)) string {
 	t.Helper()
 	c := tool.Call{Tool: name, Args: json.RawMessage(`{"x":1}`), Caller: tool.Principal{ID: "ada", Door: "http"}}
@@ -159,16 +159,16 @@ func TestAResultIsNotGivenAgainWhenItIsTooOld(t *testing.T) {
 func TestACallThatMayChangeTheSourceMakesItsResultsOld(t *testing.T) {
 	h := open(t, "[{tools: ['*'], ttl: 1m}]")
 	h.expect(t, "read 1", "list 2", "b.read 1", "read 1*", "list 2*", "b.read 1*")
-	h.expect(t, "write 3", "read 4", "list 5", "b.read 1*") // of the one source, not of the other
-	h.expect(t, "odd 6", "read 7", "read 7*")               // who declares nothing may do anything
+	h.expect(t, "write 3", "read 4", "list 5", "b.read 1*") // invalidates the one source, not the other
+	h.expect(t, "odd 6", "read 7", "read 7*")               // a tool that declares nothing may do anything
 }
 
 func TestCallsOfOtherToolsMakeResultsOldWhereTheConfigSaysSo(t *testing.T) {
 	h := open(t, "[{tools: [a.read], ttl: 1m, invalidate: [b.*]}, {tools: [b.list], ttl: 1m, invalidate: [b.*]}]")
 	h.expect(t, "read 1", "read 1*", "list 2", "read 1*")
 	h.expect(t, "b.write 1", "read 3", "read 3*")
-	h.expect(t, "b.read 2", "read 4") // also one that only reads
-	h.expect(t, "b.list 3", "read 5") // and one whose results are kept themselves
+	h.expect(t, "b.read 2", "read 4") // also a tool that only reads
+	h.expect(t, "b.list 3", "read 5") // and a tool whose own results are kept
 	h.expect(t, "b.list 3*", "read 6", "b.list 3*")
 }
 
@@ -186,7 +186,7 @@ func TestWhatIsMoreThanToolArgumentsAndCallerIsNotCached(t *testing.T) {
 			}
 		}
 	}
-	h.expect(t, "read 1*") // and none of them was kept in its place
+	h.expect(t, "read 1*") // and none of them replaced it
 }
 
 func TestCallersDoNotSeeEachOthersResults(t *testing.T) {
@@ -274,7 +274,7 @@ func TestAReadDuringAWriteIsNotKept(t *testing.T) {
 	h.expect(t, "read 1")
 	h.a.during = func(c *tool.Call, _ tool.Sink) *tool.Result {
 		if c.Tool == "write" {
-			h.expect(t, "read 3", "read 4") // neither the one before nor each other
+			h.expect(t, "read 3", "read 4") // neither the earlier result nor each other's
 		}
 		return nil
 	}

@@ -16,13 +16,13 @@ import (
 	"toolpost/tool"
 )
 
-// A register is a number that only grows, and the model: what every read must at least see.
+// A register is a number that only grows. It is the model: the least that every read must see.
 type register struct {
 	value atomic.Int64
 	done  atomic.Int64 // the largest number whose write has been answered
 }
 
-// pause lets others run at a moment that the test chose.
+// pause lets other goroutines run at a moment that the test chose.
 func pause(steps int) {
 	for range steps {
 		runtime.Gosched()
@@ -31,7 +31,7 @@ func pause(steps int) {
 
 // A step is one call of a goroutine.
 type step struct {
-	write, other  bool // other: through the tool of another source, which the rule names
+	write, other  bool // other means through the tool of another source, which the rule names
 	before, after int  // pauses around the moment at which the value is read or written
 }
 
@@ -78,7 +78,7 @@ func newWorld() *world {
 
 type stepKey struct{}
 
-// take makes one call and says what is wrong with its answer.
+// take makes one call and reports whether its answer is wrong.
 func (w *world) take(s step) (wrong bool) {
 	h := w.read
 	switch {

@@ -49,7 +49,7 @@ func read(text string) (*cassette.Tape, error) { return cassette.Read(strings.Ne
 
 func TestWhatWasRecordedCanBeReadAtEveryMoment(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.jsonl")
-	record(t, path, 20) // and is killed: nobody closes it
+	record(t, path, 20) // and is killed, without a Close
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestOnlyWhatWasAnsweredIsRecorded(t *testing.T) {
 	}
 }
 
-// Who plays a cassette has other approvers, or none: of a call that somebody approved it has what came of it.
+// A replay has other approvers, or none: of a call that was approved, the cassette has the outcome.
 func TestACallThatWaitedForAnApprovalIsRecordedAsOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.jsonl")
 	r, err := cassette.Create(path, "test")

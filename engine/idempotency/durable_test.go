@@ -17,7 +17,7 @@ import (
 
 var _ idempotency.Outcomes = (*store.OutcomeTable)(nil)
 
-// shared is a memory of outcomes that several engines, as of several programs, have in common.
+// shared is a memory of outcomes that the engines of several processes share.
 type shared struct {
 	mu     sync.Mutex
 	claims map[[32]byte]*idempotency.Claim
@@ -48,7 +48,7 @@ func (s *shared) Settle(_ context.Context, scope [32]byte, result []byte, _ time
 	return s.fail
 }
 
-// program is one of those that share outcomes, and so a key.
+// program returns the stage of a process that shares outcomes, and so the key.
 func program(s idempotency.Outcomes) *idempotency.Calls {
 	return idempotency.New(idempotency.Options{Outcomes: s, Digests: secret.NewKeyed(func() ([]byte, error) { return []byte("the same for all"), nil })})
 }
@@ -57,7 +57,7 @@ func TestAnotherProgramReplaysWhatOneHasRun(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
 	for i, want := range []string{"1", "1", "1"} {
-		h := program(s).For(nil)(counting(&runs)) // each time a new program
+		h := program(s).For(nil)(counting(&runs)) // each time a new process
 		out, hit, err := invoke(t, h, call("k", `{"a":1}`))
 		if out != want || hit != (i > 0) || err != nil {
 			t.Errorf("%d: %s, %v, %v", i, out, hit, err)
@@ -104,7 +104,7 @@ func TestACallThatWasInterruptedIsNotRunAgain(t *testing.T) {
 	if _, _, err := invoke(t, program(s).For(nil)(counting(&runs)), call("k", `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range s.claims { // as if its program had ended before it did
+	for _, c := range s.claims { // as if its process had ended before it did
 		c.Result, c.Lost = nil, true
 	}
 	_, _, err := invoke(t, program(s).For(nil)(counting(&runs)), call("k", `{}`))
@@ -130,7 +130,7 @@ func TestAnOutcomeThatCannotBeRememberedIsNoSuccess(t *testing.T) {
 	}
 }
 
-// Inputs are often short: who reads what is remembered must not find out by trying.
+// Inputs are often short: a reader of the store must not be able to guess them by trial.
 func TestWhatIsRememberedOfInputsCannotBeGuessed(t *testing.T) {
 	seen := &digests{}
 	for range 2 {
@@ -150,7 +150,7 @@ func TestWhatIsRememberedOfInputsCannotBeGuessed(t *testing.T) {
 	}
 }
 
-// digests notes the scopes and inputs that are claimed.
+// digests records the scopes and inputs that are claimed.
 type digests [][2][32]byte
 
 func (d *digests) Claim(_ context.Context, scope, input [32]byte, _ time.Duration) (idempotency.Claim, error) {

@@ -36,7 +36,7 @@ func (p *program) question(id string) (q question) {
 	return q
 }
 
-// answer gives a job an answer, and says why not.
+// answer answers a job, and returns its state or why the answer was refused.
 func (p *program) answer(who tool.Principal, id, answers string) (seen, error) {
 	s, _, err := p.tool(who, "answerJob", `{"job":"`+id+`","answers":`+answers+`}`)
 	return s, err
@@ -80,7 +80,7 @@ func TestThingsAreAnsweredOneAfterTheOther(t *testing.T) {
 	if q := p.question(id); len(q.Said) != 1 || q.Said["one"] == nil {
 		t.Errorf("%+v", q)
 	}
-	// What was answered stays answered.
+	// An answer stays given.
 	if _, err := p.answer(ada, id, `{"one":{"action":"decline"}}`); err != nil {
 		t.Error(err)
 	}
@@ -102,7 +102,7 @@ func TestTheQuestionsOfAJobAreNumbered(t *testing.T) {
 		t.Fatal(err)
 	}
 	for q := p.question(id); q.Round != 2; q = p.question(id) {
-		if q.Round != 1 { // it has not been begun yet
+		if q.Round != 1 { // it has not been started yet
 			t.Fatalf("%+v", q)
 		}
 	}
@@ -112,7 +112,7 @@ func TestTheQuestionsOfAJobAreNumbered(t *testing.T) {
 	p.until(id, job.Done)
 }
 
-// The program that asked is gone, and so is what it had in memory: another one takes the answer, and runs the job.
+// The process that asked is gone, with its memory: another one takes the answer, and runs the job.
 func TestAQuestionOutlivesTheProgramThatAsked(t *testing.T) {
 	path, s := file(t), fresh()
 	first := open(t, path, s, job.Options{}).run()

@@ -42,13 +42,13 @@ var (
 
 var ada = tool.Principal{ID: "ada", Door: "http", Rights: &tool.Rights{Roles: []string{"dev"}}}
 
-// A shop is a source whose tools count how often they ran, and wait where a test wants them to.
+// A shop is a source whose tools count how often they ran, and wait when a test wants them to.
 type shop struct {
 	mu    sync.Mutex
 	ran   map[string]int // by the argument n
 	calls []*tool.Call
-	hold  chan struct{} // not nil: tools named wait... wait for it, or until they are cancelled
-	safe  bool          // waitOnce says that it may run twice after all
+	hold  chan struct{} // if not nil, tools named wait... wait for it, or until they are cancelled
+	safe  bool          // waitOnce declares that it may run twice after all
 }
 
 func (s *shop) Tools(context.Context) ([]*tool.Spec, error) {
@@ -180,7 +180,7 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	return p
 }
 
-// run runs jobs until the test ends, or stop.
+// run runs jobs until the test ends, or stop is called.
 func (p *program) run() *program {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -223,7 +223,7 @@ func (p *program) tool(who tool.Principal, name, args string) (seen, string, err
 	return s, text, err
 }
 
-// start starts a job of ada's.
+// start starts a job of ada.
 func (p *program) start(name, n string) string {
 	p.t.Helper()
 	s, _, err := p.tool(ada, "startJob", `{"tool":"`+name+`","arguments":{"n":"`+n+`"}}`)
@@ -245,7 +245,7 @@ func (p *program) show(id string) seen {
 	return s
 }
 
-// until waits until a job is in a state, or in any that is an end with "".
+// until waits until a job is in a state; "" means any final state.
 func (p *program) until(id, state string) seen {
 	p.t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(15 * time.Millisecond) {
@@ -439,7 +439,7 @@ func TestAJobIsNobodysButItsCallers(t *testing.T) {
 	}
 }
 
-// shape is an error without the id that it is about.
+// shape returns an error's text without the id that it is about.
 func shape(err error) string {
 	before, _, _ := strings.Cut(err.Error(), `"`)
 	_, after, _ := strings.Cut(err.Error(), `";`)
@@ -486,7 +486,7 @@ func TestWhoWatchesSeesEventsAsTheyComeAndAllOfThemOnce(t *testing.T) {
 	events := 0
 	got, _, err := watcher.ask(&tool.Call{Tool: "watchJob", Args: json.RawMessage(`{"job":"` + id + `"}`), Caller: ada, Session: "s"}, tool.SinkFunc(func(tool.Event) error {
 		events++
-		release.Do(func() { close(s.hold) }) // it ends only after somebody has seen an event of it
+		release.Do(func() { close(s.hold) }) // it ends only after the watcher has seen an event of it
 		return nil
 	}))
 	if err != nil || got.State != job.Done || events != 1 {
@@ -510,7 +510,7 @@ func TestEventsAreBounded(t *testing.T) {
 	raw(t, path, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9990)
 		INSERT INTO job_event (job, seq, event) SELECT ?, i, '{"seq":1,"time":"2026-11-15T00:00:00Z","kind":"log","data":{}}' FROM n`, many)
 	p.run()
-	for id, want := range map[string]int{many: 10, large: 3} { // one, one of five mebibytes, and the one that says so
+	for id, want := range map[string]int{many: 10, large: 3} { // one, one of five mebibytes, and the one that reports the cut
 		if got := p.until(id, ""); got.State != job.Done {
 			t.Fatalf("%+v", got)
 		}
@@ -617,7 +617,7 @@ func TestJobsThatRunHaveTimeToEndAtAShutdown(t *testing.T) {
 	}
 }
 
-// raw changes the store behind its back.
+// raw changes the database directly.
 func raw(t *testing.T, path, statement string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
@@ -630,7 +630,7 @@ func raw(t *testing.T, path, statement string, args ...any) {
 	}
 }
 
-// count asks the store behind its back.
+// count queries the database directly.
 func count(t *testing.T, path, query string) (n int) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
@@ -644,7 +644,7 @@ func count(t *testing.T, path, query string) (n int) {
 	return n
 }
 
-// abandon makes jobs look as if a program had run them that is gone.
+// abandon makes a job look as if its process were gone.
 func abandon(t *testing.T, path string, id string, attempts, stop int) {
 	t.Helper()
 	raw(t, path, `UPDATE job SET state = 'running', attempts = ?, stop = ?, seen_at = 0, began_at = 0, owner = 'nowhere/1/1#x' WHERE id = ?`, attempts, stop, id)

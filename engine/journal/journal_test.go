@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// chain is the stage at both of its places around a tool.
+// chain returns the stage at both of its places around a tool.
 func chain(j *journal.Journal, log *slog.Logger, spec *tool.Spec, run tool.HandlerFunc) tool.Handler {
 	stage := j.Stage(log)
 	var inner tool.Handler = run
@@ -98,7 +98,7 @@ func TestACallThatPanicsHasALine(t *testing.T) {
 	}
 }
 
-// A tool that hands out these lines as events would otherwise make each of them anew, for ever.
+// Otherwise a tool that returns these lines as events would make each of them anew, for ever.
 func TestWhatOurOwnToolsSayIsNotKept(t *testing.T) {
 	var j journal.Journal
 	h := chain(&j, silent, &tool.Spec{Name: "watchLogs", Source: config.OwnSource}, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -129,7 +129,7 @@ func TestWhoFallsBehindLearnsHowMuchItMissed(t *testing.T) {
 	if none, missed := j.Next(many, 1); len(none) != 0 || missed != 0 {
 		t.Errorf("%+v, %d", none, missed)
 	}
-	if none, _ := j.Next(many+7, 1); len(none) != 0 { // of another program, or made up
+	if none, _ := j.Next(many+7, 1); len(none) != 0 { // of another process, or made up
 		t.Errorf("%+v", none)
 	}
 	huge := chain(&j, silent, &tool.Spec{Name: "a"}, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -167,7 +167,7 @@ func TestTheProgramsOwnLogIsKeptAndWrittenAsBefore(t *testing.T) {
 	if strings.Count(text.String(), "\n") != 1 || !strings.Contains(text.String(), `"msg":"both","door":"http","g":{"a":1,"error":"why"}`) {
 		t.Error(text.String())
 	}
-	// What comes out of the handler behind it is what would have come out without it.
+	// The handler behind it writes the same as without it.
 	text.Reset()
 	err := slogtest.TestHandler(j.Handler(slog.NewJSONHandler(&text, nil)), func() (all []map[string]any) {
 		for line := range bytes.Lines(text.Bytes()) {

@@ -14,7 +14,7 @@ import (
 
 var _ lease.Leases = (*store.Leases)(nil)
 
-// port answers every Consume with err and keeps what was asked.
+// port answers every Consume with err and keeps the requests.
 type port struct {
 	err   error
 	asked []any

@@ -12,7 +12,7 @@ import (
 	"toolpost/tool"
 )
 
-// kept keeps pins in the way that the tests need; the ones that last are tested by package storetest.
+// kept keeps pins as the tests need it; package storetest tests the durable ones.
 type kept struct {
 	pins map[string]pin.Pin
 	err  error
@@ -46,7 +46,8 @@ func full() *tool.Spec {
 	}
 }
 
-// saysItIsSafe pins a tool that declares tier 0 whatever its effects, and sees that one that says nothing is another.
+// saysItIsSafe pins a tool that declares tier 0 whatever its effects, and checks that a tool without a declaration has
+// another pin.
 func saysItIsSafe(t *testing.T) tool.TierFrom {
 	silent := &tool.Spec{Name: "rm", Effects: tool.Effects{Destructive: true}}
 	safe := *silent

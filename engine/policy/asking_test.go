@@ -12,7 +12,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// consent runs a call through the stage, and gives what it carries behind it.
+// consent runs a call through the stage, and returns the call as the next stage gets it.
 func consent(t *testing.T, text string, s *tool.Spec, c *tool.Call) (*tool.Call, error) {
 	t.Helper()
 	var inner ran
@@ -35,7 +35,7 @@ func TestDenyWinsOverAskAndAskOverAllow(t *testing.T) {
 		`rules: [{effect: ask, tools: file.write, name: a}]`:                                          "a", // an alias is enough to be asked about
 		`{default: deny, rules: [{effect: ask, tools: file.write, name: a}]}`:                         denied,
 		`rules: [{effect: ask, paths: secret/**, name: a}]`:                                           "",
-		`rules: [{effect: ask, paths: public, name: a}]`:                                              "a", // a folder above it
+		`rules: [{effect: ask, paths: public, name: a}]`:                                              "a", // its folder
 		`rules: [{effect: ask, paths: public/**, name: a}, {effect: ask, name: b}]`:                   "a b",
 		`{default: deny, rules: [{effect: ask, paths: public/**, name: a}]}`:                          "a",
 		`{default: deny, rules: [{effect: ask, paths: other/**, name: a}]}`:                           denied,
@@ -80,7 +80,7 @@ func TestARuleThatAsksSaysWhomForHowLongAndWhatIsRemembered(t *testing.T) {
 	}
 }
 
-// What somebody else's call was asked for is nothing that this one carries.
+// A Consent that a call brings along, perhaps from another call, is dropped.
 func TestWhatACallBringsAlongIsNotBelieved(t *testing.T) {
 	brought := call(`{}`)
 	brought.Consent = &tool.Consent{Rules: []tool.ConsentRule{{Name: "weak", Approvers: []tool.Glob{"*"}, Self: true}}}
@@ -92,7 +92,7 @@ func TestWhatACallBringsAlongIsNotBelieved(t *testing.T) {
 	}
 }
 
-// A walk that comes to a file about which somebody has to be asked has asked nobody.
+// A walk that reaches a file which needs an approval has not asked for one.
 func TestAFileThatACallComesToByItselfIsNotApprovedUnseen(t *testing.T) {
 	text := `rules: [{effect: ask, name: a, paths: secret/**}]`
 	c, err := consent(t, text, writeSpec(), call(`{"reads":["."]}`))
@@ -154,7 +154,7 @@ func TestADryRunAndAnExplanationSayThatSomebodyIsAsked(t *testing.T) {
 	}
 }
 
-// What is remembered holds for the rule that somebody was asked by, and not for whatever has its name later.
+// A remembered approval holds for the rule that asked, and not for a later rule of the same name.
 func TestRulesThatAreAboutOtherCallsAreToldApart(t *testing.T) {
 	seen := map[string]string{}
 	for _, more := range []string{
@@ -164,7 +164,7 @@ func TestRulesThatAreAboutOtherCallsAreToldApart(t *testing.T) {
 	} {
 		c, err := consent(t, `rules: [{effect: ask, `+more+`}]`, writeSpec(), call(`{"writes":["public/a"]}`))
 		if err != nil || c.Consent == nil {
-			continue // another test says which rules ask about this call
+			continue // another test covers which rules ask about this call
 		}
 		about := c.Consent.Rules[0].About
 		if twin, there := seen[about]; there || about == "" {

@@ -46,7 +46,7 @@ func TestConditions(t *testing.T) {
 		`now - timestamp("2026-11-15T23:00:00Z") == duration("30m")`: "true", `now.getHours("+02:00") == 1`: "true", `args.map(k, k)[0] == "big"`: "true",
 		`type(args.n) != int || args.n == 5`: "true", `type(args.path) != int || args.path == 5`: "true",
 		`false && args.nothing`: "false", `args.nothing == 1 && false`: "false", `true || args.nothing`: "true", `args.nothing == 1 || true`: "true",
-		// What cannot be decided.
+		// These cannot be decided.
 		`args.nothing == 1`: "no field", `args.nothing`: "no field", `args.n < "5"`: "at 8: these values are of types that do not go together", `args.n`: "must be true or false",
 		`args.path[0] == 1`: "no field", `args.deep.x[3] == 1`: "at 12: index out of bounds: 3", `args.deep.x[0.5] == 1`: "index value 0.5", `args.deep.x[-1] == 1`: "out of bounds", `args.n.startsWith("5")`: "go together",
 		`args.tags.exists(t, t > 1)`: "at 23: these", `args.path + 1 == 2`: "go together", `args.n in args.path`: "go together", `args.half + 1 > 1`: "go together",

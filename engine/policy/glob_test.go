@@ -129,7 +129,7 @@ func TestCommandPatterns(t *testing.T) {
 	}
 }
 
-// FuzzPathGlob holds the matcher against a regular expression that says the same.
+// FuzzPathGlob compares the matcher with an equivalent regular expression.
 func FuzzPathGlob(f *testing.F) {
 	f.Add("src/**/*.go", "src/a/b.go")
 	f.Add("**/{a,b}/[x-z]", "q/b/y")
@@ -150,7 +150,7 @@ func FuzzPathGlob(f *testing.F) {
 		}
 		name = strings.Trim(name, "/")
 		if !utf8.ValidString(pattern+" "+name) || strings.ContainsAny(pattern, `{}[]\`) || !strings.Contains(strings.Trim(pattern, "/"), "/") || strings.Contains(name, "//") || strings.HasPrefix(pattern, "./") {
-			return // what the expression below does not know
+			return // the expression below does not support it
 		}
 		if want := expression(strings.Trim(pattern, "/")).MatchString("/" + name); got != want {
 			t.Errorf("%q on %q: %v", pattern, name, got)
@@ -158,7 +158,7 @@ func FuzzPathGlob(f *testing.F) {
 	})
 }
 
-// expression says what a pattern of several parts means, which starts at the root.
+// expression translates a pattern of several parts, which starts at the root.
 func expression(pattern string) *regexp.Regexp {
 	var b strings.Builder
 	for part := range strings.SplitSeq(pattern, "/") {

@@ -48,7 +48,7 @@ func options(t testing.TB, text string) policy.Options {
 	return o
 }
 
-// sunday is when the tests happen: noon of a Sunday.
+// sunday is the time of the tests: noon of a Sunday.
 func sunday() time.Time { return time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC) }
 
 func env() policy.Env { return policy.Env{Dir: "/w", Now: sunday} }
@@ -66,7 +66,7 @@ func writeSpec() *tool.Spec {
 	return &tool.Spec{Name: "writeFile", Source: "files", Aliases: []string{"file.write"}, Tier: 1, Effects: tool.Effects{Writes: true}}
 }
 
-// A ran is a handler that keeps what came to it.
+// A ran is a handler that keeps its calls.
 type ran struct{ calls []*tool.Call }
 
 func (r *ran) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -78,7 +78,7 @@ func call(args string) *tool.Call {
 	return &tool.Call{Tool: "writeFile", Args: json.RawMessage(args), Caller: tool.Principal{ID: "ci-1", Door: "http"}}
 }
 
-// judge runs a call through the stage, and gives the refusal, or nil.
+// judge runs a call through the stage, and returns the refusal, or nil.
 func judge(t testing.TB, p *policy.Policy, s *tool.Spec, c *tool.Call) *tool.Error {
 	t.Helper()
 	var inner ran
@@ -94,7 +94,7 @@ func TestRulesAndCalls(t *testing.T) {
 	const open = "rules:\n- {name: d, effect: deny, "
 	for _, c := range []struct {
 		name, rules, args string
-		refused           string // a part of the message; empty: allowed
+		refused           string // a part of the message; empty means allowed
 	}{
 		{"no rules", "", `{}`, ""},
 		{"deny by default", "default: deny", `{}`, "no rule of the policy allows it"},
@@ -600,7 +600,7 @@ func callsOf() *rapid.Generator[*tool.Call] {
 	})
 }
 
-// decided gives the decision for a call, and what its scope says about some files.
+// decided returns the decision for a call, and that of its scope about some files.
 func decided(t *rapid.T, text string, c *tool.Call) (allowed bool, scope map[string]bool) {
 	var o policy.Options
 	if err := config.DecodeYAML("p", []byte(text), &o); err != nil {
@@ -702,7 +702,7 @@ func TestAllowNeverOverridesDeny(t *testing.T) {
 	})
 }
 
-// FuzzPolicy reads any policy and judges any call with it.
+// FuzzPolicy parses any policy and judges any call with it.
 func FuzzPolicy(f *testing.F) {
 	f.Add([]byte("default: deny\nrules:\n- {name: a, effect: allow, paths: [src/**, '*.{go,md}'], access: read, when: 'size(reads) < 3'}"), []byte(`{"reads":["src/x"]}`), "/w/src/x")
 	f.Add([]byte("rules:\n- {name: d, effect: deny, commands: [git push **], tiers: '>= 1', time: {days: [sun], from: '22:00', to: '06:00'}}"), []byte(`{"commands":[["git","push"]]}`), "/x")
@@ -764,7 +764,7 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// A rule that confines builds walls around the calls that it speaks of, and leaves all else as it was.
+// A rule that confines adds walls around the calls that it matches, and leaves all others alone.
 func TestConfine(t *testing.T) {
 	p := made(t, `rules: [{name: no-net, effect: confine, guarantees: {no_network: true}, doors: http},
 		{name: no-net-either, effect: confine, guarantees: {no_subprocess: true}, when: size(args.content) > 3},

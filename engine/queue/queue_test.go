@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// slow is a tool that takes a second, and knows how many of its calls ran at once.
+// slow is a tool that takes a second, and counts how many of its calls ran at once.
 type slow struct{ now, most, ran atomic.Int32 }
 
 func (s *slow) Invoke(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
@@ -27,7 +27,7 @@ func (s *slow) Invoke(context.Context, *tool.Call, tool.Sink) (*tool.Result, err
 	return &tool.Result{OK: true}, nil
 }
 
-// rush makes calls at once, and gives their errors.
+// rush makes calls at once, and returns their errors.
 func rush(h tool.Handler, n int) (errs []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -61,7 +61,7 @@ func TestCallsWaitForAPlaceInOrder(t *testing.T) {
 	})
 }
 
-// Whoever is refused is told when to try again, and nothing of it was run.
+// A refused caller gets a time to try again, and its call did not run.
 func TestALineIsBoundedInCallsAndInTime(t *testing.T) {
 	for reason, o := range map[string]queue.Options{"queue_full": {Calls: 10, Wait: time.Hour}, "queue_timeout": {Wait: 4500 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {

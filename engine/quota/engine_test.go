@@ -59,7 +59,7 @@ func (l *leases) Consume(_ context.Context, token, _, _ string, _ int) error {
 	return nil
 }
 
-// A house is an engine with every stage that quotas stand between.
+// A house is an engine with every stage around quotas.
 type house struct {
 	*engine.Engine
 	quotas *quota.Quotas

@@ -12,8 +12,8 @@ import (
 	"toolpost/tool"
 )
 
-// A model does what the quotas do, in fractions and without any care for time and memory: it keeps every call that
-// ever passed, and goes through them all for each new one.
+// A model does what the quotas do, in fractions and without regard for time and memory: it keeps every call that ever
+// passed, and goes through them all for each new one.
 type model struct {
 	rules []Rule
 	past  []passed
@@ -21,7 +21,7 @@ type model struct {
 
 type passed struct {
 	at      time.Duration
-	rule    string // and when it was made: a rule that changes begins anew
+	rule    string // and when it was made: a changed rule starts anew
 	key     string
 	cost    int64
 	running bool
@@ -40,7 +40,7 @@ func (m *model) key(r Rule, caller, toolName string) string {
 	return k
 }
 
-// missing is how many tokens are missing from a bucket after all calls that passed.
+// missing returns how many tokens are missing from a bucket after all calls that passed.
 func (m *model) missing(r Rule, key string, rate Rate, cost func(passed) int64, now time.Duration) *big.Rat {
 	missing, last := new(big.Rat), time.Duration(0)
 	back := func(to time.Duration) {
@@ -60,7 +60,7 @@ func (m *model) missing(r Rule, key string, rate Rate, cost func(passed) int64, 
 	return missing
 }
 
-// wait is how long it takes until so many tokens are there, in microseconds and never too short.
+// wait returns how long it takes until there are n tokens, in microseconds, rounded up.
 func wait(missing *big.Rat, capacity, n int64, rate Rate) time.Duration {
 	over := new(big.Rat).Sub(missing, big.NewRat(capacity-n, 1))
 	if over.Sign() <= 0 {

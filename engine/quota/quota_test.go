@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// read reads rules as a config has them.
+// read parses rules as in a config.
 func read(text string) ([]Rule, error) {
 	var o struct {
 		Quotas []Rule `yaml:"quotas"`
@@ -61,7 +61,7 @@ var done = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.
 	return &tool.Result{OK: true}, nil
 })
 
-// try makes one call of the tool through the quotas of now.
+// try makes one call of the tool through the present quotas.
 func try(q *Quotas, s *tool.Spec, c tool.Call, next tool.Handler) *tool.Error {
 	h := next
 	if stage := q.For(s); stage != nil {
@@ -74,7 +74,7 @@ func try(q *Quotas, s *tool.Spec, c tool.Call, next tool.Handler) *tool.Error {
 
 func by(id string) tool.Call { return tool.Call{Caller: tool.Principal{ID: id, Door: "http"}} }
 
-// free is how many calls pass where nothing limits them: nobody tries more often.
+// free is how many calls passes counts at most, if nothing limits them.
 const free = 100
 
 // passes counts the calls that pass before one is refused.
@@ -202,7 +202,7 @@ func TestARuleCountsPerWhatItNames(t *testing.T) {
 		{"codebase", spec("b"), call("bob", "cli", "2", `{"codebase_id":"x","codebaseId":"y"}`), false},
 		{"codebase", spec("a"), call("ada", "http", "1", `{"codebase_id":"y"}`), true},
 		{"codebase", spec("a"), call("ada", "http", "1", `{}`), true},
-		{"codebase", code, base, true}, // it does not know codebase_id: none is named
+		{"codebase", code, base, true}, // it does not know codebase_id: no codebase is named
 		{"[caller, session]", spec("b"), call("ada", "cli", "1", ""), false},
 		{"[caller, session]", spec("b"), call("ada", "cli", "2", ""), true},
 		{"[caller, session]", spec("b"), call("ad", "cli", "a1", ""), true},
@@ -423,7 +423,7 @@ func TestAReloadKeepsTheCountsOfRulesThatStayTheSame(t *testing.T) {
 		t.Error("the call that runs is not counted any more")
 	}
 	q.Replace(rules(t, other))
-	q.leave(held) // a rule that is gone does not mind
+	q.leave(held) // a removed rule is no problem
 	if q.For(spec("x1")) != nil {
 		t.Error("a rule that is gone limits")
 	}
@@ -437,7 +437,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	clk := newClock()
 	q := New(Options{Now: clk.read, Keys: 1000})
 	q.Replace(rules(t, "{name: r, per: session, rate: 1/d}", "{name: c, per: caller, rate: 3/d}"))
-	count(t, q, spec("a"), by("ada"), 1) // the session without a name is used up
+	count(t, q, spec("a"), by("ada"), 1) // the empty session is used up
 	held := q.of(spec("a")).claims(&tool.Call{Session: "held"}, nil)
 	if _, wait, _ := q.enter(held); wait > 0 {
 		t.Fatal(wait)

@@ -10,7 +10,7 @@ import (
 	"toolpost/tool"
 )
 
-// bad is what a config may not say, and a part of what it is told.
+// bad returns invalid configs, each with a part of its error.
 func bad() map[string]string {
 	many := make([]string, maxRules+1)
 	for i := range many {
@@ -111,7 +111,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// A call of a known key takes no memory.
+// A call of a known key allocates nothing.
 func TestAKnownCallerCostsNoMemory(t *testing.T) {
 	q := New(Options{})
 	q.Replace(rules(t, "{name: r, per: [caller, tool], rate: 100000000/s, concurrency: 9}", "{name: u, per: session, units: 100000000/s}"))

@@ -43,7 +43,7 @@ func TestOperatorsSeeWhoIsClosestToTheLimits(t *testing.T) {
 	if u := q.Usage(2); u[0].Counted+u[1].Counted != 0 || u[0].Fullest[0].Used != 0 {
 		t.Errorf("much later: %+v", u)
 	}
-	// A caller cannot make it remember much.
+	// A caller cannot make it keep much.
 	if e := try(q, spec("a"), by(strings.Repeat("ü", 5000)), done); e != nil {
 		t.Fatal(e)
 	}

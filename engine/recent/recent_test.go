@@ -24,7 +24,7 @@ var (
 	echo     = &tool.Spec{Name: "echo", Source: "one", Protocol: "command", Walls: "no network"}
 )
 
-// chain is the two places of the stage around a tool, with resolve between them.
+// chain returns the two places of the stage around a tool, with resolve between them.
 func chain(c *recent.Calls, spec *tool.Spec, run tool.HandlerFunc) tool.Handler {
 	inner := c.For(spec)(run)
 	return c.For(nil)(tool.HandlerFunc(func(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -113,7 +113,7 @@ func TestASecretIsNeverKept(t *testing.T) {
 		return json.RawMessage(strings.ReplaceAll(string(doc), "lease-token", "[redacted]"))
 	}
 	c := recent.New(recent.Options{}, recent.Env{Redactor: &r, Nameless: nameless})
-	// The redact stage stands inside; here it is left out but for what it does not see: arguments and walls.
+	// The redact stage runs inside. It is left out here: the test is about what it does not see, arguments and walls.
 	h := chain(c, echo, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		ev := tool.LogEvent("warn", "blocked")
 		ev.Blocked = &tool.Blocked{Capability: "filesystem_write", Target: "/tmp/" + canary}
@@ -131,7 +131,7 @@ func TestASecretIsNeverKept(t *testing.T) {
 	}
 }
 
-// Whatever is called, no more is kept than the bounds say, and what was cut is said.
+// Whatever is called, no more is kept than the limits allow, and every cut is reported.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	o := recent.Options{Calls: 50, Bytes: 1 << 20}
 	c := recent.New(o, recent.Env{})
@@ -162,12 +162,12 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 }
 
-// Calls that run are not forgotten; where they alone are too much, less is kept of each.
+// Running calls are never dropped; if they alone exceed the limit, less is kept of each.
 func TestCallsThatRunAreBoundedTogether(t *testing.T) {
 	o := recent.Options{Calls: 50, Bytes: 1 << 20}
 	c := recent.New(o, recent.Env{})
 	args := json.RawMessage(`{"a":"` + strings.Repeat("a", 60<<10) + `"}`)
-	const most = 100 // at once, each within the one before: of each, the page would have 180 KiB
+	const most = 100 // at once, each within the one before: each would keep 180 KiB
 	var h tool.Handler
 	h = chain(c, echo, func(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
 		for range 12 {
@@ -176,7 +176,7 @@ func TestCallsThatRunAreBoundedTogether(t *testing.T) {
 			}
 		}
 		n := len(call.ID)
-		if kept := c.Bytes(); kept > o.Bytes+n*(16<<10) { // what a call is without what it says
+		if kept := c.Bytes(); kept > o.Bytes+n*(16<<10) { // the size of a call without its data
 			t.Errorf("%d calls run, and %d bytes are kept", n, kept)
 		}
 		if n == most {
@@ -190,7 +190,7 @@ func TestCallsThatRunAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// check looks at what is kept of a call whose arguments and output had a size.
+// check checks what is kept of a call whose arguments and output had a size.
 func check(t *testing.T, c *recent.Calls, i, size int) {
 	t.Helper()
 	call, ok := c.Find(ada, "", fmt.Sprint(i))
@@ -219,7 +219,7 @@ func check(t *testing.T, c *recent.Calls, i, size int) {
 	}
 }
 
-// A storm of large calls leaves no more than the bounds allow, as the heap has it: nothing holds on to what was sent.
+// A storm of large calls leaves no more on the heap than the limits allow: nothing keeps the requests alive.
 func TestAStormLeavesLittleBehind(t *testing.T) {
 	c := recent.New(recent.Options{Calls: 500, Bytes: 4 << 20}, recent.Env{})
 	h := chain(c, echo, says(`"`+strings.Repeat("o", 5000)+`"`))
@@ -252,7 +252,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Those who follow see every line once, in order, wherever they go on; those who are too slow learn how many they missed.
+// A follower sees every line once, in order, wherever it continues; a follower that is too slow learns how many it
+// missed.
 func TestAFollowerGoesOnBehindTheLastLine(t *testing.T) {
 	c := recent.New(recent.Options{Calls: 10}, recent.Env{}) // 80 lines
 	talks := chain(c, echo, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {

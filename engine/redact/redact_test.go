@@ -71,7 +71,7 @@ func encodings(value string) []string {
 	}
 }
 
-// leaks gives a canary that a text tells.
+// leaks returns a canary that a text contains.
 func leaks(text string, values map[string]string) string {
 	for name, value := range values {
 		for _, form := range encodings(value) {
@@ -99,7 +99,7 @@ func (l *log) Later(r *tool.Record, _ func(*tool.Record, error)) {
 	_ = l.Append(context.Background(), r, false)
 }
 
-// blabber is a tool that tells a text in every way that there is.
+// blabber is a tool that emits a text in every possible way.
 func blabber(text string, logger *slog.Logger) tool.Handler {
 	raw, _ := json.Marshal(map[string]any{text: []string{text, "-" + text}})
 	return tool.HandlerFunc(func(_ context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -259,8 +259,8 @@ func TestASecretThatIsCutBetweenTwoLogEventsIsNotTold(t *testing.T) {
 	}
 }
 
-// A tool's texts are cut by what runs it: into parts, into lines, and where they are too long. Wherever that is, and with
-// the escapes of JSON and HTML, neither the parts nor what they make up tell the secret.
+// The runner cuts a tool's texts: into parts, into lines, and at a maximal length. Wherever that is, and with the
+// escapes of JSON and HTML, neither the parts nor their concatenation reveal the secret.
 func TestASecretIsNotToldAtAnyCut(t *testing.T) {
 	const value = `s3cr3t&"<horse>"\battery`
 	t.Setenv("REDACT_TEST", value)
@@ -301,7 +301,7 @@ func TestASecretIsNotToldAtAnyCut(t *testing.T) {
 			for _, got := range shown {
 				unquoted := strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\u0026`, "&", `\u003c`, "<", `\u003e`, ">").Replace(got)
 				for _, plain := range []string{got, unquoted, html.UnescapeString(got), html.UnescapeString(unquoted)} {
-					if piece := longest(plain, value); piece >= 8 && !(piece == 8 && strings.Contains(unquoted, "&")) { // one more, where an escape was cut
+					if piece := longest(plain, value); piece >= 8 && !(piece == 8 && strings.Contains(unquoted, "&")) { // one more if an escape was cut
 						t.Fatalf("%s cut at %d: %q tells %d bytes", kind, cut, got, piece)
 					}
 				}
@@ -313,7 +313,7 @@ func TestASecretIsNotToldAtAnyCut(t *testing.T) {
 	}
 }
 
-// longest gives the length of the longest piece of a value that a text has.
+// longest returns the length of the longest piece of a value that a text contains.
 func longest(text, value string) (n int) {
 	for from := range value {
 		for from+n < len(value) && strings.Contains(text, value[from:from+n+1]) {

@@ -17,13 +17,13 @@ var (
 	operator = tool.Principal{ID: "owner", Door: "http", Operates: true}
 )
 
-// A probe runs calls until they are cancelled, and lets the test emit events in their name.
+// A probe runs calls until they are cancelled, and lets the test emit events for them.
 type probe struct {
 	began chan tool.Sink
 	ended chan error
 }
 
-// start runs a call behind the stage, and gives the sink that its tool has.
+// start runs a call behind the stage, and returns the sink of its tool.
 func (p probe) start(ctx context.Context, calls *running.Calls, c tool.Call, out tool.Sink) tool.Sink {
 	h := calls.For(nil)(tool.HandlerFunc(func(ctx context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		p.began <- out
@@ -121,7 +121,7 @@ func TestAnIDIsOneCallOfItsCaller(t *testing.T) {
 		_, err := calls.For(nil)(nil).Invoke(ctx, &tool.Call{ID: "1", Caller: ada}, tool.Discard)
 		return err
 	}
-	// One that no door let in.
+	// A call that no door registered.
 	p.start(t.Context(), &calls, tool.Call{ID: "1", Caller: ada}, tool.Discard)
 	if err := twice(t.Context()); tool.CodeOf(err) != tool.CodeConflict || tool.AsError(err).Reason != "duplicate_call" {
 		t.Error(err)
@@ -134,7 +134,7 @@ func TestAnIDIsOneCallOfItsCaller(t *testing.T) {
 	_ = calls.Cancel(ada, ada.ID, "1")
 	<-p.ended
 
-	// One that a door let in: the stage goes on with what the door has begun.
+	// A call that a door registered: the stage continues with the door's entry.
 	ctx, end, _ := calls.Begin(t.Context(), ada, "1")
 	again, _, _ = calls.Begin(t.Context(), ada, "1")
 	if err := twice(again); tool.CodeOf(err) != tool.CodeConflict {
@@ -154,7 +154,7 @@ func TestAnIDIsOneCallOfItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 
-	// The caller may have the answer before the door says that it is given, and use the id again.
+	// The caller may have the answer before the door calls end, and reuse the id.
 	_, endNext, _ := calls.Begin(t.Context(), ada, "1")
 	end()
 	if err := twice(t.Context()); tool.CodeOf(err) != tool.CodeConflict {

@@ -201,7 +201,7 @@ func TestAnAssetIsRegistered(t *testing.T) {
 	}
 }
 
-// asset is an asset with a file.
+// asset returns the event of an asset with a file.
 func asset(t *testing.T, a tool.Asset) tool.Event {
 	ev := tool.NewEvent(tool.KindAsset, a)
 	var err error
@@ -212,7 +212,8 @@ func asset(t *testing.T, a tool.Asset) tool.Event {
 	return ev
 }
 
-// What a call brings is its caller's, and what is kept already is neither copied nor given to anybody.
+// An asset belongs to the caller whose call brought it. One that is kept already is neither copied nor given to another
+// caller.
 func TestAnAssetIsItsCallers(t *testing.T) {
 	kept := &store.Assets{}
 	pass := func(caller string, a tool.Asset, file *os.File) tool.Asset {
@@ -257,7 +258,7 @@ func TestAnAssetIsItsCallers(t *testing.T) {
 	}
 }
 
-// A path may come from another machine, or from a tool that lies about it: nothing here is opened by its name.
+// A path may come from another machine, or from a tool that lies about it: no file is opened by its path.
 func TestAPathAloneIsNotFollowed(t *testing.T) {
 	ev := tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "x", MediaType: "text/plain", Path: "/etc/passwd"})
 	seen, err := emit(t, &store.Sessions{}, &tool.Call{}, &tool.Result{OK: true}, ev)
@@ -266,7 +267,7 @@ func TestAPathAloneIsNotFollowed(t *testing.T) {
 	}
 }
 
-// counting takes patches and says how many came.
+// counting takes patches and counts them.
 type counting struct {
 	store.Sessions
 	n int

@@ -111,11 +111,11 @@ func (list attributes) text(t testing.TB, key string) string {
 	return ""
 }
 
-// A collector takes what OTLP allows and nothing else.
+// A collector accepts what OTLP allows and nothing else.
 type collector struct {
 	t      testing.TB
 	url    string
-	answer func(path string, n int) (status int, body string) // nil: everything is taken
+	answer func(path string, n int) (status int, body string) // nil means that everything is accepted
 
 	mu       sync.Mutex
 	requests map[string]int
@@ -138,7 +138,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer c.mu.Unlock()
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // whoever sent it gave up
+		return // the sender gave up
 	}
 	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
 		c.t.Errorf("%s %s of %s", r.Method, r.URL, r.Header.Get("Content-Type"))
@@ -223,7 +223,7 @@ func (c *collector) span(s gotSpan) {
 	c.spans = append(c.spans, s)
 }
 
-// attributes checks that keys are unique and that each value is one.
+// attributes checks that keys are unique and that each has exactly one value.
 func (c *collector) attributes(list attributes) {
 	seen := map[string]bool{}
 	for _, a := range list {
@@ -285,7 +285,7 @@ func (c *collector) count(path string) int {
 	return c.requests[path]
 }
 
-// within gives a context that only guards against a hang.
+// within returns a context that only guards against a hang.
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -436,7 +436,7 @@ func TestACollectorThatAsksForPatienceGetsTheSpansAgain(t *testing.T) {
 	}
 }
 
-// silent takes connections and never answers.
+// silent accepts connections and never answers.
 func silent(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

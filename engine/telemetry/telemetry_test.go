@@ -25,10 +25,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// canary is in everything that must not be told.
+// canary is in everything that must not be reported.
 const canary = "canary-4711"
 
-// fake answers calls as their names say.
+// fake answers calls by their names.
 func fake(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	trace := tool.Trace{Tool: c.Tool, Source: "src", Protocol: "fake"}
 	switch c.Tool {
@@ -55,7 +55,7 @@ func lookup(_ context.Context, _ tool.Principal, name string) (*tool.Spec, error
 	return &tool.Spec{Name: name, Source: "src", Protocol: "fake"}, nil
 }
 
-// open makes a telemetry. What env leaves out does nothing, and knows no secret.
+// open makes a telemetry. Missing fields of env do nothing, and know no secret.
 func open(t testing.TB, o telemetry.Options, env telemetry.Env) *telemetry.Telemetry {
 	t.Helper()
 	if err := o.Validate(); err != nil {
@@ -101,7 +101,7 @@ func scrape(t testing.TB, tel *telemetry.Telemetry) (text string, families map[s
 	return text, families
 }
 
-// labelled finds the one series that has the labels, written name=value.
+// labelled returns the one series that has the labels, written name=value.
 func labelled(f *dto.MetricFamily, want ...string) *dto.Metric {
 	for _, m := range f.GetMetric() {
 		var have []string
@@ -167,7 +167,7 @@ func TestCallsThatRunAreCounted(t *testing.T) {
 	if n := running(); n != 0 {
 		t.Errorf("%v calls run after the last", n)
 	}
-	_, families := scrape(t, tel) // whoever turns a panic into an error stands outside
+	_, families := scrape(t, tel) // the stage that turns a panic into an error is outside
 	if m := labelled(families["toolpost_calls_total"], "outcome=error", "code=internal"); m.GetCounter().GetValue() != 1 {
 		t.Error("a call that panicked was not counted")
 	}
@@ -195,7 +195,7 @@ func TestNamesCannotBreakOutOfTheMetrics(t *testing.T) {
 			t.Errorf("%q is lost:\n%s", name, text)
 		}
 		if name == "" {
-			continue // nobody calls it
+			continue // a tool without a name cannot be called
 		}
 		if labelled(families["toolpost_calls_total"], "tool="+clean) == nil {
 			t.Errorf("the tool %q is lost:\n%s", name, text)

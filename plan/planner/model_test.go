@@ -24,7 +24,7 @@ type act struct {
 	body   string
 }
 
-// completion is an answer as OpenAI's servers write it, with what planners do not look at too.
+// completion is an answer in the form of OpenAI's servers, including parts that planners ignore.
 func completion(content string) act {
 	text, _ := json.Marshal(content)
 	return act{status: 200, body: fmt.Sprintf(`{"id":"chatcmpl-9","object":"chat.completion","created":1700000000,"model":"m",`+
@@ -32,7 +32,7 @@ func completion(content string) act {
 		`"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}`, text)}
 }
 
-// A server plays a script, one act a request, and remembers what it was asked.
+// A server plays a script, one act per request, and remembers the requests.
 type server struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -81,7 +81,7 @@ func request(prompt string) plan.Request {
 	}}
 }
 
-// with is a config with one model, which is at url.
+// with returns a config with one model, which is at url.
 func with(url, more string) string {
 	return fmt.Sprintf("models: [{name: demo, url: %q, key: KEY, model: m-1}]\nplanners: [{name: ai, model: demo%s}]", url, more)
 }
@@ -152,7 +152,7 @@ func TestABusyServerIsAskedAgainAndNotForever(t *testing.T) {
 	if _, err := ask(t, book(t, t.TempDir(), with(s.URL+"/v1", "")), request("go")); err != nil {
 		t.Error(err)
 	}
-	// It wants to be left alone for longer than there is time: that is known at once.
+	// If the server asks for a longer pause than there is time, the error comes at once.
 	busy.header = map[string]string{"Retry-After": "3600"}
 	s = serve(t, busy, completion(goodPlan))
 	_, err := ask(t, book(t, t.TempDir(), with(s.URL+"/v1", "")), request("go"))
@@ -202,7 +202,7 @@ func TestWhatAServerDoesWrongIsSaidClearly(t *testing.T) {
 
 func TestAServerThatIsAwayOrSilentIsAnErrorInTime(t *testing.T) {
 	tooltest.NoLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func TestAFileAnswersByPromptAndState(t *testing.T) {
 		`{"keys":2,"said":"enter it","kept":"${b.output.x}"}`) {
 		t.Errorf("%s, %v", p.Tools[0].Input, err)
 	}
-	// What the player says is no reference, however it looks.
+	// The player's text is never a reference, whatever it looks like.
 	p, err = ask(t, b, plan.Request{Prompt: "enter ${b.output.x} ${state.keys} $${c.output}", State: json.RawMessage(`{"keys":2}`)})
 	if err != nil || !sameJSON(t, p.Tools[0].Input,
 		`{"keys":2,"said":"enter $${b.output.x} ${state.keys} $$${c.output}","kept":"${b.output.x}"}`) ||
@@ -255,7 +255,7 @@ func TestMistakesInTheConfigAreRefused(t *testing.T) {
 	}
 }
 
-// A program that answers from what it was asked, and misbehaves where the prompt says so.
+// A program that answers from its request, and misbehaves if the prompt asks for it.
 const program = `
 import json, os, subprocess, sys, time
 q = json.load(sys.stdin)
@@ -298,7 +298,7 @@ func TestAProgramPlansBehindWalls(t *testing.T) {
 		"nothing": {tool.CodeProtocol, "printed nothing"},
 		"endless": {tool.CodeProtocol, "longer than 1048576 bytes"},
 		"text":    {tool.CodeProtocol, "no Plan JSON"},
-		"write":   {tool.CodeCrash, "story.txt"}, // its folder is only read
+		"write":   {tool.CodeCrash, "story.txt"}, // its folder is read-only
 	} {
 		_, err := ask(t, b, plan.Request{Prompt: prompt})
 		if tool.CodeOf(err) != want.code || !strings.Contains(err.Error(), want.text) || !strings.Contains(err.Error(), `planner "py"`) {
