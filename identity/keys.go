@@ -214,8 +214,7 @@ func parseKeys(b []byte) ([]jose.JSONWebKey, error) {
 	return keys, nil
 }
 
-// usable reports whether a key is public, for signatures, and strong. With a symmetric key, anyone who knows it could
-// sign.
+// usable reports whether a key is public, for signatures, and strong. A secret key would let all its holders sign.
 func usable(key jose.JSONWebKey) bool {
 	if r, ok := key.Key.(*rsa.PublicKey); ok && r.N.BitLen() < minRSA {
 		return false

@@ -279,8 +279,8 @@ func (a *attempt) stateNow() *document {
 	return a.seen
 }
 
-// weigh fails a tool that succeeded if its output exceeds the limit of the plan. For a tool that failed it drops the
-// details of the error.
+// weigh fails a tool that succeeded if its output exceeds the limit of the plan. For a tool that failed it shortens
+// the error.
 func (w *work) weigh() {
 	size := int64(w.size())
 	if w.spent.Add(size) <= maxGiven {

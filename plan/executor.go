@@ -145,7 +145,7 @@ func union(lists ...[]string) []string {
 	return all
 }
 
-// Begun is the field "plan" of the log event at the begin of a plan.
+// Begun is the field "plan" of the log event when a plan begins.
 type Begun struct {
 	PlanID    string      `json:"planId"`
 	RequestID string      `json:"requestId"`

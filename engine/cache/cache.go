@@ -29,7 +29,7 @@ type Options struct {
 
 // A Cache keeps the results of one engine. It starts without rules; see Replace.
 type Cache struct {
-	domains // the rules, and the changes since; embedded for the methods that Cache shares with it
+	domains // the rules, and the changes since
 	now     func() time.Time
 	lru     lru
 	last    atomic.Int64 // number of the last reader

@@ -1,6 +1,6 @@
 // Package follow is the common part of everything that can be followed: the log of calls, the log of the process, its
 // load. The number of followers is limited, per caller and in all. Each ends after an hour; a client that wants to
-// continue asks again and is authorized again. All end with the process. A follower waits in its own call and reads at
+// continue asks again and is authorised again. All end with the process. A follower waits in its own call and reads at
 // its own pace, so no writer ever waits for it.
 package follow
 

@@ -109,7 +109,7 @@ type Options struct {
 	// Admit refuses a caller that may no longer call, however it was authenticated.
 	Admit func(ctx context.Context, p tool.Principal) error
 
-	// Available returns why a tool cannot be called now, or nil if it can or only the call will show. Sources may take a
+	// Available returns why a tool cannot be called now, or nil if it can, or if only the call can tell. Sources may take a
 	// while to open: during Settling, after the start of Run, a job waits for a missing tool.
 	Available func(ctx context.Context, p tool.Principal, name string) error
 	Settling  time.Duration

@@ -81,7 +81,7 @@ func (l *Line) Load() Load {
 	return Load{l.running, max(l.places(), 0), len(l.waiting), l.o.Calls}
 }
 
-// Stage lets a call through when there is a place for it. It runs in front of every stage that records the begin of a
+// Stage lets a call through when there is a place for it. It runs in front of every stage that records the start of a
 // call: a waiting call has not begun, uses up no lease and reads no state.
 func (l *Line) Stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {

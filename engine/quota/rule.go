@@ -79,8 +79,8 @@ func (r *Rule) Validate() error {
 	return nil
 }
 
-// check refuses rules that contradict each other, and unknown names: a limit on something that does not exist limits
-// nothing. If doors or sources is nil, any name is accepted.
+// check refuses too many rules, two of the same name, and unknown doors and sources: a limit on something that does not
+// exist limits nothing. If doors or sources is nil, any name is accepted.
 func check(rules []Rule, doors, sources []string) error {
 	if len(rules) > maxRules {
 		return invalid("there are %d quotas, and %d are allowed", len(rules), maxRules)

@@ -13,7 +13,7 @@ type slot struct {
 	place   int    // index in Calls.running
 	began   time.Time
 	took    time.Duration // set when it has ended
-	seq     [2]int64      // the lines for its begin and its end; 0 if not yet
+	seq     [2]int64      // the lines for its start and its end; 0 if not yet
 	spec    *tool.Spec    // nil if there is no such tool
 	record  *tool.Record  // of a running call, written by its stages; nil without records
 	door    string

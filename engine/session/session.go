@@ -35,8 +35,8 @@ type States interface {
 // Assets keeps the files that tools made.
 type Assets interface {
 	// Add copies the asset's file by content and returns the asset with the copy's path, digest and size. From then on
-	// the caller may fetch it. The file can be of any type, such as a folder or a device. An asset that is kept already
-	// is not replaced.
+	// the caller may fetch it. The file can be of any type, such as a folder or a device. A file that is
+	// itself such a copy is returned unchanged, and the caller gains no access to it.
 	Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error)
 }
 

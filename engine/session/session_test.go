@@ -212,8 +212,8 @@ func asset(t *testing.T, a tool.Asset) tool.Event {
 	return ev
 }
 
-// An asset belongs to the caller whose call brought it. One that is kept already is neither copied nor given to another
-// caller.
+// An asset belongs to the caller whose call brought it. A kept copy that is passed on is neither copied again
+// nor given to another caller.
 func TestAnAssetIsItsCallers(t *testing.T) {
 	kept := &store.Assets{}
 	pass := func(caller string, a tool.Asset, file *os.File) tool.Asset {
