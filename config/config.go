@@ -24,15 +24,15 @@ import (
 	"toolpost/wire/regex"
 )
 
-// FileName is what a config is called where nobody says otherwise.
+// FileName is the default name of a config.
 const FileName = "toolpost.yaml"
 
-// MaxSize is how large a config file may be.
+// MaxSize is the maximum size of a config file.
 const MaxSize = 1 << 20
 
 // A Config is a whole toolpost.yaml.
 type Config struct {
-	Path    string // the file it came from; empty: the defaults
+	Path    string // the file it came from; empty for the defaults
 	Dir     string // absolute; relative paths in the file start here
 	Sources []Source
 	Doors   []Door
@@ -40,22 +40,22 @@ type Config struct {
 	Store   Section
 	Secrets Section // a mapping of their names
 	Callers Section
-	State   string // the state folder as the file has it; empty: it leaves that to FindState
+	State   string // the state folder as written in the file; empty to leave it to FindState
 
 	state  string // absolute
 	doc    *document
-	others []other // what is left to Section and Only, in the order of the file
+	others []other // entries for Section and Only, in the order of the file
 }
 
-// An other is an entry whose name the package does not know: one at the top, or one of the limits.
+// An other is an entry whose name this package does not know, at the top or among the limits.
 type other struct {
 	pair
 	path    string // such as policy, or limits.quotas
 	section Section
 }
 
-// Section returns the part of the file at a path, such as policy or limits.quotas. Whoever reads it also lists it for
-// Only and for Schema.
+// Section returns the part of the file at a path, such as policy or limits.quotas. The code that reads it must also
+// list it for Only and for Schema.
 func (c *Config) Section(path string) Section {
 	for _, o := range c.others {
 		if o.path == path && !isNull(o.value) {
@@ -65,8 +65,8 @@ func (c *Config) Section(path string) Section {
 	return Section{}
 }
 
-// Only refuses a file that has more than the package's own fields and the sections that somebody reads. The stages of
-// the engine bring theirs, so the file is read before it is known what may be in it.
+// Only refuses a file that has more than the package's own fields and the given sections. The stages of the engine
+// bring theirs, so the file is read before it is known what may be in it.
 func (c *Config) Only(sections []Part) error {
 	for _, o := range c.others {
 		if slices.ContainsFunc(sections, func(p Part) bool { return p.Name == o.path }) {
@@ -87,13 +87,13 @@ func (c *Config) Only(sections []Part) error {
 	return nil
 }
 
-// underLimits begins the paths of the sections that are among the limits.
+// underLimits is the prefix of the paths of sections among the limits.
 const underLimits = "limits."
 
-// OwnSource is the source of the tools that Toolpost itself brings; no source of a config is called so.
+// OwnSource is the source of Toolpost's own tools; no source of a config may have this name.
 const OwnSource = "toolpost"
 
-// SourceNames lists the sources that a rule can speak of.
+// SourceNames lists the sources that a rule can name.
 func (c *Config) SourceNames() []string {
 	names := []string{OwnSource}
 	for _, s := range c.Sources {
@@ -102,71 +102,70 @@ func (c *Config) SourceNames() []string {
 	return names
 }
 
-// A Source says where tools come from. Its other fields belong to its protocol, which reads them with
-// Decode into its own Options.
+// A Source is an origin of tools. Its other fields belong to its protocol, which reads them with Decode into its own
+// Options.
 type Source struct {
 	Name     string
 	Protocol string
 	Dir      string // Config.Dir
-	State    string // Config.StateDir; empty: that beside the config
-	Pin      string // on or off: whether what its tools say of themselves is pinned; empty: as its protocol has it
-	// Secrets gives the values of the secrets that the source's own fields name. It is set by the code that opens the
-	// source, and is no part of what Equal compares; nil: there are none.
+	State    string // Config.StateDir; empty means the folder beside the config
+	Pin      string // on or off: whether the descriptions of its tools are pinned; empty means its protocol's default
+	// Secrets returns the values of the secrets that the source's own fields name. The code that opens the source sets
+	// it, and Equal ignores it; nil if there are none.
 	Secrets Secrets
-	// Hush is told of secrets that the source comes by itself, such as the tokens of a login, so that they are redacted
-	// like those of the config. It is set likewise; nil: nobody wants to know.
+	// Hush is called with secrets that the source obtains itself, such as the tokens of a login, so that they are
+	// redacted like those of the config. It is set likewise, and may be nil.
 	Hush func(name, value string)
-	// OffLimits is what no tool of the source sees or changes. It is set and compared likewise.
+	// OffLimits lists what no tool of the source may see or change. It is set likewise, and Equal ignores it.
 	OffLimits *offlimits.Book
-	// Engine is for tools of the source that call other tools. It is set likewise; nil: they can call none.
+	// Engine is for tools of the source that call other tools. It is set likewise; if it is nil they can call none.
 	Engine Engine
 
 	entry Section // the whole of it
 }
 
-// An Engine runs the calls that tools make, each with its caller and its Parent, and shows what a caller may call. A call
-// that somebody has to approve waits for that.
+// An Engine runs the calls that tools make, each with its caller and its Parent, and lists what a caller may call. A
+// call that needs an approval waits for it.
 type Engine interface {
 	tool.Handler
 	tool.Catalog
 }
 
-// Secrets returns the values of secrets by their names, or says why one has no value.
+// Secrets returns the values of secrets by name, or an error if one has no value.
 type Secrets interface {
 	Secret(name string) (string, error)
 }
 
-// Decode reads the fields of the source, other than name, protocol and pin, into a struct with yaml tags.
-// What the file leaves out keeps the value that it had.
+// Decode reads the fields of the source, other than name, protocol and pin, into a struct with yaml tags. A field that
+// the file leaves out keeps its value.
 func (s Source) Decode(into any) error {
 	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol", "pin"))
 }
 
-// Peek reads those fields of the source that a struct has, and leaves all others alone.
+// Peek reads those fields of the source that a struct has, and ignores all others.
 func (s Source) Peek(into any) error { return s.entry.doc.explain(decodeSome(s.entry.node, into)) }
 
-// JSON is the whole entry as JSON.
+// JSON returns the whole entry as JSON.
 func (s Source) JSON() json.RawMessage { return s.entry.value }
 
-// Equal reports whether two entries say the same in the same order, whatever their layout and comments.
+// Equal reports whether two entries have the same content in the same order, whatever their layout and comments.
 func (s Source) Equal(o Source) bool { return s.Dir == o.Dir && s.entry.Equal(o.entry) }
 
-// A Door says where calls come in. Its fields belong to its protocol, which reads them with Decode.
+// A Door is an entrance for calls. Its fields belong to its protocol, which reads them with Decode.
 type Door struct {
 	Name string // http, nats
 
 	key    ast.Node
-	fields Section // without a node: the defaults
+	fields Section // without a node for the defaults
 }
 
-// Decode reads the fields of the door into a struct with yaml tags. What the file leaves out keeps the
-// value that it had.
+// Decode reads the fields of the door into a struct with yaml tags. A field that the file leaves out keeps its value.
 func (d Door) Decode(into any) error { return d.fields.Decode(into) }
 
-// Equal reports whether two entries say the same, whatever their layout and comments.
+// Equal reports whether two entries have the same content, whatever their layout and comments.
 func (d Door) Equal(o Door) bool { return d.Name == o.Name && d.fields.Equal(o.fields) }
 
-// Placed gives an error about the door its place in the file.
+// Placed adds the door's position in the file to an error.
 func (d Door) Placed(err error) error {
 	if err == nil {
 		return nil
@@ -174,7 +173,7 @@ func (d Door) Placed(err error) error {
 	return d.fields.doc.explain(faultAt(d.key, "%s", tool.AsError(err).Message))
 }
 
-// Check reports whether the door is one of the known ones and has fields that it knows.
+// Check refuses an unknown door, or one with fields that it does not know.
 func (d Door) Check(known []Part) error {
 	var names []string
 	for _, p := range known {
@@ -194,14 +193,14 @@ type Section struct {
 	value json.RawMessage // the same as JSON, for Equal
 }
 
-// section gives a part of the file, which must be one that can be compared.
+// section returns a part of the file. It must be convertible to JSON, so that it can be compared.
 func (d *document) section(n ast.Node) (Section, error) {
 	value, err := toJSON(n)
 	return Section{d, n, value}, err
 }
 
-// Decode reads the fields into a struct with yaml tags, or into a list of such structs, or a map of them by name. What
-// the file leaves out keeps the value that it had.
+// Decode reads the fields into a struct with yaml tags, or into a list of such structs, or a map of them by name. A
+// field that the file leaves out keeps its value.
 func (s Section) Decode(into any) error {
 	if v := reflect.ValueOf(into).Elem(); v.Kind() != reflect.Struct {
 		return s.doc.explain(decode(s.node, v))
@@ -209,16 +208,16 @@ func (s Section) Decode(into any) error {
 	return s.doc.explain(decodeFields(s.node, into))
 }
 
-// Equal reports whether two sections say the same, whatever their layout and comments.
+// Equal reports whether two sections have the same content, whatever their layout and comments.
 func (s Section) Equal(o Section) bool { return bytes.Equal(s.value, o.value) }
 
-// Limits are the defaults of the engine and of every door. Zero leaves it to them.
+// Limits are the defaults of the engine and of every door. Zero means their own defaults.
 type Limits struct {
 	Timeout Duration `yaml:"timeout" schema:"default=30s" doc:"time limit of a call whose tool sets none"`
 	Drain   Duration `yaml:"drain" schema:"default=10s" doc:"how long a shutdown waits for calls in flight"`
 }
 
-// layout is the file as it is written, but for the sections that others bring; see Config.Only.
+// layout is the file as it is written, without the sections that others bring; see Config.Only.
 type layout struct {
 	Sources []entry `yaml:"sources" doc:"where tools come from"`
 	Doors   *entry  `yaml:"doors" doc:"where calls come in; default: the HTTP door, with the MCP door on the same address"`
@@ -229,7 +228,7 @@ type layout struct {
 	Secrets *entry  `yaml:"secrets" doc:"secrets by name, and where each value comes from; a tool only gets the secrets that its source names"`
 }
 
-// An entry is a part of the file that is left as it is until its protocol decodes it.
+// An entry is a part of the file that is not decoded until its protocol does so.
 type entry struct{ node ast.Node }
 
 // UnmarshalYAML implements yaml.NodeUnmarshaler.
@@ -238,7 +237,8 @@ func (e *entry) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-// FromEnv reads a secret for a server from the environment variable that a config names; no name: none.
+// FromEnv reads a secret for a server from the environment variable that a config names; it returns "" if name is
+// empty.
 func FromEnv(name, what, server string) (string, error) {
 	value := os.Getenv(name)
 	if value == "" && name != "" {
@@ -283,7 +283,7 @@ func cannotRead(path string, err error) error {
 	return tool.Errorf(tool.CodeInvalidInput, "%s: the config cannot be read: %w", path, err)
 }
 
-// Parse reads the content of a file; path says where it would be.
+// Parse reads the content of a file; path is its location.
 func Parse(path string, data []byte) (*Config, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -297,7 +297,7 @@ func Parse(path string, data []byte) (*Config, error) {
 	return c, doc.explain(c.read())
 }
 
-// Default is the config of a start without a file: the built-in tools over dir, read-only.
+// Default returns the config of a start without a file: the built-in tools over dir, read-only.
 func Default(dir string) *Config {
 	const text = "sources: [{name: files, protocol: builtin, roots: [{path: .}]}]\n"
 	c, err := Parse(filepath.Join(dir, FileName), []byte(text))
@@ -354,7 +354,7 @@ func (c *Config) read() (err error) {
 	return nil
 }
 
-// readSome reads the fields that a struct has, and keeps the others for those who bring their sections.
+// readSome reads the fields that a struct has, and keeps the others for Section and Only.
 func (c *Config) readSome(n ast.Node, into any, under string) error {
 	return decodeKnown(n, reflect.ValueOf(into).Elem(), func(p pair) error {
 		s, err := c.doc.section(p.value)
@@ -363,7 +363,7 @@ func (c *Config) readSome(n ast.Node, into any, under string) error {
 	})
 }
 
-// secretName is what a secret may be called: it becomes the name of a variable.
+// secretName is the pattern for the name of a secret, which becomes the name of a variable.
 const secretName = `^[A-Za-z_][A-Za-z0-9_]*$` //nolint:gosec // the shape of a name, not a secret
 
 func checkSecretNames(n ast.Node) error {
@@ -429,7 +429,7 @@ func (c *Config) source(n ast.Node) (Source, error) {
 	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, Pin: head.Pin, entry: entry}, err
 }
 
-// missing says that a field is not there, or which one is there in its place.
+// missing reports that a field is missing, or which misspelt one is in its place.
 func missing(n ast.Node, name, format string, args ...any) error {
 	pairs, _ := pairsOf(n)
 	for _, p := range pairs {

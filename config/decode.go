@@ -18,22 +18,22 @@ import (
 // A nodeReader reads itself from a node. It is the same as yaml.NodeUnmarshaler.
 type nodeReader interface{ UnmarshalYAML(ast.Node) error }
 
-// A validator is a struct that knows more about its fields than their types say. It is asked when all of
-// them have been read.
+// A validator is a struct whose fields have constraints beyond their types. It is called when all of them have been
+// read.
 type validator interface{ Validate() error }
 
-// decodeFields reads a mapping into the struct that into points to. A field that the struct does not
-// have is an error, unless it is among the others, which somebody else reads.
+// decodeFields reads a mapping into the struct that into points to. An unknown field is an error, unless it is among
+// the others, which are read elsewhere.
 func decodeFields(n ast.Node, into any, others ...string) error {
 	return decodeStruct(n, reflect.ValueOf(into).Elem(), others)
 }
 
-// decodeSome reads the fields that the struct has and leaves all others alone.
+// decodeSome reads the fields that the struct has and ignores all others.
 func decodeSome(n ast.Node, into any) error {
 	return decodeKnown(n, reflect.ValueOf(into).Elem(), func(pair) error { return nil })
 }
 
-// decodeKnown reads the fields that the struct has, and leaves the others to unknown.
+// decodeKnown reads the fields that the struct has, and passes the others to unknown.
 func decodeKnown(n ast.Node, v reflect.Value, unknown func(pair) error) error {
 	pairs, err := pairsOf(n)
 	if err != nil {
@@ -80,8 +80,7 @@ func unknownField(p pair, fields []typeschema.Field, others []string) error {
 	return faultAt(p.key, "unknown field %q%s", p.name, hint)
 }
 
-// decode reads n into v. Null leaves v as it is, except that `http:` alone asks for the door with its
-// defaults.
+// decode reads n into v. Null leaves v as it is, except that `http:` alone requests the door with its defaults.
 func decode(n ast.Node, v reflect.Value) error {
 	if v.Kind() == reflect.Pointer {
 		return decodePointer(n, v)
@@ -117,8 +116,8 @@ func decode(n ast.Node, v reflect.Value) error {
 	return decodeScalar(n, v)
 }
 
-// shortText returns the text of a value that may be written as text alone. A type that is nothing but text,
-// or a list of it, may also be written as a number.
+// shortText returns the text of a value that may be written as text alone. A type that is only text, or a list of
+// texts, may also be written as a number.
 func shortText(n ast.Node, t reflect.Type) (string, bool) {
 	if s, ok := text(n); ok {
 		return s, true
@@ -177,7 +176,7 @@ func decodeMap(n ast.Node, v reflect.Value) error {
 	return nil
 }
 
-// quotes is what makes a string of a value that is written like a number, a boolean or, as {name} is, a mapping.
+// quotes returns the advice to quote a value that would then be a string: a number, a boolean or, as {name} is, a mapping.
 func quotes(n ast.Node) string {
 	switch n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
@@ -190,7 +189,7 @@ func quotes(n ast.Node) string {
 	return "; put it in quotes"
 }
 
-// listQuotes is quotes where a list may be written as text alone.
+// listQuotes is quotes for a list that may be written as text alone.
 func listQuotes(n ast.Node, t reflect.Type) string {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return quotes(n)
@@ -230,7 +229,7 @@ func decodeScalar(n ast.Node, v reflect.Value) error {
 	return nil
 }
 
-// placed gives an error the place of n, unless it has one.
+// placed adds the position of n to an error, unless it has one.
 func placed(n ast.Node, err error) error {
 	if err == nil {
 		return nil
@@ -271,7 +270,7 @@ func pairsOf(n ast.Node) ([]pair, error) {
 	return pairs, nil
 }
 
-// child is the value of one key of a mapping, or the mapping itself.
+// child returns the value of one key of a mapping, or the mapping itself.
 func child(n ast.Node, name string) ast.Node {
 	pairs, _ := pairsOf(n)
 	for _, p := range pairs {
@@ -282,14 +281,14 @@ func child(n ast.Node, name string) ast.Node {
 	return n
 }
 
-// fieldsOf lists the fields of a struct. A name comes from the yaml tag, else from the json tag, so that
-// the words of package tool need no tags for us.
+// fieldsOf lists the fields of a struct. A name comes from the yaml tag, else from the json tag, so that the types of
+// package tool need no yaml tags.
 func fieldsOf(t reflect.Type) []typeschema.Field { return typeschema.Fields(t, "yaml", "json") }
 
-// A Fallible is a part of a file whose mistakes are its own: they do not keep the rest of the file from being read.
+// A Fallible is a part of a file whose mistakes do not prevent the rest of the file from being read.
 type Fallible[T any] struct {
 	Value T
-	Err   error // what is wrong with it; Explain says where
+	Err   error // what is wrong with it; Explain adds the position
 }
 
 // UnmarshalYAML implements yaml.NodeUnmarshaler.
@@ -298,13 +297,13 @@ func (p *Fallible[T]) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-// Explain returns the error of a part of a file as DecodeYAML would: with its place.
+// Explain returns the error of a part of a file as DecodeYAML would: with its position.
 func Explain(path string, data []byte, err error) error {
 	return (&document{path: path, data: data}).explain(err)
 }
 
-// PeekYAML reads those fields of a file that the struct has, and leaves all others alone: it is for files in which
-// something is wrong.
+// PeekYAML reads those fields of a file that the struct has, and ignores all others: it is for files that have
+// mistakes.
 func PeekYAML(path string, data []byte, into any) error {
 	d, err := parse(path, data)
 	if err != nil {
@@ -313,8 +312,8 @@ func PeekYAML(path string, data []byte, into any) error {
 	return d.explain(decodeSome(d.root, into))
 }
 
-// EmptyList names the first field of a struct, which of points to, that is a list and was given without anything in it,
-// but for those that may be; empty: there is none.
+// EmptyList returns the name of the first field of the struct of that is an empty but present list, ignoring those in
+// may; it returns "" if there is none.
 func EmptyList(of any, may ...string) string {
 	v := reflect.ValueOf(of).Elem()
 	for _, f := range fieldsOf(v.Type()) {

@@ -19,7 +19,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Field is an entry that is written into a config, here or for another program. Its value is a string, a bool, a list
+// A Field is an entry to be written into a config, here or for another program. Its value is a string, a bool, a list
 // of strings, or Fields.
 type Field struct {
 	Name  string
@@ -29,8 +29,8 @@ type Field struct {
 // Fields are written in their order.
 type Fields []Field
 
-// AddSource writes a source behind the others, in the layout of the file; a note becomes a comment. Everything else
-// stays as it is: a library that writes the file anew loses blank lines, and moves comments.
+// AddSource adds a source after the others, in the layout of the file; a note becomes a comment. Everything else stays
+// as it is: a library that rewrites the file loses blank lines, and moves comments.
 func AddSource(path string, text []byte, note string, source Fields) ([]byte, error) {
 	return change(path, text, "sources", func(e *editor) (string, error) {
 		return source.flow(), e.add(source.block(note), source.flow())
@@ -40,7 +40,7 @@ func AddSource(path string, text []byte, note string, source Fields) ([]byte, er
 	})
 }
 
-// RemoveSource takes a source out.
+// RemoveSource removes a source.
 func RemoveSource(path string, text []byte, name string) ([]byte, error) {
 	at := -1
 	return change(path, text, "sources", func(e *editor) (string, error) {
@@ -58,7 +58,7 @@ func RemoveSource(path string, text []byte, name string) ([]byte, error) {
 	}, func(now any) any { return slices.Delete(now.([]any), at, at+1) })
 }
 
-// AddSecret writes a secret behind the others.
+// AddSecret adds a secret after the others.
 func AddSecret(path string, text []byte, name string, from Fields) ([]byte, error) {
 	line := plain(name) + ": " + from.flow()
 	return change(path, text, "secrets", func(e *editor) (string, error) {
@@ -73,7 +73,7 @@ func AddSecret(path string, text []byte, name string, from Fields) ([]byte, erro
 	})
 }
 
-// RemoveSecret takes a secret out.
+// RemoveSecret removes a secret.
 func RemoveSecret(path string, text []byte, name string) ([]byte, error) {
 	return change(path, text, "secrets", func(e *editor) (string, error) {
 		pairs, _ := pairsOf(e.value)
@@ -81,7 +81,7 @@ func RemoveSecret(path string, text []byte, name string) ([]byte, error) {
 		if at < 0 {
 			return "", tool.Errorf(tool.CodeNotFound, "%s has no secret %q", path, name)
 		}
-		if len(pairs) == 1 && e.line < e.starts()[0] { // the section came with the first one
+		if len(pairs) == 1 && e.line < e.starts()[0] { // the section was added with its first entry
 			e.drop()
 			return "", nil
 		}
@@ -92,8 +92,8 @@ func RemoveSecret(path string, text []byte, name string) ([]byte, error) {
 	})
 }
 
-// change edits one section as text, and makes sure that the result says what it should and nothing else: to is what
-// becomes of the section.
+// change edits one section as text, and checks that the result has the intended meaning and no other change: to returns
+// the intended value of the section.
 func change(path string, text []byte, key string, edit func(*editor) (string, error), to func(now any) any) ([]byte, error) {
 	if rest, ok := bytes.CutPrefix(text, []byte(byteOrderMark)); ok {
 		changed, err := change(path, rest, key, edit, to)
@@ -129,7 +129,7 @@ func byHand(path, key, line string) error {
 		"hand: %s", path, key, cmp.Or(line, "take the entry out"))
 }
 
-// full leaves out sections with nothing in them: it does not matter how those are written.
+// full drops empty sections: it does not matter how those are written.
 func full(all map[string]any) map[string]any {
 	maps.DeleteFunc(all, func(_ string, v any) bool {
 		list, isList := v.([]any)
@@ -139,7 +139,7 @@ func full(all map[string]any) map[string]any {
 	return all
 }
 
-// valueOf is what a file says, whatever its layout.
+// valueOf returns the content of a file, whatever its layout.
 func valueOf(path string, text []byte) (map[string]any, error) {
 	d, err := parse(path, text)
 	if err != nil {
@@ -169,8 +169,8 @@ type editor struct {
 	key   string
 	there bool
 	value ast.Node // of the section
-	line  int      // where its key is, from 1
-	end   int      // the line of the next key, or behind the last line
+	line  int      // the line of its key, from 1
+	end   int      // the line of the next key, or the one after the last line
 	flow  bool     // the whole file is written in brackets
 }
 
@@ -202,7 +202,7 @@ func newEditor(path string, text []byte, key string) (*editor, error) {
 
 func (e *editor) lines() []string { return slices.Collect(strings.Lines(string(e.text))) }
 
-// add puts an entry behind the others: as lines, or in brackets where the others are in brackets.
+// add puts an entry after the others: as lines, or in brackets if the others are in brackets.
 func (e *editor) add(block []string, flow string) error {
 	if open, shut, values := brackets(e.value); shut != nil {
 		return e.addFlow(shut, values, flow, open)
@@ -243,7 +243,7 @@ func (e *editor) add(block []string, flow string) error {
 	return nil
 }
 
-// stands reports whether an entry stands apart from the one before it, with its comments.
+// stands reports whether a blank line separates an entry, with its comments, from the one before it.
 func stands(lines []string, line int) bool {
 	for line--; line > 0 && strings.HasPrefix(strings.TrimSpace(lines[line-1]), "#"); line-- {
 	}
@@ -252,8 +252,8 @@ func stands(lines []string, line int) bool {
 
 func isEmpty(line string) bool { return strings.TrimSpace(line) == "" }
 
-// contentEnd goes back over empty lines, and over comments that stand further left than entries do: those belong to
-// what follows.
+// contentEnd goes back over empty lines, and over comments that are indented less than entries: those belong to what
+// follows.
 func (e *editor) contentEnd(lines []string, end, indent int) int {
 	for end > e.line {
 		line := lines[end-1]
@@ -267,7 +267,7 @@ func (e *editor) contentEnd(lines []string, end, indent int) int {
 	return end
 }
 
-// starts lists the lines that the entries of a section begin at, which is written without brackets.
+// starts lists the first lines of the entries of a section that is written without brackets.
 func (e *editor) starts() (lines []int) {
 	switch v := e.value.(type) {
 	case *ast.SequenceNode:
@@ -283,7 +283,7 @@ func (e *editor) starts() (lines []int) {
 	return lines
 }
 
-// brackets are those of a section that is written in brackets, and how many entries it has; nil: it is not.
+// brackets returns the brackets of a section and how many entries it has, or nil if it is written without brackets.
 func brackets(n ast.Node) (open, shut *token.Token, values int) {
 	switch v := n.(type) {
 	case *ast.SequenceNode:
@@ -317,8 +317,8 @@ func (e *editor) addFlow(shut *token.Token, values int, flow string, open *token
 	return nil
 }
 
-// offset is where a bracket is in the text. The lexer counts characters, and loses count behind some; so what is there
-// is looked at.
+// offset returns the position of a bracket in the text. The lexer counts characters, and loses count after some of
+// them; so the text at the position is checked.
 func (e *editor) offset(t *token.Token) (int, bool) {
 	lines := e.lines()
 	if t == nil || t.Position.Line < 1 || t.Position.Line > len(lines) {
@@ -333,7 +333,7 @@ func (e *editor) offset(t *token.Token) (int, bool) {
 	return at, bytes.HasPrefix(e.text[at:], []byte(t.Value))
 }
 
-// remove takes the entry of a number out.
+// remove removes the entry with index n.
 func (e *editor) remove(n int) error {
 	if _, shut, _ := brackets(e.value); shut != nil {
 		return e.removeFlow(n)
@@ -348,7 +348,7 @@ func (e *editor) remove(n int) error {
 	if n+1 < len(starts) {
 		to = starts[n+1] - 1
 	}
-	for to = e.contentEnd(lines, to, indent+1); to <= from; to++ { // its comments stand further right than it does
+	for to = e.contentEnd(lines, to, indent+1); to <= from; to++ { // its comments are indented further than it is
 	}
 	if isEmpty(lines[from-1]) && (to == len(lines) || isEmpty(lines[to])) {
 		from--
@@ -357,7 +357,7 @@ func (e *editor) remove(n int) error {
 	return nil
 }
 
-// drop takes the whole section out.
+// drop removes the whole section.
 func (e *editor) drop() {
 	lines := e.lines()
 	from, to := e.line-1, e.contentEnd(lines, e.end-1, 1)
@@ -394,7 +394,7 @@ func (e *editor) removeFlow(n int) error {
 	return nil
 }
 
-// block writes a source as lines of its own; those after the first are to be indented by what the dash takes.
+// block writes a source as lines of its own; the caller indents those after the first by the width of the dash.
 func (f Fields) block(note string) []string {
 	var lines []string
 	for i, field := range f {
@@ -409,7 +409,7 @@ func (f Fields) block(note string) []string {
 	return lines
 }
 
-// flow writes them in brackets.
+// flow writes the fields in brackets.
 func (f Fields) flow() string {
 	var items []string
 	for _, field := range f {
@@ -425,7 +425,7 @@ func (f Fields) flow() string {
 // String writes a source as lines of its own.
 func (f Fields) String() string { return "  " + strings.Join(f.block(""), "\n    ") }
 
-// JSON is what they say, as a decoder of JSON would have it.
+// JSON returns the fields as a JSON decoder would.
 func (f Fields) JSON() map[string]any {
 	all := map[string]any{}
 	for _, field := range f {
@@ -445,7 +445,7 @@ func (f Fields) JSON() map[string]any {
 	return all
 }
 
-// Encode writes them as a JSON object, in their order.
+// Encode writes the fields as a JSON object, in their order.
 func (f Fields) Encode() json.RawMessage {
 	w := strictjson.NewWriter(200)
 	for _, field := range f {
@@ -475,10 +475,10 @@ func written(v any) string {
 	return fmt.Sprint(v)
 }
 
-// plainText is text that nothing else than text begins like.
+// plainText matches text that cannot be mistaken for anything but text.
 var plainText = regex.Lazy(`^(?:[A-Za-z_/]|\./|\.[A-Za-z])[A-Za-z0-9_./@+=-]*$`)
 
-// plain writes text, in quotes where it could be taken for something else.
+// plain writes text, in quotes if it could be mistaken for something else.
 func plain(s string) string {
 	reserved := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n", ".nan", ".inf"}
 	if plainText().MatchString(s) && !slices.Contains(reserved, strings.ToLower(s)) {

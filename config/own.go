@@ -15,25 +15,25 @@ import (
 	"toolpost/tool"
 )
 
-// maxOwn is how large a file may be that is changed: some programs keep their history beside their settings.
+// maxOwn is the maximum size of a file to be changed: some programs keep their history beside their settings.
 const maxOwn = 32 << 20
 
-// An Own is a file with settings that this program's user keeps, here or for another program, and that is about to be
-// changed. It is held by the folder that it is in, so nothing that is renamed meanwhile leads a change elsewhere.
+// An Own is a settings file of this program's user, for this or another program, that is about to be changed. It holds
+// its folder open, so that no rename can redirect a change.
 type Own struct {
-	Path string      // where it really is; links on the way were followed
-	Text []byte      // nil: it is not there
+	Path string      // its real path; links on the way were followed
+	Text []byte      // nil if the file does not exist
 	Mode fs.FileMode // its permissions
 
-	root    *os.Root // the nearest folder that is there
+	root    *os.Root // the nearest existing folder
 	name    string   // in root
-	missing string   // the folders between the two; empty: none
+	missing string   // the folders between the two; empty if none
 	seen    fs.FileInfo
 }
 
-// OpenOwn reads a file, which need not be there. One that belongs to somebody else, or that is reached through a folder
-// or a link that does, is refused: whoever owns those decides what is written, and where. A group may have the right to
-// write on the way, unlike for LoadTrusted: many systems give each user a group of their own.
+// OpenOwn reads a file, which need not exist. It refuses a file that belongs to another user, or that is reached
+// through a folder or a link of another user: that user would decide what is written, and where. Unlike for
+// LoadTrusted, a group may have write access on the way: many systems give each user a group of their own.
 func OpenOwn(path string) (*Own, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func OpenOwn(path string) (*Own, error) {
 	return o, nil
 }
 
-// toFile goes all the way; rest are the names below the last folder that is there. No file: there is none.
+// toFile walks to the end; rest are the names below the last existing folder. It returns no file if there is none.
 func (w *walk) toFile() (f *os.File, rest []string, err error) {
 	for len(w.left) > 0 {
 		rest = slices.Clone(w.left)
@@ -121,15 +121,15 @@ func (o *Own) read(f *os.File) (err error) {
 	return nil
 }
 
-// Close lets go of the folder.
+// Close closes the folder.
 func (o *Own) Close() { _ = o.root.Close() }
 
-// There reports whether there is a file.
+// There reports whether the file exists.
 func (o *Own) There() bool { return o.Text != nil }
 
-// Replace writes the file anew, with these permissions, whole or not at all: whoever reads it meanwhile has all of the
-// old text or all of the new. Where another program has changed it since it was read, nothing is written; nor is one
-// that its owner has made read-only, though a rename would not ask.
+// Replace replaces the file, with these permissions, atomically: a reader sees all of the old text or all of the new.
+// It writes nothing if another program has changed the file since it was read, nor if its owner has made it read-only,
+// though a rename would not check that.
 func (o *Own) Replace(text []byte, mode fs.FileMode) error {
 	if o.There() && o.Mode&0o200 == 0 {
 		return tool.Errorf(tool.CodeAccessDenied, "%s is read-only; to have it changed, run chmod u+w on it", o.Path)
@@ -166,7 +166,7 @@ func (o *Own) fill(name string, text []byte, mode fs.FileMode) error {
 	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
-// unchanged says that another program has written the file since it was read, if one has.
+// unchanged returns an error if another program has written the file since it was read.
 func (o *Own) unchanged() error {
 	now, err := o.root.Lstat(o.name)
 	switch {
@@ -182,7 +182,7 @@ func (o *Own) unchanged() error {
 	return errors.New("another program has changed it meanwhile; try again")
 }
 
-// Remove takes the file away, unless another program has changed it since it was read.
+// Remove deletes the file, unless another program has changed it since it was read.
 func (o *Own) Remove() error {
 	err := o.unchanged()
 	if err == nil {
@@ -195,7 +195,7 @@ func (o *Own) Remove() error {
 	return nil
 }
 
-// Beside opens another file of the same folder. A link there is not followed: it was not the user who chose its name.
+// Beside opens another file of the same folder. It does not follow a link there: the user did not choose its name.
 func (o *Own) Beside(name string) (*Own, error) {
 	root, err := o.root.OpenRoot(".")
 	if err != nil {

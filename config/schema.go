@@ -13,17 +13,17 @@ import (
 	"toolpost/wire/typeschema"
 )
 
-// A Part is a protocol of sources, a door or a section as the schema knows it: its name, which is a path where a
-// section is among the limits (limits.quotas), a sentence about it, and the zero value of what it is decoded into.
+// A Part describes a protocol of sources, a door or a section to the schema: its name (a path such as limits.quotas for
+// a section among the limits), a sentence about it, and the zero value of the type that it is decoded into.
 type Part struct {
 	Name    string
 	Doc     string
 	Options any
-	Pinned  bool // of a protocol: whether the tools of its sources are pinned where the config does not say
+	Pinned  bool // of a protocol: whether the tools of its sources are pinned by default
 }
 
-// Schema writes the JSON Schema of toolpost.yaml, read off the structs that the file is decoded into, so
-// that the two cannot disagree. Editors use it to complete and check.
+// Schema writes the JSON Schema of toolpost.yaml, derived from the structs that the file is decoded into, so that the
+// two cannot disagree. Editors use it to complete and check.
 func Schema(protocols, doors, sections []Part) ([]byte, error) {
 	s := structSchema(reflect.TypeFor[layout]())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -70,7 +70,7 @@ func (p Part) section(top, limits object) {
 	if below, ok := strings.CutPrefix(p.Name, underLimits); ok {
 		in, name = limits, below
 	}
-	if was, ok := in[name].(object); ok { // one of the package's own fields: it has its description
+	if was, ok := in[name].(object); ok { // one of the package's own fields, which has a description already
 		maps.Copy(was, s)
 		return
 	}
@@ -97,7 +97,7 @@ func onOrOff(on bool) string {
 	return "off"
 }
 
-// door may be left without fields: then it has its defaults.
+// door returns the schema of a door, which may be null: then it has its defaults.
 func (p Part) door() object {
 	s := p.described()
 	s["type"] = []string{"object", "null"}
@@ -126,7 +126,7 @@ func structSchema(t reflect.Type) object {
 	return object{"type": "object", "properties": props, "additionalProperties": false}
 }
 
-// say adds the words of the tag schema: which values there are, and which one holds where the file says nothing.
+// say adds the keywords of the tag schema: the possible values, and the default.
 func (o object) say(words []string) {
 	for _, w := range typeschema.Words(words) {
 		at := o
@@ -134,13 +134,13 @@ func (o object) say(words []string) {
 			at = o.element()
 		}
 		if w.Name == "enum" {
-			delete(at, "type") // the values say it
+			delete(at, "type") // the values imply it
 		}
 		at[w.Name] = w.Value
 	}
 }
 
-// element is the schema of the elements of a list, also of one that may be written as a single element.
+// element returns the schema of the elements of a list, also of one that may be written as a single element.
 func (o object) element() object {
 	if short, ok := o["anyOf"].([]object); ok {
 		return short[0]
@@ -148,7 +148,7 @@ func (o object) element() object {
 	return o["items"].(object)
 }
 
-// secretsSchema is for names that each have one field of a struct.
+// secretsSchema is for a mapping of names, each with exactly one field of a struct.
 func secretsSchema(t reflect.Type) object {
 	one := structSchema(t)
 	one["minProperties"], one["maxProperties"] = 1, 1
@@ -184,7 +184,7 @@ func typeSchema(t reflect.Type) object {
 	return object{"type": "string"}
 }
 
-// textSchema is for what may be written as text alone.
+// textSchema is for types that may be written as text alone.
 func textSchema(t reflect.Type) object {
 	switch {
 	case t.Kind() == reflect.Slice:

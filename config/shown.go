@@ -11,15 +11,15 @@ import (
 	"toolpost/wire/regex"
 )
 
-// Redacted stands where a file has something that is not shown.
+// Redacted replaces the parts of a file that are not shown.
 const Redacted = "[redacted]"
 
-// Shown is the text of a config as it may be shown: what stands where a name speaks of a secret is left out, and so are
-// passwords in URLs. Lines keep their numbers. It works on words and not on the meaning of the file, so that one with
-// mistakes can be shown too; of one that is no YAML at all nothing is.
+// Shown returns the text of a config as it may be shown: without the values whose names suggest a secret, and without
+// passwords in URLs. Lines keep their numbers. It works on tokens and not on the meaning of the file, so that a file
+// with mistakes can be shown too; of a text that is not YAML at all it shows nothing.
 //
-// A config should not have secrets in it, and names them: `secrets`, and fields such as password_env. This is for those
-// that have.
+// A config should not contain secrets but name them: `secrets`, and fields such as password_env. Shown is for configs
+// that contain them.
 func Shown(data []byte, speaksOfSecrets func(name string) bool) (text string) {
 	defer func() {
 		if recover() != nil { // the lexer is trusted no more than the parser
@@ -48,13 +48,13 @@ func Shown(data []byte, speaksOfSecrets func(name string) bool) (text string) {
 		}
 		flag = strings.HasPrefix(t.Value, "-") && !strings.Contains(t.Value, "=") && secret(t.Value)
 	}
-	if strings.HasSuffix(string(data), "\n") && !strings.HasSuffix(b.String(), "\n") { // no word has the last one
+	if strings.HasSuffix(string(data), "\n") && !strings.HasSuffix(b.String(), "\n") { // no token includes the last one
 		b.WriteByte('\n')
 	}
 	return b.String()
 }
 
-// namesSecrets reports whether a field says something about secrets, such as where one is, and not what it is.
+// namesSecrets reports whether a field is about secrets, such as where one is kept, and does not contain one.
 func namesSecrets(name string) bool {
 	for _, end := range []string{"_env", "_file", "_files", "secrets", "secrets_allowed", "_tier"} {
 		if strings.HasSuffix(strings.ToLower(name), end) {
@@ -73,7 +73,7 @@ func isScalar(t *token.Token) bool {
 	return false
 }
 
-// blank replaces what a scalar says, and leaves the space around it and the lines that it has.
+// blank replaces the value of a scalar, and keeps the space around it and its line breaks.
 func blank(origin string) string {
 	trimmed := strings.TrimSpace(origin)
 	before, after, _ := strings.Cut(origin, trimmed)
@@ -85,7 +85,7 @@ var (
 	member        = regex.Lazy(`([\w.-]+)["']?\s*[:=]\s*([^\s,}\]]+)`)
 )
 
-// inText leaves out what looks like a secret inside of a text or a comment: a password in a URL, name=value.
+// inText redacts what looks like a secret inside a text or a comment: a password in a URL, name=value.
 func inText(text string, secret func(string) bool) string {
 	text = passwordInURL().ReplaceAllString(text, "${1}"+Redacted+"@")
 	return member().ReplaceAllStringFunc(text, func(found string) string {
@@ -97,7 +97,7 @@ func inText(text string, secret func(string) bool) string {
 	})
 }
 
-// Text is the file as it was read; nothing: there was none.
+// Text returns the file as it was read, or nil if there was none.
 func (c *Config) Text() []byte {
 	if c.Path == "" {
 		return nil
@@ -105,13 +105,13 @@ func (c *Config) Text() []byte {
 	return c.doc.data
 }
 
-// Look reads a file as LoadTrusted does, and gives its text also where that is no config that would be taken.
+// Look reads a file as LoadTrusted does, and returns its text even if it is not a valid config.
 func Look(path string) (text []byte, cfg *Config, err error) {
 	cfg, err = LoadTrusted(path)
 	if err == nil {
 		return cfg.doc.data, cfg, nil
 	}
-	f, failed := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // nobody waits for who writes a pipe
+	f, failed := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // do not wait for the writer of a pipe
 	if failed != nil {
 		return nil, nil, err
 	}

@@ -15,26 +15,26 @@ import (
 	"toolpost/tool"
 )
 
-// StateName is what the folder beside a config is called in which an installation keeps what it writes.
+// StateName is the name of the folder beside a config in which an installation keeps its state.
 const StateName = offlimits.StateName
 
-// Where a config of the whole machine is, and what the service of that config writes to.
+// The folder of a machine-wide config, and the state folder of its service.
 const (
 	systemConfig = "/etc/toolpost"
 	systemState  = "/var/lib/toolpost"
 )
 
-// StateDir is the folder for everything that this installation writes: its store, tokens, keys, indexes, what skills
-// keep, packages that it installed.
+// StateDir returns the folder for everything that this installation writes: its store, tokens, keys, indexes, the data
+// of skills, packages that it installed.
 func (c *Config) StateDir() string { return c.state }
 
-// StateBeside reports whether the state folder is where people look for it first: beside the config.
+// StateBeside reports whether the state folder is beside the config, where people look for it first.
 func (c *Config) StateBeside() bool { return c.state == filepath.Join(c.Dir, StateName) }
 
-// FindState decides where the state folder is: where given says, a path that starts where this program stands; else
-// where the file says; else in the folder that systemd made for this service; else beside the config, and where nothing
-// can be written there, in the user's own folder for state. Every command decides by the same rules, and so they find
-// the same folder. Nothing is made.
+// FindState chooses the state folder, in this order: given, relative to the current directory; the one that the file
+// names; the one that systemd made for this service; the one beside the config; or, if that cannot be written, one in
+// the user's own folder for state. Every command uses the same rules, so they all find the same folder. Nothing is
+// created.
 func (c *Config) FindState(given string) error {
 	if given != "" {
 		dir, err := filepath.Abs(given)
@@ -49,7 +49,7 @@ func (c *Config) FindState(given string) error {
 	return nil
 }
 
-// KeepStateIn puts the state folder at an absolute path.
+// KeepStateIn sets the state folder to an absolute path.
 func (c *Config) KeepStateIn(dir string) error {
 	if err := c.checkState(dir); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (c *Config) setState(dir string) {
 	}
 }
 
-// checkState refuses a folder that the config itself is in: tools do not see the state folder, so they would not see
+// checkState refuses a folder that contains the config: tools do not see the state folder, so they would not see
 // anything that the config names either.
 func (c *Config) checkState(dir string) error {
 	if !offlimits.Within(c.Dir, dir) {
@@ -75,7 +75,7 @@ func (c *Config) checkState(dir string) error {
 		"there; give the state a folder of its own, such as %s", dir, filepath.Join(dir, "state"))
 }
 
-// usualState is where the state is if nobody says where.
+// usualState returns the state folder if none is given.
 func (c *Config) usualState() string {
 	beside := filepath.Join(c.Dir, StateName)
 	if dir := serviceState(c.Dir); dir != "" && c.checkState(dir) == nil {
@@ -84,12 +84,12 @@ func (c *Config) usualState() string {
 	if writable(beside) {
 		return beside
 	}
-	return cmp.Or(c.userState(), beside) // whoever then writes there says why it cannot
+	return cmp.Or(c.userState(), beside) // the first write there reports why it fails
 }
 
-// serviceState is the state folder of a service. systemd tells it only to the service, and those who look after it come
-// from a shell: they find it by where the config is. A variable that this process got from a parent, which may be
-// another service, says nothing about us.
+// serviceState returns the state folder of a service. systemd passes it only to the service; operators come from a
+// shell, and find it by the folder of the config. A variable inherited from a parent, which may be another service,
+// says nothing about this process.
 func serviceState(dir string) string {
 	if os.Getenv("SYSTEMD_EXEC_PID") == strconv.Itoa(os.Getpid()) {
 		first, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
@@ -103,11 +103,11 @@ func serviceState(dir string) string {
 	return ""
 }
 
-// userState is the folder for a config among the user's own state, by the XDG base directories; empty: the user has no
-// home. Its name tells people which config it is, and two configs apart.
+// userState returns the folder for a config among the user's own state, by the XDG base directories, or "" if the user
+// has no home. Its name shows people which config it belongs to, and distinguishes two configs.
 func (c *Config) userState() string {
 	base := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) { // such values count for nothing, says the specification
+	if !filepath.IsAbs(base) { // the specification says to ignore such values
 		home, err := os.UserHomeDir()
 		if err != nil || !filepath.IsAbs(home) {
 			return ""
@@ -115,15 +115,15 @@ func (c *Config) userState() string {
 		base = filepath.Join(home, ".local", "state")
 	}
 	dir := c.Dir
-	if real, err := filepath.EvalSymlinks(dir); err == nil { // the same folder, by whatever way
+	if real, err := filepath.EvalSymlinks(dir); err == nil { // the same folder, however it is reached
 		dir = real
 	}
 	sum := sha256.Sum256([]byte(filepath.Join(dir, filepath.Base(cmp.Or(c.Path, FileName)))))
 	return filepath.Join(base, "toolpost", filepath.Base(dir)+"-"+hex.EncodeToString(sum[:6]))
 }
 
-// writable reports whether a folder can be written, or made where it is missing. It only chooses between places: it is
-// no guard.
+// writable reports whether a folder can be written, or created if it is missing. It only chooses between places: it is
+// not a guard.
 func writable(dir string) bool {
 	const enter = unix.W_OK | unix.X_OK
 	err := unix.Faccessat(unix.AT_FDCWD, dir, enter, unix.AT_EACCESS)
@@ -133,7 +133,7 @@ func writable(dir string) bool {
 	return err == nil
 }
 
-// StateDir is a folder below the state folder of the source's installation.
+// StateDir returns a folder below the state folder of the source's installation.
 func (s Source) StateDir(below ...string) string {
 	return filepath.Join(append([]string{cmp.Or(s.State, filepath.Join(s.Dir, StateName))}, below...)...)
 }

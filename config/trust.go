@@ -14,11 +14,11 @@ import (
 	"toolpost/tool"
 )
 
-// LoadTrusted reads a file as Load does, if nobody but root and this program's user could have written it: the file,
-// every folder above it, and the same of what links on the way lead to, belong to one of the two, and nobody else may
-// write them. In a folder with the sticky bit, such as /tmp, others may write: they cannot touch what is not theirs.
-// What was looked at is what is read, whatever is renamed meanwhile. An empty file is refused: one that is saved in
-// place is empty for a moment, and would be a config without a single source.
+// LoadTrusted reads a file as Load does, if only root and this program's user could have written it. The file, every
+// folder above it, and likewise the targets of links on the way must belong to one of the two, and no other user may
+// write them. A folder with the sticky bit, such as /tmp, may be writable by others: they cannot touch files that are
+// not theirs. The file that was checked is the one that is read, whatever is renamed meanwhile. An empty file is
+// refused: a file that is saved in place is empty for a moment, and would be a config without a single source.
 func LoadTrusted(path string) (*Config, error) {
 	f, err := openTrusted(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func LoadTrusted(path string) (*Config, error) {
 	return Parse(path, data)
 }
 
-// Trusted says who else could have written a file, if somebody could; see LoadTrusted.
+// Trusted returns an error that names who else could have written a file, if another user could; see LoadTrusted.
 func Trusted(path string) error {
 	f, err := openTrusted(path)
 	if err == nil {
@@ -43,17 +43,17 @@ func Trusted(path string) error {
 	return err
 }
 
-// maxLinks is how many links may lead to a file, as the kernel has it.
+// maxLinks is how many links may lead to a file, the same as in the kernel.
 const maxLinks = 40
 
 // A walk goes to a file folder by folder, each opened from the one before it.
 type walk struct {
-	path  string // as it was asked for
+	path  string // as requested
 	user  int
-	above []step   // from the root down to where it stands
-	left  []string // names to go
+	above []step   // from the root down to the current folder
+	left  []string // names still to visit
 	links int
-	group bool // whether a group may write what is on the way
+	group bool // whether a group may have write access on the way
 }
 
 type step struct {
@@ -92,7 +92,7 @@ func (w *walk) back(n int) {
 	w.above = w.above[:n]
 }
 
-// enter opens a folder and looks at it.
+// enter opens a folder and checks it.
 func (w *walk) enter(from int, name, path string) error {
 	fd, err := unix.Openat(from, name, kernel.PathOnly|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *walk) enter(from int, name, path string) error {
 	return w.judge(fd, path)
 }
 
-// next takes one step; it gives the file when it is there.
+// next takes one step; it returns the file on reaching it.
 func (w *walk) next() (*os.File, error) {
 	name, at := w.left[0], w.above[len(w.above)-1]
 	w.left = w.left[1:]
@@ -136,7 +136,7 @@ func (w *walk) next() (*os.File, error) {
 	return f, nil
 }
 
-// follow goes where a link leads. Whose it is matters: in a sticky folder anybody may put one.
+// follow goes to the target of a link. The link's owner matters: in a sticky folder any user may create one.
 func (w *walk) follow(folder int, name, path string, info *unix.Stat_t) error {
 	if w.links++; w.links > maxLinks {
 		return cannotRead(w.path, unix.ELOOP)
@@ -156,7 +156,7 @@ func (w *walk) follow(folder int, name, path string, info *unix.Stat_t) error {
 	return nil
 }
 
-// judge says who else may write what was opened.
+// judge returns an error if another user may write the opened file or folder.
 func (w *walk) judge(fd int, path string) error {
 	var info unix.Stat_t
 	if err := unix.Fstat(fd, &info); err != nil {

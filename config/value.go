@@ -44,7 +44,7 @@ func (d *Duration) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-// toJSON writes a node as JSON. What JSON cannot say is an error, never a near miss.
+// toJSON writes a node as JSON. A value that JSON cannot express is an error, never a near miss.
 func toJSON(n ast.Node) (json.RawMessage, error) { return appendJSON(nil, n, 0) }
 
 func appendJSON(b []byte, n ast.Node, depth int) ([]byte, error) {
@@ -96,8 +96,8 @@ func appendItems[T any](b []byte, brackets string, items []T, add func([]byte, T
 
 var jsonNumber = regex.Lazy(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
-// number returns the digits of a number as they are written, or "". The parser takes numbers that do not
-// fit a machine word for text; JSON does not mind their size.
+// number returns the digits of a number as they are written, or "". The parser treats numbers that do not fit a machine
+// word as text; JSON does not limit their size.
 func number(n ast.Node) string {
 	switch n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.StringNode:

@@ -25,19 +25,19 @@ const (
 	maxEntries = 10_000
 )
 
-// byteOrderMark is what some editors begin every file with. It says nothing.
+// byteOrderMark begins every file that some editors write. It has no meaning.
 const byteOrderMark = "\ufeff"
 
 // A document is a parsed file that can show its lines in errors.
 type document struct {
 	path string
 	data []byte
-	root ast.Node // nil: empty
+	root ast.Node // nil if the file is empty
 }
 
-// DecodeYAML reads another file that people write, such as a manifest, as strictly as a config: into a
-// struct with yaml tags, within the same bounds, and with errors that name the place. A struct that may
-// also be written as text alone implements encoding.TextUnmarshaler.
+// DecodeYAML reads another file that people write, such as a manifest, as strictly as a config: into a struct with yaml
+// tags, within the same bounds, and with errors that name the position. A struct that may also be written as text alone
+// implements encoding.TextUnmarshaler.
 func DecodeYAML(path string, data []byte, into any) error {
 	d, err := parse(path, data)
 	if err != nil {
@@ -46,7 +46,7 @@ func DecodeYAML(path string, data []byte, into any) error {
 	return d.explain(decodeFields(d.root, into))
 }
 
-// ParseYAML reads what anybody may have written into the node that it is, within the same bounds; nil: it is empty.
+// ParseYAML parses untrusted text into its root node, within the same bounds; the node is nil if the text is empty.
 // Errors name line and column.
 func ParseYAML(data []byte) (root ast.Node, err error) {
 	defer func() {
@@ -91,9 +91,8 @@ func parse(path string, data []byte) (*document, error) {
 	return d, nil
 }
 
-// checkTokens refuses what has no place in a config, and whatever would keep the parser busy for long,
-// before the parser sees it. Anchors and aliases are refused as a whole: a few lines of them can stand
-// for gigabytes.
+// checkTokens refuses what has no place in a config, and whatever would keep the parser busy for a long time, before
+// the parser sees it. Anchors and aliases are refused altogether: a few lines of them can stand for gigabytes.
 func checkTokens(tokens token.Tokens) error {
 	depth, entries, dashes, line := 0, 0, 0, 0
 	for _, t := range tokens {
@@ -130,8 +129,7 @@ func checkTokens(tokens token.Tokens) error {
 	return nil
 }
 
-// parseTokens does not trust the parser: the file may be written by somebody who knows how to make it
-// panic.
+// parseTokens does not trust the parser: an attacker may have written the file to make it panic.
 func parseTokens(tokens token.Tokens) (f *ast.File, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -144,7 +142,7 @@ func parseTokens(tokens token.Tokens) (f *ast.File, err error) {
 	return f, nil
 }
 
-// syntaxFault takes message and place from the parser's error. Its Error method would print the source,
+// syntaxFault takes message and position from the parser's error. The error's own Error method would print the source,
 // in time that grows with its square.
 func syntaxFault(err error) error {
 	var e yaml.Error
@@ -154,13 +152,13 @@ func syntaxFault(err error) error {
 	return &fault{e.GetToken().Position, "not valid YAML: " + e.GetMessage()}
 }
 
-// A fault is what is wrong at one place of the file.
+// A fault is a mistake at one position of the file.
 type fault struct {
 	at      *token.Position
 	message string
 }
 
-// Error implements error, for those who decode without a document.
+// Error implements error, for decoding without a document.
 func (f *fault) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", f.at.Line, f.at.Column, f.message)
 }
@@ -169,7 +167,7 @@ func faultAt(n ast.Node, format string, args ...any) error {
 	return &fault{position(n), fmt.Sprintf(format, args...)}
 }
 
-// position is where a reader would say that n starts.
+// position returns where a reader would say that n starts.
 func position(n ast.Node) *token.Position {
 	switch v := n.(type) {
 	case nil:
@@ -192,7 +190,7 @@ func position(n ast.Node) *token.Position {
 	return n.GetToken().Position
 }
 
-// explain makes a fault an error that people see: the file, the place, what is wrong, the line itself.
+// explain turns a fault into an error for people: the file, the position, what is wrong, the line itself.
 func (d *document) explain(err error) error {
 	var f *fault
 	switch {
@@ -211,7 +209,7 @@ func (d *document) explain(err error) error {
 	}
 }
 
-// excerpt shows the line with a mark below the column. A line that would not fit on a screen is left out.
+// excerpt shows the line with a mark below the column. It leaves out a line that would not fit on a screen.
 func (d *document) excerpt(at *token.Position) string {
 	lines := bytes.SplitN(d.data, []byte("\n"), at.Line+1)
 	if at.Line < 1 || at.Line > len(lines) {

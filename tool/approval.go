@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// A Consent is what policy asks for before a call may run: that somebody approves it. Several rules may ask; then
-// whoever approves must be somebody whom each of them names.
+// A Consent is the approval that policy requires before a call may run. If several rules require one, the approver must
+// be named by each of them.
 type Consent struct {
 	Rules   []ConsentRule
-	Touches Touches // what the call is going to touch, for those who decide
+	Touches Touches // what the call is going to touch, for the approvers
 }
 
-// A ConsentRule is what one rule asks for.
+// A ConsentRule is the requirement of one rule.
 type ConsentRule struct {
 	Name      string        `json:"name"`
-	About     string        `json:"about,omitempty"` // a digest of what the rule is about: one that is about more is another one
+	About     string        `json:"about,omitempty"` // a digest of what the rule is about: a rule about more has another digest
 	Reason    string        `json:"reason,omitempty"`
 	Approvers []Glob        `json:"approvers"`
-	Self      bool          `json:"self,omitzero"`      // the caller may be the one who approves
-	Timeout   time.Duration `json:"-"`                  // how long somebody may take to decide
+	Self      bool          `json:"self,omitzero"`      // the caller may approve its own call
+	Timeout   time.Duration `json:"-"`                  // how long the approvers have to decide
 	Remember  []string      `json:"remember,omitempty"` // the ways in which an approval may be remembered
 }
 
-// AskApproval is the kind of an Ask that is for somebody who approves calls, and not about anything the tool wants to
+// AskApproval is the kind of an Ask that is meant for an approver, and does not ask for anything that the tool wants to
 // know.
 const AskApproval = "approval"
 
-// An Awaited is what a caller is told of an approval that its call waits for.
+// An Awaited describes to a caller the approval that its call waits for.
 type Awaited struct {
 	Tool      string          `json:"tool"`
-	Args      json.RawMessage `json:"arguments,omitzero"` // without what is secret
+	Args      json.RawMessage `json:"arguments,omitzero"` // without secrets
 	Approvers []string        `json:"approvers"`          // names and roles
 	Until     time.Time       `json:"until"`              // no answer by then is a refusal
-	Rules     []string        `json:"rules"`              // that ask for it
-	Reason    string          `json:"reason,omitempty"`   // why they do
+	Rules     []string        `json:"rules"`              // the rules that ask for it
+	Reason    string          `json:"reason,omitempty"`   // why they ask
 	Self      bool            `json:"self,omitzero"`      // the caller may decide it, with the answers that Schema wants
 }

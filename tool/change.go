@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// A Change is what became of the tools of one source, by the names that the source has for them.
+// A Change lists how the tools of one source have changed, by the source's own names for them.
 type Change struct {
 	Source  string   `json:"source"`
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
-	Changed []string `json:"changed,omitempty"` // it says something else of itself
+	Changed []string `json:"changed,omitempty"` // its spec is different
 }
 
-// Empty reports whether its tools are what they were.
+// Empty reports whether nothing has changed.
 func (c Change) Empty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
 
-// String says it in a line, without the source.
+// String describes the change in one line, without the source.
 func (c Change) String() string {
 	var parts []string
 	for _, part := range []struct {
@@ -35,7 +35,7 @@ func (c Change) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// few names things, as many as fit into a line.
+// few lists names, as many as fit into a line.
 func few(names []string) string {
 	const most = 8
 	visible := make([]string, 0, most)
@@ -49,7 +49,7 @@ func few(names []string) string {
 	return list
 }
 
-// Compare says what became of the tools of a source.
+// Compare returns the differences between two lists of a source's tools.
 func Compare(source string, before, after []*Spec) Change {
 	was, is := specsByName(before), specsByName(after)
 	c := Change{Source: source}

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// Changing is what a Runner or a Catalog is whose tools may be others after a while, and that knows when.
+// Changing is implemented by a Runner or a Catalog whose tools may change, and that knows when they do.
 type Changing interface {
-	// Changed gives a channel that is closed when the tools may be others than now. It tells of one change: whoever
-	// wants to know of the next one asks again, before looking at the tools, and so misses none. A channel was chosen
-	// over a callback because the one who says it must not wait for those who hear it.
+	// Changed returns a channel that is closed when the tools may have changed. It reports one change: a caller that
+	// wants to know of the next one calls Changed again, before it looks at the tools, and so misses none. A channel was
+	// chosen over a callback because the sender must not wait for its listeners.
 	Changed() <-chan struct{}
 }
 
-// Changed asks a runner or a catalogue; nil, on which a wait never ends: it cannot tell.
+// Changed returns the channel of a runner or a catalogue, or nil (which blocks for ever) if it is not Changing.
 func Changed(of any) <-chan struct{} {
 	if c, ok := of.(Changing); ok {
 		return c.Changed()
@@ -24,7 +24,7 @@ func Changed(of any) <-chan struct{} {
 // Changes implements Changing. The zero value is ready for use.
 type Changes struct {
 	mu   sync.Mutex
-	next chan struct{} // nil: nobody has asked since the last change
+	next chan struct{} // nil if Changed was not called since the last change
 }
 
 // Changed implements Changing.
@@ -37,7 +37,7 @@ func (c *Changes) Changed() <-chan struct{} {
 	return c.next
 }
 
-// Tell says that something has changed. It never waits.
+// Tell reports a change. It never blocks.
 func (c *Changes) Tell() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +52,8 @@ type Reasoner interface {
 	WhyNot(ctx context.Context, p Principal, name string) error
 }
 
-// WhyNot says why a tool that a caller may see cannot be called now; nil: it can, or Lookup does not know it either.
+// WhyNot returns why a tool that a caller may see cannot be called now. It returns nil if it can, or if Lookup does not
+// know it either.
 func WhyNot(ctx context.Context, c Catalog, p Principal, name string) error {
 	if r, ok := c.(Reasoner); ok {
 		return r.WhyNot(ctx, p, name)

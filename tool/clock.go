@@ -2,19 +2,18 @@ package tool
 
 import "context"
 
-// A Clock counts the time that a tool has for a call. The engine's is found in the context of the call, under
-// ClockKey: like the deadline that it is about, it is nobody's argument.
+// A Clock counts the time that a tool has for a call. The engine puts its clock into the context of the call, under
+// ClockKey: like the deadline that it is about, it is not passed as an argument.
 type Clock interface {
-	// Stop lets the time stand until goOn is called.
+	// Stop pauses the clock until goOn is called.
 	Stop() (goOn func())
 }
 
 // ClockKey is the key of a Clock in a context.
 type ClockKey struct{}
 
-// Waiting says that a call waits for its worker, which is busy or starting: until goOn is called that is
-// not its tool's time. How long it may wait is up to the engine, which ends the context. Where there is no clock
-// nothing happens.
+// Waiting reports that a call waits for its worker, which is busy or starting. Until goOn is called, the time is not
+// charged to the tool. The engine limits the wait by ending the context. Without a clock in ctx Waiting does nothing.
 func Waiting(ctx context.Context) (goOn func()) {
 	if c, ok := ctx.Value(ClockKey{}).(Clock); ok {
 		return c.Stop()

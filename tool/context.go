@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// A LazyContext ends with its parent, or when End is called. What this takes is made only when somebody waits for it,
-// which most quick tools never do: for them context.WithCancelCause would cost as much as the rest of the chain.
+// A LazyContext ends with its parent, or when End is called. It creates a cancellable context only when a goroutine
+// waits for it, which most quick tools never do: for them context.WithCancelCause would cost as much as the rest of the
+// chain.
 type LazyContext struct {
 	Parent context.Context
 
 	mu     sync.Mutex
 	ended  bool
-	waited *waited // nil: nobody waits, and the end had no cause
+	waited *waited // nil if nothing waits and the end had no cause
 }
 
-// A waited is what others wait for, and why it ends.
+// A waited is the context that others wait for, and why it ends.
 type waited struct {
-	ctx   context.Context // nil: nobody waits
+	ctx   context.Context // nil if nothing waits
 	stop  context.CancelCauseFunc
 	cause error
 }
 
-// End ends the context; the first cause counts. Without one it is that of a call that is over: context.Canceled.
+// End ends the context; the first cause counts. A nil cause means that the call is over, and reads as context.Canceled.
 func (c *LazyContext) End(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +45,7 @@ func (c *LazyContext) Ended() bool {
 	return c.ended
 }
 
-// Err implements context.Context. To ask for it is not to wait.
+// Err implements context.Context. Calling it does not count as waiting.
 func (c *LazyContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +61,8 @@ func (c *LazyContext) Err() error {
 // Done implements context.Context.
 func (c *LazyContext) Done() <-chan struct{} { return c.waitable().Done() }
 
-// Value implements context.Context. Package context asks through it for what can be cancelled, in order to hang a child
-// there without a goroutine, and to learn the cause.
+// Value implements context.Context. Package context uses it to find a cancellable context, so that it can attach a
+// child without a goroutine, and to learn the cause.
 func (c *LazyContext) Value(key any) any { return c.waitable().Value(key) }
 
 // Deadline implements context.Context.

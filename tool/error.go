@@ -33,8 +33,8 @@ const (
 	CodeToolError Code = "tool_error"
 )
 
-// ReasonExit is the reason of a protocol error that is no more than a process which ended badly. Narratoria counts that as
-// a failure of the protocol, and others want to tell it from a line that cannot be read.
+// ReasonExit is the reason of a protocol error that is only a process with a bad exit status. Narratoria counts that as
+// a failure of the protocol; others want to distinguish it from a line that cannot be read.
 const ReasonExit = "exit_status"
 
 // Codes lists every code, for tables that must be complete.
@@ -50,13 +50,13 @@ func Codes() []Code {
 // and what to do next.
 type Error struct {
 	Code    Code            `json:"code"`
-	Reason  string          `json:"reason,omitempty"` // a protocol's own finer word: guarantee_blocked, expired, ValueError ...
+	Reason  string          `json:"reason,omitempty"` // a protocol's own more specific code: guarantee_blocked, expired, ValueError ...
 	Message string          `json:"message"`
 	Details json.RawMessage `json:"details,omitzero"`
 	Err     error           `json:"-"`
 }
 
-// Errorf makes an Error. Like fmt.Errorf it keeps what %w names. Its message has at most MaxMessage bytes.
+// Errorf makes an Error. Like fmt.Errorf it wraps the operands of %w. Its message has at most MaxMessage bytes.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	cause := errors.Unwrap(err)
@@ -85,7 +85,7 @@ func (e *Error) Because(reason string) *Error {
 	return &c
 }
 
-// RetryAfter returns a copy of e whose details say when to try again: after so many milliseconds, rounded up.
+// RetryAfter returns a copy of e whose details give the wait before a retry, in milliseconds, rounded up.
 func (e *Error) RetryAfter(wait time.Duration) *Error {
 	c := *e
 	ms := (wait + time.Millisecond - 1) / time.Millisecond
@@ -93,10 +93,10 @@ func (e *Error) RetryAfter(wait time.Duration) *Error {
 	return &c
 }
 
-// AsError maps any error to an Error: one that is one already stays; the two context errors become
-// timeout and cancelled; everything else is internal.
+// AsError maps any error to an Error: an Error is returned as it is, the two context errors become timeout and
+// cancelled, and every other error is internal.
 func AsError(err error) *Error {
-	if err == nil { // as it is for nearly every call
+	if err == nil { // the case for nearly every call
 		return nil
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
@@ -111,8 +111,8 @@ func AsError(err error) *Error {
 	return &Error{Code: CodeInternal, Message: err.Error(), Err: err}
 }
 
-// Ended is the error of a call whose context ended. Where the cause has no class, the context knows which of the two it
-// was.
+// Ended returns the error of a call whose context ended. If the cause has no class, ctx.Err decides between timeout and
+// cancelled.
 func Ended(ctx context.Context) *Error {
 	e := *AsError(context.Cause(ctx))
 	if e.Code == CodeInternal {
@@ -130,8 +130,8 @@ func CodeOf(err error) Code {
 	return AsError(err).Code
 }
 
-// Failed makes the Result of a tool that said no. Reason is the tool's own word for the kind of
-// failure, such as the name of an exception; it may be empty.
+// Failed makes the Result of a tool that failed. Reason is the tool's own word for the kind of failure, such as the
+// name of an exception; it may be empty.
 func Failed(reason, message string) *Result {
 	return &Result{Failure: &Error{Code: CodeToolError, Reason: reason, Message: message}}
 }

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxGlob is how long a pattern may be, in bytes: a config is read by people.
+// maxGlob is the maximum length of a pattern in bytes: people read a config.
 const maxGlob = 1024
 
 // A Glob is a pattern for a name: * stands for any characters, ? for one.
@@ -30,8 +30,8 @@ func (g *Glob) UnmarshalText(b []byte) error {
 // Plain reports whether the pattern is a name and nothing else.
 func (g Glob) Plain() bool { return !strings.ContainsAny(string(g), "*?") }
 
-// Match matches a whole name in time that is at most the product of both lengths: on a mismatch only the last star
-// has to take one character more.
+// Match reports whether the pattern matches the whole name. It takes at most time proportional to the product of both
+// lengths: on a mismatch only the last star has to take one more character.
 func (g Glob) Match(name string) bool {
 	p, n := 0, 0
 	star, mark := -1, 0
@@ -58,9 +58,9 @@ func (g Glob) Match(name string) bool {
 	return strings.Trim(string(g[p:]), "*") == ""
 }
 
-// covers reports whether a pattern certainly matches every name that another one matches. A star of the narrow one
-// stands for a character that the wide one cannot name: only a star takes it, and whatever is put in its place. A
-// question mark would take it too, and not what is put in its place.
+// covers reports whether g certainly matches every name that narrow matches. A star in narrow is matched as a character
+// that g cannot name, so only a star of g matches it, and that also matches whatever the star stands for. A question
+// mark would match the character too, but not everything that the star stands for.
 func (g Glob) covers(narrow Glob) bool {
 	if strings.Contains(string(g), "?") && strings.Contains(string(narrow), "*") {
 		return g == narrow
@@ -68,7 +68,7 @@ func (g Glob) covers(narrow Glob) bool {
 	return g.Match(string(narrow))
 }
 
-// Several are a list of what reads itself from text; a single one may be written alone.
+// Several is a list of values that are read from text; a single one may be written alone.
 type Several[T any, P interface {
 	*T
 	encoding.TextUnmarshaler
@@ -104,30 +104,30 @@ func join[S ~string](list []S) string {
 	return strings.Join(words, ", ")
 }
 
-// A Ref says which tool is meant: its source, and the name that the source has for it. What decides about tools
-// compares refs: the name that a tool is published by changes with what other sources bring.
+// A Ref identifies a tool by its source and the source's own name for it. Decisions about tools compare refs, because
+// the published name of a tool changes with what other sources bring.
 type Ref struct{ Source, Name string }
 
-// Ref returns the tool's own.
+// Ref returns the tool's ref.
 func (s *Spec) Ref() Ref {
 	return Ref{s.Source, cmp.Or(s.Own, s.Name)}
 }
 
-// String returns source.name. No two refs have the same, because the name of a source has no dot in it.
+// String returns source.name. It is unique, because the name of a source has no dot in it.
 func (r Ref) String() string { return r.Source + "." + r.Name }
 
-// A Pattern is for tools, as people write them in rules and rights: NAME is for the tools of any source that it calls
-// so, SOURCE.NAME for those of one source. In both parts * stands for any characters and ? for one. The first dot ends
-// the source; a name that has dots itself is written with its source, or with *. in front.
+// A Pattern selects tools, as people write it in rules and rights: NAME selects the tools that any source calls so,
+// SOURCE.NAME those of one source. In both parts * stands for any characters and ? for one. The first dot ends the
+// source; a name that itself has dots is written with its source, or with *. in front.
 //
-// There are two questions to a pattern, and no third, so that nobody compares it with a text that was put together of
-// a source and a name: Match is for what lets somebody do something, Mentions for what keeps somebody from it.
+// A pattern has two ways of matching and no third, so that no code compares it with a text put together from a source
+// and a name: Match is for rules that grant something, Mentions for rules that forbid it.
 type Pattern string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *Pattern) UnmarshalText(b []byte) error { return (*Glob)(p).UnmarshalText(b) }
 
-// split returns what the pattern says of the source and of the name.
+// split returns the source part and the name part of the pattern.
 func (p Pattern) split() (source, name Glob) {
 	if before, after, ok := strings.Cut(string(p), "."); ok {
 		return Glob(before), Glob(after)
@@ -138,21 +138,21 @@ func (p Pattern) split() (source, name Glob) {
 // Plain reports whether the pattern is a name and nothing else.
 func (p Pattern) Plain() bool { return Glob(p).Plain() }
 
-// Match reports whether a tool is certainly meant. An alias is not enough, nor is a name with a dot in it that reads
-// like another source's tool: both are for the source of the tool to choose.
+// Match reports whether the pattern certainly selects the tool. An alias is not enough, nor is a name with a dot in it
+// that reads like another source's tool: the source of the tool chooses both.
 func (p Pattern) Match(r Ref) bool {
 	source, name := p.split()
 	return source.Match(r.Source) && name.Match(r.Name)
 }
 
-// Mentions reports whether a tool can be meant: certainly, or by an alias, or by a name of its own that has a dot in
-// it. A source must not get its tools out of a rule by what it calls them.
+// Mentions reports whether the pattern may select the tool: certainly, or by an alias, or by a name of its own with a
+// dot in it. A source must not escape a rule by the names it gives its tools.
 func (p Pattern) Mentions(s *Spec) bool {
 	r, whole := s.Ref(), Glob(p)
 	return p.Match(r) || whole.Match(r.Name) || slices.ContainsFunc(s.Aliases, whole.Match)
 }
 
-// Covers reports whether the pattern certainly matches every tool that another one matches.
+// Covers reports whether the pattern certainly matches every tool that narrow matches.
 func (p Pattern) Covers(narrow Pattern) bool {
 	source, name := p.split()
 	itsSource, itsName := narrow.split()
@@ -178,8 +178,8 @@ func (p Patterns) Mentions(s *Spec) bool {
 	return p == nil || slices.ContainsFunc(p, func(one Pattern) bool { return one.Mentions(s) })
 }
 
-// Check refuses patterns that let somebody do something with the tools of a source that there is not; nil: there may be
-// any. Most often it is the name of a tool that has a dot in it.
+// Check refuses patterns that grant access to the tools of a source that does not exist; if sources is nil, any may
+// exist. The usual mistake is the name of a tool with a dot in it.
 func (p Patterns) Check(sources []string) error {
 	for _, one := range p {
 		source, _ := one.split()

@@ -18,12 +18,12 @@ type Guarantees struct {
 	// SecretsAllowed names the secrets that the tool may have. Nil says nothing about secrets; an empty
 	// list allows none.
 	SecretsAllowed []string `json:"secrets_allowed,omitzero" doc:"gets only these secrets; an empty list: none"`
-	// Sandbox asks for the default walls even where the config of the tool's source turns them off. It is the
-	// contract's `sandbox: true`: it says that there are walls, and not which.
+	// Sandbox asks for the default walls even if the config of the tool's source turns them off. It is the contract's
+	// `sandbox: true`, which requires walls without naming them.
 	Sandbox bool `json:"sandbox,omitempty" doc:"has the default walls, even if its source turns walls off"`
 }
 
-// flags are the guarantees that are on or off, in the contract's order, and Sandbox.
+// flags returns the boolean guarantees, in the contract's order, and Sandbox.
 func (g Guarantees) flags() [7]bool {
 	return [...]bool{
 		g.NoFilesystemRead, g.NoFilesystemWrite, g.NoNetwork, g.NoSubprocess, g.NoEnvRead, g.NoEnvWrite, g.Sandbox,
@@ -44,7 +44,7 @@ func (g Guarantees) All() iter.Seq2[string, bool] {
 	}
 }
 
-// Asked lists the names of the guarantees that are asked for, secrets_allowed and sandbox among them.
+// Asked lists the names of the requested guarantees, including secrets_allowed and sandbox.
 func (g Guarantees) Asked() []string {
 	var names []string
 	for name, on := range g.All() {
@@ -61,8 +61,8 @@ func (g Guarantees) Asked() []string {
 	return names
 }
 
-// Tighten returns what holds when both g and o hold. It only ever adds walls: guarantees join, lists of
-// secrets intersect.
+// Tighten returns the guarantees that hold if both g and o hold. It only ever adds walls: guarantees are joined, lists
+// of secrets intersected.
 func (g Guarantees) Tighten(o Guarantees) Guarantees {
 	return Guarantees{
 		NoFilesystemRead:  g.NoFilesystemRead || o.NoFilesystemRead,
@@ -76,17 +76,17 @@ func (g Guarantees) Tighten(o Guarantees) Guarantees {
 	}
 }
 
-// Equal reports whether both guarantee the same.
+// Equal reports whether both guarantee the same things.
 func (g Guarantees) Equal(o Guarantees) bool {
 	return g.flags() == o.flags() && slices.Equal(g.SecretsAllowed, o.SecretsAllowed) &&
 		(g.SecretsAllowed == nil) == (o.SecretsAllowed == nil)
 }
 
-// Covers reports whether g holds already whatever o asks for.
+// Covers reports whether g already includes everything that o asks for.
 func (g Guarantees) Covers(o Guarantees) bool { return g.Tighten(o).Equal(g) }
 
-// Tightened returns the guarantees that hold for the call of a tool that has its own: those of its spec, and those that
-// its caller and the stages ask for.
+// Tightened returns the guarantees that hold for the call of a tool that has its own: these, those of its spec, and
+// those that its caller and the stages ask for.
 func (c *Call) Tightened(own Guarantees) Guarantees {
 	if c.Spec != nil {
 		own = own.Tighten(c.Spec.Guarantees)

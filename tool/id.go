@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// random hands out random bytes that were read ahead: to ask the system for ten of them each time would be
-// most of the work of making an id.
+// random hands out random bytes that were read ahead: asking the system for ten of them each time would be most of the
+// work of making an id.
 type random struct {
 	ahead [1 << 10]byte
 	used  int
@@ -29,8 +29,8 @@ func (r *random) read(b []byte) {
 	r.used += copy(b, r.ahead[r.used:])
 }
 
-// NewID makes a UUID of version 7: ids made later sort after those made before, to the millisecond.
-// Calls, traces and whatever else needs a name get it from here.
+// NewID makes a UUID of version 7: ids sort by the time they were made, to the millisecond. It is used for calls,
+// traces and everything else that needs a name.
 func NewID() string {
 	var u [16]byte
 	r := randoms.Get().(*random)
@@ -52,21 +52,21 @@ func NewID() string {
 	return string(s[:])
 }
 
-// Name gives a call that has no name one, and a call that belongs to no trace starts one. It is for whoever made
-// the call; the engine does it for a copy of a call that comes without.
+// Name gives the call an id if it has none, and starts a trace if it belongs to none. It is meant for the code that
+// made the call; the engine does the same to its copy of a call that comes without.
 func (c *Call) Name() {
 	if c.ID == "" {
 		c.ID = NewID()
 		c.Trace = cmp.Or(c.Trace, c.ID)
 	}
-	if c.Trace == "" { // somebody named the call who may have chosen anything, and a trace is a UUID
+	if c.Trace == "" { // a client chose the id, which may be anything, and a trace is a UUID
 		c.Trace = NewID()
 	}
 }
 
-// Forwarded returns the call as it is passed on to another Toolpost. There all of our callers are one, and what they
-// chose without knowing of each other would meet: so the call gets an id of its own, and a session and a key get names
-// that no other caller's have, the same each time.
+// Forwarded returns the call as it is passed on to another Toolpost. All our callers are one caller there, and names
+// that they chose independently would clash. So the call gets an id of its own, and its session and key get names that
+// are unique to the caller and the same each time.
 func (c *Call) Forwarded() *Call {
 	on := *c
 	on.ID = NewID()
@@ -79,7 +79,8 @@ func (c *Call) Forwarded() *Call {
 	return &on
 }
 
-// NameFor makes one name of several texts, the same in every process; other texts give another one.
+// NameFor derives a name from several texts. The same texts give the same name in every process; other texts give
+// another.
 func NameFor(texts ...string) string {
 	h := sha256.New()
 	for _, text := range texts {
@@ -89,8 +90,7 @@ func NameFor(texts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// TraceOf returns the trace id of a W3C traceparent as a UUID. As W3C asks, one that is malformed is treated
-// as absent.
+// TraceOf returns the trace id of a W3C traceparent as a UUID. As W3C asks, a malformed one is treated as absent.
 func TraceOf(traceparent string) string {
 	id, _ := parseTraceparent(traceparent)
 	if id == "" {
@@ -99,14 +99,14 @@ func TraceOf(traceparent string) string {
 	return strings.Join([]string{id[:8], id[8:12], id[12:16], id[16:20], id[20:]}, "-")
 }
 
-// SpanOf returns the span of a W3C traceparent, the parent of whatever is done for whoever sent it; empty for one that
-// is malformed.
+// SpanOf returns the span of a W3C traceparent, the parent of everything done for its sender; it is empty if the
+// traceparent is malformed.
 func SpanOf(traceparent string) string {
 	_, span := parseTraceparent(traceparent)
 	return span
 }
 
-// parseTraceparent returns both ids, or neither. Of a version that is to come only the beginning is known.
+// parseTraceparent returns both ids, or neither. Of a future version only the beginning is known.
 func parseTraceparent(text string) (trace, span string) {
 	parts := strings.SplitN(text, "-", 5)
 	if len(parts) < 4 || !isHex(parts[0], 2) || !isID(parts[1], 32) || !isID(parts[2], 16) || !isHex(parts[3], 2) {
@@ -118,8 +118,8 @@ func parseTraceparent(text string) (trace, span string) {
 	return parts[1], parts[2]
 }
 
-// Traceparent is the inverse of TraceOf and SpanOf; without a span it makes a new one. It is empty for a trace that is
-// no UUID.
+// Traceparent is the inverse of TraceOf and SpanOf; without a span it makes a new one. It returns "" if the trace is
+// not a UUID.
 func Traceparent(trace, span string) string {
 	id := strings.ReplaceAll(trace, "-", "")
 	if !isID(id, 32) {
@@ -135,18 +135,18 @@ func Traceparent(trace, span string) string {
 func NewSpan() string {
 	var id [8]byte
 	r := randoms.Get().(*random)
-	for id == [8]byte{} { // the one id that there cannot be
+	for id == [8]byte{} { // the one invalid id
 		r.read(id[:])
 	}
 	randoms.Put(r)
 	return hex.EncodeToString(id[:])
 }
 
-// traceVariable is where a program that is started for one call finds the traceparent of it.
+// traceVariable is the environment variable that holds the traceparent for a program started for one call.
 const traceVariable = "TRACEPARENT"
 
 // TraceEnv adds the call's traceparent to the environment of a program that is started for it, unless the environment
-// has one. It does not change the list that it is given.
+// already has one. It does not change env.
 func (c *Call) TraceEnv(env []string) []string {
 	parent := Traceparent(c.Trace, c.Span)
 	given := func(v string) bool { return strings.HasPrefix(v, traceVariable+"=") }
@@ -158,5 +158,5 @@ func (c *Call) TraceEnv(env []string) []string {
 
 func isHex(s string, n int) bool { return len(s) == n && strings.Trim(s, "0123456789abcdef") == "" }
 
-// isID reports whether a text is an id of W3C: not all zeroes.
+// isID reports whether s is a valid W3C id: hexadecimal and not all zeroes.
 func isID(s string, n int) bool { return isHex(s, n) && strings.Trim(s, "0") != "" }

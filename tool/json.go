@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// Durations are milliseconds in JSON, with a fraction where there is one: the unit of the contracts
-// and of people.
+// Durations are milliseconds in JSON, with a fraction if there is one: the unit of the contracts and of people.
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// fromMillis cuts what does not fit, so that a timeout of 1e300 is a long one and not a negative one.
+// fromMillis clamps values that do not fit, so that a timeout of 1e300 becomes a long one, not a negative one.
 func fromMillis(ms float64) time.Duration {
 	switch ns := math.Round(ms * float64(time.Millisecond)); {
 	case ns >= math.MaxInt64:
@@ -69,7 +68,7 @@ func (t *Trace) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Retry is what RetryAfter said; 0: the error does not say when to try again.
+// Retry returns the wait that RetryAfter set, or 0 if the error has none.
 func (e *Error) Retry() time.Duration {
 	var said struct {
 		MS int64 `json:"retry_after_ms"`
@@ -80,8 +79,8 @@ func (e *Error) Retry() time.Duration {
 	return time.Duration(min(max(said.MS, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
-// UnmarshalJSON implements json.Unmarshaler: a list of patterns as they are written, or a single one. Without it what
-// can be read from text could be read from a string alone, and not from what is written of it.
+// UnmarshalJSON implements json.Unmarshaler: a list of patterns, or a single one. Without it a type that reads itself
+// from text could be decoded only from a JSON string, and not from the list that it is encoded as.
 func (p *Patterns) UnmarshalJSON(b []byte) error {
 	if strings.HasPrefix(string(b), `"`) {
 		*p = make(Patterns, 1)

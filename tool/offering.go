@@ -6,8 +6,8 @@ import (
 	"iter"
 )
 
-// A Resource is something that an MCP server has to be read, or a kind of such things with a template of their URIs. Its
-// JSON is that of MCP.
+// A Resource is something that an MCP server lets clients read, or a kind of such things with a template of their URIs.
+// Its JSON is that of MCP.
 type Resource struct {
 	URI         string          `json:"uri,omitempty"`
 	Template    string          `json:"uriTemplate,omitempty"`
@@ -19,19 +19,19 @@ type Resource struct {
 	Annotations json.RawMessage `json:"annotations,omitempty"`
 }
 
-// An Offering is a Catalog whose sources have more than tools.
+// An Offering is a Catalog whose sources offer more than tools.
 type Offering interface {
-	// Offers yields the unlisted tools with a Method that a caller may see and call now, by name; and who tells of changes
-	// of their resources, or nil.
+	// Offers yields the unlisted tools with a Method that a caller may see and call now, by name, each with the Follower
+	// that reports changes of its resources, or nil.
 	Offers(ctx context.Context, p Principal) iter.Seq2[*Spec, Follower]
 }
 
-// A Follower is a Runner that tells of changes of resources, until stop is called or it is closed. Heard must not block.
+// A Follower is a Runner that reports changes of resources, until stop is called or it is closed. Heard must not block.
 type Follower interface {
 	Follow(ctx context.Context, uris []string, heard func(uri string)) (stop func(), failed []string)
 }
 
-// Offers asks a catalogue; one that is no Offering has none.
+// Offers yields what a catalogue offers: nothing if it is not an Offering.
 func Offers(ctx context.Context, c Catalog, p Principal) iter.Seq2[*Spec, Follower] {
 	if o, ok := c.(Offering); ok {
 		return o.Offers(ctx, p)

@@ -9,13 +9,13 @@ import (
 
 // The reasons of errors about a store that cannot be used now.
 const (
-	StoreDown    = "store_down"    // it is not there or starting; nothing was written
-	StoreUnclear = "store_unclear" // it went away at a moment that leaves open whether something was written
+	StoreDown    = "store_down"    // it is unreachable or starting; nothing was written
+	StoreUnclear = "store_unclear" // the connection broke at a moment that leaves open whether something was written
 	StoreFull    = "store_full"    // it has no room
 )
 
-// StoreAway reports whether an error, whoever has put words around it, is that the store was away: it may well be there
-// again in a moment.
+// StoreAway reports whether an error, however it is wrapped, means that the store was away: it may well be back in a
+// moment.
 func StoreAway(err error) bool { return storeReason(err, StoreDown, StoreUnclear) }
 
 func storeReason(err error, reasons ...string) bool {
@@ -27,9 +27,9 @@ func storeReason(err error, reasons ...string) bool {
 	return false
 }
 
-// BeforeRun marks the error of a stage which stands in front of the tool and has not let the call through: whatever the
-// reason, the tool has done nothing. A reason alone would not tell, since a tool may be on another machine with a store
-// of its own.
+// BeforeRun marks an error of a stage in front of the tool that has not let the call through: whatever the reason, the
+// tool has done nothing. The reason alone would not tell, since a tool may be on another machine with a store of its
+// own.
 func BeforeRun(err error) error {
 	if err == nil {
 		return nil
@@ -39,7 +39,7 @@ func BeforeRun(err error) error {
 	return &e
 }
 
-// NotRun reports whether an error is marked so.
+// NotRun reports whether an error is marked by BeforeRun.
 func NotRun(err error) bool {
 	var mark beforeRun
 	return errors.As(err, &mark)
@@ -49,7 +49,7 @@ type beforeRun struct{ error }
 
 func (b beforeRun) Unwrap() error { return b.error }
 
-// How long what a call has left behind waits for a store that is away, beyond what the store itself waits.
+// How long Persist waits for a store that is away, beyond the store's own wait.
 const (
 	persistWait  = 10 * time.Second
 	persistPause = 250 * time.Millisecond
@@ -57,8 +57,8 @@ const (
 )
 
 // Persist writes what is left to be written of a call that has run: it must not be lost because the store is away for a
-// while. It tries again until the store takes it, and tells the caller so now and then: nobody waits without a word. It
-// gives up after ten seconds, or with the call's context where the call is Patient.
+// while. It retries until the store takes it, and reports that to the caller now and then, so that the caller does not
+// wait in silence. It gives up after ten seconds, or for a Patient call when the context ends.
 func Persist(ctx context.Context, c *Call, out Sink, what string, write func() error) error {
 	var told time.Time
 	for end := time.Now().Add(persistWait); ; {

@@ -5,60 +5,60 @@ import (
 	"time"
 )
 
-// A Record is what is kept of one call: who asked for what, what was decided, what came of it. It has no
-// values of arguments unless somebody asked for them, and no token ever.
+// A Record is the audit entry of one call: who asked for what, what was decided, and the outcome. It has no values of
+// arguments unless the config asks for them, and never a token.
 //
-// The audit stage makes one for each call and hangs it on the Call; the stages inside note there what they
-// decide. Only one of them works on a call at any time.
+// The audit stage makes one for each call and attaches it to the Call; the stages inside note their decisions in it.
+// Only one of them works on a call at any time.
 //
 // Its names in JSON, in CSV and in a store are those of audit.Columns: add a field together with its column there; a
-// test holds that none is missing.
+// test checks that none is missing.
 type Record struct {
-	Seq      int64     // its place in the log
+	Seq      int64     // its position in the log
 	Time     time.Time // when the call began
 	Call     string
 	Trace    string
-	Tool     string // as published; empty: nobody knows a tool of that name
-	Asked    string // the name as the caller wrote it, where it is another one
+	Tool     string // as published; empty if no tool has that name
+	Asked    string // the name as the caller wrote it, if that is different
 	Source   string
 	Protocol string
 	Tier     int // how dangerous the tool is
 	Door     string
 	Caller   string
 	Session  string
-	Run      string          // which run of an agent it belongs to, as the caller says
-	Parent   string          // the call that made it; empty: somebody outside
-	Shape    json.RawMessage // the arguments with the kind of each value in its place
-	Digest   string          // of the arguments, byte for byte, made with a key
-	Args     json.RawMessage // the arguments themselves, where they are to be kept
+	Run      string          // the run of an agent that it belongs to, according to the caller
+	Parent   string          // the call that made it; empty if it came from outside
+	Shape    json.RawMessage // the arguments with each value replaced by its kind
+	Digest   string          // of the arguments, byte for byte, keyed
+	Args     json.RawMessage // the arguments themselves, if they are kept
 	Touches  Touches
-	Omitted  int    // touches beyond those that are kept
-	Decision string // allow, ask or deny; empty: no policy was asked
+	Omitted  int    // number of touches that are not kept
+	Decision string // allow, ask or deny; empty if policy was not asked
 	Rule     string
 	Lease    string // the id of the lease, not its token
 	Key      string
-	Replay   bool   // an earlier outcome was given again
+	Replay   bool   // an earlier outcome was returned again
 	Cached   bool   // it was answered from memory, and nothing ran
 	DryRun   bool   // it was only judged
-	Walls    string // the guarantees that were enforced, with commas
+	Walls    string // the guarantees that were enforced, separated by commas
 	Outcome  Outcome
 	Code     Code
-	Reason   string // the finer word of an error; of a call without one, ReasonNulls
+	Reason   string // the error's reason, or ReasonNulls for a call without an error
 	Duration time.Duration
 	In       int64
 	Out      int64
 	Lost     int // how many calls before this one could not be recorded
 
-	// Of a call that had to be approved: the approval, what became of it, and who decided, when and why.
+	// Of a call that had to be approved: the approval, its result, and who decided, when and why.
 	Approval Approval
 
-	// Begun is set when the call got as far as the tool and the tool may change something.
+	// Begun is set if the call reached the tool and the tool may change something.
 	Begun bool
-	// ReadOnly is set when the tool is known and changes nothing.
+	// ReadOnly is set if the tool is known and changes nothing.
 	ReadOnly bool
 }
 
-// ReasonNulls says of a call that arguments which were null were left out: they are optional, and may not be null.
+// ReasonNulls marks a call whose null arguments were left out: they are optional and may not be null.
 const ReasonNulls = "nulls_left_out"
 
 // An Outcome is how a call ended, in one word.
@@ -67,14 +67,14 @@ type Outcome string
 // The outcomes.
 const (
 	OutcomeOK      Outcome = "ok"
-	OutcomeFailed  Outcome = "failed"  // the tool said no
+	OutcomeFailed  Outcome = "failed"  // the tool reported a failure
 	OutcomeAsked   Outcome = "asked"   // the tool has a question first
 	OutcomeRefused Outcome = "refused" // by policy, a lease, a quota, a breaker
 	OutcomeError   Outcome = "error"   // there was no outcome: not found, crashed, timed out ...
 	OutcomeLost    Outcome = "lost"    // the program ended while the call ran; its outcome is unknown
 )
 
-// Level is how grave an outcome is, in the words of a log.
+// Level returns the log level of an outcome.
 func (o Outcome) Level() string {
 	switch o {
 	case OutcomeOK, OutcomeAsked:
@@ -90,7 +90,7 @@ func Outcomes() []Outcome {
 	return []Outcome{OutcomeOK, OutcomeFailed, OutcomeAsked, OutcomeRefused, OutcomeError, OutcomeLost}
 }
 
-// OutcomeOf says how a call ended, with the class and the finer word of the error, if there was one.
+// OutcomeOf returns how a call ended, with the code and the reason of the error, if there was one.
 func OutcomeOf(r *Result, err error) (o Outcome, code Code, reason string) {
 	switch {
 	case err != nil:
@@ -113,7 +113,7 @@ func OutcomeOf(r *Result, err error) (o Outcome, code Code, reason string) {
 	return OutcomeFailed, CodeToolError, ""
 }
 
-// An Approval is what a record has of one.
+// An Approval is the part of a record that describes an approval.
 type Approval struct {
 	ID     string
 	State  string // waiting, approved, denied or expired
@@ -129,7 +129,7 @@ func (r *Record) Judged(decision, rule string) {
 	}
 }
 
-// Approved notes what became of the approval that a call needed. A nil Record takes no notes.
+// Approved notes the result of the approval that a call needed. A nil Record takes no notes.
 func (r *Record) Approved(a Approval) {
 	if r != nil {
 		r.Approval = a

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A Relay hands the events of one call from a runner to the call's sink. Several goroutines may use it;
-// when nobody listens any more it ends the call; and once it is closed the sink is not used again.
+// A Relay passes the events of one call from a runner to the call's sink. Several goroutines may use it. When the sink
+// fails it ends the call; after Close it does not use the sink again.
 type Relay struct {
 	sink Sink
 	stop context.CancelCauseFunc
@@ -34,18 +34,18 @@ func (r *Relay) Emit(ev Event) error {
 
 // Stderr passes a line of a tool's standard error on as a log event.
 func (r *Relay) Stderr(line []byte) {
-	// Emit keeps an error and ends the call.
+	// Emit remembers an error and ends the call.
 	_ = r.Emit(NewEvent(KindLog, Log{Level: "info", Message: string(line), Fields: []byte(`{"stream":"stderr"}`)}))
 }
 
-// Err is what the sink said when nobody listened any more.
+// Err returns the error with which the sink refused an event.
 func (r *Relay) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// Close waits for an Emit in progress: after a call its sink is no longer used.
+// Close waits for an Emit in progress, since the sink must not be used after the call.
 func (r *Relay) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

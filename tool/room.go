@@ -1,31 +1,30 @@
 package tool
 
-// A Room is what stands around the programs of a tool, as far as it takes to say which line of the config would allow
+// A Room describes the confinement of a tool's programs, as far as it takes to say which line of the config would allow
 // more. Specs have it beside Walls, which is for people.
 type Room struct {
-	Base     string   // the folder of the config, where its relative paths start
-	Key      string   // where the config has the walls; empty: walls
-	Roots    []string // offered folders that are written where the config says so of them, not of the walls
-	Read     []string // as the config has them, likewise those below
+	Base     string   // the folder of the config, the base of its relative paths
+	Key      string   // the config key of the walls; empty means walls
+	Roots    []string // offered folders whose write access is set in the config on the folder, not on the walls
+	Read     []string // as written in the config, like Write and Network
 	Write    []string
-	Network  []string          // none, loopback, all, or hosts; empty: none
-	Reads    []string          // all that can be read, as absolute paths
-	Withheld map[string]string // modules that a Python program would find without the walls: names, and where they are
-	Memory   int64             // bytes; 0: no limit
-	Tasks    int               // processes and threads; 0: no limit
-	// Box says that a container is around the programs, whose options bound memory, processes and, where an engine runs
-	// it, the network.
+	Network  []string          // none, loopback, all, or hosts; empty means none
+	Reads    []string          // everything that can be read, as absolute paths
+	Withheld map[string]string // modules that a Python program would find without the walls, with their paths
+	Memory   int64             // bytes; 0 means no limit
+	Tasks    int               // processes and threads; 0 means no limit
+	// Box is set if the programs run in a container, whose options bound memory, processes and, if a container engine
+	// runs it, the network.
 	Box    bool
-	Engine bool // the container is an engine's: what is stopped in it is not seen
-	Fixed  bool // no setting gives the programs more: there is nothing to advise
+	Engine bool // a container engine runs it: what it blocks is not visible to us
+	Fixed  bool // no setting gives the programs more, so there is nothing to advise
 }
 
-// A Blocked is something that a tool tried and a wall stopped. It comes with the event that tells of it, and only from
-// the walls: a tool can write an event that reads the same, and nobody advises people to open a wall by the word of a
-// tool.
+// A Blocked is an attempt of a tool that a wall stopped. It is attached to the event that reports it, and only by the
+// walls: a tool can write an event that reads the same, and its word alone must not lead to advice to open a wall.
 type Blocked struct {
-	Capability string // network, filesystem_write, subprocess; or memory, processes: limits that were reached
+	Capability string // network, filesystem_write, subprocess; or memory, processes if a limit was reached
 	Target     string // the path or the address
-	By         string // who asked for the wall: engine (the source's walls), user (its guarantees), policy
+	By         string // the origin of the wall: engine (the source's walls), user (its guarantees), policy
 	Never      bool   // no setting allows it: it is off limits
 }

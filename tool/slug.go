@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// MaxSlug is how long a slug is at the most, in bytes.
+// MaxSlug is the maximum length of a slug in bytes.
 const MaxSlug = 64
 
-// Slug makes a name that every protocol can carry, [a-zA-Z0-9_-]{1,64}, out of any other: what may not be in it becomes
-// an underscore. Two names may have the same slug; see Slugs.
+// Slug turns any name into one that every protocol can carry, [a-zA-Z0-9_-]{1,64}: other characters become underscores.
+// Two names may have the same slug; see Slugs.
 func Slug(name string) string {
 	s := Safe(name, func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-'
@@ -21,7 +21,7 @@ func Slug(name string) string {
 	return s[:min(len(s), MaxSlug)]
 }
 
-// Safe is Slug for a protocol that has other letters, or takes names of any length.
+// Safe is Slug for a protocol that allows other characters, or names of any length.
 func Safe(name string, may func(rune) bool) string {
 	return strings.Map(func(r rune) rune {
 		if may(r) {
@@ -31,8 +31,8 @@ func Safe(name string, may func(rune) bool) string {
 	}, name)
 }
 
-// Slugs returns every tool a name of its own in a protocol that does not carry all names: the one that the engine has
-// settled; or else its slug, prefixed with its source where two would clash, and numbered where that does not help.
+// Slugs gives every tool a unique name for a protocol that does not carry all names: the one that the engine has set;
+// or else its slug, prefixed with its source if two would clash, and numbered if that does not help.
 func Slugs(specs []*Spec) map[string]*Spec {
 	count := map[string]int{}
 	for _, s := range specs {
@@ -52,8 +52,8 @@ func Slugs(specs []*Spec) map[string]*Spec {
 	return named
 }
 
-// Untaken returns a name that is not taken, and within most bytes: the given one, or the first of name_2, name_3 ...
-// that is free.
+// Untaken returns a name that is not taken and has at most the given number of bytes: name itself, or the first free
+// one of name_2, name_3 ...
 func Untaken(name string, most int, taken func(string) bool) string {
 	free := name
 	for n := 2; taken(free); n++ {

@@ -1,24 +1,23 @@
 package tool
 
-// A TierFrom says who settled the tier of a tool, for people who wonder about it.
+// A TierFrom tells people what the tier of a tool was derived from.
 type TierFrom string
 
-// Who settles a tier. The first that has something to say does.
+// The origins of a tier, in order of precedence.
 const (
 	TierConfig  TierFrom = "config"  // the config of its source
 	TierTool    TierFrom = "tool"    // the tool itself, or the server that brings it
 	TierEffects TierFrom = "effects" // its effects, see Effects.Tier
-	TierDefault TierFrom = "default" // nobody: what a tool does is not known
+	TierDefault TierFrom = "default" // none of them: the effects of the tool are unknown
 )
 
-// The bounds of tiers, and that of a tool which says nothing about its effects: it is not safe, and it is not known to
-// do harm.
+// The highest tier, and the tier of a tool that declares no effects: it is not safe, and not known to do harm.
 const (
 	MaxTier     = 3
 	unknownTier = 1
 )
 
-// CheckTier refuses a declared tier that is none. Nil: nothing was said.
+// CheckTier refuses an invalid declared tier. Nil means that none was declared.
 func CheckTier(tier *int) error {
 	if tier != nil && (*tier < 0 || *tier > MaxTier) {
 		return Errorf(CodeInvalidInput, "tier must be 0, 1, 2 or 3, not %d", *tier)
@@ -26,20 +25,20 @@ func CheckTier(tier *int) error {
 	return nil
 }
 
-// Declare settles a tier by somebody's word, which goes before what the effects say, also where it is 0. Nil: nothing
-// was said.
+// Declare sets a declared tier, which takes precedence over the effects even if it is 0. Nil means that none was
+// declared.
 func (s *Spec) Declare(tier *int, by TierFrom) {
 	if tier != nil {
 		s.Tier, s.TierFrom = *tier, by
 	}
 }
 
-// TierDeclared reports whether somebody said the tier of the tool.
+// TierDeclared reports whether the tier of the tool was declared.
 func (s *Spec) TierDeclared() bool {
 	return s.TierFrom == TierConfig || s.TierFrom == TierTool || s.TierFrom == "" && s.Tier != 0
 }
 
-// SettleTier gives the tool its tier where nobody has declared one. A tier that is none is taken for the worst.
+// SettleTier sets the tool's tier if none was declared. An invalid tier counts as the highest.
 func (s *Spec) SettleTier() {
 	switch {
 	case s.Tier < 0 || s.Tier > MaxTier:

@@ -1,6 +1,6 @@
-// Package tool holds the words that every other package speaks: what a tool is (Spec), one request
-// (Call), what happens meanwhile (Event), how it ended (Result), and the one small interface that a
-// door calls and a runner implements (Handler).
+// Package tool defines the types that all other packages share: what a tool is (Spec), one request (Call), what happens
+// meanwhile (Event), how it ended (Result), and the one small interface that a door calls and a runner implements
+// (Handler).
 //
 // The package uses the standard library alone. The JSON form of its types is the canonical one: the
 // command line prints it with --json and the HTTP door answers with it.
@@ -14,48 +14,49 @@ import (
 	"time"
 )
 
-// A Spec says what a tool is. It is immutable once published: to change one, make a copy.
+// A Spec describes a tool. It is immutable once published: to change one, make a copy.
 type Spec struct {
 	Name        string          `json:"name"`
-	Own         string          `json:"own,omitempty"`  // its source's name for it, where it is published by another; set by the engine
-	Slug        string          `json:"slug,omitempty"` // its name where not all names can be carried, if others claim that; set by the engine
+	Own         string          `json:"own,omitempty"`  // its source's name for it, if it is published under another; set by the engine
+	Slug        string          `json:"slug,omitempty"` // its name for protocols that do not carry all names, if others claim its usual slug; set by the engine
 	Title       string          `json:"title,omitempty"`
 	Description string          `json:"description,omitempty"`
 	Source      string          `json:"source"`              // the configured source that brought it
 	Protocol    string          `json:"protocol"`            // the protocol that runs it
 	Aliases     []string        `json:"aliases,omitempty"`   // further names that resolve to it
 	Input       json.RawMessage `json:"input,omitzero"`      // JSON Schema 2020-12, byte for byte as the source gave it
-	Output      json.RawMessage `json:"output,omitzero"`     // likewise; absent: anything goes
+	Output      json.RawMessage `json:"output,omitzero"`     // likewise; anything is valid if it is absent
 	Effects     Effects         `json:"effects,omitzero"`    //
-	Tier        int             `json:"tier"`                // 0 safe .. 3 dangerous; see SettleTier for what nobody declares
-	TierFrom    TierFrom        `json:"tier_from,omitempty"` // who settled it; empty: nobody has yet
-	Timeout     time.Duration   `json:"-"`                   // timeout_ms in JSON; 0: the engine's default
+	Tier        int             `json:"tier"`                // 0 safe .. 3 dangerous; see SettleTier for a tool that declares none
+	TierFrom    TierFrom        `json:"tier_from,omitempty"` // the origin of Tier; empty until it is settled
+	Timeout     time.Duration   `json:"-"`                   // timeout_ms in JSON; 0 means the engine's default
 	Guarantees  Guarantees      `json:"guarantees,omitzero"`
-	Walls       string          `json:"walls,omitempty"` // what it is confined to, in words; empty: it is not started here
-	Held        Guarantees      `json:"-"`               // what these walls hold on every call, asked for or not
-	Room        *Room           `json:"-"`               // what these walls give, for advice; nil: not known
-	// Unlisted is for tools about calls, such as those for jobs: who knows of one can use it, and no list of what there
-	// is to do has it.
+	Walls       string          `json:"walls,omitempty"` // what it is confined to, in words; empty if it is not started here
+	Held        Guarantees      `json:"-"`               // what these walls hold on every call, requested or not
+	Room        *Room           `json:"-"`               // what these walls allow, for advice; nil if unknown
+	// Unlisted is for tools about calls, such as those for jobs: a client that knows of one can use it, but it is in no
+	// list of tools.
 	Unlisted bool `json:"unlisted,omitempty"`
-	// What doors of MCP repeat as an MCP server said it: that Title is one of its hints, and whether calls may be tasks.
+	// For MCP doors, which repeat what an MCP server said: that Title is one of its hints, and whether calls may be
+	// tasks.
 	TitleHint   bool   `json:"-"`
 	TaskSupport string `json:"-"`
-	// Method is for what an MCP server offers beside tools: the request that a call stands for. Such a tool is unlisted, and
-	// doors of MCP offer it as what it is. Resources are those that can be read with it.
+	// Method is for what an MCP server offers beside tools: the request that a call stands for. Such a tool is unlisted,
+	// and MCP doors offer it as what it is. Resources are those that can be read with it.
 	Method    string     `json:"method,omitempty"`
 	Resources []Resource `json:"-"`
-	// Skills are instructions for a model that the tool gives, each when it is called with {"name": ...}.
+	// Skills are instructions for a model that the tool returns, each when it is called with {"name": ...}.
 	Skills []Skill `json:"skills,omitempty"`
 }
 
-// A Skill is instructions that have a name, so that protocols which know of prompts can offer them as such. They are
-// the member instructions of the tool's output.
+// A Skill is a named set of instructions, so that protocols with prompts can offer it as one. The instructions are the
+// member "instructions" of the tool's output.
 type Skill struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 }
 
-// Effects says what a tool does to the world, as far as its author declared it.
+// Effects lists the side effects of a tool, as far as its author declared them.
 type Effects struct {
 	Reads       bool `json:"reads,omitempty" doc:"reads data"`
 	Writes      bool `json:"writes,omitempty" doc:"changes data"`
@@ -86,7 +87,7 @@ func (e Effects) Words() (list []string) {
 	return list
 }
 
-// Tier is how dangerous that is: 0 safe, 1 writes, 2 system (programs, network), 3 dangerous.
+// Tier returns how dangerous the effects are: 0 safe, 1 writes, 2 system (programs, network), 3 dangerous.
 func (e Effects) Tier() int {
 	switch {
 	case e.Destructive:
@@ -99,54 +100,54 @@ func (e Effects) Tier() int {
 	return 0
 }
 
-// A Call is one request. Stages that need another value copy the Call; nobody changes one in place. But for Spec, Record
-// and Watch: the engine has a copy of its own for each call, in which the stages that are named beside them set these.
+// A Call is one request. Stages that need another value copy the Call and never change it in place. Spec, Record and
+// Watch are exceptions: the engine has its own copy of each call, in which the stages named beside them set these.
 type Call struct {
-	ID      string          // unique; the engine makes one where a door left it empty
+	ID      string          // unique; the engine makes one if a door left it empty
 	Tool    string          // the name as the caller wrote it
-	Session string          // whose state the call belongs to; empty: none
+	Session string          // the session whose state the call uses; empty if none
 	Args    json.RawMessage // the arguments, byte for byte as they came; validated bytes are the bytes that run
 	Key     string          // idempotency key
 	Lease   string          // lease token
-	Trace   string          // trace id, a UUID; the engine makes one where a door left it empty
-	Span    string          // the span of that trace which the call belongs to, 16 hexadecimal digits; empty: none
+	Trace   string          // trace id, a UUID; the engine makes one if a door left it empty
+	Span    string          // the span of that trace which the call belongs to, 16 hexadecimal digits; empty if none
 	Caller  Principal       // explicit, never hidden in the context
 	Answers json.RawMessage // answers to an earlier Ask of the same call
 	Resume  string          // which Ask they answer
 	State   json.RawMessage // the session's state when the call began; set by the session stage
 	Spec    *Spec           // set by the resolving stage; runners rely on it
-	Scope   Scope           // which files it may come to; set by the policy stage; nil: all that its source offers
-	// Guarantees are walls around this call beside those of its tool: the caller asks for some, stages add others, and
-	// nobody takes one away. A runner that cannot hold them refuses the call. See Tightened.
+	Scope   Scope           // which files it may use; set by the policy stage; nil means all that its source offers
+	// Guarantees are walls around this call beside those of its tool. The caller asks for some, stages add others, and
+	// none is ever taken away. A runner that cannot hold them refuses the call. See Tightened.
 	Guarantees Guarantees
-	// Consent is what has to be given before the call runs; set by the policy stage; nil: nobody is asked.
+	// Consent is the approval that the call needs before it runs; set by the policy stage; nil if it needs none.
 	Consent *Consent
-	// Parent is the id of the call that made this one, as a plan makes those of its tools. Only code inside sets it: what
-	// comes in by a door has none, whatever its client says. Empty: somebody outside made it. See Inner.
+	// Parent is the id of the call that made this one, as a plan makes those of its tools. Only code inside sets it: a
+	// call from a door has none, whatever its client says. See Inner.
 	Parent string
-	// Depth is how many calls stand above this one: 0 for one from outside, one more for each that made the next. A job
-	// has that of the call that started it, so that nobody gets back to 0 by way of a job.
+	// Depth is the number of calls above this one: 0 for a call from outside, one more for each nested call. A job has
+	// the depth of the call that started it, so that a job cannot be used to get back to 0.
 	Depth   int
-	DryRun  bool      // only decide: the outcome tells what policy says, and nothing runs
-	Run     string    // which run of an agent it belongs to, as the caller says; empty: none
-	Patient bool      // nobody waits for it: what it leaves behind may wait for the store as long as that takes
-	Record  *Record   // where stages note what they decide; set by the audit stage; nil: nobody keeps records
-	Watch   Watch     // where the chain notes how far it has come; set by the stage recent
-	Began   time.Time // when it came in; set by the engine; see Start
-	// Memo is where a runner keeps what it found out about the call when it was asked what that touches, so that it need
-	// not find out again when the call runs. Set by the engine; nil: nothing is kept.
+	DryRun  bool      // only decide: the outcome reports the decision of policy, and nothing runs
+	Run     string    // the run of an agent that it belongs to, according to the caller; empty if none
+	Patient bool      // background: no client is waiting, so writes may block on the store
+	Record  *Record   // stages note their decisions here; set by the audit stage; nil if no records are kept
+	Watch   Watch     // the chain notes its progress here; set by the stage recent
+	Began   time.Time // when the call arrived; set by the engine; see Start
+	// Memo holds what a runner found out about the call when it was asked for its touches, so that it need not do so
+	// again when the call runs. Set by the engine; nil if nothing is kept.
 	Memo *Memo
 }
 
-// A Memo is what the runner of a call knows of it already. All copies of a call have the same one.
+// A Memo holds what the runner already knows of a call. All copies of a call share it.
 type Memo struct {
-	Args json.RawMessage // those that Read was read from
+	Args json.RawMessage // the arguments that Read was decoded from
 	Read any             // the arguments as a value of the tool's own type
-	View any             // what of a workspace the call sees
+	View any             // the part of a workspace that the call sees
 }
 
-// Start is when the call came into the engine. All stages measure from there: a look at the clock takes a hundredth of
-// a small call, and each stage would have one.
+// Start returns when the call came into the engine. All stages measure from there: reading the clock takes a hundredth
+// of a small call, and each stage would do it.
 func (c *Call) Start() time.Time {
 	if c.Began.IsZero() {
 		return time.Now()
@@ -154,12 +155,12 @@ func (c *Call) Start() time.Time {
 	return c.Began
 }
 
-// MaxDepth is the greatest depth of a call; the engine refuses what is deeper. It ends what calls itself through plans or
-// code, which no limit of a single call would.
+// MaxDepth is the greatest depth of a call; the engine refuses deeper ones. It stops recursion through plans or code,
+// which no limit of a single call would.
 const MaxDepth = 8
 
-// Inner gives a call that c makes of another tool: for the same caller, as a part of the same run and trace, behind the
-// walls that c was given, and one deeper. It has no session; whoever wants it in that of c says so.
+// Inner returns a call that c makes of another tool: for the same caller, as a part of the same run and trace, behind
+// the walls that c was given, and one deeper. It has no session; the code that wants that of c sets it.
 func (c *Call) Inner(name string, args json.RawMessage) *Call {
 	return &Call{
 		Tool: name, Args: args, Caller: c.Caller, Run: c.Run, Trace: c.Trace, Span: c.Span, Parent: c.ID,
@@ -167,7 +168,7 @@ func (c *Call) Inner(name string, args json.RawMessage) *Call {
 	}
 }
 
-// A Kind says what an Event tells.
+// A Kind is the type of an Event.
 type Kind string
 
 // The seven kinds. The Data of each is the JSON object named beside it.
@@ -184,13 +185,13 @@ const (
 // An Event is one observation while a call runs.
 type Event struct {
 	Seq  uint64          `json:"seq"`  // 1, 2, 3 ... within the call; set by the engine
-	Time time.Time       `json:"time"` // set by the engine where a runner left it zero
+	Time time.Time       `json:"time"` // set by the engine if a runner left it zero
 	Kind Kind            `json:"kind"`
 	Data json.RawMessage `json:"data"` // one JSON object; owned by the event, never reused by the emitter
-	// File is the file of an asset, opened by the runner, which knows what the tool may read; it is good until
-	// Emit returns. Nil: the asset is on another machine, and its path means nothing here.
+	// File is the file of an asset, opened by the runner, which knows what the tool may read; it is valid until Emit
+	// returns. It is nil if the asset is on another machine, whose path means nothing here.
 	File *os.File `json:"-"`
-	// Blocked is what a wall stopped, where the event tells of that.
+	// Blocked describes what a wall stopped, if the event reports that.
 	Blocked *Blocked `json:"-"`
 }
 
@@ -199,7 +200,7 @@ type Log struct {
 	Level   string          `json:"level"` // debug, info, warn, error
 	Message string          `json:"message"`
 	Fields  json.RawMessage `json:"fields,omitzero"`
-	// Of a server that has more levels than we have, and a name for who speaks.
+	// Set for a server that has more levels than we have, and names its loggers.
 	Severity string `json:"severity,omitempty"`
 	Logger   string `json:"logger,omitempty"`
 }
@@ -213,12 +214,11 @@ type Progress struct {
 
 // Output is the data of an output event: a piece of the result that is ready before the rest.
 type Output struct {
-	Stream string `json:"stream,omitempty"` // stdout, stderr, or a name of the tool's
+	Stream string `json:"stream,omitempty"` // stdout, stderr, or a name that the tool chose
 	Text   string `json:"text"`
 }
 
-// Asset is the data of an asset event: a file that the tool made. SHA256 and Size are there once the
-// asset is registered.
+// Asset is the data of an asset event: a file that the tool made. SHA256 and Size are set once the asset is registered.
 type Asset struct {
 	AssetID   string          `json:"assetId"`
 	Kind      string          `json:"kind,omitempty"`
@@ -266,18 +266,19 @@ type Result struct {
 	Failure *Error          `json:"error,omitempty"`
 	Ask     *Ask            `json:"ask,omitempty"` // the tool needs an answer first: call again with Call.Answers
 	Trace   Trace           `json:"trace,omitzero"`
-	// Content is what an MCP server gave, as it wrote it, for doors that speak that protocol; Output has the same for all
-	// others. Nil: the tool is none of such a server, failed, or its result was stored meanwhile.
+	// Content is the result of an MCP server as the server wrote it, for doors that speak MCP; Output holds the same for
+	// all others. It is nil if the tool is not one of an MCP server, if it failed, or if its result was stored
+	// meanwhile.
 	Content *Content `json:"-"`
 }
 
-// Content is pieces of text, pictures and the like, each a JSON object, in the order in which a model reads them.
+// Content is a list of texts, pictures and the like, each a JSON object, in the order in which a model reads them.
 type Content struct {
 	Blocks     []json.RawMessage
-	Structured bool // Output was given with them; else it was made of their texts
+	Structured bool // the server sent Output with them; else it was made of their texts
 }
 
-// Size is what it takes, in bytes. Nil takes nothing.
+// Size returns its size in bytes; that of nil is 0.
 func (c *Content) Size() (n int) {
 	for i := 0; c != nil && i < len(c.Blocks); i++ {
 		n += len(c.Blocks[i])
@@ -285,8 +286,8 @@ func (c *Content) Size() (n int) {
 	return n
 }
 
-// Elapsed is how long the call has taken that began at start. Where its result says so, nobody looks at the clock again:
-// that takes a hundredth of a small call. The result may be nil.
+// Elapsed returns the duration of the call that began at start. It takes it from the result if it can, since reading
+// the clock takes a hundredth of a small call. The result may be nil.
 func (r *Result) Elapsed(start time.Time) time.Duration {
 	if r != nil && r.Trace.Duration > 0 {
 		return r.Trace.Duration
@@ -294,49 +295,49 @@ func (r *Result) Elapsed(start time.Time) time.Duration {
 	return time.Since(start)
 }
 
-// An Ask is what a tool has to know before it can go on, returned as an outcome: the call is made again with the
-// answers. Most ask a person one question; Needs is for the rest.
+// An Ask is a tool's question that it needs answered before it can go on, returned as an outcome: the call is made
+// again with the answers. Most ask a person one question; Needs is for the rest.
 type Ask struct {
-	ID      string          `json:"id"` // what Call.Resume repeats
+	ID      string          `json:"id"` // Call.Resume repeats it
 	Message string          `json:"message"`
-	Kind    string          `json:"kind,omitzero"` // AskApproval; empty: the tool itself asks
+	Kind    string          `json:"kind,omitzero"` // AskApproval, or empty if the tool itself asks
 	Awaits  *Awaited        `json:"approval,omitzero"`
-	Schema  json.RawMessage `json:"schema,omitzero"` // of the answers, without Needs
-	// Needs are several things, or things that no person answers. Answers are then an object with a member for each,
-	// by its Key.
+	Schema  json.RawMessage `json:"schema,omitzero"` // of the answers, if there are no Needs
+	// Needs is for several questions, or for those that no person answers. Answers are then an object with a member for
+	// each, by its Key.
 	Needs []Need `json:"needs,omitzero"`
 }
 
-// A NeedKind says who is asked, and for what.
+// A NeedKind defines who is asked, and for what.
 type NeedKind string
 
-// The kinds of needs, each with the answer that it has.
+// The kinds of needs, each with the form of its answer.
 const (
 	NeedForm  NeedKind = "form"  // a person fills in Schema: {"action": "accept|decline|cancel", "content": {...}}
-	NeedLink  NeedKind = "link"  // a person goes to a URL, which Params has: {"action": "accept|decline|cancel"}
-	NeedModel NeedKind = "model" // the caller's model goes on with the messages in Params: {"role", "content", "model"}
-	NeedRoots NeedKind = "roots" // the caller says which folders it works in: {"roots": [{"uri", "name"}]}
+	NeedLink  NeedKind = "link"  // a person goes to a URL, which is in Params: {"action": "accept|decline|cancel"}
+	NeedModel NeedKind = "model" // the caller's model continues the messages in Params: {"role", "content", "model"}
+	NeedRoots NeedKind = "roots" // the caller lists the folders it works in: {"roots": [{"uri", "name"}]}
 )
 
-// A Need is one thing among those that an Ask is about.
+// A Need is one of the questions of an Ask.
 type Need struct {
 	Key     string          `json:"key"`
 	Kind    NeedKind        `json:"kind"`
 	Message string          `json:"message,omitzero"`
 	Schema  json.RawMessage `json:"schema,omitzero"` // of a form's content
-	Params  json.RawMessage `json:"params,omitzero"` // what else the one who is asked is told
-	// Optional says that the tool can go on without it, where the caller has nobody to ask for it.
+	Params  json.RawMessage `json:"params,omitzero"` // further data for the one that answers
+	// Optional is set if the tool can go on without an answer when the caller cannot provide one.
 	Optional bool `json:"optional,omitzero"`
 }
 
-// What a person can do with a form or a link.
+// A person's possible reactions to a form or a link.
 const (
 	Accept  = "accept"
 	Decline = "decline" // a clear no
 	Cancel  = "cancel"  // neither yes nor no
 )
 
-// A Trace tells how a call was run. Details are in the words of the protocol that ran it.
+// A Trace describes how a call was run. Details are in the words of the protocol that ran it.
 type Trace struct {
 	ID       string         `json:"id,omitempty"`
 	Call     string         `json:"call,omitempty"`
@@ -349,9 +350,9 @@ type Trace struct {
 	Details  map[string]any `json:"details,omitempty"`
 }
 
-// A Sink takes the events of one call in order. Emit blocks for back-pressure. An error from it means
-// that nobody listens any more: the emitter stops the call and returns that error.
-// The Sink that the engine hands to a runner may be used by several goroutines at once.
+// A Sink takes the events of one call in order. Emit blocks for back-pressure. An error from it means that the receiver
+// has gone: the emitter stops the call and returns that error. The Sink that the engine passes to a runner may be used
+// by several goroutines at once.
 type Sink interface {
 	Emit(Event) error
 }
@@ -408,8 +409,8 @@ type Runner interface {
 	Close(ctx context.Context) error
 }
 
-// Opened gives what a protocol's Open returns. A runner that could not be made is nil and not a nil pointer, which
-// would look like a runner to whoever compares it with nil.
+// Opened returns the results of a protocol's Open. If the runner could not be made it is nil, and not a nil pointer in
+// an interface, which would compare unequal to nil.
 func Opened[R Runner](r R, err error) (Runner, error) {
 	if err != nil {
 		return nil, err
@@ -422,19 +423,18 @@ type Source interface {
 	Tools(ctx context.Context) ([]*Spec, error)
 }
 
-// A Catalog is what a caller may see.
+// A Catalog lists the tools that a caller may see.
 type Catalog interface {
-	// Lookup finds a tool by name or alias. Unknown and invisible tools give the same not_found.
+	// Lookup finds a tool by name or alias. Unknown and invisible tools result in the same not_found.
 	Lookup(ctx context.Context, p Principal, name string) (*Spec, error)
-	// Specs yields every visible tool, sorted by name. A tool that cannot be called now comes with the
-	// reason as its error; the listing goes on after it. A source that could not even say which tools
-	// it has comes as a Spec that has a Source and no Name.
+	// Specs yields every visible tool, sorted by name. A tool that cannot be called now comes with the reason as its
+	// error; the listing goes on after it. A source that could not even list its tools comes as a Spec that has a Source
+	// and no Name.
 	Specs(ctx context.Context, p Principal) iter.Seq2[*Spec, error]
 }
 
-// A Door takes calls from the outside world, in the words of its protocol, to h. Serve returns nil
-// when ctx ended or the peer went away in good order, after the calls in flight have been answered or
-// cancelled.
+// A Door takes calls from outside, in its protocol, to h. Serve returns nil when ctx ended or the peer disconnected in
+// good order, after the calls in flight have been answered or cancelled.
 type Door interface {
 	Serve(ctx context.Context, h Handler, c Catalog) error
 }

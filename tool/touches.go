@@ -2,20 +2,20 @@ package tool
 
 import "slices"
 
-// Touches says what a call is going to touch, as far as its arguments tell before it runs. Paths are
-// absolute and clean; links in them are not resolved.
+// Touches lists what a call is going to touch, as far as its arguments show before it runs. Paths are absolute and
+// clean; links in them are not resolved.
 type Touches struct {
 	Reads    []string   `json:"reads,omitempty"`
-	Writes   []string   `json:"writes,omitempty"`   // made, changed, moved or deleted
+	Writes   []string   `json:"writes,omitempty"`   // created, changed, moved or deleted
 	Commands [][]string `json:"commands,omitempty"` // each a program and its arguments, byte for byte as they would run
 
-	// Where a relative path is in none of these roots, but might be. Policy judges it there too, so that a caller does
-	// not learn what is in a closed folder; no record names it.
+	// The paths of a relative argument in other roots that it may refer to. Policy judges those too, so that a caller
+	// does not learn what is in a closed folder; no record names them.
 	MayRead  []string `json:"-"`
 	MayWrite []string `json:"-"`
 }
 
-// Judged is what policy judges: also what may be touched.
+// Judged returns what policy judges, which includes what may be touched.
 func (t Touches) Judged() Touches {
 	return Touches{Reads: slices.Concat(t.Reads, t.MayRead), Writes: slices.Concat(t.Writes, t.MayWrite), Commands: t.Commands}
 }
@@ -23,19 +23,20 @@ func (t Touches) Judged() Touches {
 // None reports whether nothing is touched.
 func (t Touches) None() bool { return len(t.Reads)+len(t.Writes)+len(t.Commands) == 0 }
 
-// A Toucher is a runner that can tell. What it tells is what policy judges, so it must come from the
-// same reading of the arguments as what runs.
+// A Toucher is a runner that knows what a call will touch. Policy judges its answer, so the runner must derive it from
+// the same reading of the arguments as what runs.
 type Toucher interface {
-	// Touches reads the arguments and changes nothing. An error refuses the call. Where it depends on what is there,
-	// it comes with what the arguments name: policy judges that first, and so nobody learns more than policy lets them.
+	// Touches reads the arguments and changes nothing. An error refuses the call. If the error depends on what exists,
+	// it comes with the touches that the arguments name: policy judges those first, so a caller learns no more than
+	// policy allows.
 	Touches(c *Call) (Touches, error)
 }
 
-// A Scope is what policy leaves to a call of the files below its roots. A runner asks it for every file
-// that it comes to, by the name that the file really has: a walk finds files that no argument named, and
-// a link with one name leads to a file with another.
+// A Scope is the part of the files below its roots that policy leaves to a call. A runner asks it for every file that
+// it reaches, by the file's real name: a walk finds files that no argument named, and a link with one name leads to a
+// file with another.
 type Scope interface {
-	// Path gives nil where the file may be read (or written), else an access_denied. It is quick, and many
-	// goroutines may ask.
+	// Path returns nil if the file may be read (or written), else an access_denied. It is quick and safe for concurrent
+	// use.
 	Path(abs string, write bool) error
 }

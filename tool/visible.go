@@ -6,11 +6,11 @@ import (
 	"unicode"
 )
 
-// Visible shows a text that somebody else wrote. Characters that nobody sees, or that make the others stand in another
-// order, are written as escapes: with them a text says one thing to a person and another to a model. Lines and tabs
-// stay, and so do those that hold an emoji together.
+// Visible makes a foreign text safe to show. It escapes characters that are invisible or that change the order of the
+// others: with them a text says one thing to a person and another to a model. Line breaks and tabs stay, and so do the
+// characters that hold an emoji together.
 //
-// To take the characters out was considered. Then a text that hides something would look like one that does not.
+// Removing the characters was considered. Then a text that hides something would look like one that does not.
 func Visible(text string) string { return escaped(text, false) }
 
 // VisibleName is Visible for a name, which has one line.
@@ -45,7 +45,7 @@ func escaped(text string, oneLine bool) string {
 	return b.String()
 }
 
-// plainASCII is the usual case, in which there is nothing to look at.
+// plainASCII is the fast path: it reports whether text needs no escapes at all.
 func plainASCII(text string, oneLine bool) bool {
 	for i := range len(text) {
 		if c := text[i]; (c < ' ' || c >= 0x7f) && (oneLine || c != '\n' && c != '\t') {
@@ -55,16 +55,16 @@ func plainASCII(text string, oneLine bool) bool {
 	return true
 }
 
-// The characters with which emoji are put together.
+// The characters that join emoji.
 const (
 	joiner   = 0x200d
-	asEmoji  = 0xfe0f // shows the one before it as a picture
+	asEmoji  = 0xfe0f // shows the character before it as a picture
 	keycap   = 0x20e3
-	noDots   = 0x2800 // a pattern of Braille without any dots
+	noDots   = 0x2800 // a Braille pattern without any dots
 	skinTone = 0x1f3fb
 )
 
-// hidden reports whether a character between two others is one that people do not see as what it is.
+// hidden reports whether a character between two others is invisible or misleading to people.
 func hidden(before, r, after rune) bool {
 	switch {
 	case r < 0x7f:

@@ -67,7 +67,7 @@ func echoes(p *probe) error {
 	return nil
 }
 
-// echo checks one round trip; it is also how a check sees that the handler still works.
+// echo checks one round trip; checks also use it to see that the handler still works.
 func (p *probe) echo(args string) error {
 	result, err := p.start(context.Background(), "echo", args, tool.Discard).succeed()
 	if err != nil {
@@ -176,7 +176,7 @@ func cancelled(p *probe) error {
 	return p.survives(r, tool.CodeCancelled)
 }
 
-// survives holds that a call is refused and that the handler still works after it.
+// survives checks that a call is refused and that the handler still works after it.
 func (p *probe) survives(r *running, code tool.Code) error {
 	if err := r.refuse(code); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (p *probe) survives(r *running, code tool.Code) error {
 	return p.echo(`{"after":"` + string(code) + `"}`)
 }
 
-// hanging waits until the tool says that it hangs, or a moment where it cannot say so.
+// hanging waits until the tool logs that it hangs, or for a moment if it cannot log.
 func (p *probe) hanging(r *running, got *Collect) error {
 	if p.can(Events) {
 		if got.WaitLog(r.live, "hanging") != nil {
@@ -308,7 +308,7 @@ func spawnCancelled(setsid bool) func(*probe) error {
 	}
 }
 
-// sleeping waits until the processes of a spawn are there.
+// sleeping waits until the processes of a spawn exist.
 func (r *running) sleeping() error {
 	err := eventually(limit, func() error {
 		if n := len(sleepers()); n < children && r.live.Err() == nil {
@@ -322,8 +322,8 @@ func (r *running) sleeping() error {
 	return nil
 }
 
-// allGone waits until they are gone. It does not close the handler: what a call started ends with the
-// call, and not only with the runner.
+// allGone waits until they are gone. It does not close the handler: the processes of a call must end with the call, not
+// only with the runner.
 func (p *probe) allGone() error {
 	err := eventually(p.grace, func() error { return describe(sleepers()) })
 	if err != nil {
@@ -333,12 +333,12 @@ func (p *probe) allGone() error {
 }
 
 const (
-	maxAhead  = 8 << 20 // bytes that may lie in buffers of this process between a tool and its caller
-	freeCount = 1000    // events, of 1 KiB each, that flow before the sink blocks
+	maxAhead  = 8 << 20 // bytes that buffers of this process may hold between a tool and its caller
+	freeCount = 1000    // events, of 1 KiB each, that pass before the sink blocks
 )
 
-// backPressure lets some events flow, blocks the sink, and looks whether memory grows. How long it
-// looks follows from the rate before: long enough for twice what may lie in buffers.
+// backPressure lets some events pass, blocks the sink, and checks whether memory grows. The rate before determines how
+// long it watches: long enough for twice what buffers may hold.
 func backPressure(p *probe) error {
 	v := &valve{blocked: make(chan struct{}), opened: make(chan struct{})}
 	r := p.start(context.Background(), "flood", `{}`, v)
@@ -356,7 +356,7 @@ func backPressure(p *probe) error {
 	return errors.Join(err, v.short, r.refuse(tool.CodeCancelled))
 }
 
-// watchHeap looks a few times: what lies in buffers does not go away, and every look collects all garbage.
+// watchHeap looks only a few times: buffers do not empty, and every look collects all garbage.
 func watchHeap(d time.Duration) error {
 	before := liveHeap()
 	for start := time.Now(); time.Since(start) < d; {

@@ -15,10 +15,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// NoLeaks fails t when, after its other clean-ups, goroutines or processes are left that were not
-// there when NoLeaks was called. So call it first. Processes are the descendants of this process,
-// zombies among them, and whatever the spawn tool started, wherever it is now. What is still ending
-// gets a minute, on a machine that is busy with more than this. Goroutines that may stay are named by ignore.
+// NoLeaks fails t if, after its other clean-ups, there are goroutines or processes that did not exist when NoLeaks was
+// called. So call it first. Processes are the descendants of this process, including zombies, and everything the spawn
+// tool started, wherever it is now. They get a minute to end, since the machine may be busy with more than this.
+// Goroutines that may stay are named by ignore.
 //
 // It looks at the whole test process: do not use it in parallel tests.
 func NoLeaks(t testing.TB, ignore ...goleak.Option) {
@@ -43,7 +43,7 @@ func noLeaks(t testing.TB, patience time.Duration, ignore []goleak.Option) {
 	})
 }
 
-// Descendants lists the processes below pid, zombies among them, as far as /proc tells.
+// Descendants lists the processes below pid, including zombies, as far as /proc shows them.
 func Descendants(pid int) []int {
 	var pids []int
 	for _, p := range descendants(processes(), pid) {
@@ -52,11 +52,11 @@ func Descendants(pid int) []int {
 	return pids
 }
 
-// A proc is one process, as /proc/PID/stat tells of it.
+// A proc is one process, as described in /proc/PID/stat.
 type proc struct {
 	pid, ppid   int
 	name, state string
-	start       string // when it was started: tells it from a later one with the same pid
+	start       string // when it was started: distinguishes it from a later one with the same pid
 }
 
 func (p proc) same(q proc) bool { return p.pid == q.pid && p.start == q.start }
@@ -97,7 +97,7 @@ func processes() []proc {
 		return nil
 	}
 	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // what was read before an error counts
+	names, _ := dir.Readdirnames(-1) // the names read before an error count
 	var all []proc
 	for _, name := range names {
 		if name[0] < '0' || name[0] > '9' {
@@ -105,7 +105,7 @@ func processes() []proc {
 		}
 		b, err := os.ReadFile("/proc/" + name + "/stat")
 		if err != nil {
-			continue // it ended meanwhile
+			continue // it has ended meanwhile
 		}
 		if p, ok := parseStat(string(b)); ok {
 			all = append(all, p)
@@ -132,11 +132,11 @@ func parseStat(stat string) (proc, bool) {
 	return p, errPid == nil && errParent == nil
 }
 
-// mark is the argument that the spawn tool passes to sleep: a long time, and which test process asked.
+// mark is the argument that the spawn tool passes to sleep: a long time, and the pid of the test process.
 func mark() string { return fmt.Sprintf("99999.%010d", os.Getpid()) }
 
-// marked reports whether the spawn tool started it. Only what is called sleep is asked for its arguments: that is a
-// file for each process of the machine otherwise, each time that a test looks.
+// marked reports whether the spawn tool started it. It reads the arguments only of processes called sleep: otherwise
+// each look of a test would read a file for each process of the machine.
 func (p proc) marked() bool {
 	if p.name != "sleep" {
 		return false
@@ -145,7 +145,7 @@ func (p proc) marked() bool {
 	return err == nil && bytes.HasSuffix(cmdline, []byte("\x00"+mark()+"\x00"))
 }
 
-// sleepers lists what the spawn tool started and is still there.
+// sleepers lists the processes of the spawn tool that still exist.
 func sleepers() []proc {
 	return slices.DeleteFunc(processes(), func(p proc) bool { return !p.marked() })
 }
@@ -158,14 +158,14 @@ func describe(left []proc) error {
 	return errors.Join(errs...)
 }
 
-// end ends what a failed test left, so that it does not outlive the tests.
+// end kills the processes that a failed test left, so that they do not outlive the tests.
 func end(left []proc) {
 	for _, p := range left {
 		_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	}
 }
 
-// eventually tries until cond gives no error, for as long as patience lasts, and gives the last one.
+// eventually retries until cond returns nil or patience is over, and returns the last error.
 func eventually(patience time.Duration, cond func() error) error {
 	deadline := time.Now().Add(patience)
 	for {

@@ -16,7 +16,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A probe makes the calls of one check, and holds each of them to the contract of tool.Handler.
+// A probe makes the calls of one check, and checks each of them against the contract of tool.Handler.
 type probe struct {
 	h       tool.Handler
 	specs   []*tool.Spec
@@ -28,7 +28,7 @@ type probe struct {
 	found []error // faults that show only while or after a call runs
 }
 
-// limit bounds a call that nobody ends. It only guards against a hang of the tests.
+// limit bounds a call that nothing else ends. It only guards against a hang of the tests.
 const limit = time.Minute
 
 func (p *probe) open(h tool.Handler) error {
@@ -63,14 +63,14 @@ func (p *probe) faults() []error {
 	return slices.Clone(p.found)
 }
 
-// A running is a call on its way.
+// A running is a call in progress.
 type running struct {
 	p         *probe
 	ctx       context.Context
 	end       context.CancelFunc
 	live      context.Context // ends when the call returns, or with ctx
-	call, was *tool.Call      // what the handler got, and a copy from before
-	returned  chan struct{}   // closed once result and err are there
+	call, was *tool.Call      // the call passed to the handler, and a copy from before
+	returned  chan struct{}   // closed once result and err are set
 	result    *tool.Result
 	err       error
 }
@@ -111,7 +111,7 @@ func copySpec(s *tool.Spec) *tool.Spec {
 	return &c
 }
 
-// join waits until the call has returned, and for the grace at the most once its context has ended.
+// join waits until the call has returned; once its context has ended, it waits for the grace at most.
 func (r *running) join() error {
 	defer r.end()
 	select {
@@ -127,7 +127,7 @@ func (r *running) join() error {
 	}
 }
 
-// lawful joins, and gives an error where what came back breaks the contract, whatever was called.
+// lawful joins, and returns an error if the outcome breaks the contract, whatever was called.
 func (r *running) lawful() error {
 	if err := r.join(); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (r *running) succeed() (*tool.Result, error) {
 	return r.result, nil
 }
 
-// refuse waits for an error of that code.
+// refuse waits for an error with that code.
 func (r *running) refuse(want tool.Code) error {
 	if err := r.lawful(); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (r *running) refuse(want tool.Code) error {
 	return nil
 }
 
-// tooSoon ends a call that did not get where it should, and says so.
+// tooSoon ends a call that returned before it got that far, and returns an error.
 func (r *running) tooSoon(where string) error {
 	r.end()
 	if err := r.lawful(); err != nil {
@@ -205,7 +205,7 @@ func (r *running) tooSoon(where string) error {
 		r.err)
 }
 
-// A guard stands between the handler and a check's sink and looks at every event.
+// A guard is between the handler and a check's sink and checks every event.
 type guard struct {
 	p      *probe
 	tool   string

@@ -16,8 +16,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Reference has the standard tools in this process: what a door is tested in front of. Everybody may
-// see all of them.
+// Reference has the standard tools in this process, to test a door in front of it. Every caller may see all of them.
 type Reference struct{}
 
 var (
@@ -137,8 +136,8 @@ func spawn(ctx context.Context, args arguments, out tool.Sink) (*tool.Result, er
 	return &tool.Result{OK: true, Output: fmt.Appendf(nil, `{"started":%d}`, args.Children)}, nil
 }
 
-// Python is the interpreter behind whatever chooses one on the PATH: a test that starts many tools does not pay for
-// the choice each time.
+// Python is the real interpreter behind any launcher on the PATH, so that a test that starts many tools does not pay
+// for the launcher each time.
 var Python = sync.OnceValue(func() string {
 	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
 	if err != nil {
@@ -147,7 +146,7 @@ var Python = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(out))
 })
 
-// DirectPython puts the interpreter behind whatever chooses one first on the PATH of this program.
+// DirectPython puts the folder of that interpreter first on the PATH of this program.
 func DirectPython() {
 	_ = os.Setenv("PATH", filepath.Dir(Python())+string(filepath.ListSeparator)+os.Getenv("PATH"))
 }

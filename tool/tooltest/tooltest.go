@@ -1,21 +1,21 @@
-// Package tooltest tests implementations of tool.Handler: a runner, a stage, an engine, or a door with
-// its client. It knows no protocol. Whoever wants to be tested offers a few standard tools, in its own
-// protocol and by these names, and calls Run.
+// Package tooltest tests implementations of tool.Handler: a runner, a stage, an engine, or a door with its client. It
+// knows no protocol. The implementation under test offers a few standard tools, in its own protocol and by these names,
+// and its test calls Run.
 //
 //	echo    returns its arguments, an object, as its output
 //	fail    fails, in the tool's own words, with the message args.message
-//	hang    logs "hanging", where events can be carried, and runs until it is ended
+//	hang    logs "hanging", if events can be carried, and runs until it is ended
 //	events  logs "event 1", "event 2" ... up to args.count, then succeeds
 //	flood   logs without end; each message is at least 1 KiB long
-//	spawn   starts args.children processes "sleep args.sleep", each in a session of its own where
-//	        args.setsid is true; then hangs where args.hang is true, else returns
+//	spawn   starts args.children processes "sleep args.sleep", each in a session of its own if
+//	        args.setsid is true; then hangs if args.hang is true, else returns
 //	        {"started": args.children} at once and leaves them running
 //	crash   dies without an answer
 //
-// To log is to emit an event of kind log. Arguments that a check does not need are absent. The sleep
-// argument is a string, and it is how the suite recognises the processes: pass it on as it is.
+// To log is to emit an event of kind log. Arguments that a check does not need are absent. The sleep argument is a
+// string by which the suite recognises the processes: pass it on unchanged.
 //
-// Reference has these tools in this process, so that a door can be tested in front of it.
+// Reference has these tools in this process, to test a door in front of it.
 package tooltest
 
 import (
@@ -34,31 +34,31 @@ type Features uint
 const (
 	Events Features = 1 << iota // log events while a call runs
 	Cancel                      // ending a call early, by its caller or by its deadline
-	Crash                       // telling a tool that died from one that failed
+	Crash                       // distinguishing a tool that died from one that failed
 	Spawn                       // tools that start processes
 	Names                       // many tools by name, so that a name can be unknown
 	Digits                      // numbers as they were written; without it 1.50 may come back as 1.5
 )
 
-// A Subject is what is tested.
+// A Subject is an implementation under test.
 type Subject struct {
-	// New makes the handler for one check and registers with t.Cleanup whatever ends it. Where the
-	// handler is a tool.Source too, its specs go into the calls; else those of Specs do.
+	// New makes the handler for one check and registers its clean-up with t.Cleanup. If the handler is a tool.Source
+	// too, its specs go into the calls; else those of Specs do.
 	New func(t testing.TB) tool.Handler
-	// Without lists what this protocol cannot carry. The zero value asks for everything.
+	// Without lists what this protocol cannot carry. The zero value tests everything.
 	Without Features
-	// Died is the code of a call whose tool dies without an answer. Empty: crash.
+	// Died is the code of a call whose tool dies without an answer; empty means crash.
 	Died tool.Code
-	// Grace is how long a call may take to return, and what it started to be gone, once its context has
-	// ended or the handler is closed. 0: 10 s.
+	// Grace is how long a call may take to return, and its processes to be gone, once its context has ended or the
+	// handler is closed; 0 means 10 s.
 	Grace time.Duration
-	// Ignore names goroutines that may stay, see NoLeaks.
+	// Ignore names goroutines that may stay; see NoLeaks.
 	Ignore []goleak.Option
 }
 
-// Run runs every check as a subtest. Beside what its name says, each holds the handler to the contract
-// of tool.Handler: exactly one of result and error, well-formed events and none after the return, the
-// call unchanged, no goroutine and no process left once the handler is closed.
+// Run runs every check as a subtest. Beside what its name says, each checks the handler against the contract of
+// tool.Handler: exactly one of result and error, well-formed events and none after the return, the call unchanged, no
+// goroutine and no process left once the handler is closed.
 //
 // The leak checks look at the whole test process: do not run it in parallel with other tests.
 func Run(t *testing.T, s Subject) {

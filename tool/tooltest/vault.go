@@ -2,7 +2,7 @@ package tooltest
 
 import "toolpost/tool"
 
-// A Vault has secrets by their names, in the place of those that a config names.
+// A Vault holds secrets by name, in place of those that a config names.
 type Vault map[string]string
 
 // Secret implements config.Secrets.
