@@ -10,10 +10,10 @@ import (
 	"toolpost/tool"
 )
 
-// bodies weighs the requests that are being served, all together and those of each caller: what is made of a body takes
-// many times its bytes.
+// bodies limits the total size of the requests that are being served, of all callers and of each: processing a body
+// takes many times its size.
 type bodies struct {
-	all, each int64 // the most bytes, of all requests and of those of one caller
+	all, each int64 // maximum bytes, of all requests and of those of one caller
 
 	mu   sync.Mutex
 	held int64
@@ -26,18 +26,18 @@ const (
 	ofEach       = 4
 )
 
-// A ration is a body that takes as much of the room for all bodies as it has brought. To take what it may bring, from
-// the start, would let a few that bring nothing keep all others out.
+// A ration is a body that takes as much of the room for all bodies as it has received so far. Reserving its declared
+// length from the start would let a few that send nothing keep all others out.
 type ration struct {
 	io.ReadCloser
 	in    *bodies
-	of    tool.Principal // zero: its caller is not known
+	of    tool.Principal // zero if its caller is unknown
 	begun time.Time
 	held  int64
 	full  *tool.Error // why nothing more was read
 }
 
-// ration makes the body of a request one of a caller.
+// ration assigns the body of a request to a caller.
 func (s *Server) ration(r *http.Request, of tool.Principal) *ration {
 	known, ok := r.Body.(*ration)
 	if !ok {
@@ -56,7 +56,7 @@ func (b *ration) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// weigh says why there is no room for more of a body; if there is, it takes the room, or merely looks.
+// weigh returns an error if there is no room for more of a body. If there is, it takes the room, or only checks.
 func (b *ration) weigh(more int64, take bool) *tool.Error {
 	b.in.mu.Lock()
 	defer b.in.mu.Unlock()
@@ -77,7 +77,7 @@ func (b *ration) weigh(more int64, take bool) *tool.Error {
 	return nil
 }
 
-// outlives reports whether a body came so slowly that its caller, who has shown something, is no longer admitted.
+// outlives reports whether a body came so slowly that its caller, which has shown credentials, is no longer admitted.
 func (s *Server) outlives(r *http.Request, b *ration) bool {
 	var err error
 	if b.of.Proof != "" && time.Since(b.begun) > recheckEvery/10 {
@@ -86,8 +86,8 @@ func (s *Server) outlives(r *http.Request, b *ration) bool {
 	return tool.CodeOf(err) == tool.CodeAccessDenied
 }
 
-// ForgetBody says that nothing of the body is kept for the rest of a request, which may last. It makes room for others.
-// At the end of a request the front does it.
+// ForgetBody frees the room of a request's body, of which nothing is kept for the rest of the request, which may be
+// long. The front calls it at the end of a request.
 func (s *Server) ForgetBody(r *http.Request) {
 	b, ok := r.Body.(*ration)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"toolpost/tool"
 )
 
-// Config is what a config says about where a door of the front stands, and who comes in there without credentials. A
+// Config is the part of a config that sets the address of a door, and which callers it admits without credentials. A
 // door with options of its own embeds it.
 type Config struct {
 	Listen  string   `yaml:"listen" doc:"address to listen on, or unix:PATH for a Unix socket; doors with the same address share it"`
@@ -22,7 +22,7 @@ type Config struct {
 	identity.Anonymous
 }
 
-// Options gives what the config says of a front's options. Relative paths start at dir.
+// Options returns the options of a front that the config sets. Relative paths start at dir.
 func (c Config) Options(dir string) (Options, error) {
 	o := Options{Listen: c.Listen, Hosts: c.Hosts, Origins: c.Origins, TLS: c.TLS}
 	if c.Listen != "" {
@@ -51,8 +51,8 @@ func (c Config) Options(dir string) (Options, error) {
 	return o, nil
 }
 
-// Claim says which files are the door's own. Whoever could change its authorities could come in as anybody, and a tool
-// that finds its socket is taken for the user who runs it.
+// Claim returns the files that belong to the door. A program that could change its authorities could come in as any
+// caller, and a tool that finds its socket is taken for the user who runs it.
 func (c Config) Claim(dir string) offlimits.Claim {
 	claim := offlimits.Claim{Keeps: offlimits.Given(dir, c.TLS.Key), Starts: offlimits.Given(dir, c.TLS.Cert, c.TLS.ClientCA)}
 	if socket, ok := strings.CutPrefix(c.Listen, UnixPrefix); ok {
@@ -61,7 +61,7 @@ func (c Config) Claim(dir string) offlimits.Claim {
 	return claim
 }
 
-// URL is where clients find a front once it listens on an address.
+// URL returns the URL for clients of a front that listens on addr.
 func (o Options) URL(addr string) string {
 	switch {
 	case strings.HasPrefix(o.Listen, UnixPrefix):
@@ -72,8 +72,8 @@ func (o Options) URL(addr string) string {
 	return "http://" + addr
 }
 
-// Share takes over from a second door at the same address what the first has left out: it is enough that one of them
-// says how to listen there. It gives the name of an option about which the two disagree, or "".
+// Share takes from a second door at the same address the options that the first has left out: it is enough if one of
+// them sets how to listen there. It returns the name of an option on which the two disagree, or "".
 func (o *Options) Share(with Options) (disagree string) {
 	switch {
 	case !agree(&o.TLS, with.TLS):

@@ -14,21 +14,21 @@ import (
 	"toolpost/tool"
 )
 
-// A crowd keeps the connections of an HTTP server within bounds. Who comes when it is full, or when there are too many
-// strangers, takes the place of the one who has been waiting longest without a word: so connections that are opened
-// and left alone keep nobody out. Set admit as the server's ConnContext and watch as its ConnState, and say with
-// belongs whose a request is.
+// A crowd bounds the connections of an HTTP server. If it is full, or has too many strangers, a new connection replaces
+// the one that has been waiting longest without a request, so connections that are opened and left alone keep no client
+// out. Set admit as the server's ConnContext and watch as its ConnState, and call belongs with the caller of each
+// request.
 type crowd struct {
 	bounds identity.Bounds
 	refuse func(*tool.Error) (body []byte)
 
-	sending sync.WaitGroup // connections away
+	sending sync.WaitGroup // refusals in progress
 
 	mu        sync.Mutex
 	members   map[net.Conn]*member
 	strangers int
 	of        map[string]int      // connections by caller
-	waiting   map[bool]*list.List // those without a request, longest first; true: of known callers
+	waiting   map[bool]*list.List // connections without a request, longest first; true for those of known callers
 }
 
 // A member is a connection.
@@ -36,12 +36,12 @@ type member struct {
 	conn   net.Conn
 	known  bool
 	caller string
-	asked  bool          // there was a request
-	since  time.Time     // when it came, or became idle
-	place  *list.Element // among those who wait; nil: it has a request
+	asked  bool          // it has had a request
+	since  time.Time     // when it was opened, or became idle
+	place  *list.Element // in its waiting list; nil while it has a request
 }
 
-// newCrowd makes one. refuse gives the document that a connection gets which is not taken.
+// newCrowd makes a crowd. refuse returns the body for a connection that is refused.
 func newCrowd(b identity.Bounds, refuse func(*tool.Error) (body []byte)) *crowd {
 	return &crowd{
 		bounds: b, refuse: refuse, members: map[net.Conn]*member{}, of: map[string]int{},
@@ -51,8 +51,8 @@ func newCrowd(b identity.Bounds, refuse func(*tool.Error) (body []byte)) *crowd 
 
 type memberKey struct{}
 
-// admit takes a new connection, or sends it or another one away. The next one waits for it to return, so a word to the
-// one that leaves is not waited for.
+// admit takes a new connection, or closes it or another one. The next connection waits for admit to return, so the
+// refusal is sent in the background.
 func (c *crowd) admit(ctx context.Context, conn net.Conn) context.Context {
 	m := &member{conn: conn}
 	if away := c.enter(m); away != nil {
@@ -61,7 +61,7 @@ func (c *crowd) admit(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, memberKey{}, m)
 }
 
-// enter gives who has to leave, if anybody.
+// enter returns the connection that has to leave, or nil.
 func (c *crowd) enter(m *member) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,13 +84,13 @@ func (c *crowd) enter(m *member) *member {
 	return away
 }
 
-// wait puts a connection behind all others that wait for a request.
+// wait puts a connection at the end of those that wait for a request.
 func (c *crowd) wait(m *member) {
 	c.serve(m)
 	m.since, m.place = time.Now(), c.waiting[m.known].PushBack(m)
 }
 
-// serve says that a connection does not wait.
+// serve marks a connection as not waiting.
 func (c *crowd) serve(m *member) {
 	if m.place != nil {
 		c.waiting[m.known].Remove(m.place)
@@ -98,7 +98,7 @@ func (c *crowd) serve(m *member) {
 	}
 }
 
-// longest gives the connection that has been waiting longest: a stranger's, or else one between two requests.
+// longest returns the connection that has been waiting longest: a stranger's, or else one between two requests.
 func (c *crowd) longest() *member {
 	for _, known := range []bool{false, true} {
 		if first := c.waiting[known].Front(); first != nil {
@@ -123,7 +123,7 @@ func (c *crowd) leave(m *member) {
 	}
 }
 
-// watch follows what becomes of a connection.
+// watch follows the state of a connection.
 func (c *crowd) watch(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +142,7 @@ func (c *crowd) watch(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// belongs says that a request, and so its connection, is of a caller. The error is that of one who has too many.
+// belongs assigns a request, and so its connection, to a caller. It returns an error if the caller has too many.
 func (c *crowd) belongs(ctx context.Context, p tool.Principal) error {
 	m, _ := ctx.Value(memberKey{}).(*member)
 	c.mu.Lock()
@@ -162,12 +162,12 @@ func (c *crowd) belongs(ctx context.Context, p tool.Principal) error {
 	return nil
 }
 
-// send sends a connection away, with a word where that is possible at once. Who has had an answer expects that a
-// connection ends between two requests, and no word.
+// send closes a connection, with an explanation if one can be sent at once. A client that has had an answer expects
+// that a connection may end between two requests, and gets none.
 func (c *crowd) send(m *member) {
 	conn := m.conn
 	defer func() { _ = conn.Close() }()
-	if over, ok := conn.(*tls.Conn); ok { // a word would have to wait for the handshake
+	if over, ok := conn.(*tls.Conn); ok { // the explanation would have to wait for the handshake
 		conn = over.NetConn()
 		return
 	}
@@ -176,7 +176,7 @@ func (c *crowd) send(m *member) {
 	}
 	body := c.refuse(tool.Errorf(tool.CodeUnavailable,
 		"too many connections are open, and this one has not shown who it is of; try again").Because("busy"))
-	// Nothing was written before, so there is room for the word: the bound is for a machine too busy to write it at once.
+	// Nothing was written before, so the buffer has room: the bound is for a machine too busy to write at once.
 	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 	head := "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n" +
 		"Retry-After: 1\r\n\r\n"
@@ -184,6 +184,6 @@ func (c *crowd) send(m *member) {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 		_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
-		_, _ = io.CopyN(io.Discard, conn, 4<<10) // else the answer is lost with what was not read
+		_, _ = io.CopyN(io.Discard, conn, 4<<10) // else the unread input would discard the answer
 	}
 }

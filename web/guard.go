@@ -21,8 +21,8 @@ func originNames(configured []string) map[string]bool {
 	return names
 }
 
-// guarded keeps requests for other hosts and those of foreign pages from a route. It stands behind the choice of the
-// route, so that they are refused in the form of the route's protocol.
+// guarded keeps requests for other hosts and those of foreign pages from a route. It runs after the route is chosen, so
+// that they are refused in the form of the route's protocol.
 func (s *Server) guarded(form Refuser, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -36,8 +36,8 @@ func (s *Server) guarded(form Refuser, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// allowed refuses pages of other origins, and answers the questions of browsers about those that are allowed. It
-// reports whether the request is one to serve.
+// allowed refuses pages of other origins, and answers the preflight requests of browsers for allowed ones. It reports
+// whether to serve the request.
 func (s *Server) allowed(w http.ResponseWriter, r *http.Request, form Refuser) bool {
 	w.Header().Set("Vary", "Origin")
 	origins := r.Header.Values("Origin")
@@ -61,10 +61,10 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, form Refuser) b
 	return false
 }
 
-// Forged is the reason why a request with a cookie is refused: a page of somebody else may have made a browser send it.
+// Forged is the reason of refusing a request with a cookie: a foreign page may have made a browser send it.
 const Forged = "forged"
 
-// admit serves those whom the gate knows, and says to the route who it is.
+// admit serves callers that the gate knows, and passes the caller to the route.
 func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Request) {
 	p, err := s.who(d, r)
 	if route.Optional && tool.CodeOf(err) == tool.CodeAccessDenied && tool.AsError(err).Reason != Forged &&
@@ -92,8 +92,8 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 	switch {
 	case e.Code == tool.CodeQuotaExceeded: // of connections
 		w.Header().Set("Connection", "close")
-	case e.Reason == Forged: // it is known who comes, and not whether they meant to
-	case slices.Contains([]tool.Code{tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled}, e.Code): // nobody could be asked
+	case e.Reason == Forged: // the caller is known, but may not have meant to send it
+	case slices.Contains([]tool.Code{tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled}, e.Code): // the gate could not decide
 	default:
 		w.Header().Set("WWW-Authenticate", d.challenge(r))
 		status, e = http.StatusUnauthorized, e.Because("unauthenticated")
@@ -101,11 +101,11 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 	Refuse(w, r, d.Refusals, status, e)
 }
 
-// recheckEvery is how long a stream goes on for a caller who is no longer admitted.
+// recheckEvery is how long a stream goes on for a caller that is no longer admitted.
 const recheckEvery = time.Second
 
-// recheck ends a request whose caller is no longer admitted. One that asks for a stream outlives what its caller has
-// shown: a token is revoked, a caller leaves the config. Calls, which come by POST, may outlive a token.
+// recheck ends a request whose caller is no longer admitted. A stream may outlive its caller's credentials: a token is
+// revoked, a caller is removed from the config. Calls, which come by POST, may outlive a token.
 func (s *Server) recheck(d Door, r *http.Request) (watched *http.Request, end func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	shown := r.Clone(ctx) // the route may change the headers
@@ -140,7 +140,7 @@ func (d Door) challenge(r *http.Request) string {
 	return text
 }
 
-// who asks the gate, with all that the peer shows: a token, a certificate, the user of its process.
+// who asks the gate, with everything that the peer shows: a token, a certificate, the user of its process.
 func (s *Server) who(d Door, r *http.Request) (tool.Principal, error) {
 	shown := identity.Credentials{Door: d.Name, Certificate: s.certs.client(r.TLS), Peer: peerOf(r.Context())}
 	var ok bool
@@ -173,7 +173,7 @@ func (d Door) errNoToken(why string) error {
 	return tool.Errorf(tool.CodeAccessDenied, "%ssend the header %s; %s", why, how, identity.TokenHint)
 }
 
-// token gives the token of a request, empty where it has none. A header that cannot be meant is not taken for none.
+// token returns the token of a request, or "" if it has none. An invalid header does not count as none.
 func (d Door) token(r *http.Request) (token string, ok bool) {
 	values := r.Header.Values("Authorization")
 	if d.Keys != "" && len(values) == 0 {

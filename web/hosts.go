@@ -7,15 +7,15 @@ import (
 )
 
 // hosts are the Host headers that are ours. A page in a browser can make its own name point to this machine (DNS
-// rebinding) and would then be of our origin; but it cannot send another Host.
+// rebinding), which would make it our origin; but it cannot send another Host.
 type hosts struct {
 	names    map[string]bool
-	literals bool // an address in place of a name will do, whichever
+	literals bool // any IP address is accepted in place of a name
 }
 
-// hostsOf lists them for a front at an address. One that listens on every address of the machine answers to every
-// address: nobody can make an address point elsewhere, as a name can be, and which addresses the machine has changes,
-// and is not even known to it behind a router.
+// hostsOf lists them for a front at an address. A front that listens on every address of the machine accepts every IP
+// address as a host: unlike a name, an address cannot be made to point elsewhere. The machine's addresses change, and
+// behind a router it does not even know them.
 func hostsOf(addr net.Addr, listen string, configured []string) *hosts {
 	if addr.Network() == "unix" {
 		return nil // no page in a browser comes this way
@@ -24,11 +24,11 @@ func hostsOf(addr net.Addr, listen string, configured []string) *hosts {
 	_, port, _ := net.SplitHostPort(addr.String())
 	for _, host := range []string{"localhost", "127.0.0.1", "[::1]"} {
 		h.names[host+":"+port] = true
-		h.names[host] = port == "80" // where clients leave it out
+		h.names[host] = port == "80" // clients leave out the default port
 	}
 	for _, host := range configured {
 		host = strings.ToLower(host)
-		h.names[host] = true // without a port: as a proxy in front of us passes it on
+		h.names[host] = true // without a port, as a proxy in front of us passes it on
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			h.names[host+":"+port] = true
 		}
@@ -36,7 +36,7 @@ func hostsOf(addr net.Addr, listen string, configured []string) *hosts {
 	return h
 }
 
-// have reports whether a Host header is one of ours; nil has them all.
+// have reports whether a Host header is one of ours; nil accepts all.
 func (h *hosts) have(host string) bool {
 	if h == nil || h.names[strings.ToLower(host)] {
 		return true
@@ -52,21 +52,21 @@ func (h *hosts) have(host string) bool {
 	return err == nil && ip.Zone() == "" // a zone is any text; clients that need one do not send it
 }
 
-// isEverywhere reports whether an address stands for all of the machine.
+// isEverywhere reports whether an address means all addresses of the machine.
 func isEverywhere(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip, bad := netip.ParseAddr(host)
 	return err == nil && (host == "" || bad == nil && ip.IsUnspecified())
 }
 
-// Addresses lists where a front is found that listens on an address: there, and where that stands for all addresses of
-// the machine, at each of them, this machine's own first.
+// Addresses lists the addresses at which a front that listens on addr is reached: addr itself, or, if that means all
+// addresses of the machine, each of them, the loopback address first.
 func Addresses(addr string) []string {
 	if !isEverywhere(addr) {
 		return []string{addr}
 	}
 	host, port, _ := net.SplitHostPort(addr)
-	own, _ := net.InterfaceAddrs() // without them the loopback address is all that is told
+	own, _ := net.InterfaceAddrs() // without them only the loopback address is listed
 	list := []string{net.JoinHostPort("127.0.0.1", port)}
 	for _, one := range own {
 		prefix, err := netip.ParsePrefix(one.String())

@@ -7,12 +7,12 @@ import (
 	"toolpost/tool"
 )
 
-// inFlight counts the calls of a front, which are waited for at its end.
+// inFlight counts the calls of a front, so that its shutdown can wait for them.
 type inFlight struct {
 	mu       sync.Mutex
 	calls    int
 	draining bool
-	idle     chan struct{} // closed when draining and none is left
+	idle     chan struct{} // closed when draining and no call is left
 
 	leaving context.Context // ends when draining begins
 	leave   context.CancelFunc
@@ -24,7 +24,7 @@ func newInFlight() *inFlight {
 	return f
 }
 
-// begin lets a call in; whoever did it calls end once it has been answered.
+// begin starts a call; its caller calls end once it has been answered.
 func (f *inFlight) begin() *tool.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -43,8 +43,7 @@ func (f *inFlight) end() {
 	}
 }
 
-// drain lets no new call in, and returns a channel that is closed when the last one has ended. It is
-// called once.
+// drain lets no new call start, and returns a channel that is closed when the last one has ended. It is called once.
 func (f *inFlight) drain() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -23,10 +23,10 @@ import (
 // UnixPrefix begins the address of a Unix socket; its path follows.
 const UnixPrefix = "unix:"
 
-// maxSocket is how long the path of a Unix socket may be, in bytes. The kernel's bound includes a zero at the end.
+// maxSocket is the maximum length of the path of a Unix socket in bytes. The kernel's limit includes a zero at the end.
 const maxSocket = 107
 
-// CheckListen finds what cannot be an address to listen on, before anybody tries.
+// CheckListen refuses an invalid address to listen on, before it is used.
 func CheckListen(listen string) error {
 	if path, ok := strings.CutPrefix(listen, UnixPrefix); ok {
 		if path == "" || len(path) > maxSocket {
@@ -51,8 +51,8 @@ func CheckListen(listen string) error {
 	return nil
 }
 
-// Try reports whether a front with these options could be opened: its files are read, and its address is taken for a
-// moment, unless somebody has it already, which may be the server that this is about.
+// Try reports whether a front with these options could be opened: it reads its files and listens on its address for a
+// moment. An address in use is not an error, since the server in question may be the one that uses it.
 func (o Options) Try() error {
 	if _, err := newCertificates(o); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (o Options) Try() error {
 	return ln.Close()
 }
 
-// hostName is a name of a machine; one whose last part is a number would be an IP address.
+// hostName matches the name of a machine; a name whose last part is a number would be an IP address.
 var hostName = regex.Lazy(`^([A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?\.)*[A-Za-z_][A-Za-z0-9_-]*\.?$`)
 
 func badListen(listen, why string) error {
@@ -103,8 +103,8 @@ func (f *Front) listen(ctx context.Context) (net.Listener, error) {
 	return ln, nil
 }
 
-// listenUnix makes a socket that has its mode before anybody can come to it, and takes the place of one that a
-// program left behind.
+// listenUnix makes a socket that has its mode before a client can connect to it. It replaces one that a program left
+// behind.
 func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -126,14 +126,14 @@ func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, mode); err != nil { // what the umask took away from it
+	if err := os.Chmod(path, mode); err != nil { // restores what the umask removed
 		_ = ln.Close()
 		return nil, err
 	}
 	return ln, nil
 }
 
-// private gives a socket its mode before it is bound: the file that binding makes has no other for a moment.
+// private sets the mode of a socket before it is bound, so that the file never has another mode.
 func private(mode fs.FileMode) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var err error
@@ -142,8 +142,8 @@ func private(mode fs.FileMode) func(network, address string, c syscall.RawConn) 
 	}
 }
 
-// lockFolder makes two programs that start at once look for a stale socket one after the other: else the second
-// could remove the first one's new one.
+// lockFolder makes two programs that start at once look for a stale socket one after the other: else the second could
+// remove the new socket of the first.
 func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -172,8 +172,8 @@ func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 }
 
-// removeStale removes a socket that nobody listens on any more, or the empty file that holds its place while tools run
-// without the door, and nothing else.
+// removeStale removes a socket that no program listens on any more, or the empty file that holds its place while tools
+// run without the door, and nothing else.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -197,10 +197,10 @@ func removeStale(ctx context.Context, path string) error {
 	return tool.Errorf(tool.CodeConflict, "whether another program listens there cannot be told: %w", err)
 }
 
-// peerKey finds the peer in the context of a connection; net/http has no other place for it.
+// peerKey is the key of the peer in the context of a connection; net/http has no other place for it.
 type peerKey struct{}
 
-// withPeer notes who is at the other end of a Unix socket, as the kernel tells.
+// withPeer adds the peer of a Unix socket to the context, as the kernel reports it.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {

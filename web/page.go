@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// An Offer is something that a door speaks, for people who come to its address with a browser.
+// An Offer is a protocol of a door, described for people who open its address in a browser.
 type Offer struct {
 	Path string
 	What string // without a full stop
-	Try  string // a command for a first try, with URL in the place of the address; empty: none
+	Try  string // a command for a first try, with URL in place of the address; empty if none
 }
 
 //go:embed page.html
@@ -23,22 +23,22 @@ var pageText string
 //go:embed page.css
 var pageStyle string
 
-// pagePolicy lets the page load nothing at all: its style is in it, and is allowed by its digest.
+// pagePolicy lets the page load nothing at all: its style is inline, and allowed by its digest.
 func pagePolicy() string {
 	sum := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// IsVisit reports whether a request is a person's, who opens the address in a browser. Programs that ask for the same
-// get an answer that they can read.
+// IsVisit reports whether a request comes from a person who opens the address in a browser. Programs that request the
+// same path get an answer that they can read.
 func IsVisit(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.Path == "/" &&
 		strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/html")
 }
 
-// front answers what no door serves: a person at / with a page about this address, everything else with a refusal. The
-// page needs no token, since it tells no more than the refusal does.
+// front answers requests that no door serves: a browser at / gets a page about this address, everything else is
+// refused. The page needs no token, since it reveals no more than the refusal does.
 func (s *Server) front(w http.ResponseWriter, r *http.Request) {
 	if !IsVisit(r) {
 		s.NotFound(w, r)

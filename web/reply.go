@@ -17,10 +17,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// statusCancelled is what proxies say when the client has gone; net/http has no name for it.
+// statusCancelled is the status that proxies use when the client has gone; net/http has no name for it.
 const statusCancelled = 499
 
-// StatusOf is the column of HTTP in the table of codes.
+// StatusOf returns the HTTP status for a code.
 func StatusOf(code tool.Code) int {
 	switch code {
 	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected:
@@ -47,15 +47,15 @@ func StatusOf(code tool.Code) int {
 	return http.StatusInternalServerError
 }
 
-// A problem is the body of everything that has no outcome.
+// A problem is the body of every response without an outcome.
 type problem struct {
 	OK    bool        `json:"ok"` // always false
 	Error *tool.Error `json:"error"`
 	Call  string      `json:"call,omitempty"`
 }
 
-// Problem gives the document that says why there is no outcome, with the call's id where there was one. It never fails:
-// words that are not UTF-8 are mended, details that are not JSON are left out.
+// Problem returns the document that explains why there is no outcome, with the call's id if there was one. It never
+// fails: it mends texts that are not UTF-8, and leaves out details that are not JSON.
 func Problem(e *tool.Error, call string) []byte {
 	said := *e
 	said.Message = strings.ToValidUTF8(said.Message, "\uFFFD")
@@ -68,13 +68,13 @@ func Problem(e *tool.Error, call string) []byte {
 	return body
 }
 
-// Refuse answers a request whose body may not have been read, in the form of a protocol; nil: with a problem document.
-// The connection then ends with it, so that the answer does not wait for a body that may never come.
+// Refuse answers a request whose body may not have been read, in the form of a protocol, or with a problem document if
+// form is nil. It then closes the connection, so that the answer does not wait for a body that may never come.
 func Refuse(w http.ResponseWriter, r *http.Request, form Refuser, status int, e *tool.Error) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
 	}
-	if b, ok := r.Body.(*ration); ok && b.held == 0 { // net/http knows its own body, and when not to read the rest of it
+	if b, ok := r.Body.(*ration); ok && b.held == 0 { // net/http recognises its own body, and knows when not to read the rest of it
 		r.Body = b.ReadCloser
 	}
 	SetRetryAfter(w.Header(), e)
@@ -85,8 +85,8 @@ func Refuse(w http.ResponseWriter, r *http.Request, form Refuser, status int, e 
 	Reply(w, status, refusal(form, e))
 }
 
-// SetRetryAfter tells a caller that was refused for now, by a quota, a full queue, an open breaker or because something
-// is away, when to try again, in the header's whole seconds. The body has the milliseconds.
+// SetRetryAfter sets when a caller may retry that was refused for now: by a quota, a full queue, an open breaker, or
+// because something is away. The header is in whole seconds; the body has the milliseconds.
 func SetRetryAfter(h http.Header, e *tool.Error) {
 	wait := e.Retry()
 	if wait > 0 && slices.Contains([]tool.Code{tool.CodeQuotaExceeded, tool.CodeUnavailable, tool.CodeBreakerOpen}, e.Code) {
@@ -97,7 +97,7 @@ func SetRetryAfter(h http.Header, e *tool.Error) {
 // TypeProblem is the media type of RFC 9457.
 const TypeProblem = "application/problem+json"
 
-// WantsProblem reports whether a request asks for refusals in the form of RFC 9457.
+// WantsProblem reports whether a request accepts refusals in the form of RFC 9457.
 func WantsProblem(r *http.Request) bool {
 	for one := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		if kind, _, err := mime.ParseMediaType(one); err == nil && kind == TypeProblem {
@@ -107,7 +107,7 @@ func WantsProblem(r *http.Request) bool {
 	return false
 }
 
-// ProblemDetails is Problem in the form of RFC 9457: its type is our code, and what else we say stands beside its own
+// ProblemDetails is Problem in the form of RFC 9457: its type is our code, and our other fields are beside its own
 // members.
 func ProblemDetails(status int, e *tool.Error, call string) []byte {
 	said := struct {
@@ -138,7 +138,7 @@ func refusal(form Refuser, e *tool.Error) []byte {
 	return form(e)
 }
 
-// Reply writes a whole answer in JSON. Whether the peer took it is the peer's affair.
+// Reply writes a whole answer in JSON. It ignores whether the peer received it.
 func Reply(w http.ResponseWriter, status int, body []byte) { Send(w, status, asJSON[0], body) }
 
 // Send writes a whole answer.
@@ -152,18 +152,18 @@ func Send(w http.ResponseWriter, status int, kind string, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// ReadBody reads the body of a request within its bounds of size and time. The status goes with the error.
+// ReadBody reads the body of a request within its bounds of size and time. The status belongs to the error.
 func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, err *tool.Error) {
 	return s.ReadBodyWithin(w, r, s.o.MaxBody)
 }
 
-// ReadBodyWithin is ReadBody with another bound of size.
+// ReadBodyWithin is ReadBody with another size limit.
 func (s *Server) ReadBodyWithin(w http.ResponseWriter, r *http.Request, most int64) (_ []byte, status int, _ *tool.Error) {
-	if r.ContentLength/2 > most { // one that is not far over is read: a peer that still sends may miss the answer
+	if r.ContentLength/2 > most { // a body that is not far over is read: a peer that still sends may miss the answer
 		return nil, http.StatusRequestEntityTooLarge, tooLarge(most)
 	}
 	ration := s.ration(r, tool.Principal{})
-	// One for which there is no room is not even begun.
+	// A body for which there is no room is not even begun.
 	if full := ration.weigh(min(max(r.ContentLength, 0), most), false); full != nil {
 		return nil, StatusOf(full.Code), full
 	}
@@ -183,9 +183,10 @@ func (s *Server) ReadBodyWithin(w http.ResponseWriter, r *http.Request, most int
 	return nil, http.StatusBadRequest, tool.Errorf(tool.CodeInvalidInput, "the body cannot be read: %w", failed)
 }
 
-// readAll is io.ReadAll for a body that says how long it is, as long as that is little: nobody gets memory for a promise.
+// readAll is io.ReadAll for a body with a declared length. It allocates only a small part ahead, since the length is a
+// mere promise.
 func readAll(body io.Reader, length int64) ([]byte, error) {
-	room := int64(512) // of one that does not say
+	room := int64(512) // if the length is unknown
 	if length >= 0 {
 		room = min(length, 64<<10) + 1
 	}
@@ -198,7 +199,7 @@ func readAll(body io.Reader, length int64) ([]byte, error) {
 			return all, nil
 		case err != nil:
 			return all, err
-		case len(all) == cap(all) && length > int64(len(all)): // what has come vouches for a bit more
+		case len(all) == cap(all) && length > int64(len(all)): // the bytes received justify a bit more
 			all = slices.Grow(all, int(min(length+1, 8*int64(len(all))))-len(all))
 		case len(all) == cap(all):
 			all = slices.Grow(all, 1)

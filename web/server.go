@@ -13,13 +13,13 @@ import (
 	"toolpost/wire/envelope"
 )
 
-// A Server is a front while it is open: what its doors may ask of it.
+// A Server is an open front, as its doors see it.
 type Server struct {
 	o       Options
-	form    Refuser // of what no route answers; nil: problem documents
+	form    Refuser // of refusals outside any route; nil means problem documents
 	hints   []string
 	offers  []Offer
-	hosts   *hosts // nil: any
+	hosts   *hosts // nil accepts any
 	origins map[string]bool
 	accepts []string // headers that pages may send
 	exposes []string // headers that pages may read
@@ -29,7 +29,7 @@ type Server struct {
 
 	inFlight *inFlight
 	bodies   *bodies
-	life     context.Context // of every request; ends when the calls in flight have had their time
+	life     context.Context // of every request; ends when the time of the calls in flight is over
 	end      context.CancelCauseFunc
 }
 
@@ -40,7 +40,7 @@ func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Ca
 		hosts:  hostsOf(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
-	if len(doors) == 1 { // an address of its own speaks one protocol, whatever is asked
+	if len(doors) == 1 { // a dedicated address speaks one protocol, whatever is requested
 		s.form = doors[0].Refusals
 	}
 	s.crowd = newCrowd(o.Bounds, func(e *tool.Error) []byte { return refusal(s.form, e) })
@@ -56,8 +56,8 @@ func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Ca
 	return s
 }
 
-// mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two
-// doors that want the same path are a mistake of ours, and there it panics.
+// mount adds the routes of a door, one pattern per path: ServeMux would see a conflict between "GET /" and "/v1/tools".
+// It panics if two doors want the same path, which is a programming error.
 func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
 	offered, methods := map[string][]Route{}, map[string][]string{}
 	for _, route := range routes {
@@ -79,15 +79,16 @@ func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
 	}
 }
 
-// takes reports whether a route is for a method. HEAD is a GET whose body is not sent.
+// takes reports whether a route accepts a method. HEAD is a GET whose body is not sent.
 func (r Route) takes(method string) bool {
 	return r.Method == "" || r.Method == method || r.Method == http.MethodGet && method == http.MethodHead
 }
 
-// What every answer says. Set would make a list of each for every request; nobody changes a list of a header.
+// Header values of every answer. Set would allocate a slice of each for every request; header slices are never changed
+// in place.
 var noSniff, noStore, asJSON = []string{"nosniff"}, []string{"no-store"}, []string{"application/json"}
 
-// ServeHTTP does what holds for every request, whoever sends it.
+// ServeHTTP does what applies to every request, whoever the caller is.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.ForgetBody(r)
 	h := w.Header()
@@ -95,18 +96,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Times.Write))
 	if r.ContentLength != 0 {
-		// Also when we refuse without reading it: net/http then reads what is left, for as long as it
-		// takes. The deadline ends with the body.
+		// This also holds if we refuse without reading it: net/http then reads what is left, for as long as it takes. The
+		// deadline ends with the body.
 		_ = rc.SetReadDeadline(time.Now().Add(s.o.Times.Body))
 	}
 	if p := r.URL.EscapedPath(); path.Clean(p) != p && path.Clean(p)+"/" != p {
-		s.guarded(s.form, s.NotFound)(w, r) // the mux would redirect to the path that it thinks is meant
+		s.guarded(s.form, s.NotFound)(w, r) // the mux would redirect to the cleaned path
 		return
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
-// NotFound answers what nobody serves.
+// NotFound answers a request for a path that no route serves.
 func (s *Server) NotFound(w http.ResponseWriter, r *http.Request) {
 	Refuse(w, r, s.form, http.StatusNotFound,
 		tool.Errorf(tool.CodeNotFound, "nothing at %s: %s", r.URL.Path, strings.Join(s.hints, "; ")))
@@ -120,8 +121,8 @@ func NotAllowed(w http.ResponseWriter, r *http.Request, form Refuser, methods ..
 		tool.Errorf(tool.CodeUnsupported, "%s is not offered on %s: use %s", r.Method, r.URL.Path, offered))
 }
 
-// Begin lets a call in, or says why not. Its context ends when the caller has gone or has cancelled it by its id, or
-// when the front closes; end is called once it has been answered.
+// Begin starts a call, or returns why it may not start. Its context ends when the caller has gone or has cancelled it
+// by its id, or when the front closes; call end once it has been answered.
 func (s *Server) Begin(
 	w http.ResponseWriter, r *http.Request, c *tool.Call,
 ) (_ context.Context, end func(), _ *tool.Error) {
@@ -133,18 +134,18 @@ func (s *Server) Begin(
 	return ctx, func() { ended(); s.inFlight.end() }, nil
 }
 
-// Cancel ends a running call of the caller's own by its id, through whichever door it came. For those of others there
-// is a tool, about which the policy decides.
+// Cancel cancels a running call of the caller by its id, whichever door it came through. Calls of others are cancelled
+// with a tool, which is subject to policy.
 func (s *Server) Cancel(p tool.Principal, id string) error { return s.o.Calls.Cancel(p, p.ID, id) }
 
 // Draining reports whether the front is closing and takes no more calls.
 func (s *Server) Draining() bool { return s.inFlight.isDraining() }
 
-// Leaving is a context that ends when the front begins to close. Requests that are no calls and would never end by
-// themselves, such as streams of news, end with it.
+// Leaving returns a context that ends when the front begins to close. Requests that are not calls and would never end
+// by themselves, such as streams of news, end with it.
 func (s *Server) Leaving() context.Context { return s.inFlight.leaving }
 
-// Patience is how long a peer may take nothing of what a door writes.
+// Patience returns how long a peer may go without taking anything of what a door writes.
 func (s *Server) Patience() time.Duration { return s.o.Times.Write }
 
 // finish waits for the calls in flight, then cancels what is left and waits until that is answered.

@@ -10,8 +10,8 @@ import (
 // TypeStream is the media type of server-sent events.
 const TypeStream = "text/event-stream"
 
-// A Stream answers one request with server-sent events. A peer that reads slowly makes Send wait; one that takes
-// nothing for the whole of the server's patience is taken for dead. Several goroutines may use it.
+// A Stream answers one request with server-sent events. A slow peer makes Send wait; a peer that takes nothing for the
+// whole of the server's patience counts as dead. Several goroutines may use it.
 type Stream struct {
 	mu       sync.Mutex
 	w        http.ResponseWriter
@@ -20,17 +20,17 @@ type Stream struct {
 	done     bool
 }
 
-// NewStream sends the header at once, so that whoever asked knows that it is heard.
+// NewStream sends the header at once, so that the client knows that the request has arrived.
 func (s *Server) NewStream(w http.ResponseWriter) *Stream {
 	w.Header().Set("Content-Type", TypeStream)
-	w.Header().Set("X-Accel-Buffering", "no") // proxies, too, are to hand on what they get
+	w.Header().Set("X-Accel-Buffering", "no") // proxies must not buffer either
 	w.WriteHeader(http.StatusOK)
 	out := &Stream{w: w, rc: http.NewResponseController(w), patience: s.Patience()}
 	_ = out.write([]byte(": started\n\n"))
 	return out
 }
 
-// PassStream is NewStream for events of another server: what it sends, and nothing else, is passed on.
+// PassStream is NewStream for events of another server: only what that server sends is passed on.
 func (s *Server) PassStream(w http.ResponseWriter, status int) *Stream {
 	w.WriteHeader(status)
 	return &Stream{w: w, rc: http.NewResponseController(w), patience: s.Patience()}
@@ -39,14 +39,14 @@ func (s *Server) PassStream(w http.ResponseWriter, status int) *Stream {
 // Pass sends events as they are.
 func (s *Stream) Pass(events []byte) error { return s.write(events) }
 
-// Send sends one event. JSON of ours has no line breaks, so its data is one line; id and event may be empty.
+// Send sends one event. Our JSON has no line breaks, so its data is one line; id and event may be empty.
 func (s *Stream) Send(id, event string, data []byte) error {
 	return s.write(message(id, event, data))
 }
 
-// Finish sends the last event; after it nothing is sent.
+// Finish sends the last event; nothing is sent after it.
 func (s *Stream) Finish(event string, data []byte) {
-	_ = s.write(message("", event, data)) // nobody is left to be told that the peer has gone
+	_ = s.write(message("", event, data)) // an error means that the peer has gone
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.done = true
@@ -81,8 +81,8 @@ func (s *Stream) write(b []byte) error {
 	return s.rc.Flush()
 }
 
-// KeepAlive sends a comment now and then: both ends learn from it that the other is there. The function
-// that it returns ends that and waits for it.
+// KeepAlive sends a comment now and then, by which both ends learn that the other is alive. The returned function stops
+// it and waits for its end.
 func (s *Stream) KeepAlive(every time.Duration) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {

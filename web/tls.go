@@ -15,8 +15,8 @@ import (
 	"toolpost/tool"
 )
 
-// TLSFiles says where the door's certificate is, and whose clients it believes. The files are read again when they
-// change.
+// TLSFiles names the files of the door's certificate and of the authorities for client certificates. The files are read
+// again when they change.
 type TLSFiles struct {
 	Cert     string `yaml:"cert" doc:"PEM file with the certificate and its intermediates"`
 	Key      string `yaml:"key" doc:"PEM file with the certificate's private key"`
@@ -26,7 +26,7 @@ type TLSFiles struct {
 // on reports whether the door speaks TLS.
 func (f TLSFiles) on() bool { return f != TLSFiles{} }
 
-// certificates are what handshakes use, as the files have it now.
+// certificates holds the TLS config for handshakes, according to the current files.
 type certificates struct {
 	files TLSFiles
 	log   *slog.Logger
@@ -37,8 +37,8 @@ type certificates struct {
 	roots []*x509.Certificate
 }
 
-// newCertificates reads the files of a front; nil: it has none. What is wrong with them is told now, and not to the
-// first peer.
+// newCertificates reads the files of a front; it returns nil if it has none. Mistakes in them are reported now, and not
+// to the first peer.
 func newCertificates(o Options) (*certificates, error) {
 	switch {
 	case !o.TLS.on():
@@ -53,7 +53,7 @@ func newCertificates(o Options) (*certificates, error) {
 	return c, c.load()
 }
 
-// config is for the listener: each handshake takes what the files have then.
+// config returns the config for the listener: each handshake uses the files as they are then.
 func (c *certificates) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -61,8 +61,8 @@ func (c *certificates) config() *tls.Config {
 	}
 }
 
-// client gives the certificate that a peer has shown, where an authority that we believe now vouches for it. A
-// connection may be older than the files, and may outlive the certificate.
+// client returns the certificate that a peer has shown, if one of our current authorities has signed it. A connection
+// may be older than the files, and may outlive the certificate.
 func (c *certificates) client(state *tls.ConnectionState) *x509.Certificate {
 	if c == nil || state == nil || len(state.VerifiedChains) == 0 {
 		return nil
@@ -80,8 +80,8 @@ func (c *certificates) client(state *tls.ConnectionState) *x509.Certificate {
 	return nil
 }
 
-// current looks whether the files have changed. Files that cannot be used, perhaps because somebody is writing them,
-// leave everything as it was.
+// current checks whether the files have changed. If they cannot be used, perhaps because they are being written, the
+// earlier ones stay.
 func (c *certificates) current() (*tls.Config, []*x509.Certificate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,13 +109,13 @@ func (c *certificates) load() error {
 			return err
 		}
 		now.ClientCAs, now.ClientAuth = PoolOf(roots), tls.VerifyClientCertIfGiven
-		now.SessionTicketsDisabled = true // every connection shows its certificate, and none is remembered
+		now.SessionTicketsDisabled = true // every connection shows its certificate; none is remembered
 	}
 	c.now, c.roots = now, roots
 	return nil
 }
 
-// ReadCertificates reads the authorities in a file of PEM.
+// ReadCertificates reads the authorities in a PEM file.
 func ReadCertificates(path string) ([]*x509.Certificate, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -138,7 +138,7 @@ func ReadCertificates(path string) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// PoolOf puts authorities together.
+// PoolOf makes a pool of authorities.
 func PoolOf(certs []*x509.Certificate) *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, cert := range certs {
@@ -147,7 +147,7 @@ func PoolOf(certs []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// A stamp tells whether a file is still the one that was read.
+// A stamp identifies the version of a file that was read.
 type stamp struct {
 	size, changed int64
 	inode         uint64

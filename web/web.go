@@ -1,7 +1,7 @@
-// Package web is the one HTTP front. It owns an address: how it is listened on and spoken to (TCP, a Unix socket, TLS),
-// which hosts and origins are served, who calls, how much a peer may send and how long it may take, the calls that run
-// there, and how all of it comes to an end. Doors mount their routes on a front and know nothing of this, so a new one
-// cannot be a weaker one; and several of them can share an address.
+// Package web is the one HTTP front. It owns an address: how to listen and speak there (TCP, a Unix socket, TLS), which
+// hosts and origins are served, who calls, how much a peer may send and how long it may take, the calls that run there,
+// and how all of it is shut down. Doors mount their routes on a front and know nothing of this, so a new door cannot be
+// a weaker one; and several of them can share an address.
 package web
 
 import (
@@ -19,75 +19,75 @@ import (
 	"toolpost/tool"
 )
 
-// Options of a front. Only Gate must be given.
+// Options of a front. Only Gate is required.
 type Options struct {
-	Listen   string            // address, or unix:PATH; "": DefaultListen
+	Listen   string            // address, or unix:PATH; default DefaultListen
 	Listener net.Listener      // in place of Listen; the front closes it
-	Mode     fs.FileMode       // of the Unix socket; 0: 0600
-	TLS      TLSFiles          // zero: no TLS
-	Gate     identity.Gate     // who may come in
+	Mode     fs.FileMode       // of the Unix socket; default 0600
+	TLS      TLSFiles          // zero means no TLS
+	Gate     identity.Gate     // decides which callers are admitted
 	Hosts    []string          // Host headers accepted beside the listen address and localhost, with or without a port
 	Origins  []string          // origins of browser pages accepted beside our own, such as https://example.org
-	MaxBody  int64             // bytes of a request; 0: 8 MiB
-	Bounds   identity.Bounds   // connections at the same time; zero: those that follow from this process's descriptors
+	MaxBody  int64             // maximum size of a request in bytes; default 8 MiB
+	Bounds   identity.Bounds   // connections at the same time; by default derived from this process's descriptors
 	Times    Times             // of every wait on a peer
-	Calls    *running.Calls    // that run now, so that they can be cancelled by id; nil: those of this front alone
-	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
-	Log      *slog.Logger      // nil: silence
-	Ready    func(addr string) // called once, with the real address, when connections are taken
+	Calls    *running.Calls    // the running calls, so that they can be cancelled by id; nil means those of this front alone
+	Drain    time.Duration     // how long calls in flight may go on after the end; default 10 s
+	Log      *slog.Logger      // nil disables logging
+	Ready    func(addr string) // called once, with the real address, when connections are accepted
 }
 
-// DefaultListen is where a front listens unless it is told otherwise.
+// DefaultListen is the default address of a front.
 const DefaultListen = "127.0.0.1:8700"
 
-// Times bounds every wait on a peer. What is zero has the default.
+// Times bounds every wait on a peer. A zero value means the default.
 type Times struct {
-	Header time.Duration // until the whole header is there; 10 s
-	Body   time.Duration // until the whole body is there; 30 s
+	Header time.Duration // until the whole header has arrived; 10 s
+	Body   time.Duration // until the whole body has arrived; 30 s
 	Write  time.Duration // until the peer takes what we write; meanwhile a slow one is back-pressure; 1 min
 	Idle   time.Duration // between two requests of a connection; 2 min
 	Grace  time.Duration // for cancelled calls to be answered, and for other requests, at the end; 2 s
 }
 
-// maxHeader is net/http's bound on all headers of a request together.
+// maxHeader is the limit of net/http on all headers of a request together.
 const maxHeader = 64 << 10
 
-// A Door is one protocol at an address. Its zero values are useful but for Name and Routes.
+// A Door is one protocol at an address. Its zero values are useful except for Name and Routes.
 type Door struct {
-	Name   string // by which it is told apart from others: Principal.Door of who comes in
+	Name   string // identifies the door: Principal.Door of its callers
 	Routes func(s *Server, h tool.Handler, c tool.Catalog) []Route
-	Hint   string  // where to look instead, for whoever asks for a path that nobody serves
-	Offers []Offer // what people are told who open the address in a browser
-	// Refusals are in the protocol's own form; nil: problem documents.
+	Hint   string  // where to look instead, for a request to an unknown path
+	Offers []Offer // shown to people who open the address in a browser
+	// Refusals are in the protocol's own form; nil means problem documents.
 	Refusals Refuser
-	// Basic says that a token may also come as the password of Basic, for clients that know no bearer tokens.
+	// Basic is set if a token may also be the password of Basic, for clients that do not support bearer tokens.
 	Basic bool
-	// Keys is another header that a token may come in as it is, for clients that have one of their own; "": none.
+	// Keys is another header that may contain a bare token, for clients that use their own; "" if there is none.
 	Keys string
 	// Accepts and Exposes list the headers that pages of allowed origins may send, and those of answers that they may
 	// read, beside the usual ones.
 	Accepts, Exposes []string
-	Anonymous        identity.Anonymous // who comes in by its routes without showing anything; zero: nobody
-	// Session gives the proof of whoever has signed in and shows a cookie in place of a token, or says why the cookie does
-	// not count for this request; "": there is none. Nil: cookies are nothing here.
+	Anonymous        identity.Anonymous // the caller of requests without credentials; zero admits none
+	// Session returns the proof of a signed-in caller that shows a cookie in place of a token, or "" if there is no
+	// cookie, or an error if the cookie is not valid for this request. If it is nil, cookies are ignored.
 	Session func(*http.Request) (proof string, err error)
-	// Challenge gives parameters of Bearer for whoever is refused, such as where tokens are to be had: `, name="value"`;
-	// nil: none.
+	// Challenge returns parameters of Bearer for a refused client, such as where to get tokens: `, name="value"`. It may
+	// be nil.
 	Challenge func(*http.Request) string
 }
 
-// A Refuser says no in the form of its protocol. It is asked for everything that the front refuses before the door has
-// a say: another host, a foreign page, a stranger, a method that is not there.
+// A Refuser formats a refusal for its protocol. It is used for everything that the front refuses before the door is
+// involved: another host, a foreign page, a stranger, a method that does not exist.
 type Refuser func(e *tool.Error) (body []byte) // JSON
 
-// A Route is one thing that can be asked of a door.
+// A Route is one endpoint of a door.
 type Route struct {
-	Method string // "": any
+	Method string // "" means any
 	Path   string // with {parameters}, as http.ServeMux reads it
-	Open   bool   // whoever asks is answered, without a caller
-	// Optional says that who shows no token is answered too, without a caller; a token must be good.
+	Open   bool   // every client is answered, without a caller
+	// Optional is set if a client without a token is answered too, without a caller; a token must be valid.
 	Optional bool
-	Lasts    func(*http.Request) bool // a POST asks for a stream, which ends when its caller is no longer admitted; nil: none does
+	Lasts    func(*http.Request) bool // whether a POST asks for a stream, which ends when its caller is no longer admitted; nil if none does
 	Serve    func(w http.ResponseWriter, r *http.Request, p tool.Principal)
 }
 
@@ -116,15 +116,15 @@ func New(o Options, doors ...Door) *Front {
 	return &Front{o, doors}
 }
 
-// orElse gives an option that was left out its default.
+// orElse sets an omitted option to its default.
 func orElse[T comparable](option *T, usual T) {
 	if *option == *new(T) {
 		*option = usual
 	}
 }
 
-// Serve takes calls until ctx ends. From then on no connection and no call is taken; calls in flight have
-// Options.Drain to end, then they are cancelled and answered.
+// Serve takes calls until ctx ends. Then it accepts no new connections or calls; calls in flight have Options.Drain to
+// end, then they are cancelled and answered.
 func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
 	if f.o.Gate == nil {
 		if f.o.Listener != nil {
@@ -157,7 +157,7 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 	var idle <-chan struct{}
 	select {
 	case <-ctx.Done():
-		idle = s.inFlight.drain() // first, so that whoever sees the address closed is told so on its open connections too
+		idle = s.inFlight.drain() // first, so that a client that sees the address closed is also told so on its open connections
 		_ = ln.Close()
 		<-ended
 	case err = <-ended:
@@ -170,7 +170,7 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 	return err
 }
 
-// http makes the server of the standard library. There is no other: the house test looks for one.
+// http makes the server of the standard library. There must be no other: a test of the repository looks for one.
 func (s *Server) http() *http.Server {
 	return &http.Server{
 		Handler:     s,
@@ -186,7 +186,7 @@ func (s *Server) http() *http.Server {
 	}
 }
 
-// close ends connections: idle ones at once, others when they have their answer or the grace is over.
+// close ends connections: idle ones at once, others when they have been answered or the grace is over.
 func (f *Front) close(srv *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.o.Times.Grace)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Package console serves the console: a page for people, at / of the HTTP door. The page is static and says nothing
-// of this server; what it shows it asks for through the same routes as every program. So what is here beside the
-// files is signing in: a browser gets a cookie in place of a token, for a link that is good once, or for a token.
+// Package console serves the console: a page for people, at / of the HTTP door. The page is static and reveals nothing
+// of this server; it loads its data through the same routes as every program. So beside the files there is only signing
+// in: a browser gets a cookie in place of a token, for a link that is valid once, or for a token.
 package console
 
 import (
@@ -17,20 +17,20 @@ import (
 	"toolpost/web"
 )
 
-// Options of a console. Only Gate must be given.
+// Options of a console. Only Gate is required.
 type Options struct {
-	Gate    identity.Gate // says whether who signed in is still let in
+	Gate    identity.Gate // decides whether a signed-in caller is still admitted
 	Version string        // of this program
-	// Keys seals the codes of links, with the same key in all programs that share Marks; nil: with one that ends with
+	// Keys seals the codes of links, with the same key in all programs that share Marks; nil means a key that ends with
 	// this program.
 	Keys  *secret.Keyed
-	Marks ask.Marks    // remembers which codes were used; nil: in memory
-	Log   *slog.Logger // nil: silence
+	Marks ask.Marks    // remembers which codes were used; nil means in memory
+	Log   *slog.Logger // nil disables logging
 
-	now func() time.Time // nil: the clock
+	now func() time.Time // nil means time.Now
 }
 
-// A Console is one, with those who are signed in.
+// A Console serves the page and keeps the sessions of signed-in callers.
 type Console struct {
 	o     Options
 	links links
@@ -38,7 +38,7 @@ type Console struct {
 
 	mu       sync.Mutex
 	sessions map[digest]*session
-	failures map[string]*failures // by the address of a peer
+	failures map[string]*failures // by peer address
 }
 
 // New makes a console. On puts it on a door.
@@ -57,7 +57,7 @@ func New(o Options) *Console {
 	}
 }
 
-// On gives a door the page, the routes for signing in, and callers who show a cookie.
+// On adds the page, the routes for signing in, and sign-in by cookie to a door.
 func (c *Console) On(d web.Door) web.Door {
 	routes := d.Routes
 	d.Session = c.proofOf
@@ -78,11 +78,11 @@ func (c *Console) On(d web.Door) web.Door {
 	return d
 }
 
-// Open gives the path at which a browser signs in with a code, behind the address of a door. The code is in the
-// fragment, which browsers keep to themselves: no server, proxy or log sees it in a URL.
+// Open returns the path, below the address of a door, at which a browser signs in with a code. The code is in the
+// fragment, which browsers do not send: no server, proxy or log sees it in a URL.
 func Open(code string) string { return "/#/signin?code=" + code }
 
-// page serves the page itself to browsers. Programs that ask for / get an answer that they can read.
+// page serves the page itself to browsers. Programs that request / get an answer that they can read.
 func (c *Console) page(s *web.Server) func(http.ResponseWriter, *http.Request, tool.Principal) {
 	serve := c.files()[index].serve()
 	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {

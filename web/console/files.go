@@ -23,21 +23,21 @@ var dist embed.FS
 // index is the page.
 const index = "index.html"
 
-// A file is one of the bundle.
+// A file is a file of the bundle.
 type file struct {
 	kind   string
 	etag   string
 	plain  []byte
-	zipped func() []byte // made when it is first wanted; nil: it is no shorter
+	zipped func() []byte // compressed on first use; nil if that is no shorter
 	lasts  bool          // its name changes with its content
 }
 
-// bundle reads the files. They are compressed when somebody first asks for them: so nothing but the files themselves has
-// to be kept in the repository, and a server that nobody opens in a browser starts without this work. All browsers that
-// run the page read gzip; brotli is not in the standard library.
+// bundle reads the files. Each is compressed on its first request: so the repository holds nothing but the files
+// themselves, and a server whose console is never opened starts without this work. All browsers that run the page read
+// gzip; brotli is not in the standard library.
 func bundle() map[string]file {
 	files := map[string]file{}
-	root, _ := fs.Sub(dist, "dist") // it is there, or this would not have been compiled
+	root, _ := fs.Sub(dist, "dist") // it exists, or this would not have been compiled
 	_ = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -53,10 +53,10 @@ func bundle() map[string]file {
 	return files
 }
 
-// zip returns nil where it would make nothing shorter.
+// zip compresses b; it returns nil if that makes it no shorter.
 func zip(b []byte) []byte {
 	var out bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is one that there is
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid
 	_, _ = w.Write(b)                                       // to memory
 	_ = w.Close()
 	if out.Len() >= len(b) {
@@ -65,7 +65,7 @@ func zip(b []byte) []byte {
 	return out.Bytes()
 }
 
-// kindOf does not ask the machine, whose tables may say anything of .js.
+// kindOf does not use the machine's tables, which may map .js to anything.
 func kindOf(name string) string {
 	kinds := map[string]string{
 		".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
@@ -77,13 +77,13 @@ func kindOf(name string) string {
 	return mime.TypeByExtension(path.Ext(name))
 }
 
-// policy lets the page load what is its own and nothing else; images may also be made by it. Text can become HTML
-// through Svelte's own templates alone: whoever would assign to innerHTML elsewhere is stopped by the browser.
+// policy lets the page load its own files and nothing else; it may also create images. Text can become HTML through
+// Svelte's own templates alone: the browser blocks any other assignment to innerHTML.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; " +
 	"media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types svelte-trusted-html"
 
-// serve serves the file to whoever asks: it says nothing of this server.
+// serve serves the file to any client: it reveals nothing of this server.
 func (f file) serve() func(http.ResponseWriter, *http.Request, tool.Principal) {
 	return func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
 		h := w.Header()

@@ -14,12 +14,12 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// LinkTTL is how long a link is good.
+// LinkTTL is how long a link is valid.
 const LinkTTL = time.Minute
 
-// links makes the codes of links. Nobody remembers one: a code is what it is good for, sealed. So `toolpost console`
-// can make one beside a server that runs, with nothing but the key that they share. That it was used is remembered,
-// until it would be over anyway.
+// links makes the codes of links. Codes are not stored: a code is its own sealed content. So `toolpost console` can
+// make one beside a running server, with nothing but the key that they share. Only a used code is remembered, until it
+// would have expired anyway.
 type links struct {
 	seal  func() (cipher.AEAD, error)
 	keys  *secret.Keyed
@@ -32,14 +32,14 @@ func newLinks(keys *secret.Keyed, marks ask.Marks) links {
 	}
 }
 
-// A link is what a code says.
+// A link is the content of a code.
 type link struct {
-	Proof string `json:"proof"` // of whoever asked for it
+	Proof string `json:"proof"` // of the caller that asked for it
 	Until int64  `json:"until"` // in Unix milliseconds
 	Once  string `json:"once"`
 }
 
-// Link gives a code with which a browser signs in as somebody, once, until the time that it gives too.
+// Link returns a code with which a browser can sign in once as the caller, and the time when it expires.
 func (c *Console) Link(p tool.Principal) (code string, until time.Time, err error) {
 	if p.Proof == "" {
 		return "", until, tool.Errorf(tool.CodeUnsupported,
@@ -57,10 +57,10 @@ func (c *Console) Link(p tool.Principal) (code string, until time.Time, err erro
 	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, nil)), until, nil //nolint:gosec // it makes a nonce
 }
 
-// maxCode is how long a code may be: the claims of an issuer, which may be in it, are a part of a token of 16 KiB.
+// maxCode is the maximum length of a code, which may contain the claims of an issuer: a part of a token of 16 KiB.
 const maxCode = 32 << 10
 
-// use gives whom a code is for. It is used up then, whatever comes of it.
+// use returns the proof in a code. The code is then used up, even if signing in fails.
 func (c *Console) use(ctx context.Context, code string) (proof string, err error) {
 	aead, err := c.links.seal()
 	if err != nil {

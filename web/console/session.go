@@ -15,9 +15,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// How long a session lasts without a request, and at the most; and how many there may be, of all callers and of one.
-// They are in memory and end with the program: signing out then needs no list of what is over, and a stolen disk has
-// none.
+// How long a session lasts without a request, and in total; and how many sessions there may be, of all callers and of
+// one. They are in memory and end with the program: so signing out needs no list of ended sessions, and a stolen disk
+// has none.
 const (
 	idle    = 12 * time.Hour
 	longest = 7 * 24 * time.Hour
@@ -25,16 +25,16 @@ const (
 	mostOf  = 50
 )
 
-// Header is what a change must have that comes with a cookie. A form cannot send it, and a script of another origin
-// is asked for its permission first, which it does not get.
+// Header is required of a change that comes with a cookie. A form cannot send it, and a script of another origin needs
+// permission for it first, which it does not get.
 const Header = "Toolpost-Console"
 
-// digest is that of a cookie, its name and its secret. Only it is kept.
+// digest is the digest of a cookie's name and secret. Only it is kept.
 type digest [sha256.Size]byte
 
 func digestOf(name, secret string) digest { return sha256.Sum256([]byte(name + "=" + secret)) }
 
-// A session is somebody who has signed in: by what, and since when.
+// A session is a signed-in caller: by which proof, and since when.
 type session struct {
 	proof, caller string
 	began, seen   time.Time
@@ -44,8 +44,8 @@ func (s *session) ends() time.Time { return s.began.Add(longest) }
 
 func (s *session) over(now time.Time) bool { return now.Sub(s.seen) > idle || !now.Before(s.ends()) }
 
-// begin makes a session and gives the secret of its cookie, which counts under this name alone. Where there are too many,
-// the one that was idle longest goes.
+// begin makes a session and returns the secret of its cookie, which is valid under this name alone. If there are too
+// many, it ends the one that was idle longest.
 func (c *Console) begin(p tool.Principal, name string) (secret string, s *session) {
 	secret = rand.Text() + rand.Text()
 	now := c.o.now()
@@ -63,7 +63,7 @@ func (c *Console) begin(p tool.Principal, name string) (secret string, s *sessio
 	return secret, s
 }
 
-// makeRoom ends the session that was idle longest where there are as many of a kind as there may be.
+// makeRoom ends the session that was idle longest if there are limit sessions of a kind.
 func (c *Console) makeRoom(limit int, counts func(*session) bool) {
 	var n int
 	var oldest digest
@@ -81,7 +81,7 @@ func (c *Console) makeRoom(limit int, counts func(*session) bool) {
 	}
 }
 
-// of gives the session of a request's cookie; nil: it has none, or that is over.
+// of returns the session of a request's cookie, or nil if it has none or that is over.
 func (c *Console) of(r *http.Request) (s *session, key digest, shown bool) {
 	cookie, shown := cookieOf(r)
 	if !shown {
@@ -100,8 +100,8 @@ func (c *Console) of(r *http.Request) (s *session, key digest, shown bool) {
 	return s, key, true
 }
 
-// proofOf is the Session of a web.Door: the gate is asked with the proof, so rights are those of now, and a token
-// that was revoked lets nobody in.
+// proofOf is the Session of a web.Door: the gate is asked with the proof, so the current rights apply, and a revoked
+// token admits no caller.
 func (c *Console) proofOf(r *http.Request) (string, error) {
 	s, _, shown := c.of(r)
 	switch {
@@ -113,12 +113,12 @@ func (c *Console) proofOf(r *http.Request) (string, error) {
 	if err := ours(r); err != nil {
 		return "", err
 	}
-	r.Header.Del(Header) // it has served; doors refuse headers of a call that they do not know
+	r.Header.Del(Header) // it has been checked; doors refuse unknown headers of a call
 	return s.proof, nil
 }
 
-// ours refuses a request that a page of somebody else may have made a browser send, with the cookie that it has for us.
-// Cookies know no ports: another program at this machine's name is the same site, so SameSite does not keep it out.
+// ours refuses a request that a foreign page may have made a browser send, with the browser's cookie for us. Cookies
+// ignore ports: another program at this machine's name is the same site, so SameSite does not keep it out.
 func ours(r *http.Request) error {
 	foreign := tool.Errorf(tool.CodeAccessDenied,
 		"a cookie counts for pages of this server alone: send a token").Because(web.Forged)
@@ -137,7 +137,7 @@ func ours(r *http.Request) error {
 	return nil
 }
 
-// cookieName is the name of our cookie: with the port, so that servers on one machine keep apart.
+// cookieName returns the name of our cookie. It includes the port, so that servers on one machine do not share it.
 func cookieName(r *http.Request) string {
 	port := "80"
 	if _, p, err := net.SplitHostPort(r.Host); err == nil {
@@ -146,17 +146,17 @@ func cookieName(r *http.Request) string {
 	return "toolpost-" + port
 }
 
-// hostPrefix is of cookies that only this host can have set, over TLS.
+// hostPrefix is the prefix of cookies that only this host can have set, over TLS.
 const hostPrefix = "__Host-"
 
-// overTLS reports whether a request came over TLS. A proxy in front of us may speak it for us: the origin, which browsers
-// send with all that may change something, says so.
+// overTLS reports whether a request came over TLS. A proxy in front of us may terminate it: the origin, which browsers
+// send with every request that may change something, shows that.
 func overTLS(r *http.Request) bool {
 	return r.TLS != nil || strings.HasPrefix(strings.ToLower(r.Header.Get("Origin")), "https://")
 }
 
-// cookieOf gives our cookie. Over TLS only one counts that nobody else can have set: a neighbour under the same domain,
-// or whoever answers for this host without TLS, could sign somebody in as themselves with any other.
+// cookieOf returns our cookie. Over TLS only one that no other site can have set is valid: with any other, a neighbour
+// under the same domain, or a server that answers for this host without TLS, could sign a user in as themselves.
 func cookieOf(r *http.Request) (*http.Cookie, bool) {
 	names := []string{hostPrefix + cookieName(r), cookieName(r)}
 	if overTLS(r) {
@@ -170,7 +170,7 @@ func cookieOf(r *http.Request) (*http.Cookie, bool) {
 	return nil, false
 }
 
-// cookie makes ours.
+// cookie makes our cookie.
 func cookie(r *http.Request, value string, age int) *http.Cookie {
 	c := &http.Cookie{ //nolint:gosec // without TLS browsers would drop a Secure one
 		Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode,
@@ -182,7 +182,7 @@ func cookie(r *http.Request, value string, age int) *http.Cookie {
 	return c
 }
 
-// A Session is the body of the routes: who is signed in.
+// A Session is the body of the routes: the signed-in caller.
 type Session struct {
 	Caller   string    `json:"caller"`
 	Roles    []string  `json:"roles"`
@@ -212,7 +212,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, p tool.Principal)
 	c.about(w, p, s)
 }
 
-// signOut is DELETE /v1/session. It needs no caller: whoever has the cookie may always drop it.
+// signOut is DELETE /v1/session. It needs no caller: a client that has the cookie may always drop it.
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
 	_, key, shown := c.of(r)
 	if shown {
@@ -228,8 +228,8 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request, _ tool.Princip
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// signIn is POST /v1/session: with the code of a link or with a token. Whoever asks for it from another page is
-// refused, so that nobody is signed in as somebody else without a notice.
+// signIn is POST /v1/session: with the code of a link or with a token. Requests from other pages are refused, so that a
+// page cannot sign a user in as another caller unnoticed.
 func (c *Console) signIn(s *web.Server, door string) func(http.ResponseWriter, *http.Request, tool.Principal) {
 	return func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
 		p, status, err := c.identify(s, w, r, door)
@@ -249,7 +249,7 @@ func (c *Console) signIn(s *web.Server, door string) func(http.ResponseWriter, *
 	}
 }
 
-// identify says who signs in. The status goes with the error.
+// identify returns the caller that signs in. The status belongs to the error.
 func (c *Console) identify(
 	s *web.Server, w http.ResponseWriter, r *http.Request, door string,
 ) (tool.Principal, int, error) {
@@ -293,27 +293,27 @@ func (c *Console) identify(
 	}
 }
 
-// Of one address, so many attempts may fail in a minute; and so many addresses are remembered.
+// The maximum number of failed attempts of one address in a minute, and of addresses that are remembered.
 const (
 	mostFailures  = 10
 	mostAddresses = 10_000
 )
 
-// failures counts the attempts of one address that failed since a time.
+// failures counts the failed attempts of one address since a time.
 type failures struct {
 	n     int
 	since time.Time
 }
 
-// failed counts a wrong token, and reports whether there were too many. A right one always passes: those who share an
-// address, as behind a proxy, are not to keep each other out.
+// failed counts a wrong token, and reports whether there were too many. A right one always passes: clients that share
+// an address, as behind a proxy, must not keep each other out.
 func (c *Console) failed(r *http.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, from := c.o.now(), peer(r)
 	f := c.failures[from]
 	if f == nil && len(c.failures) >= mostAddresses {
-		clear(c.failures) // who has so many addresses is not kept out by counting them
+		clear(c.failures) // counting does not stop an attacker with so many addresses
 	}
 	if f == nil || now.Sub(f.since) >= time.Minute {
 		f = &failures{since: now}
@@ -323,7 +323,7 @@ func (c *Console) failed(r *http.Request) bool {
 	return f.n > mostFailures
 }
 
-// peer is the address that a request came from, without its port.
+// peer returns the address of a request without its port.
 func peer(r *http.Request) string {
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		return host
