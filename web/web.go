@@ -170,7 +170,7 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 	return err
 }
 
-// http makes the server of the standard library. There must be no other: a test of the repository looks for one.
+// http makes the server of the standard library. There is no other: a test of package house looks for one.
 func (s *Server) http() *http.Server {
 	return &http.Server{
 		Handler:     s,

@@ -1,5 +1,5 @@
-// Package duration reads lengths of time as people write them: what Go reads, and days and weeks. It is the one reader
-// for config files, flags and headers, so that 30d means the same everywhere.
+// Package duration parses durations as people write them: Go's syntax, and days and weeks. It is the one parser for
+// config files, flags and headers, so that 30d means the same everywhere.
 package duration
 
 import (
@@ -11,12 +11,12 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A day is 24 hours here, whatever the clocks do in summer: a length of time has no place on a calendar.
+// A day is always 24 hours here, regardless of summer time: a duration has no position on a calendar.
 const day = 24 * time.Hour
 
 var long = regex.Lazy(`[0-9.]+[dw]`)
 
-// Parse reads a length such as 90s, 1m30s, 12h, 30d or 2w, or several of them in a row, 1d12h.
+// Parse reads a duration such as 90s, 1m30s, 12h, 30d or 2w, or several of them in a row, 1d12h.
 func Parse(text string) (time.Duration, error) {
 	bad := fmt.Errorf("%q is not a length of time, such as 90s, 12h or 30d", text)
 	over := false
@@ -36,7 +36,7 @@ func Parse(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Text writes a length so that Parse reads it: whole days as days, and without the zeros that Go adds.
+// Text writes a duration so that Parse reads it: whole days as days, and without the zeros that Go adds.
 func Text(d time.Duration) string {
 	if d != 0 && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
@@ -50,7 +50,7 @@ func Text(d time.Duration) string {
 	return text
 }
 
-// A Flag is a length of time on the command line. It is a pflag.Value.
+// A Flag is a duration on the command line. It is a pflag.Value.
 type Flag time.Duration
 
 // Set implements pflag.Value.
@@ -60,7 +60,7 @@ func (f *Flag) Set(text string) error {
 	return err
 }
 
-// String implements pflag.Value. A flag that is "0" has no default to tell.
+// String implements pflag.Value. For "0" the help shows no default.
 func (f *Flag) String() string {
 	if *f == 0 {
 		return "0"
@@ -68,5 +68,5 @@ func (f *Flag) String() string {
 	return Text(time.Duration(*f))
 }
 
-// Type implements pflag.Value: what the help calls it.
+// Type implements pflag.Value: the name of the type in the help.
 func (f *Flag) Type() string { return "duration" }

@@ -1,11 +1,11 @@
 // Package envelope carries what belongs to a call beside its tool and its arguments: its id, session, key, lease, run
 // and trace, the answers to a question, whether it is a dry run, and how long it may take.
 //
-// Wherever a protocol has headers they are the same ones, so that a caller learns them once for all doors; a program
-// that is started for its calls finds the same things in its environment. One table says how each is called, checked,
+// The headers are the same in every protocol that has them, so that a caller learns them once for all doors; a program
+// that is started for its calls finds the same values in its environment. One table defines how each is named, checked,
 // read and written. A codec for each door would be as easy to write, and every one would lack another field: a door
-// that does not know Toolpost-Dry-Run runs the call. For the same reason a header that looks like one of ours and is
-// none is refused, not passed over.
+// that does not know Toolpost-Dry-Run runs the call. For the same reason an unknown header that looks like one of ours
+// is refused, not ignored.
 package envelope
 
 import (
@@ -19,14 +19,14 @@ import (
 	"toolpost/wire/nearest"
 )
 
-// prefix is what the names of our own headers have in common, in whatever case they are sent.
+// prefix is the common prefix of our own headers, which may be sent in any case.
 const prefix = "Toolpost-"
 
-// Read takes from the headers of a request what belongs to its call. http.Header and nats.Header are the same map, but
-// only one of them has its names in the canonical case, so the case does not matter here. The other headers of ours
-// that a door understands are named in also; it reads them itself, with Single.
+// Read reads the headers of a request into its call. http.Header and nats.Header are the same map, but only one of them
+// has its names in canonical case, so case does not matter here. The other headers of ours that a door understands are
+// named in also; it reads them itself, with Single.
 //
-// What a header does not say stays as it is in the call. With an error the call is not fit to be made.
+// Fields without a header keep their value in the call. After an error the call must not be made.
 func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Duration, err error) {
 	if len(h) == 0 {
 		return 0, nil
@@ -51,8 +51,8 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 	return in.timeout, nil
 }
 
-// sift looks at each header once and gives what it found for each field, and a header that looks like one of ours and
-// is none. To look each field up would be shorter; but a lookup in whatever case is a walk through the map.
+// sift looks at each header once and returns the values of each field, and an unknown header that looks like one of
+// ours. Looking each field up would be shorter; but a case-insensitive lookup is a walk through the map.
 func sift(h map[string][]string, also []string) (found [len(fields)]struct {
 	text  string
 	times int
@@ -65,13 +65,13 @@ func sift(h map[string][]string, also []string) (found [len(fields)]struct {
 			found[i].text = values[0]
 			found[i].times += len(values)
 		case i < 0 && ours(name) && !slices.ContainsFunc(also, func(a string) bool { return same(a, name) }):
-			unknown = max(unknown, name) // of several always the same one: a map has no order
+			unknown = max(unknown, name) // always the same one of several, since a map has no order
 		}
 	}
 	return found, unknown
 }
 
-// fieldOf gives the place of a header's field in the table; -1: it has none.
+// fieldOf returns the index of a header's field in the table, or -1 if it has none.
 func fieldOf(header string) int {
 	for i := range fields {
 		if same(fields[i].header, header) {
@@ -81,7 +81,7 @@ func fieldOf(header string) int {
 	return -1
 }
 
-// find gives a value of a header, in whatever case its name was sent, and how many there are.
+// find returns a value of a header, whose name may be in any case, and how many there are.
 func find(h map[string][]string, name string) (text string, times int) {
 	for sent, values := range h {
 		if same(sent, name) && len(values) > 0 {
@@ -92,7 +92,7 @@ func find(h map[string][]string, name string) (text string, times int) {
 	return text, times
 }
 
-// Write is the inverse of Read. What would not be read as it was written is an error, and h is then not fit to be sent.
+// Write is the inverse of Read. It fails if a value would not be read back as it was written; then h must not be sent.
 func Write(h map[string][]string, c *tool.Call, timeout time.Duration) error {
 	out, scratch := contents{c, timeout}, contents{Call: new(tool.Call)}
 	for _, f := range &fields {
@@ -117,7 +117,7 @@ func Headers() []string {
 	return names
 }
 
-// ID reads the id of a call alone, for a door that must know it before it can read the rest; empty: none.
+// ID reads only the id of a call, for a door that needs it before it can read the rest; it returns "" if there is none.
 func ID(h map[string][]string) (string, error) {
 	id, err := Single(h, HeaderCall)
 	if err == nil && id != "" {
@@ -128,8 +128,8 @@ func ID(h map[string][]string) (string, error) {
 	return id, err
 }
 
-// Single returns the value of a header that is there once or not at all, in whatever case its name was sent. One that
-// is there twice is refused: two readers might each take another one.
+// Single returns the value of a header that occurs at most once; its name may be in any case. A repeated header is
+// refused: two readers might each take another one.
 func Single(h map[string][]string, name string) (string, error) {
 	text, times := find(h, name)
 	if times > 1 {
@@ -141,8 +141,8 @@ func Single(h map[string][]string, name string) (string, error) {
 	return text, nil
 }
 
-// Within bounds a call by the time that its caller gives it, which can only shorten what others give it; 0: as long as
-// those do.
+// Within limits a call to its caller's timeout, which can only shorten the limits of others; 0 means no limit of its
+// own.
 func Within(ctx context.Context, timeout time.Duration, name string) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return ctx, func() {}
@@ -151,7 +151,7 @@ func Within(ctx context.Context, timeout time.Duration, name string) (context.Co
 		tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", name, timeout))
 }
 
-// Left is the time that a call still has, for Write; 0: no deadline.
+// Left returns the time that a call still has, for Write; 0 means no deadline.
 func Left(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -160,7 +160,7 @@ func Left(ctx context.Context) time.Duration {
 	return max(time.Until(deadline), 1)
 }
 
-// BadHeader is the error of a header that cannot be meant so. The format says why, and what to do.
+// BadHeader returns the error of an invalid header. The format gives the reason, and what to do.
 func BadHeader(name, format string, args ...any) *tool.Error {
 	return tool.Errorf(tool.CodeInvalidInput, "the header %s "+format, append([]any{name}, args...)...)
 }
@@ -169,8 +169,8 @@ func twice(name string, times int) *tool.Error {
 	return BadHeader(name, "is there %d times: send it once", times)
 }
 
-// notKnown refuses a header that looks like one of ours. The names of the variables are among the words that may have
-// been meant, since whoever knows TOOLPOST_KEY will try Toolpost-Key.
+// notKnown refuses a header that looks like one of ours. The suggestions include the names of the variables, since a
+// user who knows TOOLPOST_KEY will try Toolpost-Key.
 func notKnown(name string, also []string) *tool.Error {
 	meant := map[string]string{}
 	for _, f := range fields {
@@ -179,7 +179,7 @@ func notKnown(name string, also []string) *tool.Error {
 	for _, header := range also {
 		meant[bare(header)] = header
 	}
-	delete(meant, "") // of a field without a variable
+	delete(meant, "") // of fields without a variable
 	words := slices.Sorted(maps.Keys(meant))
 	hint := "known are " + strings.Join(slices.Concat(Headers(), also), ", ")
 	if near := nearest.Of(bare(name), words); len(near) > 0 {
@@ -188,7 +188,7 @@ func notKnown(name string, also []string) *tool.Error {
 	return tool.Errorf(tool.CodeInvalidInput, "the header %.100q is not known; %s", name, hint)
 }
 
-// bare returns the name of a header or a variable without what all of ours begin with.
+// bare returns the name of a header or a variable without our prefix.
 func bare(name string) string {
 	if ours(strings.ReplaceAll(name, "_", "-")) {
 		return name[len(prefix):]
@@ -200,5 +200,5 @@ func ours(header string) bool {
 	return len(header) >= len(prefix) && same(header[:len(prefix)], prefix)
 }
 
-// same compares names of headers. Letters beyond ASCII that fold to one of it have another length.
+// same compares names of headers. Non-ASCII letters that fold to an ASCII one have another length.
 func same(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }

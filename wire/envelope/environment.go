@@ -7,15 +7,16 @@ import (
 	"toolpost/tool"
 )
 
-// Environment gives calls what the environment of a program says that was started for them, for protocols that have no
-// place for it. What a call says itself goes first; of two times the shorter one counts, and a dry run stays one.
+// Environment fills in calls from the environment of a program that was started for them, for protocols that cannot
+// carry these values. The call's own values take precedence; of two timeouts the shorter one counts, and a dry run
+// stays one.
 //
-// Variables that are nearly ours are not refused, unlike headers: TOOLPOST_ also begins the names of variables for the
-// program itself, and of those that people choose for its tokens.
+// Unlike headers, unknown variables that look like ours are not refused: TOOLPOST_ is also the prefix of the program's
+// own variables, and of those that people choose for its tokens.
 func Environment(getenv func(string) string) (tool.Middleware, error) {
 	given := contents{Call: new(tool.Call)}
 	for _, f := range fields {
-		text := getenv(f.variable) // that of no name is empty
+		text := getenv(f.variable) // "" has no value
 		if text == "" {
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Those headers that doors have to name themselves; all of them are in the table.
+// The headers that doors have to name themselves; the table has all of them.
 const (
 	HeaderCall    = "Toolpost-Call"
 	HeaderResume  = "Toolpost-Resume"
@@ -24,32 +24,31 @@ const (
 	HeaderTimeout = "Toolpost-Timeout"
 )
 
-// Bounds in bytes. A server of ours takes 64 KiB of headers over HTTP, and others take less.
+// Bounds in bytes. Our servers accept 64 KiB of headers over HTTP, and others less.
 const (
 	maxText    = 1 << 10
 	maxAnswers = 32 << 10
-	maxResume  = 16 << 10 // the id of a question has its schema in it
+	maxResume  = 16 << 10 // the id of a question contains its schema
 	maxID      = 64
 )
 
-// contents is what an envelope holds: fields of a call, and the time that its caller gives it, for which a call has
-// none.
+// contents is the content of an envelope: fields of a call, and its caller's timeout, for which Call has no field.
 type contents struct {
 	*tool.Call
 	timeout time.Duration
 }
 
-// A field is one thing that an envelope holds.
+// A field is one item of an envelope.
 type field struct {
 	header   string
-	variable string                        // of the environment; "": none
+	variable string                        // the environment variable; "" if none
 	read     func(*contents, string) error // the error completes the sentence "the header X ..."
 	write    func(*contents) (string, error)
-	lenient  bool // there twice, it is as if it were not there
+	lenient  bool // a repeated header is ignored
 }
 
-// fields is the table. The id has no variable: it names one call, and a program may make many. Two headers are not of
-// our making: the key's is that of an IETF draft, and the trace's that of W3C, which asks senders for lower case.
+// fields is the table. The id has no variable: it names one call, and a program may make many. Two headers are not
+// ours: the key's is that of an IETF draft, and the trace's that of W3C, which asks senders for lower case.
 var fields = [...]field{
 	{header: HeaderCall, read: readID, write: func(c *contents) (string, error) { return c.ID, nil }},
 	text("Toolpost-Session", "TOOLPOST_SESSION", func(c *contents) *string { return &c.Session }),
@@ -63,12 +62,12 @@ var fields = [...]field{
 	{header: "traceparent", variable: "TRACEPARENT", read: readTrace, write: writeTrace, lenient: true},
 }
 
-// text is a field of plain text, and in tells where it goes.
+// text is a field of plain text; in returns where to store it.
 func text(header, variable string, in func(*contents) *string) field {
 	return bounded(header, variable, maxText, in)
 }
 
-// bounded is a field of so many bytes of plain text.
+// bounded is a field of plain text with a maximum length.
 func bounded(header, variable string, most int, in func(*contents) *string) field {
 	return field{
 		header: header, variable: variable,
@@ -80,8 +79,8 @@ func bounded(header, variable string, most int, in func(*contents) *string) fiel
 	}
 }
 
-// CheckText refuses a text that would not arrive in a header as it was sent, or would be two headers. Its error goes
-// behind the name of the text.
+// CheckText refuses a text that would be changed in a header, or would become two headers. Its error completes a
+// sentence that begins with the name of the text.
 func CheckText(s string) error { return checkText(s, maxText) }
 
 func checkText(s string, most int) error {
@@ -94,7 +93,7 @@ func checkText(s string, most int) error {
 	return nil
 }
 
-// ValidID reports whether a text can name a call, also in a URL.
+// ValidID reports whether a text can be the id of a call, also in a URL.
 func ValidID(id string) bool {
 	return 0 < len(id) && len(id) <= maxID && !strings.ContainsFunc(id, func(r rune) bool {
 		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
@@ -119,7 +118,7 @@ func readAnswers(c *contents, text string) error {
 	return nil
 }
 
-// writeAnswers returns them on one line. The one control character that JSON lets stand in a string is DEL, and HTTP
+// writeAnswers returns the answers on one line. DEL is the one control character that JSON allows in a string, and HTTP
 // does not carry it.
 func writeAnswers(c *contents) (string, error) {
 	if len(c.Answers) == 0 {
@@ -160,7 +159,7 @@ func writeTimeout(c *contents) (string, error) {
 	return "", nil
 }
 
-// readTrace takes a traceparent that cannot be read for none, as W3C asks: a trace must not stop a call.
+// readTrace ignores an invalid traceparent, as W3C asks: a trace must not stop a call.
 func readTrace(c *contents, text string) error {
 	c.Trace, c.Span = tool.TraceOf(text), tool.SpanOf(text)
 	return nil

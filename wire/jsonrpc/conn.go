@@ -13,20 +13,20 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Reader gives one message after the other, within its bounds. Each is good until the next call.
+// A Reader returns one message after the other, within its bounds. Each is valid until the next call.
 type Reader interface {
 	Next() ([]byte, error)
 }
 
-// A Writer sends messages to the other side, each whole. Several goroutines may use it.
+// A Writer sends whole messages to the other side. Several goroutines may use it.
 type Writer interface {
-	// Send waits until the message is on its way. It gives up when ctx ends, and, with ErrUnsent, when stop is closed
-	// or the other side is gone.
+	// Send waits until the message is on its way. It gives up when ctx ends, and, with ErrUnsent, when stop is closed or
+	// the other side is gone.
 	Send(ctx context.Context, stop <-chan struct{}, line []byte) error
 }
 
-// What becomes of a request without an answer. One that was abandoned was sent, and may still be answered; nobody
-// waits for that. One that was not sent did nothing: another connection may have it.
+// The errors of a request without an answer. An abandoned request was sent, and may still be answered, but its caller
+// no longer waits. An unsent request did nothing: it may be sent on another connection.
 var (
 	ErrAbandoned = errors.New("not answered in time")
 	ErrUnsent    = errors.New("not sent: the connection takes no more requests")
@@ -38,14 +38,14 @@ var (
 	ErrUnasked    = errors.New("an answer to an unknown request is dropped")
 )
 
-// An InvalidError is the end of a request whose answer is not strict JSON.
+// An InvalidError is the error of a request whose answer is not strict JSON.
 type InvalidError struct{ Err error }
 
 // Error implements error.
 func (e *InvalidError) Error() string { return "the answer is not valid: " + Misread(e.Err) }
 
-// An Incoming is what the other side asks of us: a request, or with an ID that is nil a notification. The id is of the
-// other side's own numbering.
+// An Incoming is a request of the other side, or, if ID is nil, a notification. The id is of the other side's own
+// numbering.
 type Incoming struct {
 	ID     []byte
 	Method string
@@ -56,21 +56,21 @@ type Incoming struct {
 type Request struct {
 	ID     uint64
 	Method string
-	Tag    any // the asker's own
+	Tag    any // set by the caller
 
-	news chan struct{} // one: something below has changed
-	room chan struct{} // one: there is more room in asked, or no use for it
+	news chan struct{} // capacity 1: something below has changed
+	room chan struct{} // capacity 1: there is more room in asked, or no use for it
 
 	// Guarded by the mutex of the connection.
-	asked     []*Incoming // what belongs to it and nobody has served yet
-	size      int         // of it, in bytes
+	asked     []*Incoming // requests that belong to it and have not been served yet
+	size      int         // of asked, in bytes
 	answered  bool
 	result    json.RawMessage
 	err       error
 	abandoned bool
 }
 
-// Abandoned reports whether nobody waits for the answer any more. It is for the functions of Options that get a
+// Abandoned reports whether the caller no longer waits for the answer. It is for the functions of Options that get a
 // Request.
 func (r *Request) Abandoned() bool { return r.abandoned }
 
@@ -79,12 +79,12 @@ func (r *Request) tell() { signal(r.news) }
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // who waits for it looks at everything
+	default: // the receiver looks at everything
 	}
 }
 
-// full reports whether there is no room for something more that waits to be served. Who asks waits for an answer, and
-// asks little at once; who only says something may say a lot.
+// full reports whether there is no room for another incoming message. The sender of a request waits for an answer, and
+// sends few at once; the sender of notifications may send many.
 func (r *Request) full(in *Incoming) bool {
 	if in.ID != nil {
 		return len(r.asked) >= maxAsked
@@ -94,59 +94,59 @@ func (r *Request) full(in *Incoming) bool {
 
 // Bounds on what waits.
 const (
-	maxAsked = 64              // things asked that wait for one of our requests to serve them
-	maxNotes = 1024            // the same with notifications among them
+	maxAsked = 64              // incoming messages that wait for one of our requests to serve them
+	maxNotes = 1024            // the same including notifications
 	maxNoted = 16 << 20        // bytes of those
-	tellTime = 2 * time.Second // for an answer that nobody waits for to be taken
+	tellTime = 2 * time.Second // for sending a message in the background
 )
 
-// Options of a Conn. Writer, Take and Odd are needed; see the others for when they are.
+// Options of a Conn. Writer, Take and Odd are required; see the others for when they are.
 type Options struct {
 	Writer Writer
 
-	// Take takes what the other side asks. Read calls it, once for each and one after the other: while it waits,
-	// nothing is read. An error ends Read.
+	// Take handles what the other side sends. Read calls it once for each message, in order: while it blocks, nothing is
+	// read. An error ends Read.
 	Take func(*Incoming) error
 
-	// Odd hears of a message that cannot be used, and why: it is not strict JSON, not a message, not a valid request
-	// (an *Error), or an answer to nothing that was asked. The message has what could be read of it.
+	// Odd is called with a message that cannot be used, and why: it is not strict JSON, not a message, not a valid
+	// request (an *Error), or an answer to an unknown request. The message has the parts that could be read.
 	Odd func(m *Message, line []byte, why error)
 
-	// Names gives the id of the request of ours that something asked belongs to; 0: it does not say. What does not
-	// say belongs to the only request that is on its way. What belongs to one does not come to Take: whoever waits
-	// for that request serves it with Serve, so that everything asked before an answer is done before the answer is
-	// given. Nil: nothing belongs to a request.
+	// Names returns the id of our request that an incoming message belongs to, or 0 if the message does not name one.
+	// Such a message belongs to the only pending request. A message that belongs to a request does not go to Take: the
+	// goroutine that waits for the request serves it with Serve, so that everything sent before an answer is done before
+	// the answer is returned. If Names is nil, no message belongs to a request.
 	Names func(*Incoming) uint64
 	Serve func(context.Context, *Incoming, *Request)
-	// Early hears everything that the other side asks before all others, from Read, and reports whether it has dealt
-	// with it: what must not stand in a line behind something that takes long to serve. It must not wait. Nil: nothing
-	// is that urgent.
+	// Early is called by Read with every incoming message before all others, and reports whether it has handled it. It
+	// is for messages that must not queue behind a slow one. It must not block. It may be nil.
 	Early func(*Incoming) bool
-	// Owns reports whether what names no request may belong to this one. It is called with the connection locked: it
-	// must not wait, nor use it. Nil: it may belong to any.
+	// Owns reports whether a message that names no request may belong to this one. It is called with the connection
+	// locked: it must not block, nor use it. If it is nil, a message may belong to any.
 	Owns func(*Request) bool
 
-	// Abandoned hears that nobody waits for a request any more, and Answered that its answer has come, however late.
-	// They are called in the order in which these things happen, with the connection locked: they must not wait, nor
-	// use it. Without Abandoned a request that is abandoned is forgotten, and so is its answer; with Forget likewise,
-	// for a side that does not answer what it was told to leave.
+	// Abandoned is called when the caller of a request no longer waits, and Answered when its answer has come, however
+	// late. They are called in the order of these events, with the connection locked: they must not block, nor use it.
+	// Without Abandoned, an abandoned request is forgotten, and so is its answer. With Forget likewise, for a side that
+	// does not answer cancelled requests.
 	Abandoned, Answered func(*Request)
 	Forget              bool
 
-	// NullIDs takes an id that is null for an id, as the specification does. Otherwise it is none, as some mean it.
+	// NullIDs treats a null id as an id, as the specification does. Otherwise it counts as no id, as some senders mean
+	// it.
 	NullIDs bool
 
-	// Go runs in the background what must not wait, for at most two seconds each. Whoever owns the connection waits
-	// for it in the end; nil: nobody does.
+	// Go runs background work that must not block, for at most two seconds each. The owner of the connection waits for
+	// it in the end; if Go is nil, nothing does.
 	Go func(func())
 }
 
-// A Conn is one end of a connection on which both sides ask and answer, each in ids of its own numbering. Requests are
-// multiplexed: any number may be on their way, and each gets its own answer.
+// A Conn is one end of a connection on which both sides send requests and answers, each with its own ids. Requests are
+// multiplexed: any number may be pending, and each gets its own answer.
 type Conn struct {
 	o       Options
-	leaving chan struct{} // closed: no further request is sent
-	ended   chan struct{} // closed: no further answer can come
+	leaving chan struct{} // closed when no further request is sent
+	ended   chan struct{} // closed when no further answer can come
 	retire  sync.Once
 
 	mu      sync.Mutex
@@ -155,7 +155,7 @@ type Conn struct {
 	err     error // why there will be no answer
 }
 
-// NewConn makes a connection. Somebody must Read it.
+// NewConn makes a connection. Its owner must call Read.
 func NewConn(o Options) *Conn {
 	if o.Go == nil {
 		o.Go = func(f func()) { go f() }
@@ -163,8 +163,8 @@ func NewConn(o Options) *Conn {
 	return &Conn{o: o, leaving: make(chan struct{}), ended: make(chan struct{}), pending: map[uint64]*Request{}}
 }
 
-// Ask makes a request and waits for its answer. Meanwhile it serves what belongs to the request. An error that the
-// other side answers is an *Error. When ctx ends first the request is abandoned.
+// Ask sends a request and waits for its answer. Meanwhile it serves the messages that belong to the request. An error
+// from the other side is an *Error. If ctx ends first the request is abandoned.
 func (c *Conn) Ask(ctx context.Context, method string, params []byte, tag any) (json.RawMessage, error) {
 	return c.Put(ctx, Query{Method: method, Params: func(uint64) []byte { return params }, Tag: tag})
 }
@@ -172,13 +172,14 @@ func (c *Conn) Ask(ctx context.Context, method string, params []byte, tag any) (
 // A Query is a request before it has its id.
 type Query struct {
 	Method string
-	Params func(id uint64) []byte // some name the request in them
-	Tag    any                    // the asker's own
-	// Send sends this one; nil: the Writer does. It must not wait for the answer, which Hear or Fail brings.
+	Params func(id uint64) []byte // some params contain the id
+	Tag    any                    // set by the caller
+	// Send sends the request; nil means with the Writer. It must not wait for the answer, which arrives through Hear or
+	// Fail.
 	Send func(ctx context.Context, id uint64, line []byte) error
 }
 
-// Put is Ask for requests that know more about themselves.
+// Put is Ask for requests with more options.
 func (c *Conn) Put(ctx context.Context, q Query) (json.RawMessage, error) {
 	r, err := c.enter(q.Method, q.Tag)
 	if err != nil {
@@ -224,8 +225,8 @@ func (c *Conn) enter(method string, tag any) (*Request, error) {
 	return r, nil
 }
 
-// catchUp serves what was asked so far, and then tells whether the answer has come. It stops when ctx ends: the other
-// side may ask without end.
+// catchUp serves the messages received so far, and then reports whether the answer has come. It stops when ctx ends:
+// the other side may send messages without end.
 func (c *Conn) catchUp(ctx context.Context, r *Request) bool {
 	for {
 		in, answered := c.next(r)
@@ -240,7 +241,7 @@ func (c *Conn) catchUp(ctx context.Context, r *Request) bool {
 	}
 }
 
-// next takes something asked that nobody has served. Where there is nothing it tells whether the answer has come.
+// next takes a message that has not been served. If there is none it reports whether the answer has come.
 func (c *Conn) next(r *Request) (in *Incoming, answered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,7 +254,7 @@ func (c *Conn) next(r *Request) (in *Incoming, answered bool) {
 	return in, false
 }
 
-// abandon gives a request up, unless its answer has come this moment.
+// abandon gives a request up, unless its answer has just come.
 func (c *Conn) abandon(r *Request) (json.RawMessage, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,11 +279,11 @@ func (c *Conn) abandon(r *Request) (json.RawMessage, error) {
 	return nil, ErrAbandoned
 }
 
-// Retire lets no further request out. Those on their way are still answered, and so is the other side.
+// Retire stops sending requests. Pending requests are still answered, and so are those of the other side.
 func (c *Conn) Retire() { c.retire.Do(func() { close(c.leaving) }) }
 
-// End ends every request of ours with an error, and lets no further one out: no answer can come any more. The other
-// side may still be answered.
+// End ends all our requests with an error, and stops sending: no answer can come any more. The other side's requests
+// may still be answered.
 func (c *Conn) End(why error) {
 	c.Retire()
 	c.mu.Lock()
@@ -294,7 +295,7 @@ func (c *Conn) End(why error) {
 	}
 }
 
-// Only returns the tag of the request that alone is on its way, where somebody waits for it.
+// Only returns the tag of the only pending request, if its caller still waits for it.
 func (c *Conn) Only() any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,7 +305,7 @@ func (c *Conn) Only() any {
 	return nil
 }
 
-// only returns the request that is on its way and may own things, if there is exactly one.
+// only returns the pending request that may own messages, if there is exactly one.
 func (c *Conn) only() (one *Request) {
 	if c.o.Owns == nil && len(c.pending) != 1 {
 		return nil
@@ -321,7 +322,7 @@ func (c *Conn) only() (one *Request) {
 	return one
 }
 
-// Pending returns how many requests are on their way, and those among them that nobody waits for.
+// Pending returns how many requests are pending, and those among them that were abandoned.
 func (c *Conn) Pending() (n int, abandoned []*Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -333,8 +334,8 @@ func (c *Conn) Pending() (n int, abandoned []*Request) {
 	return len(c.pending), abandoned
 }
 
-// Read takes messages until there are no more, Take ends it, or ctx ends. A reader cannot be interrupted: where ctx
-// ends first, the goroutine that waits for a message is left to the end of what it reads from.
+// Read takes messages until there are no more, Take ends it, or ctx ends. A reader cannot be interrupted: if ctx ends
+// first, the goroutine that waits for a message stays until its input ends.
 func (c *Conn) Read(ctx context.Context, in Reader) error {
 	var scan strictjson.Scanner
 	var taking sync.Mutex
@@ -354,7 +355,7 @@ func (c *Conn) Read(ctx context.Context, in Reader) error {
 			}
 		}
 	}
-	if ctx.Done() == nil { // whoever owns the reader ends it
+	if ctx.Done() == nil { // the owner of the reader ends it
 		return read()
 	}
 	ended := make(chan error, 1)
@@ -363,14 +364,14 @@ func (c *Conn) Read(ctx context.Context, in Reader) error {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		taking.Lock() // the message that is being taken is the last
+		taking.Lock() // the current message is the last
 		defer taking.Unlock()
 		return ctx.Err()
 	}
 }
 
-// Hear takes one message, for whoever does not have all of them from one Reader. Of is the request of ours that it came
-// with, 0 where that is not known. Several goroutines may use it, each with a scanner of its own. Blank lines are
+// Hear takes one message, for callers that do not get all of them from one Reader. Of is the id of our request that it
+// came with, or 0 if that is unknown. Several goroutines may use it, each with its own scanner. Blank lines are
 // skipped.
 func (c *Conn) Hear(scan *strictjson.Scanner, line []byte, of uint64) error {
 	if line = bytes.TrimSpace(line); len(line) == 0 {
@@ -405,10 +406,10 @@ func (c *Conn) takeAnswer(m *Message, line []byte) {
 	}
 }
 
-// Fail ends a request of ours that will not be answered. One that was answered already stays so.
+// Fail ends a request of ours that will not be answered. It has no effect on a request that was already answered.
 func (c *Conn) Fail(id uint64, why error) { c.answer(id, nil, why) }
 
-// Waits reports whether somebody waits for the answer to a request of ours.
+// Waits reports whether the caller of a request still waits for its answer.
 func (c *Conn) Waits(id uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -416,7 +417,7 @@ func (c *Conn) Waits(id uint64) bool {
 	return r != nil && !r.abandoned
 }
 
-// answer gives an answer to whoever waits for it, and reports whether it was asked for.
+// answer delivers an answer to its request, and reports whether there was one.
 func (c *Conn) answer(id uint64, result json.RawMessage, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -435,7 +436,7 @@ func (c *Conn) answer(id uint64, result json.RawMessage, err error) bool {
 	return true
 }
 
-// takeAsked puts what the other side asks where it is served.
+// takeAsked routes an incoming message to where it is served.
 func (c *Conn) takeAsked(m *Message, line []byte, of uint64) error {
 	if e := m.Check(); e != nil {
 		c.o.Odd(m, line, e)
@@ -456,9 +457,9 @@ func (c *Conn) takeAsked(m *Message, line []byte, of uint64) error {
 
 const requestEnded = "the call that this belongs to was ended"
 
-// owned hands something asked to the request that it belongs to, if there is one. Where several are on their way and
-// it names none it belongs to none: nobody gets to see what is another's. What came with a request, and so holds nobody
-// else up, waits for room.
+// owned passes an incoming message to the request that it belongs to, if there is one. If several are pending and it
+// names none it belongs to none, so that no request sees a message of another. A message that came with a request, and
+// so delays no other, waits for room.
 func (c *Conn) owned(in *Incoming, of uint64) bool {
 	named := c.o.Names(in)
 	for {
@@ -474,7 +475,7 @@ func (c *Conn) owned(in *Incoming, of uint64) bool {
 	}
 }
 
-// own tries it once. The request that it gives has no room for what came with it.
+// own tries it once. It returns a request that has no room for a message that came with it.
 func (c *Conn) own(in *Incoming, named, of uint64) (wait *Request, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -504,8 +505,8 @@ func (c *Conn) own(in *Incoming, named, of uint64) (wait *Request, taken bool) {
 
 const tooMany = "too many calls at once; wait for the answers"
 
-// Reply answers something asked; a notification gets no answer, whatever happens. It waits until the other side takes
-// the answer, but not longer than ctx: then it is told in the background.
+// Reply answers an incoming request; a notification never gets an answer. It waits until the other side takes the
+// answer, but not longer than ctx: then it is sent in the background.
 func (c *Conn) Reply(ctx context.Context, in *Incoming, result []byte, err *Error) {
 	if in.ID == nil {
 		return
@@ -519,7 +520,7 @@ func (c *Conn) Reply(ctx context.Context, in *Incoming, result []byte, err *Erro
 // Send sends a line, and waits until the other side takes it or ctx ends.
 func (c *Conn) Send(ctx context.Context, line []byte) error { return c.o.Writer.Send(ctx, nil, line) }
 
-// TooMany refuses something asked that there is no place for, without waiting.
+// TooMany refuses an incoming request for which there is no room, without blocking.
 func (c *Conn) TooMany(in *Incoming) { c.refuse(in, tooMany) }
 
 func (c *Conn) refuse(in *Incoming, why string) {
@@ -528,17 +529,17 @@ func (c *Conn) refuse(in *Incoming, why string) {
 	}
 }
 
-// Tell sends a line that nobody waits for, such as a notification, and in no case waits itself.
+// Tell sends a line in the background, such as a notification, and never blocks.
 func (c *Conn) Tell(line []byte) {
 	c.o.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 		defer cancel()
-		_ = c.Send(ctx, line) // the other side is gone, or does not read: nobody is left to be told of it
+		_ = c.Send(ctx, line) // the other side is gone, or does not read
 	})
 }
 
-// A Stream is the Writer for an io.Writer that takes whole messages, such as standard output: one write each. The
-// first that fails is the last.
+// A Stream is the Writer for an io.Writer that takes whole messages, such as standard output: one write each. After the
+// first failure it sends nothing more.
 type Stream struct {
 	w    io.Writer
 	gone func(error)
@@ -547,10 +548,10 @@ type Stream struct {
 	err error
 }
 
-// NewStream makes a Stream. Gone is called once, when the other side does not take a message.
+// NewStream makes a Stream. Gone is called once, on the first failed write.
 func NewStream(w io.Writer, gone func(error)) *Stream { return &Stream{w: w, gone: gone} }
 
-// Send implements Writer. It waits for as long as the write takes.
+// Send implements Writer. It blocks for as long as the write takes.
 func (s *Stream) Send(_ context.Context, _ <-chan struct{}, line []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -565,7 +566,7 @@ func (s *Stream) Send(_ context.Context, _ <-chan struct{}, line []byte) error {
 	return nil
 }
 
-// Err is why the other side no longer takes messages, or nil.
+// Err returns why the other side no longer takes messages, or nil.
 func (s *Stream) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package jsonrpc speaks JSON-RPC 2.0 in strict JSON. It has the messages, for whoever has them one by one, such as
-// the bodies of HTTP, and a Conn on which both sides ask and answer, one message a line.
+// Package jsonrpc speaks JSON-RPC 2.0 in strict JSON. It has the messages, for use one by one as in HTTP bodies, and a
+// Conn on which both sides send requests and answers, one message per line.
 //
-// It knows no methods: those are a protocol's own words, and so is what cancels a request or reports its progress.
-// Batches are not spoken. No protocol here needs them, and the protocols that had them have dropped them.
+// It knows no methods: those belong to a protocol, and so do cancellation and progress. Batches are not supported. No
+// protocol here needs them, and the protocols that had them have dropped them.
 package jsonrpc
 
 import (
@@ -24,7 +24,7 @@ const (
 	CodeMethodNotFound = -32601
 	CodeInvalidParams  = -32602
 	CodeInternal       = -32603
-	CodeServer         = -32000 // the first of the range for errors of one's own
+	CodeServer         = -32000 // the first of the range for implementation-defined errors
 )
 
 // An Error is the error member of an answer.
@@ -42,13 +42,13 @@ func Errorf(code int, format string, args ...any) *Error {
 // Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", Clip(e.Message), e.Code) }
 
-// A Message is a request, a notification or an answer, in the parts that it came in: raw JSON, which belongs to the
-// bytes that were decoded. A part that is nil is absent. Names that JSON-RPC does not have are ignored.
+// A Message is a request, a notification or an answer, in its parts: raw JSON, which aliases the bytes that were
+// decoded. A nil part is absent. Names that are not in JSON-RPC are ignored.
 type Message struct {
 	Version, ID, Method, Params, Result, Err []byte
 }
 
-// Decode reads a message. The error says why it is not one strict JSON object; see Check for what a request must have.
+// Decode reads a message. It fails if line is not one strict JSON object; see Check for what a request must have.
 func Decode(s *strictjson.Scanner, line []byte) (m Message, err error) {
 	err = s.Object(line, func(name, value []byte) error {
 		switch string(name) {
@@ -63,7 +63,7 @@ func Decode(s *strictjson.Scanner, line []byte) (m Message, err error) {
 		case "result":
 			m.Result = value
 		case "error":
-			if string(value) != "null" { // some say result and error both, and mean the one that is there
+			if string(value) != "null" { // some send both result and error, and mean the one that is not null
 				m.Err = value
 			}
 		}
@@ -72,7 +72,7 @@ func Decode(s *strictjson.Scanner, line []byte) (m Message, err error) {
 	return m, err
 }
 
-// Check holds a message to what JSON-RPC wants of a request. One without a version is taken: it means this one.
+// Check validates a message as a request. A missing version is accepted: it means this one.
 func (m *Message) Check() *Error {
 	switch {
 	case m.Version != nil && Text(m.Version) != "2.0":
@@ -88,7 +88,7 @@ func (m *Message) Check() *Error {
 	return nil
 }
 
-// ReplyID returns the id as an answer repeats it, byte for byte; nil where there is none that could be repeated.
+// ReplyID returns the id as an answer repeats it, byte for byte, or nil if there is none that could be repeated.
 func (m *Message) ReplyID() []byte {
 	if kind := strictjson.KindOf(m.ID); kind == "string" || kind == "number" {
 		return bytes.Clone(m.ID)
@@ -96,13 +96,13 @@ func (m *Message) ReplyID() []byte {
 	return nil
 }
 
-// number returns the id of an answer to us: ours are numbers, and some make a string of them.
+// number returns the id of an answer to us: ours are numbers, but some servers return them as strings.
 func (m *Message) number() (uint64, bool) {
 	n, err := strconv.ParseUint(strings.Trim(string(m.ID), `"`), 10, 64)
 	return n, err == nil
 }
 
-// Failure reads the error member. One that is not understood is shown as it is.
+// Failure reads the error member. If it is not understood it is shown as it is.
 func (m *Message) Failure() *Error {
 	e := &Error{}
 	if err := strictjson.Unmarshal(m.Err, e); err != nil {
@@ -113,8 +113,8 @@ func (m *Message) Failure() *Error {
 
 var brokenID = regex.Lazy(`"id"\s*:\s*"?([0-9]{1,18})\b`)
 
-// brokenAnswer finds out which request a line meant to answer that is not JSON: without it somebody would wait for an
-// answer that was already given.
+// brokenAnswer finds the request that an invalid line was meant to answer: without it, a caller would wait for an
+// answer that was already sent.
 func brokenAnswer(line []byte) (uint64, bool) {
 	if !bytes.HasPrefix(line, []byte("{")) || !bytes.Contains(line, []byte(`"jsonrpc"`)) {
 		return 0, false
@@ -127,8 +127,7 @@ func brokenAnswer(line []byte) (uint64, bool) {
 	return n, err == nil
 }
 
-// EncodeRequest writes a request, with its newline. Methods are a protocol's own constants: they are written as they
-// are.
+// EncodeRequest writes a request, with its newline. Methods are constants of a protocol and are not escaped.
 func EncodeRequest(id uint64, method string, params []byte) []byte {
 	b := make([]byte, 0, len(params)+len(method)+64)
 	b = append(b, `{"jsonrpc":"2.0","id":`...)
@@ -141,7 +140,7 @@ func EncodeNotification(method string, params []byte) []byte {
 	return appendCall([]byte(`{"jsonrpc":"2.0"`), method, params)
 }
 
-// appendCall always writes params, as an object: null kills known programs.
+// appendCall always writes params, as an object: null crashes some known programs.
 func appendCall(b []byte, method string, params []byte) []byte {
 	b = append(append(b, `,"method":"`...), method...)
 	b = append(b, `","params":`...)
@@ -151,8 +150,8 @@ func appendCall(b []byte, method string, params []byte) []byte {
 	return closeLine(append(b, params...))
 }
 
-// EncodeReply writes an answer, with its newline: result, or err where it is not nil. An id that is nil becomes null,
-// as the rule for requests that cannot be read is.
+// EncodeReply writes an answer, with its newline: result, or err if it is not nil. A nil id becomes null, which is the
+// rule for requests that cannot be read.
 func EncodeReply(id, result []byte, err *Error) []byte {
 	if id == nil {
 		id = []byte("null")
@@ -182,7 +181,7 @@ func closeLine(b []byte) []byte {
 	return append(b, '}', '\n')
 }
 
-// Text returns a JSON string's value; "" for anything else.
+// Text returns the value of a JSON string, or "" for anything else.
 func Text(raw []byte) string {
 	var s string
 	if strictjson.KindOf(raw) != "string" || strictjson.Unmarshal(raw, &s) != nil {
@@ -191,10 +190,10 @@ func Text(raw []byte) string {
 	return s
 }
 
-// Misread says why JSON was not understood.
+// Misread returns why JSON was not understood.
 func Misread(err error) string { return Clip(err.Error()) }
 
-// Clip shortens what others said, for messages, and makes it safe for any terminal.
+// Clip shortens foreign text for messages, and makes it safe for any terminal.
 func Clip(s string) string {
 	const most = 300
 	if len(s) > most {

@@ -1,5 +1,5 @@
-// Package listing is how a tool is written in a list of tools, by whichever door it is asked for: its Spec, with
-// "available" and, where it is not, the "reason".
+// Package listing encodes a tool for a list of tools, the same for every door: its Spec, with "available" and, if it is
+// not, the "reason".
 package listing
 
 import (
@@ -12,14 +12,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// state is what an entry says beside the Spec.
+// state is the part of an entry beside the Spec.
 type state struct {
 	Available bool   `json:"available"`
 	Reason    string `json:"reason,omitempty"`
 }
 
-// Encode writes the entry of a tool, and why it cannot be called; nil: it can. It never fails: a spec that cannot be
-// written must not hide the others.
+// Encode writes the entry of a tool, with the reason why it cannot be called, or nil if it can. It never fails: a spec
+// that cannot be written must not hide the others.
 func Encode(s *tool.Spec, why error) json.RawMessage {
 	b, err := strictjson.Marshal(s)
 	if err != nil {

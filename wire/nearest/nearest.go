@@ -1,4 +1,4 @@
-// Package nearest finds what somebody probably meant: the known words closest to a mistyped one.
+// Package nearest suggests corrections: the known words closest to a mistyped one.
 package nearest
 
 import (
@@ -10,8 +10,8 @@ import (
 	"toolpost/tool"
 )
 
-// Check refuses names that cannot be: a rule about what does not exist does nothing. Patterns may meet nothing. Where
-// known is nil there may be any.
+// Check refuses names that do not exist: a rule about one would do nothing. Patterns may match nothing. If known is
+// nil, any name may exist.
 func Check(what string, given tool.Globs, known []string) error {
 	for _, g := range given {
 		if known == nil || !g.Plain() || slices.Contains(known, string(g)) {
@@ -23,7 +23,7 @@ func Check(what string, given tool.Globs, known []string) error {
 	return nil
 }
 
-// Hint ends a message about a word that is not known; empty: no other is near.
+// Hint returns the end of a message about an unknown word, or "" if no known word is near.
 func Hint(word string, known []string) string {
 	if near := Of(word, known); len(near) > 0 {
 		return fmt.Sprintf("; did you mean %q?", near[0])
@@ -31,15 +31,15 @@ func Hint(word string, known []string) string {
 	return ""
 }
 
-// Of returns at most three of the known words that are near the given one, the nearest first. A word is
-// near when few letters differ, whatever the case, or when one starts with the other.
+// Of returns at most three of the known words that are near the given one, the nearest first. A word is near if few
+// letters differ, whatever the case, or if one starts with the other.
 func Of(word string, known []string) []string {
 	var near []string
 	far := map[string]int{}
 	limit := min(max(1, len(word)/3), 5)
 	for _, k := range known {
 		far[k] = distance(strings.ToLower(word), strings.ToLower(k))
-		alike := far[k] < max(len(word), len(k)) // a letter is not near every other
+		alike := far[k] < max(len(word), len(k)) // one letter is not near every other
 		if alike && far[k] <= limit || prefixed(word, k) {
 			near = append(near, k)
 		}
@@ -48,13 +48,13 @@ func Of(word string, known []string) []string {
 	return near[:min(3, len(near))]
 }
 
-// prefixed asks for three letters in common, so that one letter does not suggest everything.
+// prefixed requires three letters in common, so that one letter does not suggest everything.
 func prefixed(a, b string) bool {
 	a, b = strings.ToLower(a), strings.ToLower(b)
 	return min(len(a), len(b)) >= 3 && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
 }
 
-// maxWord bounds the work: nobody mistypes a name of this length letter by letter.
+// maxWord bounds the work: a longer name is not mistyped letter by letter.
 const maxWord = 100
 
 // distance counts insertions, deletions, replacements and swaps of neighbours.

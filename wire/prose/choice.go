@@ -10,7 +10,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Choosing is the ui_event by which a tool offers choices. It asks nothing: what the player chooses is the next prompt.
+// Choosing is the ui_event with which a tool offers choices. It asks nothing: the player's choice is the next prompt.
 const Choosing = "narrative_choice"
 
 // A Choice is something that the player can say next.
@@ -38,7 +38,7 @@ func (c *Choice) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// String is what a choice says to the one who chooses.
+// String returns the choice as shown to the player.
 func (c Choice) String() string {
 	if c.Hint == "" {
 		return c.Label
@@ -46,7 +46,7 @@ func (c Choice) String() string {
 	return c.Label + " (" + c.Hint + ")"
 }
 
-// Choices reads what an event offers; nil: it offers nothing that can be chosen.
+// Choices returns the choices that an event offers, or nil if it offers none.
 func Choices(ev tool.UIEvent) []Choice {
 	var payload struct {
 		Choices []Choice `json:"choices"`
@@ -57,13 +57,13 @@ func Choices(ev tool.UIEvent) []Choice {
 	return payload.Choices
 }
 
-// Bounds on what a model is told of choices.
+// Bounds on what a model is told about choices.
 const (
 	maxChoices = 50
 	maxLabel   = 300
 )
 
-// Offered tells a model of the choices in the data of a ui_event; empty: it offers none.
+// Offered describes to a model the choices in the data of a ui_event; it returns "" if there are none.
 func Offered(data json.RawMessage) string {
 	var ev tool.UIEvent
 	if strictjson.Unmarshal(data, &ev) != nil {

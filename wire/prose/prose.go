@@ -1,4 +1,4 @@
-// Package prose is what a model reads of a call's outcome, whichever protocol carries it.
+// Package prose renders the outcome of a call for a model, whichever protocol carries it.
 package prose
 
 import (
@@ -8,15 +8,15 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Of is what a tool gave to be read: its output, or its summary where the output says no more than that all is well.
+// Of returns the readable part of a result: its output, or its summary if the output adds nothing to it.
 func Of(res *tool.Result) json.RawMessage {
-	more := !res.OK || len(res.Output) > 100+6*len(res.Summary) // which a summary cannot be, however it is written
+	more := !res.OK || len(res.Output) > 100+6*len(res.Summary) // no encoding of a summary is that long
 	if !more && len(res.Output) > 0 && string(res.Output) != "null" {
 		err := strictjson.Object(res.Output, func(name, _ []byte) error {
 			more = more || string(name) != "ok" && string(name) != "summary"
 			return nil
 		})
-		more = more || err != nil // it is no object
+		more = more || err != nil // it is not an object
 	}
 	if more && len(res.Output) > 0 {
 		return res.Output
@@ -24,7 +24,7 @@ func Of(res *tool.Result) json.RawMessage {
 	return strictjson.Quote(res.Summary)
 }
 
-// Plain is an output in words: a text as it is, everything else as JSON.
+// Plain returns an output in words: a text as it is, everything else as JSON.
 func Plain(output json.RawMessage) string {
 	if strictjson.KindOf(output) == "string" {
 		if text, err := strictjson.Unquote(output); err == nil {

@@ -1,5 +1,5 @@
-// Package regex has regular expressions that are compiled at their first use. A program of many packages takes longer
-// to compile all of its own than to do what many a command asks for.
+// Package regex compiles regular expressions on first use. In a program of many packages, compiling all of them takes
+// longer than the work of many a command.
 package regex
 
 import (
@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Lazy gives an expression, which is one of the program's own: it panics at the first use of one that is none.
+// Lazy compiles expr on first use; it panics if expr is invalid.
 func Lazy(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }

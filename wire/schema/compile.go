@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// fillAll compiles the root and what it leads to, and then, only to find mistakes, the rest.
+// fillAll compiles the root and everything reachable from it, and then, only to find mistakes, the rest.
 func (c *compiler) fillAll() error {
 	c.use(c.places[""])
 	if err := c.fillQueue(); err != nil {
@@ -41,7 +41,7 @@ func (c *compiler) fillQueue() error {
 	return nil
 }
 
-// forgetResources spares a schema without $dynamicRef, which is nearly every one, from keeping track of them.
+// forgetResources spares a schema without $dynamicRef, which is nearly every schema, from tracking them.
 func (c *compiler) forgetResources() {
 	if slices.ContainsFunc(c.order, func(p *place) bool { return p.node.logic != nil && p.node.logic.dynamic != nil }) {
 		return
@@ -73,7 +73,7 @@ func (c *compiler) fill(p *place) error {
 	return s.err
 }
 
-// costOf weighs the lists that are gone through each time.
+// costOf weighs the lists that each check goes through.
 func costOf(n *node) int64 {
 	cost := int64(1)
 	for _, vs := range []*values{n.constant, n.enum} {
@@ -90,8 +90,8 @@ func costOf(n *node) int64 {
 	return cost
 }
 
-// circle finds a schema that refers back to itself on the same value. What a $dynamicRef means is known only
-// on the way; run.check bounds that.
+// circle finds a schema that refers back to itself on the same value. The target of a $dynamicRef is known only at run
+// time; run.check bounds that.
 func (c *compiler) circle() string {
 	const entered, left = 1, 2
 	state := make(map[*node]int, len(c.order))
@@ -120,7 +120,7 @@ func (c *compiler) circle() string {
 	return ""
 }
 
-// A source reads the keywords of one schema. After the first error its answers do not matter.
+// A source reads the keywords of one schema. After the first error its results do not matter.
 type source struct {
 	c     *compiler
 	place *place
@@ -134,7 +134,7 @@ func (s *source) fail(keyword, format string, args ...any) {
 	}
 }
 
-// read returns what a keyword holds, where it is there and of the type that is wanted.
+// read returns the value of a keyword, if it is present and has the right type.
 func read[T any](s *source, keyword, want string) (value T, ok bool) {
 	v, there := s.obj[keyword]
 	if value, ok = v.(T); there && !ok {
@@ -143,12 +143,12 @@ func read[T any](s *source, keyword, want string) (value T, ok bool) {
 	return value, ok
 }
 
-// has reports whether one of the keywords is there.
+// has reports whether one of the keywords is present.
 func (s *source) has(keywords ...string) bool {
 	return slices.ContainsFunc(keywords, func(k string) bool { _, ok := s.obj[k]; return ok })
 }
 
-// at returns the schema under the pointer, which the index knows.
+// at returns the schema at the pointer, which index has found.
 func (s *source) at(pointer string) *node { return s.c.use(s.c.places[s.place.at+pointer]) }
 
 func (s *source) schema(keyword string) *node {
@@ -222,7 +222,7 @@ func (s *source) values() (constant, enum *values) {
 	return constant, enum
 }
 
-// number reads a bound; nil: none.
+// number reads a bound, or returns nil if there is none.
 func (s *source) number(keyword string) *number {
 	text, ok := read[json.Number](s, keyword, "number")
 	if !ok {
@@ -231,7 +231,7 @@ func (s *source) number(keyword string) *number {
 	return newNumber(string(text))
 }
 
-// both reads a bound and its exclusive sister, which in draft-04 was a flag of the first.
+// both reads a bound and its exclusive counterpart, which in draft-04 was a flag of the first.
 func (s *source) both(keyword, exclusive string) (bound, beyond *number) {
 	bound = s.number(keyword)
 	if flag, isFlag := s.obj[exclusive].(bool); isFlag {
@@ -265,7 +265,7 @@ func (s *source) bounds() []bound {
 	return bounds
 }
 
-// count reads a number of things.
+// count reads a non-negative integer.
 func (s *source) count(keyword string, otherwise int) int {
 	text, ok := read[json.Number](s, keyword, "integer")
 	if !ok {
@@ -279,12 +279,12 @@ func (s *source) count(keyword string, otherwise int) int {
 	return n.count()
 }
 
-// count returns a decimal that is an integer of at least 0; more than an int holds is as good as the largest int.
+// count returns a decimal that is a non-negative integer; one that does not fit becomes the largest int.
 func (d decimal) count() int {
 	if d.exp > 18 {
 		return math.MaxInt
 	}
-	n, _ := strconv.Atoi(d.digits + strings.Repeat("0", int(d.exp)-len(d.digits))) // of no digits: 0
+	n, _ := strconv.Atoi(d.digits + strings.Repeat("0", int(d.exp)-len(d.digits))) // no digits mean 0
 	return n
 }
 
@@ -413,7 +413,7 @@ func (s *source) ref(keyword string) *node {
 	return s.c.use(p)
 }
 
-// target returns nil where there is no reference, and after an error.
+// target returns nil if there is no reference, and after an error.
 func (s *source) target(keyword string) (p *place, fragment string) {
 	ref, ok := read[string](s, keyword, "string")
 	if !ok {
@@ -426,8 +426,8 @@ func (s *source) target(keyword string) (p *place, fragment string) {
 	return p, fragment
 }
 
-// dynamicRef reads $dynamicRef and 2019-09's $recursiveRef. One whose target is no dynamic anchor is a plain
-// reference: it has no anchor.
+// dynamicRef reads $dynamicRef and 2019-09's $recursiveRef. If the target is not a dynamic anchor it is a plain
+// reference and has no anchor.
 func (s *source) dynamicRef() *dynamicRef {
 	keyword, anchor := "$dynamicRef", ""
 	if s.has("$recursiveRef") {

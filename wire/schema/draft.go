@@ -8,8 +8,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A draft is an edition of the standard. The keywords of all of them are read in each, as long as no edition
-// gives a keyword two meanings; where one does, the draft decides.
+// A draft is an edition of the standard. The keywords of all drafts are read in each; if a keyword has changed its
+// meaning, the draft decides.
 type draft int
 
 const (
@@ -26,7 +26,7 @@ var drafts = map[string]draft{
 	"json-schema.org/draft-06/schema": draft6, "json-schema.org/draft-04/schema": draft4,
 }
 
-// draft reads a schema's $schema; one that has none is of the draft of what is around it.
+// draft reads a schema's $schema; without one the draft of its surroundings applies.
 func (s *source) draft() draft {
 	uri, ok := read[string](s, "$schema", "string")
 	if !ok {
@@ -40,7 +40,7 @@ func (s *source) draft() draft {
 	return d
 }
 
-// A shape says how schemas stand under a keyword.
+// A shape says how a keyword contains schemas.
 type shape int
 
 const (
@@ -54,7 +54,7 @@ var shapes = map[string]shape{
 	"properties": schemaMap, "patternProperties": schemaMap, "dependentSchemas": schemaMap, "$defs": schemaMap,
 	"definitions": schemaMap, "dependencies": schemaMap | nameLists,
 	"allOf": schemaList, "anyOf": schemaList, "oneOf": schemaList, "prefixItems": schemaList,
-	"items":                oneSchema | schemaList, // an array: what prefixItems is now
+	"items":                oneSchema | schemaList, // an array has the meaning of today's prefixItems
 	"additionalProperties": oneSchema, "unevaluatedProperties": oneSchema, "propertyNames": oneSchema,
 	"additionalItems": oneSchema, "unevaluatedItems": oneSchema, "contains": oneSchema, "not": oneSchema,
 	"if": oneSchema, "then": oneSchema, "else": oneSchema, "contentSchema": oneSchema,
@@ -63,8 +63,8 @@ var shapes = map[string]shape{
 //go:embed metaschemas.json
 var metaText []byte
 
-// metaschemas are the schemas of schemas by their URIs, without what only people read. They are read when something
-// refers to one of them, and never otherwise.
+// metaschemas are the schemas of schemas by their URIs, without the parts that only people read. They are parsed on the
+// first reference to one of them.
 var metaschemas = sync.OnceValue(func() map[string]any {
 	docs, _ := strictjson.Decode(metaText) // a test refers to them
 	byURI, _ := docs.(map[string]any)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// values are those that a const or an enum allows.
+// values are the values that a const or an enum allows.
 type values struct {
 	listed  []any
 	strings map[string]bool
@@ -52,7 +52,7 @@ func equal(a, b any) bool {
 	return false
 }
 
-// sizeOf returns about how many bytes v has in memory.
+// sizeOf returns the approximate size of v in memory, in bytes.
 func sizeOf(v any) int64 {
 	size := int64(8)
 	switch v := v.(type) {
@@ -72,7 +72,7 @@ func sizeOf(v any) int64 {
 	return size
 }
 
-// fewItems is up to where comparing every pair beats remembering what was seen.
+// fewItems is the number of items up to which comparing every pair is faster than a set.
 const fewItems = 12
 
 // firstTwins finds two equal items.
@@ -94,7 +94,7 @@ func (r *run) firstTwins(items []any) (i, k int, found bool) {
 }
 
 func firstTwinsOfMany(items []any) (i, k int, found bool) {
-	seen, seed := make(map[uint64]int, len(items)), maphash.MakeSeed() // the forms themselves would take as much as the items
+	seen, seed := make(map[uint64]int, len(items)), maphash.MakeSeed() // keeping the forms themselves would take as much memory as the items
 	var form []byte
 	for k, item := range items {
 		form = appendForm(form[:0], item)

@@ -1,9 +1,9 @@
 package schema
 
-// evaluated remembers which parts of a value some schema has looked at. On nil nothing is remembered.
+// evaluated remembers which parts of a value some schema has evaluated. Nil remembers nothing.
 type evaluated struct {
 	names map[string]bool
-	upTo  int // the items before it
+	upTo  int // the items before this index
 	each  map[int]bool
 }
 
@@ -25,7 +25,7 @@ func (e *evaluated) item(i int) {
 	}
 }
 
-// put enters something into a map, which most never need and so is made by the first.
+// put adds an entry to a map, which it creates on first use, since most are never needed.
 func put[K comparable, V any](m *map[K]V, key K, value V) {
 	if *m == nil {
 		*m = map[K]V{}

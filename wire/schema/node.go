@@ -8,12 +8,12 @@ import (
 
 // A node is one compiled schema. The schema true is the node without rules.
 type node struct {
-	at    string    // where it stands
-	res   *resource // where it belongs; nil where no $dynamicRef can ask for it
-	cost  int64     // what looking at it once costs; see run.spend
+	at    string    // its pointer
+	res   *resource // its resource; nil if no $dynamicRef needs it
+	cost  int64     // the cost of one look at it; see run.spend
 	never bool      // the schema false
 
-	types    kinds // 0: any
+	types    kinds // 0 means any
 	constant *values
 	enum     *values
 	bounds   []bound
@@ -29,7 +29,7 @@ type node struct {
 type bound struct {
 	limit  *number
 	broken func(limit *number, v string) bool
-	words  string // between a number that breaks it and the limit
+	words  string // between a value that breaks it and the limit, in messages
 }
 
 type stringRules struct {
@@ -44,7 +44,7 @@ type arrayRules struct {
 	rest     *node // for the items after the prefix
 	contains *node
 	found    span // how many items contains may match
-	marks    bool // whether contains counts as evaluating the items that it matches
+	marks    bool // whether items that contains matches count as evaluated
 }
 
 type objectRules struct {
@@ -62,14 +62,14 @@ type patternRule struct {
 	node    *node
 }
 
-// A dependency asks for more where a property is there.
+// A dependency is a requirement if a property is present.
 type dependency struct {
 	name string
 	also []string // further properties
-	node *node    // what the object must match then
+	node *node    // the schema that the object must match then
 }
 
-// logicRules are the rules about the same value again.
+// logicRules are the rules that apply further schemas to the same value.
 type logicRules struct {
 	ref                   *node
 	dynamic               *dynamicRef
@@ -78,13 +78,13 @@ type logicRules struct {
 	cond, then, otherwise *node
 }
 
-// A dynamicRef goes to the outermost resource on the way here that has its anchor.
+// A dynamicRef refers to the outermost resource entered so far that has its anchor.
 type dynamicRef struct {
 	anchor   string
 	fallback *node
 }
 
-// again lists the schemas that look at the same value as n does: a circle of these never ends.
+// again lists the schemas that n applies to the same value: a cycle of these never ends.
 func (n *node) again() []*node {
 	var next []*node
 	if l := n.logic; l != nil {
@@ -99,7 +99,7 @@ func (n *node) again() []*node {
 	return next
 }
 
-// anyText reports whether no schema that looks at the value which n looks at cares what a string says.
+// anyText reports whether no schema that n applies to the same value depends on the content of a string.
 func anyText(n *node) bool {
 	seen := map[*node]bool{nil: true}
 	for queue := []*node{n}; len(queue) > 0; queue = queue[1:] {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A number is one of a schema's, read once.
+// A number is a number of a schema, parsed once.
 type number struct {
 	text    string
 	small   int64
@@ -31,7 +31,7 @@ func (n *number) compare(v string) int {
 	return parseDecimal(v).compare(n.exact)
 }
 
-// divides reports whether v is a multiple of n, which is more than zero.
+// divides reports whether v is a multiple of n, which is greater than zero.
 func (n *number) divides(v string) bool {
 	if n.isSmall {
 		if small, ok := parseSmall(v); ok {
@@ -41,7 +41,7 @@ func (n *number) divides(v string) bool {
 	return parseDecimal(v).multipleOf(n.exact)
 }
 
-// parseSmall reads the integers that nearly all numbers are.
+// parseSmall is the fast path for integers of up to 18 digits, which nearly all numbers are.
 func parseSmall(s string) (int64, bool) {
 	digits := s
 	if len(s) > 0 && s[0] == '-' {
@@ -79,14 +79,14 @@ type decimal struct {
 	exp      int64
 }
 
-// maxExponent keeps sums of exponents from overflowing; JSON that came through strictjson has four digits.
+// maxExponent keeps sums of exponents from overflowing; JSON read by strictjson has at most four digits.
 const maxExponent = 1 << 40
 
 func parseDecimal(s string) decimal {
 	var d decimal
 	s, d.negative = strings.CutPrefix(s, "-")
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		d.exp, _ = strconv.ParseInt(s[i+1:], 10, 64) // out of range: the nearest number, which is cut below
+		d.exp, _ = strconv.ParseInt(s[i+1:], 10, 64) // if out of range, the nearest number, which is clamped below
 		d.exp = min(max(d.exp, -maxExponent), maxExponent)
 		s = s[:i]
 	}
@@ -125,7 +125,7 @@ func (d decimal) sign() int {
 
 func (d decimal) isInteger() bool { return d.exp >= int64(len(d.digits)) }
 
-// multipleOf counts with at most as many digits as were written down, whatever the exponents.
+// multipleOf calculates with at most as many digits as were written, whatever the exponents.
 func (d decimal) multipleOf(e decimal) bool {
 	if d.digits == "" {
 		return true

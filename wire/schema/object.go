@@ -7,7 +7,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Object is a schema of arguments, as clients want it: it says that they are an object, which they are here.
+// Object returns a schema of arguments as clients want it: one that declares an object, since arguments always are one
+// here.
 func Object(schema json.RawMessage) json.RawMessage {
 	body := strings.TrimSpace(string(schema))
 	switch {
@@ -19,7 +20,7 @@ func Object(schema json.RawMessage) json.RawMessage {
 	return json.RawMessage(`{"type":"object",` + body[1:])
 }
 
-// Is reports whether a schema says at its top that it describes values of one kind, such as object.
+// Is reports whether a schema declares at its top level that it describes values of one kind, such as object.
 func Is(schema json.RawMessage, kind string) bool {
 	found := false
 	err := strictjson.Object(schema, func(name, value []byte) error {

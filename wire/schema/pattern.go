@@ -14,26 +14,26 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// A pattern is a regular expression of ECMAScript, as schemas have them, run in linear time. One that needs backtracking
-// (lookaround, backreferences), or counts further than Go's regexp does, is run by another engine, which is stopped when
-// it takes too long.
+// A pattern is a regular expression of ECMAScript, as schemas use them, run in linear time. A pattern that needs
+// backtracking (lookaround, backreferences), or counts further than Go's regexp does, is run by another engine, which
+// is stopped if it takes too long.
 type pattern struct {
 	text  string
 	re    *regexp.Regexp
 	size  int64           // steps for each byte of a text, at most
 	tries *regexp2.Regexp // instead of re
-	// unread says that neither can read it: it is not checked.
+	// unread is set if neither engine can parse it: it is not checked.
 	unread bool
 }
 
-// Bounds on patterns that need backtracking. A step is about what one look at a schema takes.
+// Bounds on patterns that need backtracking. A step takes about as long as one look at a schema.
 const (
 	maxTries    = 4 << 10 // bytes of such a pattern
 	longestTry  = 100 * time.Millisecond
 	timeOfAStep = 200 * time.Nanosecond
 )
 
-// backtracking reads a pattern that Go's regexp does not.
+// backtracking parses a pattern that Go's regexp cannot.
 func backtracking(text string) *pattern {
 	p := &pattern{text: text, unread: true}
 	if len(text) > maxTries {
@@ -46,10 +46,10 @@ func backtracking(text string) *pattern {
 	return p
 }
 
-// maxPatternSize bounds what all patterns of a schema expand to: x{1000} is a thousand x.
+// maxPatternSize bounds the expanded size of all patterns of a schema: x{1000} is a thousand x.
 const maxPatternSize = 200_000
 
-// pattern reads a pattern. An error comes with one that is not as fast as it should be, or not checked at all.
+// pattern parses a pattern. It returns an error with one that is slower than it should be, or not checked at all.
 func (c *compiler) pattern(text string) (*pattern, error) {
 	if p := c.patterns[text]; p != nil {
 		return p, nil
@@ -62,7 +62,7 @@ func (c *compiler) pattern(text string) (*pattern, error) {
 	return p, err
 }
 
-// linear reads a pattern for Go's regexp.
+// linear parses a pattern for Go's regexp.
 func (c *compiler) linear(text string) (*pattern, error) {
 	translated, err := translate(text)
 	if err != nil {
@@ -102,7 +102,7 @@ func sizeOfPattern(re *syntax.Regexp) int {
 	return min(size, maxPatternSize+1)
 }
 
-// What ECMAScript counts as white space and as the end of a line, and the rest of Unicode.
+// The characters that ECMAScript counts as white space and as the end of a line, and their complements.
 const (
 	space    = `\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}`
 	notSpace = `\x00-\x08\x0e-\x1f!-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}` +
@@ -180,7 +180,7 @@ func (t *translator) escape() error {
 		return fmt.Errorf(`\%c is no escape of ECMAScript`, c)
 	case c < 0x80:
 		t.write(t.in[:2])
-	default: // some other character: that character
+	default: // any other escaped character stands for itself
 		rest = t.in[1:]
 	}
 	t.in = rest
@@ -204,7 +204,7 @@ func (t *translator) space(c byte) {
 	t.write(ranges)
 }
 
-// unicode reads \uXXXX, a pair of them that is one character, and \u{...}.
+// unicode reads \uXXXX, a surrogate pair of them, and \u{...}.
 func (t *translator) unicode(rest string) error {
 	c, rest, ok := codePoint(rest)
 	if !ok {

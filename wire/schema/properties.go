@@ -11,20 +11,20 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Property is one member of the objects that a schema describes, as far as people are told of it.
+// A Property is one member of the objects that a schema describes, as far as it is shown to people.
 type Property struct {
 	Name        string            `json:"-"`
 	Description string            `json:"description"`
 	Type        Types             `json:"type"`
-	Enum        []json.RawMessage `json:"enum"` // the values that it can have; none: any
+	Enum        []json.RawMessage `json:"enum"` // the values that it can have; empty means any
 	Required    bool              `json:"-"`
 	Schema      json.RawMessage   `json:"-"` // all of it
 }
 
-// Types are those that a schema names; none: any.
+// Types are the types that a schema names; empty means any.
 type Types []string
 
-// UnmarshalJSON implements json.Unmarshaler. What is neither a type nor a list of them says nothing.
+// UnmarshalJSON implements json.Unmarshaler. A value that is neither a type nor a list of types is ignored.
 func (t *Types) UnmarshalJSON(b []byte) error {
 	var one string
 	if strictjson.Unmarshal(b, &one) == nil {
@@ -37,11 +37,11 @@ func (t *Types) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Properties lists the members that a schema names, those that must be there first, as far as they are plain to see.
-// One that is not understood says nothing, and neither does such a schema.
+// Properties lists the members that a schema names, the required ones first, as far as they are simple to see. A
+// property that is not understood has no details, and a schema that is not understood has no properties.
 func Properties(raw json.RawMessage) []Property { return PropertiesIn(raw, raw) }
 
-// PropertiesIn are those of a schema that is a part of root.
+// PropertiesIn returns the properties of a schema that is a part of root.
 func PropertiesIn(root, raw json.RawMessage) (list []Property) {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -57,7 +57,7 @@ func PropertiesIn(root, raw json.RawMessage) (list []Property) {
 		}
 		p.Schema = Referred(root, about)
 		if said := p.Description; !bytes.Equal(p.Schema, about) {
-			_ = strictjson.Unmarshal(p.Schema, &p) // one that is not understood says nothing
+			_ = strictjson.Unmarshal(p.Schema, &p) // ignored if it is not understood
 			p.Description = cmp.Or(said, p.Description)
 		}
 		p.Name, p.Required = name, slices.Contains(s.Required, name)
@@ -72,7 +72,7 @@ func PropertiesIn(root, raw json.RawMessage) (list []Property) {
 	return list
 }
 
-// Referred is the schema that a part of root stands for: where it is a reference to one of root's own, that one.
+// Referred resolves a part of root: if it is a reference to one of root's own definitions, it returns that.
 func Referred(root, raw json.RawMessage) json.RawMessage {
 	const most = 8 // references may lead to references, and in circles
 	for range most {
@@ -102,10 +102,10 @@ func Referred(root, raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// pointerNames undoes what a pointer writes for / and ~.
+// pointerNames unescapes / and ~ in a JSON pointer.
 var pointerNames = strings.NewReplacer("~1", "/", "~0", "~")
 
-// Words tells the first few of some faults, each with its place.
+// Words describes the first few of some faults, each with its position.
 func Words(faults []Fault) string {
 	const most = 3
 	var words []string

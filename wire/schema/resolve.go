@@ -11,19 +11,19 @@ import (
 	"toolpost/wire/regex"
 )
 
-// baseURI is what references are relative to in a schema without $id.
+// baseURI is the base of references in a schema without $id.
 const baseURI = "schema:///"
 
-// A resource is a schema with a name of its own: a document, or a part of one that has an $id.
+// A resource is a schema with its own identifier: a document, or a part of one that has an $id.
 type resource struct {
 	uri     *url.URL
-	at      string // where its root stands
+	at      string // the pointer to its root
 	draft   draft
 	anchors map[string]*place
 	dynamic map[string]*node // the $dynamicAnchors among them
 }
 
-// A place is where a schema stands in a document.
+// A place is the position of a schema in a document.
 type place struct {
 	at     string // a JSON pointer; in a metaschema, after its URI
 	value  any
@@ -34,18 +34,18 @@ type place struct {
 
 type compiler struct {
 	resources map[string]*resource // by URI
-	places    map[string]*place    // by at
-	order     []*place             // the same, as they were found
-	queue     []*place             // those to compile
+	places    map[string]*place    // by pointer
+	order     []*place             // the same, in the order in which they were found
+	queue     []*place             // those still to be compiled
 
 	patterns    map[string]*pattern
 	patternSize int
 	unchecked   []string
 
-	unused bool // what is compiled now cannot be reached; references that lead nowhere do no harm there
+	unused bool // the schema being compiled is unreachable; broken references do no harm there
 }
 
-// addDocument makes the schemas of a document known, at the prefix, under the URI.
+// addDocument registers the schemas of a document, at the prefix, under the URI.
 func (c *compiler) addDocument(uri, prefix string, doc any) error {
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *compiler) addDocument(uri, prefix string, doc any) error {
 	return c.index(doc, prefix, c.resources[uri])
 }
 
-// index finds the schemas in a schema, and their names, before any reference is followed.
+// index finds the subschemas of a schema, and their names, before any reference is followed.
 func (c *compiler) index(v any, at string, in *resource) error {
 	if len(c.order) == MaxSubschemas {
 		return fmt.Errorf("%s: more than %d schemas in one", nameOf(at), MaxSubschemas)
@@ -79,7 +79,7 @@ func (c *compiler) index(v any, at string, in *resource) error {
 	return nil
 }
 
-// nameOf names the root, whose pointer is empty.
+// nameOf names a place in messages; the pointer of the root is empty.
 func nameOf(at string) string {
 	if at == "" {
 		return "the schema"
@@ -117,14 +117,14 @@ func (c *compiler) indexKeyword(keyword string, v any, at string, in *resource) 
 	return nil
 }
 
-// identify reads the names that a schema gives itself.
+// identify reads the identifiers that a schema declares.
 func (s *source) identify() {
 	p := s.place
 	if p.at == p.res.at {
 		p.res.draft = s.draft()
 	}
 	if s.has("$ref") && p.res.draft <= draft7 {
-		return // a $ref stood alone then
+		return // other keywords beside a $ref were ignored then
 	}
 	keyword := "$id"
 	if p.res.draft <= draft4 {
@@ -162,7 +162,7 @@ func (s *source) identifyBy(keyword, id string) {
 
 var anchorName = regex.Lazy(`^[A-Za-z_][-A-Za-z0-9._]*$`)
 
-// recursiveAnchor is the one anchor of 2019-09's $recursiveRef; nobody can write this name.
+// recursiveAnchor is the one anchor of 2019-09's $recursiveRef; a schema cannot declare this name.
 const recursiveAnchor = "#"
 
 func (s *source) nameAnchors() {
@@ -193,12 +193,12 @@ func (s *source) addAnchor(keyword, name string) {
 	put(&res.anchors, name, s.place)
 }
 
-// addDynamic notes an anchor that may be reached from anywhere.
+// addDynamic registers an anchor that may be reached from anywhere.
 func (c *compiler) addDynamic(p *place, name string) {
 	put(&p.res.dynamic, name, c.use(p))
 }
 
-// use returns the node of a place, and has it compiled.
+// use returns the node of a place, and queues it for compilation.
 func (c *compiler) use(p *place) *node {
 	if !p.queued {
 		p.queued = true
@@ -207,7 +207,7 @@ func (c *compiler) use(p *place) *node {
 	return p.node
 }
 
-// resolve finds what a reference means at a place.
+// resolve finds the target of a reference at a place.
 func (c *compiler) resolve(ref string, from *place) (p *place, fragment string, err error) {
 	u, err := url.Parse(ref)
 	if err != nil {
@@ -248,8 +248,8 @@ func (c *compiler) resource(u *url.URL, ref string) (*resource, error) {
 	return c.resources[uri], err
 }
 
-// follow walks a JSON pointer from the root of a resource. What it finds need not stand under a keyword that we
-// know; then it becomes a schema now.
+// follow walks a JSON pointer from the root of a resource. The target need not be below a known keyword; if it is not,
+// it is indexed as a schema now.
 func (c *compiler) follow(res *resource, pointer string) (*place, error) {
 	near := c.places[res.at]
 	at, v := near.at, near.value

@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// baseWork is how many steps any value may take: well under a second. A large value may take workPerByte
-	// more for each of its bytes. Schemas that multiply work without end are a few lines long.
+	// baseWork is how many steps any value may take: well under a second. A large value may take workPerByte more for
+	// each of its bytes. A schema of a few lines can multiply work without end.
 	baseWork    = 2_000_000
 	workPerByte = 10
-	workPerNote = 20 // finding the words
-	// patternSteps is how many steps of a pattern weigh as much as one look at a schema.
+	workPerNote = 20 // making the message
+	// patternSteps is how many steps of a pattern cost as much as one look at a schema.
 	patternSteps = 16
-	// maxSteps bounds how many schemas may be underway at once; a value is at most strictjson.MaxDepth deep.
+	// maxSteps bounds how many schemas may be nested at once; a value is at most strictjson.MaxDepth deep.
 	maxSteps = 5_000
 )
 
-// A run is one pass over a value. A quiet one stops at the first fault and does not allocate; one that is not
-// quiet collects findings.
+// A run is one pass over a value. A quiet run stops at the first fault and does not allocate; any other collects
+// findings.
 type run struct {
 	quiet    bool
 	left     int64 // steps
 	extended bool  // whether left has been raised for a large value
-	steps    int   // schemas underway
+	steps    int   // nested schemas
 	stopped  string
 	value    any         // the whole of it
-	scopes   []*resource // the way here, for $dynamicRef
-	path     []step      // where in the value; not kept when quiet
+	scopes   []*resource // the resources entered so far, for $dynamicRef
+	path     []step      // the position in the value; not kept when quiet
 	found    []finding
 }
 
@@ -42,7 +42,7 @@ type step struct {
 	item  bool
 }
 
-// spend pays for work, and reports whether there is any left.
+// spend charges for work, and reports whether any is left.
 func (r *run) spend(cost int64) bool {
 	if r.left -= cost; r.left >= 0 {
 		return r.stopped == ""
@@ -56,13 +56,13 @@ func (r *run) spend(cost int64) bool {
 	return false
 }
 
-// more reports whether to look on after some rule: a quiet run ends with the first fault, any other with as many as are
-// shown. A caller chooses how many faults there are.
+// more reports whether to go on after some rule: a quiet run ends with the first fault, any other with as many as are
+// shown. A caller controls how many faults there are.
 func (r *run) more(ok bool) bool {
 	return (ok || !r.quiet) && len(r.found) < MaxFaults && r.stopped == ""
 }
 
-// check holds v against n. Where marks are given, it notes there what n evaluated.
+// check validates v against n. If marks is not nil, it notes there what n evaluated.
 func (r *run) check(n *node, v any, marks *evaluated) bool {
 	if !r.spend(n.cost) || !r.more(true) {
 		return false
@@ -85,7 +85,7 @@ func (r *run) check(n *node, v any, marks *evaluated) bool {
 
 func (r *run) rules(n *node, v any, marks *evaluated) bool {
 	if n.types != 0 && !n.types.hold(v) {
-		return r.failBy(ruleType, n, func() string { return n.typeWords(v) }) // what else is wrong with it says less
+		return r.failBy(ruleType, n, func() string { return n.typeWords(v) }) // other faults of the value would say less
 	}
 	outer := marks
 	if n.unevaluatedItems != nil || n.unevaluatedProperties != nil {
@@ -151,7 +151,7 @@ func (r *run) text(rules *stringRules, s string) bool {
 	return ok
 }
 
-// length counts code points, and only where the number of bytes leaves it open.
+// length counts code points, and only if the number of bytes does not decide.
 func (r *run) length(l span, s string) bool {
 	if len(s) < l.min || l.min > 0 && len(s) < 4*l.min && utf8.RuneCountInString(s) < l.min {
 		return r.fail(func() string { return "shorter than " + count(l.min, "character", "characters") })
@@ -162,7 +162,7 @@ func (r *run) length(l span, s string) bool {
 	return true
 }
 
-// within holds a number of things against what it may be.
+// within checks a count against its limits.
 func (r *run) within(s span, n int, one, many string) bool {
 	ok := true
 	if n < s.min {
@@ -174,8 +174,8 @@ func (r *run) within(s span, n int, one, many string) bool {
 	return ok
 }
 
-// matches pays for the work beforehand: a pattern cannot be stopped. One that needs backtracking can, and pays for the time
-// that it took. A pattern that is not checked matches everything.
+// matches pays for the work in advance, since a pattern of Go's regexp cannot be stopped. A pattern that needs
+// backtracking can, and pays for the time that it took. A pattern that is not checked matches everything.
 func (r *run) matches(p *pattern, s string) bool {
 	switch {
 	case p.unread:
@@ -255,7 +255,7 @@ func (r *run) contains(rules *arrayRules, items []any, marks *evaluated) bool {
 	return true
 }
 
-// child goes one step into the value.
+// child checks a value one level deeper.
 func (r *run) child(n *node, v any, s step) bool {
 	if r.quiet {
 		return r.check(n, v, nil)
@@ -266,7 +266,7 @@ func (r *run) child(n *node, v any, s step) bool {
 	return ok
 }
 
-// silently asks only whether v matches.
+// silently only reports whether v matches, without findings.
 func (r *run) silently(n *node, v any, marks *evaluated) bool {
 	was := r.quiet
 	r.quiet = true
@@ -353,8 +353,8 @@ func (r *run) member(rules *objectRules, name string, v any, marks *evaluated) b
 	return ok
 }
 
-// extra checks a property that is not among the known ones. One that may not be there is a fault of the object; the
-// hint says which may.
+// extra checks a property that is not among the known ones. A property that is not allowed is a fault of the object;
+// hint lists those that are.
 func (r *run) extra(others *node, name string, v any, hint func() string) bool {
 	if others.never {
 		return r.fail(func() string { return "property " + quoted(name) + " is not allowed" + hint() })
@@ -436,7 +436,7 @@ func (r *run) choices(n *node, v any, marks *evaluated) bool {
 	return ok
 }
 
-// matching counts the schemas that v matches, up to enough; where marks are kept, each has its say.
+// matching counts the schemas that v matches, up to enough; if marks are kept, it checks all of them.
 func (r *run) matching(nodes []*node, v any, marks *evaluated, enough int) int {
 	count := 0
 	for _, n := range nodes {

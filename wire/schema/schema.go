@@ -1,5 +1,4 @@
-// Package schema holds JSON values against JSON Schemas: 2020-12, and the older drafts that are still found in
-// the field.
+// Package schema validates JSON values against JSON Schemas: 2020-12, and the older drafts that are still in use.
 //
 // A schema is data from a tool, and a value is data from a caller, so neither can make this package load
 // anything, loop, or work without bound. Numbers are compared exactly. Formats are annotations, as the standard
@@ -16,23 +15,23 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// MaxFaults is how many faults Validate lists.
+// MaxFaults is the maximum number of faults that Validate lists.
 const MaxFaults = 20
 
-// MaxSubschemas is how many schemas there may be inside one, those of references included.
+// MaxSubschemas is how many schemas one may contain, including those of references.
 const MaxSubschemas = 10_000
 
-// A Schema is compiled. It does not change afterwards: several goroutines may use it.
+// A Schema is a compiled schema. It never changes: several goroutines may use it.
 type Schema struct {
 	root      *node
 	anyText   bool
 	unchecked []string
 }
 
-// Unchecked lists keywords that values are not held against, and why: patterns that cannot be read.
+// Unchecked lists keywords that are not checked, and why: patterns that cannot be parsed.
 func (s *Schema) Unchecked() []string { return s.unchecked }
 
-// Unchecked is the same for the schemas of a tool. Those that cannot be compiled say so elsewhere.
+// Unchecked lists those of a tool's schemas. Schemas that cannot be compiled are reported elsewhere.
 func Unchecked(spec *tool.Spec) (all []string) {
 	for which, raw := range map[string]json.RawMessage{"input": spec.Input, "output": spec.Output} {
 		if s, err := Compile(raw); len(raw) > 0 && err == nil {
@@ -51,8 +50,8 @@ type Fault struct {
 	Problem string `json:"problem"` // in words for people
 }
 
-// Compile reads a schema. It never loads anything from outside: a $ref to another document is an error that says
-// to use $defs. An error about a keyword begins with its JSON pointer.
+// Compile reads a schema. It never loads anything from outside: a $ref to another document is an error that recommends
+// $defs. An error about a keyword begins with its JSON pointer.
 func Compile(raw json.RawMessage) (*Schema, error) {
 	doc, err := strictjson.Decode(raw)
 	if err != nil {
@@ -69,7 +68,7 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 	return &Schema{root, anyText(root), c.unchecked}, nil
 }
 
-// bounded gives the error of a schema, which names places, and those may have any length.
+// bounded shortens the error of a schema: it names places, which may have any length.
 func bounded(err error) error {
 	if text := err.Error(); len(text) > maxError {
 		return errors.New(tool.Brief(text, maxError))
@@ -79,12 +78,12 @@ func bounded(err error) error {
 
 const maxError = 1000
 
-// AnyText reports whether it makes no difference what a string says: either every one matches, or none. Then any string
-// can be held against the schema in place of one that is too large to be taken apart for that.
+// AnyText reports whether the content of a string makes no difference: either every string matches, or none. Then any
+// string can be validated in place of one that is too large to be decoded for that.
 func (s *Schema) AnyText() bool { return s.anyText }
 
-// Absent lists the members of an object that are null and plainly meant to be absent: the schema has each among its
-// properties, does not require it, and does not let it be null.
+// Absent lists the members of an object that are null but meant to be absent: the schema has each among its properties,
+// does not require it, and does not allow null.
 func (s *Schema) Absent(v any) (names []string) {
 	obj, _ := v.(map[string]any)
 	if s.root.obj == nil {
@@ -101,8 +100,8 @@ func (s *Schema) Absent(v any) (names []string) {
 	return names
 }
 
-// Validate holds a value, as strictjson.Decode gives it, against the schema; no faults: it matches. A value that
-// matches costs one quick pass; only for one that does not, a second pass finds the words.
+// Validate validates a value, as strictjson.Decode returns it, and returns nil if it matches. A value that matches
+// costs one quick pass; only for others a second pass finds the words.
 func (s *Schema) Validate(v any) []Fault {
 	r := run{quiet: true, left: baseWork, value: v}
 	switch ok := r.check(s.root, v, nil); {

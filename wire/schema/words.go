@@ -12,7 +12,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A rule is what a value broke, as far as findings are weighed by it.
+// A rule is the kind of rule that a value broke, as far as the weight of findings depends on it.
 type rule int
 
 const (
@@ -34,8 +34,8 @@ type finding struct {
 // fail is failBy for most rules.
 func (r *run) fail(words func() string) bool { return r.failBy(ruleOther, nil, words) }
 
-// failBy notes that the value broke a rule of n, unless the run is quiet: only then it asks for the words. It is
-// always false: the verdict.
+// failBy notes that the value broke a rule of n, unless the run is quiet. Only then it calls words. It always returns
+// false, which is the verdict.
 func (r *run) failBy(why rule, n *node, words func() string) bool {
 	if !r.quiet && r.spend(workPerNote) {
 		r.note(why, n, words())
@@ -54,7 +54,7 @@ func (r *run) add(f finding) {
 	}
 }
 
-// maxName is how many bytes of a name a place has. No schema has longer ones, but a value may.
+// maxName is the maximum length in bytes of a name in a pointer. No schema has longer names, but a value may.
 const maxName = 256
 
 func (r *run) pointer() string {
@@ -72,7 +72,7 @@ func (r *run) pointer() string {
 
 const noMatch = "does not match the schema"
 
-// faults returns what was found. There is always something: whoever asks knows that the value does not match.
+// faults returns the findings. There is always one, since it is called only for a value that does not match.
 func (r *run) faults() []Fault {
 	if len(r.found) == 0 {
 		return []Fault{{Problem: noMatch}}
@@ -90,7 +90,7 @@ func (n *node) enumWords() string { return "is not one of " + listing(n.enum.lis
 
 func quoted(name string) string { return "'" + brief(name) + "'" }
 
-// allowed lists the properties that an object may have, where there are few.
+// allowed lists the properties that an object may have, if there are few.
 func (o *objectRules) allowed() string {
 	if len(o.patterns) > 0 || len(o.properties) > maxListed {
 		return ""
@@ -105,7 +105,7 @@ func (o *objectRules) allowed() string {
 	return "; allowed: " + strings.Join(names, ", ")
 }
 
-// maxListed is how many things it helps to list, and maxShown how many characters of each.
+// maxListed is how many items are worth listing, and maxShown how many characters of each.
 const (
 	maxListed = 10
 	maxShown  = 60
@@ -122,7 +122,7 @@ func listing(values []any) string {
 	return strings.Join(words, ", ")
 }
 
-// show writes a string as it is where that cannot mislead, and everything else as JSON.
+// show writes a string as it is if that cannot mislead, and everything else as JSON.
 func show(v any) string {
 	if s, ok := v.(string); ok && s != "" && !strings.ContainsAny(s, " ,\"") {
 		return brief(s)
@@ -134,7 +134,7 @@ func show(v any) string {
 	return brief(string(b))
 }
 
-// brief cuts a text short, and spells out what would not print.
+// brief shortens a text, and escapes characters that are not printable.
 func brief(s string) string {
 	if cut := []rune(s[:min(len(s), 4*maxShown)]); len(cut) > maxShown || len(s) > 4*maxShown {
 		s = string(cut[:min(len(cut), maxShown)]) + "..."
@@ -152,20 +152,20 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// collect finds what is wrong with v for a schema, apart from what was found before.
+// collect returns the faults of v against a schema, apart from earlier findings.
 func (r *run) collect(n *node, v any) []finding {
 	was, found := r.quiet, r.found
 	r.quiet, r.found = false, nil
 	r.check(n, v, nil)
 	r.quiet, r.found, found = was, found, r.found
-	if len(found) == 0 { // out of work
+	if len(found) == 0 { // out of steps
 		found = []finding{{Fault{r.pointer(), noMatch}, len(r.path), ruleNever, n}}
 	}
 	return found
 }
 
-// noteNearest notes why v matches none of the choices: what is wrong by the one that was probably meant, or
-// what all of them want where they all want something else altogether.
+// noteNearest notes why v matches none of the choices: the faults against the one that was probably meant, or what all
+// of them want if they differ only in that.
 func (r *run) noteNearest(choices []*node, v any) {
 	if r.quiet {
 		return
@@ -186,8 +186,8 @@ func (r *run) noteNearest(choices []*node, v any) {
 	}
 }
 
-// distance weighs findings: a value of another type was hardly meant for this choice, nor was an object whose
-// "kind" or the like says another name; after that, fewer faults are nearer.
+// distance weighs findings: a value of another type was hardly meant for this choice, nor was an object whose "kind" or
+// the like has another value; after that, fewer faults are nearer.
 func (r *run) distance(found []finding) int {
 	far := len(found)
 	for _, f := range found {

@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AppendString adds text to b as a JSON string, and copies it once: some contents are large. Text must be UTF-8; what
-// is not comes out as U+FFFD.
+// AppendString appends text to b as a JSON string, and copies it only once: some contents are large. Text should be
+// UTF-8; invalid parts become U+FFFD.
 func AppendString[T string | []byte](b []byte, text T) []byte {
 	if !valid(text) {
 		return AppendString(b, strings.ToValidUTF8(string(text), "\uFFFD"))
@@ -18,7 +18,7 @@ func AppendString[T string | []byte](b []byte, text T) []byte {
 	return append(AppendText(append(b, '"'), text), '"')
 }
 
-// AppendText adds what stands between the quotes of a string: for text that comes in pieces, each of which is UTF-8.
+// AppendText appends the content of a string without its quotes, for text that comes in pieces, each of which is UTF-8.
 func AppendText[T string | []byte](b []byte, text T) []byte {
 	from := 0
 	for i := plainUntil(text, 0); i < len(text); i = plainUntil(text, i+1) {
@@ -44,7 +44,7 @@ func Quote[T string | []byte](text T) json.RawMessage {
 	return AppendString(make([]byte, 0, len(text)+len(text)/16+16), text)
 }
 
-// AppendName begins a member of an object. Names are written as they are: they must be plain text of our own.
+// AppendName begins a member of an object. Names are not escaped: they must be plain text of our own.
 func AppendName(b []byte, name string) []byte {
 	if len(b) > 0 && b[len(b)-1] != '{' {
 		b = append(b, ',')
@@ -52,7 +52,7 @@ func AppendName(b []byte, name string) []byte {
 	return append(append(append(b, '"'), name...), '"', ':')
 }
 
-// AppendList adds a list to b.
+// AppendList appends a list to b.
 func AppendList[T any](b []byte, list []T, item func([]byte, T) []byte) []byte {
 	b = append(b, '[')
 	for i, v := range list {
@@ -64,13 +64,13 @@ func AppendList[T any](b []byte, list []T, item func([]byte, T) []byte) []byte {
 	return append(b, ']')
 }
 
-// A Writer writes an object, member by member. It is for documents that every call has, where Marshal takes five times
-// as long. Names are those of AppendName. A value that is empty is left out.
+// A Writer writes an object, member by member. It is for documents that every call has, for which Marshal takes five
+// times as long. Names are those of AppendName. Empty values are left out.
 type Writer struct {
 	b []byte
 }
 
-// NewWriter makes a writer with room for so many bytes.
+// NewWriter makes a writer with room for size bytes.
 func NewWriter(size int) *Writer { return &Writer{b: append(make([]byte, 0, size), '{')} }
 
 // Text adds a string.
@@ -93,7 +93,7 @@ func (w *Writer) Named(name string, value []byte) {
 	w.Raw(string(quoted[1:len(quoted)-1]), value)
 }
 
-// Whole is Raw for a value of somebody else's, which is checked, and written on one line.
+// Whole is Raw for a foreign value, which is checked and written on one line.
 func (w *Writer) Whole(name string, value []byte) error {
 	if len(value) == 0 {
 		return nil
@@ -106,20 +106,20 @@ func (w *Writer) Whole(name string, value []byte) error {
 	return nil
 }
 
-// Open begins an object in the object: what is added from now on goes there, until Close.
+// Open begins a nested object: members go there until Close.
 func (w *Writer) Open(name string) { w.b = append(AppendName(w.b, name), '{') }
 
-// Close ends what Open began.
+// Close ends the object that Open began.
 func (w *Writer) Close() { w.b = append(w.b, '}') }
 
-// Len is how many bytes there are so far.
+// Len returns the number of bytes so far.
 func (w *Writer) Len() int { return len(w.b) }
 
-// Done returns the object. The writer is of no use afterwards.
+// Done returns the object. The writer must not be used afterwards.
 func (w *Writer) Done() json.RawMessage { return append(w.b, '}') }
 
-// plainUntil returns the first index from i on of a byte that a JSON string cannot hold as it is. It looks at eight
-// bytes at a time while none of them is one.
+// plainUntil returns the first index from i on of a byte that a JSON string cannot hold unescaped. It checks eight
+// bytes at a time until it finds one.
 func plainUntil[T string | []byte](b T, i int) int {
 	for ; i+8 <= len(b); i += 8 {
 		if s := special(eight(b[i : i+8])); s != 0 {
@@ -132,7 +132,7 @@ func plainUntil[T string | []byte](b T, i int) int {
 	return i
 }
 
-// eight is binary.LittleEndian.Uint64, which does not take a string. The compiler makes one load of it.
+// eight is binary.LittleEndian.Uint64, which does not take a string. The compiler turns it into one load.
 func eight[T string | []byte](b T) uint64 {
 	_ = b[7]
 	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
@@ -144,8 +144,8 @@ const (
 	highs = 0x8080808080808080
 )
 
-// special is not 0 where one of eight bytes is a control character, a quote or a backslash. It may also be not 0 where
-// none is, after one that is.
+// special is not 0 if one of eight bytes is a control character, a quote or a backslash. Its lowest bit marks the first
+// such byte; bits after that may be false.
 func special(w uint64) uint64 {
 	control := (w - ones*' ') &^ w
 	quote := w ^ ones*'"'
@@ -153,7 +153,8 @@ func special(w uint64) uint64 {
 	return (control | (quote-ones)&^quote | (backslash-ones)&^backslash) & highs
 }
 
-// letters are those that stand after a backslash for a character, and meanings the characters; 0: none does.
+// letters maps a character to its letter after a backslash, and meanings the letter to its character; 0 if there is
+// none.
 var (
 	letters  = [256]byte{'"': '"', '\\': '\\', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
 	meanings = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
@@ -167,8 +168,8 @@ func appendEscaped(out []byte, c byte) []byte {
 	return append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// unquoted reads b where it is one string, with nothing around it and no escape of the \u kind. Others are
-// left to the decoder, and so is every fault.
+// unquoted decodes b if it is one string, with nothing around it and no \u escape. Everything else is left to the
+// decoder, and so is every fault.
 func unquoted(b []byte) (text string, ok bool) {
 	last := len(b) - 1
 	if last < 1 || b[0] != '"' || b[last] != '"' {

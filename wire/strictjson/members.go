@@ -17,12 +17,11 @@ type Scanner struct {
 	d  jsontext.Decoder
 }
 
-// Object checks that b is exactly one strict object and calls each for every member, with its name
-// unquoted and its value as raw JSON. Both are part of b: they live as long as b does. Nothing is reported
-// of a b that has a fault anywhere.
+// Object checks that b is exactly one strict object and calls each for every member, with its name unquoted and its
+// value as raw JSON. Both alias b. If b has a fault anywhere, each is never called.
 //
-// The library reads all of b first, in one go; to walk what is known to be well formed takes a look at its
-// brackets and quotes. Reading token by token costs twice as much.
+// The library reads all of b first, in one go; walking well-formed JSON then only needs to look at its brackets and
+// quotes. Reading token by token costs twice as much.
 func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
 	if err := s.check(b); err != nil {
 		return err
@@ -30,13 +29,13 @@ func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
 	return Walk(b, each)
 }
 
-// Walk is Object for JSON that is known to be strict, such as a value that Object gave.
+// Walk is Object for JSON that is known to be strict, such as a value that Object passed to each.
 func Walk(b []byte, each func(name, value []byte) error) error {
 	return walk(b, func(name, value []byte, _ int) error { return each(name, value) })
 }
 
-// With is an object that is known to be strict, with another value of one member, which comes last if there was none. All
-// else is as it was.
+// With returns a strict object with another value of one member, which is appended if it was missing. All else stays as
+// it was.
 func With(b []byte, member string, other []byte) (out []byte) {
 	empty := true
 	_ = walk(b, func(name, value []byte, at int) error {
@@ -66,7 +65,7 @@ func walk(b []byte, each func(name, value []byte, at int) error) error {
 		if err != nil {
 			return explain(err)
 		}
-		i = after(b, after(b, end)+1) // over the colon
+		i = after(b, after(b, end)+1) // past the colon
 		end = endOfValue(b, i)
 		if err := each(name, b[i:end:end], i); err != nil {
 			return err
@@ -78,9 +77,9 @@ func walk(b []byte, each func(name, value []byte, at int) error) error {
 	return nil
 }
 
-// Replace checks that b is exactly one strict object and returns a copy in which members, at any depth, have other values:
-// those for whose names with gives one. In well-formed JSON a string before a colon is a name, and nothing else is, so
-// one pass over the quotes finds them all.
+// Replace checks that b is exactly one strict object and returns a copy in which members, at any depth, have other
+// values: those for whose names with returns one. In well-formed JSON a string before a colon is a name, and nothing
+// else is, so one pass over the quotes finds them all.
 func Replace(b []byte, with func(name []byte) (value []byte)) ([]byte, error) {
 	if err := CheckObject(b); err != nil {
 		return nil, err
@@ -129,7 +128,7 @@ func after(b []byte, i int) int {
 	return i
 }
 
-// endOfValue returns the index behind the value at i, in JSON that is known to be well formed.
+// endOfValue returns the index after the value at i, in JSON that is known to be well formed.
 func endOfValue(b []byte, i int) int {
 	for depth := 0; ; i++ {
 		switch b[i] {
@@ -140,7 +139,7 @@ func endOfValue(b []byte, i int) int {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			if depth--; depth < 0 { // that of the object around a number or a word
+			if depth--; depth < 0 { // the end of the object around a number or a literal
 				return i
 			} else if depth == 0 {
 				return i + 1
@@ -167,13 +166,13 @@ func unquote(name []byte) ([]byte, error) {
 	return jsontext.AppendUnquote(nil, name)
 }
 
-// Unquote returns the text of a JSON string that is known to be one, such as a value that Object gave.
+// Unquote returns the text of a valid JSON string, such as a value that Object passed to each.
 func Unquote(value []byte) ([]byte, error) {
 	text, err := jsontext.AppendUnquote(make([]byte, 0, len(value)), value)
 	return text, explain(err)
 }
 
-// Text is what a JSON string says that is known to be one.
+// Text returns the text of a valid JSON string.
 func Text(value []byte) string {
 	text, _ := unquote(value)
 	return string(text)
@@ -188,25 +187,25 @@ func Object(b []byte, each func(name, value []byte) error) error {
 
 var scanners = sync.Pool{New: func() any { return new(Scanner) }}
 
-// putBack keeps a scanner for whoever comes next. What it read, which may be large, is not kept with it.
+// putBack returns a scanner to the pool, without its input, which may be large.
 func putBack(s *Scanner) {
 	s.reset(nil)
 	scanners.Put(s)
 }
 
-// Members are those of an object that its reader knows, by name. One that is read again and again allocates nothing;
-// it is not safe for use by several goroutines.
+// Members are the known members of an object, by name. Reading with the same Members again allocates nothing; it is not
+// safe for use by several goroutines.
 type Members struct {
 	names  []string
 	values []json.RawMessage
-	few    [8]json.RawMessage // the values of most, in the same piece of memory
-	there  []uint8            // which names this object has, for objects have few of those that are known
+	few    [8]json.RawMessage // holds the values of most objects, in the same allocation
+	there  []uint8            // the indices of the names that this object has, since objects have few of the known ones
 	places [8]uint8
 	scan   *Scanner
 	keep   func(name, value []byte) error
 }
 
-// NewMembers makes a reader of members with these names, of which there are less than 256.
+// NewMembers makes a reader of members with these names, fewer than 256.
 func NewMembers(names ...string) *Members {
 	m := known(names)
 	m.scan = new(Scanner)
@@ -238,13 +237,13 @@ func known(names []string) *Members {
 	return m
 }
 
-// Read is Scanner.Object for what is known of b. It forgets the object before.
+// Read is Scanner.Object for the known members of b. It forgets the previous object.
 func (m *Members) Read(b []byte) error {
 	m.there = m.there[:0]
 	return m.scan.Object(b, m.keep)
 }
 
-// Get returns the value of a member, which is a part of the object; nil: there is none, or its name is not known.
+// Get returns the value of a member, which aliases the object, or nil if it is missing or its name is not known.
 func (m *Members) Get(name string) json.RawMessage {
 	for _, i := range m.there {
 		if m.names[i] == name {

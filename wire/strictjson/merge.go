@@ -2,8 +2,8 @@ package strictjson
 
 import "maps"
 
-// Merge returns state with patch merged in, as RFC 7396 says: objects merge key by key at every depth,
-// everything else replaces, null removes. Nothing null is stored by a patch. Neither argument is changed.
+// Merge returns state with patch merged in, as RFC 7396 says: objects merge key by key at every depth, everything else
+// replaces, null removes. A patch never stores null. Neither argument is changed.
 func Merge(state, patch map[string]any) map[string]any {
 	merged := maps.Clone(state)
 	if merged == nil {
@@ -23,8 +23,8 @@ func Merge(state, patch map[string]any) map[string]any {
 	return merged
 }
 
-// Diff returns the patch that Merge makes to of from by. What is null in to cannot be said by a patch: it is not there
-// afterwards.
+// Diff returns the patch with which Merge turns from into to. A patch cannot express null values in to: they are
+// missing afterwards.
 func Diff(from, to map[string]any) map[string]any {
 	patch := map[string]any{}
 	for name := range from {

@@ -1,9 +1,8 @@
-// Package strictjson is the one way to read JSON that comes from outside: a tool, a caller, a file.
+// Package strictjson is the one way to read JSON from outside: from a tool, a caller, a file.
 //
-// It refuses what lenient decoders let through and readers then disagree about: duplicate keys, keys
-// in another case, invalid UTF-8, lone surrogates, more than one value, nesting deeper than MaxDepth,
-// and numbers longer than MaxDigits. Numbers keep the digits they were written with. How large a
-// document may be is up to whoever reads it in; see package process.
+// It refuses what lenient decoders accept and readers then disagree about: duplicate keys, keys in another case,
+// invalid UTF-8, lone surrogates, more than one value, nesting deeper than MaxDepth, and numbers longer than MaxDigits.
+// Numbers keep the digits they were written with. The code that reads the input limits its size; see package process.
 package strictjson
 
 import (
@@ -27,15 +26,15 @@ import (
 // MaxDepth is how deep arrays and objects may nest.
 const MaxDepth = 256
 
-// MaxDigits is how many digits a number may have: exact arithmetic on a number of a million digits,
-// which a schema's minimum asks for, takes seconds. An exponent has at most four.
+// MaxDigits is how many digits a number may have: exact arithmetic on a number of a million digits, which a schema's
+// minimum needs, takes seconds. An exponent has at most four.
 const (
 	MaxDigits         = 1000
 	maxExponentDigits = 4
 )
 
-// MaxMembers is how many members an object may have, together with those around it: all names of an object are kept
-// while it is read, so that none comes twice.
+// MaxMembers is how many members an object may have, together with those of the objects around it: all names of an
+// object are kept while it is read, to find duplicates.
 const MaxMembers = 500_000
 
 // Check reports whether b is exactly one strict JSON value.
@@ -77,8 +76,7 @@ var kinds = [256]string{'{': "object", '[': "array", '"': "string", 't': "boolea
 // are ignored. Use json.RawMessage, not any, for parts whose numbers must keep their digits.
 func Unmarshal(b []byte, into any) error { return unmarshal(b, into, false) }
 
-// UnmarshalClosed is Unmarshal for documents of our own making, such as our HTTP bodies: a name that the
-// type does not have is an error.
+// UnmarshalClosed is Unmarshal for documents of our own making, such as our HTTP bodies: an unknown name is an error.
 func UnmarshalClosed(b []byte, into any) error { return unmarshal(b, into, true) }
 
 func unmarshal(b []byte, into any, closed bool) error {
@@ -88,28 +86,30 @@ func unmarshal(b []byte, into any, closed bool) error {
 	return explain(json.Unmarshal(b, into, durations, json.RejectUnknownMembers(closed)))
 }
 
-// Marshal writes v on one line. Map keys come in sorted order, so that equal values give equal bytes;
-// numbers that Decode read come out with the digits they had.
+// Marshal writes v on one line. Map keys are sorted, so that equal values give equal bytes; numbers that Decode read
+// keep their digits.
 func Marshal(v any) ([]byte, error) {
 	b, err := json.Marshal(v, marshalOptions)
 	return b, explain(err)
 }
 
-// A duration is its number of nanoseconds, as in encoding/json: the library itself has no form for it, and refuses it.
+// A duration is its number of nanoseconds, as in encoding/json: the library itself has no default form for it, and
+// refuses it.
 var durations = jsonv1.FormatDurationAsNano(true)
 
-// The library takes encoding/json's Number for the string that it is underneath.
+// Without this, the library would write encoding/json's Number as the string that it is underneath.
 var marshalOptions = json.JoinOptions(json.Deterministic(true), durations, json.WithMarshalers(
 	json.MarshalToFunc(func(e *jsontext.Encoder, n stdjson.Number) error {
 		return e.WriteValue(jsontext.Value(n))
 	})))
 
-// MaxTree is about how many bytes of memory the arguments of one call may take when they are decoded: a few bytes of JSON
-// can take a hundred, and a caller chooses them. It is enough for half a million numbers, or for 30,000 records of eight
+// MaxTree is the approximate number of bytes that the decoded arguments of one call may take: a few bytes of JSON can
+// take a hundred, and a caller chooses them. It is enough for half a million numbers, or for 30,000 records of eight
 // members.
 const MaxTree = 20 << 20
 
-// What a value takes, and what eight members of an object do: the first of a small one, and others of one that has grown.
+// The size of a value, of the first eight members of a small object, and of eight further members of one that has
+// grown.
 const (
 	valueBytes = 40
 	firstBytes = 320
@@ -121,7 +121,7 @@ var errTree = errors.New("too many values for one document, which would take too
 // Decode reads b into map[string]any, []any, string, bool, nil and encoding/json's Number.
 func Decode(b []byte) (v any, err error) { return DecodeWithin(b, math.MaxInt) }
 
-// DecodeWithin is Decode for a tree that takes about as many bytes of memory at the most.
+// DecodeWithin is Decode for a tree that takes at most about most bytes of memory.
 func DecodeWithin(b []byte, most int) (v any, err error) {
 	if text, ok := unquoted(b); ok {
 		return text, nil
@@ -135,14 +135,14 @@ func DecodeWithin(b []byte, most int) (v any, err error) {
 	v, err = t.value()
 	switch {
 	case errors.Is(err, errTwice):
-		return nil, cmp.Or(s.check(b), err) // the library says where
+		return nil, cmp.Or(s.check(b), err) // the library reports where
 	case err != nil:
 		return nil, explain(err)
 	}
 	return v, atEnd(t.d)
 }
 
-// A tree takes a document apart. It finds duplicate names by its own maps: the library would keep all names once more.
+// A tree decodes a document. It finds duplicate names with its own maps: the library would keep all names once more.
 type tree struct {
 	d    *jsontext.Decoder
 	left int // bytes of memory
@@ -222,11 +222,11 @@ func atEnd(d *jsontext.Decoder) error {
 	return errors.New("more than one JSON value")
 }
 
-// checkShape looks for what would make a reader work without bound: nesting, numbers and names. Brackets, colons and
-// digits count only outside strings; whether the rest is well formed is for the decoder to say.
+// checkShape refuses what would make a reader work without bound: nesting, numbers and names. Brackets, colons and
+// digits count only outside strings; whether the rest is well formed is left to the decoder.
 func checkShape(b []byte) error {
 	depth, digits, members := 0, 0, 0
-	var own [MaxDepth + 1]int // of the members, those of the object at each depth
+	var own [MaxDepth + 1]int // the members of the object at each depth
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; c {
 		case '"':
@@ -281,10 +281,10 @@ func endOfString(b []byte, i int) int {
 	return len(b)
 }
 
-// maxExplanation is how many bytes an error has: it names keys, and a key may be as long as a document.
+// maxExplanation is the maximum length of an error in bytes: it names keys, and a key may be as long as a document.
 const maxExplanation = 1000
 
-// explain says what is wrong in the words of JSON: who reads it knows nothing of the library, or of our types.
+// explain rewrites an error in terms of JSON: its reader knows nothing of the library, or of our types.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -303,7 +303,7 @@ func unprefixed(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "jsontext: "), "json: ")
 }
 
-// misfit is about JSON that is well formed, and not what was expected in its place.
+// misfit describes JSON that is well formed but not what was expected.
 func misfit(e *json.SemanticError) string {
 	at := e.JSONPointer
 	var what string
@@ -332,7 +332,7 @@ func misfit(e *json.SemanticError) string {
 	return what
 }
 
-// jsonKinds and goKinds are the words for what is there and for what is expected.
+// jsonKinds and goKinds are the words for what was found and for what was expected.
 var (
 	jsonKinds = map[jsontext.Kind]string{
 		'{': "an object", '[': "an array", '"': "a string", '0': "a number", 't': "a boolean", 'f': "a boolean", 'n': "null",

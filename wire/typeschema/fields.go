@@ -1,6 +1,5 @@
-// Package typeschema reads Go structs as documents see them: what their fields are called, what is said about them,
-// and the JSON Schema that follows. What a document is decoded into and what its author is told come from one place,
-// so that the two cannot disagree.
+// Package typeschema derives documents from Go structs: the names of their fields, their descriptions, and their JSON
+// Schema. Decoding a document and describing it to its author use the same structs, so that the two cannot disagree.
 package typeschema
 
 import (
@@ -11,14 +10,15 @@ import (
 // A Field is a field of a struct as a document writes it.
 type Field struct {
 	Name  string // in the document
-	Doc   string // what is said about it: the tag doc
+	Doc   string // its description: the tag doc
 	Index []int  // for reflect's FieldByIndex
 	Type  reflect.Type
 	Tag   reflect.StructTag
 }
 
-// Fields lists the fields of a struct. A name comes from the first of the tags that a field has, such as yaml or
-// json; a field without one has its Go name in lower case. Embedded structs without a name are part of theirs.
+// Fields lists the fields of a struct. A name comes from the first of the tags that a field has, such as yaml or json;
+// a field without one has its Go name in lower case. The fields of an embedded struct without a name belong to the
+// outer struct.
 func Fields(t reflect.Type, tags ...string) []Field {
 	var fields []Field
 	for f := range t.Fields() {

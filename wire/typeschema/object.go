@@ -9,7 +9,7 @@ import (
 )
 
 // An Object is a JSON object whose members are written in the order in which they were set. People and models read a
-// schema from the top: the order of a struct's fields says more than that of the alphabet, which a map would give.
+// schema from the top: the order of a struct's fields tells them more than the alphabetical order of a map.
 type Object struct{ members []member }
 
 type member struct {
@@ -17,7 +17,7 @@ type member struct {
 	value any
 }
 
-// Set gives a member a value. One that is there already keeps its place.
+// Set sets the value of a member. An existing member keeps its position.
 func (o *Object) Set(name string, value any) *Object {
 	if i := o.find(name); i >= 0 {
 		o.members[i].value = value
@@ -32,8 +32,7 @@ func (o *Object) Delete(name string) {
 	o.members = slices.DeleteFunc(o.members, func(m member) bool { return m.name == name })
 }
 
-// At returns the object that the path of names leads to. It panics where there is none: schemas are written by
-// programmers.
+// At returns the object at the path of names. It panics if there is none: schemas are written by programmers.
 func (o *Object) At(path ...string) *Object {
 	for _, name := range path {
 		o = o.members[o.find(name)].value.(*Object)
@@ -45,8 +44,8 @@ func (o *Object) find(name string) int {
 	return slices.IndexFunc(o.members, func(m member) bool { return m.name == name })
 }
 
-// MarshalJSON implements json.Marshaler. A program writes the schemas of all its tools when it starts, so what schemas
-// are made of is appended here, and only the rest goes by the general encoder: that is several times as fast.
+// MarshalJSON implements json.Marshaler. A program writes the schemas of all its tools when it starts, so the usual
+// parts of a schema are appended here, and only the rest uses the general encoder: that is several times as fast.
 func (o *Object) MarshalJSON() ([]byte, error) { return o.appendTo(make([]byte, 0, 1<<10)) }
 
 func (o *Object) appendTo(b []byte) (_ []byte, err error) {

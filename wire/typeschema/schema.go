@@ -9,22 +9,22 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Input writes the schema of a document that is read into a value of type t: an object has the fields of its struct and
-// no others.
+// Input writes the schema of a document that is decoded into a value of type t: an object has the fields of its struct
+// and no others.
 //
-// The name of a field is its json tag and its description the doc tag. What else holds for it stands in the tag schema,
-// in the words of JSON Schema with spaces between them:
+// The name of a field is its json tag and its description the doc tag. Further constraints are in the tag schema, as
+// keywords of JSON Schema separated by spaces:
 //
 //	Limit int      `json:"limit" schema:"required minimum=1 maximum=100 default=10" doc:"How many to give at most."`
 //	Mode  string   `json:"mode" schema:"enum=fast|exact"`
 //	Names []string `json:"names" schema:"maxItems=8 items.minLength=1"`
 //
-// A value that is JSON is taken as it is and any other as a string. Words that begin with items. are about the elements
-// of a list, and those of a blank field, `_ struct{}`, about the whole object.
+// A value that is JSON is used as it is and any other as a string. Keywords that begin with items. are about the
+// elements of a list, and those of a blank field, `_ struct{}`, about the whole object.
 func Input(t reflect.Type) *Object { return writer{closed: true}.typ(t) }
 
-// Output writes the schema of what a value of type t is written as. A field is required unless its json tag leaves it
-// out when it is empty; a reader has to expect fields that are not there yet.
+// Output writes the schema of an encoded value of type t. A field is required unless its json tag omits it when it is
+// empty; a reader has to expect fields that do not exist yet.
 func Output(t reflect.Type) *Object { return writer{}.typ(t) }
 
 type writer struct{ closed bool }
@@ -88,7 +88,7 @@ func (w writer) object(t reflect.Type) *Object {
 	return o
 }
 
-// required is the one word about a field that the schema of the object around it has.
+// required is the one keyword of a field that goes into the schema of the object around it.
 const required = "required"
 
 func (w writer) requires(f Field, words []string) bool {
@@ -98,7 +98,7 @@ func (w writer) requires(f Field, words []string) bool {
 	return !strings.Contains(f.Tag.Get("json"), ",omit")
 }
 
-// describe adds what the words of a tag say. An enum or a const says which type its values have.
+// describe adds the keywords of a tag. The values of an enum or a const imply their type.
 func describe(o *Object, words []string, doc string) *Object {
 	for _, w := range Words(words) {
 		at := o
@@ -119,14 +119,14 @@ func describe(o *Object, words []string, doc string) *Object {
 	return o
 }
 
-// A Word is one word of the tag schema.
+// A Word is one keyword of the tag schema.
 type Word struct {
 	Name  string // such as enum
 	Items bool   // it is about the elements of a list
 	Value any    // a list of strings for enum, else JSON or a string
 }
 
-// Words reads the words of a tag.
+// Words parses the keywords of a tag.
 func Words(words []string) []Word {
 	read := make([]Word, 0, len(words))
 	for _, word := range words {
