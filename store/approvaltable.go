@@ -15,16 +15,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An ApprovalTable keeps approvals. Its rows have the whole entry as JSON, and beside it what they are found by.
+// An ApprovalTable keeps approvals. Its rows have the whole entry as JSON, and beside it the columns for lookups.
 type ApprovalTable struct {
 	db    *DB
 	swept sweeper
 }
 
-// Approvals keeps approvals.
+// Approvals returns the table of approvals.
 func (db *DB) Approvals() *ApprovalTable { return &ApprovalTable{db: db} }
 
-// approvalsKept is how long an approval can be looked at after it is over.
+// approvalsKept is how long an approval is kept after it is over.
 const approvalsKept = 24 * time.Hour
 
 // Add implements approval.Book.
@@ -57,7 +57,7 @@ func (a *ApprovalTable) Add(_ context.Context, e approval.Entry, b approval.Boun
 	})
 }
 
-// checkApproval refuses what a row cannot have.
+// checkApproval refuses an entry that does not fit into a row.
 func checkApproval(e *approval.Entry) error {
 	if plain(e.Caller, maxName) != e.Caller || plain(e.Ref, 2*maxLeaseName) != e.Ref {
 		return tool.Errorf(tool.CodeInvalidInput,
@@ -78,7 +78,7 @@ func tooManyApprovals(caller string, own, all int, b approval.Bounds) error {
 	return nil
 }
 
-// putApproval writes an entry with a statement that has its id last.
+// putApproval writes an entry with a statement whose last parameter is its id.
 func (t *tx) putApproval(e *approval.Entry, statement string) error {
 	doc, err := strictjson.Marshal(e)
 	if err != nil {
@@ -89,7 +89,7 @@ func (t *tx) putApproval(e *approval.Entry, statement string) error {
 		micros(e.Until), over, string(doc), e.ID)
 }
 
-// Change implements approval.Book. No other writer overlaps: what change sees is what it changes.
+// Change implements approval.Book. No other writer overlaps: change sees the current entry.
 func (a *ApprovalTable) Change(
 	_ context.Context, id string, change func(*approval.Entry) error,
 ) (approval.Entry, error) {
@@ -140,7 +140,7 @@ func (a *ApprovalTable) Open(ctx context.Context, again string) (e approval.Entr
 	return open[0], true, nil
 }
 
-// openApprovals gives the one that a call can pick up; there may be another where one was given back, and the older one
+// openApprovals returns the one that a call can pick up. If one was given back there may be another; the older one
 // comes first.
 func openApprovals(a asker, again string) ([]approval.Entry, error) {
 	if again == "" {

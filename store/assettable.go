@@ -17,21 +17,21 @@ import (
 	"toolpost/tool"
 )
 
-// An AssetTable keeps the files that tools made in one folder, each under the digest of its content, so that the same
-// content is kept once, and an index of them in the database. The folder is made when the first asset comes.
+// An AssetTable keeps the files that tools made in one folder, each named by the digest of its content, so that the
+// same content is kept once, and an index of them in the database. The folder is created with the first asset.
 type AssetTable struct {
 	db   *DB
 	dir  string
 	most int64 // bytes of one asset
 }
 
-// Assets keeps files in a folder, of so many bytes each at the most; 0: 256 MiB.
+// Assets returns a table that keeps files in a folder, each of at most most bytes; 0 means 256 MiB.
 func (db *DB) Assets(dir string, most int64) *AssetTable {
 	return &AssetTable{db, dir, cmp.Or(most, 256<<20)}
 }
 
-// Add copies the asset's file for the caller whose call brought it, and gives the asset with the copy's path,
-// digest and size. The same content is kept once. A file that Open gave is not copied again.
+// Add copies the asset's file for the caller whose call brought it, and returns the asset with the copy's path, digest
+// and size. The same content is kept once. A file that Open returned is not copied again.
 func (s *AssetTable) Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error) {
 	if s.has(a, file) {
 		return a, nil
@@ -71,8 +71,8 @@ func (s *AssetTable) Add(ctx context.Context, caller string, a tool.Asset, file 
 	return a, err
 }
 
-// Open opens an asset that a call of the caller brought, as that call described it. Any other is not there:
-// whether somebody else has it is theirs to know.
+// Open opens an asset that a call of the caller brought, as that call described it. Any other asset counts as missing:
+// a caller must not learn whether another has it.
 func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File, tool.Asset, error) {
 	if !isDigest(sha256) || checkNames(caller) != nil {
 		return nil, tool.Asset{}, noAsset(sha256)
@@ -91,7 +91,7 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 	return s.open(a)
 }
 
-// Expire removes the assets that nobody has added since a time, and gives their number.
+// Expire removes the assets that were not added again since a time, and returns their number.
 func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err error) {
 	err = s.db.w.do(true, func(t *tx) error {
 		old, err := list(t, value[string], `SELECT sha256 FROM asset WHERE used_at < ?`, micros(before))
@@ -113,7 +113,7 @@ func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err err
 	return n, err
 }
 
-// open opens the file of an asset and fills in where it is and how large.
+// open opens the file of an asset and fills in its path and size.
 func (s *AssetTable) open(a tool.Asset) (*os.File, tool.Asset, error) {
 	a.Path = s.path(a.SHA256)
 	f, err := os.OpenFile(a.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -132,8 +132,8 @@ func (s *AssetTable) open(a tool.Asset) (*os.File, tool.Asset, error) {
 	return f, a, nil
 }
 
-// has reports whether a file is the one that is kept under the asset's digest. What an asset says of itself is
-// not enough: it may be the word of a tool.
+// has reports whether a file is the one that is kept under the asset's digest. The asset's own data is not enough: it
+// may come from a tool.
 func (s *AssetTable) has(a tool.Asset, file *os.File) bool {
 	if !isDigest(a.SHA256) {
 		return false
@@ -148,7 +148,7 @@ func (s *AssetTable) has(a tool.Asset, file *os.File) bool {
 
 func (s *AssetTable) path(digest string) string { return filepath.Join(s.dir, digest) }
 
-// replaceFile writes a file beside its place and then puts it there.
+// replaceFile writes a temporary file and renames it into place.
 func replaceFile(path string, text []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
@@ -175,7 +175,7 @@ func noAsset(digest string) error {
 	return tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", digest)
 }
 
-// copyIn copies the asset's file, which has no name yet then, and fills in what is known of it.
+// copyIn copies the asset's file to a temporary file, and fills in what is known of it.
 func (s *AssetTable) copyIn(ctx context.Context, a *tool.Asset, src *os.File) (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
@@ -196,7 +196,7 @@ func (s *AssetTable) copyIn(ctx context.Context, a *tool.Asset, src *os.File) (*
 	return tmp, nil
 }
 
-// reasonOf takes the operation and the path off an error: they are in the sentence already.
+// reasonOf removes the operation and the path from an error: the message already has them.
 func reasonOf(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
@@ -204,7 +204,7 @@ func reasonOf(err error) error {
 	return err
 }
 
-// copyAsset copies a file that may be anything a tool could think of, and gives the digest and the size of the copy.
+// copyAsset copies a file that may be of any kind, and returns the digest and the size of the copy.
 func copyAsset(
 	ctx context.Context, to io.Writer, from *os.File, path string, most int64,
 ) (digest string, size int64, err error) {

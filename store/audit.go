@@ -18,48 +18,48 @@ import (
 	"toolpost/tool"
 )
 
-// An AuditTable is the log of all calls: one row for each, in one chain. The hash of a row covers the row, what
-// its kind says, and the hash before it, so that no row can be changed, removed, added or moved without breaking
-// the chain. The head says where the chain ends and where it was cut, and is signed with a key that is not in the
-// database. The sums of each day follow from the rows, and Verify computes them again.
+// An AuditTable is the log of all calls: one row for each, in one chain. The hash of a row covers the row, its kind,
+// and the hash before it, so that no row can be changed, removed, added or moved without breaking the chain. The head
+// records where the chain ends and where it was cut, and is signed with a key that is not in the database. The sums of
+// each day are derived from the rows, and Verify computes them again.
 //
-// So who can write to the whole database, and has no key, cannot make another chain that passes, nor one that ends
-// earlier; a program that finds a head which it did not sign adds nothing to it and refuses what would have to be
-// recorded. What such a person can do is to put back an earlier state of the whole database: a program that runs
-// meanwhile notices, and so does Verify by the mark that is kept in a file, or when it is given a Point that was kept
-// elsewhere. They can also delete the notes of Begin, which are not in the chain. Who has the key as well, as the user
-// that the program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
+// So an attacker who can write to the whole database, but has no key, cannot make another chain that passes, nor one
+// that ends earlier. A program that finds a head which it did not sign adds nothing to it and refuses calls that would
+// have to be recorded. Such an attacker can restore an earlier state of the whole database: a program that runs
+// meanwhile notices, and so does Verify by the mark that is kept in a file, or by a Point that was kept elsewhere. They
+// can also delete the notes of Begin, which are not in the chain. An attacker who has the key as well, as the user that
+// the program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
 type AuditTable struct {
 	*layout
 	db    *DB
 	key   func() ([]byte, error)
 	mark  mark
-	moved atomic.Bool // the log is longer than its mark says
+	moved atomic.Bool // the log is longer than its mark
 	grown tool.Changes
 
-	// What only the leader of a group uses.
+	// The fields below are used by the leader of a group alone.
 	epoch int64
 	kinds map[string]kindID // by what appendKind writes
 	last  int64             // the end of the chain as this program has seen it
-	stray []string          // notes of calls that were not run, because nobody knew whether they were noted
+	stray []string          // notes of calls that were not run, because it was unclear whether they were noted
 }
 
-// An entry is a record on its way into the table, which is the entry's own.
+// An entry is a record on its way into the table. It owns the record.
 type entry struct {
 	*tool.Record
 	detail string
-	id     string                    // of the note about a call that had begun; empty: there is none
-	claim  bool                      // it is the record of somebody else's call: of several who find the note one adds it
-	missed func(*tool.Record, error) // gets it back, where nobody waits and it was not added
+	id     string                    // of the note about a call that had begun; empty if there is none
+	claim  bool                      // it is the record of another program's call: if several find the note, one adds it
+	missed func(*tool.Record, error) // called if no caller waits and it was not added
 }
 
-// A kindID is a kind as the database knows it, with the digest that stands for it in the chain.
+// A kindID is a kind as stored in the database, with its digest in the chain.
 type kindID struct {
 	id     int64
 	digest [sha256.Size]byte
 }
 
-// maxKinds is how many kinds are remembered at once.
+// maxKinds is how many kinds are cached.
 const maxKinds = 4096
 
 func newAuditTable(db *DB, o Options) *AuditTable {
@@ -75,11 +75,11 @@ func newAuditTable(db *DB, o Options) *AuditTable {
 	}
 }
 
-// Audit is the log of all calls.
+// Audit returns the log of all calls.
 func (db *DB) Audit() *AuditTable { return db.audit }
 
-// Begin notes that a call is about to run which may change something. What is noted survives the end of this
-// program: Recover finds it. Append with the same record takes the note away.
+// Begin notes that a call which may change something is about to run. The note survives the end of this program:
+// Recover finds it. Append with the same record removes the note.
 func (a *AuditTable) Begin(_ context.Context, r *tool.Record) error {
 	kept := *r
 	a.bound(&kept)
@@ -91,7 +91,7 @@ func (a *AuditTable) Begin(_ context.Context, r *tool.Record) error {
 	return a.db.w.submit(&write{note: n, late: func() { a.stray = append(a.stray, n.id) }})
 }
 
-// A note says that a call begins.
+// A note records that a call begins.
 type note struct {
 	id     string
 	at     int64
@@ -100,7 +100,7 @@ type note struct {
 
 // begin makes the notes of a group.
 func (a *AuditTable) begin(t *tx, group []*write) error {
-	if _, err := a.openHead(t); err != nil { // what Append would refuse is not begun
+	if _, err := a.openHead(t); err != nil { // a call that Append would refuse does not begin
 		return err
 	}
 	var rows []any
@@ -111,15 +111,15 @@ func (a *AuditTable) begin(t *tx, group []*write) error {
 		` ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, at = excluded.at, record = excluded.record`, rows)
 }
 
-// openID names a call that has begun. Callers may choose the same id for two calls.
+// openID identifies a call that has begun. Callers may choose the same id for two calls.
 func openID(owner string, r *tool.Record) string {
 	return digestOf(owner + "\n" + r.Call + "\n" + r.Caller + "\n" + r.Time.Format(time.RFC3339Nano))
 }
 
-// Append adds a record to the log. When it returns nil the record outlives this program, and where it is
-// durable also a failure of the machine. Who is told that nobody knows whether it was added may come again with it: it
-// is in the log once. The record of a call whose note is gone is not added: another program has taken this one for dead
-// and recorded the call as lost.
+// Append adds a record to the log. When it returns nil the record survives the end of this program, and, if durable,
+// also a failure of the machine. After an unclear outcome a caller may append it again: it is in the log once. The
+// record of a call whose note is gone is not added: another program has taken this one for dead and recorded the call
+// as lost.
 func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) error {
 	e, err := a.entryOf(new(*r))
 	if err != nil {
@@ -128,9 +128,9 @@ func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) err
 	return a.db.w.submit(&write{record: &e, durable: durable})
 }
 
-// Later adds the record of a call that changed nothing soon, behind those that came before it, and tells missed when it
-// could not be added. It is lost with a program that is killed before; what ends in good order, or is asked about its
-// log, has written it first.
+// Later adds the record of a call that changed nothing soon, after those that came before it, and calls missed if it
+// could not be added. It is lost if the program is killed before that; an orderly end, or a query of the log, writes it
+// first.
 func (a *AuditTable) Later(r *tool.Record, missed func(*tool.Record, error)) {
 	e, err := a.entryOf(r)
 	if err != nil {
@@ -145,28 +145,28 @@ func (a *AuditTable) Later(r *tool.Record, missed func(*tool.Record, error)) {
 	a.db.w.later(&own.write)
 }
 
-// giveBack returns a record that was not added to who brought it.
+// giveBack returns a record that was not added to its caller.
 func giveBack(one *write) {
 	if one.err != nil {
 		one.record.missed(one.record.Record, one.err)
 	}
 }
 
-// Settle waits until what came before it is in the log, or was given back to who brought it.
+// Settle waits until all earlier records are in the log, or were given back.
 func (a *AuditTable) Settle() { a.db.w.settle() }
 
-// read reads the log with everything that this program has to add to it.
+// read reads the log, including everything that this program still has to add to it.
 func (a *AuditTable) read(ctx context.Context, use func(*reader) error) error {
 	a.Settle()
 	return a.db.read(ctx, use)
 }
 
-// entryOf bounds a record and makes it an entry.
+// entryOf bounds a record and makes an entry of it.
 func (a *AuditTable) entryOf(r *tool.Record) (e entry, err error) {
 	if err := a.raws.Check(r); err != nil {
 		return e, err
 	}
-	if r.Begun { // as Begin named it: before names are cut
+	if r.Begun { // as in Begin: before names are cut
 		e.id = openID(a.db.owner, r)
 	}
 	a.bound(r)
@@ -174,7 +174,7 @@ func (a *AuditTable) entryOf(r *tool.Record) (e entry, err error) {
 	return e, nil
 }
 
-// plain makes text that every database takes, and no more than so many bytes of it.
+// plain returns text that every database accepts, of at most most bytes.
 func plain(s string, most int) string {
 	if len(s) > most {
 		end := most - len("…")
@@ -195,7 +195,7 @@ type head struct {
 	hash    []byte
 	cutSeq  int64
 	cutHash []byte
-	epoch   int64 // counts the times that kinds were removed
+	epoch   int64 // counts how often kinds were removed
 	mac     []byte
 }
 
@@ -211,7 +211,7 @@ func (h *head) into() []any {
 	return []any{&h.seq, &h.hash, &h.cutSeq, &h.cutHash, &h.epoch, &h.mac}
 }
 
-// sign returns the signature of a head; without a key, a digest, which protects against accidents alone.
+// sign returns the signature of a head; without a key it is a digest, which protects against accidents alone.
 func (h *head) sign(key []byte) []byte {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte("toolpost audit head"))
@@ -223,8 +223,8 @@ func (h *head) sign(key []byte) []byte {
 	return m.Sum(nil)
 }
 
-// openHead reads the head and refuses to build on one that is not genuine: signing what follows it would make
-// a forgery genuine.
+// openHead reads the head and refuses to build on one that is not genuine: signing what follows would make a forgery
+// genuine.
 func (a *AuditTable) openHead(t *tx) (head, error) {
 	h := head{hash: genesis(), cutHash: genesis()}
 	key, err := a.key()
@@ -294,7 +294,7 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 			one.err = e.taken()
 			continue
 		}
-		delete(ended, e.id) // there was one note
+		delete(ended, e.id) // it had only one note
 		k, err := a.kindOf(t, e.Record)
 		if err != nil {
 			return err
@@ -320,7 +320,7 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 	return nil
 }
 
-// kindOf finds the id of a record's kind, or gives it one.
+// kindOf finds the id of a record's kind, or assigns one.
 func (a *AuditTable) kindOf(t *tx, r *tool.Record) (kindID, error) {
 	key := a.appendKind(make([]byte, 0, 256), r)
 	if known, ok := a.kinds[string(key)]; ok {
@@ -341,10 +341,10 @@ func (a *AuditTable) kindOf(t *tx, r *tool.Record) (kindID, error) {
 	return id, err
 }
 
-// undone forgets the kinds that a transaction may have added which was not committed.
+// undone forgets the kinds that a failed transaction may have added.
 func (a *AuditTable) undone() { clear(a.kinds) }
 
-// end takes away the notes about calls that had begun, and gives those that were there.
+// end removes the notes about calls that had begun, and returns those that existed.
 func (a *AuditTable) end(t *tx, group []*write) (map[string]bool, error) {
 	var ids []any
 	for _, one := range group {
@@ -366,17 +366,17 @@ func (a *AuditTable) end(t *tx, group []*write) (map[string]bool, error) {
 	return ended, nil
 }
 
-// taken is the error of a record whose note is gone.
+// taken returns the error of a record whose note is gone.
 func (e *entry) taken() error {
 	if e.claim {
-		return nil // somebody else has found it
+		return nil // another program has found it
 	}
 	return tool.Errorf(tool.CodeConflict,
 		"another program has recorded this call of %s as lost, since this one was away from the store for too long",
 		e.Tool).Because("audit_taken")
 }
 
-// removeStray takes away the notes of calls that were not run.
+// removeStray removes the notes of calls that were not run.
 func (a *AuditTable) removeStray(t *tx) error {
 	ids := a.stray
 	for _, id := range ids {
@@ -390,7 +390,7 @@ func (a *AuditTable) removeStray(t *tx) error {
 	return nil
 }
 
-// Recover adds a record for every call that had begun in a program which is gone, and gives their number.
+// Recover adds a record for every call that had begun in a program which is gone, and returns their number.
 func (a *AuditTable) Recover(ctx context.Context) (int, error) {
 	left, err := a.orphans(ctx)
 	if err != nil {
@@ -422,25 +422,25 @@ func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
 	return left, err
 }
 
-// lost is the record of a call that nobody knows the outcome of.
+// lost returns the record of a call whose outcome is unknown.
 func (a *AuditTable) lost(doc string) (entry, error) {
 	var r tool.Record
-	if err := a.all.Unmarshal([]byte(doc), &r); err != nil { // nothing is known but that there was one
+	if err := a.all.Unmarshal([]byte(doc), &r); err != nil { // it is only known that there was a call
 		r = tool.Record{Time: time.Now()}
 	}
 	r.Outcome, r.Code = tool.OutcomeLost, tool.CodeCrash
 	return a.entryOf(&r)
 }
 
-// Prune removes the rows of the days that lie wholly before a time, and their sums. The chain starts at the
-// cut from then on: its head keeps the hash of the last row that was removed. It gives the number of rows.
+// Prune removes the rows of the days that are wholly before a time, and their sums. The chain then starts at the cut:
+// its head keeps the hash of the last removed row. It returns the number of rows.
 func (a *AuditTable) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
 	a.Settle()
 	days, err := reading(ctx, a.db, func(r *reader) ([]int64, error) {
 		return list(r, value[int64], `SELECT DISTINCT day FROM audit_day WHERE day < ? ORDER BY day`,
 			dayOf(micros(before)))
 	})
-	for _, day := range days { // one at a time, so that others come in between
+	for _, day := range days { // one at a time, so that others can write in between
 		if err != nil || ctx.Err() != nil {
 			break
 		}
@@ -451,8 +451,8 @@ func (a *AuditTable) Prune(ctx context.Context, before time.Time) (removed int64
 	return removed, errors.Join(err, ctx.Err())
 }
 
-// prune cuts the chain before the first row of a later day. A row of an earlier day that stands behind the
-// cut, as it happens when clocks disagree, stays until the cut comes to it.
+// prune cuts the chain before the first row of a later day. A row of an earlier day after the cut, as happens when
+// clocks disagree, stays until the cut reaches it.
 func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
 	h, err := a.openHead(t)
 	if err != nil {
@@ -480,7 +480,7 @@ func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
 	return n, a.closeHead(t, &h)
 }
 
-// rebuild makes the sums of days up to one anew, from the rows that are left of them.
+// rebuild recomputes the sums of days up to one from their remaining rows.
 func (l *layout) rebuild(t *tx, day int64) error {
 	s := newSums()
 	var last int64

@@ -16,15 +16,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A layout is how the tables of the log keep the columns of a record. What many calls have in common is a kind, a row
-// of audit_kind that their rows refer to; the rest is in the row of the call, in columns of its own or in its detail.
+// A layout defines how the tables of the log store the columns of a record. What many calls have in common is a kind, a
+// row of audit_kind that their rows refer to; the rest is in the row of the call, in columns of its own or in its
+// detail.
 type layout struct {
 	all, inKind, inDetail audit.Table
 	inRow                 audit.Table // numbers first
-	numbers               int         // how many of them
-	texts, raws           audit.Table // of all; raws: the JSON of others
+	numbers               int         // how many of them are numbers
+	texts, raws           audit.Table // of all columns; raws hold foreign JSON
 
-	rowNames, kindNames string // as SQL lists them
+	rowNames, kindNames string // as listed in SQL
 	findKind, addKind   string
 	addRows             string
 }
@@ -58,13 +59,13 @@ func newLayout(columns audit.Table) *layout {
 	return l
 }
 
-// isText reports whether a column of SQL is a text. The others are numbers.
+// isText reports whether a column is a text in SQL. The others are numbers.
 func isText(c *audit.Column) bool {
 	_, ok := c.Value(new(tool.Record)).(*string)
 	return ok
 }
 
-// names lists columns as SQL does.
+// names lists columns as in SQL.
 func names(columns audit.Table) string {
 	var list []string
 	for i := range columns {
@@ -73,7 +74,7 @@ func names(columns audit.Table) string {
 	return strings.Join(list, ", ")
 }
 
-// number returns the value of a column that is no text. Times and durations are microseconds.
+// number returns the value of a column that is not a text. Times and durations are microseconds.
 func number(value any) int64 {
 	switch v := value.(type) {
 	case *int64:
@@ -87,10 +88,10 @@ func number(value any) int64 {
 	case *time.Duration:
 		return v.Microseconds()
 	}
-	panic(fmt.Sprintf("a column of the audit log cannot be a %T", value)) // a test looks at every column
+	panic(fmt.Sprintf("a column of the audit log cannot be a %T", value)) // a test checks every column
 }
 
-// appendValues adds what columns have in SQL.
+// appendValues appends the SQL values of columns.
 func appendValues(args []any, columns audit.Table, r *tool.Record) []any {
 	for i := range columns {
 		if text, ok := columns[i].Value(r).(*string); ok {
@@ -102,7 +103,7 @@ func appendValues(args []any, columns audit.Table, r *tool.Record) []any {
 	return args
 }
 
-// into returns where to scan columns to, and what is read behind them.
+// into returns the scan destinations of columns, followed by more.
 func into(columns audit.Table, r *tool.Record, more ...any) []any {
 	dest := make([]any, 0, len(columns)+len(more))
 	for i := range columns {
@@ -120,7 +121,7 @@ func into(columns audit.Table, r *tool.Record, more ...any) []any {
 
 type microTime time.Time
 
-// Scan implements sql.Scanner. NULL is no time.
+// Scan implements sql.Scanner. NULL is the zero time.
 func (t *microTime) Scan(value any) error {
 	switch n := value.(type) {
 	case nil:
@@ -135,8 +136,7 @@ func (t *microTime) Scan(value any) error {
 
 type microDuration time.Duration
 
-// Scan implements sql.Scanner. A number that is too large for a duration would come back as another one, and nobody
-// would notice.
+// Scan implements sql.Scanner. A number that is too large for a duration would silently become another one.
 func (d *microDuration) Scan(value any) error {
 	n, ok := value.(int64)
 	if !ok || n > math.MaxInt64/1000 || n < math.MinInt64/1000 {
@@ -148,7 +148,7 @@ func (d *microDuration) Scan(value any) error {
 
 var _, _ sql.Scanner = (*microTime)(nil), (*microDuration)(nil)
 
-// detailOf writes the document of a row. What is empty is left out.
+// detailOf writes the document of a row. Empty values are left out.
 func (l *layout) detailOf(r *tool.Record) string {
 	b := append(make([]byte, 0, 512), '{')
 	for i := range l.inDetail {
@@ -159,8 +159,8 @@ func (l *layout) detailOf(r *tool.Record) string {
 	return string(append(b, '}'))
 }
 
-// appendKind writes what a kind is, unambiguously: the texts of the first version, each behind its length, and then
-// what later columns say.
+// appendKind writes the content of a kind, unambiguously: the texts of the first version, each after its length, and
+// then the later columns.
 func (l *layout) appendKind(b []byte, r *tool.Record) []byte {
 	for i := range l.inKind {
 		if c := &l.inKind[i]; !c.Later() {
@@ -174,8 +174,8 @@ func appendSized(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// appendLater writes the columns that came with later versions, by name, where they are not empty. So a row from before
-// there was a column has the hash that it had, and one whose column was emptied since, or filled, has another.
+// appendLater writes the columns of later versions, by name, if they are not empty. So a row from before a column
+// existed keeps its hash, and a row whose column was emptied or filled since then has another.
 func appendLater(b []byte, columns audit.Table, r *tool.Record) []byte {
 	for i := range columns {
 		c := &columns[i]
@@ -192,8 +192,8 @@ func appendLater(b []byte, columns audit.Table, r *tool.Record) []byte {
 	return b
 }
 
-// chain returns the hash of a row: of the hash before it, its kind, its numbers, how long its texts are, its texts and
-// its detail, and, around that, of what later columns say. The first word keeps the two kinds of hashes apart.
+// chain returns the hash of a row: of the hash before it, its kind, its numbers, the lengths of its texts, its texts
+// and its detail, and, around that, of the later columns. The first word distinguishes the two kinds of hashes.
 func (l *layout) chain(before []byte, kind [sha256.Size]byte, r *tool.Record, detail string) [sha256.Size]byte {
 	b := append(append(make([]byte, 0, 512), before...), kind[:]...)
 	for i := range l.inRow {
@@ -218,15 +218,15 @@ func (l *layout) chain(before []byte, kind [sha256.Size]byte, r *tool.Record, de
 	return sum
 }
 
-// The most that is kept of texts which callers choose, in bytes, and of what a call touches.
+// The limits of texts that callers choose, in bytes, and of what a call touches.
 const (
 	maxName    = 256
 	maxPath    = 512
 	maxTouches = 32
 )
 
-// bound makes a record what is kept of it: text that every database takes, and not too long. What it shares with others
-// stays as it is. One that was bounded before, and could not be written then, says what it said.
+// bound reduces a record to what is stored: text that every database accepts, and not too long. Values that it shares
+// with others are not modified. Bounding a record again, if it could not be written, changes nothing.
 func (l *layout) bound(r *tool.Record) {
 	for i := range l.texts {
 		if text := l.texts[i].Value(r).(*string); *text != "" {
@@ -244,10 +244,10 @@ func (l *layout) bound(r *tool.Record) {
 	}
 }
 
-// some gives as many texts of a list as there is room for, and counts those that it leaves out.
+// some returns as many texts of a list as there is room for, and counts the others.
 func some(list []string, room, omitted *int) (kept []string) {
 	if len(list) <= *room && !slices.ContainsFunc(list, func(p string) bool { return plain(p, maxPath) != p }) {
-		*room -= len(list) // nearly always
+		*room -= len(list) // nearly always the case
 		return list
 	}
 	for _, p := range list {
@@ -260,7 +260,7 @@ func some(list []string, room, omitted *int) (kept []string) {
 	return kept
 }
 
-// create is the SQL of a column in a new table, and, for one that came later, in a table that has rows already.
+// create returns the SQL of a column in a new table, and, for a later column, in a table that already has rows.
 func create(c *audit.Column) string {
 	kind, empty := "BIGINT", "0"
 	if isText(c) {
@@ -275,7 +275,7 @@ func create(c *audit.Column) string {
 	return c.StoredAs() + ` ` + kind + ` NOT NULL`
 }
 
-// tables is the first step of the log's tables.
+// tables returns the first step of the log's tables.
 func (l *layout) tables() []string {
 	columns := func(of audit.Table) (text string) {
 		for i := range of {
@@ -286,17 +286,17 @@ func (l *layout) tables() []string {
 		return strings.TrimSuffix(text, ", ")
 	}
 	return []string{
-		// What calls have in common. A row of the log refers to one of these.
+		// The common part of calls. A row of the log refers to one of these.
 		`CREATE TABLE audit_kind (id BIGINT PRIMARY KEY, ` + columns(l.inKind) + `)`,
 		`CREATE INDEX audit_kind_tool ON audit_kind (tool, caller)`,
-		// One row for each call. hash covers the row, what its kind says, and the hash before it.
+		// One row for each call. hash covers the row, its kind, and the hash before it.
 		`CREATE TABLE audit (` + columns(l.inRow) + `, kind BIGINT NOT NULL, detail TEXT NOT NULL, hash BLOB NOT NULL)`,
 		`CREATE INDEX audit_session ON audit (session, seq) WHERE session <> ''`,
 		l.view(1),
 	}
 }
 
-// view is the log for people with a SQL prompt, as it is at a version.
+// view returns the log for people with a SQL prompt, as of a version.
 func (l *layout) view(version int) string {
 	text := `CREATE VIEW calls AS SELECT `
 	for i := range l.all {
@@ -311,8 +311,8 @@ func (l *layout) view(version int) string {
 	return text + `a.detail FROM audit a JOIN audit_kind k ON k.id = a.kind`
 }
 
-// grow adds to the steps what later columns need, in front of what else a step does, which may be about them. One in
-// the detail needs no table, but a version all the same: an earlier program could not read it.
+// grow adds to the steps what later columns need, before the other statements of a step, which may refer to them. A
+// column in the detail needs no table, but a version all the same: an earlier program could not read it.
 func (l *layout) grow(steps [][]string) [][]string {
 	tables := map[audit.Part]string{audit.Shared: "audit_kind", audit.Row: "audit"}
 	columns := map[int][]string{}

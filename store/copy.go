@@ -10,17 +10,17 @@ import (
 	"toolpost/wire/regex"
 )
 
-// created finds the names of tables in migrations, so that nobody has to remember a later one here.
+// created finds the names of tables in migrations, so that a later table need not be added here.
 var created = regex.Lazy(`CREATE TABLE (\w+)`)
 
-// The tables that begin with a row, and that of the programs which have a store open: the programs of one store are not
+// The tables that begin with a row, and the table of the programs that have a store open: those of one store are not
 // those of another.
 const (
 	pinChanges = "pin_change"
 	programs   = "program"
 )
 
-// tables lists what a store consists of.
+// tables lists the tables of a store.
 func (db *DB) tables() (names []string) {
 	for _, step := range migrations(db.audit.layout) {
 		for _, statement := range step {
@@ -34,7 +34,7 @@ func (db *DB) tables() (names []string) {
 	return names
 }
 
-// CopyTo copies the store, as it is at one moment, into an empty one, of whatever kind, in one transaction: all of it
+// CopyTo copies the store, as it is at one moment, into an empty one, of any kind, in one transaction: all of it
 // arrives, or nothing. Other programs may use db meanwhile; what they add later is not in the copy, and calls that they
 // have begun are lost there, as after a crash.
 func (db *DB) CopyTo(ctx context.Context, to *DB) error {

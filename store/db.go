@@ -28,57 +28,57 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A Dialect is what one kind of database does differently. Everything else of this package is the same on
-// all of them.
+// A Dialect holds what one kind of database does differently. The rest of this package is the same for all of them.
 type Dialect struct {
 	Numbered bool              // parameters are $1, $2 ... and not ?
-	Types    *strings.Replacer // of the words for types in migrations
-	Prepare  func() error      // makes what must be there before the first connection; nil: nothing
-	Begin    string            // begins a transaction that no other writer, in whatever process, overlaps
-	// Quick and Durable choose what the end of the next transaction waits for: that the record survives the
-	// end of this program, or that of the machine. Empty: every transaction waits for the latter.
+	Types    *strings.Replacer // replaces the type names in migrations
+	Prepare  func() error      // creates what must exist before the first connection; may be nil
+	Begin    string            // begins a transaction that no other writer, in any process, overlaps
+	// Quick and Durable choose what the end of the next transaction waits for: that the record survives the end of this
+	// program, or that of the machine. If they are empty, every transaction waits for the latter.
 	Quick, Durable string
-	// Enter takes the lock of this program, by its number, before anything is written with a connection; Leave gives it
-	// back. Lives reports whether somebody holds the lock of a number; Grace is how long that of a program which lives
-	// may be free, 0 where it never is. See program.
+	// Enter takes the lock of this program, by its number, before anything is written with a connection; Leave releases
+	// it. Lives reports whether the lock of a number is held; Grace is how long the lock of a living program may be
+	// free, or 0 if it never is. See program.
 	Enter func(ctx context.Context, conn *sql.Conn, number int64) error
 	Leave func() error
 	Lives func(ctx context.Context, q Querier, number int64) (bool, error)
 	Grace time.Duration
-	// Same reports, as an error, that what is open is no longer what others find in its place; nil: it cannot happen.
+	// Same returns an error if the open database is no longer the one that others find in its place; nil if that cannot
+	// happen.
 	Same func() error
-	// Upkeep is called about every second while there is something to write, outside of any transaction; nil: there is
-	// nothing to do. Relieve is called where there is no room, and reports whether it made some.
+	// Upkeep is called about every second while there is something to write, outside of any transaction; it may be nil.
+	// Relieve is called when there is no room, and reports whether it made some.
 	Upkeep  func(ctx context.Context, conn *sql.Conn)
 	Relieve func(ctx context.Context, conn *sql.Conn) bool
 	Doubt   bool             // a COMMIT that fails may have happened
 	Down    func(error) bool // the database cannot be reached, or ended the connection
-	Intact  string           // a query that gives one row with "ok" where the files are sound; empty: none
-	Size    string           // a query that gives how many bytes the database takes
-	Busy    func(error) bool // another writer was there; trying again may help
+	Intact  string           // a query that returns one row with "ok" if the files are sound; empty if there is none
+	Size    string           // a query for the size of the database in bytes
+	Busy    func(error) bool // another writer was active; a retry may help
 	Full    func(error) bool // there is no room
 }
 
-// A DB keeps what must last. Many goroutines may use it, and several programs may have it open at once.
+// A DB keeps durable data. Many goroutines may use it, and several programs may have it open at once.
 type DB struct {
 	d     Dialect
 	reads *sql.DB
 	w     *writer
 
 	ready   atomic.Bool // the tables are up to date
-	program program     // this one, among those that use the database
+	program program     // this program, among those that use the database
 	owner   string      // its name in rows
-	absent  absences    // of others
+	absent  absences    // of other programs
 	audit   *AuditTable
-	asked   atomic.Pointer[map[string]*sql.Stmt] // the questions of oftenAsked, ready to be asked; nil: not yet
+	asked   atomic.Pointer[map[string]*sql.Stmt] // the prepared statements of oftenAsked; nil if not yet prepared
 
-	tending sync.Once // begins with the first connection for writing
+	tending sync.Once // starts with the first connection for writing
 	closing chan struct{}
 	closed  sync.Once
 	tasks   sync.WaitGroup
 }
 
-// The ports that this package implements, for those who look after a stage and wonder who keeps things for it.
+// The ports that this package implements, for readers of a stage who wonder what its store is.
 var (
 	_    audit.Log            = (*AuditTable)(nil)
 	_    idempotency.Outcomes = (*OutcomeTable)(nil)
@@ -92,25 +92,25 @@ var (
 	_, _ approval.Book        = (*ApprovalTable)(nil), (*Approvals)(nil)
 )
 
-// Options has useful zero values.
+// Options of a DB. The zero value is useful.
 type Options struct {
-	// Key gives what signs the head of the audit log. It is asked at the first need. All programs that write to
+	// Key returns the key that signs the head of the audit log. It is called on first use. All programs that write to
 	// one log have the same key. Without one the log is chained and not signed.
 	Key func() ([]byte, error)
-	// Columns are those of the audit log; nil: audit.Columns. Tests add some.
+	// Columns are the columns of the audit log; nil means audit.Columns. Tests add some.
 	Columns audit.Table
-	// Mark names a file, not in the database, which keeps how far the log had come; empty: nothing does.
+	// Mark names a file, outside the database, that records how far the log has come; empty for none.
 	Mark string
-	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds,
-	// where that can happen.
+	// Grace is how long a program that has lost its connection to a database may take to come back; the default is ten
+	// seconds, if that can happen.
 	Grace time.Duration
-	// Reach is how long a write waits for a database that cannot be reached; 0: five seconds.
+	// Reach is how long a write waits for a database that cannot be reached; default five seconds.
 	Reach time.Duration
 }
 
-// New makes a store over two handles of the same database: one for reading, one for writing, of which one
-// connection is used. It owns both from then on. Nothing is opened before the first use, which also brings the
-// tables up to date; where that fails, the next use tries again.
+// New makes a store over two handles of the same database: one for reading, one for writing, of which one connection is
+// used. It owns both from then on. Nothing is opened before the first use, which also brings the tables up to date; if
+// that fails, the next use tries again.
 func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
 	db := &DB{d: d, reads: reads, program: newProgram(), closing: make(chan struct{})}
 	db.owner = db.program.owner()
@@ -124,19 +124,19 @@ func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
 
 // Close ends the use of the database. Writes in progress end first; later ones fail.
 func (db *DB) Close() error {
-	db.w.settle()           // so that the mark is behind the last record
-	_ = db.audit.keepMark() // the one before stays
+	db.w.settle()           // so that the mark covers the last record
+	_ = db.audit.keepMark() // on an error the previous mark stays
 	err := db.w.close()
 	db.closed.Do(func() { close(db.closing) })
 	db.tasks.Wait()
 	err = errors.Join(err, db.reads.Close())
-	if db.d.Leave != nil { // last: as long as anything is open this program is there
+	if db.d.Leave != nil { // last: this program counts as alive as long as anything is open
 		err = errors.Join(err, db.d.Leave())
 	}
 	return err
 }
 
-// Size is how many bytes the database takes.
+// Size returns the size of the database in bytes.
 func (db *DB) Size(ctx context.Context) (bytes int64, err error) {
 	err = db.read(ctx, func(r *reader) error {
 		_, err := row(r, db.d.Size, nil, &bytes)
@@ -145,7 +145,7 @@ func (db *DB) Size(ctx context.Context) (bytes int64, err error) {
 	return bytes, err
 }
 
-// same refuses to go on with files that are no longer in their place.
+// same returns an error if the files are no longer in their place.
 func (db *DB) same() error {
 	if db.d.Same == nil {
 		return nil
@@ -153,7 +153,7 @@ func (db *DB) same() error {
 	return db.d.Same()
 }
 
-// prepare sees to it that the tables can be read.
+// prepare makes sure that the tables can be read.
 func (db *DB) prepare(ctx context.Context) error {
 	if db.ready.Load() {
 		return nil
@@ -163,13 +163,13 @@ func (db *DB) prepare(ctx context.Context) error {
 		db.ready.Store(true)
 		return nil
 	}
-	return db.w.do(false, func(*tx) error { return nil }) // any write does it
+	return db.w.do(false, func(*tx) error { return nil }) // any write migrates the tables
 }
 
-// newer is the reason of a refusal: the tables are those of a later version.
+// newer is the reason of a refusal: the tables are of a later version.
 const newer = "store_newer"
 
-// version is that of the tables which this program knows.
+// version returns the version of the tables that this program knows.
 func (db *DB) version() int { return len(migrations(db.audit.layout)) }
 
 const haveVersion = `SELECT COALESCE(MAX(version), 0) FROM toolpost_schema`
@@ -221,7 +221,7 @@ func (t *tx) migrateFrom(steps [][]string) error {
 	return nil
 }
 
-// text returns a query in the dialect's way to write parameters.
+// text returns a query with parameters in the dialect's syntax.
 func (d *Dialect) text(query string) string {
 	if !d.Numbered {
 		return query
@@ -247,8 +247,8 @@ func (db *DB) read(ctx context.Context, use func(*reader) error) error {
 	if err := db.same(); err != nil {
 		return err
 	}
-	ready := db.often(ctx) // before there is a transaction: it needs a connection of its own
-	// the level that gives a snapshot; SQLite has no other
+	ready := db.often(ctx) // before the transaction: it needs a connection of its own
+	// the isolation level of a snapshot; SQLite has no other
 	tx, err := db.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return db.explain(err, "read")
@@ -257,11 +257,10 @@ func (db *DB) read(ctx context.Context, use func(*reader) error) error {
 	return db.explain(use(&reader{ctx, tx, &db.d, ready}), "read")
 }
 
-// oftenAsked are the questions that calls ask, each time one is made. To take their SQL apart every time would cost more
-// than to answer them.
+// oftenAsked are the queries that every call makes. Parsing their SQL each time would cost more than running them.
 var oftenAsked = [...]string{askSession, askBase, askPatches}
 
-// often prepares what is often asked, once. Where that is not possible, it is asked like everything else.
+// often prepares the statements of oftenAsked, once. If that fails, they are run like all others.
 func (db *DB) often(ctx context.Context) map[string]*sql.Stmt {
 	if ready := db.asked.Load(); ready != nil {
 		return *ready
@@ -272,13 +271,13 @@ func (db *DB) often(ctx context.Context) map[string]*sql.Stmt {
 		if err != nil {
 			return nil
 		}
-		ready[query] = s // of two who come first, those of one are closed with the database
+		ready[query] = s // if two callers do this at once, the statements of one are only closed with the database
 	}
 	db.asked.Store(&ready)
 	return ready
 }
 
-// reading is read for what gives something.
+// reading is read for functions that return a value.
 func reading[T any](ctx context.Context, db *DB, use func(*reader) (T, error)) (v T, err error) {
 	err = db.read(ctx, func(r *reader) error {
 		v, err = use(r)
@@ -287,12 +286,12 @@ func reading[T any](ctx context.Context, db *DB, use func(*reader) (T, error)) (
 	return v, err
 }
 
-// A reader reads within one read.
+// A reader runs the queries of one read.
 type reader struct {
 	ctx context.Context
 	tx  *sql.Tx
 	d   *Dialect
-	// Questions that are ready to be asked.
+	// Prepared statements.
 	ready map[string]*sql.Stmt
 }
 
@@ -319,13 +318,13 @@ func eachRow(rows *sql.Rows, err error, visit func(*sql.Rows) error) error {
 	return rows.Err()
 }
 
-// An asker asks the database: a reader, or the transaction of a writer.
+// An asker queries the database: a reader, or the transaction of a writer.
 type asker interface {
 	each(visit func(*sql.Rows) error, query string, args ...any) error
 }
 
-// row reads one row into what into points to, and reports whether there is one. Where there is none, what into points
-// to stays as it is.
+// row scans one row into the given pointers, and reports whether there is one. If there is none, their values stay
+// unchanged.
 func row(a asker, query string, args []any, into ...any) (found bool, err error) {
 	err = a.each(func(rows *sql.Rows) error {
 		found = true
@@ -351,7 +350,7 @@ func value[T any](rows *sql.Rows) (v T, err error) {
 	return v, err
 }
 
-// only reads what is one row; missing is the error where it is not there.
+// only reads exactly one row; missing is the error if there is none.
 func only[T any](
 	a asker, missing error, scan func(*sql.Rows) (T, error), query string, args ...any,
 ) (v T, err error) {
@@ -365,7 +364,7 @@ func only[T any](
 	return all[0], nil
 }
 
-// atMost is a LIMIT; 0: none.
+// atMost returns a LIMIT; 0 means none.
 func atMost(n int) int {
 	if n <= 0 {
 		return math.MaxInt32
@@ -373,7 +372,7 @@ func atMost(n int) int {
 	return n
 }
 
-// explain gives an error of the database a class and words. Errors of our own stay.
+// explain adds a code and a message to an error of the database. Our own errors stay as they are.
 func (db *DB) explain(err error, verb string) error {
 	_, ours := errors.AsType[*tool.Error](err)
 	switch {
@@ -392,7 +391,8 @@ func (db *DB) explain(err error, verb string) error {
 	return tool.Errorf(tool.CodeUnavailable, "the store cannot %s: %w", verb, err).Because("store")
 }
 
-// away is the error of a database that is down, or restarting. A restart takes seconds, so it says when to try again.
+// away returns the error of a database that is down or restarting. A restart takes seconds, so it includes when to
+// retry.
 func away(err error, reason, format string, args ...any) error {
 	return tool.Errorf(tool.CodeUnavailable, format+"; try again in %v: %w", append(args, tryAgain, err)...).
 		Because(reason).RetryAfter(tryAgain)
@@ -400,7 +400,7 @@ func away(err error, reason, format string, args ...any) error {
 
 const tryAgain = 2 * time.Second
 
-// digestOf stands for a secret that is looked up, so that reading the database does not reveal it.
+// digestOf returns the digest under which a secret is stored, so that reading the database does not reveal it.
 func digestOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
@@ -413,13 +413,12 @@ var files embed.FS
 
 var comments = regex.Lazy(`(?m)^--.*\n`)
 
-// migrations lists the steps from an empty database to the tables of this version: a file each. A step that was ever
-// released is not changed: another one follows it. The words are those of SQLite; a Dialect has others for some of
-// them. Times are microseconds since 1970, in UTC. The tables of the log, and how they grew, follow from the list of
-// its columns.
+// migrations lists the steps from an empty database to the tables of this version, one file each. A released step never
+// changes: another one follows it. Type names are those of SQLite; a Dialect replaces some of them. Times are
+// microseconds since 1970, in UTC. The tables of the log, and their changes, are derived from the list of its columns.
 func migrations(log *layout) [][]string {
 	steps := [][]string{log.tables()}
-	all, _ := files.ReadDir("migrations") // it is in the program
+	all, _ := files.ReadDir("migrations") // it is embedded
 	for n := 1; n <= len(all); n++ {
 		text, err := files.ReadFile(fmt.Sprintf("migrations/%d.sql", n))
 		if err != nil {

@@ -7,20 +7,20 @@ import (
 	"toolpost/tool"
 )
 
-// A doubt is a transaction whose COMMIT was not answered, as when the server of the database ends just then: it may be
-// written or not. Each transaction leaves a mark of its own, in the row of its program, so the next one can look: only
-// then is it known what is to be written again. The database's own numbers for transactions would not do, since a
-// server that crashed gives the same ones again.
+// A doubt is a transaction whose COMMIT was not answered, as when the database server stops just then: it may be
+// written or not. Each transaction leaves its own mark, in the row of its program, so the next one can check: only then
+// is it known what has to be written again. The database's own transaction numbers would not do, since a server that
+// crashed reuses them.
 type doubt struct {
 	mark   string
-	writes []*write // which it would have done
+	writes []*write // the writes in the transaction
 	done   []func()
 }
 
 // about reports whether it is in doubt that a write was done.
 func (d *doubt) about(one *write) bool { return d != nil && slices.Contains(d.writes, one) }
 
-// clear looks what became of the transaction that is in doubt, if there is one, and gives what is left to be done.
+// clear resolves the transaction in doubt, if there is one, and returns the writes that are left to be done.
 func (t *tx) clear(group []*write) (left []*write, err error) {
 	w := t.w
 	if w.doubt != nil {
@@ -42,7 +42,7 @@ func (t *tx) clear(group []*write) (left []*write, err error) {
 	return left, nil
 }
 
-// resolve looks for the mark of a transaction. The lock of the writer is held, so the transaction itself is over.
+// resolve looks for the mark of a transaction. The writers' lock is held, so the transaction itself is over.
 func (t *tx) resolve(d *doubt) error {
 	var mark string
 	_, err := row(t, `SELECT mark FROM program WHERE id = ?`, []any{int64(t.w.db.program)}, &mark)
@@ -60,10 +60,10 @@ func (t *tx) resolve(d *doubt) error {
 	return nil
 }
 
-// mostLanded bounds what is remembered for those who do not come again.
+// mostLanded bounds what is remembered for callers that do not come again.
 const mostLanded = 1 << 14
 
-// land remembers a write that happened although somebody was told that nobody knows.
+// land remembers a write that happened after it was reported as unclear.
 func (w *writer) land(one *write) {
 	if one.late != nil {
 		one.late()
@@ -78,8 +78,8 @@ func (w *writer) land(one *write) {
 	w.landed[name] = true
 }
 
-// nameOf names what is written, where somebody may come again with it who was told that nobody knows. It costs more than
-// to write a record, and is hardly ever asked for.
+// nameOf identifies a write, if a caller may repeat it after an unclear outcome. This costs more than writing a record,
+// and is hardly ever needed.
 func (w *writer) nameOf(one *write) string {
 	if one.record != nil {
 		return "record " + openID(w.db.owner, one.record.Record)
@@ -94,7 +94,7 @@ func (t *tx) commit(group []*write) error {
 	}
 	d := &doubt{mark: tool.NewID(), done: t.done}
 	for _, one := range group {
-		if one.err == nil { // of the others nothing is in the transaction
+		if one.err == nil { // the others left nothing in the transaction
 			d.writes = append(d.writes, one)
 		}
 	}

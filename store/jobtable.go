@@ -12,19 +12,20 @@ import (
 	"toolpost/tool"
 )
 
-// A JobTable keeps jobs. It stands for one program among those that share the store: what it has begun is its own.
+// A JobTable keeps jobs. It represents one program among those that share the store: jobs that it has begun are its
+// own.
 type JobTable struct {
 	db    *DB
 	owner string
 
 	mu   sync.Mutex
-	late []job.Job // begun by a Claim that was told that nobody knew; for the next one
+	late []job.Job // begun by a Claim that returned with an unclear outcome; for the next one
 }
 
-// Jobs keeps jobs, for a dispatcher that begins some of them.
+// Jobs returns a table of jobs, for a dispatcher that begins some of them.
 func (db *DB) Jobs() *JobTable { return &JobTable{db: db, owner: db.owner + "#" + tool.NewID()} }
 
-// Add keeps a job that waits, durably, unless there are too many that wait: of its caller, or in all.
+// Add stores a waiting job, durably, unless too many are waiting: of its caller, or in all.
 func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error {
 	if plain(x.Caller, maxName) != x.Caller || plain(x.Tool, 1024) != x.Tool || plain(x.Lease, maxName) != x.Lease {
 		return tool.Errorf(tool.CodeInvalidInput, "the caller, tool or lease of a job is too long, or not text")
@@ -58,8 +59,8 @@ func flag(b bool) int {
 	return 0
 }
 
-// What is read of jobs: all, by those who begin them; by those who look at one, not what it calls, which may be long,
-// and not its lease; by those who list many, no outcome either.
+// The columns read of jobs: all to begin one; to show one, without its call, which may be long, and its lease; to list
+// many, also without the outcome.
 const (
 	wholeJob  = jobState + `, lease, call, result`
 	seenJob   = jobState + `, '', '', result`
@@ -67,20 +68,20 @@ const (
 	jobState  = `id, caller, tool, state, made_at, began_at, ended_at, attempts, again, stop`
 )
 
-// scanJob reads a row of one of them.
+// scanJob reads a row of these columns.
 func scanJob(rows *sql.Rows) (x job.Job, err error) {
 	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, (*microTime)(&x.Made), (*microTime)(&x.Began),
 		(*microTime)(&x.Ended), &x.Attempts, &x.Again, &x.Stop, &x.Lease, &x.Call, &x.Outcome)
 	return x, err
 }
 
-// Claim begins the oldest jobs that wait, so many at the most: they are this program's from then on, and nobody
-// else's. Their leases are no longer in the table.
+// Claim begins the oldest waiting jobs, at most most: they are this program's alone from then on. It removes their
+// leases from the table.
 func (j *JobTable) Claim(ctx context.Context, most int) ([]job.Job, error) {
 	if late := j.takeLate(); len(late) > 0 {
 		return late, nil
 	}
-	waiting, err := reading(ctx, j.db, func(r *reader) ([]int, error) { // most often there is nothing to write
+	waiting, err := reading(ctx, j.db, func(r *reader) ([]int, error) { // usually there is nothing to write
 		return list(r, value[int], `SELECT 1 FROM job WHERE state = ? LIMIT 1`, job.Queued)
 	})
 	if err != nil || len(waiting) == 0 || most <= 0 {
@@ -129,7 +130,7 @@ func (j *JobTable) begin(t *tx, x *job.Job) error {
 	return err
 }
 
-// Stops returns the jobs of this program that were asked to end.
+// Stops returns the jobs of this program that are to be stopped.
 func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
 	return reading(ctx, j.db, func(r *reader) ([]string, error) {
 		return list(r, value[string], `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running,
@@ -137,8 +138,8 @@ func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
 	})
 }
 
-// Append adds events to a job that this program has begun, behind so many that it has. Those that are there already, as
-// when somebody was told that nobody knew, stay.
+// Append adds events to a job that this program has begun, after its first after events. Events that already exist, as
+// after an unclear write, stay.
 func (j *JobTable) Append(_ context.Context, id string, attempt, after int, events [][]byte) error {
 	return j.db.w.do(false, func(t *tx) error {
 		if err := j.holds(t, id, attempt); err != nil {
@@ -154,7 +155,7 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 	})
 }
 
-// holds reports, as an error of code conflict, that a job is not this program's.
+// holds returns an error of code conflict if a job is not this program's.
 func (j *JobTable) holds(t *tx, id string, attempt int) error {
 	taken := tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because("job_taken")
 	_, err := only(t, taken, value[int], `SELECT 1 FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
@@ -162,8 +163,8 @@ func (j *JobTable) holds(t *tx, id string, attempt int) error {
 	return err
 }
 
-// Settle ends a job that this program has begun, with its outcome. The state queued puts it back instead, as if it
-// had not begun.
+// Settle ends a job that this program has begun, with its outcome. The state queued puts it back instead, as if it had
+// not begun.
 func (j *JobTable) Settle(_ context.Context, id string, attempt int, state string, outcome []byte) error {
 	settle := func(t *tx) error {
 		if err := j.holds(t, id, attempt); err != nil {
@@ -177,7 +178,7 @@ func (j *JobTable) Settle(_ context.Context, id string, attempt int, state strin
 	return j.db.w.submit(&write{do: settle, durable: true, key: "job " + id + " " + strconv.Itoa(attempt)})
 }
 
-// endJob ends a job. What it calls is forgotten, unless it is called again with answers.
+// endJob ends a job. It removes the job's call, unless that is to be made again with answers.
 func endJob(t *tx, id, state string, outcome []byte) error {
 	call := `''`
 	if state == job.Asked {
@@ -187,7 +188,7 @@ func endJob(t *tx, id, state string, outcome []byte) error {
 		micros(time.Now()), string(outcome), id)
 }
 
-// Asked returns a job of a caller that waits for answers, with what it calls.
+// Asked returns a caller's job that waits for answers, with its call.
 func (j *JobTable) Asked(ctx context.Context, caller, id string) (job.Job, error) {
 	return reading(ctx, j.db, func(r *reader) (job.Job, error) { return askedJob(r, caller, id) })
 }
@@ -201,8 +202,8 @@ func askedJob(a asker, caller, id string) (job.Job, error) {
 	return x, err
 }
 
-// Answer puts a job of a caller back that waits for answers, with what it calls now; or, without a call, keeps another
-// outcome. Of several who answer what they have seen, one does.
+// Answer puts a caller's job that waits for answers back into the queue, with its new call; or, without a call, stores
+// another outcome. If several answer the same question, one succeeds.
 func (j *JobTable) Answer(
 	_ context.Context, caller, id string, seen, call, outcome []byte, lease string,
 ) (job.Job, error) {
@@ -229,8 +230,8 @@ func (j *JobTable) Answer(
 	})
 }
 
-// Recover looks for jobs whose program is gone. For each, decide says what becomes of it: its outcome, with the state
-// that goes with it, or queued, for another attempt. Of several who find one, one decides. It gives their number.
+// Recover looks for jobs whose program is gone. For each, decide returns its outcome, with its final state, or queued,
+// for another attempt. If several programs find one, one decides. It returns their number.
 func (j *JobTable) Recover(
 	ctx context.Context, decide func(job.Job) (state string, outcome []byte),
 ) (n int, err error) {
@@ -245,7 +246,7 @@ func (j *JobTable) Recover(
 	return n, err
 }
 
-// adopt decides about an orphan, unless somebody else has.
+// adopt decides about an orphan, unless another program has.
 func (o orphan) adopt(t *tx, decide func(job.Job) (string, []byte)) (mine bool, err error) {
 	mine, err = row(t, `SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
 		[]any{o.ID, job.Running, o.owner, o.Attempts}, &o.Stop)
@@ -268,8 +269,8 @@ func (o orphan) adopt(t *tx, decide func(job.Job) (string, []byte)) (mine bool, 
 	return true, endJob(t, o.ID, state, outcome)
 }
 
-// Wake puts the jobs back whose approval was decided, or waited for in vain, with what resume gives of their calls. It
-// gives their number.
+// Wake puts back the jobs whose approval was decided or has expired, with the calls that resume returns. It returns
+// their number.
 func (j *JobTable) Wake(
 	ctx context.Context, resume func(call []byte, approval string) ([]byte, error),
 ) (n int, err error) {
@@ -284,7 +285,7 @@ func (j *JobTable) Wake(
 		for _, s := range due {
 			call, err := resume(s.call, s.approval)
 			if err != nil {
-				continue // it cannot be read, and waits to be cancelled
+				continue // it cannot be read, and stays until it is cancelled
 			}
 			if err := t.exec(`UPDATE job SET state = ?, owner = '', began_at = ?, ended_at = NULL, result = NULL, `+
 				`attempts = 0, call = ? WHERE id = ?`, job.Queued, micros(time.Now()), string(call), s.id); err != nil {
@@ -302,8 +303,8 @@ type sleeper struct {
 	call         []byte
 }
 
-// sleepers finds the jobs that asked and whose approval waits no longer: the one that their outcome names, since a job may
-// have had another before, and a tool may have asked something in a call that was approved.
+// sleepers finds the jobs that asked and whose approval no longer waits: the approval that their outcome names, since a
+// job may have had another before, and a tool may have asked something in an approved call.
 func sleepers(a asker, most int) ([]sleeper, error) {
 	return list(a, func(rows *sql.Rows) (s sleeper, err error) {
 		err = rows.Scan(&s.id, &s.approval, &s.call)
@@ -331,8 +332,8 @@ func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
 	return found, err
 }
 
-// Cancel ends a job of a caller that waits, with an outcome, and wants one that runs to end. It gives the job as it
-// is then. One that has ended otherwise stays as it is: the error is of code conflict.
+// Cancel ends a caller's waiting job, with an outcome, and asks a running one to stop. It returns the job as it is
+// then. A job that has ended otherwise stays as it is: the error has the code conflict.
 func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (job.Job, error) {
 	return writing(j.db, func(t *tx) (job.Job, error) {
 		x, err := findJob(t, caller, id)
@@ -359,7 +360,7 @@ func findJob(a asker, caller, id string) (job.Job, error) {
 		named(caller))
 }
 
-// named returns a caller as Add takes one. Whom Add refuses has no jobs, and is not taken for somebody else.
+// named returns a caller as Add accepts it. A name that Add refuses has no jobs, and must not match another caller.
 func named(caller string) any {
 	if plain(caller, maxName) != caller {
 		return nil
@@ -371,7 +372,7 @@ func noJob(id string) error {
 	return tool.Errorf(tool.CodeNotFound, "there is no job %.64q; one is forgotten some time after its end", id)
 }
 
-// Find returns a job of a caller, and its events after so many of them, most at the most, as they are at one moment.
+// Find returns a caller's job, and at most most of its events after the given number, as they are at one moment.
 func (j *JobTable) Find(
 	ctx context.Context, caller, id string, after int64, most int,
 ) (x job.Job, events [][]byte, err error) {
@@ -386,14 +387,14 @@ func (j *JobTable) Find(
 	return x, events, err
 }
 
-// Of returns the caller whose job it is, for operators.
+// Of returns the caller of a job, for operators.
 func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error) {
 	return reading(ctx, j.db, func(r *reader) (string, error) {
 		return only(r, noJob(id), value[string], `SELECT caller FROM job WHERE id = ?`, plain(id, maxName))
 	})
 }
 
-// List returns the jobs of a caller, the newest first, of one state or, with "", of any. They come without their calls
+// List returns the jobs of a caller, the newest first, in one state or, with "", in any. They come without their calls
 // and outcomes.
 func (j *JobTable) List(ctx context.Context, caller, state string, most int) ([]job.Job, error) {
 	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), plain(state, 64),
@@ -412,19 +413,20 @@ func (j *JobTable) list(ctx context.Context, most int, where string, args ...any
 	})
 }
 
-// Expire removes the jobs that ended before a time, with their events, and gives their number.
+// Expire removes the jobs that ended before a time, with their events, and returns their number.
 func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
 	return j.db.expire(ctx, "job", "job_event", before)
 }
 
-// atOnce is how many things are removed in one go, so that others come in between.
+// atOnce is how many rows are removed in one transaction, so that others can write in between.
 const atOnce = 200
 
-// expire removes what ended before a time from a table, and from the one that has its parts, under the table's name.
+// expire removes the rows of a table that ended before a time, and their parts from another table, which refers to them
+// by the table's name.
 func (db *DB) expire(ctx context.Context, table, parts string, before time.Time) (n int, err error) {
 	old := ` IN (SELECT id FROM ` + table + ` WHERE ended_at < ? ORDER BY ended_at, id LIMIT ?)`
 	for more := true; more && ctx.Err() == nil; {
-		found, err := reading(ctx, db, func(r *reader) ([]int, error) { // most often there is nothing to write
+		found, err := reading(ctx, db, func(r *reader) ([]int, error) { // usually there is nothing to write
 			return list(r, value[int], `SELECT 1 FROM `+table+` WHERE ended_at < ? LIMIT 1`, micros(before))
 		})
 		if err != nil || len(found) == 0 {

@@ -12,26 +12,25 @@ import (
 	"toolpost/tool"
 )
 
-// A LeaseTable keeps leases. The table has the digests of tokens, not the tokens: who can read it still has
-// none.
+// A LeaseTable keeps leases. The table has the digests of tokens, so reading it reveals no token.
 type LeaseTable struct {
 	db *DB
 
 	counted leaseCounts
-	swept   sweeper // of leases of the past
+	swept   sweeper // the removal of past leases
 }
 
-// Leases keeps leases.
+// Leases returns the table of leases.
 func (db *DB) Leases() *LeaseTable { return &LeaseTable{db: db} }
 
-// idLength is how much of a digest names a lease, and a token, where people read it.
+// idLength is how many digits of a digest identify a lease, or a token, to people.
 const idLength = lease.IDLength
 
-// leaseID gives the id of the lease that somebody means who has its token, or the id itself.
+// leaseID returns the id of a lease, given its token or the id itself.
 func leaseID(text string) string { return plain(lease.ID(text), maxName) }
 
-// Issue makes a lease for one call of a tool, or of any with "*", up to a tier, by a caller, or by whoever has it
-// with "". A ttl of 0 is lease.DefaultTTL. The token is in nobody's hands but those of who asked for it.
+// Issue makes a lease for one call of a tool, or of any with "*", up to a tier, by a caller, or by any holder with "".
+// A ttl of 0 means lease.DefaultTTL. Only the caller of Issue gets the token.
 func (l *LeaseTable) Issue(
 	_ context.Context, caller, name string, tier int, ttl time.Duration,
 ) (token string, err error) {
@@ -57,8 +56,8 @@ func (l *LeaseTable) Issue(
 	return token, nil
 }
 
-// Consume uses a lease up for one call of a tool of that tier by a caller. Of several who try, in whatever program,
-// one succeeds. A lease that does not fit is left as it is, and that of another caller is not_found.
+// Consume uses a lease up for one call of a tool of that tier by a caller. If several try, in any program, one
+// succeeds. A lease that does not fit stays as it is, and that of another caller is not_found.
 func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier int) error {
 	id := digestOf(token)
 	return l.counted.count(l.db.w.do(true, func(t *tx) error {
@@ -77,13 +76,13 @@ func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier
 	}))
 }
 
-// useLease uses a lease up that nobody has used or revoked.
+// useLease uses up a lease that was not used or revoked.
 const useLease = `UPDATE lease SET used_at = ? WHERE id = ? AND used_at IS NULL AND revoked_at IS NULL`
 
-// leaseCounts is what this process has done with leases.
+// leaseCounts counts what this process has done with leases.
 type leaseCounts struct{ issued, consumed, rejected atomic.Int64 }
 
-// count notes what came of a Consume.
+// count counts the result of a Consume.
 func (c *leaseCounts) count(err error) error {
 	switch {
 	case err == nil:
@@ -101,10 +100,10 @@ func (c *leaseCounts) with(active int) lease.Counts {
 	}
 }
 
-// maxLeaseName is how long the names of its tool and its caller may be, in bytes.
+// maxLeaseName is the maximum length of the names of its tool and its caller, in bytes.
 const maxLeaseName = 1024
 
-// checkLease refuses a lease that nobody could use, or that would last too long.
+// checkLease refuses a lease that could not be used, or that would last too long.
 func checkLease(caller, name string, tier int, ttl time.Duration) error {
 	switch {
 	case name == "" || plain(name, maxLeaseName) != name:
@@ -121,7 +120,7 @@ func checkLease(caller, name string, tier int, ttl time.Duration) error {
 	return nil
 }
 
-// whyNot says why a call cannot use a lease; nil: it can. The lease of another caller is not there.
+// whyNot returns why a call cannot use a lease, or nil if it can. The lease of another caller counts as missing.
 func whyNot(x *lease.Lease, caller, name string, tier int) error {
 	switch {
 	case x.ID == "" || x.Caller != "" && x.Caller != caller:
@@ -140,7 +139,7 @@ func whyNot(x *lease.Lease, caller, name string, tier int) error {
 	return nil
 }
 
-// notFound is the reason of a lease that is not there, or not the caller's.
+// notFound is the reason for a lease that does not exist, or is another caller's.
 const notFound = "not_found"
 
 func noSuchLease() error { return rejected(notFound, "there is no such lease") }
@@ -149,8 +148,8 @@ func rejected(reason, message string) error {
 	return (&tool.Error{Code: tool.CodeLeaseRejected, Message: message}).Because(reason)
 }
 
-// Revoke ends a lease of a caller, or anybody's with "", by the id that List gives or by its token. One that was used,
-// or revoked, before cannot be revoked: the error, of code conflict, says so.
+// Revoke ends a lease of a caller, or of any caller with "", by the id that List returns or by its token. A lease that
+// was used or revoked before cannot be revoked: the error has the code conflict.
 func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
 	if id = leaseID(id); !isID(id) {
 		return noLease(id)
@@ -167,7 +166,7 @@ func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
 	})
 }
 
-// revoke ends what a table has under an id, if it is live.
+// revoke ends an entry of a table by its id, if it is live.
 func (t *tx) revoke(table, id, state string) error {
 	if state != lease.Live {
 		return tool.Errorf(tool.CodeConflict, "%s %s cannot be revoked: it is %s", table, id, state).Because(state)
@@ -181,16 +180,16 @@ func noLease(id string) error {
 
 const (
 	someLeases = `SELECT id, caller, tool, tier, issued_at, expires_at, used_at, revoked_at FROM lease`
-	withID     = ` WHERE id >= ? AND id < ?` // and behind it: what is kept is the whole digest
+	withID     = ` WHERE id >= ? AND id < ?` // the whole digest is stored; the second parameter is behind(id)
 )
 
-// isID reports whether a text can be an id: anything shorter would name several.
+// isID reports whether a text can be an id: a shorter one would match several.
 func isID(text string) bool { return isHex(text, idLength) }
 
-// behind is the end of the digests that start with an id, which are found by their order.
+// behind returns the upper bound of the digests that start with an id, which are found by their order.
 func behind(id string) string { return id + "g" } // no digit is as large
 
-// Find returns a lease that is remembered, by its id or token.
+// Find returns a lease that is still stored, by its id or token.
 func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err error) {
 	if id = leaseID(id); !isID(id) {
 		return x, noLease(id)
@@ -200,7 +199,7 @@ func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err er
 	})
 }
 
-// List returns the leases that are remembered, the newest first, and most of them at the most; 0: all.
+// List returns the stored leases, the newest first, at most most of them; 0 means all.
 func (l *LeaseTable) List(ctx context.Context, most int) ([]lease.Lease, error) {
 	return reading(ctx, l.db, func(r *reader) ([]lease.Lease, error) {
 		return list(r, scanLease, someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
@@ -229,7 +228,7 @@ func scanLease(rows *sql.Rows) (x lease.Lease, err error) {
 	return x, nil
 }
 
-// GC removes the leases that ended a while ago, and counts.
+// GC removes the leases that ended a while ago, and returns the counts.
 func (l *LeaseTable) GC(context.Context) (lease.Counts, error) {
 	active := 0
 	err := l.db.w.do(false, func(t *tx) error {
@@ -244,14 +243,14 @@ func (l *LeaseTable) GC(context.Context) (lease.Counts, error) {
 	return l.counted.with(active), err
 }
 
-// How long a lease is remembered beyond its end: long enough to tell who comes late that the lease has expired, and not
-// that it never was. And how often what is over is removed where nobody calls GC.
+// How long a lease is kept after its end: long enough to report to a late caller that the lease has expired, and not
+// that it never existed. And how often ended leases are removed if GC is not called.
 const (
 	remembrance = lease.MaxTTL
 	sweepEvery  = time.Minute
 )
 
-// A sweeper tells when it is time to remove what is over.
+// A sweeper decides when to remove what is over.
 type sweeper struct{ last atomic.Int64 }
 
 func (s *sweeper) due(now time.Time) bool {

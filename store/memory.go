@@ -1,7 +1,7 @@
 // Package store keeps what outlives a call: its record, the state of its session, leases, outcomes, assets, jobs and
-// the tokens of callers. It stands above the stages, whose ports it implements with their types. A DB keeps things in a
-// SQL database that several programs may share; packages sqlite and postgres open one. What is kept without a database
-// is in memory, for this program alone, and nothing is written.
+// the tokens of callers. It is above the stages, whose ports it implements with their types. A DB keeps things in a SQL
+// database that several programs may share; packages sqlite and postgres open one. Without a database things are kept
+// in memory, for this program alone, and nothing is written.
 package store
 
 import (
@@ -22,7 +22,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The bounds of what is kept in memory, and of one session wherever it is kept.
+// The limits of what is kept in memory, and of one session in any store.
 const (
 	MaxSessions  = 10_000
 	MaxStateSize = 4 << 20 // bytes of JSON of one session
@@ -64,7 +64,7 @@ func (s *Sessions) Patch(_ context.Context, caller, session string, patches []ma
 	return nil
 }
 
-// State returns the session's state document; a session that nobody has patched is {}.
+// State returns the session's state document; an unchanged session is {}.
 func (s *Sessions) State(_ context.Context, caller, session string) (json.RawMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Sessions) State(_ context.Context, caller, session string) (json.RawMes
 	return strictjson.Marshal(state)
 }
 
-// Leases keeps leases in memory: they are good in this program alone, and end with it. The zero value is ready to use.
+// Leases keeps leases in memory: they are valid in this program alone, and end with it. The zero value is ready to use.
 type Leases struct {
 	counted leaseCounts
 
@@ -84,7 +84,7 @@ type Leases struct {
 	swept  time.Time
 }
 
-// Issue is that of LeaseTable.
+// Issue works like LeaseTable.Issue.
 func (l *Leases) Issue(_ context.Context, caller, name string, tier int, ttl time.Duration) (token string, err error) {
 	ttl = cmp.Or(ttl, lease.DefaultTTL)
 	if err := checkLease(caller, name, tier, ttl); err != nil {
@@ -111,7 +111,7 @@ func (l *Leases) Issue(_ context.Context, caller, name string, tier int, ttl tim
 	return token, nil
 }
 
-// sweep removes what ended a while ago, and gives the number of leases that can be used.
+// sweep removes leases that ended a while ago, and returns the number of usable ones.
 func (l *Leases) sweep(now time.Time) (active int) {
 	l.swept = now
 	maps.DeleteFunc(l.leases, func(_ string, x *lease.Lease) bool { return now.After(x.Expires.Add(remembrance)) })
@@ -121,7 +121,7 @@ func (l *Leases) sweep(now time.Time) (active int) {
 	return active
 }
 
-// Consume is that of LeaseTable.
+// Consume works like LeaseTable.Consume.
 func (l *Leases) Consume(_ context.Context, token, caller, name string, tier int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,22 +140,22 @@ func (l *Leases) Consume(_ context.Context, token, caller, name string, tier int
 	return l.counted.count(err)
 }
 
-// GC is that of LeaseTable.
+// GC works like LeaseTable.GC.
 func (l *Leases) GC(context.Context) (lease.Counts, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counted.with(l.sweep(time.Now())), nil
 }
 
-// Assets keeps the files that tools made in memory, each content once. Where there are too many the oldest go. The zero
-// value is ready to use.
+// Assets keeps the files that tools made in memory, each content once. If there are too many the oldest are removed.
+// The zero value is ready to use.
 //
-// They are files all the same, which have no name and are on no disk: doors hand out files, and a peer that is told the
-// path of an asset can open it as long as this program has it. The path of one that had to make room may lead to
-// another file by then, so whoever opens it late compares its digest. Bytes in the heap were the alternative: then
-// nothing could be told a path, which the Narratoria contract asks for.
+// They are files all the same, without a name and not on any disk: doors hand out files, and a peer that has the path
+// of an asset can open it as long as this program keeps it. The path of a removed asset may lead to another file, so a
+// peer that opens it late compares its digest. The alternative was bytes in the heap: then there would be no paths to
+// hand out, which the Narratoria contract asks for.
 type Assets struct {
-	Max int64 // bytes of all assets; 0: 64 MiB
+	Max int64 // bytes of all assets; default 64 MiB
 
 	mu   sync.Mutex
 	kept []*memoryFile // the oldest first
@@ -170,10 +170,10 @@ type memoryFile struct {
 	owners map[string]tool.Asset // as the calls of each caller described it
 }
 
-// path is where anybody who may finds the file.
+// path returns the path at which permitted processes find the file.
 func (f *memoryFile) path() string { return kernel.ForOthers(int(f.Fd())) }
 
-// Add is that of AssetTable.
+// Add works like AssetTable.Add.
 func (s *Assets) Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error) {
 	if s.has(a, file) {
 		return a, nil
@@ -195,7 +195,7 @@ func (s *Assets) Add(ctx context.Context, caller string, a tool.Asset, file *os.
 	return a, nil
 }
 
-// has reports whether a file is one that Open gave.
+// has reports whether a file is one that Open returned.
 func (s *Assets) has(a tool.Asset, file *os.File) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +208,7 @@ func (s *Assets) has(a tool.Asset, file *os.File) bool {
 	return err == nil && err2 == nil && os.SameFile(given, kept)
 }
 
-// newMemoryFile copies a file into memory, where nobody can change it.
+// newMemoryFile copies a file into memory, where it cannot be changed.
 func newMemoryFile(ctx context.Context, path string, from *os.File, most int64) (*memoryFile, error) {
 	f := &memoryFile{owners: map[string]tool.Asset{}}
 	var err error
@@ -231,7 +231,7 @@ func (s *Assets) keep(f *memoryFile) {
 	}
 	for ; len(s.kept) > maxAssets || size > s.most(); s.kept = s.kept[1:] {
 		size -= s.kept[0].size
-		_ = s.kept[0].Close() // whoever has opened it still has it
+		_ = s.kept[0].Close() // it stays open for those that have opened it
 	}
 }
 
@@ -242,7 +242,7 @@ func (s *Assets) find(sum string) *memoryFile {
 	return nil
 }
 
-// Open is that of AssetTable.
+// Open works like AssetTable.Open.
 func (s *Assets) Open(_ context.Context, caller, sha256 string) (*os.File, tool.Asset, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,6 +254,6 @@ func (s *Assets) Open(_ context.Context, caller, sha256 string) (*os.File, tool.
 	if !ok {
 		return nil, tool.Asset{}, noAsset(sha256)
 	}
-	opened, err := os.Open(f.path()) // with a place to read from of its own
+	opened, err := os.Open(f.path()) // with a file offset of its own
 	return opened, a, err
 }

@@ -9,23 +9,23 @@ import (
 	"toolpost/tool"
 )
 
-// An OutcomeTable remembers the outcomes of calls that carried an idempotency key, so that a call that is
-// repeated after a restart, or in another program, is still the same call.
+// An OutcomeTable remembers the outcomes of calls with an idempotency key, so that a call that is repeated after a
+// restart, or in another program, is still the same call.
 type OutcomeTable struct {
 	db    *DB
 	swept sweeper
-	late  sync.Map // by scope: claimed for this program when it was told that nobody knew, so nobody runs these
+	late  sync.Map // by scope: claims of this program with an unclear outcome, whose calls do not run
 }
 
-// Outcomes remembers the outcomes of calls.
+// Outcomes returns the table of outcomes.
 func (db *DB) Outcomes() *OutcomeTable { return &OutcomeTable{db: db} }
 
 // maxOutcomes is how many outcomes are kept; the oldest go first.
 const maxOutcomes = 100_000
 
-// Claim makes a key, by the digest of what it counts within, the caller's, or tells whose it is. A key is remembered
-// for the time ttl from its outcome on. One whose program is gone has lost its outcome: that is said first to whoever
-// asks first, and is remembered from then on, so that no call runs again because nobody asked for a while.
+// Claim claims a key, by the digest of its scope, for the caller, or returns who has it. A key is remembered for ttl
+// after its outcome. If its program is gone, the outcome is lost: the first caller that asks learns this, and it is
+// remembered from then on, so that no call runs again because no caller asked for a while.
 func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (idempotency.Claim, error) {
 	var c idempotency.Claim
 	claim := func(t *tx) (err error) {
@@ -53,7 +53,7 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 	return c, err
 }
 
-// have says what is known of a key; Mine: nothing.
+// have returns what is known of a key; Mine is set if nothing is.
 func (o *OutcomeTable) have(
 	t *tx, scope [32]byte, now time.Time, ttl time.Duration,
 ) (c idempotency.Claim, err error) {
@@ -82,7 +82,7 @@ func (o *OutcomeTable) have(
 }
 
 // Settle ends a claim of this program: with an outcome to remember, a JSON text, or with nil. It may be called again
-// where nobody knows whether it did.
+// after an unclear write.
 func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, ttl time.Duration) error {
 	err := o.db.w.do(true, func(t *tx) error {
 		if result == nil {
@@ -97,14 +97,13 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 		}
 		return err
 	})
-	if err != nil && result == nil { // it has run, and has come to nothing: the next with the key is the first
+	if err != nil && result == nil { // it has run without an outcome: the next call with the key is the first
 		o.late.Store(scope, true)
 	}
 	return err
 }
 
-// Mark implements ask.Marks: a question that was answered is kept like an outcome, with who answered in the place of
-// the input.
+// Mark implements ask.Marks: an answered question is kept like an outcome, with who answered in place of the input.
 func (o *OutcomeTable) Mark(_ context.Context, question, who [32]byte, ttl time.Duration) (theirs bool, err error) {
 	err = o.db.w.do(true, func(t *tx) error {
 		now := time.Now()

@@ -13,10 +13,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A PinTable keeps what the tools of other people's servers said of themselves.
+// A PinTable keeps the descriptions of tools of foreign servers.
 type PinTable struct{ db *DB }
 
-// Pins keeps the pins of tools.
+// Pins returns the table of pins.
 func (db *DB) Pins() *PinTable { return &PinTable{db} }
 
 // Of implements pin.Pins.

@@ -12,17 +12,18 @@ import (
 	"toolpost/tool"
 )
 
-// A PlanTable keeps plans. It stands for one program among those that share the store: what it has begun is its own.
+// A PlanTable keeps plans. It represents one program among those that share the store: plans that it has begun are its
+// own.
 type PlanTable struct{ db *DB }
 
-// Plans keeps plans.
+// Plans returns the table of plans.
 func (db *DB) Plans() *PlanTable { return &PlanTable{db} }
 
-// maxPrompt bounds what is kept of a prompt, in bytes.
+// maxPrompt is the maximum length of a stored prompt, in bytes.
 const maxPrompt = 64 << 10
 
-// Begin implements plan.Book. Like all that is written of a plan it survives the end of the program at once, and that
-// of the machine with the next record of a call that may change something, which is written behind it.
+// Begin implements plan.Book. Like everything written of a plan it survives the end of the program at once, and that of
+// the machine with the next record of a call that may change something, which is written after it.
 func (p *PlanTable) Begin(_ context.Context, r plan.Record) error {
 	if named(r.Caller) == nil || plain(r.Session, maxNamed) != r.Session {
 		return tool.Errorf(tool.CodeInvalidInput, "the caller or the session of a plan is too long, or not text")
@@ -35,7 +36,7 @@ func (p *PlanTable) Begin(_ context.Context, r plan.Record) error {
 	})
 }
 
-// maxNamed is how long the name of a session may be.
+// maxNamed is the maximum length of the name of a session.
 const maxNamed = 1024
 
 // Note implements plan.Book.
@@ -48,7 +49,7 @@ func (p *PlanTable) Note(_ context.Context, id string, notes []plan.Note) error 
 	})
 }
 
-// holds reports, as an error of code conflict, that a plan is not this program's.
+// holds returns an error of code conflict if a plan is not this program's.
 func (p *PlanTable) holds(t *tx, id string) error {
 	taken := tool.Errorf(tool.CodeConflict, "plan %s no longer belongs to this program", id).Because("plan_taken")
 	_, err := only(t, taken, value[int], `SELECT 1 FROM plan WHERE id = ? AND state = ? AND owner = ?`, id, plan.Running,
@@ -56,7 +57,7 @@ func (p *PlanTable) holds(t *tx, id string) error {
 	return err
 }
 
-// writeNotes keeps the last that is known of each tool.
+// writeNotes stores the last note of each tool.
 func writeNotes(t *tx, id string, notes []plan.Note) error {
 	last := map[int]int{}
 	for i, n := range notes {
@@ -94,8 +95,8 @@ func endPlan(t *tx, id, state string, result []byte) error {
 		micros(time.Now()), sql.NullString{String: string(result), Valid: result != nil}, id)
 }
 
-// What is read of plans: all; by those who look at one, not how it is gone on with; by those who list many, only the
-// beginning of what it is, which names it.
+// The columns read of plans: all; to show one, without what is needed to continue it; to list many, only the beginning
+// of the document, which names it.
 const (
 	wholePlan  = planState + `, document, result, request, patches`
 	seenPlan   = planState + `, document, result, '', ''`
@@ -103,7 +104,7 @@ const (
 	planState  = `id, caller, session, state, call, planner, prompt, made_at, ended_at, tools`
 )
 
-// scanPlan reads a row of one of them.
+// scanPlan reads a row of these columns.
 func scanPlan(rows *sql.Rows) (r plan.Record, err error) {
 	var document, request, patches string
 	var result sql.NullString
@@ -174,7 +175,7 @@ func (p *PlanTable) Of(ctx context.Context, caller, call string) (r plan.Record,
 	return r, notes, err
 }
 
-// Find gives a plan of a caller, or with "" of any, and what became of its tools.
+// Find returns a plan of a caller, or with "" of any, and the notes of its tools.
 func (p *PlanTable) Find(ctx context.Context, caller, id string) (r plan.Record, notes []plan.Note, err error) {
 	err = p.db.read(ctx, func(q *reader) error {
 		r, err = only(q, noPlan(id), scanPlan, `SELECT `+seenPlan+` FROM plan WHERE id = ?`, plain(id, maxName))
@@ -189,7 +190,8 @@ func (p *PlanTable) Find(ctx context.Context, caller, id string) (r plan.Record,
 	return r, notes, err
 }
 
-// List gives plans, the newest first, without what they are: of a caller, of a session, of a state, or with "" of any.
+// List returns plans, the newest first, without their documents: of a caller, of a session, of a state, or with "" of
+// any.
 func (p *PlanTable) List(ctx context.Context, caller, session, state string, most int) ([]plan.Record, error) {
 	where, args := []string{"1 = 1"}, []any{}
 	for column, want := range map[string]string{"caller": caller, "session": session, "state": state} {
@@ -210,7 +212,7 @@ func (p *PlanTable) List(ctx context.Context, caller, session, state string, mos
 	})
 }
 
-// count says how far a plan has come.
+// count counts the tools of a plan by state.
 func count(r *reader, of *plan.Record) error {
 	defer of.Counted()
 	return r.each(func(rows *sql.Rows) error {
@@ -249,8 +251,8 @@ func (p *PlanTable) Recover(ctx context.Context, next func() string) (again []pl
 	return again, err
 }
 
-// recoverPlan decides about a plan whose program is gone, unless somebody else has. It belongs to nobody afterwards; a
-// call of its own goes on with it.
+// recoverPlan decides about a plan whose program is gone, unless another program has. The plan has no owner afterwards;
+// a call of its own continues it.
 func recoverPlan(t *tx, id, owner string, next func() string) (r plan.Record, mine bool, err error) {
 	found, err := list(t, scanPlan, `SELECT `+wholePlan+` FROM plan WHERE id = ? AND state = ? AND owner = ?`, id,
 		plan.Running, owner)
@@ -264,7 +266,7 @@ func recoverPlan(t *tx, id, owner string, next func() string) (r plan.Record, mi
 	case err != nil:
 		return r, false, err
 	case asJob && slices.Contains([]string{job.Queued, job.Running}, state):
-		return r, false, nil // the job is run again, and goes on with it
+		return r, false, nil // the job is run again, and continues it
 	case asJob && state == job.Cancelled:
 		return r, false, endPlan(t, id, plan.Cancelled, nil)
 	case asJob || len(r.Request) == 0:
@@ -274,7 +276,7 @@ func recoverPlan(t *tx, id, owner string, next func() string) (r plan.Record, mi
 	return r, true, t.exec(`UPDATE plan SET call = ?, owner = '' WHERE id = ?`, r.Call, id)
 }
 
-// Expire removes the plans that ended before a time, and gives their number.
+// Expire removes the plans that ended before a time, and returns their number.
 func (p *PlanTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
 	return p.db.expire(ctx, "plan", "plan_tool", before)
 }

@@ -10,34 +10,34 @@ import (
 	"time"
 )
 
-// A program is one of those that share a database: a DB, from its first write to its Close. Its number is its own for
-// ever. As long as it lives it holds a lock by that number, which whoever keeps the lock (the kernel, or the server of
-// the database) takes back when the program is gone, however it ended. So nobody goes by process numbers, which mean
-// nothing in another container or on another machine, nor by clocks, which disagree and go on while a program is
+// A program is one of those that share a database: a DB, from its first write to its Close. Its number is never reused.
+// As long as it lives it holds a lock by that number, which the owner of the lock (the kernel, or the database server)
+// releases when the program is gone, however it ended. So liveness does not depend on process numbers, which mean
+// nothing in another container or on another machine, nor on clocks, which disagree and go on while a program is
 // stopped.
 //
-// A lock may be free for a moment while its program lives, where it hangs on a connection. Then it is waited for, and
-// what a program has begun still names it: one that was wrongly taken for dead finds that it no longer holds anything,
-// and adds nothing.
+// If a lock is bound to a connection, it may be free for a moment while its program lives. Then others wait for it to
+// return, and what a program has begun still names it: a program that was wrongly taken for dead finds that it no
+// longer holds anything, and adds nothing.
 type program int64
 
-// newProgram makes a number that nobody has had. One in 2^62 is as good as none.
+// newProgram makes a unique number. A chance of one in 2^62 is as good as none.
 func newProgram() program {
 	return program(rand.Int64N(1<<62-1) + 1) //nolint:gosec // a name, which nobody gains by guessing
 }
 
-// owner is how the rows that belong to a program name it.
+// owner returns the name of a program in the rows that belong to it.
 func (p program) owner() string { return strconv.FormatInt(int64(p), 10) }
 
-// programOf reads what owner wrote, with anything behind a #. Another text is of a program of an earlier version, which
-// had no lock; such programs are ended before the first of this version brings the tables up to date.
+// programOf parses a name that owner wrote, ignoring anything after a #. Another text is of a program of an earlier
+// version, which had no lock; such programs have ended before the first of this version brings the tables up to date.
 func programOf(owner string) (p program, ok bool) {
 	name, _, _ := strings.Cut(owner, "#")
 	n, err := strconv.ParseInt(name, 10, 64)
 	return program(n), err == nil && n > 0
 }
 
-// A Querier asks the database, in a transaction or not.
+// A Querier queries the database, in a transaction or not.
 type Querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
@@ -61,7 +61,7 @@ func (db *DB) gone(ctx context.Context, q Querier, owner string) (bool, error) {
 	return db.absent.note(p, lives, db.d.Grace), nil
 }
 
-// left returns those of the owners in a query that have ended.
+// left returns the owners in the result of a query that have ended.
 func (db *DB) left(r *reader, query string, args ...any) (gone []string, err error) {
 	owners, err := list(r, value[string], query, args...)
 	if err != nil {
@@ -95,7 +95,7 @@ func (db *DB) orphans(
 	})
 }
 
-// note remembers what was seen of a program, and reports whether it has been away for that long.
+// note records whether a program is alive, and reports whether it has been away for longer than grace.
 func (a *absences) note(p program, lives bool, grace time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,7 +114,7 @@ func (a *absences) note(p program, lives bool, grace time.Duration) bool {
 	return time.Since(first) >= grace
 }
 
-// forget is for when the database itself was away: then nobody could hold a lock, and all get their time again.
+// forget is called when the database itself was away: then no program could hold a lock, and all get their grace again.
 func (a *absences) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,7 +124,7 @@ func (a *absences) forget() {
 // keepMarks is how long a program that is gone might still come back for its mark.
 const keepMarks = 24 * time.Hour
 
-// Tidy removes what programs have left that are gone for long.
+// Tidy removes the rows of programs that have been gone for a long time.
 func (db *DB) Tidy(ctx context.Context) error {
 	gone, err := reading(ctx, db, func(r *reader) ([]string, error) {
 		return db.left(r, `SELECT CAST(id AS TEXT) FROM program WHERE at < ?`, micros(time.Now().Add(-keepMarks)))
@@ -143,11 +143,11 @@ func (db *DB) Tidy(ctx context.Context) error {
 	})
 }
 
-// tendEvery is how often a program that has the database open sees to its lock.
+// tendEvery is how often a program that has the database open checks its lock.
 const tendEvery = time.Second
 
-// tend sees to it that this program holds its lock also while it has nothing to write, a connection that was lost being
-// made again, and that upkeep follows the last write. It ends with the DB.
+// tend makes sure that this program holds its lock even while it has nothing to write, which includes reconnecting, and
+// that upkeep follows the last write. It ends with the DB.
 func (db *DB) tend() {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -162,12 +162,12 @@ func (db *DB) tend() {
 			if a.moved.Load() {
 				a.mark.seen = time.Now()
 			}
-			_ = a.keepMark() // the next time is soon
+			_ = a.keepMark() // it retries soon
 		}
 		last := db.w.last.Load()
 		quiet := time.Since(time.UnixMicro(last)) >= tendEvery
 		if quiet && (db.d.Grace > 0 || last != kept) {
-			_ = db.w.do(false, func(t *tx) error { return t.once("SELECT 1") }) // the next time is soon
+			_ = db.w.do(false, func(t *tx) error { return t.once("SELECT 1") }) // it retries soon
 			kept = db.w.last.Load()
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// groupOf is what a call is put together with others by.
+// groupOf returns the key by which a call is grouped.
 func groupOf(g audit.Group, k *tool.Record) string {
 	switch g {
 	case audit.ByCaller:
@@ -31,7 +31,7 @@ func groupOf(g audit.Group, k *tool.Record) string {
 	}
 }
 
-// Uses answers what is used most: the most called first.
+// Uses returns what is used most: the most called first.
 func (a *AuditTable) Uses(ctx context.Context, f audit.Filter, by audit.Group) ([]audit.Use, error) {
 	found := map[string]audit.Use{}
 	err := addUp(ctx, a, f, dayTally(), func(k *tool.Record, _ sumKey, s daySum) {
@@ -48,7 +48,7 @@ func (a *AuditTable) Uses(ctx context.Context, f audit.Filter, by audit.Group) (
 			u.Errors += s.n
 		}
 		u.Calls, u.BytesIn, u.BytesOut = u.Calls+s.n, u.BytesIn+s.in, u.BytesOut+s.out
-		u.Mean += time.Duration(s.took) * time.Microsecond // of one, once all are added
+		u.Mean += time.Duration(s.took) * time.Microsecond // a sum, divided once all are added
 		u.Longest = max(u.Longest, time.Duration(s.longest)*time.Microsecond)
 		found[u.Name] = u
 	})
@@ -62,7 +62,7 @@ func (a *AuditTable) Uses(ctx context.Context, f audit.Filter, by audit.Group) (
 	return uses, err
 }
 
-// ordered returns what was found, in order, and most of it at the most; 0: all.
+// ordered returns the values in order, at most most of them; 0 means all.
 func ordered[K comparable, V any](found map[K]V, most int, order func(a, b V) int) []V {
 	all := slices.AppendSeq(make([]V, 0, len(found)), maps.Values(found))
 	slices.SortFunc(all, order)
@@ -76,7 +76,7 @@ func first[T any](list []T, n int) []T {
 	return list
 }
 
-// Latencies answers how long calls take: the tool with the slowest calls first.
+// Latencies returns how long calls take: the tool with the slowest calls first.
 func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error) {
 	limit := f.Limit
 	f.Limit = 0
@@ -103,7 +103,7 @@ func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Lat
 	return first(all, limit), err
 }
 
-// Failures answers what goes wrong: the most frequent first.
+// Failures returns what goes wrong: the most frequent first.
 func (a *AuditTable) Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error) {
 	found, calls := map[audit.Failure]audit.Failure{}, map[string]int64{}
 	want, code := f.Outcome, f.Code
@@ -133,8 +133,8 @@ func failed(k *tool.Record) bool {
 	return k.Outcome != tool.OutcomeOK && k.Outcome != tool.OutcomeAsked
 }
 
-// Paths answers which files are accessed: the most accessed first. Calls that were refused accessed none; a filter
-// that asks for them tells what they named.
+// Paths returns which files are accessed: the most accessed first. Refused calls accessed none; a filter that asks for
+// them returns what they named.
 func (a *AuditTable) Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error) {
 	found := map[string]audit.Path{}
 	err := addUp(ctx, a, f, pathTally(), func(k *tool.Record, key sumKey, n int64) {
@@ -177,8 +177,8 @@ func (a *AuditTable) History(ctx context.Context, f audit.Filter) ([]audit.Momen
 
 func startOfDay(day int64) time.Time { return time.UnixMicro(day * dayLength).UTC() }
 
-// Log calls visit for each record that the filter names: the newest first, or the oldest first. Seq tells the
-// order in which calls were recorded. What visit returns ends it.
+// Log calls visit for each record that matches the filter: the newest first, or the oldest first. Seq is the order in
+// which calls were recorded. An error of visit ends it.
 func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error {
 	return a.span(ctx, f, func(q *query) error {
 		lo, hi, err := q.bounds(q.since, q.until)
@@ -195,7 +195,7 @@ func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, 
 		if newestFirst {
 			order += ` DESC`
 		}
-		if f.Limit > 0 && f.Run == "" { // rows of other runs are left out behind the query
+		if f.Limit > 0 && f.Run == "" { // rows of other runs are filtered after the query
 			order += ` LIMIT ` + strconv.Itoa(f.Limit)
 		}
 		left := atMost(f.Limit)
@@ -231,7 +231,7 @@ func (l *layout) readDetail(doc string, r *tool.Record) error {
 	return nil
 }
 
-// Head gives the number of the last row.
+// Head returns the number of the last row.
 func (a *AuditTable) Head(ctx context.Context) (seq int64, err error) {
 	err = a.read(ctx, func(r *reader) error {
 		_, err := row(r, `SELECT seq FROM audit_head WHERE id = 1`, nil, &seq)
@@ -240,9 +240,9 @@ func (a *AuditTable) Head(ctx context.Context) (seq int64, err error) {
 	return seq, err
 }
 
-// Next gives the rows behind the one with a number, the oldest first, at most so many: those of all programs that share
-// the database. It looks at these rows alone, however long the log is. Rows are numbered in the order in which they
-// appear, so whoever goes on behind the last one misses none.
+// Next returns the rows after a number, the oldest first, at most most: those of all programs that share the database.
+// It reads these rows alone, however long the log is. Rows are numbered in the order in which they appear, so a reader
+// that continues after the last one misses none.
 func (a *AuditTable) Next(ctx context.Context, after int64, most int) ([]*tool.Record, error) {
 	return reading(ctx, a.db, func(r *reader) ([]*tool.Record, error) {
 		return list(r, func(rows *sql.Rows) (*tool.Record, error) {
@@ -257,8 +257,8 @@ func (a *AuditTable) Next(ctx context.Context, after int64, most int) ([]*tool.R
 	})
 }
 
-// Changed gives a channel that is closed when this program has added rows; see tool.Changing. Of rows that others add
-// it tells nothing.
+// Changed returns a channel that is closed when this program has added rows; see tool.Changing. It does not report rows
+// that others add.
 func (a *AuditTable) Changed() <-chan struct{} { return a.grown.Changed() }
 
 // A query is a filter over one state of the log.
@@ -266,13 +266,13 @@ type query struct {
 	*reader
 	*layout
 	f            audit.Filter
-	kinds        map[int64]*tool.Record // that the filter lets through
-	in           string                 // the same as the last condition of a query; empty: all
+	kinds        map[int64]*tool.Record // those that match the filter
+	in           string                 // the same as the last condition of a query; empty for all
 	args         []any                  // of the condition
 	since, until int64
 }
 
-// span opens a query. Where no kind of call fits, there is nothing to ask.
+// span opens a query. If no kind of call matches, there is nothing to ask.
 func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) error) error {
 	return a.read(ctx, func(r *reader) error {
 		q := &query{
@@ -298,7 +298,7 @@ func (q *query) findKinds() error {
 		return err
 	}
 	f := &q.f
-	of := audit.Filter{ // what kinds can tell
+	of := audit.Filter{ // the part of the filter that kinds decide
 		Tool: f.Tool, Source: f.Source, Caller: f.Caller, Door: f.Door, Outcome: f.Outcome, Code: f.Code,
 	}
 	for id, k := range all {
@@ -322,7 +322,7 @@ func (q *query) findKinds() error {
 	return nil
 }
 
-// readAllKinds returns what the kinds say, by their ids.
+// readAllKinds returns the kinds by their ids.
 func (l *layout) readAllKinds(r *reader) (map[int64]*tool.Record, error) {
 	kinds := map[int64]*tool.Record{}
 	err := r.each(func(rows *sql.Rows) error {
@@ -335,7 +335,7 @@ func (l *layout) readAllKinds(r *reader) (map[int64]*tool.Record, error) {
 	return kinds, err
 }
 
-// addUp visits sums over all calls of the filter: those that no sum in the database tells about, and then these.
+// addUp visits sums over all calls of the filter: first the calls that no sum in the database covers, then the sums.
 func addUp[V any](
 	ctx context.Context, a *AuditTable, f audit.Filter, t tally[V], visit func(k *tool.Record, key sumKey, sum V),
 ) error {
@@ -370,15 +370,15 @@ func addUp[V any](
 // with returns the arguments of a query that ends with the condition about kinds.
 func (q *query) with(args ...any) []any { return append(args, q.args...) }
 
-// apart visits, one by one, the calls that no sum tells about: those of days that the filter holds in part, and all
-// where it asks for a session, a run or a parent. It gives the days, both included, whose sums tell about the others.
+// apart visits, one by one, the calls that no sum covers: those of days that the filter covers in part, and all if it
+// asks for a session, a run or a parent. It returns the days, both included, whose sums cover the others.
 func (q *query) apart(visit func(kind int64, r *tool.Record, doc string) error) (from, to int64, err error) {
 	if q.f.Session != "" || q.f.Run != "" || q.f.Parent != "" {
 		return 1, 0, q.rows(0, math.MaxInt64, q.since, q.until, "", visit)
 	}
 	from, to = dayOf(q.since-1)+1, dayOf(q.until)-1
 	edges := [][2]int64{{q.since, from * dayLength}, {(to + 1) * dayLength, q.until}}
-	if from > to { // it holds no whole day
+	if from > to { // it covers no whole day
 		from, to, edges = 1, 0, [][2]int64{{q.since, q.until}}
 	}
 	for _, e := range edges {
@@ -396,19 +396,19 @@ func (q *query) apart(visit func(kind int64, r *tool.Record, doc string) error) 
 	return from, to, nil
 }
 
-// readTouches reads the paths in a detail, and nothing else of it.
+// readTouches reads only the paths in a detail.
 func readTouches(doc string, r *tool.Record) error {
 	return strictjson.Unmarshal([]byte(doc), &r.Touches)
 }
 
-// bounds returns the rows among which those of the days of a time are; 0: there are none.
+// bounds returns the range of rows that contains those of the days of a period; 0 if there are none.
 func (q *query) bounds(since, until int64) (lo, hi int64, err error) {
 	_, err = row(q, `SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
 		`WHERE day >= ? AND day <= ?`+q.in, q.with(dayOf(since), dayOf(until-1)), &lo, &hi)
 	return lo, hi, err
 }
 
-// rows visits rows of the log that the filter lets through.
+// rows visits the rows of the log that match the filter.
 func (q *query) rows(
 	lo, hi, since, until int64, order string, visit func(kind int64, r *tool.Record, doc string) error,
 ) error {
@@ -437,8 +437,8 @@ func (q *query) rows(
 	}, `SELECT `+q.rowNames+`, kind, detail FROM audit`+where+order, args...)
 }
 
-// where is the condition of the rows that the filter lets through, with its arguments. Of those of a run it leaves out
-// most that are another's: what is left may have the text elsewhere.
+// where returns the condition of the rows that match the filter, with its arguments. For a run it excludes most rows of
+// others: the rest may contain the text elsewhere.
 func (q *query) where(lo, hi, since, until int64) (text string, args []any) {
 	text, args = ` WHERE seq >= ? AND seq <= ? AND at >= ? AND at < ?`, []any{lo, hi, since, until}
 	if q.f.Session != "" {
@@ -453,8 +453,8 @@ func (q *query) where(lo, hi, since, until int64) (text string, args []any) {
 	return text + q.in, q.with(args...)
 }
 
-// reach returns the rows among which those of the filter are; hi 0: there are none. Those of a session, a run or a
-// parent may be anywhere, and an index finds them.
+// reach returns the range of rows that contains those of the filter; hi is 0 if there are none. Those of a session, a
+// run or a parent may be anywhere, and an index finds them.
 func (q *query) reach() (lo, hi int64, err error) {
 	if q.f.Session != "" || q.f.Run != "" || q.f.Parent != "" {
 		return 0, math.MaxInt64, nil
@@ -462,8 +462,7 @@ func (q *query) reach() (lo, hi int64, err error) {
 	return q.bounds(q.since, q.until)
 }
 
-// likeMember is the pattern of documents that have a text as one of their members, for LIKE with ! before what stands
-// for itself.
+// likeMember returns the LIKE pattern, with ! as the escape character, of documents that have a member with this text.
 func likeMember(name, text string) string {
 	member := strictjson.AppendString(strictjson.AppendName(nil, name), text)
 	return `%` + strings.NewReplacer(`!`, `!!`, `%`, `!%`, `_`, `!_`).Replace(string(member)) + `%`

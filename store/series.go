@@ -10,13 +10,12 @@ import (
 	"toolpost/tool"
 )
 
-// Series answers how the calls of a filter went over time, in so many steps at the most. A filter without a start begins
-// with the first such call, or with its day where steps are days; one without an end goes on until now.
+// Series returns how the calls of a filter went over time, in at most most steps. A filter without a start begins with
+// the first such call, or with its day if steps are days; one without an end goes on until now.
 //
-// The database puts together the calls of a step that are of one kind and took about as long, so that what is read and
-// held follows from the number of steps and not from that of the calls. Neither database has percentiles that can be had
-// without sorting all rows; these are told to within an eighth, as everywhere. Steps of whole days follow from the sums
-// that the log has anyway.
+// The database groups the calls of a step by kind and approximate duration, so that the data read and held depends on
+// the number of steps and not on that of the calls. Neither database computes percentiles without sorting all rows;
+// these are accurate to within an eighth, as everywhere. Steps of whole days use the sums that the log has anyway.
 func (a *AuditTable) Series(ctx context.Context, f audit.Filter, now time.Time, most int) (*audit.Series, error) {
 	since, until, err := f.Since, f.Until, error(nil)
 	if until.IsZero() {
@@ -40,7 +39,7 @@ func (a *AuditTable) Series(ctx context.Context, f audit.Filter, now time.Time, 
 	return s.series(), err
 }
 
-// first is where a series begins that is of all calls of the filter: of a log that is minutes old, minutes are shown.
+// first returns the start of a series over all calls of the filter: a log that is minutes old is shown in minutes.
 func (a *AuditTable) first(ctx context.Context, f audit.Filter, until time.Time, most int) (time.Time, error) {
 	day, err := a.firstDay(ctx, f, until)
 	if err != nil {
@@ -62,7 +61,7 @@ func (a *AuditTable) first(ctx context.Context, f audit.Filter, until time.Time,
 	return time.UnixMicro(min(at, micros(until))).UTC(), err
 }
 
-// firstDay is the start of the first day that has a call of the filter, and of the day of its end where none has.
+// firstDay returns the start of the first day that has a call of the filter, or the day of its end if none has.
 func (a *AuditTable) firstDay(ctx context.Context, f audit.Filter, until time.Time) (time.Time, error) {
 	first := dayOf(micros(until))
 	err := a.span(ctx, f, func(q *query) error {
@@ -80,7 +79,7 @@ type sketches struct {
 	all   sketch
 }
 
-// A sketch is what is kept of a number of calls.
+// A sketch summarises a number of calls.
 type sketch struct {
 	audit.Counts
 	tooks   histogram
@@ -98,8 +97,8 @@ func newSketches(since, until time.Time, most int) *sketches {
 	return s
 }
 
-// at gives the sketches that a call counts for which began at a time, in microseconds. One that a clock has put into the
-// future belongs to the last step.
+// at returns the sketches that count a call which began at a time, in microseconds. A call in the future, by a wrong
+// clock, belongs to the last step.
 func (s *sketches) at(at int64) [2]*sketch {
 	return s.number((at - micros(s.from)) / s.step.Microseconds())
 }
@@ -108,7 +107,7 @@ func (s *sketches) number(i int64) [2]*sketch {
 	return [2]*sketch{&s.steps[min(max(i, 0), int64(len(s.steps)-1))], &s.all}
 }
 
-// add counts calls of a step that ended in one way and took about as long.
+// add counts calls of a step that have the same outcome and took about as long.
 func (s *sketches) add(to [2]*sketch, o tool.Outcome, bucket int64, d daySum) {
 	for _, one := range to {
 		one.Add(o, d.n, d.in, d.out)
@@ -117,7 +116,7 @@ func (s *sketches) add(to [2]*sketch, o tool.Outcome, bucket int64, d daySum) {
 	}
 }
 
-// ofGroups counts the rows of the log, as the database puts them together.
+// ofGroups counts the rows of the log, grouped by the database.
 func (s *sketches) ofGroups(ctx context.Context, a *AuditTable, f audit.Filter) error {
 	return a.span(ctx, f, func(q *query) error {
 		lo, hi, err := q.reach()
@@ -139,7 +138,7 @@ func (s *sketches) ofGroups(ctx context.Context, a *AuditTable, f audit.Filter) 
 	})
 }
 
-// ofRows counts the rows of the log one by one: those of a run are told apart by their documents.
+// ofRows counts the rows of the log one by one: only their documents tell which run they belong to.
 func (s *sketches) ofRows(ctx context.Context, a *AuditTable, f audit.Filter) error {
 	return a.span(ctx, f, func(q *query) error {
 		lo, hi, err := q.reach()
@@ -174,7 +173,7 @@ func (s *sketches) ofDays(ctx context.Context, a *AuditTable, f audit.Filter) er
 	})
 }
 
-// counts are the calls of a sketch with how long they took.
+// counts returns the counts of a sketch with its quantiles.
 func (s *sketch) counts() audit.Counts {
 	quantile := func(q float64) float64 {
 		took := min(s.tooks.quantile(q), time.Duration(s.longest)*time.Microsecond)

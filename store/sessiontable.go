@@ -11,17 +11,17 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A SessionTable keeps the state documents of sessions, with a version for each change and the changes that
-// led to it. Two callers never share a session, whatever names they choose.
+// A SessionTable keeps the state documents of sessions, with a version for each change and the changes that led to it.
+// Two callers never share a session, whatever names they choose.
 type SessionTable struct{ db *DB }
 
-// Sessions keeps the state of sessions.
+// Sessions returns the table of sessions.
 func (db *DB) Sessions() *SessionTable { return &SessionTable{db} }
 
-// maxHistory is how many of its last versions a session remembers.
+// maxHistory is how many of its last versions a session keeps.
 const maxHistory = 100
 
-// AnyVersion is for who changes a session whatever its version is.
+// AnyVersion is for changes that do not depend on the version of a session.
 const AnyVersion = -1
 
 // Patch merges the patches into the session's state, in order and all at once.
@@ -30,8 +30,8 @@ func (s *SessionTable) Patch(ctx context.Context, caller, name string, patches [
 	return err
 }
 
-// PatchAt is Patch for a caller that has seen a version of the state: where it has changed since, nothing is merged and
-// the error has the code conflict. It gives the new version.
+// PatchAt is Patch for a caller that has seen a version of the state: if it has changed since, nothing is merged and
+// the error has the code conflict. It returns the new version.
 func (s *SessionTable) PatchAt(
 	_ context.Context, caller, name string, seen int64, patches []map[string]any,
 ) (version int64, err error) {
@@ -42,13 +42,13 @@ func (s *SessionTable) PatchAt(
 	return s.change(caller, name, seen, string(doc))
 }
 
-// Reset empties a session. Its version counts on, so that who saw an earlier state notices; a session that nobody
-// has changed stays at version 0.
+// Reset empties a session. Its version counts on, so that a caller that saw an earlier state notices; an unchanged
+// session stays at version 0.
 func (s *SessionTable) Reset(_ context.Context, caller, name string) (version int64, err error) {
 	return s.change(caller, name, AnyVersion, emptied)
 }
 
-// emptied stands where patches do, for a change that left nothing of the state.
+// emptied takes the place of patches for a change that left nothing of the state.
 const emptied = "null"
 
 // change makes the next version of a session, with the patches in doc.
@@ -69,7 +69,7 @@ func (s *SessionTable) change(caller, name string, seen int64, doc string) (vers
 			return 0, err
 		}
 		d.tail += int64(len(doc))
-		// Folding costs as much as the state is large, so it is done when as much has come in patches.
+		// Folding costs as much as the state is large, so it is done only when the patches have reached that size.
 		if doc == emptied || d.tail > d.base+minTail || d.base+d.tail > MaxStateSize {
 			if err := k.fold(t, d); err != nil {
 				return 0, err
@@ -79,13 +79,13 @@ func (s *SessionTable) change(caller, name string, seen int64, doc string) (vers
 	})
 }
 
-// maxSession is how long the name of a session may be, in bytes.
+// maxSession is the maximum length of the name of a session, in bytes.
 const maxSession = 512
 
 // minTail is how many bytes of patches even a small state leaves unmerged.
 const minTail = 4 << 10
 
-// checkNames refuses what cannot be a key in every database.
+// checkNames refuses names that cannot be a key in every database.
 func checkNames(names ...string) error {
 	for _, n := range names {
 		if plain(n, maxSession) != n {
@@ -96,14 +96,14 @@ func checkNames(names ...string) error {
 	return nil
 }
 
-// A sessionAt is a session as it is while somebody reads or writes.
+// A sessionAt is a session during one read or write.
 type sessionAt struct {
 	asker
 	caller, name string
 }
 
-// A document is a session as it is stored, but for the state at an earlier version, its base, which is apart:
-// it may be large.
+// A document is a session as it is stored, without its base, the state at an earlier version. The base is stored
+// separately: it may be large.
 type document struct {
 	version, baseVersion int64
 	base, tail           int64 // bytes of the base, and of the patches that came later
@@ -111,7 +111,7 @@ type document struct {
 	known                bool
 }
 
-// What reading a session asks.
+// The queries for reading a session.
 const (
 	askSession = `SELECT version, base_version, base_size, tail, changed_at FROM session WHERE caller = ? AND name = ?`
 	askBase    = `SELECT state FROM session_base WHERE caller = ? AND name = ?`
@@ -162,7 +162,7 @@ func (k sessionAt) state(d *document) (json.RawMessage, error) {
 	return k.merged(base, d.baseVersion, d.version)
 }
 
-// fold makes the state the base that later patches start from, and forgets what is older than the history.
+// fold makes the current state the base of later patches, and removes what is older than the history.
 func (k sessionAt) fold(t *tx, d *document) error {
 	state, err := k.state(d)
 	if err != nil {
@@ -181,7 +181,7 @@ func (k sessionAt) fold(t *tx, d *document) error {
 	return k.forget(t, d.version-maxHistory)
 }
 
-// merged returns the state of a version with the patches of later ones merged in, up to one.
+// merged returns the state of a version with the patches of later versions, up to upTo, merged in.
 func (k sessionAt) merged(state string, version, upTo int64) (json.RawMessage, error) {
 	later, err := list(k, value[string], askPatches, k.caller, k.name, version, upTo)
 	if err != nil {
@@ -193,7 +193,7 @@ func (k sessionAt) merged(state string, version, upTo int64) (json.RawMessage, e
 // merged returns a state with the patches of later versions merged in.
 func merged(base string, later []string) (json.RawMessage, error) {
 	for i, doc := range later {
-		if doc == emptied { // nothing before it matters
+		if doc == emptied { // it discards everything before it
 			return merged("{}", later[i+1:])
 		}
 	}
@@ -220,8 +220,8 @@ func merged(base string, later []string) (json.RawMessage, error) {
 	return strictjson.Marshal(state)
 }
 
-// mergeInto is strictjson.Merge for a state that nobody else has: what merging one patch after the other would
-// copy each time is changed in place.
+// mergeInto is strictjson.Merge for a state that is not shared: it changes in place what merging one patch after the
+// other would copy each time.
 func mergeInto(state, patch map[string]any) {
 	for key, value := range patch {
 		under, isObject := value.(map[string]any)
@@ -239,7 +239,7 @@ func mergeInto(state, patch map[string]any) {
 	}
 }
 
-// State returns the session's state document; a session that nobody has patched is {}.
+// State returns the session's state document; an unchanged session is {}.
 func (s *SessionTable) State(ctx context.Context, caller, name string) (json.RawMessage, error) {
 	st, err := s.Get(ctx, caller, name)
 	return st.State, err
@@ -262,7 +262,7 @@ func (s *SessionTable) Get(ctx context.Context, caller, name string) (session.St
 	})
 }
 
-// Expire removes the sessions that nobody has changed since a time, and gives their number.
+// Expire removes the sessions that have not changed since a time, and returns their number.
 func (s *SessionTable) Expire(_ context.Context, before time.Time) (n int64, err error) {
 	err = s.db.w.do(false, func(t *tx) (err error) {
 		for _, table := range []string{"session_patch", "session_base", "session_mark"} {
@@ -278,7 +278,7 @@ func (s *SessionTable) Expire(_ context.Context, before time.Time) (n int64, err
 	return n, err
 }
 
-// mark returns the oldest version that is remembered, and its state.
+// mark returns the oldest version that is kept, and its state.
 func (k sessionAt) mark() (version int64, state string, err error) {
 	state = "{}"
 	_, err = row(k, `SELECT version, state FROM session_mark WHERE caller = ? AND name = ?`, []any{k.caller, k.name},
@@ -286,8 +286,8 @@ func (k sessionAt) mark() (version int64, state string, err error) {
 	return version, state, err
 }
 
-// forget removes the versions up to one from the history. What they led to becomes the mark, from which the
-// later ones can be made again.
+// forget removes the versions up to one from the history. The state at that version becomes the mark, from which the
+// later ones can be restored.
 func (k sessionAt) forget(t *tx, upTo int64) error {
 	mark, state, err := k.mark()
 	if err != nil || upTo <= mark {
@@ -306,7 +306,7 @@ func (k sessionAt) forget(t *tx, upTo int64) error {
 	return t.exec(`DELETE FROM session_patch WHERE caller = ? AND name = ? AND version <= ?`, k.caller, k.name, upTo)
 }
 
-// At returns the session's state as it was at a version. The last 100 are remembered, or a few more.
+// At returns the session's state as it was at a version. The last 100 are kept, or a few more.
 func (s *SessionTable) At(ctx context.Context, caller, name string, version int64) (session.State, error) {
 	return s.remembered(ctx, caller, name, func(current, mark int64) (int64, error) {
 		switch {
@@ -321,8 +321,8 @@ func (s *SessionTable) At(ctx context.Context, caller, name string, version int6
 	})
 }
 
-// Next returns the version after the one that was seen last, or the oldest later one that is remembered; there is
-// none where more is false. A session that was removed meanwhile starts again.
+// Next returns the version after seen, or the oldest later one that is kept; more is false if there is none. A session
+// that was removed meanwhile starts again.
 func (s *SessionTable) Next(
 	ctx context.Context, caller, name string, seen int64,
 ) (st session.State, more bool, err error) {
@@ -330,7 +330,7 @@ func (s *SessionTable) Next(
 		more = current != seen
 		switch {
 		case !more:
-			return mark, nil // there is nothing to give, and the mark costs no reading of patches
+			return mark, nil // there is nothing to return, and the mark needs no patches
 		case current < seen: // it was removed and has begun again: from its first version, or its mark
 			return max(min(current, 1), mark), nil
 		}
@@ -339,8 +339,8 @@ func (s *SessionTable) Next(
 	return st, more, err
 }
 
-// remembered makes a version again, which choose picks: no later than the current one, and not before the mark. When
-// the mark came to be is forgotten.
+// remembered restores the version that choose picks: no later than the current one, and not before the mark. The time
+// of the mark is not kept.
 func (s *SessionTable) remembered(
 	ctx context.Context, caller, name string, choose func(current, mark int64) (int64, error),
 ) (session.State, error) {

@@ -12,23 +12,23 @@ import (
 	"toolpost/tool"
 )
 
-// sums are what a number of rows adds to the sums of their days.
+// sums are what some rows add to the sums of their days.
 type sums struct {
 	days  map[sumKey]daySum
 	tooks map[sumKey]int64
 	paths map[sumKey]int64
 }
 
-// A sumKey names the calls of a kind on a day, or some of them.
+// A sumKey identifies the calls of a kind on a day, or some of them.
 type sumKey struct {
 	day, kind  int64
-	bucket     int64  // of tooks: they took about as long
-	mode, path string // of paths: they did the same to it
+	bucket     int64  // of tooks: the bucket of their duration
+	mode, path string // of paths: what they did to which
 }
 
 type daySum struct{ n, took, longest, in, out, first, last int64 }
 
-// What a call does to a path.
+// The ways in which a call accesses a path.
 const (
 	modeRead  = "read"
 	modeWrite = "write"
@@ -60,11 +60,11 @@ func (s *sums) add(kind int64, r *tool.Record) {
 // A tally is a table of sums, with how its rows are read and added up.
 type tally[V any] struct {
 	table      string
-	keys, sums string // columns behind the day
-	by         string // more to group them by
-	touches    bool   // they follow from what calls touch
+	keys, sums string // columns after the day
+	by         string // further columns to group by
+	touches    bool   // they are derived from what calls touch
 	of         func(*sums) map[sumKey]V
-	into       func(*sumKey, *V) []any // where to scan the columns to
+	into       func(*sumKey, *V) []any // returns the scan destinations of the columns
 }
 
 func dayTally() tally[daySum] {
@@ -127,7 +127,7 @@ func (s *sums) save(t *tx) error {
 		` ON CONFLICT (day, kind, mode, path) DO UPDATE SET n = audit_path.n + excluded.n`, paths)
 }
 
-// insert inserts many rows with few statements. Statements come in three sizes, so that they can be kept.
+// insert inserts many rows with few statements. Statements come in three sizes, so that they can be kept prepared.
 func (t *tx) insert(head string, columns int, tail string, args []any) error {
 	one := "(" + marks("?", columns) + ")"
 	for n, some := range portions(args, columns) {
@@ -138,7 +138,7 @@ func (t *tx) insert(head string, columns int, tail string, args []any) error {
 	return nil
 }
 
-// portions cuts the values of many rows into those of 64 rows, of 8, and of one.
+// portions splits the values of many rows into those of 64 rows, of 8, and of one.
 func portions(args []any, columns int) iter.Seq2[int, []any] {
 	return func(yield func(int, []any) bool) {
 		for _, n := range []int{64, 8, 1} {
@@ -152,12 +152,12 @@ func portions(args []any, columns int) iter.Seq2[int, []any] {
 	}
 }
 
-// marks repeats the place of a value in a statement, or that of a row of them.
+// marks repeats the placeholder of a value, or of a row of values.
 func marks(one string, n int) string { return strings.TrimSuffix(strings.Repeat(one+", ", n), ", ") }
 
 const dayLength = int64(24 * time.Hour / time.Microsecond)
 
-// dayOf numbers the days of UTC; the first of 1970 is 0.
+// dayOf numbers the days in UTC; 1 January 1970 is 0.
 func dayOf(at int64) int64 {
 	if at < 0 {
 		return (at+1)/dayLength - 1
@@ -165,7 +165,7 @@ func dayOf(at int64) int64 {
 	return at / dayLength
 }
 
-// A bucket holds durations that are about the same: four buckets for each doubling.
+// bucketOf returns the bucket of a duration. A bucket holds similar durations: four buckets for each doubling.
 func bucketOf(took int64) int64 {
 	if took < 8 {
 		return max(took, 0)
@@ -174,7 +174,7 @@ func bucketOf(took int64) int64 {
 	return int64(e)*4 + took>>e
 }
 
-// bucketSQL is bucketOf of the column took, for a database to count with. Durations end with the 63rd bit.
+// bucketSQL is bucketOf of the column took, in SQL. Durations end with the 63rd bit.
 func bucketSQL() string {
 	var b strings.Builder
 	b.WriteString(`CASE WHEN took < 0 THEN 0 WHEN took < 8 THEN took`)
@@ -185,13 +185,13 @@ func bucketSQL() string {
 	return b.String()
 }
 
-// middleOf returns a duration that stands for those of a bucket.
+// middleOf returns a duration that represents those of a bucket.
 func middleOf(bucket int64) time.Duration {
 	low, high := edgeOf(bucket), edgeOf(bucket+1)
 	return time.Duration((low+high-1)/2) * time.Microsecond
 }
 
-// edgeOf returns the least duration of a bucket, in microseconds.
+// edgeOf returns the smallest duration of a bucket, in microseconds.
 func edgeOf(bucket int64) int64 {
 	if bucket < 8 {
 		return bucket

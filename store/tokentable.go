@@ -13,22 +13,21 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A TokenTable keeps the tokens of callers. The table has their digests, not the tokens: who can read it still has
-// none.
+// A TokenTable keeps the tokens of callers. The table has their digests, so reading it reveals no token.
 type TokenTable struct{ db *DB }
 
-// Tokens keeps the tokens of callers.
+// Tokens returns the table of callers' tokens.
 func (db *DB) Tokens() *TokenTable { return &TokenTable{db} }
 
-// The bounds of a token, and how long one is remembered after its end.
+// The limits of a token, and how long it is kept after its end.
 const (
 	maxNote     = 256
 	maxGranted  = 64 // roles, and tools
 	tokenMemory = 30 * 24 * time.Hour
 )
 
-// Issue makes a token with what t says of its caller, roles, tools and note. A ttl of 0 is for ever. The token is in
-// nobody's hands but the caller's.
+// Issue makes a token with the caller, roles, tools and note of t. A ttl of 0 means for ever. Only the caller gets the
+// token.
 func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duration) (token string, err error) {
 	if err := checkToken(&t, ttl); err != nil {
 		return "", err
@@ -76,7 +75,7 @@ func checkToken(t *identity.Token, ttl time.Duration) error {
 
 const allIssued = `SELECT id, caller, roles, tools, listed, note, issued_at, expires_at, revoked_at FROM token`
 
-// Lookup returns the token with that SHA-256, in hexadecimal digits, whatever its state; false: there is none.
+// Lookup returns the token with that SHA-256, in hexadecimal digits, whatever its state, or false if there is none.
 func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Token, ok bool, err error) {
 	found, err := k.list(ctx, ` WHERE id = ?`, plain(digest, maxName))
 	if len(found) == 0 {
@@ -85,7 +84,7 @@ func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Toke
 	return found[0], true, err
 }
 
-// Find returns a token that is remembered, by its id or itself.
+// Find returns a stored token, by its id or itself.
 func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err error) {
 	if id = plain(identity.TokenID(id), maxName); !isID(id) {
 		return t, noToken(id)
@@ -95,12 +94,12 @@ func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err
 	})
 }
 
-// List returns the tokens that are remembered, the newest first, and most of them at the most; 0: all.
+// List returns the stored tokens, the newest first, at most most of them; 0 means all.
 func (k *TokenTable) List(ctx context.Context, most int) ([]identity.Token, error) {
 	return k.list(ctx, ` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
 }
 
-// Of returns the tokens of a caller that are remembered.
+// Of returns the stored tokens of a caller.
 func (k *TokenTable) Of(ctx context.Context, caller string) ([]identity.Token, error) {
 	return k.list(ctx, ` WHERE caller = ?`, plain(caller, maxName))
 }

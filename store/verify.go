@@ -20,20 +20,20 @@ import (
 	"toolpost/tool"
 )
 
-// maxFindings is how many are reported; one is enough to know.
+// maxFindings is how many findings are reported; one is enough to know.
 const maxFindings = 20
 
-// Verify looks at every row of the log. What it finds is in the report; the error says that it could not look.
-// The points, if any, must be in the log.
+// Verify checks every row of the log. Its findings are in the report; an error means that it could not check. The
+// points, if any, must be in the log.
 func (a *AuditTable) Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error) {
 	return a.VerifyTelling(ctx, func(_, _ int64) error { return nil }, points...)
 }
 
-// tellRows is how often VerifyTelling tells, in rows.
+// tellRows is how often VerifyTelling reports progress, in rows.
 const tellRows = 1000
 
-// VerifyTelling is Verify for who wants to know now and then how many of all rows were looked at. An error of tell ends
-// it.
+// VerifyTelling is Verify with progress: it calls tell now and then with the number of rows checked and of all rows. An
+// error of tell ends it.
 func (a *AuditTable) VerifyTelling(
 	ctx context.Context, tell func(rows, all int64) error, points ...audit.Point,
 ) (*audit.Report, error) {
@@ -52,10 +52,10 @@ func (a *AuditTable) VerifyTelling(
 	if ctx.Err() != nil {
 		return nil, tool.AsError(context.Cause(ctx))
 	}
-	if err != nil && tool.AsError(err).Reason == newer { // nothing is wrong with it
+	if err != nil && tool.AsError(err).Reason == newer { // nothing is wrong with the log
 		return nil, err
 	}
-	if err != nil && len(v.report.Findings) == 0 { // whatever keeps us from reading it is wrong with it
+	if err != nil && len(v.report.Findings) == 0 { // a log that cannot be read is damaged
 		v.report.Findings = append(v.report.Findings, audit.Finding{
 			What: "the log cannot be read: " + tool.AsError(err).Message,
 		})
@@ -65,7 +65,7 @@ func (a *AuditTable) VerifyTelling(
 
 var errEnough = errors.New("enough was found")
 
-// A verifier looks at the log once, in one state.
+// A verifier checks the log once, in one snapshot.
 type verifier struct {
 	*reader
 	*layout
@@ -77,10 +77,9 @@ type verifier struct {
 	head  head
 	kinds map[int64]kindID
 	used  map[int64]bool
-	sums  *sums // of all rows, but for the durations and the paths
-	// The durations and the paths of all rows, each in one number: each counts as the hash of its key under a seed
-	// that nobody knew before. It is the same number for the rows and for the sums of the same rows, in whatever
-	// order.
+	sums  *sums // of all rows, except the durations and the paths
+	// The durations and the paths of all rows, each as one number: each counts as the hash of its key under a seed that
+	// could not be known before. The number is the same for the rows and for the sums of the same rows, in any order.
 	seed         maphash.Seed
 	tooks, paths uint64
 	tell         func(rows, all int64) error
@@ -105,7 +104,7 @@ func (v *verifier) look(r *reader) error {
 	return nil
 }
 
-// intact asks the database itself.
+// intact runs the database's own check.
 func (v *verifier) intact() error {
 	if v.d.Intact == "" {
 		return nil
@@ -131,7 +130,7 @@ func (v *verifier) readHead() error {
 	v.report.Cut = audit.Point{Seq: h.cutSeq, Hash: hex.EncodeToString(h.cutHash)}
 	v.report.Head = audit.Point{Seq: h.seq, Hash: hex.EncodeToString(h.hash)}
 	switch {
-	case err != nil || heads == 0: // none: then there are no rows either
+	case err != nil || heads == 0: // without a head there are no rows either
 		return err
 	case heads > 1 || id != 1:
 		return v.find(0, "the log has %d heads, the last of them with the number %d", heads, id)
@@ -223,7 +222,7 @@ func (v *verifier) link(at int64, before []byte, id int64, r *tool.Record, doc s
 	return nil
 }
 
-// atPoint crosses off a point that has been reached, and finds one that is another there.
+// atPoint marks a point as found, and reports one whose hash differs.
 func (v *verifier) atPoint(seq int64, hash []byte) error {
 	for i, p := range v.points {
 		switch {
@@ -238,7 +237,7 @@ func (v *verifier) atPoint(seq int64, hash []byte) error {
 	return nil
 }
 
-// sum adds a row to what the sums should be.
+// sum adds a row to the expected sums.
 func (v *verifier) sum(id int64, r *tool.Record, doc string) error {
 	if err := readTouches(doc, r); err != nil {
 		return v.find(r.Seq, "row %d cannot be read: %v", r.Seq, err)
@@ -249,7 +248,7 @@ func (v *verifier) sum(id int64, r *tool.Record, doc string) error {
 	return nil
 }
 
-// take empties counts, and returns what they are as one number.
+// take empties counts, and returns them as one number.
 func (v *verifier) take(counts map[sumKey]int64) (sum uint64) {
 	for key, n := range counts {
 		sum += maphash.Comparable(v.seed, key) * uint64(n)
@@ -308,7 +307,7 @@ func (v *verifier) readCounts(what string, t tally[int64], want uint64) error {
 	return err
 }
 
-// readUnused finds kinds that no row refers to. Nobody adds such a kind but together with its row.
+// readUnused finds kinds that no row refers to. A kind is only ever added together with its row.
 func (v *verifier) readUnused() error {
 	for id := range v.kinds {
 		if !v.used[id] {
@@ -320,11 +319,11 @@ func (v *verifier) readUnused() error {
 	return nil
 }
 
-// A mark is a Point of the log that is kept outside of the database, signed with the key: a log that is empty says
-// nothing about what it has lost, and one that was put back to an earlier state verifies.
+// A mark is a Point of the log that is kept outside of the database, signed with the key: an empty log shows nothing of
+// what it has lost, and a log that was restored to an earlier state verifies.
 type mark struct {
 	path string
-	seen time.Time // when it was last kept; for tend alone
+	seen time.Time // when it was last kept; used by tend alone
 }
 
 // markEvery is how often a mark is kept while calls are recorded. It takes a durable transaction.
@@ -336,7 +335,7 @@ func signMark(key []byte, p audit.Point) string {
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// read returns the point that was kept; Seq 0: none.
+// read returns the kept point; Seq is 0 if there is none.
 func (m *mark) read(key []byte) (p audit.Point, err error) {
 	if m.path == "" {
 		return p, nil
@@ -355,8 +354,8 @@ func (m *mark) read(key []byte) (p audit.Point, err error) {
 	return p, nil
 }
 
-// first is the mark of the first row. It outlives the other: a log that was deleted together with its mark, and begun
-// again, would verify.
+// first returns the mark of the first row. It outlives the other: without it, a log that was deleted together with its
+// mark, and begun again, would verify.
 func (m *mark) first() *mark {
 	if m.path == "" {
 		return m
@@ -371,8 +370,8 @@ func (m *mark) write(key []byte, p audit.Point) error {
 	return replaceFile(m.path, []byte(p.String()+" "+signMark(key, p)+"\n"))
 }
 
-// keepMark keeps the end of the log, where calls were recorded since the last time. A mark that the log does not hold
-// any more stays: it is what tells that something is missing.
+// keepMark records the end of the log, if calls were recorded since the last time. A mark that is no longer in the log
+// stays: it shows that something is missing.
 func (a *AuditTable) keepMark() error {
 	if a.mark.path == "" || !a.moved.Swap(false) {
 		return nil
@@ -417,7 +416,7 @@ func (a *AuditTable) keepMark() error {
 	return err
 }
 
-// checkMark finds a log that does not hold its mark.
+// checkMark reports a log that does not contain its mark.
 func (v *verifier) checkMark() error {
 	m, both := v.mark, v.mark.path+" and "+v.mark.first().path
 	p, err := m.read(v.key)
@@ -444,7 +443,7 @@ func (v *verifier) checkMark() error {
 	return v.checkFirst(m.first())
 }
 
-// checkFirst finds a log that was deleted together with its mark, and perhaps begun again.
+// checkFirst reports a log that was deleted together with its mark, and perhaps begun again.
 func (v *verifier) checkFirst(m *mark) error {
 	p, err := m.read(v.key)
 	switch {

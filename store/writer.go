@@ -14,38 +14,39 @@ import (
 	"toolpost/tool"
 )
 
-// How long a write waits: for other programs that write, and for a database that is not there. Whoever has the time
-// waits longer, by trying again; see tool.Persist.
+// How long a write waits: for other programs that write, and for an unreachable database. A caller with more time waits
+// longer by retrying; see tool.Persist.
 const (
 	patience = 20 * time.Second
 	reach    = 5 * time.Second
 )
 
-// A writer writes with one connection, one transaction at a time. Whoever comes while one is under way waits and shares
-// the next one: the cost of a commit, which is that of a disk, is that of a group and not that of each.
+// A writer writes with one connection, one transaction at a time. Writes that arrive during a transaction wait and
+// share the next one: so the cost of a commit, which is that of a disk, is paid once per group.
 //
 // Why one. SQLite has one writer anyway: several connections would take turns by polling a lock, which is slower and
 // unfair. PostgreSQL could have many, but the audit log is one chain, so its records are added one after the other in
-// any case, and with one writer nothing ever meets a deadlock.
+// any case, and with one writer there are no deadlocks.
 //
-// Why it has no goroutine. The first who comes leads: it commits what has gathered, and then hands the lead to one of
-// those who came meanwhile. A writer that nobody uses costs nothing, a call that is alone goes to the database without
-// waking anybody, and there is nothing to start, to stop or to find hanging. The price is that a leader does the work
-// of those who came with it, and that none may ever leave without handing on, whatever happens to it: see commitSafely.
+// Why it has no goroutine. The first caller leads: it commits what has gathered, and then hands the lead to one of the
+// callers that arrived meanwhile. An unused writer costs nothing, a single call goes to the database without waking a
+// goroutine, and there is nothing to start, to stop or to find hanging. The price is that a leader does the work of the
+// others, and that it must never leave without handing on, whatever happens to it: see commitSafely.
 //
-// Why a write is a function that may run more than once. A transaction fails for reasons that are nobody's fault:
-// another program was in the way, the server restarted, the disk was full until somebody made room. Whoever leads then
-// tries the group again, within bounds, and callers see one answer. Within a group each write is apart, by a savepoint,
-// so that one that is refused takes nobody with it; where the transaction itself fails although the database is well,
-// it may be the fault of one, and the writes are tried one by one.
+// Why a write is a function that may run more than once. A transaction may fail through no fault of its own: another
+// program was in the way, the server restarted, the disk was full until an operator made room. The leader then retries
+// the group, within bounds, and callers see one answer. Within a group each write has its own savepoint, so that one
+// that is refused does not affect the others. If the transaction itself fails although the database is well, one of
+// them may be at fault, and the writes are tried one by one.
 //
-// Why some do not wait. The record of a call that changed nothing is worth less than the time that its caller would wait
-// for a disk. It joins the queue and whoever leads next takes it along; if nobody comes, a timer leads (see later). What
-// waits so is bounded in number, after which its callers wait like everybody else, and in time.
+// Why some do not wait. The record of a call that changed nothing is worth less than the time that its caller would
+// wait for a disk. It joins the queue and the next leader takes it along; if there is none, a timer leads (see later).
+// Such writes are bounded in number, beyond which their callers wait like all others, and in time.
 //
-// What cannot simply be tried again is a COMMIT that was not answered, since it may have happened. Where that is
-// possible each transaction leaves a mark, by which the next one finds out: see doubt. Whoever cannot wait for that is
-// told that nobody knows, and may come again with the same key; what turned out to be written is not written twice.
+// A COMMIT that was not answered cannot simply be retried, since it may have happened. If that is possible each
+// transaction leaves a mark, by which the next one finds out: see doubt. A caller that cannot wait for that gets an
+// error that the outcome is unclear, and may come again with the same key; a write that turned out to have happened is
+// not repeated.
 type writer struct {
 	db   *DB
 	pool *sql.DB
@@ -58,44 +59,44 @@ type writer struct {
 	queue   []*write
 	led     bool
 	closed  bool
-	timer   *time.Timer    // leads the writes that nobody waits for; nil: nobody has come
-	pending sync.WaitGroup // writes that have come and are not over
-	behind  atomic.Int64   // writes that nobody waits for and that are not over
+	timer   *time.Timer    // leads the writes without a waiting caller; nil until the first one
+	pending sync.WaitGroup // writes that are not finished
+	behind  atomic.Int64   // unfinished writes without a waiting caller
 
-	// What only the leader uses.
+	// The fields below are used by the leader alone.
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
-	mode  string    // Quick or Durable, whichever was chosen last
+	mode  string    // Quick or Durable, as last chosen
 	kept  time.Time // when upkeep was last done
-	full  bool      // the last group found no room
-	down  bool      // the last group did not reach the database: the next one is not kept waiting
+	full  bool      // there was no room for the last group
+	down  bool      // the last group did not reach the database: the next one does not wait for it
 	doubt *doubt
-	// What was told that nobody knows, and then turned out to be written, by key: it is not written again.
+	// Writes that were reported as unclear and then found to have happened, by key: they are not repeated.
 	landed map[string]bool
 }
 
-// A write is one thing to write: a record of the audit log, a note that a call begins, or anything else.
+// A write is one item to write: a record of the audit log, a note that a call begins, or anything else.
 type write struct {
 	do      func(*tx) error
-	record  *entry // where do is nil
+	record  *entry // set if do is nil
 	note    *note  // likewise
 	durable bool
-	key     string       // names what is written, where somebody may come again with it who was told that nobody knows
-	late    func()       // called, by a leader, when it turns out to be written after somebody was told that nobody knows
-	wake    chan bool    // true: lead; false: it is done; nil: nobody waits
-	done    func(*write) // called when it is over, where nobody waits
+	key     string       // identifies the write, if a caller may repeat it after an unclear outcome
+	late    func()       // called by a leader if the write is found to have happened after it was reported as unclear
+	wake    chan bool    // true to lead, false when it is done; nil if no caller waits
+	done    func(*write) // called when it is over, if no caller waits
 	err     error
 
-	written, told bool // for leaders: it was found to be written; its error was given to who waited
+	written, told bool // for leaders: it was found to have been written; its error was returned to the caller
 }
 
-// do runs f in a transaction and returns when it is committed. An error of f undoes what f did and nothing
-// else. f may be run more than once, when other programs were in the way.
+// do runs f in a transaction and returns when it is committed. An error of f undoes what f did and nothing else. f may
+// be run more than once, if other programs were in the way.
 func (w *writer) do(durable bool, f func(*tx) error) error {
 	return w.submit(&write{do: f, durable: durable})
 }
 
-// writing is do, durably, for what gives something.
+// writing is do, durably, for functions that return a value.
 func writing[T any](db *DB, f func(*tx) (T, error)) (v T, err error) {
 	err = db.w.do(true, func(t *tx) error {
 		v, err = f(t)
@@ -117,23 +118,23 @@ func (w *writer) submit(one *write) error {
 	follow := w.led
 	w.led = true
 	w.mu.Unlock()
-	if follow && !<-one.wake { // bounded: a leader gives up after its patience, and wakes everybody
+	if follow && !<-one.wake { // bounded: a leader gives up after its patience, and wakes all followers
 		return one.err
 	}
 	w.lead(one)
 	return one.err
 }
 
-// How long a write waits at the most that nobody waits for, how many of them are not kept waiting any longer, and how
-// many there are at the most.
+// The longest delay of a write without a waiting caller, how many of them are written without further delay, and how
+// many there may be.
 const (
 	soon     = 20 * time.Millisecond
 	plenty   = 512
 	mostLate = 4096
 )
 
-// later submits a write that nobody waits for; done is told when it is over. Where too many wait already the caller
-// waits with them, so that nobody is faster than the disk for long.
+// later submits a write without waiting; done is called when it is over. If there are too many already the caller
+// waits, so that callers cannot outrun the disk for a long time.
 func (w *writer) later(one *write) {
 	w.mu.Lock()
 	if w.closed || w.behind.Load() >= mostLate {
@@ -147,7 +148,7 @@ func (w *writer) later(one *write) {
 	w.behind.Add(1)
 	w.queue = append(w.queue, one)
 	switch n := len(w.queue); {
-	case w.led: // whoever leads sees to it that somebody leads after them
+	case w.led: // the current leader makes sure that there is a next one
 	case n == 1:
 		w.leadIn(soon)
 	case n == plenty:
@@ -155,7 +156,7 @@ func (w *writer) later(one *write) {
 	}
 }
 
-// leadIn has the timer lead after a while. The lock is held.
+// leadIn makes the timer lead after a while. The lock is held.
 func (w *writer) leadIn(wait time.Duration) {
 	if w.timer == nil {
 		w.timer = time.AfterFunc(wait, w.catchUp)
@@ -164,7 +165,7 @@ func (w *writer) leadIn(wait time.Duration) {
 	}
 }
 
-// catchUp leads for those who do not wait, unless somebody else does or has.
+// catchUp leads for writes without a waiting caller, unless there is or was another leader.
 func (w *writer) catchUp() {
 	w.mu.Lock()
 	if w.led || len(w.queue) == 0 {
@@ -178,14 +179,14 @@ func (w *writer) catchUp() {
 	w.lead(nil)
 }
 
-// settle waits until what has come before it is written, or given up.
+// settle waits until all earlier writes are written, or given up.
 func (w *writer) settle() {
 	if w.behind.Load() > 0 {
 		_ = w.do(false, func(*tx) error { return nil })
 	}
 }
 
-// lead commits one group, to which the leader's own write belongs.
+// lead commits one group, which includes the leader's own write.
 func (w *writer) lead(own *write) {
 	group := w.gather()
 	w.commitSafely(group)
@@ -216,7 +217,7 @@ func (w *writer) lead(own *write) {
 	w.led = false
 }
 
-// upkeep does what the database wants to have done now and then, between two groups.
+// upkeep does the regular maintenance of the database, between two groups.
 func (w *writer) upkeep() {
 	now := time.Now()
 	if w.conn == nil || w.db.d.Upkeep == nil || now.Sub(w.kept) < tendEvery {
@@ -226,13 +227,12 @@ func (w *writer) upkeep() {
 	w.db.d.Upkeep(context.Background(), w.conn)
 }
 
-// relieved reports whether a database that had no room could make some.
+// relieved reports whether a database without room could make some.
 func (w *writer) relieved() bool {
 	return w.full && w.conn != nil && w.db.d.Relieve != nil && w.db.d.Relieve(context.Background(), w.conn)
 }
 
-// gather takes what has come. Those who are about to come make the group larger: it steps aside for them, as
-// long as it grows.
+// gather takes the queued writes. It yields to callers that are about to submit, as long as the group grows.
 func (w *writer) gather() (group []*write) {
 	for before := 0; ; before = len(group) {
 		runtime.Gosched()
@@ -247,7 +247,7 @@ func (w *writer) gather() (group []*write) {
 	}
 }
 
-// enough writes make a group that nobody is waited for.
+// enough is the size of a group that does not wait for more writes.
 const enough = 64
 
 // close waits for the writes in progress.
@@ -263,7 +263,7 @@ func (w *writer) close() error {
 	return w.pool.Close()
 }
 
-// commitSafely keeps a mistake of ours from leaving those who follow without a leader.
+// commitSafely recovers from a panic, so that followers are not left without a leader.
 func (w *writer) commitSafely(group []*write) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -276,14 +276,14 @@ func (w *writer) commitSafely(group []*write) {
 	w.commit(group)
 }
 
-// commit writes a group in one transaction, again where another program was in the way or the connection was lost.
+// commit writes a group in one transaction. It retries if another program was in the way or the connection was lost.
 func (w *writer) commit(group []*write) {
 	var err error
 	var lost bool
-	var since time.Time // when it was first lost: a slow transaction takes nothing from the time to come back
+	var since time.Time // when it was first lost: a slow transaction does not shorten the time to come back
 	for begun, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		had := w.conn != nil
-		w.relieved() // first, so that room which somebody has made goes to where it makes more
+		w.relieved() // first, so that freed room is used where it frees more
 		if err = w.attempt(group); err != nil && w.db.d.Full(err) && !w.full {
 			if w.full = true; w.relieved() {
 				err = w.attempt(group)
@@ -305,7 +305,7 @@ func (w *writer) commit(group []*write) {
 	case err == nil:
 		return
 	case len(group) > 1 && w.conn != nil && !lost && !w.db.d.Busy(err) && !w.db.d.Full(err):
-		// It may be the fault of one alone: the others do not fail with it.
+		// One write alone may be at fault: the others do not fail with it.
 		for _, one := range group {
 			if !one.written {
 				w.commit([]*write{one})
@@ -328,9 +328,8 @@ func (w *writer) commit(group []*write) {
 	}
 }
 
-// attempt is one transaction. Its error is that of the transaction; what went wrong in one write alone is in that
-// write. A transaction that failed may be tried again: where it failed at its very end, the next one first looks what
-// became of it.
+// attempt is one transaction. Its error is that of the transaction; the error of a single write is in that write. A
+// failed transaction may be retried: if it failed at its very end, the next one first checks what became of it.
 func (w *writer) attempt(group []*write) (err error) {
 	t := &tx{ctx: context.Background(), w: w}
 	defer func() {
@@ -357,11 +356,11 @@ func (w *writer) attempt(group []*write) (err error) {
 		f()
 	}
 	w.last.Store(micros(time.Now()))
-	return w.db.same() // what went into a file that nobody finds any more was not written
+	return w.db.same() // a write to a file that others no longer find does not count
 }
 
-// undo ends a transaction that failed. Some errors end it by themselves: then the connection is still good, and
-// worth keeping, since on a full disk there may be no room for another.
+// undo ends a failed transaction. Some errors end it by themselves: then the connection is still good, and worth
+// keeping, since a full disk may have no room for another.
 func (t *tx) undo() {
 	t.w.db.audit.undone()
 	if t.w.conn != nil && t.once("ROLLBACK") != nil && t.once("SELECT 1") != nil {
@@ -369,8 +368,8 @@ func (t *tx) undo() {
 	}
 }
 
-// run does the writes, and then makes all notes at once and adds all records to the log at once: what every call has is
-// worth a statement of its own for many.
+// run does the writes, and then makes all notes at once and adds all records to the log at once: every call has these,
+// so shared statements are worth it.
 func (t *tx) run(group []*write) (err error) {
 	var notes, records []*write
 	for _, one := range group {
@@ -392,7 +391,7 @@ func (t *tx) run(group []*write) (err error) {
 	return t.together(records, len(group), log.extend)
 }
 
-// together does some writes of a group of so many as one: all of them fail with it.
+// together does some of the writes of a group, which has of writes, as one: they all fail together.
 func (t *tx) together(some []*write, of int, do func(*tx, []*write) error) error {
 	if len(some) == 0 {
 		return nil
@@ -459,7 +458,7 @@ func (w *writer) connect() error {
 	return nil
 }
 
-// disconnect forgets the connection, whatever state it is in. The next group gets another.
+// disconnect drops the connection, whatever its state. The next group gets another.
 func (w *writer) disconnect() {
 	if w.conn == nil {
 		return
@@ -467,19 +466,19 @@ func (w *writer) disconnect() {
 	for _, s := range w.stmts {
 		_ = s.Close()
 	}
-	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn }) // it is not to be used again
+	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn }) // so that the pool does not reuse it
 	_ = w.conn.Close()
 	w.conn, w.stmts = nil, nil
 }
 
-// A tx is the transaction of a group. It has no deadline: what it waits for is bounded by the database.
+// A tx is the transaction of a group. It has no deadline: the database bounds its waits.
 type tx struct {
 	ctx  context.Context
 	w    *writer
 	done []func()
 }
 
-// after has f called when the transaction is committed.
+// after registers f to be called when the transaction is committed.
 func (t *tx) after(f func()) { t.done = append(t.done, f) }
 
 // apart runs f so that its failure undoes f alone. The second error is that of the transaction.
@@ -491,7 +490,7 @@ func (t *tx) apart(f func(*tx) error, alone bool) (failed, err error) {
 	}
 	failed = f(t)
 	_, ours := errors.AsType[*tool.Error](failed)
-	if alone || failed != nil && !ours { // the database failed: what others wrote in the transaction is lost with it
+	if alone || failed != nil && !ours { // the database failed: the other writes of the transaction are lost with it
 		return nil, failed
 	}
 	if failed != nil {
@@ -502,7 +501,7 @@ func (t *tx) apart(f func(*tx) error, alone bool) (failed, err error) {
 	return failed, t.once("RELEASE SAVEPOINT job")
 }
 
-// once runs a statement that is not worth keeping.
+// once runs a statement that is not worth preparing.
 func (t *tx) once(statement string) error {
 	_, err := t.w.conn.ExecContext(t.ctx, statement)
 	return err
@@ -513,7 +512,7 @@ func (t *tx) exec(query string, args ...any) error {
 	return err
 }
 
-// count runs a statement and gives the number of rows that it changed.
+// count runs a statement and returns the number of rows that it changed.
 func (t *tx) count(query string, args ...any) (int64, error) {
 	s, err := t.prepared(query)
 	if err != nil {

@@ -22,11 +22,11 @@ import (
 	"toolpost/tool"
 )
 
-// connectTimeout bounds the way to the server where the URL does not.
+// connectTimeout bounds connecting to the server if the URL does not.
 const connectTimeout = 5 * time.Second
 
-// Open returns the store in the database of a URL, such as postgres://user@host/database. The way to the server is
-// made at the first use.
+// Open returns the store in the database of a URL, such as postgres://user@host/database. It connects to the server on
+// first use.
 func Open(url string, o store.Options) (*store.DB, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -40,14 +40,14 @@ func Open(url string, o store.Options) (*store.DB, error) {
 	reads, writes := *cfg, *cfg
 	reads.RuntimeParams = map[string]string{"default_transaction_read_only": "on"}
 	maps.Copy(reads.RuntimeParams, cfg.RuntimeParams)
-	// The keepalives have the server notice within half a minute that the machine of a program is gone: until then it
+	// The keepalives let the server notice within half a minute that the machine of a program is gone: until then it
 	// keeps the program's lock.
 	writes.RuntimeParams = map[string]string{
 		"lock_timeout": "10s", "tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 	}
 	maps.Copy(writes.RuntimeParams, cfg.RuntimeParams)
-	// Never off: a server that crashes forgets what it committed so, and this program goes on and would find its own
-	// records gone. A group shares the cost.
+	// Never off: a server that crashes forgets such commits, and this program, which goes on, would find its own records
+	// gone. A group shares the cost.
 	writes.RuntimeParams["synchronous_commit"] = "on"
 	return store.New(dialect(), pool(&reads, 8), pool(&writes, 1), o), nil
 }
@@ -63,8 +63,8 @@ func dialect() store.Dialect {
 	return store.Dialect{
 		Numbered: true,
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
-		// One writer at a time, as SQLite has it: a group holds whatever it likes and never meets a deadlock. The
-		// number is any that nobody else uses.
+		// One writer at a time, as in SQLite: a group may lock what it likes and never meets a deadlock. The number is
+		// arbitrary and must not be used elsewhere.
 		Begin: "BEGIN; SELECT pg_advisory_xact_lock(7410517923146)",
 		Enter: enter,
 		Lives: lives,
@@ -77,11 +77,11 @@ func dialect() store.Dialect {
 	}
 }
 
-// grace is how long a program may take to come back whose connection was lost. It tries every second.
+// grace is how long a program that has lost its connection may take to come back. It retries every second.
 const grace = 10 * time.Second
 
-// enter takes a program's lock, which the server takes back with the connection. It is shared, so that the program is
-// not kept out by a connection of its own that the server does not know to be lost.
+// enter takes a program's lock, which the server releases with the connection. It is shared, so that the program is not
+// locked out by an earlier connection that the server does not yet know to be lost.
 func enter(ctx context.Context, conn *sql.Conn, number int64) error {
 	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock_shared($1)`, number)
 	return err
@@ -95,7 +95,7 @@ func lives(ctx context.Context, q store.Querier, number int64) (held bool, err e
 	return held, err
 }
 
-// codeOf returns the code of an error that the server gave; empty: it is none.
+// codeOf returns the code of an error from the server, or "" for other errors.
 func codeOf(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
@@ -109,8 +109,8 @@ func busy(err error) bool { return slices.Contains([]string{"55P03", "40001", "4
 // full reports whether the server has no room.
 func full(err error) bool { return slices.Contains([]string{"53100", "53200"}, codeOf(err)) }
 
-// down reports whether the server cannot be reached, or has ended the connection: it is ending or starting, or
-// somewhere on the way something is.
+// down reports whether the server cannot be reached, or has closed the connection: it is stopping or starting, or
+// something on the way to it is.
 func down(err error) bool {
 	if code := codeOf(err); code != "" {
 		return slices.Contains([]string{"57P01", "57P02", "57P03"}, code) || strings.HasPrefix(code, "08")
@@ -119,7 +119,7 @@ func down(err error) bool {
 	_, connect := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[net.Error](err)
 	return connect || network ||
-		err != nil && err.Error() == "conn closed" || // under a read, as the server ended; pgx has no name for it
+		err != nil && err.Error() == "conn closed" || // during a read, when the server stopped; pgx has no name for it
 		slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, sql.ErrConnDone, syscall.EPIPE,
 			syscall.ECONNRESET}, is)
 }

@@ -17,26 +17,26 @@ import (
 	"toolpost/tool"
 )
 
-// files are those of one store: the database, and what SQLite keeps beside it while it is open.
+// files are the files of one store: the database, and those that SQLite keeps beside it while it is open.
 type files struct {
 	path string
 
-	pages int // of the log before they are copied; for the writer alone
+	pages int // pages of the log before they are copied; used by the writer alone
 
 	mu    sync.Mutex
-	dir   *os.File         // of the database: programs lock a byte of it
-	first map[string]inode // the files as they were found first
+	dir   *os.File         // the folder of the database: programs lock a byte of it
+	first map[string]inode // the files as they were first found
 }
 
-// An inode is a file, whatever its name.
+// An inode identifies a file, whatever its name.
 type inode struct{ device, number uint64 }
 
-// Files lists the files of the store at a path: nobody else has any business with them.
+// Files lists the files of the store at a path: no other program has any business with them.
 func Files(path string) []string {
 	return []string{path, path + "-wal", path + "-shm", path + "-journal"}
 }
 
-// folder opens the folder of the database. SQLite, too, keeps its files beside what a link leads to.
+// folder opens the folder of the database. Like SQLite, it uses the folder that a link leads to.
 func (f *files) folder() (*os.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,11 +51,11 @@ func (f *files) folder() (*os.File, error) {
 	return f.dir, err
 }
 
-// enter locks the byte of the folder that has a program's number, for as long as the folder is open: the kernel gives
-// it back when the program ends, however it ends, and not before. A file for the purpose would be one more that can be
-// deleted or on a disk that is full. All who use the database are on this machine, or SQLite itself would not work.
+// enter locks the byte of the folder at a program's number, for as long as the folder is open: the kernel releases it
+// when the program ends, however it ends, and not before. A file for the purpose would be one more that can be deleted
+// or be on a full disk. All programs that use the database are on this machine, or SQLite itself would not work.
 func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
-	f.pages = 0 // it is another connection
+	f.pages = 0 // the connection is new
 	f.bound(ctx, conn)
 	dir, err := f.folder()
 	if err == nil {
@@ -68,7 +68,7 @@ func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
 	return nil
 }
 
-// lives reports whether a program has the lock of its number.
+// lives reports whether a program holds the lock of its number.
 func (f *files) lives(_ context.Context, _ store.Querier, number int64) (bool, error) {
 	dir, err := f.folder()
 	if err != nil {
@@ -77,7 +77,7 @@ func (f *files) lives(_ context.Context, _ store.Querier, number int64) (bool, e
 	return kernel.Locked(dir, number)
 }
 
-// leave gives the lock back.
+// leave releases the lock.
 func (f *files) leave() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,8 +89,8 @@ func (f *files) leave() error {
 	return dir.Close()
 }
 
-// same reports, as an error, that the files which are open are no longer those in their place: whatever is written then
-// is seen by nobody, and gone at the end.
+// same returns an error if the open files are no longer those at their paths: whatever is written then is invisible to
+// others, and lost at the end.
 func (f *files) same() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,8 +128,8 @@ func inodeOf(path string) (inode, error) {
 	return inode{kernel.Device(&st), st.Ino}, nil
 }
 
-// isOpen reports whether this program has a file open. The last who closes the database removes the files beside it, so
-// one that is gone, and is not open, is nothing out of the ordinary.
+// isOpen reports whether this program has a file open. The last program to close the database removes the files beside
+// it, so it is normal for a file that is not open to be gone.
 func isOpen(file inode) bool {
 	entries, err := os.ReadDir(kernel.Descriptors)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"toolpost/tool"
 )
 
-// Open returns the store in a file, which is made at the first use where it is not there yet.
+// Open returns the store in a file, which is created on first use if it does not exist.
 func Open(path string, o store.Options) (*store.DB, error) {
 	writes, err := sql.Open("sqlite",
 		dsn(path, "busy_timeout(2000)", "journal_mode(wal)", "synchronous(full)", "journal_size_limit(67108864)"))
@@ -37,8 +37,8 @@ func Open(path string, o store.Options) (*store.DB, error) {
 	return store.New(dialect(&files{path: path, first: map[string]inode{}}), reads, writes, o), nil
 }
 
-// prepare makes the file, for its owner alone, where it is missing. SQLite gives the files beside it the same
-// mode. One that is there is not touched: who closes a file of SQLite's gives up all locks that this program has on it.
+// prepare creates the file, for its owner alone, if it is missing. SQLite gives the files beside it the same mode. An
+// existing file is not touched: closing a file of SQLite's releases all locks that this program has on it.
 func prepare(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return tool.Errorf(tool.CodeUnavailable,
@@ -84,7 +84,7 @@ func dialect(f *files) store.Dialect {
 	}
 }
 
-// full reports whether there is no room. Some ways to run out of it look like any other failed write.
+// full reports whether there is no room. Some ways to run out of room look like any other failed write.
 func full(err error) bool {
 	switch codeOf(err) {
 	case lib.SQLITE_FULL, lib.SQLITE_IOERR_WRITE, lib.SQLITE_IOERR_TRUNCATE, lib.SQLITE_IOERR_SHMSIZE,
@@ -100,7 +100,7 @@ func busy(err error) bool {
 	return class == lib.SQLITE_BUSY || class == lib.SQLITE_LOCKED
 }
 
-// codeOf returns the code of an error of SQLite; 0: it is none.
+// codeOf returns the code of an error from SQLite, or 0 for other errors.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code()
@@ -109,16 +109,16 @@ func codeOf(err error) int {
 }
 
 // The write-ahead log grows until its pages are copied into the database, and only then starts again. Copying many at a
-// time costs least. But the copies need room as well: a log that has taken all there was can neither grow nor be
-// copied, however little is missing, and keeps the room that somebody makes. So it has a small part of what is free,
-// and most of what it has is copied already when the disk is full.
+// time costs least. But the copies need room as well: a log that has taken all the room can neither grow nor be copied,
+// however little is missing, and it takes the room that an operator frees. So it gets a small part of the free space,
+// and most of its pages are already copied when the disk is full.
 const (
-	mostPages  = 4000 // of the log before they are copied: 16 MiB
+	mostPages  = 4000 // pages of the log before they are copied: 16 MiB
 	leastPages = 16
-	ofTheRoom  = 16 // the log has one part of so many
+	ofTheRoom  = 16 // the log gets one part in this many
 )
 
-// bound sets how large the log becomes, by how much is free.
+// bound limits the size of the log according to the free space.
 func (f *files) bound(ctx context.Context, conn *sql.Conn) {
 	pages := mostPages
 	if free, _, err := kernel.Disk(filepath.Dir(f.path)); err == nil {
@@ -131,13 +131,13 @@ func (f *files) bound(ctx context.Context, conn *sql.Conn) {
 	}
 }
 
-// upkeep copies what the log has, as far as nobody reads it, and looks how much is free.
+// upkeep copies the pages of the log, except those in use by readers, and checks the free space.
 func (f *files) upkeep(ctx context.Context, conn *sql.Conn) {
-	_, _ = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)") // what cannot be copied now can be later
+	_, _ = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)") // pages that cannot be copied now can be later
 	f.bound(ctx, conn)
 }
 
-// relieve copies all that the log has and gives its room back.
+// relieve copies the whole log and frees its space.
 func relieve(ctx context.Context, conn *sql.Conn) bool {
 	var busy, pages, copied int
 	err := conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &copied)

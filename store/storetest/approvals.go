@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// anEntry is an approval that waits.
+// anEntry returns an approval that waits.
 func anEntry(again string) approval.Entry {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	return approval.Entry{

@@ -17,7 +17,7 @@ import (
 	"toolpost/tool"
 )
 
-// full is a record with everything in it.
+// full returns a record with all fields set.
 func full() *tool.Record {
 	return &tool.Record{
 		Time: time.Date(2026, 11, 15, 1, 2, 3, 4000, time.UTC), Call: "c1", Trace: "t1", Tool: "readFile",
@@ -60,8 +60,8 @@ func recordComesBack(t *testing.T, k Kind) {
 	sound(t, db)
 }
 
-// laterRecords: what nobody waited for is in the log, once, when somebody asks, when others look a moment later, and
-// after an orderly end.
+// laterRecords: a record written with Later is in the log, once: when this program queries it, when others look a
+// moment later, and after an orderly end.
 func laterRecords(t *testing.T, k Kind) {
 	address, other := k.made(t)
 	db := must[*store.DB](t)(k.Open(address, options()))
@@ -91,7 +91,7 @@ func laterRecords(t *testing.T, k Kind) {
 	}
 	ordered(db)
 	db.Audit().Later(full(), func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
-	until(t, func() bool { // nobody asks the program itself
+	until(t, func() bool { // the program itself is not queried
 		return must[int64](t)(other.Audit().Head(t.Context())) == callers*each+1
 	})
 	db.Audit().Later(full(), func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
@@ -102,7 +102,7 @@ func laterRecords(t *testing.T, k Kind) {
 	sound(t, other)
 }
 
-// notesOfMany: notes are made and taken away with those of others, whatever callers name their calls.
+// notesOfMany: notes are made and removed together with those of others, whatever the ids of calls are.
 func notesOfMany(t *testing.T, k Kind) {
 	db := k.fresh(t)
 	names := []string{"c1", "a\x00b", "\xff\xfe", strings.Repeat("ä", 5000), strings.Repeat("ä", 5000) + "x", ""}
@@ -135,7 +135,7 @@ func hostileText(t *testing.T, k Kind) {
 		add(t, db, r)
 		db.Audit().Later(r, func(_ *tool.Record, err error) { t.Errorf("a record is missing: %v", err) })
 		db.Audit().Settle()
-		add(t, db, r) // as one comes again that the log has bounded and given back
+		add(t, db, r) // as a record that was bounded and given back
 	}
 	sound(t, db)
 	for _, r := range logOf(t, db, audit.Filter{}) {
@@ -145,7 +145,7 @@ func hostileText(t *testing.T, k Kind) {
 	}
 }
 
-// random makes a record of some day around a fixed one.
+// random makes a record within a few days of a fixed date.
 func random(rng *rand.Rand) *tool.Record {
 	r := full()
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
@@ -157,7 +157,7 @@ func random(rng *rand.Rand) *tool.Record {
 	r.Tool, r.Caller, r.Session = pick("readFile", "writeFile", "grepCode"), pick("ada", "bob"), pick("", "s1", "s2")
 	r.Door, r.Source, r.Run = pick("http", "cli"), pick("files", "code"), pick("", "a%b", "a_b", `a"b!`)
 	r.Parent = pick("", "p1", "p2")
-	r.Args = []byte(`{"run":"a%b"}`) // which is not its run
+	r.Args = []byte(`{"run":"a%b"}`) // it only looks like its run
 	r.Duration = time.Duration(rng.Int64N(1<<uint(rng.IntN(30)))) * time.Microsecond
 	r.Call, r.In, r.Out = tool.NewID(), rng.Int64N(100), rng.Int64N(1000)
 	r.Touches = tool.Touches{Reads: []string{pick("/a", "/b", "/c")}}
@@ -187,7 +187,7 @@ func oneChain(t *testing.T, k Kind) {
 	holds(t, r.Rows == callers*each && r.Head.Seq == callers*each && r.Signed, "%+v", r)
 }
 
-// keep is what a filter lets through, as a person would say it.
+// keep reports whether a record matches a filter, written naively.
 func keep(f audit.Filter, r *tool.Record) bool {
 	return (f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() || r.Time.Before(f.Until)) &&
 		(f.Tool == "" || r.Tool == f.Tool) && (f.Caller == "" || r.Caller == f.Caller) &&
@@ -226,8 +226,8 @@ func questions(t *testing.T, k Kind) {
 	holds(t, err == nil && some == 3, "three of a run: %d, %v", some, err)
 }
 
-// Who follows the log sees every row of every program once, in the order of the log, and is woken by those of its own
-// program.
+// A reader that follows the log sees every row of every program once, in the order of the log, and is woken by the rows
+// of its own program.
 func followed(t *testing.T, k Kind) {
 	db, other := k.two(t)
 	add(t, db, full())
@@ -256,7 +256,7 @@ func followed(t *testing.T, k Kind) {
 		if len(rows) == 0 {
 			select {
 			case <-changed:
-			case <-time.After(20 * time.Millisecond): // of the other program it learns by looking
+			case <-time.After(20 * time.Millisecond): // it polls for rows of the other program
 			}
 		}
 	}
@@ -293,7 +293,7 @@ func randomFilter(rng *rand.Rand) audit.Filter {
 	}
 }
 
-// ask compares the answers about a filter with what counting gives.
+// ask compares the answers for a filter with the results of counting.
 func ask(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	t.Helper()
 	uses, paths, days, calls := map[string]audit.Use{}, map[string]int64{}, map[time.Time]int64{}, []string{}
@@ -347,7 +347,7 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	series(t, db, all, f)
 }
 
-// series compares the steps of a series with what counting gives, for steps shorter and longer than a day.
+// series compares the steps of a series with the results of counting, for steps shorter and longer than a day.
 func series(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	t.Helper()
 	now := time.Date(2026, 11, 15, 0, 0, 0, 0, time.UTC)
@@ -392,7 +392,7 @@ func series(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	}
 }
 
-// about checks a quantile, which is told to within an eighth.
+// about checks a quantile, which is accurate to within an eighth.
 func about(t *testing.T, got time.Duration, of []time.Duration, q float64) {
 	t.Helper()
 	slices.Sort(of)
@@ -429,7 +429,7 @@ type table struct {
 	rows    [][]any
 }
 
-// readTables reads several at once.
+// readTables reads several tables.
 func readTables(t testing.TB, raw *sql.DB, names ...string) (tables []*table) {
 	t.Helper()
 	for _, name := range names {
@@ -438,7 +438,7 @@ func readTables(t testing.TB, raw *sql.DB, names ...string) (tables []*table) {
 	return tables
 }
 
-// putBack gives tables the rows that were read.
+// putBack restores tables to the rows that were read.
 func putBack(t testing.TB, raw *sql.DB, tables ...*table) {
 	t.Helper()
 	for _, tab := range tables {
@@ -467,7 +467,7 @@ func readTable(t testing.TB, raw *sql.DB, name string) *table {
 	return tab
 }
 
-// write makes the table have these rows.
+// write replaces the rows of the table.
 func (tab *table) write(t testing.TB, raw *sql.DB, rows [][]any) error {
 	t.Helper()
 	tx := must[*sql.Tx](t)(raw.BeginTx(t.Context(), nil))
@@ -486,7 +486,7 @@ func (tab *table) write(t testing.TB, raw *sql.DB, rows [][]any) error {
 	return nil
 }
 
-// change makes one random change to a table and says which.
+// change makes one random change to a table and describes it.
 func (tab *table) change(rng *rand.Rand) (rows [][]any, what string) {
 	rows = slices.Clone(tab.rows)
 	i := rng.IntN(len(rows))
@@ -500,7 +500,7 @@ func (tab *table) change(rng *rand.Rand) (rows [][]any, what string) {
 		rows[i][0] = other(rng, rows[i][0])
 		return append(rows, tab.rows[i]), name("%s: a copy of row %d added", tab.name, i)
 	case 3:
-		if j := rng.IntN(len(rows)); j != i { // everything but what tells the rows apart
+		if j := rng.IntN(len(rows)); j != i { // everything but the keys of the rows
 			a, b := slices.Clone(rows[i]), slices.Clone(rows[j])
 			a[0], b[0] = b[0], a[0]
 			rows[i], rows[j] = a, b
@@ -610,7 +610,7 @@ func pruning(t *testing.T, k Kind) {
 	db, second := k.two(t)
 	rng := rand.New(rand.NewPCG(7, 8))
 	var all []*tool.Record
-	for i := range 200 { // mostly in the order of time, as calls come
+	for i := range 200 { // mostly in order of time, as calls arrive
 		r := random(rng)
 		r.Time = time.Date(2026, 11, 10, 0, 0, 0, 0,
 			time.UTC).Add(time.Duration(i)*time.Hour/3 + time.Duration(rng.IntN(3))*time.Hour)
@@ -628,7 +628,7 @@ func pruning(t *testing.T, k Kind) {
 	for range Rounds(4, 20, 100) {
 		ask(t, db, left, randomFilter(rng))
 	}
-	for i := range 20 { // both go on, with what they remember of kinds
+	for i := range 20 { // both continue with their cached kinds
 		r := random(rng)
 		add(t, []*store.DB{db, second}[i%2], r)
 		left = append(left, r)

@@ -20,14 +20,14 @@ import (
 	"toolpost/tool"
 )
 
-// What the environment tells a child.
+// The environment variables of a child.
 const (
 	childWork    = "STORETEST_WORK"
 	childAddress = "STORETEST_ADDRESS"
 )
 
-// child is another program that uses the same database. It reads what it needs from stdin and says on stdout
-// what was acknowledged, as soon as it was.
+// child is another program that uses the same database. It reads its input from stdin and reports on stdout what was
+// acknowledged, as soon as it was.
 func child(k Kind, work string) int {
 	w := &worker{out: os.Stdout}
 	db, err := k.Open(os.Getenv(childAddress), options())
@@ -54,7 +54,7 @@ func (w *worker) say(format string, args ...any) {
 	fmt.Fprintf(w.out, format+"\n", args...)
 }
 
-// works ends the child at an error.
+// works ends the child on an error.
 func (w *worker) works(err error) {
 	if err != nil {
 		w.say("error %v", err)
@@ -63,7 +63,7 @@ func (w *worker) works(err error) {
 	}
 }
 
-// write makes calls of all sorts until somebody kills it.
+// write makes calls of all sorts until it is killed.
 func (w *worker) write() {
 	round := tool.NewID()
 	together(8, func(i int) {
@@ -74,7 +74,7 @@ func (w *worker) write() {
 	})
 }
 
-// one does one thing of each sort, and says so.
+// one does one thing of each sort, and reports it.
 func (w *worker) one(rng *rand.Rand, id string) {
 	ctx := context.Background()
 	r := random(rng)
@@ -95,7 +95,7 @@ func (w *worker) one(rng *rand.Rand, id string) {
 	w.say("recorded %s", id)
 }
 
-// consume uses the leases on stdin, by many callers at once, and says which were its own.
+// consume uses the leases on stdin, by many callers at once, and reports which it got.
 func (w *worker) consume() {
 	leases := w.db.Leases()
 	w.race("used", func(token string) (refused bool, err error) {
@@ -104,7 +104,7 @@ func (w *worker) consume() {
 	})
 }
 
-// revoke is consume for who revokes.
+// revoke revokes the leases in the same way.
 func (w *worker) revoke() {
 	leases := w.db.Leases()
 	w.race("revoked", func(token string) (refused bool, err error) {
@@ -113,13 +113,13 @@ func (w *worker) revoke() {
 	})
 }
 
-// race does something with the leases on stdin, and says with which it could.
+// race tries something with the leases on stdin, and reports with which it succeeded.
 func (w *worker) race(done string, try func(token string) (refused bool, err error)) {
 	var tokens []string
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		tokens = append(tokens, in.Text())
 	}
-	together(16, func(i int) { // each lease is tried by four callers of each program, not all in the same order
+	together(16, func(i int) { // each lease is tried by four callers of each program, in different orders
 		for n := i % 4; n < len(tokens); n += 4 {
 			token := tokens[(n+i/4*len(tokens)/4)%len(tokens)]
 			refused, err := try(token)
@@ -162,7 +162,7 @@ type program struct {
 	lines chan string
 }
 
-// start starts a child, with words in front of its command, if any.
+// start starts a child, with a command in front of its own, if any.
 func start(t *testing.T, work, address string, before ...string) *program {
 	t.Helper()
 	words := append(slices.Clone(before), os.Args[0])
@@ -182,7 +182,7 @@ func start(t *testing.T, work, address string, before ...string) *program {
 	return p
 }
 
-// wait reads until a line that starts so.
+// wait reads up to a line with that prefix.
 func (p *program) wait(prefix string) (before []string) {
 	p.t.Helper()
 	for line := range p.lines {
@@ -195,7 +195,7 @@ func (p *program) wait(prefix string) (before []string) {
 	return nil
 }
 
-// rest reads what is left when the child has ended.
+// rest reads the remaining lines until the child has ended.
 func (p *program) rest() (lines []string) {
 	for line := range p.lines {
 		lines = append(lines, line)
@@ -220,7 +220,7 @@ func kills(t *testing.T, k Kind) {
 	for n := range tries {
 		p := start(t, "write", address)
 		lines := p.wait("recorded")
-		for range rng.IntN(40) { // a moment later, counted in what happened
+		for range rng.IntN(40) { // a moment later, counted in events
 			if line, ok := <-p.lines; ok {
 				lines = append(lines, line)
 			}
@@ -260,7 +260,7 @@ func kills(t *testing.T, k Kind) {
 		len(patched), len(jobs), len(used))
 }
 
-// checkRecords: each acknowledged call has its row, and none has two.
+// checkRecords: each acknowledged call has its row, and no call has two.
 func checkRecords(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 	t.Helper()
 	rows := map[string]int{}
@@ -294,7 +294,7 @@ func leasesRaced(t *testing.T, k Kind) {
 	holds(t, len(done) == len(tokens), "%d of %d leases were used", len(done), len(tokens))
 }
 
-// Of those who use a lease and those who revoke it, one succeeds, and everybody sees the same.
+// If some use a lease and others revoke it, one succeeds, and all see the same result.
 func leasesRevoked(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	leases := db.Leases()
@@ -313,7 +313,7 @@ func leasesRevoked(t *testing.T, k Kind) {
 	}
 }
 
-// issued returns the tokens of so many leases.
+// issued returns the tokens of count leases.
 func issued(t *testing.T, leases *store.LeaseTable, count int) (tokens []string) {
 	t.Helper()
 	tokens = make([]string, count)
@@ -328,8 +328,7 @@ func issued(t *testing.T, leases *store.LeaseTable, count int) (tokens []string)
 	return tokens
 }
 
-// raceOver lets programs do their work on the same leases, and gives what was done with each. Nothing is done
-// twice.
+// raceOver lets programs do their work on the same leases, and returns what was done with each. Nothing is done twice.
 func raceOver(t *testing.T, address string, tokens []string, tasks ...string) map[string]string {
 	t.Helper()
 	var programs []*program
@@ -369,7 +368,7 @@ func lostCalls(t *testing.T, k Kind) {
 	equal(t, must[int](t)(db.Audit().Recover(t.Context())), 0, "calls are lost while their programs live")
 	p.end()
 	until(t, func() bool {
-		together(4, func(int) { // of several who find it, one records it
+		together(4, func(int) { // if several find it, one records it
 			gives(t, errOf(db.Audit().Recover(context.Background())), success)
 		})
 		return len(logOf(t, db, audit.Filter{})) > 0

@@ -10,9 +10,9 @@ import (
 	"toolpost/tool"
 )
 
-// Copies takes a store of one kind to another kind and back: whatever it had has to be there again. It is one of an
-// earlier version that has grown since, so that most tables have rows. Tables are listed by the database, in the words
-// of the first kind.
+// Copies copies a store to another kind and back: all its content must come back. The store is one of an earlier
+// version that has grown since, so that most tables have rows. listTables is the query for the names of tables, in the
+// SQL of the first kind.
 func Copies(t *testing.T, first, second Kind, listTables string) {
 	ctx := t.Context()
 	from := first.version5(t)
@@ -40,7 +40,7 @@ func Copies(t *testing.T, first, second Kind, listTables string) {
 	}
 	holds(t, filled > 10, "only %d tables have rows, which proves little", filled)
 
-	add(t, back, full()) // it goes on
+	add(t, back, full()) // it continues
 	sound(t, back, head)
 	gives(t, between.CopyTo(ctx, back), tool.CodeConflict, "into a store that is in use")
 	equal(t, sound(t, back).Rows, sound(t, db).Rows+1)

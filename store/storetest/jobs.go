@@ -15,7 +15,7 @@ const (
 	jobResult = `{"result":{"ok":true}}`
 )
 
-// aJob is one of ada's that waits.
+// aJob returns a waiting job of ada's.
 func aJob(again bool) job.Job {
 	return job.Job{
 		ID: tool.NewID(), Caller: "ada", Tool: "t", Made: time.Now(), Again: again, Lease: "tok_x",
@@ -23,7 +23,7 @@ func aJob(again bool) job.Job {
 	}
 }
 
-// added keeps one.
+// added adds such a job.
 func added(t *testing.T, j *store.JobTable, again bool) job.Job {
 	t.Helper()
 	x := aJob(again)
@@ -106,7 +106,7 @@ func jobLife(t *testing.T, k Kind) {
 
 func jobEvents(t *testing.T, mine, other *store.JobTable, id string) {
 	t.Helper()
-	for _, after := range []int{0, 2, 2} { // the last is what somebody does who was told that nobody knew
+	for _, after := range []int{0, 2, 2} { // the last repeats a write after an unclear outcome
 		works(t, mine.Append(t.Context(), id, 1, after, [][]byte{[]byte(`{"a":"ä"}`), []byte(`{"b":"\u0000"}`)}))
 	}
 	gives(t, other.Append(t.Context(), id, 1, 4, [][]byte{[]byte(`{}`)}), tool.CodeConflict,
@@ -182,7 +182,7 @@ func (w *worker) hold() {
 	select {}
 }
 
-// Jobs of a program that is gone are found, once, and those of one that lives are left alone.
+// Jobs of a program that is gone are found, once, and those of a living program are left alone.
 func jobsFound(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	jobs := db.Jobs()
@@ -209,7 +209,7 @@ func jobsFound(t *testing.T, k Kind) {
 	equal(t, must[[]string](t)(jobs.Stops(t.Context())), []string{again.ID})
 }
 
-// oneJob adds a job, begins some that wait and ends them, and says so.
+// oneJob adds a job, begins some waiting ones and ends them, and reports it.
 func (w *worker) oneJob(ctx context.Context) {
 	x := aJob(false)
 	w.works(w.jobs.Add(ctx, x, manyJobs, manyJobs))
@@ -222,7 +222,7 @@ func (w *worker) oneJob(ctx context.Context) {
 	}
 }
 
-// checkJobs: each acknowledged job is there, what was settled stays so, and none is stuck.
+// checkJobs: each acknowledged job exists, settled jobs stay so, and none is stuck.
 func checkJobs(t *testing.T, db *store.DB, said map[string]string) {
 	t.Helper()
 	jobs := db.Jobs()

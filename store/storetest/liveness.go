@@ -15,8 +15,8 @@ import (
 	"toolpost/tool"
 )
 
-// otherPids returns the words in front of a command that run it among process numbers of its own, as in a container: it
-// is number 1 there, and so may be another one.
+// otherPids returns the command that runs another one in its own PID namespace, as in a container: it has number 1
+// there, which another program may have too.
 func otherPids(t *testing.T) []string {
 	t.Helper()
 	words := []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}
@@ -30,7 +30,7 @@ func otherPids(t *testing.T) []string {
 	return words
 }
 
-// Programs that cannot see each other's processes are not taken for dead, and one that is killed is found soon.
+// Programs that cannot see each other's processes are not taken for dead, and a killed one is found soon.
 func otherNamespaces(t *testing.T, k Kind) {
 	apart := otherPids(t)
 	address, db := k.made(t)
@@ -49,7 +49,7 @@ func otherNamespaces(t *testing.T, k Kind) {
 	until(t, func() bool { still(0, -1); return find(t, db.Jobs(), job.ID).State == "lost" })
 }
 
-// A program that is stopped for a while is not dead: what it has begun is its own when it goes on.
+// A stopped program is not dead: what it has begun is still its own when it continues.
 func stopped(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	p := start(t, "pause", address)
@@ -67,11 +67,11 @@ func stopped(t *testing.T, k Kind) {
 	holds(t, len(got) == 1 && got[0].Outcome != tool.OutcomeLost, "%+v", got)
 }
 
-// lost is what becomes of a job whose program is gone.
+// lost returns the outcome of a job whose program is gone.
 func lost(job.Job) (state string, outcome []byte) { return "lost", []byte(`{"error":{}}`) }
 
-// watch looks for what programs that are gone have left, and holds how much was found against what is wanted; -1: any
-// number. It gives the number of calls.
+// watch looks for the remains of programs that are gone, and compares the numbers found with those wanted; -1 means
+// any. It returns the number of calls.
 func watch(t *testing.T, db *store.DB) func(calls, jobs int) int {
 	return func(calls, jobs int) int {
 		t.Helper()
@@ -83,7 +83,7 @@ func watch(t *testing.T, db *store.DB) func(calls, jobs int) int {
 	}
 }
 
-// until waits for something that happens within a bounded time.
+// until waits for a condition that is met within a bounded time.
 func until(t *testing.T, what func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !what(); time.Sleep(50 * time.Millisecond) {
@@ -91,7 +91,7 @@ func until(t *testing.T, what func() bool) {
 	}
 }
 
-// A program that was taken for dead and is not adds nothing: what it has begun is recorded as lost, once.
+// A program that was wrongly taken for dead adds nothing: what it has begun is recorded as lost, once.
 func takenForDead(t *testing.T, k Kind) {
 	address, mine := k.made(t)
 	other, r, scope := k.open(t, address), full(), [32]byte{3}
@@ -125,8 +125,8 @@ func (w *worker) claim() {
 
 func lostKey() [32]byte { return [32]byte{1, 2, 3} }
 
-// A call whose program was killed does not run again because time has passed: that it is lost is said first, and is
-// remembered for as long as an outcome from then on.
+// A call whose program was killed does not run again because time has passed: the next caller learns that it is lost,
+// and from then on that is remembered for as long as an outcome.
 func lostOutcome(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	o := db.Outcomes()

@@ -29,20 +29,20 @@ func decoded(t testing.TB, doc json.RawMessage) object {
 	return v.(object)
 }
 
-// get is the state of ada's session.
+// get returns the state of ada's session.
 func get(t testing.TB, s *store.SessionTable, name string) session.State {
 	t.Helper()
 	return must[session.State](t)(s.Get(t.Context(), "ada", name))
 }
 
-// isAt wants a state to be at a version, and to say something.
+// isAt checks the version and the content of a state.
 func isAt(t testing.TB, st session.State, version int64, doc object, what ...any) {
 	t.Helper()
 	equal(t, st.Version, version, what...)
 	equal(t, decoded(t, st.State), doc, what...)
 }
 
-// randomPatch has nested objects, removals, and texts of all sizes.
+// randomPatch returns a patch with nested objects, removals, and texts of all sizes.
 func randomPatch(rng *rand.Rand, depth int) object {
 	p := object{}
 	for range rng.IntN(4) {
@@ -114,7 +114,7 @@ func patchesRaced(t *testing.T, k Kind) {
 	isAt(t, get(t, db.Sessions(), "s"), int64(writers*each), model)
 }
 
-// readAsWritten: no connection that reads stays at an earlier state, whatever it was asked before.
+// readAsWritten: no reading connection stays at an earlier state, whatever it queried before.
 func readAsWritten(t *testing.T, k Kind) {
 	s := k.fresh(t).Sessions()
 	each := k.rounds(20, 200, 200)
@@ -136,7 +136,7 @@ func optimistic(t *testing.T, k Kind) {
 		strings.Contains(string(tool.AsError(err).Details), `"version":1`), "an old version: %v", err)
 	isAt(t, get(t, s, "s"), 1, object{"a": "1"})
 	var won atomic.Int64
-	together(16, func(int) { // of those who saw the same version, one changes it
+	together(16, func(int) { // of several that saw the same version, one changes it
 		if _, err := s.PatchAt(context.Background(), "ada", "s", 1, []object{{"a": "3"}}); err == nil {
 			won.Add(1)
 		} else {
@@ -303,7 +303,7 @@ func assets(t *testing.T, k Kind) {
 	equal(t, len(must[[]os.DirEntry](t)(os.ReadDir(filepath.Join(dir, "assets")))), 0, "files are left")
 }
 
-// Whoever brought an asset may fetch it, as they described it; for everybody else there is none.
+// A caller that brought an asset may fetch it, as it described it; for all others it does not exist.
 func assetCallers(t *testing.T, k Kind) {
 	dir := t.TempDir()
 	address, db := k.made(t)
@@ -346,10 +346,10 @@ func assetCallers(t *testing.T, k Kind) {
 	equal(t, must[int](t)(s.Expire(t.Context(), time.Now().Add(time.Hour))), 1, "expired")
 	notThere("ada", a.SHA256)
 	add("bob", tool.Asset{Path: path}, path)
-	notThere("ada", a.SHA256) // it was forgotten whose it had been
+	notThere("ada", a.SHA256) // its earlier owner was forgotten
 }
 
-// Many come at once, some with something that is refused, by us or by the database: the others do not notice.
+// Many write at once, and some writes are refused, by us or by the database: the others are not affected.
 func groupFails(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	s, l := db.Sessions(), db.Leases()
@@ -375,7 +375,7 @@ func groupFails(t *testing.T, k Kind) {
 	equal(t, sound(t, db).Rows, 12, "rows")
 }
 
-// What a job has written before it was refused is undone, and nothing else is.
+// The writes of a job that is then refused are undone, and nothing else is.
 func refusedLate(t *testing.T, k Kind) {
 	db := k.fresh(t)
 	s := db.Sessions()

@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// pinOf is the pin of a tool that says so.
+// pinOf returns the pin of a tool with that description.
 func pinOf(t *testing.T, name, says string) pin.Pin {
 	t.Helper()
 	p := must[pin.Pin](t)(pin.Of("up", &tool.Spec{Name: name, Description: says}))
@@ -38,7 +38,8 @@ func pinsOf(t *testing.T, mine, other pin.Pins) {
 	havePins(t, other, first, hostile)
 	seen := must[int64](t)(other.Revision(ctx))
 
-	// Who approves says what it was. One that does not know changes nothing, also not what it says beside it.
+	// An approval names the previous digest. With a wrong one nothing changes, nor do the other changes of the same
+	// request.
 	next := pinOf(t, "echo", "and sends it home")
 	next.By, next.Approved, next.Seen = "ada", time.UnixMicro(2_000_000), first.Seen
 	forget := pin.Change{Was: hostile.Digest, Pin: pin.Pin{Source: "up", Name: odd}}
@@ -52,7 +53,7 @@ func pinsOf(t *testing.T, mine, other pin.Pins) {
 	havePins(t, other, next)
 	holds(t, len(must[[]pin.Pin](t)(mine.Of(ctx, "down"))) == 0, "of another source")
 
-	// Of those who decide at once, one does.
+	// If several decide at once, one succeeds.
 	var won atomic.Int32
 	var wg sync.WaitGroup
 	for i := range 8 {

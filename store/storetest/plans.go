@@ -13,7 +13,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// aPlan is one of ada's that is about to run.
+// aPlan returns a plan of ada's that is about to run.
 func aPlan(id string) plan.Record {
 	return plan.Record{
 		ID: id, Caller: "ada", Session: "s1", Prompt: "go\x00", Planner: "stub", Call: "call-" + id, Made: time.Now(),
@@ -77,7 +77,7 @@ func planLife(t *testing.T, k Kind) {
 
 func errOf2[A, B any](_ A, _ B, err error) error { return err }
 
-// plansListed: the newer one of two runs, and the older one has failed.
+// plansListed: the newer of two plans is running, and the older one has failed.
 func plansListed(t *testing.T, p *store.PlanTable) {
 	t.Helper()
 	for _, c := range []struct {
@@ -99,7 +99,7 @@ func plansListed(t *testing.T, p *store.PlanTable) {
 	equal(t, len(must[[]plan.Record](t)(p.List(t.Context(), "", "", "", 1))), 1)
 }
 
-// plans begins a plan, notes something of it, and waits.
+// plan begins a plan, notes something of it, and waits.
 func (w *worker) plan() {
 	ctx := context.Background()
 	w.works(w.db.Plans().Begin(ctx, aPlan("p")))
@@ -108,8 +108,8 @@ func (w *worker) plan() {
 	select {}
 }
 
-// A plan whose program is gone is found, is given a call that goes on with it, and is adopted by one; while a job has
-// it, it is left alone, and with the job it ends.
+// A plan whose program is gone is found, gets a call that continues it, and is adopted by one program. While a job has
+// it, it is left alone, and it ends with the job.
 func plansFound(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	plans, ctx := db.Plans(), t.Context()

@@ -17,8 +17,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// version5 is a store as a program of its fifth version left it: part of its log had been cut off, and a call was
-// running when the program ended.
+// version5 is a store as a program of version 5 left it: part of its log had been cut off, and a call was running when
+// the program ended.
 //
 //go:embed testdata/v5.sql
 var version5 string
@@ -58,8 +58,8 @@ func earlierLog(t *testing.T, k Kind) {
 	isAt(t, get(t, db.Sessions(), "s"), 2, object{"a": object{"b": json.Number("1"), "c": "x"}})
 }
 
-// later are the columns of a log that has grown twice. What they say is told by other columns, too, so that a record
-// has room for it.
+// later returns the columns of a log that has grown twice. Their values alias those of other columns, so that a record
+// has room for them.
 func later() audit.Table {
 	return append(audit.Columns(),
 		audit.Column{
@@ -107,7 +107,7 @@ func moreColumns(t *testing.T, k Kind) {
 	}
 }
 
-// A program must not work on tables that it does not know, nor say that they are damaged.
+// A program must not work on tables that it does not know, nor report them as damaged.
 func laterStore(t *testing.T, k Kind) {
 	address, before := k.made(t)
 	add(t, before, full())
@@ -128,7 +128,7 @@ func laterStore(t *testing.T, k Kind) {
 	equal(t, count(t, raw, `SELECT COUNT(*) FROM toolpost_schema WHERE version > 1000`), 0, "steps were taken")
 }
 
-// remembered is how many versions of a session can be had at least.
+// remembered is the number of versions of a session that are kept at least.
 const remembered = 100
 
 func earlierVersions(t *testing.T, k Kind) {
@@ -144,7 +144,7 @@ func earlierVersions(t *testing.T, k Kind) {
 			holds(t, kept <= remembered, "%d versions are remembered", kept)
 		} else {
 			p := randomPatch(rng, 2)
-			p[name("k%d", n)] = true // each version has something of all before it
+			p[name("k%d", n)] = true // each version contains something of all before it
 			next = strictjson.Merge(model[n], p)
 			version = must[int64](t)(s.PatchAt(t.Context(), "ada", "s", int64(n), []object{p}))
 		}
@@ -161,7 +161,7 @@ func earlierVersions(t *testing.T, k Kind) {
 	isAt(t, must[session.State](t)(s.At(t.Context(), "ada", "other", 0)), 0, object{}, "nobody has changed it")
 }
 
-// sameAsModel looks at the versions that must be remembered, some in the middle and both ends.
+// sameAsModel checks the versions that must be kept, some in the middle and both ends.
 func sameAsModel(t *testing.T, s *store.SessionTable, model []object) {
 	t.Helper()
 	last := len(model) - 1
@@ -178,7 +178,7 @@ func sameAsModel(t *testing.T, s *store.SessionTable, model []object) {
 func watching(t *testing.T, k Kind) {
 	db, otherDB := k.two(t)
 	s, other := db.Sessions(), otherDB.Sessions()
-	const changes = remembered // as many as cannot be missed, however late one looks
+	const changes = remembered // as many as cannot be missed, however late a reader looks
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for n := 1; n <= changes && !t.Failed(); n++ {
@@ -210,8 +210,8 @@ func watching(t *testing.T, k Kind) {
 	}
 }
 
-// A store of the version before, whose history has no marks, is brought up to date: no state changes, and versions
-// that can be made again are right.
+// A store of the previous version, whose history has no marks, is brought up to date: no state changes, and versions
+// that can be restored are right.
 func withoutMarks(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	before := db.Sessions()

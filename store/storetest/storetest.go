@@ -21,18 +21,18 @@ import (
 type Kind struct {
 	New  func(t testing.TB) (address string)                      // makes a database, for as long as the test runs
 	Open func(address string, o store.Options) (*store.DB, error) // opens it, also from another program
-	Raw  func(t testing.TB, address string) *sql.DB               // opens it behind the store's back
-	// it is another program: each step takes longer, and fewer are made
+	Raw  func(t testing.TB, address string) *sql.DB               // opens it directly, bypassing the store
+	// it is a separate server: each step takes longer, and fewer are made
 	Far bool
-	// gives a dump of SQLite in the words of this kind; nil: they are the same
+	// translates a dump of SQLite to this kind; nil if none is needed
 	Dump func(sqlite string) string
 }
 
 // key signs the audit logs of the suite.
 func key() ([]byte, error) { return []byte("the key of the suite"), nil }
 
-// options are those of all stores of the suite. A second is enough for a program that has nothing to do but to come
-// back.
+// options returns the options of all stores of the suite. The Grace is short: it is enough for a program that only has
+// to come back.
 func options() store.Options { return store.Options{Key: key, Grace: 2 * time.Second} }
 
 func (k Kind) open(t testing.TB, address string) *store.DB {
@@ -54,7 +54,7 @@ func (k Kind) made(t testing.TB) (address string, db *store.DB) {
 	return address, k.open(t, address)
 }
 
-// fresh is made for who needs no address.
+// fresh is made without the address.
 func (k Kind) fresh(t testing.TB) *store.DB {
 	t.Helper()
 	return k.open(t, k.New(t))
@@ -136,11 +136,11 @@ func Run(t *testing.T, k Kind) {
 	}
 }
 
-// Rounds returns how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under
-// the race detector.
+// Rounds returns how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under the
+// race detector.
 func Rounds(few, normal, many int) int { return rounds.Of(few, normal, many) }
 
-// rounds is Rounds for this kind: where each step takes longer, normal is a tenth of it.
+// rounds is Rounds for this kind: if each step takes longer, normal is a tenth of it.
 func (k Kind) rounds(few, normal, many int) int {
 	if k.Far {
 		normal = max(normal/10, few)
@@ -148,7 +148,7 @@ func (k Kind) rounds(few, normal, many int) int {
 	return Rounds(few, normal, many)
 }
 
-// fewer is a fifth where each step takes longer.
+// fewer returns a fifth of n if each step takes longer.
 func (k Kind) fewer(n int) int {
 	if k.Far {
 		return n / 5
@@ -156,7 +156,7 @@ func (k Kind) fewer(n int) int {
 	return n
 }
 
-// reports fails the test where the log is not found to be damaged.
+// reports fails the test if the log is not found to be damaged.
 func reports(t testing.TB, db *store.DB, what string, points ...audit.Point) {
 	t.Helper()
 	r := must[*audit.Report](t)(db.Audit().Verify(t.Context(), points...))
@@ -174,10 +174,10 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// errOf is the error alone.
+// errOf returns the error alone.
 func errOf[T any](_ T, err error) error { return err }
 
-// works ends the test at an error.
+// works ends the test on an error.
 func works(t testing.TB, err error, what ...any) {
 	t.Helper()
 	if err != nil {
@@ -185,7 +185,7 @@ func works(t testing.TB, err error, what ...any) {
 	}
 }
 
-// said is a format and what goes into it.
+// said formats a message.
 func said(what []any) string {
 	if len(what) == 0 {
 		return "it"
@@ -193,7 +193,7 @@ func said(what []any) string {
 	return fmt.Sprintf(what[0].(string), what[1:]...)
 }
 
-// gives wants an error of a code, or success.
+// gives checks for an error with a code, or for success.
 func gives(t testing.TB, err error, code tool.Code, what ...any) {
 	t.Helper()
 	if tool.CodeOf(err) != code {
@@ -210,7 +210,7 @@ func equal[T any](t testing.TB, got, want T, what ...any) {
 	}
 }
 
-// holds wants something to be true.
+// holds checks a condition.
 func holds(t testing.TB, so bool, format string, args ...any) {
 	t.Helper()
 	if !so {
@@ -218,7 +218,7 @@ func holds(t testing.TB, so bool, format string, args ...any) {
 	}
 }
 
-// needs is holds for what the rest of the test depends on.
+// needs is holds for a condition that the rest of the test depends on.
 func needs(t testing.TB, so bool, format string, args ...any) {
 	t.Helper()
 	if !so {
@@ -226,7 +226,7 @@ func needs(t testing.TB, so bool, format string, args ...any) {
 	}
 }
 
-// together runs something so many times at once.
+// together runs something n times concurrently.
 func together(n int, run func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -235,7 +235,7 @@ func together(n int, run func(i int)) {
 	wg.Wait()
 }
 
-// run runs statements behind the store's back.
+// run runs statements directly, bypassing the store.
 func run(t testing.TB, raw *sql.DB, statements ...string) {
 	t.Helper()
 	for _, s := range statements {
@@ -243,14 +243,14 @@ func run(t testing.TB, raw *sql.DB, statements ...string) {
 	}
 }
 
-// count asks the database behind the store's back for a number.
+// count queries the database directly for a number.
 func count(t testing.TB, raw *sql.DB, query string) (n int) {
 	t.Helper()
 	works(t, raw.QueryRowContext(t.Context(), query).Scan(&n))
 	return n
 }
 
-// sound fails the test where the log does not verify.
+// sound fails the test if the log does not verify.
 func sound(t testing.TB, db *store.DB, points ...audit.Point) *audit.Report {
 	t.Helper()
 	r := must[*audit.Report](t)(db.Audit().Verify(t.Context(), points...))

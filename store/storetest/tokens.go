@@ -15,7 +15,7 @@ import (
 	"toolpost/tool"
 )
 
-// lookup finds a token as a gate does: by the digest of what somebody shows.
+// lookup finds a token as a gate does: by the digest of the token shown.
 func lookup(t *testing.T, k *store.TokenTable, token string) (identity.Token, bool) {
 	t.Helper()
 	sum := sha256.Sum256([]byte(token))
@@ -64,7 +64,7 @@ func tokenLife(t *testing.T, k Kind) {
 	listedTokens(t, other, first, second, short)
 }
 
-// revokedAgain tries to revoke what is over, and what never was.
+// revokedAgain tries to revoke tokens that are over, and tokens that never existed.
 func revokedAgain(t *testing.T, tokens *store.TokenTable, over string) {
 	t.Helper()
 	id := identity.TokenID(over)
@@ -108,7 +108,7 @@ func listedTokens(t *testing.T, tokens *store.TokenTable, secrets ...string) {
 	}
 }
 
-// A lease of a caller is nobody else's: to them it is one that never was, and it stays what it is.
+// A lease of a caller is not visible to others: for them it does not exist, and it stays as it is.
 func leasesOfCallers(t *testing.T, k Kind) {
 	mine, others := k.two(t)
 	l, other := mine.Leases(), others.Leases()
@@ -135,7 +135,7 @@ func leasesOfCallers(t *testing.T, k Kind) {
 	fought(t, l, other, issue("ada"))
 }
 
-// fought lets two callers try one lease at once: its own one has it, whoever comes first.
+// fought lets two callers try one lease at once: its own caller gets it, whoever comes first.
 func fought(t *testing.T, l, other *store.LeaseTable, token string) {
 	t.Helper()
 	var won, lost atomic.Int64
