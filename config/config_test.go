@@ -91,7 +91,7 @@ func TestAWholeFileIsRead(t *testing.T) {
 	}
 }
 
-// Every entry is a file and what its error must say.
+// Every entry is a file and what its error must contain.
 var refused = []struct{ name, text, want string }{
 	{"unknown field, near miss", "sorces: []", `toolpost.yaml:1:1: unknown field "sorces"; did you mean "sources"?`},
 	{"unknown field, far off", "frobnicate: 1", "known are sources, doors, limits"},
@@ -374,7 +374,7 @@ func compile(t *testing.T, b []byte) *jsonschema.Schema {
 	return c.MustCompile("toolpost.json")
 }
 
-// asJSON reads YAML by wrapping it into a source: config.JSON is the converter under test elsewhere.
+// asJSON reads YAML by wrapping it in a source: config.JSON is the converter under test elsewhere.
 func asJSON(t *testing.T, text string) string {
 	t.Helper()
 	indented := strings.ReplaceAll("\n"+text, "\n", "\n    ")
@@ -417,7 +417,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A word may be written alone where a list of them is wanted, and as a number too.
+// A word may be written alone in place of a list, and as a number too.
 type word struct{ text string }
 
 func (w *word) UnmarshalText(b []byte) error {

@@ -52,7 +52,7 @@ func TestDecodeYAMLIsAsStrictAsAConfig(t *testing.T) {
 	}
 }
 
-// What anybody may have written is refused with the place, and without a file's name: whoever asks knows the file.
+// Invalid untrusted text is refused with the position, and without a file name, which the caller knows.
 func TestParseYAMLSaysWhereItIsWrong(t *testing.T) {
 	for text, want := range map[string]string{"a: [1": "line 1, column 4: ", "a: 1\na: 2\n": "line 2, column 1: ", "a: \"x": "line 1, column 4: "} {
 		root, err := config.ParseYAML([]byte(text))

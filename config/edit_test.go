@@ -133,7 +133,7 @@ func TestALayoutThatIsNotUnderstoodIsLeftToItsOwner(t *testing.T) {
 	}
 }
 
-// What init writes is what most people have.
+// Most people have the config that init writes.
 func TestTheExampleKeepsItsComments(t *testing.T) {
 	text, err := examples.Files.ReadFile("toolpost.yaml")
 	if err != nil {

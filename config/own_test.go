@@ -89,7 +89,7 @@ func TestMissingFoldersAreMadeForTheirOwnerAlone(t *testing.T) {
 	}
 }
 
-// People keep their settings in one folder and link to it: the link stays a link, and what it leads to is written.
+// People keep their settings in one folder and link to it: the link stays a link, and its target is written.
 func TestALinkOfTheOwnerIsFollowedAndStays(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "dotfiles/real.json"), "old", 0o600)

@@ -23,7 +23,7 @@ func parsed(t *testing.T, path, text string) *config.Config {
 	return c
 }
 
-// found gives the state folder of a config that FindState has settled, which every source has too.
+// found returns the state folder of a config after FindState, which every source has too.
 func found(t *testing.T, c *config.Config, given string) string {
 	t.Helper()
 	if err := c.FindState(given); err != nil {
@@ -70,7 +70,7 @@ func TestAStateFolderWithTheConfigInItIsRefused(t *testing.T) {
 	}
 }
 
-// asAnybody finds the state folder of a config by a thread that has no right to a folder just because root runs it.
+// asAnybody finds the state folder of a config on a thread without root's access to all folders.
 func asAnybody(t *testing.T, path, text string) (dir string) {
 	t.Helper()
 	c, done := parsed(t, path, text), make(chan error)

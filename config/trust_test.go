@@ -11,7 +11,7 @@ import (
 	"toolpost/tool"
 )
 
-const stranger = 12345 // a user whom nobody knows
+const stranger = 12345 // a user that does not exist
 
 // A ground is a folder with a config in ground/a/b/toolpost.yaml that only we could have written.
 func ground(t *testing.T) string {
@@ -28,7 +28,7 @@ func TestAConfigIsTrustedIfNobodyElseCouldHaveWrittenIt(t *testing.T) {
 	root := os.Geteuid() == 0
 	for name, c := range map[string]struct {
 		do   func(dir string) error
-		at   string // where the config is; empty: a/b/toolpost.yaml
+		at   string // the path of the config; default a/b/toolpost.yaml
 		why  []string
 		root bool
 	}{

@@ -43,7 +43,7 @@ func TestALeaseFitsOneToolUpToItsTierOnce(t *testing.T) {
 		{"../../etc/passwd", "rm", 1, "not_found"},
 		{one, "ls", 1, "tool_mismatch"},
 		{one, "rm", 3, "tier_too_low"},
-		{one, "rm", 2, ""}, // what did not fit has not used it up
+		{one, "rm", 2, ""}, // the mismatches have not used it up
 		{one, "rm", 2, "already_consumed"},
 		{any, "rm", 2, "tier_too_low"},
 		{any, "whatever", 1, ""},
@@ -66,7 +66,7 @@ func TestALeaseOfACallerIsNobodyElses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // while it can be used, and when it was
+	for range 2 { // while it can be used, and after it was
 		for _, caller := range []string{"eve", ""} {
 			if err := l.Consume(t.Context(), token, caller, "rm", 1); reason(err) != "not_found" || err.Error() != unknown.Error() {
 				t.Errorf("%q has the lease of ada: %v", caller, err)
@@ -141,7 +141,7 @@ func TestALeaseLastsFromOneTo300Seconds(t *testing.T) {
 	}
 }
 
-// Whoever tries, one has it.
+// Of many consumers, exactly one gets the lease.
 func TestExactlyOneConsumerWins(t *testing.T) {
 	l := &store.Leases{}
 	var won, lost atomic.Int64

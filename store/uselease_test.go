@@ -8,7 +8,7 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// The writers' lock keeps two programs from using one lease. The statement has to hold without it.
+// The writers' lock keeps two programs from using one lease. The statement must hold without it.
 func TestALeaseIsUsedOnceByTheStatementItself(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "leases.db"))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"toolpost/tool"
 )
 
-// nothing is a database that takes every statement and does nothing.
+// nothing is a database that accepts every statement and does nothing.
 type nothing struct{}
 
 func (nothing) Connect(context.Context) (driver.Conn, error) { return nothing{}, nil }
@@ -38,7 +38,7 @@ func openNothing() *DB {
 	return db
 }
 
-// The clock of a bubble stands still while anybody works, so what is asserted here is no measurement.
+// The clock of a bubble stands still while any goroutine works, so these assertions do not measure time.
 func TestAWriteThatNobodyWaitsForIsNeverLaterThanItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := openNothing()
@@ -69,7 +69,7 @@ func TestAWriteThatNobodyWaitsForIsNeverLaterThanItsBound(t *testing.T) {
 		for n := range plenty {
 			late(3 + n)
 		}
-		synctest.Wait() // no time passes: so many do not wait for a timer
+		synctest.Wait() // no time passes: a group of this size does not wait for a timer
 		if got := written(); len(got) != 3+plenty || !slices.IsSorted(got) {
 			t.Errorf("%d were written, in order: %v", len(got), slices.IsSorted(got))
 		}
@@ -121,14 +121,14 @@ func TestWhoIsFasterThanTheDiskWaits(t *testing.T) {
 		db.w.later(&write{do: func(*tx) error { return nil }, done: func(*write) { written.Add(1) }})
 	}
 	for range mostLate {
-		add() // these would wait for ever if they waited
+		add() // these would block for ever if they waited
 	}
 	wg.Go(func() {
 		if add(); written.Load() <= mostLate {
 			t.Errorf("one too many did not wait: %d are written", written.Load())
 		}
 	})
-	for waiting := 0; waiting <= mostLate; runtime.Gosched() { // until the last one has come
+	for waiting := 0; waiting <= mostLate; runtime.Gosched() { // until the last one has arrived
 		db.w.mu.Lock()
 		waiting = len(db.w.queue)
 		db.w.mu.Unlock()

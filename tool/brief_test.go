@@ -26,7 +26,7 @@ func TestALongTextKeepsItsBeginningAndItsEnd(t *testing.T) {
 	}
 }
 
-// Whatever somebody sends, a message that quotes it has an end, and says what to do.
+// Whatever a caller sends, a message that quotes it is bounded, and still says what to do.
 func TestAMessageIsBounded(t *testing.T) {
 	long := strings.Repeat("n", 1<<20)
 	e := tool.Errorf(tool.CodeNotFound, "no tool named %q; `toolpost tools` lists them", long)

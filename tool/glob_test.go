@@ -27,7 +27,7 @@ func TestGlobsOfNames(t *testing.T) {
 	}
 }
 
-// FuzzGlob holds the matcher against a regular expression that says the same.
+// FuzzGlob compares the matcher with an equivalent regular expression.
 func FuzzGlob(f *testing.F) {
 	f.Add("f*.r?ad", "file.read")
 	f.Add("*a*b", "aab")

@@ -30,7 +30,7 @@ func anyGuarantees() *rapid.Generator[tool.Guarantees] {
 	})
 }
 
-// same compares guarantees; the order and repetition of secrets say nothing.
+// same compares guarantees; the order and repetition of secrets do not matter.
 func same(a, b tool.Guarantees) bool {
 	a.SecretsAllowed, b.SecretsAllowed = set(a.SecretsAllowed), set(b.SecretsAllowed)
 	return cmp.Equal(a, b)
@@ -43,7 +43,7 @@ func set(names []string) []string {
 	return slices.Compact(append([]string{}, slices.Sorted(slices.Values(names))...))
 }
 
-// holds reports whether everything that g forbids is forbidden by o too.
+// holds reports whether o forbids everything that g forbids.
 func holds(g, o tool.Guarantees) bool {
 	walls := maps.Collect(o.All())
 	for name, on := range g.All() {

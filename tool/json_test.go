@@ -12,7 +12,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// schema has what a careless encoder changes: the order of names, digits, and characters of HTML.
+// schema has what a careless encoder changes: the order of names, digits, and HTML characters.
 const schema = `{"z":1.50,"a":12345678901234567890,"pattern":"^<b>&</b>$"}`
 
 func fullSpec() tool.Spec {
@@ -163,7 +163,7 @@ func TestReadOnlyToolsOnlyRead(t *testing.T) {
 	}
 }
 
-// What is read as a spec is a spec that can be written and read again as the same one.
+// A decoded spec can be encoded and decoded again as the same one.
 func FuzzSpecJSON(f *testing.F) {
 	b, err := strictjson.Marshal(fullSpec())
 	if err != nil {

@@ -16,14 +16,14 @@ func TestPatternsOfTools(t *testing.T) {
 		aliases               string
 		match, mentions       bool
 	}{
-		// A bare name is for the tools that are called so, whatever their source.
+		// A bare name is for the tools with that name, whatever their source.
 		{"readFile", "files", "readFile", "", true, true},
 		{"readFile", "other", "readFile", "", true, true},
 		{"readFile", "readFile", "x", "", false, false},
 		{"readFile", "files", "readfile", "", false, false},
 		{"read*", "files", "readFile", "", true, true},
 		{"*", "files", "a.b.c", "", true, true},
-		{"files*", "files", "readFile", "", false, false}, // it says nothing of the source
+		{"files*", "files", "readFile", "", false, false}, // it does not match the source
 		// With a dot it is for a source and a name.
 		{"files.readFile", "files", "readFile", "", true, true},
 		{"files.readFile", "other", "readFile", "", false, false},
@@ -31,16 +31,16 @@ func TestPatternsOfTools(t *testing.T) {
 		{"files.*", "files", "a.b", "", true, true},
 		{"*.readFile", "other", "readFile", "", true, true},
 		{"f?les.r*", "files", "readFile", "", true, true},
-		// A name that has a dot is never a source and a name; what takes away counts it nevertheless.
+		// A name with a dot is never a source and a name; Mentions matches it nevertheless.
 		{"files.readFile", "x", "files.readFile", "", false, true},
 		{"files.*", "x", "files.readFile", "", false, true},
 		{"*.readFile", "x", "files.readFile", "", false, true},
 		{"x.files.readFile", "x", "files.readFile", "", true, true},
 		{"*.files.readFile", "x", "files.readFile", "", true, true},
-		{"x.files.readFile", "x.files", "readFile", "", false, false}, // no source is called so
+		{"x.files.readFile", "x.files", "readFile", "", false, false}, // no source has such a name
 		{"lease.issue", "toolpost", "lease.issue", "", false, true},
 		{"toolpost.lease.issue", "toolpost", "lease.issue", "", true, true},
-		// So it does with aliases.
+		// The same holds for aliases.
 		{"file.read", "files", "readFile", "file.read", false, true},
 		{"file.*", "files", "readFile", "file.read", false, true},
 		{"files.file.read", "files", "readFile", "file.read", false, false},
@@ -50,7 +50,7 @@ func TestPatternsOfTools(t *testing.T) {
 		spec := &tool.Spec{Name: c.name, Source: c.source, Aliases: strings.Fields(c.aliases)}
 		clash := &tool.Spec{Name: c.source + "." + c.name, Own: c.name, Source: c.source, Aliases: spec.Aliases}
 		p := tool.Pattern(c.pattern)
-		for _, s := range []*tool.Spec{spec, clash} { // whatever name it is published by
+		for _, s := range []*tool.Spec{spec, clash} { // whatever its published name is
 			if p.Match(s.Ref()) != c.match || p.Mentions(s) != c.mentions {
 				t.Errorf("%q and %s of %s (%s): matches %v, mentions %v", c.pattern, s.Name, c.source, c.aliases, p.Match(s.Ref()), p.Mentions(s))
 			}
@@ -65,8 +65,8 @@ func TestPatternsOfTools(t *testing.T) {
 	}
 }
 
-// FuzzPattern holds the matcher against regular expressions that say the same about sources and names, and what it says
-// about two patterns against what they match.
+// FuzzPattern compares the matcher with equivalent regular expressions for sources and names, and checks Covers against
+// what two patterns match.
 func FuzzPattern(f *testing.F) {
 	f.Add("files.r*", "*", "files", "readFile", "file.read")
 	f.Add("files.readFile", "files.*", "x", "files.readFile", "")
@@ -78,7 +78,7 @@ func FuzzPattern(f *testing.F) {
 			}
 		}
 		if strings.Contains(source, ".") {
-			return // a config has none such
+			return // no source of a config has such a name
 		}
 		p, spec := tool.Pattern(pattern), &tool.Spec{Source: source, Name: name, Aliases: []string{alias}}
 		s, n, dotted := strings.Cut(pattern, ".")

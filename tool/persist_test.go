@@ -9,16 +9,16 @@ import (
 	"toolpost/tool"
 )
 
-// Nobody waits for a store that is away without a word, nor for ever, unless nobody waits at all.
+// A waiting caller is told about a store that is away, and does not wait for ever; a Patient call does.
 func TestWhatACallLeavesBehindWaitsForTheStoreWithAWord(t *testing.T) {
 	down := tool.Errorf(tool.CodeUnavailable, "around it: %w", tool.Errorf(tool.CodeUnavailable, "away").Because(tool.StoreDown)).Because("other")
 	for name, c := range map[string]struct {
 		call  tool.Call
 		err   error
-		away  time.Duration // how long the store is
-		ends  time.Duration // when Persist does, at the latest
+		away  time.Duration // how long the store is away
+		ends  time.Duration // when Persist returns, at the latest
 		kept  bool
-		words int // at the least
+		words int // minimum number of messages
 	}{
 		"back soon":         {err: down, away: 5 * time.Second, ends: 6 * time.Second, kept: true, words: 2},
 		"away for long":     {err: down, away: time.Hour, ends: 11 * time.Second, words: 4},

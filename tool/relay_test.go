@@ -32,7 +32,7 @@ func TestARelayEndsTheCallWhenNobodyListens(t *testing.T) {
 }
 
 func TestARelayUsesItsSinkByOneAtATimeAndNeverAfterClose(t *testing.T) {
-	n := 0 // not guarded, on purpose
+	n := 0 // unguarded, on purpose
 	r := tool.NewRelay(tool.SinkFunc(func(tool.Event) error { n++; return nil }), func(error) {})
 	var wg sync.WaitGroup
 	for range 8 {
@@ -70,7 +70,7 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
-// A trace that is read is one that can be sent on.
+// A trace that can be read can be sent on.
 func FuzzTraceparent(f *testing.F) {
 	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	f.Add("00-0-0-0")

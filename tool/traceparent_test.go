@@ -17,7 +17,7 @@ const (
 func TestATraceparentIsReadAsW3CAsks(t *testing.T) {
 	good := []string{
 		parent, strings.TrimSuffix(parent, "1") + "0",
-		"01" + parent[2:], "cc" + parent[2:] + "-and-more-to-come", // versions that are to come
+		"01" + parent[2:], "cc" + parent[2:] + "-and-more-to-come", // future versions
 	}
 	for _, text := range good {
 		if trace, span := tool.TraceOf(text), tool.SpanOf(text); trace != parentUUID || span != parentSpan {

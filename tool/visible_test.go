@@ -33,7 +33,7 @@ func TestWhatNobodySeesIsWrittenAsAnEscape(t *testing.T) {
 	}
 }
 
-// What is shown has nothing left to escape, and nothing of Unicode's own list of format characters.
+// The result has nothing left to escape, and no format characters by Unicode's own list.
 func FuzzVisible(f *testing.F) {
 	for _, seed := range []string{"a\u200bb", "👨\u200d👩", "\u202e", "\xff\xfe", "1\ufe0f\u20e3", "\r\n\r"} {
 		f.Add(seed)

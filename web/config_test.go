@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-// Who comes through the socket is known by its user, and a tool has the user of the server.
+// A client of the socket is identified by its user, and a tool has the user of the server.
 func TestTheSocketIsKeptFromTools(t *testing.T) {
 	for listen, want := range map[string][]string{"unix:run/door.sock": {"/etc/tp/run/door.sock"}, "unix:/run/door.sock": {"/run/door.sock"}, "127.0.0.1:0": nil} {
 		if got := (Config{Listen: listen}).Claim("/etc/tp").Keeps; !cmp.Equal(got, want) {

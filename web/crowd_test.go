@@ -11,7 +11,7 @@ import (
 	"toolpost/tool"
 )
 
-// A deaf connection is one whose peer takes nothing: writes wait until it is closed, whatever their deadline.
+// A deaf connection has a peer that takes nothing: writes block until it is closed, whatever their deadline.
 type deaf struct {
 	net.Conn
 	closed chan struct{}
@@ -19,7 +19,8 @@ type deaf struct {
 
 func (d *deaf) Write([]byte) (int, error) { <-d.closed; return 0, net.ErrClosed }
 
-// The server admits one connection after the other, so none may wait for a word to another, nor for a look at all others.
+// The server admits one connection after the other, so admitting must wait neither for a refusal of another, nor for a
+// look at all others.
 func TestAdmittingAConnectionWaitsForNoOther(t *testing.T) {
 	c := newCrowd(identity.Bounds{All: 1, Strangers: 1, Each: 1}, func(*tool.Error) []byte { return nil })
 	closed := make(chan struct{})
@@ -40,7 +41,7 @@ func TestAdmittingAConnectionWaitsForNoOther(t *testing.T) {
 	c.sending.Wait()
 }
 
-// What a connection costs does not follow from how many wait. With a look at each of them it would be 64 times as much.
+// The cost of a connection does not depend on how many wait. With a look at each of them it would be 64 times as much.
 func TestAdmittingAConnectionCostsTheSameAmongMany(t *testing.T) {
 	cost := func(waiting int) time.Duration {
 		c := newCrowd(identity.Bounds{All: waiting, Strangers: waiting, Each: 1}, nil)
@@ -65,7 +66,8 @@ func TestAdmittingAConnectionCostsTheSameAmongMany(t *testing.T) {
 	}
 }
 
-// The one that leaves is a stranger who has waited longest, then a caller between two requests, and never one with a request.
+// The one that leaves is the stranger that has waited longest, then a caller between two requests, and never one with a
+// request.
 func TestWhoHasWaitedLongestLeavesACrowd(t *testing.T) {
 	c := newCrowd(identity.Bounds{All: 4, Strangers: 4, Each: 4}, nil)
 	enter := func() (*member, *member) {

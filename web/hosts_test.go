@@ -10,7 +10,7 @@ import (
 func TestOnlyADoorOnEveryAddressAnswersToEveryAddress(t *testing.T) {
 	everywhere := &net.TCPAddr{IP: net.IPv6zero, Port: 8700}
 	here := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8700}
-	for host, want := range map[string][2]bool{ // of the one that listens everywhere, of the other
+	for host, want := range map[string][2]bool{ // with a listener on every address, with the other one
 		"127.0.0.1:8700": {true, true}, "localhost:8700": {true, true}, "[::1]:8700": {true, true},
 		"10.0.0.7:8700": {true, false}, "10.0.0.7": {true, false}, "[2001:db8::1]:9": {true, false}, "[2001:db8::1]": {true, false},
 		"tools.example.org": {true, true}, "TOOLS.example.org:8700": {true, true}, "tools.example.org:1": {false, false},
@@ -61,7 +61,7 @@ func TestWhatCannotBeAnAddressToListenOnIsSaid(t *testing.T) {
 	}
 }
 
-// What a page is told of the request must not become part of the page.
+// Parts of the request that the page shows must not become markup.
 func TestThePageShowsNoMarkupOfOthers(t *testing.T) {
 	s := newServer(New(Options{}).o, []Door{{
 		Routes: doorWith("x").Routes, Offers: []Offer{{Path: "/<b>", What: "<i>", Try: "curl URL/<u>"}},

@@ -15,7 +15,7 @@ import (
 	"toolpost/tool"
 )
 
-// says is a route that answers with a word.
+// says returns a route that answers with a word.
 func says(method, path, word string) Route {
 	return Route{Method: method, Path: path, Open: true, Serve: func(w http.ResponseWriter, _ *http.Request, _ tool.Principal) {
 		Reply(w, http.StatusOK, []byte(`"`+word+`"`))
@@ -26,7 +26,7 @@ func doorWith(name string, routes ...Route) Door {
 	return Door{Name: name, Hint: "see " + name, Routes: func(*Server, tool.Handler, tool.Catalog) []Route { return routes }}
 }
 
-// asked gives the status and the body of an answer.
+// asked returns the status and the body of an answer.
 func asked(s *Server, method, path string) (int, string) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(method, path, nil)
@@ -121,7 +121,8 @@ func TestManyLargeBodiesAreBoundedTogetherAndForEachCaller(t *testing.T) {
 	}
 }
 
-// What a body may bring is not what it has brought: those that bring nothing, or are not needed any more, keep nobody out.
+// A body counts by what it has sent, not by what it may send: bodies that send nothing, or are no longer needed, keep
+// no other out.
 func TestBodiesThatBringNothingKeepNobodyOut(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	door := Door{Name: "api", Routes: func(s *Server, _ tool.Handler, _ tool.Catalog) []Route {

@@ -19,15 +19,15 @@ import (
 	"toolpost/tool"
 )
 
-// A wire is the way to a server, which can lose the answer to a COMMIT, and can be cut.
+// A wire is a connection to a server that can lose the answer to a COMMIT, and can be cut.
 type wire struct {
 	socket  string
 	swallow atomic.Bool // the answer to the next COMMIT is lost, with its connection
-	sever   atomic.Bool // and from that COMMIT on nobody gets through
-	cut     atomic.Bool // nobody gets through
+	sever   atomic.Bool // and from that COMMIT on the server is unreachable
+	cut     atomic.Bool // the server is unreachable
 }
 
-// newWire listens in a folder, for the database of an address, and gives the address on its side.
+// newWire listens in a folder, for the database of an address, and returns the address on its side.
 func newWire(t *testing.T, address string) (*wire, string) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -69,7 +69,7 @@ func (w *wire) carry(client net.Conn) {
 		defer client.Close()
 		for b := make([]byte, 1<<16); ; {
 			n, err := server.Read(b)
-			if err != nil || lose.Load() { // the server has done it, and nobody hears of it
+			if err != nil || lose.Load() { // the server has done it, but the answer is lost
 				return
 			}
 			if _, err := client.Write(b[:n]); err != nil {
@@ -77,7 +77,7 @@ func (w *wire) carry(client net.Conn) {
 			}
 		}
 	}()
-	idle := false // it is the transaction of a program that has nothing to write and looks after its connection; two who share one have savepoints
+	idle := false // it is the transaction of a program that has nothing to write and only keeps its connection; two that share one have savepoints
 	for b := make([]byte, 1<<16); ; {
 		n, err := client.Read(b)
 		if err != nil {
@@ -86,7 +86,7 @@ func (w *wire) carry(client net.Conn) {
 		idle = (idle || bytes.Contains(b[:n], []byte("SELECT 1\x00"))) && !bytes.Contains(b[:n], []byte("SAVEPOINT"))
 		if bytes.Contains(b[:n], []byte("COMMIT")) {
 			if !idle && w.swallow.CompareAndSwap(true, false) {
-				w.cut.Store(w.sever.Load()) // here, and not by who waits for it: the writer comes back within a millisecond
+				w.cut.Store(w.sever.Load()) // here, and not by the waiting test: the writer reconnects within a millisecond
 				lose.Store(true)
 			}
 			idle = false
@@ -106,11 +106,12 @@ func rowsOf(t *testing.T, db *store.DB) (calls []string) {
 	return calls
 }
 
-// A COMMIT that happened and was not answered is looked up, and not made again.
+// A COMMIT that happened but was not answered is looked up, and not repeated.
 func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 	address := pg.New(t).Database(t)
 	w, through := newWire(t, address)
-	// So short a reach is one attempt after the loss, however slow the machine is, and however long the transaction took.
+	// With so short a reach there is one attempt after the loss, however slow the machine is, and however long the
+	// transaction took.
 	db, err := postgres.Open(through, store.Options{Reach: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +145,7 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 			case len(got) > 0 || time.Now().After(end):
 				return fmt.Errorf("the job did not come: %+v", got)
 			}
-			time.Sleep(10 * time.Millisecond) // a job that was begun unheard is begun when the store has looked
+			time.Sleep(10 * time.Millisecond) // a job whose Claim was not answered is begun once the store has looked it up
 		}
 	})
 	w.cutAt(t, func() error { return jobs.Settle(context.Background(), "j", 1, "done", []byte(`{}`)) })
@@ -162,8 +163,8 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 	}
 }
 
-// cutAt loses the answer to a write, and the way to the server with it, for longer than the store waits. Then it is
-// written once more.
+// cutAt loses the answer to a write, and the connection to the server with it, for longer than the store waits. Then it
+// repeats the write.
 func (w *wire) cutAt(t *testing.T, write func() error) {
 	t.Helper()
 	w.sever.Store(true)

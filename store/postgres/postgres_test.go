@@ -17,7 +17,7 @@ func kind(s *pg.Server) storetest.Kind {
 	return storetest.Kind{New: s.Database, Open: postgres.Open, Raw: pg.Raw, Far: true, Dump: dump}
 }
 
-// dump gives a dump of SQLite in the words of PostgreSQL.
+// dump translates a dump of SQLite to PostgreSQL.
 func dump(sqlite string) string {
 	words := strings.NewReplacer("BLOB", "BYTEA", "INTEGER PRIMARY KEY", "BIGINT PRIMARY KEY")
 	return regexp.MustCompile(`X'([0-9A-F]*)'`).ReplaceAllString(words.Replace(sqlite), `'\x$1'`)
@@ -59,7 +59,7 @@ func TestTheStoreOutlivesARestartOfItsServer(t *testing.T) {
 	if err := patch("a"); err != nil {
 		t.Fatal(err)
 	}
-	// All connections end, as they do when the server starts again.
+	// All connections end, as they do when the server restarts.
 	if _, err := pg.Raw(t, address).ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"); err != nil {
 		t.Fatal(err)
 	}

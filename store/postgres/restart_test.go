@@ -18,15 +18,15 @@ import (
 	"toolpost/tool"
 )
 
-// A load writes until it is stopped, and comes again with what could not be written, as the stages do.
+// A load writes until it is stopped, and retries what could not be written, as the stages do.
 type load struct {
 	db   *store.DB
 	jobs *store.JobTable
 
 	mu      sync.Mutex
-	records map[string]bool // that were begun, and were added
+	records map[string]bool // calls whose records were added
 	settled map[string]bool
-	longest time.Duration // that anybody waited for one word
+	longest time.Duration // the longest wait for an answer
 	unclear int
 }
 
@@ -59,7 +59,7 @@ func TestARestartOfTheServerUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	l.check(t)
 }
 
-// goOn waits until something was written again.
+// goOn waits until something is written again.
 func (l *load) goOn(t *testing.T) {
 	t.Helper()
 	count := func() (records, jobs int) {
@@ -78,7 +78,7 @@ func (l *load) goOn(t *testing.T) {
 	}
 }
 
-// again tries until the store takes something.
+// again retries until the store accepts a write.
 func (l *load) again(t *testing.T, what string, write func() error) bool {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		begun := time.Now()
@@ -120,7 +120,7 @@ func (l *load) record(ctx context.Context, t *testing.T, worker int) {
 func (l *load) run(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
 		x := job.Job{ID: tool.NewID(), Caller: "ada", Tool: "t", Made: time.Now(), Call: []byte(`{}`)}
-		_ = l.jobs.Add(context.Background(), x, 1<<20, 1<<20) // who is told no, or nothing, has no job
+		_ = l.jobs.Add(context.Background(), x, 1<<20, 1<<20) // an error is ignored: the job may be missing
 		var begun []job.Job
 		if !l.again(t, "a claim", func() (err error) { begun, err = l.jobs.Claim(context.Background(), 3); return err }) {
 			return

@@ -16,7 +16,7 @@ import (
 	"toolpost/tool"
 )
 
-// fullDisk makes this program one that runs out of room for its files.
+// fullDisk makes this program the child that runs out of room for its files.
 const fullDisk = "SQLITE_TEST_FULL"
 
 func TestWithTheDiskFullReadsWorkChangesAreRefusedAndItRecovers(t *testing.T) {
@@ -27,7 +27,7 @@ func TestWithTheDiskFullReadsWorkChangesAreRefusedAndItRecovers(t *testing.T) {
 	}
 }
 
-// runOut is the child: the kernel gives it no file larger than a page, as if the disk were full, and then does again.
+// runOut is the child: the kernel limits its files to a page, as if the disk were full, and then lifts the limit.
 func runOut(path string) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	db, err := sqlite.Open(path, store.Options{})
@@ -84,7 +84,7 @@ func runOut(path string) error {
 	return nil
 }
 
-// limit bounds how large a file this program may write.
+// limit bounds the size of files that this program may write.
 func limit(bytes uint64) error {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {

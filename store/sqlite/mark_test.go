@@ -10,7 +10,7 @@ import (
 	"toolpost/store/sqlite"
 )
 
-// A log that is shorter than it was is found, without anybody having kept a point of it.
+// A log that is shorter than it was is detected, even if no point of it was kept.
 func TestALogThatShouldNotBeEmptyIsFound(t *testing.T) {
 	dir := t.TempDir()
 	path, copied, mark := filepath.Join(dir, "store.db"), filepath.Join(dir, "copy.db"), filepath.Join(dir, "mark")
@@ -46,7 +46,7 @@ func TestALogThatShouldNotBeEmptyIsFound(t *testing.T) {
 	if got := findings(); got != "" {
 		t.Errorf("a sound log: %s", got)
 	}
-	must(t, os.Rename(copied, path)) // what it was two calls before
+	must(t, os.Rename(copied, path)) // its state two calls before
 	if got := findings(); !strings.Contains(got, "it had 7 rows once") {
 		t.Errorf("an earlier log: %s", got)
 	}

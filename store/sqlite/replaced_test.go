@@ -13,8 +13,8 @@ import (
 	"toolpost/tool"
 )
 
-// What is done to the files of a store that is open is noticed by the very next use, and everything is refused from then
-// on: what would be written would be seen by nobody.
+// Damage to the files of an open store is noticed by the very next use, and everything is refused from then on: further
+// writes would be invisible to others.
 func TestAStoreWhoseFilesAreDeletedOrReplacedIsRefused(t *testing.T) {
 	for name, harm := range map[string]func(t *testing.T, path string){
 		"deleted":         func(t *testing.T, path string) { remove(t, path) },
@@ -44,7 +44,7 @@ func TestAStoreWhoseFilesAreDeletedOrReplacedIsRefused(t *testing.T) {
 	}
 }
 
-// A file that is put back is the one that is open: it goes on.
+// A file that is put back is the one that is open: the store goes on.
 func TestAStoreWhoseFileIsPutBackGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	db := populate(t, path, 5)
@@ -59,7 +59,8 @@ func TestAStoreWhoseFileIsPutBackGoesOn(t *testing.T) {
 	}
 }
 
-// Others who come and go do not disturb: the last who closes a store removes the files beside it, and that is right.
+// Other programs that come and go do not disturb: the last one to close a store removes the files beside it, and that
+// is right.
 func TestAStoreThatOthersCloseIsStillTheSame(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	for range 3 {

@@ -15,7 +15,7 @@ import (
 	"toolpost/tool"
 )
 
-// smallDisk makes this program one that has its store on a small disk of its own.
+// smallDisk makes this program the child that has its store on a small disk of its own.
 const smallDisk = "SQLITE_TEST_SMALL"
 
 func TestOnASmallDiskTheLogDoesNotKeepTheRoomThatWasMade(t *testing.T) {
@@ -35,7 +35,7 @@ func TestOnASmallDiskTheLogDoesNotKeepTheRoomThatWasMade(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// fillUp is the child: others have some of the disk and the store fills the rest, then they leave.
+// fillUp is the child: other files take some of the disk and the store fills the rest, then they are removed.
 func fillUp(dir string) error {
 	for _, room := range []int{256 << 10, 512 << 10, 1 << 20} {
 		if err := syscall.Mount("none", dir, "tmpfs", 0, "size=3m"); err != nil {

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 
 func TestSuite(t *testing.T) { storetest.Run(t, kind()) }
 
-// Whatever bit of the file flips, the log either says so or still says the same.
+// Whatever bit of the file flips, the log either reports it or is unchanged.
 func TestAFlippedBitIsFoundOrChangesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	db, err := sqlite.Open(path, store.Options{})
@@ -96,7 +96,7 @@ func TestAFlippedBitIsFoundOrChangesNothing(t *testing.T) {
 	t.Logf("%d of %d were found", found, tries)
 }
 
-// dump gives all that the log says, and what is wrong with it.
+// dump returns the whole log, and what is wrong with it.
 func dump(t *testing.T, path string) (records []string, findings []audit.Finding) {
 	db, err := sqlite.Open(path, store.Options{})
 	if err != nil {

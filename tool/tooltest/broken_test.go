@@ -17,15 +17,15 @@ import (
 // A broken handler is the reference with one fault.
 type broken struct {
 	name  string
-	check string // the one that finds it
-	want  string // what the suite says
+	check string // the check that finds it
+	want  string // what the suite reports
 	with  fault
 }
 
-// A fault is a handler's Invoke, and the test that it may tie to what it leaves.
+// A fault is a handler's Invoke, with the test to which it may tie what it leaves behind.
 type fault func(ctx context.Context, t *testing.T, c *tool.Call, out tool.Sink) (*tool.Result, error)
 
-// answering always returns the same.
+// answering always returns the same outcome.
 func answering(r *tool.Result, err error) fault {
 	return func(context.Context, *testing.T, *tool.Call, tool.Sink) (*tool.Result, error) { return r, err }
 }
@@ -143,7 +143,7 @@ func brokenEvents() []broken {
 	}
 }
 
-// rewriting collects the events of a call and hands on what change makes of them.
+// rewriting collects the events of a call and passes on what change makes of them.
 func rewriting(change func([]tool.Event) []tool.Event) fault {
 	return func(ctx context.Context, _ *testing.T, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		var got Collect
@@ -157,7 +157,7 @@ func rewriting(change func([]tool.Event) []tool.Event) fault {
 	}
 }
 
-// mixing gives every call the output of the call before it.
+// mixing returns to every call the output of the call before it.
 func mixing() fault {
 	var mu sync.Mutex
 	last := &tool.Result{OK: true, Output: []byte(`{}`)}
@@ -259,7 +259,7 @@ func leaving(ctx context.Context, t *testing.T, c *tool.Call, out tool.Sink) (*t
 	for range children {
 		startSleep(t, mark(), strings.Contains(string(c.Args), `"setsid":true`))
 	}
-	err := eventually(limit, func() error { // until each is a sleep, and not still a shell on its way to one
+	err := eventually(limit, func() error { // until each is a sleep, and no longer the shell that starts it
 		if n := len(sleepers()); n < children {
 			return fmt.Errorf("%d of %d processes sleep", n, children)
 		}
@@ -274,8 +274,7 @@ func leaving(ctx context.Context, t *testing.T, c *tool.Call, out tool.Sink) (*t
 	return &tool.Result{OK: true, Output: []byte(`{"started":3}`)}, nil
 }
 
-// startSleep starts a process that nobody waits for before the test ends; orphans get another parent
-// at once.
+// startSleep starts a process that is not waited for before the test ends; orphans get another parent at once.
 func startSleep(t *testing.T, seconds string, orphan bool) {
 	argv := []string{"sleep", seconds}
 	if orphan {

@@ -9,8 +9,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// A test of a runner, a stage or a door is this function. Here it is a stage: one that lets every
-// call through, in front of the reference.
+// A test of a runner, a stage or a door is this function. Here it is a stage that lets every call through, in front of
+// the reference.
 func Example() {
 	through := func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -27,8 +27,8 @@ func Example() {
 	_ = TestThrough // go test finds and runs it
 }
 
-// A protocol that answers once and cannot stream says so, and is not asked for it. What New starts, it
-// ends by t.Cleanup.
+// A protocol that answers once and cannot stream declares that, and is not tested for it. New ends what it starts with
+// t.Cleanup.
 func ExampleSubject() {
 	open := func(t testing.TB) tool.Handler {
 		ctx, cancel := context.WithCancel(context.Background())

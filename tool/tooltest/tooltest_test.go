@@ -20,7 +20,7 @@ func TestTheReferencePasses(t *testing.T) {
 	Run(t, Subject{New: reference})
 }
 
-// A recorder takes the place of the test that a check reports to.
+// A recorder replaces the test that a check reports to.
 type recorder struct {
 	testing.TB
 	errs     []string
@@ -32,7 +32,7 @@ func (r *recorder) Error(args ...any)         { r.errs = append(r.errs, fmt.Spri
 func (r *recorder) Errorf(f string, a ...any) { r.errs = append(r.errs, fmt.Sprintf(f, a...)) }
 func (r *recorder) Cleanup(f func())          { r.cleanups = append(r.cleanups, f) }
 
-// finish runs the clean-ups and gives what was reported.
+// finish runs the clean-ups and returns what was reported.
 func (r *recorder) finish() string {
 	for _, f := range slices.Backward(r.cleanups) {
 		f()

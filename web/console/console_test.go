@@ -28,7 +28,7 @@ type desk struct {
 	t       *testing.T
 	url     string
 	clock   atomic.Int64 // hours and minutes that have passed, in nanoseconds
-	revoked atomic.Bool  // the token that was issued
+	revoked atomic.Bool  // the issued token is revoked
 	roles   atomic.Value // of that token
 	log     journal
 }
@@ -104,7 +104,7 @@ func (d *desk) client() *client {
 	return &client{d, http.Client{Jar: jar}}
 }
 
-// ask sends a request with headers by name and value, and gives the status and the body.
+// ask sends a request with headers by name and value, and returns the status and the body.
 func (c *client) ask(method, path, body string, headers ...string) (int, string) {
 	c.t.Helper()
 	r, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
@@ -138,7 +138,7 @@ func (c *client) want(status int, part, method, path, body string, headers ...st
 	}
 }
 
-// until waits for an answer: the gate remembers a token for a moment.
+// until polls for an answer: the gate caches a token for a moment.
 func (c *client) until(status int, part, path string) {
 	c.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -248,7 +248,7 @@ func TestASessionEndsWhenItIsIdleAndAfterAWeek(t *testing.T) {
 	c.want(401, "the session is over", "GET", "/v1/look", "")
 }
 
-// What a page of somebody else can make a browser send, with the cookie that it has for us.
+// What a foreign page can make a browser send, with its cookie for us.
 func TestACookieCountsForOurOwnPageAlone(t *testing.T) {
 	d := newDesk(t)
 	c := d.client()
@@ -260,7 +260,7 @@ func TestACookieCountsForOurOwnPageAlone(t *testing.T) {
 		{Header, "1", "Sec-Fetch-Site", "cross-site"},
 		{Header, "1", "Sec-Fetch-Site", "same-site"}, // another port of this machine
 		{Header, "1", "Origin", "http://evil.example"},
-		{Header, "1", "Origin", "http://friend.example"}, // may call us, with a token
+		{Header, "1", "Origin", "http://friend.example"}, // may call us, but only with a token
 		{Header, "1", "Origin", "http://127.0.0.1:1"},
 		{Header, "1", "Origin", "null"},
 	} {
@@ -274,7 +274,7 @@ func TestACookieCountsForOurOwnPageAlone(t *testing.T) {
 	}
 	c.want(200, `"ada`, "POST", "/v1/change", "", Header, "1", "Origin", own, "Sec-Fetch-Site", "same-origin")
 	c.want(200, `"ada`, "GET", "/v1/look", "", "Sec-Fetch-Site", "none")
-	c.want(401, "", "GET", "/other", "") // no other door takes cookies
+	c.want(401, "", "GET", "/other", "") // no other door accepts cookies
 	for _, foreign := range [][]string{{}, {Header, "1", "Sec-Fetch-Site", "cross-site"}, {Header, "1", "Origin", "http://friend.example"}} {
 		if status, said := d.client().ask("POST", "/v1/session", d.code(d.ada()), foreign...); status != 403 {
 			t.Errorf("a foreign page signs somebody in: %q: %d %s", foreign, status, said)
@@ -282,8 +282,8 @@ func TestACookieCountsForOurOwnPageAlone(t *testing.T) {
 	}
 }
 
-// A neighbour under the same domain can give a browser any cookie but one with the prefix. If that counted over TLS, it
-// could sign somebody in as itself, and see what they then do.
+// A neighbour under the same domain can set any cookie but one with the prefix. If such a cookie counted over TLS, it
+// could sign a user in as itself, and see what they then do.
 func TestOverTLSOnlyACookieCountsThatNobodyElseCanSet(t *testing.T) {
 	d := newDesk(t)
 	signedIn := func(headers ...string) *http.Cookie {
@@ -313,7 +313,7 @@ func TestOverTLSOnlyACookieCountsThatNobodyElseCanSet(t *testing.T) {
 	pair := func(name, value string) string { return name + "=" + value }
 	c.want(200, `"ada`, "POST", "/v1/change", "", Header, "1", "Origin", secure, "Cookie", pair(sealed.Name, sealed.Value))
 	c.want(401, "", "POST", "/v1/change", "", Header, "1", "Origin", secure, "Cookie", pair(plain.Name, plain.Value))
-	c.want(401, "", "GET", "/v1/look", "", "Cookie", pair(plain.Name, sealed.Value)) // the secret of one under the name of the other
+	c.want(401, "", "GET", "/v1/look", "", "Cookie", pair(plain.Name, sealed.Value)) // the secret of one cookie under the name of the other
 	c.want(401, "", "GET", "/v1/look", "", "Cookie", pair(sealed.Name, plain.Value))
 	c.want(200, `"ada`, "GET", "/v1/look", "", "Cookie", pair(plain.Name, plain.Value))
 }
@@ -379,7 +379,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 			t.Errorf("%.40s: %d %s", body, got, said)
 		}
 	}
-	// One that does not say how long it is could be as long as that of any call.
+	// A body of undeclared length could be as long as that of any call.
 	r, _ := http.NewRequestWithContext(t.Context(), "POST", d.url+"/v1/session", io.MultiReader(strings.NewReader(d.code(d.ada()))))
 	r.Header.Set(Header, "1")
 	resp, err := http.DefaultClient.Do(r)
@@ -392,8 +392,8 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// isClosed looks at what keeps a page to itself: what it may load, who may frame it, whom it tells where it was. What its
-// policy lets it load is written here once more, so that nobody widens it without a second thought.
+// isClosed checks the headers that isolate a page: what it may load, who may frame it, which referrer it sends. The
+// policy is repeated here, so that it is not widened without a second thought.
 func isClosed(t *testing.T, path string, h http.Header) {
 	t.Helper()
 	got := map[string]string{}

@@ -21,7 +21,7 @@ type headers = map[string][]string
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// all is every header, and whole what a call has of them.
+// all returns every header, and whole the call that they describe.
 func all() headers {
 	return headers{
 		"Toolpost-Call": {"my-call_1"}, "Toolpost-Session": {"größe"}, "Idempotency-Key": {"k 1"}, "Toolpost-Lease": {"l"},
@@ -135,7 +135,7 @@ func TestADoorMayKnowMoreHeaders(t *testing.T) {
 	}
 }
 
-// W3C: a traceparent that cannot be read is as if it were not there.
+// W3C: an invalid traceparent is treated as absent.
 func TestATraceStopsNoCall(t *testing.T) {
 	for _, values := range [][]string{{"nonsense"}, {"\xff\n"}, {parent, parent}, {parent + "-more"}} {
 		c := new(tool.Call)
@@ -185,8 +185,8 @@ func TestHeadersAreReadAsTheyWereWritten(t *testing.T) {
 	})
 }
 
-// FuzzRead reads any headers. What is accepted can be written, is plain where it goes on a wire, and is read again as
-// the same call.
+// FuzzRead reads any headers. An accepted call can be written, is plain text on the wire, and is read again as the same
+// call.
 func FuzzRead(f *testing.F) {
 	for name, values := range all() {
 		f.Add(name, values[0], "", "")
@@ -207,7 +207,7 @@ func FuzzRead(f *testing.F) {
 		}
 		written := headers{}
 		if err := envelope.Write(written, c, timeout); err != nil {
-			if len(c.Answers) == 0 { // spaces in them were free; as they are escaped they may be longer than they came
+			if len(c.Answers) == 0 { // white space in them is dropped, but escapes may make them longer than before
 				t.Fatalf("%+v was read and cannot be written: %v", c, err)
 			}
 			return
@@ -222,14 +222,14 @@ func FuzzRead(f *testing.F) {
 		if err == nil {
 			err = envelope.Write(rewritten, again, limit)
 		}
-		c.Answers, again.Answers = nil, nil // may be written in another way; what is written stays the same
+		c.Answers, again.Answers = nil, nil // may be encoded differently; the encoding is stable
 		if err != nil || limit != timeout || !cmp.Equal(c, again) || !cmp.Equal(written, rewritten) {
 			t.Fatalf("%+v %v became %+v %v: %v", c, timeout, again, limit, err)
 		}
 	})
 }
 
-// variables are those of all fields that have one.
+// variables returns the variables of all fields that have one.
 func variables() map[string]string {
 	return map[string]string{
 		"TOOLPOST_SESSION": "größe", "TOOLPOST_KEY": "k 1", "TOOLPOST_LEASE": "l", "TOOLPOST_RUN": "run",
@@ -238,7 +238,7 @@ func variables() map[string]string {
 	}
 }
 
-// filled passes a call through the environment, and gives what arrives and the time that it has.
+// filled passes a call through the environment, and returns what arrives and its remaining time.
 func filled(t *testing.T, vars map[string]string, c *tool.Call) (got *tool.Call, left time.Duration) {
 	t.Helper()
 	fill, err := envelope.Environment(func(name string) string { return vars[name] })
@@ -257,7 +257,7 @@ func filled(t *testing.T, vars map[string]string, c *tool.Call) (got *tool.Call,
 
 func TestTheEnvironmentGivesWhatACallDoesNotSay(t *testing.T) {
 	want := whole()
-	want.ID = "" // names one call, and the program may make many
+	want.ID = "" // it names one call, and the program may make many
 	got, left := filled(t, variables(), new(tool.Call))
 	if d := cmp.Diff(want, got); d != "" || left <= 80*time.Second || left > 90*time.Second {
 		t.Errorf("%s with %v left", d, left)

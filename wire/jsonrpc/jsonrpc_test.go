@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// lines reads from a pipe without bounds.
+// lines reads from a pipe without limits.
 type lines struct{ *bufio.Scanner }
 
 func (l lines) Next() ([]byte, error) {
@@ -27,7 +27,7 @@ func (l lines) Next() ([]byte, error) {
 	return l.Bytes(), nil
 }
 
-// odds keeps what could not be used.
+// odds keeps the messages that could not be used.
 type odds struct {
 	mu  sync.Mutex
 	all []string
@@ -58,7 +58,7 @@ func pair(t *testing.T, a, b Options) (*Conn, *Conn) {
 		t.Cleanup(func() { _ = out.Close(); reading.Wait() })
 		return c
 	}
-	// Both writers are closed before either reader is waited for.
+	// Both writers are closed before waiting for either reader.
 	x, y := end(a, aOut, aIn), end(b, bOut, bIn)
 	t.Cleanup(func() { _ = aOut.Close(); _ = bOut.Close() })
 	return x, y
@@ -89,7 +89,7 @@ func TestBothSidesAskAtOnceInIdsOfTheirOwn(t *testing.T) {
 	all.Wait()
 }
 
-// Everything that was asked before the answer is served, by whoever waits for the answer, before the answer is given.
+// Everything received before the answer is served, by the goroutine that waits for it, before the answer is returned.
 func TestWhatBelongsToARequestIsServedBeforeItsAnswer(t *testing.T) {
 	var b *Conn
 	var served []string
@@ -102,7 +102,7 @@ func TestWhatBelongsToARequestIsServedBeforeItsAnswer(t *testing.T) {
 			return p.Of
 		},
 		Serve: func(_ context.Context, in *Incoming, r *Request) {
-			served = append(served, fmt.Sprint(r.Tag, " ", in.Method)) // of one goroutine: that of the asker
+			served = append(served, fmt.Sprint(r.Tag, " ", in.Method)) // only the asking goroutine calls this
 		},
 	}, Options{Take: func(in *Incoming) error {
 		for n := range 9 {
@@ -234,7 +234,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// What asks too much while a request waits is told so, and the rest is served.
+// Messages beyond the bound of a waiting request are refused, and the rest is served.
 func TestWhatWaitsForARequestIsBounded(t *testing.T) {
 	var told bytes.Buffer
 	c := NewConn(Options{
@@ -258,9 +258,7 @@ func TestWhatWaitsForARequestIsBounded(t *testing.T) {
 	}
 }
 
-// What the decoder takes for a message is one object to the standard library too, and what we make of it is
-// one line of strict JSON.
-// hears gives a connection whose messages come by Hear, as over HTTP: each request is sent by itself.
+// hears returns a connection whose messages come by Hear, as over HTTP: each request is sent separately.
 func hears(t *testing.T, o Options) (*Conn, func(of uint64, text string)) {
 	t.Helper()
 	o.Odd = func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) }
@@ -273,7 +271,7 @@ func hears(t *testing.T, o Options) (*Conn, func(of uint64, text string)) {
 	}
 }
 
-// query is a request that tells its id in its params, and through sent that it was sent.
+// query returns a request that has its id in its params, and reports on sent that it was sent.
 func query(tag any, sent chan<- uint64) Query {
 	return Query{
 		Method: "do", Tag: tag, Params: func(id uint64) []byte { return fmt.Appendf(nil, `{"id":%d}`, id) },
@@ -296,7 +294,7 @@ func TestARequestThatIsSentByItselfIsAnsweredByWhatIsHeard(t *testing.T) {
 			t.Error("nobody waits for it")
 		}
 		hear(id, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":7}`, id))
-		c.Fail(id, io.EOF) // it was answered
+		c.Fail(id, io.EOF) // it was already answered
 	}()
 	if raw, err := c.Put(t.Context(), query(nil, sent)); err != nil || string(raw) != "7" {
 		t.Errorf("%s, %v", raw, err)
@@ -345,7 +343,7 @@ func TestWhatNamesNoRequestBelongsToTheOneThatMayOwnIt(t *testing.T) {
 		ids = append(ids, <-sent)
 	}
 	hear(0, `{"jsonrpc":"2.0","method":"note"}`)
-	hear(ids[0], `{"jsonrpc":"2.0","method":"note"}`) // what comes with a request is that one's
+	hear(ids[0], `{"jsonrpc":"2.0","method":"note"}`) // a message that comes with a request belongs to it
 	got := []any{<-served, <-served}
 	if !slices.Contains(got, any("runs")) || !slices.Contains(got, any("paused")) || stray != nil {
 		t.Errorf("served by %v; stray are %q", got, stray)
@@ -370,6 +368,8 @@ func TestARequestThatIsForgottenTakesNoPlace(t *testing.T) {
 	}
 }
 
+// A line that Decode accepts is one object to the standard library too, and the messages made of it are one line of
+// strict JSON.
 func FuzzMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`,

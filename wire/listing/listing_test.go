@@ -30,7 +30,7 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// A description, or a name, that cannot be written does not hide the other tools.
+// A description or a name that cannot be encoded does not hide the other tools.
 func TestAnEntryCanAlwaysBeWritten(t *testing.T) {
 	for _, spec := range []*tool.Spec{
 		{Name: "x", Input: json.RawMessage(`{`)}, {Name: "\xff", Source: "\xff", Input: json.RawMessage(`{`)},

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// An expression that is compiled at its first use must not wait until then to be found wrong.
+// An invalid expression must be found before its first use.
 func TestEveryLazyExpressionCompiles(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
@@ -44,7 +44,7 @@ func TestEveryLazyExpressionCompiles(t *testing.T) {
 	}
 }
 
-// lazyIn gives the expressions of a file that are written out, or put together of pieces that are.
+// lazyIn yields the expressions of a file that are literals, or concatenations of literals.
 func lazyIn(file *ast.File) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		ast.Inspect(file, func(n ast.Node) bool {

@@ -35,7 +35,7 @@ func midValue() string {
 	return b.String()
 }
 
-// oracle is the library that this package took the place of.
+// oracle is the library that this package replaced.
 func oracle(t interface{ Fatal(...any) }, raw string) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(raw)))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A grammar draws small schemas and values from the same few words, so that they often have to do with each other.
+// A grammar draws small schemas and values from the same few words, so that they are often related.
 type grammar struct {
 	t     *rapid.T
 	older bool // draft 7
@@ -69,7 +69,7 @@ func (g grammar) object(depth int) map[string]any {
 		}
 	}
 	if ref, ok := s["$ref"]; ok && g.older {
-		return map[string]any{"$ref": ref} // the oracle looks at some of what must be ignored beside it
+		return map[string]any{"$ref": ref} // the oracle evaluates some keywords beside it that must be ignored
 	}
 	return s
 }
@@ -152,7 +152,7 @@ func (g grammar) keyword(s map[string]any, depth int) {
 	}
 }
 
-// document is a schema with two others inside, one of which is a resource of its own.
+// document returns a schema with two others inside, one of which is a resource of its own.
 func (g grammar) document() any {
 	root, a, b := g.object(3), g.object(2), g.object(2)
 	root["$id"], a["$id"] = "schema:///root", "a"
@@ -175,7 +175,7 @@ func agrees(t *rapid.T) {
 	ours, err := schema.Compile(doc)
 	theirs, theirErr := oracle(t, string(doc))
 	if err != nil && strings.Contains(err.Error(), "refers back to itself") {
-		return // the oracle notices on the way
+		return // the oracle notices only at run time
 	}
 	if err != nil || theirErr != nil {
 		t.Fatalf("%s\nours: %v\ntheirs: %v", doc, err, theirErr)
@@ -197,7 +197,7 @@ func TestTheVerdictIsTheOracles(t *testing.T) { rapid.Check(t, agrees) }
 
 func FuzzAgainstOracle(f *testing.F) { f.Fuzz(rapid.MakeFuzz(agrees)) }
 
-// Compile and Validate come to an end with an answer, and a schema's faults are the same each time.
+// Compile and Validate terminate, and a schema's faults are the same each time.
 func FuzzCompile(f *testing.F) {
 	for _, files := range loadSuite(f) {
 		for _, groups := range files {

@@ -33,7 +33,7 @@ func decode(t testing.TB, raw string) any {
 	return v
 }
 
-// say gives the faults as one reads them in an error.
+// say returns the faults as they read in an error.
 func say(faults []schema.Fault) string {
 	var words []string
 	for _, f := range faults {
@@ -293,7 +293,7 @@ func TestPatternsAreThoseOfECMAScript(t *testing.T) {
 	}
 }
 
-// What needs backtracking is checked by an engine that is stopped when it takes too long.
+// A pattern that needs backtracking is run by an engine that is stopped if it takes too long.
 func TestPatternsMayLookAroundAndBack(t *testing.T) {
 	for _, c := range []struct {
 		pattern, text string
@@ -324,7 +324,7 @@ func TestPatternsMayLookAroundAndBack(t *testing.T) {
 	})
 }
 
-// A pattern that cannot be read is not checked, and everything else is.
+// A pattern that cannot be parsed is not checked, and everything else is.
 func TestAPatternThatCannotBeReadIsNotChecked(t *testing.T) {
 	for _, pattern := range []string{`(`, `\p{No_Such}`, `a\`, `a{2,1}`, `*`, `[b-a]`, `(?=` + strings.Repeat("a", 5000) + `)`} {
 		raw, _ := json.Marshal(map[string]any{"properties": map[string]any{"a": map[string]any{"pattern": pattern, "maxLength": 3}}})
@@ -351,7 +351,7 @@ func TestAPatternThatCannotBeReadIsNotChecked(t *testing.T) {
 	}
 }
 
-// quickly guards against a hang, and says nothing about speed.
+// quickly guards against a hang; it does not measure speed.
 func quickly(t *testing.T, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -460,7 +460,7 @@ func TestTheSizeOfAllPatternsIsBounded(t *testing.T) {
 	if _, err := schema.Compile(of(20)); err != nil {
 		t.Error(err)
 	}
-	// What is too much for Go's regexp, which writes counts out, is run by the other engine.
+	// Patterns that are too large for Go's regexp, which expands counts, are run by the other engine.
 	quickly(t, "many large patterns", func() {
 		if s := compile(t, string(of(500))); len(s.Unchecked()) > 0 || s.Validate(decode(t, `{"7":"7"}`)) == nil {
 			t.Errorf("%v", s.Unchecked())
@@ -496,7 +496,7 @@ func TestAMatchingValueAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A name may be as long as a document, and comes back in neither a fault nor an error.
+// A name may be as long as a document; it must not come back in a fault or an error.
 func TestLongNamesDoNotComeBack(t *testing.T) {
 	long := strings.Repeat("n", 1<<20)
 	v, err := strictjson.Decode([]byte(`{"` + long + `": {"` + long + `": 1}}`))

@@ -47,8 +47,8 @@ func loadSuite(t testing.TB) map[string]map[string][]suiteGroup {
 	return suite
 }
 
-// remote are the groups that fetch documents from a server, besides those of refRemote. We never load anything,
-// by design: each of these must be refused, and say why.
+// remote are the groups that fetch documents from a server, besides those of refRemote. By design we never load
+// anything: each of these must be refused, with the reason.
 var remote = map[string]bool{
 	"dynamicRef/strict-tree schema, guards against misspelled properties":       true,
 	"dynamicRef/tests for implementation dynamic anchor and reference link":     true,
@@ -82,7 +82,7 @@ func TestOfficialSuite(t *testing.T) {
 	}
 }
 
-// ofDraft says in the schema which draft it is; those of draft 7 leave it to their reader.
+// ofDraft adds the draft to the schema; those of draft 7 do not declare it.
 func ofDraft(draft string, raw json.RawMessage) json.RawMessage {
 	if draft != "draft7" || raw[0] != '{' || strings.Contains(string(raw), `"$schema"`) {
 		return raw

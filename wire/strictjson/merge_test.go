@@ -97,7 +97,7 @@ func holdsNull(m map[string]any) bool {
 func TestADiffLeadsFromOneStateToTheOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := strictjson.Merge(nil, objects().Draw(t, "from")), objects().Draw(t, "to")
-		patch, want := strictjson.Diff(from, to), strictjson.Merge(nil, to) // what is null is not there
+		patch, want := strictjson.Diff(from, to), strictjson.Merge(nil, to) // without null values
 		if d := cmp.Diff(want, strictjson.Merge(from, patch)); d != "" {
 			t.Fatalf("%v: %s", patch, d)
 		}

@@ -13,7 +13,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Each of these is something that encoding/json accepts, or that two readers may read differently.
+// Each of these is accepted by encoding/json, or may be read differently by two readers.
 var refused = map[string]string{
 	"duplicate key":        `{"a":1,"a":2}`,
 	"duplicate key deep":   `{"x":[{"a":1,"b":2,"a":3}]}`,
@@ -151,7 +151,7 @@ func TestMarshalIsDeterministic(t *testing.T) {
 	}
 }
 
-// What one reader of this package accepts, all of them accept, with the same meaning.
+// A document that one reader of this package accepts is accepted by all, with the same meaning.
 func FuzzReadersAgree(f *testing.F) {
 	for _, doc := range refused {
 		f.Add([]byte(doc))
@@ -336,7 +336,7 @@ func TestWhatDoesNotFitIsToldInTheWordsOfJSON(t *testing.T) {
 	}
 }
 
-// A key may be as long as a document, and does not come back in an error.
+// A key may be as long as a document; it must not come back in an error.
 func TestErrorsAreShort(t *testing.T) {
 	long := strings.Repeat("k", 1<<20)
 	var into struct {
