@@ -312,8 +312,8 @@ func PeekYAML(path string, data []byte, into any) error {
 	return d.explain(decodeSome(d.root, into))
 }
 
-// EmptyList returns the name of the first field of the struct of that is an empty but present list, ignoring those in
-// may; it returns "" if there is none.
+// EmptyList returns the name of the first field, in the struct that of points to, that is a list without entries and
+// not nil, except those in may; it returns "" if there is none.
 func EmptyList(of any, may ...string) string {
 	v := reflect.ValueOf(of).Elem()
 	for _, f := range fieldsOf(v.Type()) {

@@ -23,7 +23,7 @@ func (db *DB) Outcomes() *OutcomeTable { return &OutcomeTable{db: db} }
 // maxOutcomes is how many outcomes are kept; the oldest go first.
 const maxOutcomes = 100_000
 
-// Claim claims a key, by the digest of its scope, for the caller, or returns who has it. A key is remembered for ttl
+// Claim claims a key, by the digest of its scope, for the caller, or returns what is known of it. A key is kept for ttl
 // after its outcome. If its program is gone, the outcome is lost: the first caller that asks learns this, and it is
 // remembered from then on, so that no call runs again because no caller asked for a while.
 func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (idempotency.Claim, error) {

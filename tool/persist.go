@@ -27,9 +27,9 @@ func storeReason(err error, reasons ...string) bool {
 	return false
 }
 
-// BeforeRun marks an error of a stage in front of the tool that has not let the call through: whatever the reason, the
-// tool has done nothing. The reason alone would not tell, since a tool may be on another machine with a store of its
-// own.
+// BeforeRun marks an error of a stage that is in front of the tool and has not let the call through: whatever the
+// reason, the tool has done nothing. The reason alone would not show that, since a tool may be on another machine with
+// a store of its own.
 func BeforeRun(err error) error {
 	if err == nil {
 		return nil

@@ -88,7 +88,7 @@ func (r Route) takes(method string) bool {
 // in place.
 var noSniff, noStore, asJSON = []string{"nosniff"}, []string{"no-store"}, []string{"application/json"}
 
-// ServeHTTP does what applies to every request, whoever the caller is.
+// ServeHTTP does what applies to every request of every caller.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.ForgetBody(r)
 	h := w.Header()

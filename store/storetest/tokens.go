@@ -135,7 +135,7 @@ func leasesOfCallers(t *testing.T, k Kind) {
 	fought(t, l, other, issue("ada"))
 }
 
-// fought lets two callers try one lease at once: its own caller gets it, whoever comes first.
+// fought lets two callers try one lease at once: its own caller gets it, even if the other comes first.
 func fought(t *testing.T, l, other *store.LeaseTable, token string) {
 	t.Helper()
 	var won, lost atomic.Int64

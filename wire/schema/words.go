@@ -34,7 +34,7 @@ type finding struct {
 // fail is failBy for most rules.
 func (r *run) fail(words func() string) bool { return r.failBy(ruleOther, nil, words) }
 
-// failBy notes that the value broke a rule of n, unless the run is quiet. Only then it calls words. It always returns
+// failBy notes that the value broke a rule of n. A quiet run notes nothing and does not call words. It always returns
 // false, which is the verdict.
 func (r *run) failBy(why rule, n *node, words func() string) bool {
 	if !r.quiet && r.spend(workPerNote) {
