@@ -30,7 +30,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// closeTimeout is how long the end of a command waits for its sources.
+// closeTimeout bounds how long a command waits at its end for the sources to close.
 const closeTimeout = 10 * time.Second
 
 // An app is one run of the program: its streams, and the flags that every command has.
@@ -45,10 +45,10 @@ type app struct {
 	json    bool // errors go to out as JSON
 	server  server
 
-	recorder *cassette.Recorder  // of what commands call in this process; nil: nobody records
-	check    *cassette.Checklist // of the cassette that is played; nil: nobody wants to know
-	played   *config.Config      // in the place of the config
-	called   bool                // something could be called in this process
+	recorder *cassette.Recorder  // of what commands call in this process; nil if nothing is recorded
+	check    *cassette.Checklist // of the cassette that is played; nil if it is not checked
+	played   *config.Config      // replaces the config
+	called   bool                // a tool may have been called in this process
 }
 
 func newApp() *app {
@@ -68,7 +68,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exitCode(err)
 }
 
-// misused gives an error of cobra's its class: it did not understand the command line. Ours have theirs.
+// misused gives errors of cobra a class: cobra did not understand the command line. Our own errors have a class already.
 func misused(c *cobra.Command, err error) error {
 	var code exit
 	if _, ok := errors.AsType[*tool.Error](err); ok || err == nil || errors.As(err, &code) {
@@ -100,7 +100,7 @@ func (a *app) root(args []string) *cobra.Command {
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	classify(group(root, a.commands(args)...))
 	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() { // cobra's own would show its help for a shell that it does not know
+	for _, c := range root.Commands() { // cobra's own would show its help for an unknown shell
 		if c.Name() == "completion" {
 			c.Args, c.RunE = noSuchCommand, func(c *cobra.Command, _ []string) error { return c.Help() }
 		}
@@ -108,8 +108,8 @@ func (a *app) root(args []string) *cobra.Command {
 	return root
 }
 
-// commands makes the commands, in the order of the help. Where the first word names one, that one is enough: making all
-// of them takes a program as long as many a command.
+// commands makes the commands, in the order of the help. If the first word names a command, it makes only that one: making
+// all of them takes as long as many a command runs.
 func (a *app) commands(args []string) (made []*cobra.Command) {
 	type maker struct {
 		name string
@@ -140,7 +140,7 @@ func (a *app) commands(args []string) (made []*cobra.Command) {
 	return made
 }
 
-// group makes c a command that does nothing but hold others.
+// group makes c a command that only holds others.
 func group(c *cobra.Command, others ...*cobra.Command) *cobra.Command {
 	c.Use += " COMMAND"
 	c.DisableFlagsInUseLine = true
@@ -150,7 +150,7 @@ func group(c *cobra.Command, others ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// noSuchCommand is for commands that take no words but those of their subcommands.
+// noSuchCommand is the Args function of commands that take nothing but a subcommand.
 func noSuchCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -158,7 +158,7 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	return noSubcommand(c, args[0], "")
 }
 
-// noSubcommand is the error of a word that is none of a command's own; otherwise is for where none of those is near.
+// noSubcommand returns the error for a word that is not a subcommand of c; otherwise ends it if no name is similar.
 func noSubcommand(c *cobra.Command, word, otherwise string) error {
 	var names []string
 	for _, sub := range c.Commands() {
@@ -167,7 +167,7 @@ func noSubcommand(c *cobra.Command, word, otherwise string) error {
 	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), word, meant(word, names, otherwise))
 }
 
-// meant asks whether one of the names was meant; otherwise is for where none is near.
+// meant suggests the names that are similar to name, and returns otherwise if there are none.
 func meant(name string, names []string, otherwise string) string {
 	if near := nearest.Of(name, names); len(near) > 0 {
 		return "; did you mean " + strings.Join(near, " or ") + "?"
@@ -175,10 +175,10 @@ func meant(name string, names []string, otherwise string) string {
 	return otherwise
 }
 
-// words asks for a number of words; most below zero: any number.
+// words requires between least and most words; a negative most means no limit.
 func words(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
-		if most == 0 && len(args) > 0 && c.HasSubCommands() { // those that do something without one list
+		if most == 0 && len(args) > 0 && c.HasSubCommands() { // commands that do something without a subcommand list
 			return noSubcommand(c, args[0], "; `"+c.CommandPath()+"` alone lists")
 		}
 		if len(args) < least || most >= 0 && len(args) > most {
@@ -188,8 +188,8 @@ func words(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// classify wraps what the commands do, so that an error without a class is our fault and not one of usage. Those that
-// do not say how many words they take, take none.
+// classify wraps the commands so that an error without a class counts as our fault and not as a usage error. Commands
+// without Args take no words.
 func classify(c *cobra.Command) {
 	if c.Args == nil {
 		c.Args = words(0, 0)
@@ -208,7 +208,7 @@ func classify(c *cobra.Command) {
 	}
 }
 
-// oneOf refuses a value of a flag that is not among those that it may have.
+// oneOf refuses a value that the flag does not allow.
 func oneOf(flag, value string, known []string) error {
 	if slices.Contains(known, value) {
 		return nil
@@ -223,12 +223,12 @@ func (a *app) withJSON(usage string, c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// durationVar adds a flag that is a length of time, such as 90s or 30d. What the variable has is the default.
+// durationVar adds a flag for a duration, such as 90s or 30d. The current value of the variable is the default.
 func durationVar(c *cobra.Command, d *time.Duration, name, usage string) {
 	c.Flags().Var((*duration.Flag)(d), name, usage)
 }
 
-// complain tells what went wrong: in words on stderr, or with --json as JSON on stdout.
+// complain reports an error: in words on stderr, or with --json as JSON on stdout.
 func (a *app) complain(err error) {
 	e := *tool.AsError(err)
 	e.Message = a.here(e.Message)
@@ -247,7 +247,7 @@ func (a *app) printJSON(v any) error {
 	return a.printIndented(b)
 }
 
-// printIndented lays JSON out for people. What could harm a terminal is escaped, which JSON allows.
+// printIndented prints JSON for people. Characters that could harm a terminal are escaped, which JSON allows.
 func (a *app) printIndented(b []byte) error {
 	var text bytes.Buffer
 	err := json.Indent(&text, bytes.TrimSpace(b), "", "  ")
@@ -257,8 +257,8 @@ func (a *app) printIndented(b []byte) error {
 	return err
 }
 
-// printList prints what printJSON would print of an object with this one list, an item at a time: the schemas of many tools
-// take tens of megabytes.
+// printList prints the same as printJSON for an object with this one list, but item by item: the schemas of many tools take
+// tens of megabytes.
 func printList[T any](a *app, kind string, all []T) error {
 	const deep = "    "
 	before := fmt.Sprintf("{\n  %q: [\n", kind)
@@ -280,7 +280,7 @@ func printList[T any](a *app, kind string, all []T) error {
 	return err
 }
 
-// tell prints a sentence, or with --json the value.
+// tell prints a sentence, or the value with --json.
 func (a *app) tell(v any, format string, args ...any) error {
 	if a.json {
 		return a.printJSON(v)
@@ -289,7 +289,7 @@ func (a *app) tell(v any, format string, args ...any) error {
 	return err
 }
 
-// conclude shows what was found, or with --json prints it, and ends badly where something was.
+// conclude shows the findings, or prints them with --json, and fails if bad is set.
 func (a *app) conclude(v any, show func(), bad bool) error {
 	if !a.json {
 		show()
@@ -302,7 +302,7 @@ func (a *app) conclude(v any, show func(), bad bool) error {
 	return nil
 }
 
-// list prints what there is of one kind of thing as a table, or with --json as JSON.
+// list prints things of one kind as a table, or with --json as JSON.
 func list[T any](a *app, kind string, all []T, head []string, row func(T) []string) error {
 	switch {
 	case a.json && len(all) > 0:
@@ -321,7 +321,7 @@ func list[T any](a *app, kind string, all []T, head []string, row func(T) []stri
 	return nil
 }
 
-// logger writes to stderr what is at least as grave as level.
+// logger returns a logger that writes records of at least this level to stderr.
 func (a *app) logger(level slog.Level) *slog.Logger {
 	if a.verbose {
 		level = slog.LevelDebug
@@ -333,7 +333,7 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.err, o))
 }
 
-// load reads the config that the flag, the environment or the folder names, or gives the defaults.
+// load reads the config that the flag, the environment or the folder names, or returns the defaults.
 func (a *app) load() (*config.Config, error) {
 	cfg, err := a.read()
 	if err != nil {
@@ -342,7 +342,7 @@ func (a *app) load() (*config.Config, error) {
 	return cfg, cfg.FindState(a.givenState())
 }
 
-// givenState is where the state folder is by the command line or the environment; empty: neither says.
+// givenState returns the state folder from the command line or the environment, or "" if neither names one.
 func (a *app) givenState() string { return cmp.Or(a.state, os.Getenv("TOOLPOST_STATE")) }
 
 func (a *app) read() (*config.Config, error) {
@@ -362,7 +362,7 @@ func (a *app) read() (*config.Config, error) {
 	return config.Default(dir), nil
 }
 
-// emptiness says that a config names no tools, if it does not.
+// emptiness reports that a config names no tools, or returns "" if it names some.
 func emptiness(cfg *config.Config) string {
 	if cfg.Path == "" || len(cfg.Sources) > 0 {
 		return ""
@@ -371,22 +371,22 @@ func emptiness(cfg *config.Config) string {
 		"`toolpost mcp add`"
 }
 
-// A backend is where calls go: the tools of the config, in this process, or a server.
+// A backend is where calls go: to the config's tools, in this process, or to a server.
 type backend struct {
 	tool.Handler
 	tool.Catalog
 	close func()
-	empty string // why it has no tools, where its config names none
+	empty string // why it has no tools, if its config names none
 }
 
-// A server says which backend is wanted; empty: this process.
+// A server names the backend; if it is empty, the backend is this process.
 type server struct{ url, token, ca string }
 
-// ownCommand is a command of ours in a message.
+// ownCommand matches a command of ours in a message.
 var ownCommand = regex.Lazy("`toolpost ([a-z][^`\n]*)`")
 
-// here makes the commands that a message advises those for the server that was used: whoever copies one asks the same
-// server again. A token is not repeated, only that there was one. A header that the server asks for is a flag here.
+// here adds the flags of the server in use to the commands that a message advises, so that a copied command asks the same
+// server. It does not repeat a token, only that there was one. A header that the server asks for becomes a flag.
 func (a *app) here(text string) string {
 	if a.server.url == "" {
 		return text
@@ -411,7 +411,7 @@ func (a *app) here(text string) string {
 	})
 }
 
-// withoutPassword is a URL that may be shown.
+// withoutPassword returns a URL that may be shown.
 func withoutPassword(text string) string {
 	if u, err := url.Parse(text); err == nil {
 		return u.Redacted()
@@ -429,7 +429,7 @@ func (a *app) withServer(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// open opens the server, or the config's tools in this process with the options, for who runs it.
+// open opens the server, or the config's tools in this process with the options, on behalf of the user who runs it.
 func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
 	if s := a.server; s.url != "" {
 		remote, err := node.Dial(s.url, cmp.Or(s.token, os.Getenv("TOOLPOST_TOKEN")), s.ca)
@@ -442,7 +442,7 @@ func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
 	return a.openAt(ctx, cfg, me().Door, o)
 }
 
-// openAt opens the tools of a config for who runs this process and comes in by a door.
+// openAt opens the tools of a config for the user who runs this process, as a caller at a door.
 func (a *app) openAt(ctx context.Context, cfg *config.Config, door string, o node.Options) (*backend, error) {
 	n, end, err := a.openNode(ctx, cfg, slog.LevelError, o)
 	if err != nil {
@@ -457,7 +457,7 @@ func (a *app) openAt(ctx context.Context, cfg *config.Config, door string, o nod
 	return &backend{in, in, end, emptiness(cfg)}, nil
 }
 
-// openNode opens a node that logs what is at least as grave as level; end closes it.
+// openNode opens a node that logs records of at least this level; end closes it.
 func (a *app) openNode(
 	ctx context.Context, cfg *config.Config, level slog.Level, o node.Options,
 ) (n *node.Node, end func(), err error) {
@@ -479,7 +479,7 @@ func (a *app) openNode(
 	}, nil
 }
 
-// admitted lets a command call and see tools as who runs it, with the rights that the config gives them.
+// admitted calls and lists tools as the user who runs the command, with the rights that the config grants.
 type admitted struct {
 	handler tool.Handler
 	catalog tool.Catalog
@@ -516,10 +516,10 @@ func (a admitted) WhyNot(ctx context.Context, _ tool.Principal, name string) err
 	return tool.WhyNot(ctx, a.catalog, a.who, name)
 }
 
-// me is who calls from the command line, unless the config lists the user who runs it.
+// me is the caller on the command line, unless the config lists the user who runs it.
 func me() tool.Principal { return tool.Principal{ID: identity.Local, Door: "cli"} }
 
-// raw marshals what cannot fail to be JSON.
+// raw marshals a value that always can be marshalled.
 func raw(v any) json.RawMessage {
 	b, err := strictjson.Marshal(v)
 	if err != nil {
@@ -528,7 +528,7 @@ func raw(v any) json.RawMessage {
 	return b
 }
 
-// help is cobra's, without its templates: they would be half of the time that the program takes to start.
+// help replaces cobra's, whose templates would take half of the program's start time.
 func (a *app) help(c *cobra.Command, _ []string) {
 	text := c.Long
 	if text == "" {
@@ -547,7 +547,7 @@ func (a *app) help(c *cobra.Command, _ []string) {
 		}
 	}
 	a.flagHelp("Flags:", c.LocalNonPersistentFlags().FlagUsages())
-	every := c.InheritedFlags() // without those that the command has another meaning for
+	every := c.InheritedFlags() // without flags that have another meaning for the command
 	if !c.HasParent() {
 		every = c.PersistentFlags()
 	}

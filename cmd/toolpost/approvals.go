@@ -16,7 +16,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// doesApprovals says what the commands do, to who may not.
+// doesApprovals completes the error "you may not …".
 const doesApprovals = "decide about calls"
 
 func (a *app) approvalsCommand() *cobra.Command {
@@ -75,8 +75,8 @@ func approvalRow(p approval.Approval) []string {
 	return []string{p.ID, p.Tool, p.Caller, when(p.Asked, now), when(ends(p), now), p.State, what}
 }
 
-// ends is when an approval ends: one that is remembered with its hour, or not at all, and one that was used or denied
-// has done so.
+// ends returns when an approval ends. A remembered approval ends after its hour, or never; one that was used or denied has
+// no end left.
 func ends(p approval.Approval) time.Time {
 	remembered := p.For != "" && p.For != approval.ForCall && p.Revoked.IsZero()
 	switch {
@@ -88,13 +88,13 @@ func ends(p approval.Approval) time.Time {
 	return p.Until
 }
 
-// forWords say how long an approval holds.
+// forWords describe how long an approval holds.
 var forWords = map[string]string{
 	approval.ForCall: "this call", approval.ForSession: "this session", approval.ForArguments: "these arguments",
 	approval.ForHour: "an hour",
 }
 
-// whatRuns is a call in one line.
+// whatRuns describes a call in one line.
 func whatRuns(p approval.Approval) string {
 	var about []string
 	for _, argv := range p.Touches.Commands {
@@ -113,7 +113,7 @@ func whatRuns(p approval.Approval) string {
 	return text
 }
 
-// aboutApproval makes a command about one approval, by the tool that does it.
+// aboutApproval makes a command that calls a tool for one approval.
 func (a *app) aboutApproval(name string, c *cobra.Command) *cobra.Command {
 	c.Args, c.ValidArgsFunction = words(1, 1), a.completeApproval()
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -122,7 +122,7 @@ func (a *app) aboutApproval(name string, c *cobra.Command) *cobra.Command {
 	return a.withServer(a.withJSON("print it as JSON", c))
 }
 
-// decideBy calls a tool about one approval, and shows what it is then.
+// decideBy calls a tool for one approval, and shows the approval afterwards.
 func (a *app) decideBy(ctx context.Context, name string, args map[string]any) error {
 	p, err := kept[approval.Approval](ctx, a, name, args, doesApprovals)
 	if e := tool.AsError(err); err != nil && e.Reason == approval.OwnCall && a.server.url == "" {
@@ -180,7 +180,7 @@ func (a *app) denyCallCommand() *cobra.Command {
 	return a.withServer(a.withJSON("print the decision as JSON", c))
 }
 
-// completeApproval completes the ids of calls that wait.
+// completeApproval completes the ids of waiting calls.
 func (a *app) completeApproval() cobra.CompletionFunc {
 	return completeIDs(func(ctx context.Context) ([]approval.Approval, error) {
 		got, err := kept[approvaltools.Listed](ctx, a, approvaltools.List, map[string]any{}, doesApprovals)
@@ -188,7 +188,7 @@ func (a *app) completeApproval() cobra.CompletionFunc {
 	}, func(p approval.Approval) (id, about string, ok bool) { return p.ID, p.Tool + " by " + p.Caller, true })
 }
 
-// showApproval shows all that an approver looks at.
+// showApproval shows everything that an approver needs to see.
 func (a *app) showApproval(p approval.Approval) {
 	now, state := time.Now(), a.out.amber(p.State)
 	switch p.State {
@@ -201,7 +201,7 @@ func (a *app) showApproval(p approval.Approval) {
 	a.out.facts("  ", 10, append(callFacts(p), decisionFacts(p, now)...))
 }
 
-// callFacts are about the call. What an approver decides by is shown to the letter.
+// callFacts are about the call. Facts that an approver decides by are shown verbatim.
 func callFacts(p approval.Approval) [][2]string {
 	args := tool.VisibleName(string(p.Args))
 	if p.Omitted > 0 {
@@ -227,7 +227,7 @@ func callFacts(p approval.Approval) [][2]string {
 		[2]string{"cannot", clean(strings.Join(p.Guarantees.Asked(), ", "))})
 }
 
-// decisionFacts are about what is asked, and what was decided.
+// decisionFacts are about the request for approval and the decision.
 func decisionFacts(p approval.Approval, now time.Time) [][2]string {
 	facts := [][2]string{{"asked", when(p.Asked, now)}, {"until", when(ends(p), now)}}
 	for _, r := range p.Rules {
@@ -243,7 +243,7 @@ func decisionFacts(p approval.Approval, now time.Time) [][2]string {
 	return facts
 }
 
-// watchApprovals shows calls as they come to wait.
+// watchApprovals shows calls as they start to wait.
 func (a *app) watchApprovals(ctx context.Context) error {
 	b, err := a.openKept(ctx, node.Options{Own: true})
 	if err != nil {
@@ -257,7 +257,7 @@ func (a *app) watchApprovals(ctx context.Context) error {
 			if err := strictjson.Unmarshal(log.Fields, &now); err != nil {
 				return 0, tool.Errorf(tool.CodeProtocol, "what waits cannot be read: %w", err)
 			}
-			for _, p := range slices.Backward(now.Approvals) { // the oldest first
+			for _, p := range slices.Backward(now.Approvals) { // oldest first
 				if seen[p.ID] {
 					continue
 				}
@@ -295,8 +295,8 @@ func (a *app) unapproved(q *tool.Ask) error {
 	return exitAsks
 }
 
-// approvalWords say who has to approve a call, and until when: the first sentence of its question. The rest of that is
-// for callers who cannot see what this program adds.
+// approvalWords say who has to approve a call, and until when: the first sentence of its question. The rest of the question
+// is for callers that do not see what this program adds.
 func approvalWords(q *tool.Ask) string {
 	w := q.Awaits
 	if w == nil {

@@ -15,10 +15,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// maxArguments bounds what is read from a file or from stdin.
+// maxArguments bounds what is read from a file or from stdin, in bytes.
 const maxArguments = 8 << 20
 
-// arguments makes the arguments of a call of the words after the tool's name.
+// arguments makes a call's arguments from the words after the tool's name.
 func arguments(words []string, spec *tool.Spec, stdin io.Reader) (json.RawMessage, error) {
 	if len(words) == 0 {
 		return json.RawMessage("{}"), nil
@@ -45,7 +45,7 @@ func openArguments(path string) (json.RawMessage, error) {
 	return readArguments(path, f)
 }
 
-// bare is the error of a file without its path.
+// bare returns the error of a file operation without the path.
 func bare(err error) error {
 	var why *fs.PathError
 	if errors.As(err, &why) {
@@ -72,7 +72,7 @@ func checked(name string, b []byte) (json.RawMessage, error) {
 	return b, nil
 }
 
-// pairs makes an object of name=value, name:=JSON and name@FILE words.
+// pairs makes an object from name=value, name:=JSON and name@FILE words.
 func pairs(words []string, s schema) (json.RawMessage, error) {
 	var members []string
 	seen := map[string]bool{}
@@ -103,7 +103,7 @@ func pairs(words []string, s schema) (json.RawMessage, error) {
 	return json.RawMessage("{" + strings.Join(members, ",") + "}"), nil
 }
 
-// fileText is the text of a file that is the value of an argument.
+// fileText reads the file that is the value of an argument.
 func fileText(name, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -120,7 +120,7 @@ func fileText(name, path string) (string, error) {
 	return string(b), nil
 }
 
-// typed makes JSON of a value: text stays text unless the schema wants something else.
+// typed converts a value to JSON: text stays text unless the schema wants another type.
 func typed(name, value string, asJSON bool, s schema) (json.RawMessage, error) {
 	types := s.property(name).Type
 	if !asJSON && (len(types) == 0 || slices.Contains(types, "string")) {
@@ -138,7 +138,7 @@ func typed(name, value string, asJSON bool, s schema) (json.RawMessage, error) {
 	return json.RawMessage(value), nil
 }
 
-// A schema is as much of a JSON Schema as helps a person to type arguments.
+// A schema is the part of a JSON Schema that helps a person to type arguments.
 type schema struct {
 	Type        jsonschema.Types           `json:"type"`
 	Description string                     `json:"description"`
@@ -148,7 +148,7 @@ type schema struct {
 	whole json.RawMessage
 }
 
-// readSchema takes a schema that it does not understand for one that says nothing.
+// readSchema treats a schema that it cannot read as an empty one.
 func readSchema(b json.RawMessage) schema {
 	var s schema
 	if strictjson.Unmarshal(b, &s) != nil {

@@ -74,7 +74,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		}
 		defer b.close()
 		defer node.Steady()()
-		return door.Serve(ctx, fill(b), b.Catalog) // not b, which would hide that the catalogue tells of changes
+		return door.Serve(ctx, fill(b), b.Catalog) // not b, which would hide that the catalogue reports changes
 	}
 	return c
 }

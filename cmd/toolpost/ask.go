@@ -26,14 +26,14 @@ import (
 type prompter struct {
 	in  *os.File
 	out *screen
-	// lines are what the person types. A read cannot be interrupted, so somebody else does it: the goroutine ends with
-	// the program.
+	// lines carries what the person types. A read cannot be interrupted, so a goroutine of its own reads; it ends with the
+	// program.
 	lines chan string
 	next  chan struct{}
 	err   error // why there are no more lines
 }
 
-// prompter gives nil where nobody can be asked: the answers would come from a script, which did not see the question.
+// prompter returns nil if no person can be asked: the answers would come from a script, which did not see the question.
 func (a *app) prompter(req callRequest) *prompter {
 	in, ok := a.in.(*os.File)
 	if !ok || a.json || req.events || !a.err.terminal || !newScreen(in).terminal {
@@ -42,7 +42,7 @@ func (a *app) prompter(req callRequest) *prompter {
 	return newPrompter(in, a.err)
 }
 
-// newPrompter reads lines from in when they are asked for, and asks for them on out.
+// newPrompter reads lines from in on request, and prompts for them on out.
 func newPrompter(in *os.File, out *screen) *prompter {
 	p := &prompter{in: in, out: out, lines: make(chan string), next: make(chan struct{})}
 	go func() {
@@ -60,12 +60,12 @@ func newPrompter(in *os.File, out *screen) *prompter {
 	return p
 }
 
-// errNotAnswered ends a call whose question the person did not want to answer.
+// errNotAnswered ends a call if the person does not answer its question.
 var errNotAnswered = tool.Errorf(tool.CodeCancelled, "the question was not answered").Because("not_answered")
 
-// line reads what the person types; an end of the input is a no.
+// line reads a line that the person types; the end of the input means no.
 func (p *prompter) line(ctx context.Context) (string, error) {
-	if p.out.terminal { // who writes the lines of a script does not look
+	if p.out.terminal { // the author of a script does not look
 		fmt.Fprint(p.out, "> ")
 	}
 	select {
@@ -90,7 +90,7 @@ func (p *prompter) line(ctx context.Context) (string, error) {
 	}
 }
 
-// secretly reads a line without showing what is typed.
+// secretly reads a line without echo.
 func (p *prompter) secretly(ctx context.Context) (string, error) {
 	fd := int(p.in.Fd())
 	was, err := unix.IoctlGetTermios(fd, kernel.TermGet)
@@ -110,7 +110,7 @@ func (p *prompter) secretly(ctx context.Context) (string, error) {
 	return p.line(ctx)
 }
 
-// answer asks what a tool asks, and gives the answers.
+// answer puts a tool's questions to the person, and returns the answers.
 func (p *prompter) answer(ctx context.Context, name string, a *tool.Ask) (json.RawMessage, error) {
 	fmt.Fprintf(p.out, "%s %s\n", p.out.bold(clean(name)+" asks:"), cleanLines(a.Message))
 	if len(a.Needs) == 0 {
@@ -130,7 +130,7 @@ func (p *prompter) answer(ctx context.Context, name string, a *tool.Ask) (json.R
 	return raw(all), nil
 }
 
-// need asks for one of several things.
+// need asks for one of several answers.
 func (p *prompter) need(ctx context.Context, n tool.Need) (any, error) {
 	switch n.Kind {
 	case tool.NeedForm:
@@ -149,7 +149,7 @@ func (p *prompter) need(ctx context.Context, n tool.Need) (any, error) {
 	return p.model(ctx, n)
 }
 
-// link shows where the person is to go. Nothing is opened here: they see the whole address first.
+// link shows the address that the person should visit. It opens nothing: the person sees the whole address first.
 func (p *prompter) link(ctx context.Context, n tool.Need) (any, error) {
 	fmt.Fprintf(p.out, "go to %s\n", p.out.bold(linkOf(n)))
 	yes, err := p.field(ctx, "done", json.RawMessage(`{"type":"boolean","default":true}`), true)
@@ -160,7 +160,7 @@ func (p *prompter) link(ctx context.Context, n tool.Need) (any, error) {
 	return map[string]any{"action": action}, err
 }
 
-// linkOf is where the person is to go; empty where the tool does not say.
+// linkOf returns the address that the person should visit, or "" if the tool does not name one.
 func linkOf(n tool.Need) string {
 	var params struct {
 		URL string `json:"url"`
@@ -169,7 +169,7 @@ func linkOf(n tool.Need) string {
 	return clean(params.URL)
 }
 
-// model lets the person answer in the place of a model: there is none here.
+// model lets the person answer in place of a model: the command line has none.
 func (p *prompter) model(ctx context.Context, n tool.Need) (any, error) {
 	fmt.Fprintf(p.out, "a model is asked; you answer in its place\n%s\n", cleanLines(string(n.Params)))
 	text, err := p.field(ctx, "answer", json.RawMessage(`{"type":"string"}`), true)
@@ -178,7 +178,7 @@ func (p *prompter) model(ctx context.Context, n tool.Need) (any, error) {
 	}, err
 }
 
-// form asks for what a schema describes: the fields of an object one by one, anything else at once.
+// form asks for a value that fits a schema: the fields of an object one by one, anything else at once.
 func (p *prompter) form(ctx context.Context, schema json.RawMessage) (json.RawMessage, error) {
 	s := readSchema(schema)
 	if !slices.Contains(s.Type, "object") && s.Properties == nil {
@@ -209,10 +209,10 @@ func (p *prompter) form(ctx context.Context, schema json.RawMessage) (json.RawMe
 	}
 }
 
-// properties are those of a schema in the order in which it has them, which is that of the questions.
+// properties returns the properties of a schema in its own order, in which they are asked for.
 func (s schema) properties(whole json.RawMessage) json.RawMessage {
 	found := json.RawMessage(`{}`)
-	_ = strictjson.Object(whole, func(name, value []byte) error { // it is one: it was read
+	_ = strictjson.Object(whole, func(name, value []byte) error { // it is an object: it was read before
 		if string(name) == "properties" {
 			found = value
 		}
@@ -221,7 +221,7 @@ func (s schema) properties(whole json.RawMessage) json.RawMessage {
 	return found
 }
 
-// mismatch says what is wrong with a value; empty: nothing.
+// mismatch reports what is wrong with a value, or "" if it fits.
 func mismatch(schema, value json.RawMessage) string {
 	if len(schema) == 0 {
 		return ""
@@ -237,7 +237,7 @@ func mismatch(schema, value json.RawMessage) string {
 	return clean(jsonschema.Words(s.Validate(v)))
 }
 
-// field asks for one value until there is one that fits; nil: it was left out.
+// field asks for one value until it fits. It returns nil if the person leaves it out.
 func (p *prompter) field(ctx context.Context, name string, schema json.RawMessage, required bool) (json.RawMessage, error) {
 	f := readField(schema)
 	f.show(p.out, name, required)
@@ -270,7 +270,7 @@ func (p *prompter) field(ctx context.Context, name string, schema json.RawMessag
 	}
 }
 
-// A field is as much of a property's schema as helps to ask for it.
+// A field is the part of a property's schema that helps to ask for it.
 type field struct {
 	schema
 	Title     string            `json:"title"`
@@ -286,7 +286,7 @@ type field struct {
 	} `json:"items"`
 }
 
-// An option is one value of a few.
+// An option is one of a few allowed values.
 type option struct {
 	Const json.RawMessage `json:"const"`
 	Title string          `json:"title"`
@@ -299,7 +299,7 @@ func readField(b json.RawMessage) (f field) {
 	return f
 }
 
-// options are the values of which one, or with many several, is chosen; none: anything may be typed.
+// options returns the values to choose from; many allows several. If there are none, anything may be typed.
 func (f field) options() (list []option, many bool) {
 	enum, oneOf := f.Enum, f.OneOf
 	if many = slices.Contains(f.Type, "array"); many {
@@ -313,7 +313,7 @@ func (f field) options() (list []option, many bool) {
 		list = append(list, o)
 	}
 	for _, o := range oneOf {
-		if o.Const == nil { // it is more than a list of values
+		if o.Const == nil { // more than a list of values
 			return nil, many
 		}
 		list = append(list, o)
@@ -321,7 +321,7 @@ func (f field) options() (list []option, many bool) {
 	return list, many
 }
 
-// show says what is asked for.
+// show prints what to enter.
 func (f field) show(out *screen, name string, required bool) {
 	title := name
 	if f.Title != "" {
@@ -364,7 +364,7 @@ func (o option) words() string {
 	return plainText(o.Const)
 }
 
-// plainText is a JSON string as text, and anything else as JSON.
+// plainText returns a JSON string as text, and any other value as JSON.
 func plainText(v json.RawMessage) string {
 	if text, err := strictjson.Unquote(v); err == nil && strictjson.KindOf(v) == "string" {
 		return string(text)
@@ -372,8 +372,7 @@ func plainText(v json.RawMessage) string {
 	return string(v)
 }
 
-// value makes JSON of what was typed. What makes none is taken as text, and what is wrong with it is found by the
-// schema.
+// value converts typed text to JSON. Text that cannot be converted stays text; the schema check then finds the mistake.
 func (f field) value(text string) json.RawMessage {
 	options, many := f.options()
 	switch {
@@ -404,7 +403,7 @@ func (f field) value(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// pick finds an option by its number, or by its value or title. A value comes before a number: 7 may be one.
+// pick finds an option by number, value or title. A value takes precedence over a number: 7 may be one.
 func pick(options []option, text string) json.RawMessage {
 	for _, o := range options {
 		if plainText(o.Const) == text || o.Title != "" && strings.EqualFold(o.Title, text) {
@@ -417,8 +416,8 @@ func pick(options []option, text string) json.RawMessage {
 	return raw(text)
 }
 
-// unanswered shows the question of a call that nobody answered, and how to. What an MCP server waits for is kept by the
-// program that called it: here that ends with the question.
+// unanswered shows the unanswered question of a call, and how to answer it. The state of a question from an MCP server is
+// kept by the process that made the call, so here it ends with the question.
 func (a *app) unanswered(name, job string, r *tool.Result) error {
 	q := r.Ask
 	if q.Kind == tool.AskApproval {
@@ -458,7 +457,7 @@ func (a *app) unanswered(name, job string, r *tool.Result) error {
 	return exitAsks
 }
 
-// answerForms are the answers to what a tool may need, by its kind.
+// answerForms are the forms of an answer, by the kind of need.
 var answerForms = map[tool.NeedKind]string{
 	tool.NeedForm:  `{"action": "accept", "content": {...}}`,
 	tool.NeedLink:  `{"action": "accept"}`,

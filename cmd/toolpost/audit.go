@@ -21,15 +21,15 @@ import (
 	"toolpost/wire/duration"
 )
 
-// An audit is one question about the log of calls.
+// An audit is one query of the log of calls.
 type audit struct {
 	*app
-	tools        *backend // who is asked
+	tools        *backend // where the query goes
 	filter       record.Filter
 	calls        callFilter
 	since, until string
 	csv          bool
-	shown        *progress.Line // of an export; nil: nobody wants to see how far it is
+	shown        *progress.Line // progress of an export; nil if it is not shown
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -43,7 +43,7 @@ func (a *app) auditCommand() *cobra.Command {
 		a.auditExportCommand(), a.auditVerifyCommand())
 }
 
-// question makes a command that asks the log something.
+// question makes a command that queries the log.
 func (a *app) question(use, short, long string, limit int, run func(context.Context, *audit) error) *cobra.Command {
 	q := &audit{app: a}
 	c := &cobra.Command{Use: use, Short: short, Long: long, Args: words(0, 0)}
@@ -73,12 +73,12 @@ func (a *app) question(use, short, long string, limit int, run func(context.Cont
 
 const asksLog = "ask about calls"
 
-// ask calls one of the tools that answer questions about calls.
+// ask calls one of the audit tools.
 func (q *audit) ask(ctx context.Context, name string, args, into any) error {
 	return q.callOwn(ctx, q.tools, tool.Call{Tool: "audit." + name, Args: raw(args)}, asksLog, into)
 }
 
-// each visits the calls that the filter names, a page at a time. A limit of 0 is none.
+// each visits the calls that match the filter, page by page. A limit of 0 means no limit.
 func (q *audit) each(ctx context.Context, oldest bool, visit func(doc json.RawMessage, r *tool.Record) error) error {
 	args, columns := audittools.LogArgs{Filter: q.filter, Oldest: oldest}, record.Columns()
 	var first, last int64
@@ -127,7 +127,7 @@ func (q *audit) read(now time.Time) (err error) {
 	return nil
 }
 
-// moment reads a time, or how long ago it was. Empty is no time.
+// moment reads a time, or how long ago it was. An empty text is the zero time.
 func moment(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -145,7 +145,7 @@ func moment(text string, now time.Time) (time.Time, error) {
 		"%q is neither a time such as 2026-01-31 or 2026-01-31T08:00:00Z nor an age such as 90m or 7d", text)
 }
 
-// show prints a table, or the same for programs.
+// show prints a table, or the data for programs.
 func (q *audit) show(head []string, rows [][]string, found any) error {
 	switch {
 	case q.json:
@@ -166,7 +166,7 @@ func (q *audit) show(head []string, rows [][]string, found any) error {
 	return nil
 }
 
-// tabled asks one of the tools and shows what it found, a row for each thing.
+// tabled calls an audit tool and shows what it found, a row for each item.
 func tabled[T any](name string, head []string, rows func(*audit, T) [][]string) func(context.Context, *audit) error {
 	return func(ctx context.Context, q *audit) error {
 		var found T
@@ -177,7 +177,7 @@ func tabled[T any](name string, head []string, rows func(*audit, T) [][]string) 
 	}
 }
 
-// formulaSafe keeps a spreadsheet from taking what a caller chose for a formula.
+// formulaSafe keeps a spreadsheet from treating text that a caller chose as a formula.
 func formulaSafe(row []string) []string {
 	for i, cell := range row {
 		if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
@@ -220,7 +220,7 @@ func logHead() []string {
 	return []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}
 }
 
-// logRow is a call as a row of a table.
+// logRow returns a call as a row of the table.
 func (q *audit) logRow(r *tool.Record) []string {
 	return []string{
 		r.Time.Local().Format(time.DateTime), cmp.Or(r.Tool, "? "+r.Asked), r.Caller, r.Door, string(r.Outcome),
@@ -228,7 +228,7 @@ func (q *audit) logRow(r *tool.Record) []string {
 	}
 }
 
-// followLog shows calls as they are recorded. Columns are as wide as those of most calls: nobody knows what comes.
+// followLog shows calls as they are recorded. Columns are as wide as most calls need: later calls are not known yet.
 func (q *audit) followLog(ctx context.Context) error {
 	columns, lines := record.Columns(), csv.NewWriter(q.out)
 	if q.csv {
@@ -238,7 +238,7 @@ func (q *audit) followLog(ctx context.Context) error {
 	args := func(after *int64) any { return audittools.WatchArgs{Filter: q.filter, After: after} }
 	return q.followOwn(ctx, q.tools, "audit.watch", asksLog, args, func(log tool.Log) (int64, error) {
 		var r tool.Record
-		if len(log.Fields) == 0 { // a word about the log, and not a row of it
+		if len(log.Fields) == 0 { // a remark about the log, not a row of it
 			fmt.Fprintln(q.err, clean(log.Message))
 			return 0, nil
 		}
@@ -260,7 +260,7 @@ func (q *audit) followLog(ctx context.Context) error {
 	})
 }
 
-// aboutCall says in a few words what a call was about.
+// aboutCall describes in a few words what a call was about.
 func aboutCall(r *tool.Record) string {
 	var about []string
 	for _, argv := range r.Touches.Commands {
@@ -290,7 +290,7 @@ func aboutCall(r *tool.Record) string {
 	return strings.Join(about, "; ")
 }
 
-// took writes a duration: for people with three digits, in CSV in milliseconds.
+// took writes a duration: with three digits for people, in milliseconds in CSV.
 func (q *audit) took(d time.Duration) string {
 	if q.csv {
 		return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 3, 64)
@@ -343,15 +343,15 @@ func (a *app) auditTopCommand() *cobra.Command {
 	return c
 }
 
-// unnamed stands for a name that a call did not have.
+// unnamed replaces a name that a call did not have.
 const unnamed = "(none)"
 
 func count(n int64) string { return strconv.FormatInt(n, 10) }
 
-// barLength is how long the longest bar is, in characters.
+// barLength is the length of the longest bar, in characters.
 const barLength = 20
 
-// bar draws a number in proportion to the largest. In CSV it is a number.
+// bar draws a number in proportion to the largest. In CSV it is the number itself.
 func (q *audit) bar(n, most int64) string {
 	if q.csv {
 		return strconv.FormatFloat(float64(n)/float64(max(most, 1)), 'f', 4, 64)
@@ -472,7 +472,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 	return a.question("export", "Write calls as JSON lines or CSV, oldest first",
 		"Writes every matching call, oldest first: one JSON object per line, or CSV.", 0,
 		func(ctx context.Context, q *audit) error {
-			if !q.out.terminal { // else the calls themselves show how far it is
+			if !q.out.terminal { // otherwise the calls themselves show the progress
 				q.shown = q.err.progress("audit export")
 				defer q.shown.End()
 			}
@@ -486,8 +486,8 @@ func (a *app) auditExportCommand() *cobra.Command {
 		})
 }
 
-// exported shows how far an export has come: by the numbers of rows, of which some may not fit the filter. The oldest
-// comes first.
+// exported shows the progress of an export by row numbers, some of which may not match the filter. The oldest row comes
+// first.
 func (q *audit) exported(first, last, head int64, calls int) {
 	if q.shown == nil {
 		return
@@ -533,7 +533,7 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	return a.withServer(a.withJSON("print the report as JSON", c))
 }
 
-// verify has the log verified, and shows how far that is.
+// verify has the log verified, and shows the progress.
 func (a *app) verify(ctx context.Context, expect []string) (r record.Report, err error) {
 	b, err := a.openKept(ctx, node.Options{Own: true})
 	if err != nil {

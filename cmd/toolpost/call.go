@@ -25,7 +25,7 @@ type callRequest struct {
 	events  bool
 	async   bool
 	answers string
-	job     string // whose outcome it is; empty: that of the call
+	job     string // the job whose outcome this is; empty for the call itself
 }
 
 func (a *app) callCommand() *cobra.Command {
@@ -99,7 +99,7 @@ func (a *app) call(ctx context.Context, req callRequest) error {
 	return dryRunExit(r)
 }
 
-// within gives up after a --timeout, and says why; 0: never.
+// within adds a --timeout and its reason to ctx; 0 means no timeout.
 func within(ctx context.Context, timeout time.Duration, why error) (context.Context, context.CancelFunc) {
 	if timeout <= 0 {
 		return ctx, func() {}
@@ -107,7 +107,7 @@ func within(ctx context.Context, timeout time.Duration, why error) (context.Cont
 	return context.WithTimeoutCause(ctx, timeout, why)
 }
 
-// dryRunExit is the end of a dry run that was shown.
+// dryRunExit returns the exit of a dry run that was shown.
 func dryRunExit(r *tool.Result) error {
 	var d struct {
 		DryRun  bool `json:"dry_run"`
@@ -122,7 +122,7 @@ func dryRunExit(r *tool.Result) error {
 	return nil
 }
 
-// invoke makes the call, or the call that makes a job of it.
+// invoke makes the call, or the call that starts it as a job.
 func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool.Result, error) {
 	ctx, done := lasting(ctx)
 	defer done()
@@ -134,7 +134,7 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 	req.call.Caller = me()
 	spec, err := b.Lookup(ctx, me(), req.call.Tool)
 	if err != nil {
-		if a.server.url == "" || tool.CodeOf(err) == tool.CodeNotFound { // else the server does not answer
+		if a.server.url == "" || tool.CodeOf(err) == tool.CodeNotFound { // otherwise the server does not answer
 			refused(ctx, b, req)
 		}
 		return nil, suggest(ctx, b, req.call.Tool, err)
@@ -150,13 +150,13 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 	if req.async {
 		err = a.noJobs(ctx, b, startJob, err)
 	}
-	if err = explained(ctx, err); req.call.Resume == "" { // else the answers are what is wrong
+	if err = explained(ctx, err); req.call.Resume == "" { // otherwise the answers are wrong
 		err = withInputs(spec, err)
 	}
 	return r, err
 }
 
-// converse makes the call, and asks who sits at the terminal what the tool asks.
+// converse makes the call, and puts the tool's questions to the person at the terminal.
 func (a *app) converse(ctx context.Context, h tool.Handler, req callRequest, out tool.Sink) (*tool.Result, error) {
 	var p *prompter
 	for {
@@ -183,18 +183,18 @@ func (a *app) converse(ctx context.Context, h tool.Handler, req callRequest, out
 	}
 }
 
-// refused makes a call of a tool that was not found, so that there is a record of it. It is a dry run: should the tool
-// have come meanwhile, it does not run with arguments that nobody has read against its schema.
+// refused calls a tool that was not found, so that the attempt is recorded. It is a dry run: if the tool has appeared
+// meanwhile, it does not run with arguments that were not checked against its schema.
 func refused(ctx context.Context, h tool.Handler, req callRequest) {
 	call := req.call
 	call.DryRun = true
 	if args, err := arguments(req.words, &tool.Spec{}, strings.NewReader("{}")); err == nil {
 		call.Args = args
 	}
-	_, _ = h.Invoke(ctx, &call, tool.Discard) // who calls is told that it is not there
+	_, _ = h.Invoke(ctx, &call, tool.Discard) // the caller learns that the tool is missing
 }
 
-// explained gives our own --timeout as the reason where it was the reason.
+// explained names our own --timeout as the reason if it was.
 func explained(ctx context.Context, err error) error {
 	cause, ok := context.Cause(ctx).(*tool.Error)
 	if ok && tool.CodeOf(err) == cause.Code {
@@ -203,7 +203,7 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
-// suggest adds to a not_found what may have been meant, and which sources could not say what they have.
+// suggest adds similar names to a not_found error, and the sources that could not list their tools.
 func suggest(ctx context.Context, c tool.Catalog, name string, err error) error {
 	e := *tool.AsError(err)
 	if e.Code != tool.CodeNotFound {
@@ -222,7 +222,7 @@ func suggest(ctx context.Context, c tool.Catalog, name string, err error) error 
 	return &e
 }
 
-// withInputs adds to an invalid_input what the tool takes.
+// withInputs adds the tool's inputs to an invalid_input error.
 func withInputs(spec *tool.Spec, err error) error {
 	if tool.CodeOf(err) != tool.CodeInvalidInput {
 		return err
@@ -240,7 +240,7 @@ type input struct {
 	Need                    string // required or optional
 }
 
-// inputLines has a line for each property of a schema.
+// inputLines returns a line for each property of a schema.
 func inputLines(schema json.RawMessage) string {
 	width, types := 0, 8
 	inputs := inputsOf(schema)
@@ -255,10 +255,10 @@ func inputLines(schema json.RawMessage) string {
 	return strings.Join(lines, "\n")
 }
 
-// because is the reason of an error, for people.
+// because returns the reason of an error, for people.
 func because(err error) string { return cleanLines(tool.AsError(err).Message) }
 
-// inputsOf reads the properties off a schema, the required ones first, as far as they are plain to see.
+// inputsOf reads the simple properties of a schema, the required ones first.
 func inputsOf(schema json.RawMessage) (inputs []input) {
 	for _, p := range jsonschema.Properties(schema) {
 		need := "optional"
@@ -270,7 +270,7 @@ func inputsOf(schema json.RawMessage) (inputs []input) {
 	return inputs
 }
 
-// typeOf is what a property may be: a few values, or types.
+// typeOf describes what a property may be: one of a few values, or types.
 func typeOf(p jsonschema.Property) string {
 	var values []string
 	for _, v := range p.Enum {
@@ -282,7 +282,7 @@ func typeOf(p jsonschema.Property) string {
 	return strings.Join(p.Type, "|")
 }
 
-// about is what a property says of itself. An object that says nothing is told by its members.
+// about returns the description of a property, or the members of an object that has none.
 func about(whole json.RawMessage, p jsonschema.Property) string {
 	if p.Description != "" || !slices.Contains(p.Type, "object") {
 		return p.Description

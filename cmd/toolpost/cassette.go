@@ -37,7 +37,7 @@ func (a *app) recordCommand() *cobra.Command {
 			err = a.inner(c.Context(), args[1:])
 			calls, failed := a.recorder.Close()
 			if calls == 0 {
-				_ = os.Remove(args[0]) // it has nothing but its head, and would stand in the way of the next try
+				_ = os.Remove(args[0]) // it has only its head, and would block the next try
 			}
 			switch {
 			case failed != nil:
@@ -53,7 +53,7 @@ func (a *app) recordCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().SetInterspersed(false) // what follows FILE is the other command's
+	c.Flags().SetInterspersed(false) // words after FILE belong to the other command
 	return c
 }
 
@@ -91,7 +91,7 @@ func (a *app) replayCommand() *cobra.Command {
 			return a.check.Left()
 		},
 	}
-	c.Flags().SetInterspersed(false) // what follows FILE is the other command's
+	c.Flags().SetInterspersed(false) // words after FILE belong to the other command
 	c.Flags().BoolVar(&o.Loose, "loose", false,
 		"answer calls more often than they were recorded: the last outcome is repeated")
 	c.Flags().StringSliceVar(&o.Ignore, "ignore", nil,
@@ -120,7 +120,7 @@ func inner(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// inner runs another command; flags alone are those of `serve`.
+// inner runs another command; flags without a command are those of `serve`.
 func (a *app) inner(ctx context.Context, args []string) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		args = append([]string{"serve"}, args...)
@@ -144,7 +144,7 @@ func readCassette(file string) (*cassette.Tape, error) {
 	return tape, nil
 }
 
-// taped is how a cassette is played, in the words of its sources.
+// taped holds the playback options, in the terms of the sources.
 type taped struct {
 	Name     string   `json:"name"`
 	Protocol string   `json:"protocol"`
@@ -154,7 +154,7 @@ type taped struct {
 	Realtime bool     `json:"realtime"`
 }
 
-// config has the sources of a cassette, each under its own name, instead of those of the user's.
+// config returns a config with the sources of a cassette, under their own names, in place of the user's.
 func (o taped) config(file string, tape *cassette.Tape) (*config.Config, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {

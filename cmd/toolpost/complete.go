@@ -10,10 +10,10 @@ import (
 	"toolpost/tool"
 )
 
-// completeTimeout is how long a person waits for Tab.
+// completeTimeout bounds how long a person waits for Tab.
 const completeTimeout = 2 * time.Second
 
-// completeTool gives the names of tools for the first word, and of their inputs for those after it.
+// completeTool completes the first word with names of tools, and later words with names of their inputs.
 func (a *app) completeTool(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
 	defer cancel()
@@ -46,8 +46,7 @@ func completeInputs(ctx context.Context, c tool.Catalog, name string) ([]string,
 	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeIDs completes the one word of a command with the ids of what can be meant. Nothing to complete with is no
-// error.
+// completeIDs completes the only word of a command with ids. An empty list is not an error.
 func completeIDs[T any](
 	read func(context.Context) ([]T, error), word func(T) (id, about string, ok bool),
 ) cobra.CompletionFunc {

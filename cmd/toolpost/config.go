@@ -72,7 +72,7 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 	return err
 }
 
-// A report is what a check of a config has found.
+// A report is the result of checking a config.
 type report struct {
 	OK       bool            `json:"ok"`
 	State    string          `json:"state"` // the folder
@@ -93,7 +93,7 @@ type problem struct {
 	Message string `json:"message"`
 }
 
-// checked looks at a node that was opened for a check.
+// checked inspects a node that was opened for a check.
 func (a *app) checked(ctx context.Context, n *node.Node) report {
 	r := report{State: n.StateDir(), Sources: []checkedSource{}, Problems: []problem{}}
 	wrong := func(about string, err error) {

@@ -33,7 +33,7 @@ type connecting struct {
 func (a *app) connectCommand() *cobra.Command {
 	q := &connecting{app: a}
 	var known, ids []string
-	machine, _ := connect.Here() // what has no home is listed without one
+	machine, _ := connect.Here() // without a home, clients are listed without one
 	for _, c := range connect.Clients() {
 		if ids = append(ids, c.ID); machine.Env != nil {
 			known = append(known, fmt.Sprintf("  %-15s %-15s %s", c.ID, c.Name, c.File(machine)))
@@ -62,7 +62,7 @@ func (a *app) connectCommand() *cobra.Command {
 	return a.withJSON("print what was done as JSON; without --yes, what would be", c)
 }
 
-// What happened to a client.
+// The outcomes for a client.
 const (
 	didWrite     = "written"
 	didRemove    = "removed"
@@ -74,7 +74,7 @@ const (
 	didFail      = "failed"
 )
 
-// A connection is what is told about one client.
+// A connection is the report on one client.
 type connection struct {
 	Client string `json:"client"`
 	Name   string `json:"name"`
@@ -82,7 +82,7 @@ type connection struct {
 	Did    string `json:"did"`
 	Backup string `json:"backup,omitempty"`
 	Error  string `json:"error,omitempty"`
-	First  string `json:"first,omitempty"` // what it needs before it works
+	First  string `json:"first,omitempty"` // a step it needs before it works
 	Then   string `json:"then,omitempty"`
 }
 
@@ -120,7 +120,7 @@ func (q *connecting) run(ctx context.Context, ids []string) (err error) {
 	return q.conclusion(all)
 }
 
-// conclusion ends a run in which nothing failed: one that could not ask has not done what it was told.
+// conclusion ends a run in which nothing failed. A run that could not ask for consent has not done its job.
 func (q *connecting) conclusion(all []connection) error {
 	for _, one := range all {
 		if !q.dry && (one.Did == wouldWrite || one.Did == wouldRemove) {
@@ -142,7 +142,7 @@ func (q *connecting) check(ids []string) (err error) {
 		return tool.Errorf(tool.CodeInvalidInput, "--url goes with --http")
 	case q.name == "" || strings.Trim(q.name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
 		return tool.Errorf(tool.CodeInvalidInput, "--name %q: use letters, digits, _ and -", q.name)
-	case q.undo: // what was written before goes, whatever the config says now
+	case q.undo: // removes what was written before, whatever the config says now
 		q.cfg, _ = q.load()
 		return nil
 	}
@@ -156,7 +156,7 @@ func (q *connecting) check(ids []string) (err error) {
 	return nil
 }
 
-// clients are those that are named, or all that are found.
+// clients returns the named clients, or all that are found.
 func (q *connecting) clients(ids []string) (found []connect.Client, err error) {
 	var known []string
 	for _, c := range connect.Clients() {
@@ -183,7 +183,7 @@ func (q *connecting) clients(ids []string) (found []connect.Client, err error) {
 		"server:\n  %s %s", q.machine.Home, strings.Join(known, ", "), s.Command, strings.Join(s.Args, " "))
 }
 
-// program is the entry of a client that starts this program.
+// program returns the entry for a client that starts this program.
 func (q *connecting) program() (connect.Server, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -199,7 +199,7 @@ func (q *connecting) program() (connect.Server, error) {
 	return connect.Server{Name: q.name, Command: path, Args: args}, nil
 }
 
-// one sees to one client.
+// one handles one client.
 func (q *connecting) one(ctx context.Context, c connect.Client) (connection, error) {
 	file := cmp.Or(q.file, c.File(q.machine))
 	told := connection{Client: c.ID, Name: c.Name, File: file, Did: didNothing}
@@ -261,7 +261,7 @@ func (q *connecting) done(ctx context.Context, told *connection, ch *connect.Cha
 	q.say("  next: %s", told.Then)
 }
 
-// plan works out what to do. The token of a client is made when it was agreed to; until then something stands for it.
+// plan works out what to do. The client's token is issued only after consent; until then a placeholder is shown.
 func (q *connecting) plan(ctx context.Context, c connect.Client, file string) (*connect.Change, connect.Server, error) {
 	if q.undo {
 		ch, err := connect.Disconnect(c, file, q.name)
@@ -291,10 +291,10 @@ func (q *connecting) plan(ctx context.Context, c connect.Client, file string) (*
 	return ch, s, nil
 }
 
-// unissued stands for a token that is not there yet.
+// unissued is the placeholder for a token that does not exist yet.
 const unissued = "tp_(a new token)"
 
-// address is the entry of a client that calls a server.
+// address returns the entry for a client that calls a server.
 func (q *connecting) address() (connect.Server, error) {
 	at := q.url
 	if at == "" {
@@ -315,7 +315,7 @@ func (q *connecting) address() (connect.Server, error) {
 	return connect.Server{Name: q.name, URL: at, Token: unissued}, nil
 }
 
-// answers reports whether something listens where a client was told to call.
+// answers reports whether a server listens at the address that the client will call.
 func answers(ctx context.Context, at string) bool {
 	u, err := url.Parse(at)
 	if err != nil {
@@ -334,7 +334,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// live reports whether a token is still good.
+// live reports whether a token is still valid.
 func (q *connecting) live(ctx context.Context, token string) (bool, error) {
 	all, err := tokenListing().read(ctx, q.app, 0)
 	if err != nil {
@@ -348,7 +348,7 @@ func (q *connecting) live(ctx context.Context, token string) (bool, error) {
 	return false, nil
 }
 
-// apply does what was agreed to. A token is issued for the entry and revoked with it.
+// apply makes the agreed change. A token is issued for the entry and revoked with it.
 func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.Change, s connect.Server) (err error) {
 	old := connect.TokenOf((*ch).Entry)
 	secret := s.Token != ""
@@ -358,7 +358,7 @@ func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.C
 			return err
 		}
 		defer func() {
-			if err != nil { // nobody has it
+			if err != nil { // the token was never handed out
 				_, also := kept[identity.Token](ctx, q.app, "token.revoke", map[string]string{"id": id}, "revoke tokens")
 				err = errors.Join(err, also)
 			}
@@ -377,7 +377,7 @@ func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.C
 	return nil
 }
 
-// issue makes the token of a client. It is the caller of that name: where the config lists it, it has what that says.
+// issue issues the token of a client, for the caller of that name. If the config lists that caller, its entry applies.
 func (q *connecting) issue(ctx context.Context, c connect.Client) (token, id string, err error) {
 	args := map[string]any{"caller": c.ID, "ttl_ms": 0, "note": "toolpost connect, for " + c.Name}
 	var listed identity.Options
@@ -394,7 +394,7 @@ func (q *connecting) issue(ctx context.Context, c connect.Client) (token, id str
 	return t.Secret, t.ID, err
 }
 
-// revoke makes the token of an entry useless that is gone. One that is not of this store is left to its own.
+// revoke revokes the token of a removed entry. A token of another store is left alone.
 func (q *connecting) revoke(ctx context.Context, token string) {
 	id := identity.TokenID(token)
 	if q.cfg == nil || q.cfg.Path == "" {
@@ -405,12 +405,12 @@ func (q *connecting) revoke(ctx context.Context, token string) {
 	switch {
 	case err == nil:
 		q.say("  revoked its token %s", id)
-	case tool.CodeOf(err) != tool.CodeConflict: // it was over before
+	case tool.CodeOf(err) != tool.CodeConflict: // a conflict: it had ended before
 		fmt.Fprintf(q.err, "its token %s was not revoked: %s\n", id, because(err))
 	}
 }
 
-// agreed asks whether to go on; asked is false where nobody can be asked.
+// agreed asks whether to go on; asked is false if there is no terminal to ask at.
 func (q *connecting) agreed(ch *connect.Change) (ok, asked bool) {
 	if q.yes || q.dry {
 		return q.yes, true

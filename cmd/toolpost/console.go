@@ -55,7 +55,7 @@ func (a *app) consoleCommand() *cobra.Command {
 	return a.withServer(a.withJSON("print the link as JSON", c))
 }
 
-// consoleAddress is where a browser finds the server.
+// consoleAddress returns the address at which a browser finds the server.
 func (a *app) consoleAddress() (string, error) {
 	base := a.server.url
 	if base == "" {
@@ -74,9 +74,9 @@ func (a *app) consoleAddress() (string, error) {
 	return base, nil
 }
 
-// openInBrowser opens a link. Other users of the machine see the words of a command, so it is given a file, which
-// only this user can read, that leads there. The file is left for the browser, which reads it in its own time; by
-// then the code in it is used up.
+// openInBrowser opens a link. Other users of the machine can see the words of a command, so the browser gets a file that
+// leads to the link and that only this user can read. The file stays, because the browser reads it in its own time; by then
+// the code in it is used up.
 func openInBrowser(c *cobra.Command, url string) error {
 	dir, err := os.UserCacheDir()
 	if err == nil {

@@ -19,7 +19,7 @@ import (
 	"toolpost/tool"
 )
 
-// A finding is what the doctor says about one thing.
+// A finding is the doctor's result for one thing.
 type finding struct {
 	Name   string `json:"name"`
 	State  string `json:"state"`  // ok, missing (something is weaker without it), failed (something does not work)
@@ -59,7 +59,7 @@ func (a *app) showFindings(findings []finding) {
 	}
 }
 
-// installation looks at the config and at what it names.
+// installation checks the config and what it names.
 func (a *app) installation(ctx context.Context) []finding {
 	const says = "says which tools there are; `toolpost init` writes one"
 	cfg, err := a.load()
@@ -95,7 +95,7 @@ func (a *app) installation(ctx context.Context) []finding {
 	return findings
 }
 
-// storeFinding opens the store, which also makes it.
+// storeFinding opens the store, and creates it if it is missing.
 func storeFinding(ctx context.Context, cfg *config.Config) finding {
 	const keeps = "keeps the record of every call, sessions, leases, tokens and jobs"
 	db, o, err := node.OpenStore(cfg)
@@ -108,7 +108,7 @@ func storeFinding(ctx context.Context, cfg *config.Config) finding {
 		err = cmp.Or(err, db.Close())
 	}
 	where, file, _ := strings.Cut(o.URL, ":")
-	if where == "sqlite" { // any other URL may have a password in it
+	if where == "sqlite" { // any other URL may contain a password
 		where = file
 	}
 	return probe("store", err, stateFailed, where, keeps)
@@ -144,7 +144,7 @@ func sourceFinding(ctx context.Context, n *node.Node, s node.Status) finding {
 // probeTimeout bounds a program that the doctor runs.
 const probeTimeout = 5 * time.Second
 
-// machine looks at the kernel and the interpreters: what this build uses, and the walls that can be built here.
+// machine checks the kernel and the interpreters: what this build uses, and the walls that can be built here.
 func machine(ctx context.Context) []finding {
 	findings := append(system(), python(ctx))
 	for _, l := range sandbox.Probe() {
@@ -157,7 +157,7 @@ func machine(ctx context.Context) []finding {
 	return findings
 }
 
-// probe makes a finding of an error; without one the thing is there, with its detail.
+// probe makes a finding from an error; a nil error means that the thing exists, with its detail.
 func probe(name string, err error, otherwise, detail, means string) finding {
 	if err != nil {
 		return finding{name, otherwise, tool.AsError(err).Message, means}

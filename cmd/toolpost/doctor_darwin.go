@@ -2,7 +2,7 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// system says what macOS cannot do. What it means for sources, the walls say.
+// system reports what macOS cannot do. The findings about walls report what that means for sources.
 func system() []finding {
 	var u unix.Utsname
 	err := unix.Uname(&u)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// system looks at what this program needs of the kernel, beside walls.
+// system checks what this program needs of the kernel, apart from walls.
 func system() []finding {
 	return []finding{
 		kernelVersion(),
@@ -39,7 +39,7 @@ func subreaper() error {
 	return unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&on)), 0, 0, 0)
 }
 
-// closed closes what was only opened to see that it can be.
+// closed closes a descriptor that was only opened as a test.
 func closed(fd int, err error) error {
 	if err != nil {
 		return err

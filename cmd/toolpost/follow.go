@@ -12,7 +12,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A callFilter says which calls are meant: the same flags wherever calls are shown.
+// A callFilter selects calls; all commands that show calls have the same flags for it.
 type callFilter struct{ tool, caller, session, run, outcome string }
 
 func (f *callFilter) add(flags *pflag.FlagSet) {
@@ -30,16 +30,16 @@ func (f *callFilter) check() error {
 	return nil
 }
 
-// How long a follower waits for a server that went away, from the first try to the last.
+// How long a follower waits for a lost server, from the first retry to the last.
 const (
 	againFirst = time.Second
 	againLast  = 10 * time.Second
 	againFor   = 2 * time.Minute
 )
 
-// followOwn calls one of our tools that tell what happens, again and again: each call ends after an hour, and the next
-// one goes on behind it, until ctx ends. A server that goes away, as for a restart, is waited for. What comes is given
-// to each, which gives its number; 0: it has none.
+// followOwn repeatedly calls one of our tools that report events, until ctx ends. Each call ends after an hour, and the next
+// continues after it. A server that goes away, as for a restart, is waited for. The function each receives every event and
+// returns its number, or 0 if it has none.
 func (a *app) followOwn(
 	ctx context.Context, b *backend, name, does string, args func(after *int64) any, each func(tool.Log) (int64, error),
 ) error {
@@ -64,11 +64,11 @@ func (a *app) followOwn(
 		begun := time.Now()
 		err := a.callOwnTo(ctx, b, tool.Call{Tool: name, Args: raw(args(after))}, sink, does, &w)
 		switch code := tool.CodeOf(err); {
-		case ctx.Err() != nil: // whoever follows ends it so
+		case ctx.Err() != nil: // the user ends it this way
 			return nil
 		case err == nil:
 			after, away, pause = &w.Next, time.Time{}, againFirst
-			if time.Since(begun) > pause { // else it is about to end, and need not be asked at once
+			if time.Since(begun) > pause { // otherwise the server is about to end, and is not asked at once
 				continue
 			}
 		case a.server.url == "" || after == nil || code != tool.CodeUnavailable && code != tool.CodeCrash:
@@ -87,7 +87,7 @@ func (a *app) followOwn(
 	}
 }
 
-// alone says that what is shown is about nobody else, where no server is named.
+// alone notes that the output is about this process only, if no server is named.
 func (a *app) alone() {
 	if a.server.url == "" && !a.json {
 		fmt.Fprintln(a.err, "this is about this process alone; --server URL names one that serves")

@@ -33,7 +33,7 @@ func (a *app) init(dir string, force bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return tool.Errorf(tool.CodeInvalidInput, "%s cannot be made: %w", dir, err)
 	}
-	root, err := os.OpenRoot(dir) // a link in the folder cannot lead the files elsewhere
+	root, err := os.OpenRoot(dir) // a link in the folder cannot redirect the files
 	if err != nil {
 		return tool.Errorf(tool.CodeInvalidInput, "%s cannot be used: %w", dir, err)
 	}

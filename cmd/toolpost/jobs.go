@@ -14,13 +14,13 @@ import (
 	"toolpost/tool"
 )
 
-// startJob is the tool that makes a job of a call.
+// startJob is the tool that runs a call as a job.
 const startJob = "startJob"
 
-// A job is one as programs are shown it.
+// A job is the form in which programs see a job.
 type job struct {
 	ID       string       `json:"job"`
-	Caller   string       `json:"caller,omitzero"` // only where those of all callers are shown
+	Caller   string       `json:"caller,omitzero"` // only if the jobs of all callers are shown
 	Tool     string       `json:"tool"`
 	State    string       `json:"state"`
 	Stopping bool         `json:"stopping,omitzero"`
@@ -65,7 +65,7 @@ func (a *app) jobsCommand() *cobra.Command {
 	}))
 }
 
-// start makes a job of a call, and prints its id.
+// start runs a call as a job, and prints its id.
 func (a *app) start(ctx context.Context, req callRequest) error {
 	r, err := a.invoke(ctx, req, tool.Discard)
 	if err != nil {
@@ -85,7 +85,7 @@ func (a *app) start(ctx context.Context, req callRequest) error {
 	return nil
 }
 
-// noJobs tells a tool for jobs that is not there, or not for who asks, from what it did not find.
+// noJobs distinguishes a job tool that is missing, or hidden from the caller, from a job that was not found.
 func (a *app) noJobs(ctx context.Context, b *backend, name string, err error) error {
 	if tool.CodeOf(err) != tool.CodeNotFound {
 		return err
@@ -96,7 +96,7 @@ func (a *app) noJobs(ctx context.Context, b *backend, name string, err error) er
 	return a.missing(ctx, b, name, "use jobs", err)
 }
 
-// askJobs calls one of the tools for jobs.
+// askJobs calls one of the job tools.
 func askJobs[T any](ctx context.Context, a *app, name string, args any, out tool.Sink) (given T, err error) {
 	b, err := a.open(ctx, node.Options{Own: true})
 	if err != nil {
@@ -152,7 +152,7 @@ func (a *app) jobsListCommand() *cobra.Command {
 				return err
 			}
 			cells := func(row ...string) []string {
-				if !all { // then the callers are all the same
+				if !all { // the callers are all the same
 					row = slices.Delete(row, 1, 2)
 				}
 				return row
@@ -168,7 +168,7 @@ func (a *app) jobsListCommand() *cobra.Command {
 	return a.withServer(a.withJSON("print JSON", c))
 }
 
-// aboutJob makes c a command about one job, by a tool: of the caller, or with --all of any.
+// aboutJob makes c a command that calls a tool for one job: one of the caller's, or with --all any.
 func (a *app) aboutJob(name string, c *cobra.Command) *cobra.Command {
 	var all bool
 	c.Args, c.ValidArgsFunction = words(1, 1), a.completeJob()
@@ -213,7 +213,7 @@ func (a *app) printJob(j job) {
 	a.out.facts("", 9, known)
 }
 
-// jobAsks is the question of a job in one line, and what to do about it.
+// jobAsks returns the question of a job in one line, and how to answer it.
 func (a *app) jobAsks(j job) string {
 	q := j.Result.Ask
 	if q.Kind == tool.AskApproval {
@@ -222,17 +222,17 @@ func (a *app) jobAsks(j job) string {
 	return cleanLines(q.Message) + "; " + a.answerJob(j.ID)
 }
 
-// decide says how an approval is given or denied.
+// decide describes how an approval is given or denied.
 func (a *app) decide(q *tool.Ask) string {
 	return a.here(fmt.Sprintf("`toolpost approve %s` or `toolpost deny %[1]s`", clean(q.ID)))
 }
 
-// answerJob says how the question of a job is answered.
+// answerJob describes how the question of a job is answered.
 func (a *app) answerJob(id string) string {
 	return a.here(fmt.Sprintf("answer it with `toolpost call answerJob job=%s answers:=JSON`", clean(id)))
 }
 
-// follow makes c a command that waits for the end of a job, and watches its events meanwhile or does not.
+// follow makes c a command that waits for the end of a job, and with watch shows its events.
 func (a *app) follow(watch bool, c *cobra.Command) *cobra.Command {
 	req := callRequest{call: tool.Call{Tool: "job"}}
 	a.withServer(a.withJSON("print all events and the outcome as one JSON document", c))
@@ -255,8 +255,8 @@ func (a *app) follow(watch bool, c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// outcomeOf follows a job to its end. One that has to be approved goes on by itself when that is decided, so it is
-// followed past its question; any other question is an outcome.
+// outcomeOf follows a job to its end. A job that waits for approval goes on by itself after the decision, so it is followed
+// past that question; any other question is an outcome.
 func (a *app) outcomeOf(ctx context.Context, id string, events *counter) (*tool.Result, error) {
 	for asked := false; ; {
 		j, err := askJobs[job](ctx, a, "watchJob", map[string]any{"job": id, "after": events.seen, "asked": asked}, events)
@@ -279,7 +279,7 @@ func (a *app) outcomeOf(ctx context.Context, id string, events *counter) (*tool.
 	}
 }
 
-// A counter hands on the events of a job, and counts them.
+// A counter forwards the events of a job, and counts them.
 type counter struct {
 	tool.Sink
 	seen int

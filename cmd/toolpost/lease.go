@@ -50,7 +50,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 				return tool.Errorf(tool.CodeInvalidInput, "--ttl is from %v to %v, not %v", lease.MinTTL, lease.MaxTTL, ttl)
 			}
 			want := map[string]any{"tool": name, "ttl_ms": ttl.Milliseconds(), "caller": caller}
-			if c.Flags().Changed("tier") { // else it is that of the tool
+			if c.Flags().Changed("tier") { // otherwise the tool's tier applies
 				want["tier"] = tier
 			}
 			return a.issue(c.Context(), name, want)
@@ -94,7 +94,7 @@ func (a *app) issue(ctx context.Context, name string, args map[string]any) error
 		told += " by " + clean(l.Caller)
 	}
 	told += fmt.Sprintf(", up to tier %d", l.Tier)
-	if !l.Expires.IsZero() { // a server without a store does not say
+	if !l.Expires.IsZero() { // a server without a store does not report it
 		told += ", until " + when(l.Expires, time.Now())
 	}
 	fmt.Fprintln(a.err, told)

@@ -10,7 +10,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A live view shows the events of a call as lines and, below them, how far it has come.
+// A live view shows the events of a call as lines and, below them, its progress.
 type live struct {
 	*progress.Line
 	s       *screen
@@ -23,12 +23,12 @@ func newLive(s *screen, name string, verbose bool) *live {
 	return &live{s.progress(name), s, name, verbose}
 }
 
-// progress begins to show how far something has come; the name is one that was made fit to be shown.
+// progress starts to show progress. The name must be safe to show.
 func (s *screen) progress(name string) *progress.Line {
 	return progress.New(progress.Out{Writer: s, Terminal: s.terminal, Width: s.width, Dim: s.dim}, name)
 }
 
-// share says how far something has come, and the last word of it.
+// share writes the progress and the latest message about it.
 func share(done, total float64, message string) string {
 	if total <= 0 {
 		return clean(message)
@@ -53,7 +53,7 @@ func (l *live) Emit(ev tool.Event) error {
 	})
 }
 
-// line is an event in words; empty: it is not shown.
+// line describes an event, or returns "" if it is not shown.
 func (l *live) line(ev tool.Event) string {
 	switch ev.Kind {
 	case tool.KindLog:
@@ -74,8 +74,8 @@ func (l *live) line(ev tool.Event) string {
 	return ""
 }
 
-// uiLine lists the choices of a narrative_choice. Every other request gets a line with its name and
-// what came with it: there is nothing on a command line to do it with.
+// uiLine lists the choices of a narrative_choice. Every other request gets a line with its name and data, since a command
+// line cannot act on it.
 func uiLine(u tool.UIEvent) string {
 	choices := prose.Choices(u)
 	if len(choices) == 0 {
@@ -104,12 +104,12 @@ func (l *live) logLine(log tool.Log) string {
 	return l.s.dim(text)
 }
 
-// indented keeps the lines of a message together, so that no tool can speak for us.
+// indented indents the lines of a message, so that a tool's text cannot pass for ours.
 func indented(s string) string {
 	return strings.ReplaceAll(cleanLines(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }
 
-// read takes the data of an event apart; what does not fit is left zero.
+// read decodes the data of an event; data that does not fit is left zero.
 func read[T any](ev tool.Event) T {
 	var v T
 	_ = strictjson.Unmarshal(ev.Data, &v)

@@ -70,7 +70,7 @@ func (a *app) logs(ctx context.Context, args logs.Args) error {
 	a.alone()
 	each := func(log tool.Log) (int64, error) {
 		var l journal.Line
-		if err := strictjson.Unmarshal(log.Fields, &l); err != nil || l.Seq == 0 { // a word about the lines
+		if err := strictjson.Unmarshal(log.Fields, &l); err != nil || l.Seq == 0 { // a remark about the lines
 			fmt.Fprintln(a.err, a.err.amber(clean(log.Message)))
 			return 0, nil
 		}
@@ -94,7 +94,7 @@ func (a *app) logs(ctx context.Context, args logs.Args) error {
 	return a.callOwnTo(ctx, b, tool.Call{Tool: "watchLogs", Args: raw(args)}, sink, seesLogs, &follow.Watched{})
 }
 
-// logLine is a line of the journal for people: on one line, whatever its tool wrote.
+// logLine writes a line of the journal for people, on one line whatever its tool wrote.
 func logLine(l *journal.Line) string {
 	var parts []string
 	switch l.From {

@@ -22,7 +22,7 @@ func main() {
 	os.Exit(run())
 }
 
-// run ends the work in good order at the first signal; a second one ends the program at once.
+// run ends in good order at the first signal; a second signal ends the program at once.
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -31,17 +31,17 @@ func run() int {
 	return newApp().run(ctx, argumentsOf(os.Args))
 }
 
-// withoutReaders has this program live on when nobody reads what it writes any more, until done is called: a write fails,
-// where it would end the program before that has written down what it did. The kernel's signal is caught and not ignored,
-// since tools would ignore it too.
+// withoutReaders keeps this program alive after the reader of its output is gone, until done is called: writes fail instead
+// of ending the program before it has recorded what it did. SIGPIPE is caught and not ignored, since tools would inherit
+// that.
 func withoutReaders() (done func()) {
 	unread := make(chan os.Signal, 1)
 	signal.Notify(unread, syscall.SIGPIPE)
 	return func() { signal.Stop(unread) }
 }
 
-// lasting is for commands that make calls themselves. They end in good order also when nobody reads what they write any
-// more, and when their terminal is closed, which means nothing to one that was started with nohup.
+// lasting is for commands that make calls themselves. They also end in good order when the reader of their output is gone
+// and when their terminal is closed. The latter does not affect a command started with nohup.
 func lasting(ctx context.Context) (_ context.Context, done func()) {
 	readers := withoutReaders()
 	if signal.Ignored(syscall.SIGHUP) {
@@ -51,7 +51,7 @@ func lasting(ctx context.Context) (_ context.Context, done func()) {
 	return ctx, func() { stop(); readers() }
 }
 
-// argumentsOf gives what follows the program's name. By the name of a toolhost it is one.
+// argumentsOf returns the arguments. A program with the name of a toolhost acts as one.
 func argumentsOf(argv []string) []string {
 	if filepath.Base(argv[0]) == "machina_toolhost" {
 		return append([]string{"as", "machina"}, argv[1:]...)
@@ -59,7 +59,7 @@ func argumentsOf(argv []string) []string {
 	return argv[1:]
 }
 
-// An exit is an error that has been shown already: only its code is left.
+// An exit is an error that was already shown: only its code is left.
 type exit int
 
 // Error implements error.
@@ -86,10 +86,10 @@ const exitHelp = `Exit codes:
   6    the tool asks a question, and nobody was there to answer it
   130  cancelled (Ctrl-C)`
 
-// A protocol may have exit codes of its own for when we are its tool.
+// An exitCoder is a protocol's error with its own exit code, for when we are its tool.
 type exitCoder interface{ ExitCode() int }
 
-// exitCode gives the code for an error. One without a class comes from reading the command line.
+// exitCode returns the code for an error. An error without a class comes from reading the command line.
 func exitCode(err error) int {
 	var own exitCoder
 	if errors.As(err, &own) {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// manCommand writes the manual for packages. No list shows it: users of the program have `--help`.
+// manCommand writes the manual pages for packages. It is hidden: users of the program have `--help`.
 func (a *app) manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
@@ -31,7 +31,7 @@ func (a *app) manCommand() *cobra.Command {
 	}
 }
 
-// files is the end of the first page.
+// files ends the first page.
 const files = `
 
 # FILES
@@ -46,10 +46,10 @@ const files = `
 	What the system service keeps: its store, its tokens and its keys.
 `
 
-// forManual makes the texts of a command and of its subcommands Markdown, which the generator reads. The tables in ours
-// are indented lines.
+// forManual converts the texts of a command and its subcommands to Markdown, which the generator reads. Our tables are
+// indented lines.
 func forManual(c *cobra.Command) {
-	c.DisableAutoGenTag = true // it has the date of today
+	c.DisableAutoGenTag = true // the tag has today's date
 	c.Long = regexp.MustCompile(`(?m)(^  .*\n?)+|<`).ReplaceAllStringFunc(c.Long, func(lines string) string {
 		if lines == "<" {
 			return `\<`

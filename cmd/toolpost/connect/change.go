@@ -14,44 +14,44 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A Server is the entry that a client gets: a program that it starts, or an address that it calls.
+// A Server is the entry that a client gets: a program to start, or an address to call.
 type Server struct {
 	Name    string
 	Command string // absolute
 	Args    []string
 	URL     string
-	Token   string // what the client shows there
+	Token   string // what the client presents there
 }
 
-// backupSuffix ends the name of the file that has the client's settings as they were before.
+// backupSuffix ends the name of the file that keeps the client's previous settings.
 const backupSuffix = ".toolpost-backup"
 
-// A format is how a client writes its settings. Documents are read into what strictjson.Decode gives.
+// A format is how a client writes its settings. Documents are decoded to the types of strictjson.Decode.
 type format interface {
-	// decode reads a document, and says where it is wrong.
+	// decode reads a document; its errors name the place.
 	decode(text []byte) (map[string]any, error)
-	// set puts an entry in place of the one of that name, or behind the others.
+	// set replaces the entry of that name, or appends it.
 	set(text []byte, key, name string, entry config.Fields) ([]byte, error)
-	// remove takes an entry out, and its key where that is then empty and emptied says so.
+	// remove removes an entry, and also its key if emptied is set and the key is then empty.
 	remove(text []byte, key, name string, emptied bool) ([]byte, error)
 }
 
-// A Change is what would be done to the file of a client. It holds the file until it is closed.
+// A Change is a planned change of a client's file. It holds the file until it is closed.
 type Change struct {
 	Client Client
-	File   string // where the file really is
+	File   string // resolved path
 	New    bool   // there is no file yet
-	Gone   bool   // the file goes: nothing of anybody else is in it
+	Gone   bool   // the file is removed: it holds no other settings
 	Before []byte
 	After  []byte
-	Entry  map[string]any // the one that is there now; nil: there is none
+	Entry  map[string]any // the current entry; nil if there is none
 
 	file   *config.Own
 	backup *config.Own
 	ours   map[string]bool // values of the entry, before and after
 }
 
-// Close lets go of the file.
+// Close releases the file.
 func (c *Change) Close() {
 	c.backup.Close()
 	c.file.Close()
@@ -60,7 +60,7 @@ func (c *Change) Close() {
 // Nothing reports whether there is nothing to do.
 func (c *Change) Nothing() bool { return !c.Gone && bytes.Equal(c.Before, c.After) }
 
-// Backup is where the file as it was before is kept.
+// Backup returns the path of the previous version of the file.
 func (c *Change) Backup() string { return c.backup.Path }
 
 // open reads the file of a client.
@@ -99,7 +99,7 @@ func (c Client) checkKey(doc map[string]any) error {
 	return nil
 }
 
-// entryOf is the entry of a name; nil: there is none.
+// entryOf returns the entry of a name, or nil.
 func entryOf(doc map[string]any, key, name string) map[string]any {
 	servers, _ := doc[key].(map[string]any)
 	switch e := servers[name].(type) {
@@ -112,7 +112,7 @@ func entryOf(doc map[string]any, key, name string) map[string]any {
 	}
 }
 
-// entry makes the entry of a server as the client writes it.
+// entry returns the entry of a server in the client's own form.
 func (c Client) entry(s Server) (config.Fields, error) {
 	switch {
 	case s.URL == "":
@@ -124,7 +124,7 @@ func (c Client) entry(s Server) (config.Fields, error) {
 	return c.http(s), nil
 }
 
-// Connect works out how to put a server into the file of a client.
+// Connect works out how to add a server to the file of a client.
 func Connect(c Client, file string, s Server) (*Change, error) {
 	want, err := c.entry(s)
 	if err != nil {
@@ -156,7 +156,7 @@ func Connect(c Client, file string, s Server) (*Change, error) {
 	return ch, nil
 }
 
-// harmless makes sure that nothing but the entry differs between the two texts: what we change is somebody else's.
+// harmless makes sure that only the entry differs between the two texts: the rest of the file is not ours.
 func (c Client) harmless(ch *Change, before map[string]any, name string, want map[string]any) error {
 	after, err := c.format.decode(ch.After)
 	if err != nil || !reflect.DeepEqual(entryOf(after, c.Key, name), want) {
@@ -177,8 +177,8 @@ func (c Client) harmless(ch *Change, before map[string]any, name string, want ma
 	return nil
 }
 
-// Disconnect works out how to take a server out of the file of a client again. Where nothing else has happened to the
-// file since, it becomes what it was, byte for byte.
+// Disconnect works out how to remove a server from the file of a client. If the file has not changed otherwise since, its
+// old content is restored byte for byte.
 func Disconnect(c Client, file, name string) (*Change, error) {
 	ch, doc, err := open(c, file)
 	if err != nil {
@@ -210,14 +210,14 @@ func (c Client) takeOut(ch *Change, doc map[string]any, name string) (err error)
 	}
 	switch left := squeezed(ch.After); {
 	case !known && (left == "" || left == "{}"):
-		ch.Gone = true // there was no file, and there is nothing in it now
+		ch.Gone = true // there was no file before, and nothing is left in it
 	case known && left == squeezed(ch.backup.Text):
 		ch.After = ch.backup.Text
 	}
 	return c.harmless(ch, doc, name, nil)
 }
 
-// squeezed is a text without its layout: what is left is what people wrote, comments included.
+// squeezed returns a text without its layout; comments stay.
 func squeezed(text []byte) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || r == ',' {
@@ -227,7 +227,7 @@ func squeezed(text []byte) string {
 	}, string(text))
 }
 
-// earlier reads the file as it was before the server came in; false: there was none, or it is not known.
+// earlier reads the file from before the server was added. It returns false if there was none, or it is unknown.
 func (c Client) earlier(ch *Change, name string) (map[string]any, bool) {
 	if !ch.backup.There() {
 		return nil, false
@@ -244,10 +244,10 @@ func Ours(entry map[string]any) bool {
 	return TokenOf(entry) != ""
 }
 
-// tokenStart begins the tokens of Toolpost.
+// tokenStart is the prefix of Toolpost's tokens.
 const tokenStart = "tp_"
 
-// TokenOf is the token that an entry shows; empty: none of ours.
+// TokenOf returns the Toolpost token in an entry, or "" if there is none.
 func TokenOf(entry map[string]any) string {
 	for _, name := range []string{"headers", "http_headers"} {
 		headers, _ := entry[name].(map[string]any)
@@ -261,10 +261,10 @@ func TokenOf(entry map[string]any) string {
 
 var aToken = regex.Lazy(tokenStart + `[A-Za-z0-9_-]{20,}`)
 
-// Masked is a text without the tokens in it, for screens that others may see.
+// Masked returns a text without its tokens, for screens that others may see.
 func Masked(text string) string { return aToken().ReplaceAllString(text, tokenStart+"...") }
 
-// URLOf is the address that an entry names; empty: none.
+// URLOf returns the address in an entry, or "".
 func URLOf(entry map[string]any) string {
 	for _, name := range []string{"url", "httpUrl", "serverUrl"} {
 		if text, ok := entry[name].(string); ok {
@@ -274,8 +274,8 @@ func URLOf(entry map[string]any) string {
 	return ""
 }
 
-// Apply does it. The file keeps its permissions, but a file with a token is its owner's alone; it is kept beside itself
-// as it was before the server came in.
+// Apply writes the change. The file keeps its permissions, but a file with a token becomes private to its owner. The version
+// from before the server was added is kept beside it.
 func (c *Change) Apply(secret bool) error {
 	if c.Gone {
 		return errors.Join(c.file.Remove(), c.forget())
@@ -287,7 +287,7 @@ func (c *Change) Apply(secret bool) error {
 	if undone := c.Entry != nil && bytes.Equal(c.After, c.backup.Text); undone {
 		return errors.Join(c.file.Replace(c.After, mode), c.forget())
 	}
-	// An entry that is replaced is no reason to forget how the file was without it.
+	// Replacing an entry keeps the backup of the file without it.
 	if !c.New && (c.Entry == nil || !c.backup.There()) {
 		if err := c.backup.Replace(c.Before, 0o600); err != nil {
 			return err
@@ -296,7 +296,7 @@ func (c *Change) Apply(secret bool) error {
 	return c.file.Replace(c.After, mode)
 }
 
-// forget removes the backup of a file that is what it was.
+// forget removes the backup of a file that was restored.
 func (c *Change) forget() error {
 	if !c.backup.There() {
 		return nil

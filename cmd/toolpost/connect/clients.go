@@ -1,5 +1,5 @@
-// Package connect tells the agents on this machine about a Toolpost: it knows where each keeps its list of MCP servers,
-// and puts one entry in or takes it out again. Everything else in those files is left as it is.
+// Package connect adds a Toolpost to the agents on this machine: it knows in which file each keeps its list of MCP servers,
+// and adds one entry or removes it again. The rest of those files stays as it is.
 package connect
 
 import (
@@ -19,22 +19,22 @@ import (
 type Client struct {
 	ID   string // for the command line
 	Name string
-	Key  string // the object of its file that has the servers
-	Then string // what to do when its file was changed
+	Key  string // the object in its file that holds the servers
+	Then string // what to do after its file was changed
 
 	paths    paths
-	variable string   // of the environment, that names the folder of the file instead
-	marks    []string // folders that are there when it is installed, beside that of the file
-	programs []string // likewise, on PATH
+	variable string   // environment variable that overrides the folder of the file
+	marks    []string // folders that exist if it is installed, beside that of the file
+	programs []string // likewise, programs on PATH
 	format   format
 	stdio    func(Server) config.Fields
-	http     func(Server) config.Fields // nil: it takes none from its file
+	http     func(Server) config.Fields // nil if its file cannot name HTTP servers
 }
 
-// paths are where the file is on each system. {home}, {config} and {appdata} stand for the user's folders.
+// paths are the file's locations on each system. {home}, {config} and {appdata} are replaced by the user's folders.
 type paths struct{ linux, mac, windows string }
 
-// Clients lists those that are known.
+// Clients lists the known clients.
 func Clients() []Client {
 	return []Client{
 		{
@@ -85,7 +85,7 @@ func Clients() []Client {
 				windows: "{appdata}/Zed/settings.json",
 			},
 			programs: []string{"zed", "zeditor"}, format: jsonFormat{comments: true},
-			// Earlier versions take an entry for that of an extension where it does not say that it is the user's own.
+			// Earlier versions take an entry for that of an extension unless it is marked as the user's own.
 			stdio: func(s Server) config.Fields {
 				return append(config.Fields{{Name: "source", Value: "custom"}}, command(s)...)
 			},
@@ -116,7 +116,7 @@ func typed(kind string, rest func(Server) config.Fields) func(Server) config.Fie
 	return func(s Server) config.Fields { return append(config.Fields{{Name: "type", Value: kind}}, rest(s)...) }
 }
 
-// A Machine is whose settings are looked for.
+// A Machine describes the user and system whose settings are looked for.
 type Machine struct {
 	System string // as runtime.GOOS has it
 	Home   string
@@ -124,7 +124,7 @@ type Machine struct {
 	Look   func(program string) (string, error) // on PATH
 }
 
-// Here is this machine, with the settings of the user who runs the program.
+// Here returns this machine, with the settings of the user who runs the program.
 func Here() (Machine, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -133,7 +133,7 @@ func Here() (Machine, error) {
 	return Machine{System: runtime.GOOS, Home: home, Env: os.Getenv, Look: exec.LookPath}, nil
 }
 
-// path puts the user's folders in place of the names that stand for them.
+// path replaces the placeholders in p by the user's folders.
 func (m Machine) path(p string) string {
 	settings := m.Env("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(settings) {
@@ -143,7 +143,7 @@ func (m Machine) path(p string) string {
 	return filepath.FromSlash(strings.NewReplacer("{home}", m.Home, "{config}", settings, "{appdata}", appdata).Replace(p))
 }
 
-// File is where a client keeps its servers on a machine.
+// File returns the path at which a client keeps its servers on a machine.
 func (c Client) File(m Machine) string {
 	p := c.paths.linux
 	switch m.System {
@@ -158,7 +158,7 @@ func (c Client) File(m Machine) string {
 	return m.path(p)
 }
 
-// Found reports whether the client seems to be installed: its file, its folder or its program is there.
+// Found reports whether the client seems to be installed: its file, its folder or its program exists.
 func (c Client) Found(m Machine) bool {
 	file := c.File(m)
 	there := []string{file}
@@ -172,7 +172,7 @@ func (c Client) Found(m Machine) bool {
 		slices.ContainsFunc(c.programs, func(name string) bool { _, err := m.Look(name); return err == nil })
 }
 
-// Find returns the client of an ID.
+// Find returns the client with an ID.
 func Find(id string) (Client, bool) {
 	all := Clients()
 	i := slices.IndexFunc(all, func(c Client) bool { return c.ID == id })

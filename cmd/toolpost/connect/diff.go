@@ -8,16 +8,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Line of a difference: '+' comes, '-' goes, and a blank stays.
+// A Line is a line of a difference: '+' is added, '-' is removed, and a blank stays.
 type Line struct {
 	Op   byte
 	Text string
 }
 
-// context is how many lines around a change are shown.
+// context is how many lines are shown around a change.
 const context = 2
 
-// Diff shows what changes. It is one place: what lies between the first and the last line that differ.
+// Diff shows the change as one block: from the first to the last line that differs.
 func (c *Change) Diff() (lines []Line) {
 	old, now := split(c.Before), split(c.After)
 	if c.Gone {
@@ -45,11 +45,11 @@ func (c *Change) Diff() (lines []Line) {
 
 func split(text []byte) []string { return slices.Collect(strings.Lines(string(text))) }
 
-// aString is a string of JSON or TOML, with what stands behind one that is a name.
+// aString matches a string of JSON or TOML, with the : or = that follows if it is a name.
 var aString = regex.Lazy(`("(?:[^"\\]|\\.)*"|'[^']*')(\s*[:=])?`)
 
-// Shown is a line of the difference for screens that others may see. The values in it that are not of the entry are
-// somebody else's, tokens often, and none of what is asked about.
+// Shown returns a line of the difference for screens that others may see. It hides all values that are not part of the
+// entry: they are unrelated to the change, and often tokens.
 func (c *Change) Shown(text string) string {
 	shown := aString().ReplaceAllStringFunc(text, func(part string) string {
 		if end := part[len(part)-1]; end == ':' || end == '=' || c.ours[plainText(part)] {
@@ -57,7 +57,7 @@ func (c *Change) Shown(text string) string {
 		}
 		return `"..."`
 	})
-	if rest := aString().ReplaceAllString(text, ""); strings.ContainsAny(rest, `"'`) { // a string of several lines
+	if rest := aString().ReplaceAllString(text, ""); strings.ContainsAny(rest, `"'`) { // a string that spans lines
 		shown = "..."
 	}
 	return Masked(shown)

@@ -15,8 +15,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// jsonFormat is JSON that people keep by hand, for some clients with comments and trailing commas. A change touches the
-// member that it is about, and leaves every other byte as it was.
+// jsonFormat is hand-written JSON, for some clients with comments and trailing commas. A change touches only its own member,
+// and leaves every other byte as it was.
 type jsonFormat struct{ comments bool }
 
 const (
@@ -25,8 +25,8 @@ const (
 	maxDepth = 100_000  // the parser of hujson is recursive, and has no bound of its own
 )
 
-// parse reads a document, as a tree that can be changed and as strict JSON. An empty text is an empty object: programs
-// read a settings file that they have just made as one.
+// parse reads a document, both as a tree that can be changed and as strict JSON. An empty text is an empty object, since
+// that is how programs read a settings file that they have just created.
 func (f jsonFormat) parse(text []byte) (root hujson.Value, plain []byte, err error) {
 	if nested(text) > maxDepth {
 		return root, nil, fmt.Errorf("nested deeper than %d levels", maxDepth)
@@ -39,9 +39,9 @@ func (f jsonFormat) parse(text []byte) (root hujson.Value, plain []byte, err err
 		}
 		root = again
 	}
-	strict, _ := hujson.Parse(root.Pack()) // Clone drops the comma behind a last member
+	strict, _ := hujson.Parse(root.Pack()) // Clone drops the comma after a last member
 	if f.comments {
-		strict.Standardize() // every offset stays
+		strict.Standardize() // keeps every offset
 	}
 	plain = strict.Pack()
 	if err := strictjson.CheckObject(plain); err != nil {
@@ -54,7 +54,7 @@ func (f jsonFormat) parse(text []byte) (root hujson.Value, plain []byte, err err
 	return root, plain, nil
 }
 
-// nested is how deep a text can be nested at most. It counts the brackets in strings and comments too.
+// nested bounds the nesting depth of a text from above. It also counts the brackets in strings and comments.
 func nested(text []byte) (most int) {
 	depth := 0
 	for _, c := range text {
@@ -69,7 +69,7 @@ func nested(text []byte) (most int) {
 	return most
 }
 
-// explain finds the place of an error, which the strict reader does not tell.
+// explain finds the place of an error, which the strict reader does not report.
 func explain(plain []byte, err error) error {
 	offset := len(plain) - len(bytes.TrimLeft(plain, blanks))
 	_, again := jsontext.NewDecoder(bytes.NewReader(plain)).ReadValue()
@@ -116,7 +116,7 @@ func (f jsonFormat) remove(text []byte, key, name string, emptied bool) ([]byte,
 	return root.Pack(), nil
 }
 
-// memberOf finds a member of an object; -1: there is none, or v is no object.
+// memberOf finds a member of an object, or returns -1 if it is missing or v is not an object.
 func memberOf(v *hujson.Value, name string) (*hujson.Object, int) {
 	if v == nil {
 		return nil, -1
@@ -137,7 +137,7 @@ func valueOf(v *hujson.Value, name string) (value, named *hujson.Value) {
 	return nil, nil
 }
 
-// put gives the document with a value at key and name, in place of the one that is there or behind the others. The value
+// put returns the document with a value at key and name: it replaces the existing member, or follows the others. The value
 // of key, if there is one, is an object.
 func put(root hujson.Value, key, name string, value json.RawMessage) []byte {
 	l := layoutOf(&root)
@@ -152,7 +152,7 @@ func put(root hujson.Value, key, name string, value json.RawMessage) []byte {
 	return root.Pack()
 }
 
-// A layout is how the lines of a document look.
+// A layout describes how the lines of a document look.
 type layout struct {
 	text          []byte
 	unit, newline string
@@ -171,13 +171,13 @@ func layoutOf(root *hujson.Value) layout {
 	return l
 }
 
-// indentOf is the white space that the line of an offset begins with.
+// indentOf returns the white space at the start of the line of an offset.
 func (l layout) indentOf(offset int) string {
 	line := l.text[bytes.LastIndexByte(l.text[:offset], '\n')+1 : offset]
 	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
 }
 
-// lines writes a value over several lines, for a member that is indented so.
+// lines writes a value over several lines, for a member with this indent.
 func (l layout) lines(value json.RawMessage, indent string) hujson.ValueTrimmed {
 	var text bytes.Buffer
 	_ = json.Indent(&text, value, indent, l.unit)
@@ -190,7 +190,7 @@ func parsed(value []byte) hujson.ValueTrimmed {
 	return v.Value
 }
 
-// insert puts a member behind the others of an object, in the layout of the object.
+// insert appends a member to an object, in the layout of the object.
 func (l layout) insert(v *hujson.Value, name string, value json.RawMessage) {
 	o := v.Value.(*hujson.Object)
 	oneLine := !bytes.Contains(l.text[v.StartOffset:v.EndOffset], []byte("\n"))
@@ -201,7 +201,7 @@ func (l layout) insert(v *hujson.Value, name string, value json.RawMessage) {
 	var last *hujson.Value
 	if n := len(o.Members); n > 0 {
 		inner, last = l.indentOf(o.Members[n-1].Name.StartOffset), &o.Members[n-1].Value
-		m.Value.AfterExtra = last.AfterExtra // the comma behind the last member, if the others have one
+		m.Value.AfterExtra = last.AfterExtra // the comma after the last member, if the others have one
 		last.AfterExtra = nil
 	}
 	if oneLine && last != nil {
@@ -219,14 +219,14 @@ func (l layout) insert(v *hujson.Value, name string, value json.RawMessage) {
 	o.Members = append(o.Members, m)
 }
 
-// cut takes a member out of an object with its comma and the white space around it, and leaves comments.
+// cut removes a member from an object, with its comma and the white space around it, but leaves comments.
 func cut(o *hujson.Object, i int) {
 	gone := o.Members[i]
 	o.Members = slices.Delete(o.Members, i, i+1)
 	before, after := gone.Name.BeforeExtra, &o.AfterExtra
 	if last := i == len(o.Members); !last {
 		after = &o.Members[i].Name.BeforeExtra
-	} else if i > 0 { // the one before has a comma if this one had it
+	} else if i > 0 { // the previous member has a comma if this one had it
 		before = slices.Concat(o.Members[i-1].Value.AfterExtra, before)
 		o.Members[i-1].Value.AfterExtra = nil
 		if gone.Value.AfterExtra != nil {

@@ -18,11 +18,11 @@ type Listed struct {
 	Env     map[string]string
 	URL     string
 	Headers map[string]string
-	Problem string // why it cannot be used; empty: it can
+	Problem string // why it cannot be used; empty if it can
 }
 
-// Servers reads the servers in the file of a client, whichever that is: the words for them differ, and comments are
-// taken wherever one client allows them.
+// Servers reads the servers in the file of any client: the clients use different words for them. Comments are accepted
+// wherever one client allows them.
 func Servers(path string, text []byte) ([]Listed, error) {
 	var f format = jsonFormat{comments: true}
 	if filepath.Ext(path) == ".toml" {
@@ -60,7 +60,7 @@ func servers(doc map[string]any) (map[string]any, string) {
 	return nil, ""
 }
 
-// An odd value is one of another type than was expected.
+// An odd value has another type than expected.
 type odd struct{ problem string }
 
 func listed(name string, v any, key string) Listed {

@@ -15,8 +15,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// tomlFormat is TOML, in which each server is a table. A library could write the whole document anew, without its
-// comments; so the table is found and changed as lines, and the library says whether that was right.
+// tomlFormat is TOML, in which each server is a table. A library could only rewrite the whole document, without its
+// comments. So the table is found and changed as lines, and the library checks the result.
 type tomlFormat struct{}
 
 func (tomlFormat) decode(text []byte) (map[string]any, error) {
@@ -60,13 +60,13 @@ func (f tomlFormat) remove(text []byte, key, name string, _ bool) ([]byte, error
 		return nil, fmt.Errorf("the server %q is not a table of its own, [%s.%s]; take it out by hand", name, key, name)
 	}
 	before := bytes.TrimRight(text[:from], "\r\n")
-	if len(bytes.TrimSpace(text[to:])) == 0 && len(before) > 0 { // the empty line came with it
+	if len(bytes.TrimSpace(text[to:])) == 0 && len(before) > 0 { // the empty line came with the table
 		return append(slices.Clone(before), '\n'), nil
 	}
 	return slices.Concat(text[:from], bytes.TrimLeft(text[to:], "\r\n")), nil
 }
 
-// find returns the lines of the table of a server, and of the tables in it; none: the two are the same.
+// find returns the lines of a server's table and of the tables in it; from equals to if there is none.
 func (tomlFormat) find(text []byte, key, name string) (from, to int, err error) {
 	p := &unstable.Parser{KeepComments: true}
 	p.Reset(text)
@@ -101,7 +101,7 @@ func (tomlFormat) find(text []byte, key, name string) (from, to int, err error) 
 	return from, from + len(withoutTail(text[from:to])), nil
 }
 
-// withoutTail leaves out the empty lines and the comments at the end, which belong to what follows.
+// withoutTail drops the empty lines and comments at the end, which belong to what follows.
 func withoutTail(text []byte) []byte {
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	for len(lines) > 0 {
@@ -123,7 +123,7 @@ func tomlKey(name string) string {
 	return tomlText(name)
 }
 
-// tomlText writes text as JSON does, which TOML reads the same but for the slash and DEL.
+// tomlText writes text as JSON, which TOML reads the same except for the slash and DEL.
 func tomlText(s string) string {
 	return strings.ReplaceAll(string(strictjson.Quote(s)), "\x7f", `\u007f`)
 }
