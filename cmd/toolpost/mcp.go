@@ -25,7 +25,7 @@ import (
 	"toolpost/tool"
 )
 
-// mcpProtocol is what a source with an MCP server has as its protocol.
+// mcpProtocol is the protocol of a source with an MCP server.
 const mcpProtocol = "mcp"
 
 func isMCP(s config.Source) bool { return s.Protocol == mcpProtocol }
@@ -41,15 +41,15 @@ func (a *app) mcpCommand() *cobra.Command {
 	}, a.mcpAddCommand(), a.mcpImportCommand(), a.mcpListCommand(), a.mcpRemoveCommand(), a.mcpLoginCommand())
 }
 
-// A configEdit changes the config, in one step: until it is written, nothing of it is seen.
+// A configEdit changes the config in one step: nothing of it is visible until it is written.
 type configEdit struct {
 	*app
 	own   *config.Own
 	cfg   *config.Config // as it is
 	text  []byte         // as it will be
 	added []string       // names of sources
-	made  []string       // files and folders that go where it comes to nothing
-	gone  []string       // those that go once it is written
+	made  []string       // files and folders to remove if the change is abandoned
+	gone  []string       // those to remove once it is written
 }
 
 // editConfig opens the config for a change.
@@ -69,13 +69,13 @@ func (a *app) editConfig() (*configEdit, error) {
 	return &configEdit{app: a, own: own, cfg: cfg, text: own.Text}, nil
 }
 
-// close lets go of the config, and takes back what was made for a change that came to nothing.
+// close releases the config, and removes what was made for a change that was not written.
 func (e *configEdit) close() {
 	e.own.Close()
 	e.takeBack(0)
 }
 
-// takeBack removes what was made, but for the first n.
+// takeBack removes what was made, except for the first n.
 func (e *configEdit) takeBack(n int) {
 	for _, path := range slices.Backward(e.made[n:]) {
 		_ = os.RemoveAll(path)
@@ -83,7 +83,7 @@ func (e *configEdit) takeBack(n int) {
 	e.made = e.made[:n]
 }
 
-// parsed is the config as it will be.
+// parsed returns the config as it will be.
 func (e *configEdit) parsed() (*config.Config, error) {
 	cfg, err := config.Parse(e.cfg.Path, e.text)
 	if err != nil {
@@ -92,12 +92,12 @@ func (e *configEdit) parsed() (*config.Config, error) {
 	return cfg, cfg.KeepStateIn(e.cfg.StateDir())
 }
 
-// written is a path of the state folder as the config has it.
+// written returns a path of the state folder as the config spells it.
 func (e *configEdit) written(path string) string {
 	return strings.TrimPrefix(fromConfig(e.cfg, path), "./")
 }
 
-// write puts the change into effect. A server that runs notices it.
+// write puts the change into effect. A running server notices it.
 func (e *configEdit) write() error {
 	if _, err := e.parsed(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (e *configEdit) taken(name string) bool {
 	return slices.Contains(e.cfg.SourceNames(), name) || slices.Contains(e.added, name)
 }
 
-// add takes a server up: its package, its secrets, and its source.
+// add adds a server: its package, its secrets, and its source.
 func (e *configEdit) add(ctx context.Context, s *mcpServer, dry bool) error {
 	if e.taken(s.name) {
 		return tool.Errorf(tool.CodeConflict, "there is a source %q already; --replace replaces it, and --name NAME adds this one "+
@@ -139,10 +139,10 @@ func (e *configEdit) add(ctx context.Context, s *mcpServer, dry bool) error {
 	return nil
 }
 
-// secretsDir is where imported values are kept, each in a file of its own. No tool sees the state folder.
+// secretsDir holds imported values, each in a file of its own. No tool sees the state folder.
 func (e *configEdit) secretsDir() string { return filepath.Join(e.cfg.StateDir(), "secrets") }
 
-// keepSecrets keeps the values of a server that nobody else is to see, and names them in the config.
+// keepSecrets stores the secret values of a server, and names them in the config.
 func (e *configEdit) keepSecrets(ctx context.Context, s *mcpServer, dry bool) error {
 	for i := range s.secrets {
 		if err := e.keepSecret(ctx, s, &s.secrets[i], dry); err != nil {
@@ -176,7 +176,7 @@ func (e *configEdit) keepSecret(ctx context.Context, s *mcpServer, one *mcpSecre
 		one.variable, one.name)
 }
 
-// newSecret writes a value to a file of its own, or names the variable that it comes from.
+// newSecret writes a value to a file of its own, or names the variable that provides it.
 func (e *configEdit) newSecret(one *mcpSecret, dry bool) (err error) {
 	from := config.Fields{{Name: "env", Value: one.env}}
 	if one.env == "" {
@@ -192,12 +192,12 @@ func (e *configEdit) newSecret(one *mcpSecret, dry bool) (err error) {
 	return err
 }
 
-// unused is a path at which there is nothing: what is there may be needed until the change is written.
+// unused returns a path that does not exist yet: an existing file may be needed until the change is written.
 func unused(path string) string {
 	return numbered(path, func(try string) bool { _, err := os.Lstat(try); return !errors.Is(err, fs.ErrNotExist) })
 }
 
-// numbered gives the first of name, name-2, name-3 and so on that is not taken.
+// numbered returns the first of name, name-2, name-3 and so on that is not taken.
 func numbered(name string, taken func(string) bool) string {
 	try := name
 	for i := 2; taken(try); i++ {
@@ -222,7 +222,7 @@ func (e *configEdit) writeSecret(path, value string) error {
 	return nil
 }
 
-// A trial is how a source did when it was opened.
+// A trial is the result of opening a source.
 type trial struct {
 	Name  string      `json:"name"`
 	Tools []triedTool `json:"tools,omitempty"`
@@ -238,7 +238,7 @@ type triedTool struct {
 	Description string `json:"description,omitempty"`
 }
 
-// try checks the config as it will be, and opens the sources that are new to it.
+// try checks the config as it will be, and opens its new sources.
 func (e *configEdit) try(ctx context.Context) ([]trial, error) {
 	cfg, err := e.parsed()
 	if err != nil {
@@ -247,7 +247,7 @@ func (e *configEdit) try(ctx context.Context) ([]trial, error) {
 	return e.tryThose(ctx, cfg, func(s config.Source) bool { return slices.Contains(e.added, s.Name) })
 }
 
-// tryThose opens some sources of a config, and no others.
+// tryThose opens only the selected sources of a config.
 func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(config.Source) bool) ([]trial, error) {
 	cfg.Sources = slices.DeleteFunc(slices.Clone(cfg.Sources), func(s config.Source) bool { return !those(s) })
 	if len(cfg.Sources) == 0 {
@@ -278,7 +278,7 @@ func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(confi
 	return all, nil
 }
 
-// wallsHint says which option a server may need that failed behind its walls; empty: nothing is known.
+// wallsHint names the option that a server may need after it failed behind its walls, or returns "".
 func wallsHint(message string) string {
 	for _, hint := range []struct{ words, option string }{
 		{
@@ -303,8 +303,8 @@ func wallsHint(message string) string {
 	return ""
 }
 
-// unseen says which flag gives the server a folder that its command names, as that of a server for files does; "": it has
-// all of them.
+// unseen names the flag that gives the server a folder that its command names, as that of a file server does. It returns ""
+// if the server has all of them.
 func (s *mcpServer) unseen(base string) string {
 	given := append(slices.Concat(s.read, s.write), s.dir)
 	for _, word := range s.command {
@@ -361,7 +361,7 @@ type mcpRow struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// shownServer is what a source says of its server, without what may be a secret.
+// shownServer returns the server of a source, without possible secrets.
 func shownServer(src config.Source) string {
 	var o mcp.SourceOptions
 	if err := src.Decode(&o); err != nil {
@@ -403,7 +403,7 @@ func (a *app) completeMCP(*cobra.Command, []string, string) (names []string, _ c
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// mcpSource is the source of an MCP server.
+// mcpSource returns the source of an MCP server.
 func mcpSource(cfg *config.Config, name string) (config.Source, error) {
 	var names []string
 	for _, s := range cfg.Sources {
@@ -441,7 +441,7 @@ func (e *configEdit) remove(name string) error {
 		withSecrets(secrets))
 }
 
-// forget takes a source out, and what was kept for it alone: its package, and the secrets that it returns.
+// forget removes a source and what was kept for it alone: its package, and its secrets, whose names it returns.
 func (e *configEdit) forget(src config.Source) (secrets []string, err error) {
 	known, err := e.onlyOf(src.Name)
 	if err != nil {
@@ -472,7 +472,7 @@ func withSecrets(names []string) string {
 	return ", with its secrets " + strings.Join(names, ", ")
 }
 
-// onlyOf lists the secrets that no source speaks of but one, and whose values are files of ours: by name, the file.
+// onlyOf returns the secrets that only this source mentions and whose values are files of ours: a map of names to files.
 func (e *configEdit) onlyOf(source string) (map[string]string, error) {
 	var known map[string]secret.From
 	if err := e.cfg.Secrets.Decode(&known); err != nil {

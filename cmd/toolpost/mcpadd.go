@@ -136,7 +136,7 @@ func (q *mcpAdding) server(args []string, program bool) (*mcpServer, error) {
 	return s, q.variables(s)
 }
 
-// absolute makes paths that are written as such mean the same from everywhere: the server runs in another folder.
+// absolute makes paths absolute if they are written as paths, because the server runs in another folder.
 func absolute(args []string) []string {
 	var all []string
 	for _, arg := range args {
@@ -150,7 +150,7 @@ func absolute(args []string) []string {
 	return all
 }
 
-// withoutScheme is a host with a port or a dot, and what may follow: a URL that somebody typed as browsers take it.
+// withoutScheme matches a host with a port or a dot, and what may follow: a URL typed as browsers accept it.
 var withoutScheme = regex.Lazy(`^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*):[0-9]+(/.*)?$|^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/.*$`)
 
 // remote reads the command line of a server at a URL.
@@ -185,7 +185,7 @@ func (q *mcpAdding) remote(s *mcpServer, args []string) error {
 	return nil
 }
 
-// variables gives the program its environment.
+// variables sets the environment of the program.
 func (q *mcpAdding) variables(s *mcpServer) error {
 	s.env = map[string]string{}
 	for _, pair := range q.env {
@@ -214,7 +214,7 @@ func (q *mcpAdding) variables(s *mcpServer) error {
 	return nil
 }
 
-// walls writes the paths that the command line gives as the config is to have them: those below its folder from there.
+// walls converts paths from the command line to the form of the config: those below its folder become relative to it.
 func (q *mcpAdding) walls(e *configEdit, s *mcpServer) error {
 	for _, list := range []struct {
 		flag string
@@ -242,7 +242,7 @@ func (q *mcpAdding) walls(e *configEdit, s *mcpServer) error {
 	return nil
 }
 
-// fromConfig is a path as a config has it.
+// fromConfig returns a path in the form of the config.
 func fromConfig(cfg *config.Config, full string) string {
 	if rel, err := filepath.Rel(cfg.Dir, full); err == nil && filepath.IsLocal(rel) {
 		return "./" + filepath.ToSlash(rel)
@@ -250,7 +250,7 @@ func fromConfig(cfg *config.Config, full string) string {
 	return full
 }
 
-// try starts the server. One that wants a login is as it should be; any other that fails is not written.
+// try starts the server. A server that wants a login counts as started; one that fails otherwise is not written.
 func (q *mcpAdding) try(ctx context.Context, e *configEdit, s *mcpServer) (trial, error) {
 	all, err := e.try(ctx)
 	if err != nil {

@@ -50,14 +50,14 @@ func (a *app) mcpImportCommand() *cobra.Command {
 	return a.withJSON("print what was done as JSON", c)
 }
 
-// An importedServer is what is told about one server of the file.
+// An importedServer is the report on one server of the file.
 type importedServer struct {
 	Name    string         `json:"name"`             // in the file
-	Source  string         `json:"source,omitempty"` // in the config; empty: it was not taken
+	Source  string         `json:"source,omitempty"` // in the config; empty if it was not imported
 	Config  map[string]any `json:"config,omitempty"`
 	Secrets []string       `json:"secrets,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
-	Problem string         `json:"problem,omitempty"` // why it was not taken, or does not start
+	Problem string         `json:"problem,omitempty"` // why it was not imported, or does not start
 	Tools   int            `json:"tools"`
 
 	server *mcpServer
@@ -134,7 +134,7 @@ func readBounded(path string) ([]byte, error) {
 	return text, nil
 }
 
-// take makes a source of one server. What was begun for a server that fails is no part of the config.
+// take makes a source from one server. If that fails, nothing of the server stays in the config.
 func (q *mcpImporting) take(ctx context.Context, e *configEdit, l connect.Listed, one *importedServer) error {
 	if l.Problem != "" {
 		return tool.Errorf(tool.CodeInvalidInput, "%s", l.Problem)
@@ -206,7 +206,7 @@ func (q *mcpImporting) remote(s *mcpServer, l connect.Listed, one *importedServe
 	return nil
 }
 
-// secretFlag is an argument that names a secret, or is one.
+// secretFlag matches an argument that names a secret, or is one.
 var secretFlag = regex.Lazy(`(?i)^--?[a-z-]*(api-?key|token|secret|password)|^(sk|ghp|xox[a-z]|glpat|tp)[-_][A-Za-z0-9_-]{12,}|://[^/@]*:[^/@]+@`)
 
 func (q *mcpImporting) program(s *mcpServer, l connect.Listed, one *importedServer) (err error) {
@@ -248,7 +248,7 @@ func below(path, folder string) bool {
 	return err == nil && rest != ".." && !strings.HasPrefix(rest, "../")
 }
 
-// inFolder fills in the folder that a project's file belongs to.
+// inFolder fills in the folder of a project's file.
 func (q *mcpImporting) inFolder(word string) string {
 	folder := filepath.Dir(q.file)
 	if base := filepath.Base(folder); base == ".vscode" || base == ".cursor" {
@@ -257,7 +257,7 @@ func (q *mcpImporting) inFolder(word string) string {
 	return strings.ReplaceAll(word, "${workspaceFolder}", folder)
 }
 
-// variables makes secrets of the server's variables. One that cannot be a secret is left out and told.
+// variables makes secrets from the server's variables. A variable that cannot be a secret is left out and reported.
 func (q *mcpImporting) variables(s *mcpServer, l connect.Listed, one *importedServer) error {
 	for _, name := range slices.Sorted(maps.Keys(l.Env)) {
 		value := l.Env[name]
@@ -281,8 +281,8 @@ func (q *mcpImporting) variables(s *mcpServer, l connect.Listed, one *importedSe
 	return nil
 }
 
-// tryAll starts what was taken. A server that does not start is a source all the same: it is tried again, and harms
-// nobody else.
+// tryAll starts the imported servers. A server that does not start stays a source: it is tried again, and does not affect
+// the others.
 func (q *mcpImporting) tryAll(ctx context.Context, e *configEdit, all []*importedServer) error {
 	if q.dry || q.noTry || len(e.added) == 0 {
 		return nil

@@ -37,13 +37,13 @@ type mcpServer struct {
 	remarks []string // what its owner should know
 }
 
-// An mcpSecret is a value that nobody else is to see.
+// An mcpSecret is a value that must not be shown.
 type mcpSecret struct {
-	variable string // of the program; or what it is called for want of one
+	variable string // of the program, or a name in its place if there is none
 	name     string // in the config
-	header   bool   // it is a part of a header, and no variable
+	header   bool   // part of a header, not a variable
 	value    string
-	env      string // the variable of this program that it comes from; empty: the value is kept
+	env      string // the variable of this program that provides it; empty if the value is kept
 }
 
 // source writes the server as a source of the config.
@@ -89,7 +89,7 @@ func (s *mcpServer) source() config.Fields {
 	return fields
 }
 
-// filledHeaders are the headers with the names of secrets in place of those that stand for them.
+// filledHeaders returns the headers with the final names of their secrets.
 func (s *mcpServer) filledHeaders() map[string]string {
 	filled := maps.Clone(s.headers)
 	for _, one := range s.secrets {
@@ -102,7 +102,7 @@ func (s *mcpServer) filledHeaders() map[string]string {
 	return filled
 }
 
-// texts writes a map in the order of its names.
+// texts returns a map as fields, sorted by name.
 func texts(m map[string]string) config.Fields {
 	var fields config.Fields
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -111,13 +111,13 @@ func texts(m map[string]string) config.Fields {
 	return fields
 }
 
-// An npxCall is what a command with npx says.
+// An npxCall is a parsed npx command.
 type npxCall struct {
 	spec, bin string
 	args      []string
 }
 
-// parseNPX reads a command that has npm fetch a package and run it; nil: it does not.
+// parseNPX reads a command that has npm fetch a package and run it, or returns nil for any other command.
 func parseNPX(argv []string) (*npxCall, error) {
 	var rest []string
 	switch program := filepath.Base(argv[0]); {
@@ -161,7 +161,7 @@ func parseNPX(argv []string) (*npxCall, error) {
 	return call, nil
 }
 
-// install installs the package of a server into the state folder, and has the server start from there.
+// install installs the package of a server into the state folder, and makes the server start from there.
 func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error {
 	if s.pkg == nil {
 		return nil
@@ -180,7 +180,7 @@ func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error 
 		fmt.Fprintf(e.err, "installing %s once, into %s%s\n", clean(s.pkg.spec), dir,
 			map[bool]string{false: ", without its install scripts", true: ""}[s.scripts])
 	}
-	shown := e.err.progress("installing " + clean(s.pkg.spec)) // npm does not say how far it is
+	shown := e.err.progress("installing " + clean(s.pkg.spec)) // npm does not report progress
 	p, err := npm.Install(ctx, npm.Request{Spec: s.pkg.spec, Bin: s.pkg.bin, Dir: dir, Base: base, Scripts: s.scripts})
 	shown.End()
 	if err != nil {
@@ -196,7 +196,7 @@ func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error 
 	return nil
 }
 
-// fetches says what is in the way of a program that reaches out at each start; empty: nothing is known of it.
+// fetches advises against a program that needs more than its walls at each start, or returns "" for other programs.
 func fetches(argv []string) string {
 	const open = "; or let it reach out at each start, with --network and the hosts that it needs"
 	switch program := filepath.Base(argv[0]); {
@@ -214,7 +214,7 @@ func fetches(argv []string) string {
 
 var notInNames = regex.Lazy(`[^a-z0-9_-]+`)
 
-// slug makes the name of a source of any name.
+// slug makes the name of a source from any name.
 func slug(name string) string {
 	s := strings.Trim(notInNames().ReplaceAllString(strings.ToLower(name), "-"), "-_")
 	if len(s) > 40 {
@@ -223,7 +223,7 @@ func slug(name string) string {
 	return cmp.Or(s, "server")
 }
 
-// secretName makes the name of a secret of any name.
+// secretName makes the name of a secret from any name.
 func secretName(name string) string {
 	s := strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' {
@@ -240,7 +240,7 @@ func secretName(name string) string {
 	return s
 }
 
-// named is a short name for a command.
+// named returns a short name for a command.
 func named(argv []string, call *npxCall) string {
 	if call != nil {
 		name := strings.TrimSuffix(filepath.Base(call.spec), ".tgz")
@@ -258,7 +258,7 @@ func named(argv []string, call *npxCall) string {
 	return shortName(strings.TrimSuffix(program, filepath.Ext(program)))
 }
 
-// shortName leaves out what the names of all servers have.
+// shortName drops the parts that the names of all servers have in common.
 func shortName(name string) string {
 	short := name
 	for _, prefix := range []string{"mcp-server-", "server-", "mcp-"} {
@@ -270,7 +270,7 @@ func shortName(name string) string {
 	return slug(cmp.Or(short, name))
 }
 
-// hostName is a short name for an address.
+// hostName returns a short name for an address.
 func hostName(u *url.URL) string {
 	labels := strings.Split(u.Hostname(), ".")
 	if len(labels) > 1 {
@@ -280,7 +280,7 @@ func hostName(u *url.URL) string {
 	return slug(append(append(kept, labels...), "server")[0])
 }
 
-// isCredential reports whether a header shows who somebody is.
+// isCredential reports whether a header is a credential.
 func isCredential(name, value string) bool {
 	lower := strings.ToLower(name)
 	for _, word := range []string{"auth", "token", "key", "secret", "cookie", "password", "credential", "signature"} {
@@ -291,10 +291,10 @@ func isCredential(name, value string) bool {
 	return strings.HasPrefix(value, "Bearer ") || strings.HasPrefix(value, "Basic ")
 }
 
-// reference is a value that is nothing but another variable, as clients write it: ${NAME}, ${env:NAME} or $NAME.
+// reference matches a value that only refers to another variable, as clients write it: ${NAME}, ${env:NAME} or $NAME.
 var reference = regex.Lazy(`^\$(?:\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))$`)
 
-// addHeader gives the server a header, with what is secret of it apart.
+// addHeader gives the server a header, and keeps the secret part apart.
 func (s *mcpServer) addHeader(name, value string) error {
 	if s.headers == nil {
 		s.headers = map[string]string{}
@@ -319,7 +319,7 @@ func (s *mcpServer) addHeader(name, value string) error {
 	return nil
 }
 
-// newSecret makes a secret of a value, or of the variable that it stands for.
+// newSecret makes a secret from a value, or from the variable that it refers to.
 func newSecret(variable, value string) (mcpSecret, error) {
 	if m := reference().FindStringSubmatch(value); m != nil {
 		return mcpSecret{variable: variable, env: cmp.Or(m[1], m[2])}, nil

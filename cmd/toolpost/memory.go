@@ -13,20 +13,19 @@ import (
 )
 
 const (
-	// usualGrowth is how much a heap grows before garbage is looked for, in percent of what lives; firstGrowth is that of
-	// the start. Most commands are over by then, and would have looked through their memory two or three times for nothing.
+	// usualGrowth is how much a heap grows before garbage is collected, in percent of the live heap; firstGrowth applies at
+	// the start. Most commands end before that, and would have collected two or three times for nothing.
 	usualGrowth = 100
 	firstGrowth = 400
 
-	// settleAfter is how long after its start a server gives back what only its start needed, and how often it looks
-	// whether it has more than it had then, by more than spare; lastSettle is how often if all of that is in use.
+	// settleAfter is how long after its start a server returns the memory that only the start needed, and how often it then
+	// checks whether it has more by over spare; lastSettle is how often if all of that is in use.
 	settleAfter = 2 * time.Second
 	lastSettle  = time.Minute
 	spare       = 32 << 20
 )
 
-// hurry leaves garbage alone until the heap has grown for the first time, from where on all is as usual. Whoever says
-// something about that in the environment has their way.
+// hurry delays the first garbage collection; the usual setting applies after it. GOGC in the environment takes precedence.
 func hurry() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -36,8 +35,8 @@ func hurry() {
 	runtime.AddCleanup(first, func(percent int) { debug.SetGCPercent(percent) }, usualGrowth)
 }
 
-// settle gives back the memory that the start of a server needed, once it has started, and what large requests needed,
-// soon after them: the runtime alone would take minutes. It ends with stop.
+// settle returns the memory that the start of a server needed, once it has started, and the memory of large requests soon
+// after them: the runtime alone would take minutes. The function stop ends it.
 func settle() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var settling sync.WaitGroup
@@ -55,7 +54,7 @@ func settle() (stop func()) {
 			}
 			debug.FreeOSMemory()
 			if after := resident(); idle == 0 {
-				_ = kernel.ReleaseProgram() // without it the program takes more, and is none the worse
+				_ = kernel.ReleaseProgram() // if it fails, the program only takes more memory
 				idle = after
 			} else if after+spare/2 > before { // it is in use
 				pause = min(2*pause, lastSettle)
@@ -65,7 +64,7 @@ func settle() (stop func()) {
 	return func() { cancel(); settling.Wait() }
 }
 
-// resident is how much memory the runtime has from the kernel.
+// resident returns how much memory the runtime holds from the kernel.
 func resident() uint64 {
 	has := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(has)

@@ -89,7 +89,7 @@ func (a *app) callersCommand() *cobra.Command {
 	}))
 }
 
-// mayUse says which tools a caller may use.
+// mayUse lists the tools that a caller may use.
 func mayUse(c operate.Caller) string {
 	switch {
 	case c.Kind == operate.KindToken:

@@ -12,11 +12,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// What an operator does is a call of one of the tools that Toolpost itself brings, in this process or on a server: the
-// policy decides about it, it is on record, and it is the same from near and from afar.
+// Operators act by calling Toolpost's own tools, in this process or on a server. So the policy decides, the call is
+// recorded, and a local command and a remote one do the same.
 
-// openKept opens the tools that Toolpost itself brings. Those of this process need a store: what they are about would
-// not outlive it.
+// openKept opens Toolpost's own tools. In this process they need a store: their data would not outlive it otherwise.
 func (a *app) openKept(ctx context.Context, o node.Options) (*backend, error) {
 	if err := a.needStore(); err != nil {
 		return nil, err
@@ -41,7 +40,7 @@ func (a *app) needStore() error {
 		"says `store: {url: none}`. A server without a store issues its leases itself, by the tool lease.issue")
 }
 
-// kept calls one of the tools that need a store, and opens none of the config's for it.
+// kept calls one of the tools that need a store, without opening the config's tools.
 func kept[T any](ctx context.Context, a *app, name string, args any, does string) (given T, err error) {
 	if err := a.needStore(); err != nil {
 		return given, err
@@ -60,13 +59,12 @@ func own[T any](ctx context.Context, a *app, o node.Options, name string, args a
 	return given, err
 }
 
-// callOwn calls one of the tools, by its name within their source. What it does is for who is told that it cannot be
-// done.
+// callOwn calls one of the tools, by its name within their source; does completes the error "you may not …".
 func (a *app) callOwn(ctx context.Context, b *backend, call tool.Call, does string, into any) error {
 	return a.callOwnTo(ctx, b, call, tool.Discard, does, into)
 }
 
-// callOwnTo is callOwn for who wants the events too.
+// callOwnTo is callOwn with a sink for the events.
 func (a *app) callOwnTo(ctx context.Context, b *backend, call tool.Call, out tool.Sink, does string, into any) error {
 	call.Tool, call.Caller = "toolpost."+call.Tool, me()
 	r, err := b.Invoke(ctx, &call, out)
@@ -79,7 +77,7 @@ func (a *app) callOwnTo(ctx context.Context, b *backend, call tool.Call, out too
 	return readOutput(call.Tool, r, into)
 }
 
-// readOutput reads what a tool gave.
+// readOutput decodes the output of a tool.
 func readOutput(name string, r *tool.Result, into any) error {
 	if !r.OK {
 		return tool.Errorf(tool.CodeToolError, "%s failed: %s", name, failureOf(r))
@@ -90,7 +88,7 @@ func readOutput(name string, r *tool.Result, into any) error {
 	return nil
 }
 
-// missing tells something that is not there from a tool that the policy hides.
+// missing distinguishes a thing that does not exist from a tool that the policy hides.
 func (a *app) missing(ctx context.Context, b *backend, name, does string, err error) error {
 	_, hidden := b.Lookup(ctx, me(), name)
 	switch {
@@ -104,20 +102,20 @@ func (a *app) missing(ctx context.Context, b *backend, name, does string, err er
 	}
 	who := "the policy does not let"
 	if cfg, err := a.load(); err == nil && reflect.ValueOf(cfg.Section("policy")).IsZero() {
-		who = "`callers:` in the config does not let" // nobody else hides a tool
+		who = "`callers:` in the config does not let" // nothing else hides a tool
 	}
 	return tool.Errorf(tool.CodeAccessDenied, "%s %q %s; it would have to allow the tool %s", who, me().ID, does, name)
 }
 
-// A listing is one kind of thing that is issued and revoked, with the commands that list them and revoke one.
+// A listing is a kind of thing that is issued and revoked, with its commands list and revoke.
 type listing[T any] struct {
-	kind    string // in the singular; the names of the tools about them begin with it
+	kind    string // in the singular; the names of the tools for it begin with it
 	lists   string // what the command that lists them does
-	revokes string // likewise
+	revokes string // likewise for the command that revokes one
 	head    []string
 	row     func(one T, now time.Time) []string
 	about   func(one T) (id, what, state string)
-	asID    func(id string) string // gives the id of a secret that was typed in its place: no secret goes any further
+	asID    func(id string) string // returns the id of a secret that was typed in its place, so that no secret is sent on
 }
 
 // list makes the command that lists them.
@@ -145,7 +143,7 @@ func (l listing[T]) read(ctx context.Context, a *app, most int) ([]T, error) {
 	return out[l.kind+"s"], err
 }
 
-// revoke makes the command that revokes one, and completes the ids of those that are live.
+// revoke makes the command that revokes one; it completes the ids of live ones.
 func (l listing[T]) revoke(a *app) *cobra.Command {
 	return a.withServer(a.withJSON("print what is known of the "+l.kind+" as JSON", &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a " + l.kind, Long: l.revokes, Args: words(1, 1),

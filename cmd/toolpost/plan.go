@@ -29,8 +29,8 @@ func (a *app) planCommand() *cobra.Command {
 	}, a.planRunCommand(), a.planCheckCommand(), a.planShowCommand(), a.planListCommand())
 }
 
-// planDocument reads a plan from a file, or from stdin. What it says is for the tool to judge: a server has its own
-// tools, and may know later plans than this program.
+// planDocument reads a plan from a file, or from stdin. It leaves the validation to the tool: a server has its own tools,
+// and may know later versions of plans than this program.
 func (a *app) planDocument(name string) (json.RawMessage, error) {
 	in := a.in
 	if name != "-" {
@@ -48,7 +48,7 @@ func (a *app) planDocument(name string) (json.RawMessage, error) {
 	case len(text) > plan.MaxBytes:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: a plan has at most %d bytes", name, plan.MaxBytes)
 	}
-	v, err := strictjson.Decode(text) // what is no JSON cannot be an argument
+	v, err := strictjson.Decode(text) // an argument must be JSON
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the plan is not JSON: %w", name, err)
 	}
@@ -106,7 +106,7 @@ func (a *app) runPlan(ctx context.Context, call tool.Call) error {
 	return a.concludePlan(&r, view)
 }
 
-// concludePlan prints what became of a plan.
+// concludePlan prints the outcome of a plan.
 func (a *app) concludePlan(r *plan.Result, view *planView) error {
 	return a.conclude(r, func() {
 		if view.narrative != "" {
@@ -153,7 +153,7 @@ func (a *app) planCheckCommand() *cobra.Command {
 	}))
 }
 
-// planError says what is wrong with a plan: one thing in the same line, several below each other.
+// planError shows what is wrong with a plan: a single error on the same line, several below each other.
 func (a *app) planError(what string, e *plan.Error) {
 	var details struct {
 		Faults []plan.Fault `json:"faults"`

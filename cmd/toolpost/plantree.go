@@ -12,8 +12,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A planView shows a plan while it runs: on a terminal as a tree whose lines change, elsewhere by a line for each tool
-// that ends, is tried again or is skipped.
+// A planView shows a plan while it runs: on a terminal as a tree whose lines change, elsewhere as a line whenever a tool
+// ends, is retried or is skipped.
 type planView struct {
 	s *screen
 
@@ -31,10 +31,10 @@ type planLine struct {
 	now   plan.Step
 	depth int
 	began time.Time
-	about string // the last that it said
+	about string // its latest message
 }
 
-// redrawEvery is how often the tree is drawn while there is much to tell.
+// redrawEvery is the shortest time between two drawings of the tree.
 const redrawEvery = 50 * time.Millisecond
 
 func newPlanView(s *screen) *planView { return &planView{s: s} }
@@ -55,10 +55,10 @@ func (v *planView) Emit(ev tool.Event) error {
 		} `json:"fields"`
 	}
 	if err := strictjson.Unmarshal(ev.Data, &said); err != nil {
-		return nil // what does not fit is not shown
+		return nil // unreadable fields are not shown
 	}
 	switch f := said.Fields; {
-	case v.byID[f.ToolID] != nil: // a tool said it, whatever else its fields have: it may run a plan itself
+	case v.byID[f.ToolID] != nil: // from a tool, whatever else its fields have: it may run a plan itself
 		v.byID[f.ToolID].about = short(clean(said.Message), 60)
 		if !v.s.terminal && said.Message != "" {
 			fmt.Fprintln(v.s, v.s.dim("  "+clean(f.ToolID)+": "+indented(said.Message)))
@@ -74,7 +74,7 @@ func (v *planView) Emit(ev tool.Event) error {
 	return nil
 }
 
-// other shows an event of a tool that is not about the plan.
+// other shows an event of a tool that does not concern the plan.
 func (v *planView) other(ev tool.Event) error {
 	if line := (&live{s: v.s}).line(ev); line != "" {
 		v.above(line)
@@ -83,7 +83,7 @@ func (v *planView) other(ev tool.Event) error {
 	return nil
 }
 
-// begin shows another plan, below the one that it replaces.
+// begin shows a new plan, below the one that it replaces.
 func (v *planView) begin(b *plan.Begun) {
 	v.draw(true)
 	v.drawn, v.tools, v.byID, v.narrative = 0, nil, map[string]*planLine{}, b.Narrative
@@ -92,7 +92,7 @@ func (v *planView) begin(b *plan.Begun) {
 		words += fmt.Sprintf(", attempt %d", b.Attempt)
 	}
 	fmt.Fprintln(v.s, v.s.bold(words))
-	for _, t := range b.Tools { // in the order in which they run: what one depends on is known
+	for _, t := range b.Tools { // in the order in which they run: dependencies come first
 		l := &planLine{of: t, now: plan.Step{State: plan.Waiting}}
 		for _, id := range t.Dependencies {
 			if on := v.byID[id]; on != nil {
@@ -129,8 +129,8 @@ func (v *planView) erase() {
 	}
 }
 
-// draw draws the tree; now: however short ago it was drawn. A plan that is longer than the terminal shows what has not
-// ended, and counts the rest.
+// draw draws the tree, and with now even if it was drawn a moment ago. If the plan is longer than the terminal, it shows the
+// tools that have not ended, and counts the rest.
 func (v *planView) draw(now bool) {
 	if !v.s.terminal || len(v.tools) == 0 || !now && time.Since(v.last) < redrawEvery {
 		return
@@ -155,7 +155,7 @@ func (v *planView) draw(now bool) {
 	}
 }
 
-// planSign is the sign of a tool that is in a state.
+// planSign returns the sign for a state.
 func planSign(state string) string {
 	switch state {
 	case plan.Running:
@@ -172,7 +172,7 @@ func planSign(state string) string {
 	return "·"
 }
 
-// line is a tool in words: where it stands, what it is, and what became of it.
+// line describes a tool: its state, what it is, and its outcome.
 func (v *planView) line(l *planLine) string {
 	paint := v.s.dim
 	switch l.now.State {
@@ -205,7 +205,7 @@ func (v *planView) line(l *planLine) string {
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "  ")
 }
 
-// end draws the last of it.
+// end draws the tree for the last time.
 func (v *planView) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

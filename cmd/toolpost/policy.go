@@ -25,7 +25,7 @@ func (a *app) policyCommand() *cobra.Command {
 	}, a.policyExplainCommand(), a.policyTestCommand(), a.policyReplayCommand())
 }
 
-// judging runs a command with the config's tools: what a call touches is theirs to say.
+// judging runs a command with the config's tools, because only they know what a call touches.
 func (a *app) judging(
 	run func(ctx context.Context, n *node.Node, args []string) error,
 ) func(*cobra.Command, []string) error {
@@ -65,7 +65,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			})(c, args)
 		}
 		if !c.Flags().Changed("caller") {
-			ask.Caller = "" // as whom the server knows us
+			ask.Caller = "" // the name under which the server knows us
 		}
 		if !c.Flags().Changed("door") {
 			ask.Door = ""
@@ -102,7 +102,7 @@ func (a *app) explainThere(ctx context.Context, ask operate.ExplainArgs, words [
 		return err
 	}
 	defer b.close()
-	spec := &tool.Spec{Name: ask.Tool} // of a tool that we may not see the server still knows the rules
+	spec := &tool.Spec{Name: ask.Tool} // the server knows the rules even for a tool that we may not see
 	if found, err := b.Lookup(ctx, me(), ask.Tool); err == nil {
 		spec = found
 	}
@@ -120,7 +120,7 @@ func (a *app) explainThere(ctx context.Context, ask operate.ExplainArgs, words [
 	return a.tellExplanation(x)
 }
 
-// someArguments are those of a call; nil: none were given.
+// someArguments returns the arguments of a call, or nil if none were given.
 func someArguments(words []string, spec *tool.Spec, in io.Reader) (json.RawMessage, error) {
 	if len(words) == 0 {
 		return nil, nil

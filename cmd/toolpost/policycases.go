@@ -17,7 +17,7 @@ import (
 	"toolpost/tool"
 )
 
-// A policyCase is a line of the table that `policy test` runs.
+// A policyCase is a line of the table for `policy test`.
 type policyCase struct {
 	Name    string      `yaml:"name"`
 	Caller  string      `yaml:"caller"`
@@ -50,12 +50,12 @@ func (p *policyCase) Validate() error {
 	return nil
 }
 
-// A caseResult is what came of a case.
+// A caseResult is the outcome of a case.
 type caseResult struct {
 	Name  string           `json:"name"`
 	OK    bool             `json:"ok"`
 	Want  string           `json:"want"`
-	Rule  string           `json:"rule,omitempty"` // that was wanted
+	Rule  string           `json:"rule,omitempty"` // the expected rule
 	Got   *policy.Decision `json:"got,omitempty"`
 	Error *tool.Error      `json:"error,omitempty"` // why nothing was decided
 }

@@ -52,7 +52,7 @@ func (a *app) policyReplayCommand() *cobra.Command {
 	})
 }
 
-// maxChanges bounds what is kept of a long record.
+// maxChanges bounds how many changes are kept for a long record.
 const maxChanges = 10_000
 
 func replay(n *node.Node, name string, in io.Reader) (count int, changed []replayed, err error) {
@@ -98,7 +98,7 @@ func rejudge(n *node.Node, r policy.Record) (replayed, bool) {
 		return c, true
 	}
 	c.Now = &x.Decision
-	// What the tool itself refuses is no decision of the policy.
+	// A refusal by the tool itself is not a decision of the policy.
 	return c, x.Effect() != r.Decision && x.Rule != policy.ByTool
 }
 

@@ -40,13 +40,13 @@ func (a *app) psCommand() *cobra.Command {
 	return a.withServer(a.withJSON("print JSON", c))
 }
 
-// calls gives those that run now.
+// calls returns the running calls.
 func (a *app) calls(ctx context.Context) ([]calls.Call, error) {
 	all, err := own[map[string][]calls.Call](ctx, a, node.Options{}, "listCalls", struct{}{}, "see calls")
 	return all["calls"], err
 }
 
-// heard is what was last heard of a call, in few words.
+// heard describes the last sign of life of a call in a few words.
 func heard(s *calls.Sign) string {
 	if s == nil {
 		return "-"

@@ -10,7 +10,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A reporter shows the events of one call and its outcome. The error of finish is the end of the command.
+// A reporter shows the events of one call and its outcome. The error of finish ends the command.
 type reporter interface {
 	tool.Sink
 	finish(r *tool.Result, err error) error
@@ -29,8 +29,7 @@ func (a *app) reporter(req callRequest) reporter {
 // openEvents begins a document of events.
 const openEvents = `{"events": [`
 
-// A documentReporter writes {"events": [...], "result": {...}} as it comes, so that it never holds more
-// than one event.
+// A documentReporter writes {"events": [...], "result": {...}} incrementally, so that it never holds more than one event.
 type documentReporter struct {
 	out   *screen
 	begun bool
@@ -69,7 +68,7 @@ func (l *lineReporter) finish(r *tool.Result, err error) error {
 	return writeOutcome(l.out, "{", r, err)
 }
 
-// writeOutcome says at the end of a JSON object how a call ended, and gives its exit code.
+// writeOutcome writes the outcome of a call at the end of a JSON object, and returns its exit code.
 func writeOutcome(out *screen, before string, r *tool.Result, err error) (code error) {
 	name, value := "result", any(r)
 	switch {
@@ -90,7 +89,7 @@ func writeOutcome(out *screen, before string, r *tool.Result, err error) (code e
 type plainReporter struct {
 	*app
 	*live
-	job string // whose outcome it is; empty: that of a call
+	job string // the job whose outcome it is; empty for a call
 }
 
 func (p *plainReporter) finish(r *tool.Result, err error) error {
@@ -112,8 +111,7 @@ func (p *plainReporter) finish(r *tool.Result, err error) error {
 	return nil
 }
 
-// print shows a result: text as it is, down to the last byte unless a person looks at it; everything else
-// as JSON.
+// print shows a result: text as it is, byte for byte unless a person looks at it; everything else as JSON.
 func (p *plainReporter) print(output json.RawMessage) error {
 	var text string
 	switch kind := strictjson.KindOf(output); {

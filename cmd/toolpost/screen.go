@@ -25,7 +25,7 @@ func newScreen(f *os.File) *screen {
 	return s
 }
 
-// width is how many characters fit on a line; 0: no limit.
+// width returns how many characters fit on a line, or 0 if there is no limit.
 func (s *screen) width() int {
 	if !s.terminal {
 		return 0
@@ -47,8 +47,8 @@ func (s *screen) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// cleanLines makes text of others safe to show: control characters, which could move the cursor or
-// worse, and those that turn the direction of writing are shown as escapes. Lines and tabs stay.
+// cleanLines makes foreign text safe to show: control characters, which could move the cursor or worse, and those that
+// change the writing direction are shown as escapes. Newlines and tabs stay.
 func cleanLines(s string) string {
 	s = strings.ToValidUTF8(s, "\ufffd")
 	if !strings.ContainsFunc(s, unsafeRune) {
@@ -65,8 +65,8 @@ func cleanLines(s string) string {
 	return b.String()
 }
 
-// clean shows text of others on one line, with one blank between words, and invisible characters as escapes. If blanks
-// count, it is tool.VisibleName that is used.
+// clean shows foreign text on one line, with one blank between words, and invisible characters as escapes. Use
+// tool.VisibleName if blanks matter.
 func clean(s string) string { return tool.VisibleName(strings.Join(strings.Fields(s), " ")) }
 
 var plainArgument = regex.Lazy(`^[A-Za-z0-9_./@:=,+%-]+$`)
@@ -86,8 +86,8 @@ func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) +
 
 var plainWord = regex.Lazy(`^[A-Za-z0-9_./@:][A-Za-z0-9_./@:-]*$`)
 
-// shellWord is a name that somebody else chose, in a command for people to paste into a shell: there it is nothing but
-// that name.
+// shellWord quotes a foreign name in a command for people to paste into a shell, so that the shell reads it as that name
+// only.
 func shellWord(s string) string {
 	if s = clean(s); plainWord().MatchString(s) {
 		return s
@@ -105,7 +105,7 @@ func unsafeRune(r rune) bool {
 	return unicode.IsControl(r)
 }
 
-// short cuts text to n characters; n <= 0: not at all.
+// short cuts text to n characters, or not at all if n <= 0.
 func short(s string, n int) string {
 	r := []rune(s)
 	if n <= 0 || len(r) <= n {
@@ -156,7 +156,7 @@ func (s *screen) row(widths []int, row []string) string {
 	return strings.TrimRight(b.String()+last, " ")
 }
 
-// painted shows how grave a line is.
+// painted colours a line by its level.
 func (s *screen) painted(level, line string) string {
 	switch level {
 	case "debug":
@@ -169,7 +169,7 @@ func (s *screen) painted(level, line string) string {
 	return line
 }
 
-// facts prints what is known, each below the other behind its name; what is empty is left out.
+// facts prints names and values, one pair per line, and omits empty values.
 func (s *screen) facts(margin string, width int, known [][2]string) {
 	for _, f := range known {
 		if f[1] != "" {
@@ -178,13 +178,13 @@ func (s *screen) facts(margin string, width int, known [][2]string) {
 	}
 }
 
-// height is how many lines a terminal has.
+// height returns how many lines a terminal has.
 func (s *screen) height() int {
 	lines, _ := progress.Size(s.File)
 	return lines
 }
 
-// cut shortens a line of ours to what fits on the terminal. What paints it takes no room, and ends with it.
+// cut shortens a line of ours to the width of the terminal. Colour codes take no room, and are reset at the cut.
 func (s *screen) cut(line string) string {
 	left, painting := s.width(), false
 	if left <= 0 {

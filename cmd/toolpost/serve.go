@@ -70,14 +70,14 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	})
 	err = n.Serve(ctx)
 	if !unsaid() {
-		<-said // else a server without calls could be gone before
+		<-said // otherwise a server without calls could end before that
 	}
 	return err
 }
 
-// reloadSignals gives the signals that ask for a reload, and a context that ends when the terminal is closed. Both are
-// SIGHUP: from a terminal it says that nobody is there any more, and to a program without one, such as a service, it
-// has always meant to read the config again. Whoever started it with nohup wants neither.
+// reloadSignals returns the signals that ask for a reload, and a context that ends when the terminal is closed. SIGHUP means
+// both: from a terminal it means that the user has left, and for a program without one, such as a service, it has always
+// meant to reread the config. A program started with nohup does neither.
 func reloadSignals(ctx context.Context) (_ context.Context, reload chan os.Signal, stop func()) {
 	reload = make(chan os.Signal, 1)
 	rest := func() {}
@@ -108,8 +108,8 @@ func plural(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// A welcome tells a person who just started the server all that is needed for the first call: the sources
-// and a new token once, then each door as it opens.
+// A welcome shows the person who started the server everything needed for the first call: the sources and a new token once,
+// then each door as it opens.
 type welcome struct {
 	app  *app
 	cfg  *config.Config
@@ -155,10 +155,10 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 	_, _ = io.WriteString(w.app.out, b.String())
 }
 
-// clientsOf says for whom a door is whose address does not tell.
+// clientsOf names the clients of doors whose address does not show it.
 var clientsOf = map[string]string{"mcp": "MCP clients", "openai": "clients of OpenAI's and Anthropic's APIs"}
 
-// token shows the owner's token, or says where it is.
+// token shows the owner's token, or the file that holds it.
 func (w *welcome) token(b *strings.Builder, token string) {
 	shown, file, err := disclose(w.cfg, token)
 	switch {
@@ -172,18 +172,18 @@ func (w *welcome) token(b *strings.Builder, token string) {
 	}
 }
 
-// console shows a link to the console to the person at the terminal. Nobody else gets one: whoever reads a log or a
+// console shows the person at the terminal a link to the console. It is shown only on a terminal: a reader of a log or a
 // journal could use it first.
 func (w *welcome) console(ctx context.Context, b *strings.Builder, l node.Listening) {
 	path, err := w.node.ConsolePath(ctx)
-	if err != nil || strings.HasPrefix(l.URL, "unix:") { // the config leaves this user nothing, or no browser comes there
+	if err != nil || strings.HasPrefix(l.URL, "unix:") { // the config grants this user nothing, or browsers cannot reach it
 		return
 	}
 	fmt.Fprintf(b, "%s %s%s\n  signs you in, once and within a minute; `toolpost console` makes another\n",
 		w.app.out.bold("console"), l.URL, path)
 }
 
-// everywhere says where else a door is found that listens on every address of the machine.
+// everywhere lists the other addresses of a door that listens on every address of the machine.
 func (w *welcome) everywhere(b *strings.Builder, l node.Listening) {
 	if len(l.Also) == 0 {
 		return
@@ -196,7 +196,7 @@ func (w *welcome) everywhere(b *strings.Builder, l node.Listening) {
 		strings.Join(l.Also, " "), clean(name), clean(name))
 }
 
-// toldTo is what curl has to be told: where the door is, and who comes. At a Unix socket the kernel tells who.
+// toldTo returns the arguments for curl: the address and the credentials. At a Unix socket the kernel identifies the caller.
 func toldTo(l node.Listening) string {
 	if path, ok := strings.CutPrefix(l.URL, "unix:"); ok {
 		return "--unix-socket " + path + " http://localhost"

@@ -20,7 +20,7 @@ func (a *app) skillCommand() *cobra.Command {
 	}, a.skillList(), a.skillCheck(), a.skillInstall(), a.skillNew())
 }
 
-// skillsDir is where skills are written to and looked for.
+// skillsDir is the folder in which skills are written and looked for.
 const skillsDir = "skills"
 
 func (a *app) skillList() *cobra.Command {

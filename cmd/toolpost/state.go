@@ -13,11 +13,11 @@ import (
 	"toolpost/tool"
 )
 
-// A stateRequest is a session that a command looks at, and whose it is.
+// A stateRequest names the session that a command looks at, and its caller.
 type stateRequest struct {
 	*app
-	tools   *backend // who is asked
-	caller  string   // empty: who asks
+	tools   *backend // where the request goes
+	caller  string   // empty for the current caller
 	session string
 }
 
@@ -32,7 +32,7 @@ func (a *app) stateCommand() *cobra.Command {
 	}, a.stateGetCommand(), a.statePatchCommand(), a.stateResetCommand(), a.stateWatchCommand())
 }
 
-// about makes c a command about one session.
+// about makes c a command for one session.
 func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, []string) error) *cobra.Command {
 	q := stateRequest{app: a}
 	c.Flags().StringVar(&q.caller, "caller", "", "the session's caller (default: you)")
@@ -49,7 +49,7 @@ func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, []
 	return a.withServer(c)
 }
 
-// call calls one of the tools for sessions.
+// call calls one of the session tools.
 func (q stateRequest) call(ctx context.Context, call tool.Call, args map[string]any, does string, into any) error {
 	if args["session"] = q.session; q.caller != "" {
 		args["caller"] = q.caller
@@ -60,7 +60,7 @@ func (q stateRequest) call(ctx context.Context, call tool.Call, args map[string]
 
 const seesSessions = "see the state of sessions"
 
-// get gives the newest version of the session, or the one that the arguments name.
+// get returns the newest version of the session, or the one that the arguments name.
 func (q stateRequest) get(ctx context.Context, args map[string]any) (st statetools.State, err error) {
 	err = q.call(ctx, tool.Call{Tool: "state.get"}, args, seesSessions, &st)
 	return st, err
@@ -94,7 +94,7 @@ func (a *app) stateGetCommand() *cobra.Command {
 	})
 }
 
-// describe says in a few words which version a state is.
+// describe describes in a few words which version a state is.
 func describe(st session.State, now time.Time) string {
 	text := fmt.Sprintf("version %d", st.Version)
 	switch {
@@ -106,7 +106,7 @@ func describe(st session.State, now time.Time) string {
 	return text
 }
 
-// when writes a time for programs and, beside it, for people; no time is empty.
+// when writes a time for programs and, beside it, for people; the zero time is empty.
 func when(t, now time.Time) string {
 	text := t.UTC().Format(time.RFC3339)
 	switch d := t.Sub(now); {
@@ -166,17 +166,17 @@ func (a *app) statePatchCommand() *cobra.Command {
 	})
 }
 
-// change calls a tool that changes the session, and gives the new version.
+// change calls a tool that changes the session, and returns the new version.
 func (q stateRequest) change(ctx context.Context, name string, args map[string]any) (to statetools.Change, err error) {
 	call := tool.Call{Tool: name}
-	if q.caller == "" { // the record of a call has its caller's sessions
+	if q.caller == "" { // the session in a record is its caller's own
 		call.Session = q.session
 	}
 	err = q.call(ctx, call, args, "change the state of sessions", &to)
 	return to, err
 }
 
-// changed says which version a change has led to.
+// changed reports the version that a change resulted in.
 func (q stateRequest) changed(how string, to statetools.Change) error {
 	return q.tell(to, "%s  %s is at version %d", q.out.green(how), q.out.bold(clean(to.Session)), to.Version)
 }
@@ -207,14 +207,14 @@ func (a *app) stateWatchCommand() *cobra.Command {
 	})
 	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
 		err := q.watch(ctx)
-		if ctx.Err() != nil { // whoever watches ends it so
+		if ctx.Err() != nil { // the user ends it this way
 			return nil
 		}
 		return err
 	})
 }
 
-// longestWait is how long one call waits for a change, in milliseconds: as long as the tool allows.
+// longestWait is how long one call waits for a change, in milliseconds: the maximum that the tool allows.
 const longestWait = 20_000
 
 func (q stateRequest) watch(ctx context.Context) error {

@@ -25,7 +25,7 @@ func (a *app) storeCommand() *cobra.Command {
 					return err
 				}
 				url := args[0]
-				if file, ok := strings.CutPrefix(url, "sqlite:"); ok { // where the person is, not where the config is
+				if file, ok := strings.CutPrefix(url, "sqlite:"); ok { // relative to the working folder, not to the config
 					path, err := filepath.Abs(file)
 					if err != nil {
 						return err

@@ -51,7 +51,7 @@ type player struct {
 	b       *backend
 	lines   *prompter
 	choices []prose.Choice
-	state   map[string]any // as it was shown last
+	state   map[string]any // as last shown
 }
 
 const playing = "play stories"
@@ -87,7 +87,7 @@ func (p *player) play(ctx context.Context) error {
 	return nil
 }
 
-// lasts reports whether a session is there when this program has ended.
+// lasts reports whether a session outlives this program.
 func (p *player) lasts() (bool, error) {
 	if p.server.url != "" {
 		return true, nil
@@ -99,8 +99,8 @@ func (p *player) lasts() (bool, error) {
 	return node.HasStore(cfg)
 }
 
-// begin tells what is played, and gives the first prompt: that of the story, or, in a session that has begun, what
-// comes next.
+// begin shows the title, and returns the first prompt: that of the story, or the player's next one in a session that has
+// begun.
 func (p *player) begin(ctx context.Context) (*string, error) {
 	var s story.Shown
 	args := raw(map[string]string{"story": p.story, "session": p.session})
@@ -129,7 +129,7 @@ func (p *player) begin(ctx context.Context) (*string, error) {
 	return p.next(ctx)
 }
 
-// turn plays one turn and shows what became of it.
+// turn plays one turn and shows its outcome.
 func (p *player) turn(ctx context.Context, prompt string) error {
 	work := p.watch()
 	var t story.Turn
@@ -174,7 +174,7 @@ func (p *player) turn(ctx context.Context, prompt string) error {
 	return nil
 }
 
-// strip is one line about the tools of a turn.
+// strip describes the tools of a turn in one line.
 func strip(tools []story.Tool) string {
 	var words []string
 	for _, t := range tools {
@@ -183,14 +183,14 @@ func strip(tools []story.Tool) string {
 	return strings.Join(words, "  ")
 }
 
-// tell prints what is told, wrapped to the width of the terminal.
+// tell prints the narrative, wrapped to the width of the terminal.
 func (p *player) tell(text string) {
 	if !p.json {
 		fmt.Fprintf(p.out, "%s\n\n", wrapped(cleanLines(strings.TrimSpace(text)), min(p.out.width(), 90)))
 	}
 }
 
-// wrapped breaks lines between words; width <= 0: nowhere.
+// wrapped breaks lines between words, or not at all if width <= 0.
 func wrapped(text string, width int) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(text, "\n") {
@@ -215,10 +215,10 @@ func wrapped(text string, width int) string {
 	return b.String()
 }
 
-// maxShown is how long a text may be that is shown in the middle of a story, in bytes.
+// maxShown is the size up to which a text is shown within a story, in bytes.
 const maxShown = 16 << 10
 
-// asset names a file that a tool made, and shows one that is text.
+// asset names a file that a tool made, and shows it if it is text.
 func (p *player) asset(ctx context.Context, a tool.Asset) error {
 	var about struct {
 		Title string `json:"title"`
@@ -275,7 +275,7 @@ func (p *player) offer(choices []prose.Choice) {
 	}
 }
 
-// next reads what the player says; nil: nothing more.
+// next reads what the player says, or returns nil at the end.
 func (p *player) next(ctx context.Context) (*string, error) {
 	for {
 		said, err := p.lines.line(ctx)
@@ -328,8 +328,8 @@ func (w *working) log(log tool.Log) error {
 		Step   *plan.Step  `json:"step"`
 		ToolID string      `json:"toolId"`
 	}
-	_ = strictjson.Unmarshal(log.Fields, &fields) // of a tool it may be anything
-	ofPlan := fields.ToolID == ""                 // else a tool says it, which may run a plan itself
+	_ = strictjson.Unmarshal(log.Fields, &fields) // a tool's log may have any fields
+	ofPlan := fields.ToolID == ""                 // otherwise it is from a tool, which may run a plan itself
 	switch {
 	case ofPlan && fields.Plan != nil:
 		clear(w.states)
@@ -369,7 +369,7 @@ func (w *working) say(line string) error {
 // mostChanges is how many changes of the state are shown.
 const mostChanges = 8
 
-// changes lists what is another in the state than it was.
+// changes lists what has changed in the state.
 func (p *player) changes(state json.RawMessage) (lines []string) {
 	v, _ := strictjson.Decode(state)
 	now, _ := v.(map[string]any)

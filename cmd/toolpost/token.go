@@ -22,7 +22,7 @@ import (
 	"toolpost/wire/duration"
 )
 
-// defaultTokenTTL is how long a token is valid where nobody says otherwise.
+// defaultTokenTTL is how long a token is valid by default.
 const defaultTokenTTL = 30 * 24 * time.Hour
 
 func (a *app) tokenCommand() *cobra.Command {
@@ -62,15 +62,15 @@ func (a *app) tokenNewOwnerCommand() *cobra.Command {
 	})
 }
 
-// tokenFile is where the owner's token lies that could not be shown to anybody.
+// tokenFile holds the owner's token if it could not be shown.
 const tokenFile = "owner-token"
 
-// disclose decides how a person gets the owner's token: it is shown, unless what is printed goes to the system's
-// journal, which keeps it for years and shows it to a whole group; then it is put into a file for the owner alone.
+// disclose decides how a person gets the owner's token. It is shown, unless the output goes to the system's journal, which
+// keeps it for years and shows it to a whole group; then it is put into a file that only the owner can read.
 func disclose(cfg *config.Config, token string) (shown, file string, err error) {
 	path := filepath.Join(cfg.StateDir(), tokenFile)
 	if !toJournal(os.Stdout) {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it has an earlier one
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it holds an earlier token
 			return "", "", tool.Errorf(tool.CodeUnavailable, "the token that is no longer valid is left: %w", err)
 		}
 		return token, "", nil
@@ -81,7 +81,7 @@ func disclose(cfg *config.Config, token string) (shown, file string, err error) 
 	return "", path, nil
 }
 
-// toJournal reports whether a stream is the one that systemd reads for its journal, by which file it is.
+// toJournal reports whether a stream is the one that systemd reads for its journal; it compares the files' identities.
 func toJournal(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil {

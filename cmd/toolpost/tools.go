@@ -16,7 +16,7 @@ import (
 	jsonschema "toolpost/wire/schema"
 )
 
-// A listed tool is a tool as the catalogue shows it.
+// A listed tool is an entry of the catalogue.
 type listed struct {
 	spec *tool.Spec
 	err  error // why it cannot be called now
@@ -53,7 +53,7 @@ func (a *app) toolsCommand() *cobra.Command {
 	return c
 }
 
-// listTools lists the tools, with those that are held back or without.
+// listTools lists the tools; with all also those that are held back.
 func (a *app) listTools(ctx context.Context, all bool) error {
 	b, err := a.open(ctx, node.Options{})
 	if err != nil {
@@ -78,7 +78,7 @@ func (a *app) listTools(ctx context.Context, all bool) error {
 	return a.showTools(tools)
 }
 
-// catalogue reads what there is.
+// catalogue reads all tools.
 func (a *app) catalogue(ctx context.Context, b *backend) ([]listed, error) {
 	tools := []listed{}
 	for spec, err := range b.Specs(ctx, me()) {
@@ -96,7 +96,7 @@ func (a *app) catalogue(ctx context.Context, b *backend) ([]listed, error) {
 // mostFound is how many tools a search shows.
 const mostFound = 20
 
-// searchTools lists the tools that answer a question, the best first.
+// searchTools lists the tools that match a question, the best first.
 func (a *app) searchTools(ctx context.Context, question string) error {
 	b, err := a.open(ctx, node.Options{})
 	if err != nil {
@@ -135,7 +135,7 @@ func (a *app) showTools(tools []listed) error {
 	})
 }
 
-// firstLine is the first sentence of a description, or what comes nearest to it.
+// firstLine returns the first sentence of a description, or an approximation.
 func firstLine(s *tool.Spec) string {
 	text := clean(cmp.Or(s.Description, s.Title))
 	if head, _, ok := strings.Cut(text, ". "); ok {
@@ -186,7 +186,7 @@ func (a *app) describe(t listed) {
 	}
 }
 
-// tierOf says a tier, and where it comes from.
+// tierOf describes a tier, and its origin.
 func tierOf(s *tool.Spec) string {
 	from := map[tool.TierFrom]string{
 		tool.TierConfig:  "declared by the config of its source",

@@ -94,7 +94,7 @@ func (a *app) top(ctx context.Context, req topRequest) error {
 
 const seesLoad = "see the load"
 
-// topPrinter prints what was seen where there is no screen to draw on. The first look has no rates: once is the second.
+// topPrinter prints the load without a screen to draw on. The first sample has no rates, so once prints the second.
 func (a *app) topPrinter(once bool) func(*health.Load, tool.Log) error {
 	return func(l *health.Load, log tool.Log) (err error) {
 		switch {
@@ -112,7 +112,7 @@ func (a *app) topPrinter(once bool) func(*health.Load, tool.Log) error {
 	}
 }
 
-// topLines lays out what was seen.
+// topLines lays out the load.
 func (a *app) topLines(l *health.Load) []string {
 	all := a.topHead(l)
 	for _, part := range a.topParts(l) {
@@ -157,7 +157,7 @@ func (a *app) topParts(l *health.Load) [][]string {
 	}
 }
 
-// lastOf is what was last heard of a call, with a bar where it says how far it is.
+// lastOf describes the last sign of life of a call, with a bar if it reports progress.
 func lastOf(c *calls.Call) string {
 	if c.Last != nil && c.Last.Total > 0 {
 		return progress.Bar(c.Last.Progress/c.Last.Total, 10) + " " + heard(c.Last)
@@ -184,22 +184,22 @@ func workers(w *tool.Workers) string {
 
 func millis(ms float64) string { return tidy(time.Duration(ms * float64(time.Millisecond))) }
 
-// A fullScreen is the terminal while it shows one thing and nothing else.
+// A fullScreen is the terminal while it shows nothing but the load.
 type fullScreen struct {
 	*app
-	ctx context.Context // ends with q
+	ctx context.Context // ended by q
 
 	mu   sync.Mutex
 	last *health.Load
 }
 
-// What a terminal is told: to keep what it shows for later and to hide the cursor, and the other way round.
+// Escape sequences: keep the terminal's content for later and hide the cursor, and the reverse.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[2J"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 )
 
-// fullScreen takes the terminal, until quit gives it back as it was.
+// fullScreen takes over the terminal, until quit restores it.
 func (a *app) fullScreen(ctx context.Context) (f *fullScreen, quit func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	keys, restore, err := a.keys()
@@ -234,8 +234,8 @@ func (a *app) fullScreen(ctx context.Context) (f *fullScreen, quit func(), err e
 	}, nil
 }
 
-// keys lets keys be read one by one, unseen; nil: nobody is at the keyboard. A read gives up after a tenth of a second,
-// so that nobody is left reading at the end. Ctrl-C stays what it is.
+// keys makes the terminal deliver keys one by one, without echo. It returns nil if the input is not a terminal. A read gives
+// up after a tenth of a second, so that no goroutine is left reading at the end. Ctrl-C keeps its meaning.
 func (a *app) keys() (keys *os.File, restore func(), err error) {
 	in, ok := a.in.(*os.File)
 	if !ok {
@@ -255,7 +255,7 @@ func (a *app) keys() (keys *os.File, restore func(), err error) {
 	return in, func() { _ = unix.IoctlSetTermios(fd, kernel.TermSetLater, was) }, nil
 }
 
-// waitForQ ends what is shown when somebody types q, or is gone.
+// waitForQ ends the display when the user types q, or the terminal is gone.
 func waitForQ(ctx context.Context, keys *os.File, cancel func()) {
 	buf := make([]byte, 16)
 	for ctx.Err() == nil {
@@ -266,7 +266,7 @@ func waitForQ(ctx context.Context, keys *os.File, cancel func()) {
 	}
 }
 
-// load shows what was seen.
+// load shows a new sample.
 func (f *fullScreen) load(l *health.Load, _ tool.Log) error {
 	f.mu.Lock()
 	f.last = l
@@ -274,7 +274,7 @@ func (f *fullScreen) load(l *health.Load, _ tool.Log) error {
 	return f.draw()
 }
 
-// draw shows what was seen last, as large as the terminal is now. What was there before is written over, and not erased
+// draw shows the last sample, at the current size of the terminal. It overwrites the old content and does not erase it
 // first, which would flicker.
 func (f *fullScreen) draw() error {
 	f.mu.Lock()
@@ -295,13 +295,13 @@ func (f *fullScreen) draw() error {
 	return err
 }
 
-// fitted lays out what was seen in so many lines, none longer than the terminal is wide: the tables share what is left
-// below the head, the first come first where that is little, and what does not fit is counted.
+// fitted lays out the last sample in this many lines, none longer than the terminal is wide. The tables share the lines
+// below the head; if there are few, the first tables take precedence. Rows that do not fit are counted.
 func (f *fullScreen) fitted(height int) []string {
 	lines := append(f.topHead(f.last), f.out.dim("q quits"))
 	parts := f.topParts(f.last)
 	for i, part := range parts {
-		left := height - len(lines) - 1 // a line stays empty before each
+		left := height - len(lines) - 1 // an empty line precedes each
 		room := max((left+1)/(len(parts)-i)-1, min(left, 3))
 		if room < 2 {
 			continue

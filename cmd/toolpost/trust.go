@@ -16,10 +16,10 @@ import (
 	"toolpost/tool"
 )
 
-// reviewHint says what to do about tools that are held back.
+// reviewHint names the command for tools that are held back.
 const reviewHint = "toolpost tools review"
 
-// shownDigest is how much of a digest is shown: enough that nobody finds another text with the same.
+// shownDigest is how much of a digest is shown: enough that a second text with the same prefix cannot be found.
 const shownDigest = 16
 
 func (a *app) reviewCommand() *cobra.Command {
@@ -73,7 +73,7 @@ func (a *app) approveCommand() *cobra.Command {
 	return c
 }
 
-// heldBack lists the tools that are held back, as entries of the catalogue.
+// heldBack returns the tools that are held back, as entries of the catalogue.
 func (a *app) heldBack(ctx context.Context, b *backend) (list []listed, err error) {
 	var out trust.Reviewed
 	call := tool.Call{Tool: trust.Review, Args: raw(struct{}{})}
@@ -141,25 +141,25 @@ func (a *app) showApproved(out trust.Approved) {
 	a.notLasting(out.Lasting)
 }
 
-// notLasting says so where decisions end with the program that took them.
+// notLasting warns if decisions end with the program that made them.
 func (a *app) notLasting(lasting bool) {
 	if !lasting {
 		fmt.Fprintln(a.err, "there is no store: what is known of upstream tools lasts as long as the program that knows it")
 	}
 }
 
-// A stretch is words of a text that are also in the other one, or are not.
+// A stretch is a run of words that the other text also has, or does not have.
 type stretch struct {
 	text  string
 	other bool
 }
 
-// showSide shows one of two texts, line by line, with what the other does not have in brackets.
+// showSide shows one of two texts, line by line, with the words that the other lacks in brackets.
 func (a *app) showSide(mark string, side []stretch, color func(string) string) {
 	var b strings.Builder
 	for _, s := range side {
 		text := strings.TrimSpace(s.text)
-		if s.other && text != "" { // a bracket is around words, and not around the lines and spaces beside them
+		if s.other && text != "" { // brackets enclose words, not the newlines and blanks around them
 			s.text = strings.Replace(s.text, text, color("["+text+"]"), 1)
 		}
 		b.WriteString(s.text)
@@ -188,10 +188,10 @@ func beside(was, now string) (before, after []stretch) {
 	return stretches(head, a[start:len(a)-end], inA, tail), stretches(head, b[start:len(b)-end], inB, tail)
 }
 
-// pieces cuts a text into words and what is between them.
+// pieces splits a text into words and the blanks between them.
 func pieces(text string) []string { return regexp.MustCompile(`\s+|\S+`).FindAllString(text, -1) }
 
-// maxCompared bounds what a comparison takes. What is longer is shown as changed from its first other word to its last.
+// maxCompared bounds a comparison. A longer text is shown as changed from the first word that differs to the last.
 const maxCompared = 4_000_000
 
 // inCommon marks the words of a longest common subsequence.
@@ -200,7 +200,7 @@ func inCommon(a, b []string) (inA, inB []bool) {
 	if len(a)*len(b) > maxCompared {
 		return inA, inB
 	}
-	long := make([][]int32, len(a)+1) // of what is behind i and j
+	long := make([][]int32, len(a)+1) // of the rest after i and j
 	for i := range long {
 		long[i] = make([]int32, len(b)+1)
 	}
@@ -227,7 +227,7 @@ func inCommon(a, b []string) (inA, inB []bool) {
 	return inA, inB
 }
 
-// stretches joins the words of one text to stretches.
+// stretches joins the words of one text into stretches.
 func stretches(head, words []string, common []bool, tail []string) (list []stretch) {
 	add := func(text string, other bool) {
 		if n := len(list); n > 0 && list[n-1].other == other {

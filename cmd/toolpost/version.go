@@ -15,8 +15,8 @@ var (
 	date    string
 )
 
-// A build is what a binary says of itself. The date is the commit's: the day on which somebody ran the compiler says
-// nothing about what is in the binary, and would make two builds of one commit differ.
+// A build describes a binary. The date is the commit's: the day of the compilation is unrelated to the content of the
+// binary, and would make two builds of one commit differ.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -36,7 +36,7 @@ func (a *app) versionCommand() *cobra.Command {
 	})
 }
 
-// origin says in brackets where a build comes from, for as much as it knows.
+// origin describes in brackets where a build comes from, as far as that is known.
 func (b build) origin() string {
 	if b.Commit == "" {
 		return ""
@@ -55,7 +55,7 @@ func thisBuild() build {
 	return b
 }
 
-// stamp takes what the go command found out about the tree, for those who build without make.
+// stamp takes what the go command recorded about the tree, for builds without make.
 func (b *build) stamp(settings []debug.BuildSetting) {
 	for _, s := range settings {
 		switch s.Key {

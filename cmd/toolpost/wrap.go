@@ -24,7 +24,7 @@ import (
 	"toolpost/tool"
 )
 
-// What a program may take to tell about itself.
+// The limits for a program's description of itself.
 const (
 	helpTime = 10 * time.Second
 	helpSize = 4 << 20
@@ -42,7 +42,7 @@ func (a *app) wrapCommand() *cobra.Command {
 		RunE:    func(c *cobra.Command, args []string) error { return a.wrap(c.Context(), args, manual) },
 	}
 	c.Flags().BoolVar(&manual, "man", false, "read the page of the manual, not the help")
-	c.Flags().SetInterspersed(false) // what follows the program is its own
+	c.Flags().SetInterspersed(false) // words after the program are its own
 	return a.withJSON("print the source as JSON", c)
 }
 
@@ -74,7 +74,7 @@ func (a *app) wrap(ctx context.Context, words []string, manual bool) error {
 	return err
 }
 
-// helpText asks a program for its help, or finds its page of the manual.
+// helpText asks a program for its help, or finds its manual page.
 func helpText(ctx context.Context, words []string, manual bool) (*wrap.Program, error) {
 	last := ""
 	for _, flag := range []string{"--help", "-h"} {
@@ -101,8 +101,8 @@ func helpText(ctx context.Context, words []string, manual bool) (*wrap.Program, 
 		"docs/protocols/command.md shows how to write the source by hand", strings.Join(words, " "), page, last)
 }
 
-// helpOf runs a program with one more word and gives all that it writes, to stdout and to stderr: there is no rule
-// where help goes, nor how a program exits that has given it.
+// helpOf runs a program with one more word and returns everything that it writes to stdout and stderr: programs differ in
+// where their help goes, and in how they exit after it.
 func helpOf(ctx context.Context, words []string, more string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, helpTime)
 	defer cancel()
@@ -110,7 +110,7 @@ func helpOf(ctx context.Context, words []string, more string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	o := spawn.Options{Walls: walls.Options{Read: manualFiles()}, Env: map[string]string{ // a home is something that many want to see, and it should be there
+	o := spawn.Options{Walls: walls.Options{Read: manualFiles()}, Env: map[string]string{ // many programs want a home that exists
 		"HOME": base, "TERM": "dumb", "COLUMNS": "160", "MANWIDTH": "160", "PAGER": "cat", "MANPAGER": "cat", "GIT_PAGER": "cat",
 		"LC_ALL": "C.UTF-8",
 	}}
@@ -148,7 +148,7 @@ func helpOf(ctx context.Context, words []string, more string) (string, error) {
 	return string(out) + errs.String(), nil
 }
 
-// manualFiles are those that man reads beside the pages, as far as they are there.
+// manualFiles returns the files that man reads beside the pages, as far as they exist.
 func manualFiles() []string {
 	return slices.DeleteFunc([]string{"/etc/manpath.config", "/etc/man_db.conf", "/etc/groff", "/var/cache/man"}, func(path string) bool {
 		_, err := os.Stat(path)

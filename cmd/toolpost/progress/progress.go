@@ -1,5 +1,5 @@
-// Package progress shows how far something long has come: on a terminal by a line that moves, with a bar, the rate and
-// the time that is left; elsewhere by a plain line now and then. Whatever is quick shows nothing.
+// Package progress shows the progress of long operations: on a terminal as a moving line with a bar, the rate and the time
+// left; elsewhere as a plain line now and then. Quick operations show nothing.
 package progress
 
 import (
@@ -17,8 +17,8 @@ import (
 	"toolpost/host/kernel"
 )
 
-// How the line moves. On a terminal it comes after a moment; elsewhere a line comes after plainFirst, and each further
-// one after twice the time, up to plainMost: a log of half an hour is to be read by people.
+// The timing of the line. On a terminal it appears after a moment. Elsewhere a line appears after plainFirst, and each
+// further one after twice the elapsed time, up to plainMost, so that a log of half an hour stays readable.
 const (
 	liveDelay    = 300 * time.Millisecond
 	liveInterval = 100 * time.Millisecond
@@ -27,21 +27,21 @@ const (
 	spinner      = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 )
 
-// An Out is where progress is shown.
+// An Out is the stream on which progress is shown.
 type Out struct {
 	io.Writer
 	Terminal bool
-	Width    func() int          // of the terminal, in characters; nil: 80
-	Dim      func(string) string // paints what is not so important; nil: it does not
+	Width    func() int          // of the terminal, in characters; nil means 80
+	Dim      func(string) string // dims less important text; nil leaves it as it is
 }
 
-// IsTerminal reports whether a person may be looking at a file.
+// IsTerminal reports whether a file is a terminal, which a person may be looking at.
 func IsTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), kernel.TermGet)
 	return err == nil
 }
 
-// Size is how many lines a terminal has, and how many characters fit on one; 24 and 80 where it does not say.
+// Size returns how many lines a terminal has, and how many characters fit on one, or 24 and 80 if they are unknown.
 func Size(f *os.File) (lines, width int) {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil || size.Row == 0 || size.Col == 0 {
@@ -55,7 +55,7 @@ func To(f *os.File) Out {
 	return Out{Writer: f, Terminal: IsTerminal(f), Width: func() int { _, width := Size(f); return width }}
 }
 
-// A Line tells how far one thing has come. Several goroutines may use it.
+// A Line shows the progress of one operation. Several goroutines may use it.
 type Line struct {
 	out   Out
 	name  string
@@ -66,19 +66,19 @@ type Line struct {
 	pace  pace
 	frame int
 	shown bool // the moving line is on the terminal
-	news  bool // something was said since the last plain line
+	news  bool // Set was called since the last plain line
 
 	stop chan struct{}
 	done sync.WaitGroup
 }
 
-// A state is how far it has come.
+// A state is the progress so far.
 type state struct {
 	done, total float64
 	about       string
 }
 
-// New begins to show progress, until End. The name, as all texts here, must be fit to be shown.
+// New starts to show progress, until End. The name, like all texts here, must be safe to show.
 func New(out Out, name string) *Line {
 	if out.Width == nil {
 		out.Width = func() int { return 80 }
@@ -91,7 +91,7 @@ func New(out Out, name string) *Line {
 	return l
 }
 
-// move shows the line again and again.
+// move redraws the line periodically.
 func (l *Line) move() {
 	wait, show := plainFirst, l.plain
 	if l.out.Terminal {
@@ -111,7 +111,7 @@ func (l *Line) move() {
 	}
 }
 
-// Set says how far it has come, of how much in all (0: nobody knows), and what it is about now.
+// Set reports the progress, the total (0 if unknown), and what is being done now.
 func (l *Line) Set(done, total float64, about string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +119,7 @@ func (l *Line) Set(done, total float64, about string) {
 	l.pace.note(done, time.Now())
 }
 
-// Above does something that writes to the same place: above the line, and while nothing else is written.
+// Above calls write, which writes to the same stream, above the line and while nothing else writes.
 func (l *Line) Above(write func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +127,7 @@ func (l *Line) Above(write func() error) error {
 	return write()
 }
 
-// End takes the line away, and tells how long it all took.
+// End removes the line, and returns how long the operation took.
 func (l *Line) End() time.Duration {
 	close(l.stop)
 	l.done.Wait()
@@ -160,7 +160,7 @@ func (l *Line) draw() {
 	l.shown = true
 }
 
-// plain shows a line elsewhere, if there is news.
+// plain shows a line on other streams, if there is news.
 func (l *Line) plain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +170,7 @@ func (l *Line) plain() {
 	}
 }
 
-// The bar is for terminals that have the room for it.
+// The bar is for terminals that have room for it.
 const (
 	barLength = 20
 	barNeeds  = 60
@@ -183,13 +183,13 @@ func (l *Line) bar(width int) string {
 	return Bar(l.at.done/l.at.total, barLength)
 }
 
-// Bar draws a share as a bar that is so long.
+// Bar draws a share as a bar of a length.
 func Bar(share float64, length int) string {
 	full := int(math.Round(min(max(share, 0), 1) * float64(length)))
 	return strings.Repeat("█", full) + strings.Repeat("░", length-full)
 }
 
-// words say how far it has come: the share, the number where it counts something, the rate, and the time that is left.
+// words describe the progress: the share, the number if it counts something, the rate, and the time left.
 func (l *Line) words() string {
 	at, rate := l.at, l.pace.rate(time.Now())
 	var share, count, left string
@@ -199,7 +199,7 @@ func (l *Line) words() string {
 			left = remaining(togo/rate) + " left"
 		}
 	}
-	switch { // of 0 to 1 and of 0 to 100 the share says it all
+	switch { // from 0 to 1 and from 0 to 100, the share is enough
 	case at.total > 1 && at.total != 100:
 		count = number(at.done) + "/" + number(at.total)
 	case at.total <= 0 && at.done > 0:
@@ -234,7 +234,7 @@ func number(n float64) string {
 	return strconv.FormatFloat(math.Round(n*digits)/digits, 'f', -1, 64)
 }
 
-// remaining writes a time as precisely as a guess deserves.
+// remaining writes a duration as precisely as a guess deserves.
 func remaining(seconds float64) string {
 	switch d := time.Duration(min(seconds, 1e9) * float64(time.Second)); {
 	case d < time.Minute:
@@ -248,10 +248,9 @@ func remaining(seconds float64) string {
 	}
 }
 
-// A pace is how fast something goes, by what was done within the last while: it follows a change soon, and does not
-// jump with every step.
+// A pace measures a rate over a recent window, so that it follows a change soon, and does not jump with every step.
 type pace struct {
-	marks []mark // in order; the first is from before the while, if there is one
+	marks []mark // in order; the first is from before the window, if there is one
 }
 
 type mark struct {
@@ -259,7 +258,7 @@ type mark struct {
 	done float64
 }
 
-// window is the while.
+// window is how far back a pace looks.
 const (
 	window    = 15 * time.Second
 	markEvery = 250 * time.Millisecond
@@ -268,9 +267,9 @@ const (
 func (p *pace) note(done float64, now time.Time) {
 	n := len(p.marks)
 	switch {
-	case n > 0 && done < p.marks[n-1].done: // it began anew
+	case n > 0 && done < p.marks[n-1].done: // it started over
 		p.marks = p.marks[:0]
-	case n > 1 && now.Sub(p.marks[n-2].at) < markEvery: // the last is of the same moment
+	case n > 1 && now.Sub(p.marks[n-2].at) < markEvery: // the last mark is from the same moment
 		p.marks = p.marks[:n-1]
 	}
 	p.marks = append(p.marks, mark{now, done})
@@ -279,7 +278,7 @@ func (p *pace) note(done float64, now time.Time) {
 	}
 }
 
-// rate is how much is done in a second; 0: nobody knows yet. Time in which nothing was said counts too.
+// rate returns how much is done in a second, or 0 if that is unknown yet. Time without a report counts too.
 func (p *pace) rate(now time.Time) float64 {
 	if len(p.marks) < 2 {
 		return 0

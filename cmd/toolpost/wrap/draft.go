@@ -13,15 +13,15 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// maxOptions is how many options a draft has: more than that no model reads, and few people do.
+// maxOptions is how many options a draft has: models do not read more than that, and few people do.
 const maxOptions = 24
 
-// Commands reports whether the program does nothing but run commands of its own.
+// Commands reports whether the program only runs commands of its own.
 func (p *Program) Commands() bool {
 	return len(p.Options) == 0 && !slices.ContainsFunc(p.Operands, func(o Operand) bool { return !runs().MatchString(o.Name) })
 }
 
-// Draft writes the config of a source that runs the program by these words.
+// Draft writes the config of a source that runs the program with these words.
 func (p *Program) Draft(words []string) string {
 	d := &draft{taken: map[string]bool{}}
 	for _, w := range words {
@@ -50,7 +50,7 @@ func (p *Program) Draft(words []string) string {
 
 var unfit = regex.Lazy(`[^A-Za-z0-9]+`)
 
-// names are what a config may call the source, and callers the tool: after the words that are no options.
+// names returns a name for the source in a config, and one for the tool, made from the words that are not options.
 func names(words []string) (source, tool string) {
 	var said []string
 	for _, w := range words {
@@ -85,10 +85,10 @@ func (d *draft) piece(words ...string) {
 	fmt.Fprintf(&d.command, "      - [%s]\n", strings.Join(list, ", "))
 }
 
-// literal writes the braces of a word twice, as templates have them.
+// literal doubles the braces of a word, as templates require.
 func literal(word string) string { return strings.NewReplacer("{", "{{", "}", "}}").Replace(word) }
 
-// runs names what is a program, or code, and no argument's to say.
+// runs matches a value that is a program or code, and so is not left to an argument.
 var runs = regex.Lazy(`(?i)^((sub)?command|cmd|program|prog|script|shell|expr|expression|code|args?|arguments?)s?$`)
 
 func (d *draft) option(o Option) {
@@ -139,7 +139,7 @@ func (d *draft) argument(name, about, doc string) {
 	fmt.Fprintf(&d.arguments, "      %s: %s}\n", yamlText(name), about)
 }
 
-// name makes the name of an argument that no other one has.
+// name makes a unique name for an argument.
 func (d *draft) name(of string) string {
 	name := strings.Trim(unfit().ReplaceAllString(strings.ToLower(of), "_"), "_")
 	if name == "" || name[0] >= '0' && name[0] <= '9' {
@@ -153,14 +153,14 @@ func (d *draft) name(of string) string {
 	}
 }
 
-// What help texts call their values.
+// The names of values in help texts.
 var (
 	whole = regex.Lazy(`(?i)^(n|num|number|int|integer|uint|count|lines?|levels?|depth|width|bytes|port|secs?|seconds|jobs|cols|size_t|int64|uint64)$`)
 	real  = regex.Lazy(`(?i)^(float|double|number|ratio|float64)$`)
 	paths = regex.Lazy(`(?i)^(in|out|input|output|src|source|dest|archive|data|config)?[-_ ]?(file|path|dir|directory|folder|filename|pathname|tree)(name)?s?$`)
 )
 
-// schemaOf is the schema of a value, without its closing brace.
+// schemaOf returns the schema of a value, without its closing brace.
 func schemaOf(value string, choices []string, repeats bool) string {
 	kind := "string"
 	switch name, _, _ := strings.Cut(value, "..."); {
@@ -174,7 +174,7 @@ func schemaOf(value string, choices []string, repeats bool) string {
 	}
 	one := "{type: " + kind
 	if choices != nil {
-		list, _ := strictjson.Marshal(slices.Compact(choices)) // strings always can be
+		list, _ := strictjson.Marshal(slices.Compact(choices)) // strings can always be marshalled
 		one += ", enum: " + string(list)
 	}
 	if repeats {
@@ -188,7 +188,7 @@ var (
 	reserved  = regex.Lazy(`(?i)^(true|false|null|yes|no|on|off|y|n|~|[.]inf|[.]nan)$`)
 )
 
-// yamlText writes a text as YAML: as it is where that is one, else in quotes.
+// yamlText writes a text as YAML: as it is if that is valid, else in quotes.
 func yamlText(text string) string {
 	if plainText().MatchString(text) && !reserved().MatchString(text) {
 		return text

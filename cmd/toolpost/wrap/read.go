@@ -1,6 +1,5 @@
-// Package wrap makes a first draft of a source of protocol command from what a program says about itself: its help, or
-// its page of the manual. It knows the usual forms: those of GNU programs, git, argparse, Go's flag, cobra, clap and
-// man.
+// Package wrap drafts a source of protocol command from a program's description of itself: its help, or its manual page. It
+// knows the usual forms: those of GNU programs, git, argparse, Go's flag, cobra, clap and man.
 package wrap
 
 import (
@@ -12,41 +11,41 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A Program is what a help text says.
+// A Program is the content of a help text.
 type Program struct {
 	Summary  string
 	Options  []Option
 	Operands []Operand
 }
 
-// An Option is one of a command line.
+// An Option is an option of a command line.
 type Option struct {
-	Flag    string // as it is best written: the long form, where there is one
-	Value   string // what the help calls its value; empty: it has none
+	Flag    string // in its best form: the long one, if there is one
+	Value   string // what the help calls its value; empty if it has none
 	Choices []string
 	Doc     string
 	Repeats bool
 }
 
-// An Operand is a word of a command line that is no option.
+// An Operand is a word of a command line that is not an option.
 type Operand struct {
 	Name     string
 	Doc      string
 	Optional bool
 	Repeats  bool
-	Dashes   bool // a -- stands in front of it
+	Dashes   bool // a -- precedes it
 }
 
-// Useful reports whether there is anything to make a draft of.
+// Useful reports whether there is anything to draft from.
 func (p *Program) Useful() bool { return len(p.Options)+len(p.Operands) > 0 }
 
-// How much of a help text is looked at: lines of it, and operands of its usage.
+// How much of a help text is read: its lines, and the operands of its usage.
 const (
 	maxHelp     = 20_000
 	maxOperands = 16
 )
 
-// Read reads a help text of a program, or of the command of one, that is called by these words.
+// Read reads the help text of a program, or of one of its commands, that is called by these words.
 func Read(text string, words []string) *Program {
 	lines := strings.Split(plain(text), "\n")
 	lines = lines[:min(len(lines), maxHelp)]
@@ -63,7 +62,7 @@ var (
 	escapes    = regex.Lazy(`\x1b\[[0-9;]*[A-Za-z]`)
 )
 
-// plain takes out what is there for terminals.
+// plain removes what is meant for terminals.
 func plain(text string) string {
 	text = escapes().ReplaceAllString(overstrike().ReplaceAllString(text, ""), "")
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\t", "        ")
@@ -87,7 +86,7 @@ func usageOf(lines []string, words []string) string {
 			continue
 		}
 		usage, rest := strings.TrimSpace(m[2]), lines[i+1:]
-		for len(rest) > 0 && usage == "" { // it stands below
+		for len(rest) > 0 && usage == "" { // it is on a line below
 			usage, rest = strings.TrimSpace(rest[0]), rest[1:]
 		}
 		if usage, ok := called(usage, words); ok {
@@ -97,8 +96,8 @@ func usageOf(lines []string, words []string) string {
 	return ""
 }
 
-// called takes the words that a program is called by off a usage. What programs call themselves differs: a path, python
-// -m NAME; what counts is the last of the words.
+// called removes the words that a program is called by from a usage. Programs name themselves differently, such as by a path
+// or as python -m NAME; only the last of the words counts.
 func called(usage string, words []string) (rest string, ok bool) {
 	last := words[len(words)-1]
 	last = last[strings.LastIndexByte(last, '/')+1:]
@@ -111,7 +110,7 @@ func called(usage string, words []string) (rest string, ok bool) {
 	return "", false
 }
 
-// continued are the lines that a usage goes on in: further in, and no other form of it.
+// continued returns the lines that continue a usage: indented further, and not another form of it.
 func continued(lines []string, outer int, words []string) (more string) {
 	for _, l := range lines {
 		text := strings.TrimSpace(l)
@@ -124,7 +123,7 @@ func continued(lines []string, outer int, words []string) (more string) {
 	return more
 }
 
-// readUsage reads the operands of a usage. Brackets mean that something can be left out, dots that it can be repeated.
+// readUsage reads the operands of a usage. Brackets mean that something is optional, dots that it can be repeated.
 func (p *Program) readUsage(line string) {
 	u := &usage{text: line, p: p}
 	u.group(false, 0)
@@ -136,8 +135,8 @@ type usage struct {
 	dashes bool
 }
 
-// ofOptions is the inside of brackets that is about options, which are described below the usage: [-n NUM], [build
-// flags].
+// ofOptions matches the inside of brackets that is about options, such as [-n NUM] or [build flags]; these are described
+// below the usage.
 var ofOptions = regex.Lazy(`(?i)^(-[^\]-]|--[^\]]|[\w ]*\b(options?|flags?)\b)`)
 
 var usageWord = regex.Lazy(`^(<[^<>]+>|[A-Za-z][\w:.+*/-]*)`)
@@ -206,8 +205,7 @@ func (u *usage) operand(word string, optional bool) {
 
 var optionLine = regex.Lazy(`^ {0,16}(-{1,2}[\[<]?[A-Za-z0-9])`)
 
-// readOptions reads the lines that describe options: the option, two blanks, and what it does; or that on the lines
-// below.
+// readOptions reads the lines that describe options: the option, two blanks, and what it does, or that on the lines below.
 func (p *Program) readOptions(lines []string) {
 	seen := map[string]bool{}
 	for i, l := range lines {
@@ -288,7 +286,7 @@ func split(list string) (words []string) {
 	return words
 }
 
-// sentence is the first one of what is said about an option, on its own line and on those below that are further in.
+// sentence returns the first sentence about an option, from its own line and those below that are indented further.
 func sentence(doc string, below []string, outer int) string {
 	for _, l := range below {
 		if text := strings.TrimSpace(l); text == "" || depth(l) <= outer || optionLine().MatchString(l) && depth(l) < outer+8 || len(doc) > 300 {
@@ -325,8 +323,8 @@ var (
 	version = regex.Lazy(`^\S+( version)? v?\d+(\.\d+)+`)
 )
 
-// summaryOf is what the program is for: of a page of the manual the line below NAME, else the first sentence that is
-// neither usage nor a heading.
+// summaryOf returns what the program is for: for a manual page the line below NAME, else the first sentence that is neither
+// usage nor a heading.
 func summaryOf(lines []string, words []string) string {
 	for i, l := range lines {
 		if l == "NAME" && i+1 < len(lines) {
