@@ -1,5 +1,4 @@
-// Package builtin puts the tools that Toolpost brings, for files, code and commands, into one source over one
-// workspace.
+// Package builtin combines the tools that Toolpost brings, for files, code and commands, into one source over one workspace.
 package builtin
 
 import (
@@ -20,7 +19,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options are the fields of a source with protocol builtin. The zero value offers the config's folder, to be read.
+// Options are the fields of a source with protocol builtin. The zero value offers the config's folder, read-only.
 type Options struct {
 	Roots     []workspace.RootOptions `yaml:"roots" doc:"folders to offer; default: the config's folder, read-only"`
 	Sensitive workspace.Sensitive     `yaml:"sensitive" doc:"names of files and folders to hide, in addition to the known names of secrets"`
@@ -28,8 +27,8 @@ type Options struct {
 	Shell *shell.Options `yaml:"shell" doc:"which commands may run below the roots; default: none, and no tool for commands"`
 	Code  CodeOptions    `yaml:"code" doc:"how code is searched and run"`
 
-	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
-	Engine    config.Engine   `yaml:"-"` // what programs call; nil: there is no tool that runs them
+	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil means the state beside the config
+	Engine    config.Engine   `yaml:"-"` // what programs call; nil means that no tool runs programs
 }
 
 // CodeOptions are the field code of a source.
@@ -38,14 +37,14 @@ type CodeOptions struct {
 	Run run.Options `yaml:"run" schema:"default=on" doc:"programs that call tools: off, or their limits"`
 }
 
-// A Source is all built-in tools over one workspace.
+// A Source holds all built-in tools over one workspace.
 type Source struct {
 	define.PathSet
 	ws     *workspace.Workspace
-	walled *define.Set // those of them that run behind walls; nil: none
+	walled *define.Set // those that run behind walls; nil if there are none
 	opened []tool.Runner
 
-	programs *run.Tools // nil: it runs none
+	programs *run.Tools // nil if it runs none
 }
 
 var (
@@ -68,7 +67,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	return s, nil
 }
 
-// Claim says which folders the tools of a configured source may change.
+// Claim returns the folders that the tools of a configured source may change.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	var o Options
 	err := src.Decode(&o)
@@ -84,8 +83,8 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	return c, err
 }
 
-// New opens the roots, of which relative ones start at dir, and makes the tools over them. What they keep, such as the
-// index of a codebase, lies in state.
+// New opens the roots, relative ones from dir, and makes the tools over them. Their data, such as the index of a codebase,
+// is kept in state.
 func New(ctx context.Context, dir, state string, o Options, log *slog.Logger) (*Source, error) {
 	ws, err := workspace.Open(dir, workspace.Options{Roots: o.Roots, Sensitive: o.Sensitive, OffLimits: o.OffLimits})
 	if err != nil {
@@ -142,7 +141,7 @@ func (s *Source) Workers() tool.Workers {
 	return s.programs.Workers()
 }
 
-// Lacks says which roots are not there; nil: all are.
+// Lacks reports which roots are missing, or nil.
 func (s *Source) Lacks() error { return s.ws.Lacks() }
 
 // Invoke implements tool.Handler.
@@ -155,9 +154,8 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return s.Set.Invoke(ctx, c, out)
 }
 
-// keeps refuses a call that must not do what its tool does. These tools are code of this program: they reach no
-// network, start no program and read no variable, and come to no file but those of the workspace; files are what they
-// are for.
+// keeps refuses a call that must not do what its tool does. These tools are code of this program: they reach no network,
+// start no program, read no variable, and access no files outside the workspace; access to files is their purpose.
 func keeps(c *tool.Call) error {
 	g, does := c.Tightened(tool.Guarantees{}), c.Spec.Effects
 	switch {

@@ -1,7 +1,7 @@
 // Package approval has the tools by which people decide about calls that wait for an approval: approvals.list,
-// approvals.show and approvals.watch say what would run, approvals.decide approves or denies it, and approvals.revoke
-// ends what was remembered. Those whom the rules do not name learn of nothing. Each is a call like any other, so that
-// who decided what, and why, is on record.
+// approvals.show and approvals.watch show what would run, approvals.decide approves or denies it, and approvals.revoke
+// revokes a remembered approval. A caller that the rules do not name sees nothing. Each is a call like any other, so that
+// the record shows who decided what, and why.
 package approval
 
 import (
@@ -31,7 +31,7 @@ type Approvals interface {
 	Show(ctx context.Context, p tool.Principal, id string) (approval.Approval, error)
 	Decide(ctx context.Context, p tool.Principal, id string, d approval.Decision) (approval.Approval, error)
 	Revoke(ctx context.Context, p tool.Principal, id string) (approval.Approval, error)
-	// Changed gives a channel that is closed when something was asked or decided in this program.
+	// Changed returns a channel that is closed when this program asks for or decides an approval.
 	Changed() <-chan struct{}
 }
 
@@ -125,7 +125,7 @@ type Watched struct {
 	Seen int `json:"seen" doc:"how often the list was given"`
 }
 
-// lookEvery is how often a watcher looks at the book: another program may ask and decide too.
+// lookEvery is how often a watcher checks the book: another program may ask and decide too.
 const lookEvery = time.Second
 
 func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}, f *follow.Follower) (w Watched, err error) {

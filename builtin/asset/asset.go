@@ -1,5 +1,5 @@
-// Package asset has the tool that hands out assets, readAsset: the files that earlier calls of the same caller
-// brought. Calling it passes the engine like any other call, so that policy, quotas and records hold for it.
+// Package asset has the tool readAsset, which returns assets: files from earlier calls of the same caller. Its calls pass
+// the engine like any other, so that policy, quotas and records apply.
 package asset
 
 import (
@@ -13,13 +13,13 @@ import (
 	"toolpost/tool"
 )
 
-// maxContent is how many bytes of an asset a result has. Larger ones come over the HTTP door, as a file.
+// maxContent is how many bytes of an asset a result holds. The HTTP door sends larger assets as a file.
 const maxContent = 1 << 20
 
 // Assets keeps the files that tools made.
 type Assets interface {
-	// Open opens an asset that a call of the caller brought. Any other is not_found, whether somebody else brought
-	// it or nobody did. The caller closes the file.
+	// Open opens an asset from a call of the caller. Any other is not_found, whether it belongs to another caller or does
+	// not exist. The caller closes the file.
 	Open(ctx context.Context, caller, sha256 string) (*os.File, tool.Asset, error)
 }
 
@@ -47,10 +47,10 @@ type description struct {
 	MediaType string  `json:"mediaType"`
 	Size      int64   `json:"size"`
 	SHA256    string  `json:"sha256"`
-	Content   *[]byte `json:"content,omitzero"` // nil: left out; an empty file has a content too
+	Content   *[]byte `json:"content,omitzero"` // nil if left out; an empty file has a content too
 }
 
-// read hands out an asset. The file goes with the asset event, for doors that can send one.
+// read returns an asset. The asset event carries the file, for doors that can send one.
 func (t tools) read(ctx context.Context, c *define.Call, args readArgs) (description, error) {
 	f, a, err := t.assets.Open(ctx, c.Caller.ID, args.SHA256)
 	if err != nil {
@@ -71,7 +71,7 @@ func (t tools) read(ctx context.Context, c *define.Call, args readArgs) (descrip
 		c.Summary += "; its content is too large for a result, get it over HTTP from /v1/assets/" + a.SHA256
 		return d, nil
 	}
-	content, err := io.ReadAll(io.NewSectionReader(f, 0, maxContent)) // wherever others have read to
+	content, err := io.ReadAll(io.NewSectionReader(f, 0, maxContent)) // wherever other readers are in the file
 	if err != nil {
 		return d, tool.Errorf(tool.CodeInternal, "asset %s cannot be read: %w", a.SHA256, err)
 	}

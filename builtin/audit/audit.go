@@ -1,6 +1,6 @@
-// Package audit has the tools that ask the log of calls: audit.log, audit.watch, audit.series, audit.top, audit.paths,
-// audit.errors, audit.latency and audit.verify. The log tells about every caller, so they answer those who run this
-// program and nobody else. A question is a call like any other: who asked what is on record too.
+// Package audit has the tools that query the log of calls: audit.log, audit.watch, audit.series, audit.top, audit.paths,
+// audit.errors, audit.latency and audit.verify. The log covers every caller, so only operators may use them. A query is a
+// call like any other, and is recorded too.
 package audit
 
 import (
@@ -19,27 +19,27 @@ import (
 
 // Log answers questions about the calls that were made.
 type Log interface {
-	// Log visits the calls of a filter, the newest or the oldest first. An error of visit ends it, and is returned.
+	// Log visits the calls that match a filter, the newest or the oldest first. An error of visit ends it, and is returned.
 	Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error
-	// Uses tells what is called most, and History how much on each day.
+	// Uses reports what is called most, and History how much on each day.
 	Uses(ctx context.Context, f audit.Filter, by audit.Group) ([]audit.Use, error)
 	History(ctx context.Context, f audit.Filter) ([]audit.Moment, error)
-	// Paths tells which files are accessed, Failures what goes wrong, and Latencies how long calls take.
+	// Paths reports which files are accessed, Failures what goes wrong, and Latencies how long calls take.
 	Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error)
 	Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error)
 	Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error)
-	// Series tells how calls went over time, in so many steps at the most; where the filter has no end, until now.
+	// Series reports calls over time, in at most this many steps; if the filter has no end, until now.
 	Series(ctx context.Context, f audit.Filter, now time.Time, most int) (*audit.Series, error)
-	// VerifyTelling looks at every row for any change, and tells how many it has seen. The points must be in the log.
+	// VerifyTelling checks every row for changes, and reports how many it has checked. The points must be in the log.
 	VerifyTelling(ctx context.Context, tell func(rows, all int64) error, points ...audit.Point) (*audit.Report, error)
-	// Head gives the number of the last row; Next gives the rows behind one, the oldest first, and at most so many;
-	// Changed tells when this program has added some, see tool.Changing.
+	// Head returns the number of the last row. Next returns the rows after one, the oldest first, up to a limit. Changed
+	// signals that this program has added rows, see tool.Changing.
 	Head(ctx context.Context) (int64, error)
 	Next(ctx context.Context, after int64, most int) ([]*tool.Record, error)
 	tool.Changing
 }
 
-// longest is how long looking at a whole log may take: some have many millions of rows.
+// longest bounds a scan of the whole log: some have many millions of rows.
 const longest = time.Hour
 
 // New makes the tools.
@@ -62,10 +62,10 @@ func New(log Log, followers *follow.Followers) *define.Set {
 	)
 }
 
-// asks is what the tools do.
+// asks completes the error "you may not …".
 const asks = "ask about the calls of all callers"
 
-// question defines a tool. None of them changes anything, and each may have to look at the whole log.
+// question defines a tool. None of them changes anything, and each may have to scan the whole log.
 func question[A, O any](name, description string, run func(context.Context, *define.Call, A) (O, error)) define.Tool {
 	return define.New(tool.Spec{
 		Name: "audit." + name, Description: description, Effects: tool.Effects{Reads: true}, Timeout: longest,
@@ -81,15 +81,16 @@ type LogArgs struct {
 	After  int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind the row with this number: next of the page before"`
 }
 
-// A Page is the outcome of audit.log. Next is 0 where nothing follows. Head is the number of the last row of the log,
-// for those who want to know how far they have come.
+// A Page is the outcome of audit.log. Next is 0 if nothing follows. Head is the number of the last row of the log, so that a
+// client can show its progress.
 type Page struct {
 	Calls []json.RawMessage `json:"calls"`
 	Next  int64             `json:"next,omitzero"`
 	Head  int64             `json:"head"`
 }
 
-// The bounds of a page: whoever wants more asks again, and nobody holds the store, or the memory of a server, for long.
+// The bounds of a page. A client that wants more asks again, so that no query holds the store, or much memory, for a long
+// time.
 const (
 	pageRows  = 1000
 	pageBytes = 1 << 20
@@ -104,7 +105,7 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 		rows = min(a.Limit, pageRows)
 	}
 	f := a.Filter
-	f.After, f.Limit = a.After, rows+1 // one more tells whether there is another page
+	f.After, f.Limit = a.After, rows+1 // one more shows whether there is another page
 	p, size, last, columns := Page{Calls: []json.RawMessage{}}, 0, int64(0), audit.Columns()
 	var err error
 	if p.Head, err = t.log.Head(ctx); err != nil {
@@ -117,7 +118,7 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 		}
 		doc, err := columns.Marshal(r)
 		p.Calls, size, last = append(p.Calls, doc), size+len(doc), r.Seq
-		p.Head = max(p.Head, r.Seq) // rows were added since it was asked for: who goes on behind it has seen these
+		p.Head = max(p.Head, r.Seq) // rows added since Head was read are in this page: a client that continues after Head has seen them
 		return err
 	})
 	if errors.Is(err, errFull) {
@@ -188,7 +189,7 @@ type SeriesArgs struct {
 	Buckets int `json:"buckets,omitzero" schema:"minimum=1 maximum=500" doc:"at most so many steps; default: 120. Their length is the shortest round one that makes no more"`
 }
 
-// A hundred and twenty steps are bars that can be told apart on a small screen.
+// A hundred and twenty bars can be told apart on a small screen.
 const defaultBuckets = 120
 
 func (t tools) series(ctx context.Context, c *define.Call, a SeriesArgs) (*audit.Series, error) {

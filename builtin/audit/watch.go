@@ -21,19 +21,19 @@ type WatchArgs struct {
 
 // Watched is the outcome of audit.watch.
 type Watched struct {
-	Next int64 `json:"next"` // the after of a call that goes on
+	Next int64 `json:"next"` // the after of the next call
 }
 
-// How much is read at once; how often somebody looks for the rows of other programs, by the number of the last one; and
-// how often for a store that is away.
+// How much is read at once; how often to look for rows of other programs, by the number of the last row; and how often to
+// try a store that is away.
 const (
 	watchRows = 200
 	lookEvery = 500 * time.Millisecond
 	awayEvery = 2 * time.Second
 )
 
-// watch reads the log itself, row by row behind the last one, at the pace of who listens. So nothing is missed however
-// slow that is, nothing is held in memory for it, and no call waits.
+// watch reads the log itself, row by row after the last one, at the listener's pace. So a slow listener misses nothing,
+// takes no memory, and delays no call.
 func (t tools) watch(ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower) (w Watched, err error) {
 	if w.Next, err = t.begin(ctx, c, a); err != nil {
 		return w, err
@@ -69,8 +69,8 @@ func (t tools) watch(ctx context.Context, c *define.Call, a WatchArgs, f *follow
 	return w, err
 }
 
-// begin shows the last rows where they are asked for, and gives the row behind which it goes on. Rows that are added
-// meanwhile are among those that are shown, or behind it: the head is asked for first.
+// begin shows the last rows on request, and returns the row after which to continue. It reads the head first, so that rows
+// added meanwhile are either shown or come after it.
 func (t tools) begin(ctx context.Context, c *define.Call, a WatchArgs) (after int64, err error) {
 	if a.After != nil {
 		return *a.After, nil
@@ -92,7 +92,7 @@ func (t tools) begin(ctx context.Context, c *define.Call, a WatchArgs) (after in
 	return after, err
 }
 
-// tell gives a row as an event: in words for whoever knows nothing of records, and whole in its fields.
+// tell emits a row as an event: in words for clients that do not know records, and whole in its fields.
 func tell(out tool.Sink, r *tool.Record) error {
 	doc, err := audit.Columns().Marshal(r)
 	if err != nil {

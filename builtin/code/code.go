@@ -1,6 +1,6 @@
-// Package code brings the built-in tools that look into code: grepCode finds lines by a pattern, searchCode functions
-// by what they are for, the symbol and dependency tools names and imports, and listCodebases says where there is
-// something to look into. They are a thin layer over package codesearch: arguments in, results out.
+// Package code brings the built-in tools for searching code: grepCode finds lines by a pattern, searchCode functions by
+// their purpose, the symbol and dependency tools names and imports, and listCodebases lists what can be searched. They are a
+// thin layer over package codesearch: arguments in, results out.
 package code
 
 import (
@@ -16,16 +16,16 @@ import (
 	"toolpost/tool"
 )
 
-// timeout is how long one question may take.
+// timeout bounds one query.
 const timeout = 30 * time.Second
 
-// Tools are the code tools over a workspace, which stays its owner's.
+// Tools are the code tools over a workspace, which they do not own.
 type Tools struct {
 	define.PathSet
 	library *codesearch.Library
 }
 
-// New makes the tools. What they keep lies in stateDir, a folder for each codebase.
+// New makes the tools. They keep their data in stateDir, a folder for each codebase.
 func New(ws *workspace.Workspace, o codesearch.Options, stateDir string, log *slog.Logger) (*Tools, error) {
 	library, err := codesearch.Open(ws, o, stateDir, log)
 	if err != nil {
@@ -39,12 +39,12 @@ func New(ws *workspace.Workspace, o codesearch.Options, stateDir string, log *sl
 // Close implements tool.Runner.
 func (t *Tools) Close(context.Context) error { return t.library.Close() }
 
-// A place is the arguments of a tool that looks somewhere.
+// A place is the arguments of a tool that searches somewhere.
 type place interface {
 	Looks() codesearch.Where
 }
 
-// asks defines a tool that asks the library something. It touches what it looks into.
+// asks defines a tool that queries the library. It touches what it searches.
 func asks[A place, O any](
 	t *Tools, spec tool.Spec, run func(context.Context, *define.Call, A) (O, error),
 ) define.Tool {
@@ -55,10 +55,10 @@ func asks[A place, O any](
 	})
 }
 
-// asking is a call as the library takes it.
+// asking converts a call to the library's form.
 func asking(c *define.Call) codesearch.Call { return codesearch.Call{Call: c.Call, Out: c.Out} }
 
-// lists defines a tool that asks the library for a list, of which there may be more than it gives.
+// lists defines a tool that queries the library for a list, which may be cut.
 func lists[A place, O any](
 	t *Tools, spec tool.Spec, what string, ask func(context.Context, codesearch.Call, A) ([]O, bool, error),
 ) define.Tool {
@@ -94,7 +94,7 @@ func (t *Tools) grep(ctx context.Context, c *define.Call, a grepArgs) ([]codesea
 	return lines, err
 }
 
-// stream gives the lines of a file as an event.
+// stream emits the lines of a file as an event.
 func stream(out tool.Sink, lines []codesearch.Line) error {
 	var text strings.Builder
 	for _, l := range lines {

@@ -1,5 +1,5 @@
-// Package console has the tool that makes links to the console: console.link. So a link can be had through every
-// door, by whoever may call it, for themselves.
+// Package console has the tool console.link, which makes links to the console. So any caller that may call it gets a link
+// for itself, through every door.
 package console
 
 import (
@@ -13,12 +13,12 @@ import (
 
 // Links makes the codes of links.
 type Links interface {
-	// Link gives a code with which a browser signs in as somebody, once, until the time that it gives too.
+	// Link returns a code with which a browser signs in as p, once, and the time until which it is valid.
 	Link(p tool.Principal) (code string, until time.Time, err error)
 }
 
-// A Link is what the tool gives. Whoever has it signs in with all the rights of the caller, also one who sees the
-// caller's calls by a token that may do less: so its name speaks of a secret, and nobody who shows calls shows it.
+// A Link is the output of the tool. Its holder signs in with all rights of the caller. That includes a reader of the
+// caller's calls whose token may do less, so its name marks it as a secret, and views of calls do not show it.
 type Link struct {
 	Path    string    `json:"secret_path" doc:"to open behind the address of the HTTP door"`
 	Expires time.Time `json:"expires"`

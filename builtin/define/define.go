@@ -1,5 +1,5 @@
 // Package define is the one way to define a built-in tool: a spec, and a function that takes the tool's arguments as a
-// struct and gives its output as a Go value. The tags of the two types are the schemas that callers see (see package
+// struct and returns its output as a Go value. The tags of the two types are the schemas that callers see (see package
 // typeschema for the words), and arguments are decoded strictly into the same struct, once for each call.
 package define
 
@@ -14,17 +14,17 @@ import (
 	"toolpost/wire/typeschema"
 )
 
-// A Call is a call while a tool runs it: the request, the sink for its events, and what the result says beside the
+// A Call is a call while a tool runs it: the request, the sink for its events, and what the result contains beside the
 // output.
 type Call struct {
 	*tool.Call
 	Out     tool.Sink
 	Summary string
 	Details map[string]any // of the result's trace
-	Failure *tool.Error    // the tool ran and says no, whatever its output is; nil: it succeeded
+	Failure *tool.Error    // the tool ran and failed, whatever its output is; nil if it succeeded
 }
 
-// Count says how many there are of something, in a summary.
+// Count writes a number of things, for a summary.
 func Count(n int, what string) string {
 	if n != 1 {
 		what += "s"
@@ -32,7 +32,7 @@ func Count(n int, what string) string {
 	return strconv.Itoa(n) + " " + what
 }
 
-// Operating refuses who is not one of those who run this program, and may not do what only they may.
+// Operating refuses callers that are not operators; does completes the error "you may not …".
 func (c *Call) Operating(does string) error {
 	if c.Caller.Operator() {
 		return nil
@@ -41,9 +41,9 @@ func (c *Call) Operating(does string) error {
 		"may", c.Caller.ID, does)
 }
 
-// Told refuses a call whose outcome would be written to disk, since what it hands out, such as a token, is told once and
-// kept by nobody: one with an idempotency key, for which the outcome is remembered, and one of a plan, which is kept
-// with all that its tools gave.
+// Told refuses a call whose outcome would be written to disk, since a secret that it returns, such as a token, is shown once
+// and not kept. Those are a call with an idempotency key, whose outcome is remembered, and a call of a plan, which is kept
+// with the outputs of its tools.
 func (c *Call) Told(what string) error {
 	var why string
 	switch {
@@ -58,7 +58,7 @@ func (c *Call) Told(what string) error {
 		c.Tool, why, what).Because("kept")
 }
 
-// ForOperators makes what a tool does refuse everybody but those who run this program.
+// ForOperators makes a tool refuse callers that are not operators.
 func ForOperators[A, O any](
 	does string, run func(context.Context, *Call, A) (O, error),
 ) func(context.Context, *Call, A) (O, error) {
@@ -70,20 +70,20 @@ func ForOperators[A, O any](
 	}
 }
 
-// A Tool is one tool: what it is, and how it runs.
+// A Tool is one tool: its spec, and how it runs.
 type Tool struct {
 	Spec    *tool.Spec
 	invoke  func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error)
 	touches func(*tool.Call) (tool.Touches, error)
 }
 
-// New defines a tool. The schemas of the spec follow from the types of run, unless the spec has its own: an output that
-// is json.RawMessage could be anything, and some inputs depend on a config.
+// New defines a tool. The schemas of the spec follow from the types of run, unless the spec has its own: a json.RawMessage
+// output could be anything, and some inputs depend on a config.
 func New[A, O any](spec tool.Spec, run func(context.Context, *Call, A) (O, error)) Tool {
 	return Touching(spec, run, nil)
 }
 
-// Touching defines a tool that can tell from its arguments, before it runs, what a call touches.
+// Touching defines a tool whose arguments show, before it runs, what a call touches.
 func Touching[A, O any](
 	spec tool.Spec, run func(context.Context, *Call, A) (O, error), touches func(*tool.Call, A) (tool.Touches, error),
 ) Tool {
@@ -96,7 +96,7 @@ func Touching[A, O any](
 	return Tool{
 		Spec: &spec,
 		invoke: func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			var r struct { // one allocation: every call of every tool comes by here
+			var r struct { // one allocation: every call of every tool passes here
 				Call
 				args A
 			}
@@ -123,7 +123,7 @@ func Touching[A, O any](
 	}
 }
 
-// Input writes the schema of arguments, changed by adjust where a config has a say in it; nil: as the tags have it.
+// Input returns the schema of arguments. A non-nil adjust changes what depends on a config.
 func Input[A any](adjust func(properties *typeschema.Object)) json.RawMessage {
 	s := typeschema.Input(reflect.TypeFor[A]())
 	if adjust != nil {
@@ -132,7 +132,7 @@ func Input[A any](adjust func(properties *typeschema.Object)) json.RawMessage {
 	return written(s)
 }
 
-// written writes a schema. Only a type of ours that has no JSON form could make it fail.
+// written writes a schema. It fails only for a type of ours that has no JSON form.
 func written(s *typeschema.Object) json.RawMessage {
 	b, err := s.MarshalJSON()
 	if err != nil {
@@ -141,7 +141,7 @@ func written(s *typeschema.Object) json.RawMessage {
 	return b
 }
 
-// read decodes the arguments of a call, unless that was done when it was asked what it touches.
+// read decodes the arguments of a call, unless that was done to find out what it touches.
 func read[A any](c *tool.Call, args *A) error {
 	if m := c.Memo; m != nil && len(m.Args) > 0 && len(m.Args) == len(c.Args) && &m.Args[0] == &c.Args[0] {
 		if known, ok := m.Read.(*A); ok {

@@ -6,9 +6,8 @@ import (
 	"toolpost/engine/follow"
 )
 
-// Following makes what a tool does the following of something: its caller is a follower while it runs. Such a call has
-// no end of its own, so it ends well when its caller leaves, and is on record so: nothing went wrong. One that somebody
-// cancels, or whose time is over, is told so like every other.
+// Following makes a tool follow something: its caller is a follower while it runs. Such a call has no end of its own, so it
+// succeeds when its caller leaves, and is recorded so. A call that is cancelled, or times out, fails like any other.
 func Following[A, O any](
 	of *follow.Followers, run func(context.Context, *Call, A, *follow.Follower) (O, error),
 ) func(context.Context, *Call, A) (O, error) {

@@ -8,7 +8,7 @@ import (
 	"toolpost/tool"
 )
 
-// A Set is some tools as one source.
+// A Set is several tools as one source.
 type Set struct {
 	tools []Tool // sorted by name
 	named map[string]Tool
@@ -30,7 +30,7 @@ func NewSet(tools ...Tool) *Set {
 	return s
 }
 
-// Join makes one set of several.
+// Join makes one set from several.
 func Join(sets ...*Set) *Set {
 	var all []Tool
 	for _, s := range sets {
@@ -48,7 +48,7 @@ func (s *Set) Tools(context.Context) ([]*tool.Spec, error) {
 	return specs, nil
 }
 
-// Sound vouches for the schemas: they are written from types of this program, and a test compiles all of them.
+// Sound vouches for the schemas: they are generated from types of this program, and a test compiles all of them.
 func (*Set) Sound() bool { return true }
 
 // Invoke implements tool.Handler.
@@ -82,8 +82,8 @@ func (s *Set) find(c *tool.Call) (Tool, error) {
 	return t, nil
 }
 
-// nameOf is what a tool's own source calls it. The engine sets both names; whoever calls a set directly may leave the
-// spec out.
+// nameOf returns the name of a tool within its own source. The engine sets both names; direct callers of a set may omit the
+// spec.
 func nameOf(c *tool.Call) string {
 	if c.Spec != nil {
 		return c.Spec.Name
@@ -91,11 +91,11 @@ func nameOf(c *tool.Call) string {
 	return c.Tool
 }
 
-// Close implements tool.Runner. A set owns nothing: what its tools use is closed by whoever opened it.
+// Close implements tool.Runner. A set owns nothing: the code that opened its tools' resources closes them.
 func (s *Set) Close(context.Context) error { return nil }
 
-// A PathSet is a set whose tools tell what they touch. It is a type of its own because policy takes a source that
-// cannot tell for one that may touch anything, and not for one that touches nothing.
+// A PathSet is a set whose tools report what they touch. It is a type of its own because policy assumes that a source
+// without Touches may touch anything, and not that it touches nothing.
 type PathSet struct{ *Set }
 
 // Touches implements tool.Toucher.

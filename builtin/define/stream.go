@@ -10,25 +10,25 @@ import (
 	"toolpost/tool"
 )
 
-// A Stream keeps the first bytes of what programs of a call write, and passes them on as they come; the rest is read
-// and dropped, so that nobody waits for us. Several programs may write to it at once.
+// A Stream keeps the first bytes of what the programs of a call write, and passes them on as they come. The rest is read and
+// dropped, so that no program blocks. Several programs may write to it at once.
 type Stream struct {
 	name   string
 	events tool.Sink
 
 	mu        sync.Mutex
-	left      int // bytes that are still kept
+	left      int // bytes that may still be kept
 	kept      strings.Builder
 	part      []byte // of a character whose rest has not come yet
 	truncated bool
 }
 
-// NewStream makes a stream with a name, stdout or stderr, that keeps so many bytes.
+// NewStream makes a stream with a name, stdout or stderr, that keeps at most this many bytes.
 func NewStream(name string, events tool.Sink, most int) *Stream {
 	return &Stream{name: name, events: events, left: most}
 }
 
-// Write implements io.Writer. An error means that nobody listens any more.
+// Write implements io.Writer. An error means that there is no listener any more.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,10 +54,10 @@ func (s *Stream) emit(text string) error {
 	return s.events.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: s.name, Text: text}))
 }
 
-// Lines gives what passes on to w the lines that process.Command.Stderr gives, which come without their ends; a line
-// that is too long comes in pieces.
+// Lines returns a function that passes lines from process.Command.Stderr on to w. They come without their newline; a long
+// line comes in pieces.
 func Lines(w io.Writer) func([]byte) {
-	const piece = 8<<10 - 3 // what has so many bytes is one
+	const piece = 8<<10 - 3 // a line of this length is a piece
 	return func(line []byte) {
 		if len(line) < piece {
 			line = append(slices.Clone(line), '\n')
@@ -66,13 +66,13 @@ func Lines(w io.Writer) func([]byte) {
 	}
 }
 
-// Text is all that was kept.
+// Text returns everything that was kept.
 func (s *Stream) Text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.part) > 0 && !s.truncated {
 		s.part = nil
-		_ = s.emit("\uFFFD") // who passes events on remembers an error
+		_ = s.emit("\uFFFD") // the relay of events remembers an error
 	}
 	return s.kept.String()
 }

@@ -10,17 +10,17 @@ import (
 	"toolpost/host/workspace"
 )
 
-// CacheOptions say how much is kept.
+// CacheOptions limit what is kept.
 type CacheOptions struct {
 	Size int64 `yaml:"size" schema:"default=0" doc:"bytes to keep in memory"`
 }
 
-// settled is how long ago a file must have been changed before it is kept: within the grain of a file system's
-// clock, two changes can carry the same time.
+// settled is how old a file's last change must be before the file is cached: within the resolution of a file system's clock,
+// two changes can have the same time.
 const settled = 3 * time.Second
 
-// A cache keeps what was read last. A file is opened, and so checked, before the cache is asked: the cache
-// spares reading it, not asking for it.
+// A cache keeps the files that were read last. A file is opened, and so checked, before the cache is consulted: the cache
+// saves the read, not the check.
 type cache struct {
 	size int64
 	now  func() time.Time
@@ -28,7 +28,7 @@ type cache struct {
 	mu   sync.Mutex
 	used int64
 	kept map[string]*list.Element
-	last *list.List // of *kept, the one used last in front
+	last *list.List // of *kept, the most recently used first
 }
 
 type kept struct {
@@ -44,7 +44,7 @@ func newCache(o CacheOptions) *cache {
 	return &cache{size: o.Size, now: time.Now, kept: map[string]*list.Element{}, last: list.New()}
 }
 
-// get gives what was kept of a file in exactly this state, else reads it.
+// get returns the cached content of a file in exactly this state, or else reads it.
 func (c *cache) get(f *workspace.File, read func() (json.RawMessage, error)) (json.RawMessage, error) {
 	if c == nil {
 		return read()
@@ -75,7 +75,7 @@ func (c *cache) find(f *workspace.File) json.RawMessage {
 	return k.output
 }
 
-// keep keeps what was read, where the file did not change meanwhile and did not change just now.
+// keep caches what was read, unless the file changed meanwhile or very recently.
 func (c *cache) keep(f *workspace.File, out json.RawMessage) {
 	stamp, err := f.Restat()
 	if err != nil || stamp != f.Stamp() || int64(len(out)) > c.size ||

@@ -12,7 +12,7 @@ import (
 	"toolpost/tool"
 )
 
-// fileArgs say which file is meant.
+// fileArgs name a file.
 type fileArgs struct {
 	Path string `json:"path" schema:"required minLength=1" doc:"The file, relative to an offered folder, or absolute below one. Example: docs/plan.md"`
 }
@@ -75,7 +75,7 @@ func (a writeArgs) decoded() ([]byte, error) {
 	return b, nil
 }
 
-// parseMode reads permissions as people write them; nothing beyond them, such as setuid, can be asked for.
+// parseMode reads permissions as people write them; it refuses anything beyond them, such as setuid.
 func parseMode(s string) (fs.FileMode, error) {
 	if s == "" {
 		return 0, nil
@@ -93,7 +93,7 @@ func (t *Tools) tooMuch(shown string) *tool.Error {
 		Because("too_large")
 }
 
-// appendTo adds to a file, or makes it. Where somebody else makes it in between, it is there to be added to.
+// appendTo appends to a file, or creates it. If another writer creates it in between, it appends to that.
 func (t *Tools) appendTo(r *request, path string, content []byte) error {
 	add := func() error {
 		return r.Edit(path, t.maxFile, func(old []byte) ([]byte, error) {
@@ -148,7 +148,7 @@ func (t *Tools) edit(r *request, a editArgs) (edited, error) {
 	return done, err
 }
 
-// check compares how often the old text is there with how often it is meant to be.
+// check compares how often the old text occurs with how often it should.
 func (a editArgs) check(n int) error {
 	switch {
 	case n == 0:
@@ -204,7 +204,7 @@ func (t *Tools) makeFolder(r *request, a folderArgs) (created, error) {
 	return created{made}, err
 }
 
-// A stat is what statFile tells.
+// A stat is the output of statFile.
 type stat struct {
 	entry
 	Mode     string    `json:"mode" doc:"The permissions, such as 644."`

@@ -1,5 +1,5 @@
 // Package file brings the built-in tools for files: readFile, writeFile, editFile, deleteFile, moveFile, listFiles,
-// globFiles, statFile and makeFolder, below the folders of a workspace and nowhere else.
+// globFiles, statFile and makeFolder, only below the folders of a workspace.
 package file
 
 import (
@@ -12,7 +12,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options say how much the tools take on. The zero value has useful limits and no cache.
+// Options limit the tools. The zero value has useful limits and no cache.
 type Options struct {
 	MaxFile int64        `yaml:"max_file" schema:"default=10485760" doc:"bytes of the largest file that is read or written in one piece"`
 	Cache   CacheOptions `yaml:"cache" doc:"keep files that were read in memory until they change"`
@@ -20,15 +20,15 @@ type Options struct {
 
 const defaultMaxFile = 10 << 20
 
-// Tools are the file tools over a workspace, which stays its owner's.
+// Tools are the file tools over a workspace, which they do not own.
 type Tools struct {
 	define.PathSet
 	ws      *workspace.Workspace
 	maxFile int64
-	cache   *cache // nil: none
+	cache   *cache // nil if there is none
 }
 
-// New makes the tools. Those that write are there only where a root may be written.
+// New makes the tools. Those that write exist only if a root is writable.
 func New(ws *workspace.Workspace, o Options) (*Tools, error) {
 	switch {
 	case o.MaxFile < 0:
@@ -47,7 +47,7 @@ func New(ws *workspace.Workspace, o Options) (*Tools, error) {
 	return t, nil
 }
 
-// A request is one call, with what it sees of the workspace.
+// A request is one call, with its view of the workspace.
 type request struct {
 	context.Context
 	*workspace.View
@@ -60,8 +60,8 @@ type arguments[A any] interface {
 	paths() []*string
 }
 
-// over defines a tool over the workspace: how it runs and what it touches come from one reading of its arguments, in
-// which each path has the meaning that it has for the caller.
+// over defines a tool over the workspace: how it runs and what it touches come from one reading of its arguments, in which
+// each path has the meaning that it has for the caller.
 func over[A, O any, P arguments[A]](
 	t *Tools, spec tool.Spec, run func(*request, A) (O, error), touches func(A) tool.Touches,
 ) define.Tool {
@@ -78,7 +78,7 @@ func over[A, O any, P arguments[A]](
 		},
 		func(c *tool.Call, args A) (tool.Touches, error) {
 			v := t.ws.View(c)
-			var outside error // why it is refused all the same
+			var outside error // why it is refused nevertheless
 			for _, path := range P(&args).paths() {
 				means, denied := v.Meant(*path, spec.Effects.Writes)
 				*path, outside = means, cmp.Or(outside, denied)
@@ -92,7 +92,7 @@ func over[A, O any, P arguments[A]](
 		})
 }
 
-// locate makes paths absolute. A relative path may be in any root: others gets those where it might be, too.
+// locate makes paths absolute. A relative path may be in any root: others receives the alternatives.
 func locate(v *workspace.View, paths, others *[]string, write bool) error {
 	var all []string
 	for _, path := range *paths {

@@ -12,11 +12,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// large is from where on a file is not held in memory beside its JSON form.
+// large is the size from which a file is not held in memory beside its JSON form.
 const large = 256 << 10
 
-// quoted gives a text file as a JSON string, of which there is one copy, of the size that it takes: the file is read
-// twice, block by block, first to measure it. nil: it is not text.
+// quoted returns a text file as a JSON string, or nil if it is not text. There is one copy of exactly the needed size: the
+// file is read twice, block by block, first to measure it.
 func quoted(ctx context.Context, f *workspace.File, limit int64) (json.RawMessage, error) {
 	size, scratch := 0, make([]byte, 0, 2*block)
 	text, err := blocks(ctx, f, limit, func(b []byte) {
@@ -28,7 +28,7 @@ func quoted(ctx context.Context, f *workspace.File, limit int64) (json.RawMessag
 	}
 	out := append(make([]byte, 0, size+2), '"')
 	text, err = blocks(ctx, f, limit, func(b []byte) { out = strictjson.AppendText(out, b) })
-	if err != nil || !text { // it was written to meanwhile
+	if err != nil || !text { // it was changed meanwhile
 		return nil, err
 	}
 	return append(out, '"'), nil
@@ -38,7 +38,7 @@ func quoted(ctx context.Context, f *workspace.File, limit int64) (json.RawMessag
 func blocks(ctx context.Context, f *workspace.File, limit int64, each func([]byte)) (text bool, err error) {
 	in := contextReader{ctx, io.NewSectionReader(f, 0, math.MaxInt64)}
 	buf := make([]byte, block)
-	held, all := 0, int64(0) // held are bytes at the start of buf that begin a character
+	held, all := 0, int64(0) // held counts the bytes at the start of buf that begin a character
 	for {
 		n, err := io.ReadFull(in, buf[held:])
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

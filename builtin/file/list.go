@@ -8,8 +8,8 @@ import (
 	"toolpost/tool"
 )
 
-// What one listing may cost. Beyond a bound it fails and says how to ask for less: half a listing would
-// be taken for a whole one.
+// The bounds of one listing. Beyond a bound it fails and explains how to ask for less: half a listing would be mistaken for
+// a whole one.
 const (
 	maxEntries = 100_000   // in the result
 	maxVisited = 1_000_000 // looked at
@@ -41,7 +41,7 @@ func (t *Tools) list(r *request, a listArgs) ([]entry, error) {
 		if err == nil {
 			entries = append(entries, newEntry(shown, info))
 		}
-		if tool.CodeOf(err) == tool.CodeNotFound { // it was removed while we came to it
+		if tool.CodeOf(err) == tool.CodeNotFound { // it was removed meanwhile
 			return false, nil
 		}
 		return err == nil, err
@@ -49,7 +49,7 @@ func (t *Tools) list(r *request, a listArgs) ([]entry, error) {
 	return entries, err
 }
 
-// walk visits the entries below a folder, as far as a listing may go; list says whether it lists one.
+// walk visits the entries below a folder, up to the bounds of a listing; list decides which entries are listed.
 func (r *request) walk(
 	path string, o workspace.WalkOptions, list func(e *workspace.Entry, shown string) (listed bool, err error),
 ) error {
@@ -81,8 +81,8 @@ type globArgs struct {
 
 func (a *globArgs) paths() []*string { return []*string{&a.Path} }
 
-// glob gives the paths of files. Somebody who looks for files by name means those of the project: what ignore
-// files name is left out, unless it is asked for.
+// glob returns the paths of files. A search by name means the files of the project, so it omits what ignore files name,
+// unless asked to include it.
 func (t *Tools) glob(r *request, a globArgs) ([]string, error) {
 	if err := workspace.CheckGlob(a.Pattern); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (t *Tools) glob(r *request, a globArgs) ([]string, error) {
 	return paths, err
 }
 
-// A listing counts what it gives.
+// A listing counts its entries.
 type listing struct {
 	shown          string // the folder as the caller wrote it
 	entries, bytes int

@@ -26,13 +26,13 @@ type readArgs struct {
 	Stream   bool   `json:"stream" doc:"Give the content as output events while it is read, and only its size as the result: for files over the size limit."`
 }
 
-// The encodings of content. Where none is asked for, text is given as text and everything else as base64.
+// The encodings of content. By default, text is returned as text and everything else as base64.
 const (
 	asText   = "text"
 	asBase64 = "base64"
 )
 
-// A binary is how content that is not text is given.
+// A binary is the form of content that is not text.
 type binary struct {
 	Encoding string `json:"encoding"`
 	Content  []byte `json:"content"` // base64 in JSON
@@ -81,7 +81,7 @@ func (t *Tools) read(r *request, a readArgs) (json.RawMessage, error) {
 	return encode(content, a.Path, a.Encoding)
 }
 
-// advise tells which tool to use instead, where an error's reason says that this one is the wrong one.
+// advise names the tool to use instead, if an error's reason shows that this one is wrong.
 func advise(err error, reason, instead string) error {
 	var e *tool.Error
 	if !errors.As(err, &e) || e.Reason != reason {
@@ -113,21 +113,21 @@ func checkEncoding(e string) error {
 	return nil
 }
 
-// isText reports whether people would call it text; a NUL is a sure sign of the opposite.
+// isText reports whether people would call it text; a NUL shows that it is not.
 func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
-// block is how much of a file is in memory at a time, and in one event. Three divides it, so that the base64 of
-// the blocks, put together, is the base64 of the file.
+// block is how much of a file is in memory at a time, and in one event. It is divisible by three, so that the base64 of the
+// blocks, concatenated, is the base64 of the file.
 const block = 48 << 10
 
-// streamed is what is told of content that went out as events.
+// streamed describes content that was sent as events.
 type streamed struct {
 	Streamed bool   `json:"streamed"`
 	Bytes    int64  `json:"bytes"`
 	Encoding string `json:"encoding"`
 }
 
-// stream gives content as output events, block by block.
+// stream sends content as output events, block by block.
 func stream(r *request, f *workspace.File, content io.Reader, encoding string) (json.RawMessage, error) {
 	s := streamed{Streamed: true, Encoding: encoding}
 	buf := make([]byte, block)
@@ -154,7 +154,7 @@ func stream(r *request, f *workspace.File, content io.Reader, encoding string) (
 	}
 }
 
-// choose decides, by the first block, what nobody asked for.
+// choose decides, by the first block, what the caller left open.
 func (s *streamed) choose(first []byte) {
 	switch {
 	case s.Encoding != "":
@@ -179,13 +179,13 @@ func (s *streamed) emit(out tool.Sink, b []byte, shown string) error {
 	return out.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: "content", Text: text}))
 }
 
-// A span is the part of a file that is asked for: bytes, or lines.
+// A span is the requested part of a file: bytes, or lines.
 type span struct {
 	lines    bool
-	from, to int64 // bytes: from 0, to is the first that is not wanted; lines: from 1, both wanted
+	from, to int64 // bytes: from 0, to is exclusive; lines: from 1, both inclusive
 }
 
-// maxScan is how much of a file is looked through for the lines that are asked for.
+// maxScan is how much of a file is searched for the requested lines.
 const maxScan = 1 << 30
 
 func (a readArgs) span() (span, error) {
@@ -229,11 +229,11 @@ func (s span) reader(ctx context.Context, f io.ReaderAt, limit int64) io.Reader 
 	return io.LimitReader(&lineReader{r: all, span: s, line: 1}, limit)
 }
 
-// A lineReader gives some lines of what it reads.
+// A lineReader returns some lines of what it reads.
 type lineReader struct {
 	span
 	r       io.Reader
-	line    int64 // the one that comes next
+	line    int64 // the next one
 	scanned int64
 }
 
@@ -252,7 +252,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// keep moves what is wanted of a block to its beginning and gives its length.
+// keep moves the wanted part of a block to its beginning and returns its length.
 func (l *lineReader) keep(block []byte) int {
 	rest := block
 	for l.line < l.from {

@@ -22,8 +22,8 @@ const (
 	folderName = "makeFolder"
 )
 
-// The tiers of tools that write, and of the one after which nothing is left. Replacing a file destroys what was in it,
-// but is what writing means: people expect to be asked before a file is gone.
+// The tiers of tools that write, and of the one that deletes. Replacing a file destroys its content, but that is what
+// writing means: people expect to be asked before a file is gone.
 const (
 	tierWrite  = 1
 	tierDelete = 3

@@ -1,5 +1,5 @@
-// Package health has the tools that tell operators how the program is: listSources, readMetrics and watchLoad. They are
-// about what all callers have in common, so nobody else may use them.
+// Package health has the tools that show operators the condition of the program: listSources, readMetrics and watchLoad.
+// They cover all callers, so only operators may use them.
 package health
 
 import (
@@ -20,17 +20,17 @@ type Source struct {
 	Name     string    `json:"name"`
 	Protocol string    `json:"protocol"`
 	State    string    `json:"state"`          // StateOpen, StateOpening or StateFailed
-	Since    time.Time `json:"since"`          // when it came to be so
-	Tools    int       `json:"tools"`          // how many it brings now
-	Held     int       `json:"held,omitzero"`  // how many more are held back, since they changed
-	Error    string    `json:"error,omitzero"` // why it failed, has the tools that it had before its files changed, or one cannot be called
-	// Unavailable is how many more it has that cannot be called.
+	Since    time.Time `json:"since"`          // when it entered this state
+	Tools    int       `json:"tools"`          // how many it has now
+	Held     int       `json:"held,omitzero"`  // how many more are held back because they changed
+	Error    string    `json:"error,omitzero"` // why it failed, kept its old tools after its files changed, or has one that cannot be called
+	// Unavailable is how many more tools cannot be called.
 	Unavailable int `json:"unavailable,omitzero"`
-	// Workers are the programs that it keeps running; nil: it keeps none.
+	// Workers are the programs that it keeps running; nil if it keeps none.
 	Workers *tool.Workers `json:"workers,omitzero"`
 }
 
-// The states of a source. One that failed is tried again.
+// The states of a source. A failed source is retried.
 const (
 	StateOpen    = "open"
 	StateOpening = "opening" // for the first time
@@ -39,12 +39,12 @@ const (
 
 // Options of the tools.
 type Options struct {
-	// Sources tells about all of them, in the order of the config, with the tools that p sees.
+	// Sources describes all of them, in the order of the config, with the tools that p sees.
 	Sources func(ctx context.Context, p tool.Principal) []Source
 	Metrics func(io.Writer) error // as Prometheus reads them
 
-	// What watchLoad looks at.
-	Started   time.Time // the program
+	// What watchLoad measures.
+	Started   time.Time // of the program
 	Calls     *running.Calls
 	Counts    func() telemetry.Counts
 	Followers *follow.Followers

@@ -16,15 +16,15 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Load is what the program has to do, at one moment and since the one before.
+// A Load is what the program is doing at one moment, and has done since the previous one.
 type Load struct {
 	Time     time.Time      `json:"time"`
 	Up       float64        `json:"up_s"`     // since the start of the program
-	Window   float64        `json:"window_s"` // what the rates are about; 0: nothing yet
+	Window   float64        `json:"window_s"` // the time that the rates cover; 0 if there are none yet
 	InFlight int            `json:"in_flight"`
-	Calls    []running.Call `json:"calls"` // those in flight, the oldest first, at most 100 of them
+	Calls    []running.Call `json:"calls"` // those in flight, the oldest first, at most 100
 	All      Rate           `json:"all"`
-	Tools    []Rate         `json:"tools"` // that were called within the window, the most called first, at most 100
+	Tools    []Rate         `json:"tools"` // called within the window, the most called first, at most 100
 	Sources  []Source       `json:"sources"`
 }
 
@@ -33,7 +33,7 @@ type Rate struct {
 	Tool   string  `json:"tool,omitzero"`
 	Source string  `json:"source,omitzero"`
 	Calls  int64   `json:"calls"`
-	Bad    int64   `json:"bad"` // that ended neither well nor with a question
+	Bad    int64   `json:"bad"` // ended neither in success nor with a question
 	Rate   float64 `json:"per_s"`
 	Mean   float64 `json:"mean_ms"`
 	P50    float64 `json:"p50_ms"`
@@ -52,7 +52,7 @@ type LoadArgs struct {
 }
 
 type watched struct {
-	Seen int `json:"seen"` // how many were given
+	Seen int `json:"seen"` // how many were sent
 }
 
 func (o Options) load(ctx context.Context, c *define.Call, a LoadArgs, f *follow.Follower) (w watched, err error) {
@@ -80,13 +80,13 @@ func (o Options) load(ctx context.Context, c *define.Call, a LoadArgs, f *follow
 	return w, err
 }
 
-// A moment is what had been measured at a time.
+// A moment holds the measurements of one time.
 type moment struct {
 	at     time.Time
 	counts telemetry.Counts
 }
 
-// at looks at everything once.
+// at measures everything once.
 func (o Options) at(ctx context.Context, c *define.Call, now, before moment) Load {
 	l := Load{
 		Time: now.at, Up: now.at.Sub(o.Started).Seconds(), Calls: []running.Call{}, Tools: []Rate{},
@@ -125,7 +125,7 @@ func rate(name, source string, n telemetry.Count, window float64, total int64) R
 	}
 }
 
-// String is the load in a line.
+// String describes the load in a line.
 func (l *Load) String() string {
 	failed, alive, busy := 0, 0, 0
 	for _, s := range l.Sources {

@@ -1,6 +1,5 @@
-// Package job has the tools for calls that run later: startJob, showJob, listJobs, answerJob, cancelJob and watchJob.
-// They are tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
-// record.
+// Package job has the tools for calls that run later: startJob, showJob, listJobs, answerJob, cancelJob and watchJob. They
+// are ordinary tools, so that every door has them, and policy, quotas and the record apply to them.
 package job
 
 import (
@@ -14,25 +13,25 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Jobs keeps and runs jobs. What it gives is the JSON that callers see. A job of another caller is not found.
+// Jobs keeps and runs jobs. It returns the JSON that callers see. A job of another caller is not found.
 type Jobs interface {
 	// Start accepts a call as a job, or refuses it as it would be refused now.
 	Start(ctx context.Context, c *tool.Call) (json.RawMessage, error)
 	Show(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error)
-	// List gives the jobs of one state, or of any with ""; 0 leaves the number to it.
+	// List returns the jobs of one state, or of any with ""; with 0 it chooses the number itself.
 	List(ctx context.Context, p tool.Principal, state string, most int) (json.RawMessage, error)
-	// All is List for the jobs of all callers, and Of tells whose job one is.
+	// All is List for the jobs of all callers, and Of returns the caller of a job.
 	All(ctx context.Context, state string, most int) (json.RawMessage, error)
 	Of(ctx context.Context, id string) (caller string, err error)
 	Cancel(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error)
 	// Answer answers the question of a job, or a part of it.
 	Answer(ctx context.Context, p tool.Principal, id string, answers json.RawMessage, lease string) (json.RawMessage, error)
-	// Watch hands over the events after so many, as they come, and gives the job at its end, or when it asks; asked: or
-	// when it goes on.
+	// Watch sends the events after that number as they come. It returns the job at its end, or when it asks; with asked, it
+	// waits past the question until the job goes on.
 	Watch(ctx context.Context, p tool.Principal, id string, after int64, asked bool, out tool.Sink) (json.RawMessage, error)
 }
 
-// watchTime is how long somebody may watch. Whoever still wants to, watches again.
+// watchTime bounds one watch. A client that wants more watches again.
 const watchTime = 24 * time.Hour
 
 // New makes the tools.
@@ -80,7 +79,7 @@ type startArgs struct {
 	Resume    string          `json:"resume" schema:"maxLength=16384" doc:"the id of that question"`
 }
 
-// start makes the call that is to run later: by the same caller, as a part of the same trace and run.
+// start makes the call that will run later: by the same caller, as a part of the same trace and run.
 func (q queue) start(ctx context.Context, c *define.Call, a startArgs) (json.RawMessage, error) {
 	return q.jobs.Start(ctx, &tool.Call{
 		Tool: a.Tool, Args: a.Arguments, Session: cmp.Or(a.Session, c.Session), Lease: cmp.Or(a.Lease, c.Lease),
@@ -89,7 +88,7 @@ func (q queue) start(ctx context.Context, c *define.Call, a startArgs) (json.Raw
 	})
 }
 
-// A named job is one that startJob gave.
+// A named job is one that startJob returned.
 type named struct {
 	Job string `json:"job" schema:"required minLength=1 maxLength=256" doc:"the id that startJob gave"`
 }
@@ -102,7 +101,7 @@ type jobArgs struct {
 
 const seesAll = "see the jobs of all callers"
 
-// whose gives the principal whose job is meant.
+// whose returns the principal that owns the job.
 func (q queue) whose(ctx context.Context, c *define.Call, a jobArgs) (p tool.Principal, err error) {
 	p = c.Caller
 	if err := p.Reaches(a.Caller, "jobs"); err != nil {
@@ -117,7 +116,7 @@ func (q queue) whose(ctx context.Context, c *define.Call, a jobArgs) (p tool.Pri
 	return p, err
 }
 
-// one does something with a job. Who did not say whose it is, is told.
+// one makes a function that acts on a job. If the caller asked for any caller's job, the result names its caller.
 func (q queue) one(
 	do func(context.Context, tool.Principal, string) (json.RawMessage, error),
 ) func(context.Context, *define.Call, jobArgs) (json.RawMessage, error) {
@@ -175,8 +174,8 @@ func (q queue) watch(ctx context.Context, c *define.Call, a watchArgs) (json.Raw
 	return q.jobs.Watch(ctx, c.Caller, a.Job, a.After, a.Asked, out)
 }
 
-// A bystander sees what happens to the state of a session and does not do it a second time: the patches of a job are
-// those of its session, not of the one that watches.
+// A bystander sees state patches without applying them again: the patches of a job belong to the job's session, not to that
+// of the watcher.
 type bystander struct{ tool.Sink }
 
 // Emit implements tool.Sink.

@@ -1,6 +1,5 @@
-// Package lease has the tools that issue leases, lease.issue, list them, lease.list, revoke them, lease.revoke, and
-// count them, lease.gc.
-// Calling one of them passes the engine like any other call, so that who did what is on record.
+// Package lease has the tools that issue leases, lease.issue, list them, lease.list, revoke them, lease.revoke, and count
+// them, lease.gc. Their calls pass the engine like any other, so that the record shows who did what.
 package lease
 
 import (
@@ -13,38 +12,38 @@ import (
 	"toolpost/tool"
 )
 
-// The names of the tools that messages name.
+// The names of the tools that appear in messages.
 const (
 	issueName  = "lease.issue"
 	revokeName = "lease.revoke"
 )
 
-// issuer is the role of callers who may issue leases.
+// issuer is the role of callers that may issue leases.
 const issuer = "issuer"
 
 // Leases keeps leases.
 type Leases interface {
-	// Issue makes a lease for one call of the tool, or of any with "*", up to the tier, by the caller, or by
-	// whoever has it with "". A ttl of 0 leaves it to the store.
+	// Issue makes a lease for one call of the tool, or of any with "*", up to the tier, by the caller, or by any holder with
+	// "". With a ttl of 0 the store chooses.
 	Issue(ctx context.Context, caller, tool string, tier int, ttl time.Duration) (token string, err error)
-	// GC removes what is over, and counts.
+	// GC removes expired leases, and counts.
 	GC(ctx context.Context) (lease.Counts, error)
 }
 
-// A Book is where leases can be looked at and revoked.
+// A Book lists and revokes leases.
 type Book interface {
-	// Revoke makes a lease of the caller useless, or anybody's with "", by its id or its token.
+	// Revoke revokes a lease of the caller, or of any caller with "", by its id or its token.
 	Revoke(ctx context.Context, caller, id string) error
-	// Find gives a lease, by its id or its token.
+	// Find returns a lease, by its id or its token.
 	Find(ctx context.Context, id string) (lease.Lease, error)
-	// List gives leases, the newest first; 0: all.
+	// List returns leases, the newest first, or all with 0.
 	List(ctx context.Context, most int) ([]lease.Lease, error)
 }
 
 // Options of the tools.
 type Options struct {
-	Leases Leases // lease.list and lease.revoke are there where it is a Book too
-	// Resolve gives a tool that this caller may see, as its Ref is written, and its tier.
+	Leases Leases // if it is also a Book, there are lease.list and lease.revoke
+	// Resolve returns the Ref and the tier of a tool that this caller may see.
 	Resolve func(ctx context.Context, caller tool.Principal, name string) (known string, tier int, err error)
 }
 
@@ -69,7 +68,7 @@ func New(o Options) *define.Set {
 
 type tools struct {
 	o    Options
-	book Book // nil: leases end with this program
+	book Book // nil if leases end with this program
 }
 
 type issueArgs struct {
@@ -80,11 +79,11 @@ type issueArgs struct {
 }
 
 type issued struct {
-	Caller string `json:"caller,omitempty"` // left out: whoever has it may use it
+	Caller string `json:"caller,omitempty"` // empty if any holder may use it
 	Tier   int    `json:"tier"`
 	Token  string `json:"token"`
 	Tool   string `json:"tool"`
-	// Where leases can be looked at.
+	// Only if there is a Book.
 	ID      string    `json:"id,omitzero"`
 	Issued  time.Time `json:"issued,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
@@ -123,7 +122,7 @@ func (t tools) issue(ctx context.Context, c *define.Call, args issueArgs) (issue
 	return out, err
 }
 
-// mayIssue refuses who may not issue and revoke leases.
+// mayIssue refuses callers that may not issue and revoke leases.
 func mayIssue(p tool.Principal) error {
 	if p.Operator() || slices.Contains(p.Roles(), issuer) {
 		return nil
@@ -133,7 +132,7 @@ func mayIssue(p tool.Principal) error {
 			"command line, a program that started it, or a caller with the role %s", p.ID, issuer)
 }
 
-// own is whose leases somebody has to do with who names nobody: their own, or anybody's for the operator.
+// own returns the default owner of leases: the caller itself, or "" (any) for an operator.
 func own(p tool.Principal) string {
 	if p.Operator() {
 		return ""
@@ -144,7 +143,7 @@ func own(p tool.Principal) string {
 type revokeArgs struct {
 	_     struct{} `schema:"minProperties=1 maxProperties=1"`
 	ID    string   `json:"id" schema:"minLength=1" doc:"the id of the lease"`
-	Token string   `json:"token" schema:"minLength=1" doc:"its token, in place of the id"` // records leave out what is called so
+	Token string   `json:"token" schema:"minLength=1" doc:"its token, in place of the id"` // records omit values of this name
 }
 
 type revoked struct {

@@ -1,5 +1,5 @@
-// Package logs has the tool that shows what happens in this program, and what happened last: watchLogs. It tells about
-// every caller, so it answers those who run this program and nobody else.
+// Package logs has the tool watchLogs, which shows what happens in this program, and what happened recently. It covers every
+// caller, so only operators may use it.
 package logs
 
 import (
@@ -40,7 +40,7 @@ type Args struct {
 	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind this line: next of the call before. Then last is not asked for"`
 }
 
-// A Filter says which lines are meant. With any of these, lines that are not about a call are left out.
+// A Filter selects lines. With any of these, lines that are not about a call are left out.
 type Filter struct {
 	Tool    string       `json:"tool,omitzero" doc:"only lines about calls of this tool"`
 	Caller  string       `json:"caller,omitzero" doc:"only lines about calls of this caller"`
@@ -52,7 +52,7 @@ type Filter struct {
 // page is how many lines are read at once.
 const page = 500
 
-// watch reads the journal at the pace of who listens: a slow one finds that lines are gone, and nobody waits for it.
+// watch reads the journal at the listener's pace: a slow listener finds that lines are gone, and nothing waits for it.
 func (o Options) watch(ctx context.Context, c *define.Call, a Args, f *follow.Follower) (w follow.Watched, err error) {
 	s := newSelector(a)
 	if err := o.begin(c, a, s, &w); err != nil || !a.Follow {
@@ -65,10 +65,10 @@ func (o Options) watch(ctx context.Context, c *define.Call, a Args, f *follow.Fo
 	return w, err
 }
 
-// begin shows the last lines, or goes on where a call before has ended.
+// begin shows the last lines, or continues after the previous call.
 func (o Options) begin(c *define.Call, a Args, s *selector, w *follow.Watched) error {
 	if w.Next = o.Journal.Last(); a.After != nil {
-		if w.Next < *a.After { // it was a line of a program before this one: nobody has seen any of this one's
+		if w.Next < *a.After { // a line of an earlier program: none of this one's lines have been seen
 			w.Next = 0
 		} else {
 			w.Next = *a.After
@@ -79,7 +79,7 @@ func (o Options) begin(c *define.Call, a Args, s *selector, w *follow.Watched) e
 		return nil
 	}
 	var last []journal.Line
-	lines, _ := o.Journal.Next(0, int(w.Next)) // what is kept is bounded
+	lines, _ := o.Journal.Next(0, int(w.Next)) // the journal is bounded
 	for _, l := range lines {
 		last = append(last, s.take(l)...)
 		w.Next = l.Seq
@@ -92,7 +92,7 @@ func (o Options) begin(c *define.Call, a Args, s *selector, w *follow.Watched) e
 	return nil
 }
 
-// emit tells who listens about lines that were read.
+// emit sends lines to the listener.
 func (o Options) emit(c *define.Call, s *selector, w *follow.Watched, lines []journal.Line, missed int64) error {
 	if w.Missed += missed; missed > 0 {
 		if err := follow.Missing(c.Out, missed); err != nil {
@@ -110,7 +110,7 @@ func (o Options) emit(c *define.Call, s *selector, w *follow.Watched, lines []jo
 	return nil
 }
 
-// event is a line as an event: in words for whoever knows nothing of lines, and whole in its fields.
+// event makes an event of a line: in words for clients that do not know lines, and whole in its fields.
 func event(l journal.Line) tool.Event {
 	var words []string
 	switch l.From {
@@ -126,7 +126,7 @@ func event(l journal.Line) tool.Event {
 	return ev
 }
 
-// raw writes what has a JSON form: fields of a line were checked when they came in.
+// raw marshals a value that has a JSON form: the fields of a line were checked on arrival.
 func raw(v any) json.RawMessage {
 	b, err := strictjson.Marshal(v)
 	if err != nil {
@@ -141,14 +141,14 @@ const (
 	mostLines = 50
 )
 
-// A selector finds the lines that are meant. Those of calls that must end in some way are held back until they do.
+// A selector finds the matching lines. If the filter asks for an outcome, it holds back the lines of a call until it ends.
 type selector struct {
 	Filter
 	least int // level
 	held  []*call
 }
 
-// A call is one that has not ended, with what its tool said.
+// A call is one that has not ended, with the lines of its tool.
 type call struct {
 	id, caller string
 	lines      []journal.Line
@@ -162,7 +162,7 @@ func newSelector(a Args) *selector {
 	return s
 }
 
-// take gives the lines that are to be shown now that l came.
+// take returns the lines to show now that l has come.
 func (s *selector) take(l journal.Line) []journal.Line {
 	either := func(want, is string) bool { return want == "" || want == is }
 	fits := either(s.Tool, l.Tool) && either(s.Caller, l.Caller) && either(s.Session, l.Session) && either(s.Run, l.Run)
@@ -179,7 +179,7 @@ func (s *selector) take(l journal.Line) []journal.Line {
 		if l.Outcome != s.Outcome {
 			return nil
 		}
-		return append(lines, l) // whoever asks for an outcome wants to see it
+		return append(lines, l) // a filter by outcome includes the outcome itself
 	case !shown:
 		return nil
 	case s.Outcome != "":
@@ -193,7 +193,7 @@ func (s *selector) find(l journal.Line) int {
 	return slices.IndexFunc(s.held, func(c *call) bool { return c.id == l.Call && c.caller == l.Caller })
 }
 
-// hold keeps a line until its call has ended. Of too many lines the last are kept, and of too many calls.
+// hold keeps a line until its call has ended. Beyond the bounds it drops the oldest lines and calls.
 func (s *selector) hold(l journal.Line) {
 	i := s.find(l)
 	if i < 0 {
@@ -209,7 +209,7 @@ func (s *selector) hold(l journal.Line) {
 	c.lines = append(c.lines, l)
 }
 
-// release gives what was held back of a call that has ended.
+// release returns the lines that were held back for a call that has ended.
 func (s *selector) release(l journal.Line) (lines []journal.Line) {
 	if i := s.find(l); i >= 0 {
 		lines = s.held[i].lines

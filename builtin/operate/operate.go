@@ -1,5 +1,5 @@
 // Package operate has the tools by which operators see how a server is configured and how full it is: showConfig,
-// explainPolicy, listCallers and showUsage. Nobody else may use them.
+// explainPolicy, listCallers and showUsage. Only operators may use them.
 package operate
 
 import (
@@ -16,11 +16,11 @@ import (
 	"toolpost/tool"
 )
 
-// A Config is the config of a server: the text on disk, and what became of it.
+// A Config is the config of a server: the text on disk, and how it was applied.
 type Config struct {
 	Path string `json:"path,omitzero" doc:"the file; absent: the server was started without one"`
 	Text string `json:"text" doc:"what the file has now, without secrets"`
-	// Differs says that what runs was not read from this text: it has errors, or parts of it take a restart.
+	// Differs is set if the running config was not read from this text: it has errors, or parts of it need a restart.
 	Differs  bool      `json:"differs" doc:"whether the server runs something else than the file says"`
 	Errors   []Fault   `json:"errors" doc:"why the file would be refused"`
 	Problems []Fault   `json:"problems" doc:"what does not work as intended in the config that is running"`
@@ -28,7 +28,7 @@ type Config struct {
 	Taken    time.Time `json:"taken,omitzero" doc:"when what runs was read"`
 }
 
-// A Fault is something that is wrong with a config.
+// A Fault is an error in a config.
 type Fault struct {
 	About   string `json:"about,omitzero" doc:"such as source files, secret KEY, rule no-deletes"`
 	Message string `json:"message"`
@@ -45,14 +45,14 @@ type ExplainArgs struct {
 	Session string          `json:"session,omitzero" doc:"its session"`
 }
 
-// An Explanation is what the policy decides about a call, and who the caller is.
+// An Explanation is the policy's decision about a call, and who the caller is.
 type Explanation struct {
 	policy.Explanation
-	Anonymous bool `json:"anonymous,omitempty"` // everybody who shows no credentials at the door is the caller
-	Unlisted  bool `json:"unlisted,omitempty"`  // the config does not list the caller: it is judged as one with no roles
+	Anonymous bool `json:"anonymous,omitempty"` // all clients without credentials at the door are this caller
+	Unlisted  bool `json:"unlisted,omitempty"`  // the config does not list the caller: it is judged as one without roles
 }
 
-// Callers are those who may call, with what they show. Of tokens only what is known of them is told.
+// Callers are the possible callers, with their credentials. Tokens are described, not shown.
 type Callers struct {
 	Callers []Caller `json:"callers"`
 	Roles   []Role   `json:"roles"`
@@ -65,21 +65,21 @@ type Caller struct {
 	Kind   string           `json:"kind"` // one of the kinds below
 	Roles  []string         `json:"roles"`
 	All    bool             `json:"all"`             // it may use all tools
-	Tools  tool.Patterns    `json:"tools"`           // else those; of one known by tokens alone each says
+	Tools  tool.Patterns    `json:"tools"`           // otherwise these; tokens without a listed caller each have their own
 	By     []string         `json:"by"`              // how it is recognised, in words
-	Doors  []string         `json:"doors,omitempty"` // where who shows nothing is taken for it
-	Tokens []identity.Token `json:"tokens"`          // that are live
+	Doors  []string         `json:"doors,omitempty"` // at which clients without credentials count as this caller
+	Tokens []identity.Token `json:"tokens"`          // live ones
 }
 
 // The kinds of callers.
 const (
-	KindOperator  = "operator"  // may do all that operators may
+	KindOperator  = "operator"  // may do everything that operators may
 	KindListed    = "listed"    // by the config
 	KindToken     = "token"     // known by a token alone
-	KindAnonymous = "anonymous" // shows nothing
+	KindAnonymous = "anonymous" // has no credentials
 )
 
-// A Role is what some callers are.
+// A Role is a role that callers can have.
 type Role struct {
 	Name  string        `json:"name"`
 	All   bool          `json:"all"` // its callers may use all tools
@@ -110,7 +110,7 @@ type Disk struct {
 	Total int64  `json:"total_bytes"`
 }
 
-// A Server answers the questions.
+// A Server answers the queries.
 type Server interface {
 	ShowConfig(ctx context.Context) (Config, error)
 	ExplainPolicy(ctx context.Context, p tool.Principal, a ExplainArgs) (Explanation, error)

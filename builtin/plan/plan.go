@@ -1,6 +1,6 @@
-// Package plan has the tools for plans: plan.run, plan.check, plan.show and plan.list. They are tools like others, so
-// that every door has them, and what holds for calls holds for them: policy, quotas, the record. A plan that takes long
-// is run as a job: startJob of plan.run.
+// Package plan has the tools for plans: plan.run, plan.check, plan.show and plan.list. They are ordinary tools, so that
+// every door has them, and policy, quotas and the record apply to them. To run a long plan as a job, use startJob with
+// plan.run.
 package plan
 
 import (
@@ -14,22 +14,22 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Run is the name of the tool that runs plans, and goes on with those that were interrupted.
+// Run is the name of the tool that runs plans, and continues interrupted ones.
 const Run = "plan.run"
 
-// Book gives the plans that are kept.
+// Book returns the plans that are kept.
 type Book interface {
-	// Find gives a plan of a caller, or with "" of any, and what became of its tools.
+	// Find returns a plan of a caller, or of any with "", and the outcomes of its tools.
 	Find(ctx context.Context, caller, id string) (plan.Record, []plan.Note, error)
-	// List gives plans, the newest first: of a caller, of a session, of a state, or with "" of any.
+	// List returns plans, the newest first, by caller, session and state; "" means any.
 	List(ctx context.Context, caller, session, state string, most int) ([]plan.Record, error)
 }
 
 // Options of the tools.
 type Options struct {
 	Executor *plan.Executor
-	Book     Book // nil: no plan is kept, and none is shown
-	// Planner finds a planner that a caller may use, by its name; nil: there are none.
+	Book     Book // nil if no plan is kept, and none can be shown
+	// Planner finds a planner that a caller may use, by its name; nil if there are none.
 	Planner func(p tool.Principal, name string) (plan.Planner, error)
 }
 
@@ -62,7 +62,7 @@ func New(o Options) *define.Set {
 	return define.NewSet(all...)
 }
 
-// Args gives the arguments of a call that goes on with a plan.
+// Args returns the arguments of a call that continues a plan.
 func Args(planID string) json.RawMessage {
 	w := strictjson.NewWriter(64)
 	w.Text("resume", planID)
@@ -113,7 +113,7 @@ func (t tools) planner(p tool.Principal, name string) (plan.Planner, error) {
 	return t.o.Planner(p, name)
 }
 
-// summary says in few words what became of a plan.
+// summary describes the outcome of a plan in a few words.
 func summary(r *plan.Result) string {
 	if r.Success {
 		return "the plan succeeded: " + define.Count(len(r.ToolResults), "tool")
@@ -156,7 +156,7 @@ type showArgs struct {
 	Plan string `json:"plan" schema:"required minLength=1 maxLength=256" doc:"the planId"`
 }
 
-// whose is the caller whose plans one may see; empty: everybody's.
+// whose returns the caller whose plans are visible, or "" for all callers.
 func whose(c *define.Call) string {
 	if c.Caller.Operator() {
 		return ""
@@ -187,7 +187,7 @@ type Listed struct {
 	Plans []plan.Record `json:"plans"`
 }
 
-// defaultList is how many plans a list has where nobody says.
+// defaultList is how many plans a list has by default.
 const defaultList = 100
 
 func (t tools) list(ctx context.Context, c *define.Call, a listArgs) (json.RawMessage, error) {

@@ -1,4 +1,4 @@
-// Package reload has the tool with which operators let a program read its config again: reloadConfig.
+// Package reload has the tool reloadConfig, with which operators make a program read its config again.
 package reload
 
 import (
@@ -9,7 +9,7 @@ import (
 	"toolpost/tool"
 )
 
-// A Report is what came of a reload.
+// A Report is the outcome of a reload.
 type Report struct {
 	Config  string        `json:"config,omitzero" doc:"the file that was read"`
 	Changes []tool.Change `json:"changes" doc:"sources whose tools are others now"`
@@ -17,15 +17,15 @@ type Report struct {
 	Restart []string      `json:"restart,omitempty" doc:"parts of the config that changed and take effect at the next start"`
 }
 
-// A Failed is a source that is not as its files and the config say.
+// A Failed is a source that is not in the state that its files and the config describe.
 type Failed struct {
 	Source string `json:"source"`
 	Error  string `json:"error"`
 	Stays  bool   `json:"stays,omitzero" doc:"its tools are those of before"`
 }
 
-// New makes the tool. The function reads the config and the files of the sources again; its error says why the config
-// was not taken.
+// New makes the tool. The function reads the config and the files of the sources again; its error is the reason why the
+// config was refused.
 func New(reload func(context.Context) (Report, error)) *define.Set {
 	run := func(ctx context.Context, c *define.Call, _ struct{}) (Report, error) {
 		r, err := reload(ctx)

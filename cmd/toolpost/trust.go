@@ -19,7 +19,7 @@ import (
 // reviewHint names the command for tools that are held back.
 const reviewHint = "toolpost tools review"
 
-// shownDigest is how much of a digest is shown: enough that a second text with the same prefix cannot be found.
+// shownDigest is how much of a digest is shown: enough that a second text with the same prefix is hard to find.
 const shownDigest = 16
 
 func (a *app) reviewCommand() *cobra.Command {
