@@ -18,37 +18,37 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The bounds of what goes over a channel.
+// The bounds of a channel.
 const (
-	maxInFlight = 64        // calls of a program at once; while there are so many, nobody listens to it
+	maxInFlight = 64        // concurrent calls of a program; at this number its channel is not read
 	maxLine     = 4 << 20   // bytes of one call, and of a result
-	maxBytes    = 256 << 20 // bytes of all that a program says, and of all that it is answered
+	maxBytes    = 256 << 20 // bytes of everything that a program sends, and of all answers to it
 )
 
 func lineLimits() process.LineLimits { return process.LineLimits{Line: maxLine, Total: maxBytes} }
 
-// A program is one that runs, as the host sees it.
+// A program is a running program, as the host sees it.
 type program struct {
 	t              *Tools
-	call           *tool.Call // that it runs for: the parent of all of its calls
+	call           *tool.Call // the call that it runs for: the parent of all of its calls
 	code           string
 	events         tool.Sink
 	stdout, stderr *define.Stream
 
 	made   int // calls
 	names  names
-	unread bool // its process ended before it had read what to run
+	unread bool // its process ended before it had read its code
 
-	mu       sync.Mutex // of what follows, and of writing to conn
+	mu       sync.Mutex // guards what follows, and writes to conn
 	conn     io.Writer
 	answered int64                             // bytes
-	open     map[int64]context.CancelCauseFunc // calls that run, by the program's own number for them
+	open     map[int64]context.CancelCauseFunc // running calls, by the program's own number for them
 }
 
 func (p *program) stderrLines() func([]byte) { return define.Lines(p.stderr) }
 
-// A line is one that a program writes to its channel. Of a call it has the name and the arguments, and a number for the
-// answer. There is no place in it for anything else that belongs to a call, and what has one is not understood.
+// A line is a line that a program writes to its channel. A call consists of a name, the arguments, and a number for the
+// answer. Nothing else that belongs to a call has a field here, and a line with unknown fields is rejected.
 type line struct {
 	ID     *int64          `json:"id"`
 	Tool   string          `json:"tool"`
@@ -58,18 +58,18 @@ type line struct {
 	Raised *raised         `json:"raised"`
 }
 
-// said is the last that a program says.
+// said is the final message of a program.
 type said struct {
 	result json.RawMessage
-	raised *raised // nil: it returned
-	left   int     // calls that ran when it returned: nobody awaited them
+	raised *raised // nil if it returned
+	left   int     // calls that still ran when it returned: they were not awaited
 }
 
-// raised is an exception that nobody caught.
+// raised is an uncaught exception.
 type raised struct {
 	Type    string  `json:"type"`
 	Message string  `json:"message"`
-	Code    string  `json:"code"` // of a call that failed; empty: it is another exception
+	Code    string  `json:"code"` // of a failed call; empty for another exception
 	Frames  []frame `json:"frames"`
 }
 
@@ -81,7 +81,7 @@ type frame struct {
 
 var errBroken = errors.New("it wrote to the channel of its calls what is no call")
 
-// talkThen is talk, and then ends the program: at once if it did not say its last, or else when it has not ended by
+// talkThen calls talk, and then ends the program: at once if it sent no final message, otherwise if it does not end by
 // itself soon.
 func (p *program) talkThen(
 	ctx context.Context, end func(), conn io.Writer, lines *process.Lines,
@@ -94,8 +94,8 @@ func (p *program) talkThen(
 	return last, err
 }
 
-// talk listens to a program until it says its last, or nothing more, and makes its calls. They end with ctx, and with
-// the program; when it returns none runs any more.
+// talk reads from a program until its final message, or its end, and makes its calls. They end with ctx, and with the
+// program; none still runs when talk returns.
 func (p *program) talk(ctx context.Context, conn io.Writer, lines *process.Lines) (*said, error) {
 	over := tool.Errorf(tool.CodeCancelled, "the program that made the call has ended")
 	ctx, end := context.WithCancelCause(ctx)
@@ -104,14 +104,14 @@ func (p *program) talk(ctx context.Context, conn io.Writer, lines *process.Lines
 	defer end(over)
 	p.conn, p.open = conn, map[int64]context.CancelCauseFunc{}
 	if p.unread = p.order() != nil; p.unread {
-		return nil, nil // it has ended, and how says more
+		return nil, nil // it has ended; its exit explains more
 	}
 	places := make(chan struct{}, maxInFlight)
 	for {
 		text, err := lines.Next()
 		if err != nil {
-			// The kernel says so of a socket that was closed with something in it, and that is the order, as long as nothing
-			// was answered.
+			// The kernel reports this for a socket that was closed with unread data. As long as nothing was answered, that
+			// data is the order.
 			p.unread = p.made == 0 && errors.Is(err, syscall.ECONNRESET)
 			return nil, unheard(err)
 		}
@@ -136,7 +136,7 @@ func (p *program) talk(ctx context.Context, conn io.Writer, lines *process.Lines
 	}
 }
 
-// alone reports whether a line says one thing.
+// alone reports whether a line has exactly one meaning.
 func (l *line) alone() bool {
 	n := 0
 	calls := l.ID != nil || l.Tool != "" || l.Args != nil
@@ -148,7 +148,7 @@ func (l *line) alone() bool {
 	return n == 1
 }
 
-// unheard says why a program was not listened to to its end; nil: it said nothing more.
+// unheard returns why a program was cut off before its end, or nil if it just sent nothing more.
 func unheard(err error) error {
 	if long, ok := errors.AsType[*process.LimitError](err); ok {
 		return fmt.Errorf("%w: %w", errBroken, long)
@@ -156,10 +156,10 @@ func unheard(err error) error {
 	return nil
 }
 
-// order tells the program what to run.
+// order sends the program its code.
 func (p *program) order() error {
 	w := strictjson.NewWriter(len(p.code) + 128)
-	w.Raw("code", strictjson.Quote(p.code)) // also where it is empty
+	w.Raw("code", strictjson.Quote(p.code)) // even if it is empty
 	w.Raw("most", fmt.Appendf(nil, `{"calls":%d,"bytes":%d}`, maxInFlight, maxLine))
 	return p.write(w.Done())
 }
@@ -171,13 +171,13 @@ func (p *program) write(text []byte) error {
 	return err
 }
 
-// begin makes a call when there is a place for it. False: its number is taken.
+// begin makes a call when there is a place for it. It returns false if its number is taken.
 func (p *program) begin(ctx context.Context, places chan struct{}, calls *sync.WaitGroup, l line) bool {
 	id := *l.ID
 	select {
 	case places <- struct{}{}:
 	case <-ctx.Done():
-		return true // nobody waits for it any more
+		return true // the result is not needed any more
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	p.mu.Lock()
@@ -200,7 +200,7 @@ func (p *program) begin(ctx context.Context, places chan struct{}, calls *sync.W
 			answer = p.answer(ctx, name, args)
 		}
 		p.mu.Lock()
-		delete(p.open, id) // before it learns the answer: the number is free then
+		delete(p.open, id) // before the answer is sent: the number is free from then on
 		p.mu.Unlock()
 		<-places
 		p.reply(id, answer)
@@ -208,7 +208,7 @@ func (p *program) begin(ctx context.Context, places chan struct{}, calls *sync.W
 	return true
 }
 
-// running is how many calls run.
+// running returns how many calls run.
 func (p *program) running() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,20 +225,20 @@ func (p *program) cancel(id int64) {
 	}
 }
 
-// An answer is what a program is told of a call.
+// An answer is what a program receives for a call.
 type answer struct {
 	output json.RawMessage
 	failed *tool.Error
 }
 
-// refused is the answer to a call beyond those that a program may make.
+// refused is the answer to a call beyond the program's limit.
 func (p *program) refused() answer {
 	return answer{failed: tool.Errorf(tool.CodeQuotaExceeded,
 		"a program makes at most %d calls; `code: {run: {max_calls: ...}}` of its source allows more", p.t.o.MaxCalls).
 		Because("too_many_calls")}
 }
 
-// answer makes a call as its caller's own, one deeper than that of the program and in its session.
+// answer makes a call on behalf of the program's caller, one level deeper than the program's own call and in its session.
 func (p *program) answer(ctx context.Context, name string, args json.RawMessage) answer {
 	c := p.call.Inner(p.names.resolve(ctx, p.t.Engine, p.call.Caller, name), args)
 	c.Session = p.call.Session
@@ -260,7 +260,7 @@ func (p *program) answer(ctx context.Context, name string, args json.RawMessage)
 	return answer{failed: r.Failure}
 }
 
-// reply tells the program what came of a call. That it has ended meanwhile is no error.
+// reply sends the program the answer to a call. It is not an error if the program has ended meanwhile.
 func (p *program) reply(id int64, a answer) {
 	text := a.document(id)
 	p.mu.Lock()
@@ -274,7 +274,7 @@ func (p *program) reply(id int64, a answer) {
 	_ = p.write(text)
 }
 
-// maxDetails is how much of an error's details a program gets.
+// maxDetails is how much of an error's details a program receives.
 const maxDetails = 64 << 10
 
 // document writes an answer, on one line.
@@ -298,7 +298,7 @@ func (a answer) document(id int64) []byte {
 	return w.Done()
 }
 
-// oneLine is JSON without a line's end in it, and null where there is none.
+// oneLine returns JSON without newlines, or null if it is empty.
 func oneLine(raw json.RawMessage) []byte {
 	switch {
 	case len(raw) == 0:
@@ -308,7 +308,7 @@ func oneLine(raw json.RawMessage) []byte {
 	}
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
-		return []byte("null") // what a tool gave was checked
+		return []byte("null") // the output of a tool was checked
 	}
 	return b.Bytes()
 }

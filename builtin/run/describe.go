@@ -24,7 +24,7 @@ type description struct {
 	More  int    `json:"more" doc:"How many more there are that did not fit: name them, or search."`
 }
 
-// maxText is how long a description is at the most, in bytes; maxStub what one tool has of that.
+// maxText bounds a description, in bytes; maxStub bounds the part of one tool.
 const (
 	maxText = 64 << 10
 	maxStub = 8 << 10
@@ -51,7 +51,7 @@ func (t *Tools) describe(ctx context.Context, c *define.Call, a describeArgs) (d
 	return d, nil
 }
 
-// choose finds the tools that somebody asks about. Those that are about calls are on no list, but can be named.
+// choose finds the requested tools. Tools about calls are not listed, but can be named.
 func (t *Tools) choose(ctx context.Context, p tool.Principal, a describeArgs) ([]function, error) {
 	all := visible(ctx, t.Engine, p)
 	listed := slices.DeleteFunc(slices.Clone(all), func(f function) bool { return f.spec.Unlisted })
@@ -74,7 +74,7 @@ func (t *Tools) choose(ctx context.Context, p tool.Principal, a describeArgs) ([
 	return found, err
 }
 
-// named finds tools by their names. One that the caller does not see is like one that there is not.
+// named finds tools by their names. A tool that the caller does not see is treated as missing.
 func (t *Tools) named(ctx context.Context, p tool.Principal, all []function, wanted []string) ([]function, error) {
 	var found []function
 	var look names
@@ -95,13 +95,13 @@ func (t *Tools) named(ctx context.Context, p tool.Principal, all []function, wan
 	return found, nil
 }
 
-// within describes as many tools as fit, those of a source together, and says how many did.
+// within describes as many tools as fit, those of a source together, and returns how many did.
 func within(all []function, write func([]function) string) (string, int) {
 	text := write(all)
 	if len(text) <= maxText {
 		return text, len(all)
 	}
-	low, high := 0, len(all) // so many fit, so many do not
+	low, high := 0, len(all) // low many fit, high many do not
 	for high-low > 1 {
 		middle := (low + high) / 2
 		if len(write(all[:middle])) <= maxText {
@@ -113,7 +113,7 @@ func within(all []function, write func([]function) string) (string, int) {
 	return write(all[:low]), low
 }
 
-// bySource puts functions of a source together, in the order in which they come.
+// bySource groups functions by source, in their order.
 func bySource(all []function) (groups [][]function) {
 	at := map[string]int{}
 	for _, f := range all {
@@ -127,8 +127,8 @@ func bySource(all []function) (groups [][]function) {
 	return groups
 }
 
-// said is what a tool and its arguments say of themselves, line by line and within bounds. It may come from a server
-// that is not ours: no control characters are left in it.
+// said returns the descriptions of a tool and its arguments, line by line and within bounds. They may come from a foreign
+// server, so control characters are removed.
 func (f function) said(in *shape) []string {
 	lines := []string{plainText(f.spec.Description, 600)}
 	for _, m := range in.members {

@@ -14,12 +14,12 @@ import (
 	"toolpost/tool"
 )
 
-// A language runs programs, each in a clean process of an interpreter that is warm.
+// A language runs programs, each in a clean process of a warm interpreter.
 type language struct {
 	t       *Tools
 	name    string
 	program string // the interpreter
-	setting string // of the config, that says which it is
+	setting string // of the config, that names the interpreter
 	open    func(*interpreter) pool
 
 	mu     sync.Mutex
@@ -27,7 +27,7 @@ type language struct {
 	closed bool
 }
 
-// An interpreter is a program that runs programs, as it can be started behind walls.
+// An interpreter is the program that runs programs, as it can be started behind walls.
 type interpreter struct {
 	path   string
 	around *walls.Walls
@@ -40,25 +40,25 @@ type pool interface {
 	close(ctx context.Context) error
 }
 
-// A worker runs one program, and gives itself back.
+// A worker runs one program, and then returns to its pool.
 type worker interface {
 	run(ctx context.Context, p *program) (ending, error)
 }
 
-// An ending is all that came of one run of a program.
+// An ending is the outcome of one run of a program.
 type ending struct {
-	said   *said  // the last that it said; nil: it ended without a word
-	broken error  // why what it said on the channel was not listened to any more
-	exit   string // how its process ended, in words; empty: as it should
-	why    string // it ended, where a limit of its walls was the reason
+	said   *said  // its final message; nil if it ended without one
+	broken error  // why its channel was cut off
+	exit   string // how its process ended, in words; empty if normally
+	why    string // why it ended, if a limit of its walls was the reason
 	layers []string
 	checks []walls.Check
-	again  bool // nothing was run, and another worker may
+	again  bool // nothing was run, and another worker may be tried
 }
 
-// get gives a worker for a call of this depth. Each depth has its own: a program that waits for one that it has called
-// holds its worker meanwhile, and where all of them do so nobody would get another. To wait for one, and to start it,
-// is not the program's time.
+// get returns a worker for a call of this depth. Each depth has its own workers: a program that waits for another that it
+// has called holds its worker, and if all did so, none would get another. Waiting for a worker, and starting it, does not
+// count as the program's time.
 func (l *language) get(ctx context.Context, depth int) (worker, error) {
 	defer tool.Waiting(ctx)()
 	p, err := l.pool(ctx, depth)
@@ -95,7 +95,7 @@ func (l *language) pool(ctx context.Context, depth int) (pool, error) {
 	return l.pools[depth], nil
 }
 
-// find finds the interpreter, and what running it takes.
+// find finds the interpreter, and what it needs to run.
 func (l *language) find(ctx context.Context) (*interpreter, error) {
 	name := l.program
 	if strings.Contains(name, "/") {
@@ -118,7 +118,7 @@ func (l *language) find(ctx context.Context) (*interpreter, error) {
 	return &interpreter{argv[0], around}, nil
 }
 
-// confine gives the walls of a program, and of its interpreter before it: it has nothing of /proc either.
+// confine returns the walls of a program, and of its interpreter before it. They do not have /proc either.
 func (i *interpreter) confine(watch *walls.Watch) (*sandbox.Confinement, error) {
 	c, err := i.around.Confine(Name, guarantees(), watch)
 	if err != nil {
@@ -156,7 +156,7 @@ func (l *language) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// follow lets the attempts that walls stop be those of a program from now on.
+// follow attributes blocked attempts to a program from now on.
 func follow(watch *walls.Watch, p *program) {
 	watch.Follow(p.events, walls.Sources(guarantees(), guarantees()))
 }

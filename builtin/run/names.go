@@ -12,15 +12,15 @@ import (
 	"toolpost/wire/nearest"
 )
 
-// names finds tools by the names that programs have for them.
+// names resolves the names that programs use for tools.
 type names struct {
 	mu    sync.Mutex
-	known map[string]string // as the program wrote it -> as the engine knows it; empty: it does not
-	made  map[string]string // of identifiers; nil: not asked for yet
+	known map[string]string // as the program wrote it -> as the engine knows it; empty if it does not
+	made  map[string]string // of identifiers; nil if not needed yet
 }
 
-// resolve gives the engine's name of a tool that a program calls source.name, where both are identifiers, or by any of
-// the engine's own names. One that is unknown stays as it is: the engine says so, and it is on record.
+// resolve returns the engine's name of a tool. A program calls it source.name, both identifiers, or by any of the engine's
+// own names. An unknown name stays as it is: the engine then reports and records it.
 func (n *names) resolve(ctx context.Context, catalog tool.Catalog, p tool.Principal, name string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -47,7 +47,7 @@ func (n *names) resolve(ctx context.Context, catalog tool.Catalog, p tool.Princi
 	return cmp.Or(found, name)
 }
 
-// meant adds to the error of a tool that is not there which function may have been meant: one that the caller may use.
+// meant adds a similar function to the error for a missing tool: one that the caller may use.
 func (n *names) meant(name string, e *tool.Error) *tool.Error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,7 +63,7 @@ func (n *names) meant(name string, e *tool.Error) *tool.Error {
 	return &more
 }
 
-// maxKnown is how many names are remembered: a program may make them up.
+// maxKnown is how many names are remembered: a program may invent them.
 const maxKnown = 10_000
 
 // A function is a tool as a program sees it.
@@ -74,8 +74,8 @@ type function struct {
 
 func (f function) path() string { return f.source + "." + f.name }
 
-// visible lists the tools that a caller may see and call now, in the order of their names, as functions: no two of a
-// source have the same name. Those whose names are identifiers keep them.
+// visible lists the tools that a caller may see and call now, sorted by name, as functions. Function names are unique within
+// a source. Tools whose names are identifiers keep them.
 func visible(ctx context.Context, catalog tool.Catalog, p tool.Principal) []function {
 	var all []function
 	for spec, why := range catalog.Specs(ctx, p) {
@@ -100,8 +100,8 @@ func visible(ctx context.Context, catalog tool.Catalog, p tool.Principal) []func
 
 const maxIdentifier = 128
 
-// identifier makes of a name one that both languages can write behind a dot. It does not begin with an underscore,
-// which Python's own attributes do, and is no word that means something else there.
+// identifier converts a name to one that both languages can write after a dot. It does not begin with an underscore, like
+// Python's own attributes, and is not a reserved word.
 func identifier(name string) string {
 	id := tool.Safe(name, func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
@@ -116,6 +116,6 @@ func identifier(name string) string {
 	return id
 }
 
-// reserved are the words of Python, and the two names that JavaScript looks for in any object.
+// reserved are Python's keywords, and the two names that JavaScript looks up in any object.
 const reserved = "False None True and as assert async await break class continue def del elif else except finally " +
 	"for from global if import in is lambda nonlocal not or pass raise return try while with yield then toJSON"

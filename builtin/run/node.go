@@ -23,8 +23,8 @@ import (
 //go:embed runtime/program.mjs
 var nodeSource string
 
-// A nodePool has processes of Node.js that wait for a program. Node.js cannot fork: each runs one program and ends, and
-// the next is started meanwhile.
+// A nodePool has Node.js processes that wait for a program. Node.js cannot fork: each runs one program and ends, and the
+// next is started meanwhile.
 type nodePool struct {
 	*process.Pool[*nodeWorker]
 	*interpreter
@@ -32,7 +32,7 @@ type nodePool struct {
 
 	life  context.Context
 	end   context.CancelFunc
-	tasks sync.WaitGroup // start what will be needed
+	tasks sync.WaitGroup // start processes that will be needed
 }
 
 // A nodeWorker is a process that waits for its program, or runs it.
@@ -42,7 +42,7 @@ type nodeWorker struct {
 	lines  *process.Lines
 	pool   *nodePool
 	watch  walls.Watch
-	stderr atomic.Pointer[func([]byte)] // of its program; nil: it has none yet
+	stderr atomic.Pointer[func([]byte)] // of its program; nil if it has none yet
 }
 
 func (t *Tools) openNode(i *interpreter) pool {
@@ -52,8 +52,8 @@ func (t *Tools) openNode(i *interpreter) pool {
 	return p
 }
 
-// heapOf is how much of its memory a program has for its objects, in MiB, so that the interpreter says that there is no
-// more before the kernel ends it without a word.
+// heapOf returns how much of its memory a program may use for objects, in MiB, so that the interpreter reports a full heap
+// before the kernel kills it without a message.
 func heapOf(memory int64) int64 {
 	if memory <= 0 {
 		memory = sandbox.DefaultMemory
@@ -61,10 +61,10 @@ func heapOf(memory int64) int64 {
 	return memory * 5 / 8 >> 20
 }
 
-// startTime is how long an interpreter may take to start that nobody waits for yet.
+// startTime bounds the start of a spare interpreter, for which no program waits yet.
 const startTime = 30 * time.Second
 
-// take gives a process to a program, and has the next one started.
+// take takes a process for a program, and starts the next one.
 func (p *nodePool) take(ctx context.Context) (worker, error) {
 	w, err := p.Get(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (p *nodePool) take(ctx context.Context) (worker, error) {
 	p.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(p.life, startTime)
 		defer cancel()
-		if next, err := p.Get(ctx); err == nil { // else the next program will say why
+		if next, err := p.Get(ctx); err == nil { // otherwise the next program will report the error
 			p.Put(next, true)
 		}
 	})
@@ -132,7 +132,7 @@ func (w *nodeWorker) greet(ctx context.Context) error {
 	return nil
 }
 
-// line takes a line of its standard error.
+// line handles a line of its standard error.
 func (w *nodeWorker) line(line []byte) {
 	if take := w.stderr.Load(); take != nil {
 		(*take)(line)
@@ -169,7 +169,7 @@ func (w *nodeWorker) run(ctx context.Context, p *program) (e ending, err error) 
 		exit = w.child.Kill()
 	}
 	end()
-	_ = w.conn.SetReadDeadline(time.Now().Add(forks.DrainTime)) // what it said last is still there
+	_ = w.conn.SetReadDeadline(time.Now().Add(forks.DrainTime)) // its final message is still in the buffer
 	talk.Wait()
 	_ = w.child.Stdout.SetReadDeadline(time.Now().Add(forks.DrainTime))
 	pumps.Wait()

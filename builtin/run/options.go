@@ -10,7 +10,7 @@ import (
 )
 
 // Options are the field code.run of a source with protocol builtin: the word off, or limits. The zero value has useful
-// ones.
+// limits.
 type Options struct {
 	Timeout   config.Duration `yaml:"timeout" schema:"default=60s" doc:"time limit of a program, with all that it calls; a caller can only ask for less"`
 	Memory    int64           `yaml:"memory" schema:"default=536870912" doc:"bytes of memory of a program"`
@@ -36,7 +36,7 @@ func (o *Options) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Validate finds limits within which nothing can run. The config calls it.
+// Validate rejects limits within which nothing can run. The config calls it.
 func (o *Options) Validate() error {
 	const least = 64 << 20
 	switch {
@@ -49,8 +49,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// withDefaults fills in what is left out. Memory stays: a default that a machine cannot hold for all processes of a
-// room together is held for each, and one that somebody asked for is refused there.
+// withDefaults fills in defaults. Memory stays as it is: if a machine cannot enforce a limit on all processes of a room
+// together, the default is enforced on each process, but an explicit limit is refused.
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, config.Duration(time.Minute))
 	o.MaxCalls, o.MaxOutput, o.Workers = cmp.Or(o.MaxCalls, 10_000), cmp.Or(o.MaxOutput, 64<<10), cmp.Or(o.Workers, 8)

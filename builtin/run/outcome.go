@@ -23,8 +23,8 @@ func (e *ending) ended(exit process.Exit) {
 	}
 }
 
-// outcome makes a result of what came of a program. However it ended, that is the program's own failure: were it ours,
-// somebody's bad programs would close the tool to everybody else.
+// outcome makes a result from the ending of a program. Every ending counts as the program's own failure: if it counted as
+// ours, one caller's bad programs would make the tool unavailable to all others.
 func (p *program) outcome(c *define.Call, e ending) (output, error) {
 	out := output{
 		Stdout: p.stdout.Text(), Stderr: p.stderr.Text(), Calls: p.made,
@@ -50,7 +50,7 @@ func (p *program) outcome(c *define.Call, e ending) (output, error) {
 	case e.exit != "":
 		c.Failure = tool.Failed("crashed", "the program ended before it returned: "+e.exit+lastWords(out.Stderr)).Failure
 	default:
-		c.Summary = p.summary(out) // it left by itself, with nothing to say
+		c.Summary = p.summary(out) // it exited by itself without a result
 		return out, nil
 	}
 	c.Failure.Details = printed(out, nil)
@@ -80,8 +80,7 @@ func wereNot(n int) string {
 	return fmt.Sprintf("%d calls that still ran were", n)
 }
 
-// failure is what a caller is told of an exception that the program did not catch: what it is, and where, in its own
-// lines.
+// failure describes an uncaught exception to the caller: what it is, and where it is in the program's own lines.
 func (p *program) failure(r *raised, out output) *tool.Error {
 	trace, kind := p.traceback(r), cut(r.Type, 200)
 	message := kind
@@ -96,7 +95,7 @@ func (p *program) failure(r *raised, out output) *tool.Error {
 	return e
 }
 
-// printed is what a program that failed has printed, among the details of its error.
+// printed adds what a failed program has printed to the details of its error.
 func printed(out output, details map[string]any) []byte {
 	all := map[string]any{"stdout": out.Stdout, "stderr": out.Stderr, "calls": out.Calls, "truncated": out.Truncated}
 	for name, value := range details {
@@ -127,7 +126,7 @@ func (p *program) traceback(r *raised) string {
 
 const maxFrames = 20
 
-// cut is a text that is not too long to show: what a program says of itself may be anything.
+// cut shortens a text for display: a program's message may be anything.
 func cut(text string, most int) string {
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most], "") + "..."

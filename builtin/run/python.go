@@ -78,7 +78,7 @@ func (p *pythonPool) start(ctx context.Context) (*pythonWorker, error) {
 	}
 	defer source.Close()
 	w.Server, err = forks.Start(process.Command{
-		// -I: nothing of the folder and the user that it is started by; -B: nothing is written
+		// -I isolates it from the folder and the user that start it; -B writes no bytecode.
 		Argv: []string{p.path, "-I", "-B", "-c", forks.Bootstrap, "room"}, Dir: "/", Confine: confine,
 		Stderr: func(line []byte) { p.log.Debug("written by the interpreter of "+Name, "line", string(line)) },
 	}, source, room, forks.Options{Start: process.Start, Ends: ends, Ahead: &p.ahead})
@@ -113,7 +113,7 @@ func (w *pythonWorker) greet(ctx context.Context) error {
 	return nil
 }
 
-// ends make what leads to one program: its channel, and what it prints.
+// ends makes the channel and the output pipes for one program.
 func ends() (*forks.Ends, error) {
 	ours, theirs, err := forks.SocketPair()
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *pythonWorker) run(ctx context.Context, p *program) (ending, error) {
 	case healthy && !w.Spent():
 		w.Prepare()
 		w.pool.Put(w, true)
-	default: // what a program does to its interpreter says nothing about the next one
+	default: // damage that a program does to its interpreter does not concern the next one
 		w.pool.Retire(w)
 	}
 	return e, err
@@ -169,7 +169,7 @@ func (w *pythonWorker) fork(ctx context.Context, p *program) (e ending, healthy 
 	talk.Go(func() { e.said, e.broken = p.talkThen(life, end, f, process.NewLines(ours, lineLimits())) })
 	exit, healthy, err := w.Await(life, f)
 	end()
-	_ = ours.SetReadDeadline(time.Now().Add(forks.DrainTime)) // what it said last is still there
+	_ = ours.SetReadDeadline(time.Now().Add(forks.DrainTime)) // its final message is still in the buffer
 	talk.Wait()
 	f.Out.Drain()
 	pumps.Wait()
@@ -178,7 +178,7 @@ func (w *pythonWorker) fork(ctx context.Context, p *program) (e ending, healthy 
 		e.again = true
 		w.Spend()
 		return e, healthy, nil
-	case ctx.Err() == nil && f.Early() && p.unread: // nor here: it died while it waited
+	case ctx.Err() == nil && f.Early() && p.unread: // nothing was run here either: it died while it waited
 		e.again = true
 		w.Lost()
 		return e, healthy, nil

@@ -1,11 +1,11 @@
-// Package run brings the built-in tools runCode, which runs a program that calls tools, and describe_tools, which says
+// Package run brings the built-in tools runCode, which runs a program that calls tools, and describe_tools, which explains
 // how to call them from one.
 //
-// A program runs in a clean process of a warm interpreter, in a room without network, files, environment or other
-// processes. All that it can do is compute, print, and call tools over one channel. Of a call the channel carries the
-// tool's name and the arguments, and nothing else: who calls, on whose behalf and under which id is decided here, from
-// the call that the program runs for. So each of its calls passes the whole engine as if its caller had made it, and a
-// program can do no more than its caller can.
+// A program runs in a clean process of a warm interpreter, in a room without network, files, environment or other processes.
+// It can only compute, print, and call tools over one channel. A call on the channel consists of the tool's name and the
+// arguments, and nothing else: the caller, the principal and the id are set here, from the call that the program runs for.
+// So each of its calls passes the whole engine as if its caller had made it, and a program can do no more than its caller
+// can.
 package run
 
 import (
@@ -30,9 +30,9 @@ const (
 	describeName = "describe_tools"
 )
 
-// A Setting is where the tools stand.
+// A Setting is the environment of the tools.
 type Setting struct {
-	Engine    config.Engine   // runs the calls of programs, and knows what there is to call
+	Engine    config.Engine   // runs the calls of programs, and has the catalogue
 	Dir       string          // the folder of the config
 	OffLimits *offlimits.Book // what no tool sees
 	Log       *slog.Logger
@@ -63,7 +63,7 @@ func New(s Setting, o Options) (*Tools, error) {
 	return t, nil
 }
 
-// guarantees hold around every program, whoever asks for what.
+// guarantees hold around every program, whatever the caller asks for.
 func guarantees() tool.Guarantees {
 	return tool.Guarantees{
 		NoFilesystemRead: true, NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true, NoEnvRead: true,
@@ -83,7 +83,7 @@ type runArgs struct {
 	Timeout  float64 `json:"timeout" schema:"exclusiveMinimum=0" doc:"How many seconds it may take."`
 }
 
-// An output is what came of a program.
+// An output is the result of a program.
 type output struct {
 	Result    json.RawMessage `json:"result" doc:"What the program returned."`
 	Stdout    string          `json:"stdout" doc:"What it printed."`
@@ -94,8 +94,8 @@ type output struct {
 
 // tools defines the tools.
 //
-// runCode is of tier 0 although it runs programs: a lease is asked for what a tool can do by itself, and a program can
-// do nothing by itself. Each of its calls is one of the tool that it calls, which asks for its own lease.
+// runCode has tier 0 although it runs programs: a lease covers what a tool can do by itself, and a program can do nothing by
+// itself. Each of its calls needs the lease of the tool that it calls.
 func (t *Tools) tools(around *walls.Walls) []define.Tool {
 	most := time.Duration(t.o.Timeout).String()
 	t.spec = &tool.Spec{
@@ -125,14 +125,14 @@ func (t *Tools) tools(around *walls.Walls) []define.Tool {
 	}
 }
 
-// walls gives the walls around programs whose interpreter runs this code besides the system's. Nothing that a config
-// gives to other tools is given to them.
+// walls returns the walls around programs whose interpreter needs this code besides the system's. Programs get nothing that
+// a config grants to other tools.
 func (t *Tools) walls(code []string) (*walls.Walls, error) {
 	o := walls.Options{Memory: t.o.Memory, Processes: maxThreads, OffLimits: t.OffLimits}
 	return o.Around(walls.Needs{Dir: t.Dir, Run: code})
 }
 
-// maxThreads is how many processes and threads a room has, the interpreter's own among them.
+// maxThreads is how many processes and threads a room has, including the interpreter's own.
 const maxThreads = 64
 
 // run runs a program.

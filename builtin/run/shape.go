@@ -8,12 +8,13 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A shape is a JSON Schema as a type: what a function takes or gives. What a type cannot say is left out.
+// A shape is a JSON Schema as a type: the input or output of a function. Constraints that a type cannot express are left
+// out.
 type shape struct {
-	kind     string // string, integer, number, boolean, null, array, object, union, literal; empty: anything
+	kind     string // string, integer, number, boolean, null, array, object, union, literal; empty means anything
 	doc      string
 	members  []member // of an object that names some
-	items    *shape   // of an array; of an object with other members: what those are
+	items    *shape   // of an array, or of the unnamed members of an object
 	choices  []*shape // of a union
 	literals []json.RawMessage
 }
@@ -25,7 +26,7 @@ type member struct {
 	required bool
 }
 
-// A schemaNode is what of a schema becomes a type.
+// A schemaNode holds the parts of a schema that become a type.
 type schemaNode struct {
 	Type        json.RawMessage   `json:"type"`
 	Enum        []json.RawMessage `json:"enum"`
@@ -41,13 +42,13 @@ type schemaNode struct {
 	Description string            `json:"description"`
 }
 
-// A shaper reads schemas. They may be somebody else's, and refer to themselves: it goes only so deep.
+// A shaper reads schemas. They may be foreign, and refer to themselves: it descends only to a bounded depth.
 type shaper struct {
 	root json.RawMessage
-	deep int // levels that are told; below them there is anything
+	deep int // levels that are described; below them is anything
 }
 
-// maxMembers is how many members of an object, or choices of a union, a type has.
+// maxMembers bounds the members of an object, and the choices of a union, in a type.
 const maxMembers = 200
 
 func shapeOf(schema json.RawMessage, deep int) *shape {
@@ -89,7 +90,7 @@ func (s *shaper) typed(n schemaNode, depth int) *shape {
 		}
 		return u
 	}
-	_ = strictjson.Unmarshal(n.Type, &kind) // one that is no text says nothing
+	_ = strictjson.Unmarshal(n.Type, &kind) // a type that is not text is ignored
 	if kind == "" && len(n.Properties) > 0 {
 		kind = "object"
 	}
@@ -120,9 +121,9 @@ func (s *shaper) plain(kind string, n schemaNode, depth int) *shape {
 	return &shape{}
 }
 
-// members are those of an object in their order, but for the required ones, which come first.
+// members returns the members of an object, the required ones first, otherwise in their order.
 func (s *shaper) members(n schemaNode, depth int) (all []member) {
-	_ = strictjson.Object(n.Properties, func(name, value []byte) error { // of what is no object there are none
+	_ = strictjson.Object(n.Properties, func(name, value []byte) error { // a value that is not an object has none
 		if len(all) < maxMembers {
 			one := s.read(slices.Clone(value), depth+1)
 			all = append(all, member{string(name), one, slices.Contains(n.Required, string(name))})
@@ -141,7 +142,7 @@ func (s *shaper) members(n schemaNode, depth int) (all []member) {
 	return all
 }
 
-// definition finds what a reference within the schema means; nil: nothing that is there.
+// definition resolves a reference within the schema, or returns nil if its target does not exist.
 func (s *shaper) definition(ref string) json.RawMessage {
 	path, ok := strings.CutPrefix(ref, "#/")
 	if !ok {

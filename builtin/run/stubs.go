@@ -9,10 +9,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// depths are how many levels of its types a function shows: fewer where it would be too long.
+// depths are the levels of types that a function shows: fewer if it would be too long.
 func depths() []int { return []int{5, 2, 1, 0} }
 
-// fitting writes a function with as much of its types as there is room for.
+// fitting writes a function with as much of its types as fits.
 func fitting(f function, write func(in, out *shape) (text string, more int)) string {
 	for i, deep := range depths() {
 		text, more := write(shapeOf(f.spec.Input, deep), shapeOf(f.spec.Output, deep))
@@ -44,7 +44,7 @@ func pythonStubs(all []function) string {
 	return text + strings.TrimPrefix(body.String(), "\n")
 }
 
-// pythonTypes writes types. An object is a class of its own, which stands in front of what it is used in.
+// pythonTypes writes types. An object becomes a class, which precedes its use.
 type pythonTypes struct {
 	named   string          // the function
 	taken   map[string]bool // names of classes
@@ -53,7 +53,7 @@ type pythonTypes struct {
 	kept    []string        // of all
 }
 
-// begin begins a function, or begins it again, with less of its types.
+// begin begins a function, or begins it again with less of its types.
 func (p *pythonTypes) begin(f function) {
 	named := f.source + "_" + f.name
 	if named == p.named {
@@ -75,7 +75,7 @@ func (p *pythonTypes) function(f function, in, out *shape) string {
 		p.of(out, "Result") + ":\n" + indent + doc + "\n"
 }
 
-// parameters are those of a function: by their names, or where these are none that Python has, as one dictionary.
+// parameters writes the parameters of a function: by name, or as one dictionary if Python cannot write a name.
 func (p *pythonTypes) parameters(in *shape) string {
 	switch {
 	case len(in.members) == 0:
@@ -94,7 +94,7 @@ func (p *pythonTypes) parameters(in *shape) string {
 	return "*, " + strings.Join(list, ", ")
 }
 
-// of is a type. Path says where in the function it is, for the name of a class.
+// of writes a type. The path is its place in the function, for the name of a class.
 func (p *pythonTypes) of(s *shape, path string) string {
 	switch s.kind {
 	case "string", "integer", "number", "boolean", "null":
@@ -116,7 +116,7 @@ func (p *pythonTypes) of(s *shape, path string) string {
 	return "Any"
 }
 
-// class makes a class of an object, and gives its name.
+// class makes a class of an object, and returns its name.
 func (p *pythonTypes) class(s *shape, path string) string {
 	name := identifier(p.named + "_" + path)
 	for p.taken[name] {
@@ -166,7 +166,7 @@ func pythonLiteral(values []json.RawMessage) string {
 
 func isWhole(v []byte) bool { return strings.Trim(string(v), "-0123456789") == "" && len(v) < 18 }
 
-// union writes the choices of a union once each; where one of them may be anything, it may.
+// union writes each choice of a union once. If one choice may be anything, so may the union.
 func union(s *shape, anything string, of func(*shape) string) string {
 	var list []string
 	for _, one := range s.choices {

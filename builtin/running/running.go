@@ -1,6 +1,5 @@
-// Package running has the tools about calls that run now or ran last: listCalls, watchCalls, showCall and cancelCall.
-// They are tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
-// record.
+// Package running has the tools for running and recent calls: listCalls, watchCalls, showCall and cancelCall. They are
+// ordinary tools, so that every door has them, and policy, quotas and the record apply to them.
 package running
 
 import (
@@ -20,12 +19,12 @@ type Options struct {
 	Calls     *running.Calls
 	Recent    *recent.Calls
 	Followers *follow.Followers
-	Log       Log // nil: nobody keeps records
+	Log       Log // nil if no records are kept
 }
 
-// Log has the records of calls that are long over.
+// Log has the records of calls that ended long ago.
 type Log interface {
-	// Log visits the calls of a filter, the newest or the oldest first. An error of visit ends it, and is returned.
+	// Log visits the calls that match a filter, the newest or the oldest first. An error of visit ends it, and is returned.
 	Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error
 }
 
@@ -64,7 +63,7 @@ type listed struct {
 	Calls []running.Call `json:"calls"`
 }
 
-// list leaves out the call that asks: it would be in every list, and nobody wants to know.
+// list leaves out the call that asks: it would be in every list, to no use.
 func (r registry) list(_ context.Context, c *define.Call, _ struct{}) (listed, error) {
 	return listed{slices.DeleteFunc(r.calls.List(c.Caller), func(one running.Call) bool {
 		return one.ID == c.ID && one.Caller == c.Caller.ID

@@ -38,14 +38,14 @@ type Shown struct {
 	Made    []Child         `json:"children" doc:"the calls that it made"`
 }
 
-// Walls are what stood around the tool of a call.
+// Walls describe the confinement of a call's tool.
 type Walls struct {
 	Stood      string    `json:"stood,omitzero" doc:"what the tool is confined to, in words; empty: nothing is started for it here"`
 	Guarantees []string  `json:"guarantees" doc:"what was enforced"`
 	Blocked    []Blocked `json:"blocked"`
 }
 
-// A Blocked is something that the walls stopped.
+// A Blocked is an attempt that the walls stopped.
 type Blocked struct {
 	What string `json:"what"`
 	Line string `json:"line,omitzero" doc:"the line of the config that would allow it"`
@@ -74,7 +74,7 @@ func (o Options) show(ctx context.Context, c *define.Call, a ShowArgs) (s Shown,
 		Made: o.children(c.Caller, &call),
 	}
 	record := &call.Record
-	if !s.Running { // its row says more: what it touched, its place in the log
+	if !s.Running { // its row has more: what it touched, its place in the log
 		// The record begins a moment after the call.
 		f := audit.Filter{Since: call.Since, Until: call.Since.Add(time.Second), Caller: call.Caller}
 		if row, err := o.find(ctx, f, call.Call); err == nil && row != nil {
@@ -85,7 +85,7 @@ func (o Options) show(ctx context.Context, c *define.Call, a ShowArgs) (s Shown,
 	return s, err
 }
 
-// fromLog shows what is left of a call that is no longer kept.
+// fromLog shows the record of a call that is no longer kept in memory.
 func (o Options) fromLog(ctx context.Context, c *define.Call, a ShowArgs) (s Shown, err error) {
 	f := audit.Filter{Caller: a.Caller}
 	if !c.Caller.Operator() {
@@ -112,10 +112,10 @@ func (o Options) fromLog(ctx context.Context, c *define.Call, a ShowArgs) (s Sho
 	return s, err
 }
 
-// mostRows is how many rows are looked at for one call: about a second.
+// mostRows is how many rows are searched for one call: about a second.
 const mostRows = 200_000
 
-// find looks for a call in the log, the newest rows first; nil: it is not there, or too far back.
+// find searches the log for a call, the newest rows first. It returns nil if the call is missing, or too far back.
 func (o Options) find(ctx context.Context, f audit.Filter, id string) (found *tool.Record, err error) {
 	if o.Log == nil {
 		return nil, nil
@@ -136,7 +136,7 @@ func (o Options) find(ctx context.Context, f audit.Filter, id string) (found *to
 	return found, err
 }
 
-// children are the calls that a call made, as far as they are kept.
+// children returns the calls that a call made, as far as they are kept.
 func (o Options) children(p tool.Principal, of *recent.Call) []Child {
 	all := []Child{}
 	at := map[[2]string]int{}
@@ -154,7 +154,7 @@ func (o Options) children(p tool.Principal, of *recent.Call) []Child {
 	return all
 }
 
-// wallsOf says what stood around a call, and of each thing that was stopped which line of the config would allow it.
+// wallsOf describes the walls of a call, and for each stopped attempt the config line that would allow it.
 func wallsOf(call *recent.Call) Walls {
 	w := Walls{Guarantees: list(call.Record.Walls), Blocked: []Blocked{}}
 	if call.Spec == nil {

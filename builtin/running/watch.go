@@ -19,10 +19,10 @@ type WatchArgs struct {
 	Parent string `json:"parent,omitzero" schema:"maxLength=256" doc:"only this call, and those that it makes"`
 }
 
-// page is how many lines are looked at at once.
+// page is how many lines are read at once.
 const page = 500
 
-// watch reads what is kept at the pace of who listens: a slow one finds that lines are gone, and no call waits for it.
+// watch reads the kept lines at the listener's pace: a slow listener finds that lines are gone, and no call waits for it.
 func (o Options) watch(
 	ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower,
 ) (w follow.Watched, err error) {
@@ -45,7 +45,7 @@ func (o Options) watch(
 	return w, err
 }
 
-// begin shows what is kept, or goes on where a call before has ended.
+// begin shows the kept lines, or continues after the previous call.
 func (o Options) begin(c *define.Call, of recent.Filter, after *int64) (next int64, err error) {
 	if after != nil && o.Recent.Known(*after) {
 		return *after, nil
@@ -54,11 +54,11 @@ func (o Options) begin(c *define.Call, of recent.Filter, after *int64) (next int
 	return last, tell(c.Out, lines)
 }
 
-// tell tells who listens: in words for whoever knows nothing of lines, and whole in the fields.
+// tell sends lines to the listener: in words for clients that do not know lines, and whole in the fields.
 func tell(out tool.Sink, lines []recent.Line) error {
 	for _, l := range lines {
 		doc, err := strictjson.Marshal(l)
-		if err != nil { // data of an event that is not JSON
+		if err != nil { // the data of an event is not JSON
 			doc, _ = strictjson.Marshal(map[string]string{"error": "a line cannot be shown: " + err.Error()})
 		}
 		said := tool.Log{Level: level(l), Message: words(l), Fields: doc}
@@ -84,7 +84,7 @@ func words(l recent.Line) string {
 		var said struct {
 			Message string `json:"message"`
 		}
-		_ = strictjson.Unmarshal(l.Event.Data, &said) // of others the kind alone is told
+		_ = strictjson.Unmarshal(l.Event.Data, &said) // other events are described by their kind only
 		return strings.TrimSpace(fmt.Sprintf("%s: %s %.200s", l.Event.Call, l.Event.Kind, said.Message))
 	}
 	return strings.TrimSpace(fmt.Sprintf("%s: %s %s", l.End.Call, l.End.Outcome, l.End.Code))

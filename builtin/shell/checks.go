@@ -13,8 +13,8 @@ var (
 	awkOutputs = regex.Lazy(`(?s)print.*>`)
 )
 
-// checkAwk refuses a program that runs, reads or writes something, as far as its letters could mean that: it is
-// searched and not understood, so that no trick of quoting hides anything, and some harmless ones are refused.
+// checkAwk refuses a program whose text could run, read or write something. It searches the text and does not parse it, so
+// that no trick of quoting hides anything; some harmless programs are refused.
 func checkAwk(j *judging, items []item) error {
 	args := arguments(items)
 	if len(args) == 0 {
@@ -46,7 +46,7 @@ func checkJQ(j *judging, items []item) error {
 	return nil
 }
 
-// checkTar finds out which way the files go. Old-style letters without a dash are not understood.
+// checkTar finds out in which direction the files go. Old-style letters without a dash are refused.
 func checkTar(j *judging, items []item) error {
 	if len(items) > 0 && items[0].name == "" {
 		return j.refuse("%q: letters need their dash", items[0].values[0])
@@ -78,7 +78,7 @@ func checkTar(j *judging, items []item) error {
 	return nil
 }
 
-// untar judges where an archive is unpacked; what is in it is judged before it is: see unpacks.
+// untar judges the folder into which an archive is unpacked; its entries are judged before it is unpacked: see unpacks.
 func (j *judging) untar(items []item) error {
 	u := &unpacking{into: j.base, quoted: true, ground: j.ground}
 	var which []string
@@ -108,8 +108,8 @@ func (j *judging) untar(items []item) error {
 	return j.path(".", true)
 }
 
-// checkLink lets symbolic links lead to places below the folder that they are in, or to allowed ones by their
-// whole path. A hard link gives a file a second name, so that the first must be one that may be written.
+// checkLink lets symbolic links lead to places below their own folder, or to allowed places by their full path. A hard link
+// gives a file a second name, so the first must be writable.
 func checkLink(j *judging, items []item) error {
 	for _, path := range arguments(items) {
 		if has(items, "-s --symbolic") && slices.Contains(strings.Split(path, "/"), "..") {
@@ -119,7 +119,7 @@ func checkLink(j *judging, items []item) error {
 	return checkPlaced(j, items)
 }
 
-// checkDD reads dd's own way to name things.
+// checkDD reads dd's own syntax.
 func checkDD(j *judging, items []item) error {
 	kinds := map[string]kind{
 		"if": reads, "of": writes, "bs": number, "ibs": number, "obs": number, "cbs": number, "count": number,
@@ -138,7 +138,7 @@ func checkDD(j *judging, items []item) error {
 	return nil
 }
 
-// checkUnzip: without an option that only looks, it writes in the working folder or in the one that -d names.
+// checkUnzip: without an option that only lists, it writes in the working folder or in the one that -d names.
 func checkUnzip(j *judging, items []item) error {
 	if has(items, "-l -v -t -p -z -Z -1") {
 		return nil
@@ -154,7 +154,7 @@ func checkUnzip(j *judging, items []item) error {
 	return j.path(u.into, true)
 }
 
-// checkGit remembers which repository it is about, whose own configuration is looked at before git runs: see guard.
+// checkGit remembers the repository, whose own configuration is checked before git runs: see guard.
 func checkGit(j *judging, _ []item) error {
 	j.repository = j.base
 	return nil

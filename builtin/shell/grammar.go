@@ -6,41 +6,40 @@ import (
 	"strings"
 )
 
-// A form says which arguments a program, or one of its subcommands, may be given. It lists what is known to
-// be harmless, so that an option that nobody thought of is refused, and so is an abbreviation of one that
-// somebody did.
+// A form lists the arguments that a program, or one of its subcommands, may be given. It lists only what is known to be
+// harmless, so that unlisted options are refused, and so are abbreviations of listed ones.
 type form struct {
 	// opts are the options: "-l" a flag, "-[abc]" three flags, "-A:n" one with a value of a kind, "--arg:tt"
 	// one with two, "--color?k" one whose value is optional and attached, "-#" a dash and a number.
 	opts string
-	// args are the kinds of the other arguments, one letter each; a star makes the last one good for all that
-	// follow. No letters: there are none.
+	// args are the kinds of the other arguments, one letter each; a star repeats the last one for all that follow. If it is
+	// empty, there are none.
 	args string
-	last kind // of the last of them, where there are at least two
+	last kind // of the last of them, if there are at least two
 
 	single bool   // options have one dash and whole words, as those of find and go
-	stop   bool   // the first argument that is no option ends them
+	stop   bool   // the first argument that is not an option ends them
 	ends   string // an option that ends them too, with its value
-	// rest is what is followed by arguments for a program that is run, whatever they are: an option such as
-	// -args; or a number of arguments.
+	// rest is followed by arguments for a program that is run, whatever they are: an option such as -args, or a number of
+	// arguments.
 	rest string
 
-	instead string // options that take the place of the first argument, as grep's -e does
+	instead string // options that replace the first argument, as grep's -e does
 	writing string // options that make it write what it otherwise reads
 	reading string // options that make it read what it otherwise writes
-	recurse string // options that make it go through whole folders and show what their files hold; "always"
+	recurse string // options that make it descend into folders and show the content of their files; "always"
 
 	follows bool   // and it follows the links that it finds there
 	only    string // and it looks only at files whose names end so
 
 	work string // when it writes in its working folder: "always", with "args", or with one of these options
-	look string // options with which it does not, after all
+	look string // options with which it does not write there
 	net  bool   // it reaches the network
 	code Code   // it runs code
 	min  int    // how many arguments it takes at least
 }
 
-// A kind says what an argument is.
+// A kind is the type of an argument.
 type kind byte
 
 const (
@@ -49,28 +48,28 @@ const (
 	free    kind = 't' // any text: a pattern, a message
 	reads   kind = 'r' // a path
 	writes  kind = 'w' // a path
-	removes kind = 'd' // a path that is not there afterwards
-	enters  kind = 'c' // a folder: the paths after it start there
-	archive kind = 'a' // a path that tar would take for a host's if it had a colon
+	removes kind = 'd' // a path that does not exist afterwards
+	enters  kind = 'c' // a folder: later paths start there
+	archive kind = 'a' // a path that tar would take for a remote one if it had a colon
 	commit  kind = 'v' // git's: a revision, or a path
 	remote  kind = 'u' // git's: the name of a remote, or an https URL
 	script  kind = 's' // a path to code that is run
 	pkg     kind = 'p' // go's: a package
 	linker  kind = 'g' // go's -ldflags
 	mode    kind = 'm' // chmod's
-	format  kind = 'f' // date's: what it prints, and not a time to set
-	loose   kind = 'l' // anything; whatever looks like a path is judged as one
+	format  kind = 'f' // date's: an output format, not a time to set
+	loose   kind = 'l' // anything; parts that look like a path are judged as one
 )
 
-// An option of a form.
+// An option is an option of a form.
 type option struct {
-	kinds    string // of its values; none: a flag
+	kinds    string // of its values; empty for a flag
 	optional bool   // its value is attached or absent
 }
 
-// An item is one thing of a command line that was understood: an option with its values, or an argument.
+// An item is one parsed part of a command line: an option with its values, or an argument.
 type item struct {
-	name   string   // of an option, with its dashes; empty: an argument
+	name   string   // of an option, with its dashes; empty for an argument
 	kinds  string   // of values
 	values []string // as they were written
 }
@@ -101,7 +100,7 @@ type parser struct {
 	items []item
 }
 
-// parse understands the arguments of a program, or says what it does not understand.
+// parse parses the arguments of a program, or reports what it does not know.
 func (f *form) parse(args []string) ([]item, error) {
 	p := &parser{table: f.options(), args: args}
 	for len(p.args) > 0 {
@@ -151,7 +150,7 @@ func (p *parser) rest() {
 	}
 }
 
-// forProgram takes what is left for the arguments of a program that is run.
+// forProgram takes the rest as arguments of a program that is run.
 func (p *parser) forProgram() {
 	if len(p.args) > 0 {
 		p.items = append(p.items, item{name: "...", kinds: strings.Repeat(string(loose), len(p.args)), values: p.args})
@@ -159,7 +158,7 @@ func (p *parser) forProgram() {
 	}
 }
 
-// long reads --name, --name=value and --name value. A name is a whole one.
+// long reads --name, --name=value and --name value. A name must be complete.
 func (p *parser) long(arg string) error {
 	name, value, attached := strings.Cut(arg, "=")
 	o, ok := p.table[name]
@@ -176,7 +175,7 @@ func (p *parser) long(arg string) error {
 	return nil
 }
 
-// short reads -abc, where the last may have a value, attached or not.
+// short reads -abc, in which the last may have a value, attached or not.
 func (p *parser) short(arg string) error {
 	if _, ok := p.table["-#"]; ok && isDigits(arg[1:]) {
 		p.items = append(p.items, item{name: "-#"})
@@ -202,8 +201,8 @@ func (p *parser) short(arg string) error {
 	return nil
 }
 
-// option takes the values of an option that has none attached. One that looks like an option is refused:
-// where our table and the program differ, it would be one.
+// option takes the values of an option that has none attached. A value that looks like an option is refused: if our table
+// and the program differ, the program would read it as one.
 func (p *parser) option(name string, o option) error {
 	it := item{name: name}
 	if !o.optional {
@@ -228,7 +227,7 @@ func unknownOption(name string) error {
 	return fmt.Errorf("%s, which is not among the options that are known to be harmless (write each in full)", name)
 }
 
-// assign gives the arguments their kinds.
+// assign assigns kinds to the arguments.
 func (f *form) assign(items []item) error {
 	kinds, many := strings.CutSuffix(f.args, "*")
 	if len(kinds) > 0 && has(items, f.instead) && (len(kinds) > 1 || !many) {
@@ -273,7 +272,7 @@ func (f *form) works(items []item) bool {
 	return when == "always" || when == "args" && len(arguments(items)) > 0 || has(items, f.work)
 }
 
-// turned is the kind of an argument when options make reading writing, or the other way round.
+// turned returns the kind of an argument after options that turn reading into writing, or the reverse.
 func (f *form) turned(kinds string, items []item) string {
 	switch {
 	case kind(kinds[0]) == reads && has(items, f.writing):
@@ -290,7 +289,7 @@ func has(items []item, names string) bool {
 	return slices.ContainsFunc(items, func(it item) bool { return slices.Contains(listed, it.name) })
 }
 
-// arguments gives those of the items that are no options.
+// arguments returns the items that are not options.
 func arguments(items []item) []string {
 	var args []string
 	for _, it := range items {

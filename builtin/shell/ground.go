@@ -13,19 +13,19 @@ import (
 	"toolpost/tool"
 )
 
-// A place is the ground of a call: what its caller sees of the workspace, less what policy takes away.
+// A place is what a call may reach: its caller's view of the workspace, less what policy takes away.
 //
-// What is checked is what a path leads to now. A program opens it later by itself, and somebody may have put a
-// link in its place meanwhile: against that only the kernel's walls help.
+// The check covers what a path leads to now. A program opens it later by itself, and another process may have put a link in
+// its place meanwhile: only the kernel's walls help against that.
 type place struct {
 	ctx   context.Context
 	view  *workspace.View
 	scope tool.Scope
 
-	anywhere bool // the caller did not say where it starts
+	anywhere bool // the caller did not name a start folder
 }
 
-// check says why a path may not be read, or written; shown is how the caller wrote it.
+// check returns why a path may not be read, or written; shown is the path as the caller wrote it.
 func (p place) check(shown, abs string, write bool) error {
 	real, err := p.resolve(abs)
 	if err != nil {
@@ -43,8 +43,8 @@ func (p place) check(shown, abs string, write bool) error {
 	return nil
 }
 
-// mayWrite says why a file may not be written, by where it really is. What is in .git decides which programs git runs:
-// it is closed here as it is to the tools for files, and git itself names none of it.
+// mayWrite returns why a file may not be written, by its resolved path. The content of .git decides which programs git runs,
+// so it is closed here as it is to the file tools; git itself is not given paths in it.
 func (p place) mayWrite(shown, real string) error {
 	switch root := p.innermost(real); {
 	case !root.Write:
@@ -65,7 +65,7 @@ func inGit(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool { return strings.EqualFold(name, ".git") })
 }
 
-// resolve gives the file that a path leads to, or would if it were there.
+// resolve returns the file that a path leads to, or would lead to if it existed.
 func (p place) resolve(abs string) (string, error) {
 	f, err := p.view.Open(abs)
 	if tool.CodeOf(err) == tool.CodeInvalidInput {
@@ -88,15 +88,15 @@ func (p place) resolve(abs string) (string, error) {
 	return filepath.Join(parent, filepath.Base(abs)), err
 }
 
-// isRoot reports whether an absolute path is one of the folders itself.
+// isRoot reports whether an absolute path is one of the roots itself.
 func (p place) isRoot(abs string) bool {
 	real, err := p.resolve(abs)
 	return err == nil && slices.ContainsFunc(p.view.Roots(), func(r workspace.Root) bool {
-		return offlimits.Within(r.Dir, real) // a folder around a root is as much
+		return offlimits.Within(r.Dir, real) // a folder around a root counts too
 	})
 }
 
-// innermost is the folder nearest to a file that it is in.
+// innermost returns the innermost root that contains a file.
 func (p place) innermost(real string) workspace.Root {
 	var innermost workspace.Root
 	for _, r := range p.view.Roots() {
@@ -107,7 +107,7 @@ func (p place) innermost(real string) workspace.Root {
 	return innermost
 }
 
-// say tells an error of the workspace about the path as the caller wrote it.
+// say rewords an error of the workspace with the path as the caller wrote it.
 func say(shown, abs string, err error) error {
 	if err == nil {
 		return nil
@@ -119,11 +119,11 @@ func say(shown, abs string, err error) error {
 	return &e
 }
 
-// maxBelow is how many entries of a tree are looked at before a program may go through it.
+// maxBelow is how many entries of a tree are checked before a program may walk it.
 const maxBelow = 500_000
 
-// hidden lists the names of what is below a folder and may not be read, or written; links count where they are
-// followed. It compares what is there with what the caller sees of it.
+// hidden lists the names below a folder that may not be read, or written; links count if they are followed. It compares the
+// folder's content with the caller's view of it.
 func (p place) hidden(abs string, write, follow bool) ([]string, error) {
 	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
 		return nil, nil // a file was checked when it was named
@@ -155,7 +155,7 @@ func (p place) hidden(abs string, write, follow bool) ([]string, error) {
 	return hidden, err
 }
 
-// denied makes sure that a file is not one that was made between the two walks.
+// denied makes sure that a file was not just created between the two walks.
 func (p place) denied(path string, write bool) bool {
 	return tool.CodeOf(p.check(path, path, write)) == tool.CodeAccessDenied
 }

@@ -18,19 +18,19 @@ import (
 	"toolpost/wire/regex"
 )
 
-// repositoryRuns matches the settings of a repository that name a program and that the environment cannot take
-// back: most have no fixed name, and an empty diff.external is run too.
+// repositoryRuns matches the settings of a repository that name a program and that the environment cannot override: most
+// have no fixed name, and an empty diff.external is run too.
 var repositoryRuns = regex.Lazy(`^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver)$`)
 
-// networkRuns matches those that only matter where git reaches others.
+// networkRuns matches settings that only matter if git uses the network.
 var networkRuns = regex.Lazy(`^(credential\..*\.helper|remote\..*\.(vcs|uploadpack|receivepack|proxy))$`)
 
-// maxNested is how many repositories within one are looked at.
+// maxNested bounds the repositories within one.
 const maxNested = 100
 
-// guard looks at the repository that git is about to work in, and at those within it. Their configurations lie
-// below a root, where a tool may have written them, and can name programs for git to run. One that does so is
-// refused, and so is one that lies elsewhere.
+// guard checks the repository in which git is about to work, and those within it. Their configurations are below a root, so
+// that a tool may have written them, and can name programs for git to run. A repository that does so is refused, and so is
+// one outside the roots.
 func (s *session) guard(v *verdict) error {
 	if v.repository == "" || v.code.covers(CodeTree) {
 		return nil
@@ -49,14 +49,14 @@ func (s *session) guard(v *verdict) error {
 	return nil
 }
 
-// notHere refuses a command for where it would run.
+// notHere refuses a command because of the place in which it would run.
 func (v *verdict) notHere(format string, args ...any) error {
 	return tool.Errorf(tool.CodeAccessDenied,
 		"Command '%s' is not allowed by security policy here: %w", v.name, fmt.Errorf(format, args...)).
 		Because("command_denied")
 }
 
-// inspect looks at one repository and gives the folders of those within it.
+// inspect checks one repository and returns the folders of those within it.
 func (s *session) inspect(v *verdict, at string) (nested []string, err error) {
 	dir, err := s.view.WorkDir(at)
 	if err != nil {
@@ -77,8 +77,8 @@ func (s *session) inspect(v *verdict, at string) (nested []string, err error) {
 	return s.nested(v, dir, places[len(places)-1])
 }
 
-// nested gives the folders of the repositories that are entries of another one's index: its submodules, named as
-// such or not. Git asks them for their state, and they have configurations of their own.
+// nested returns the folders of repositories that are entries in the index of another: its submodules, declared or not. Git
+// asks them for their state, and they have configurations of their own.
 func (s *session) nested(v *verdict, dir *workspace.File, top string) ([]string, error) {
 	var folders []string
 	_, _, err := s.ask(v, dir, func(line string) error {
@@ -98,8 +98,7 @@ func (s *session) nested(v *verdict, dir *workspace.File, top string) ([]string,
 	return folders, err
 }
 
-// repository asks where the repository and its tree are, and refuses those that are not offered. There may be
-// none.
+// repository finds the repository and its tree, and refuses those outside the offered folders. There may be none.
 func (s *session) repository(v *verdict, dir *workspace.File) ([]string, error) {
 	said, _, err := s.ask(v, dir, nil, "rev-parse", "--absolute-git-dir", "--git-common-dir", "--show-toplevel")
 	if err != nil {
@@ -139,8 +138,8 @@ func checkSettings(v *verdict, list []byte) error {
 	return nil
 }
 
-// ask runs a subcommand of git that only reads, and gives what it says and its exit code; or each line of what it
-// says to a function, as there may be many.
+// ask runs a read-only subcommand of git, and returns its output and exit code. A non-nil each receives the output line by
+// line instead, as there may be many lines.
 func (s *session) ask(v *verdict, dir *workspace.File, each func(string) error, args ...string) ([]byte, int, error) {
 	const most = 1 << 20
 	child, err := s.start(append([]string{v.argv[0]}, args...), dir, v, nil)

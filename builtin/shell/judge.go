@@ -10,22 +10,22 @@ import (
 	"toolpost/tool"
 )
 
-// A verdict is a command that may run, exactly as it will.
+// A verdict is a command that may run, exactly as it will run.
 type verdict struct {
 	argv          []string // the program by its absolute path, and its arguments
 	name          string   // the program as the caller wrote it
-	dir           string   // where it starts, absolute
-	reads, writes []string // the paths that it was seen to name, absolute
-	repository    string   // where git works, if it is git: see guard
+	dir           string   // the folder in which it starts, absolute
+	reads, writes []string // the paths that it names, absolute
+	repository    string   // in which git works, if it is git: see guard
 	unpack        *unpacking
 	subcommand    string
 	network       bool
-	strange       bool              // nothing is known of what it does with its arguments
+	strange       bool              // how it uses its arguments is unknown
 	code          Code              // which code it may run
-	moved         map[string]string // paths of a codebase that it names, and where they are
+	moved         map[string]string // paths of a codebase that it names, and their places on the host
 }
 
-// changes reports whether the command may change files: it names some, runs code, or nothing is known of it.
+// changes reports whether the command may change files: it names some, runs code, or is unknown.
 func (v *verdict) changes() bool { return len(v.writes) > 0 || v.strange || v.code.covers(CodeTree) }
 
 // A judging is one command being judged.
@@ -35,11 +35,11 @@ type judging struct {
 	rule   Rule
 	prof   *profile
 	words  words    // of its arguments
-	base   string   // where relative paths start
-	spared []string // options that leave names out
+	base   string   // start of relative paths
+	spared []string // options that exclude names
 }
 
-// judge says whether a command may run, and as what. File is where the program was found.
+// judge decides whether a command may run, and in which form. The program was found at file.
 func (o *Options) judge(g place, name, file, dir string, args []string) (*verdict, error) {
 	j := &judging{verdict: &verdict{name: name, dir: dir, moved: map[string]string{}}, ground: g, rule: o.rule(name), base: dir}
 	if err := j.size(args); err != nil {
@@ -58,7 +58,7 @@ func (o *Options) judge(g place, name, file, dir string, args []string) (*verdic
 	return j.verdict, nil
 }
 
-// mentions reports whether the config allows a program at all, with whatever arguments.
+// mentions reports whether the config allows a program at all, with any arguments.
 func (o *Options) mentions(name string) bool {
 	return o.named(o.Allow, name) || slices.ContainsFunc(o.Rules, func(r Rule) bool { return r.Program == name })
 }
@@ -68,19 +68,19 @@ func (o *Options) named(entries []string, name string) bool {
 	return slices.ContainsFunc(entries, func(entry string) bool { return programOf(entry) == name })
 }
 
-// programOf gives the program of an entry of allow or deny.
+// programOf returns the program of an entry of allow or deny.
 func programOf(entry string) string {
 	name, _, _ := strings.Cut(strings.TrimSpace(entry), " ")
 	return name
 }
 
-// denied is the refusal in the words of the Singularity contract.
+// denied returns the refusal in the words of the Singularity contract.
 func denied(name string) *tool.Error {
 	return tool.Errorf(tool.CodeAccessDenied,
 		"Command '%s' is not allowed by security policy", name).Because("command_denied")
 }
 
-// refuse is the refusal of a command for its arguments.
+// refuse returns the refusal of a command because of its arguments.
 func (j *judging) refuse(format string, args ...any) *tool.Error {
 	e := denied(j.name)
 	e.Message += " with " + fmt.Sprintf(format, args...)
@@ -102,7 +102,7 @@ func (j *judging) size(args []string) error {
 	return nil
 }
 
-// words are what a config's allow and deny are compared with.
+// words are what the config's allow and deny are compared with.
 type words struct {
 	plain   []string // subcommands and arguments
 	options []string
@@ -140,7 +140,7 @@ func (j *judging) whyStrange(prof *profile) string {
 	return "nothing is known of what " + j.name + " does with its arguments"
 }
 
-// unknown judges arguments of which nothing is known: whatever looks like a path is one.
+// unknown judges arguments of an unknown program: anything that looks like a path is one.
 func (j *judging) unknown(args []string) error {
 	j.strange = true
 	for _, a := range args {
@@ -153,7 +153,7 @@ func (j *judging) unknown(args []string) error {
 	return each(args, j.loose)
 }
 
-// known judges the arguments of a program that there is a profile of.
+// known judges the arguments of a program that has a profile.
 func (j *judging) known(args []string) error {
 	args, err := j.extra(args)
 	if err != nil {
@@ -191,7 +191,7 @@ func (w *words) add(it item) {
 	}
 }
 
-// extra takes out the arguments that a rule allows beside those of the profile.
+// extra removes the arguments that a rule allows beside those of the profile.
 func (j *judging) extra(args []string) (left []string, err error) {
 	for _, a := range args {
 		if !matchAny(j.rule.AllowArgs, a) {
@@ -240,7 +240,7 @@ func (j *judging) descend(args []string) (*form, []string, error) {
 	return f, rest, nil
 }
 
-// permitted asks for what a form needs: a folder to write in, the network, code.
+// permitted checks what a form needs: a folder to write in, the network, code.
 func (j *judging) permitted(f *form, items []item) error {
 	what := "these arguments"
 	if len(j.words.plain) > 0 {
@@ -259,7 +259,7 @@ func (j *judging) permitted(f *form, items []item) error {
 	return nil
 }
 
-// codeLevel is which code may be run.
+// codeLevel returns which code may be run.
 func (j *judging) codeLevel() Code { return cmp.Or(j.rule.Code, j.prof.code) }
 
 // judgeItems judges every value by its kind.
@@ -277,8 +277,8 @@ func (j *judging) judgeItems(f *form, items []item) error {
 	return j.recursion(f, items)
 }
 
-// recursion judges what a program finds by itself below the folders that it is given. Where the program can be
-// told to leave names out, it is.
+// recursion judges what a program finds by itself below its folders. If the program has an option to exclude names, the
+// hidden ones are excluded.
 func (j *judging) recursion(f *form, items []item) error {
 	var folders []string
 	write := false
@@ -319,7 +319,7 @@ func (j *judging) below(f *form, folder string, write bool) error {
 	return nil
 }
 
-// complete adds the arguments that are ours to those of the caller.
+// complete adds our own arguments to those of the caller.
 func (j *judging) complete(args []string) []string {
 	if j.prof == nil {
 		return args
@@ -335,8 +335,8 @@ func (j *judging) complete(args []string) []string {
 	return slices.Concat(j.prof.insert, args[:end], spared, args[end:])
 }
 
-// listed reports whether an entry of allow or deny means a command: its program, then words that its
-// arguments begin with, and options that it has, anywhere.
+// listed reports whether an entry of allow or deny matches a command: its program, then words that its arguments begin with,
+// and options that it has, anywhere.
 func (o *Options) listed(entries []string, name string, w words) bool {
 	return slices.ContainsFunc(entries, func(entry string) bool {
 		fields := strings.Fields(entry)
@@ -360,7 +360,7 @@ func (o *Options) listed(entries []string, name string, w words) bool {
 	})
 }
 
-// each does something with every one, up to the first error.
+// each calls do for every element, up to the first error.
 func each[T any](list []T, do func(T) error) error {
 	for _, one := range list {
 		if err := do(one); err != nil {
@@ -370,7 +370,7 @@ func each[T any](list []T, do func(T) error) error {
 	return nil
 }
 
-// matchAny compares a whole argument with patterns, in which * stands for anything and ? for one character.
+// matchAny compares a whole argument with patterns, in which * matches anything and ? one character.
 func matchAny(patterns []string, s string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return tool.Glob(p).Match(s) })
 }

@@ -14,7 +14,7 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A shape is how the values of a kind look that is told by its letters alone.
+// A shape is the syntax of a kind that can be judged by its text alone.
 type shape struct {
 	text func() *regexp.Regexp
 	what string
@@ -82,11 +82,11 @@ func (j *judging) pathValue(k kind, v string) error {
 	return nil
 }
 
-// absolute is where a path leads from where the command is.
+// absolute returns the absolute form of a path of the command.
 func (j *judging) absolute(path string) string { return j.leads(path, false) }
 
-// leads is absolute for a path that may be made. One that starts at a codebase is noted: a program would take it for the
-// system's, so that it is written out before anything runs.
+// leads is absolute for a path that may be created. A path that starts at a codebase is noted: a program would take it for a
+// path of the system, so it is replaced before anything runs.
 func (j *judging) leads(path string, makes bool) string {
 	for _, from := range j.longest() {
 		if offlimits.Within(path, from) {
@@ -103,8 +103,8 @@ func (j *judging) leads(path string, makes bool) string {
 	return j.move(path, means, makes)
 }
 
-// elsewhere notes a relative path that is in another root than the one that the command starts in by default: answers have
-// such paths.
+// elsewhere notes a relative path that is in another root than the command's default start folder: answers contain such
+// paths.
 func (j *judging) elsewhere(path string) {
 	if filepath.IsAbs(path) || !j.ground.anywhere || j.base != j.dir {
 		return
@@ -115,7 +115,7 @@ func (j *judging) elsewhere(path string) {
 	}
 }
 
-// move notes where a path is that means another, and returns that.
+// move notes the place of a path that means another, and returns it.
 func (j *judging) move(path, means string, makes bool) string {
 	at, _, err := j.ground.view.Here(means, makes)
 	if err != nil {
@@ -125,15 +125,15 @@ func (j *judging) move(path, means string, makes bool) string {
 	return at
 }
 
-// longest lists the paths that mean others, those that lie in others first.
+// longest lists the paths to replace, the longest first, so that nested paths precede those around them.
 func (v *verdict) longest() []string {
 	return slices.SortedFunc(maps.Keys(v.moved), func(a, b string) int {
 		return cmp.Or(len(b)-len(a), strings.Compare(a, b))
 	})
 }
 
-// writtenOut puts the paths of the host where a command names those of a codebase. The text of one must be there once,
-// as a whole argument or as the value of an option: another one like it may be a pattern, which stays as it is.
+// writtenOut replaces paths of a codebase in a command by those of the host. Each must occur exactly once, as a whole
+// argument or as the value of an option: a second occurrence may be a pattern, which must stay as it is.
 func (v *verdict) writtenOut(args []string) ([]string, error) {
 	args = slices.Clone(args)
 	for _, path := range v.longest() {
@@ -175,7 +175,7 @@ func (j *judging) path(shown string, write bool) error {
 	return nil
 }
 
-// fromDir judges a path that starts where the command starts, whatever folder it enters.
+// fromDir judges a path relative to the command's start folder, whatever folder it enters.
 func (j *judging) fromDir(v string, write bool) error {
 	base := j.base
 	j.base = j.dir
@@ -187,8 +187,8 @@ func outside(shown string) error {
 	return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is outside of the offered folders", shown)
 }
 
-// commit judges what git takes for a revision or for a path, whichever it finds. As a path it must be one
-// that is allowed; the path behind a revision's colon likewise.
+// commit judges an argument that git takes for a revision or for a path, whichever it finds. As a path it must be allowed;
+// so must the path after a revision's colon.
 func (j *judging) commit(v string) error {
 	if v == "" || v == "-" {
 		return nil
@@ -212,7 +212,7 @@ func (j *judging) commitPath(part string) error {
 	return j.path(part, false)
 }
 
-// pkg judges a package of Go: one with a version would be fetched and run from elsewhere.
+// pkg judges a Go package: with a version, it would be fetched and run from elsewhere.
 func (j *judging) pkg(v string) error {
 	if strings.Contains(v, "@") || strings.HasPrefix(v, "-") {
 		return j.refuse("the package %q: only packages without a version, of this module or the ones it names, are "+
@@ -221,7 +221,7 @@ func (j *judging) pkg(v string) error {
 	return j.loose(v)
 }
 
-// script judges a file with code that is run; a dash is standard input.
+// script judges a file with code to run; a dash is standard input.
 func (j *judging) script(v string) error {
 	need := CodeTree
 	if v == "-" {
@@ -237,8 +237,8 @@ func (j *judging) script(v string) error {
 	return j.path(v, false)
 }
 
-// loose judges an argument of which nothing is known. Whatever in it could be taken for a path by somebody
-// is judged as one: the whole, what follows a = or : or @, and a value attached to a short option.
+// loose judges an argument of unknown meaning. Each part that a program could take for a path is judged as one: the whole,
+// what follows a = or : or @, and a value attached to a short option.
 func (j *judging) loose(v string) error {
 	if isWebAddress(v) {
 		return nil

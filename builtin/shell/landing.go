@@ -11,15 +11,15 @@ import (
 	"toolpost/tool"
 )
 
-// What a program puts into a folder it writes under names that no argument spells out: those of what it copies, moves
-// or unpacks. Here they are found, and judged as if they had been written.
+// A program that copies, moves or unpacks into a folder writes under names that no argument spells out. They are found here,
+// and judged as if they had been arguments.
 
 const (
 	intoFolder = "-t --target-directory"    // names the folder that all arguments are put into
-	notInto    = "-T --no-target-directory" // the last argument is what is written, and no folder for it
+	notInto    = "-T --no-target-directory" // the last argument is what is written, not a folder for it
 )
 
-// checkPlaced judges what cp, mv and ln write: each source under its own name in a folder, and whatever lies below it.
+// checkPlaced judges what cp, mv and ln write: each source under its own name in a folder, and everything below it.
 func checkPlaced(j *judging, items []item) error {
 	sources, target, folder := arguments(items), "", false
 	for _, it := range items {
@@ -53,8 +53,8 @@ func checkPlaced(j *judging, items []item) error {
 	return nil
 }
 
-// ownName is the name that something has in a folder that it is put into. What ends with a dot, or with two, is put
-// there without its folder.
+// ownName returns the name that a path gets in a folder that it is put into. A path that ends with . or .. is put there
+// without its own folder.
 func ownName(path string) string {
 	name := path[strings.LastIndexByte(strings.TrimRight(path, "/"), '/')+1:]
 	if name = strings.TrimRight(name, "/"); name == "." || name == ".." {
@@ -63,21 +63,21 @@ func ownName(path string) string {
 	return name
 }
 
-// lands says why what is at one path, and below it, may not be written at another.
+// lands returns why the tree at one path may not be written at another.
 func (p place) lands(from, to string) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
-		return nil // there is nothing to put anywhere
+		return nil // there is nothing to copy
 	}
 	top, err := p.resolve(to)
 	if err != nil {
 		return err
 	}
-	seen, folders := 0, map[string]string{".": top} // where each folder really lands
+	seen, folders := 0, map[string]string{".": top} // the resolved target of each folder
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(from, path)
 		if err != nil || rel == "." {
-			return nil // what we cannot read the program cannot either
+			return nil // if we cannot read it, the program cannot either
 		}
 		if seen++; seen > maxBelow {
 			return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: there is more below it than can be judged", from)
@@ -93,18 +93,18 @@ func (p place) lands(from, to string) error {
 	})
 }
 
-// An unpacking is what is known of a command that unpacks an archive before it runs.
+// An unpacking describes a command that unpacks an archive, before it runs.
 type unpacking struct {
-	list   []string // arguments that make the same program list what it would unpack, a name in each line
+	list   []string // arguments that make the same program list the archive, one name per line
 	quoted bool     // with the escapes of C
 	into   string   // absolute
-	strip  int      // folders that are left out in front of a name
-	flat   bool     // all of them are
+	strip  int      // leading folders to drop from a name
+	flat   bool     // drops all of them
 	ground place
 }
 
-// unpacks looks at what a command is about to unpack: every name must be one that it may write. One that lies below
-// another which is no folder is refused, since that may be a link to anywhere.
+// unpacks checks what a command is about to unpack: it must be allowed to write every name. An entry below another that is
+// not a folder is refused, since that may be a link to anywhere.
 func (s *session) unpacks(c *command) error {
 	u := c.unpack
 	files := map[string]bool{}

@@ -12,8 +12,8 @@ import (
 
 const maxCommands = 100
 
-// planLine parses a shell line and judges every command in it. No shell runs it: the plan is run, and what has no
-// place in a plan is refused. So nothing is expanded, and what was judged is what runs.
+// planLine parses a shell line and judges every command in it. No shell runs it: the plan is run, and syntax that a plan
+// cannot express is refused. So nothing is expanded, and what was judged is what runs.
 func (t *Tools) planLine(ctx context.Context, c *tool.Call, args lineArgs) (*plan, error) {
 	if len(args.Line) > maxLine || !utf8.ValidString(args.Line) || strings.ContainsRune(args.Line, 0) {
 		return nil, tool.Errorf(tool.CodeInvalidInput,
@@ -52,7 +52,7 @@ func (p *planner) statements(stmts []*syntax.Stmt) (*node, error) {
 	return all, nil
 }
 
-// join connects two nodes, where there are two: a cd leaves none.
+// join connects two nodes; either may be nil, because a cd leaves none.
 func join(op string, x, y *node) *node {
 	switch {
 	case x == nil:
@@ -63,7 +63,7 @@ func join(op string, x, y *node) *node {
 	return &node{op: op, x: x, y: y}
 }
 
-// statement plans one statement. Sure says that it runs whatever happens before it, which cd needs.
+// statement plans one statement. It is sure if it runs whatever happens before it, which cd requires.
 func (p *planner) statement(stmt *syntax.Stmt, sure bool) (*node, error) {
 	if stmt.Background || stmt.Coprocess || stmt.Disown {
 		return nil, refuseSyntax(stmt, "a command in the background")
@@ -103,8 +103,8 @@ func (p *planner) binary(cmd *syntax.BinaryCmd, sure bool) (*node, error) {
 	return join(op, x, y), nil
 }
 
-// call plans a simple command. A cd is done while planning, and leaves no node: the folder is open from then on, and
-// the commands after it start there.
+// call plans a simple command. A cd is done while planning, and leaves no node: the folder is open from then on, and later
+// commands start there.
 func (p *planner) call(stmt *syntax.Stmt, call *syntax.CallExpr, sure bool) (*node, error) {
 	if len(call.Assigns) > 0 || len(call.Args) == 0 {
 		return nil, refuseSyntax(stmt, "a variable")
@@ -134,7 +134,7 @@ func (p *planner) call(stmt *syntax.Stmt, call *syntax.CallExpr, sure bool) (*no
 	return &node{command: cmd}, err
 }
 
-// literal gives the text of a word in which nothing is expanded.
+// literal returns the text of a word in which nothing is expanded.
 func literal(w *syntax.Word) (string, error) {
 	var text strings.Builder
 	for i, part := range w.Parts {
@@ -165,7 +165,7 @@ func literal(w *syntax.Word) (string, error) {
 	return text.String(), nil
 }
 
-// plain gives the text of parts that are nothing but text.
+// plain returns the text of parts that are only text.
 func plain(parts []syntax.WordPart) (string, bool) {
 	var text strings.Builder
 	for _, p := range parts {
@@ -178,8 +178,8 @@ func plain(parts []syntax.WordPart) (string, bool) {
 	return text.String(), true
 }
 
-// unescape takes away the backslashes that a shell takes away: before any character, or before those named. One
-// before the end of a line goes with it.
+// unescape removes the backslashes that a shell removes: before any character, or before those named. A backslash before a
+// newline is removed with it.
 func unescape(s, only string) string {
 	var text strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -210,7 +210,7 @@ func hasMeta(lit string) bool {
 	return false
 }
 
-// redirect plans a redirection. The files are judged like those of arguments.
+// redirect plans a redirection. Its files are judged like those of arguments.
 func (p *planner) redirect(c *command, r *syntax.Redirect) error {
 	d, err := direction(r)
 	if err != nil {
@@ -269,7 +269,7 @@ func (p *planner) file(c *command, r *syntax.Redirect, write bool) (string, erro
 	return j.absolute(name), nil
 }
 
-// document gives the text of a here-document in which nothing is expanded.
+// document returns the text of a here-document in which nothing is expanded.
 func document(r *syntax.Redirect) (string, error) {
 	text, ok := plain(r.Hdoc.Parts)
 	word, bare := plain(r.Word.Parts)

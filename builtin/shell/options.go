@@ -28,7 +28,7 @@ type Options struct {
 	Line      bool              `yaml:"line" doc:"also offer runLine, a tool for shell lines; every command in a line is judged like a command of its own"`
 }
 
-// A Rule says more about one program.
+// A Rule has more settings for one program.
 type Rule struct {
 	Program     string   `yaml:"program" doc:"its name, or an absolute path"`
 	Subcommands []string `yaml:"subcommands" doc:"allow only these subcommands"`
@@ -40,10 +40,10 @@ type Rule struct {
 	Trust       bool     `yaml:"trust" doc:"allow all arguments; paths in them are still checked"`
 }
 
-// A Code says which code an interpreter or a build tool may run.
+// A Code is the level of code that an interpreter or a build tool may run.
 type Code string
 
-// The codes. The empty one leaves it to what is known of the program.
+// The levels. The empty one leaves it to the program's profile.
 const (
 	CodeNone Code = "none"
 	CodeTree Code = "tree"
@@ -60,10 +60,10 @@ func (c *Code) UnmarshalText(text []byte) error {
 	return fmt.Errorf("code is %q; none, tree and any are known", text)
 }
 
-// covers reports whether code of kind need may be run where c is allowed.
+// covers reports whether c allows code of level need.
 func (c Code) covers(need Code) bool {
 	order := []Code{CodeNone, CodeTree, CodeAny}
-	return slices.Index(order, c) >= slices.Index(order, need) // what is not said comes before all
+	return slices.Index(order, c) >= slices.Index(order, need) // an empty level comes first
 }
 
 const (
@@ -80,7 +80,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check finds what cannot be meant.
+// check rejects settings that make no sense.
 func (o Options) check() error {
 	if o.MaxOutput < 0 {
 		return wrong("shell: max_output cannot be negative; leave it out for its default")
@@ -119,7 +119,7 @@ func wrong(format string, args ...any) error {
 	return tool.Errorf(tool.CodeInvalidInput, format, args...)
 }
 
-// rule finds what the config says about a program; there may be nothing.
+// rule returns the config's rule for a program, which may be empty.
 func (o *Options) rule(program string) Rule {
 	if i := slices.IndexFunc(o.Rules, func(r Rule) bool { return r.Program == program }); i >= 0 {
 		return o.Rules[i]

@@ -19,15 +19,14 @@ const (
 	maxLine  = 16 << 10 // the parser takes a quarter of a second for the worst line of this size
 )
 
-// A plan is what a call runs. It is made by judging and it is all that running knows, so that what was judged
-// is what runs.
+// A plan is what a call runs. Judging makes it, and running knows nothing else, so that what was judged is what runs.
 type plan struct {
 	shown   string // for messages
 	node    *node
 	stdin   io.Reader
 	env     map[string]string
 	timeout time.Duration
-	folders []*workspace.File // open for as long as the plan lasts
+	folders []*workspace.File // open until the plan ends
 }
 
 func (p *plan) close() {
@@ -36,14 +35,14 @@ func (p *plan) close() {
 	}
 }
 
-// A node is a command, or two nodes and what is between them.
+// A node is a command, or two nodes and the operator between them.
 type node struct {
 	op   string // "", "&&", "||", ";", "|", "!"
 	x, y *node
 	*command
 }
 
-// A command is one that was judged, and where it starts.
+// A command is a judged command, and the folder in which it starts.
 type command struct {
 	*verdict
 	dir       *workspace.File
@@ -79,12 +78,12 @@ type planner struct {
 	*Tools
 	ground place
 	plan   *plan
-	dir    *workspace.File // where the next command starts
+	dir    *workspace.File // start folder of the next command
 
 	commands int // of a line, so far
 }
 
-// makePlan makes a plan by what a function puts into it, which starts in a folder.
+// makePlan makes a plan that starts in a folder and is filled in by a function.
 func (t *Tools) makePlan(
 	ctx context.Context, c *tool.Call, cwd string, timeoutMS int64, fill func(*planner) (*node, error),
 ) (*plan, error) {
@@ -103,7 +102,7 @@ func (t *Tools) makePlan(
 	return p.plan, nil
 }
 
-// enter makes a folder the one where the next command starts. A relative one starts at the one before.
+// enter changes the folder in which the next command starts. A relative path starts at the previous one.
 func (p *planner) enter(path string) error {
 	p.ground.anywhere = p.ground.anywhere && p.dir == nil
 	if p.dir != nil && !filepath.IsAbs(path) {
@@ -131,7 +130,7 @@ func (t *Tools) planCommand(ctx context.Context, c *tool.Call, args execArgs) (*
 				"the variable %s is not allowed: shell.caller_env of the source names those that are", name)
 		}
 	}
-	if !t.o.mentions(args.Command) { // before anything else is told
+	if !t.o.mentions(args.Command) { // before any other answer
 		return nil, denied(args.Command)
 	}
 	return t.makePlan(ctx, c, args.Cwd, args.TimeoutMS, func(p *planner) (*node, error) {
@@ -148,7 +147,8 @@ func (p *planner) command(name string, args []string) (*command, error) {
 		return nil, err
 	}
 	v, err := p.o.judge(p.ground, name, file, p.dir.Abs(), args)
-	// What is judged is what runs. A path below one that is written out comes up in the next round.
+	// The arguments are judged again in the form in which they run. A path below one that was replaced turns up in the next
+	// round.
 	for rounds := 0; err == nil && len(v.moved) > 0; rounds++ {
 		if args, err = v.writtenOut(args); err == nil && rounds < len(args) {
 			v, err = p.o.judge(p.ground, name, file, p.dir.Abs(), args)
@@ -160,8 +160,8 @@ func (p *planner) command(name string, args []string) (*command, error) {
 	return &command{verdict: v, dir: p.dir}, nil
 }
 
-// searchPath gives the folders in which programs are looked up: the configured ones, or those of our own PATH
-// where not everybody can put a program.
+// searchPath returns the folders in which programs are looked up: the configured ones, or those of our own PATH that are not
+// world-writable and not in a writable root.
 func searchPath(configured []string, roots []workspace.Root) []string {
 	if len(configured) > 0 {
 		return configured
@@ -179,7 +179,7 @@ func searchPath(configured []string, roots []workspace.Root) []string {
 	return path
 }
 
-// writableRoot names the writable root that a path is in.
+// writableRoot names the writable root that contains a path.
 func writableRoot(roots []workspace.Root, real string) string {
 	for _, r := range roots {
 		if r.Write && offlimits.Within(real, r.Dir) {
@@ -189,8 +189,8 @@ func writableRoot(roots []workspace.Root, real string) string {
 	return ""
 }
 
-// lookup finds the file of a program that is allowed. A program that lies where tools can write is refused: it
-// may be one that a tool wrote.
+// lookup finds the file of an allowed program. A program in a place that tools can write is refused: a tool may have written
+// it.
 func (t *Tools) lookup(name string) (file string, err error) {
 	if !t.o.mentions(name) || t.o.listed(t.o.Deny, name, words{}) {
 		return "", denied(name)

@@ -16,7 +16,7 @@ import (
 	"toolpost/tool"
 )
 
-// A session is one call while it runs: its commands share an output, a time and a place.
+// A session is one call while it runs: its commands share an output, a deadline and a place.
 type session struct {
 	*Tools
 	*output
@@ -27,10 +27,10 @@ type session struct {
 	env  map[string]string
 
 	guarantees tool.Guarantees
-	walls      *sandbox.Confinement // around each command; nil: none
+	walls      *sandbox.Confinement // around each command; nil if there are none
 	watch      walls.Watch
 	built      sync.Once // guards layers: the commands of a pipe are started at once
-	layers     []string  // the walls that stood around the first command
+	layers     []string  // the walls around the first command
 }
 
 // fail ends the whole call.
@@ -39,7 +39,7 @@ func (s *session) fail(err error) int {
 	return 126
 }
 
-// do runs a node and gives its exit code. Nothing is started once the call has ended.
+// do runs a node and returns its exit code. It starts nothing once the call has ended.
 func (s *session) do(n *node, in io.Reader, out, errs io.Writer) int {
 	if s.ctx.Err() != nil {
 		return 126
@@ -64,7 +64,7 @@ func (s *session) do(n *node, in io.Reader, out, errs io.Writer) int {
 	return s.redirected(n.command, in, out, errs)
 }
 
-// pipe runs two nodes at once.
+// pipe runs two nodes concurrently.
 func (s *session) pipe(n *node, in io.Reader, out, errs io.Writer) int {
 	r, w := io.Pipe()
 	var first sync.WaitGroup
@@ -73,7 +73,7 @@ func (s *session) pipe(n *node, in io.Reader, out, errs io.Writer) int {
 		_ = w.Close()
 	})
 	code := s.do(n.y, r, out, errs)
-	_ = r.Close() // whoever still writes is told that nobody reads
+	_ = r.Close() // the writer gets an error: there is no reader any more
 	first.Wait()
 	return code
 }
@@ -105,12 +105,12 @@ func (s *session) run(c *command, in io.Reader, out, errs io.Writer) int {
 	copies.Go(func() {
 		w, r := struct{ io.Writer }{out}, struct{ io.Reader }{child.Stdout}
 		if _, err := io.CopyBuffer(w, r, make([]byte, 32<<10)); err != nil {
-			_ = child.Stdout.Close() // nobody wants it any more: the child is told so, as in any pipe
+			_ = child.Stdout.Close() // there is no reader any more: the child is told so, as in any pipe
 		}
 	})
 	exit := child.Wait()
 	if pipe, ok := in.(*io.PipeReader); ok {
-		_ = pipe.Close() // whoever feeds us may stop
+		_ = pipe.Close() // the writer of our input may stop
 	}
 	copies.Wait()
 	if exit.Signal != 0 {
@@ -150,17 +150,17 @@ func (o *output) result(code int) result {
 	}
 }
 
-// A redirect is where a command of a line reads from or writes to.
+// A redirect is a source or target of a command's input or output.
 type redirect struct {
 	fd     int    // 0, 1, 2
-	same   int    // for 2>&1: the descriptor that it becomes; 0: it is a file or a text
+	same   int    // for 2>&1: the descriptor that it becomes; 0 for a file or a text
 	both   bool   // for &>: standard error goes there too
-	path   string // absolute; empty: the text, or /dev/null
+	path   string // absolute; empty for the text, or /dev/null
 	text   string // what is read
 	append bool
 }
 
-// maxRedirected is how much a command may write to a file: it is kept until the command has ended, and the file is
+// maxRedirected bounds what a command may write to a file: the output is kept until the command has ended, and the file is
 // then written as a whole.
 const maxRedirected = 10 << 20
 
@@ -203,7 +203,7 @@ func (s *session) redirected(c *command, in io.Reader, out, errs io.Writer) int 
 	return code
 }
 
-// A target is a file that a command's output goes to.
+// A target is a file that receives a command's output.
 type target struct {
 	redirect
 	mu      sync.Mutex // both streams may go to it

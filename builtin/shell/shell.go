@@ -1,9 +1,9 @@
-// Package shell brings the built-in tool execShell, which runs one program with its arguments and never a
-// shell, and runLine, which runs a line of commands that were each judged beforehand.
+// Package shell brings the built-in tool execShell, which runs one program with its arguments and never a shell, and
+// runLine, which runs a line of commands that were each judged beforehand.
 //
-// A list of names is not a boundary: git, find and tar run whatever their arguments name. So the arguments of
-// each program are judged by what is known of it: the options and subcommands that do no more than they seem to.
-// Everything else is refused, with the words that would allow it.
+// A list of names is not a boundary: git, find and tar run whatever their arguments name. So the arguments of each program
+// are judged by its profile: the options and subcommands that do no more than they seem to. Everything else is refused, and
+// the error names the setting that would allow it.
 package shell
 
 import (
@@ -34,10 +34,10 @@ type Tools struct {
 	path []string
 
 	mu    sync.Mutex
-	state string // a folder of our own, made when it is first needed
+	state string // a folder of our own, created on first use
 }
 
-// New makes the tools, of a config in the folder base. The workspace stays its owner's.
+// New makes the tools, for a config in the folder base. They do not own the workspace.
 func New(base string, ws *workspace.Workspace, o Options) (*Tools, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -102,13 +102,13 @@ func (t *Tools) carryOut(ctx context.Context, c *define.Call, p *plan) (result, 
 	}
 	c.Details = map[string]any{}
 	walls.Enforced(c.Call, c.Details, s.guarantees, s.layers, s.watch.Checks())
-	if blocked := s.watch.Blocked(); code != 0 && len(blocked) > 0 { // a command that fails is a result, no error
+	if blocked := s.watch.Blocked(); code != 0 && len(blocked) > 0 { // a failing command is a result, not an error
 		c.Summary = fmt.Sprintf("exit status %d%s", code, walls.WayOut(c.Spec, blocked, ""))
 	}
 	return s.result(code), nil
 }
 
-// timeout is the time of a call: what the caller asked for, within what the config allows.
+// timeout returns the timeout of a call: the caller's, within the config's limit.
 func (t *Tools) timeout(ms int64) (time.Duration, error) {
 	most := time.Duration(t.o.Timeout)
 	switch {
@@ -120,13 +120,13 @@ func (t *Tools) timeout(ms int64) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// A workplace is the folders of one call.
+// A workplace holds the folders of one call.
 type workplace struct {
 	dir, home, tmp, cache, gitconfig string
 	ceilings                         []string // folders above the roots, which git does not look into
 }
 
-// gitIdentity is who commits where a repository does not say.
+// gitIdentity is the committer if a repository does not name one.
 const gitIdentity = "[user]\n\tname = Toolpost\n\temail = toolpost@localhost\n"
 
 func (t *Tools) workplace(caller string) (*workplace, error) {

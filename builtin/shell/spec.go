@@ -32,7 +32,7 @@ type lineArgs struct {
 	TimeoutMS int64  `json:"timeout_ms" schema:"minimum=1"`
 }
 
-// result is what a call gives, in the words of the Singularity contract.
+// result is the output of a call, in the words of the Singularity contract.
 type result struct {
 	Stdout    string `json:"stdout"`
 	Stderr    string `json:"stderr"`
@@ -47,7 +47,7 @@ func (t *Tools) tools() ([]define.Tool, error) {
 		return nil, err
 	}
 	held := walls.Holds()
-	held.NoNetwork = false // a rule may let a command reach it
+	held.NoNetwork = false // a rule may let a command use it
 	exec := tool.Spec{
 		Name: execName, Title: "Run a program", Aliases: []string{"shell", "shell.exec"},
 		Description: "Runs one program with its arguments in an offered folder and gives what it wrote and its exit code; " +
@@ -74,7 +74,7 @@ func (t *Tools) tools() ([]define.Tool, error) {
 	return append(tools, planned(t, line, t.planLine)), nil
 }
 
-// adjust says in a schema what the config says.
+// adjust puts the config's settings into a schema.
 func (t *Tools) adjust(input *typeschema.Object) {
 	input.At("timeout_ms").Set("description",
 		"How long it may take; at most "+time.Duration(t.o.Timeout).String()+", which is also the default.")
@@ -94,7 +94,7 @@ func (t *Tools) adjustExec(input *typeschema.Object) {
 	input.At("env").Set("properties", variables).Set("additionalProperties", false)
 }
 
-// planned defines a tool that is read into a plan: what it would run, and nothing else, is what does run.
+// planned defines a tool whose arguments are turned into a plan: exactly what was judged runs.
 func planned[A any](t *Tools, spec tool.Spec, judge func(context.Context, *tool.Call, A) (*plan, error)) define.Tool {
 	return define.Touching(spec,
 		func(ctx context.Context, c *define.Call, args A) (result, error) {
@@ -119,7 +119,7 @@ func (t *Tools) writes() bool {
 	return slices.ContainsFunc(t.ws.Roots(), func(r workspace.Root) bool { return r.Write })
 }
 
-// programs lists what the config allows, for people and models to choose from.
+// programs lists the allowed programs, for people and models to choose from.
 func (t *Tools) programs() []string {
 	var names []string
 	for _, entry := range t.o.Allow {

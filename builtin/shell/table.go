@@ -25,14 +25,14 @@ import (
 //go:embed programs
 var programFiles embed.FS
 
-// A table is all that is known of programs.
+// A table holds all known programs.
 type table struct {
 	programs map[string]*profile
 	shared   map[string]*form
 	lists    map[string][]string // of environment.txt
 }
 
-// known reads the files when the first command is judged. A test holds that they can be read.
+// known reads the files when the first command is judged. A test makes sure that they can be read.
 var known = sync.OnceValue(func() *table {
 	t, err := readTable()
 	if err != nil {
@@ -93,7 +93,7 @@ func (t *table) add(head string, lines []string) error {
 	return each(strings.Split(head, ", "), func(name string) error { return t.name(name, p) })
 }
 
-// name enters what an entry says under one of its names.
+// name adds the content of an entry under one of its names.
 func (t *table) name(name string, p profile) error {
 	program, sub, isSub := strings.Cut(name, " ")
 	of := t.programs[program]
@@ -163,7 +163,7 @@ func (t *table) line(p *profile, line string) (err error) {
 	return err
 }
 
-// options adds a line of options, those of shared entries written out.
+// options adds a line of options, with shared entries expanded.
 func (t *table) options(p *profile, line string) error {
 	for word := range strings.FieldsSeq(line) {
 		if strings.HasPrefix(word, "$") {
@@ -180,7 +180,7 @@ func (t *table) options(p *profile, line string) error {
 	return nil
 }
 
-// checks are what a table cannot say, by the names that the files have for them.
+// checks are the rules that a table cannot express, by their names in the files.
 func checks() map[string]check {
 	return map[string]check{
 		"awk": checkAwk, "dd": checkDD, "git": checkGit, "go": checkGo, "jq": checkJQ, "link": checkLink,
@@ -189,31 +189,30 @@ func checks() map[string]check {
 	}
 }
 
-// A check looks at what a form cannot say.
+// A check judges what a form cannot express.
 type check func(*judging, []item) error
 
-// A profile is what is known of a program. The files in the folder programs have them all; see table.go.
+// A profile describes a known program. The files in the folder programs have them all; see table.go.
 type profile struct {
 	form
-	subs    map[string]*form // its subcommands, by their words ("stash list"); the form then has what comes before
+	subs    map[string]*form // its subcommands, by their words ("stash list"); the form then describes what precedes them
 	modules map[string]*form // what python's -m may run
-	// insert are arguments that are put before the caller's: a program's own way to forbid itself something.
+	// insert are arguments that precede the caller's: a program's own way to forbid itself something.
 	insert []string
-	// spare is how it is told to leave a name out when it goes through folders, %s for the name.
+	// spare is the option that excludes a name when the program walks folders, with %s for the name.
 	spare     string
-	spareLast bool // the last word counts: it comes after what the caller says
-	code      Code // which code it may run where no rule says
+	spareLast bool // the last option wins, so it follows the caller's
+	code      Code // which code it may run without a rule
 	check     check
 	// without are the options with which an interpreter needs no script.
 	without string
-	// refused says what it does that nobody can judge. It is run only where a rule names its arguments, or
-	// trusts it.
+	// refused describes what it does that cannot be judged. It is run only if a rule names its arguments, or trusts it.
 	refused string
 }
 
 var versioned = regex.Lazy(`^(python|pip|node|nodejs|perl|ruby|php|lua)[0-9]*(\.[0-9]+)*$`)
 
-// profileOf gives what is known of a program by its name; nil: nothing.
+// profileOf returns the profile of a program, or nil if it is unknown.
 func profileOf(name string) *profile {
 	if m := versioned().FindStringSubmatch(name); m != nil {
 		name = m[1]
@@ -221,7 +220,7 @@ func profileOf(name string) *profile {
 	return known().programs[name]
 }
 
-// sub finds the subcommand that arguments begin with: the longest name that is known.
+// sub finds the subcommand that arguments begin with: the longest known name.
 func (p *profile) sub(args []string) (name string, rest []string, f *form) {
 	for n := min(2, len(args)); n > 0; n-- {
 		name = strings.Join(args[:n], " ")

@@ -15,8 +15,8 @@ import (
 	"toolpost/tool"
 )
 
-// confine makes the walls of a call: its commands read the folders that are offered to its caller, change those of
-// them that may be written, and have a home and a cache of their own. What is in none of them is not there.
+// confine makes the walls of a call: its commands read the folders that are offered to its caller, change the writable ones,
+// and have a home and a cache of their own. Nothing else exists for them.
 func (s *session) confine(c *tool.Call, events *tool.Relay) error {
 	w, err := s.around(s.view.Roots(), []string{s.work.dir}, []string{s.work.home, s.work.tmp, s.work.cache})
 	if err != nil {
@@ -28,17 +28,17 @@ func (s *session) confine(c *tool.Call, events *tool.Relay) error {
 	return err
 }
 
-// around gives the walls of commands over some roots, that read and change some folders of their own.
+// around returns the walls of commands over some roots, with folders of their own to read and to change.
 func (t *Tools) around(roots []workspace.Root, read, write []string) (*walls.Walls, error) {
 	needs := walls.Needs{Dir: t.base, Read: read, Write: write}
-	needs.Run = slices.Clone(write) // what a compiler makes there is run there
+	needs.Run = slices.Clone(write) // a compiler's output there is run there
 	for _, r := range roots {
 		if r.Write {
 			needs.Write = append(needs.Write, r.Dir)
 		} else {
 			needs.Read = append(needs.Read, r.Dir)
 		}
-		needs.Run = append(needs.Run, r.Dir) // which code may be run has been judged
+		needs.Run = append(needs.Run, r.Dir) // which code may be run was already judged
 	}
 	for _, folder := range t.path {
 		needs.Run = append(needs.Run, walls.Code(folder+"/x")...)
@@ -46,7 +46,7 @@ func (t *Tools) around(roots []workspace.Root, read, write []string) (*walls.Wal
 	return t.o.Walls.Around(needs)
 }
 
-// roomOf is what the walls give, for advice: the offered folders have a setting of their own.
+// roomOf describes the walls, for advice: the offered folders have a setting of their own.
 func (t *Tools) roomOf(w *walls.Walls) *tool.Room {
 	room := w.Room()
 	if room == nil {
@@ -59,10 +59,10 @@ func (t *Tools) roomOf(w *walls.Walls) *tool.Room {
 	return room
 }
 
-// room gives the walls of one command. One that was allowed to reach the network can. Git's own folders are closed to
-// all but git, as they are to the tools for files: they decide which programs git runs, for whoever uses it next. Git
-// itself may change them, unless it runs code of the tree: which of its settings it changes has been judged. One that
-// the config itself names among what may be written stays open.
+// room returns the walls of one command. They open the network if the command may use it. Git's own folders are closed to
+// all programs but git, as they are to the file tools: they decide which programs git runs at its next use. Git itself may
+// change them, unless it runs code of the tree: the settings that it changes were judged. A git folder that the config
+// itself names as writable stays open.
 func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 	if s.walls == nil {
 		return nil, nil
@@ -88,7 +88,7 @@ func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 	return &room, nil
 }
 
-// gives reports whether the walls name a folder among what may be written, and not only one around it.
+// gives reports whether the walls name a folder itself as writable, and not only one around it.
 func gives(p sandbox.Profile, folder string) bool {
 	return slices.ContainsFunc(p.Writable, func(path string) bool {
 		t, err := offlimits.Find(path, p.Off)
@@ -96,19 +96,18 @@ func gives(p sandbox.Profile, folder string) bool {
 	})
 }
 
-// repositories lists git's own folders below a folder, and the files that stand for one. There are few, or too many to
-// be closed.
+// repositories lists git's own folders below a folder, and files in place of one. It fails if there are too many to close.
 func repositories(folder string) ([]string, error) {
 	var found []string
 	seen := 0
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // what we cannot read a command cannot either
+			return nil // if we cannot read it, a command cannot either
 		}
 		if seen++; seen > maxBelow {
 			return fmt.Errorf("there is more below %s than can be searched for repositories; offer a smaller folder", folder)
 		}
-		if !strings.EqualFold(d.Name(), ".git") || d.Type()&fs.ModeSymlink != 0 { // where a link leads is found by itself
+		if !strings.EqualFold(d.Name(), ".git") || d.Type()&fs.ModeSymlink != 0 { // the target of a link is found by itself
 			return nil
 		}
 		if found = append(found, path); len(found) > maxNested {
@@ -123,8 +122,8 @@ func repositories(folder string) ([]string, error) {
 	return found, err
 }
 
-// environment builds what a command gets to see. Nothing of ours is passed on: our own variables may hold
-// secrets. Home is a folder of the command's own, cache one that the caller's commands share.
+// environment returns the variables of a command. Ours are not passed on: they may hold secrets. Home is a folder of the
+// command's own; the cache is shared by the caller's commands.
 func (t *Tools) environment(v *verdict, w *workplace, extra map[string]string) []string {
 	env := map[string]string{
 		"PATH": strings.Join(t.path, ":"), "HOME": w.home, "TMPDIR": w.tmp, "PWD": v.dir, "XDG_CACHE_HOME": w.cache,
@@ -155,7 +154,7 @@ func (t *Tools) environment(v *verdict, w *workplace, extra map[string]string) [
 	return list
 }
 
-// badVariable says why a caller may not set a variable, whatever the config says: it would choose what runs.
+// badVariable returns why a caller may not set a variable, whatever the config says: it would choose what runs.
 func badVariable(name string) string {
 	if !isVariable(name) {
 		return "is not the name of a variable"

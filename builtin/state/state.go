@@ -1,6 +1,6 @@
-// Package state has the tools that look at and change the state of sessions: state.get, state.watch, state.patch and
-// state.reset. A session belongs to a caller. Everybody has to do with their own sessions alone, and who runs this
-// program with those of all. A change is a call like any other, so that who changed what is on record.
+// Package state has the tools that read and change the state of sessions: state.get, state.watch, state.patch and
+// state.reset. A session belongs to a caller. Callers reach only their own sessions; operators reach all. A change is a call
+// like any other, so that the record shows who changed what.
 package state
 
 import (
@@ -18,21 +18,21 @@ import (
 
 // Sessions keeps the documents of sessions.
 type Sessions interface {
-	// Get gives the document of a session; one that nobody has changed is {}.
+	// Get returns the document of a session; an unchanged one is {}.
 	Get(ctx context.Context, caller, session string) (session.State, error)
-	// At gives an earlier version of it, as far as it is remembered.
+	// At returns an earlier version of it, as far as it is remembered.
 	At(ctx context.Context, caller, session string, version int64) (session.State, error)
-	// Next gives the version that follows the one that was seen, as far as it is remembered; false: there is none yet.
+	// Next returns the version after the one that was seen, as far as it is remembered, or false if there is none yet.
 	Next(ctx context.Context, caller, session string, seen int64) (session.State, bool, error)
-	// PatchAt merges patches into the document, all at once, where it is still at the version that was seen, and at any
-	// version for a seen below zero. An error of code conflict says that it is not. It gives the new version.
+	// PatchAt merges patches into the document atomically if it is still at the version that was seen, or at any version if
+	// seen is negative. Otherwise it fails with code conflict. It returns the new version.
 	PatchAt(ctx context.Context, caller, session string, seen int64, patches []map[string]any) (version int64, err error)
-	// Reset empties the document and gives the new version.
+	// Reset empties the document and returns the new version.
 	Reset(ctx context.Context, caller, session string) (version int64, err error)
 }
 
-// New makes the tools. Those that change something do not declare it: they need no lease of a tier, and count as tools
-// that may change something all the same.
+// New makes the tools. Those that change something do not declare it: they need no lease of a tier, but still count as tools
+// that may change something.
 func New(sessions Sessions) *define.Set {
 	t := tools{sessions}
 	return define.NewSet(
@@ -51,13 +51,13 @@ func New(sessions Sessions) *define.Set {
 
 type tools struct{ sessions Sessions }
 
-// which says which session is meant.
+// which names a session.
 type which struct {
 	Session string `json:"session" schema:"minLength=1" doc:"the session; default: that of the call"`
 	Caller  string `json:"caller" schema:"minLength=1" doc:"whose session it is, for who runs toolpost; default: who asks"`
 }
 
-// of fills in what a call left out, and refuses the sessions of others.
+// of fills in defaults from the call, and refuses the sessions of others.
 func (w *which) of(c *define.Call) error {
 	w.Session, w.Caller = cmp.Or(w.Session, c.Session), cmp.Or(w.Caller, c.Caller.ID)
 	if err := c.Caller.Reaches(w.Caller, "sessions"); err != nil {
@@ -69,7 +69,7 @@ func (w *which) of(c *define.Call) error {
 	return nil
 }
 
-// at says in a result which version the session is at.
+// at puts the version of the session into the summary.
 func (w *which) at(c *define.Call, version int64) {
 	c.Summary = fmt.Sprintf("session %s is at version %d", w.Session, version)
 }
@@ -79,7 +79,7 @@ type getArgs struct {
 	Version *int64 `json:"version" schema:"minimum=0" doc:"an earlier version, one of the last 100; default: the newest"`
 }
 
-// A State is a version of a session, and whose that is.
+// A State is a version of a session, and the caller that owns it.
 type State struct {
 	Session string `json:"session"`
 	Caller  string `json:"caller"`
@@ -100,7 +100,7 @@ func (t tools) get(ctx context.Context, c *define.Call, a getArgs) (st State, er
 	return st, err
 }
 
-// How long a watch waits where it is not told, at the most, and between two looks.
+// How long a watch waits by default, at most, and between two looks.
 const (
 	standardWait = 10 * time.Second
 	longestWait  = 20 * time.Second
@@ -117,7 +117,7 @@ type watchArgs struct {
 type watched struct {
 	Newer   bool            `json:"newer"`
 	Version int64           `json:"version"`
-	Changed time.Time       `json:"changed,omitzero"` // where it is newer
+	Changed time.Time       `json:"changed,omitzero"` // only if it is newer
 	State   json.RawMessage `json:"state,omitzero"`
 }
 
@@ -158,7 +158,7 @@ func (t tools) watch(ctx context.Context, c *define.Call, a watchArgs) (watched,
 	}
 }
 
-// gone gives the end of a call as the reason why a store did not answer, where it was the reason.
+// gone returns the end of the call as the reason why a store did not answer, if it was.
 func gone(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -172,7 +172,7 @@ type patchArgs struct {
 	IfVersion *int64          `json:"if_version" schema:"minimum=0" doc:"merge only if the session is still at this version; default: merge anyway"`
 }
 
-// A Change is the version that one has led to.
+// A Change is the version that a change resulted in.
 type Change struct {
 	Session string `json:"session"`
 	Caller  string `json:"caller"`

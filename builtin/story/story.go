@@ -1,6 +1,6 @@
-// Package story has the tools that tell stories: story.turn, story.show and story.offer. A turn is a prompt that a
-// planner makes a plan of; the plan is run, and what its tools offer as choices are the next prompts. All that a story
-// is lies in its session: the state, and the plans that were run in it.
+// Package story has the tools that tell stories: story.turn, story.show and story.offer. In a turn, a planner makes a plan
+// from a prompt, the plan is run, and the choices that its tools offer are the next prompts. A story consists of its
+// session: the state, and the plans that were run in it.
 package story
 
 import (
@@ -19,17 +19,17 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Options are what stories stand on.
+// Options are what stories are built on.
 type Options struct {
 	Planners *planner.Book
 	Plans    *plan.Executor
-	// Past gives the last plans of a session, the newest first; nil: nobody remembers them.
+	// Past returns the last plans of a session, the newest first; nil if they are not kept.
 	Past func(ctx context.Context, caller, session string, most int) ([]plan.Record, error)
-	// State gives the state of a session.
+	// State returns the state of a session.
 	State func(ctx context.Context, caller, session string) (json.RawMessage, error)
 }
 
-// offerName is the tool by which a plan that has none of its own offers choices.
+// offerName is the tool by which a plan without one of its own offers choices.
 const offerName = "story.offer"
 
 // New makes the tools.
@@ -59,7 +59,7 @@ type tools struct {
 	offer *tool.Spec
 }
 
-// A Turn is what became of a prompt.
+// A Turn is the outcome of a prompt.
 type Turn struct {
 	PlanID      string          `json:"planId"`
 	Narrative   string          `json:"narrative"`
@@ -72,7 +72,7 @@ type Turn struct {
 	Tools       []Tool          `json:"tools"`
 }
 
-// A Tool is what became of one tool of a turn.
+// A Tool is the outcome of one tool of a turn.
 type Tool struct {
 	ToolID string `json:"toolId"`
 	Tool   string `json:"tool"`
@@ -80,8 +80,8 @@ type Tool struct {
 	Call   string `json:"call,omitzero"`
 }
 
-// turnOf reads a turn off its plan and the result. What a tool showed that failed in the end does not count, as its
-// patches do not.
+// turnOf makes a turn from its plan and the result. Events of a tool that failed in the end do not count, nor do its
+// patches.
 func turnOf(p *plan.Plan, r *plan.Result) Turn {
 	t := Turn{
 		PlanID: r.PlanID, Narrative: p.Narrative, Choices: []prose.Choice{}, Assets: r.Assets, Unsupported: []tool.UIEvent{},
@@ -105,11 +105,11 @@ func turnOf(p *plan.Plan, r *plan.Result) Turn {
 	return t
 }
 
-// shown takes a ui_event. A choice that is none is shown as what it is: something that nobody here knows.
+// shown handles a ui_event. An event without valid choices is listed as unsupported.
 func (t *Turn) shown(data json.RawMessage) {
 	var ev tool.UIEvent
 	if err := strictjson.Unmarshal(data, &ev); err != nil {
-		return // the runner has seen to it that it is one
+		return // the runner has validated it
 	}
 	if choices := prose.Choices(ev); len(choices) > 0 {
 		t.Choices = append(t.Choices, choices...)
@@ -157,7 +157,7 @@ func (t tools) turn(ctx context.Context, c *define.Call, a turnArgs) (Turn, erro
 	return turn, nil
 }
 
-// remembering is a planner that knows its last plan: of several that were tried, that is the one that was told.
+// remembering is a planner that keeps its last plan: of several attempts, that is the one that was told.
 type remembering struct {
 	plan.Planner
 	last *plan.Plan
@@ -171,7 +171,7 @@ func (r *remembering) Plan(ctx context.Context, q plan.Request) (*plan.Plan, err
 	return p, err
 }
 
-// prompt is what the player means: the label of a choice that was offered last, if they said its id.
+// prompt returns what the player means: for the id of a choice that was offered last, its label.
 func (t tools) prompt(ctx context.Context, c *define.Call, said string) (string, error) {
 	past, err := t.past(ctx, c.Caller.ID, c.Session, 1)
 	if err != nil || len(past) == 0 {
@@ -185,7 +185,7 @@ func (t tools) prompt(ctx context.Context, c *define.Call, said string) (string,
 	return said, nil
 }
 
-// specs lists the tools that a plan of the caller may use, with the one that offers choices.
+// specs lists the tools that a plan of the caller may use, and the one that offers choices.
 func (t tools) specs(ctx context.Context, p tool.Principal) (list []*tool.Spec) {
 	for s, why := range t.Plans.Catalog.Specs(ctx, p) {
 		if why == nil && s.Name != "" && !s.Unlisted {
@@ -200,7 +200,7 @@ type showArgs struct {
 	Session string `json:"session" schema:"maxLength=1024" doc:"whose turns are shown; default: that of the call"`
 }
 
-// A Past is a turn as it is remembered.
+// A Past is a remembered turn.
 type Past struct {
 	Story     string         `json:"story,omitzero"`
 	Prompt    string         `json:"prompt"`
@@ -247,7 +247,7 @@ func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (Shown, err
 	return s, err
 }
 
-// past gives the last turns of a session, the oldest first. A plan that cannot be read any more is left out.
+// past returns the last turns of a session, the oldest first. A plan that can no longer be read is left out.
 func (t tools) past(ctx context.Context, caller, session string, most int) ([]Past, error) {
 	turns := []Past{}
 	if t.Past == nil {
@@ -276,7 +276,7 @@ type offerArgs struct {
 	Choices []offered `json:"choices" schema:"required minItems=1 maxItems=20" doc:"what the player can choose from"`
 }
 
-// An offered choice has only its label to be given.
+// An offered choice only needs its label.
 type offered struct {
 	Label string `json:"label" schema:"required minLength=1" doc:"what the player would say"`
 	ID    string `json:"id,omitzero" doc:"default: the label"`

@@ -1,5 +1,5 @@
-// Package token has the tools that issue, list and revoke the tokens of callers: token.issue, token.list and
-// token.revoke. Calling one of them passes the engine like any other call, so that who issued what is on record.
+// Package token has the tools that issue, list and revoke the tokens of callers: token.issue, token.list and token.revoke.
+// Their calls pass the engine like any other, so that the record shows who issued what.
 package token
 
 import (
@@ -15,13 +15,13 @@ import (
 
 // Tokens keeps tokens.
 type Tokens interface {
-	// Issue makes a token with what t grants and notes. A ttl of 0 is for ever.
+	// Issue makes a token with the grants and the note of t. With a ttl of 0 it does not expire.
 	Issue(ctx context.Context, t identity.Token, ttl time.Duration) (token string, err error)
 	// Revoke ends a token, by its id.
 	Revoke(ctx context.Context, id string) error
-	// Find gives what is known of a token, by its id.
+	// Find returns what is known of a token, by its id.
 	Find(ctx context.Context, id string) (identity.Token, error)
-	// List gives what is known of tokens, the newest first; 0: of all.
+	// List returns what is known of tokens, the newest first, or of all with 0.
 	List(ctx context.Context, most int) ([]identity.Token, error)
 }
 
@@ -40,7 +40,7 @@ func New(tokens Tokens) *define.Set {
 
 type book struct{ tokens Tokens }
 
-// allow refuses a call that may not issue or revoke tokens: whoever could issue one could be anybody.
+// allow refuses callers that may not issue or revoke tokens: an issuer of tokens could act as any caller.
 func allow(c *define.Call) error { return c.Operating("issue or revoke tokens") }
 
 type issueArgs struct {

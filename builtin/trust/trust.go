@@ -1,5 +1,5 @@
 // Package trust has the tools by which operators decide about upstream tools that are held back: tools.review and
-// tools.approve. Calling one of them passes the engine like any other call, so that who approved what is on record.
+// tools.approve. Their calls pass the engine like any other, so that the record shows who approved what.
 package trust
 
 import (
@@ -27,9 +27,9 @@ const (
 type Upstream interface {
 	// Held lists the tools that are held back.
 	Held() []*pin.Held
-	// Approve lets tools be called as they are now.
+	// Approve lets tools be called in their current form.
 	Approve(ctx context.Context, by string, held []*pin.Held) error
-	// Forget drops what is remembered of tools that a source does not bring any more, and lists them.
+	// Forget drops the memory of tools that a source no longer has, and lists them.
 	Forget(ctx context.Context, source string) ([]pin.Pin, error)
 	// Pinned reports whether the tools of a source are pinned.
 	Pinned(source string) bool
@@ -60,7 +60,7 @@ type Held struct {
 	Tool     string    `json:"tool"` // source.name
 	Source   string    `json:"source"`
 	Name     string    `json:"name"`
-	Digest   string    `json:"digest"` // of what it says now; empty: it could not be compared
+	Digest   string    `json:"digest"` // of its current text; empty if it could not be compared
 	Why      string    `json:"why"`
 	Reason   string    `json:"reason"`
 	Seen     time.Time `json:"seen,omitzero"`     // when it was first seen
@@ -69,7 +69,7 @@ type Held struct {
 	Changes  []Change  `json:"changes,omitzero"`
 }
 
-// A Change is one part of a tool that is another one now.
+// A Change is one part of a tool that has changed.
 type Change struct {
 	Part string `json:"part"`
 	Was  string `json:"was"`
@@ -149,7 +149,7 @@ func (d decider) approve(ctx context.Context, c *define.Call, a approveArgs) (ou
 	return out, nil
 }
 
-// choose finds those that are meant among all that are held back.
+// choose finds the selected tools among those that are held back.
 func (d decider) choose(all []*pin.Held, a reviewArgs) (some []*pin.Held, err error) {
 	if a.Source != "" && !d.up.Pinned(a.Source) {
 		return nil, tool.Errorf(tool.CodeNotFound, "there is no source %q whose tools are pinned; `toolpost sources` lists "+
@@ -171,14 +171,15 @@ func (d decider) choose(all []*pin.Held, a reviewArgs) (some []*pin.Held, err er
 	return some, nil
 }
 
-// minDigest is how much of a digest must be given at least, so that nobody can make another one that begins so.
+// minDigest is the shortest accepted prefix of a digest, so that another text with the same prefix is hard to make.
 const minDigest = 12
 
-// withDigest is a name with the digest that its tool has.
+// withDigest matches a name followed by the digest of its tool.
 var withDigest = regex.Lazy(`^(.+)@([0-9a-f]{` + strconv.Itoa(minDigest) + `,64})$`)
 
-// find gives the tool that a word means. What looks like a digest is one: a server could call another of its tools by
-// the name and the digest of the one that somebody has looked at. A name that ends so is given with its own behind it.
+// find returns the tool that a word names. A suffix that looks like a digest is one: otherwise a server could name another
+// of its tools like the name and digest of a reviewed one. A tool whose name ends so must be given with its own digest after
+// it.
 func find(all []*pin.Held, word string) (*pin.Held, error) {
 	name, digest := word, ""
 	if parts := withDigest().FindStringSubmatch(word); parts != nil {
@@ -221,7 +222,7 @@ func show(h *pin.Held) Held {
 	return out
 }
 
-// A part is something that a tool says of itself, as text.
+// A part is a part of a tool's description, as text.
 type part struct {
 	name string
 	of   func(*tool.Spec) string
