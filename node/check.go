@@ -22,15 +22,15 @@ import (
 	"toolpost/wire/schema"
 )
 
-// A Problem is something that a config says and that will not work, or not as it was meant.
+// A Problem is a part of a config that will not work, or not as intended.
 type Problem struct {
 	About string `json:"about"` // such as door http, source files, secret KEY, rule no-deletes
 	Err   error  `json:"-"`
 }
 
-// Problems finds, without starting a program or asking a server, what a config says that will fail later, for whoever
-// opens a door or calls a tool. What cannot even be read was told when the node was opened, and what is wrong with a
-// source that is open is part of its Status.
+// Problems finds, without starting a program or asking a server, parts of a config that will fail later, when a door is
+// opened or a tool is called. Parts that cannot be read were reported when the node was opened, and problems of an open
+// source are in its Status.
 func (n *Node) Problems() []Problem {
 	var found []Problem
 	doors := all.Problems(n.cfg, n.callers.Load().Lists)
@@ -43,7 +43,7 @@ func (n *Node) Problems() []Problem {
 	return append(found, n.mistakes(n.cfg)...)
 }
 
-// mistakes finds those problems that a server can have while it serves.
+// mistakes finds the problems that a server can have while it serves.
 func (n *Node) mistakes(cfg *config.Config) []Problem {
 	var found []Problem
 	note := func(about string, err error) {
@@ -72,9 +72,9 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 	return append(found, n.strayNames(cfg)...)
 }
 
-// Warnings finds what a config says that works and is not safe: a source whose programs can replace their own code, rules
-// about files that scripts get around, because they judge what a command names and not what it opens, and arguments that
-// are not checked as the tool's schema asks.
+// Warnings finds parts of a config that work but are not safe: a source whose programs can replace their own code; rules
+// about files that scripts evade, because they judge what a command names and not what it opens; and arguments that are not
+// checked as the tool's schema asks.
 func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []Problem) {
 	for _, src := range n.cfg.Sources {
 		if home := n.claim(src).Own(); home != "" {
@@ -103,13 +103,13 @@ func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []Problem)
 	return found
 }
 
-// asks reports whether a source cannot be opened without starting or asking somebody.
+// asks reports whether opening a source starts a program or asks a server.
 func (n *Node) asks(src config.Source) bool {
 	p, err := n.protocol(src.Protocol)
 	return err == nil && p.Asks && !local(p, src)
 }
 
-// Unopened lists the sources that were left alone, see Options.Still.
+// Unopened lists the sources that were not opened, see Options.Still.
 func (n *Node) Unopened() (left []Status) {
 	for _, src := range n.cfg.Sources {
 		if !n.isOpen(src.Name) {
@@ -123,7 +123,7 @@ func (n *Node) isOpen(name string) bool {
 	return slices.ContainsFunc(n.Sources(), func(s Status) bool { return s.Name == name })
 }
 
-// unreadable says why the entry of a source that was left alone cannot be read.
+// unreadable returns why the entry of an unopened source cannot be read.
 func (n *Node) unreadable(src config.Source) error {
 	p, err := n.protocol(src.Protocol)
 	if err != nil || p.Claim == nil {
@@ -133,26 +133,26 @@ func (n *Node) unreadable(src config.Source) error {
 	return err
 }
 
-// unreadableKey says that the config names a key for the audit log that is there and cannot be used.
+// unreadableKey returns an error if the config names a key for the audit log that exists but cannot be used.
 func (n *Node) unreadableKey() error {
 	if n.store == nil || n.storing.Audit.Key == "" {
 		return nil
 	}
 	if _, err := os.Lstat(offlimits.Under(n.cfg.Dir, n.storing.Audit.Key)); errors.Is(err, fs.ErrNotExist) {
-		return nil // it is made at the first need
+		return nil // it is created on first use
 	}
 	_, err := auditKey(n.cfg, n.storing.Audit.Key)
 	return err
 }
 
-// undefinedSecrets says that the programs of a source are to get a secret that the config does not have.
+// undefinedSecrets returns an error if the programs of a source should get a secret that the config does not have.
 func (n *Node) undefinedSecrets(src config.Source) error {
 	var o struct {
 		Secrets     []string `yaml:"secrets"`
 		SecretFiles []string `yaml:"secret_files"`
 	}
 	if err := src.Peek(&o); err != nil {
-		return nil // whoever opens it says so
+		return nil // opening the source reports it
 	}
 	n.mu.Lock()
 	known := slices.Sorted(maps.Keys(n.secrets))
@@ -169,9 +169,9 @@ func (n *Node) undefinedSecrets(src config.Source) error {
 	return nil
 }
 
-// strayNames finds roles, callers and tools that rules speak of and that there are not: such a rule does nothing, which
-// is bad news for one that denies. Patterns may meet nothing. A caller may be known by a token alone, and a tool may be
-// one of a source that is not open: those names are strays only where they look like a slip of the pen.
+// strayNames finds roles, callers and tools in rules that do not exist: such a rule has no effect, which is dangerous if it
+// denies. Patterns may match nothing. A caller may be known by a token alone, and a tool may belong to a source that is not
+// open, so those names are reported only if they look like a typo.
 func (n *Node) strayNames(cfg *config.Config) []Problem {
 	var callers identity.Options
 	var rules policy.Options
@@ -216,7 +216,7 @@ func (n *Node) strayNames(cfg *config.Config) []Problem {
 	return found
 }
 
-// toolNames lists the names that tools are called by, for hints.
+// toolNames lists the names of tools, for hints.
 func (n *Node) toolNames() (names []string) {
 	for spec := range n.engine.Specs(n.life, tool.Principal{ID: identity.Local}) {
 		if spec != nil && spec.Name != "" {

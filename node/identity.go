@@ -14,7 +14,7 @@ import (
 	"toolpost/web/console"
 )
 
-// Admit says who shows the credentials. It is the gate of every door, and knows the callers of the config as it is now.
+// Admit identifies the caller by its credentials. It is the gate of every door, and uses the current config's callers.
 func (n *Node) Admit(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
 	p, err := n.callers.Load().Admit(ctx, shown)
 	if next := n.coming.Load(); next != nil && err == nil {
@@ -25,9 +25,9 @@ func (n *Node) Admit(ctx context.Context, shown identity.Credentials) (tool.Prin
 	return p, n.redactor.Error(err)
 }
 
-// dismiss ends the calls of callers whom another config leaves out. A call may outlive its token, if that has expired.
+// dismiss ends the calls of callers that another config leaves out. A call may outlive its token, if that has expired.
 func (n *Node) dismiss(ctx context.Context, next *identity.Callers) {
-	before := n.callers.Load() // nil: nothing runs yet
+	before := n.callers.Load() // nil if nothing runs yet
 	n.calls.Dismiss(func(p tool.Principal) bool {
 		_, was := before.Admit(ctx, identity.Again(p))
 		_, err := next.Admit(ctx, identity.Again(p))
@@ -35,13 +35,13 @@ func (n *Node) dismiss(ctx context.Context, next *identity.Callers) {
 	})
 }
 
-// Caller gives somebody by name, with the rights that the config lists for it.
+// Caller returns the caller of a name, with the rights that the config lists for it.
 func (n *Node) Caller(id, door string) tool.Principal {
 	rights, _ := n.callers.Load().Known(id)
 	return tool.Principal{ID: id, Door: door, Rights: rights}
 }
 
-// CallerNames lists the callers whom the config knows by name.
+// CallerNames lists the callers that the config knows by name.
 func (n *Node) CallerNames() []string {
 	var names []string
 	for _, one := range n.callers.Load().List() {
@@ -53,8 +53,8 @@ func (n *Node) CallerNames() []string {
 // Knows reports whether the config knows a caller by name.
 func (n *Node) Knows(id string) bool { return slices.Contains(n.CallerNames(), id) }
 
-// named gives the caller as whom a door takes everybody who comes there. An issuer must not be able to call somebody
-// so: then it may use nothing.
+// named returns the caller that a door assigns to all its clients. If a token issuer could use the same name, the caller may
+// use nothing.
 func (n *Node) named(id, door string) tool.Principal {
 	p := n.Caller(id, door)
 	if err := n.callers.Load().Apart(id); err != nil {
@@ -64,9 +64,9 @@ func (n *Node) named(id, door string) tool.Principal {
 	return p
 }
 
-// Anonymous gives the caller that who shows no credentials is, by the names of the doors where somebody is let in so.
+// Anonymous returns the caller for clients without credentials, by the names of the doors that admit them.
 func (n *Node) Anonymous() map[string]identity.Anonymous {
-	anonymous, _ := all.Check(n.cfg, n.callers.Load().Lists) // what is wrong was told when the config was read
+	anonymous, _ := all.Check(n.cfg, n.callers.Load().Lists) // errors were reported when the config was read
 	return anonymous
 }
 
@@ -82,7 +82,7 @@ func (n *Node) readCallers(cfg *config.Config) (*identity.Callers, error) {
 	})
 }
 
-// admitOwner knows the owner, once there is a door where one could come in.
+// admitOwner admits the owner, once a door is open.
 func (n *Node) admitOwner(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
 	gate := n.owner.Load()
 	if gate == nil {
@@ -91,7 +91,7 @@ func (n *Node) admitOwner(ctx context.Context, shown identity.Credentials) (tool
 	return (*gate)(ctx, shown)
 }
 
-// findToken finds a token that was issued and is not over.
+// findToken finds an issued token that is still live.
 func (n *Node) findToken(ctx context.Context, digest string) (identity.Grant, bool, error) {
 	if n.store == nil {
 		return identity.Grant{}, false, nil
@@ -100,8 +100,8 @@ func (n *Node) findToken(ctx context.Context, digest string) (identity.Grant, bo
 	return t.Grant, ok && t.State == identity.Live, err
 }
 
-// ownersToken sees to it that the owner's token is known, if it lets in. It gives a token that was made just now, this
-// once.
+// ownersToken makes sure that the owner's token is known, if the config admits the owner. It returns a newly made token,
+// this once.
 func (n *Node) ownersToken() (fresh string, err error) {
 	if !n.callers.Load().HasOwner() {
 		return "", nil
@@ -127,7 +127,7 @@ func (n *Node) ownersToken() (fresh string, err error) {
 	return fresh, nil
 }
 
-// openConsole makes the console. The codes of its links are good in every program that shares the store.
+// openConsole makes the console. The codes of its links are valid in every program that shares the store.
 func (n *Node) openConsole() *console.Console {
 	o := console.Options{Gate: n.Admit, Version: n.o.Version, Keys: n.keep.keys, Log: n.o.Log}
 	if n.store != nil {
@@ -136,8 +136,8 @@ func (n *Node) openConsole() *console.Console {
 	return console.New(o)
 }
 
-// ConsolePath gives the path of a link with which a browser signs in to the console as the user who runs this program,
-// behind the address of the HTTP door; or says why there is none.
+// ConsolePath returns the path of a link, relative to the HTTP door, with which a browser signs in to the console as the
+// user who runs this program; or why there is none.
 func (n *Node) ConsolePath(ctx context.Context) (string, error) {
 	p, err := n.Admit(ctx, identity.Credentials{Door: "http", Peer: identity.Self()})
 	if err != nil {
@@ -147,7 +147,7 @@ func (n *Node) ConsolePath(ctx context.Context) (string, error) {
 	return console.Open(code), err
 }
 
-// NewOwnerToken makes another token for the owner of a config's installation. A server that runs takes it in a moment.
+// NewOwnerToken makes another token for the owner of a config's installation. A running server accepts it after a moment.
 func NewOwnerToken(cfg *config.Config) (string, error) {
 	var o identity.Options
 	if err := cfg.Callers.Decode(&o); err != nil {

@@ -1,5 +1,5 @@
-// Package node is the composition root: it makes a running Toolpost of a config, by opening its sources,
-// putting the engine in front of them, and opening the doors in front of the engine.
+// Package node is the composition root: it makes a running Toolpost from a config, by opening its sources, putting the
+// engine in front of them, and opening the doors in front of the engine.
 package node
 
 import (
@@ -50,7 +50,7 @@ import (
 	"toolpost/web/console"
 )
 
-// What commands need of the list of protocols, so that this package alone knows it.
+// Types from the list of protocols that commands need, so that only this package imports it.
 type (
 	Protocol     = all.Protocol
 	Stdio        = all.Stdio
@@ -66,13 +66,13 @@ type (
 // Protocols lists the protocols of this build.
 func Protocols() []Protocol { return all.Protocols() }
 
-// Dial gives the Toolpost that serves HTTP at url, whose certificate the authorities in the file ca vouch for.
+// Dial returns the Toolpost that serves HTTP at url, whose certificate is verified with the authorities in the file ca.
 func Dial(url, token, ca string) (Remote, error) { return all.Dial(url, token, ca) }
 
-// MCPAddress is where clients on this machine find the MCP door of a config.
+// MCPAddress returns the address at which clients on this machine find the MCP door of a config.
 func MCPAddress(cfg *config.Config) (string, error) { return all.MCPAddress(cfg) }
 
-// HTTPAddress is where programs on this machine find the HTTP door of a config.
+// HTTPAddress returns the address at which programs on this machine find the HTTP door of a config.
 func HTTPAddress(cfg *config.Config) (string, error) { return all.HTTPAddress(cfg) }
 
 // Select lets a policy, an external program, choose among the tools that can be called now.
@@ -82,7 +82,7 @@ func Select(
 	return all.Select(ctx, command, c, p, request, inputs)
 }
 
-// Schema is the JSON Schema of the config that this build reads.
+// Schema returns the JSON Schema of the config that this build reads.
 func Schema() ([]byte, error) {
 	var protocols []config.Part
 	for _, p := range all.Protocols() {
@@ -97,21 +97,21 @@ func Schema() ([]byte, error) {
 
 // Options has useful zero values.
 type Options struct {
-	Log       *slog.Logger    // nil: silence
-	Protocols []Protocol      // nil: every one of this build
-	Listen    string          // of the HTTP door and those that share its address, in place of what the config says
-	Token     string          // of the owner; empty: one is made and kept in the state folder
+	Log       *slog.Logger    // nil means no logging
+	Protocols []Protocol      // nil means all of this build
+	Listen    string          // overrides the config's address of the HTTP door and of those that share it
+	Token     string          // of the owner; if empty, one is made and kept in the state folder
 	NewToken  bool            // make another token
-	Watch     bool            // look at the files that sources start from, for Watch
-	Own       bool            // open no source of the config: its own tools are all that is called
-	Still     bool            // open only those sources for which nothing is started and nobody is asked
-	Lazy      bool            // open a source when there is a need for it, for those who make one call
-	Early     bool            // begin with the sources that open at once; the others come when they are open
-	LeaseTier int             // tools from this tier on need a lease, also where the config asks for none; 0: as it says
+	Watch     bool            // track the files that sources start from, for Watch
+	Own       bool            // open no source of the config: only Toolpost's own tools are called
+	Still     bool            // open only sources that need no program started and no server asked
+	Lazy      bool            // open a source on first use, for programs that make one call
+	Early     bool            // start with the sources that open at once; the others follow when they are open
+	LeaseTier int             // tools from this tier on need a lease, even if the config asks for none; 0 leaves it to the config
 	Tiers     lease.Tiers     // of the leases that tools need
-	Version   string          // of this program, for those who ask a door
-	Ready     func(Listening) // called for each door that is open
-	// Tape is told of the calls of this node, to keep them on a cassette or to check them against one; nil: nobody is.
+	Version   string          // of this program, as doors report it
+	Ready     func(Listening) // called for each open door
+	// Tape receives the calls of this node, to record them on a cassette or to check them against one; nil if there is none.
 	Tape interface {
 		In(cassette.Env)
 		For(*tool.Spec) tool.Middleware
@@ -123,9 +123,9 @@ type Node struct {
 	o       Options
 	cfg     *config.Config
 	engine  *engine.Engine
-	store   *store.DB        // nil: the config wants none
-	trail   *audit.Trail     // nil: there is no store
-	own     []engine.Binding // sources that no config names; their names cannot be taken
+	store   *store.DB        // nil if the config wants none
+	trail   *audit.Trail     // nil if there is no store
+	own     []engine.Binding // sources that no config names; their names are reserved
 	keep    keepers
 	console *console.Console
 	pins    *pin.Book
@@ -135,11 +135,11 @@ type Node struct {
 	quotas  *quota.Quotas
 	cache   *cache.Cache
 	callers atomic.Pointer[identity.Callers]
-	// coming are those of a config that is being taken; nil: none is. Sources and secrets may take long to open, and who
-	// is not among them is out at once.
+	// coming are the callers of a config that is being loaded; nil if none is. Sources and secrets may take a long time to
+	// open, and a caller that is not among these is refused at once.
 	coming atomic.Pointer[identity.Callers]
-	owner  atomic.Pointer[identity.Gate] // nil: no door is open, or the config wants none
-	jobs   *job.Queue                    // nil: there is no store to keep them in
+	owner  atomic.Pointer[identity.Gate] // nil if no door is open, or the config wants none
+	jobs   *job.Queue                    // nil if there is no store to keep them in
 	plans  *plan.Executor
 
 	telemetry *telemetry.Telemetry
@@ -147,32 +147,31 @@ type Node struct {
 	planners  *planner.Book
 
 	book     offlimits.Book               // what no tool sees or changes
-	seen     atomic.Pointer[notice.Sight] // the file of the config, when it was last read
-	redactor *secret.Redactor             // knows the values of all secrets, also of those that a reload changed
+	seen     atomic.Pointer[notice.Sight] // the config file when it was last read
+	redactor *secret.Redactor             // knows the values of all secrets, including those that a reload replaced
 	catalog  tool.Catalog
-	calls    running.Calls // those that run now
+	calls    running.Calls // running calls
 
-	journal   *journal.Journal  // what happened last
-	recent    *recent.Calls     // the calls that run, and those that ran last
-	followers *follow.Followers // those who are told of what happens; they end with Serve
+	journal   *journal.Journal  // recent events
+	recent    *recent.Calls     // running and recent calls
+	followers *follow.Followers // callers that follow events; they end with Serve
 
 	storing StoreOptions
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
-	tasks   sync.WaitGroup // retries, and opens that came too late
+	tasks   sync.WaitGroup // retries, and opens that finished too late
 	loading sync.Mutex     // one Reload at a time
 
 	mu      sync.Mutex
-	now     wanted    // by the config that was taken last
+	now     wanted    // the config that was loaded last
 	sources []*source // in the order of the config
 	secrets map[string]secret.From
-	vault   *secret.Vault // nil: the config has no secrets
+	vault   *secret.Vault // nil if the config has no secrets
 }
 
-// Open opens every source of the config, all at once, each within its time. A source that fails does not
-// harm the others: its tools are unavailable, and it is tried again in the background. A node that is early does not wait
-// for those that are slow.
+// Open opens every source of the config concurrently, each within its timeout. A source that fails does not affect the
+// others: its tools are unavailable, and it is retried in the background. With Early, Open does not wait for slow sources.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -194,8 +193,8 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	return n, nil
 }
 
-// warnOfWriters says that others can write the config. The person who starts the program has chosen it, so it is taken all
-// the same; a change of it is not.
+// warnOfWriters warns if others can write the config. The person who starts the program has chosen it, so it is loaded
+// nevertheless; later changes of it are not.
 func (n *Node) warnOfWriters() {
 	if err := config.Trusted(n.cfg.Path); n.cfg.Path != "" && err != nil {
 		n.o.Log.Warn("others can write the config, and so decide what runs here; a running server takes no changes of it",
@@ -203,7 +202,7 @@ func (n *Node) warnOfWriters() {
 	}
 }
 
-// start opens what a new node consists of, from the store up. Whatever it has opened when something fails is for Close.
+// start opens the parts of a new node, from the store up. If it fails, Close closes what was opened.
 func (n *Node) start(ctx context.Context) (err error) {
 	if n.store, n.storing, err = OpenStore(n.cfg); err != nil {
 		return err
@@ -247,7 +246,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	return errors.Join(ctx.Err(), n.cache.Misplaced())
 }
 
-// issuer brings the tools that issue leases.
+// issuer returns the tools that issue leases.
 func (n *Node) issuer(book leases) *define.Set {
 	return leasetools.New(leasetools.Options{
 		Leases: book,
@@ -261,11 +260,11 @@ func (n *Node) issuer(book leases) *define.Set {
 	})
 }
 
-// StateDir is the folder that everything is written to.
+// StateDir returns the folder that everything is written to.
 func (n *Node) StateDir() string { return n.cfg.StateDir() }
 
-// Handler runs calls that come from outside, whatever door they come by: no call made them. Doors leave a call's parent
-// and depth empty, and here it is certain, so that nobody can pass their call off as one that somebody else's made.
+// Handler runs calls from outside, through any door: they have no parent call. Doors leave a call's parent and depth empty,
+// and Handler makes sure of it, so that a client cannot pass its call off as a child of another caller's call.
 func (n *Node) Handler() tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		if c.Parent != "" || c.Depth != 0 {
@@ -277,13 +276,13 @@ func (n *Node) Handler() tool.Handler {
 	})
 }
 
-// Catalog shows what can be called.
+// Catalog returns the catalogue of tools that can be called.
 func (n *Node) Catalog() tool.Catalog { return n.catalog }
 
-// Steady is for programs that answer many calls, until done is called. Go collects garbage whenever there is as much of
-// it as of what lives, which is little here: so it would collect all the time. A piece of memory that nobody ever
-// touches, and that is therefore none, counts as living. GOGC could be set instead; but then a program that holds large
-// outputs would let several times as much garbage gather.
+// Steady is for programs that answer many calls, until done is called. Go collects garbage whenever there is as much of it
+// as of live memory. That is little here, so it would collect all the time. An allocation that is never touched, and so
+// takes no memory, counts as live. Setting GOGC instead would let a program that holds large outputs accumulate several
+// times as much garbage.
 func Steady() (done func()) {
 	ballast := make([]byte, 16<<20)
 	return func() { runtime.KeepAlive(ballast) }
@@ -301,7 +300,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	}
 	var told atomic.Bool
 	defer func() {
-		if err != nil && fresh != "" && !told.Load() { // nobody has seen it: the next start makes another and shows it
+		if err != nil && fresh != "" && !told.Load() { // it was never shown: the next start makes another and shows it
 			err = errors.Join(err, os.Remove(filepath.Join(n.cfg.StateDir(), identity.TokenFile)))
 		}
 	}()
@@ -326,7 +325,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	}
 	defer Steady()()
 	g, ctx := errgroup.WithContext(ctx)
-	defer context.AfterFunc(ctx, n.followers.Close)() // else doors would wait for them
+	defer context.AfterFunc(ctx, n.followers.Close)() // otherwise doors would wait for them
 	for _, d := range doors {
 		g.Go(func() error { return d.Serve(ctx, n.Handler(), n.catalog) })
 	}
@@ -337,13 +336,13 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-// A lasting part of the config holds from start to end: a change of it takes a restart.
+// A lasting part of the config is fixed at the start: a change of it needs a restart.
 type lasting struct {
 	name string
 	same func(a, b *config.Config) bool
 }
 
-// lasting lists those parts. All the others are taken while the node runs.
+// lasting lists those parts. All others can change while the node runs.
 func (n *Node) lasting() []lasting {
 	parts := []lasting{
 		{"doors", func(a, b *config.Config) bool { return slices.EqualFunc(a.Doors, b.Doors, config.Door.Equal) }},
@@ -362,7 +361,7 @@ func (n *Node) lasting() []lasting {
 	return parts
 }
 
-// Restart lists the parts of a config whose changes take a restart.
+// Restart lists the parts of a config whose changes need a restart.
 func (n *Node) Restart() (names []string) {
 	for _, p := range n.lasting() {
 		names = append(names, p.name)
@@ -370,7 +369,7 @@ func (n *Node) Restart() (names []string) {
 	return names
 }
 
-// fixed lists those of which another config says something else.
+// fixed lists the lasting parts that differ in another config.
 func (n *Node) fixed(cfg *config.Config) (changed []string) {
 	for _, p := range n.lasting() {
 		if !p.same(n.cfg, cfg) {
@@ -380,8 +379,8 @@ func (n *Node) fixed(cfg *config.Config) (changed []string) {
 	return changed
 }
 
-// still waits until what is being published is: of a node whose life has ended nothing is published after that. Nothing
-// is locked when it returns, since a call that is waited for may be one that reloads.
+// still waits for a publication in progress; once the node's life has ended, none follows it. It holds no lock when it
+// returns, since a call that is waited for may be one that reloads.
 func (n *Node) still() {
 	n.loading.Lock()
 	defer n.loading.Unlock()
@@ -389,7 +388,7 @@ func (n *Node) still() {
 	defer n.mu.Unlock()
 }
 
-// Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.
+// Close ends the node: no new calls and no retries; calls in flight and sources have until ctx ends.
 func (n *Node) Close(ctx context.Context) (err error) {
 	n.end()
 	n.followers.Close()
@@ -402,7 +401,7 @@ func (n *Node) Close(ctx context.Context) (err error) {
 	go func() { n.tasks.Wait(); close(ended) }()
 	if n.store != nil {
 		defer func() {
-			n.store.Audit().Settle() // what it does not take is with the trail then
+			n.store.Audit().Settle() // records that it does not accept are in the trail afterwards
 			n.trail.Flush(ctx)
 			if left := n.trail.Left(); left > 0 {
 				n.o.Log.Error("calls are missing from the audit log: the store did not take their records to the end",

@@ -46,12 +46,12 @@ func (n *Node) ShowConfig(context.Context) (operate.Config, error) {
 	}
 	shown.Differs = len(shown.Restart) > 0 || !bytes.Equal(text, now.cfg.Text())
 	secret := func(name string) bool { return audit.SpeaksOfSecrets(name, n.storing.Audit.Redact) }
-	shown.Text = config.Shown(text, secret) // what is a secret of the config is redacted as everywhere
+	shown.Text = config.Shown(text, secret) // secrets of the config are redacted as everywhere
 	return shown, nil
 }
 
-// fault is an error of a config, with its place. The message has neither the place nor the line itself, which may have
-// a secret in it.
+// fault converts an error of a config, with its place. The message contains neither the place nor the line itself, which may
+// contain a secret.
 func (n *Node) fault(err error) operate.Fault {
 	e := tool.AsError(n.redactor.Error(err))
 	var at struct {
@@ -131,7 +131,7 @@ func (n *Node) ListCallers(ctx context.Context) (operate.Callers, error) {
 	return out, nil
 }
 
-// addTokens adds the tokens that are live to their callers.
+// addTokens adds the live tokens to their callers.
 func (n *Node) addTokens(ctx context.Context, caller func(name, kind string) *operate.Caller) error {
 	if n.store == nil {
 		return nil
@@ -147,7 +147,7 @@ func (n *Node) addTokens(ctx context.Context, caller func(name, kind string) *op
 	return err
 }
 
-// fullest is how many are named for each limit of a quota.
+// fullest is how many entries are listed for each limit of a quota.
 const fullest = 5
 
 // ShowUsage implements operate.Server.
@@ -165,7 +165,7 @@ func (n *Node) ShowUsage(ctx context.Context) (operate.Usage, error) {
 	if u.Store.Bytes, err = n.store.Size(ctx); err == nil {
 		u.Store.Calls, err = n.store.Audit().Head(ctx)
 	}
-	if err != nil { // a store that is away is what an operator wants to hear of
+	if err != nil { // an operator wants to know about a store that is away
 		u.Store.Error = message(n.redactor.Error(err))
 	}
 	return u, ctx.Err()

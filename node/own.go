@@ -31,9 +31,9 @@ import (
 	"toolpost/tool"
 )
 
-// ownTools gives the source of the tools that Toolpost itself brings: for assets, for calls that run now, for how the
-// program is and for what upstream tools say; for leases, which calls need as soon as the config says so; and for
-// sessions, jobs, tokens and the log of calls, where these last. They are one source, so that a policy can name it.
+// ownTools returns the source of Toolpost's own tools: for assets, running calls, the condition of the program and changes
+// of upstream tools; for leases, which calls need as soon as the config says so; and for sessions, jobs, tokens and the log
+// of calls, if there is a store. They are one source, so that a policy can name it.
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
 		assettools.New(n.keep.assets), runningtools.New(n.callTools()),
@@ -53,15 +53,15 @@ func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	one := define.Join(all...)
 	specs, err := one.Tools(ctx)
 	for _, s := range specs {
-		s.Unlisted = true // they are about calls: nobody looks for them among tools that do something
+		s.Unlisted = true // they are about calls: clients do not look for them among tools that do something
 		if !s.TierDeclared() {
-			s.Declare(new(int), tool.TierTool) // who had to have a lease to issue one would never get any
+			s.Declare(new(int), tool.TierTool) // a lease to issue leases could never be obtained
 		}
 	}
 	return []engine.Binding{{Name: config.OwnSource, Protocol: "builtin", Runner: one, Overall: true}}, err
 }
 
-// callTools is what the tools about calls need. Without a store there is no log of those that are long over.
+// callTools returns the options of the tools about calls. Without a store there is no log of older calls.
 func (n *Node) callTools() runningtools.Options {
 	o := runningtools.Options{Calls: &n.calls, Recent: n.recent, Followers: n.followers}
 	if n.store != nil {
@@ -70,12 +70,12 @@ func (n *Node) callTools() runningtools.Options {
 	return o
 }
 
-// health tells an operator about every source.
+// health describes every source to an operator.
 func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Source {
 	tools, broken := map[string]int{}, map[string][]string{}
 	for spec, why := range n.catalog.Specs(ctx, p) {
 		switch {
-		case spec.Name == "": // its source says why
+		case spec.Name == "": // its source reports why
 		case why == nil:
 			tools[spec.Source]++
 		default:
@@ -109,7 +109,7 @@ func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Sourc
 	return list
 }
 
-// sessions are those of the store, as the tools about them see them: nothing that they keep has a secret.
+// sessions are those of the store, as the session tools see them: nothing that they store contains a secret.
 type sessions struct {
 	*store.SessionTable
 	redactor *secret.Redactor
@@ -126,11 +126,11 @@ func (s sessions) PatchAt(
 	return s.SessionTable.PatchAt(ctx, caller, session, seen, clean)
 }
 
-// resumes reports whether a tool of ours is work that may take long, and goes on where it was.
+// resumes reports whether a tool of ours may take a long time, and continues after an interruption.
 func resumes(s *tool.Spec) bool { return s.Source == config.OwnSource && s.Name == plantools.Run }
 
-// inside is the engine as those have it whose tools call others: the parents of their calls are theirs to say, and they
-// wait until a call that somebody has to approve is decided.
+// inside is the engine for tools that call other tools: they set the parents of their calls themselves, and wait for the
+// decision on a call that needs an approval.
 type inside struct {
 	tool.Handler
 	tool.Catalog
@@ -138,7 +138,7 @@ type inside struct {
 
 func (n *Node) inside() inside { return inside{n.keep.approvals.Waiting(n.engine), n.catalog} }
 
-// bindPlans gives plans the engine, to which their calls go as ones that no door made, and a store to last in.
+// bindPlans gives plans the engine, which receives their calls without a door, and a store to last in.
 func (n *Node) bindPlans() {
 	in := n.inside()
 	n.plans.Handler, n.plans.Catalog = in.Handler, in.Catalog
@@ -165,7 +165,7 @@ func (n *Node) planTools() plantools.Options {
 	return o
 }
 
-// recoverPlans has the plans of programs that are gone gone on with, as jobs.
+// recoverPlans continues the plans of ended programs, as jobs.
 func (n *Node) recoverPlans(ctx context.Context) error {
 	found, err := n.plans.Recover(ctx, func(ctx context.Context, r plan.Record) error {
 		return n.jobs.Later(ctx, r.Call, r.Caller, plantools.Run, r.Request)
@@ -176,7 +176,7 @@ func (n *Node) recoverPlans(ctx context.Context) error {
 	return err
 }
 
-// openJobs makes the queue of jobs, where there is a store to keep them in. It runs while the node serves.
+// openJobs makes the queue of jobs, if there is a store to keep them in. It runs while the node serves.
 func (n *Node) openJobs() {
 	if n.store == nil {
 		return
@@ -196,10 +196,10 @@ func (n *Node) openJobs() {
 	})
 }
 
-// stillAdmitted refuses a caller of a job who had a token, has none any more, and whom the config does not list
-// either. One who was never given a token here is known by something else.
+// stillAdmitted refuses the caller of a job if its token was revoked, it has no live one, and the config does not list it. A
+// caller that never had a token here is known by other credentials.
 func (n *Node) stillAdmitted(ctx context.Context, p tool.Principal) error {
-	if p.Rights == nil { // whoever runs this
+	if p.Rights == nil { // an operator
 		return nil
 	}
 	tokens, err := n.store.Tokens().Of(ctx, p.ID)

@@ -12,8 +12,8 @@ import (
 	"toolpost/tool"
 )
 
-// pinsIn gives what remembers upstream tools: in the store, so that programs which share it agree, or in memory where
-// there is none.
+// pinsIn returns the memory of upstream tools: in the store, so that programs that share it agree, or in memory if there is
+// none.
 func (n *Node) pinsIn() *pin.Book {
 	if n.store == nil {
 		return &pin.Book{Pins: new(store.Pins)}
@@ -21,9 +21,8 @@ func (n *Node) pinsIn() *pin.Book {
 	return &pin.Book{Pins: n.store.Pins(), Lasting: true}
 }
 
-// upstream reports whether the tools of a source are pinned: where the config does not say, those of protocols whose
-// tools are what a server says when it is asked. What is in files of this machine changes when somebody changes them,
-// who could change the config as well.
+// upstream reports whether the tools of a source are pinned. By default, tools are pinned for protocols in which a server
+// describes them. Files of this machine are not pinned: a user who can change them could change the config as well.
 func (n *Node) upstream(s config.Source) bool {
 	if s.Pin != "" {
 		return s.Pin == "on"
@@ -32,15 +31,15 @@ func (n *Node) upstream(s config.Source) bool {
 	return err == nil && p.Upstream && !local(p, s)
 }
 
-// local reports whether a file of this machine says what the tools of a source are, although others of its protocol ask
-// a server.
+// local reports whether a file of this machine describes the tools of a source, although other sources of its protocol ask a
+// server.
 func local(p Protocol, s config.Source) bool { return p.Local != nil && p.Local(s) }
 
-// pinPause is how often a program looks for what others have approved.
+// pinPause is how often a program looks for approvals by other programs.
 const pinPause = time.Second
 
-// watchPins takes over what other programs that share the store decide, and compares tools again that could not be
-// compared, until ctx ends.
+// watchPins adopts the decisions of other programs that share the store, and retries tools that could not be compared, until
+// ctx ends.
 func (n *Node) watchPins(ctx context.Context) {
 	seen := int64(-1)
 	for {
@@ -69,17 +68,17 @@ func (n *Node) unchecked() bool {
 	})
 }
 
-// Held lists the upstream tools that are held back, for those who run the node.
+// Held lists the upstream tools that are held back, for operators.
 func (n *Node) Held() []*pin.Held { return n.engine.Held() }
 
-// Pins says whether there are sources whose tools are pinned, and whether that lasts longer than the program.
+// Pins reports whether there are sources with pinned tools, and whether the pins outlive the program.
 func (n *Node) Pins() (some, lasting bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.ContainsFunc(n.sources, func(s *source) bool { return n.upstream(s.Source) }), n.pins.Lasting
 }
 
-// operators is where they decide about upstream tools.
+// operators implements the operators' decisions about upstream tools.
 type operators struct{ *Node }
 
 var _ trusttools.Upstream = operators{}

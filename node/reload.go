@@ -15,22 +15,22 @@ import (
 	"toolpost/tool"
 )
 
-// Reload goes over to the sources, the callers and the secrets of another config, and to the settings of those stages
-// that can read them again, to all at once. Sources that say the same as before, and whose secrets are the same, keep
-// their runner and their calls; calls in flight on the others end in peace, under the policy that let them in. What
-// Restart lists takes effect at the next start. A config that cannot be read is logged, and the one before it stays.
+// Reload switches to the sources, the callers and the secrets of another config, and to the settings of those stages that
+// can reread them, all at once. Unchanged sources with unchanged secrets keep their runner and their calls; calls in flight
+// on the others end normally, under the policy that admitted them. Changes of parts that Restart lists take effect at the
+// next start. If a config cannot be read, that is logged, and the previous one stays.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 	_, _ = n.reload(ctx, func() (*config.Config, error) { return cfg, nil })
 }
 
-// reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so
-// it is only taken from those who may decide that.
+// reloadFile reads the config again. Unlike at a start, no person is watching, and the config decides what runs on this
+// machine. So it is only accepted if other users cannot write it.
 func (n *Node) reloadFile(ctx context.Context) (reload.Report, error) {
 	return n.reload(ctx, func() (cfg *config.Config, err error) {
 		if n.cfg.Path == "" {
 			return n.cfg, nil
 		}
-		// Half of a config may be a config: what is being saved is read again when it has come to rest.
+		// Half of a config may be a valid config: a file that is being saved is read again when it no longer changes.
 		for range 2 * int(mostUnrest/lookPause) {
 			before := n.lookAtConfig()
 			n.seen.Store(before)
@@ -43,7 +43,7 @@ func (n *Node) reloadFile(ctx context.Context) (reload.Report, error) {
 	})
 }
 
-// came waits; false: ctx ended first.
+// came waits; it returns false if ctx ended first.
 func came(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -53,8 +53,8 @@ func came(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// Refresh reads the config again, and takes the files of the sources as they are now: what Watch does when it notices
-// a change, but at once.
+// Refresh reads the config again, and adopts the current files of the sources: it does at once what Watch does when it
+// notices a change.
 func (n *Node) Refresh(ctx context.Context) (reload.Report, error) {
 	did, err := n.reloadFile(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (n *Node) reload(ctx context.Context, load func() (*config.Config, error)) 
 	return did, nil
 }
 
-// takeFiles opens every source again whose files have changed, and returns what became of their tools.
+// takeFiles reopens every source whose files have changed, and returns the changes of their tools.
 func (n *Node) takeFiles() (changes []tool.Change) {
 	n.mu.Lock()
 	sources := slices.Clone(n.sources)
@@ -109,7 +109,7 @@ func (n *Node) takeFiles() (changes []tool.Change) {
 	var opening sync.WaitGroup
 	for i, s := range sources {
 		opening.Go(func() {
-			s.opening.Lock() // Watch may be opening it: whoever asks for a reload finds the tools in place
+			s.opening.Lock() // Watch may be opening it: after a reload the tools must be in place
 			defer s.opening.Unlock()
 			if at := n.standing(s); !at.dead && (at.stale != nil || n.look(at.claim) != at.sight) {
 				each[i] = n.openAgain(s)
@@ -120,20 +120,19 @@ func (n *Node) takeFiles() (changes []tool.Change) {
 	return slices.DeleteFunc(each, tool.Change.Empty)
 }
 
-// openAgain opens a source once more, with its files as they are now, and returns what became of its tools. Calls in
-// flight end on the runner of before. Where it cannot be opened the runner of before stays, and Stale says why. The
-// caller holds opening.
+// openAgain reopens a source with its current files, and returns the changes of its tools. Calls in flight end on the
+// previous runner. If it cannot be opened, the previous runner stays, and Stale has the reason. The caller holds opening.
 func (n *Node) openAgain(s *source) tool.Change {
 	claim := n.claim(s.Source)
-	sight := n.look(claim) // before it is opened: what changes in between is a change
+	sight := n.look(claim) // before it is opened: later changes are noticed
 	n.mu.Lock()
 	taken := s.sight
 	s.trying, s.sight = &claim, sight
 	n.limit()
 	n.mu.Unlock()
 	o := n.open(s.ctx, s.Source, claim)
-	// A file that was being saved while it was read may say too little without being wrong. So what has fewer tools is
-	// taken only if it is left alone for a while; else it is read again when it has come to rest.
+	// A file that was read while it was being saved may be incomplete without being invalid. So if a source has lost tools,
+	// it is adopted only if its files do not change for a while; else they are read again when they no longer change.
 	if o.runner != nil && o.fewer(n.openedOf(s)) && (!came(s.ctx, lookPause) || n.look(claim) != sight) {
 		n.unread(s, taken, o.runner)
 		return tool.Change{}
@@ -141,7 +140,7 @@ func (n *Node) openAgain(s *source) tool.Change {
 	return n.settle(s, o)
 }
 
-// unread forgets what was opened from files that were being written.
+// unread discards what was opened from files that were being written.
 func (n *Node) unread(s *source, taken notice.Sight, r tool.Runner) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -156,7 +155,7 @@ func (n *Node) openedOf(s *source) opened {
 	return s.opened
 }
 
-// settle keeps what opening a source again brought.
+// settle adopts the result of reopening a source.
 func (n *Node) settle(s *source, o opened) (did tool.Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,7 +172,7 @@ func (n *Node) settle(s *source, o opened) (did tool.Change) {
 		o = opened{err: err}
 	}
 	switch again := was != nil && o.err != nil && message(was) == message(o.err); {
-	case again: // it was said
+	case again: // already logged
 		s.retries++
 	case o.err != nil && dead:
 		s.opened = o
@@ -189,11 +188,11 @@ func (n *Node) settle(s *source, o opened) (did tool.Change) {
 	return did
 }
 
-// take puts a source that was opened again into the place of what it was. The caller holds mu.
+// take replaces a source by its reopened form. The caller holds mu.
 func (n *Node) take(s *source, o opened, dead bool) (did tool.Change) {
 	s.opened, s.stale, s.retries = o, nil, 0
 	n.limit()
-	s.list = n.book.Now() // what was opened had all of this off limits, and what it was before
+	s.list = n.book.Now() // when it was opened, all of this was off limits, and also what was before
 	did.Source = s.Name
 	for _, c := range n.bind(s.ctx) {
 		if c.Source == s.Name {
@@ -213,7 +212,7 @@ func (n *Node) take(s *source, o opened, dead bool) (did tool.Change) {
 	return did
 }
 
-// rebuild opens the sources again whose rooms were built when other things were off limits.
+// rebuild reopens the sources whose rooms were built with another list of what is off limits.
 func (n *Node) rebuild() {
 	n.loading.Lock()
 	defer n.loading.Unlock()
@@ -224,9 +223,9 @@ func (n *Node) rebuild() {
 	n.replace(n.life, to, func(*source) bool { return true }, openTimeout)
 }
 
-// loses says why tools that could be called would be gone, or could not be called any more: by mistake, as when one of
-// several skills was saved with half of its manifest. Nil where all is well, where tools were taken away, and where it
-// is said that they must not run: what nobody vouches for any more does not go on running.
+// loses returns why callable tools would disappear or stop being callable by mistake, such as when one of several skills was
+// saved with half of its manifest. It returns nil if nothing is lost, if tools were removed on purpose, and if they are
+// denied: a tool that is no longer vouched for must not go on running.
 func (o opened) loses(before opened) error {
 	if o.err != nil || before.runner == nil {
 		return nil
@@ -244,13 +243,13 @@ func (o opened) loses(before opened) error {
 	return nil
 }
 
-// fewer reports whether a tool that could be called before is gone, or cannot be called.
+// fewer reports whether a tool that was callable before is gone, or can no longer be called.
 func (o opened) fewer(before opened) bool {
 	left := o.callable()
 	return slices.ContainsFunc(before.callable(), func(name string) bool { return !slices.Contains(left, name) })
 }
 
-// problems are the reasons why some of the tools cannot be called.
+// problems returns the reasons why some of the tools cannot be called.
 func (o opened) problems() map[string]error {
 	all := map[string]error{}
 	for _, spec := range o.specs {

@@ -8,14 +8,14 @@ import (
 	"toolpost/host/secret"
 )
 
-// A SecretStatus tells about one secret of the config.
+// A SecretStatus describes one secret of the config.
 type SecretStatus struct {
 	Name string
-	From string // where it comes from, in words
-	Err  error  // why it has no value; nil: it has one
+	From string // its origin, in words
+	Err  error  // why it has no value; nil if it has one
 }
 
-// Secrets tells about every secret of the config, without their values.
+// Secrets describes every secret of the config, without its value.
 func (n *Node) Secrets() []SecretStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -27,7 +27,7 @@ func (n *Node) Secrets() []SecretStatus {
 	return list
 }
 
-// readSecrets reads the section and the secrets that it names. From here on their values are redacted.
+// readSecrets reads the section and the secrets that it names. From then on their values are redacted.
 func (n *Node) readSecrets(ctx context.Context, cfg *config.Config) (map[string]secret.From, *secret.Vault, error) {
 	var from map[string]secret.From
 	if err := cfg.Secrets.Decode(&from); err != nil {
@@ -49,8 +49,8 @@ func (n *Node) readSecrets(ctx context.Context, cfg *config.Config) (map[string]
 	return from, vault, nil
 }
 
-// lent are the secrets of the config as one source gets them. It remembers which were asked for: a source that used
-// one whose value changes is opened again.
+// lent are the secrets of the config for one source. It remembers which were requested: a source is reopened if the value of
+// one changes.
 type lent struct {
 	mu    sync.Mutex
 	vault *secret.Vault
@@ -65,7 +65,7 @@ func (l *lent) Secret(name string) (string, error) {
 	return l.vault.Secret(name)
 }
 
-// renew goes over to another vault, unless a secret that was asked for is another one there.
+// renew switches to another vault, unless a requested secret has another value there.
 func (l *lent) renew(v *secret.Vault) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

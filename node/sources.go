@@ -26,40 +26,41 @@ import (
 	"toolpost/wire/nearest"
 )
 
-// Waits on sources. A dead one is tried again after firstRetry, then after twice as long each time.
+// Waits for sources. A dead one is retried after firstRetry, then after twice as long each time.
 const (
-	startPause   = time.Second // in which most sources open: what takes longer comes later
+	startPause   = time.Second // in which most sources open; slower ones follow later
 	openTimeout  = 10 * time.Second
 	closeTimeout = 10 * time.Second
 	lastWord     = 100 * time.Millisecond // for a source that is given up
-	readyPause   = 4 * time.Second        // in which those who are told of open doors would like to know all sources
+	readyPause   = 4 * time.Second        // in which all sources should be known before an open door is announced
 	firstRetry   = time.Second
 	lastRetry    = 30 * time.Second
 )
 
-// settling is how long after a start sources may still come: what goes on from before it waits for them so long.
+// settling is how long after a start sources may still appear. Work that continues from before the start waits that long for
+// them.
 const settling = openTimeout + lastRetry
 
-// A source is a configured source: with its runner, or with the reason why there is none.
+// A source is a configured source: with its runner, or with the reason why it has none.
 type source struct {
 	config.Source
 	opened
-	since time.Time       // when it came to be open, or dead
+	since time.Time       // when it was opened, or failed
 	lent  *lent           // its secrets
 	ctx   context.Context // ends when the source is replaced
 	stop  context.CancelFunc
 
-	opening sync.Mutex       // once at a time, after the first time
-	trying  *offlimits.Claim // of what is being opened in its place; nil: nothing is
+	opening sync.Mutex       // one attempt at a time, after the first
+	trying  *offlimits.Claim // of its replacement that is being opened; nil if there is none
 	sight   notice.Sight     // of its files, when it was last opened or tried
-	waits   bool             // it is opened when there is a need for it, or is being opened for the first time
-	came    chan struct{}    // closed when it was opened for the first time, or could not be
-	wake    chan struct{}    // has something when a dead source is worth trying at once
-	stale   error            // why its files are not taken as they are now; nil: they are
+	waits   bool             // it is opened on first use, or is being opened for the first time
+	came    chan struct{}    // closed when the first attempt to open it has ended
+	wake    chan struct{}    // signals that a dead source should be retried at once
+	stale   error            // why its current files are not used; nil if they are
 	retries int              // of those files
 }
 
-// An opened is what came of opening a source.
+// An opened is the result of opening a source.
 type opened struct {
 	runner tool.Runner
 	specs  []*tool.Spec
@@ -68,19 +69,19 @@ type opened struct {
 	list   *offlimits.List // what was off limits
 }
 
-// A Status tells about one source.
+// A Status describes one source.
 type Status struct {
 	Name     string
 	Protocol string
-	Err      error         // why it is not there; nil: it is
-	Opening  bool          // it is not there because it is still being opened
-	Since    time.Time     // when it came to be so
-	Workers  *tool.Workers // that its runner keeps; nil: it keeps none
-	Lacks    error         // which part of it is not there; nil: all is
-	Stale    error         // why its files are not taken as they are now, and its tools are those of before; nil: they are
+	Err      error         // why it is unavailable; nil if it is available
+	Opening  bool          // it is unavailable because it is still being opened
+	Since    time.Time     // when it entered this state
+	Workers  *tool.Workers // that its runner keeps; nil if it keeps none
+	Lacks    error         // which part of it is missing; nil if none is
+	Stale    error         // why its current files are not used, and its tools are the previous ones; nil if they are used
 }
 
-// Sources tells about every source, in the order of the config.
+// Sources describes every source, in the order of the config.
 func (n *Node) Sources() []Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,18 +103,18 @@ func (n *Node) Sources() []Status {
 	return list
 }
 
-// wanted is what a config says about tools.
+// wanted is the part of a config that concerns tools.
 type wanted struct {
 	cfg     *config.Config
 	taken   time.Time // when it was read
 	sources []config.Source
-	stages  []func() // each goes over to what the config says to one stage
+	stages  []func() // each switches one stage to the config's settings
 	callers *identity.Callers
 	secrets map[string]secret.From
 	vault   *secret.Vault
 }
 
-// read takes from a config what it says about tools, and reads the secrets that it names.
+// read reads the part of a config that concerns tools, and the secrets that it names.
 func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	to, err := n.understand(cfg)
 	if err == nil {
@@ -127,12 +128,12 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	return to, err
 }
 
-// understand is read without the secrets: it looks at nothing but the config.
+// understand is read without the secrets: it looks only at the config.
 func (n *Node) understand(cfg *config.Config) (wanted, error) {
 	if err := cfg.Only(stageSections()); err != nil {
 		return wanted{}, err
 	}
-	if err := cfg.KeepStateIn(n.cfg.StateDir()); err != nil { // what was decided at the start holds to the end
+	if err := cfg.KeepStateIn(n.cfg.StateDir()); err != nil { // the state folder is fixed at the start
 		return wanted{}, err
 	}
 	stages, err := n.readStages(cfg)
@@ -149,9 +150,9 @@ func (n *Node) understand(cfg *config.Config) (wanted, error) {
 	return wanted{cfg: cfg, sources: cfg.Sources, stages: stages, callers: callers, taken: time.Now()}, nil
 }
 
-// replace goes over to other sources, other settings of the stages, other callers and secrets, and returns what became
-// of the tools. Sources that are new or changed are opened, and those that keep does not keep. Of a node that is early,
-// those that take longer than pause come later. The caller holds loading.
+// replace switches to other sources, stage settings, callers and secrets, and returns the changes of the tools. It opens
+// sources that are new or changed, and those that keep rejects. With Early, sources that take longer than pause follow
+// later. The caller holds loading.
 func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool, pause time.Duration) []tool.Change {
 	if n.life.Err() != nil {
 		return nil
@@ -182,7 +183,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool, 
 	return n.publish(ctx, next, to)
 }
 
-// arrived waits until sources were opened for the first time; false: ctx ended before.
+// arrived waits until sources were opened for the first time; it returns false if ctx ended before.
 func arrived(ctx context.Context, sources []*source) bool {
 	for _, s := range sources {
 		select {
@@ -194,7 +195,7 @@ func arrived(ctx context.Context, sources []*source) bool {
 	return true
 }
 
-// openFirst opens a source for the first time. One that was published while it was being opened is published again.
+// openFirst opens a source for the first time. If it was published meanwhile, it is published again.
 func (n *Node) openFirst(s *source) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -202,7 +203,7 @@ func (n *Node) openFirst(s *source) {
 	o := n.open(s.ctx, s.Source, s.claim)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	defer close(s.came) // when it is published: those who wait for it look again
+	defer close(s.came) // after it is published: those that wait for it look again
 	if s.ctx.Err() != nil {
 		n.tasks.Go(func() { n.discard(s.Name, o.runner) })
 		o = o.failed(context.Cause(s.ctx))
@@ -216,7 +217,7 @@ func (n *Node) openFirst(s *source) {
 	}
 }
 
-// newSource makes a source that is still to be opened.
+// newSource makes a source that is not opened yet.
 func (n *Node) newSource(w config.Source, to wanted) *source {
 	s := &source{
 		Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, wake: make(chan struct{}, 1),
@@ -228,8 +229,7 @@ func (n *Node) newSource(w config.Source, to wanted) *source {
 	return s
 }
 
-// kept finds the source that says the same as w and has the same secrets, and whose rooms are still what they should
-// be, if keep keeps it.
+// kept finds the source with the same config and secrets as w, if its rooms are still up to date and keep accepts it.
 func (n *Node) kept(w config.Source, to wanted, keep func(*source) bool) *source {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -251,10 +251,10 @@ func (n *Node) sourceOf(w config.Source) *source {
 	return nil
 }
 
-// alive keeps what need not be opened again when somebody reloads.
+// alive selects the sources that a reload need not reopen.
 func alive(s *source) bool { return s.runner != nil || s.waits }
 
-// publish puts up the new sources behind their stages, takes down the old ones, and starts to retry the dead.
+// publish adds the new sources behind their stages, removes the old ones, and starts to retry the dead.
 func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Change {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -265,7 +265,7 @@ func (n *Node) publish(ctx context.Context, next []*source, to wanted) []tool.Ch
 		apply()
 	}
 	changes := n.bind(ctx)
-	n.callers.Store(to.callers) // whom nobody knew comes in under the new policy
+	n.callers.Store(to.callers) // new callers come in under the new policy
 	n.coming.Store(nil)
 	for _, s := range next {
 		if !slices.Contains(old, s) {
@@ -288,7 +288,7 @@ func (n *Node) retryDead(s *source) {
 	}
 }
 
-// bind tells the engine what there is, and returns what became of the tools. The caller holds mu.
+// bind gives the engine the current sources, and returns the changes of the tools. The caller holds mu.
 func (n *Node) bind(ctx context.Context) []tool.Change {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
@@ -302,7 +302,7 @@ func (n *Node) bind(ctx context.Context) []tool.Change {
 	return n.engine.Replace(ctx, bindings)
 }
 
-// retry opens a dead source again and again until it lives or is replaced.
+// retry reopens a dead source repeatedly until it is open or replaced.
 func (n *Node) retry(s *source) {
 	for delay := firstRetry; !n.settled(s); delay = min(2*delay, lastRetry) {
 		select {
@@ -318,14 +318,14 @@ func (n *Node) retry(s *source) {
 	}
 }
 
-// settled reports whether there is nothing more to retry.
+// settled reports whether there is nothing left to retry.
 func (n *Node) settled(s *source) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return s.runner != nil || s.ctx.Err() != nil
 }
 
-// open binds a source and asks it for its tools, within openTimeout or the time of its protocol. A source that answers
+// open binds a source and asks it for its tools, within openTimeout or the timeout of its protocol. A source that answers
 // later is closed again.
 func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Claim) opened {
 	o := opened{claim: claim, list: n.book.Now()}
@@ -360,7 +360,7 @@ func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Clai
 	}
 }
 
-// failed is what could not be opened.
+// failed returns o as a failure to open.
 func (o opened) failed(err error) opened { return opened{err: err, claim: o.claim, list: o.list} }
 
 func (n *Node) try(ctx context.Context, p Protocol, src config.Source, o opened) opened {
@@ -380,7 +380,7 @@ func (n *Node) try(ctx context.Context, p Protocol, src config.Source, o opened)
 	return o
 }
 
-// discard closes a runner that nobody will use.
+// discard closes a runner that is not used.
 func (n *Node) discard(name string, r tool.Runner) {
 	if r == nil {
 		return
@@ -404,14 +404,14 @@ func (n *Node) protocol(name string) (Protocol, error) {
 	return Protocol{}, tool.Errorf(tool.CodeInvalidInput, "unknown protocol %q%s", name, hint)
 }
 
-// message is what people are told of an error.
+// message returns the text of an error for people.
 func message(err error) string { return tool.AsError(err).Message }
 
-// limit puts up what no tool sees or changes from now on. What a source is about to start from, and what it still runs
-// from, is both there. The caller holds mu.
+// limit updates what no tool sees or changes. That includes both what a source is about to start from, and what it still
+// runs from. The caller holds mu.
 func (n *Node) limit() {
 	l := n.offLimits(n.now.cfg, n.now.secrets, func(w config.Source) offlimits.Claim {
-		// Not what its files say now: half of a file that is being saved would give away what the other half protects.
+		// Not the claim of its current files: a half-saved file would expose what the other half protects.
 		if s := n.sourceOf(w); s != nil {
 			return s.claim
 		}
@@ -427,9 +427,8 @@ func (n *Node) limit() {
 	}
 }
 
-// offLimits lists what no tool of a config sees or changes. It is made of the whole config, since a folder that one
-// source may write can have what another one starts from. What cannot be read starts nothing: whoever needs it says
-// why.
+// offLimits lists what no tool of a config sees or changes. It covers the whole config, since a folder that one source may
+// write can contain what another starts from. Unreadable options start nothing; the code that needs them reports the error.
 func (n *Node) offLimits(
 	cfg *config.Config, from map[string]secret.From, claim func(config.Source) offlimits.Claim,
 ) *offlimits.List {
@@ -449,7 +448,7 @@ func (n *Node) offLimits(
 		claim, _ := all.DoorClaim(d, cfg.Dir)
 		l.Add(claim)
 	}
-	if socket, ok := strings.CutPrefix(n.o.Listen, "unix:"); ok { // of the command line, where paths start where it stands
+	if socket, ok := strings.CutPrefix(n.o.Listen, "unix:"); ok { // from the command line, so relative to the working folder
 		if path, err := filepath.Abs(socket); err == nil {
 			l.Add(offlimits.Claim{Keeps: []string{path}})
 		}
@@ -463,7 +462,7 @@ func (n *Node) offLimits(
 	return l
 }
 
-// claim is what a source says about files.
+// claim returns the files that a source claims.
 func (n *Node) claim(src config.Source) offlimits.Claim {
 	p, err := n.protocol(src.Protocol)
 	if err != nil || p.Claim == nil {
@@ -474,8 +473,8 @@ func (n *Node) claim(src config.Source) offlimits.Claim {
 	return claim
 }
 
-// storeClaim is what the store keeps: the key of its log, and the files of SQLite, which come and go. Some of those lie
-// beside what a link leads to.
+// storeClaim returns the files of the store: the key of its log, and the files of SQLite, which come and go. Some of those
+// are beside the target of a link.
 func storeClaim(cfg *config.Config) offlimits.Claim {
 	var o StoreOptions
 	_ = cfg.Store.Decode(&o)
@@ -489,13 +488,13 @@ func storeClaim(cfg *config.Config) offlimits.Claim {
 	if real, err := filepath.EvalSymlinks(file); err == nil && real != filepath.Clean(file) {
 		c.Keeps = append(c.Keeps, sqlite.Files(real)...)
 	}
-	if !offlimits.Within(filepath.Clean(file), cfg.StateDir()) { // else the folder is kept as a whole
+	if !offlimits.Within(filepath.Clean(file), cfg.StateDir()) { // otherwise the folder is kept as a whole
 		c.Keeps = append(c.Keeps, sqlite.Files(file)...)
 	}
 	return c
 }
 
-// postgresClaim is what an URL of PostgreSQL has of files, which start where this program was started.
+// postgresClaim returns the files in a PostgreSQL URL, which are relative to the working folder of this program.
 func postgresClaim(text string) (c offlimits.Claim) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -508,7 +507,7 @@ func postgresClaim(text string) (c offlimits.Claim) {
 	q := u.Query()
 	c.Keeps = offlimits.Given(dir, q.Get("sslkey"), q.Get("passfile"), q.Get("servicefile"))
 	c.Starts = offlimits.Given(dir, q.Get("sslcert"))
-	if root := q.Get("sslrootcert"); root != "system" { // no file, but the machine's own
+	if root := q.Get("sslrootcert"); root != "system" { // not a file, but the machine's own
 		c.Starts = append(c.Starts, offlimits.Given(dir, root)...)
 	}
 	return c

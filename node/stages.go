@@ -28,22 +28,22 @@ import (
 	"toolpost/wire/nearest"
 )
 
-// A stageKind is a stage as it can be opened.
+// A stageKind describes a stage and how to open it.
 type stageKind struct {
-	place   string      // in the engine's chain, which says why it stands there
-	section config.Part // of the config, which is the stage's own; without a name: there is none
+	place   string      // in the engine's chain, which explains the order
+	section config.Part // of the config, which belongs to the stage; without a name if there is none
 	open    func(*Node) (stage, error)
 }
 
-// A stage is one that is open.
+// A stage is an open stage.
 type stage struct {
-	// What stands in the chain; nil: the engine knows the stage by a field of its options.
+	// The stage in the chain; nil if the engine knows it by a field of its options.
 	in engine.Stage
-	// Reads another config, of which nothing holds until apply is called; nil: a change takes a restart.
+	// Reads another config, which takes effect only when apply is called; nil if a change needs a restart.
 	read func(*config.Config) (apply func(), err error)
 }
 
-// stages lists every stage that a config, the store or the secrets have to do with; the others are the engine's own.
+// stages lists every stage that depends on a config, the store or the secrets; the others are the engine's own.
 func stages() []stageKind {
 	return []stageKind{
 		{"recent", recent.Section(), (*Node).openRecent},
@@ -69,7 +69,7 @@ func stages() []stageKind {
 	}
 }
 
-// stageSections lists the sections that stages bring into the config.
+// stageSections lists the config sections of the stages.
 func stageSections() (list []config.Part) {
 	for _, kind := range stages() {
 		if kind.section.Name != "" {
@@ -79,7 +79,7 @@ func stageSections() (list []config.Part) {
 	return list
 }
 
-// Load reads a config and refuses what nobody here reads.
+// Load reads a config and refuses unknown sections.
 func Load(path string) (*config.Config, error) {
 	cfg, err := config.Load(path)
 	if err != nil {
@@ -88,7 +88,7 @@ func Load(path string) (*config.Config, error) {
 	return cfg, cfg.Only(stageSections())
 }
 
-// openStages opens the stages, and gives those that the engine knows by their places alone.
+// openStages opens the stages, and returns those that the engine knows only by their places.
 func (n *Node) openStages() (map[string]engine.Stage, error) {
 	placed := map[string]engine.Stage{}
 	for _, kind := range stages() {
@@ -104,7 +104,7 @@ func (n *Node) openStages() (map[string]engine.Stage, error) {
 	return placed, nil
 }
 
-// readStages reads what a config says to the stages that can hear it again.
+// readStages reads a config for the stages that can reread it.
 func (n *Node) readStages(cfg *config.Config) (apply []func(), err error) {
 	for _, s := range n.stages {
 		if s.read == nil {
@@ -131,7 +131,7 @@ func (n *Node) openRecent() (stage, error) {
 	return stage{n.recent.For, n.recent.Read}, nil
 }
 
-// openCassette opens the stage of cassettes, where somebody wants one.
+// openCassette opens the cassette stage, if there is a tape.
 func (n *Node) openCassette() (stage, error) {
 	if n.o.Tape == nil {
 		return stage{}, nil
@@ -143,7 +143,7 @@ func (n *Node) openCassette() (stage, error) {
 	return stage{in: n.o.Tape.For}, nil
 }
 
-// nameless takes the values of arguments out whose names speak of secrets.
+// nameless removes the values of arguments whose names suggest secrets.
 func (n *Node) nameless(args json.RawMessage) json.RawMessage {
 	return audit.Redacted(args, n.storing.Audit.Redact)
 }
@@ -156,19 +156,19 @@ func (n *Node) openPolicy() (stage, error) {
 	return stage{read: n.policy.Read}, nil
 }
 
-// openModels makes the book of models. It is no stage of a call, but has a section of the config that is read like theirs.
+// openModels makes the book of models. It is not a stage of a call, but its config section is read like theirs.
 func (n *Node) openModels() (stage, error) {
 	n.models = model.NewBook(model.Env{Secrets: current{n}, Redactor: n.redactor})
 	return stage{read: n.models.Read}, nil
 }
 
-// openPlanners makes the book of planners, which is no stage either.
+// openPlanners makes the book of planners, which is not a stage either.
 func (n *Node) openPlanners() (stage, error) {
 	n.planners = planner.New(planner.Env{Secrets: current{n}, OffLimits: &n.book, Redactor: n.redactor})
 	return stage{read: n.planners.Read}, nil
 }
 
-// current are the secrets of the config as it is now.
+// current provides the secrets of the current config.
 type current struct{ n *Node }
 
 // Secret implements config.Secrets.
@@ -184,7 +184,7 @@ func (n *Node) openQueue() (s stage, err error) {
 	return stage{}, err
 }
 
-// openPlans reads the limits of plans, which are no stage: their calls pass all of them.
+// openPlans reads the limits of plans, which are not a stage: their calls pass all of them.
 func (n *Node) openPlans() (s stage, err error) {
 	n.plans = new(plan.Executor)
 	n.plans.Limits, err = plan.LimitsOf(n.cfg)
@@ -205,7 +205,7 @@ func (n *Node) openBreaker() (stage, error) {
 	}), nil
 }
 
-// rereading makes a stage of one that keeps nothing between two configs: from each it is made anew.
+// rereading makes a stage that keeps nothing between two configs: each config makes it anew.
 func rereading(from func(*config.Config) (engine.Stage, error)) stage {
 	var now atomic.Pointer[engine.Stage]
 	return stage{
@@ -222,8 +222,8 @@ func (n *Node) openCache() (stage, error) {
 	return stage{n.cache.For, n.cache.Read}, nil
 }
 
-// doorNames lists the doors that a call can have come in by: those of a config, the command line, and each
-// protocol that can be spoken on stdin and stdout.
+// doorNames lists the possible doors of a call: those of a config, the command line, and each protocol that can be spoken on
+// stdin and stdout.
 func doorNames(protocols []Protocol) []string {
 	names := []string{"cli"}
 	for _, d := range all.DoorParts() {
@@ -235,7 +235,7 @@ func doorNames(protocols []Protocol) []string {
 	return names
 }
 
-// CheckDoor refuses the name of a door that no call can come in by.
+// CheckDoor refuses a name that is not a possible door of a call.
 func (n *Node) CheckDoor(name string) error {
 	if err := nearest.Check("door", tool.Globs{tool.Glob(name)}, doorNames(n.o.Protocols)); err != nil {
 		return tool.Errorf(tool.CodeInvalidInput, "%w", err)
@@ -243,31 +243,31 @@ func (n *Node) CheckDoor(name string) error {
 	return nil
 }
 
-// Explain says what the policy decides about a call, as of a time, and why.
+// Explain returns the policy's decision about a call, as of a time, with the reason.
 func (n *Node) Explain(c *tool.Call, at time.Time) (policy.Explanation, error) {
 	e, err := n.engine.Explain(c, at)
 	return e, n.redactor.Error(err)
 }
 
-// Spec finds a tool for whoever runs the node, also where the policy hides it from them.
+// Spec finds a tool for an operator, even if the policy hides it.
 func (n *Node) Spec(name string) (*tool.Spec, error) { return n.engine.Spec(name) }
 
-// lookup finds a tool once the engine is there, which needs the telemetry first.
+// lookup finds a tool in the engine, which is opened after the telemetry.
 func (n *Node) lookup(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error) {
 	return n.engine.Lookup(ctx, p, name)
 }
 
-// secret gives a secret of the config as it is now.
+// secret returns a secret of the current config.
 func (n *Node) secret(name string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.vault.Secret(name)
 }
 
-// Metrics writes what was measured, as Prometheus reads it.
+// Metrics writes the metrics in the format of Prometheus.
 func (n *Node) Metrics(w io.Writer) error { return n.telemetry.Metrics(w) }
 
-// samples tells what there is to measure beside calls.
+// samples returns the metrics that are not about calls.
 func (n *Node) samples() []telemetry.Sample {
 	states := map[bool]float64{}
 	for _, s := range n.Sources() {

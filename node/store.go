@@ -39,7 +39,7 @@ import (
 // StoreOptions is the store section of a config.
 type StoreOptions struct {
 	URL string `yaml:"url" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:toolpost.db in the state folder"`
-	// How long things are kept. They are looked after by a program that serves.
+	// How long things are kept. A serving program removes them.
 	Retention config.Duration `yaml:"retention" doc:"how long records of calls are kept; default: forever"`
 	Sessions  config.Duration `yaml:"sessions" doc:"how long an unchanged session is kept; default: forever"`
 	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept after the last call that produced it; default: forever"`
@@ -51,7 +51,7 @@ type StoreOptions struct {
 	Idempotency idempotency.Settings `yaml:"idempotency" doc:"how repeated calls are recognised"`
 }
 
-// storeOptions reads what a config says of its store. Without a config file there is none.
+// storeOptions reads the store section of a config. Without a config file there is no store.
 func storeOptions(cfg *config.Config) (o StoreOptions, err error) {
 	if err := cfg.Store.Decode(&o); err != nil {
 		return o, err
@@ -64,10 +64,10 @@ func storeOptions(cfg *config.Config) (o StoreOptions, err error) {
 	return o, nil
 }
 
-// storeFile is the store of a config that names none, in its state folder.
+// storeFile is the default store of a config, in its state folder.
 const storeFile = "toolpost.db"
 
-// usualStore is the URL of that store, as people would write it: from the folder of the config, where it lies below that.
+// usualStore returns the URL of that store as people would write it: relative to the config's folder, if it is below that.
 func usualStore(cfg *config.Config) string {
 	path := filepath.Join(cfg.StateDir(), storeFile)
 	if rel, err := filepath.Rel(cfg.Dir, path); err == nil && filepath.IsLocal(rel) {
@@ -76,16 +76,16 @@ func usualStore(cfg *config.Config) string {
 	return "sqlite:" + path
 }
 
-// noStore is the URL of a store that is none.
+// noStore is the URL that means no store.
 const noStore = "none"
 
-// HasStore reports whether what the tools of a config bring about lasts longer than the program.
+// HasStore reports whether the effects of a config's tools outlive the program.
 func HasStore(cfg *config.Config) (bool, error) {
 	o, err := storeOptions(cfg)
 	return o.URL != noStore, err
 }
 
-// OpenStore gives the store of a config; nil: there is none. Nothing is opened before its first use.
+// OpenStore returns the store of a config, or nil if there is none. It opens nothing before the first use.
 func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	o, err := storeOptions(cfg)
 	if err != nil {
@@ -112,7 +112,7 @@ func openStoreAt(cfg *config.Config, o *StoreOptions) (*store.DB, error) {
 	}
 }
 
-// CopyStore copies the store of a config to another URL, which must have none yet, and verifies the audit log of the
+// CopyStore copies the store of a config to another URL, at which there must be none yet, and verifies the audit log of the
 // copy. The key that signs the log stays the same.
 func CopyStore(ctx context.Context, cfg *config.Config, url string) (*audit.Report, error) {
 	if err := copyIsPrivate(cfg, url); err != nil {
@@ -141,7 +141,7 @@ func CopyStore(ctx context.Context, cfg *config.Config, url string) (*audit.Repo
 	return to.Audit().Verify(ctx)
 }
 
-// copyIsPrivate refuses a file that is there and that others can read: a copy has all that callers said.
+// copyIsPrivate refuses an existing file that others can read: a copy contains everything that callers said.
 func copyIsPrivate(cfg *config.Config, url string) error {
 	file, ok := strings.CutPrefix(url, "sqlite:")
 	if !ok {
@@ -150,7 +150,7 @@ func copyIsPrivate(cfg *config.Config, url string) error {
 	file = offlimits.Under(cfg.Dir, file)
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil // it is made for its owner alone, or whoever makes it says why not
+		return nil // it is created for its owner alone, or creating it fails with the reason
 	}
 	own, ok := info.Sys().(*syscall.Stat_t)
 	if info.Mode().Perm()&0o077 == 0 && ok && int(own.Uid) == os.Geteuid() {
@@ -159,8 +159,8 @@ func copyIsPrivate(cfg *config.Config, url string) error {
 	return tool.Errorf(tool.CodeConflict, "%s is there, and others than you can read it; name a file that is not there yet", file)
 }
 
-// auditMark names the file that says how far the audit log of a store had come. That of the usual store is called the
-// same wherever the state folder is, which can be moved as a whole.
+// auditMark names the file that holds the last known position of a store's audit log. For the usual store the name does not
+// depend on the place of the state folder, which can be moved as a whole.
 func auditMark(cfg *config.Config, url string) string {
 	if url == usualStore(cfg) {
 		url = "sqlite:" + filepath.Join(config.StateName, storeFile)
@@ -185,7 +185,7 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be read: %w", err)
 		}
-		if target, err := os.Readlink(path); err == nil { // nothing can be made in its place
+		if target, err := os.Readlink(path); err == nil { // no key can be created in its place
 			return nil, tool.Errorf(tool.CodeUnavailable,
 				"the key of the audit log cannot be read: %s is a link to %s, which is not there", path, target)
 		}
@@ -195,9 +195,9 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 	}
 }
 
-// digestKey gives the key for digests of arguments. It follows from the one that signs the log: programs that share a
-// store have that one in common already, since none takes a log that another key has signed. In the store itself it
-// would be in the hands of everybody who can read the digests.
+// digestKey returns the key for digests of arguments. It is derived from the key that signs the log: programs that share a
+// store have that one in common, since none accepts a log that another key has signed. A key in the store itself would be
+// available to all readers of the digests.
 func digestKey(cfg *config.Config, path string) ([]byte, error) {
 	key, err := auditKey(cfg, path)
 	if err != nil {
@@ -207,7 +207,7 @@ func digestKey(cfg *config.Config, path string) ([]byte, error) {
 	return sum[:], err
 }
 
-// makeKey makes a new key. Another program may be faster: then its key stays.
+// makeKey makes a new key. If another program is faster, its key stays.
 func makeKey(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -232,7 +232,7 @@ type assets interface {
 	assettools.Assets
 }
 
-// keepers are the parts of the engine that keep something.
+// keepers are the parts of the engine that keep data.
 type keepers struct {
 	leases      leases
 	assets      assets
@@ -241,14 +241,13 @@ type keepers struct {
 	questions   *ask.Questions
 	approvals   *approval.Approvals
 	state       func(ctx context.Context, caller, session string) (json.RawMessage, error)
-	keys        *secret.Keyed // nil: nothing that it seals outlives this program
+	keys        *secret.Keyed // nil if nothing that it seals outlives this program
 }
 
-// assetDir is the folder of the files that the store has the index of.
+// assetDir returns the folder of the files that the store indexes.
 func (n *Node) assetDir() string { return filepath.Join(n.cfg.StateDir(), "assets") }
 
-// keepIn gives the parts that keep something, over the node's store or, where there is none, in this program's memory:
-// then nothing is written.
+// keepIn returns the parts that keep data: in the node's store, or in memory if there is none; then nothing is written.
 func (n *Node) keepIn() keepers {
 	window := idempotency.Options{TTL: n.storing.Idempotency.Window, Max: n.storing.Idempotency.Entries}
 	if n.store == nil {
@@ -282,7 +281,7 @@ func (n *Node) approvalsIn(book approval.Book, digests *secret.Keyed) *approval.
 	})
 }
 
-// A decider is the tool approvals.decide, behind the engine, which is opened after the approvals.
+// A decider calls the tool approvals.decide through the engine, which is opened after the approvals.
 type decider struct{ n *Node }
 
 const decideTool = config.OwnSource + "." + approvaltools.Decide
@@ -300,22 +299,22 @@ func (d decider) Decide(ctx context.Context, c *tool.Call, args json.RawMessage)
 }
 
 // recorded lists the tools whose arguments are recorded with their values: those of the config, and the decisions of
-// operators about upstream tools, and of those who approve calls, which say nothing without what they are about.
+// operators about upstream tools and of approvers about calls, which mean nothing without their subject.
 func (n *Node) recorded() tool.Patterns {
 	return append(slices.Clone(n.storing.Audit.Values), config.OwnSource+"."+trusttools.Approve,
 		decideTool, config.OwnSource+"."+approvaltools.Revoke)
 }
 
-// How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it
-// says the same about a store that cannot be used.
+// How often a serving program looks for calls of ended programs, and for expired data; and how often it repeats a message
+// about an unusable store.
 const (
 	lookAfter   = 2 * time.Second
 	expireAfter = time.Hour
 	sayAgain    = time.Minute
 )
 
-// housekeeping records the calls of programs that are gone and what waits in memory, and removes what is older than the
-// config wants, until ctx ends.
+// housekeeping records the calls of ended programs and the records that wait in memory, and removes expired data, until ctx
+// ends.
 func (n *Node) housekeeping(ctx context.Context) {
 	var expired, said time.Time
 	complain := func(what string, err error) {

@@ -7,7 +7,7 @@ import (
 	"toolpost/plan"
 )
 
-// stories are told by the planners of the config; what has happened in them is what plans have left.
+// stories returns the options of the story tools: the planners of the config tell them, and past plans are their history.
 func (n *Node) stories() storytools.Options {
 	o := storytools.Options{
 		Planners: n.planners, Plans: n.plans, State: n.keep.state,
@@ -18,7 +18,7 @@ func (n *Node) stories() storytools.Options {
 	return o
 }
 
-// pastPlans gives the last plans of a session whole, the newest first.
+// pastPlans returns the last plans of a session in full, the newest first.
 func (n *Node) pastPlans(ctx context.Context, caller, session string, most int) ([]plan.Record, error) {
 	book := n.store.Plans()
 	list, err := book.List(ctx, caller, session, "", most)

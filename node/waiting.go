@@ -9,8 +9,8 @@ import (
 	"toolpost/tool"
 )
 
-// await publishes the sources of a config without opening any of them: the engine says when there is a need for one.
-// What they claim is off limits all the same, from the start. The caller holds loading.
+// await publishes the sources of a config without opening them: the engine reports when it needs one. Their claims are off
+// limits from the start nevertheless. The caller holds loading.
 func (n *Node) await(ctx context.Context, to wanted) {
 	n.mu.Lock()
 	n.now = to
@@ -23,9 +23,9 @@ func (n *Node) await(ctx context.Context, to wanted) {
 	n.publish(ctx, next, to)
 }
 
-// openWaiting opens sources that wait, all at once, each within its time, and publishes them; one that cannot be opened
-// is dead, as it would be in a node that opens all of them at its start. One that ctx was too short for waits on: its end
-// says nothing about the source.
+// openWaiting opens waiting sources concurrently, each within its timeout, and publishes them. A source that cannot be
+// opened is dead, as in a node that opens all sources at its start. If ctx ends too soon, the source keeps waiting: that is
+// not its failure.
 func (n *Node) openWaiting(ctx context.Context, names []string) error {
 	if n.o.Early { // they are being opened
 		ctx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -67,7 +67,7 @@ func (n *Node) openWaiting(ctx context.Context, names []string) error {
 	return n.cache.Misplaced()
 }
 
-// waiting finds sources that wait by their names; nil: all of them.
+// waiting finds waiting sources by name; nil means all of them.
 func (n *Node) waiting(names []string) (list []*source) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -11,29 +11,29 @@ import (
 	"toolpost/tool"
 )
 
-// How often Watch looks. A change is taken when two looks in a row saw the same: editors write in steps, and so does a
-// checkout. What never comes to rest is taken after mostUnrest, as it is then.
+// How often Watch looks. A change is adopted when two looks in a row see the same: editors write in steps, and so does a
+// checkout. Files that keep changing are adopted after mostUnrest, as they are then.
 const (
 	lookPause  = 200 * time.Millisecond
-	lookShare  = 50 // a look may take one part in so many of the time
+	lookShare  = 50 // a pause is this many times as long as the look, up to slowLook
 	slowLook   = 800 * time.Millisecond
 	mostUnrest = 2 * time.Second
 )
 
 // Waits for a source whose files change each time it is opened, such as one that keeps its log among them: it would be
-// opened without end.
+// reopened endlessly.
 const (
-	restless    = 3 * time.Second // within which it counts as such
-	restlessFor = 3               // times in a row that are nobody's fault
-	restPause   = 5 * time.Second // at the most
+	restless    = 3 * time.Second // a change within this time counts as such
+	restlessFor = 3               // times in a row that are tolerated
+	restPause   = 5 * time.Second // at most
 )
 
-// Watch takes the config and the files that sources start from as they are whenever they change, and at once when now
-// sends, until ctx ends. What cannot be taken, or a config that somebody else could have written, is logged, and the
-// node goes on with what it has.
+// Watch adopts the config and the files that sources start from whenever they change, and at once when now sends, until ctx
+// ends. If they cannot be adopted, or another user could have written the config, that is logged, and the node continues
+// with what it has.
 //
-// The files of a source need no such check: what they say runs with the walls and the rights that the config gives
-// them, and many sources read them anew at each call.
+// The files of a source need no such check: they run with the walls and the rights that the config grants, and many sources
+// read them anew at each call.
 func (n *Node) Watch(ctx context.Context, now <-chan os.Signal) {
 	w := &watch{n: n, of: map[*source]*attention{}}
 	for next := time.Now(); ; {
@@ -43,7 +43,7 @@ func (n *Node) Watch(ctx context.Context, now <-chan os.Signal) {
 		case <-now:
 			n.tasks.Go(func() { _, _ = n.Refresh(ctx) }) // it logs what it does
 		case began := <-time.After(lookPause):
-			w.lookAtConfig(ctx) // however many files sources have: it says who may call
+			w.lookAtConfig(ctx) // at every look, however many files sources have: the config decides who may call
 			if began.Before(next) {
 				continue
 			}
@@ -54,7 +54,7 @@ func (n *Node) Watch(ctx context.Context, now <-chan os.Signal) {
 	}
 }
 
-// A watch is what Watch remembers from one look to the next.
+// A watch is what Watch remembers between looks.
 type watch struct {
 	n      *Node
 	config attention
@@ -68,7 +68,7 @@ func (w *watch) lookAtConfig(ctx context.Context) {
 	}
 }
 
-// look looks at all sources once. Whatever is to be opened is not waited for: a source that hangs delays no other.
+// look checks all sources once. It does not wait for one to open: a source that hangs delays no other.
 func (w *watch) look() {
 	n := w.n
 	n.mu.Lock()
@@ -83,13 +83,13 @@ func (w *watch) look() {
 		if w.of[s] == nil {
 			w.of[s] = &attention{}
 		}
-		if s.opening.TryLock() { // else it is being opened, and looked at when that is over
+		if s.opening.TryLock() { // otherwise it is being opened, and checked afterwards
 			w.lookAt(s, w.of[s])
 		}
 	}
 }
 
-// lookAt looks at the files of a source, and opens it again where they have changed. It gives opening back.
+// lookAt checks the files of a source, and reopens it if they have changed. It releases opening.
 func (w *watch) lookAt(s *source, a *attention) {
 	n, at := w.n, w.n.standing(s)
 	sight := n.look(at.claim)
@@ -98,11 +98,11 @@ func (w *watch) lookAt(s *source, a *attention) {
 		n.o.Log.Warn("a source starts from more files than are looked at; what changes in the rest is not noticed",
 			"source", s.Name, "files", notice.Most)
 	}
-	// What is wrong with the files themselves stays wrong until they change.
+	// Errors in the files themselves stay until the files change.
 	again := at.stale != nil && tool.CodeOf(at.stale) != tool.CodeInvalidInput &&
 		time.Since(a.taken) > min(firstRetry<<min(at.retries, 8), lastRetry)
 	switch due := a.due(at.sight, sight); {
-	case due && at.dead: // somebody opens it as soon as it can be opened
+	case due && at.dead: // retry opens it as soon as possible
 		select {
 		case s.wake <- struct{}{}:
 		default:
@@ -118,17 +118,16 @@ func (w *watch) lookAt(s *source, a *attention) {
 	s.opening.Unlock()
 }
 
-// An attention is paid to some files.
+// An attention tracks the changes of some files.
 type attention struct {
 	last   notice.Sight
-	since  time.Time // when they were first seen to have changed; zero: they have not
-	taken  time.Time // when they were last taken
-	streak int       // how often in a row they changed as soon as they were taken
+	since  time.Time // when a change was first seen; zero if there is none
+	taken  time.Time // when they were last adopted
+	streak int       // how often in a row they changed right after they were adopted
 	warned bool
 }
 
-// due reports whether files are to be taken as they are: they are others than those that were taken, and have come to
-// rest.
+// due reports whether the files should be adopted: they differ from those that were adopted, and no longer change.
 func (a *attention) due(taken, sight notice.Sight) bool {
 	now := time.Now()
 	moved := a.since.IsZero() || sight != a.last
@@ -150,7 +149,7 @@ func (a *attention) due(taken, sight notice.Sight) bool {
 	return true
 }
 
-// rest is how long files are left alone after they were taken.
+// rest returns how long files are left alone after they were adopted.
 func (a *attention) rest() time.Duration {
 	if a.streak < restlessFor {
 		return 0
@@ -158,7 +157,7 @@ func (a *attention) rest() time.Duration {
 	return min(time.Second<<min(a.streak-restlessFor, 8), restPause)
 }
 
-// look looks at the files that a source starts from.
+// look takes a snapshot of the files that a source starts from.
 func (n *Node) look(c offlimits.Claim) notice.Sight {
 	if !n.o.Watch {
 		return notice.Sight{}
@@ -174,12 +173,12 @@ func (n *Node) lookAtConfig() *notice.Sight {
 	return &sight
 }
 
-// A standing is how it stands with a source and its files.
+// A standing is the state of a source and its files.
 type standing struct {
 	claim   offlimits.Claim
-	sight   notice.Sight // of the files as they were taken
+	sight   notice.Sight // of the files as they were adopted
 	dead    bool
-	stale   error // why they were not taken
+	stale   error // why they were not adopted
 	retries int
 }
 

@@ -80,7 +80,7 @@ func wereNot(n int) string {
 	return fmt.Sprintf("%d calls that still ran were", n)
 }
 
-// failure describes an uncaught exception to the caller: what it is, and where it is in the program's own lines.
+// failure describes an uncaught exception to the caller: what it is, and its place in the program's own lines.
 func (p *program) failure(r *raised, out output) *tool.Error {
 	trace, kind := p.traceback(r), cut(r.Type, 200)
 	message := kind

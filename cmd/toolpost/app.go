@@ -371,7 +371,7 @@ func emptiness(cfg *config.Config) string {
 		"`toolpost mcp add`"
 }
 
-// A backend is where calls go: to the config's tools, in this process, or to a server.
+// A backend is the target of calls: the config's tools, in this process, or a server.
 type backend struct {
 	tool.Handler
 	tool.Catalog

@@ -24,7 +24,7 @@ import (
 // An audit is one query of the log of calls.
 type audit struct {
 	*app
-	tools        *backend // where the query goes
+	tools        *backend // the target of the query
 	filter       record.Filter
 	calls        callFilter
 	since, until string

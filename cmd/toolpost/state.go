@@ -16,7 +16,7 @@ import (
 // A stateRequest names the session that a command looks at, and its caller.
 type stateRequest struct {
 	*app
-	tools   *backend // where the request goes
+	tools   *backend // the target of the request
 	caller  string   // empty for the current caller
 	session string
 }

@@ -36,7 +36,7 @@ func (a *app) versionCommand() *cobra.Command {
 	})
 }
 
-// origin describes in brackets where a build comes from, as far as that is known.
+// origin describes the origin of a build in brackets, as far as it is known.
 func (b build) origin() string {
 	if b.Commit == "" {
 		return ""
