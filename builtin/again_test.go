@@ -12,7 +12,7 @@ import (
 	"toolpost/tool"
 )
 
-// TestEveryToolWorksOverARootThatWasMadeAgain: the tools of files, commands and code alike.
+// TestEveryToolWorksOverARootThatWasMadeAgain covers the tools for files, commands and code.
 func TestEveryToolWorksOverARootThatWasMadeAgain(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")

@@ -16,7 +16,7 @@ import (
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// open makes a source of what a config says.
+// open makes a source from a config.
 func open(t *testing.T, dir, text string) (*Source, error) {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte("sources:\n  - {name: files, protocol: builtin, "+text+"}\n"))
@@ -117,7 +117,7 @@ func TestCallsAndTouchesGoToTheToolThatIsNamed(t *testing.T) {
 	}
 }
 
-// A guarantee that a tool cannot keep, because it is what the tool is for, refuses the call; all others hold anyway.
+// A guarantee that contradicts the purpose of a tool refuses the call; all others hold anyway.
 func TestGuaranteesThatContradictAToolRefuseItsCalls(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("a"), 0o600); err != nil {

@@ -19,10 +19,10 @@ import (
 
 const token = "sixteen-letters-or-more"
 
-// A peer speaks to a whole Toolpost over NATS, as the contract prints it.
+// A peer talks to a whole Toolpost over NATS, in the form of the contract.
 type peer struct {
 	t   *testing.T
-	dir string // the folder that is offered, to be written
+	dir string // the offered folder, writable
 	nc  *nats.Conn
 }
 
@@ -52,7 +52,7 @@ doors: {nats: {embedded: true, listen: "127.0.0.1:0"}}
 	return &peer{t, offered, nc}
 }
 
-// serve runs a node and gives the address of its door.
+// serve runs a node and returns the address of its door.
 func serve(t *testing.T, cfg *config.Config) string {
 	t.Helper()
 	ready := make(chan node.Listening, 8)
@@ -85,7 +85,7 @@ func serve(t *testing.T, cfg *config.Config) string {
 	return ""
 }
 
-// ask sends a request and gives the answer, both with DIR in place of the folder.
+// ask sends a request and returns the answer, both with DIR in place of the folder.
 func (p *peer) ask(subject, request string) any {
 	p.t.Helper()
 	m, err := p.nc.Request(subject, []byte(strings.ReplaceAll(request, "DIR", p.dir)), time.Minute)

@@ -16,7 +16,7 @@ import (
 	"toolpost/config"
 )
 
-// Two roots with files of the same names, and some that only one of them has.
+// twoCodebases serves two roots with files of the same names, and some that only one of them has.
 func twoCodebases(t *testing.T, ambiguous func(dir string) string) (dir, url string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -38,7 +38,7 @@ func twoCodebases(t *testing.T, ambiguous func(dir string) string) (dir, url str
 			t.Fatal(err)
 		}
 	}
-	// The first root has a folder where a root itself is by its letters.
+	// The first root contains a folder whose path reads like that of a root itself.
 	same := filepath.Join(dir, "one", ambiguous(dir), "same.py")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(same), 0o755),
 		os.WriteFile(same, []byte("def b():\n    return 'root one'\n"), 0o644)); err != nil {
@@ -110,7 +110,7 @@ func usePaths(t *testing.T, ambiguous func(dir string) string) {
 	}
 }
 
-// A client asks over NATS as the known one does: an answer is {data, error}.
+// data makes a request over NATS like the known client: an answer is {data, error}.
 func (p *peer) data(subject, request string) (list []map[string]any, problem any) {
 	p.t.Helper()
 	answer, _ := p.ask(subject, request).(map[string]any)
@@ -211,8 +211,8 @@ func TestTheFilesOfCodebasesAreListedWhateverTheClientLeavesOut(t *testing.T) {
 	}
 }
 
-// What starts with a slash and is below no root is a path of the codebase if that has the folder that it begins with. So a
-// new file can be written under the form of path under which an existing one can.
+// A path that starts with a slash and is below no root is a path of the codebase if the codebase has its first folder. So
+// new files can be written by the same form of path as existing ones.
 func TestAPathThatStartsAtTheCodebaseIsReadAndWrittenThere(t *testing.T) {
 	p := newPeer(t)
 	p.write(map[string]string{"lib/a.ex": "x\n"})
@@ -274,14 +274,14 @@ func TestAPathThatStartsAtTheCodebaseIsReadAndWrittenThere(t *testing.T) {
 			t.Errorf("%s %s: %v", subject, request, answer)
 		}
 	}
-	// A text that is there twice may be a pattern and a path: nothing is guessed.
+	// A text that occurs twice may be a pattern and a path: nothing is guessed.
 	if answer, _ := p.ask("tools.shell.exec",
 		`{"command": "grep", "args": ["-rc", "/lib", "/lib"]}`).(map[string]any); !strings.HasPrefix(fmt.Sprint(answer["error"]), "AccessDenied: /lib ") {
 		t.Errorf("a pattern like a path: %v", answer)
 	}
 }
 
-// A policy that closes a folder is not to be asked what is in it, in whatever way a path is written.
+// If a policy closes a folder, no form of a path may reveal what is in it.
 func TestAPathOfTheCodebaseDoesNotTellWhatIsInAClosedFolder(t *testing.T) {
 	p := newPeer(t, `policy: {rules: [{name: closed, effect: deny, paths: [offered/closed]}]}`)
 	p.write(map[string]string{"closed/there.txt": "x\n", "open/there.txt": "x\n"})

@@ -12,7 +12,7 @@ import (
 	"toolpost/config"
 )
 
-// newRoots is a whole Toolpost over NATS with two folders that its owner sees, and one that is another caller's.
+// newRoots returns a whole Toolpost over NATS with two folders that its owner sees, and one of another caller.
 func newRoots(t *testing.T) *peer {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -147,7 +147,7 @@ func TestTheAuditLogNamesWhatWasTouchedAndNothingElse(t *testing.T) {
 	}
 }
 
-// A root that is gone is not there; the others are.
+// A root that was removed is missing; the others stay.
 func TestARootThatWasMovedAwayTakesOnlyItselfOut(t *testing.T) {
 	p := newRoots(t)
 	if err := os.Rename(filepath.Join(p.dir, "one"), filepath.Join(p.dir, "away")); err != nil {

@@ -74,7 +74,7 @@ func TestAnAssetComesWithItsFileAndItsContent(t *testing.T) {
 		var events int
 		res, err := r.Invoke(t.Context(), call("ada", `{"sha256":"`+a.SHA256+`"`+c.more+`}`), tool.SinkFunc(func(ev tool.Event) error {
 			events++
-			got, err := io.ReadAll(ev.File) // the result has the content all the same
+			got, err := io.ReadAll(ev.File) // the result has the content too
 			if ev.Kind != tool.KindAsset || err != nil || !bytes.Equal(got, content) {
 				t.Errorf("%s: an event %s with %d bytes, %v", name, ev.Kind, len(got), err)
 			}

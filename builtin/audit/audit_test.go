@@ -20,7 +20,7 @@ import (
 
 var local = tool.Principal{ID: "local", Door: "cli", Operates: true}
 
-// tools ask a log of so many calls, each with something that is so long.
+// tools returns the tools over a log with this many calls, each with a text of this length.
 func tools(t *testing.T, calls, long int) *define.Set {
 	t.Helper()
 	return audit.New(table(t, calls, long), follow.New())
@@ -73,7 +73,7 @@ func ask[T any](t *testing.T, s *define.Set, name string, args any) (out T) {
 	return out
 }
 
-// pages reads a whole log, and gives the numbers of its rows and of its pages.
+// pages reads a whole log, and returns the numbers of its rows and the number of its pages.
 func pages(t *testing.T, s *define.Set, a audit.LogArgs) (rows []int64, n int) {
 	t.Helper()
 	for {
@@ -114,7 +114,7 @@ func TestTheLogComesInPagesWithoutGapsEitherWay(t *testing.T) {
 	}
 }
 
-// A busy log gets another row as soon as somebody has asked where it ends.
+// A busy log gets another row as soon as its head is read.
 type busy struct {
 	*store.AuditTable
 	add func()
@@ -125,7 +125,7 @@ func (b busy) Head(ctx context.Context) (int64, error) {
 	return b.AuditTable.Head(ctx)
 }
 
-// Who reads a page and follows the log behind its head sees each row once, also one that was added meanwhile.
+// A client that reads a page and then follows the log after its head sees each row once, even one that was added meanwhile.
 func TestNoRowOfAPageIsBehindItsHead(t *testing.T) {
 	log := table(t, 3, 0)
 	s := audit.New(busy{log, func() { fill(t, log, 1, 0) }}, follow.New())
@@ -171,7 +171,7 @@ func TestEachQuestionIsAnswered(t *testing.T) {
 	}
 }
 
-// The log tells about every caller: whoever does not run the program learns nothing from it.
+// The log covers every caller: a caller that is not an operator learns nothing from it.
 func TestNobodyElseLearnsAnything(t *testing.T) {
 	s := tools(t, 1, 0)
 	specs, err := s.Tools(t.Context())

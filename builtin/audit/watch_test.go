@@ -58,7 +58,7 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 		want = append(want, add(dbs[0], "ada", tool.OutcomeOK))
 		add(dbs[0], "bob", tool.OutcomeOK)
 	}
-	want = want[1:] // two are asked for
+	want = want[1:] // the call asks for two
 	followers := follow.New()
 	tools := audit.New(dbs[0].Audit(), followers)
 	came, done := make(rows), make(chan audit.Watched)
@@ -87,7 +87,7 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 	if !slices.Equal(got, want) || w.Next != int64(n) {
 		t.Errorf("%v, want %v; %+v of %d", got, want, w, n)
 	}
-	// Who goes on later misses nothing in between.
+	// A later call that continues misses nothing in between.
 	followers = follow.New()
 	tools = audit.New(dbs[0].Audit(), followers)
 	between := add(dbs[1], "eve", tool.OutcomeOK)

@@ -17,8 +17,8 @@ import (
 	"toolpost/tool"
 )
 
-// BenchmarkGrep greps the tree that TOOLPOST_TREE names: without an index, with one, and with ripgrep where it is installed. Beside the
-// time it tells the processor time, which other work on the machine disturbs less.
+// BenchmarkGrep greps the tree that TOOLPOST_TREE names: without an index, with one, and with ripgrep if it is installed.
+// Beside the time it reports the processor time, which other work on the machine disturbs less.
 func BenchmarkGrep(b *testing.B) {
 	dir := os.Getenv("TOOLPOST_TREE")
 	if dir == "" {

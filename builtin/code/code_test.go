@@ -19,12 +19,12 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// A bench is the tools over folders of a test.
+// A bench has the tools over folders of a test.
 type bench struct {
 	*testing.T
 	tools *Tools
 	dir   string // the first root
-	state string // what the tools keep
+	state string // the data of the tools
 }
 
 // over makes tools over a folder with files; a name that ends with a slash is a folder.
@@ -70,7 +70,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// call calls a tool and gives its result.
+// call calls a tool and returns its result.
 func (b *bench) call(name string, args any, change ...func(*tool.Call)) (*tool.Result, error) {
 	b.Helper()
 	raw, err := json.Marshal(args)
@@ -86,7 +86,7 @@ func (b *bench) call(name string, args any, change ...func(*tool.Call)) (*tool.R
 
 type object = map[string]any
 
-// grep greps and gives the answer as path:line:content.
+// grep greps and returns the answer as path:line:content.
 func (b *bench) grep(args object, change ...func(*tool.Call)) []string {
 	b.Helper()
 	r, err := b.call("grepCode", args, change...)
@@ -117,7 +117,7 @@ func (b *bench) want(args object, lines ...string) {
 	}
 }
 
-// refuse wants an error.
+// refuse expects an error.
 func (b *bench) refuse(code tool.Code, says string, args object) {
 	b.Helper()
 	_, err := b.call("grepCode", args)
@@ -151,7 +151,7 @@ func TestGrepArguments(t *testing.T) {
 	}
 }
 
-// arguments greps in each way, over the files of the test before.
+// arguments greps with each kind of arguments, over the files of the previous test.
 func (b *bench) arguments() {
 	b.want(object{"pattern": "Foo"}, "a.go:2:func Foo() {}", "b/b.go:1:// Foo", "b/b.txt:1:Foo")
 	b.want(object{"pattern": "foo", "ignore_case": true, "path": "a.go"}, "a.go:2:func Foo() {}", "a.go:4:var x = foo")
@@ -312,7 +312,7 @@ func TestTouchesTellsWhereAGrepLooks(t *testing.T) {
 	}
 }
 
-// A scope that denies some paths.
+// denies is a scope that denies some paths.
 type denies []string
 
 func (d denies) Path(abs string, _ bool) error {
@@ -352,7 +352,7 @@ func TestAFolderThatBecameALinkIsNotFollowed(t *testing.T) {
 	}
 	b.want(object{"pattern": "token"}, "sub/z/f:1:token")
 	b.want(object{"pattern": "token", "path": "sub"}, "sub/z/f:1:token")
-	b.want(object{"pattern": "token", "path": "sub/a"}, "sub/a/f:1:token") // who names the link gets what it leads to
+	b.want(object{"pattern": "token", "path": "sub/a"}, "sub/a/f:1:token") // a call that names the link gets its target
 }
 
 func TestALimitCountsForAllCodebasesTogether(t *testing.T) {

@@ -32,7 +32,7 @@ func shopFiles() map[string]string {
 	}
 }
 
-// hits searches and gives the answer.
+// hits searches and returns the answer.
 func (b *bench) hits(args object, change ...func(*tool.Call)) []codesearch.Hit {
 	b.Helper()
 	var list []codesearch.Hit
@@ -137,7 +137,7 @@ func TestSearchGivesNothingThatPolicyDenies(t *testing.T) {
 	}
 }
 
-// What a call may not see is not in the codebase for it: not even as what an import means.
+// A file that a call may not see is not in the codebase for it: not even as the target of an import.
 func TestImportsOfWhatPolicyDeniesAreNotResolved(t *testing.T) {
 	b := over(t, codesearch.Options{}, shopFiles())
 	scoped := func(c *tool.Call) { c.Scope = denies{"src/log.ts"} }
@@ -306,7 +306,7 @@ func TestDependenciesOfProjectsAndFiles(t *testing.T) {
 	}
 }
 
-// service is an embeddings service that knows two directions, and a reranker that likes long texts.
+// service is an embeddings service that knows two directions, and a reranker that prefers long texts.
 func service(t *testing.T, broken *atomic.Bool) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var req struct {
@@ -343,7 +343,7 @@ func TestAServiceMakesVectorsAndItsFailureIsSaid(t *testing.T) {
 	var broken atomic.Bool
 	s := service(t, &broken)
 	b := over(t, codesearch.Options{Search: codesearch.SearchOptions{Embeddings: &codesearch.ServiceOptions{URL: s.URL, Dimensions: 3}}}, shopFiles())
-	// Before the leak check looks, the connections to the service have to be gone.
+	// The connections to the service must be closed before the leak check.
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	if got := b.hits(object{"query": "coins"}); len(got) == 0 || !strings.Contains(got[0].Snippet, "money") {
 		t.Errorf("got %+v", got)

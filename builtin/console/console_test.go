@@ -20,7 +20,7 @@ func TestALinkIsToldOnceAndKeptByNobody(t *testing.T) {
 	if err != nil || !strings.Contains(string(r.Output), "c0de") {
 		t.Fatal(r, err)
 	}
-	// This is how a call's output is kept for those who look at calls.
+	// This is how a call's output is kept for views of calls.
 	if kept := string(audit.Redacted(r.Output, nil)); strings.Contains(kept, "c0de") || !strings.Contains(kept, "expires") {
 		t.Errorf("it is kept: %s", kept)
 	}

@@ -23,7 +23,7 @@ type greeting struct {
 
 var errTired = errors.New("tired")
 
-// greet says so often what it is asked, in events too.
+// greet repeats its argument as often as asked, in events too.
 func greet(_ context.Context, c *define.Call, a greetArgs) (greeting, error) {
 	if a.Times > 3 {
 		return greeting{}, errTired
@@ -77,7 +77,8 @@ func TestACallIsDecodedStrictlyAndAnsweredInFull(t *testing.T) {
 	if err != nil || !r.OK || string(r.Output) != `{"text":"hello ada hello ada "}` || r.Summary != "greeted" || r.Trace.Details["times"] != 2 || events != 1 {
 		t.Errorf("%+v, %v, %d events", r, err, events)
 	}
-	// What the engine resolved counts, not what the caller wrote; no arguments are empty ones; raw output keeps its digits.
+	// The name that the engine resolved counts, not what the caller wrote; missing arguments are empty ones; raw output
+	// keeps its digits.
 	r, err = tools().Invoke(t.Context(), &tool.Call{Tool: "its.alias", Spec: &tool.Spec{Name: "raw"}}, tool.Discard)
 	if err != nil || string(r.Output) != `[1.50]` {
 		t.Errorf("%+v, %v", r, err)
@@ -103,7 +104,7 @@ func TestATouchComesFromTheSameArguments(t *testing.T) {
 	if got, err := tools().Touches(&tool.Call{Tool: "raw"}); err != nil || !got.None() {
 		t.Errorf("%+v, %v", got, err)
 	}
-	// Policy must see that a plain set cannot tell.
+	// Policy must see that a plain set does not report what it touches.
 	if _, tells := any(tools().Set).(tool.Toucher); tells {
 		t.Error("a set tells what its tools touch")
 	}

@@ -9,8 +9,7 @@ import (
 	"toolpost/tool"
 )
 
-// A caller who leaves is the usual end of a call that follows something; who cancels one, or lets its time run out, is
-// told so.
+// A call that follows something normally ends when its caller leaves; if it is cancelled or times out, it fails.
 func TestWhoLeavesEndsWhatItFollowsWell(t *testing.T) {
 	type none struct{}
 	followers := follow.New()

@@ -12,7 +12,7 @@ import (
 	"toolpost/tool"
 )
 
-// newCached is a world with a cache whose clock is an hour ahead: every file has settled.
+// newCached returns a world with a cache whose clock is an hour ahead: every file has settled.
 func newCached(t *testing.T, size int64) *world {
 	w := newWorld(t)
 	w.open(Options{Cache: CacheOptions{Size: size}}, workspace.RootOptions{Path: "root", Write: true})

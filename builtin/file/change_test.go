@@ -16,7 +16,7 @@ import (
 	"toolpost/tool"
 )
 
-// call runs a tool with its arguments as JSON and gives its output as JSON.
+// call runs a tool with its arguments as JSON and returns its output as JSON.
 func (w *world) call(name, args string) (string, error) {
 	out, err := invoke(w.runner, &tool.Spec{Name: name}, json.RawMessage(args))
 	return string(out), err
@@ -209,7 +209,7 @@ func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
 	}
 	for args, want := range map[string]tool.Touches{
 		`{"path":"../x"}`: {}, `{"path":"/"}`: {}, `{"path":1}`: {}, `{`: {},
-		// for policy to judge, whether or not it is there
+		// for policy to judge, whether or not it exists
 		`{"path":"/etc/passwd"}`: {Reads: in("root/etc/passwd"), MayRead: in("second/etc/passwd")},
 	} {
 		got, err := w.runner.Touches(&tool.Call{Spec: named(readName), Args: json.RawMessage(args)})

@@ -18,7 +18,7 @@ import (
 	"toolpost/tool"
 )
 
-// A world is a folder that is offered, with a folder beside it that is not.
+// A world is an offered folder, with a folder beside it that is not offered.
 type world struct {
 	t       testing.TB
 	top     string // holds both
@@ -204,7 +204,7 @@ func TestHostilePathsAreRefused(t *testing.T) {
 		{"..;/outside/secret.txt", missing},
 		{"~/notes.txt", missing},
 		{"file:///etc/passwd", missing},
-		{"notes.txt/", ""}, // a slash too many is forgiven
+		{"notes.txt/", ""}, // an extra slash is accepted
 		{"notes.txt/x", missing},
 		{"notes.txt/../../outside/secret.txt", denied},
 		{"notes.txt\x00.png", invalid},
@@ -256,7 +256,7 @@ func TestLinksThatLeaveTheRootAreRefused(t *testing.T) {
 	w.link("../outside", "dir")
 	w.link(filepath.Join(w.outside, "secret.txt"), "absolute")
 	w.link("/etc/passwd", "passwd")
-	w.link(w.root+"/notes.txt", "absolute-inside") // os.Root takes no absolute link, wherever it leads
+	w.link(w.root+"/notes.txt", "absolute-inside") // os.Root accepts no absolute link, wherever it leads
 	w.link("file", "chain1")
 	w.link("chain1", "chain2")
 	w.link("sub/../../outside/secret.txt", "dots")
@@ -422,11 +422,11 @@ func TestTheDefaultLimitIsTenMiB(t *testing.T) {
 	}
 }
 
-// Files of /proc say that they have no bytes and then give many: to a reader they grow while they are read.
+// Files of /proc report a size of zero and then have many bytes: to a reader they grow while they are read.
 func TestAFileThatGrowsWhileItIsReadIsCutAtTheLimit(t *testing.T) {
 	w := newWorld(t)
 	w.open(Options{MaxFile: 511}, workspace.RootOptions{Path: "/proc/self"})
-	for _, name := range []string{"status", "pagemap"} { // the second one has no end worth waiting for
+	for _, name := range []string{"status", "pagemap"} { // the second is far too long to read to the end
 		if _, err := w.read(name); tool.CodeOf(err) != tool.CodeInvalidInput || tool.AsError(err).Reason != "too_large" {
 			t.Errorf("read %s: %v; want invalid_input, too_large", name, err)
 		}

@@ -21,14 +21,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// sizeOfSecret is what a listing would say of a file with the secret.
+// sizeOfSecret is how a listing would describe a file with the secret.
 var sizeOfSecret = fmt.Sprintf(`"size":%d,"type":"file"`, len(secret))
 
 func hostilePaths(w *world) []string {
 	return hostile.Paths(hostile.Place{Top: w.top, Root: w.root, Outside: w.outside})
 }
 
-// newHostileWorld is a world with every trap in it.
+// newHostileWorld returns a world with every trap in it.
 func newHostileWorld(t *testing.T) *world {
 	w := newWorldIn(t, memory(t))
 	w.write("rootbeside/secret.txt", secret)
@@ -39,7 +39,7 @@ func newHostileWorld(t *testing.T) *world {
 	return w
 }
 
-// memory gives a folder in memory, where there is one: so many writes would be long on a disk.
+// memory returns a folder in memory, if there is one: so many writes would take long on a disk.
 func memory(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "toolpost-test-")
@@ -50,7 +50,7 @@ func memory(t testing.TB) string {
 	return dir
 }
 
-// setTraps puts everything into the root that an operation may have taken away.
+// setTraps restores everything in the root that an operation may have removed.
 func (w *world) setTraps() {
 	w.t.Helper()
 	for name, content := range map[string]string{
@@ -80,7 +80,7 @@ func (w *world) setTraps() {
 	}
 }
 
-// canaries are everything outside, and the secrets inside: names, contents, modes and times.
+// canaries describe everything outside, and the secrets inside: names, contents, modes and times.
 func (w *world) canaries() map[string]string {
 	w.t.Helper()
 	seen := map[string]string{}
@@ -140,7 +140,7 @@ func attacks() []attack {
 	}
 }
 
-// on makes the call, and gives everything that came back: output, events, and the error's text.
+// on makes the call, and returns everything that came back: output, events, and the error's text.
 func (a attack) on(w *world, path string) (string, error) {
 	var got strings.Builder
 	events := tool.SinkFunc(func(e tool.Event) error { got.Write(e.Data); return nil })
@@ -157,16 +157,16 @@ func (a attack) on(w *world, path string) (string, error) {
 	return got.String(), err
 }
 
-// Whatever is asked for, nothing outside and no secret inside is read, listed, described or changed.
+// Whatever a call asks for, nothing outside and no secret inside is read, listed, described or changed.
 func TestNoHostilePathGetsOut(t *testing.T) {
 	tooltest.NoLeaks(t)
 	if n := len(hostilePaths(&world{root: "/r", outside: "/o", top: "/"})); n < 20_000 {
 		t.Fatalf("only %d paths", n)
 	}
 	for n, a := range attacks() {
-		every := rounds.Of(4, 1, 1) // with the race detector each path goes to every fourth tool
+		every := rounds.Of(4, 1, 1) // with the race detector each path is tried with every fourth tool
 		if a.variant != "" {
-			every *= 4 // the tool itself had them all
+			every *= 4 // the plain variant of the tool tries more
 		}
 		t.Run(a.name+" "+a.variant, func(t *testing.T) {
 			t.Parallel()
@@ -185,7 +185,7 @@ func TestNoHostilePathGetsOut(t *testing.T) {
 	}
 }
 
-// survives makes one call and fails where something came out, or where it ended as no call should.
+// survives makes one call and fails if something leaked, or if the call ended as no call should.
 func (w *world) survives(a attack, path string) {
 	w.t.Helper()
 	got, err := a.on(w, path)

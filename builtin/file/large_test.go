@@ -9,7 +9,7 @@ import (
 	"toolpost/tool"
 )
 
-// However the blocks fall, a large file is given as a small one is.
+// However the blocks divide it, a large file is returned like a small one.
 func TestALargeFileIsGivenAsASmallOneIs(t *testing.T) {
 	text := strings.Repeat("aé€😀\n\"\t\\ <&>\u2028\x01", large/20)
 	for name, content := range map[string]string{

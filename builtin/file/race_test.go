@@ -20,8 +20,8 @@ import (
 // operations is how many calls are made while the attackers swap.
 func operations() int { return rounds.Of(10_000, 40_000, 200_000) }
 
-// Whoever can write below the root swaps folders and files with links that lead outside, or to a secret inside, as
-// fast as possible, while every tool works through them.
+// An attacker who can write below the root swaps folders and files with links that lead outside, or to a secret inside, as
+// fast as possible, while every tool works on them.
 func TestSwappingFoldersAndLinksNeverLetsACallOut(t *testing.T) {
 	tooltest.NoLeaks(t)
 	w := newHostileWorld(t)
@@ -64,8 +64,8 @@ func TestSwappingFoldersAndLinksNeverLetsACallOut(t *testing.T) {
 	}
 }
 
-// throughTheDoor lists calls with paths that are being swapped: those that read and write are there more than once,
-// so that they are made more often.
+// throughTheDoor lists calls with paths that are being swapped. Those that read and write are listed more than once, so that
+// they are made more often.
 func throughTheDoor(t *testing.T) (calls []*tool.Call) {
 	add := func(name string, args map[string]any) {
 		b, err := json.Marshal(args)
@@ -95,7 +95,7 @@ func throughTheDoor(t *testing.T) (calls []*tool.Call) {
 	return calls
 }
 
-// swap exchanges the names of each pair, again and again, until stop is called, which tells how often.
+// swap repeatedly exchanges the names of each pair until stop is called, which returns how often it did.
 func swap(t *testing.T, dir string, pairs ...[2]string) (stop func() int64) {
 	t.Helper()
 	done := make(chan struct{})
@@ -129,7 +129,7 @@ func TestNoDescriptorIsLeftOpen(t *testing.T) {
 			}
 		}
 	}
-	calls() // the runtime opens some of its own at the first use
+	calls() // the runtime opens some of its own on first use
 	before := descriptors(t)
 	for range 5 {
 		w.setTraps()

@@ -95,7 +95,7 @@ func TestTextIsRefusedAsTextWhereItIsNone(t *testing.T) {
 	}
 }
 
-// FuzzSpan compares with the plain way: everything in memory.
+// FuzzSpan compares the result with a simple implementation that holds everything in memory.
 func FuzzSpan(f *testing.F) {
 	f.Add([]byte("a\nb\n\nc"), int64(2), int64(3), true, 1)
 	f.Add([]byte("abc"), int64(1), int64(1), false, 2)
@@ -130,7 +130,7 @@ func plainSpan(content []byte, a, b int64, lines bool) []byte {
 	return bytes.Join(all[from:max(from, min(b, int64(len(all))))], nil)
 }
 
-// streamed makes a call with stream and puts the events together.
+// streamed makes a call with stream and joins the events.
 func (w *world) streamed(args map[string]any) (content, result string, blocks int, err error) {
 	var events tooltest.Collect
 	args["stream"] = true
@@ -183,7 +183,7 @@ func TestAStreamEndsWhereTheFileEndedWhenItWasOpened(t *testing.T) {
 			return err
 		}
 		defer f.Close()
-		_, err = f.WriteString(strings.Repeat("y", 2*block)) // grows faster than it is read
+		_, err = f.WriteString(strings.Repeat("y", 2*block)) // it grows faster than it is read
 		return err
 	})
 	out, err := invokeTo(w.runner, named(readName), map[string]any{"path": "log", "stream": true}, grow)

@@ -36,7 +36,7 @@ func TestOnlyOperatorsLearnHowTheProgramIs(t *testing.T) {
 		if err != nil || string(r.Output) != want {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
-		// Neither a name nor a door makes an operator.
+		// Neither a name nor a door makes a caller an operator.
 		_, err = tools.Invoke(t.Context(), &tool.Call{Tool: name, Caller: tool.Principal{ID: "owner", Door: "cli"}}, tool.Discard)
 		if tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

@@ -10,7 +10,7 @@ import (
 	"toolpost/tool"
 )
 
-// A desk notes what it is asked, and has one job, whose events are a patch of state and a line.
+// A desk notes its requests, and has one job, whose events are a state patch and a line.
 type desk struct {
 	started *tool.Call
 	asked   []string
@@ -134,7 +134,7 @@ func TestAJobHasTheCallerTraceSessionAndLeaseOfTheCallThatStartsIt(t *testing.T)
 	}
 }
 
-// Else the session stage would patch the state of the watcher's session with what the job did to its own.
+// Otherwise the session stage would patch the state of the watcher's session with the job's patches.
 func TestWhoWatchesFromASessionDoesNotPatchItsState(t *testing.T) {
 	for session, want := range map[string]tool.Kind{"": tool.KindStatePatch, "s": tool.KindLog} {
 		var kinds []tool.Kind

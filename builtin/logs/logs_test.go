@@ -19,7 +19,7 @@ import (
 
 var operator = tool.Principal{ID: "local", Operates: true}
 
-// A bench is a journal with the tool in front of it, and a source whose calls it hears.
+// A bench has a journal with the tool in front of it, and a source whose calls the journal records.
 type bench struct {
 	journal   journal.Journal
 	followers *follow.Followers
@@ -34,7 +34,7 @@ func newBench() *bench {
 	return b
 }
 
-// call makes a call that says something and then ends.
+// call makes a call that emits some messages and then ends.
 func (b *bench) call(c tool.Call, says []string, err error) {
 	stage := b.journal.Stage(slog.New(slog.DiscardHandler))
 	run := tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -46,11 +46,11 @@ func (b *bench) call(c tool.Call, says []string, err error) {
 	_, _ = stage(nil)(stage(&tool.Spec{})(run)).Invoke(context.Background(), &c, tool.Discard)
 }
 
-// lines collects what came, as lines.
+// lines collects the received lines.
 type lines struct {
 	all  []journal.Line
 	wait func()
-	last func() // called when the line came that is the last
+	last func() // called when the last line has come
 	more chan struct{}
 }
 
@@ -156,7 +156,7 @@ func TestWhoFollowsSeesLinesAsTheyComeUntilTheProgramEnds(t *testing.T) {
 	if want := []string{"before", "one", "said", "end of 1"}; !slices.Equal(got.said(), want) {
 		t.Errorf("%q", got.said())
 	}
-	for after, want := range map[string]int{"2": 2, "4": 0, "5": 4} { // 5: of a program before this one
+	for after, want := range map[string]int{"2": 2, "4": 0, "5": 4} { // 5: of an earlier program
 		var got lines
 		if b.ask(t, `{"follow":true,"after":`+after+`}`, &got); len(got.all) != want {
 			t.Errorf("after %s: %q", after, got.said())
@@ -164,7 +164,7 @@ func TestWhoFollowsSeesLinesAsTheyComeUntilTheProgramEnds(t *testing.T) {
 	}
 }
 
-// A follower that does not read keeps nobody from going on, and learns how much it missed.
+// A follower that does not read delays nothing, and learns how much it missed.
 func TestNobodyWaitsForASlowFollower(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := newBench()
@@ -179,7 +179,7 @@ func TestNobodyWaitsForASlowFollower(t *testing.T) {
 	done := make(chan follow.Watched)
 	go func() { done <- b.ask(t, `{"follow":true,"after":0}`, got) }()
 	b.log.Info("first")
-	<-held // it has the first line and does not take it
+	<-held // it has the first line and does not return
 	const many = 9000
 	for range many {
 		b.log.Info("line")

@@ -19,7 +19,7 @@ import (
 
 var operator = tool.Principal{ID: "owner", Door: "http", Operates: true}
 
-// A server notes what it is asked.
+// A server notes its requests.
 type server struct {
 	asked []string
 	who   tool.Principal
@@ -93,7 +93,7 @@ func TestOperatorsAreAnswered(t *testing.T) {
 	}
 }
 
-// Nobody else is told anything, and the server is not even asked.
+// Other callers learn nothing, and the server is not even asked.
 func TestNobodyElseIsAnswered(t *testing.T) {
 	s := &server{}
 	set := operate.New(s)
@@ -125,7 +125,7 @@ func TestWhatAServerCannotTellIsAnError(t *testing.T) {
 	}
 }
 
-// fitting holds an output against a schema.
+// fitting validates an output against a schema.
 func fitting(of, output json.RawMessage) error {
 	s, err := schema.Compile(of)
 	if err != nil {

@@ -22,7 +22,7 @@ type reference struct{ tooltest.Reference }
 
 func (reference) Close(context.Context) error { return nil }
 
-// A house is an engine with the tools for plans and the reference tools, and a store.
+// A house is an engine with the plan tools and the reference tools, and a store.
 type house struct {
 	*engine.Engine
 	t  *testing.T
@@ -55,14 +55,14 @@ func open(t *testing.T) *house {
 	return h
 }
 
-// call calls a tool as somebody. Single quotes stand for double ones.
+// call calls a tool as p. Single quotes stand for double ones.
 func (h *house) call(p tool.Principal, name, args string) (*tool.Result, error) {
 	return h.Invoke(h.t.Context(), &tool.Call{
 		Tool: name, Args: json.RawMessage(strings.ReplaceAll(args, "'", `"`)), Caller: p,
 	}, tool.Discard)
 }
 
-// gives reads what a call of ada's gave.
+// gives decodes the output of a call by ada.
 func gives[T any](h *house, name, args string) (out T) {
 	h.t.Helper()
 	r, err := h.call(ada, name, args)
@@ -161,8 +161,8 @@ func TestWithoutAStoreThereIsNothingToShow(t *testing.T) {
 	}
 }
 
-// A job is a call that nobody waits for, and which is made again after its program has ended: it goes on with the plan
-// that it began, and does not begin another.
+// A job is a call without a waiting client, which is repeated after its program has ended: it continues the plan that it
+// began, and does not begin another.
 func TestAJobThatRunsAgainGoesOnWithItsPlan(t *testing.T) {
 	h := open(t)
 	var runs [2]plan.Result

@@ -12,7 +12,7 @@ import (
 
 var operator = tool.Principal{ID: "owner", Door: "http", Operates: true}
 
-// call calls the tool of a program that reloads so, and says how often it did.
+// call calls the tool with a reload function that returns r and failed, and returns how often it was called.
 func call(t *testing.T, who tool.Principal, args string, r reload.Report, failed error) (*tool.Result, int, error) {
 	t.Helper()
 	reloads := 0
@@ -39,7 +39,7 @@ func TestAReloadSaysWhatChanged(t *testing.T) {
 	}
 }
 
-// A config that is refused changes nothing, and who asked reads that and why, under the code of the reason.
+// A config that is refused changes nothing; the caller reads so with the reason, under the code of the reason.
 func TestARefusedConfigIsToldWithItsReason(t *testing.T) {
 	for _, failed := range []error{
 		tool.Errorf(tool.CodeInvalidInput, "line 3: unknown field").Because("config"), errors.New("line 3: unknown field"),

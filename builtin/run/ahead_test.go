@@ -11,7 +11,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// waiters are the children of interpreters that wait for a program, where none runs.
+// waiters returns the interpreters' children that wait for a program, if none runs.
 func waiters() (pids []int) {
 	for _, pid := range tooltest.Descendants(os.Getpid()) {
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
@@ -22,8 +22,8 @@ func waiters() (pids []int) {
 	return pids
 }
 
-// Where programs follow each other the process of the next one waits for it, as clean as any; one that dies meanwhile is
-// replaced, and the program does not notice.
+// While programs follow each other, a clean process waits for the next one. If it dies meanwhile, it is replaced, and the
+// program does not notice.
 func TestAProcessWaitsForTheNextProgram(t *testing.T) {
 	w := newWorld(t, "{workers: 1}")
 	known, killed := map[string]bool{}, 0

@@ -38,7 +38,7 @@ func (f fixed) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Resul
 	return &tool.Result{OK: true, Output: json.RawMessage("[\n  " + string(c.Args) + "\n]")}, nil
 }
 
-// hear has a program say something, and gives what it was answered.
+// hear lets a program send some lines, and returns the answers.
 func hear(says string) (*said, string, error) {
 	t := &Tools{Setting: Setting{Engine: fixed{{Name: "who"}}}, o: Options{}.withDefaults()}
 	p := &program{t: t, call: &tool.Call{ID: "outer"}, code: "x", stdout: define.NewStream("stdout", tool.Discard, 10)}

@@ -1,7 +1,7 @@
 package run_test
 
-// call is a system call by its number on amd64; it gives what the kernel says. Elsewhere the numbers mean other calls,
-// which are refused or harmless too.
+// callPython defines call, which makes a system call by its number on amd64 and returns the kernel's result. On other
+// machines the numbers mean other calls, which are refused or harmless too.
 const callPython = `
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -10,7 +10,7 @@ def call(number, *args):
     return n if n >= 0 else -ctypes.get_errno()
 `
 
-// machineCode runs instructions of amd64, and gives what is in eax at their end.
+// machinePython defines machine, which runs amd64 instructions and returns eax at their end.
 const machinePython = `
 import ctypes, mmap, platform
 def machine(code):
@@ -20,7 +20,7 @@ def machine(code):
     return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
 `
 
-// pythonKernel are ways by parts of the kernel that most programs have never heard of.
+// pythonKernel are escapes by parts of the kernel that most programs never use.
 func pythonKernel() []escape {
 	asked := func(name, code string) escape { return only(name, callPython+code) }
 	return []escape{
@@ -102,7 +102,7 @@ return "ESCAPED" if pid > 0 else "no"`),
 	}
 }
 
-// pythonOthers are ways to the server, and to what a program should not keep from those after it.
+// pythonOthers are escapes to the fork server, and to what a program should not withhold from later ones.
 func pythonOthers() []escape {
 	return []escape{
 		alone("the limits of its server", `
@@ -134,7 +134,7 @@ return "ESCAPED" if libc.sem_open(b"/tp-escape-test", 0o100, 0o600, 1) else "no"
 	}
 }
 
-// pythonSockets are ways that sockets of other kinds may have.
+// pythonSockets are escapes by other kinds of sockets.
 func pythonSockets() []escape {
 	return []escape{
 		alone("raw packets", `
@@ -181,7 +181,7 @@ return (await tools.probe.who())["caller"]`),
 	}
 }
 
-// pythonHoards are ways to memory that is not counted as a program's.
+// pythonHoards are escapes to memory that is not counted as a program's.
 func pythonHoards() []escape {
 	return []escape{
 		alone("memory in files of the kernel", `
@@ -244,7 +244,7 @@ return "ESCAPED" if libc.mlock(ctypes.c_void_p(at), ctypes.c_size_t(1 << 30)) ==
 	}
 }
 
-// nodeOthers are ways that Node.js has by itself.
+// nodeOthers are escapes that Node.js itself offers.
 func nodeOthers() []escape {
 	return []escape{
 		{name: "a blob of a file", alone: true, code: `const fs = require('fs'); return fs.openAsBlob ? await (await fs.openAsBlob('SECRET')).text() : fs.readFileSync('SECRET', 'utf8')`},

@@ -18,17 +18,17 @@ import (
 	"toolpost/tool"
 )
 
-// An escape is a program that tries to get at something that is not its own. It returns a text with the word ESCAPED in
-// it, or what it has found, where it succeeds. In its words SECRET is a file that nobody gave it, with the canary in it,
-// OUTSIDE the folder of that file, PORT a port on which somebody listens, and LISTENER a Unix socket likewise.
+// An escape is a program that tries to reach something that is not its own. If it succeeds, it returns a text with the word
+// ESCAPED in it, or what it has found. In its code SECRET is a file that it was not given, with the canary in it, OUTSIDE
+// the folder of that file, PORT a port with a listener, and LISTENER a Unix socket with one.
 //
-// Where there are no walls around it each of them succeeds: see TestEveryEscapeWorksWithoutWalls. Those that cannot, or
-// would do harm, are marked as only. Escapes are tried one after the other in one program, unless they are alone: what
-// these leave behind, or take with them, would be mistaken for the doing of others.
+// Without walls each of them succeeds: see TestEveryEscapeWorksWithoutWalls. Those that cannot, or would do harm, are marked
+// as only. Escapes are tried one after the other in one program, unless they are marked as alone: the effects of these would
+// be mistaken for those of others.
 type escape struct {
 	name, code  string
 	only, alone bool
-	endless     bool // nothing but its time ends it
+	endless     bool // only its timeout ends it
 }
 
 func way(name, code string) escape { return escape{name: name, code: code} }
@@ -128,7 +128,7 @@ try:
 except urllib.error.URLError as e:
     return str(e)
 except Exception:
-    return "ESCAPED"`), // whoever listens says nothing
+    return "ESCAPED"`), // the listener sends nothing
 		way("a datagram", `import socket; return "ESCAPED" if socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", PORT)) else "no"`),
 		way("a Unix socket", `import socket; s = socket.socket(socket.AF_UNIX); s.connect("LISTENER"); return "ESCAPED"`),
 		way("an abstract socket", `import socket; s = socket.socket(socket.AF_UNIX); s.bind("\0tp-escape-test"); return "ESCAPED"`),
@@ -262,7 +262,7 @@ return await new Promise((resolve, reject) => { c.on('exit', () => resolve('ESCA
 return await new Promise((resolve, reject) => require('net').connect(PORT, '127.0.0.1', () => resolve('ESCAPED')).on('error', reject))`),
 		way("fetch", `
 try { await fetch('http://127.0.0.1:PORT/', {signal: AbortSignal.timeout(1000)}); return 'ESCAPED' }
-catch (e) { return e.name === 'TimeoutError' ? 'ESCAPED' : String(e.cause) }`), // whoever listens says nothing
+catch (e) { return e.name === 'TimeoutError' ? 'ESCAPED' : String(e.cause) }`), // the listener sends nothing
 		way("a datagram", `
 return await new Promise((resolve, reject) => { const s = require('dgram').createSocket('udp4').on('error', reject)
   s.send('x', PORT, '127.0.0.1', (e) => { s.close(); e ? reject(e) : resolve('ESCAPED') }) })`),
@@ -297,7 +297,7 @@ return (await tools.probe.who()).caller`),
 	}
 }
 
-// A stage is what the escapes are about: something that listens, and a file.
+// A stage has the targets of the escapes: listeners, and a file.
 type stage struct {
 	tcp    net.Listener
 	unix   net.Listener
@@ -313,7 +313,7 @@ func newStage(t *testing.T, outside string) *stage {
 	if s.tcp, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	short, err := os.MkdirTemp("", "tp") // the name of a socket is short
+	short, err := os.MkdirTemp("", "tp") // the name of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +346,7 @@ func (s *stage) catch(what string) {
 	s.caught = append(s.caught, what)
 }
 
-// takes gives what was caught since.
+// takes returns what was received since.
 func (s *stage) takes() []string {
 	s.touch.Lock()
 	defer s.touch.Unlock()
@@ -359,7 +359,7 @@ func escaped(text string) bool {
 	return strings.Contains(text, "ESCAPED") || strings.Contains(text, secret)
 }
 
-// mark is in the names of all that an escape makes: tests of other trees try the same on this machine.
+// mark is in the names of everything that an escape makes: tests of other trees try the same on this machine.
 func mark() string { return fmt.Sprintf("tp-escape-%d", os.Getpid()) }
 
 // left lists files that an escape has made.
@@ -377,11 +377,11 @@ func removeLeft(outside string) {
 	}
 }
 
-// A trial is a program that makes some escapes, each of which returns its text under its name.
+// A trial is a program that makes some escapes; it returns the text of each under its name.
 type trial struct {
 	language, code string
 	escapes        []escape
-	timeout        float64 // seconds; 0: the usual
+	timeout        float64 // seconds; 0 means the default
 }
 
 // trials makes programs of escapes: one of all those that do not disturb each other, and one of each of the others; with
@@ -404,7 +404,7 @@ func trials(language string, all []escape) (list []trial) {
 	return append(list, trial{language, program(language, together...), together, 0})
 }
 
-// program is the code of some escapes, of which each gets its own function. One that fails has its error as its text.
+// program returns the code of some escapes, each in its own function. If one fails, its text is its error.
 func program(language string, escapes ...escape) string {
 	var b strings.Builder
 	if language == "javascript" {
@@ -424,8 +424,8 @@ func program(language string, escapes ...escape) string {
 	return b.String() + "return found"
 }
 
-// No program gets more than its caller may: none of them sees the secret, makes a file, reaches anybody or leaves a
-// process, and after each the next program runs as if nothing had been.
+// No program gets more than its caller may: none sees the secret, makes a file, reaches a listener or leaves a process, and
+// the next program runs as if nothing had happened.
 func TestNoProgramEscapes(t *testing.T) {
 	t.Setenv("TP_CANARY", secret)
 	w := newWorld(t, "{timeout: 60s, memory: 268435456, max_output: 4096}")
@@ -449,7 +449,7 @@ func escapes() map[string][]escape {
 	return map[string][]escape{"python": pythonEscapes(), "javascript": nodeEscapes()}
 }
 
-// try makes the escapes of a trial, and wants that none succeeds.
+// try makes the escapes of a trial, and fails if one succeeds.
 func (w *world) try(s *stage, one trial) {
 	w.t.Helper()
 	name := one.language + ", " + one.escapes[0].name
@@ -487,7 +487,7 @@ func (w *world) try(s *stage, one trial) {
 	}
 }
 
-// The test above would notice: without walls the same programs do escape.
+// This shows that the test above would notice: without walls the same programs do escape.
 func TestEveryEscapeWorksWithoutWalls(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	w := &world{t: t, dir: filepath.Dir(outside)}
@@ -511,7 +511,7 @@ func TestEveryEscapeWorksWithoutWalls(t *testing.T) {
 	}
 }
 
-// bare runs a program with nothing around it, and gives what it returns.
+// bare runs a program without walls, and returns its result.
 func bare(t *testing.T, dir, language, code string) (found map[string]string, said string) {
 	t.Helper()
 	argv := []string{"python3", "-c", "import asyncio, json\nasync def main():\n    " +
@@ -536,7 +536,7 @@ func bare(t *testing.T, dir, language, code string) (found map[string]string, sa
 	return found, said
 }
 
-// What a program writes to its channel itself is a call with a name and arguments, or nothing at all.
+// A line that a program itself writes to its channel is a call with a name and arguments, or rejected.
 func TestTheChannelTakesCallsAndNothingElse(t *testing.T) {
 	w := newWorld(t, "{timeout: 20s}")
 	forged := []string{
@@ -568,7 +568,7 @@ time.sleep(60)`)
 	}
 }
 
-// One number is one call until it is answered, and no number means a call of another program.
+// A number belongs to one call until it is answered, and never to a call of another program.
 func TestNumbersOfCallsAreTheProgramsOwn(t *testing.T) {
 	w := newWorld(t, "{timeout: 20s}")
 	twice := `{"id":1,"tool":"wait","args":{}}\n`
@@ -592,7 +592,7 @@ return (await tools.probe.who()).caller`, "ada")
 	<-done
 }
 
-// A flood of calls waits for its turn; one of bytes is ended.
+// A flood of calls waits for its turn; a flood of bytes is cut off.
 func TestAFloodOnTheChannelIsBounded(t *testing.T) {
 	w := newWorld(t, "{timeout: 30s, max_calls: 100000}")
 	done := make(chan outcome)
@@ -624,7 +624,7 @@ for (;;) { try { require('fs').writeSync(3, piece) } catch (e) { if (e.code !== 
 	}
 }
 
-// What a caller may not do by itself, a program of its does not do for it, by whichever name.
+// A program cannot do what its caller may not do itself, by whichever name.
 func TestAProgramMayWhatItsCallerMay(t *testing.T) {
 	w := newWorld(t, "{}")
 	for _, name := range []string{
@@ -638,7 +638,7 @@ func TestAProgramMayWhatItsCallerMay(t *testing.T) {
 	for _, name := range []string{"forbidden", "probe.forbidden"} {
 		w.want("python", fmt.Sprintf("try:\n    return await tools[%q](no=1)\nexcept ToolError as e:\n    return e.code", name), "access_denied")
 	}
-	// The tools of those who run the program are theirs.
+	// Operators' tools are for operators only.
 	for name, args := range map[string]string{
 		"lease.issue": `tool="who"`, "config.reload": "", "token.issue": `name="x"`, "audit.export": "",
 	} {
@@ -654,7 +654,7 @@ func TestAProgramMayWhatItsCallerMay(t *testing.T) {
 	w.want("python", "try:\n    await tools.files.describe_tools(tools=['hidden'])\nexcept ToolError as e:\n    return e.code", "not_found")
 }
 
-// What a program leaves is gone when the next one begins, in the same interpreter.
+// What a program leaves behind is gone when the next one begins, in the same interpreter.
 func TestAProgramFindsNothingOfTheOneBefore(t *testing.T) {
 	w := newWorld(t, "{workers: 1}")
 	for range 3 {

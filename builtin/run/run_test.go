@@ -20,7 +20,7 @@ func TestAProgramCallsToolsAsFunctions(t *testing.T) {
 	w.want("python", `return await tools.file.read(path="a.txt")`, "hello\n") // an alias
 	w.want("javascript", `return await tools.files.readFile({path: "a.txt"})`, "hello\n")
 	w.want("javascript", `return await tools["files.readFile"]({path: "a.txt"})`, "hello\n")
-	// A name that is no identifier has one.
+	// A name that is not an identifier is converted to one.
 	w.want("python", `return (await tools.probe.odd_name_v1(x=1))["args"]`, map[string]any{"x": 1})
 	w.want("javascript", `return (await tools.probe.odd_name_v1({x: 1})).args`, map[string]any{"x": 1})
 }
@@ -34,7 +34,7 @@ return [sum(a["args"]["n"] for a in all), [a["args"]["n"] for a in all] == list(
 	w.want("javascript", `
 const all = await Promise.all(Array.from({length: 300}, (_, n) => tools.probe.who({n})))
 return [all.reduce((sum, a) => sum + a.args.n, 0), all.every((a, n) => a.args.n === n)]`, []any{44850, true})
-	// What is cancelled frees its place, and its call ends.
+	// A cancelled call frees its place and ends.
 	w.want("python", `
 import asyncio
 try:
@@ -60,7 +60,7 @@ func TestAProgramIsToldWhatItForgot(t *testing.T) {
 			t.Errorf("%s: %+v", c[1], o)
 		}
 	}
-	// A file that is not there is no tool that is not there.
+	// A missing file is not a missing tool.
 	o := w.run("python", `await tools.files.readFile(path="readFil")`)
 	if o.err == nil || strings.Contains(o.err.Message, "did you mean") {
 		t.Errorf("%+v", o)
@@ -77,7 +77,7 @@ func TestAProgramIsToldWhatItForgot(t *testing.T) {
 	}
 }
 
-// Everything that could be about a call but its tool and arguments is that of the call that the program runs for.
+// Everything about a call except its tool and arguments comes from the call that the program runs for.
 func TestEachCallIsOneOfTheSameCallerWithTheProgramAsItsParent(t *testing.T) {
 	w := newWorld(t, "{}")
 	for _, language := range languages() {
@@ -126,7 +126,7 @@ func TestACallThatFailsRaises(t *testing.T) {
 			}
 		}
 	}
-	// A refused call is on record as one.
+	// A refused call is recorded as one.
 	o := w.run("python", "try:\n    await tools.probe.forbidden(no=1)\nfinally:\n    pass")
 	rows := w.rows(o.id)
 	if len(rows) != 1 || rows[0].Outcome != "refused" || o.err == nil || !strings.Contains(o.err.Message, "ToolError: access_denied") {
@@ -243,7 +243,7 @@ func TestCancellingACallEndsItsProgramAndWhatThatCalls(t *testing.T) {
 			}
 		}
 	}
-	// A program that returns leaves none running either.
+	// A program that returns leaves no call running either.
 	w.want("python", "tools.probe.wait()\nawait tools.probe.who()\nreturn 1", 1)
 	soon(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
 }
@@ -263,8 +263,8 @@ func TestCallsWithinCallsEndAtTheGreatestDepth(t *testing.T) {
 	}
 }
 
-// The only worker runs a program that waits for one that it has called: where this had to wait for the same worker, none
-// would ever end, but by its time.
+// The only worker runs a program that waits for another that it has called: if that one had to wait for the same worker,
+// neither would end before its timeout.
 func TestProgramsThatCallProgramsDoNotWaitForEachOther(t *testing.T) {
 	w := newWorld(t, "{workers: 1, timeout: 40s}")
 	done := make(chan outcome)

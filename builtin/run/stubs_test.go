@@ -12,7 +12,7 @@ import (
 	"toolpost/tool"
 )
 
-// hostile are tools whose names and words try to be more than that in a program's text.
+// hostile are tools whose names and descriptions try to break out of the text of a program.
 func hostile() []function {
 	schema := func(text string) json.RawMessage { return json.RawMessage(text) }
 	deep := `{"type":"string"}`
@@ -82,7 +82,7 @@ assert not any(isinstance(n, (ast.Import, ast.Call)) and not (isinstance(n, ast.
 	}
 }
 
-// compileTypeScript has the compiler of the client look at declarations.
+// compileTypeScript checks declarations with the client's compiler.
 func compileTypeScript(t *testing.T, text string) {
 	t.Helper()
 	tsc, err := filepath.Abs("../../clients/testdata/js/node_modules/typescript/bin/tsc")

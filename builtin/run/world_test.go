@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hang is the bound of waits that only guard against a hang.
+// hang bounds waits that only guard against a hang.
 const hang = 4 * time.Minute
 
 // A world is a whole Toolpost: the built-in tools over a folder, and the source probe beside them.
@@ -38,7 +38,7 @@ type world struct {
 	probe   *probe
 }
 
-// settings are those of a world; RUN is what a test says of programs.
+// settings are those of a world; RUN is the test's setting for programs.
 const settings = `
 sources:
   - {name: files, protocol: builtin, roots: [{path: work, write: true}], code: {run: RUN}}
@@ -95,7 +95,7 @@ func (w *world) write(name, text string) {
 	}
 }
 
-// ada is a caller who does not see the tool hidden.
+// ada is a caller that does not see the tool hidden.
 func ada() tool.Principal {
 	var tools tool.Patterns
 	for _, name := range []string{"files.*", "probe.who", "probe.wait", "probe.fail", "probe.asks", "probe.forbidden", "probe.odd-name.v1", "toolpost.*"} {
@@ -111,7 +111,7 @@ func pattern(text string) (p tool.Pattern) {
 	return p
 }
 
-// result is what runCode gives.
+// result is the output of runCode.
 type result struct {
 	Result    any    `json:"result"`
 	Stdout    string `json:"stdout"`
@@ -120,7 +120,7 @@ type result struct {
 	Calls     int    `json:"calls"`
 }
 
-// An outcome is what came of a call, and its id.
+// An outcome is the result of a call, and its id.
 type outcome struct {
 	result
 	err     *tool.Error // of any kind
@@ -138,7 +138,7 @@ func (o outcome) all() string {
 	return text
 }
 
-// run runs a program as ada, for as many seconds as it may at most, if this is said.
+// run runs a program as ada, with a timeout in seconds if one is given.
 func (w *world) run(language, code string, timeout ...float64) outcome {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
@@ -170,7 +170,7 @@ func (w *world) runAs(ctx context.Context, c tool.Call, language, code string, t
 	return o
 }
 
-// want runs a program and insists on what it returns.
+// want runs a program and checks what it returns.
 func (w *world) want(language, code string, want any) {
 	w.t.Helper()
 	o := w.run(language, code)
@@ -181,12 +181,12 @@ func (w *world) want(language, code string, want any) {
 	}
 }
 
-// A row is what the audit log has of a call.
+// A row is the audit log's record of a call.
 type row struct {
 	Call, Caller, Parent, Tool, Asked, Outcome, Code, Session, Walls string
 }
 
-// rows are those of the calls that a call made.
+// rows returns the records of the calls that a call made.
 func (w *world) rows(parent string) []row {
 	w.t.Helper()
 	var all struct{ Calls []row }
@@ -203,7 +203,7 @@ func (w *world) rows(parent string) []row {
 	return all.Calls
 }
 
-// A probe is a source of small tools that know by whom they were called.
+// A probe is a source of small tools that know their caller.
 type probe struct {
 	running  atomic.Int32 // calls of wait
 	begun    atomic.Int32
@@ -242,7 +242,7 @@ func (p *probe) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Re
 }
 
 func ok(v any) *tool.Result {
-	b, _ := json.MarshalIndent(v, "", "  ") // several lines, as some tools give them
+	b, _ := json.MarshalIndent(v, "", "  ") // several lines, as some tools return them
 	return &tool.Result{OK: true, Output: b}
 }
 

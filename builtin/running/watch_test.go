@@ -19,7 +19,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A log has one row, as a store would give it.
+// A log has one row, as a store would return it.
 type log struct{ row *tool.Record }
 
 func (l log) Log(_ context.Context, f audit.Filter, _ bool, visit func(*tool.Record) error) error {
@@ -29,7 +29,7 @@ func (l log) Log(_ context.Context, f audit.Filter, _ bool, visit func(*tool.Rec
 	return visit(l.row)
 }
 
-// A world is the tools with calls around them.
+// A world has the tools with calls around them.
 type world struct {
 	tools.Options
 	chain tool.Handler
@@ -64,7 +64,7 @@ func (w world) ask(ctx context.Context, who tool.Principal, name, args string, o
 	return string(r.Output), fitting(ctx, set, name, r.Output)
 }
 
-// fitting holds an output against the schema that the tool has, as the engine does.
+// fitting validates an output against the tool's schema, as the engine does.
 func fitting(ctx context.Context, of tool.Source, name string, output json.RawMessage) error {
 	specs, err := of.Tools(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func talks(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error)
 	return &tool.Result{OK: true, Output: json.RawMessage(`"done"`)}, out.Emit(ev)
 }
 
-// watch follows until it has seen a line that says so, and gives what it saw: +began .told -ended.
+// watch follows until it has seen a certain line, and returns what it saw: +began .told -ended.
 func (w world) watch(t *testing.T, who tool.Principal, args, until string, each func()) (seen []string, last int64) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -120,7 +120,7 @@ func (w world) watch(t *testing.T, who tool.Principal, args, until string, each 
 		each()
 		return nil
 	})
-	if _, err := w.ask(ctx, who, "watchCalls", args, out); err != nil { // who leaves has ended it
+	if _, err := w.ask(ctx, who, "watchCalls", args, out); err != nil { // the follower left, which ended it
 		t.Error(err)
 	}
 	return seen, last
@@ -144,14 +144,14 @@ func TestAFollowerSeesWhatIsKeptThenWhatHappensAndGoesOnBehindIt(t *testing.T) {
 	if got := strings.Join(seen, " "); got != "+c3 -c3" {
 		t.Error(got)
 	}
-	// A line of a program before this one: it begins anew.
+	// A line number of an earlier program: it starts over.
 	seen, _ = w.watch(t, operator, `{"after":17}`, "-c3", func() {})
 	if got := strings.Join(seen, " "); got != "+c1 -c1 +e1 -e1 +c2 -c2 +c3 -c3" {
 		t.Error(got)
 	}
 }
 
-// A follower that takes nothing holds up nobody, and is told how much it missed.
+// A follower that does not read delays no call, and learns how much it missed.
 func TestASlowFollowerSlowsNobody(t *testing.T) {
 	w := newWorld(talks)
 	w.call(t, "first", ada)
@@ -202,7 +202,7 @@ func TestACallIsShownToWhomItConcerns(t *testing.T) {
 	}
 }
 
-// What memory has forgotten the log of calls still knows.
+// The log of calls still has calls that memory has dropped.
 func TestACallThatIsNoLongerKeptIsShownFromTheLog(t *testing.T) {
 	w := newWorld(talks)
 	for _, who := range []tool.Principal{ada, operator} {

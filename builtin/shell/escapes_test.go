@@ -15,13 +15,12 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// An escape is a way to get more out of an allowed program than its name promises. In its words CANARY is a file
-// that must not appear, SECRET one whose text must not, ROOT the folder that is offered; RUN is a shell command
-// that makes the canary.
+// An escape is a way to get more out of an allowed program than its name promises. In its words CANARY is a file that must
+// not appear, SECRET one whose text must not, ROOT the offered folder; RUN is a shell command that makes the canary.
 type escape struct {
 	args  []string // the program first
 	stdin string
-	only  bool // only the verdict is looked at: the control would need a terminal, a network, another program, or too long
+	only  bool // only the verdict is checked: the control would need a terminal, a network, another program, or too long
 }
 
 func way(args ...string) escape { return escape{args: args} }
@@ -30,7 +29,7 @@ func verdictOnly(args ...string) escape { return escape{args: args, only: true} 
 
 func fed(stdin string, args ...string) escape { return escape{args: args, stdin: stdin} }
 
-// escapes are known ways to run something else, to write or to read elsewhere, and to smuggle options.
+// escapes are known ways to run something else, to write or to read elsewhere, and to smuggle in options.
 func escapes() []escape {
 	return slices.Concat(gitEscapes(), findEscapes(), archiveEscapes(), textEscapes(), wrapperEscapes(), codeEscapes(), pathEscapes(), otherEscapes())
 }
@@ -377,7 +376,7 @@ func TestNoKnownWayOutRuns(t *testing.T) {
 	for _, c := range cases {
 		args := b.fill(c.args)
 		name := strings.Join(c.args, " ")
-		// Those of which the verdict is enough would do harm here if the judge let them through: they are never run.
+		// Cases that only check the verdict would do harm here if the judge let them through: they are never run.
 		if _, err := exec.LookPath(args[0]); err == nil && !c.only {
 			installed++
 			b.clean(t)
@@ -397,11 +396,11 @@ func TestNoKnownWayOutRuns(t *testing.T) {
 	t.Logf("%d ways, %d of programs that are installed here", len(cases), installed)
 }
 
-// harmless names the ways that a program itself is told not to go: it runs, and refuses.
+// harmless selects the escapes that the program itself is told to refuse: it runs, and refuses.
 func (b *bench) harmless(c escape) bool { return c.args[0] == "sed" }
 
-// The table would prove nothing if its ways led nowhere: without the judge most of them do. A third of them is
-// tried, without those that are slow; with TOOLPOST_LONG=1 all are.
+// The table would prove nothing if its escapes did not work: without the judge most of them do. A third of them is tried,
+// without the slow ones; with TOOLPOST_LONG=1 all are.
 func TestTheWaysOutAreReal(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := newJudged(t, Options{})
@@ -466,7 +465,7 @@ func (b *bench) fill(args []string) []string {
 	return filled
 }
 
-// clean makes sure that a canary is of the case that made it.
+// clean removes canaries of earlier cases.
 func (b *bench) clean(t *testing.T) {
 	t.Helper()
 	matches, _ := filepath.Glob(b.outside + "/*")
@@ -483,7 +482,7 @@ func (b *bench) clean(t *testing.T) {
 	}
 }
 
-// escaped reports whether something got out: a canary, a secret that was printed, copied, removed or linked.
+// escaped reports whether an escape worked: a canary exists, or a secret was printed, copied, removed or linked.
 func (b *bench) escaped(t *testing.T, out string) bool {
 	t.Helper()
 	canaries, _ := filepath.Glob(b.outside + "/canary*")
@@ -552,7 +551,7 @@ func (b *bench) repository(t *testing.T) {
 	b.tool(t, "git", "tag", "good")
 }
 
-// restore puts back what a way out may have changed on its way.
+// restore restores what an escape may have changed.
 func (b *bench) restore(t *testing.T, program string) {
 	t.Helper()
 	b.write(t, "a.txt", "one\ntwo\nthree\nfour\n")

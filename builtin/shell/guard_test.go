@@ -11,7 +11,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// Whoever may write below a root may write the configuration of a repository there.
+// A tool that may write below a root may write the configuration of a repository there.
 func TestARepositoryCannotNameProgramsForGit(t *testing.T) {
 	tooltest.NoLeaks(t)
 	all := [][]string{
@@ -51,7 +51,7 @@ func TestARepositoryCannotNameProgramsForGit(t *testing.T) {
 			}
 			for _, args := range all {
 				b.clean(t)
-				b.write(t, "a.txt", strings.Join(args, " ")+"\n") // so that git has to look
+				b.write(t, "a.txt", strings.Join(args, " ")+"\n") // so that git has to read it
 				_, err := b.exec("git", args...)
 				if err != nil && tool.CodeOf(err) != tool.CodeAccessDenied {
 					t.Errorf("git %q: %v", args, err)
@@ -113,7 +113,7 @@ func TestARepositoryWithinOneCannotNameProgramsEither(t *testing.T) {
 	b.tool(t, "git", "add", "sub/nested")
 	look := func() (denials int) {
 		for n, args := range [][]string{{"status"}, {"diff"}, {"add", "-A"}, {"commit", "-m", "x", "--allow-empty"}, {"stash"}, {"-C", "sub", "status"}} {
-			b.write(t, "sub/nested/f.txt", fmt.Sprintf("%03d\n", n)) // of the same size: git has to look into it
+			b.write(t, "sub/nested/f.txt", fmt.Sprintf("%03d\n", n)) // of the same size: git has to read it
 			if _, err := b.exec("git", args...); tool.CodeOf(err) == tool.CodeAccessDenied {
 				denials++
 			}
@@ -160,7 +160,7 @@ func TestGitDoesNotReachOthers(t *testing.T) {
 			t.Errorf("%s ran something", url)
 		}
 	}
-	b.write(t, ".git/config", "[remote \"origin\"]\n\turl = https://nowhere.invalid/x\n") // what is allowed is tried
+	b.write(t, ".git/config", "[remote \"origin\"]\n\turl = https://nowhere.invalid/x\n") // allowed settings are tried
 	if r, err := b.exec("git", "fetch"); err != nil || !strings.Contains(r.Stderr, "nowhere.invalid") {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// An entry of an archive: a file, or a link to somewhere.
+// An entry is an entry of an archive: a file, or a link.
 type entry struct{ name, link string }
 
 // pack writes a tar archive and a zip archive, without the links.
@@ -48,7 +48,7 @@ func allowed() Options {
 	return Options{Allow: []string{"cp", "mv", "ln", "tar", "unzip", "tee", "sed", "touch", "rm", "chmod", "mkdir", "dd", "git", "gzip", "sort", "python3"}, Line: true}
 }
 
-// yard is a folder with a repository, things to put into it, and ways that lead there.
+// yard is a folder with a repository, things to put into it, and paths that lead there.
 func yard(t *testing.T, open func(testing.TB, Options) *bench) *bench {
 	t.Helper()
 	b := open(t, allowed())
@@ -77,7 +77,7 @@ func yard(t *testing.T, open func(testing.TB, Options) *bench) *bench {
 	return b
 }
 
-// What git runs is decided in .git: no program but git writes there, under whatever name it is put there.
+// The content of .git decides what git runs: no program but git writes there, under whatever name.
 func TestNoProgramWritesIntoGit(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := yard(t, newJudged)
@@ -113,7 +113,7 @@ func TestNoProgramWritesIntoGit(t *testing.T) {
 	t.Logf("%d attempts", n)
 }
 
-// snapshot says what is in .git that decides what runs.
+// snapshot describes the parts of .git that decide what runs.
 func (b *bench) snapshot(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -133,7 +133,7 @@ func (b *bench) snapshot(t *testing.T) string {
 	return all.String() + string(config)
 }
 
-// Policy speaks about paths, and about those that no argument spells out too.
+// Policy is about paths, including those that no argument spells out.
 func TestPolicyIsAskedAboutWhatLandsInAFolder(t *testing.T) {
 	b := yard(t, newJudged)
 	b.write(t, "sub/b.txt", "x")
@@ -162,7 +162,7 @@ func TestPolicyIsAskedAboutWhatLandsInAFolder(t *testing.T) {
 	}
 }
 
-// What a script does is not judged, but its room is built so.
+// The actions of a script are not judged, but its room closes .git.
 func TestAScriptFindsGitClosed(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := yard(t, newBench)
@@ -216,11 +216,11 @@ print(*done, sep=",")
 	}
 }
 
-// Who needs a program that commits says so, and names the repository.
+// An operator who needs a program that commits configures it, and names the repository.
 func TestARepositoryCanBeGivenToPrograms(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := yard(t, func(t testing.TB, o Options) *bench {
-		o.Walls.Write = []string{"root/.git"} // seen from the folder of the config
+		o.Walls.Write = []string{"root/.git"} // relative to the config's folder
 		return newBench(t, o)
 	})
 	b.write(t, "commit.py", "open('.git/x', 'w'); open('up/.git/x', 'w')\n")

@@ -154,8 +154,8 @@ func TestWordsAreThoseOfARealShell(t *testing.T) {
 	}
 }
 
-// What is judged is what runs: every line that is accepted gives, when it runs, exactly the commands that Touches
-// told of. No program is started: the search finds what prints its arguments.
+// What is judged is what runs: for every accepted line, the plan has exactly the commands that Touches reported. No program
+// is started.
 func FuzzLine(f *testing.F) {
 	for _, line := range []string{"echo a b", "echo 'x' | cat && ls; cd sub; cat < a.txt > b", "cat <<EOF\nx\nEOF", "echo $x", "! echo \\\n x", "echo {a,b} *", "a=b echo", "echo a >& 2", "cd sub && cd ..", "echo '", "echo x &", "[ -f x ]", "git -c a=b log", "echo \"a\\\"b\""} {
 		f.Add(line)
@@ -197,7 +197,7 @@ func subsequence(part, whole []string) bool {
 	return len(part) == 0
 }
 
-// Arguments of any kind are judged without a crash, and what is accepted names nothing outside and is run as it is.
+// Arguments of any kind are judged without a crash; if they are accepted, they name nothing outside and are run unchanged.
 func FuzzArguments(f *testing.F) {
 	for _, seed := range []string{"git\x00-C\x00sub\x00log\x00-p", "find\x00.\x00-name\x00x", "tar\x00-xzf\x00a.tgz", "sort\x00-k2\x00--output=x", "grep\x00-rn\x00x\x00../..", "python3\x00-m\x00pytest\x00-k\x00x", "go\x00test\x00-run=X\x00./...\x00-args\x00-x", "sed\x00-ni\x00p\x00a.txt", "awk\x00{print $1}\x00/etc/passwd", "cat\x00/etc/passwd"} {
 		f.Add(seed)
@@ -211,7 +211,7 @@ func FuzzArguments(f *testing.F) {
 			return
 		}
 		given := args[1:]
-		ours := len(v.argv) - 1 - len(given) // arguments that we add keep those of the caller in order
+		ours := len(v.argv) - 1 - len(given) // our own arguments do not change the order of the caller's
 		if ours < 0 || ours > 20 || !subsequence(given, v.argv[1:]) {
 			t.Fatalf("judged %q, would run %q", given, v.argv)
 		}

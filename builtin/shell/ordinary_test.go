@@ -11,7 +11,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// What people do all day. Each is allowed by its program's name alone, and runs where the program is installed.
+// ordinary are everyday commands. Each is allowed by its program's name alone, and runs if the program is installed.
 func ordinary() [][]string {
 	return [][]string{
 		{"git", "status"}, {"git", "status", "-sb"}, {"git", "status", "--porcelain=v2", "--branch"}, {"git", "log", "--oneline", "-5"}, {"git", "log", "-n", "3", "--stat", "--", "a.txt"},
@@ -40,7 +40,7 @@ func ordinary() [][]string {
 	}
 }
 
-// Of these only the verdict is looked at: they build for a while, or need what is not here.
+// alsoOrdinary are commands of which only the verdict is checked: they build for a while, or need what is not here.
 func alsoOrdinary() [][]string {
 	return [][]string{
 		{"go", "build", "./..."}, {"go", "build", "-o", "bin/app", "."}, {"go", "vet", "./..."}, {"go", "test", "./..."}, {"go", "test", "-race", "-run", "TestX/sub", "-count=1", "-v", "./pkg/..."}, {"go", "test", "-bench=.", "-benchmem", "."}, {"go", "test", "-coverprofile=cover.out", "./..."},

@@ -10,7 +10,7 @@ import (
 	"toolpost/tool"
 )
 
-// A scope that keeps some names from a call.
+// scope keeps some names from a call.
 type scope struct{ unread, unwritten string }
 
 func (s scope) Path(abs string, write bool) error {
@@ -50,8 +50,8 @@ func TestPolicysScopeIsAskedForEveryPath(t *testing.T) {
 	}
 }
 
-// A path that starts at a codebase is written out, also if another that is written out lies around it: what was judged is
-// what the program opens, and not the system's file of that name.
+// A path that starts at a codebase is replaced, even if another replaced path contains it: the program opens what was
+// judged, and not the system's file of that name.
 func TestPathsThatLieInEachOtherAreAllWrittenOut(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"grep"}})
 	b.write(t, "etc/passwd", "mine\n")
@@ -89,7 +89,7 @@ func TestProgramsThatGoThroughFoldersLeaveSecretsOut(t *testing.T) {
 
 func TestAnOfferedFolderItselfStays(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"rm", "mv", "rmdir"}})
-	if err := os.Remove(filepath.Join(b.root, ".env")); err != nil { // so that nothing else is in the way
+	if err := os.Remove(filepath.Join(b.root, ".env")); err != nil { // so that nothing else interferes
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"rm", "-rf", b.root}, {"rm", "-rf", "sub/.."}, {"rm", "-rf", "./"}, {"mv", b.root, "sub/x"}, {"rmdir", "."}, {"rm", "-rf", b.root + "/"}} {
@@ -115,7 +115,7 @@ func TestALinkIsJudgedFromWhereItWillBe(t *testing.T) {
 	refused(t, err, tool.CodeAccessDenied, "not there")
 }
 
-// Where our table and a program differ, a value that looks like an option is one.
+// If our table and a program differ, the program would read a value that looks like an option as one.
 func TestValuesThatLookLikeOptionsAreAttachedOrRefused(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"git", "sort", "grep", "go"}})
 	judge := func(args ...string) error {

@@ -158,7 +158,7 @@ func TestTheConfigIsReadStrictly(t *testing.T) {
 	}
 }
 
-// Every option of the tables is one that can be asked for, and every letter of a kind is one that is known.
+// Every option of the tables can be requested, and every letter of a kind is known.
 func TestTheTablesAreWellFormed(t *testing.T) {
 	known := "nktrwdcavuspgmfl"
 	checkForm := func(name string, f *form) {
@@ -179,7 +179,7 @@ func TestTheTablesAreWellFormed(t *testing.T) {
 			}
 		}
 	}
-	tab, err := readTable() // a program that is known and refused, or known twice, is an error there
+	tab, err := readTable() // fails for a program that is both known and refused, or known twice
 	if err != nil {
 		t.Fatal(err)
 	}

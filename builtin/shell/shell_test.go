@@ -19,7 +19,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// A bench is a root that may be written, one that may only be read, and a folder outside of both.
+// A bench is a writable root, a read-only one, and a folder outside both.
 type bench struct {
 	*Tools
 	root, readOnly, outside string
@@ -61,7 +61,7 @@ func newBench(t testing.TB, o Options) *bench {
 	return b
 }
 
-// newJudged is a bench without walls: what is tested there is the judge, and nobody else stops what it lets pass.
+// newJudged returns a bench without walls: it tests the judge, and nothing else stops what it lets pass.
 func newJudged(t testing.TB, o Options) *bench {
 	o.Walls.Off = true
 	return newBench(t, o)
@@ -230,7 +230,7 @@ func TestOutputIsStreamedWhileTheCommandRuns(t *testing.T) {
 			t.Errorf("%s %s: %v", e.Kind, e.Data, err)
 		}
 		seen[o.Stream] += o.Text
-		if strings.Contains(seen["stdout"], "first\n") { // it goes on only because we saw it
+		if strings.Contains(seen["stdout"], "first\n") { // it continues only because we saw it
 			b.write(t, "go", "")
 		}
 		return nil
@@ -328,7 +328,7 @@ func TestStdinIsFed(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if _, err := b.invoke(call(execName, execArgs{Command: "true", Stdin: strings.Repeat("x", maxStdin)})); err != nil {
-		t.Error(err) // it does not read it
+		t.Error(err) // the program does not read it
 	}
 	_, err = b.invoke(call(execName, execArgs{Command: "true", Stdin: strings.Repeat("x", maxStdin+1)}))
 	refused(t, err, tool.CodeInvalidInput, "stdin")
@@ -382,7 +382,7 @@ func TestLimitsHold(t *testing.T) {
 	}
 }
 
-// A command that was let run finds nothing beyond the folders that are offered, whatever it is.
+// An allowed command finds nothing beyond the offered folders, whatever it is.
 func TestCommandsRunBehindWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -33,7 +33,7 @@ var (
 	bob   = tool.Principal{ID: "bob", Door: "nats"}
 )
 
-// call gives the output of a call, or the code of its error.
+// call returns the output of a call, or the code of its error.
 func call(t *testing.T, r tool.Handler, by tool.Principal, name, args string) string {
 	t.Helper()
 	result, err := r.Invoke(t.Context(), &tool.Call{Tool: name, Args: json.RawMessage(args), Caller: by, Session: "own"}, tool.Discard)

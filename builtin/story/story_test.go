@@ -25,7 +25,7 @@ answers:
     plan: {narrative: Come in., tools: []}
 `
 
-// A house is an engine with the tools of stories, and what happened in the sessions.
+// A house is an engine with the story tools, and the history of the sessions.
 type house struct {
 	*engine.Engine
 	past []plan.Record
@@ -96,7 +96,7 @@ func TestAnOfferIsToldToWhoPlays(t *testing.T) {
 	}
 }
 
-// The first prompt is the planner's, and the id of a choice that was offered stands for its label.
+// The first prompt is the planner's, and the id of an offered choice stands for its label.
 func TestATurnGoesOnFromWhatWasOfferedLast(t *testing.T) {
 	h := open(t)
 	play := func(args string) (turn story.Turn) {

@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// book notes what it is asked for.
+// book notes its requests.
 type book struct {
 	issued  []identity.Token
 	ttl     time.Duration

@@ -11,7 +11,7 @@ import (
 	"toolpost/tool"
 )
 
-// A desk holds back what the test says, and notes what is approved.
+// A desk holds back the test's tools, and notes which are approved.
 type desk struct {
 	held     []*pin.Held
 	approved []string
@@ -56,7 +56,7 @@ func TestWhatIsMeantIsApprovedAndNothingElse(t *testing.T) {
 		`["me@0123456789abcdef@` + mail.Now.Digest[:16] + `"]`: "a.me@0123456789abcdef",
 		`["a.echo","nobody"]`: "not_found", `["away"]`: "unavailable", `[]`: "invalid_input",
 	} {
-		// One of them is called like another that was looked at.
+		// One of them is named like another that was reviewed.
 		d := &desk{held: []*pin.Held{heldBack(t, "a", "echo@"+digest), heldBack(t, "a", "echo@"+digest[:16]), one, two, odd, mail, away}}
 		args := json.RawMessage(`{"tools":` + words + `}`)
 		_, err := trust.New(d).Invoke(t.Context(), &tool.Call{Tool: trust.Approve, Args: args, Caller: tool.Principal{ID: "ada", Operates: true}}, tool.Discard)
