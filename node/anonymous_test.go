@@ -23,7 +23,7 @@ const guests = twoTools + `
 callers: {list: {guest: {tools: "read*"}, ci: {tools: "*"}}}
 `
 
-// meet serves a config, lets independent clients come to its doors, and gives what became of each.
+// meet serves a config, lets independent clients connect to its doors, and returns the outcome of each.
 func meet(t *testing.T, text string) map[string]string {
 	t.Helper()
 	const token = "sixteen-letters-or-more"
@@ -53,7 +53,7 @@ func meet(t *testing.T, text string) map[string]string {
 
 const violation = "-ERR 'Authorization Violation'"
 
-// refused is what becomes of everybody who shows no good credentials, whatever a config says.
+// refused is the outcome for clients without valid credentials, whatever a config says.
 func refused() map[string]string {
 	want := map[string]string{
 		"http, the owner's token": "reads writes", "http, its own origin": "401", "http, another host": "421",
@@ -123,8 +123,8 @@ func TestAtAUnixSocketWhoShowsNothingIsTheCallerThatTheDoorNames(t *testing.T) {
 	const doors = "doors: {http: {listen: \"unix:s\", anonymous: guest}}\n"
 	for callers, want := range map[string]string{
 		guests: "reads writes", // the user who runs the server, as ever
-		strings.Replace(guests, "ci: {", "ci: {users: [4294967294], ", 1):                   "reads",        // nobody whom the config knows
-		strings.Replace(guests, "ci: {", fmt.Sprintf("ci: {users: [%d], ", os.Getuid()), 1): "reads writes", // one whom it knows
+		strings.Replace(guests, "ci: {", "ci: {users: [4294967294], ", 1):                   "reads",        // a user that the config does not know
+		strings.Replace(guests, "ci: {", fmt.Sprintf("ci: {users: [%d], ", os.Getuid()), 1): "reads writes", // one that it knows
 	} {
 		got := meet(t, callers+doors)
 		if got["http, nothing"] != want || got["http, the owner's token"] != "reads writes" {
@@ -163,10 +163,10 @@ func TestAnonymousThatCannotBeMeantIsAnErrorOfTheConfig(t *testing.T) {
 	}
 }
 
-// What the letters of an address do not tell is found out when a door listens.
+// If the text of an address does not show whether it is private, that is checked when the door listens.
 func TestAnonymousIsCheckedOnTheAddressThatIsListenedOn(t *testing.T) {
 	guest := identity.Anonymous{Name: "guest"}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // else one that opens would serve for ever
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // otherwise an open door would serve forever
 	defer cancel()
 	gate := func(context.Context, identity.Credentials) (tool.Principal, error) { return tool.Principal{}, nil }
 	wide := func() net.Listener {
@@ -188,7 +188,7 @@ func TestAnonymousIsCheckedOnTheAddressThatIsListenedOn(t *testing.T) {
 }
 
 func TestAnonymousIsForAddressesOfThisMachine(t *testing.T) {
-	// A flag comes in place of the config.
+	// A flag overrides the config.
 	cfg := parse(t, t.TempDir(), guests+`doors: {http: {listen: "127.0.0.1:0", anonymous: guest}}`)
 	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Token: "sixteen-letters-or-more", Listen: "0.0.0.0:0"})
 	defer shut(t, n)
@@ -208,7 +208,7 @@ func TestAnonymousIsForAddressesOfThisMachine(t *testing.T) {
 			t.Errorf("%s, said twice: %v", address, err)
 		}
 	}
-	for _, addr := range []net.Addr{&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil} { // what is not known is not private
+	for _, addr := range []net.Addr{&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil} { // an unknown address is not private
 		if a.CheckOn(addr) == nil {
 			t.Errorf("%v was taken for private", addr)
 		}
@@ -223,7 +223,7 @@ doors:
 `)
 	for what, want := range map[string]string{
 		"http, nothing": "reads", "nats, nothing": "ok", "http, a wrong token": "401", "http, an origin": "403", "http, another site": "401", "nats, a wrong token": violation,
-		"http, a proxy": "reads", // it says itself that everybody may come
+		"http, a proxy": "reads", // it states itself that everyone may come
 	} {
 		if got[what] != want {
 			t.Errorf("%s: %q, want %q", what, got[what], want)
@@ -231,7 +231,7 @@ doors:
 	}
 }
 
-// A caller whom a reload takes away is nobody any more, also on connections that are open.
+// A caller that a reload removes is unknown from then on, even on open connections.
 func TestAnonymousCallersHaveTheRightsOfNow(t *testing.T) {
 	dir := t.TempDir()
 	doors := "doors: {http: {anonymous: guest}}\n"

@@ -43,7 +43,7 @@ func approveNext(ctx context.Context, t *testing.T, n *node.Node) {
 	ask("approvals.decide", `{"id":"`+id+`","approve":true}`)
 }
 
-// Whatever a call is made by that stays until there is an outcome, it waits for its approval; in a job too.
+// A call waits for its approval if its maker stays for the outcome; so does one in a job.
 func TestPlansProgramsAndModelsWaitForApprovals(t *testing.T) {
 	const aPlan = `{"plan":{"requestId":"r","tools":[{"toolId":"a","tool":"deleteFile","input":{"path":"a"}}]}}`
 	const program = `{"language":"python","code":"return await tools.deleteFile(path='a')"}`

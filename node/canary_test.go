@@ -32,13 +32,13 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// canaries says how many there are: secrets of the config, from the environment, from files and from commands; lease
-// tokens; and bearer tokens. Two hundred together, and half as many under the race detector.
+// canaries returns how many there are: secrets of the config, from the environment, from files and from commands; lease
+// tokens; and bearer tokens. They are two hundred together, and half as many under the race detector.
 func canaries() (secrets, leases, bearers int) {
 	return rounds.Of(60, 120, 120), rounds.Of(20, 40, 40), rounds.Of(20, 40, 40)
 }
 
-// spill is a tool that tells everything it knows, in every way that a tool has, and in the encodings of the web.
+// spill is a tool that reveals everything it knows, in every way that a tool has, and in the encodings of the web.
 const spill = `
 import base64, json, os, sys, urllib.parse
 known = [v for k, v in os.environ.items() if k.startswith("CANARY_")]
@@ -70,7 +70,7 @@ func spillModes() []string {
 	return []string{"log", "stderr", "patch", "ui", "asset", "error", "raise", "abort", "exit", "garbage", "fail", "output"}
 }
 
-// A panicker is a source of this process, which tells its secrets when it opens, and panics with them when it is called.
+// A panicker is an in-process source that reveals its secrets when it opens, and panics with them when it is called.
 type panicker struct {
 	name string
 	tier int
@@ -108,7 +108,7 @@ func (p *panicker) Invoke(context.Context, *tool.Call, tool.Sink) (*tool.Result,
 
 func (p *panicker) Close(context.Context) error { return nil }
 
-// An aviary has the canaries, and what was seen of a node by those who called it.
+// An aviary has the canaries, and everything that callers of a node saw.
 type aviary struct {
 	secrets, leases, bearers []string
 	names                    []string // of the secrets
@@ -116,7 +116,7 @@ type aviary struct {
 	seen                     strings.Builder
 }
 
-// newAviary makes the secrets, out of the sight of the node's folder.
+// newAviary makes the secrets, outside the node's folder.
 func newAviary(t *testing.T) *aviary {
 	t.Helper()
 	a := &aviary{}
@@ -146,7 +146,7 @@ func newAviary(t *testing.T) *aviary {
 	return a
 }
 
-// note keeps what somebody saw.
+// note keeps what a caller saw.
 func (a *aviary) note(things ...any) {
 	for _, x := range things {
 		b, _ := json.Marshal(x)
@@ -157,7 +157,7 @@ func (a *aviary) note(things ...any) {
 	}
 }
 
-// call makes a call and keeps what came of it.
+// call makes a call and keeps its outcome.
 func (a *aviary) call(t *testing.T, h tool.Handler, c tool.Call) {
 	t.Helper()
 	sink := &tooltest.Collect{}
@@ -165,7 +165,7 @@ func (a *aviary) call(t *testing.T, h tool.Handler, c tool.Call) {
 	a.note(r, err, sink.Events())
 }
 
-// forms are the texts that give a value away.
+// forms are the texts that reveal a value.
 func forms(value string) []string {
 	quoted, _ := json.Marshal(value)
 	all := []string{value, string(quoted[1 : len(quoted)-1]), url.QueryEscape(value), url.PathEscape(value), hex.EncodeToString([]byte(value))}
@@ -178,7 +178,7 @@ func forms(value string) []string {
 	return all
 }
 
-// search fails the test for each place where a text has a canary. All are looked for at once, by their first bytes.
+// search fails the test for each place in which a text contains a canary. It searches for all at once, by their first bytes.
 func (a *aviary) search(t *testing.T, where, text string) {
 	t.Helper()
 	const start = 8
@@ -220,7 +220,7 @@ policy: {record: record.jsonl}
 telemetry: {otlp: '` + spans.url + `', headers: {X-Key: ` + a.names[0] + `}}
 store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 `)
-	tape, err := cassette.Create(filepath.Join(dir, "run.jsonl"), "test") // it is looked through with the folder
+	tape, err := cassette.Create(filepath.Join(dir, "run.jsonl"), "test") // it is searched with the folder
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,8 @@ store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// overHTTP lets the tools tell all, and tells all itself: in arguments, their names, names of tools, and in tokens.
+// overHTTP makes the tools reveal everything, and itself sends canaries: in arguments, their names, names of tools, and in
+// tokens.
 func (a *aviary) overHTTP(t *testing.T, n *node.Node, at string) {
 	t.Helper()
 	remote, err := node.Dial(at, a.bearers[0], "")
@@ -388,7 +389,7 @@ func (a *aviary) leased(t *testing.T, n *node.Node, at string) {
 	}
 }
 
-// looked looks at what a node says of itself.
+// looked collects what a node reports about itself.
 func (a *aviary) looked(t *testing.T, n *node.Node) {
 	t.Helper()
 	for spec, err := range n.Catalog().Specs(t.Context(), tool.Principal{ID: "ada", Door: "cli"}) {

@@ -125,7 +125,7 @@ store: {idempotency: {durable: true, window: 10m}}
 	t.Logf("%d keys, %d calls and %d cut connections: %d effects", keys, len(bills), cuts.Load(), total)
 }
 
-// shuffled lists keys, each so many times and not far from its like, so that they meet.
+// shuffled lists keys, each several times and close to each other, so that they meet.
 func shuffled(keys, times int) (all []string) {
 	const block = 32
 	for from := 0; from < keys; from += block {
@@ -141,8 +141,8 @@ func shuffled(keys, times int) (all []string) {
 	return all
 }
 
-// retried makes a call until it has an outcome: one that came first and was cut is cancelled, and those who wait for it
-// are told so.
+// retried repeats a call until it has an outcome: if the first one is cut off, it is cancelled, and so are those that wait
+// for it.
 func retried(ctx context.Context, try func() (receipt string, code tool.Code, err error)) (string, error) {
 	for {
 		receipt, code, err := try()
@@ -155,7 +155,7 @@ func retried(ctx context.Context, try func() (receipt string, code tool.Code, er
 	}
 }
 
-// A webPayer comes over HTTP.
+// A webPayer calls over HTTP.
 type webPayer struct {
 	url, token string
 	client     *http.Client
@@ -205,7 +205,7 @@ func (p *webPayer) cut(bill string) error {
 
 func (p *webPayer) close() { p.client.CloseIdleConnections() }
 
-// A natsPayer comes over NATS.
+// A natsPayer calls over NATS.
 type natsPayer struct {
 	url, token string
 	conn       *nats.Conn
@@ -275,7 +275,7 @@ type pipePayer struct {
 	n    *node.Node
 	in   *io.PipeWriter
 	out  *bufio.Reader
-	hang func() // the host goes away
+	hang func() // the host leaves
 	gone chan struct{}
 }
 

@@ -22,7 +22,7 @@ import (
 
 const envelopeToken = "sixteen-letters-or-more"
 
-// withHeaders serves tools at every door whose protocol has headers, and gives those doors.
+// withHeaders serves tools at every door whose protocol has headers, and returns those doors.
 func withHeaders(t *testing.T, protocols []node.Protocol) []node.Listening {
 	t.Helper()
 	ready := make(chan node.Listening, 8)
@@ -36,7 +36,7 @@ doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}, namel3ss: 
 	return slices.DeleteFunc(doors, func(l node.Listening) bool { return l.Door == "mcp" }) // has _meta instead
 }
 
-// post calls a tool at a door with some headers, and gives the whole answer.
+// post calls a tool at a door with some headers, and returns the whole answer.
 func post(t *testing.T, door node.Listening, name, args string, header map[string][]string) string {
 	t.Helper()
 	if door.Door == "nats" {
@@ -70,7 +70,7 @@ func post(t *testing.T, door node.Listening, name, args string, header map[strin
 	for name, values := range header {
 		req.Header[name] = values
 	}
-	req.Close = true // a connection that is kept would outlive the test
+	req.Close = true // a persistent connection would outlive the test
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -80,13 +80,13 @@ func post(t *testing.T, door node.Listening, name, args string, header map[strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	if door.Door == "openai" { // its messages have JSON as text
+	if door.Door == "openai" { // its messages contain JSON as text
 		return strings.ReplaceAll(string(answer), `\"`, `"`)
 	}
 	return string(answer)
 }
 
-// A dry run that a door overlooks is a call that runs, and it may have been asked for because running it is dangerous.
+// If a door overlooks a dry run, the call runs, perhaps one that was dry because running it is dangerous.
 func TestADryRunHasNoEffectThroughAnyDoor(t *testing.T) {
 	e := &effects{ran: map[string]int{}}
 	for _, door := range withHeaders(t, e.protocol()) {
@@ -105,7 +105,7 @@ func TestADryRunHasNoEffectThroughAnyDoor(t *testing.T) {
 	}
 }
 
-// A mirror is a protocol with one tool, which tells what it was called with.
+// A mirror is a protocol with one tool, which reports how it was called.
 type mirror chan string
 
 func (m mirror) protocol() []node.Protocol {
@@ -119,7 +119,7 @@ func (m mirror) Close(context.Context) error { return nil }
 
 func (m mirror) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	deadline, _ := ctx.Deadline()
-	short := deadline.Before(time.Now().Add(10 * time.Second)) // a tool has 30 s where nobody says anything
+	short := deadline.Before(time.Now().Add(10 * time.Second)) // a tool has 30 s by default
 	m <- fmt.Sprint("id=", c.ID, " session=", c.Session, " key=", c.Key, " lease=", c.Lease, " run=", c.Run, " resume=", c.Resume,
 		" answers=", string(c.Answers), " trace=", c.Trace, " short=", short)
 	if c.Resume == "" && strings.Contains(string(c.Args), "ask") {
@@ -133,11 +133,11 @@ func TestEveryHeaderOfACallArrivesThroughEveryDoor(t *testing.T) {
 		"Toolpost-Call": {"my-call", "id=my-call "}, "Toolpost-Session": {"größe", " session=größe "}, "Idempotency-Key": {"k-1", " key=k-1 "},
 		"Toolpost-Lease": {"l-1", " lease=l-1 "}, "Toolpost-Run": {"r-1", " run=r-1 "}, "Toolpost-Timeout": {"5s", " short=true"},
 		"traceparent":      {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", " trace=0af76519-16cd-43dd-8448-eb211c80319c "},
-		"Toolpost-Dry-Run": {"false", " short=false"}, // true is the test above
+		"Toolpost-Dry-Run": {"false", " short=false"}, // true is tested above
 	}
 	for _, header := range envelope.Headers() {
 		_, ok := fields[header]
-		if !ok && header != envelope.HeaderAnswers && header != envelope.HeaderResume { // they are the test below
+		if !ok && header != envelope.HeaderAnswers && header != envelope.HeaderResume { // they are tested below
 			t.Errorf("%s is not tested", header)
 		}
 	}
@@ -164,7 +164,7 @@ func TestEveryHeaderOfACallArrivesThroughEveryDoor(t *testing.T) {
 	}
 }
 
-// The id of a question is bound to its caller and call, not to a door: one that cannot carry a question takes answers.
+// The id of a question is bound to its caller and call, not to a door: one that cannot carry a question accepts answers.
 func TestAnAnswerArrivesThroughEveryDoorOnce(t *testing.T) {
 	m := make(mirror, 1)
 	doors := withHeaders(t, m.protocol())
@@ -218,7 +218,7 @@ func TestNoDoorPassesOverAHeaderThatItDoesNotUnderstand(t *testing.T) {
 				}
 			}
 		}
-		own := map[string][]string{"Toolpost-Style": {"native"}, "Toolpost-Ack": {"true"}} // of NATS alone
+		own := map[string][]string{"Toolpost-Style": {"native"}, "Toolpost-Ack": {"true"}} // specific to NATS
 		answer := post(t, door, "look", `{"arguments":{}}`, own)
 		select {
 		case <-m:

@@ -42,7 +42,7 @@ func newStreet(t *testing.T, cfg *config.Config) *street {
 	return &street{n, (<-ready).URL}
 }
 
-// sees gives the tools that who shows a token sees, or the HTTP status.
+// sees returns the tools that the holder of a token sees, or the HTTP status.
 func (s *street) sees(t *testing.T, token string) string {
 	t.Helper()
 	status, body := s.ask(t, http.MethodGet, "/v1/tools", token, "")
@@ -130,7 +130,7 @@ func TestARevokedTokenIsRefusedWithinASecondAlsoByOtherPrograms(t *testing.T) {
 	dir := t.TempDir()
 	cfg := parse(t, dir, twoTools)
 	s := newStreet(t, cfg)
-	other, _, err := node.OpenStore(cfg) // as another program has it
+	other, _, err := node.OpenStore(cfg) // as another program would open it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func startJob(t *testing.T, n *node.Node, who tool.Principal, args string) (id s
 	return j.Job
 }
 
-// served runs a node until what it serves has come to an end.
+// served runs a node until the function until returns.
 func served(t *testing.T, n *node.Node, until func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -101,7 +101,7 @@ func TestJobsOfACallerWhoseTokenWasRevokedAreRefused(t *testing.T) {
 	for _, who := range []string{"kept", "gone", "other"} {
 		p := tool.Principal{ID: who, Door: "http", Rights: &tool.Rights{}}
 		jobs[who] = startJob(t, n, p, `{"tool":"echo"}`)
-		if who == "other" { // never had one from here
+		if who == "other" { // never had a token from here
 			continue
 		}
 		token, err := db.Tokens().Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: who, Tools: tool.Patterns{"*"}}}, time.Hour)

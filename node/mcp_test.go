@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-// A dead MCP server hides nothing else, and its tools come back with it.
+// A dead MCP server hides no other tools, and its own come back with it.
 func TestADeadMCPServerHidesNothingElse(t *testing.T) {
 	at, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,7 +48,7 @@ func TestADeadMCPServerHidesNothingElse(t *testing.T) {
 	}
 }
 
-// bareMCP is the least that a server of MCP can be.
+// bareMCP is a minimal MCP server.
 func bareMCP(w http.ResponseWriter, r *http.Request) {
 	var m struct {
 		ID     json.RawMessage `json:"id"`

@@ -31,11 +31,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A fake is a protocol whose sources do as the test says. Each brings one tool with the name of its source.
+// A fake is a protocol whose sources behave as the test says. Each has one tool with the name of its source.
 type fake struct {
-	open func(ctx context.Context, src config.Source) error // nil: opens at once
+	open func(ctx context.Context, src config.Source) error // nil opens at once
 
-	more    atomic.Pointer[string] // another tool that each has; nil: none
+	more    atomic.Pointer[string] // another tool that each has; nil if there is none
 	changes tool.Changes           // of more
 
 	mu     sync.Mutex
@@ -212,8 +212,8 @@ func TestWhoDoesNotWaitForASourceLeavesItToOthers(t *testing.T) {
 	})
 }
 
-// A source has the time that its protocol says. A server does not wait so long, neither for its doors nor for the tools of
-// other sources: it is opened behind them, once, and is told of when it has come.
+// A source has the timeout of its protocol. A server does not wait that long, neither for its doors nor for the tools of
+// other sources: the source is opened in the background, once, and announced when it is open.
 func TestASourceHasTheTimeOfItsProtocol(t *testing.T) {
 	for name, o := range map[string]node.Options{"a command": {Lazy: true}, "a check": {}, "a server": {Early: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestSourcesOpenAtOnceAndNoneTakesLongerThanItsTime(t *testing.T) {
 			switch src.Name {
 			case "slow1", "slow2":
 				time.Sleep(4 * time.Second)
-			case "stuck": // does not even look at its context
+			case "stuck": // ignores even its context
 				<-release
 			}
 			return nil
@@ -421,7 +421,7 @@ func TestTheConfigIsWatched(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "toolpost.yaml")
 	write := func(text string) {
 		t.Helper()
-		// As editors do it: a new file in the place of the old one.
+		// As editors do it: a new file replaces the old one.
 		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
 			t.Fatal(err)
 		}
@@ -441,7 +441,7 @@ func TestTheConfigIsWatched(t *testing.T) {
 	defer cancel()
 	watching.Go(func() { n.Watch(ctx, hup) })
 	eventually(t, "the reload", func() bool {
-		write("sources: [{name: two, protocol: fake}]") // again and again: the watch may not have begun
+		write("sources: [{name: two, protocol: fake}]") // repeatedly: the watch may not have begun
 		time.Sleep(300 * time.Millisecond)
 		return call(n, "two") == nil
 	})
@@ -450,7 +450,7 @@ func TestTheConfigIsWatched(t *testing.T) {
 	if err := call(n, "two"); err != nil {
 		t.Errorf("a broken config took the good one away: %v", err)
 	}
-	for _, text := range []string{"", " \n\t\n"} { // as a file is that is being saved in place
+	for _, text := range []string{"", " \n\t\n"} { // like a file that is being saved in place
 		before := strings.Count(logged.String(), "toolpost.yaml is empty")
 		write(text)
 		eventually(t, "the complaint", func() bool {
@@ -464,7 +464,7 @@ func TestTheConfigIsWatched(t *testing.T) {
 	hup <- syscall.SIGHUP
 	eventually(t, "the reload by SIGHUP", func() bool { return call(n, "three") == nil })
 	eventually(t, "the hint", func() bool { return strings.Contains(logged.String(), "restart to apply") })
-	// What somebody else could have written is not taken, also when it is asked for.
+	// A config that other users could have written is not loaded, even on request.
 	if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// everywhere is an installation whose folder every tool may write, with a store, a key and a secret outside of its state.
+// everywhere is an installation whose folder every tool may write, with a store, a key and a secret outside its state.
 const everywhere = `
 secrets: {KEY: {file: hidden/secret.txt}}
 store: {url: "sqlite:data/tp.db"}
@@ -72,7 +72,7 @@ func fill(t *testing.T) string {
 	return dir
 }
 
-// started lists what the config starts from, and what nobody sees.
+// protected lists what the config starts from, and what no tool may see.
 func protected() []string {
 	return []string{
 		"toolpost.yaml", ".toolpost", "data/tp.db", "data/tp.db-wal", "hidden/secret.txt", "door.private", "door.crt", "tools/look.py", "tools", "look.py",
@@ -88,7 +88,7 @@ func TestNoToolReachesTheInstallation(t *testing.T) {
 	n := open(t, cfg, node.Options{})
 	defer shut(t, n)
 	args, _ := json.Marshal(map[string]any{"paths": protected()})
-	for range 2 { // at the very first start, and with all that it has left behind
+	for range 2 { // at the very first start, and with everything that it left behind
 		for _, name := range []string{"app", "fresh", "look"} {
 			out, code := invoke(t, n, tool.Call{Tool: name, Args: args})
 			if want := `{"found":[],"changed":[]}`; code != "" || strings.ReplaceAll(out, " ", "") != want {
@@ -153,7 +153,7 @@ func TestBuiltInReadersSeeTheConfigAndNoSecret(t *testing.T) {
 	must(t, err)
 	n := open(t, cfg, node.Options{})
 	defer shut(t, n)
-	if _, code := invoke(t, n, tool.Call{Tool: "nobody"}); code != tool.CodeNotFound { // its record makes the database, at once
+	if _, code := invoke(t, n, tool.Call{Tool: "nobody"}); code != tool.CodeNotFound { // the record of a refusal creates the database at once
 		t.Fatal(code)
 	}
 	for args, want := range map[string]tool.Code{
@@ -177,7 +177,7 @@ func TestBuiltInReadersSeeTheConfigAndNoSecret(t *testing.T) {
 	}
 }
 
-// The store is where SQLite has it, whatever its name looks like and wherever a link leads.
+// The store is at SQLite's own path, whatever its name looks like and wherever a link leads.
 func TestTheStoreIsHiddenUnderAnyName(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -190,7 +190,7 @@ func TestTheStoreIsHiddenUnderAnyName(t *testing.T) {
 		cfg, err := config.Load(dir + "/toolpost.yaml")
 		must(t, err)
 		n := open(t, cfg, node.Options{})
-		invoke(t, n, tool.Call{Tool: "nobody"}) // the store is made by the first record, at once for a refusal
+		invoke(t, n, tool.Call{Tool: "nobody"}) // the record of a refusal creates the store at once
 		for _, name := range names {
 			if out, code := invoke(t, n, tool.Call{Tool: "readFile", Args: []byte(`{"path":"` + name + `","encoding":"base64"}`)}); code != tool.CodeAccessDenied {
 				t.Errorf("%s of %s: %.100s %s", name, url, out, code)
@@ -248,7 +248,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A room that outlives a call loses what covers the config in it when an editor puts another file in its place.
+// A room that outlives a call loses its cover of the config when an editor replaces the file.
 func TestAChangeOfTheConfigEndsTheRoomsThatMayWriteIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := fill(t)
@@ -270,7 +270,7 @@ func TestAChangeOfTheConfigEndsTheRoomsThatMayWriteIt(t *testing.T) {
 	}
 }
 
-// Beside a script that runs without walls in a folder that tools may write, one of them could put a module for it to load.
+// Beside a script that runs without walls in a folder that tools may write, a tool could put a module for it to load.
 func TestNothingRunsWithoutWallsFromAFolderThatToolsMayWrite(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "work"), 0o755))

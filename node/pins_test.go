@@ -16,7 +16,7 @@ import (
 
 const goodList = `{"tools":[{"name":"good","source":"x","protocol":"x","tier":0,"available":true}]}`
 
-// upstreams are servers of others, each with something wrong; those that hang do so until the test ends.
+// upstreams are foreign servers, each with something wrong; those that hang do so until the test ends.
 func upstreams(t *testing.T) map[string]string {
 	t.Helper()
 	over := make(chan struct{})
@@ -41,7 +41,7 @@ func upstreams(t *testing.T) map[string]string {
 	urls := map[string]string{
 		"dead": "http://127.0.0.1:1", "slow": serve(hangs), "broken": serve(says(`{"tools":[{"name":"good","name":"x"}]}`)),
 		"html": serve(says(`<html>`)), "good": serve(says(goodList)),
-		"later": serve(func(w http.ResponseWriter, r *http.Request) { // it answers when it is opened, and then no more
+		"later": serve(func(w http.ResponseWriter, r *http.Request) { // it answers when it is opened, and never again
 			if asked.Add(1) > 2 {
 				hangs(w, r)
 				return
@@ -90,7 +90,7 @@ func TestAnUpstreamThatIsDeadSlowOrBrokenHidesNothingElse(t *testing.T) {
 	}
 }
 
-// Pins are for tools that somebody else decides about; the config can say otherwise for each source.
+// Pins are for tools that others control; the config can override that for each source.
 func TestSourcesArePinnedWhereOthersDecideAboutTheirTools(t *testing.T) {
 	upstream := map[string]bool{}
 	for _, p := range node.Protocols() {

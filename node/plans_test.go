@@ -10,14 +10,15 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// What becomes of the last two that succeed is in the result of the plan alone.
+// The outcomes of the last two tools, which succeed, are only in the result of the plan.
 const lookAround = `{"plan":{"requestId":"r","parallel":true,"tools":[
 {"toolId":"a","tool":"writeFile","input":{"path":"a","content":"here"}},
 {"toolId":"b","tool":"readFile","input":{"path":"missing"},"async":true,"required":false,"retryPolicy":{"maxRetries":0}},
 {"toolId":"c","tool":"listFiles","input":{"path":"."},"async":true},
 {"toolId":"d","tool":"readFile","input":{"path":"a"},"async":true}]}}`
 
-// A job whose program died between the end of its plan and its own end is run again: its tools are not.
+// If the program of a job dies between the end of the job's plan and its own end, the job is run again, but its tools are
+// not.
 func TestAPlanThatHasEndedIsNotRunAgainByItsCall(t *testing.T) {
 	n := open(t, parse(t, t.TempDir(), "sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]\nstore: {}\n"),
 		node.Options{})

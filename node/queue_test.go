@@ -11,7 +11,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// The tool t of each kind that has only so many workers; a call takes a twentieth of a second.
+// Sources with the tool t, one for each kind that has a limited number of workers; a call takes 0.2 s.
 const (
 	slowFunction = `
 import time
@@ -50,7 +50,7 @@ for line in sys.stdin:
 `
 )
 
-// Far more calls at once than there are workers: each has its whole time once it runs, however long it has waited.
+// With far more concurrent calls than workers, each call has its whole timeout once it runs, however long it has waited.
 func TestManyCallsAtOnceWaitTheirTurn(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
@@ -85,7 +85,7 @@ limits: {queue: {wait: 2m}}
 	all.Wait()
 }
 
-// rush makes calls of a tool at once, and counts what they came to.
+// rush makes concurrent calls of a tool, and counts their outcomes.
 func rush(t *testing.T, n *node.Node, name string, calls int) map[tool.Code]int {
 	codes := map[tool.Code]int{}
 	var mu sync.Mutex

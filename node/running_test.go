@@ -35,7 +35,7 @@ func (h hanging) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.R
 	return nil, context.Cause(ctx)
 }
 
-// cancelThrough cancels a call as the protocol of a door has it, and by the tool where it has no way of its own.
+// cancelThrough cancels a call by the protocol of a door, or by the tool if the protocol cannot.
 func cancelThrough(t *testing.T, door node.Listening, id string) {
 	t.Helper()
 	switch door.Door {
@@ -120,7 +120,7 @@ policy: {rules: [{name: no, effect: deny, tools: cancelCall}]}
 	if got := post(t, door, "hang", `{}`, named); !strings.Contains(got, "duplicate_call") {
 		t.Error(got)
 	}
-	cancelThrough(t, door, "c1") // one's own, whatever the policy says of the tool
+	cancelThrough(t, door, "c1") // a caller's own call, whatever the policy says of the tool
 	<-answer
 	stop()
 	shut(t, n)

@@ -22,7 +22,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// lending is a protocol whose sources name the secrets that they use; each brings one tool, which tells all of them.
+// lending is a protocol whose sources name the secrets that they use; each has one tool, which reveals all of them.
 type lending struct{ *fake }
 
 func (l *lending) protocol() []node.Protocol { return []node.Protocol{{Name: "fake", Open: l.Open}} }
@@ -157,7 +157,7 @@ sources:
 	}
 }
 
-// contents gives all that the files of a folder have.
+// contents returns the contents of all files in a folder.
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -222,7 +222,7 @@ func TestAReloadOpensTheSourcesAgainWhoseSecretsChanged(t *testing.T) {
 		}
 	}
 	_, err := n.Handler().Invoke(t.Context(), &tool.Call{Tool: "value-a-1 value-a-2 value-b-1"}, tool.Discard)
-	if err == nil || !strings.Contains(err.Error(), `"[secret A] [secret A] [secret B]"`) { // what still runs may still tell the old value
+	if err == nil || !strings.Contains(err.Error(), `"[secret A] [secret A] [secret B]"`) { // a running call may still reveal the old value
 		t.Error(err)
 	}
 	n.Reload(t.Context(), parse(t, dir, sources+"secrets: {A: {file: a, env: B}}"))

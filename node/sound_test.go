@@ -11,7 +11,7 @@ import (
 	"toolpost/wire/schema"
 )
 
-// Nobody tries these schemas when they are published, see define.Set.Sound.
+// These schemas are not tried when they are published, see define.Set.Sound.
 func TestTheSchemasThatThisProgramWritesWork(t *testing.T) {
 	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(
 		"sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}], shell: {allow: [ls]}}]\nstore: {}\n"))

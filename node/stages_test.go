@@ -20,7 +20,7 @@ import (
 	"toolpost/tool"
 )
 
-// invoke runs one call and gives its output, or the code of its error.
+// invoke runs one call and returns its output, or the code of its error.
 func invoke(t *testing.T, n *node.Node, c tool.Call) (string, tool.Code) {
 	t.Helper()
 	if c.Caller == (tool.Principal{}) {
@@ -139,7 +139,7 @@ func TestTheNATSDoorAsksForTheTokenAndAnswers(t *testing.T) {
 	}
 }
 
-// Who may issue leases is decided by who calls, and not by where they come in.
+// The right to issue leases depends on the caller, and not on the door.
 func TestLeasesAreIssuedByTheOwnerAtAnyDoorAndNotByOthers(t *testing.T) {
 	const owner, ada = "sixteen-letters-or-more", "tp_adas-own-token-of-the-config"
 	ready := make(chan node.Listening, 8)
@@ -175,7 +175,7 @@ func readFile(t *testing.T, dir, name string) string {
 	return string(b)
 }
 
-// serve opens the node's doors; what it returns closes them and waits for that.
+// serve opens the node's doors and returns a function that closes them and waits for that.
 func serve(t *testing.T, n *node.Node) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -189,7 +189,7 @@ func serve(t *testing.T, n *node.Node) (stop func()) {
 	}
 }
 
-// A protocol that knows nothing of breakers has one: the program is not started for a call that the breaker refuses.
+// Even a protocol without its own breaker has one: the program is not started for a call that the breaker refuses.
 func TestAToolThatBreaksCallAfterCallIsLeftAlone(t *testing.T) {
 	const broken = `sources: [{name: b, protocol: narratoria, command: [sh, -c, 'echo ran >>ran; exit 3'], walls: {write: [.]}}]
 `

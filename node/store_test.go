@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-// records gives the log of a config.
+// records returns the log of a config.
 func records(t *testing.T, dir, text string) (all []*tool.Record) {
 	t.Helper()
 	db, _, err := node.OpenStore(parse(t, dir, text))
@@ -139,7 +139,7 @@ func TestADurableKeyIsRememberedByTheNextNode(t *testing.T) {
 	}
 }
 
-// The key for digests of arguments is beside the store, not in it, and all who share a log have it.
+// The key for digests of arguments is beside the store, not in it, and all programs that share a log have it.
 func TestDigestsOfArgumentsNeedTheKeyOfTheLog(t *testing.T) {
 	const text = "sources: [{name: echo, protocol: fake}]\nstore: {}"
 	dir, elsewhere := t.TempDir(), t.TempDir()
@@ -160,7 +160,7 @@ func TestDigestsOfArgumentsNeedTheKeyOfTheLog(t *testing.T) {
 	}
 }
 
-// A tool that brings an asset and changes the state of its session.
+// painter is a tool that makes an asset and changes the state of its session.
 const painter = `sources: [{name: paint, protocol: narratoria, effects: {writes: true}, walls: {write: [.]}, command: [sh, -c, 'printf red >made;
   echo "{\"version\":\"0\",\"type\":\"asset\",\"assetId\":\"a\",\"kind\":\"file\",\"mediaType\":\"text/plain\",\"path\":\"$PWD/made\"}";
   echo "{\"version\":\"0\",\"type\":\"state_patch\",\"patch\":{\"colour\":\"red\"}}"; echo "{\"version\":\"0\",\"type\":\"done\",\"ok\":true}"']}]
@@ -203,12 +203,12 @@ func TestWithoutAStoreStagesKeepInMemoryAndNothingIsWritten(t *testing.T) {
 	if _, err := n.Handler().Invoke(t.Context(), &again, tool.Discard); tool.CodeOf(err) != tool.CodeLeaseRejected {
 		t.Errorf("with the used lease: %v", err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, ".toolpost", "*")); len(left) > 0 { // the folder itself is where walls stand
+	if left, _ := filepath.Glob(filepath.Join(dir, ".toolpost", "*")); len(left) > 0 { // walls need the folder itself
 		t.Errorf("written: %v", left)
 	}
 }
 
-// A copy has all that callers said, and is for nobody else.
+// A copy contains everything that callers said, and must stay private.
 func TestACopyOfTheStoreIsNotPutWhereOthersReadIt(t *testing.T) {
 	dir := t.TempDir()
 	cfg := parse(t, dir, "store: {}")

@@ -28,7 +28,7 @@ answers:
     plan: {tools: [{toolId: a, tool: no-such-tool}]}
 `
 
-// A tool that shows and patches what it is told to.
+// taleTool is a tool that shows and patches what it is told to.
 const taleTool = `
 read line
 event() { echo "{\"version\":\"0\",\"type\":$1}"; }
@@ -149,7 +149,7 @@ func TestAPlanMayBeReplacedByAPlannerOfTheConfig(t *testing.T) {
 	}
 }
 
-// What a planner reads decides what is called, so no tool writes it.
+// The file of a planner decides what is called, so no tool may write it.
 func TestNoToolChangesThePlansOfAStory(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tale.yaml"), []byte(talePlans), 0o600); err != nil {

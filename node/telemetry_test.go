@@ -75,7 +75,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "{}")
 }
 
-// find gives the one span with that door and parent.
+// find returns the only span with that door and parent.
 func (c *collector) find(t *testing.T, door, parent string) collected {
 	t.Helper()
 	c.mu.Lock()
@@ -92,7 +92,7 @@ func (c *collector) find(t *testing.T, door, parent string) collected {
 	return found[0]
 }
 
-// tells is a tool that says in which span it runs.
+// tells is a tool that reports the span in which it runs.
 const tells = `sources: [{name: tells, protocol: narratoria, command: [sh, -c, 'echo "{\"version\":\"0\",\"type\":\"done\",\"ok\":true,\"summary\":\"$TRACEPARENT\"}"']}]
 `
 
@@ -102,7 +102,7 @@ const (
 	w3cToken = "sixteen-letters-or-more"
 )
 
-// urlsOf waits until these doors are open, and gives where they are. Others may be, too: MCP stands beside HTTP.
+// urlsOf waits until these doors are open, and returns their addresses. Others may be open too, such as MCP beside HTTP.
 func urlsOf(ready <-chan node.Listening, names ...string) map[string]string {
 	urls := map[string]string{}
 	for slices.ContainsFunc(names, func(name string) bool { return urls[name] == "" }) {
@@ -112,7 +112,7 @@ func urlsOf(ready <-chan node.Listening, names ...string) map[string]string {
 	return urls
 }
 
-// doors opens a node that measures, with both doors, and gives their addresses and what closes it all.
+// doors opens a node with telemetry and both doors, and returns their addresses and a function that closes everything.
 func doors(t *testing.T, c *collector) (urls map[string]string, stop func()) {
 	t.Helper()
 	ready := make(chan node.Listening, 8)

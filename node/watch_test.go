@@ -64,7 +64,7 @@ func (p *place) write(name, text string) {
 	must(p.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// says waits for a line of the log that has all of these words.
+// says waits for a line of the log that contains all of these words.
 func (p *place) says(words ...string) {
 	p.t.Helper()
 	for end := time.Now().Add(time.Minute); p.lines(words...) == 0; time.Sleep(20 * time.Millisecond) {
@@ -74,7 +74,7 @@ func (p *place) says(words ...string) {
 	}
 }
 
-// lines counts the lines of the log that have all of these words.
+// lines counts the lines of the log that contain all of these words.
 func (p *place) lines(words ...string) (n int) {
 	for line := range strings.Lines(p.logged.String()) {
 		has := true
@@ -88,7 +88,7 @@ func (p *place) lines(words ...string) (n int) {
 	return n
 }
 
-// gives waits until a tool gives an output.
+// gives waits until a tool returns an output.
 func (p *place) gives(name, args, want string) {
 	p.t.Helper()
 	got := ""
@@ -255,7 +255,7 @@ sources:
 	if stale(0) == "" || !strings.Contains(stale(1), "manifest.json") {
 		t.Errorf("the reasons are %q and %q", stale(0), stale(1))
 	}
-	// A skill that never worked takes none away, and is there with its reason.
+	// A skill that never worked removes none, and is listed with its reason.
 	p.write("skills/one/manifest.json", manifest)
 	eventually(t, "the end of the reason", func() bool { return stale(1) == "" })
 	p.write("skills/three/manifest.json", `{`)
@@ -308,7 +308,7 @@ func TestACallInFlightEndsOnTheOldRunner(t *testing.T) {
 	}
 }
 
-// A gate is a runner that knows which one it is, and holds a call until it is released.
+// A gate is a runner that knows its number, and holds a call until it is released.
 type gate struct {
 	number           int32
 	entered, release chan struct{}
@@ -358,7 +358,7 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 		if p.lines("are not taken", "source=stuck", "did not open within 10s") != 1 || call(p.n, "stuck") != nil {
 			t.Error(p.logged)
 		}
-		hangs.Store(false) // and nobody says so
+		hangs.Store(false) // without any notice
 		time.Sleep(time.Minute)
 		if p.lines("files of a source changed", "source=stuck", "the same tools") != 1 || p.n.Sources()[0].Stale != nil {
 			t.Error(p.logged)
@@ -366,7 +366,7 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 	})
 }
 
-// The callers of a config are not those of before for as long as a source of the new one hangs. The clock is the test's.
+// The old callers of a config do not stay while a source of the new config hangs. The clock is the test's.
 func TestARemovedCallerIsOutTwoSecondsAfterTheConfigIsSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -467,7 +467,7 @@ func TestADeadSourceIsTriedAtOnceWhenItsFilesChange(t *testing.T) {
 		}
 		p := watched(t, map[string]string{"toolpost.yaml": "store: {url: none}\nsources: [{name: one, protocol: fake}]", "one": "bad"},
 			node.Options{Protocols: f.files()})
-		time.Sleep(100 * time.Second) // it is tried every thirty
+		time.Sleep(100 * time.Second) // it is retried every thirty seconds
 		p.write("one", "good")
 		time.Sleep(time.Second)
 		if err := call(p.n, "one"); err != nil || p.lines("a source is available again", "source=one") != 1 {
@@ -476,7 +476,7 @@ func TestADeadSourceIsTriedAtOnceWhenItsFilesChange(t *testing.T) {
 	})
 }
 
-// Half of a file may be a whole one that says less: the tools of this protocol are the words of a file.
+// Half of a file may be a valid file with less in it: the tools of this protocol are the words of a file.
 func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var saving, saved atomic.Bool
@@ -484,7 +484,7 @@ func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
 		protocol := []node.Protocol{{
 			Name: "words",
 			Open: func(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
-				if saving.Load() && saved.CompareAndSwap(false, true) { // somebody begins to save it just now
+				if saving.Load() && saved.CompareAndSwap(false, true) { // an editor begins to save it just now
 					reading()
 				}
 				text, err := os.ReadFile(filepath.Join(src.Dir, "words"))
@@ -499,7 +499,7 @@ func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
 		}, node.Options{Protocols: protocol})
 		reading = func() {
 			p.write("words", "one")
-			go func() { time.Sleep(90 * time.Millisecond); p.write("words", "one two three four") }() // and takes their time
+			go func() { time.Sleep(90 * time.Millisecond); p.write("words", "one two three four") }() // and takes its time
 		}
 		saving.Store(true)
 		p.write("words", "one two three")
@@ -512,7 +512,7 @@ func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
 		if err := call(p.n, "four"); err != nil || !saved.Load() {
 			t.Errorf("%v\n%s", err, p.logged)
 		}
-		p.write("words", "four") // and this is meant
+		p.write("words", "four") // and this is intended
 		time.Sleep(time.Second)
 		if err := call(p.n, "two"); tool.CodeOf(err) != tool.CodeNotFound {
 			t.Errorf("%v\n%s", err, p.logged)

@@ -43,7 +43,7 @@ type Options struct {
 	Sources func(ctx context.Context, p tool.Principal) []Source
 	Metrics func(io.Writer) error // as Prometheus reads them
 
-	// What watchLoad measures.
+	// For watchLoad.
 	Started   time.Time // of the program
 	Calls     *running.Calls
 	Counts    func() telemetry.Counts

@@ -654,7 +654,7 @@ func TestAProgramMayWhatItsCallerMay(t *testing.T) {
 	w.want("python", "try:\n    await tools.files.describe_tools(tools=['hidden'])\nexcept ToolError as e:\n    return e.code", "not_found")
 }
 
-// What a program leaves behind is gone when the next one begins, in the same interpreter.
+// Nothing of a program is left when the next one begins, in the same interpreter.
 func TestAProgramFindsNothingOfTheOneBefore(t *testing.T) {
 	w := newWorld(t, "{workers: 1}")
 	for range 3 {

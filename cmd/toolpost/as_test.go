@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A quiet place is a folder with a tool that reads, and one that says something while it works.
+// A quietPlace is a folder with a tool that reads, and one that logs while it works.
 type quietPlace struct {
 	t   *testing.T
 	dir string
@@ -41,7 +41,7 @@ func (p quietPlace) toolpost(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// leave starts a program whose reader goes away after its first line. What is said then is the last that it is asked.
+// leave starts a program whose reader leaves after the first line; then is the last request that it gets.
 func (p quietPlace) leave(cmd *exec.Cmd, first, then string) (line string) {
 	p.t.Helper()
 	var said strings.Builder
@@ -55,7 +55,7 @@ func (p quietPlace) leave(cmd *exec.Cmd, first, then string) (line string) {
 	line, _ = bufio.NewReaderSize(out, 16).ReadString('\n')
 	_ = out.Close()
 	_, _ = io.WriteString(in, then)
-	_ = cmd.Wait() // it may say that nobody read its last answer
+	_ = cmd.Wait() // it may report that its last answer had no reader
 	if strings.Count(said.String(), "\n") > 1 {
 		p.t.Errorf("it said %s", said.String())
 	}
@@ -73,7 +73,7 @@ func (p quietPlace) recorded(tool string, want int) {
 
 const readRequest = `{"aid":"AID.FILES.READFILE.v1","inputs":{"path":"a.txt"}}` + "\n"
 
-// A host that is gone reads no answers. The program ends in good order all the same: what it did is in the log.
+// A host that is gone reads no answers. The program ends in good order nevertheless: the log has what it did.
 func TestWhatIsDoneForAHostThatIsGoneIsRecorded(t *testing.T) {
 	p := newQuietPlace(t)
 	answer := p.leave(p.toolpost("as", "machina", "--serve", "files"), readRequest, readRequest)
@@ -83,7 +83,7 @@ func TestWhatIsDoneForAHostThatIsGoneIsRecorded(t *testing.T) {
 	p.recorded("readFile", 2)
 }
 
-// So it does when the terminal is closed that it was started from.
+// The same holds when the terminal is closed from which it was started.
 func TestWhatIsDoneForATerminalThatIsGoneIsRecorded(t *testing.T) {
 	p := newQuietPlace(t)
 	hearHangUps(t)

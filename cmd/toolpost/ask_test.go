@@ -10,7 +10,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// inquirer asks for a value of every kind that a person can be asked for.
+// inquirer asks for a value of every kind.
 var inquirer = map[string]string{
 	"toolpost.yaml": "sources: [{name: inquirer, protocol: narratoria, command: [python3, inquirer.py]}]",
 	"inquirer.py": `
@@ -34,7 +34,7 @@ else:
 `,
 }
 
-// typedAt runs a command on a terminal and types a line at each prompt. It gives all that was on the screen.
+// typedAt runs a command on a terminal and types a line at each prompt. It returns everything that was on the screen.
 func typedAt(t *testing.T, cmd *exec.Cmd, lines ...string) string {
 	t.Helper()
 	tooltest.NoLeaks(t)
@@ -55,7 +55,7 @@ func typedAt(t *testing.T, cmd *exec.Cmd, lines ...string) string {
 			}
 			prompts++
 		}
-		if err != nil { // EIO: nobody has the other end any more
+		if err != nil { // EIO: the other end is closed
 			return screen.String()
 		}
 	}
@@ -97,7 +97,7 @@ func TestCtrlDEndsACallThatAsks(t *testing.T) {
 
 func TestCtrlCEndsACallThatAsks(t *testing.T) {
 	cmd := program(t, inquirer, "call", "inquirer")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // Ctrl-C goes to who has the terminal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // Ctrl-C goes to the owner of the terminal
 	screen := typedAt(t, cmd, "\x03")
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 {

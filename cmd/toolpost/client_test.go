@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// peers are the official programs that speak MCP, and the Node that they need.
+// peers returns the folder of the official MCP programs. If they are missing, the test is skipped, or fails in CI.
 func peers(t *testing.T) (modules string) {
 	t.Helper()
 	modules, err := filepath.Abs("../../protocol/mcp/testdata/js/node_modules")
@@ -53,7 +53,7 @@ func (n *newcomer) toolpost(args ...string) string {
 	return n.run(self, args...)
 }
 
-// try is toolpost for what is to fail, and gives all that it says.
+// try runs a command that must fail, and returns all of its output.
 func (n *newcomer) try(args ...string) string {
 	n.t.Helper()
 	self, err := os.Executable()
@@ -82,7 +82,7 @@ func (n *newcomer) run(program string, args ...string) string {
 	return string(out)
 }
 
-// The first minute: init, connect, and an official client that reads the file of the agent and starts what it says.
+// The first minute: init, connect, and an official client that reads the agent's file and starts the program in it.
 func TestAnOfficialClientUsesWhatConnectWrote(t *testing.T) {
 	modules := peers(t)
 	n := newNewcomer(t)
@@ -107,7 +107,7 @@ func TestAnOfficialClientUsesWhatConnectWrote(t *testing.T) {
 	}
 }
 
-// nodeServer is an MCP server without dependencies. It tells what its walls let it do.
+// nodeServer is an MCP server without dependencies. It reports what its walls let it do.
 const nodeServer = `#!/usr/bin/env node
 const fs = require('fs'), net = require('net');
 require('readline').createInterface({input: process.stdin}).on('line', line => {
@@ -129,7 +129,7 @@ require('readline').createInterface({input: process.stdin}).on('line', line => {
 });
 `
 
-// tarball writes a package as npm packs it.
+// tarball writes a package in the form of npm.
 func tarball(t *testing.T, path string, files map[string]string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -148,7 +148,7 @@ func tarball(t *testing.T, path string, files map[string]string) {
 	}
 }
 
-// A package is installed where no tool but its own server sees it, without its scripts, and starts from there behind
+// A package is installed in a place that only its own server sees, without running its scripts, and starts from there behind
 // walls.
 func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 	for _, program := range []string{"npm", "node"} {
@@ -178,12 +178,12 @@ func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(n.dir, ".toolpost/npm/demo/node_modules/mcp-server-demo/ran")); err == nil {
 		t.Error("an install script was run")
 	}
-	if err := os.Remove(filepath.Join(n.dir, "demo.tgz")); err != nil { // what starts later needs nothing else
+	if err := os.Remove(filepath.Join(n.dir, "demo.tgz")); err != nil { // later starts need nothing else
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"own": "yes", "run": "yes", "state": "ENOENT", "write": "EROFS", "network": "EACCES"} {
 		got := n.toolpost("call", "demo."+name)
-		if name == "network" && strings.Contains(got, "ENETUNREACH") { // another wall, where this kernel has that one
+		if name == "network" && strings.Contains(got, "ENETUNREACH") { // another wall, if this kernel has that one
 			continue
 		}
 		if !strings.Contains(got, want) {

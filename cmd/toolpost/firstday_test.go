@@ -23,19 +23,19 @@ type day struct {
 	socket string
 	dir    string
 	url    string // of the server, once it has shown it
-	line   string // what a pattern with a group found
+	line   string // the last match of a pattern with a group
 }
 
-// A step is what somebody types, and what their terminal then shows: all of these patterns, and at the end a prompt
-// unless the program goes on.
+// A step is what a person types, and what the terminal then shows: all of these patterns, and at the end a prompt unless the
+// program stays.
 type step struct {
 	who   string
-	types string // {URL} is the server's address, and {LINE} what a pattern found last
+	types string // {URL} is the server's address, and {LINE} the last match
 	shows []string
-	stays bool // the program goes on
+	stays bool // the program keeps running
 }
 
-// The day of first-day.txtar, with its files, in a real terminal.
+// TestAFirstDayInATerminal plays the day of first-day.txtar, with its files, in a real terminal.
 func TestAFirstDayInATerminal(t *testing.T) {
 	if _, err := exec.LookPath("tmux"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -51,7 +51,7 @@ func TestAFirstDayInATerminal(t *testing.T) {
 	)
 	serving := []string{`serving on http://127`, `curl`}
 	for _, s := range []step{
-		// A program that is wrapped without code, and tells how far it is.
+		// A program that is wrapped without code, and reports its progress.
 		{who: "ada", types: "sh draft.sh && toolpost config check", shows: []string{`(?m)^render +command +ok`}},
 		{who: "ada", types: "toolpost call render pages=2", shows: []string{`(?m)^rendered 2 pages`, `✓ render`}},
 		// A Python function with a dependency.
@@ -77,7 +77,7 @@ func TestAFirstDayInATerminal(t *testing.T) {
 		{who: "ada", types: "sed -i 's/grace: .*/grace: {roles: [writer]}/' toolpost.yaml"},
 		{who: "server", shows: []string{`config reloaded`}, stays: true},
 		{who: "grace", types: "toolpost call remember --session day note=hers" + grace, shows: []string{`note 1: hers`}},
-		// The token is lost, and another made. It may reload.
+		// The token is lost, and another is made. Its holder may reload.
 		{who: "ada", types: "toolpost token new-owner > owner", shows: []string{`the one before it is no longer valid`}},
 		{who: "ada", types: "until toolpost tools" + owner + " > /dev/null 2>&1; do :; done"},
 		// A blocked attempt, fixed by following its own message.
@@ -174,7 +174,7 @@ func (d *day) tmux(words ...string) string {
 	return string(out)
 }
 
-// do types a line into a window that was wiped, and waits for what it shows. Whoever types nothing looks on.
+// do types a line into a cleared window, and waits for what it shows. A step that types nothing only waits.
 func (d *day) do(s step) {
 	d.t.Helper()
 	switch s.types {
@@ -182,8 +182,8 @@ func (d *day) do(s step) {
 	case "C-c":
 		d.tmux("send-keys", "-t", s.who, s.types)
 	default:
-		// Else what was there before is taken for what comes. The terminal does it, and not a command: that would run
-		// while the next line is typed, wipe its echo, and leave the prompt in front of what the line prints.
+		// Otherwise old output is mistaken for new. The terminal clears itself, instead of a command: that would run while
+		// the next line is typed, erase its echo, and leave the prompt in front of what the line prints.
 		d.tmux("send-keys", "-R", "-t", s.who)
 		d.enter(s.who, strings.NewReplacer("{URL}", d.url, "{LINE}", d.line).Replace(s.types))
 	}
@@ -221,7 +221,7 @@ func (d *day) shows(who, pattern string) {
 	}
 }
 
-// closes closes a terminal: nothing that was started in it is left.
+// closes closes a terminal: nothing that was started in it may be left.
 func (d *day) closes(who string) {
 	d.t.Helper()
 	id, err := strconv.Atoi(strings.TrimSpace(d.tmux("display-message", "-p", "-t", who, "#{pane_pid}")))
@@ -238,7 +238,7 @@ func (d *day) closes(who string) {
 	}
 }
 
-// started is all that runs below the server of tmux, which is nobody's child.
+// started returns all processes below the tmux server, which is not a child of ours.
 func (d *day) started() []proc {
 	out, err := exec.Command("tmux", "-S", d.socket, "display-message", "-p", "#{pid}").Output()
 	if err != nil {
@@ -251,7 +251,7 @@ func (d *day) started() []proc {
 	return treeOf(id)
 }
 
-// A proc is a process, which another cannot be taken for: ids are used again.
+// A proc identifies a process even if its id is reused.
 type proc struct {
 	id    int
 	name  string
@@ -277,18 +277,18 @@ func treeOf(id int) []proc {
 	return found
 }
 
-// procOf reads what is known of a process; false: there is none, or it has ended.
+// procOf returns what is known of a process, or false if it does not exist or has ended.
 func procOf(id int) (proc, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id))
 	if err != nil {
 		return proc{}, false
 	}
-	end := bytes.LastIndexByte(stat, ')') // of the name, which may have anything in it
+	end := bytes.LastIndexByte(stat, ')') // of the name, which may contain anything
 	rest := strings.Fields(string(stat[end+1:]))
 	return proc{id: id, name: string(stat[:end+1]), start: rest[19]}, rest[0] != "Z" && rest[0] != "X"
 }
 
-// awaitEnd waits until all of these have ended, and gives those that have not in time.
+// awaitEnd waits until all of these have ended, and returns those that have not in time.
 func awaitEnd(all []proc) []proc {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		all = slices.DeleteFunc(all, func(p proc) bool {

@@ -28,7 +28,7 @@ store: {}
 limits: {timeout: 20s}
 `
 
-// appendScript adds its request to a file, in one write, and is done.
+// appendScript appends its request to a file, in one write, and ends.
 const appendScript = `read -r request
 echo "$request" >> out/log.txt
 echo '{"version":"0","type":"done","ok":true}'
@@ -43,7 +43,7 @@ type jobsYard struct {
 		All(ctx context.Context, state string, most int) ([]jobs.Job, error)
 		Find(ctx context.Context, caller, id string, after int64, most int) (jobs.Job, [][]byte, error)
 	}
-	ids map[string]string // job: its tool and number, as they are in the log
+	ids map[string]string // job: its tool and number, as in the log
 }
 
 func newJobsYard(t *testing.T) *jobsYard {
@@ -98,7 +98,7 @@ func (y *jobsYard) start(name string) {
 	y.ids[j.ID] = mark
 }
 
-// serve starts a server, and gives what kills it.
+// serve starts a server, and returns a function that kills it.
 func (y *jobsYard) serve() (kill func()) {
 	y.t.Helper()
 	cmd := exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0")
@@ -118,7 +118,7 @@ func (y *jobsYard) serve() (kill func()) {
 	}
 }
 
-// effects counts what is in the log, by mark.
+// effects counts the entries of the log, by mark.
 func (y *jobsYard) effects() (total int, each map[string]int) {
 	b, err := os.ReadFile(filepath.Join(y.dir, "out", "log.txt"))
 	if err != nil {
@@ -156,7 +156,7 @@ func (y *jobsYard) until(what string, happened func() bool) {
 	}
 }
 
-// check compares what the jobs say with what is in the log.
+// check compares what the jobs report with the log.
 func (y *jobsYard) check() {
 	y.t.Helper()
 	_, ran := y.effects()
@@ -182,7 +182,7 @@ func (y *jobsYard) check() {
 	y.t.Logf("%d jobs: %v", len(y.ids), states)
 }
 
-// However often the server is killed, no job is lost without a word, none is stuck, and what may not run twice does not.
+// However often the server is killed, no job is lost silently, none is stuck, and none that must not run twice does.
 func TestJobsSurviveTheKillOfTheirServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	y := newJobsYard(t)
@@ -203,7 +203,7 @@ func TestJobsSurviveTheKillOfTheirServer(t *testing.T) {
 	y.check()
 }
 
-// Of two servers that share a store each job is run by one.
+// If two servers share a store, each job is run by one.
 func TestTwoServersRunEachJobOnce(t *testing.T) {
 	tooltest.NoLeaks(t)
 	y := newJobsYard(t)

@@ -22,7 +22,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// asProgram makes the test binary be toolpost, for tests that start it without a script.
+// asProgram makes the test binary act as toolpost, for tests that start it without a script.
 const asProgram = "TOOLPOST_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -35,9 +35,9 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"toolpost": main})
 }
 
-// raced are the scripts whose commands follow, ask or serve, and so do several things at once: theirs run with the race
-// detector, if the tests do. All servers do too, see start. The other commands, hundreds of them, are the program as people
-// have it: the race detector would more than double what they cost, and one thread after another is all that they are.
+// raced are the scripts whose commands follow, ask or serve, and so are concurrent: they run with the race detector, if the
+// tests do. So do all servers, see start. The hundreds of other commands run the normal binary: they are sequential, and the
+// race detector would more than double their cost.
 var raced = []string{"as", "ask", "call", "jobs", "ps", "select", "watch", "wrap"}
 
 // What narratoria.txtar proves:
@@ -59,7 +59,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			e.Values[slot{}] = new(*running)
-			e.Setenv("GORACE", "atexit_sleep_ms=0") // else every command takes a second under the race detector
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command takes a second under the race detector
 			e.Setenv("EVIL", "evil\x1b[2Jname")
 			if !slices.Contains(raced, strings.TrimPrefix(filepath.Base(e.WorkDir), "script-")) {
 				e.Setenv("PATH", plain+string(filepath.ListSeparator)+e.Getenv("PATH"))
@@ -110,7 +110,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// A running server of a script.
+// running is the running server of a script.
 type running struct {
 	cmd    *exec.Cmd
 	ready  chan struct{}
@@ -148,7 +148,7 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 		if token, ok := strings.CutPrefix(line, "token "); ok {
 			ts.Setenv("TOKEN", strings.TrimSpace(token))
 		}
-		if strings.Contains(line, "curl") { // what follows are other doors: they open in any order
+		if strings.Contains(line, "curl") { // other doors follow: they open in any order
 			break
 		}
 	}
@@ -180,7 +180,7 @@ func (r *running) text() string {
 	return r.output.String()
 }
 
-// A slot is where a script keeps its server.
+// A slot is the key under which a script keeps its server.
 type slot struct{}
 
 func slotOf(ts *testscript.TestScript) **running { return ts.Value(slot{}).(**running) }
@@ -209,7 +209,7 @@ func ended(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(r.text()), 0o600))
 }
 
-// logged PATTERN waits for the server to write what matches.
+// logged PATTERN waits for a line of the server that matches.
 func logged(ts *testscript.TestScript, _ bool, args []string) {
 	pattern, err := regexp.Compile(args[0])
 	ts.Check(err)

@@ -33,7 +33,7 @@ echo '{"version":"0","type":"done","ok":true}'
 		"\x1b[1mA tale\x1b[0m",
 		strings.TrimSpace(strings.Repeat("knock ", 13)) + "\r\n", // wrapped to 80 characters
 		"\x1b[2m  knocking \\u001b[2J\x1b[0m",                    // harmless
-		"turn ", "a\x1b[0m", "\r\x1b[2K",                         // the moving line, which goes again
+		"turn ", "a\x1b[0m", "\r\x1b[2K",                         // the moving line, which is removed again
 		"✓ knocker", "door = open", "1.\x1b[0m Go in\x1b[2m  it is \\u202elate", "You are in.",
 	} {
 		if !strings.Contains(screen, want) {

@@ -19,7 +19,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// program is toolpost in a folder with these files, ready to be started.
+// program returns toolpost in a folder with these files, ready to be started.
 func program(t *testing.T, files map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
@@ -93,7 +93,7 @@ func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err != nil { // EIO: nobody has the other end any more
+		if err != nil { // EIO: the other end is closed
 			break
 		}
 	}
@@ -102,7 +102,7 @@ func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 	}
 	for _, want := range []string{
 		"\x1b[2minfo: working \\u001b[2J\x1b[0m", // dim, and harmless
-		"\r\x1b[2K",                              // the moving line is taken away again
+		"\r\x1b[2K",                              // the moving line is removed again
 		"\"answer\": \"\\u009b42",                // the result, harmless
 		"✓",
 		"slow ready (",
@@ -157,8 +157,8 @@ func TestCtrlCCancelsTheCall(t *testing.T) {
 	}
 }
 
-// hearHangUps lets programs that the test starts hear of a terminal that is closed. Under nohup they would ignore it, as the
-// test does, unless that listens.
+// hearHangUps lets programs that the test starts receive SIGHUP when a terminal is closed. Under nohup they would ignore it,
+// as the test does, unless the test listens for it.
 func hearHangUps(t *testing.T) {
 	t.Helper()
 	hup := make(chan os.Signal, 1)
@@ -185,7 +185,7 @@ func serveIn(t *testing.T, theirs *os.File) (*exec.Cmd, *lines) {
 	return cmd, said
 }
 
-// lines is what a program has said so far.
+// lines is the output of a program so far.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -216,7 +216,7 @@ func TestAClosedTerminalEndsTheServer(t *testing.T) {
 	ours, theirs := terminal(t)
 	cmd, said := serveIn(t, theirs)
 	theirs.Close()
-	ours.Close() // as a window is
+	ours.Close() // like a closed window
 	if err := cmd.Wait(); err != nil || strings.Contains(said.String(), "reloaded") {
 		t.Errorf("%v\n%s", err, said)
 	}
@@ -225,7 +225,7 @@ func TestAClosedTerminalEndsTheServer(t *testing.T) {
 
 func TestALinkToTheConsoleIsForATerminalAlone(t *testing.T) {
 	ours, theirs := terminal(t)
-	_, said := serveIn(t, theirs) // from a terminal, and what it prints goes elsewhere
+	_, said := serveIn(t, theirs) // from a terminal, with its output elsewhere
 	said.wait(t, "/mcp")
 	if strings.Contains(said.String(), "signin") {
 		t.Errorf("a link is printed to no terminal: %s", said)

@@ -72,7 +72,7 @@ func liveOnFile(t *testing.T, terminal bool) (*live, func() string) {
 	return newLive(s, "torch", false), text
 }
 
-// A file stands in for the screen.
+// screenOnFile returns a screen that is a file.
 func screenOnFile(t *testing.T, terminal bool) (s *screen, text func() string) {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "screen")
@@ -191,7 +191,7 @@ func TestWhatWasHeardOfACallFitsIntoALine(t *testing.T) {
 	}
 }
 
-// The name of a tool is its server's, and people paste commands.
+// The name of a tool comes from its server, and people paste commands.
 func TestANameInACommandIsNothingButAName(t *testing.T) {
 	for name, want := range map[string]string{
 		"weather.forecast@ab12": "weather.forecast@ab12",
@@ -207,7 +207,7 @@ func TestANameInACommandIsNothingButAName(t *testing.T) {
 	}
 }
 
-// What an approver reads is what runs: each argument by itself, each blank, and nothing that cannot be seen.
+// An approver reads what runs: each argument by itself, each blank, and nothing invisible.
 func TestAnApproverReadsACallToTheLetter(t *testing.T) {
 	var shown []string
 	for _, f := range callFacts(approval.Approval{
@@ -237,7 +237,7 @@ func TestAnExportSaysHowFarItIs(t *testing.T) {
 		first, last, head int64
 	}{
 		"torch: 50% 500/1000":         {0, 500, 101, 600, 1100},
-		"torch: 50% 500/1000 7 calls": {0, 7, 101, 600, 1100}, // a filter leaves most of them out
+		"torch: 50% 500/1000 7 calls": {0, 7, 101, 600, 1100}, // a filter omits most of them
 		"torch: 25% 5/20":             {20, 5, 101, 600, 1100},
 		"torch: 100% 1100/1100":       {0, 1100, 1, 1100, 1100},
 	} {
@@ -278,7 +278,7 @@ func TestAHintIsForTheServerThatWasUsed(t *testing.T) {
 	}
 }
 
-// A tool that runs a plan itself, or pretends to, changes nothing in the tree of the plan that it belongs to.
+// A tool that runs a plan itself, or pretends to, changes nothing in the tree of the plan that contains it.
 func TestWhatAToolSaysOfPlansIsNotTakenForThePlan(t *testing.T) {
 	s, text := screenOnFile(t, false)
 	v := newPlanView(s)

@@ -19,7 +19,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// serves starts a server in a folder with these files, and gives it with its address and token.
+// serves starts a server in a folder with these files, and returns the folder, its address and its token.
 func serves(t *testing.T, files map[string]string) (dir, url, token string) {
 	t.Helper()
 	cmd := program(t, files, "serve", "--listen", "127.0.0.1:0")
@@ -52,7 +52,7 @@ func serves(t *testing.T, files map[string]string) (dir, url, token string) {
 	return cmd.Dir, url, token
 }
 
-// A seat is a program at a terminal of its own, and what it has written there so far.
+// A seat is a program at a terminal of its own, with its output so far.
 type seat struct {
 	t    *testing.T
 	ours *os.File
@@ -74,7 +74,7 @@ func sit(t *testing.T, cmd *exec.Cmd, rows, columns uint16) *seat {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // where it has not ended
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // if it has not ended
 	s.done.Go(func() {
 		buf := make([]byte, 4096)
 		for {
@@ -82,7 +82,7 @@ func sit(t *testing.T, cmd *exec.Cmd, rows, columns uint16) *seat {
 			s.mu.Lock()
 			s.text.Write(buf[:n])
 			s.mu.Unlock()
-			if err != nil { // EIO: nobody has the other end any more
+			if err != nil { // EIO: the other end is closed
 				return
 			}
 		}
@@ -102,7 +102,7 @@ func (s *seat) written() string {
 	return s.text.String()
 }
 
-// frame is what a full screen shows last, line by line, without its colours.
+// frame returns what a full screen shows last, line by line, without its colours.
 func (s *seat) frame() []string {
 	frames := strings.Split(s.written(), "\x1b[H")
 	whole := frames[len(frames)-1]
@@ -115,7 +115,7 @@ func (s *seat) frame() []string {
 
 var paint = regexp.MustCompile("\x1b\\[[0-9;]*[mK]")
 
-// until waits for something on the screen.
+// until waits for a condition of the screen.
 func (s *seat) until(what string, so func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); !so(); time.Sleep(20 * time.Millisecond) {
@@ -160,7 +160,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 	s.resize(6, 30)
 	s.until("a smaller frame", func() bool {
 		f := s.frame()
-		if !shows("IN FLIGHT")() { // what matters most
+		if !shows("IN FLIGHT")() { // the most important part
 			return false
 		}
 		for _, line := range f {
@@ -184,7 +184,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 	if !strings.HasSuffix(s.written(), leaveScreen) {
 		t.Errorf("the terminal is left as %q", s.written())
 	}
-	// Ctrl-C gives the screen back too.
+	// Ctrl-C restores the screen too.
 	s = sit(t, ask("top", "--interval", "200ms"), 24, 100)
 	s.until("a source", shows("narratoria"))
 	if _, err := s.ours.WriteString("\x03"); err != nil {
@@ -194,7 +194,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 	if !strings.HasSuffix(s.written(), leaveScreen) {
 		t.Errorf("the terminal is left as %q", s.written())
 	}
-	// So do lines that are followed, which are coloured there, and harmless.
+	// Followed lines work too; they are coloured there, and harmless.
 	s = sit(t, ask("logs", "-f", "--tool", "slow"), 24, 100)
 	s.until("a line", func() bool { return strings.Contains(s.written(), `info  slow: working \u001b[2J`) })
 	if _, err := s.ours.WriteString("\x03"); err != nil {
@@ -240,7 +240,7 @@ func TestTheScreenIsSharedByTheTables(t *testing.T) {
 	}
 }
 
-// steppingTool tells how far it is: a step of forty every tenth of a second, and its last ones when it may.
+// steppingTool reports its progress: a step of forty every tenth of a second, and the last ones when it may.
 func steppingTool() map[string]string {
 	return map[string]string{
 		"toolpost.yaml": "sources: [{name: steps, protocol: narratoria, command: [sh, steps.sh], walls: {write: [.]}}]",

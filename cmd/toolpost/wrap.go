@@ -102,7 +102,7 @@ func helpText(ctx context.Context, words []string, manual bool) (*wrap.Program, 
 }
 
 // helpOf runs a program with one more word and returns everything that it writes to stdout and stderr: programs differ in
-// where their help goes, and in how they exit after it.
+// the stream of their help, and in how they exit after it.
 func helpOf(ctx context.Context, words []string, more string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, helpTime)
 	defer cancel()

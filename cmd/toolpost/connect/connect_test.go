@@ -38,7 +38,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// do makes a change and does it; false: there was nothing to do.
+// do applies a change; it returns false if there was nothing to do.
 func do(t *testing.T, ch *Change, err error) bool {
 	t.Helper()
 	if err != nil {
@@ -101,7 +101,7 @@ func TestEveryClientIsConnectedOnceAndUndoneExactly(t *testing.T) {
 	}
 }
 
-// What people and their programs did since stays: the entry goes, and nothing else.
+// Later changes by people and their programs stay: only the entry is removed.
 func TestUndoTakesOutNothingThatCameLater(t *testing.T) {
 	for id, c := range map[string]struct{ before, change, to, after string }{
 		"zed": {
@@ -273,7 +273,7 @@ func TestAClientIsFoundByItsFileItsFolderOrItsProgram(t *testing.T) {
 	}
 }
 
-// What is around the entry is not ours to show: tokens of other servers are in such files.
+// Values around the entry are not ours to show: such files contain tokens of other servers.
 func TestTheDifferenceShowsNoValuesOfOthers(t *testing.T) {
 	const secret = "ghp_a-secret"
 	for name, text := range map[string]string{

@@ -80,7 +80,7 @@ func TestAMemberIsTakenOutWithItsCommaAlone(t *testing.T) {
 		{"a far comma", "{\n  \"m\": 2 /* x */ ,\n  \"a\": 1\n}", "{\n  /* x */ \n  \"a\": 1\n}"},
 		{"not there", "{\n  \"a\": 1\n}", "{\n  \"a\": 1\n}"},
 	} {
-		// It is one level down, as the entries of clients are.
+		// It is one level down, like the entries of clients.
 		before, after := `{"s": `+strings.TrimSpace(c.before)+"}", `{"s": `+strings.TrimSpace(c.after)+"}"
 		if got := string(without(t, []byte(before), "s", "m", false)); got != after {
 			t.Errorf("%s:\n%q\nwant\n%q", c.name, got, after)
@@ -118,7 +118,7 @@ func TestABrokenDocumentIsRefusedWithItsPlace(t *testing.T) {
 	}
 }
 
-// written draws a value as somebody might have written it, with remarks and commas where JSONC has them.
+// written draws a value as a person might have written it, with comments and commas as JSONC allows.
 func written(depth int) *rapid.Generator[string] {
 	space := rapid.SampledFrom([]string{"", " ", "\n", "\n  ", " // a \"remark\", {\n", "/* , } */", "\t"})
 	return rapid.Custom(func(t *rapid.T) string {

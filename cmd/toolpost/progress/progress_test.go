@@ -12,7 +12,7 @@ import (
 	"toolpost/cmd/toolpost/progress"
 )
 
-// A screen is what was written so far, for the test and the line that moves beside it.
+// A screen is what was written so far, shared by the test and the moving line.
 type screen struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -30,7 +30,7 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// frames are what a terminal shows one after the other.
+// frames are the successive contents of a terminal.
 func frames(text string) []string { return strings.Split(text, "\r\x1b[2K") }
 
 func TestOnATerminalALineMoves(t *testing.T) {
@@ -89,7 +89,7 @@ func TestElsewhereThereIsAPlainLineNowAndThen(t *testing.T) {
 			l.Set(float64(i), 100, "")
 			time.Sleep(time.Second)
 		}
-		time.Sleep(time.Hour) // nothing new is said
+		time.Sleep(time.Hour) // without a report
 		l.End()
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		if len(lines) != 6 || lines[0] != "indexing: 1% 1m39s left" || lines[2] != "indexing: 17% 1m23s left" || strings.ContainsAny(out.String(), "\x1b\r█") {
@@ -105,7 +105,7 @@ func TestRateAndRemainingTime(t *testing.T) {
 			"x: 50% 2s left":                {{0, 0, 1}, {1.99, 0.5, 1}},
 			"x: 40% 400/1000 101/s 6s left": {{0, 200, 1000}, {1.99, 400, 1000}},
 			"x: 12 6/s":                     {{0, 0, 0}, {1.99, 12, 0}},
-			"x: 25% 1/4":                    {{0, 3, 4}, {1, 1, 4}}, // it began anew
+			"x: 25% 1/4":                    {{0, 3, 4}, {1, 1, 4}}, // it started over
 			"x: 100% 4/4 2/s":               {{0, 0, 4}, {1.99, 4, 4}},
 		} {
 			var out screen

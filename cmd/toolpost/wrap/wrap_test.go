@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the drafts into testdata")
 
-// TestDraftsOfTheUsualForms holds the draft of each form of help text; -update writes them.
+// TestDraftsOfTheUsualForms compares the draft of each form of help text with a golden file; -update writes them.
 func TestDraftsOfTheUsualForms(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) < 7 {
@@ -45,7 +45,7 @@ func TestDraftsOfTheUsualForms(t *testing.T) {
 	}
 }
 
-// accepted wants a draft that a config can have as it is.
+// accepted requires that a config can contain the draft as it is.
 func accepted(t *testing.T, draft string) {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(draft))
@@ -57,7 +57,7 @@ func accepted(t *testing.T, draft string) {
 	}
 }
 
-// FuzzDraft holds that whatever a program says, its draft is a source, or one that is refused for what it runs.
+// FuzzDraft checks that for any output of a program, its draft is a valid source, or one that is refused for what it runs.
 func FuzzDraft(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
