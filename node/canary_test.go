@@ -65,7 +65,7 @@ if mode == "garbage": print(text); sys.exit(0)
 emit("done", ok=mode != "fail", summary=all[0], output={"all": all, "state": text})
 `
 
-// spillModes are the ways of spill.
+// spillModes are the modes of spill.
 func spillModes() []string {
 	return []string{"log", "stderr", "patch", "ui", "asset", "error", "raise", "abort", "exit", "garbage", "fail", "output"}
 }

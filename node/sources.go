@@ -203,7 +203,7 @@ func (n *Node) openFirst(s *source) {
 	o := n.open(s.ctx, s.Source, s.claim)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	defer close(s.came) // after it is published: those that wait for it look again
+	defer close(s.came) // after it is published: waiting calls look again
 	if s.ctx.Err() != nil {
 		n.tasks.Go(func() { n.discard(s.Name, o.runner) })
 		o = o.failed(context.Cause(s.ctx))

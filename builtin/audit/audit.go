@@ -118,7 +118,7 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 		}
 		doc, err := columns.Marshal(r)
 		p.Calls, size, last = append(p.Calls, doc), size+len(doc), r.Seq
-		p.Head = max(p.Head, r.Seq) // rows added since Head was read are in this page: a client that continues after Head has seen them
+		p.Head = max(p.Head, r.Seq) // rows added since Head was read are in this page
 		return err
 	})
 	if errors.Is(err, errFull) {

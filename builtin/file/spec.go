@@ -29,7 +29,7 @@ const (
 	tierDelete = 3
 )
 
-// readOutput is what a struct cannot say: the result of readFile has one of three forms.
+// readOutput is the schema of readFile's result. It has one of three forms, which a struct cannot express.
 //
 //go:embed readoutput.json
 var readOutput []byte

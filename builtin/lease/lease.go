@@ -26,7 +26,7 @@ type Leases interface {
 	// Issue makes a lease for one call of the tool, or of any with "*", up to the tier, by the caller, or by any holder with
 	// "". With a ttl of 0 the store chooses.
 	Issue(ctx context.Context, caller, tool string, tier int, ttl time.Duration) (token string, err error)
-	// GC removes expired leases, and counts.
+	// GC removes ended leases, and counts.
 	GC(ctx context.Context) (lease.Counts, error)
 }
 

@@ -59,7 +59,7 @@ type Callers struct {
 	Issuers []string `json:"issuers,omitempty" doc:"whose JSON Web Tokens are accepted"`
 }
 
-// A Caller is one of them.
+// A Caller is a possible caller.
 type Caller struct {
 	Name   string           `json:"name"`
 	Kind   string           `json:"kind"` // one of the kinds below

@@ -3,9 +3,9 @@
 //
 // A program runs in a clean process of a warm interpreter, in a room without network, files, environment or other processes.
 // It can only compute, print, and call tools over one channel. A call on the channel consists of the tool's name and the
-// arguments, and nothing else: the caller, the principal and the id are set here, from the call that the program runs for.
-// So each of its calls passes the whole engine as if its caller had made it, and a program can do no more than its caller
-// can.
+// arguments, and nothing else: who calls, on whose behalf and under which id is decided here, from the call that the program
+// runs for. So each of its calls passes the whole engine as if its caller had made it, and a program can do no more than its
+// caller can.
 package run
 
 import (

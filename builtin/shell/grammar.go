@@ -30,7 +30,7 @@ type form struct {
 	recurse string // options that make it descend into folders and show the content of their files; "always"
 
 	follows bool   // and it follows the links that it finds there
-	only    string // and it looks only at files whose names end so
+	only    string // and it reads only files with this suffix
 
 	work string // when it writes in its working folder: "always", with "args", or with one of these options
 	look string // options with which it does not write there

@@ -130,7 +130,7 @@ func (p *prompter) answer(ctx context.Context, name string, a *tool.Ask) (json.R
 	return raw(all), nil
 }
 
-// need asks for one of several answers.
+// need asks for one of the needs of a question.
 func (p *prompter) need(ctx context.Context, n tool.Need) (any, error) {
 	switch n.Kind {
 	case tool.NeedForm:

@@ -142,7 +142,7 @@ func (q *connecting) check(ids []string) (err error) {
 		return tool.Errorf(tool.CodeInvalidInput, "--url goes with --http")
 	case q.name == "" || strings.Trim(q.name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
 		return tool.Errorf(tool.CodeInvalidInput, "--name %q: use letters, digits, _ and -", q.name)
-	case q.undo: // removes what was written before, whatever the config says now
+	case q.undo: // undoes an earlier run, whatever the config says now
 		q.cfg, _ = q.load()
 		return nil
 	}
@@ -358,7 +358,7 @@ func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.C
 			return err
 		}
 		defer func() {
-			if err != nil { // the token was never handed out
+			if err != nil { // no client has the token
 				_, also := kept[identity.Token](ctx, q.app, "token.revoke", map[string]string{"id": id}, "revoke tokens")
 				err = errors.Join(err, also)
 			}

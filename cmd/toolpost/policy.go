@@ -65,7 +65,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			})(c, args)
 		}
 		if !c.Flags().Changed("caller") {
-			ask.Caller = "" // the name under which the server knows us
+			ask.Caller = "" // the server uses its own name for us
 		}
 		if !c.Flags().Changed("door") {
 			ask.Door = ""
