@@ -118,7 +118,7 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 		}
 		doc, err := columns.Marshal(r)
 		p.Calls, size, last = append(p.Calls, doc), size+len(doc), r.Seq
-		p.Head = max(p.Head, r.Seq) // rows added since Head was read are in this page
+		p.Head = max(p.Head, r.Seq) // a row added since: a client that continues after Head has seen it
 		return err
 	})
 	if errors.Is(err, errFull) {

@@ -23,7 +23,7 @@ type Source struct {
 	Since    time.Time `json:"since"`          // when it entered this state
 	Tools    int       `json:"tools"`          // how many it has now
 	Held     int       `json:"held,omitzero"`  // how many more are held back because they changed
-	Error    string    `json:"error,omitzero"` // why it failed, kept its old tools, or has one that cannot be called
+	Error    string    `json:"error,omitzero"` // why it failed, kept its old tools when its files changed, or has one that cannot be called
 	// Unavailable is how many more tools cannot be called.
 	Unavailable int `json:"unavailable,omitzero"`
 	// Workers are the programs that it keeps running; nil if it keeps none.
