@@ -18,8 +18,8 @@ import (
 	"toolpost/tool"
 )
 
-// Diagnose explains why a start failed with err: it looks at what was to be started as the kernel
-// does, step by step, until it finds the step that cannot work.
+// Diagnose explains why a start failed with err: it checks the program as the kernel does, step by step, until it finds
+// the step that fails.
 func Diagnose(argv []string, dir string, err error) error {
 	if known, ok := errors.AsType[*tool.Error](err); ok {
 		return known
@@ -60,7 +60,7 @@ func folderProblem(dir string) string {
 	return ""
 }
 
-// limitProblem knows the errors that say nothing about the program.
+// limitProblem explains the errors that have nothing to do with the program.
 func limitProblem(err error) string {
 	const files = "the limit of open files is reached: raise it (ulimit -n)"
 	errno, _ := errors.AsType[syscall.Errno](err)
@@ -103,7 +103,7 @@ func modeProblem(info fs.FileInfo) string {
 	return "it is not executable (its mode is " + info.Mode().String() + "): run chmod +x on it"
 }
 
-// fileProblem explains why a file that was named by its path cannot be run.
+// fileProblem explains why a file given by its path cannot be run.
 func fileProblem(path string, err error) string {
 	info, statErr := os.Stat(path)
 	switch {
@@ -132,14 +132,14 @@ func fileProblem(path string, err error) string {
 	return ""
 }
 
-// contentProblem looks into the file.
+// contentProblem explains what is wrong with the file's content.
 func contentProblem(path string, err error) string {
 	file, openErr := os.Open(path)
 	if openErr != nil {
 		return ""
 	}
 	defer file.Close()
-	head := make([]byte, 256) // what the kernel reads of a script
+	head := make([]byte, 256) // as much of a script as the kernel reads
 	n, _ := io.ReadFull(file, head)
 	head = head[:n]
 	switch {
@@ -175,13 +175,13 @@ func scriptProblem(head []byte) string {
 	return ""
 }
 
-// machines are the ELF names of the machines that Go calls otherwise.
+// machines maps the ELF machines to Go's names for them.
 var machines = map[elf.Machine]string{
 	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_386: "386", elf.EM_ARM: "arm",
 	elf.EM_RISCV: "riscv64", elf.EM_PPC64: "ppc64le", elf.EM_S390: "s390x",
 }
 
-// elfProblem checks what a binary was built for and the loader that it asks for.
+// elfProblem checks the architecture of a binary and the loader that it asks for.
 func elfProblem(r io.ReaderAt) string {
 	file, err := elf.NewFile(r)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"toolpost/host/kernel"
 )
 
-// On macOS a program cannot become the parent of what its children leave behind, and no child ends with it. What a tool
-// started is found by its session, which is enough for tools that mean no harm: one that makes a session of its own and
-// leaves its parent gets away. `toolpost doctor` says so.
+// On macOS a program cannot become the parent of its children's orphans, and no child ends with it. The processes of a
+// tool are found by their session, which is enough for tools that mean no harm: a process that creates its own session
+// and leaves its parent escapes. `toolpost doctor` reports this.
 
-// procfs is the table of processes, which macOS has no files for.
+// procfs is the process table, for which macOS has no files.
 type procfs string
 
-// started is when a process was started, in microseconds; 0: there is none.
+// started returns when a process was started, in microseconds, or 0 if it does not exist.
 func (procfs) started(pid int) uint64 {
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {
@@ -29,7 +29,7 @@ func (procfs) started(pid int) uint64 {
 	return uint64(p.Proc.P_starttime.Sec)*1e6 + uint64(p.Proc.P_starttime.Usec)
 }
 
-// adopt keeps the descriptors to ourselves that our own parent left open for us.
+// adopt keeps descriptors that our own parent left open from being inherited.
 func (r *registry) adopt() {
 	entries, _ := os.ReadDir(kernel.Descriptors)
 	for _, e := range entries {
@@ -58,7 +58,7 @@ func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child
 	return nil
 }
 
-// openHandle makes a queue that tells when a child exits. One that has exited already has told.
+// openHandle makes a kqueue that reports the exit of a child, even one that has already exited.
 func openHandle(pid int) (*os.File, error) {
 	queue, err := unix.Kqueue()
 	if err != nil {
@@ -79,7 +79,7 @@ func openHandle(pid int) (*os.File, error) {
 	return f, nil
 }
 
-// awaitExit waits until a process has exited; it is not reaped. A closed queue has told already.
+// awaitExit waits until a process has exited; it does not reap it. A closed queue means that it has exited.
 func awaitExit(queue *os.File) {
 	conn, err := queue.SyscallConn()
 	if err != nil {
@@ -95,14 +95,14 @@ func awaitExit(queue *os.File) {
 	})
 }
 
-// How a tree is ended.
+// Limits for ending a tree.
 const (
 	endTime  = 5 * time.Second
 	endPause = 2 * time.Millisecond
 )
 
-// end kills everything that a child started and that is in its session, and waits until it is gone. The child itself is
-// left alone; it is not reaped before, so the number of its session means nobody else.
+// end kills all descendants of a child that are in its session, and waits until they are gone. The child itself is left
+// alone; it is not reaped before, so the id of its session is not reused.
 func (r *registry) end(c *Child) {
 	for begin := time.Now(); time.Since(begin) < endTime; time.Sleep(endPause) {
 		alive := false
@@ -115,7 +115,7 @@ func (r *registry) end(c *Child) {
 	}
 }
 
-// inSession lists the processes of a session, without its leader and those that are dead.
+// inSession lists the processes of a session, without its leader and the dead.
 func inSession(leader int) (pids []int) {
 	const zombie = 5 // SZOMB of sys/proc.h
 	all, _ := unix.SysctlKinfoProcSlice("kern.proc.all")
@@ -129,5 +129,5 @@ func inSession(leader int) (pids []int) {
 	return pids
 }
 
-// reapOrphans has nobody to reap: orphans go to launchd.
+// reapOrphans does nothing: orphans go to launchd.
 func (r *registry) reapOrphans() {}

@@ -9,9 +9,9 @@ import (
 	"toolpost/tool"
 )
 
-// adopt makes this program the parent of whatever loses its own: a daemon that its tool has left comes
-// to us and not to init, whatever it did to get away. It also keeps the descriptors to ourselves that
-// our own parent left open for us; those that Go opened are private already.
+// adopt makes this program the parent of orphaned descendants: a daemon that its tool has left comes to us and not to
+// init, however it was detached. It also keeps descriptors that our own parent left open from being inherited; those that
+// Go opened are private already.
 func (r *registry) adopt() {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		r.unfit = tool.Errorf(tool.CodeUnavailable,
@@ -47,7 +47,7 @@ func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child
 	return nil
 }
 
-// openHandle opens a handle on a process: a pidfd, which no other process gets.
+// openHandle opens a pidfd on a process, which can never refer to another process.
 func openHandle(pid int) (*os.File, error) {
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -61,7 +61,7 @@ func handleOf(pidfd int) *os.File {
 	return os.NewFile(uintptr(pidfd), "pidfd")
 }
 
-// awaitExit waits until the process of a pidfd has exited, all threads of it, and leaves it a zombie.
+// awaitExit waits until the process of a pidfd has exited with all its threads, and leaves it a zombie.
 func awaitExit(pidfd *os.File) {
 	conn, err := pidfd.SyscallConn()
 	if err != nil {

@@ -18,24 +18,24 @@ import (
 
 const readSize = 64 << 10
 
-// LineLimits bounds what Lines reads.
+// LineLimits bounds the input of Lines.
 type LineLimits struct {
-	Line  int   // bytes of one line, without its newline; 0: 4 MiB
-	Total int64 // bytes of all lines, with their newlines; 0: no limit
-	Open  bool  // a last line without its newline is a line like any other
+	Line  int   // bytes of one line, without its newline; default 4 MiB
+	Total int64 // bytes of all lines, with their newlines; 0 means no limit
+	Open  bool  // accept a last line without a newline
 }
 
-// Lines reads newline-terminated lines within bounds. It has one buffer, as large as the longest line.
+// Lines reads newline-terminated lines within bounds. Its only buffer is as large as the longest line.
 type Lines struct {
 	scan     *bufio.Scanner
 	limits   LineLimits
-	searched int   // of the bytes of the next line
-	given    int64 // bytes
+	searched int   // bytes of the next line already searched
+	given    int64 // bytes returned
 	number   int
 	open     bool // the last line has no newline
 }
 
-// NewLines reads lines from r.
+// NewLines returns a reader of the lines of r.
 func NewLines(r io.Reader, l LineLimits) *Lines {
 	l.Line = cmp.Or(max(l.Line, 0), MaxLine)
 	lines := &Lines{scan: bufio.NewScanner(r), limits: l}
@@ -44,12 +44,12 @@ func NewLines(r io.Reader, l LineLimits) *Lines {
 	return lines
 }
 
-// Number is the number of the line that Next returned last, from 1.
+// Number returns the number of the line that Next returned last, from 1.
 func (l *Lines) Number() int { return l.number }
 
-// Next returns the next line without its newline, valid until the next call. A last line without a newline comes with
-// io.ErrUnexpectedEOF, unless LineLimits.Open takes it; the clean end is io.EOF; a bound that was exceeded is a
-// *LimitError.
+// Next returns the next line without its newline, valid until the next call. A last line without a newline is returned
+// with io.ErrUnexpectedEOF, unless LineLimits.Open is set. The error is io.EOF at the clean end, and a *LimitError if a
+// bound was exceeded.
 func (l *Lines) Next() ([]byte, error) {
 	switch {
 	case !l.scan.Scan():
@@ -60,9 +60,9 @@ func (l *Lines) Next() ([]byte, error) {
 	return l.scan.Bytes(), nil
 }
 
-// split finds the next line in what was read and not given yet. It gives up on one before that grows beyond its limit.
+// split finds the next line in the pending bytes. It fails before a line grows beyond its limit.
 func (l *Lines) split(pending []byte, last bool) (size int, line []byte, err error) {
-	if l.scan.Err() != nil { // the end of what was read is a part of a line
+	if l.scan.Err() != nil { // the rest of the input is a part of a line
 		return 0, nil, nil
 	}
 	i := bytes.IndexByte(pending[l.searched:], '\n')
@@ -81,9 +81,9 @@ func (l *Lines) split(pending []byte, last bool) (size int, line []byte, err err
 	return n + newline, pending[:n], nil
 }
 
-// exceeded says which bound a line of n bytes breaks, if any: the one that it reached first.
+// exceeded returns the bound that a line of n bytes breaks first, if any.
 func (l *Lines) exceeded(n, newline int) error {
-	left := int64(n + newline) // within the total, unless there is one
+	left := int64(n + newline) // within the total, if there is no limit
 	if l.limits.Total > 0 {
 		left = l.limits.Total - l.given
 	}
@@ -98,7 +98,7 @@ func (l *Lines) exceeded(n, newline int) error {
 
 // ReadDocument reads r to its end, at most max bytes; beyond that the error is a *LimitError.
 func ReadDocument(r io.Reader, max int) ([]byte, error) {
-	enough := int64(min(max, math.MaxInt-1)) + 1 // one byte more tells that there is more
+	enough := int64(min(max, math.MaxInt-1)) + 1 // one byte more shows that there is more
 	data, err := io.ReadAll(io.LimitReader(r, enough))
 	if len(data) > max {
 		return nil, &LimitError{What: "the document", Max: int64(max)}
@@ -106,7 +106,7 @@ func ReadDocument(r io.Reader, max int) ([]byte, error) {
 	return data, err
 }
 
-// A LimitError says which bound was exceeded: "line 7 is longer than 4194304 bytes".
+// A LimitError reports which bound was exceeded: "line 7 is longer than 4194304 bytes".
 type LimitError struct {
 	What string // "line 7", "the output", "the document"
 	Max  int64
@@ -117,7 +117,7 @@ func (e *LimitError) Error() string { return fmt.Sprintf("%s is longer than %d b
 
 const (
 	tailSize    = 4 << 10
-	pieceSize   = 8 << 10 // the longest line that is handed on in one piece
+	pieceSize   = 8 << 10 // the longest line that is passed on in one piece
 	stderrLimit = 1 << 20
 )
 
@@ -125,14 +125,14 @@ const (
 type stderr struct {
 	pipe    *os.File
 	emit    func([]byte)
-	left    int  // bytes that may still be handed to emit
+	left    int  // bytes that may still be passed to emit
 	redraws bool // see Command
 	done    chan struct{}
 
 	silent atomic.Bool // emit is no longer called
 
 	mu   sync.Mutex // guards last
-	last []byte     // at least the tail, at most twice of it
+	last []byte     // at least the tail, at most twice as much
 }
 
 func newStderr(pipe *os.File, cmd Command) *stderr {
@@ -187,7 +187,7 @@ func (s *stderr) split(data []byte, last bool) (size int, piece []byte, err erro
 	return 0, nil, nil
 }
 
-// WholeRunes is how much of b ends between two characters.
+// WholeRunes returns the length of the longest prefix of b that does not end within a character.
 func WholeRunes(b []byte) int {
 	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax; i-- {
 		if utf8.RuneStart(b[i]) && !utf8.FullRune(b[i:]) {
@@ -197,7 +197,7 @@ func WholeRunes(b []byte) int {
 	return len(b)
 }
 
-// hand gives a line to the caller. The one that exceeds the limit is the first that is not given.
+// hand passes a line to the caller. The line that exceeds the limit is the first that is not passed on.
 func (s *stderr) hand(line []byte) {
 	if s.left -= len(line) + 1; s.left < 0 || s.silent.Load() || s.redraws && len(line) == 0 {
 		return
@@ -208,8 +208,8 @@ func (s *stderr) hand(line []byte) {
 	s.emit(line)
 }
 
-// stop waits for the end, which comes by itself when no writer is left, but not for ever: a callback
-// may hang, and a writer may have escaped.
+// stop waits for the end of the output, which comes when no writer is left. The wait is bounded: a callback may hang, and
+// a writer may have escaped.
 func (s *stderr) stop(within time.Duration) {
 	_ = s.pipe.SetReadDeadline(time.Now().Add(within))
 	timer := time.NewTimer(within)
@@ -234,8 +234,8 @@ func (s *stderr) tail() string {
 	return last[cut:]
 }
 
-// ReadWithin is ReadDocument until ctx ends. Then r is closed, where that can be done: whoever reads from something
-// that cannot be interrupted, such as a terminal or a pipe that was inherited, stays behind until the program ends.
+// ReadWithin is ReadDocument until ctx ends. Then it closes r if r is an io.Closer. A read that cannot be interrupted,
+// such as from a terminal or an inherited pipe, leaves its goroutine behind until the program ends.
 func ReadWithin(ctx context.Context, r io.Reader, max int) ([]byte, error) {
 	read := make(chan struct{})
 	var doc []byte

@@ -11,36 +11,35 @@ import (
 	"toolpost/tool"
 )
 
-// A Worker is a warm child that serves one call after another. Its type must be comparable, as
-// pointers are.
+// A Worker is a warm child that serves one call after another. Its type must be comparable, such as a pointer.
 type Worker interface {
 	// Close ends the worker and everything it started.
 	Close()
 }
 
-// PoolOptions has useful zero values.
+// PoolOptions configures a Pool. All zero values are useful.
 type PoolOptions struct {
 	Name      string          // what the pool runs, for error messages
-	Max       int             // workers at the most; 0: 16. At the limit Get waits
-	Idle      time.Duration   // an unused worker is closed after this; 0: 5 minutes
-	FastCrash time.Duration   // a worker that fails within this after its start counts as a fast crash; 0: 10 s
+	Max       int             // maximum number of workers, at which Get waits; default 16
+	Idle      time.Duration   // an unused worker is closed after this; default 5 minutes
+	FastCrash time.Duration   // a worker that fails within this time of its start counts as a fast crash; default 10 s
 	Restart   backoff.Breaker // when to start another after a fast crash or a failed start
 }
 
-// A Pool keeps warm workers. Each is used by one call at a time. It has no goroutine of its own.
+// A Pool keeps warm workers. Each serves one call at a time. The pool has no goroutine of its own.
 type Pool[W Worker] struct {
 	start func(context.Context) (W, error)
 	o     PoolOptions
 
 	mu      sync.Mutex
-	idle    []*warm[W]        // the last used is last, and used first
+	idle    []*warm[W]        // the last used comes last, and is used first
 	out     map[any]time.Time // the workers in use, and when they were started
 	alive   int               // workers that are idle, in use, being started or being closed
-	line    []chan ticket[W]  // who waits in Get, in order
+	line    []chan ticket[W]  // callers waiting in Get, in order
 	restart backoff.Breaker
-	trying  bool          // after a failure one start at a time is tried
+	trying  bool          // after a failure, one start is tried at a time
 	alarm   *time.Timer   // serves the line when the pause after a failure is over
-	closing chan struct{} // not nil: the pool is closed; closed when no worker is left
+	closing chan struct{} // not nil once the pool is closing; closed when no worker is left
 }
 
 // warm is a worker that waits for its next call.
@@ -50,7 +49,7 @@ type warm[W Worker] struct {
 	timer   *time.Timer
 }
 
-// A ticket is what somebody in the line gets: a worker, an error, or with neither the right to start one.
+// A ticket is what a caller in the line gets: a worker, an error, or, with neither, the right to start a worker.
 type ticket[W Worker] struct {
 	warm *warm[W]
 	err  error
@@ -63,10 +62,10 @@ func NewPool[W Worker](start func(ctx context.Context) (W, error), o PoolOptions
 	return &Pool[W]{start: start, o: o, restart: o.Restart, out: map[any]time.Time{}}
 }
 
-// Get gives a worker to the caller alone, a warm one if there is one; callers at the limit are served in
-// order. While the breaker is open and no warm one is free it fails at once with a *tool.Error of code
-// breaker_open that says why and until when. A start that fails is returned to the caller as it is, and
-// counts as a failure unless ctx ended it; while a backoff runs, Get waits for its end or for ctx.
+// Get hands out a worker for the caller's exclusive use, a warm one if available; callers at the limit are served in
+// order. While the breaker is open and no warm worker is free, it fails at once with a *tool.Error of code breaker_open
+// that says why and until when. The error of a failed start is returned unchanged, and counts as a failure unless ctx
+// ended it. During a backoff, Get waits for its end or for ctx.
 func (p *Pool[W]) Get(ctx context.Context) (W, error) {
 	var none W
 	if err := ctx.Err(); err != nil {
@@ -86,7 +85,7 @@ func (p *Pool[W]) Get(ctx context.Context) (W, error) {
 	}
 }
 
-// serve gives tickets to those in the line, first come first served, as far as there are any.
+// serve hands tickets to the callers in the line, in order, while there are any.
 func (p *Pool[W]) serve() {
 	for len(p.line) > 0 {
 		t, ok := p.next()
@@ -98,7 +97,7 @@ func (p *Pool[W]) serve() {
 	}
 }
 
-// next makes the next ticket; false: there is none now.
+// next makes the next ticket; it returns false if there is none now.
 func (p *Pool[W]) next() (t ticket[W], ok bool) {
 	switch failing, wait := p.restart.Fails() > 0, p.restart.Wait(); {
 	case p.closing != nil:
@@ -125,7 +124,7 @@ func (p *Pool[W]) next() (t ticket[W], ok bool) {
 	return t, true
 }
 
-// wake lets the line be served when the backoff has passed.
+// wake serves the line when the backoff has passed.
 func (p *Pool[W]) wake(after time.Duration) {
 	if p.alarm != nil {
 		return
@@ -166,7 +165,7 @@ func (p *Pool[W]) redeem(ctx context.Context, t ticket[W]) (W, error) {
 	return w, nil
 }
 
-// leave takes somebody who waits no longer out of the line, or gives a ticket back that came too late.
+// leave takes a caller that has stopped waiting out of the line, or returns a ticket that came too late.
 func (p *Pool[W]) leave(mine chan ticket[W]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,21 +184,21 @@ func (p *Pool[W]) leave(mine chan ticket[W]) {
 	}
 }
 
-// Put gives a worker back. A broken one (healthy false) is closed and not used again, before Put returns;
-// stale ones are given back with Retire.
+// Put returns a worker to the pool. A broken one (healthy false) is closed, before Put returns, and not used again; stale
+// ones are returned with Retire.
 func (p *Pool[W]) Put(w W, healthy bool) {
 	if !p.takeBack(w, healthy, healthy) {
 		p.end(w)
 	}
 }
 
-// Retire gives a worker back that is to be closed although nothing is wrong with it.
+// Retire returns a worker that is to be closed although it is healthy.
 func (p *Pool[W]) Retire(w W) {
 	p.takeBack(w, true, false)
 	p.end(w)
 }
 
-// takeBack takes a worker from its user, and reports whether it is kept for the next.
+// takeBack takes a worker back from its caller, and reports whether it is kept for the next.
 func (p *Pool[W]) takeBack(w W, healthy, keep bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,7 +219,7 @@ func (p *Pool[W]) takeBack(w W, healthy, keep bool) bool {
 	return keep
 }
 
-// park puts a worker among the idle ones, for a while.
+// park adds a worker to the idle ones until it expires.
 func (p *Pool[W]) park(w W, started time.Time) {
 	e := &warm[W]{w: w, started: started}
 	e.timer = time.AfterFunc(p.o.Idle, func() { p.expire(e) })
@@ -240,7 +239,7 @@ func (p *Pool[W]) expire(e *warm[W]) {
 	}
 }
 
-// end closes a worker; its place is free when it is gone.
+// end closes a worker, and frees its slot once it is gone.
 func (p *Pool[W]) end(w W) {
 	w.Close()
 	p.mu.Lock()
@@ -256,7 +255,7 @@ func (p *Pool[W]) gone() {
 	}
 }
 
-// Close closes the idle workers and those in use as they come back, and waits for that until ctx ends.
+// Close closes the idle workers, and those in use as they are returned, and waits for that until ctx ends.
 func (p *Pool[W]) Close(ctx context.Context) error {
 	p.mu.Lock()
 	for _, e := range p.idle {
@@ -273,7 +272,7 @@ func (p *Pool[W]) Close(ctx context.Context) error {
 	if p.alarm != nil {
 		p.alarm.Stop()
 	}
-	p.serve() // it sends the line away
+	p.serve() // it turns the waiting callers away
 	p.mu.Unlock()
 	select {
 	case <-p.closing:
@@ -285,7 +284,7 @@ func (p *Pool[W]) Close(ctx context.Context) error {
 	}
 }
 
-// Workers tells how the workers are.
+// Workers reports the state of the workers.
 func (p *Pool[W]) Workers() tool.Workers {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package process runs children: it starts them with exactly what they were given, reads what they
-// say within bounds, keeps warm ones in pools, and ends whole trees of them.
+// Package process runs child processes. It starts them with an explicit environment and set of files, reads their output
+// within bounds, keeps warm ones in pools, and ends whole process trees.
 //
-// The program that uses it becomes the parent of whatever its children leave behind (a "child
-// subreaper"), and ends and reaps that. Children that other code starts with os/exec are left alone as
-// long as they stay in the program's own session.
+// The program that uses it becomes a "child subreaper": it is the parent of every process that its children leave behind,
+// and ends and reaps those. Children that other code starts with os/exec are left alone as long as they stay in the
+// program's own session.
 package process
 
 import (
@@ -30,61 +30,60 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A Command says what to start. Nothing is inherited: not the environment, not a descriptor, not the
-// terminal.
+// A Command describes a process to start. The process inherits nothing: no environment, no descriptor, no terminal.
 type Command struct {
 	Argv  []string   // the program and its arguments; a program without a slash is looked up on our PATH
-	Dir   string     // working folder; empty: ours. A relative program with a slash starts from here
+	Dir   string     // working folder; empty means ours. A relative program with a slash starts from here
 	Env   []string   // the whole environment, NAME=value; only Marker is added to it
 	Files []*os.File // become descriptors 3, 4, ... of the child; the caller keeps and closes its own
 
-	// Claim is a text that nobody's command line has but those of this child's own daemons, such as the name
-	// of a container on that of its monitor. They belong to its tree although they keep nothing of the
-	// environment that they were started with. Empty: there are none.
+	// Claim is a text that appears only on the command lines of this child's own daemons, such as the name of a container
+	// on that of its monitor. These daemons belong to the child's tree although they keep nothing of the environment that
+	// they were started with. Empty if there are none.
 	Claim string
-	// End is called once, when the child is ended, and before it is killed where it has not exited by itself: for a
-	// command that is only the client of what it started, such as docker run. Its files are not those of this machine,
-	// and Child.Open opens none. Nil: nobody is told.
+	// End, if not nil, is called once when the child is ended, before the kill if it has not exited by itself. It is for
+	// a command that is only the client of what it started, such as docker run. The files of such a command are not on
+	// this machine, so Child.Open opens none.
 	End func(killed bool)
 
-	// Confine puts the child, and whatever it starts, behind walls. Nil: it is not confined.
+	// Confine puts the child, and everything that it starts, in a sandbox. Nil means no sandbox.
 	Confine *sandbox.Confinement
 
-	// Look keeps the files of a confined child in sight, for Child.Open, until Close.
+	// Look keeps the files of a confined child accessible to Child.Open until Close.
 	Look bool
 
-	// Stderr is called for every line of the child's standard error, in order, from one goroutine, as
-	// valid UTF-8 without the line's end; the bytes are good until it returns. A line longer than 8 KiB
-	// comes in pieces. It may block: the child then waits. It is not called after Wait, Stop or Kill has
-	// returned, which wait for it a short while. Nil: only the tail is kept.
+	// Stderr is called for every line of the child's standard error, in order, from one goroutine. The line is valid
+	// UTF-8 without its line end, and may be used until Stderr returns. A line longer than 8 KiB comes in pieces. Stderr
+	// may block: the child then waits. It is not called after Wait, Stop or Kill has returned; these wait for it a short
+	// while. If nil, only the tail is kept.
 	Stderr func(line []byte)
-	// StderrLimit is how many bytes are handed to Stderr at the most; what comes after is only kept as
-	// the tail. 0: 1 MiB.
+	// StderrLimit is the maximum number of bytes passed to Stderr, by default 1 MiB. Later output is kept only as the
+	// tail.
 	StderrLimit int
-	// Redraws says that a carriage return ends a line of standard error too, as programs write it that draw their
-	// progress over and over; empty lines are left out then.
+	// Redraws makes a carriage return end a line of standard error too, for programs that redraw their progress. Empty
+	// lines are then left out.
 	Redraws bool
 }
 
-// A Child is a started process and everything that it starts in turn. Its starter calls Wait,
-// Stop, Kill or Close in the end. All methods may be called from several goroutines, and again.
+// A Child is a started process together with all its descendants. The caller of Start must call Wait, Stop, Kill or Close
+// in the end. All methods may be called more than once and from several goroutines.
 type Child struct {
 	Stdin *os.File // write end of a pipe; see Feed and CloseStdin
 
-	// Stdout is the read end of a pipe and belongs to the reader. Wait, Stop and Kill leave it open: what
-	// the child wrote can still be read, and then the end comes, since everyone who held the other end
-	// is dead. (Should the child have handed its end to a process of somebody else, a read after Stop or
-	// Kill gives os.ErrDeadlineExceeded after a while.) Close closes it.
+	// Stdout is the read end of a pipe and belongs to the reader. Wait, Stop and Kill leave it open: the rest of the
+	// child's output can still be read, followed by EOF, since every process that held the other end is dead. (If the
+	// child passed its end to a process outside its tree, a read after Stop or Kill returns os.ErrDeadlineExceeded after
+	// a while.) Close closes it.
 	Stdout *os.File
 
 	marker string
 	claim  string
 	end    func(killed bool) // see Command.End
 	proc   *os.Process
-	handle *os.File // tells when it exits
+	handle *os.File // reports when it exits
 	stderr *stderr
-	room   *sandbox.Confined // nil: it is not confined
-	window *sandbox.Window   // for Open; nil: it was not started with Look, or is closed
+	room   *sandbox.Confined // nil if it is not confined
+	window *sandbox.Window   // for Open; nil if it was started without Look, or is closed
 
 	mu     sync.Mutex
 	over   bool // nothing more is fed
@@ -94,31 +93,31 @@ type Child struct {
 	settled chan struct{} // closed by settle: the tree is ended, the child may be reaped
 	reaped  chan struct{} // closed by watch: status is known
 	status  Exit
-	reached []sandbox.Violation // the limits of its room that it met; known with status
+	reached []sandbox.Violation // the limits of its sandbox that it reached; set together with status
 	killed  atomic.Bool         // it did not exit before we killed it
 	settle  func() Exit
 }
 
-// What holds for children of every protocol, so that all are alike.
+// Limits shared by the children of all protocols.
 const (
-	// for a child to end by itself once it was asked to, by SIGTERM or the end of its input
+	// for a child to exit by itself after SIGTERM or the end of its input
 	LastBreath = 500 * time.Millisecond
-	MaxLine    = 4 << 20 // bytes of a line of its output, where a protocol does not need longer ones
-	// bytes of the standard error of one that serves many calls, over its whole life
+	MaxLine    = 4 << 20 // bytes of a line of its output, unless a protocol needs longer ones
+	// bytes of standard error of a child that serves many calls, over its whole life
 	LifeLog = 64 << 20
 )
 
 const (
-	drainTime = 2 * time.Second // for the last of standard error, once nobody is left to write it
+	drainTime = 2 * time.Second // for the last of standard error, once no writer is left
 	reapTime  = 5 * time.Second // for a killed child to exit
 	readTime  = 5 * time.Second // for the reader of Stdout after Stop and Kill
 )
 
-// Pid is the child's process id.
+// Pid returns the child's process id.
 func (c *Child) Pid() int { return c.proc.Pid }
 
-// Feed writes data to the child's standard input and closes it, in the background. A child that does
-// not read it is not an error. Data must not be changed before the child has ended.
+// Feed writes data to the child's standard input and closes it, in the background. A child that does not read its input
+// is not an error. Data must not be changed before the child has ended.
 func (c *Child) Feed(data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,20 +133,20 @@ func (c *Child) Feed(data []byte) {
 // CloseStdin closes the child's standard input. It may be called twice.
 func (c *Child) CloseStdin() { _ = c.Stdin.Close() }
 
-// Exited is closed when the child itself has exited; processes that it left may still run, and hold
-// Stdout, until Wait, Stop or Kill.
+// Exited returns a channel that is closed when the child itself has exited. Processes that it left behind may still run,
+// and hold Stdout, until Wait, Stop or Kill.
 func (c *Child) Exited() <-chan struct{} { return c.exited }
 
-// Tail is the end of what the child wrote to standard error, at most 4 KiB of valid UTF-8.
+// Tail returns the end of the child's standard error, at most 4 KiB of valid UTF-8.
 func (c *Child) Tail() string { return c.stderr.tail() }
 
-// Wait waits until the child has exited, then ends everything that it left behind, and tells how it ended.
+// Wait waits until the child has exited, ends everything that it left behind, and returns how it ended.
 func (c *Child) Wait() Exit {
 	<-c.exited
 	return c.settle()
 }
 
-// Stop is the ladder: close stdin, wait; SIGTERM to the group, wait; SIGKILL to the whole tree.
+// Stop ends the child in steps: close stdin, wait; SIGTERM to the group, wait; SIGKILL to the whole tree.
 func (c *Child) Stop(l Ladder) Exit {
 	if l.Stdin > 0 {
 		c.CloseStdin()
@@ -159,7 +158,7 @@ func (c *Child) Stop(l Ladder) Exit {
 	return c.Kill()
 }
 
-// exits waits for the child to exit.
+// exits reports whether the child exits within the given time.
 func (c *Child) exits(within time.Duration) bool {
 	if within <= 0 {
 		return false
@@ -181,7 +180,7 @@ func (c *Child) Kill() Exit {
 	return e
 }
 
-// Close is Kill for a caller that has no more to read: it closes Stdout too. It is good to defer.
+// Close is Kill for a caller that has no more to read: it closes Stdout too. It is meant to be deferred.
 func (c *Child) Close() {
 	c.settle()
 	_ = c.Stdout.Close()
@@ -191,8 +190,8 @@ func (c *Child) Close() {
 	c.window = nil
 }
 
-// Open opens a file that the child named, to be read; a relative path starts in its working folder, dir. A confined
-// child must have been started with Look: then nothing is opened that it could not have read itself.
+// Open opens a file named by the child for reading; a relative path starts in its working folder, dir. A confined child
+// must have been started with Look: Open then opens only files that the child could have read itself.
 func (c *Child) Open(dir, path string) (*os.File, error) {
 	switch {
 	case c.end != nil:
@@ -208,8 +207,8 @@ func (c *Child) Open(dir, path string) (*os.File, error) {
 	return c.window.Open(dir, path)
 }
 
-// OpenFile is Open for regular files alone, and not for those that the kernel makes up for whoever reads them: we are
-// shown more than the child is. Its errors end the sentence that begins with the path.
+// OpenFile is Open for regular files only. It refuses files that the kernel generates for each reader, since they would
+// show us more than the child may see. Its errors complete a sentence that begins with the path.
 func (c *Child) OpenFile(dir, path string) (*os.File, error) {
 	f, err := c.Open(dir, path)
 	if err != nil {
@@ -222,15 +221,14 @@ func (c *Child) OpenFile(dir, path string) (*os.File, error) {
 	return f, nil
 }
 
-// Sweep ends everything that the child started and leaves the child itself alone: what a warm worker
-// gets between two calls.
+// Sweep ends everything that the child started but not the child itself. A warm worker is swept between two calls.
 func (c *Child) Sweep() {
-	if c.room == nil || !c.room.Alone() { // nobody can leave a room: the kernel's count of it says it all
+	if c.room == nil || !c.room.Alone() { // no process can leave a sandbox, so the kernel's count is complete
 		ours.end(c)
 	}
 }
 
-// finish does the work of settle, once: it ends the tree, then what of ours was busy with it.
+// finish does the work of settle, once: it ends the tree, then our own goroutines that served it.
 func (c *Child) finish() Exit {
 	select {
 	case <-c.exited:
@@ -254,8 +252,8 @@ func (c *Child) finish() Exit {
 	}
 }
 
-// endRest ends what the child left. Nobody can leave a room, and one that has a first process ends with that in one
-// blow; watch waits until all of it is gone.
+// endRest ends the processes that the child left. No process can leave a sandbox, and one with an init process ends all
+// at once when the init is killed; watch waits until all of it is gone.
 func (c *Child) endRest() {
 	if c.room != nil && c.room.Init != 0 {
 		c.room.Kill()
@@ -272,8 +270,8 @@ func (c *Child) stopFeeding() {
 	c.feeder.Wait()
 }
 
-// watch owns the child as the kernel knows it. The child stays a zombie until its tree is ended, so
-// that its pid, which is also the name of its group and session, means nobody else before that.
+// watch owns the child as the kernel knows it. The child stays a zombie until its tree is ended, so that its pid, which
+// is also the id of its group and session, is not reused before that.
 func (c *Child) watch() {
 	awaitExit(c.handle)
 	close(c.exited)
@@ -287,7 +285,7 @@ func (c *Child) watch() {
 	close(c.reaped)
 }
 
-// Layers names the walls that stand around the child. None: it is not confined.
+// Layers returns the names of the sandbox layers around the child, or none if it is not confined.
 func (c *Child) Layers() []string {
 	if c.room == nil {
 		return nil
@@ -295,19 +293,18 @@ func (c *Child) Layers() []string {
 	return c.room.Layers
 }
 
-// A Ladder says how long Stop waits on each step.
+// A Ladder sets how long Stop waits on each step.
 type Ladder struct {
-	Stdin time.Duration // after stdin was closed; 0: this step is skipped
-	Term  time.Duration // after SIGTERM; 0: this step is skipped
+	Stdin time.Duration // after stdin was closed; 0 skips this step
+	Term  time.Duration // after SIGTERM; 0 skips this step
 }
 
-// Marker is the one variable that Start adds to a child's environment. Its value names the tree, and
-// whatever the child starts inherits it.
+// Marker is the one variable that Start adds to a child's environment. Its value identifies the tree, and all descendants
+// of the child inherit it.
 const Marker = "TOOLPOST_TREE"
 
-// Start starts a child in a session of its own. The error of a failed start explains itself: which
-// path, what is wrong with it (missing, a folder, not executable, a missing interpreter, a foreign
-// binary), and what to do.
+// Start starts a child in a session of its own. The error of a failed start explains the cause: which path, what is wrong
+// with it (missing, a folder, not executable, a missing interpreter, a foreign binary), and what to do.
 func Start(cmd Command) (*Child, error) {
 	path, err := cmd.lookup()
 	if err != nil {
@@ -334,8 +331,8 @@ func Start(cmd Command) (*Child, error) {
 	return c, nil
 }
 
-// Run runs a command to its end, with nothing on its standard input. It gives what the command wrote, at most max
-// bytes, how it ended, and that in words; an error: it did not start, wrote more, or did not end before ctx did.
+// Run runs a command to its end, with empty standard input. It returns the output, at most max bytes, how the command
+// ended, and a description of that in words. It fails if the command did not start, wrote more than max, or outlived ctx.
 func Run(ctx context.Context, cmd Command, max int) (out []byte, exit Exit, words string, err error) {
 	child, err := Start(cmd)
 	if err != nil {
@@ -360,7 +357,7 @@ func Run(ctx context.Context, cmd Command, max int) (out []byte, exit Exit, word
 	return out, exit, child.Describe(exit), nil
 }
 
-// lookup finds the program. One that runs in a root of its own is looked for there, when its room is built.
+// lookup finds the program. A program in a root of its own is looked up there, when its sandbox is built.
 func (cmd Command) lookup() (string, error) {
 	switch {
 	case len(cmd.Argv) == 0:
@@ -371,20 +368,20 @@ func (cmd Command) lookup() (string, error) {
 	return exec.LookPath(cmd.Argv[0])
 }
 
-// environment is env with the marker, and never with somebody else's.
+// environment returns env with our marker in place of any other.
 func environment(env []string, marker string) []string {
 	all := slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, Marker+"=") })
 	return append(all, Marker+"="+marker)
 }
 
-// Environment builds what a tool gets to see of the environment: PATH, HOME, LANG and TMPDIR as we have
-// them, the variables named by pass, and those given by set, which win. Our own environment may hold
-// secrets of others, so nothing else is passed on.
+// Environment builds the environment of a tool: PATH, HOME, LANG and TMPDIR from ours, the variables named by pass, and
+// those given by set, which win. Our own environment may hold secrets that are not the tool's, so nothing else is passed
+// on.
 func Environment(set map[string]string, pass []string) []string {
 	return Assigned(Variables(set, append([]string{"PATH", "HOME", "LANG", "TMPDIR"}, pass...)))
 }
 
-// Variables are those given by set, which win, and those of ours that are named by pass.
+// Variables returns those given by set, which win, and those of our environment named by pass.
 func Variables(set map[string]string, pass []string) map[string]string {
 	vars := map[string]string{}
 	for _, name := range pass {
@@ -396,7 +393,7 @@ func Variables(set map[string]string, pass []string) map[string]string {
 	return vars
 }
 
-// Assigned lists variables as NAME=value, in order.
+// Assigned lists variables as NAME=value, sorted by name.
 func Assigned(vars map[string]string) (env []string) {
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		env = append(env, name+"="+vars[name])
@@ -429,13 +426,13 @@ func CloseAll(files []*os.File) {
 	}
 }
 
-// An Exit tells how a child ended.
+// An Exit describes how a child ended.
 type Exit struct {
 	Code   int            // -1 when a signal ended it
 	Signal syscall.Signal // 0 when it exited by itself
 }
 
-// String says it in words: "exit status 3", "killed by SIGSEGV (segmentation fault)".
+// String returns it in words: "exit status 3", "killed by SIGSEGV (segmentation fault)".
 func (e Exit) String() string {
 	if e.Signal == 0 {
 		return fmt.Sprintf("exit status %d", e.Code)
@@ -448,7 +445,7 @@ func (e Exit) String() string {
 
 var missingLibrary = regex.Lazy(`error while loading shared libraries: ([^:\s]+): cannot open shared object`)
 
-// Describe says how the child ended and, as far as it can be told, why: for error messages.
+// Describe returns how the child ended and, if known, why, for error messages.
 func (c *Child) Describe(e Exit) string {
 	select {
 	case <-c.reaped:
@@ -466,8 +463,8 @@ func (c *Child) Describe(e Exit) string {
 	return describe(e, c.Tail(), c.killed.Load())
 }
 
-// Reached says how a confined child ended that met a limit of its walls; empty: it met none, as far as is known. The
-// child must have been waited for. What it wrote is for others to tell, who know what must not be told.
+// Reached describes the end of a confined child that reached a limit of its sandbox, or returns "" if none is known. The
+// child must have been waited for. The text leaves out the child's output: only the caller knows what must be redacted.
 func (c *Child) Reached(e Exit) string {
 	said, _, _ := strings.Cut(c.Describe(e), "; the last it wrote")
 	if len(c.Layers()) == 0 || !strings.Contains(said, "reached its limit") {
@@ -489,7 +486,7 @@ func describe(e Exit, tail string, killed bool) string {
 	return said + lastWords(tail)
 }
 
-// LastWords ends a message with what the program wrote to standard error last, safe for any terminal and log.
+// LastWords completes a message with the end of the program's standard error, safe for any terminal and log.
 func (c *Child) LastWords() string { return lastWords(c.Tail()) }
 
 func lastWords(tail string) string {
@@ -499,11 +496,12 @@ func lastWords(tail string) string {
 	return ""
 }
 
-// namesError finds the line of a crash that says what happened: "TypeError: x", "Error [CODE]: x", "error: x".
+// namesError finds the line of a crash that names the error: "TypeError: x", "Error [CODE]: x", "error: x".
 var namesError = regex.Lazy(`(?i)\b\w*error\b[^:]{0,60}: `)
 
-// LastLines returns at most three lines and 500 bytes of a text, as one line without control characters. Node writes
-// where a program died below why: where none of the three names an error, the last line that does comes in their place.
+// LastLines returns at most three lines and 500 bytes of a text, as one line without control characters. Node prints the
+// stack trace below the error: if none of the last three lines names an error, the last line that does is returned
+// instead.
 func LastLines(text string) string {
 	const lines, size = 3, 500
 	var last []string
@@ -523,7 +521,7 @@ func LastLines(text string) string {
 	return joined
 }
 
-// lastNamed is the last line that names an error; -1: none does.
+// lastNamed returns the index of the last line that names an error, or -1 if none does.
 func lastNamed(lines []string) int {
 	for i, line := range slices.Backward(lines) {
 		if namesError().MatchString(line) {

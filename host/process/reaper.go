@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// A Reaper owns a child that serves one call and sees to its end, however it comes. When the child and everything that
-// it started are gone, so is every writer of its output, and reading that ends too.
+// A Reaper owns a child that serves one call and ends it in every case. When the child and all its descendants are gone,
+// so is every writer of its output, and reading the output ends too.
 type Reaper struct {
-	Finish func()        // the child has said all: it has the grace to exit
-	Abort  func()        // the child is to be killed now
+	Finish func()        // the child's output is complete: it has the grace period to exit
+	Abort  func()        // kills the child now
 	Ended  chan struct{} // closed when it is gone
 
-	Exit   Exit // known when Ended is closed
+	Exit   Exit // valid once Ended is closed
 	Killed bool // it did not exit by itself
 
 	child *Child
 	grace time.Duration
 }
 
-// How long a child has after SIGTERM when it stays after its last word, and how long one read may take at the most
-// once it is dead.
+// How long a child that does not exit after its last output has after SIGTERM, and how long one read may take once it is
+// dead.
 const (
 	termFinished = time.Second
 	lastRead     = 3 * time.Second
 )
 
-// Reap starts the reaper of a child; when ctx ends, so does the child. Its caller waits for Ended.
+// Reap starts the reaper of a child; when ctx ends, so does the child. The caller waits for Ended.
 func Reap(ctx context.Context, child *Child, grace time.Duration) *Reaper {
 	finished, aborted := make(chan struct{}), make(chan struct{})
 	r := &Reaper{
@@ -43,8 +43,8 @@ func Reap(ctx context.Context, child *Child, grace time.Duration) *Reaper {
 	return r
 }
 
-// Read reads the child's output. What a dead child wrote is there at once, and whoever else may hold the other end of
-// the pipe, out of our reach, does not keep us.
+// Read reads the child's output. The output of a dead child is available at once, so a process beyond our reach that
+// still holds the other end of the pipe does not block us.
 func (r *Reaper) Read(b []byte) (int, error) {
 	select {
 	case <-r.Ended:

@@ -13,24 +13,24 @@ import (
 	"toolpost/host/sandbox"
 )
 
-// ours is the one registry of this program. It is package-level state because what it mirrors is: the
-// kernel keeps one list of children for each process.
+// ours is the one registry of this program. It is package-level state because it mirrors such state: the kernel keeps one
+// list of children for each process.
 var ours = &registry{
 	proc:    "/proc",
 	leaders: map[int]*Child{},
 	marked:  map[string]*Child{},
 }
 
-// A registry knows the children that Start started, the leaders, and so can tell what they left behind
-// from the children of anybody else in this program.
+// A registry knows the children that Start started, the leaders. So it can distinguish the processes that they left
+// behind from the children of other code in this program.
 type registry struct {
 	proc  procfs
 	once  sync.Once
 	unfit error // why this machine cannot run children, if so
 
-	// mu is held while a leader is born, while one is reaped, and while the table is read and acted upon.
-	// So whoever reads the table meets no half-started leader, and no entry vanishes under its eyes: a
-	// process that existed when the reading began is seen, alive or as a zombie.
+	// mu is held while a leader is started, while one is reaped, and while the table is read and acted upon. So a reader
+	// of the table meets no half-started leader, and no entry vanishes during the reading: it sees every process that
+	// existed when the reading began, alive or as a zombie.
 	mu      sync.Mutex
 	leaders map[int]*Child    // by pid; a leader's pid is taken until it is reaped
 	marked  map[string]*Child // by marker
@@ -58,15 +58,15 @@ func (r *registry) start(path string, cmd Command, attr *os.ProcAttr, c *Child) 
 	return err
 }
 
-// register makes a process a leader, with a handle that tells of its exit. The caller holds mu.
+// register makes a process a leader, with a handle that reports its exit. The caller holds mu.
 func (r *registry) register(c *Child, proc *os.Process, handle *os.File) {
 	c.proc, c.handle = proc, handle
 	r.leaders[proc.Pid], r.marked[c.marker] = c, c
 }
 
-// confined starts a child behind walls. It is our child like any other; its orphans go to the room's init. It is known
-// here before it leaves our session, so that nobody takes it for a stray, and nobody has to wait while its room is
-// built.
+// confined starts a child in a sandbox. It is our child like any other; its orphans go to the sandbox's init. It is
+// registered before it leaves our session, so that it is never taken for a stray, and no other start has to wait while
+// its sandbox is built.
 func (r *registry) confined(path string, cmd Command, attr *os.ProcAttr, c *Child) error {
 	born := func(pid int) error {
 		r.mu.Lock()
@@ -88,7 +88,7 @@ func (r *registry) confined(path string, cmd Command, attr *os.ProcAttr, c *Chil
 		Confinement: *cmd.Confine,
 	}
 	room, err := sandbox.Start(spawn)
-	// An editor has replaced a file this moment, such as the config; on a busy machine the next room may meet the next save.
+	// An editor has just replaced a file such as the config. On a busy machine the next attempt may meet the next save.
 	for try := 1; try < 5 && sandbox.Moved(err); try++ {
 		r.forget(c)
 		room, err = sandbox.Start(spawn)
@@ -101,7 +101,7 @@ func (r *registry) confined(path string, cmd Command, attr *os.ProcAttr, c *Chil
 	return nil
 }
 
-// forget takes back the registration of a child that was not started after all, and is reaped.
+// forget removes the registration of a child that was not started after all, and is reaped.
 func (r *registry) forget(c *Child) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *registry) reap(c *Child) Exit {
 	delete(r.marked, c.marker)
 	r.mu.Unlock()
 	r.release()
-	if err != nil { // somebody else took it: nobody in this program may
+	if err != nil { // it was reaped elsewhere, which no code in this program may do
 		return Exit{Code: -1}
 	}
 	status := state.Sys().(syscall.WaitStatus)
@@ -133,8 +133,8 @@ func (r *registry) reap(c *Child) Exit {
 	return e
 }
 
-// signal sends a signal to a leader's process group: all that it started and that did not leave. The
-// group's number is the leader's pid, which nobody else can get before the leader is reaped.
+// signal sends a signal to a leader's process group: all descendants that did not leave it. The group's id is the
+// leader's pid, which cannot be reused before the leader is reaped.
 func (r *registry) signal(c *Child, sig syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,7 @@ func (r *registry) signal(c *Child, sig syscall.Signal) {
 	}
 }
 
-// hold returns the starter, which stays until release has been called as often as hold.
+// hold returns the starter, which lives until release has been called as often as hold.
 func (r *registry) hold() *starter {
 	r.starting.Lock()
 	defer r.starting.Unlock()
@@ -163,11 +163,11 @@ func (r *registry) release() {
 	}
 }
 
-// A starter is a goroutine that stays on one thread while there are leaders. They are started on that
-// thread because the kernel ends a child with Pdeathsig when the thread that started it ends, and any
-// other thread may. It also reaps orphans as they die.
+// A starter is a goroutine that stays on one thread while there are leaders. They are started on that thread because the
+// kernel ends a child with Pdeathsig when the thread that started it ends, and any other thread may end. The starter also
+// reaps orphans as they die.
 type starter struct {
-	jobs chan func() // closed: it is over
+	jobs chan func() // closed when it is over
 	done chan struct{}
 }
 
@@ -178,7 +178,7 @@ func (s *starter) do(f func() error) error {
 	return <-result
 }
 
-// reapDelay lets many deaths be one reading of the table. A zombie costs next to nothing.
+// reapDelay combines many deaths into one reading of the table. A zombie costs next to nothing.
 const reapDelay = 100 * time.Millisecond
 
 func (s *starter) run(reapOrphans func()) {

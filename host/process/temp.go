@@ -8,15 +8,16 @@ import (
 	"strings"
 )
 
-// TempDir makes a folder for what this program needs while it runs, and removes those of programs that were killed
-// before they could. Its caller removes the folder in the end.
+// TempDir makes a temporary folder for this program, and removes those left by programs that were killed. The caller
+// removes the folder in the end.
 func TempDir(kind string) (string, error) {
 	prefix := "toolpost-" + kind + "-"
 	sweepTemp(prefix)
 	return os.MkdirTemp("", fmt.Sprintf("%s%d-%d-", prefix, os.Getpid(), startOf(os.Getpid())))
 }
 
-// sweepTemp removes folders whose names tell a process that is gone. Those of others cannot be removed, and stay.
+// sweepTemp removes folders whose names refer to a process that is gone. Folders of other users cannot be removed, and
+// stay.
 func sweepTemp(prefix string) {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	for _, folder := range folders {
@@ -31,12 +32,12 @@ func sweepTemp(prefix string) {
 	}
 }
 
-// startOf returns the time at which a process was started, in the kernel's own units; 0: there is none.
+// startOf returns the time at which a process was started, in the kernel's own units, or 0 if it does not exist.
 func startOf(pid int) uint64 {
 	return ours.proc.started(pid)
 }
 
-// RemoveTree removes a folder, also one in which a program made others that cannot be written to.
+// RemoveTree removes a folder, even if a program made folders in it that are not writable.
 func RemoveTree(dir string) error {
 	if err := os.RemoveAll(dir); err == nil {
 		return nil

@@ -15,34 +15,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How a tree is ended. The leader is killed with its group. Whatever it started elsewhere, in sessions
-// of its own, by forking twice, is our child as soon as its parent is dead, a stray; so the list of
-// our own children is all that has to be looked at, and it is looked at until nothing is found.
+// How a tree is ended: the leader is killed with its group. A process that it started outside the group, in a new session
+// or by forking twice, becomes our child, a stray, as soon as its parent is dead. So only the list of our own children
+// must be read, again and again until nothing is found.
 const (
-	endTime  = 5 * time.Second      // for a whole tree; only what the kernel cannot end needs so long
+	endTime  = 5 * time.Second      // for a whole tree; only processes that the kernel cannot end take that long
 	endPause = 2 * time.Millisecond // between killing and looking again
-	looks    = 32                   // at a tree that goes on forking, until what is known of it is killed
-	patience = time.Second          // with a stray that does not show whose it is
+	looks    = 32                   // at a tree that keeps forking, before its known processes are killed
+	patience = time.Second          // with a stray whose owner is not yet known
 )
 
-// A hunt ends what a child started, and not the child itself.
+// A hunt ends the descendants of a child, but not the child itself.
 type hunt struct {
 	*registry
 	child *Child
 	begin time.Time
-	seen  map[int]quarry // by pid: all that was ever met
+	seen  map[int]quarry // by pid: all processes ever met
 
-	news  bool           // the last look met somebody for the first time, or missed somebody
-	alive map[int]uint64 // who the last look met alive: pid and start time
+	news  bool           // the last look met a process for the first time, or missed one
+	alive map[int]uint64 // processes that the last look met alive: pid and start time
 }
 
 // A quarry is a process that a hunt has met.
 type quarry struct {
 	start  uint64
-	immune bool // it runs as somebody whose processes we may not signal
+	immune bool // it runs as a user whose processes we may not signal
 }
 
-// end kills everything that a child started and waits until it is gone.
+// end kills all descendants of a child and waits until they are gone.
 func (r *registry) end(c *Child) {
 	h := &hunt{registry: r, child: c, begin: time.Now(), seen: map[int]quarry{}}
 	for n := 1; time.Since(h.begin) < endTime; n++ {
@@ -57,15 +57,15 @@ func (r *registry) end(c *Child) {
 	}
 }
 
-// look reads the table once and stops whoever is met for the first time: a stopped process cannot fork,
-// so soon everybody is known.
+// look reads the table once and stops each process that it meets for the first time: a stopped process cannot fork, so
+// soon all of them are known.
 func (h *hunt) look() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.news, h.alive = false, map[int]uint64{}
 	children := h.proc.children()
 	below := children(h.child.proc.Pid)
-	if h.child.room != nil && h.child.room.Init != 0 { // the parent of its orphans; none of them becomes ours
+	if h.child.room != nil && h.child.room.Init != 0 { // it is the parent of its orphans; none of them becomes ours
 		h.follow(append(below, children(h.child.room.Init)...), children)
 		return
 	}
@@ -78,7 +78,7 @@ func (h *hunt) look() {
 			h.news = true // it may have forked after the table was read
 		case !sure && time.Since(h.begin) < patience:
 			h.news = true
-		default: // the child's own, or one that hides whose it is, and is ended by whoever finds it
+		default: // the child's own, or of unknown owner: any hunt that meets it ends it
 			h.meet(pid, s)
 			below = append(below, children(pid)...)
 		}
@@ -86,7 +86,7 @@ func (h *hunt) look() {
 	h.follow(below, children)
 }
 
-// follow meets the processes of a list and all below them.
+// follow meets the listed processes and all their descendants.
 func (h *hunt) follow(pids []int, children func(int) []int) {
 	for len(pids) > 0 {
 		pid := pids[len(pids)-1]
@@ -99,8 +99,8 @@ func (h *hunt) follow(pids []int, children func(int) []int) {
 	}
 }
 
-// meet takes note of a process that belongs to the tree. A stray that dies just now counts as alive, so
-// that the next look reaps it.
+// meet records a process that belongs to the tree. A stray that is just dying counts as alive, so that the next look
+// reaps it.
 func (h *hunt) meet(pid int, s stat) {
 	if h.seen[pid].start != s.start {
 		h.news = true
@@ -118,8 +118,8 @@ func (h *hunt) kill() {
 	}
 }
 
-// send signals the process that had this pid and this start time, and never another one that got the
-// pid since: the pidfd is checked to be that process's before it is used.
+// send signals the process with this pid and start time, and never a process that has got the pid since: it checks that
+// the pidfd refers to that process before it uses it.
 func (r *registry) send(pid int, start uint64, sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -132,9 +132,8 @@ func (r *registry) send(pid int, start uint64, sig syscall.Signal) error {
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// strays lists the children of ours that are no leaders and live in another session than we do. What
-// other code of this program started with os/exec shares our session and is not touched; what a tool
-// started cannot come back into it.
+// strays lists our children that are not leaders and live in a session other than ours. Children that other code of this
+// program started with os/exec share our session and are not touched; a tool's descendants cannot enter it.
 func (r *registry) strays(children func(int) []int) map[int]stat {
 	strays := map[int]stat{}
 	session, _ := unix.Getsid(0)
@@ -149,9 +148,9 @@ func (r *registry) strays(children func(int) []int) map[int]stat {
 	return strays
 }
 
-// owner tells whose stray a process is: by its session, which it can leave and never enter, by the marker in its
-// environment, or by what somebody claims on its command line. A process that is just becoming another program has no
-// environment for a moment; then it is not sure that it has no owner.
+// owner finds the child that a stray belongs to: by its session, which it can leave but never enter, by the marker in its
+// environment, or by a claim on its command line. A process in the middle of exec has no environment for a moment; then
+// sure is false.
 func (r *registry) owner(pid int, before stat) (c *Child, sure bool) {
 	if c := r.leaders[before.session]; c != nil {
 		return c, true
@@ -168,7 +167,7 @@ func (r *registry) owner(pid int, before stat) (c *Child, sure bool) {
 	return nil, before.state == 'Z' || before.environ != 0 && before.environ == after.environ
 }
 
-// claimant finds who claims a process by its command line.
+// claimant finds the child that claims a process by its command line.
 func (r *registry) claimant(pid int) *Child {
 	var line []byte
 	for _, c := range r.leaders {
@@ -201,27 +200,27 @@ func (r *registry) reapOrphans() {
 	}
 }
 
-// reapOrphan never waits for just any child: os/exec waits for its own.
+// reapOrphan waits only for this pid, since os/exec waits for its own children.
 func reapOrphan(pid int) { _, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) }
 
-// A procfs reads the kernel's table of processes. Tests put a folder of their own in its place.
+// A procfs reads the kernel's process table. Tests substitute a folder of their own.
 type procfs string
 
-// A stat is what the table says about one process.
+// A stat is the table's entry of one process.
 type stat struct {
 	state   byte // R, S, D, T, Z ...
 	parent  int
 	session int
 	threads int
-	start   uint64 // in clock ticks since boot: with the pid it names a process for ever
-	environ uint64 // where its environment is in its memory; 0: nowhere, or it is not for us to know
+	start   uint64 // in clock ticks since boot; with the pid it identifies a process for ever
+	environ uint64 // the address of its environment in its memory; 0 if it has none or we may not know
 }
 
-// dead reports whether only the entry is left. A process whose first thread has exited is a Z too, but
-// it runs on as long as it has another.
+// dead reports whether only the entry is left. A process whose first thread has exited is also in state Z, but it runs on
+// as long as it has another thread.
 func (s stat) dead() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
 
-// stat reads the entry of a process; false: there is none, or no longer.
+// stat reads the entry of a process; it returns false if the process does not exist.
 func (p procfs) stat(pid int) (stat, bool) {
 	fd, err := unix.Open(string(p)+"/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -236,7 +235,7 @@ func (p procfs) stat(pid int) (stat, bool) {
 	return parseStat(buf[:n])
 }
 
-// started is when a process was started; 0: there is none.
+// started returns when a process was started, or 0 if it does not exist.
 func (p procfs) started(pid int) uint64 {
 	s, _ := p.stat(pid)
 	return s.start
@@ -256,8 +255,8 @@ func parseStat(line []byte) (stat, bool) {
 	}, true
 }
 
-// children returns a way to look up the children of a process. The kernel keeps a list with each thread
-// where it was built with CONFIG_PROC_CHILDREN; elsewhere the whole table is read once.
+// children returns a function that looks up the children of a process. A kernel built with CONFIG_PROC_CHILDREN keeps a
+// list for each thread; on others the whole table is read once.
 func (p procfs) children() func(pid int) []int {
 	self := strconv.Itoa(os.Getpid())
 	if _, err := os.Stat(filepath.Join(string(p), self, "task", self, "children")); err == nil {
@@ -281,7 +280,7 @@ func (p procfs) listed(pid int) []int {
 	return pids
 }
 
-// scan reads the whole table: the children of every process.
+// scan reads the whole table and returns the children of every process.
 func (p procfs) scan() map[int][]int {
 	families := map[int][]int{}
 	for _, pid := range p.numbers("") {
@@ -309,8 +308,8 @@ func (p procfs) numbers(folder string) []int {
 	return numbers
 }
 
-// markers returns the values of our marker in the environment that a process was started with. One that
-// hides its environment has none.
+// markers returns the values of our marker in the environment that a process was started with. A process that hides its
+// environment has none.
 func (p procfs) markers(pid int) []string {
 	var values []string
 	for entry := range bytes.SplitSeq(p.read(pid, "environ"), []byte{0}) {
