@@ -21,18 +21,18 @@ import (
 // A part is something at a path of the room.
 type part struct {
 	path   string
-	from   string // where it is on the host; empty: at the same path
+	from   string // its place on the host; empty if it is the same path
 	kind   partKind
-	rights uint64 // that Landlock gives on it
+	rights uint64 // the Landlock rights on it
 	folder bool
 	size   int64 // of a tmpfs
-	pinned bool  // it is mounted although it comes with the part around it: what is mounted cannot be moved or removed
+	pinned bool  // mounted although the part around it includes it: a mount cannot be moved or removed
 }
 
 // runs reports whether programs can be run from it.
 func (p part) runs() bool { return p.rights&rightsExec != 0 }
 
-// onHost returns where something in a part is on the host.
+// onHost returns the path on the host of something in a part.
 func (p part) onHost(path string) string {
 	return filepath.Join(cmp.Or(p.from, p.path), strings.TrimPrefix(path, p.path))
 }
@@ -51,18 +51,18 @@ const (
 
 func (k partKind) isHosts() bool { return k <= partDevice }
 
-// A view is all that there is in a room, and the symbolic links that lead to it.
+// A view is everything that a room contains, and the symbolic links that lead to it.
 type view struct {
 	parts  []part
 	links  map[string]string
 	off    *offlimits.List
-	more   []string // folders in which no link is followed, beside those of off
-	system *view    // what every room has
-	image  string   // the folder that has the place of the host's root, without links; empty: none has
-	shut   bool     // something that is off limits lies in one of the parts: only mounts can take that out
+	more   []string // folders in which no link is followed, besides those of off
+	system *view    // the contents of every room
+	image  string   // the folder that replaces the host's root, without links; empty if there is none
+	shut   bool     // something off limits lies in one of the parts: only mounts can remove it
 }
 
-// systemView is what every room has: what programs are made of, and a few devices.
+// systemView returns the contents of every room: the system files that programs need, and a few devices.
 func systemView() (*view, error) {
 	v := &view{links: map[string]string{}}
 	err := errors.Join(v.addAll(system(), partRead, rightsRead|rightsExec), v.addDevices())
@@ -79,8 +79,8 @@ func (v *view) addDevices() error {
 	return v.addAll(devices, partDevice, rightsRead|rightsWrite)
 }
 
-// viewOf is what one room has besides: what its profile makes executable, readable and writable, and what its
-// program needs; less what is off limits, which may also lie in what every room has.
+// viewOf returns what one room has besides: what its profile makes executable, readable and writable, and what its
+// program needs, without anything off limits, which may also lie in the system's part.
 func viewOf(p Profile, program []string, system *view) (*view, error) {
 	v := &view{links: map[string]string{}, off: p.Off, more: p.apart(), system: system}
 	err := errors.Join(
@@ -101,7 +101,7 @@ func viewOf(p Profile, program []string, system *view) (*view, error) {
 	return v, err
 }
 
-// hold pins what the config names in folders that can be written, for this source or for another: a tool that moved it
+// hold pins the paths that the config names in writable folders, for this source or for another: a tool that moved one
 // away would take it from all of them.
 func (v *view) hold() {
 	for _, p := range slices.Clone(v.parts) {
@@ -123,13 +123,13 @@ func (v *view) hold() {
 	v.sort()
 }
 
-// apart lists the writable folders in which no link is followed, beside those of the list. A room that may change
+// apart lists the writable folders in which no link is followed, besides those of the list. A room that may change
 // everything can do so without a link.
 func (p Profile) apart() []string {
 	return slices.DeleteFunc(slices.Clone(p.Writable), func(path string) bool { return filepath.Clean(path) == "/" })
 }
 
-// homes lists the folders that programs load code from, but for those that the profile itself names for writing.
+// homes lists the folders that programs load code from, except those that the profile itself names as writable.
 func (v *view) homes() (all []string) {
 	for _, home := range v.off.Folders() {
 		t, err := offlimits.Find(home, v.off, v.more...)
@@ -140,8 +140,8 @@ func (v *view) homes() (all []string) {
 	return all
 }
 
-// close takes from the view what is off limits, and makes paths read-only that lie in what can be written. Of those,
-// one that is gone, or that a tool has put a link into, gives nothing.
+// close removes what is off limits from the view, and makes readOnly and homes read-only if they lie in writable parts. A
+// readOnly path that is gone, or into which a tool has put a link, is skipped.
 func (v *view) close(readOnly, homes []string) error {
 	if err := v.cover(partHidden, v.off.Hidden()); err != nil {
 		return err
@@ -156,8 +156,8 @@ func (v *view) close(readOnly, homes []string) error {
 	return v.cover(partRead, fixed)
 }
 
-// cover puts nothing, or what can only be read, where things lie that are off limits. What is in no part is not in
-// the room anyway, and what lies in a part that can only be read needs no cover to stay as it is.
+// cover hides, or makes read-only, the things at paths that are off limits. A path in no part is not in the room anyway,
+// and a path in a read-only part needs no cover to stay unchanged.
 func (v *view) cover(kind partKind, paths []string) error {
 	for _, path := range paths {
 		t, err := offlimits.Find(path, v.off, v.more...)
@@ -173,7 +173,7 @@ func (v *view) cover(kind partKind, paths []string) error {
 	return nil
 }
 
-// places lists where in the room something of the host may be: where it is there, and where an image puts it.
+// places lists the paths in the room at which a file of the host may appear: its own, and the one that an image gives it.
 func (v *view) places(real string) []string {
 	if v.image == "" || v.image == "/" || !offlimits.Within(real, v.image) {
 		return []string{real}
@@ -184,9 +184,9 @@ func (v *view) places(real string) []string {
 func (v *view) coverAt(at string, t offlimits.Thing, kind partKind) error {
 	in := cmp.Or(v.find(at), v.around(at), v.system.find(at), v.system.around(at))
 	switch {
-	case in == nil || !in.kind.isHosts() || in.onHost(at) != t.Path: // the last: another file of an image
+	case in == nil || !in.kind.isHosts() || in.onHost(at) != t.Path: // the last condition: another file of an image
 		return nil
-	case kind == partRead && in.kind == partRead: // it cannot be changed, but what it lies in may be
+	case kind == partRead && in.kind == partRead: // it cannot be changed, but its parent may be
 		if p := v.find(at); p != nil {
 			p.pinned = true
 		}
@@ -211,8 +211,8 @@ func (v *view) coverAt(at string, t offlimits.Thing, kind partKind) error {
 	return nil
 }
 
-// pin makes mounts of the folders that lead to something: else a child that may write them renames the one above it,
-// and puts another in its place.
+// pin turns the folders that lead to a path into mounts: otherwise a child that may write them could rename one of them,
+// and put another in its place.
 func (v *view) pin(path string) {
 	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
 		around := v.around(dir)
@@ -231,7 +231,7 @@ func (v *view) addPin(dir string, around *part) {
 	v.parts = append(v.parts, part{path: dir, kind: partWrite, rights: around.rights, folder: true, pinned: true})
 }
 
-// writeRights are the rights on what is writable.
+// writeRights returns the rights on writable paths.
 func (p Profile) writeRights() uint64 {
 	if p.WriteOnly {
 		return rightsWrite
@@ -239,7 +239,7 @@ func (p Profile) writeRights() uint64 {
 	return rightsRead | rightsWrite
 }
 
-// with returns the view that has the parts of both.
+// with returns a view with the parts of both.
 func (v *view) with(o *view) *view {
 	both := &view{parts: slices.Concat(v.parts, o.parts), links: o.links}
 	both.sort()
@@ -255,10 +255,10 @@ func (v *view) addAll(paths []string, kind partKind, rights uint64) error {
 	return nil
 }
 
-// kernels are the folders that come from the kernel and not from a disk. A room has its own or none.
+// kernels lists the folders that come from the kernel and not from a disk. A room has its own or none.
 func kernels() []string { return []string{"/proc", "/sys", "/dev"} }
 
-// add puts a path of the host into the view, where it really is, and the links on the way to it.
+// add adds a path of the host to the view, at its real place, with the links on the way to it.
 func (v *view) add(path string, kind partKind, rights uint64) error {
 	a, err := offlimits.Open(path, v.off, v.more...)
 	switch {
@@ -281,7 +281,7 @@ func (v *view) add(path string, kind partKind, rights uint64) error {
 	return nil
 }
 
-// addRoot puts all that lies in the root into the view. The root itself is each room's own.
+// addRoot adds everything in the root to the view. The root itself is each room's own.
 func (v *view) addRoot(kind partKind, rights uint64) error {
 	entries, err := os.ReadDir("/")
 	if err != nil {
@@ -297,9 +297,9 @@ func (v *view) addRoot(kind partKind, rights uint64) error {
 	return nil
 }
 
-// addImage puts all that lies in the image into the view, as if that were the root. Links in it are left as they are:
-// they lead to where they lead in the room. Of this machine's own root /run is left out, where its programs leave what
-// others reach them by; only the addresses of name servers are needed from there, where there is a network.
+// addImage adds everything in the image to the view, as if the image were the root. Links in it stay as they are: they
+// are resolved in the room. Of this machine's own root, /run is left out, since it holds the sockets of its programs; a
+// room with a network needs only the addresses of name servers from there.
 func (v *view) addImage(network bool) error {
 	a, err := offlimits.Open(v.image, v.off, v.more...)
 	if err != nil {
@@ -337,14 +337,14 @@ func (v *view) addImage(network bool) error {
 	return nil
 }
 
-// mount puts a new file system into the view. Landlock's rights on it hold for all that lies in it, also for
-// what is mounted there.
+// mount adds a new file system to the view. Landlock's rights on it hold for everything in it, including what is mounted
+// there.
 func (v *view) mount(path string, kind partKind, rights uint64, size int64) {
 	v.parts = append(v.parts, part{path: path, kind: kind, rights: rights, folder: true, size: size})
 	v.sort()
 }
 
-// mountOwn puts the /tmp and the /proc that a profile asks for into the view, where rooms have mounts of their own.
+// mountOwn adds the /tmp and the /proc of a profile to the view, if rooms have mounts of their own.
 func (v *view) mountOwn(m *machine, p Profile) {
 	if m.Mounts && p.Tmp > 0 {
 		v.mount("/tmp", partTmpfs, p.writeRights(), p.Tmp)
@@ -357,7 +357,7 @@ func (v *view) mountOwn(m *machine, p Profile) {
 	}
 }
 
-// mountScratch puts an empty folder into the view, where it really is, and the links on the way to it.
+// mountScratch adds an empty folder to the view, at its real place, with the links on the way to it.
 func (v *view) mountScratch(path string, p Profile) {
 	a, err := offlimits.Open(path, v.off, v.more...)
 	if err != nil {
@@ -373,8 +373,8 @@ func (v *view) mountScratch(path string, p Profile) {
 	v.mount(a.Path, partTmpfs, p.writeRights(), p.Tmp)
 }
 
-// sort orders the parts from the outside in. Of several at one path the one with more rights stays, and has
-// the rights of all; but what is given goes before what an image has there, and takes nothing from it.
+// sort orders the parts from the outside in. Of several parts at one path, the one with more rights stays, and gets the
+// rights of all. A path of the profile replaces that of an image, and takes no rights from it.
 func (v *view) sort() {
 	slices.SortStableFunc(v.parts, func(a, b part) int {
 		return cmp.Or(strings.Compare(a.path, b.path), cmp.Compare(b.kind, a.kind))
@@ -393,7 +393,7 @@ func (v *view) sort() {
 	v.parts = merged
 }
 
-// about is an error about a path that the message has already.
+// about returns an error about a path that the message already contains.
 func about(err error) error {
 	if link, ok := errors.AsType[*offlimits.LinkError](err); ok {
 		return link
@@ -401,7 +401,7 @@ func about(err error) error {
 	return offlimits.Plain(err)
 }
 
-// around returns the part that a path lies in, the nearest one, and not the path itself.
+// around returns the nearest part that a path lies in, but not the part at the path itself.
 func (v *view) around(path string) *part {
 	var best *part
 	for i, p := range v.parts {
@@ -412,7 +412,7 @@ func (v *view) around(path string) *part {
 	return best
 }
 
-// find returns the part at a path; nil: there is none.
+// find returns the part at a path, or nil if there is none.
 func (v *view) find(path string) *part {
 	if i := slices.IndexFunc(v.parts, func(p part) bool { return p.path == path }); i >= 0 {
 		return &v.parts[i]
@@ -426,16 +426,16 @@ func (v *view) inHosts(path string) bool {
 	return outer != nil && outer.kind.isHosts()
 }
 
-// inTree reports whether a part that comes from the host lies somewhere above a path: others may change then what is on
-// the way to it, while the room is built.
+// inTree reports whether a part that comes from the host lies above a path: other processes may then change the way to it
+// while the room is built.
 func (v *view) inTree(path string) bool {
 	return slices.ContainsFunc(v.parts, func(p part) bool {
 		return p.kind.isHosts() && p.path != path && offlimits.Within(path, p.path)
 	})
 }
 
-// grants are the rules of Landlock for a view. One on a folder holds for all that is in it, so that no other is needed
-// there that gives no more; and there are none on what a child could have moved.
+// grants returns the Landlock rules for a view. A rule on a folder holds for everything in it, so rules within it that
+// grant no more are left out. There are no rules on paths that a child could have moved.
 func (v *view) grants() []grant {
 	var grants []grant
 	for _, p := range v.parts {
@@ -446,8 +446,8 @@ func (v *view) grants() []grant {
 	return grants
 }
 
-// foundation begins a room: a file system of its own at base, with the parts of a view. What the host mounts
-// later is seen, where it lets that be.
+// foundation begins a room: a file system of its own at base, with the parts of a view. Later mounts of the host are
+// visible if the host propagates them.
 func (s *script) foundation(v *view, base string) {
 	s.in(LayerMounts)
 	s.call("keep ours to ourselves", unix.SYS_MOUNT, 0, "/", 0, unix.MS_REC|unix.MS_SLAVE, 0)
@@ -458,14 +458,14 @@ func (s *script) foundation(v *view, base string) {
 	b.folder("/tmp")
 }
 
-// mountRoot mounts the empty file system that a room begins with.
+// mountRoot mounts the empty file system that a room starts with.
 func (s *script) mountRoot(base string) {
 	s.mountFS("tmpfs", base, unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=256k,nr_inodes=4096")
 }
 
-// complete adds the parts of a view to the room, and enters it. What is in none of its parts is then not there: no path
-// leads to it. All is the view with what the foundation has. A view with an image has nothing of that: it begins anew,
-// on top of it, and what is below goes with the host's root.
+// complete adds the parts of a view to the room, and enters it. Everything outside the parts is then gone: no path leads
+// to it. The view all includes the foundation's parts. A view with an image has none of those: it starts anew, on top of
+// the foundation, which goes away with the host's root.
 func (s *script) complete(v, all *view, base, dir string) {
 	s.in(LayerMounts)
 	trees := s.trees(v, all)
@@ -485,13 +485,13 @@ func (s *script) complete(v, all *view, base, dir string) {
 	s.setAttr("/", cwd, "/", 0, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
-// trees opens what comes from the host, before anything is covered. What lies in a part of the same kind
-// comes with that one.
+// trees opens the parts that come from the host, before anything is covered. A path within a part of the same kind comes
+// with that part.
 func (s *script) trees(v, all *view) map[string]register {
 	trees := map[string]register{}
 	at := s.newReg()
 	for _, p := range v.parts {
-		p.rights = all.find(p.path).rights // of both, where the system has it too
+		p.rights = all.find(p.path).rights // of both, if the system has it too
 		outer := all.around(p.path)
 		from := p.onHost(p.path)
 		inOuter := outer != nil && outer.kind == p.kind && outer.runs() == p.runs() && outer.onHost(p.path) == from
@@ -507,7 +507,7 @@ func (s *script) trees(v, all *view) map[string]register {
 		if p.kind != partDevice {
 			attr |= unix.MOUNT_ATTR_NODEV
 		}
-		if p.kind != partWrite { // a device can be written to all the same, but not be given another mode
+		if p.kind != partWrite { // a device can still be written to, but its mode cannot be changed
 			attr |= unix.MOUNT_ATTR_RDONLY
 		}
 		if !p.runs() {
@@ -519,7 +519,7 @@ func (s *script) trees(v, all *view) map[string]register {
 	return trees
 }
 
-// openDirect opens what is at a path without links, to be pointed at.
+// openDirect opens a path without following links, as an O_PATH descriptor.
 func (s *script) openDirect(what string, dir any, path string, resolve uint64) *op {
 	how := s.words(unix.O_PATH|unix.O_CLOEXEC, 0, resolve)
 	return s.call(what, unix.SYS_OPENAT2, dir, path, how, unix.SizeofOpenHow)
@@ -538,12 +538,12 @@ type builder struct {
 	*script
 	view *view
 	base string
-	root register // the open base; 0: all that is made is our own
-	spot register // what is open for a moment
+	root register // the open base; 0 if everything made is our own
+	spot register // a temporary descriptor
 	made map[string]bool
 }
 
-// folder makes a folder and those above it, as far as they do not come with a part of the host.
+// folder makes a folder and its parents, except those that come with a part of the host.
 func (b *builder) folder(path string) {
 	if b.made[path] || b.view.inHosts(path) {
 		return
@@ -553,8 +553,8 @@ func (b *builder) folder(path string) {
 	b.make(path, path, unix.SYS_MKDIRAT, 0o755)
 }
 
-// make makes a folder or a file in the room, unless it is there. What lies in a tree of the host is named from its open
-// folder: its names may be others by then.
+// make makes a folder or a file in the room, unless it exists. In a tree of the host it is named relative to its open
+// folder, since the names on the path may have changed by then.
 func (b *builder) make(what, path string, nr uintptr, mode int) {
 	if b.root == 0 || !b.view.inTree(path) {
 		b.call(what, nr, cwd, b.base+path, mode, 0).loose()
@@ -565,7 +565,7 @@ func (b *builder) make(what, path string, nr uintptr, mode int) {
 	b.call(path, unix.SYS_CLOSE, dir)
 }
 
-// open opens a place of the room.
+// open opens a path of the room.
 func (b *builder) open(path string) register {
 	if b.root == 0 {
 		b.openDirect(path, cwd, b.base+path, noLinks).into(b.spot)
@@ -579,7 +579,7 @@ func newBuilder(s *script, v *view, base string) *builder {
 	return &builder{script: s, view: v, base: base, spot: s.newReg(), made: map[string]bool{"/": true}}
 }
 
-// put puts the parts of a view into the room, from the outside in, then the links.
+// put adds the parts of a view to the room, from the outside in, then the links.
 func (b *builder) put(v *view, trees map[string]register) {
 	for _, p := range v.parts {
 		tree, ok := trees[p.path]
@@ -597,7 +597,7 @@ func (b *builder) put(v *view, trees map[string]register) {
 	}
 }
 
-// place makes what a part is mounted on, unless it is there already.
+// place makes the mount point of a part, unless it exists.
 func (b *builder) place(p part) {
 	switch {
 	case b.view.inHosts(p.path):
@@ -609,7 +609,7 @@ func (b *builder) place(p part) {
 	}
 }
 
-// quiet are the flags of a file system with nothing in it that could do anything.
+// quiet are the flags of a file system that holds nothing executable or privileged.
 const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
 func (b *builder) fill(p part, tree register) {
@@ -628,7 +628,7 @@ func (b *builder) fill(p part, tree register) {
 	}
 }
 
-// mount puts a tree in its place, and lets go of it.
+// mount mounts a tree at a path, and closes it.
 func (b *builder) mount(path string, tree register) {
 	to := b.open(path)
 	const byDescriptors = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
@@ -637,11 +637,11 @@ func (b *builder) mount(path string, tree register) {
 	b.call(path, unix.SYS_CLOSE, tree)
 }
 
-// empty is an empty file of the room, for as long as it takes to mount it.
+// empty is an empty file of the room, which exists only until it is mounted.
 const empty = "/.empty"
 
-// hide covers a part with nothing: a folder with an empty one, a file with an empty one. A device such as /dev/null
-// would take what is written to it, and is the host's.
+// hide covers a folder with an empty folder, and a file with an empty file. A device such as /dev/null would accept
+// writes, and belongs to the host.
 func (b *builder) hide(p part) {
 	if !p.folder {
 		b.make(p.path, empty, unix.SYS_MKNODAT, unix.S_IFREG|0o444)
@@ -656,12 +656,12 @@ func (b *builder) hide(p part) {
 		return
 	}
 	at := b.open(p.path)
-	b.call(p.path, unix.SYS_FCHDIR, at) // a name would be looked up once more
+	b.call(p.path, unix.SYS_FCHDIR, at) // a name would be resolved once more
 	b.call(p.path, unix.SYS_CLOSE, at)
 	b.call("nothing on "+p.path, unix.SYS_MOUNT, "tmpfs", ".", "tmpfs", quiet, "mode=0555,size=64k,nr_inodes=128")
 }
 
-// closeHidden makes the covers of folders read-only, once all that lies in them is there.
+// closeHidden makes the covers of folders read-only, once everything in them is in place.
 func (b *builder) closeHidden(v *view) {
 	for _, p := range v.parts {
 		if p.kind == partHidden && p.folder {

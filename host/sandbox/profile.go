@@ -13,84 +13,84 @@ import (
 	"toolpost/tool"
 )
 
-// A Profile says what a confined child may do. Its zero value is the strictest: the child has what programs
-// are made of (/usr, /bin, /lib and the few files of /etc that the C library reads), its own program and
-// memory, and nothing else.
+// A Profile states what a confined child may do. Its zero value is the strictest: the child has the system files that
+// programs need (/usr, /bin, /lib and the few files of /etc that the C library reads), its own program and memory, and
+// nothing else.
 type Profile struct {
-	// Name is what the system's ps shows of a forked child. A program that is started has its own.
+	// Name is the name of a forked child in the system's ps. A program that is started has its own.
 	Name string
 
-	// Files and folders, by absolute paths. What is in none of them is not there at all. Where one lies
-	// within another, the nearer one decides.
+	// Files and folders, by absolute paths. All other paths do not exist in the room. If one path lies within another,
+	// the nearer one decides.
 	Readable   []string // may be read
 	Writable   []string // may be read and changed
 	Executable []string // may be read and run: interpreters, their libraries, the tool's own code
 
-	// Root is a folder that is the room's /, read-only, in the place of what programs are made of here: an unpacked
-	// image of a container, or / itself. Its /proc, /sys, /dev and /tmp are the room's own. Other paths of the profile
-	// are those of the host, and lie at the same place in the room. Empty: the room has the host's programs.
+	// Root is a folder that becomes the room's /, read-only, in place of the system's programs: an unpacked container
+	// image, or / itself. Its /proc, /sys, /dev and /tmp are the room's own. Other paths of the profile are those of the
+	// host, and appear at the same place in the room. If empty, the room has the host's programs.
 	Root string
-	// ReadOnly is what cannot be changed although it lies in what is Writable. What does not exist cannot be named.
+	// ReadOnly lists existing paths within Writable that cannot be changed.
 	ReadOnly []string
-	// Off is what is not there, or cannot be changed, although it lies in one of them: where it is hidden a folder is
-	// empty, and so is a file. It holds also for what is not there when the room is built.
+	// Off lists paths that are hidden, or cannot be changed, although they lie within one of the above. A hidden folder
+	// or file appears empty. The list also applies to paths that do not exist yet when the room is built.
 	Off *offlimits.List
-	// WriteOnly takes the right to read from what is Writable.
+	// WriteOnly removes the right to read from Writable.
 	WriteOnly bool
-	// Tmp is the size of a private /tmp in memory. 0: there is none, nor where a room has no mounts of its own.
+	// Tmp is the size of a private /tmp in memory. There is none if it is 0 or if the room has no mounts of its own.
 	Tmp int64
-	// Scratch are more folders like that /tmp, where there is one. One that lies in something of the host that the child
-	// has, or is not there on the host, is left out.
+	// Scratch lists more folders like Tmp, under the same condition. A folder that lies in a part of the host that the
+	// child has, or that does not exist on the host, is left out.
 	Scratch []string
-	// Proc says what it sees of /proc.
+	// Proc selects what the child sees of /proc.
 	Proc Proc
 
 	Network Network
-	// Unix lets it use Unix sockets, also those that others have left in Readable and Writable. Pairs of
-	// sockets are always there.
+	// Unix lets the child use Unix sockets, including those that other processes have left in Readable and Writable.
+	// Socket pairs are always allowed.
 	Unix bool
-	// Subprocess lets it start programs.
+	// Subprocess lets the child start programs.
 	Subprocess bool
-	// Forks says that what it forks are calls that are strangers to it and to each other: nothing in the room reaches
-	// another process by its number, or leaves a queue. See ForkScript.
+	// Forks means that the child's forks are calls that must be isolated from it and from each other: no process in the
+	// room can reach another by its pid, or leave a queue. See ForkScript.
 	Forks bool
-	// NoEnv gives it no variable.
+	// NoEnv gives the child an empty environment.
 	NoEnv bool
 
 	Limits Limits
 }
 
-// Network says whom a child can reach.
+// Network states which hosts a child can reach.
 type Network int
 
 // The networks.
 const (
-	NetworkNone     Network = iota // nobody
-	NetworkLoopback                // itself, on a loopback that it shares with nobody
-	NetworkEgress                  // itself, and through EgressAddress whom the host lets through
-	NetworkAll                     // everybody whom the host can reach
+	NetworkNone     Network = iota // none
+	NetworkLoopback                // itself, on a loopback of its own
+	NetworkEgress                  // itself, and the hosts that the proxy at EgressAddress allows
+	NetworkAll                     // everything that the host can reach
 )
 
-// EgressAddress is where a child with NetworkEgress finds the host's proxy. It is the same in every room:
-// each has a loopback of its own.
+// EgressAddress is the address of the host's proxy for a child with NetworkEgress. It is the same in every room: each has
+// a loopback of its own.
 const EgressAddress = "127.0.0.1:3128"
 
-// String returns the word of the config.
+// String returns the name used in the config.
 func (n Network) String() string {
 	return [...]string{"none", "loopback", "hosts", "all"}[n]
 }
 
-// Proc says what a child sees of /proc.
+// Proc states what a child sees of /proc.
 type Proc int
 
-// What is seen of /proc.
+// The views of /proc.
 const (
 	ProcNone Proc = iota // nothing
 	ProcOwn              // its own processes
-	ProcAll              // its own processes and what the kernel tells of the machine
+	ProcAll              // its own processes and the kernel's information about the machine
 )
 
-// Limits bound what a child and all its processes use. A 0 is the default, a negative number is no limit.
+// Limits bound the resources of a child and all its processes. 0 means the default, a negative number no limit.
 type Limits struct {
 	Memory    int64         // bytes; 512 MiB
 	CPU       float64       // processors; no limit
@@ -100,13 +100,13 @@ type Limits struct {
 	CPUTime   time.Duration // of each process; no limit
 }
 
-// The limits of a profile that says nothing else.
+// The default limits of a profile.
 const (
 	DefaultMemory    = 512 << 20
 	DefaultProcesses = 128
 )
 
-// WithDefaults puts the defaults in the place of what is left out.
+// WithDefaults replaces zero values with the defaults.
 func (l Limits) WithDefaults() Limits {
 	return Limits{
 		Memory: cmp.Or(l.Memory, DefaultMemory), Processes: cmp.Or(l.Processes, DefaultProcesses),
@@ -115,20 +115,20 @@ func (l Limits) WithDefaults() Limits {
 	}
 }
 
-// Default is the profile of a tool of which nothing more is said: it reads the given folders and may start
-// programs, all within the default limits; it has a private /tmp, its own processes in /proc, and no network.
+// Default is the profile of a tool without further settings: it reads the given folders and may start programs, all
+// within the default limits; it has a private /tmp, its own processes in /proc, and no network.
 func Default(readable ...string) Profile {
 	return Profile{Readable: readable, Tmp: 64 << 20, Proc: ProcOwn, Subprocess: true}
 }
 
-// FromGuarantees returns the profile of a tool that has p but for what the guarantees take from it. It only
-// ever tightens. Executable stays: a tool that may not read files still has its own code.
+// FromGuarantees returns p without the rights that the guarantees forbid. It only ever tightens. Executable stays: a tool
+// that may not read files still has its own code.
 func FromGuarantees(g tool.Guarantees, p Profile) Profile {
 	if g.NoFilesystemRead {
 		p.Readable, p.WriteOnly = nil, true
 	}
 	if g.NoFilesystemWrite {
-		if !p.WriteOnly { // what may be written may be read
+		if !p.WriteOnly { // a writable file is readable too
 			p.Readable = slices.Concat(p.Readable, p.Writable)
 		}
 		p.Writable, p.Tmp = nil, 0
@@ -143,29 +143,29 @@ func FromGuarantees(g tool.Guarantees, p Profile) Profile {
 	return p
 }
 
-// A Confinement is a profile and who hears of what goes on behind its walls.
+// A Confinement is a profile with the callbacks for what happens in the room.
 type Confinement struct {
 	Profile
-	// Violation is called for every attempt that a wall stops and that can be seen, from one goroutine, at
-	// most 64 times for a child; it must not block for long. Nil: nobody looks.
+	// Violation, if not nil, is called for every attempt that a wall stops and that can be seen, from one goroutine, at
+	// most 64 times for a child. It must not block for a long time.
 	Violation func(Violation)
-	// Egress is called with every connection that a child with NetworkEgress makes to EgressAddress, each in
-	// a goroutine of its own, 64 at a time. It closes the connection. It must return soon after the child's
-	// end, which it sees as the end of the connection.
+	// Egress is called with every connection that a child with NetworkEgress makes to EgressAddress, each in a goroutine
+	// of its own, 64 at a time. It closes the connection. It must return soon after the child's end, which it sees as the
+	// end of the connection.
 	Egress func(net.Conn)
 }
 
-// A Spawn says what to start behind which walls.
+// A Spawn describes a program to start, and its confinement.
 type Spawn struct {
-	Path string   // the program; a relative one is looked for in Dir
+	Path string   // the program; a relative one is looked up in Dir
 	Argv []string // its arguments, its own name first
-	// working folder; empty: ours if it is in the room, else /. One that is not in the room is there, and empty
+	// working folder; empty means ours if it is in the room, else /. A folder outside the room is created there, empty
 	Dir   string
 	Env   []string   // the whole environment
 	Files []*os.File // its descriptors 0, 1, 2 and so on; the caller keeps and closes its own
 	Look  bool       // whether a Window is wanted
-	// Born is told the pid of the child before that does anything, and while it is in our session; an error ends
-	// it. Nil: nobody is told.
+	// Born, if not nil, is called with the pid of the child before the child does anything, while it is in our session.
+	// An error ends the child.
 	Born func(pid int) error
 	Confinement
 }
@@ -173,11 +173,11 @@ type Spawn struct {
 // A Violation is an attempt that a wall has stopped, or a limit that was reached.
 type Violation struct {
 	Capability string // network, filesystem_write, subprocess; of limits memory, processes
-	Guarantee  string // the guarantee that forbids it: no_network ...; empty: it is a limit
-	Target     string // the path or the address; how much a limit allows
+	Guarantee  string // the guarantee that forbids it, such as no_network; empty for a limit
+	Target     string // the path or the address; for a limit, its value
 }
 
-// The layers that a room is made of, as they are named in probes, errors and results.
+// The layers of a room, as they are named in probes, errors and results.
 const (
 	LayerNamespaces = "user namespace"
 	LayerPid        = "pid namespace"
@@ -202,7 +202,7 @@ type Layer struct {
 	Name  string
 	Works bool
 	Why   string // what was found: a version, or why it does not work
-	Means string // what it is for, in one sentence
+	Means string // its purpose, in one sentence
 }
 
 // The controllers that a room needs.
@@ -214,7 +214,7 @@ const (
 
 func controllerNames() []string { return []string{ctlMemory, ctlPids, ctlCPU} }
 
-// check refuses paths that say nothing, or say it to somebody else.
+// check refuses paths that are relative or contain NUL, and unknown networks and views of /proc.
 func (p Profile) check() error {
 	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Off.Hidden(), p.Off.Fixed(),
 		[]string{cmp.Or(p.Root, "/")}) {
@@ -228,8 +228,8 @@ func (p Profile) check() error {
 	return nil
 }
 
-// system lists what programs are made of, and holds nothing of users: code, and the files of /etc that the C
-// library and its friends read. What does not exist here is left out.
+// system lists the system files that programs need, which hold no user data: code, and the files of /etc that the C
+// library and similar libraries read. Missing files are left out.
 func system() []string {
 	paths := []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/ld.so.cache",

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A room is built by two scripts. The foundation is the same for all rooms, so one is always laid in advance; it
-// ends with the room's first two processes waiting for the second script, the plan, which makes the room what
-// one child's profile says and starts its program.
+// A room is built by two scripts. The foundation is the same for all rooms, so one is always laid in advance. It ends
+// with the room's first two processes waiting for the second script, the plan, which sets up the room for one child's
+// profile and starts its program.
 
-// A foundation is the first script, while it is written.
+// A foundation is the first script while it is being written.
 type foundation struct {
 	*script
 	on *machine
@@ -29,7 +29,7 @@ type laid struct {
 	at     time.Time
 }
 
-// lay returns the first script of a room that joins so many cgroups.
+// lay returns the first script of a room that joins the given number of cgroups.
 func (m *machine) lay(cgroups int) (*laid, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,9 +60,9 @@ func (m *machine) systemNow() *view {
 	return m.system
 }
 
-// foundation writes the first script. The one who plays it first is the midwife: it stands in the new
-// namespaces, forks the room's init and then the child, both as children of the host, and is gone. A pid
-// namespace is only entered by being born there; that is why there is a midwife.
+// foundation writes the first script. The process that plays it first is the midwife: it is in the new namespaces, forks
+// the room's init and then the child, both as children of the host, and exits. There is a midwife because a process
+// enters a pid namespace only by being born in it.
 func (m *machine) foundation(cgroups int) (*script, error) {
 	f := &foundation{script: &script{regs: register(cgroups)}, on: m}
 	f.in("start")
@@ -90,8 +90,8 @@ func (m *machine) foundation(cgroups int) (*script, error) {
 	return f.script, f.fits()
 }
 
-// fork adds a fork, and returns which op it is: that jumps to the child's part, which is not written yet. The child
-// belongs to the host, which is told its pid.
+// fork adds a fork, and returns the index of the op that jumps to the child's part, which is not written yet. The forked
+// process is a child of the host, which receives its pid.
 func (f *foundation) fork(what int) (at int) {
 	at = len(f.ops)
 	pid := f.newReg()
@@ -102,7 +102,7 @@ func (f *foundation) fork(what int) (at int) {
 
 func (s *script) exit() { s.call("exit", unix.SYS_EXIT_GROUP, 0) }
 
-// joinCgroups joins those whose cgroup.procs came with the script.
+// joinCgroups joins the cgroups whose cgroup.procs came with the script.
 func (f *foundation) joinCgroups(n int) {
 	f.in(layerGroup)
 	for i := range n {
@@ -114,7 +114,7 @@ func (f *foundation) joinCgroups(n int) {
 	}
 }
 
-// mapUser gives the new user namespace the one user that there is: ourselves, by the same numbers.
+// mapUser gives the new user namespace its only user: ourselves, with the same ids.
 func (f *foundation) mapUser() {
 	if !f.on.UserNS {
 		return
@@ -132,9 +132,8 @@ func (s *script) writeFile(path, content string) {
 	s.call(path, unix.SYS_CLOSE, fd)
 }
 
-// writeInit writes the part of the room's first process. It holds no descriptor but the one that tells that
-// the host has ended, and ends with it; with it ends everybody in the room. Who loses its parent becomes its
-// child and is not waited for.
+// writeInit writes the part of the room's first process. Its only descriptor reports the end of the host; it ends with
+// the host, and everything in the room ends with it. Orphans in the room become its children and are not waited for.
 func (f *foundation) writeInit() error {
 	f.in("init")
 	f.call("secrecy", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
@@ -156,10 +155,10 @@ func (f *foundation) writeInit() error {
 	return nil
 }
 
-// writeChild writes the child's part: what all rooms have, and then it waits for what its own is to be.
+// writeChild writes the child's part: the steps that all rooms share, and then the wait for the plan.
 func (f *foundation) writeChild() {
 	f.in("start")
-	if !f.on.PidNS { // nobody else ends it when the host is gone
+	if !f.on.PidNS { // nothing else ends it when the host is gone
 		f.call("die with the host", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL))
 	}
 	if f.on.Mounts {
@@ -174,7 +173,7 @@ func (f *foundation) writeChild() {
 	f.next()
 }
 
-// next waits for the next script and goes on with it. When the host lets go, that is the end.
+// next waits for the next script and continues with it. It exits if the host closes the connection.
 func (f *foundation) next() {
 	payload := f.words(0, 0) // the size of the script, the number of descriptors after it
 	control := f.bytes(make([]byte, unix.CmsgSpace(4*maxFiles)))
@@ -194,18 +193,17 @@ func (f *foundation) next() {
 	f.exit()
 }
 
-// A plan is the second script, while it is written: what is asked for, and which of this machine's layers it
-// is made of.
+// A plan is the second script while it is being written: the request, and the layers of this machine that it uses.
 type plan struct {
 	script
 	Spawn
 	on   *machine
 	view *view // what this room has besides the system
-	all  *view // and with it
+	all  *view // both together
 	dir  string
 }
 
-// write writes the script. The order matters: each step needs what a later one takes away.
+// write writes the script. The order matters: each step needs a right that a later one removes.
 func (p *plan) write() error {
 	p.regs = register(len(p.Files))
 	p.in("start")
@@ -231,8 +229,8 @@ func (p *plan) write() error {
 	p.dropPrivileges(p.on)
 	if p.on.Landlock > 0 {
 		grants := p.view.grants()
-		// A child may list the folders of a room that has an image: all of them are its own. What it may not see is not
-		// mounted there, and what is writable may be for writing alone.
+		// A child may list the folders of a room that has an image: all of them are its own. Hidden paths are not mounted
+		// there, and writable ones may be write-only.
 		if p.Root != "" && !p.WriteOnly {
 			grants = append(grants, grant{"/", rightsRead | rightsExec, true})
 		}
@@ -242,7 +240,7 @@ func (p *plan) write() error {
 	if err := p.filter(); err != nil {
 		return err
 	}
-	if p.Path == "" { // only the room was asked for
+	if p.Path == "" { // only the room was requested
 		p.exit()
 	} else {
 		p.in(layerExec)
@@ -251,8 +249,8 @@ func (p *plan) write() error {
 	return p.fits()
 }
 
-// descriptors puts the child's files to 0, 1, 2 and so on. What is still needed moves out of their places first, and no
-// further: there may be few descriptors, and a place above the limit cannot be had at all.
+// descriptors moves the child's files to 0, 1, 2 and so on. Descriptors that are still needed move out of their places
+// first, and no further than necessary: there may be few descriptors, and none above the limit.
 func (p *plan) descriptors() {
 	move := func(reg register) {
 		p.call("descriptor", unix.SYS_FCNTL, reg, unix.F_DUPFD_CLOEXEC, len(p.Files)).into(reg)
@@ -272,7 +270,7 @@ func (p *plan) descriptors() {
 
 func (p *plan) ownNetwork() bool { return !p.on.ground(p.Profile).outside }
 
-// network brings up the loopback, which has no way out, and the door to the host's proxy in it.
+// network brings up the loopback, which has no way out, and on it the listener for the host's proxy.
 func (p *plan) network() {
 	if !p.ownNetwork() || p.Network == NetworkNone {
 		return
@@ -308,10 +306,10 @@ func (s *script) hand(what int, fd register) {
 	s.call("hand over", unix.SYS_CLOSE, fd)
 }
 
-// dropPrivileges takes every capability, for good: a user namespace gives them all, and root has them anyway.
+// dropPrivileges removes every capability, for good: a user namespace grants them all, and root has them anyway.
 func (s *script) dropPrivileges(on *machine) {
 	s.in(LayerPrivileges)
-	if on.privileged() { // else there is nothing to take
+	if on.privileged() { // otherwise there are none to remove
 		for c := range on.lastCap + 1 {
 			s.call("bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c)
 		}
@@ -324,11 +322,11 @@ func (s *script) dropPrivileges(on *machine) {
 	s.call("no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
-// secureBits: being user 0 means nothing, changing the user neither, capabilities are neither kept nor raised;
-// each locked.
+// secureBits: user 0 has no special rights, changing the user grants none, capabilities are neither kept nor raised; each
+// bit is locked.
 const secureBits = 0b1110_1111
 
-// filter installs the filter of system calls. With a supervisor its descriptor goes to the host.
+// filter installs the filter of system calls. With a supervisor, its descriptor goes to the host.
 func (p *plan) filter() error {
 	if !p.on.Seccomp {
 		return nil
@@ -347,7 +345,7 @@ func (p *plan) filter() error {
 	return nil
 }
 
-// limits sets what each process may use. What counts for all of a room's processes together are its cgroups.
+// limits sets the limits of each process. Limits on all processes of a room together are set by its cgroups.
 func (p *plan) limits() {
 	p.in(LayerLimits)
 	l := p.Limits.WithDefaults()
@@ -355,15 +353,15 @@ func (p *plan) limits() {
 	p.atMost("files", unix.RLIMIT_NOFILE, int64(l.Files))
 	p.atMost("file size", unix.RLIMIT_FSIZE, l.FileSize)
 	if l.CPUTime > 0 {
-		// The first brings a signal that can be caught, the second does not.
+		// The soft limit sends a signal that can be caught, the hard limit does not.
 		seconds := uint64((l.CPUTime + time.Second - 1) / time.Second)
 		p.limit("cpu time", unix.RLIMIT_CPU, seconds, seconds+1)
 	}
 	if p.on.groups.why[ctlMemory] != nil {
-		// Of one process, not of all: so this is the default only, and whoever asks for a limit is refused
-		// (cover). To watch the sum and end the room when it is too large was considered; what is looked at now
-		// and then is no wall. It counts what can be written to, not what is merely reserved, which would stop
-		// the runtimes that reserve much.
+		// This limits one process, not all of them, so it serves as the default only; an explicit limit is refused
+		// (cover). Watching the sum and ending the room when it is too large was considered, but a periodic check is not
+		// a wall. RLIMIT_DATA counts writable memory, not memory that is merely reserved, which would stop runtimes that
+		// reserve a lot.
 		p.atMost("memory", unix.RLIMIT_DATA, l.Memory)
 	}
 	if p.on.backstopPids() {
@@ -371,7 +369,7 @@ func (p *plan) limits() {
 	}
 }
 
-// atMost lowers a limit; a negative one is none.
+// atMost lowers a limit; a negative number means no limit.
 func (p *plan) atMost(what string, resource int, n int64) {
 	if n >= 0 {
 		p.limit(what, resource, uint64(n), uint64(n))
@@ -380,7 +378,7 @@ func (p *plan) atMost(what string, resource int, n int64) {
 
 func (p *plan) limit(what string, resource int, soft, hard uint64) {
 	var now unix.Rlimit
-	if unix.Getrlimit(resource, &now) == nil { // more than we have nobody can give
+	if unix.Getrlimit(resource, &now) == nil { // a process cannot be given more than we have
 		soft, hard = min(soft, now.Max), min(hard, now.Max)
 	}
 	p.call(what, unix.SYS_PRLIMIT64, 0, resource, p.words(soft, hard), 0)

@@ -1,9 +1,9 @@
-// Package sandbox builds walls around a child with the kernel's own means, and says which of them this machine
-// can build. A wall that was asked for and cannot be built refuses the call: the tool is never run without it.
+// Package sandbox confines a child with the kernel's own means (its walls), and reports which of them this machine can
+// build. If a requested wall cannot be built, the call is refused: the tool never runs without it.
 //
-// A Profile says what a child may do; Start starts a program in a room that is made for that profile alone: its
-// own processes, network and files (namespaces and mounts), rights by path (Landlock), system calls (seccomp),
-// no privileges, and limits (rlimits and cgroups). All of it stands before the program's first instruction.
+// A Profile states what a child may do. Start starts a program in a room that is made for that profile alone: its own
+// processes, network and files (namespaces and mounts), rights by path (Landlock), system calls (seccomp), no privileges,
+// and limits (rlimits and cgroups). All of it is in place before the program's first instruction.
 //
 // # How a child is started
 //
@@ -14,27 +14,27 @@
 //	writes a plan for one
 //	profile  -----------------------------------------> child: its mounts, limits, filter; exec
 //
-// A Go program cannot fork: only one of its threads would be left in the child, and the next allocation might wait
-// for a lock that nobody holds any more. The usual way out is to start a helper program that builds the room and then
-// executes the tool. That costs a program start on every call, and the helper has to be handed the profile in some
-// format and trusted to read it right. Here the host writes down the very system calls that the child is to make, as
-// data (a script), and a loop of a few lines that neither allocates nor decides plays them in the fork. Every wall is
-// then a list that a test can read, and a failure names the call that failed.
+// A Go program cannot fork: only one of its threads would be left in the child, and the next allocation might wait for a
+// lock whose holder is gone. The usual solution is a helper program that builds the room and then executes the tool. That
+// costs a program start on every call, and the helper must be given the profile in some format and trusted to read it
+// correctly. Here the host writes down the exact system calls that the child is to make, as data (a script), and a loop
+// of a few lines that neither allocates nor decides plays them in the fork. So every wall is a list that a test can read,
+// and a failure names the call that failed.
 //
-// The forker is this program, started once more with nothing in it: forking the host itself would copy the page tables
-// of a large process on every call, and with them all its secrets. The midwife exists because a process enters a new
-// PID namespace only by being born in it. Making namespaces and mounts takes most of the time and is the same for every
-// room, so one foundation is always laid in advance; what depends on the profile comes in the second script.
+// The forker is this program, started once more with nothing in it: forking the host itself would copy the page tables of
+// a large process on every call, and with them all its secrets. The midwife exists because a process enters a new PID
+// namespace only by being born in it. Making namespaces and mounts takes most of the time and is the same for every room,
+// so one foundation is always laid in advance; the second script has the parts that depend on the profile.
 //
-// bwrap was measured and left: it does all of this at each start, and has neither Landlock nor a way to hand back
-// what a filter has seen.
+// bwrap was measured and rejected: it does all of this at each start, and has neither Landlock nor a way to report what a
+// filter has seen.
 //
 // # Where to look
 //
-// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts and sets
+// profile.go defines what can be requested, probe.go what this machine can build, room.go writes the two scripts and sets
 // the limits, mounts.go, landlock.go, seccomp.go and cgroup.go each build one wall, host.go keeps the forker and the
-// foundations, play.go runs in the fork, notify.go hears of what was stopped, and fork.go does the same for the
-// children of a warm Python server, which forks for itself.
+// foundations, play.go runs in the fork, notify.go receives the stopped attempts, and fork.go does the same for the
+// children of a warm Python server, which forks by itself.
 package sandbox
 
 import (
@@ -45,11 +45,11 @@ import (
 	"toolpost/tool"
 )
 
-// CoverageMissing is the reason of a refusal for want of a wall, in the words of the namel3ss contract.
+// CoverageMissing is the reason for a refusal because of a missing wall, in the words of the namel3ss contract.
 const CoverageMissing = "coverage_missing"
 
-// Elsewhere refuses the guarantees of a tool that is not started here, whatever this machine could build: what nobody
-// enforces is not promised.
+// Elsewhere refuses the guarantees of a tool that is not started here, whatever this machine could build: a guarantee
+// that is not enforced must not be promised.
 func Elsewhere(name string, g tool.Guarantees) error {
 	asked := g.Asked()
 	if len(asked) == 0 {
@@ -63,8 +63,8 @@ func uncovered(format string, args ...any) error {
 	return tool.Errorf(tool.CodeUnsupported, format, args...).Because(CoverageMissing)
 }
 
-// Cover reports whether this machine can hold the guarantees around a tool. The error names those that
-// it cannot, and the layer that is missing.
+// Cover checks that this machine can enforce the guarantees of a tool. The error names those that it cannot enforce, and
+// the missing layer.
 func Cover(name string, g tool.Guarantees) error {
 	asked := g.Asked()
 	if len(asked) == 0 {
@@ -88,7 +88,7 @@ func Cover(name string, g tool.Guarantees) error {
 	return nil
 }
 
-// explain says why a layer is missing.
+// explain returns why a layer is missing.
 func (m *machine) explain(layer string) string {
 	for _, l := range m.layers() {
 		if l.Name == layer && l.Why != "" {
@@ -98,9 +98,9 @@ func (m *machine) explain(layer string) string {
 	return layer
 }
 
-// lacking names the layer for want of which a guarantee cannot be held; empty: it can.
+// lacking returns the missing layer that keeps a guarantee from being enforced, or "" if it can be.
 func (m *machine) lacking(guarantee string) string {
-	layer, holds := LayerPid, m.apart() // what a child does not get it does not have; others' cannot be read
+	layer, holds := LayerPid, m.apart() // a child has only what it is given, and cannot read from other processes
 	switch guarantee {
 	case "no_filesystem_read", "no_filesystem_write":
 		layer, holds = LayerLandlock, m.filesHold()
@@ -115,13 +115,13 @@ func (m *machine) lacking(guarantee string) string {
 	return layer
 }
 
-// filesHold reports whether files can be walled off. Landlock alone can if it knows of truncation, and where
-// system calls can be filtered that it does not see.
+// filesHold reports whether files can be protected. Landlock alone suffices if it covers truncation and if the system
+// calls that it does not see can be filtered.
 func (m *machine) filesHold() bool {
 	return m.Mounts || m.Landlock >= landlockTruncate && m.Seccomp
 }
 
-// apart reports whether a child can be kept from other processes.
+// apart reports whether a child can be isolated from other processes.
 func (m *machine) apart() bool { return m.PidNS || m.Landlock >= landlockScopes && m.Seccomp }
 
 // cover refuses a profile that this machine cannot build.
@@ -157,7 +157,7 @@ func (m *machine) lacks(layer string) error {
 		"`walls: {off: true}` in the config of the source to run it without", m.explain(layer))
 }
 
-// A layerIf is a layer, and whether something is true of it.
+// A layerIf is a layer, and whether a condition holds for it.
 type layerIf struct {
 	layer string
 	is    bool
@@ -172,7 +172,7 @@ func layersThat(all []layerIf) (layers []string) {
 	return layers
 }
 
-// nested reports whether something is to be read-only within what may be written: Landlock cannot do that.
+// nested reports whether a read-only path lies within a writable one, which Landlock cannot express.
 func nested(p Profile) bool {
 	return slices.ContainsFunc(slices.Concat(p.Readable, p.Executable, p.ReadOnly), func(inner string) bool {
 		return slices.ContainsFunc(p.Writable, func(outer string) bool {
@@ -181,7 +181,7 @@ func nested(p Profile) bool {
 	})
 }
 
-// built lists the layers of a room with this profile. Without LayerNotify attempts are not seen, only stopped.
+// built lists the layers of a room with this profile. Without LayerNotify, attempts are stopped but not seen.
 func (m *machine) built(p Profile, watched bool) []string {
 	l := p.Limits.WithDefaults()
 	return layersThat([]layerIf{

@@ -24,37 +24,37 @@ import (
 	"toolpost/tool"
 )
 
-// A Confined is a started child. It is a child of this program, which waits for it as for any other.
+// A Confined is a started child. It is a child of this program, and must be waited for like any other.
 type Confined struct {
 	Pid  int
-	Init int // the room's first process, also our child: when it is killed everything in the room ends. 0: none
+	Init int // the room's first process, also our child: killing it ends everything in the room. 0 if there is none
 
 	// Layers are the walls that were built.
 	Layers []string
 
-	// Window looks at its files. It is there if it was asked for, and the caller closes it.
+	// Window looks at the child's files. It is set if it was requested, and the caller closes it.
 	Window *Window
 
 	group  *group
-	saw    func(Violation) // nil: nobody looks
+	saw    func(Violation) // nil if violations are not reported
 	egress net.Listener
 	hangUp context.CancelFunc // closes the connections that came through the door
 	work   sync.WaitGroup     // of the supervisor and the door
 }
 
-// Kill ends everything in the room at once, the child too, where that can be done in one blow. The child is still
-// to be waited for, and End to be called.
+// Kill ends everything in the room at once, including the child, if the room has an init. The child must still be waited
+// for, and End called.
 func (c *Confined) Kill() {
 	if c.Init != 0 {
 		_ = unix.Kill(c.Init, unix.SIGKILL)
 	}
 }
 
-// Alone reports whether it is known that nobody is in the room but its first process and the child.
+// Alone reports whether the room is known to have only its first process and the child.
 func (c *Confined) Alone() bool { return c.Init != 0 && c.group.only(2) }
 
-// Start starts a child behind walls. Every wall of the profile stands before the program runs; one that cannot
-// be built here is an error with the reason coverage_missing, and nothing is started.
+// Start starts a child in a room. Every wall of the profile is in place before the program runs. If one cannot be built
+// here, the error has the reason coverage_missing and nothing is started.
 func Start(s Spawn) (*Confined, error) {
 	m := thisMachine()
 	if err := errors.Join(s.check(), m.cover(s.Profile)); err != nil {
@@ -67,15 +67,15 @@ func Start(s Spawn) (*Confined, error) {
 	return c, nil
 }
 
-// Moved reports whether a start failed because something that the room was to be made of has been replaced in the
-// meantime. It may be started once more: what has taken its place is found by the same rules.
+// Moved reports whether a start failed because a file that the room needs was replaced in the meantime. The start may be
+// retried: the new file is subject to the same rules.
 func Moved(err error) bool {
 	wall, ok := errors.AsType[*wallError](err)
 	return ok && slices.Contains([]syscall.Errno{unix.ELOOP, unix.ENOENT, unix.ENOTDIR, unix.EXDEV}, wall.errno)
 }
 
-// explain makes an error of a failed wall one that says so, or that names the limit of open files. That of the exec is
-// the kernel's own.
+// explain turns the error of a failed wall into one that says so, or that names the limit of open files. An error of the
+// exec stays the kernel's own.
 func explain(err error) error {
 	switch wall, ok := errors.AsType[*wallError](err); {
 	case outOfFiles(err):
@@ -90,7 +90,7 @@ func explain(err error) error {
 	}
 }
 
-// start starts a child; without a program it builds the room alone.
+// start starts a child; without a program it only builds the room.
 func (m *machine) start(s Spawn) (*Confined, error) {
 	p := &plan{Spawn: s, on: m}
 	err := p.prepare()
@@ -125,7 +125,7 @@ func (p *plan) prepare() error {
 	if p.view, err = viewOf(p.Profile, files, p.on.systemNow()); err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "%w", err)
 	}
-	if p.view.shut && !p.on.Mounts { // Landlock gives a folder with all that is in it
+	if p.view.shut && !p.on.Mounts { // Landlock grants a folder with everything in it
 		return p.on.lacks(LayerMounts)
 	}
 	p.view.mountOwn(p.on, p.Profile)
@@ -136,13 +136,13 @@ func (p *plan) prepare() error {
 	return p.chooseDir()
 }
 
-// chooseDir finds where the working folder really is: the room may not have the links that lead there.
+// chooseDir resolves the working folder: the room may not have the links that lead to it.
 func (p *plan) chooseDir() error {
-	if p.Root != "" { // it is no folder of the host
+	if p.Root != "" { // it is not a folder of the host
 		p.dir = filepath.Join("/", p.Dir)
 		return nil
 	}
-	dir, err := filepath.Abs(p.Dir)                             // without one it is ours
+	dir, err := filepath.Abs(p.Dir)                             // an empty one means ours
 	if err == nil && strings.HasPrefix(dir, "/proc/self/fd/") { // an open one
 		dir, err = os.Readlink(dir)
 	}
@@ -164,7 +164,7 @@ func (p *plan) chooseDir() error {
 	return nil
 }
 
-// deliver takes a room and makes it what the plan says. The next room is begun meanwhile.
+// deliver takes a room and turns it into what the plan requires. The next room is begun meanwhile.
 func (c *Confined) deliver(p *plan) error {
 	on := p.on.ground(p.Profile)
 	b, err := ours.take(p.on, on)
@@ -197,7 +197,7 @@ func (c *Confined) deliver(p *plan) error {
 	return nil
 }
 
-// look makes the window, if one is wanted.
+// look makes the window, if one was requested.
 func (c *Confined) look(p *plan, b *birth) (err error) {
 	if p.Look {
 		c.Window, err = p.window(b.tool)
@@ -225,10 +225,10 @@ func reap(pid int) {
 	}
 }
 
-// End ends whatever is left in the room and removes it. The child itself must have been waited for.
+// End ends the remaining processes of the room and removes it. The child itself must have been waited for.
 func (c *Confined) End() {
 	alone := c.group.only(1)
-	if c.Kill(); c.Init != 0 && !alone { // who is left ends with it, and it ends when they have
+	if c.Kill(); c.Init != 0 && !alone { // the remaining processes end with it, and it ends after them
 		reap(c.Init)
 	}
 	if c.egress != nil {
@@ -236,7 +236,7 @@ func (c *Confined) End() {
 		c.hangUp()
 	}
 	c.work.Wait()
-	ours.tidy(func() { // the kernel takes its time with what stands around a room
+	ours.tidy(func() { // the kernel takes its time to tear down a room
 		if c.Init != 0 && alone {
 			reap(c.Init)
 		}
@@ -245,8 +245,8 @@ func (c *Confined) End() {
 	})
 }
 
-// Reached says which limits of the room its processes have met, for the description of how they ended, and tells
-// whoever looks. It is called once, when they have ended.
+// Reached returns the limits of the room that its processes have reached, for the description of how they ended, and
+// reports them as violations. It is called once, when they have ended.
 func (c *Confined) Reached() []Violation {
 	met := c.group.reached()
 	if c.saw != nil {
@@ -259,12 +259,12 @@ func (c *Confined) Reached() []Violation {
 
 const egressPort = 3128 // of EgressAddress
 
-// open serves the door in the room. A listener that stands in another network namespace is a listener.
+// open serves the proxy's listener in the room. It works like any other although it is in another network namespace.
 func (c *Confined) open(p *plan, file *os.File) {
 	defer file.Close()
 	l, err := net.FileListener(file)
 	if err != nil {
-		return // whoever knocks is refused
+		return // connections are refused
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.egress, c.hangUp = l, cancel
@@ -282,16 +282,16 @@ func (c *Confined) open(p *plan, file *os.File) {
 			room <- struct{}{}
 			c.work.Go(func() {
 				defer func() { <-room }()
-				defer context.AfterFunc(ctx, func() { conn.Close() })() // what a dead child has sent may hide its end
+				defer context.AfterFunc(ctx, func() { conn.Close() })() // data that a dead child has sent may hide its end
 				p.Egress(conn)
 			})
 		}
 	})
 }
 
-// resolveProgram makes the path of the program absolute, and lists what running it takes besides the system:
-// itself, and the interpreters of scripts and of dynamic programs. An interpreter that /usr/bin/env would look
-// for is looked for here, since that is a second exec, which may be forbidden.
+// resolveProgram makes the path of the program absolute, and lists the files that it needs besides the system: itself,
+// and the interpreters of scripts and of dynamic programs. An interpreter that /usr/bin/env would look up is looked up
+// here, since that is a second exec, which may be forbidden.
 func (p *plan) resolveProgram() ([]string, error) {
 	if p.Path == "" {
 		return nil, nil
@@ -309,9 +309,9 @@ func (p *plan) resolveProgram() ([]string, error) {
 	for path := p.Path; path != "" && len(files) < 5; {
 		if _, err := os.Stat(path); err != nil {
 			if len(files) == 0 {
-				return nil, offlimits.Plain(err) // whoever knows the command says more
+				return nil, offlimits.Plain(err) // the caller, which knows the command, adds the rest
 			}
-			return files, nil // the exec fails, and says so
+			return files, nil // the exec fails and reports it
 		}
 		files = append(files, path)
 		interpreter, argument := interpreterOf(path)
@@ -327,8 +327,8 @@ func (p *plan) resolveProgram() ([]string, error) {
 	return files, nil
 }
 
-// programInRoot makes the path of the program absolute, in an image that has all that running it takes. The kernel
-// looks for it there, so that no link of the image leads out of it.
+// programInRoot makes the path of the program absolute, in an image that has everything needed to run it. The kernel
+// resolves it there, so that no link of the image leads out of it.
 func (p *plan) programInRoot() error {
 	root, err := offlimits.Open(p.Root, p.Off, p.apart()...)
 	if err != nil {
@@ -356,7 +356,7 @@ func (p *plan) programInRoot() error {
 		p.Path, p.Root, strings.Join(candidates, ", "))
 }
 
-// interpreterOf returns the program that the kernel runs in a file's place or with it.
+// interpreterOf returns the program that the kernel runs in place of a file or together with it.
 func interpreterOf(path string) (interpreter, argument string) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -395,7 +395,7 @@ func loaderOf(f io.ReaderAt, head []byte) string {
 	return ""
 }
 
-// onPath lists where the PATH of an environment has a program, if it has it.
+// onPath lists the places of a program on the PATH of an environment.
 func onPath(name string, env []string) []string {
 	var files []string
 	for _, entry := range env {
