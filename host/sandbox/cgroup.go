@@ -25,20 +25,20 @@ import (
 	"toolpost/host/offlimits"
 )
 
-// controllers are the folders below which this program may make cgroups: by controller, in version 1 of the
-// hierarchy or in 2.
+// controllers are the folders below which this program may make cgroups: by controller, in version 1 or 2 of the
+// hierarchy.
 type controllers struct {
 	v1  map[string]string // by controller
-	v2  string            // empty: none
-	why map[string]error  // a controller that cannot be used, and why not
+	v2  string            // empty if there is none
+	why map[string]error  // a controller that cannot be used, and why
 }
 
-// ourNumber names this program among those that make groups, in whatever container: process numbers would not.
+// ourNumber identifies this program among those that make groups, in any container: pids would not be unique.
 var ourNumber = sync.OnceValue(func() int64 {
 	return rand.Int64N(1<<62-1) + 1 //nolint:gosec // a name, which nobody gains by guessing
 })
 
-// entered are the folders in which this program is known to live, from then on to its end.
+// entered holds the locks on the folders in which this program has announced itself, until it ends.
 var entered struct {
 	mu    sync.Mutex
 	locks []*os.File
@@ -47,13 +47,13 @@ var entered struct {
 // groupSerial numbers the groups of this program.
 var groupSerial atomic.Uint64
 
-// groupName names a group after who made it, so that a later program can tell whether that one is still there.
+// groupName names a group after the program that made it, so that a later program can tell whether that one still runs.
 func groupName(number int64, serial uint64) string {
 	return fmt.Sprintf("toolpost-%016x-%d", number, serial)
 }
 
-// enter locks the byte of a folder that has this program's number, before it makes a group there. The kernel gives the
-// lock back when the program ends, and not before, and shows it to everybody who sees the folder.
+// enter locks the byte of a folder that has this program's number as its offset, before it makes a group there. The
+// kernel releases the lock when the program ends, not before, and shows it to every process that sees the folder.
 func enter(folder string) error {
 	entered.mu.Lock()
 	defer entered.mu.Unlock()
@@ -73,7 +73,7 @@ func enter(folder string) error {
 	return nil
 }
 
-// findControllers looks where this program is, in a root that has proc and sys.
+// findControllers looks up the cgroups of this program, in a root that has proc and sys.
 func findControllers(root string) *controllers {
 	c := &controllers{v1: map[string]string{}, why: map[string]error{}}
 	places := ownGroups(filepath.Join(root, "proc/self/cgroup"))
@@ -84,7 +84,7 @@ func findControllers(root string) *controllers {
 				!offlimits.Within(place, m.root) {
 				continue
 			}
-			// a group's place below what the mount shows
+			// a group's path below the root of the mount
 			folder := filepath.Join(root, m.point, strings.TrimPrefix(place, m.root))
 			if m.v2 {
 				c.v2 = folder
@@ -96,7 +96,7 @@ func findControllers(root string) *controllers {
 	return c
 }
 
-// ownGroups reads /proc/self/cgroup: where we are, by controller; version 2 has the empty name.
+// ownGroups reads our cgroups from /proc/self/cgroup, by controller; version 2 has the empty name.
 func ownGroups(path string) map[string]string {
 	places := map[string]string{}
 	for line := range lines(path) {
@@ -109,7 +109,7 @@ func ownGroups(path string) map[string]string {
 	return places
 }
 
-// A groupMount is where a hierarchy can be seen.
+// A groupMount is the mount point of a hierarchy.
 type groupMount struct {
 	root, point string
 	v2          bool
@@ -134,7 +134,7 @@ func groupMounts(path string) []groupMount {
 
 func lines(path string) iter.Seq[string] { return strings.SplitSeq(readText(path), "\n") }
 
-// probe makes a group and sets every limit, to see which can be had.
+// probe makes a group and sets every limit, to find out which are available.
 func (c *controllers) probe() {
 	for _, name := range controllerNames() {
 		err := c.offer(name)
@@ -149,8 +149,8 @@ func (c *controllers) probe() {
 	}
 }
 
-// offer hands a controller of version 2 to the groups below ours. A group with processes in it cannot do that unless it
-// is the root; if there is nobody in it but us, we move one down. In version 1 there is nothing to do.
+// offer enables a controller of version 2 for the groups below ours. A group that has processes cannot do that unless it
+// is the root; if we are the only ones in it, we move into a subgroup. In version 1 there is nothing to do.
 func (c *controllers) offer(name string) error {
 	if c.v1[name] != "" {
 		return nil
@@ -201,13 +201,13 @@ func readText(path string) string {
 type group struct {
 	folders map[string]string // by controller
 	unified map[string]bool   // the controllers whose folder is in version 2
-	procs   []*os.File        // to join
+	procs   []*os.File        // the cgroup.procs files to join by
 	limits  Limits
 }
 
-// newGroup makes a group with the controllers that can be had. It has no limits yet: joining a group takes the kernel
-// long, so that is done in advance. Rooms have equal shares of the processors, however many processes are in each, and
-// smaller ones than this program, which has to go on answering whatever happens in them.
+// newGroup makes a group with the available controllers. It has no limits yet: joining a group takes the kernel a long
+// time, so that is done in advance. Rooms have equal shares of the processors, however many processes are in each, and
+// smaller shares than this program, which must stay responsive whatever happens in them.
 func (c *controllers) newGroup() (*group, error) {
 	g, err := c.make(slices.DeleteFunc(controllerNames(), func(name string) bool { return c.why[name] != nil })...)
 	if err != nil {
@@ -222,8 +222,8 @@ func (c *controllers) newGroup() (*group, error) {
 	return g, nil
 }
 
-// How much rooms weigh where processors are short, out of the hundred that any other program has. A room whose
-// processors are limited gives way to those that are not: it is a known hog.
+// The weights of rooms when processors are short, compared to 100 for any other program. A room with limited processors
+// yields to rooms without a limit: it is known to use a lot.
 const (
 	roomWeight    = 25
 	limitedWeight = 2
@@ -269,7 +269,7 @@ func (g *group) make(parent, folder string) error {
 	return err
 }
 
-// limit sets the limits, as far as the group has the controllers.
+// limit sets the limits for which the group has controllers.
 func (g *group) limit(l Limits) error {
 	g.limits = l
 	for name, wanted := range map[string]bool{ctlMemory: l.Memory > 0, ctlPids: l.Processes > 0, ctlCPU: l.CPU > 0} {
@@ -305,26 +305,26 @@ func setLimit(name, folder string, v2 bool, l Limits) error {
 	}
 }
 
-// share says how long a room may use processors in how long a time, in microseconds. The time is short, so that a room
-// which has used up its own does not leave the next one to all others at once; the kernel takes 1 ms at least.
+// share returns a room's quota of processor time and the period it is for, in microseconds. The period is short, so that
+// rooms that have used up their quota do not all resume at once after a long pause; the kernel's minimum is 1 ms.
 func share(processors float64) (quota, period string) {
 	const least, short, long = 1000, 10_000, 1_000_000
 	each := min(max(short, least/processors), long)
 	return strconv.Itoa(max(least, int(processors*each))), strconv.Itoa(int(each))
 }
 
-// only reports whether it is known that no more than n are left in the group, those included that have ended
-// and were not waited for.
+// only reports whether the group is known to have at most n processes, including those that have ended but were not
+// waited for.
 func (g *group) only(n int) bool {
 	folder := g.folders[ctlPids]
-	if folder == "" { // what has this name in our own folder is anybody's
+	if folder == "" { // the file of this name in our own folder counts other processes
 		return false
 	}
 	now, err := strconv.Atoi(readText(filepath.Join(folder, "pids.current")))
 	return err == nil && now <= n
 }
 
-// reached says which limits were met, and how much they allow.
+// reached returns the limits that were reached, with their values.
 func (g *group) reached() []Violation {
 	var met []Violation
 	happened := func(controller, file, what string) bool {
@@ -348,7 +348,7 @@ func (g *group) reached() []Violation {
 	return met
 }
 
-// close lets go of what was needed to join.
+// close closes the files that were needed to join.
 func (g *group) close() {
 	for _, f := range g.procs {
 		f.Close()
@@ -370,7 +370,7 @@ func (g *group) remove() {
 	}
 }
 
-// sweep removes the groups that programs like this one have left which were killed, with whoever is in them.
+// sweep removes the groups left by killed instances of this program, with all processes in them.
 func (c *controllers) sweep() {
 	for _, folder := range append(slices.Collect(maps.Values(c.v1)), c.v2) {
 		left, _ := filepath.Glob(filepath.Join(folder, "toolpost-*-*"))
@@ -382,8 +382,7 @@ func (c *controllers) sweep() {
 	}
 }
 
-// stale reports whether the maker of a group is gone. A name that is not one of ours, or of an earlier version, is left
-// alone.
+// stale reports whether the maker of a group is gone. A name that is not ours, or from an earlier version, is left alone.
 func stale(path string) bool {
 	var number int64
 	var serial uint64
@@ -402,7 +401,7 @@ func stale(path string) bool {
 	return err == nil && lock.Type == unix.F_UNLCK
 }
 
-// clearGroup ends whoever is in a group and removes it, as far as it can.
+// clearGroup ends the processes of a group and removes it, if it can.
 func clearGroup(path string) {
 	for deadline := time.Now().Add(removeTime); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		ended := writeTo(filepath.Join(path, "cgroup.kill"), "1") == nil || killAll(path)
@@ -412,7 +411,7 @@ func clearGroup(path string) {
 	}
 }
 
-// writeTo writes to a file that must be there.
+// writeTo writes to an existing file.
 func writeTo(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -422,8 +421,8 @@ func writeTo(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// killAll ends the processes of a group, and reports whether it could. Those that this program cannot see, because they
-// are in another PID namespace, have the number 0 there, which as the target of a signal would be ourselves.
+// killAll ends the processes of a group, and reports whether it could. Processes in another PID namespace, which this
+// program cannot see, are listed with pid 0, and a signal to 0 would go to ourselves.
 func killAll(path string) bool {
 	file := filepath.Join(path, "cgroup.procs")
 	all := true
@@ -437,7 +436,7 @@ func killAll(path string) bool {
 		if err != nil {
 			continue
 		}
-		if slices.Contains(strings.Fields(readText(file)), pid) { // it is still the one that was listed
+		if slices.Contains(strings.Fields(readText(file)), pid) { // it is still the process that was listed
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
 		unix.Close(fd)
@@ -445,7 +444,7 @@ func killAll(path string) bool {
 	return all
 }
 
-// parentOf reads it from /proc/PID/stat: behind the name, which may have anything in it, stands the state, and then it.
+// parentOf reads the parent from /proc/PID/stat: it follows the name, which may contain anything, and the state.
 func parentOf(pid int) (parent int) {
 	text := readText(fmt.Sprintf("/proc/%d/stat", pid))
 	_, _ = fmt.Sscanf(text[strings.LastIndexByte(text, ')')+1:], "%s %d", new(string), &parent)

@@ -15,21 +15,21 @@ import (
 //go:embed confine.py
 var forkPython string
 
-// ForkPython is a Python module for a server that forks a child for each call: Room(script) makes a room ready
-// in the server, enter() in the child puts that child into it, and left() in the server counts what children have
-// left in it that outlives them.
+// ForkPython returns a Python module for a server that forks a child for each call: Room(script) prepares a room in the
+// server, enter() in the child puts that child into it, and left() in the server counts the objects of its children that
+// outlive them.
 func ForkPython() string { return forkPython }
 
-// ForkScript writes the script for ForkPython's Room. The server itself runs confined, with the profile server;
-// each child that it forks has the tighter profile call: rights by path, system calls, limits. What it has from its
-// server already is not done again: to make a filter takes the kernel as long as a small call takes. What a process
-// has had once cannot be taken from its memory, so a server with an environment cannot fork a child without
-// one: that is an error with the reason coverage_missing.
+// ForkScript writes the script for ForkPython's Room. The server itself runs confined, with the profile server; each
+// child that it forks has the tighter profile call: rights by path, system calls, limits. Restrictions that the child
+// inherits from its server are not set up again: making a filter takes the kernel as long as a small call. Data that a
+// process has had cannot be removed from its memory, so a server with an environment cannot fork a child without one:
+// that is an error with the reason coverage_missing.
 //
-// The child keeps what the server holds open: it must close it before it enters. It has the server's namespace of
-// System V objects: a new one takes a capability, which the server, where the tool's own code runs, must not have. So a
-// server whose children have left an object is to be ended, and with it the namespace: to the next child that is as if
-// each had its own. POSIX message queues cannot be counted, and are not there for children.
+// The child inherits the server's open descriptors and must close them before it enters. It shares the server's namespace
+// of System V objects: a new one requires a capability, which the server, in which the tool's own code runs, must not
+// have. So a server whose children have left an object must be ended, and the namespace with it: to the next child that
+// is as if each had its own. POSIX message queues cannot be counted, so children cannot use them.
 func ForkScript(server, call Profile) ([]byte, error) {
 	m := thisMachine()
 	switch {
@@ -63,7 +63,7 @@ func sameCalls(server, call Profile) bool {
 		server.Unix == call.Unix && slices.Equal(server.Writable, call.Writable)
 }
 
-// processName is a name as the kernel keeps one, of 15 bytes, and as any terminal shows it.
+// processName shortens a name to the kernel's 15 bytes, and makes it safe for any terminal.
 func processName(name string) string {
 	const most = 15
 	name = strings.Map(func(r rune) rune {
@@ -75,7 +75,7 @@ func processName(name string) string {
 	return name[:min(len(name), most)]
 }
 
-// bytes in front of the script: its first op for a child, where its names are, whether it has its own System V objects
+// bytes before the script: its first op for a child, the offset of its names, whether it has its own System V objects
 const forkHead = 24
 
 func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
@@ -97,7 +97,7 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 	if !sameCalls(server, call) {
 		f, err := filterPlan{
 			network: call.Network, unix: call.Unix, subprocess: call.Subprocess,
-			// It is never alone: its server is there, which forks for others too and must stay as it is.
+			// It is never alone: its server, which forks for other calls too, must not be affected.
 			ownIPC: m.IPCNS, ownPids: false, ownMounts: m.Mounts && slices.Equal(server.Writable, call.Writable),
 		}.compile()
 		if err != nil {

@@ -12,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forkerName is the name by which our program knows that it is the forker: its argv[0].
+// forkerName is the argv[0] by which our program recognizes that it is the forker.
 const forkerName = "toolpost: sandbox"
 
 // The descriptors of the forker.
 const (
-	forkerSocket = 3 // where scripts come in
+	forkerSocket = 3 // receives scripts
 	forkerLife   = 4 // ends with the host
 )
 
-// mayStart says that this program called Main, so that starting it again by the name of the forker gives a
-// forker and not a second run of whatever it does.
+// mayStart records that this program called Main, so that starting it again under the forker's name results in a forker
+// and not in a second run of the program.
 var mayStart atomic.Bool
 
-// Main must be the first thing that a program does which starts confined children. When the program was
-// started as the forker, Main does that work, returns true when it is over, and the program must end.
+// Main must be called first in a program that starts confined children. If the program was started as the forker, Main
+// does that work and returns true when it is over; the program must then end.
 //
-// The forker is the program itself, started again without environment, arguments or descriptors of the host.
-// It forks every confined child: it is small, holds no secret, and is there already, so that a child does not
-// pay for the start of a large program.
+// The forker is the program itself, started again without environment, arguments or descriptors of the host. It forks
+// every confined child: it is small, holds no secret, and is already running, so that a child does not pay for the start
+// of a large program.
 func Main() (handled bool) {
 	mayStart.Store(true)
 	if len(os.Args) == 0 || os.Args[0] != forkerName {
@@ -40,11 +40,11 @@ func Main() (handled bool) {
 	return true
 }
 
-// serveForks forks a child for each script that comes in, until the host is gone.
+// serveForks forks a child for each script that it receives, until the host is gone.
 func serveForks() {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)       // a request leaves a few hundred bytes
-	request := make([]uint64, 3) // one more than it has, to see that it has no more
+	request := make([]uint64, 3) // one word longer than a request, to detect an excess
 	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
 	for n := 0; ; n++ {
 		size, oobSize, _, _, err := unix.Recvmsg(forkerSocket, bytesOf(request), oob, unix.MSG_CMSG_CLOEXEC)
@@ -61,10 +61,10 @@ func serveForks() {
 	}
 }
 
-// maxFiles is how many descriptors the kernel passes with one message.
+// maxFiles is the maximum number of descriptors that the kernel passes with one message.
 const maxFiles = 253
 
-// descriptors reads those that came with a message.
+// descriptors returns those that came with a message.
 func descriptors(oob []byte) []int {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(messages) != 1 {
@@ -77,11 +77,11 @@ func descriptors(oob []byte) []int {
 	return fds
 }
 
-// noOp stands for the forker itself where a failure names an op.
+// noOp is the op index that stands for the forker itself in a failure.
 const noOp = ^uint64(0)
 
-// forkRoom forks a child with new namespaces that plays a script. The script's memory is the first
-// descriptor, the socket to who waits is the second. The child becomes the host's, not ours.
+// forkRoom forks a child with new namespaces that plays a script. The first descriptor is the script's memory, the second
+// the socket to the waiting process. The child becomes the host's, not ours.
 func forkRoom(flags, size uint64, fds []int) {
 	defer func() {
 		for _, fd := range fds {
@@ -108,7 +108,7 @@ func forkRoom(flags, size uint64, fds []int) {
 	}
 }
 
-// tellHost tells who waits that there is no child.
+// tellHost reports to the waiting process that there is no child.
 func tellHost(status int, errno unix.Errno) {
 	_, _ = unix.Write(status, bytesOf([]uint64{tellFailure, noOp, uint64(errno)}))
 }

@@ -18,25 +18,25 @@ import (
 	"toolpost/tool"
 )
 
-// linger is how long the forker stays when nobody needs it, so that calls one after the other find it.
+// linger is how long the forker stays unused, so that consecutive calls find it running.
 const linger = 30 * time.Millisecond
 
-// startTime bounds everything between a script and the program that it starts. It is long because a
-// machine may be slow, and nobody waits so long but for a broken one.
+// startTime bounds the time between a script and the program that it starts. It is long because a machine may be slow;
+// only a broken one reaches it.
 const startTime = 30 * time.Second
 
-// A starter keeps the forker of this program while somebody needs it, and a few rooms in advance. There is one for
-// a program, as there is one program to start again.
+// A starter keeps the forker of this program while it is needed, and a few rooms in advance. There is one per program,
+// since the forker is the program itself, started again.
 type starter struct {
 	mu      sync.Mutex
 	users   int
-	forkers map[bool]*forker // by whether it stands outside, in the host's own network
+	forkers map[bool]*forker // by whether it is outside, in the host's own network
 	spares  []*birth         // the oldest first
 	want    int              // how many spares there should be
 	idle    *time.Timer
 
-	jobs   int       // of those who tidy up
-	tidied sync.Cond // there are fewer of them
+	jobs   int       // running clean-up jobs
+	tidied sync.Cond // signals that jobs has decreased
 }
 
 var ours = newStarter()
@@ -47,9 +47,9 @@ func newStarter() *starter {
 	return h
 }
 
-// Keep keeps the forker running until release is called, so that the first confined child does not wait for
-// it. Without it the forker comes with the first child and goes soon after the last. Who calls Keep when the
-// program begins and release when it ends leaves nothing behind: release waits for what is being removed.
+// Keep keeps the forker running until release is called, so that the first confined child does not wait for it. Without
+// Keep the forker starts with the first child and ends soon after the last. A program that calls Keep when it begins and
+// release when it ends leaves nothing behind: release waits for running clean-up.
 func Keep() (release func()) {
 	ours.hold()
 	m := thisMachine()
@@ -60,14 +60,14 @@ func Keep() (release func()) {
 	})
 }
 
-// Leave ends the forker, unless somebody keeps it, and waits for what is being removed: the last thing that a program
-// does which started confined children and leaves nothing behind.
+// Leave ends the forker, unless it is kept, and waits for running clean-up. A program that started confined children
+// calls it last, to leave nothing behind.
 func Leave() {
 	ours.rest()
 	ours.close()
 }
 
-// tidy does in the background what no call has to wait for.
+// tidy runs a clean-up job in the background, so that no call waits for it.
 func (h *starter) tidy(job func()) {
 	h.mu.Lock()
 	h.jobs++
@@ -81,7 +81,7 @@ func (h *starter) tidy(job func()) {
 	}()
 }
 
-// rest waits until everything is tidy. Every job is bounded.
+// rest waits until all clean-up is done. Every job is bounded.
 func (h *starter) rest() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +107,7 @@ func (h *starter) release() {
 	}
 }
 
-// close ends the forker and the spare rooms, unless somebody needs them.
+// close ends the forker and the spare rooms, unless they are in use.
 func (h *starter) close() {
 	h.mu.Lock()
 	if h.users > 0 {
@@ -127,17 +127,17 @@ func (h *starter) close() {
 
 const (
 	fresh   = 5 * time.Second        // how long a room is kept in advance: it shows some files as they were
-	prompt  = 300 * time.Microsecond // a spare room that is not there within this came too late
+	prompt  = 300 * time.Microsecond // a spare room that is not ready within this came too late
 	mostFew = 4                      // spare rooms
 )
 
-// A ground is what a foundation is laid on.
+// A ground is the environment of a foundation.
 type ground struct {
 	flags   uintptr // the new namespaces
 	outside bool    // it has the host's network
 }
 
-// take returns a room with its foundation laid. A caller that has to wait for one raises the number that is kept ready.
+// take returns a room with its foundation laid. A caller that has to wait for one raises the number of spare rooms.
 func (h *starter) take(m *machine, on ground) (*birth, error) {
 	began := time.Now()
 	defer func() {
@@ -165,7 +165,7 @@ func (h *starter) take(m *machine, on ground) (*birth, error) {
 	return b, nil
 }
 
-// pop returns the oldest spare room that stands on a ground. Those that are too old are given up.
+// pop returns the oldest spare room on a ground, and discards those that are too old.
 func (h *starter) pop(on ground) *birth {
 	h.mu.Lock()
 	old := 0
@@ -186,7 +186,8 @@ func (h *starter) pop(on ground) *birth {
 	return found
 }
 
-// refill begins the next rooms, and does not wait for them. Whoever needs one learns why there is none.
+// refill begins the next rooms without waiting for them. An error is ignored here: the next caller that needs a room gets
+// it.
 func (h *starter) refill(m *machine, on ground) {
 	for {
 		h.mu.Lock()
@@ -238,7 +239,7 @@ func (b *birth) begin(h *starter, m *machine) error {
 	return err
 }
 
-// ask sends a request to the forker, which is started if there is none. One that turns out to be gone is replaced once.
+// ask sends a request to the forker, which is started if necessary. A forker that turns out to be gone is replaced once.
 func (h *starter) ask(m *machine, outside bool, flags, size uint64, files []*os.File) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -262,12 +263,12 @@ func (h *starter) ask(m *machine, outside bool, flags, size uint64, files []*os.
 // A forker is the program that forks confined children, see Main.
 type forker struct {
 	conn *net.UnixConn
-	life *os.File // the write end of the pipe that ends with us
+	life *os.File // the write end of a pipe that is closed when we end
 	proc *os.Process
 }
 
-// startForker starts a forker. Unless it is outside it stands in a network of its own, in which there is nothing.
-// The rooms without network share it: a network takes the kernel longer to make than all the rest.
+// startForker starts a forker. Unless it is outside, it is in an empty network namespace of its own. The rooms without
+// network share that one: a network takes the kernel longer to make than all the rest.
 func (m *machine) startForker(outside bool) (*forker, error) {
 	if !mayStart.Load() {
 		return nil, tool.Errorf(tool.CodeInternal,
@@ -284,7 +285,7 @@ func (m *machine) startForker(outside bool) (*forker, error) {
 		return nil, unavailable("no pipe for the sandbox's forker", err)
 	}
 	defer r.Close()
-	// A program that does not begin with Main must not begin anew, as a test binary would with all its tests.
+	// A program that does not begin with Main must not be run again, as a test binary would with all its tests.
 	argv := []string{forkerName, "-test.run=^$"}
 	proc, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
 		Dir: "/", Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
@@ -301,7 +302,7 @@ func (m *machine) startForker(outside bool) (*forker, error) {
 	return &forker{conn: ours, life: w, proc: proc}, nil
 }
 
-// forkerNamespaces puts the forker into our session, where package process lets it be, but not into a terminal's
+// forkerNamespaces puts the forker into our session, in which package process leaves it alone, but not into a terminal's
 // group, and into namespaces.
 func (m *machine) forkerNamespaces(outside bool) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
@@ -323,7 +324,7 @@ func unavailable(what string, err error) error {
 	return tool.Errorf(tool.CodeUnavailable, "%s: %w", what, err)
 }
 
-// stop ends the forker. It has nothing to do but to end, so it is not asked.
+// stop ends the forker. The forker has no clean-up to do, so it is killed right away.
 func (s *forker) stop() {
 	_ = s.conn.Close()
 	s.life.Close()
@@ -342,7 +343,7 @@ func send(conn *net.UnixConn, a, b uint64, files []*os.File) error {
 	return err
 }
 
-// memoryFile puts bytes into a file in memory.
+// memoryFile returns a file in memory with the given content.
 func memoryFile(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("script", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -356,7 +357,7 @@ func memoryFile(content []byte) (*os.File, error) {
 	return memory, nil
 }
 
-// socketPair returns two ends that keep messages apart.
+// socketPair returns the two ends of a socket pair that preserves message boundaries.
 func socketPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -378,11 +379,11 @@ type birth struct {
 	began time.Time
 	group *group
 	conn  *net.UnixConn
-	names []string // of the ops of the script that is played
+	names []string // of the ops of the script being played
 
-	midwife, init, tool int // pids; 0: not born
+	midwife, init, tool int // pids; 0 until born
 	ready               bool
-	egress              *os.File // listens in the room, if it was asked for
+	egress              *os.File // listens in the room, if it was requested
 	supervise           func(listener *os.File)
 	root                func(root *os.File)
 }
@@ -405,8 +406,8 @@ func (b *birth) finish(s *script, files []*os.File) error {
 	return b.listen()
 }
 
-// listen takes the records until the room is ready for the next script, or nobody is left who could send one:
-// the child is its program now, or gone.
+// listen receives the records until the room is ready for the next script, or until every possible sender is gone: then
+// the child runs its program or has ended.
 func (b *birth) listen() error {
 	_ = b.conn.SetReadDeadline(time.Now().Add(startTime))
 	var record [3]uint64
@@ -422,7 +423,7 @@ func (b *birth) listen() error {
 		}
 		var file *os.File
 		if fds := descriptors(oob[:oobn]); len(fds) == 1 {
-			_ = unix.SetNonblock(fds[0], true) // so that the runtime waits for it, and no thread
+			_ = unix.SetNonblock(fds[0], true) // so that the runtime's poller waits for it, without a thread
 			file = os.NewFile(uintptr(fds[0]), "of a confined child")
 		}
 		what, a, errno := record[0], record[1], record[2]
@@ -457,7 +458,7 @@ func (b *birth) note(what uint64, pid int, file *os.File) {
 	}
 }
 
-// abort ends a room that nobody lives in.
+// abort ends a room that runs no program.
 func (b *birth) abort() {
 	_ = b.listen() // for the pids, if they are not known yet
 	_ = b.conn.Close()
@@ -472,7 +473,7 @@ func (b *birth) abort() {
 	b.group.remove()
 }
 
-// A wallError says which wall could not be built.
+// A wallError reports which wall could not be built.
 type wallError struct {
 	what  string // "layer: thing"
 	errno syscall.Errno

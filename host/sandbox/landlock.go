@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Landlock is the wall around files that needs no namespace, and a second one where there are mounts. Every
-// right that the kernel knows is taken, and given back path by path.
+// Landlock is the wall around files that needs no namespace, and a second one if there are mounts. Every right that the
+// kernel knows is removed, and granted again path by path.
 
 // The rights, in groups.
 const (
@@ -20,12 +20,12 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
 	rightsOfFile = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_EXECUTE
-	// What nobody gets: device nodes, and ioctl on devices.
+	// Never granted: device nodes, and ioctl on devices.
 	rightsNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK |
 		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// landlockVersion is how much of Landlock this kernel has; 0: none.
+// landlockVersion returns the kernel's version of Landlock, or 0 if it has none.
 func landlockVersion() int {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -34,15 +34,15 @@ func landlockVersion() int {
 	return int(v)
 }
 
-// The versions that brought something that matters here.
+// The versions that added something that matters here.
 const (
-	landlockTruncate = 3 // without it a file that may be read can be emptied
+	landlockTruncate = 3 // without it a file that may be read can be truncated
 	landlockTCP      = 4
 	landlockIoctl    = 5
 	landlockScopes   = 6 // signals and abstract sockets
 )
 
-// handledFS lists the rights on files that this version can take.
+// handledFS returns the rights on files that this version can restrict.
 func handledFS(version int) uint64 {
 	all := uint64(rightsRead | rightsExec | rightsWrite | rightsNever)
 	for since, right := range map[int]uint64{
@@ -56,14 +56,14 @@ func handledFS(version int) uint64 {
 	return all
 }
 
-// A grant gives rights back, on a path and all below it.
+// A grant allows rights on a path and everything below it.
 type grant struct {
 	path   string
 	rights uint64
 	folder bool
 }
 
-// ruleset begins a ruleset that takes every right on files, and what it can of what leads to other processes.
+// ruleset begins a ruleset that removes every right on files, and as many ways to other processes as it can.
 func (s *script) ruleset(version int) {
 	s.in(LayerLandlock)
 	fields := []any{handledFS(version), 0, unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL}
@@ -76,13 +76,13 @@ func (s *script) ruleset(version int) {
 	s.call("the ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.words(fields...), 8*len(fields), 0).into(regRules)
 }
 
-// grant gives rights back, on paths without links.
+// grant grants rights on paths without links.
 func (s *script) grant(version int, grants []grant) {
 	s.grantBy(version, grants, func(path string) *op { return s.openDirect(path, cwd, path, noLinks) })
 }
 
-// grantInside does so in a room that stands, whose filter of system calls has no openat2, see setIDs. Names lead to no
-// more there than the room has.
+// grantInside does so in a finished room, whose filter of system calls denies openat2, see setIDs. Names there lead only
+// to what the room has.
 func (s *script) grantInside(version int, grants []grant) {
 	s.grantBy(version, grants, func(path string) *op {
 		return s.call(path, unix.SYS_OPENAT, cwd, path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
@@ -105,15 +105,15 @@ func (s *script) grantBy(version int, grants []grant, open func(path string) *op
 	}
 }
 
-// restrict puts the one who plays it behind the ruleset, and without TCP behind a second one.
+// restrict puts the process that plays it behind the ruleset, and if noTCP is set behind a second one.
 func (s *script) restrict(version int, noTCP bool) {
 	s.in(LayerLandlock)
 	s.call("restrict", unix.SYS_LANDLOCK_RESTRICT_SELF, regRules, 0)
 	if !noTCP || version < landlockTCP {
 		return
 	}
-	// Every ruleset forbids to move files from one folder to another, whether it speaks of files or not, and the kernel
-	// reports that as two disks. So this one has to allow it everywhere: where it may be done the first one says.
+	// Every ruleset forbids moving files from one folder to another, whether it handles files or not, and the kernel
+	// reports that as a move between two disks. So this one must allow it everywhere; the first one decides.
 	const refer = unix.LANDLOCK_ACCESS_FS_REFER
 	tcp := s.words(refer, unix.LANDLOCK_ACCESS_NET_BIND_TCP|unix.LANDLOCK_ACCESS_NET_CONNECT_TCP)
 	rules, root := s.newReg(), s.newReg()

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostViolations bounds the reports of one child. One that tries for ever says nothing new.
+// mostViolations bounds the reports of one child. Endless attempts add no information.
 const mostViolations = 64
 
 // notification is the kernel's struct seccomp_notif.
@@ -40,9 +40,9 @@ type response struct {
 	flags uint32
 }
 
-// A supervisor answers the system calls of a room that the filter sends to us. It never lets anything pass
-// that another wall would stop, but for the first exec, which is the script's own. When this program is gone
-// the kernel answers in its place, with an error.
+// A supervisor answers the system calls of a room that the filter sends to us. It never allows anything that another wall
+// would stop, except the first exec, which is the script's own. When this program is gone, the kernel answers in its
+// place, with an error.
 type supervisor struct {
 	plan     *plan
 	listener int
@@ -50,11 +50,11 @@ type supervisor struct {
 	reported int
 }
 
-// supervise takes the listener's side until nobody is left behind the filter.
+// supervise serves the listener until no process is left behind the filter.
 func (c *Confined) supervise(p *plan, listener *os.File) {
 	conn, err := listener.SyscallConn()
 	if err != nil {
-		listener.Close() // every call that asks is refused
+		listener.Close() // every call sent to it is refused
 		return
 	}
 	s := &supervisor{plan: p}
@@ -67,7 +67,7 @@ func (c *Confined) supervise(p *plan, listener *os.File) {
 	})
 }
 
-// serve answers what there is; true: nobody is left.
+// serve answers the pending calls; it returns true if no process is left.
 func (s *supervisor) serve() bool {
 	for {
 		ready := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}}
@@ -87,7 +87,7 @@ func (s *supervisor) serve() bool {
 func (s *supervisor) answer() {
 	var n notification
 	if ioctl(s.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)) != 0 {
-		return // it was interrupted, and asks again
+		return // the call was interrupted, and is repeated
 	}
 	r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	refuse := func(errno unix.Errno, capability string, target func(notification) string) {
@@ -103,11 +103,11 @@ func (s *supervisor) answer() {
 	case nr == unix.SYS_CLONE, slices.Contains(forkCalls, nr):
 		refuse(unix.EPERM, "subprocess", func(notification) string { return "a new process" })
 	case nr == unix.SYS_CONNECT:
-		// should it become another address: there is nobody in its network
+		// even if the address is changed afterwards, its network has no other host
 		if !s.plan.Unix || !strings.HasPrefix(s.address(n), "unix:") {
 			refuse(unix.EACCES, "network", s.address)
 		}
-	default: // a call that changes files: the walls decide, we only look
+	default: // a call that changes files: the walls decide, we only report
 		s.report(n, "filesystem_write", s.forbiddenPath)
 	}
 	ioctl(s.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
@@ -118,12 +118,12 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) unix.Errno {
 	return errno
 }
 
-// report tells of an attempt, unless there is no target: then it is none.
+// report reports an attempt, unless target returns "": then it is not a violation.
 func (s *supervisor) report(n notification, capability string, target func(notification) string) {
 	if s.plan.Violation == nil || s.reported == mostViolations {
 		return
 	}
-	// Only if the process still waits what was read of it was its own.
+	// If the process still waits, the memory that was read was its own.
 	if what := target(n); what != "" && ioctl(s.listener, ioctlIDValid, unsafe.Pointer(&n.id)) == 0 {
 		s.reported++
 		s.plan.Violation(Violation{capability, "no_" + capability, what})
@@ -132,7 +132,7 @@ func (s *supervisor) report(n notification, capability string, target func(notif
 
 const ioctlIDValid = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
 
-// memory reads from a process that waits for our answer.
+// memory reads the memory of a process that waits for our answer.
 func memory(pid uint32, at uint64, size int) []byte {
 	buf := make([]byte, size)
 	local := []unix.Iovec{{Base: &buf[0], Len: uint64(size)}}
@@ -143,7 +143,7 @@ func memory(pid uint32, at uint64, size int) []byte {
 	return buf[:n]
 }
 
-// textAt reads a string of a process. It may be near the end of what can be read, so it is read page by page.
+// textAt reads a string of a process. It may be close to unreadable memory, so it is read page by page.
 func textAt(pid uint32, at uint64) string {
 	var text []byte
 	for len(text) < unix.PathMax {
@@ -168,7 +168,7 @@ func (s *supervisor) execPath(n notification) string {
 
 const atCwd = int32(unix.AT_FDCWD)
 
-// path makes a path of a process absolute, as far as can be told.
+// path makes a path of a process absolute, as far as possible.
 func (s *supervisor) path(n notification, dir int32, at uint64) string {
 	path := textAt(n.pid, at)
 	if filepath.IsAbs(path) {
@@ -185,7 +185,7 @@ func (s *supervisor) path(n notification, dir int32, at uint64) string {
 	return filepath.Join(base, path)
 }
 
-// address reads the address that connect was given.
+// address reads the address passed to connect.
 func (s *supervisor) address(n notification) string {
 	const longest = 110 // of a Unix address
 	raw := memory(n.pid, n.args[1], int(min(n.args[2], longest)))
@@ -205,16 +205,16 @@ func (s *supervisor) address(n notification) string {
 	}
 }
 
-// A change is a call that changes files, and which of its arguments say where and how; -1: none does.
+// A change is a call that changes files, with the indexes of the arguments that matter, or -1 for those it lacks.
 type change struct {
 	nr    uintptr
 	dir   int // the folder that the path starts from, else the working folder
 	path  int
-	mode  int // that a file gets
-	flags int // of an open, which may change nothing
+	mode  int // the mode of the new file
+	flags int // the flags of an open, which may change nothing
 }
 
-// changes are the calls whose attempts are seen.
+// changes returns the calls whose attempts are reported.
 func changes() []change {
 	return append(machineChanges(), []change{
 		{unix.SYS_OPENAT, 0, 1, 3, 2}, {unix.SYS_UNLINKAT, 0, 1, -1, -1}, {unix.SYS_MKDIRAT, 0, 1, 2, -1},
@@ -224,7 +224,7 @@ func changes() []change {
 	}...)
 }
 
-// watchChanges sends changes to the supervisor.
+// watchChanges returns rules that send changes to the supervisor.
 func watchChanges() []rule {
 	const write = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC
 	var rules []rule
@@ -238,7 +238,7 @@ func watchChanges() []rule {
 	return rules
 }
 
-// forbiddenPath returns the path that a call is about to change, if it may not.
+// forbiddenPath returns the path that a call is about to change, or "" if the change is allowed.
 func (s *supervisor) forbiddenPath(n notification) string {
 	all := changes()
 	i := slices.IndexFunc(all, func(c change) bool { return c.nr == uintptr(n.nr) })

@@ -10,10 +10,10 @@ import (
 	"toolpost/tool"
 )
 
-// On a system without these walls every profile is refused: a source runs there only where its config says
-// `walls: {off: true}`. What is here answers for the files that build walls, so that nobody above has to ask.
+// On a system without these walls every profile is refused: a source runs there only if its config says `walls: {off:
+// true}`. This file replaces the files that build walls, so that callers need no check of their own.
 
-// A machine is what can be built here: nothing.
+// A machine lists what can be built here: nothing.
 type machine struct {
 	UserNS, PidNS, NetNS, Mounts, Seccomp, Notify bool
 
@@ -44,47 +44,47 @@ func (m *machine) layers() []Layer {
 	}}
 }
 
-// Probe says what was found.
+// Probe returns one layer, which does not work.
 func Probe() []Layer { return thisMachine().layers() }
 
-// Main is for programs that fork confined children.
+// Main does nothing: there is no forker.
 func Main() (handled bool) { return false }
 
-// Keep keeps nothing.
+// Keep does nothing: there is no forker.
 func Keep() (release func()) { return func() {} }
 
-// Leave has nothing to end.
+// Leave does nothing: there is no forker.
 func Leave() {}
 
-// A Confined is a started child: there is none.
+// A Confined is a started child. It never exists here.
 type Confined struct {
 	Pid, Init int
 	Layers    []string
 	Window    *Window
 }
 
-// Start refuses.
+// Start refuses every profile.
 func Start(s Spawn) (*Confined, error) { return nil, thisMachine().cover(s.Profile) }
 
-// Moved reports that nothing moved.
+// Moved returns false.
 func Moved(error) bool { return false }
 
-// Kill ends nothing.
+// Kill does nothing.
 func (c *Confined) Kill() {}
 
-// Alone knows nothing.
+// Alone returns false.
 func (c *Confined) Alone() bool { return false }
 
-// End ends nothing.
+// End does nothing.
 func (c *Confined) End() {}
 
-// Reached lists no limit.
+// Reached returns no limits.
 func (c *Confined) Reached() []Violation { return nil }
 
-// A Window looks into a room: there is none.
+// A Window looks into a room. It never exists here.
 type Window struct{}
 
-// Open refuses.
+// Open always fails.
 func (w *Window) Open(string, string) (*os.File, error) {
 	return nil, tool.Errorf(tool.CodeUnsupported, "%w", thisMachine().broken)
 }
@@ -92,8 +92,8 @@ func (w *Window) Open(string, string) (*os.File, error) {
 // Close does nothing.
 func (w *Window) Close() {}
 
-// ForkPython is a module for rooms.
+// ForkPython returns no module.
 func ForkPython() string { return "" }
 
-// ForkScript refuses.
+// ForkScript refuses every profile.
 func ForkScript(server, _ Profile) ([]byte, error) { return nil, thisMachine().cover(server) }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The runtime's own hooks around a fork, those that package syscall uses.
+// The runtime's own fork hooks, which package syscall uses too.
 
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()
@@ -36,9 +36,9 @@ func fork(flags uintptr, room unsafe.Pointer) (pid uintptr, errno syscall.Errno)
 	return 0, 0
 }
 
-// play makes the system calls of a script, one after the other, until one of them ends the process. It runs
-// in a child that was forked from a program with several threads, of which only this one is left: it must not
-// allocate, grow its stack or call what might. An op that fails ends the child; who waits is told which.
+// play makes the system calls of a script, one after the other, until one of them ends the process. It runs in a child
+// that was forked from a program with several threads, of which only this one is left. So it must not allocate, grow its
+// stack or call anything that might. An op that fails ends the child, which first reports the op.
 //
 //go:nosplit
 //go:norace
@@ -91,7 +91,7 @@ func play(room unsafe.Pointer) {
 	}
 }
 
-// relocate makes the pointers of a script's data.
+// relocate sets the pointers in a script's data.
 //
 //go:nosplit
 //go:norace
@@ -102,11 +102,11 @@ func relocate(room unsafe.Pointer) *header {
 		at := *(*uint64)(unsafe.Add(room, h.relocs+8*i))
 		*(*uint64)(unsafe.Add(room, at)) += uint64(uintptr(room))
 	}
-	h.nrelocs = 0 // what was forked since has them
+	h.nrelocs = 0 // processes forked from here have them already
 	return h
 }
 
-// chain gives a script the registers of the one before, and the descriptors that came with it.
+// chain passes to a script the registers of the previous one, and the descriptors that came with it.
 //
 //go:nosplit
 //go:norace

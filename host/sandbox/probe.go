@@ -15,27 +15,27 @@ import (
 	"toolpost/tool"
 )
 
-// A machine is what can be built here.
+// A machine lists what can be built here.
 type machine struct {
 	UserNS, PidNS, NetNS, IPCNS, Mounts, Proc, Seccomp, Notify bool
 
-	Landlock int // its version; 0: none
+	Landlock int // its version; 0 if there is none
 	groups   *controllers
 	lastCap  int
 	root     bool   // we are user 0
-	base     string // a folder to build rooms on: nobody is given what is in it
+	base     string // a folder to build rooms on, whose contents no child is given
 	why      map[string]string
-	broken   error // nothing confined can be started, and why
+	broken   error // why nothing confined can be started
 
 	mu     sync.Mutex
-	laid   map[int]*laid // by the number of cgroups that are joined
+	laid   map[int]*laid // by the number of cgroups to join
 	system *view
 }
 
-// thisMachine finds out once, by building a room with every layer that can be had.
+// thisMachine probes the machine once, by building a room with every available layer.
 var thisMachine = remember(probeMachine)
 
-// Probe tries every layer and says what was found. It does so once for a program.
+// Probe tries every layer and returns the results. It does so once for a program.
 func Probe() []Layer { return thisMachine().layers() }
 
 func probeMachine() *machine {
@@ -44,7 +44,7 @@ func probeMachine() *machine {
 		Landlock: landlockVersion(), groups: findControllers("/"), lastCap: lastCap(), root: os.Geteuid() == 0,
 		base: mountBase(), why: map[string]string{}, laid: map[int]*laid{},
 	}
-	if m.broken = spareFiles(probeFiles); m.broken != nil { // each layer would seem to be missing
+	if m.broken = spareFiles(probeFiles); m.broken != nil { // otherwise each layer would seem to be missing
 		return m
 	}
 	if m.system, m.broken = systemView(); m.broken != nil {
@@ -54,7 +54,7 @@ func probeMachine() *machine {
 	m.groups.probe()
 	ours.hold()
 	defer ours.release()
-	for range 10 { // each round takes a layer away
+	for range 10 { // each round removes a layer
 		err := m.try()
 		if err == nil {
 			return m
@@ -67,7 +67,7 @@ func probeMachine() *machine {
 	return m
 }
 
-// try builds a room with all that is left, and starts nothing in it.
+// try builds a room with all remaining layers, and starts nothing in it.
 func (m *machine) try() error {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -84,7 +84,7 @@ func (m *machine) try() error {
 	return nil
 }
 
-// without takes the layer away that failed, and what stands on it. It reports whether there is any hope.
+// without removes the layer that failed, and those that depend on it. It reports whether another try makes sense.
 func (m *machine) without(e *wallError) (hope bool) {
 	clear(m.laid)
 	layer, thing, _ := strings.Cut(e.what, ": ")
@@ -94,7 +94,7 @@ func (m *machine) without(e *wallError) (hope bool) {
 	}
 	switch why := thing + ": " + e.errno.Error(); layer {
 	case LayerNamespaces:
-		if hope = m.root; !m.root || !m.UserNS { // root can do the rest without
+		if hope = m.root; !m.root || !m.UserNS { // root can build the rest without it
 			m.IPCNS = false
 			off(&m.PidNS, LayerPid, why)
 			off(&m.NetNS, LayerNetwork, why)
@@ -131,8 +131,8 @@ func (m *machine) without(e *wallError) (hope bool) {
 	return hope
 }
 
-// ground is what a room for a profile is founded on. A room that may use Unix sockets has a network of its own
-// even without network, since names of sockets belong to one.
+// ground returns the ground of a room for a profile. A room that may use Unix sockets has a network namespace of its own
+// even without network, since socket names belong to one.
 func (m *machine) ground(p Profile) ground {
 	outside := p.Network == NetworkAll || !m.NetNS
 	var flags uintptr
@@ -148,10 +148,10 @@ func (m *machine) ground(p Profile) ground {
 	return ground{flags, outside}
 }
 
-// privileged reports whether a child starts with capabilities that must be taken from it.
+// privileged reports whether a child starts with capabilities that must be dropped.
 func (m *machine) privileged() bool { return m.UserNS || m.root }
 
-// backstopPids reports whether processes are counted by user, which is done for each user namespace apart,
+// backstopPids reports whether processes are counted by user, which the kernel does for each user namespace separately,
 // and not for user 0.
 func (m *machine) backstopPids() bool { return m.groups.why[ctlPids] != nil && m.UserNS && !m.root }
 
@@ -163,7 +163,7 @@ func lastCap() int {
 	return n
 }
 
-// mountBase finds a folder that a room can be built on.
+// mountBase finds a folder on which a room can be built.
 func mountBase() string {
 	for _, path := range []string{"/sys", "/proc"} {
 		if info, err := os.Lstat(path); err == nil && info.IsDir() {
@@ -206,7 +206,7 @@ func (m *machine) layers() []Layer {
 	return all
 }
 
-// groupLayer is a layer of cgroups: what it means, and what its absence does.
+// groupLayer returns a layer of cgroups: its purpose, and the effect of its absence.
 func (m *machine) groupLayer(name, controller, means, without string) Layer {
 	l := Layer{Name: name, Works: m.groups.why[controller] == nil, Means: means}
 	if !l.Works {
@@ -215,7 +215,7 @@ func (m *machine) groupLayer(name, controller, means, without string) Layer {
 	return l
 }
 
-// uncounted says what becomes of a limit of processes without cgroups.
+// uncounted describes a limit of processes without cgroups.
 func (m *machine) uncounted() string {
 	if m.backstopPids() {
 		return "processes are counted by user, in each room apart"
@@ -223,14 +223,14 @@ func (m *machine) uncounted() string {
 	return "a source is refused unless its walls say `processes: -1`"
 }
 
-// probeFiles is how many descriptors finding out about a machine takes, at the least.
+// probeFiles is the minimum number of descriptors that probing a machine takes.
 const probeFiles = 16
 
-// outOfFiles reports whether something failed for want of descriptors. That says nothing about the machine and its
-// walls, and the next time there may be enough.
+// outOfFiles reports whether a failure was due to a lack of descriptors. That has nothing to do with the machine's walls,
+// and a retry may succeed.
 func outOfFiles(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }
 
-// tooFewFiles says what to do about it.
+// tooFewFiles returns an error that names the limit and what to do about it.
 func tooFewFiles(err error) error {
 	var limit unix.Rlimit
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // of ourselves, which cannot fail
@@ -239,7 +239,7 @@ func tooFewFiles(err error) error {
 		limit.Cur, err).Because(CoverageMissing)
 }
 
-// spareFiles is an error unless so many more descriptors can be had.
+// spareFiles returns an error unless n more descriptors are available.
 func spareFiles(n int) error {
 	for range n {
 		f, err := os.Open(os.DevNull)
@@ -251,7 +251,7 @@ func spareFiles(n int) error {
 	return nil
 }
 
-// remember finds out once, and again as long as there were too few descriptors to tell.
+// remember caches the result of probe, unless there were too few descriptors to complete it.
 func remember(probe func() *machine) func() *machine {
 	var mu sync.Mutex
 	var found *machine

@@ -13,16 +13,16 @@ import (
 	"toolpost/tool"
 )
 
-// A script is what a forked child does on its way into its room: a list of system calls, and the bytes
-// that their arguments point to. It is written here, where there is a language and time, and played there
-// by a loop that neither allocates nor decides (play). So every wall is data that a test can read.
+// A script is the list of system calls that a forked child makes on its way into its room, and the bytes that their
+// arguments point to. It is written here, with all of Go available, and played there by a loop that neither allocates nor
+// decides (play). So every wall is data that a test can read.
 type script struct {
 	ops    []op
 	data   []byte
-	relocs []uint64 // where in data a pointer into data stands
+	relocs []uint64 // offsets in data of pointers into data
 	names  []string // of the ops: what each was for, as "layer: thing"
 	layer  string
-	regs   register // how many registers that are taken, from regFiles on
+	regs   register // number of registers in use, from regFiles on
 }
 
 // An op is one system call. Its layout is known to play and to confine.py.
@@ -30,35 +30,35 @@ type op struct {
 	nr   uint64
 	args [6]uint64
 	mode uint64 // bit i: argument i is a place in data; bit 8+i: it is a register; and the bits below
-	dst  uint64 // the register that takes the result, and none if 0
-	jump uint64 // where to go on when the result is 0 (a forked child), and nowhere if 0
+	dst  uint64 // the register that takes the result; 0 if none
+	jump uint64 // the op to continue with if the result is 0 (a forked child); 0 if none
 }
 
-// How an argument is meant, in the bits of the first, and that an error does not matter.
+// The kinds of an argument, as bits for the first, and the flag that ignores an error.
 const (
 	modePlace    = 1
 	modeRegister = 1 << 8
 	modeLoose    = 1 << 16
 )
 
-// What is no system call, but a thing that play does itself.
+// Operations that are not system calls; play performs them itself.
 const (
 	opPoke  = 1<<32 + iota // store args[1] at args[0], 8 bytes
-	opPeek                 // the result is what stands at args[0], 4 bytes
-	opTell                 // send the record {args[0], args[1], args[2]} to who waits for this child
-	opChain                // go on with the script at args[0], with the args[2] descriptors that stand at args[1]
+	opPeek                 // the result is the 4 bytes at args[0]
+	opTell                 // send the record {args[0], args[1], args[2]} to the process that waits for this child
+	opChain                // continue with the script at args[0], with the args[2] descriptors stored at args[1]
 )
 
 // The registers that are set before the first op.
 const (
-	regStatus = register(1) // the socket to who waits
+	regStatus = register(1) // the socket to the waiting process
 	regLife   = register(2) // the pipe that ends with the host
-	regRules  = register(3) // Landlock's ruleset, which one script begins and the next one goes on with
+	regRules  = register(3) // Landlock's ruleset, which one script begins and the next one continues
 	regFiles  = register(4) // the first of the descriptors that came with the script
 	maxRegs   = 512
 )
 
-// What a record says, its first word.
+// The kinds of records, in their first word.
 const (
 	tellMidwife  = iota + 1 // a pid
 	tellInit                // a pid
@@ -70,7 +70,7 @@ const (
 	tellRoot                // the record comes with the root of the room
 )
 
-// A register is where a result is kept, and a place is where something stands in data; both can be arguments of an op.
+// A register holds a result, and a place is an offset in data; both can be arguments of an op.
 type (
 	register uint64
 	place    uint64
@@ -81,8 +81,8 @@ const cwd = unix.AT_FDCWD
 // in names the layer that the following ops build.
 func (s *script) in(layer string) { s.layer = layer }
 
-// call adds a system call that must succeed; what names its object, for the error. Its arguments are numbers,
-// registers, places, or what value puts into data: any other type is a mistake of ours, and panics.
+// call adds a system call that must succeed; what names its object, for the error. The arguments are numbers, registers,
+// places, or values that value puts into data. Any other type is a bug, and panics.
 func (s *script) call(what string, nr uintptr, args ...any) *op {
 	return s.add(what, uint64(nr), args...)
 }
@@ -99,8 +99,7 @@ func (s *script) add(what string, nr uint64, args ...any) *op {
 	return &s.ops[len(s.ops)-1]
 }
 
-// value returns an argument as a word, and how that is meant. A text, bytes, and texts as execve takes them, are put
-// into data.
+// value returns an argument as a word, and its mode. Texts, bytes, and lists of texts for execve are put into data.
 func (s *script) value(argument any) (v, mode uint64) {
 	switch a := argument.(type) {
 	case int:
@@ -126,20 +125,19 @@ func (s *script) value(argument any) (v, mode uint64) {
 	panic(fmt.Sprintf("sandbox: %T is no argument of a system call", argument))
 }
 
-// loose lets the op fail.
+// loose ignores an error of the op.
 func (o *op) loose() { o.mode |= modeLoose }
 
-// into keeps the result.
+// into stores the result in a register.
 func (o *op) into(r register) *op { o.dst = uint64(r); return o }
 
-// newReg takes a register.
+// newReg allocates a register.
 func (s *script) newReg() register {
 	s.regs++
 	return regFiles + s.regs - 1
 }
 
-// fits reports whether there are registers for all that was asked for. A script that does not fit must not be
-// played.
+// fits returns an error if the script needs more registers than there are. Such a script must not be played.
 func (s *script) fits() error {
 	if regFiles+s.regs > maxRegs {
 		return tool.Errorf(tool.CodeInvalidInput,
@@ -148,10 +146,10 @@ func (s *script) fits() error {
 	return nil
 }
 
-// here is where the next op will stand.
+// here returns the index of the next op.
 func (s *script) here() uint64 { return uint64(len(s.ops)) }
 
-// bytes puts bytes into data, aligned for any structure, with room behind them for a poke.
+// bytes puts bytes into data, aligned for any structure, with space behind them for a poke.
 func (s *script) bytes(b []byte) place {
 	for len(s.data)%8 != 0 {
 		s.data = append(s.data, 0)
@@ -161,7 +159,7 @@ func (s *script) bytes(b []byte) place {
 	return place(at)
 }
 
-// words puts a structure of 64-bit fields into data; those that are places become pointers.
+// words puts a structure of 64-bit fields into data; places among them become pointers.
 func (s *script) words(fields ...any) place {
 	var b []byte
 	var pointers []int
@@ -181,10 +179,10 @@ func (s *script) words(fields ...any) place {
 // poke stores a register's value in data before the next op.
 func (s *script) poke(at place, from register) { s.add("poke", opPoke, at, from) }
 
-// A header stands at the beginning of a script's memory. All places are relative to that beginning.
+// A header is at the beginning of a script's memory. All places are relative to that beginning.
 type header struct {
 	ops, relocs, nrelocs uint64
-	record               [3]uint64 // what is told next
+	record               [3]uint64 // the next record to send
 	regs                 [maxRegs]uint64
 }
 
@@ -194,7 +192,7 @@ const (
 	recordSize = int(unsafe.Sizeof(header{}.record))
 )
 
-// image is the script as it lies in memory: header, ops, relocations, data. It is made once.
+// image returns the script in its memory layout: header, ops, relocations, data. It is made once.
 func (s *script) image() []byte {
 	relocs := headerSize + opSize*uint64(len(s.ops))
 	data := relocs + 8*uint64(len(s.relocs))
@@ -214,7 +212,7 @@ func (s *script) image() []byte {
 	return slices.Concat(bytesOf(head), bytesOf(s.ops), bytesOf(s.relocs), s.data)
 }
 
-// bytesOf is a list of numbers, or of structures of numbers, as it lies in memory.
+// bytesOf returns the memory of a list of numbers, or of structures of numbers.
 func bytesOf[T any](list []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(list))), len(list)*int(unsafe.Sizeof(*new(T))))
 }

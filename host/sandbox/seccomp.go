@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filter of system calls. It is a list of rules, each for one call; what has no rule is allowed, if this
-// program knows it: a call that is newer than this list does not exist in the room. It checks the machine
-// first, so that the calls of another one (int 0x80, x32) are no way around it, and compares the low half of
-// an argument where the kernel looks at that half alone.
+// The filter of system calls. It is a list of rules, each for one call. A call without a rule is allowed if this program
+// knows it: a call newer than this list does not exist in the room. The filter checks the architecture first, so that the
+// calls of another one (int 0x80, x32) are no way around it, and compares the low half of an argument if the kernel looks
+// at that half alone.
 
-// What a filter answers.
+// The answers of a filter.
 const (
 	allow  = uint32(unix.SECCOMP_RET_ALLOW)
 	kill   = uint32(unix.SECCOMP_RET_KILL_PROCESS)
@@ -25,7 +25,7 @@ const (
 
 func deny(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
 
-// Where things are in what a filter sees.
+// Offsets in the filter's input.
 const (
 	offNumber = 0
 	offArch   = 4
@@ -34,8 +34,8 @@ const (
 
 func offArg(i int) uint32 { return uint32(offArgs + 8*i) } // of the low half: both machines are little-endian
 
-// A rule says what happens to one call. When the tests all hold the answer is then, else it is otherwise; where
-// that is 0 the next rule for this call decides.
+// A rule decides one call. If all tests hold the answer is then, otherwise it is otherwise; if that is 0 the next rule
+// for this call decides.
 type rule struct {
 	nr        uintptr
 	tests     []test
@@ -43,23 +43,23 @@ type rule struct {
 	otherwise uint32
 }
 
-// A test looks at the low half of an argument.
+// A test checks the low half of an argument.
 type test struct {
 	arg  int
-	mask uint32   // 0: all bits
-	any  []uint32 // it holds if the masked argument is one of these
+	mask uint32   // 0 means all bits
+	any  []uint32 // the test holds if the masked argument is one of these
 }
 
-// filter compiles rules; a call without one gets otherwise. A call may have several: the first that applies
-// decides. The number is found by halves: the kernel tries a new filter with every call there is, and a long
-// list takes it longer than all other walls together.
+// filter compiles rules; a call without one gets otherwise. A call may have several rules: the first that applies
+// decides. The number is found by binary search: the kernel runs a new filter on every existing call, and a linear list
+// takes it longer than all other walls together.
 func filter(rules []rule, otherwise uint32) ([]bpf.RawInstruction, error) {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
 		bpf.RetConstant{Val: kill},
 		bpf.LoadAbsolute{Off: offNumber, Size: 4},
-		// Above the last call that we know there is x32, with its own bit, and what later kernels bring.
+		// Above the last call that we know are x32, with its own bit, and the calls of later kernels.
 		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: lastCall, SkipTrue: 1},
 		bpf.RetConstant{Val: deny(unix.ENOSYS)},
 	}
@@ -74,7 +74,7 @@ func filter(rules []rule, otherwise uint32) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(append(prog, halve(cases, slices.Sorted(maps.Keys(cases)), otherwise)...))
 }
 
-// halve finds the case of a number.
+// halve finds the case of a number by binary search.
 func halve(cases map[uintptr][]bpf.Instruction, numbers []uintptr, otherwise uint32) []bpf.Instruction {
 	if len(numbers) == 0 {
 		return []bpf.Instruction{bpf.RetConstant{Val: otherwise}}
@@ -94,7 +94,7 @@ func halve(cases map[uintptr][]bpf.Instruction, numbers []uintptr, otherwise uin
 	return slices.Concat(fork, low, high)
 }
 
-// body is what follows when the number is the rule's: its tests, and rest where they leave it open.
+// body returns the code for the rule's call: its tests, and rest if they do not decide.
 func (r rule) body(rest []bpf.Instruction) []bpf.Instruction {
 	body := []bpf.Instruction{bpf.RetConstant{Val: r.then}}
 	for _, t := range slices.Backward(r.tests) {
@@ -106,7 +106,7 @@ func (r rule) body(rest []bpf.Instruction) []bpf.Instruction {
 	return append(body, bpf.RetConstant{Val: r.otherwise})
 }
 
-// code tests an argument; where it does not hold, it skips the given number of instructions.
+// code tests an argument; if the test fails, it skips the given number of instructions.
 func (t test) code(skip int) []bpf.Instruction {
 	code := []bpf.Instruction{bpf.LoadAbsolute{Off: offArg(t.arg), Size: 4}}
 	if t.mask != 0 {
@@ -123,7 +123,7 @@ func (t test) code(skip int) []bpf.Instruction {
 	return code
 }
 
-// always are rules without tests.
+// always returns rules without tests.
 func always(answer uint32, calls ...uintptr) (rules []rule) {
 	for _, nr := range calls {
 		rules = append(rules, rule{nr: nr, then: answer, otherwise: answer})
@@ -131,33 +131,33 @@ func always(answer uint32, calls ...uintptr) (rules []rule) {
 	return rules
 }
 
-// only is a rule that allows a call where the tests hold.
+// only returns a rule that allows a call if the tests hold.
 func only(nr uintptr, otherwise uint32, tests ...test) rule { return rule{nr, tests, allow, otherwise} }
 
-// among tests whether an argument is one of some.
+// among tests whether an argument is one of the given values.
 func among(arg int, any ...uint32) test { return test{arg: arg, any: any} }
 
 // masked tests bits of an argument.
 func masked(arg int, mask uint32, any ...uint32) test { return test{arg, mask, any} }
 
-// A filterPlan says what a filter is for.
+// A filterPlan describes the purpose of a filter.
 type filterPlan struct {
 	network    Network
 	unix       bool
 	subprocess bool
-	ownNetwork bool // it has a network of its own, so that a socket reaches nobody
+	ownNetwork bool // it has a network of its own, so a socket reaches nothing outside
 	ownIPC     bool
 	queues     bool // it may have POSIX message queues of its own
 	ownMounts  bool
 	ownPids    bool
-	apart      bool // its processes are not to reach each other
-	watch      bool // attempts are to be seen: they are sent to the supervisor
-	execOnce   bool // the supervisor lets the first exec pass; else none passes
+	apart      bool // its processes must not reach each other
+	watch      bool // attempts are sent to the supervisor, which reports them
+	execOnce   bool // the supervisor lets the first exec pass; otherwise none passes
 }
 
-// A compiled filter is a filter as the kernel takes it.
+// A compiled filter is in the form that the kernel expects.
 type compiled struct {
-	code    []bpf.RawInstruction // in memory the kernel's struct sock_filter
+	code    []bpf.RawInstruction // laid out as the kernel's struct sock_filter
 	listens bool                 // some calls are sent to a supervisor
 }
 
@@ -173,7 +173,7 @@ func (p filterPlan) compile() (*compiled, error) {
 	return f, err
 }
 
-// filters are the compiled plans.
+// filters caches the compiled plans.
 var filters sync.Map
 
 func compile(rules []rule, otherwise uint32) (*compiled, error) {
@@ -189,7 +189,7 @@ func (p filterPlan) rules() []rule {
 	return slices.Concat(p.kernel(), p.others(), p.processes(), p.sockets(), setIDs(), p.files())
 }
 
-// kernel is what no tool needs, and what would reach around the other walls.
+// kernel returns rules for calls that no tool needs, and for those that would bypass the other walls.
 func (p filterPlan) kernel() []rule {
 	no := append([]uintptr{
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD,
@@ -212,7 +212,7 @@ func (p filterPlan) kernel() []rule {
 	if !p.queues {
 		no = append(no, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)
 	}
-	// io_uring does what it does behind the filter's back.
+	// io_uring performs its operations without passing the filter.
 	ring := always(deny(unix.ENOSYS), unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER)
 	terminal := among(1, unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD)
 	return append(append(always(deny(unix.EPERM), no...), ring...),
@@ -220,14 +220,14 @@ func (p filterPlan) kernel() []rule {
 		rule{nr: unix.SYS_IOCTL, tests: []test{terminal}, then: deny(unix.EPERM), otherwise: allow})
 }
 
-// others are the calls that reach other processes by their numbers. With processes of its own there are none to
-// reach, but for the server of a call; else signals are Landlock's, and the rest is only for the caller itself.
+// others returns rules for calls that reach other processes by pid. In a PID namespace of its own a child can reach none,
+// except the server of a call. Otherwise Landlock handles signals, and the other calls may only target the caller itself.
 func (p filterPlan) others() []rule {
 	if p.ownPids && !p.apart {
 		return nil
 	}
 	rules := always(deny(unix.EPERM), unix.SYS_PIDFD_OPEN, unix.SYS_PROCESS_MRELEASE)
-	for whom, calls := range [][]uintptr{ // by the argument that says it
+	for whom, calls := range [][]uintptr{ // by the index of the argument that names the target
 		{
 			unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,
 			unix.SYS_SCHED_SETAFFINITY,
@@ -241,14 +241,14 @@ func (p filterPlan) others() []rule {
 	return rules
 }
 
-// namespaceFlags are those of clone. One more, for time, is an exit signal here.
+// namespaceFlags are the namespace flags of clone. In clone, the bit of the time namespace is part of the exit signal.
 const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// processes are the rules about new ones. The flags of clone3 lie in memory, which a filter does not see; the C
-// library goes back to clone where there is none.
+// processes returns the rules about new processes. The flags of clone3 are in memory, which a filter does not see;
+// without clone3 the C library falls back to clone.
 func (p filterPlan) processes() []rule {
-	// A program in memory has no path, so what may be executed would not hold for it.
+	// A program in memory has no path, so the rules on executable paths would not apply to it.
 	rules := append(always(deny(unix.ENOSYS), unix.SYS_CLONE3),
 		only(unix.SYS_MEMFD_CREATE, deny(unix.EACCES), masked(1, unix.MFD_NOEXEC_SEAL, unix.MFD_NOEXEC_SEAL)))
 	if p.subprocess {
@@ -268,7 +268,7 @@ func (p filterPlan) processes() []rule {
 
 const typeMask = 0xf // of socket's second argument; above it are flags
 
-// sockets are the rules about networks.
+// sockets returns the rules about networks.
 func (p filterPlan) sockets() []rule {
 	// a datagram socket of a pair can be connected to another path
 	pair := []uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}
@@ -283,8 +283,8 @@ func (p filterPlan) sockets() []rule {
 
 func family(families ...uint32) test { return among(0, families...) }
 
-// internet are the rules about sockets that are no Unix sockets. The protocols are listed, because MPTCP and
-// SCTP are TCP to the program and not to the walls.
+// internet returns the rules about sockets other than Unix sockets. The protocols are listed, because MPTCP and SCTP are
+// TCP to the program but not to the walls.
 func (p filterPlan) internet() []rule {
 	sockets := only(unix.SYS_SOCKET, deny(unix.EACCES), family(unix.AF_INET, unix.AF_INET6),
 		masked(1, typeMask, unix.SOCK_STREAM, unix.SOCK_DGRAM), among(2, 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP))
@@ -304,8 +304,8 @@ func (p filterPlan) internet() []rule {
 		unix.SYS_ACCEPT4)...)
 }
 
-// files are the rules about what Landlock does not see: modes, owners, times and attributes. With mounts of its
-// own the room is read-only where it must be, and they are not needed.
+// files returns the rules about operations that Landlock does not see: modes, owners, times and attributes. A room with
+// mounts of its own does not need them, since its mounts are read-only as required.
 func (p filterPlan) files() []rule {
 	var rules []rule
 	if p.watch {
@@ -320,11 +320,12 @@ func (p filterPlan) files() []rule {
 		unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT))
 }
 
-// setIDs keep a room from making a file that runs as somebody else: with the set-user-id or the set-group-id bit a
-// program that a tool leaves in a folder runs as the folder's owner, whoever starts it, outside of every wall. A room
-// without capabilities may still set both on its own files. The mode of an open counts where that makes a file; that
-// of an openat2 lies in memory, which a filter does not see, so there is none: those who know it go back to openat.
-// A new folder below one that has the bit inherits it, as the owner of that one wanted, and mkdir itself never sets it.
+// setIDs keep a room from making a file that runs as another user: with the set-user-id or set-group-id bit, a program
+// that a tool leaves in a folder runs as the folder's owner, outside of every wall, no matter which user starts it. A
+// room without capabilities may still set both bits on its own files. The mode of an open matters if it creates a file.
+// The mode of an openat2 is in memory, which a filter does not see, so openat2 is denied: programs that use it fall back
+// to openat. A new folder below one that has the bit inherits it, as the owner of that one intended, and mkdir itself
+// never sets it.
 func setIDs() []rule {
 	const unnamed = unix.O_TMPFILE &^ unix.O_DIRECTORY
 	rules := always(deny(unix.ENOSYS), unix.SYS_OPENAT2)
@@ -346,8 +347,8 @@ func either(arg int, a, b uint32) test {
 	return masked(arg, a|b, a, b, a|b)
 }
 
-// install puts the one who plays it behind a filter. If that has a supervisor, the register that holds the
-// supervisor's descriptor is given.
+// install puts the process that plays it behind a filter. If the filter has a supervisor, it returns the register that
+// holds the supervisor's descriptor.
 func (s *script) install(f *compiled) (listener register) {
 	s.in(LayerSeccomp)
 	fprog := s.words(len(f.code), bytesOf(f.code))

@@ -9,7 +9,7 @@ const (
 	lastCall  = unix.SYS_RSEQ_SLICE_YIELD
 )
 
-// What this machine has and others do not.
+// System calls that only this architecture has.
 var (
 	forkCalls = []uintptr{unix.SYS_FORK, unix.SYS_VFORK}
 	modeCalls = []uintptr{

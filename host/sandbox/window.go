@@ -15,16 +15,16 @@ import (
 	"toolpost/host/offlimits"
 )
 
-// A Window looks into a room from outside: it opens files as the processes in the room find them, also when all of them
-// have ended. What a tool says about its files can be followed without trusting it: no path and no link leads to
-// what the tool itself could not read.
+// A Window looks into a room from outside: it opens files as the processes in the room find them, even after all of them
+// have ended. So the paths that a tool reports can be opened without trusting the tool: no path and no link leads to a
+// file that the tool itself could not read.
 type Window struct {
-	root *os.File // of the room; nil: it has no mounts of its own
-	room *os.File // its mounts, which last as long as this
-	view *view    // what may be read in a room without mounts
+	root *os.File // of the room; nil if it has no mounts of its own
+	room *os.File // its mounts, which exist as long as this is open
+	view *view    // the readable paths of a room without mounts
 }
 
-// window holds on to the mounts of a room that is being built. Its root is to come.
+// window keeps the mounts of a room that is being built. Its root is set later.
 func (p *plan) window(pid int) (*Window, error) {
 	if !p.on.Mounts {
 		return &Window{view: p.all}, nil
@@ -36,7 +36,7 @@ func (p *plan) window(pid int) (*Window, error) {
 	return &Window{room: room}, nil
 }
 
-// Open opens a regular file of the room, to be read. A relative path starts in dir.
+// Open opens a regular file of the room for reading. A relative path starts in dir.
 func (w *Window) Open(dir, path string) (*os.File, error) {
 	if strings.ContainsRune(path, 0) {
 		return nil, unix.EINVAL
@@ -52,11 +52,11 @@ func (w *Window) Open(dir, path string) (*os.File, error) {
 	return f, nil
 }
 
-// noLinks is how a path is opened that has no links, or was found to have none: in one step, by the kernel, whatever is
-// renamed meanwhile. A link that has come in between is an error.
+// noLinks opens a path that has no links, or was found to have none, in one step, by the kernel, even if something is
+// renamed meanwhile. A link that has appeared since is an error.
 const noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
-// resolve opens a path from an open folder, and resolves it as the kernel is told.
+// resolve opens a path from an open folder, with the given rules of resolution.
 func resolve(dir int, path string, flags, how uint64) (*os.File, error) {
 	fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: how})
 	if err != nil {
@@ -65,7 +65,7 @@ func resolve(dir int, path string, flags, how uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// resolveInRoom is how paths of a room are resolved from its root.
+// resolveInRoom resolves paths of a room from its root.
 const resolveInRoom = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 
 func (w *Window) open(path string) (*os.File, error) {
@@ -86,7 +86,8 @@ func (w *Window) open(path string) (*os.File, error) {
 		unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// mayBeRead refuses what is no file, and what a process without privileges could not read: we may have some.
+// mayBeRead refuses anything but regular files, and files that an unprivileged process could not read: we may have
+// privileges.
 func mayBeRead(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -108,7 +109,7 @@ func mayBeRead(f *os.File) error {
 	return nil
 }
 
-// Close lets the room go. A nil window has none.
+// Close releases the room. A nil Window is valid.
 func (w *Window) Close() {
 	if w != nil {
 		_ = w.root.Close()
