@@ -1,6 +1,6 @@
-// Package offlimits is the one list of what an installation keeps from its tools: what none of them sees, and what none
-// of them changes. Rooms and the built-in tools ask the same list. And it opens the paths of a config so that no link
-// is followed that a tool could have made.
+// Package offlimits is the one list of the files that an installation protects from its tools: those that no tool may
+// see, and those that no tool may change. Rooms and the built-in tools use the same list. The package also opens the
+// paths of a config without following links that a tool could have made.
 package offlimits
 
 import (
@@ -17,27 +17,27 @@ import (
 	"toolpost/tool"
 )
 
-// A List says what is off limits, by absolute paths. One that ends with a slash is a folder; it and all that is in it
-// is meant. Things need not exist: what is asked is always what is there at that moment.
+// A List names what is off limits, by absolute paths. A path that ends with a slash is a folder, with everything in it.
+// The paths need not exist: each check uses what exists at that moment.
 type List struct {
-	// Absent is what no tool sees: the state folder, the store, private keys, the files of secrets.
+	// Absent is hidden from all tools: the state folder, the store, private keys, the files of secrets.
 	Absent []string
-	// Config is the config itself; empty: there is none. Started programs do not see it; the built-in tools may read
+	// Config is the config itself, or empty if there is none. Started programs do not see it; the built-in tools may read
 	// it.
 	Config string
-	// ReadOnly is what the config starts from: programs, scripts, apps' bindings, skills, plugins.
+	// ReadOnly lists what the config starts from: programs, scripts, apps' bindings, skills, plugins.
 	ReadOnly []string
 	// Writable are the folders that tools may change.
 	Writable []Owned
-	// Homes are the folders that programs load code from unasked, such as a module that lies beside a script. What is in
-	// one is changed by no source, unless its config names that folder, or one in it, for writing.
+	// Homes are the folders that programs load code from implicitly, such as a module beside a script. No source may
+	// change their contents, unless its config names that folder, or one in it, for writing.
 	Homes []Owned
 }
 
 // An Owned is a folder of a source.
 type Owned struct{ Path, Source string }
 
-// all is the list. A nil one has nothing.
+// all returns the list; a nil list is empty.
 func (l *List) all() List {
 	if l == nil {
 		return List{}
@@ -54,7 +54,7 @@ func (l *List) Hidden() []string {
 	return append(slices.Clip(all.Absent), all.Config)
 }
 
-// Fixed lists what started programs cannot change although they see it.
+// Fixed lists what started programs see but cannot change.
 func (l *List) Fixed() []string { return l.all().ReadOnly }
 
 // Folders lists the homes of programs.
@@ -71,25 +71,25 @@ func paths(folders []Owned) []string {
 	return list
 }
 
-// Exposed reports whether a path is a folder that tools may change, or lies in one, wherever links lead.
+// Exposed reports whether a path is a folder that tools may change, or lies in one, after following links.
 func (l *List) Exposed(path string) bool {
 	return slices.ContainsFunc(l.Roots(), func(root string) bool { return l.meet(path, root, false) })
 }
 
-// StateName is the folder beside a config in which an installation keeps its state, unless it is told otherwise. No
-// tool sees one, also where the state is elsewhere: it may have been here before.
+// StateName is the folder beside a config that holds the state of an installation by default. It is hidden from all tools
+// even if the state is elsewhere: it may have been here before.
 const StateName = ".toolpost"
 
-// Default is the list of tools that belong to no node: the state beside a config in dir.
+// Default returns the list for tools that belong to no node: the state beside a config in dir.
 func Default(dir string) *List { return &List{Absent: []string{filepath.Join(dir, StateName) + "/"}} }
 
-// A Book has the list as it is now: a reload of the config changes it under the sources that stay. A nil book has none.
+// A Book holds the current list: a reload of the config changes it for the sources that stay. A nil Book has no list.
 type Book struct {
 	now   atomic.Pointer[List]
 	known atomic.Pointer[facts]
 }
 
-// NewBook returns a book that begins with a list.
+// NewBook returns a book with an initial list.
 func NewBook(l *List) *Book {
 	b := &Book{}
 	b.Set(l)
@@ -102,7 +102,7 @@ func (b *Book) Set(l *List) {
 	b.known.Store(nil)
 }
 
-// Now returns the list; nil: nothing is off limits.
+// Now returns the list, or nil if nothing is off limits.
 func (b *Book) Now() *List {
 	if b == nil {
 		return nil
@@ -110,25 +110,25 @@ func (b *Book) Now() *List {
 	return b.now.Load()
 }
 
-// A Ban says what of a file is off limits.
+// A Ban states which access to a file is off limits.
 type Ban int
 
-// What may be done with a file.
+// The kinds of Ban.
 const (
 	Free   Ban = iota // anything
-	Config            // built-in tools may read it; nobody changes it, and no started program sees it
-	Fixed             // it may be read, and not be changed
-	Secret            // it is not there
+	Config            // built-in tools may read it; no tool may change it, and started programs do not see it
+	Fixed             // it may be read but not changed
+	Secret            // it is hidden
 )
 
-// facts are where the things of a list really are, as they were at a moment.
+// facts are the real paths of the things of a list, at one moment.
 type facts struct {
 	at    time.Time
 	list  *List
 	paths []fact
 	homes []Owned
-	ids   map[ID]Ban        // of what the list names
-	inner func() map[ID]Ban // and of what is in folders that nobody sees
+	ids   map[ID]Ban        // of the things that the list names
+	inner func() map[ID]Ban // and of the contents of hidden folders
 }
 
 type fact struct {
@@ -136,8 +136,8 @@ type fact struct {
 	ban  Ban
 }
 
-// lasting is how long is believed where the things of the list are. A tool cannot move them, so this bounds how soon a
-// change by hand is seen.
+// lasting is how long the real paths of the list are cached. A tool cannot move them, so this only delays the effect of a
+// change by hand.
 const lasting = time.Second
 
 func (b *Book) facts() facts {
@@ -157,7 +157,7 @@ func (l *List) look() *facts {
 	f := &facts{at: time.Now(), list: l, ids: map[ID]Ban{}}
 	f.inner = sync.OnceValue(f.identify)
 	add := func(path string, ban Ban) {
-		for _, p := range append(l.where(path), filepath.Clean(path)) { // where it leads, and as it is written
+		for _, p := range append(l.where(path), filepath.Clean(path)) { // its real path, and as it is written
 			if slices.Contains(f.paths, fact{p, ban}) {
 				continue
 			}
@@ -184,7 +184,7 @@ func (l *List) look() *facts {
 	return f
 }
 
-// most bounds how many files of the folders that nobody sees are known by what they are.
+// most bounds how many files of hidden folders are known by identity.
 const most = 100_000
 
 func (f *facts) identify() map[ID]Ban {
@@ -211,9 +211,9 @@ func note(ids map[ID]Ban, info fs.FileInfo, ban Ban) {
 	ids[id] = max(ids[id], ban)
 }
 
-// where returns where a path really is, or would be. One that leads through a link in a folder that tools may change
-// gives no room, but whoever is not in a room follows it: so it is where that leads, and each link on the way is meant
-// too.
+// where returns the real path of a path, existing or not. No room can use a path that leads through a link in a folder
+// that tools may change, but a process outside a room follows the link. So the result is the link's target, and each link
+// on the way counts too.
 func (l *List) where(path string) []string {
 	a, rest, err := openNearest(path, l)
 	if err != nil {
@@ -244,8 +244,8 @@ func links(path string) []string {
 	return append(links, at)
 }
 
-// At says what of a path is off limits. The path is where something really is, or is to be made: absolute and without
-// links. The strictest word counts.
+// At returns the ban on a path. The path is the real one of something that exists or is to be made: absolute and without
+// links. The strictest ban counts.
 func (b *Book) At(real string) Ban {
 	return b.strictest(func(path string) bool { return Within(real, path) })
 }
@@ -260,14 +260,14 @@ func (b *Book) strictest(about func(path string) bool) Ban {
 	return ban
 }
 
-// Folder says what of an open folder is off limits, by what it is: it may be mounted in a second place.
+// Folder returns the ban on an open folder by its identity: it may be mounted in a second place.
 func (b *Book) Folder(id ID) Ban { return b.facts().ids[id] }
 
-// Linked says what of an open file that has several names is off limits, by what it is.
+// Linked returns the ban on an open file with several names, by its identity.
 func (b *Book) Linked(id ID) Ban { return b.facts().inner()[id] }
 
-// Inside says what is off limits of what lies in a folder, or is to: whoever moves or removes the folder moves or
-// removes that too. The strictest word counts.
+// Inside returns the ban on what lies in a folder, or would: moving or removing the folder moves or removes that too. The
+// strictest ban counts.
 func (b *Book) Inside(real string) Ban {
 	inside := func(path string) bool { return path != real && Within(path, real) }
 	ban := b.strictest(inside)
@@ -277,8 +277,9 @@ func (b *Book) Inside(real string) Ban {
 	return ban
 }
 
-// Beside names a source whose programs load code from where a path is; empty: there is none. Named are the folders that
-// a config gives for writing: of a home that is one of them, or has one with the path in it, its owner has decided.
+// Beside returns a source whose programs load code from the folder of a path, or "" if there is none. Named are the
+// folders that a config gives for writing: for a home that is one of them, or contains one with the path in it, its owner
+// has decided.
 func (b *Book) Beside(real string, named ...string) string {
 	for _, h := range b.facts().homes {
 		decided := func(folder string) bool { return Within(folder, h.Path) && Within(real, folder) }
@@ -294,24 +295,24 @@ func Within(path, folder string) bool {
 	return path == folder || folder == "/" || strings.HasPrefix(path, folder) && path[len(folder)] == '/'
 }
 
-// A Claim is what one source says about files: each protocol knows its own. Paths are absolute.
+// A Claim states what one source needs of the file system; each protocol provides its own. Paths are absolute.
 type Claim struct {
-	Source string   // whose claim it is
-	Keeps  []string // private to us: keys, what a source stores
-	Starts []string // what it starts from
+	Source string   // the source of the claim
+	Keeps  []string // private to us: keys, the stored data of a source
+	Starts []string // the files that it starts from
 	Writes []string // folders that its tools may change
-	// Homes are the folders that its programs load code from unasked. Of one that ends with /. other sources may write
-	// the folders in it: they are data.
+	// Homes are the folders that its programs load code from implicitly. If one ends with /. other sources may write the
+	// folders in it: they are data.
 	Homes []string
-	Gains string // what code in a home would have: "with secrets", "without walls"; empty: nothing
-	// Stays says that rooms of the source may outlive a call. What covers a file in a room goes when somebody outside
-	// puts another file in its place, as editors do: such rooms are built anew when the config changes.
+	Gains string // what code in a home would gain: "with secrets", "without walls"; empty means nothing
+	// Stays means that rooms of the source may outlive a call. The cover of a file in a room disappears when a process
+	// outside replaces the file, as editors do: such rooms are rebuilt when the config changes.
 	Stays bool
-	// Bare says that what it starts runs without walls.
+	// Bare means that its programs run without walls.
 	Bare bool
 }
 
-// Own is a home that the source's own config names for writing; empty: none is.
+// Own returns a home that the source's own config names for writing, or "" if there is none.
 func (c Claim) Own() string {
 	for _, home := range c.Homes {
 		if slices.Contains(c.Writes, filepath.Clean(home)) {
@@ -321,7 +322,7 @@ func (c Claim) Own() string {
 	return ""
 }
 
-// Add puts a claim on the list.
+// Add adds a claim to the list.
 func (l *List) Add(c Claim) {
 	add(&l.Absent, c.Keeps...)
 	add(&l.ReadOnly, c.Starts...)
@@ -341,9 +342,9 @@ func add[T comparable](to *[]T, more ...T) {
 	}
 }
 
-// Guard refuses to open a source whose programs would hand what they have to code of another source: of one whose
-// config names a home of theirs, or a folder in it, for writing. If they run without walls, one around it is enough,
-// and so is one around what they start from: that would be harm to the host.
+// Guard refuses to open a source whose programs would expose what they have to code of another source: one whose config
+// names a home of theirs, or a folder in it, for writing. If the programs run without walls, a folder around a home is
+// enough for a refusal, and so is one around what they start from: that would endanger the host.
 func (l *List) Guard(c Claim) error {
 	homes := c.Homes
 	if c.Bare {
@@ -362,7 +363,7 @@ func (l *List) Guard(c Claim) error {
 	return nil
 }
 
-// meet reports whether a path is a home, or lies in one; or around it.
+// meet reports whether a path is a home, or lies in one, or, if around is set, contains one.
 func (l *List) meet(path, home string, around bool) bool {
 	return slices.ContainsFunc(l.where(path), func(at string) bool {
 		return slices.ContainsFunc(l.where(home), func(in string) bool {
@@ -371,19 +372,19 @@ func (l *List) meet(path, home string, around bool) bool {
 	})
 }
 
-// Same reports whether two lists keep the same things.
+// Same reports whether two lists protect the same things.
 func (l *List) Same(o *List) bool {
 	return l == o || l != nil && o != nil && same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) &&
 		same(l.Writable, o.Writable) && same(l.Homes, o.Homes)
 }
 
-// same compares lists in which nothing is twice.
+// same compares lists without duplicates.
 func same[T comparable](a, b []T) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(one T) bool { return !slices.Contains(b, one) })
 }
 
 // Outdates reports whether a change of the config leaves a source with rooms that were built for another list, or that
-// may change the config now.
+// may now change the config.
 func (c Claim) Outdates(before, now *List) bool {
 	open := func(folder string) bool { return now.Config != "" && Within(now.Config, filepath.Clean(folder)) }
 	return c.Stays && (!now.Same(before) || slices.ContainsFunc(c.Writes, open))
@@ -397,7 +398,7 @@ func Under(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// Given lists those of some paths that are not empty, absolute. One that ends with a slash still does.
+// Given returns the non-empty paths, made absolute. A trailing slash is kept.
 func Given(dir string, paths ...string) []string {
 	var all []string
 	for _, path := range paths {
@@ -413,9 +414,9 @@ func Given(dir string, paths ...string) []string {
 	return all
 }
 
-// Argv lists what a command starts from: its program, where that is named by a path, the files among its arguments, and
-// the folder that its first argument names, where interpreters would run that. An argument that names no file yet is
-// one if it looks like code: a tool must not be able to put it there. What the source may change is its own business.
+// Argv lists the files that a command starts from: its program, if given by a path, the files among its arguments, and
+// the folder named by its first argument, if interpreters would run it. An argument that names no existing file counts if
+// it looks like code: a tool must not be able to create it. Paths that the source itself may change are left out.
 func Argv(dir string, argv, writes []string) []string {
 	var files []string
 	first := slices.IndexFunc(argv[min(1, len(argv)):],
@@ -444,9 +445,9 @@ func Argv(dir string, argv, writes []string) []string {
 	return slices.DeleteFunc(files, func(path string) bool { return slices.Contains(writes, filepath.Clean(path)) })
 }
 
-// Homes lists the folders that a command loads code from unasked: those of the code among its arguments, those that its
-// options name if it is a runner such as uv, and those that its variables name. A file without an ending is code if it
-// comes first.
+// Homes lists the folders that a command loads code from implicitly: those of the code among its arguments, those that
+// its options name if it is a runner such as uv, and those that its variables name. A file without an extension is code
+// if it comes first.
 func Homes(dir string, argv []string, env map[string]string) []string {
 	var homes []string
 	for i, path := range Argv(dir, argv, nil) {
@@ -466,7 +467,7 @@ func Homes(dir string, argv []string, env map[string]string) []string {
 	return homes
 }
 
-// projects lists the folders that the options of a runner name. What uvx runs may come from elsewhere, too.
+// projects lists the folders that the options of a runner name. The code that uvx runs may also come from elsewhere.
 func projects(argv []string) (folders []string) {
 	for i, arg := range argv {
 		option, value, joined := strings.Cut(arg, "=")
@@ -481,8 +482,8 @@ func projects(argv []string) (folders []string) {
 	return folders
 }
 
-// module lists what a module of Python is started from, if it is there: one that is not comes from somewhere else, and
-// an empty one would hide it. A folder goes before a file of the same name, but for an empty one.
+// module lists the files that a Python module is started from, if they exist: a missing one comes from elsewhere, and an
+// empty file would hide it. A folder takes precedence over a file of the same name, unless it is empty.
 func module(dir, name string) []string {
 	top, _, _ := strings.Cut(name, ".")
 	both := Given(dir, top+".py", top+"/")
@@ -502,7 +503,7 @@ func isProgram(folder string) bool {
 	})
 }
 
-// isCode reports whether a name is one of code.
+// isCode reports whether a name is one of a code file.
 func isCode(path string) bool {
 	return isOne(strings.ToLower(filepath.Ext(path)), ".py .pyz .js .mjs .cjs .ts .sh .bash .rb .pl .php .lua .jar .so .wasm")
 }

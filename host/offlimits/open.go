@@ -15,34 +15,33 @@ import (
 	"toolpost/tool"
 )
 
-// An ID tells files apart, whatever their names.
+// An ID identifies a file, whatever its names.
 type ID struct{ Dev, Ino uint64 }
 
-// An Anchor is an open file or folder of a config, by a descriptor that reads nothing.
+// An Anchor is an open file or folder of a config, through a descriptor that cannot read.
 type Anchor struct {
-	Path  string            // where it is, without a link
-	Links map[string]string // the links that led there, which are not the tools' to make
+	Path  string            // its path, without links
+	Links map[string]string // the links that led there, none of which tools could have made
 	ID    ID
 	Mode  fs.FileMode // its type
 	file  *os.File
 }
 
-// Fd is the descriptor; it stays the Anchor's.
+// Fd returns the descriptor, which the Anchor still owns.
 func (a *Anchor) Fd() int { return int(a.file.Fd()) }
 
 // Close closes the descriptor.
 func (a *Anchor) Close() { _ = a.file.Close() }
 
-const maxLinks = 40 // the kernel's own number
+const maxLinks = 40 // the kernel's own limit
 
-// Open opens an absolute path of a config. A link is followed where only the owner of this machine can have made it,
-// and never in a folder that tools may change: one of the list's, or one of more. What the list has as read-only or
-// absent is no such folder, wherever it lies. Nor is a home, unless it is one of
-// the folders that tools may change.
+// Open opens an absolute path of a config. It follows a link only if just the owner of this machine can have made it, and
+// never in a folder that tools may change: one of the list's, or one of more. A path that the list has as read-only or
+// absent is not such a folder, wherever it lies. Nor is a home, unless it is one of the folders that tools may change.
 //
-// It is asked anew at each start, and gives a path without links that is opened again as one; so it does not matter
-// what has taken the place of a folder in the meantime, as long as that is a folder and not a link. A descriptor that
-// is kept from the first start would keep a folder that was deleted.
+// It is called anew at each start, and returns a path without links that is opened again as such. So it does not matter
+// if a folder was replaced in the meantime, as long as the new one is a folder and not a link. A descriptor kept from the
+// first start would keep a deleted folder.
 func Open(path string, l *List, more ...string) (*Anchor, error) {
 	path = filepath.Clean(path)
 	if a, err := openDirect(unix.AT_FDCWD, path, path); err == nil {
@@ -54,14 +53,14 @@ func Open(path string, l *List, more ...string) (*Anchor, error) {
 	return w.walk()
 }
 
-// Is reports whether a path leads to what has an ID and is open. This is for those who ask at every call, and would
-// otherwise open it: a link at its end is something else, and one on the way changes nothing about what is there.
+// Is reports whether a path leads to the open file with an ID. It serves checks at every call, which would otherwise have
+// to open the path: a link at its end is something else, and one on the way does not change what is there.
 func Is(path string, id ID) bool {
 	var st unix.Stat_t
 	return unix.Lstat(path, &st) == nil && id == ID{kernel.Device(&st), st.Ino}
 }
 
-// Plain is the kernel's error in one about a path, for messages that name the path already.
+// Plain returns the kernel's error from an error about a path, for messages that already name the path.
 func Plain(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
@@ -69,7 +68,7 @@ func Plain(err error) error {
 	return err
 }
 
-// openDirect opens a path that has no links, or was found to have none. A link that has come in between is an error.
+// openDirect opens a path that has no links, or was found to have none. A link that has appeared since is an error.
 func openDirect(dir int, path, real string) (*Anchor, error) {
 	return openAnchor(dir, path, real, 0, kernel.NoLinks)
 }
@@ -93,15 +92,15 @@ func idOf(info fs.FileInfo) ID {
 	return ID{uint64(st.Dev), st.Ino} //nolint:unconvert // int32 on macOS; only compared
 }
 
-// A way is a path that has links, on the way to being opened.
+// A way is a path with links that is being opened.
 type way struct {
 	asked string
 	list  *List
 	more  []string
 	links map[string]string
-	count int  // of the links that were followed, some perhaps again and again
+	count int  // links followed, including repeated ones
 	open  []ID // folders that tools may change
-	shut  []ID // folders in them that they may not
+	shut  []ID // folders in them that they may not change
 	homes []ID // folders that they may not change unless they are open
 }
 
@@ -139,7 +138,7 @@ func (w *way) walk() (*Anchor, error) {
 	return at, nil
 }
 
-// changes reports whether tools may change a folder, given whether they may change the one that it is in.
+// changes reports whether tools may change a folder, given whether they may change its parent.
 func (w *way) changes(outer bool, id ID) bool {
 	switch {
 	case slices.Contains(w.shut, id):
@@ -150,7 +149,7 @@ func (w *way) changes(outer bool, id ID) bool {
 	return outer && !slices.Contains(w.homes, id)
 }
 
-// step opens a name in a folder. A link is taken note of, if it may be followed.
+// step opens a name in a folder. It records a link, if that may be followed.
 func (w *way) step(at *Anchor, name string, theirs bool) (*Anchor, error) {
 	here := filepath.Join(at.Path, name)
 	next, err := openAnchor(at.Fd(), name, here, unix.O_NOFOLLOW, 0)
@@ -180,8 +179,8 @@ func names(path string) []string {
 	return strings.FieldsFunc(filepath.Clean(path), func(r rune) bool { return r == '/' })
 }
 
-// apart lists folders that tools may change. Where that is everything there is, what programs are made of is left out:
-// it is full of links, and whoever may change it needs none.
+// apart lists folders that tools may change. If that is everything, the system's folders are left out: they are full of
+// links, and a tool that may change them needs none.
 func apart(paths []string) []string {
 	if !slices.ContainsFunc(paths, func(path string) bool { return filepath.Clean(path) == "/" }) {
 		return paths
@@ -199,8 +198,8 @@ func apart(paths []string) []string {
 	return all
 }
 
-// identities returns what is at some paths. A writable folder that a tool has replaced by a link gives another one than
-// was meant: then more links are refused, and not fewer, since the folder around it is among the paths too.
+// identities returns the IDs of what is at the given paths. If a tool has replaced a writable folder by a link, the ID is
+// not the intended one: then more links are refused, not fewer, since the folder around it is among the paths too.
 func identities(paths []string, refuse kernel.Resolve) []ID {
 	var ids []ID
 	for _, path := range paths {
@@ -214,8 +213,8 @@ func identities(paths []string, refuse kernel.Resolve) []ID {
 
 // A LinkError refuses a link that a tool may have made.
 type LinkError struct {
-	Path string // that was to be opened
-	Link string // what is in the way
+	Path string // the path to open
+	Link string // the link on it
 }
 
 // Error implements error.
@@ -224,12 +223,12 @@ func (e *LinkError) Error() string {
 		"put the file or folder itself there, name what it leads to, or let no source write that folder (`roots`, `walls.write`)"
 }
 
-// Unwrap gives it a class.
+// Unwrap returns an error with a code.
 func (e *LinkError) Unwrap() error {
 	return tool.Errorf(tool.CodeUnavailable, "%s", e.Error()).Because("symlink")
 }
 
-// openNearest opens a path, or the nearest folder above it that there is; rest is what is missing.
+// openNearest opens a path, or its nearest existing parent; rest is the missing part.
 func openNearest(path string, l *List, more ...string) (a *Anchor, rest string, err error) {
 	for path = filepath.Clean(path); ; path = filepath.Dir(path) {
 		a, err = Open(path, l, more...)
@@ -240,14 +239,14 @@ func openNearest(path string, l *List, more ...string) (a *Anchor, rest string, 
 	}
 }
 
-// A Thing is something of a list, where it really is.
+// A Thing is something on a list, at its real path.
 type Thing struct {
 	Path    string // without links
 	Folder  bool
-	missing string // what of the path is not there
+	missing string // the missing part of the path
 }
 
-// Find finds a thing of a list. It need not be there.
+// Find finds a thing of a list. It need not exist.
 func Find(path string, l *List, more ...string) (Thing, error) {
 	a, rest, err := openNearest(path, l, more...)
 	if err != nil {
@@ -261,13 +260,13 @@ func Find(path string, l *List, more ...string) (Thing, error) {
 	return t, nil
 }
 
-// Missing reports whether it is not there.
+// Missing reports whether it does not exist.
 func (t Thing) Missing() bool { return t.missing != "" }
 
-// Make makes an empty file or folder where the thing is missing, so that it can be covered: nothing can be put in front
-// of what is not there, and a tool that may write the folder could make it first. Nobody takes an empty one for more
-// than a missing one. It reports whether there is something now; where we cannot make it, a tool, which has no more
-// rights than we, cannot either.
+// Make makes an empty file or folder if the thing is missing, so that it can be covered: a mount needs something to
+// cover, and a tool that may write the folder could create it first. An empty file or folder has no more effect than a
+// missing one. Make reports whether the thing exists now; if we cannot make it, a tool, which has no more rights, cannot
+// either.
 func (t Thing) Make(private bool) (bool, error) {
 	if t.missing == "" {
 		return true, nil
@@ -291,7 +290,7 @@ func (t Thing) Make(private bool) (bool, error) {
 		switch {
 		case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
 			return false, nil
-		case err != nil && !errors.Is(err, unix.EEXIST): // somebody else was faster; whether it is a link is seen below
+		case err != nil && !errors.Is(err, unix.EEXIST): // another process was faster; the check below finds out if it is a link
 			return false, &fs.PathError{Op: "make", Path: t.Path, Err: err}
 		}
 		next, err := openDirect(at.Fd(), name, "")
@@ -304,11 +303,11 @@ func (t Thing) Make(private bool) (bool, error) {
 	return true, nil
 }
 
-// WriteNew makes a file that only its owner can read, whole or not at all: it is written beside path and then linked
-// there. Where something is at path already it stays, and the error is fs.ErrExist.
+// WriteNew makes a file that only its owner can read, atomically: it is written beside path and then linked there. If
+// path exists it stays, and the error is fs.ErrExist.
 func WriteNew(path, text string) error { return write(path, text, os.Link) }
 
-// WriteOver writes a file whole or not at all, for its owner alone, in the place of the one that is there.
+// WriteOver writes a file atomically, for its owner alone, replacing an existing one.
 func WriteOver(path, text string) error { return write(path, text, os.Rename) }
 
 func write(path, text string, put func(from, to string) error) error {
@@ -325,8 +324,8 @@ func write(path, text string, put func(from, to string) error) error {
 	return put(f.Name(), path)
 }
 
-// asFolder gives a file of root's to whom its folder belongs: a service that has a user of its own must be able to read
-// what root makes for it.
+// asFolder gives a file of root to the owner of its folder: a service with its own user must be able to read what root
+// makes for it.
 func asFolder(f *os.File, dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil || os.Geteuid() != 0 {

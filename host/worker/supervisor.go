@@ -1,7 +1,7 @@
-// Package worker keeps a program running that serves many calls: it starts it at the first use, behind its walls,
-// makes sure that it is what it should be, hands calls to it, answers what it asks, and replaces it when it crashes
-// or no longer answers. The program speaks JSON-RPC, one message a line; which words it speaks is for the
-// protocol to say, in the functions of Options.
+// Package worker keeps a program running that serves many calls. It starts the program at the first use, in its sandbox,
+// checks that it is what it should be, passes calls to it, answers its requests, and replaces it when it crashes or no
+// longer answers. The program speaks JSON-RPC, one message a line; the protocol defines the messages, in the functions of
+// Options.
 package worker
 
 import (
@@ -19,42 +19,41 @@ import (
 	"toolpost/wire/jsonrpc"
 )
 
-// Options of a Supervisor. Those without "nil" or "0" are needed.
+// Options of a Supervisor. Fields without a documented nil or 0 are required.
 type Options struct {
 	Name string // of the program, for error messages
 	Log  *slog.Logger
 
-	// Find says what is started. It is asked before every start.
+	// Find returns the program to start. It is called before every start.
 	Find       func() (*spawn.Program, error)
 	Guarantees tool.Guarantees // of its walls
 
-	// Greet is the handshake: it finds out what the worker is and has. The first thing that it asks is Hello, for
-	// messages.
+	// Greet is the handshake: it finds out what the worker is and has. Hello names its first request, for messages.
 	Greet func(context.Context, *Worker) error
 	Hello string
-	// Live runs as long as the worker takes calls, until Dead or ctx ends; nil: nothing does.
+	// Live, if not nil, runs as long as the worker takes calls, until Dead or ctx ends.
 	Live func(context.Context, *Worker)
-	// Goodbye asks the worker to end. What comes after it is not as polite. Nil: it is not asked.
+	// Goodbye, if not nil, asks the worker to end. The steps after it use force.
 	Goodbye func(context.Context, *Worker)
 
-	// Serve answers what the program asks. Scope is that of the request it belongs to; nil: it belongs to none. What
-	// asks names by Names; see jsonrpc.Options.
+	// Serve answers a request of the program. The scope is that of our request to which it belongs, or nil if there is
+	// none. Names returns the request that a message names; see jsonrpc.Options.
 	Serve func(w *Worker, in *jsonrpc.Incoming, s Scope) (json.RawMessage, *jsonrpc.Error)
 	Names func(*jsonrpc.Incoming) uint64
-	// Early deals with what must not wait for a Serve that takes long; see jsonrpc.Options. Nil: nothing is that urgent.
+	// Early, if not nil, handles messages that must not wait for a slow Serve; see jsonrpc.Options.
 	Early func(w *Worker, in *jsonrpc.Incoming) bool
-	// Cancel tells the worker that nobody waits for a request any more. It must not wait; nil: it is not told.
+	// Cancel, if not nil, tells the worker that a request was abandoned. It must not wait.
 	Cancel func(w *Worker, id uint64)
-	// Probe asks the worker something that it can answer at once. It is for programs that do not answer a request which
-	// was cancelled: the place of one is free at once, and Probe finds out whether the worker still works. Nil: the
-	// answer tells.
+	// Probe asks the worker something that it can answer at once. It is for programs that do not answer a cancelled
+	// request: its place is free at once, and Probe checks whether the worker still works. If nil, the answer to the
+	// request shows that.
 	Probe func(context.Context, *Worker)
 
-	Places    func() int    // calls that the worker takes at once; 0: any number
+	Places    func() int    // calls that the worker takes at once; 0 means any number
 	MaxLine   int           // bytes of one message
 	StartTime time.Duration // for the handshake
 	Grace     time.Duration // a worker that left a call unanswered, and answers nothing for this long, is replaced
-	Idle      time.Duration // a worker that has had no call for this long is ended, until there is one; 0: never
+	Idle      time.Duration // a worker that has been idle for this long is ended, until the next call; 0 means never
 
 	Restart backoff.Breaker // when to start another after a fast crash or a failed start
 }
@@ -62,9 +61,8 @@ type Options struct {
 // maxAbandoned is how many calls a worker may leave unanswered while it answers others.
 const maxAbandoned = 1000
 
-// A Supervisor keeps one program running. One worker takes all calls. A worker that crashed is started again after a
-// pause that doubles with every fast crash in a row; the fifth opens the breaker, and calls fail at once until a long
-// pause is over.
+// A Supervisor keeps one program running. One worker takes all calls. A crashed worker is restarted after a pause that
+// doubles with every fast crash in a row; the fifth opens the breaker, and calls fail at once until a long pause is over.
 type Supervisor struct {
 	o Options
 
@@ -73,19 +71,19 @@ type Supervisor struct {
 	running sync.WaitGroup // every goroutine of every worker
 
 	mu       sync.Mutex
-	current  *Worker          // takes new calls; nil: none does
-	workers  map[*Worker]bool // that are not gone; those that only finish their calls too
+	current  *Worker          // takes new calls; nil if none does
+	workers  map[*Worker]bool // those that are not gone, including those that only finish their calls
 	starting bool
-	line     []*waiter // who waits for a worker, in order
+	line     []*waiter // callers waiting for a worker, in order
 	restart  backoff.Breaker
 	alarm    *time.Timer // serves the line when the pause after a failure is over
 	closed   bool
 }
 
-// A waiter is somebody in the line.
+// A waiter is a caller in the line.
 type waiter struct {
 	ticket chan ticket // one
-	only   *Worker     // not nil: no other one will do
+	only   *Worker     // not nil if only this worker will do
 }
 
 type ticket struct {
@@ -93,21 +91,21 @@ type ticket struct {
 	err error
 }
 
-// New makes a supervisor. Nothing is started before the first Get.
+// New makes a supervisor. It starts nothing before the first Get.
 func New(o Options) *Supervisor {
 	s := &Supervisor{o: o, restart: o.Restart, workers: map[*Worker]bool{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// Farewell is how long each step of the end of a worker may take.
+// Farewell returns the maximum time of each step of ending a worker.
 func (s *Supervisor) Farewell() time.Duration { return min(s.o.Grace, 2*time.Second) }
 
-// Get returns a worker with a place for one call, which Worker.Call or Worker.Release gives back. It waits for a place,
-// for a start, or for the pause before one; while the breaker is open it fails at once.
+// Get returns a worker with a place for one call, which Worker.Call or Worker.Release returns. It waits for a place, for
+// a start, or for the pause before one; while the breaker is open it fails at once.
 func (s *Supervisor) Get(ctx context.Context) (*Worker, error) { return s.acquire(ctx, nil) }
 
-// Current returns the worker that takes new calls; nil: none does, or nobody knows whether it still answers.
+// Current returns the worker that takes new calls, or nil if there is none or it may no longer answer.
 func (s *Supervisor) Current() *Worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +115,8 @@ func (s *Supervisor) Current() *Worker {
 	return s.current
 }
 
-// acquire returns a worker with a place. Only a worker that is not nil: that one, before everybody else. To wait for it
-// is not the call's time.
+// acquire returns a worker with a place. If only is not nil, it waits for that worker, ahead of all others. The wait does
+// not count towards the call's time.
 func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error) {
 	s.mu.Lock()
 	if len(s.line) == 0 || only != nil {
@@ -143,7 +141,7 @@ func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error)
 	}
 }
 
-// quit leaves the line, or gives back what came this moment.
+// quit leaves the line, or returns a ticket that came at the same moment.
 func (s *Supervisor) quit(ctx context.Context, me *waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +154,7 @@ func (s *Supervisor) quit(ctx context.Context, me *waiter) error {
 	return ctx.Err()
 }
 
-// serveLine gives tickets to those in the line, in order, as far as there are any.
+// serveLine hands tickets to the callers in the line, in order, while there are any.
 func (s *Supervisor) serveLine() {
 	defer s.rest()
 	for len(s.line) > 0 {
@@ -169,7 +167,7 @@ func (s *Supervisor) serveLine() {
 	}
 }
 
-// next makes the next ticket; false: there is none now.
+// next makes the next ticket; it returns false if there is none now.
 func (s *Supervisor) next(only *Worker) (t ticket, ok bool) {
 	w, wait := s.current, s.restart.Wait()
 	switch {
@@ -197,7 +195,7 @@ func (s *Supervisor) next(only *Worker) (t ticket, ok bool) {
 	return t, true
 }
 
-// rest sets when the worker is ended that has no call now, and forgets about it when it has one.
+// rest starts the idle timer of a worker that has no call, and stops it when the worker has one.
 func (s *Supervisor) rest() {
 	w := s.current
 	switch {
@@ -210,7 +208,7 @@ func (s *Supervisor) rest() {
 	}
 }
 
-// asleep ends a worker that had no call for long, politely. The next call starts another.
+// asleep shuts down a worker that has been idle for too long. The next call starts another.
 func (s *Supervisor) asleep(w *Worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,13 +220,13 @@ func (s *Supervisor) asleep(w *Worker) {
 	s.running.Go(func() { w.shutdown(s.ctx) })
 }
 
-// full reports whether so many calls are as many as a worker takes.
+// full reports whether a worker with this many calls takes no more.
 func (s *Supervisor) full(calls int) bool {
 	places := s.o.Places()
 	return places > 0 && calls >= places
 }
 
-// wake serves the line when the pause is over, and starts a worker where nobody waits: a program may have things to do
+// wake serves the line when the pause is over, and starts a worker even if no caller waits: a program may have work to do
 // between calls.
 func (s *Supervisor) wake(after time.Duration) {
 	if s.alarm != nil {
@@ -245,7 +243,7 @@ func (s *Supervisor) wake(after time.Duration) {
 	})
 }
 
-// start starts a worker in the background: who waits for it may go, and it still comes up for others.
+// start starts a worker in the background: if the waiting caller gives up, the worker still comes up for others.
 func (s *Supervisor) start() {
 	s.starting = true
 	s.running.Go(func() {
@@ -258,7 +256,7 @@ func (s *Supervisor) start() {
 		}
 		if err != nil {
 			s.failed(err)
-			for _, w := range s.line { // whoever waited for this start
+			for _, w := range s.line { // the callers that waited for this start
 				w.ticket <- ticket{err: err}
 			}
 			s.line = nil
@@ -274,7 +272,7 @@ func (s *Supervisor) start() {
 	})
 }
 
-// failed counts a failure, which sets when the next start may be tried.
+// failed counts a failure, which determines when the next start may be tried.
 func (s *Supervisor) failed(err error) {
 	if s.closed {
 		return
@@ -286,7 +284,7 @@ func (s *Supervisor) failed(err error) {
 	}
 }
 
-// ended takes note that a worker is gone. Calls that come later are told the brief of it.
+// ended records that a worker is gone. Later calls get the brief error.
 func (s *Supervisor) ended(w *Worker, why, brief *tool.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,7 +303,7 @@ func (s *Supervisor) ended(w *Worker, why, brief *tool.Error) {
 	s.serveLine()
 }
 
-// crashed arranges for another worker, unless this one was ended by us. No call is repeated.
+// crashed schedules another worker, unless we ended this one. No call is repeated.
 func (s *Supervisor) crashed(w *Worker, brief *tool.Error) {
 	if w.closing || s.closed {
 		return
@@ -320,8 +318,7 @@ func (s *Supervisor) crashed(w *Worker, brief *tool.Error) {
 	}
 }
 
-// doubt holds new calls back from a worker that left one unanswered. If it answers nothing for a while it is
-// replaced.
+// doubt holds new calls back from a worker that left one unanswered. If it answers nothing for a while it is replaced.
 func (s *Supervisor) doubt(w *Worker) {
 	if !w.suspect {
 		w.suspect, w.since = true, time.Now()
@@ -338,14 +335,14 @@ func (s *Supervisor) judge(w *Worker) {
 	left := s.o.Grace - time.Since(w.since)
 	switch {
 	case w.gone || w.retired || w.closing:
-	case w.suspect && left > 0: // it had answered, and then left another call
+	case w.suspect && left > 0: // it had answered, and then left another call unanswered
 		w.alarm = time.AfterFunc(left, func() { s.judge(w) })
 	case w.suspect, w.abandoned > 0 && s.full(w.abandoned), w.abandoned >= maxAbandoned:
 		s.retire(w)
 	}
 }
 
-// retire lets a worker finish what it has, and nothing more. Calls that wait get another.
+// retire lets a worker finish its calls but take no more. Waiting calls get another worker.
 func (s *Supervisor) retire(w *Worker) {
 	s.o.Log.Warn("the program does not answer; it is replaced", "unanswered", w.abandoned)
 	w.retired = true
@@ -357,7 +354,7 @@ func (s *Supervisor) retire(w *Worker) {
 	s.serveLine()
 }
 
-// drained ends a retired worker that nobody waits for any more.
+// drained ends a retired worker that has no waiting callers left.
 func (s *Supervisor) drained(w *Worker) {
 	if w.retired && w.waiting == 0 && !w.closing && !w.gone {
 		w.closing = true
@@ -383,7 +380,7 @@ func (s *Supervisor) launch() (*Worker, error) {
 	return w, nil
 }
 
-// notStarted says why a worker did not start. One that died said so itself.
+// notStarted explains why a worker did not start. The error of a worker that died is kept.
 func (s *Supervisor) notStarted(w *Worker, err error) error {
 	var known *tool.Error
 	var said *jsonrpc.Error
@@ -405,7 +402,7 @@ func (s *Supervisor) notStarted(w *Worker, err error) error {
 	return err
 }
 
-// Close ends the program: calls that wait are refused, the worker is asked to end and then made to, each step bounded,
+// Close ends the program: waiting calls are refused, the worker is asked to end and then forced to, each step bounded,
 // and nothing that it started is left.
 func (s *Supervisor) Close(ctx context.Context) error {
 	s.mu.Lock()
@@ -429,10 +426,10 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	return s.allGone(ctx)
 }
 
-// reaping is how long it may take until nothing is left of what was killed.
+// reaping is the maximum time to reap the killed processes.
 const reaping = 2 * time.Second
 
-// allGone waits for every goroutine; the steps of a shutdown are bounded, so they come to an end.
+// allGone waits for every goroutine; the steps of a shutdown are bounded, so they all end.
 func (s *Supervisor) allGone(ctx context.Context) error {
 	gone := make(chan struct{})
 	go func() { s.running.Wait(); close(gone) }()
@@ -441,7 +438,7 @@ func (s *Supervisor) allGone(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	select { // what is left was killed, and is being reaped
+	select { // the rest was killed, and is being reaped
 	case <-gone:
 		return nil
 	case <-time.After(reaping):
@@ -449,7 +446,8 @@ func (s *Supervisor) allGone(ctx context.Context) error {
 	}
 }
 
-// Workers tells how the program is. Beside the one that takes calls there may be some that only finish theirs.
+// Workers reports the state of the program. Besides the worker that takes calls there may be some that only finish
+// theirs.
 func (s *Supervisor) Workers() tool.Workers {
 	s.mu.Lock()
 	defer s.mu.Unlock()

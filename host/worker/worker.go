@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	strayQueue = 64 // things asked that wait to be served and belong to no request
-	maxNoise   = 20 // lines that cannot be used, until they are only counted
+	strayQueue = 64 // incoming messages that belong to no request and wait to be served
+	maxNoise   = 20 // unusable lines that are logged before they are only counted
 )
 
-// A Worker is one process of a program. Requests are multiplexed: several may be on their way at once, and each gets
-// its own answer.
+// A Worker is one process of a program. Requests are multiplexed: several may be pending at once, and each gets its own
+// answer.
 type Worker struct {
-	// Own is what the protocol knows of this worker. Greet sets it, before it asks anything.
+	// Own is the protocol's data about this worker. Greet sets it, before it asks anything.
 	Own any
 
 	s       *Supervisor
@@ -39,45 +39,45 @@ type Worker struct {
 	started time.Time
 	conn    *jsonrpc.Conn
 	pipe    *pipe
-	stray   chan *jsonrpc.Incoming // what belongs to no request of ours
-	noise   int                    // of the goroutine that reads
-	babble  atomic.Pointer[string] // the last line that was no message
+	stray   chan *jsonrpc.Incoming // messages that belong to no request of ours
+	noise   int                    // owned by the reading goroutine
+	babble  atomic.Pointer[string] // the last line that was not a message
 	greeted atomic.Bool            // it takes calls, or did
 
 	done   chan struct{} // closed when its output has ended
 	broken chan struct{} // closed when it broke the protocol
-	dead   chan struct{} // closed when it is gone; err says why
+	dead   chan struct{} // closed when it is gone; err holds the reason
 	err    *tool.Error
 
 	// Guarded by the mutex of the supervisor.
-	waiting   int         // requests that somebody waits for
-	abandoned int         // calls that nobody waits for any more, and that are not answered yet
-	busy      int         // places taken: calls on their way and abandoned ones
-	suspect   bool        // a call was abandoned, and nothing was answered since
+	waiting   int         // requests with a waiting caller
+	abandoned int         // calls without a waiting caller that are not answered yet
+	busy      int         // places taken: pending and abandoned calls
+	suspect   bool        // a call was abandoned, and no answer has come since
 	since     time.Time   // when it became one
-	alarm     *time.Timer // judges it
-	nap       *time.Timer // ends it when it has had no call for long; nil: it has one
-	retired   bool        // no new call comes here
+	alarm     *time.Timer // decides whether it is replaced
+	nap       *time.Timer // ends it when it has been idle for too long; nil while it has a call
+	retired   bool        // it gets no new calls
 	closing   bool        // we are ending it
 	gone      bool        // it has ended
 	fault     error       // how it broke the protocol
 }
 
-// A Scope is what belongs to one request while it runs, for whatever the program says and asks meanwhile. The caller
-// of Ask or Call gives its own, and Serve gets it back.
+// A Scope belongs to one request while it runs, and is used for the messages that the program sends meanwhile. The caller
+// of Ask or Call passes it, and Serve receives it.
 type Scope interface {
-	// Events gives the sink of the call that the request belongs to; nil: it belongs to none.
+	// Events returns the sink of the request's call, or nil if it belongs to none.
 	Events() *tool.Relay
 }
 
-// A Pausing scope is one whose request may stand still, while it waits for somebody else: what the program says then
-// and names no request belongs to another.
+// A Pausing scope is one whose request may pause while it waits for another party. A message that the program sends then
+// without naming a request belongs to another request.
 type Pausing interface {
 	Scope
 	Paused() bool // it must not wait
 }
 
-// owns reports whether what names no request may belong to this one.
+// owns reports whether a message that names no request may belong to this one.
 func owns(r *jsonrpc.Request) bool {
 	s := r.Tag.(*errand).scope
 	if p, ok := s.(Pausing); ok {
@@ -86,10 +86,10 @@ func owns(r *jsonrpc.Request) bool {
 	return s != nil
 }
 
-// An errand is what the supervisor knows of a request.
+// An errand is the supervisor's data about a request.
 type errand struct {
 	scope Scope
-	call  bool // it has a place, which it keeps until it is answered, also when it is abandoned
+	call  bool // it has a place, which it keeps until it is answered, even if it is abandoned
 }
 
 func (s *Supervisor) newWorker() (*Worker, error) {
@@ -120,7 +120,7 @@ func (s *Supervisor) newWorker() (*Worker, error) {
 	return w, nil
 }
 
-// start starts the process, with its secrets, behind its walls.
+// start starts the process, with its secrets, in its sandbox.
 func (w *Worker) start() error {
 	o := &w.s.o
 	ctx, cancel := context.WithTimeout(w.s.ctx, o.StartTime)
@@ -138,7 +138,7 @@ func (w *Worker) start() error {
 	return err
 }
 
-// attempted tells of something that a wall stopped, as a log line of the program would be.
+// attempted reports an attempt that a wall stopped, like a log line of the program.
 func (w *Worker) attempted(e tool.Event) error {
 	if events := w.listener(); events != nil {
 		return events.Emit(e)
@@ -151,7 +151,7 @@ func (w *Worker) attempted(e tool.Event) error {
 	return nil
 }
 
-// stderr is the program's log. While one call alone is on its way, a line belongs to that.
+// stderr handles a line of the program's log. While only one call is pending, the line belongs to that call.
 func (w *Worker) stderr(line []byte) {
 	if events := w.listener(); events != nil {
 		events.Stderr(line)
@@ -160,7 +160,7 @@ func (w *Worker) stderr(line []byte) {
 	w.s.o.Log.Info("a line of standard error", "line", string(line))
 }
 
-// listener returns the events of the call that alone is on its way.
+// listener returns the events of the only pending call.
 func (w *Worker) listener() *tool.Relay {
 	if e, ok := w.conn.Only().(*errand); ok {
 		return e.scope.Events()
@@ -168,16 +168,15 @@ func (w *Worker) listener() *tool.Relay {
 	return nil
 }
 
-// Ask makes a request and waits for its answer. Meanwhile it serves what the program asks, at s. When ctx ends first
-// the request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes. A scope that is nil is for
-// requests about which the program says and asks nothing.
+// Ask makes a request and waits for its answer. Meanwhile it serves the program's own requests, with s. If ctx ends first
+// the request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes. A nil scope is for requests during
+// which the program sends no messages of its own.
 func (w *Worker) Ask(ctx context.Context, method string, params []byte, s Scope) (json.RawMessage, error) {
 	return w.ask(ctx, method, func(uint64) []byte { return params }, &errand{scope: s})
 }
 
-// Call is Ask for the call that Get, or Hold, has taken a place for. It gives the place back when the call is
-// answered: for one that was abandoned that is later, since the program may still be busy with it. Params may have the
-// id of the request in them.
+// Call is Ask for the call for which Get or Hold has taken a place. It returns the place when the call is answered. For
+// an abandoned call that is later, since the program may still be busy with it. Params may contain the id of the request.
 func (w *Worker) Call(
 	ctx context.Context, method string, params func(id uint64) []byte, s Scope,
 ) (json.RawMessage, error) {
@@ -191,7 +190,7 @@ func (w *Worker) Call(
 func (w *Worker) ask(
 	ctx context.Context, method string, params func(id uint64) []byte, e *errand,
 ) (json.RawMessage, error) {
-	counts := 0 // what nobody says anything about may wait for as long as the worker lives
+	counts := 0 // a request without a scope may wait for as long as the worker lives
 	if e.scope != nil || e.call {
 		counts = 1
 	}
@@ -210,30 +209,30 @@ func (w *Worker) ask(
 	return raw, err
 }
 
-// Notify sends a notification, before anything that is asked after it.
+// Notify sends a notification, before any later request.
 func (w *Worker) Notify(ctx context.Context, method string, params []byte) error {
 	return w.conn.Send(ctx, jsonrpc.EncodeNotification(method, params))
 }
 
-// Tell sends a notification in the background, and does not wait.
+// Tell sends a notification in the background, without waiting.
 func (w *Worker) Tell(method string, params []byte) {
 	w.conn.Tell(jsonrpc.EncodeNotification(method, params))
 }
 
-// Answer answers something that Early dealt with. It does not wait.
+// Answer answers a request that Early handled. It does not wait.
 func (w *Worker) Answer(in *jsonrpc.Incoming, result []byte, err *jsonrpc.Error) {
 	if in.ID != nil {
 		w.conn.Tell(jsonrpc.EncodeReply(in.ID, result, err))
 	}
 }
 
-// Hold takes a place for a call on this worker, before everybody else who waits for one.
+// Hold takes a place for a call on this worker, ahead of all other waiting calls.
 func (w *Worker) Hold(ctx context.Context) error {
 	_, err := w.s.acquire(ctx, w)
 	return err
 }
 
-// Release gives a place back that was not used for a Call.
+// Release returns a place that was not used for a Call.
 func (w *Worker) Release() {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -241,22 +240,22 @@ func (w *Worker) Release() {
 	w.s.serveLine()
 }
 
-// Dead is closed when the worker is gone.
+// Dead returns a channel that is closed when the worker is gone.
 func (w *Worker) Dead() <-chan struct{} { return w.dead }
 
-// Layers names the walls that stand around the worker.
+// Layers returns the names of the sandbox layers around the worker.
 func (w *Worker) Layers() []string { return w.child.Layers() }
 
-// Open opens a file that the worker named, as it could itself.
+// Open opens a file that the worker named, with the worker's rights.
 func (w *Worker) Open(path string) (*os.File, error) { return w.child.Open(w.dir, path) }
 
-// Pending is how many requests are on their way, those that nobody waits for among them.
+// Pending returns the number of pending requests, including abandoned ones.
 func (w *Worker) Pending() int {
 	n, _ := w.conn.Pending()
 	return n
 }
 
-// Pid is the process id of the worker.
+// Pid returns the process id of the worker.
 func (w *Worker) Pid() int { return w.child.Pid() }
 
 // Unanswered returns the methods of requests, other than calls, that were abandoned and are not answered yet.
@@ -271,7 +270,7 @@ func (w *Worker) Unanswered() (methods []string) {
 	return slices.Compact(methods)
 }
 
-// wasAbandoned takes note of a request that nobody waits for any more.
+// wasAbandoned records that the caller of a request has stopped waiting.
 func (w *Worker) wasAbandoned(r *jsonrpc.Request) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -289,14 +288,14 @@ func (w *Worker) wasAbandoned(r *jsonrpc.Request) {
 	}
 }
 
-// probe finds out whether the worker still works: any answer shows it.
+// probe checks whether the worker still works: any answer shows it.
 func (w *Worker) probe() {
 	ctx, cancel := context.WithTimeout(w.s.ctx, w.s.o.Grace)
 	defer cancel()
 	w.s.o.Probe(ctx, w)
 }
 
-// wasAnswered takes note of an answer. Any answer shows that the worker works.
+// wasAnswered records an answer. Any answer shows that the worker works.
 func (w *Worker) wasAnswered(r *jsonrpc.Request) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -311,7 +310,7 @@ func (w *Worker) wasAnswered(r *jsonrpc.Request) {
 	w.s.serveLine()
 }
 
-// read takes the program's lines to the end.
+// read reads the program's lines to the end.
 func (w *Worker) read() {
 	defer close(w.done)
 	err := w.conn.Read(context.Background(), process.NewLines(w.child.Stdout, process.LineLimits{Line: w.s.o.MaxLine}))
@@ -321,7 +320,7 @@ func (w *Worker) read() {
 	w.breaks(err)
 }
 
-// odd logs what cannot be used and skips it. A request that can be answered is.
+// odd logs and skips an unusable message. A request is answered with an error if possible.
 func (w *Worker) odd(m *jsonrpc.Message, line []byte, why error) {
 	switch e := (*jsonrpc.Error)(nil); {
 	case errors.As(why, &e) && m.ReplyID() != nil:
@@ -337,10 +336,11 @@ func (w *Worker) odd(m *jsonrpc.Message, line []byte, why error) {
 	}
 }
 
-// LastWords ends a message with what the program wrote last that was no message.
+// LastWords completes a message with the program's last output that was not a message.
 func (w *Worker) LastWords() string { return w.child.LastWords() + w.babbles() }
 
-// babbles is LastWords of its stdout. Once it takes calls, what it writes there may be about any of them.
+// babbles is LastWords of its stdout. Once the worker takes calls, its output there may be about any of them, so it is
+// left out.
 func (w *Worker) babbles() string {
 	if last := w.babble.Load(); last != nil && *last != "" && !w.greeted.Load() {
 		return "; the last it wrote to stdout, which is for messages: " + *last
@@ -348,7 +348,7 @@ func (w *Worker) babbles() string {
 	return ""
 }
 
-// takeStray puts aside what belongs to no request. It never waits: whoever reads has other calls to look after.
+// takeStray queues a message that belongs to no request. It never waits: the reader serves other calls too.
 func (w *Worker) takeStray(in *jsonrpc.Incoming) error {
 	select {
 	case w.stray <- in:
@@ -373,7 +373,7 @@ func (w *Worker) serveFor(ctx context.Context, in *jsonrpc.Incoming, r *jsonrpc.
 	w.serve(ctx, in, r.Tag.(*errand).scope)
 }
 
-// serve answers what the program asks.
+// serve answers a request of the program.
 func (w *Worker) serve(ctx context.Context, in *jsonrpc.Incoming, s Scope) {
 	result, err := w.s.o.Serve(w, in, s)
 	if in.ID == nil && err != nil {
@@ -382,7 +382,7 @@ func (w *Worker) serve(ctx context.Context, in *jsonrpc.Incoming, s Scope) {
 	w.conn.Reply(ctx, in, result, err)
 }
 
-// breaks records the first thing that the program did wrong.
+// breaks records the program's first violation of the protocol.
 func (w *Worker) breaks(fault error) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -392,14 +392,14 @@ func (w *Worker) breaks(fault error) {
 	}
 }
 
-// bury waits for the end of the worker, however it comes, and sees to it that nothing is left.
+// bury waits for the end of the worker, however it comes, and makes sure that nothing is left.
 func (w *Worker) bury() {
 	select {
 	case <-w.child.Exited():
 	case <-w.broken:
 	}
 	w.s.mu.Lock()
-	breath := process.LastBreath // who closes its pipes is mostly about to exit, and says how
+	breath := process.LastBreath // a program that closes its pipes is usually about to exit, with a status
 	if w.babbled() {
 		breath = 0
 	}
@@ -415,19 +415,19 @@ func (w *Worker) bury() {
 	w.child.Close()
 	why, brief := w.obituary(w.child.Describe(exit)+w.babbles(), exited), w.obituary(exit.String(), exited)
 	w.s.ended(w, why, brief)
-	if n, _ := w.conn.Pending(); n > 1 && w.greeted.Load() { // what it wrote last may be about one caller, and nobody knows which
+	if n, _ := w.conn.Pending(); n > 1 && w.greeted.Load() { // its last output may be about any one of the callers
 		why = brief
 	}
 	w.conn.End(why)
 }
 
-// babbled reports whether the worker said more at once than it may.
+// babbled reports whether the worker sent more at once than allowed.
 func (w *Worker) babbled() bool {
 	_, ok := errors.AsType[*process.LimitError](w.fault)
 	return ok
 }
 
-// obituary says why the worker is gone, and how it went.
+// obituary returns why and how the worker ended.
 func (w *Worker) obituary(how string, exited bool) *tool.Error {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -443,14 +443,14 @@ func (w *Worker) obituary(how string, exited bool) *tool.Error {
 	}
 }
 
-// end ends the worker without asking: it does not answer, or nobody needs it.
+// end ends the worker without asking it: it does not answer, or is not needed.
 func (w *Worker) end() {
 	w.child.Stop(process.Ladder{Term: process.LastBreath})
 	<-w.dead
 }
 
-// shutdown is the ladder: the protocol says goodbye, stdin is closed, SIGTERM, SIGKILL to the tree. What the protocol
-// says is bound by the protocol; the other steps have half of the farewell each.
+// shutdown ends the worker in steps: the protocol's goodbye, stdin is closed, SIGTERM, SIGKILL to the tree. The protocol
+// bounds its goodbye; the next two steps have half of Farewell each.
 func (w *Worker) shutdown(ctx context.Context) {
 	defer func() { <-w.dead }()
 	if ctx.Err() == nil && w.s.o.Goodbye != nil {
@@ -464,25 +464,25 @@ func (w *Worker) shutdown(ctx context.Context) {
 	w.child.Stop(process.Ladder{Stdin: half, Term: half})
 }
 
-// pipeAtom is how much the kernel takes into a pipe as a whole or not at all.
+// pipeAtom is the size up to which the kernel writes to a pipe atomically.
 const pipeAtom = 4096
 
-// A pipe sends lines to a program. One goroutine, run, writes those that have to wait, so that nobody is held by a
-// program that does not read; a line that fits is written at once by whoever has it, which saves a call two changes of
-// goroutine.
+// A pipe sends lines to a program. One goroutine, run, writes the lines that have to wait, so that a program that does
+// not read blocks no caller. A line that fits is written at once by its caller, which saves a call two goroutine
+// switches.
 type pipe struct {
 	file *os.File
 	out  chan []byte
-	gone <-chan struct{} // closed with the program
+	gone <-chan struct{} // closed when the program ends
 
 	writing sync.Mutex
 	raw     syscall.RawConn
-	try     func(fd uintptr) bool // made once, so that a line costs no memory
+	try     func(fd uintptr) bool // made once, so that a line needs no allocation
 	line    []byte
 	sent    bool
 }
 
-// open gives the pipe its file, before anything is sent.
+// open sets the pipe's file, before anything is sent.
 func (p *pipe) open(f *os.File) (err error) {
 	p.file = f
 	p.raw, err = f.SyscallConn()
@@ -515,7 +515,7 @@ func (p *pipe) Send(ctx context.Context, stop <-chan struct{}, line []byte) erro
 	return jsonrpc.ErrUnsent
 }
 
-// now writes a line if that can be done whole and without waiting.
+// now writes a line if that is possible whole and without waiting.
 func (p *pipe) now(line []byte) bool {
 	if len(line) > pipeAtom || !p.writing.TryLock() {
 		return false
@@ -527,7 +527,7 @@ func (p *pipe) now(line []byte) bool {
 	return p.sent && err == nil
 }
 
-// run writes the lines that wait, to the end of the program. Failed is called for each that could not be written.
+// run writes the waiting lines until the program ends. It calls failed for each line that could not be written.
 func (p *pipe) run(failed func()) {
 	for {
 		select {

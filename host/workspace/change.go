@@ -16,20 +16,20 @@ import (
 	"toolpost/tool"
 )
 
-// A spot is a name in an open folder: what is there is made, replaced, moved or removed by that name, and no
-// link can come in between.
+// A spot is a name in an open folder. Creating, replacing, moving and removing use that name, so no link can come in
+// between.
 type spot struct {
 	Place
 	dir  *File
 	name string
-	was  unix.Stat_t // what existing found there
+	was  unix.Stat_t // what existing found at this name
 }
 
 func (s *spot) close() { s.dir.Close() }
 
 func (s *spot) abs() string { return path.Join(s.dir.abs, s.name) }
 
-// stat looks at what is there; not at what a link there leads to.
+// stat describes what is at the spot; it does not follow a link.
 func (s *spot) stat() (unix.Stat_t, error) {
 	st, err := statAt(s.dir.fd, s.name)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *spot) stat() (unix.Stat_t, error) {
 	return st, err
 }
 
-// spotAt opens the folder of a place and asks policy about its name there.
+// spotAt opens the folder of a place and checks policy for its name there.
 func (v *View) spotAt(p Place, write bool) (*spot, error) {
 	if p.Rel == "." {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is an offered folder itself; name something in it",
@@ -76,7 +76,7 @@ func (s *spot) inGit() bool {
 	return slices.ContainsFunc(strings.Split(rel, "/"), func(name string) bool { return fold(name) == ".git" })
 }
 
-// existing finds what is at a path, in the first root that has it; not what a link there leads to.
+// existing finds what is at a path, in the first root that has it; it does not follow a link.
 func (v *View) existing(path string, write bool) (*spot, error) {
 	return first(v, path, func(p Place) (*spot, error) {
 		s, err := v.spotAt(p, write)
@@ -90,7 +90,7 @@ func (v *View) existing(path string, write bool) (*spot, error) {
 	})
 }
 
-// changeable is existing for what is to be changed: it must be below a root that may be written.
+// changeable is existing for changes: the path must be below a writable root.
 func (v *View) changeable(path string) (*spot, error) {
 	s, err := v.existing(path, true)
 	if err != nil {
@@ -106,7 +106,7 @@ func (v *View) changeable(path string) (*spot, error) {
 	return s, nil
 }
 
-// keeps refuses to move, remove or replace a folder with something in it that is off limits, or that would be.
+// keeps refuses to move, remove or replace a folder that contains something off limits, or would contain it.
 func (s *spot) keeps() error {
 	if s.book.Inside(s.abs()) == offlimits.Free {
 		return nil
@@ -115,8 +115,8 @@ func (s *spot) keeps() error {
 		"starts from").Because("off_limits")
 }
 
-// target is where a path is written: where it is already, else in the first root that may be written, one that has
-// its folder before others.
+// target returns the place at which a path is written: its existing one, else in the first writable root, preferring a
+// root that has its folder.
 func (v *View) target(path string) (Place, error) {
 	places, err := v.LocateAll(path)
 	if err != nil {
@@ -151,7 +151,7 @@ func readOnly(p Place) error {
 		" is offered read-only; `write: true` of the root lets tools write there").Because("read_only")
 }
 
-// newSpot opens the spot where a path is to be written, and makes the folders that lead there.
+// newSpot opens the spot at which a path is to be written, and makes the folders that lead to it.
 func (v *View) newSpot(path string) (*spot, error) {
 	p, err := v.target(path)
 	if err != nil {
@@ -171,7 +171,7 @@ func (v *View) makeSpot(p Place) (*spot, error) {
 	return v.spotAt(p, true)
 }
 
-// Mkdir makes a folder, and those above it that are missing. It reports whether it was missing.
+// Mkdir makes a folder and its missing parents. It reports whether the folder was missing.
 func (v *View) Mkdir(path string) (made bool, err error) {
 	if f, err := v.OpenDir(path); err == nil {
 		return false, f.Close()
@@ -196,7 +196,7 @@ func (v *View) makeFolder(p Place) (made bool, err error) {
 		return false, explain(p.Shown, err)
 	}
 	f, err := v.ws.openFile(p, readFlags|unix.O_DIRECTORY)
-	if tool.CodeOf(err) == tool.CodeNotFound { // also what is no folder
+	if tool.CodeOf(err) == tool.CodeNotFound { // also if it is not a folder
 		return false, tool.Errorf(tool.CodeConflict, "%s: %s is in the way and is not a folder", p.Shown,
 			s.name).Because("exists")
 	}
@@ -206,7 +206,7 @@ func (v *View) makeFolder(p Place) (made bool, err error) {
 	return false, f.Close()
 }
 
-// Stat describes what is at a path: a link itself, not what it leads to.
+// Stat describes what is at a path; it does not follow a link.
 func (v *View) Stat(path string) (fs.FileInfo, error) {
 	places, err := v.LocateAll(path)
 	if err != nil {
@@ -228,7 +228,7 @@ func (v *View) Stat(path string) (fs.FileInfo, error) {
 	return fileInfo{s.name, s.was}, nil
 }
 
-// Remove removes a file, a link (never what it leads to) or an empty folder.
+// Remove removes a file, a link (never its target) or an empty folder.
 func (v *View) Remove(path string) error {
 	s, err := v.changeable(path)
 	if err != nil {
@@ -253,8 +253,8 @@ func (v *View) Remove(path string) error {
 	return nil
 }
 
-// Rename moves a file, a link or a folder, and makes the folders that lead to its new place. What is there already
-// is replaced only where overwrite says so, and never where it is a link.
+// Rename moves a file, a link or a folder, and makes the folders that lead to its new place. An existing file there is
+// replaced only if overwrite is set, and a link never.
 func (v *View) Rename(ctx context.Context, from, to string, overwrite bool) error {
 	src, err := v.changeable(from)
 	if err != nil {
@@ -281,7 +281,7 @@ func (v *View) Rename(ctx context.Context, from, to string, overwrite bool) erro
 	return rename(src.dir.fd, src.name, dst, overwrite)
 }
 
-// checkFree reports whether something else may take the spot.
+// checkFree returns an error if the spot must not be taken.
 func (s *spot) checkFree(overwrite bool) error {
 	st, err := s.stat()
 	switch {
@@ -307,8 +307,8 @@ func exists(shown string) *tool.Error {
 	return tool.Errorf(tool.CodeConflict, "%s exists already", shown).Because("exists")
 }
 
-// mayMove asks policy about what is moved and everything in it, by its old and its new name: what may not be read
-// or written under one name must not become readable or writable under another.
+// mayMove checks policy for everything that is moved, by its old and its new name: a file that may not be read or written
+// under one name must not become readable or writable under another.
 func (v *View) mayMove(ctx context.Context, src, dst *spot) error {
 	if v.scope == nil {
 		return nil

@@ -22,17 +22,17 @@ import (
 type File struct {
 	fd    int
 	root  *root
-	abs   string // where it really is; empty: ask the entry
+	abs   string // its real path; empty if the entry knows it
 	shown string
 	entry *Entry
 	stat  unix.Stat_t // when it was opened
 }
 
-// Fd is the descriptor; it stays the File's.
+// Fd returns the descriptor, which the File still owns.
 func (f *File) Fd() int { return f.fd }
 
-// ProcPath is a name of the open file that leads to nothing else, for as long as it is open: what a child
-// takes as its working folder.
+// ProcPath returns a name that refers to this open file alone, for as long as it is open. A child uses it as its working
+// folder.
 func (f *File) ProcPath() string {
 	path, err := kernel.Again(f.fd)
 	if err != nil {
@@ -41,7 +41,7 @@ func (f *File) ProcPath() string {
 	return path
 }
 
-// Abs is where the file really is, links resolved.
+// Abs returns the real path of the file, links resolved.
 func (f *File) Abs() string {
 	if f.entry != nil {
 		return f.entry.Abs()
@@ -49,7 +49,7 @@ func (f *File) Abs() string {
 	return f.abs
 }
 
-// Shown is the path as the caller wrote it.
+// Shown returns the path as the caller wrote it.
 func (f *File) Shown() string {
 	if f.entry != nil {
 		return f.entry.Shown()
@@ -57,16 +57,16 @@ func (f *File) Shown() string {
 	return f.shown
 }
 
-// Size is how many bytes it had when it was opened.
+// Size returns the size of the file in bytes when it was opened.
 func (f *File) Size() int64 { return f.stat.Size }
 
 // Info describes the file as it was when it was opened.
 func (f *File) Info() fs.FileInfo { return fileInfo{path.Base(f.Abs()), f.stat} }
 
-// Stamp tells the state that the file had when it was opened.
+// Stamp returns the state of the file when it was opened.
 func (f *File) Stamp() Stamp { return stampOf(&f.stat) }
 
-// Restat looks at the open file again.
+// Restat returns the current state of the open file.
 func (f *File) Restat() (Stamp, error) {
 	var st unix.Stat_t
 	if err := retry(func() error { return unix.Fstat(f.fd, &st) }); err != nil {
@@ -92,15 +92,15 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// ReadAll reads what there is, but never more than limit bytes: a file may grow while it is read, or say that it is
-// empty and have no end.
+// ReadAll reads the rest of the file, but never more than limit bytes: a file may grow while it is read, or report size 0
+// and be endless.
 func (f *File) ReadAll(limit int64) ([]byte, error) {
 	if f.stat.Size > limit {
 		return nil, f.TooLarge(limit)
 	}
-	room := f.stat.Size + 1 // one more than there is: the last read sees the end
+	room := f.stat.Size + 1 // one more than its size: the last read sees the end
 	if room == 1 {
-		room = 512 // files of the kernel say that they are empty
+		room = 512 // files of the kernel report size 0
 	}
 	content := make([]byte, 0, room)
 	for {
@@ -119,7 +119,7 @@ func (f *File) ReadAll(limit int64) ([]byte, error) {
 	}
 }
 
-// TooLarge is what is said about a file that is larger than the limit.
+// TooLarge returns the error about a file that is larger than the limit.
 func (f *File) TooLarge(limit int64) *tool.Error {
 	return tool.Errorf(tool.CodeInvalidInput,
 		"%s is larger than %d bytes; max_file of the source says how much is read", f.Shown(), limit).
@@ -146,7 +146,7 @@ func (f *File) Close() error {
 	return unix.Close(fd)
 }
 
-// A Stamp tells two states of files apart: which file it is, how large, and when it was changed.
+// A Stamp identifies the state of a file: which file it is, its size, and when it was changed.
 type Stamp struct {
 	Dev, Ino     uint64
 	Size         int64
@@ -157,7 +157,7 @@ func stampOf(st *unix.Stat_t) Stamp {
 	return Stamp{Dev: kernel.Device(st), Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
 }
 
-// How files are opened for reading: never waiting for the writer of a FIFO, never making a terminal ours.
+// Flags for opening files for reading: never wait for the writer of a FIFO, never acquire a terminal.
 const readFlags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 
 // Open opens a regular file for reading, in the first root that has it.
@@ -185,13 +185,13 @@ func (v *View) OpenDir(path string) (*File, error) {
 	})
 }
 
-// WorkDir opens a folder as the working folder of a child. An empty path is the first root.
+// WorkDir opens a folder as the working folder of a child. An empty path means the first root.
 func (v *View) WorkDir(path string) (*File, error) {
 	return v.OpenDir(cmp.Or(path, "."))
 }
 
-// open opens a path for reading, in the first root that has it, if policy lets the call have what was really opened,
-// and if that is what is wanted.
+// open opens a path for reading, in the first root that has it, if policy allows the file that was really opened, and if
+// check accepts it.
 func (v *View) open(path string, check func(*File) error) (*File, error) {
 	return first(v, path, func(p Place) (*File, error) {
 		f, err := v.ws.openFile(p, readFlags)
@@ -208,7 +208,7 @@ func (v *View) open(path string, check func(*File) error) (*File, error) {
 	})
 }
 
-// openFile opens a place and looks at what it really opened.
+// openFile opens a place and examines what it really opened.
 func (w *Workspace) openFile(p Place, flags int) (*File, error) {
 	if w.sensitive.path(p.Rel) {
 		return nil, deniedSensitive(p.Shown)
@@ -229,7 +229,7 @@ func (w *Workspace) openFile(p Place, flags int) (*File, error) {
 	return f, nil
 }
 
-// load looks at what was opened.
+// load reads the state of the open file.
 func (f *File) load() error {
 	if err := retry(func() error { return unix.Fstat(f.fd, &f.stat) }); err != nil {
 		return explain(f.Shown(), err)
@@ -241,7 +241,7 @@ func (f *File) load() error {
 	return err
 }
 
-// ban says what of the file is off limits by what it is. What has one name is known by that.
+// ban returns the ban on the file by its identity. A file with one name is already covered by that.
 func (f *File) ban() offlimits.Ban {
 	id := offlimits.ID{Dev: kernel.Device(&f.stat), Ino: f.stat.Ino}
 	switch {
@@ -253,7 +253,7 @@ func (f *File) ban() offlimits.Ban {
 	return offlimits.Free
 }
 
-// checkLinks refuses a file that has a second name: it may be one outside that somebody linked into the root.
+// checkLinks refuses a file that has a second name: it may be a file from outside that was linked into the root.
 func (r *root) checkLinks(st *unix.Stat_t, shown func() string) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 && r.options.HardLinks != "allow" {
 		return denied(shown(), "the file has another name (a hard link), which may be outside the offered folders; "+
@@ -262,7 +262,7 @@ func (r *root) checkLinks(st *unix.Stat_t, shown func() string) error {
 	return nil
 }
 
-// allowed asks policy about the name that a file really has.
+// allowed checks policy for the real name of a file.
 func (v *View) allowed(abs, shown string, write bool) error {
 	if v.scope == nil {
 		return nil
@@ -278,8 +278,8 @@ func (v *View) allowed(abs, shown string, write bool) error {
 	return &e
 }
 
-// openBelow opens a place and gives where it really is. The quick way takes a path without links, which is where it
-// seems to be; it is left as soon as a link is met.
+// openBelow opens a place and returns its real path. The fast way is for a path without links, whose real path is known;
+// it falls back to the slow way when it meets a link.
 func (w *Workspace) openBelow(p Place, flags int) (fd int, abs string, err error) {
 	if !w.noFast {
 		fd, err = openNoLinks(p.fd, p.Rel, flags)
@@ -298,19 +298,19 @@ func openNoLinks(dir int, rel string, flags int) (fd int, err error) {
 	return fd, err
 }
 
-// openName opens a name in an open folder; not what a link there leads to.
+// openName opens a name in an open folder; it does not follow a link.
 func openName(dir int, name string, flags int, mode uint32) (fd int, err error) {
 	err = retry(func() error { fd, err = unix.Openat(dir, name, flags|unix.O_NOFOLLOW, mode); return err })
 	return fd, err
 }
 
-// needsSlowWay reports whether a link was met, or this system has no openat2 (some filters answer EPERM).
+// needsSlowWay reports whether a link was met, or this system has no openat2 (some filters return EPERM).
 func needsSlowWay(err error) bool {
 	return errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) ||
 		errors.Is(err, unix.EXDEV)
 }
 
-// openByLinks follows links that stay in the root, and looks at the name of what was really opened: a link with a
+// openByLinks follows links that stay in the root, and checks the name of the file that was really opened: a link with a
 // harmless name may lead to a file with a sensitive one.
 func (w *Workspace) openByLinks(p Place, flags int) (fd int, abs string, err error) {
 	f, err := p.dir.OpenFile(p.Rel, flags&^unix.O_CLOEXEC, 0) // os.Root closes on exec anyway
@@ -329,7 +329,7 @@ func (w *Workspace) openByLinks(p Place, flags int) (fd int, abs string, err err
 }
 
 func (w *Workspace) checkReal(p Place, fd int) (abs string, err error) {
-	// The kernel says where an open file is. Asking before the open could be answered for another file.
+	// The kernel reports the path of an open file. If we asked before opening, the answer could be about another file.
 	if abs, err = kernel.PathOf(fd); err != nil {
 		return "", tool.Errorf(tool.CodeUnavailable, "%s: cannot tell which file it is: %w; is /proc mounted?", p.Shown,
 			offlimits.Plain(err))
@@ -344,8 +344,8 @@ func (w *Workspace) checkReal(p Place, fd int) (abs string, err error) {
 	return abs, nil
 }
 
-// retry repeats a system call that a signal or a change of the tree interrupted. The changes of the tree have an end
-// for us: somebody who renames for ever must not hold us for ever.
+// retry repeats a system call that was interrupted by a signal or by a change of the tree. The number of tries is
+// bounded: a process that keeps renaming must not block us for ever.
 func retry(call func() error) error {
 	for range 64 {
 		if err := call(); err != syscall.EINTR && err != syscall.EAGAIN {
@@ -355,7 +355,7 @@ func retry(call func() error) error {
 	return unix.EBUSY
 }
 
-// fileInfo describes a file to callers that know package io/fs.
+// fileInfo describes a file as an fs.FileInfo.
 type fileInfo struct {
 	name string
 	stat unix.Stat_t
@@ -371,7 +371,7 @@ func (i fileInfo) Mode() fs.FileMode {
 	return fs.FileMode(i.stat.Mode&0o777) | typeOf(i.stat.Mode)
 }
 
-// typeOf returns the type bits of a mode as io/fs has them.
+// typeOf converts the type bits of a mode to those of io/fs.
 func typeOf[Mode uint16 | uint32](mode Mode) fs.FileMode {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:

@@ -10,23 +10,23 @@ import (
 	"toolpost/host/workspace/ignore"
 )
 
-// maxIgnoreFile bounds an ignore file. A larger one is nobody's work, and says nothing.
+// maxIgnoreFile bounds an ignore file. A larger one was not written by a person, and is skipped.
 const maxIgnoreFile = 1 << 20
 
-// rules are the ignore files that count in a folder. They are immutable, and shared by all folders below that have
-// no ignore file of their own.
+// rules are the ignore files that apply to a folder. They are immutable, and shared with all folders below that have no
+// ignore file of their own.
 type rules struct {
-	dots []scoped // .ignore files, the nearest first; they come before git's
+	dots []scoped // .ignore files, the nearest first; they precede git's
 	gits []scoped // .gitignore files up to the top of the repository, the nearest first, then its info/exclude
 }
 
-// scoped is a list and the folder that it is about, as the length of the path before what it looks at.
+// scoped is a list and its folder, as the length of the path prefix to remove before matching.
 type scoped struct {
 	list *ignore.List
 	base int
 }
 
-// ignores reports whether an item of a folder is left out. The first list that has something to say decides.
+// ignores reports whether an item of a folder is left out. The first list with a matching rule decides.
 func (r *rules) ignores(d *folder, it item) bool {
 	if r == nil {
 		return false
@@ -49,7 +49,7 @@ func (r *rules) ignores(d *folder, it item) bool {
 	return false
 }
 
-// with returns the rules that count in a folder, given those of the folder above it.
+// with returns the rules that apply to a folder, given those of its parent.
 func (r *rules) with(d *folder, items []item) *rules {
 	for _, it := range items {
 		switch it.name {
@@ -60,7 +60,7 @@ func (r *rules) with(d *folder, items []item) *rules {
 	return r
 }
 
-// load reads the ignore files of an open folder, which is rel below its root.
+// load reads the ignore files of an open folder; rel is its path below the root.
 func (r *rules) load(fd int, rel string) *rules {
 	next := &rules{}
 	if r != nil {
@@ -76,7 +76,7 @@ func (r *rules) load(fd int, rel string) *rules {
 		}
 		return lists
 	}
-	if _, err := statAt(fd, ".git"); err == nil { // the top of a repository: what lies above is another one's
+	if _, err := statAt(fd, ".git"); err == nil { // the top of a repository: the rules above belong to another
 		next.gits = nearest(".git/info/exclude", nil)
 	}
 	next.gits, next.dots = nearest(".gitignore", next.gits), nearest(".ignore", next.dots)
@@ -101,7 +101,7 @@ func rulesAbove(root int, rel string) *rules {
 	return r
 }
 
-// readRules reads an ignore file; nil: there is none, or none that can be read. Links are not followed: they could
+// readRules reads an ignore file; it returns nil if the file is missing or unreadable. Links are not followed: they could
 // lead out, and git does not follow them either.
 func readRules(dir int, name string) *ignore.List {
 	fd, err := openSteps(dir, name)

@@ -11,20 +11,20 @@ import (
 	"toolpost/tool"
 )
 
-// Sensitive says which names nobody gets to see, as files or as folders: they are neither opened nor listed nor
-// indexed. Patterns are of names, without slashes: *, ?, [a-z] and {a,b} as in a shell; upper and lower case are the
-// same.
+// Sensitive configures the names that are hidden from every caller, as files or as folders: they are neither opened nor
+// listed nor indexed. Patterns are for names, without slashes: *, ?, [a-z] and {a,b} as in a shell; upper and lower case
+// are the same.
 type Sensitive struct {
 	Add   []string `yaml:"add" doc:"more names to hide, such as *.kdbx"`
 	Allow []string `yaml:"allow" doc:"names to show although they are hidden by default, such as .env.example"`
 }
 
-// TempPrefix is how the names of unfinished files begin. Nobody sees them.
+// TempPrefix is the prefix of the names of unfinished files, which are hidden.
 const TempPrefix = ".toolpost-"
 
 // sensitive decides about names.
 type sensitive struct {
-	ours    *names // our own state, which no config gives away: it holds the tokens of the doors
+	ours    *names // our own state, which no config can expose: it holds the tokens of the doors
 	denied  *names // secrets and private keys
 	allowed *names
 }
@@ -54,8 +54,8 @@ func (s *sensitive) path(p string) bool {
 	return false
 }
 
-// name reports whether a name is sensitive, or looks like one that is: a file system may take the two for the same,
-// and so may people.
+// name reports whether a name is sensitive, or looks like one that is: a file system may treat the two as the same, and
+// so may people.
 func (s *sensitive) name(name string) bool {
 	if isPlain(name) {
 		return s.folded(name)
@@ -64,14 +64,14 @@ func (s *sensitive) name(name string) bool {
 	return s.folded(folded) || slices.ContainsFunc(strings.FieldsFunc(folded, isSeparator), s.folded)
 }
 
-// isSeparator: some file systems take more than the slash for one, and the colon for the start of a stream's name.
+// isSeparator: some file systems accept more separators than the slash, and a colon before the name of a stream.
 func isSeparator(r rune) bool { return r == '/' || r == '\\' || r == ':' }
 
 func (s *sensitive) folded(name string) bool {
 	return s.ours.match(name) || s.denied.match(name) && !s.allowed.match(name)
 }
 
-// names is a set of patterns, sorted by how they are looked up.
+// names is a set of patterns, grouped by how they are looked up.
 type names struct {
 	exact              map[string]bool
 	prefixes, suffixes []string
@@ -103,7 +103,7 @@ func (n *names) match(name string) bool {
 		slices.ContainsFunc(n.others, func(p string) bool { return doublestar.MatchUnvalidated(p, name) })
 }
 
-// isPlain reports whether a name is its own folded form, which nearly all are.
+// isPlain reports whether a name equals its folded form, as nearly all do.
 func isPlain(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -118,8 +118,8 @@ func isPlain(name string) bool {
 }
 
 // fold returns the plain name that a name looks like, in lower case: without marks and invisible characters, with
-// the letters of other scripts and styles that look like Latin ones replaced, and without the trailing dots,
-// spaces and tildes that some file systems and editors add.
+// look-alike letters of other scripts and styles replaced by Latin ones, and without the trailing dots, spaces and tildes
+// that some file systems and editors add.
 func fold(name string) string {
 	folded := strings.Map(foldRune, name)
 	return strings.TrimRight(folded, ". ~")
@@ -150,9 +150,9 @@ func isInvisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
 
-// styled returns the plain character of one in another style, of letters the small one.
+// styled returns the plain form of a character in another style, letters in lower case.
 func styled(r rune) rune {
-	for _, s := range []struct{ first, last, plain, each rune }{ // the plain ones begin again after each so many
+	for _, s := range []struct{ first, last, plain, each rune }{ // the plain characters repeat after each
 		{0xFF01, 0xFF5E, '!', 94},   // full width
 		{0x1D400, 0x1D6A3, 'a', 26}, // mathematical alphabets, of capitals and of small letters
 		{0x1D7CE, 0x1D7FF, '0', 10},
@@ -167,7 +167,7 @@ func styled(r rune) rune {
 	return r
 }
 
-// lookAlikes lists plain characters, each with others, in lower case, that are read as it.
+// lookAlikes lists plain characters, each with others, in lower case, that look like it.
 func lookAlikes() []string {
 	return []string{
 		".․﹒。｡·•∙⋅٠۰۔܁‧", "-‐‑‒–—―−﹘﹣➖", "_‿⁀︳︴﹍﹎﹏ˍ", "/∕⁄╱⧸", "\\∖⧵﹨⧹", ":∶ː˸﹕։׃",
@@ -181,25 +181,25 @@ func lookAlikes() []string {
 	}
 }
 
-// What patterns may cost.
+// Limits on the cost of patterns.
 const (
 	MaxGlob     = 256 // bytes of one
 	MaxGlobs    = 64  // of one walk
 	maxBranches = 16  // braces and commas of one: matching tries every combination of alternatives
 )
 
-// Globs decide which files of a tree are wanted, by their paths below where a walk starts. The zero value wants all.
+// Globs select files of a tree by their paths below the start of a walk. The zero value selects all.
 type Globs struct {
 	include, exclude []glob
 }
 
 type glob struct {
 	pattern string
-	byPath  bool // it has a slash: it is about the path below the start, else about the name
+	byPath  bool // it has a slash, so it matches the path below the start, not the name
 }
 
-// NewGlobs reads patterns; those with ! in front leave out what they match. One with a slash is about the path, another
-// one about the name.
+// NewGlobs parses patterns; those that start with ! exclude what they match. A pattern with a slash matches the path,
+// others match the name.
 func NewGlobs(patterns []string) (*Globs, error) {
 	if len(patterns) > MaxGlobs {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%d patterns are given; at most %d make sense", len(patterns),
@@ -221,7 +221,7 @@ func NewGlobs(patterns []string) (*Globs, error) {
 	return g, nil
 }
 
-// CheckGlob reports whether a pattern is well formed and cheap enough.
+// CheckGlob returns an error if a pattern is malformed or too expensive.
 func CheckGlob(p string) error {
 	switch {
 	case p == "":
@@ -235,10 +235,10 @@ func CheckGlob(p string) error {
 	return nil
 }
 
-// LeaveOut reports whether an entry, and a folder with all that is in it, is left out.
+// LeaveOut reports whether an entry is left out; a folder is left out with everything in it.
 func (g *Globs) LeaveOut(below string) bool { return matchAny(g.exclude, below) }
 
-// Want reports whether a file is wanted.
+// Want reports whether a file is selected.
 func (g *Globs) Want(below string) bool {
 	return (len(g.include) == 0 || matchAny(g.include, below)) && !g.LeaveOut(below)
 }

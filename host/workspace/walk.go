@@ -20,36 +20,36 @@ import (
 	"toolpost/tool"
 )
 
-// What a walk may cost where its options say nothing.
+// The default limits of a walk.
 const (
 	defaultMaxEntries = 10_000_000
 	defaultMaxDepth   = 256
 )
 
-// WalkOptions say what a walk comes to.
+// WalkOptions select what a walk visits.
 type WalkOptions struct {
 	Recursive bool
-	Ignore    bool // leave out what .gitignore, .git/info/exclude and .ignore name, and .git itself
-	Hidden    bool // also names that begin with a dot
+	Ignore    bool // leave out the paths in .gitignore, .git/info/exclude and .ignore, and .git itself
+	Hidden    bool // include names that begin with a dot
 	// what is visited; "!x" leaves x out, with all below it; without a slash matched against the name
 	Globs      []string
-	MaxEntries int // looked at; more is an error
-	MaxDepth   int // folders below each other; more is an error
-	Parallel   int // how many goroutines call visit at once; up to 1: the caller's own, in order
+	MaxEntries int // maximum number examined; more is an error
+	MaxDepth   int // maximum nesting of folders; more is an error
+	Parallel   int // how many goroutines call visit at once; up to 1 means the caller's own, in order
 }
 
-// An Entry is something that a walk came to. It is valid until visit returns.
+// An Entry is a file or folder that a walk visits. It is valid until visit returns.
 type Entry struct {
 	Name string
-	Type fs.FileMode // dir, symlink, irregular, or 0: a regular file
-	Seq  int         // 0, 1, 2 ...: the place in the order of the paths
+	Type fs.FileMode // dir, symlink, irregular, or 0 for a regular file
+	Seq  int         // 0, 1, 2 ...: the position in the order of the paths
 	dir  *folder
 }
 
-// Walk visits what is below a folder, in the order of the paths as bytes. Links are visited and not followed; names
-// that are sensitive, and files that policy keeps from the call, are not visited. A folder that has gone meanwhile,
-// or that may not be read, has no entries. Where visit gives fs.SkipAll the walk ends in good order; any other
-// error ends it and is returned.
+// Walk visits the entries below a folder, in the byte order of their paths. Links are visited but not followed. Sensitive
+// names, and files that policy denies to the call, are not visited. A folder that has disappeared meanwhile, or that may
+// not be read, has no entries. If visit returns fs.SkipAll the walk ends without an error; any other error ends it and is
+// returned.
 func (v *View) Walk(ctx context.Context, path string, o WalkOptions, visit func(*Entry) error) error {
 	w, start, err := v.begin(path, o)
 	if err != nil {
@@ -65,7 +65,7 @@ func (v *View) Walk(ctx context.Context, path string, o WalkOptions, visit func(
 	return nil
 }
 
-// A walk is one walk over a folder.
+// A walk holds the state of one Walk.
 type walk struct {
 	*View
 	WalkOptions
@@ -73,14 +73,14 @@ type walk struct {
 	globs  *Globs
 	visit  func(*Entry) error
 	shown  string // the start as the caller wrote it
-	prefix string // what comes before an entry's own path
-	below  int    // how many bytes of a path below the root lead to the start
+	prefix string // the text before an entry's own path
+	below  int    // length of the start's path below the root
 	seen   int
 	seq    int
 	buf    []byte
 }
 
-// begin opens the folder where the walk begins, with the rules of all ignore files above it.
+// begin opens the start of the walk, with the rules of all ignore files above it.
 func (v *View) begin(shown string, o WalkOptions) (*walk, *folder, error) {
 	g, err := NewGlobs(o.Globs)
 	if err != nil {
@@ -111,7 +111,7 @@ func (v *View) begin(shown string, o WalkOptions) (*walk, *folder, error) {
 	return w, d, nil
 }
 
-// A folder is an open one that a walk is in.
+// A folder is an open folder of a walk.
 type folder struct {
 	*walk
 	fd    int
@@ -119,7 +119,7 @@ type folder struct {
 	abs   string
 	depth int
 	rules *rules
-	refs  atomic.Int32 // the walk's own, and one for each entry that waits for its visit
+	refs  atomic.Int32 // one for the walk, and one for each entry that waits for its visit
 }
 
 func (d *folder) release() {
@@ -128,7 +128,7 @@ func (d *folder) release() {
 	}
 }
 
-// folder visits what is in d, and below, and lets go of d.
+// folder visits everything in and below d, and releases d.
 func (w *walk) folder(ctx context.Context, d *folder) error {
 	defer d.release()
 	items, err := w.read(ctx, d)
@@ -150,14 +150,14 @@ func (w *walk) folder(ctx context.Context, d *folder) error {
 	return nil
 }
 
-// An item is a name in a folder: an entry to visit, or, with a slash at its end, a folder to go down into. Sorting
-// both by their names gives the order of the whole paths.
+// An item is a name in a folder: an entry to visit, or, with a trailing slash, a folder to descend into. Sorting both by
+// name results in the order of the whole paths.
 type item struct {
 	name string
 	typ  fs.FileMode
 }
 
-// read returns the items of a folder that are wanted, in order.
+// read returns the selected items of a folder, in order.
 func (w *walk) read(ctx context.Context, d *folder) ([]item, error) {
 	items, err := w.list(ctx, d)
 	if err != nil {
@@ -204,7 +204,7 @@ func (w *walk) tooMuch(what string, limit int) *tool.Error {
 		limit).Because("too_large")
 }
 
-// leavesOut reports whether an item, with all below it, is none of the walk's business.
+// leavesOut reports whether an item, with everything below it, is not part of the walk.
 func (w *walk) leavesOut(d *folder, it item) bool {
 	switch {
 	case !w.Hidden && it.name[0] == '.', w.Ignore && it.name == ".git", w.ws.sensitive.name(it.name):
@@ -232,7 +232,7 @@ func (d *folder) child(name string) string {
 	return d.rel + "/" + name
 }
 
-// descend visits a folder below d. It comes down without following links, so it is where it seems to be.
+// descend visits a folder below d. It follows no links, so the folder's path is its real one.
 func (w *walk) descend(ctx context.Context, d *folder, name string) error {
 	if d.depth >= w.MaxDepth {
 		return w.tooMuch("has folders nested deeper than %d", w.MaxDepth)
@@ -246,20 +246,20 @@ func (w *walk) descend(ctx context.Context, d *folder, name string) error {
 	return w.folder(ctx, sub)
 }
 
-// Rel is the path below the root.
+// Rel returns the path below the root.
 func (e *Entry) Rel() string { return e.dir.child(e.Name) }
 
-// Below is the path below the start of the walk.
+// Below returns the path below the start of the walk.
 func (e *Entry) Below() string { return e.dir.belowStart(e.dir, e.Name) }
 
-// Abs is the absolute path, without links.
+// Abs returns the absolute path, without links.
 func (e *Entry) Abs() string { return path.Join(e.dir.abs, e.Name) }
 
-// Shown is the start of the walk as the caller wrote it, a slash, and the path below it. A name need not be
-// UTF-8, but JSON is.
+// Shown returns the start of the walk as the caller wrote it, a slash, and the path below it. Invalid UTF-8 is replaced,
+// since JSON does not allow it.
 func (e *Entry) Shown() string { return strings.ToValidUTF8(e.dir.prefix+e.Below(), "\uFFFD") }
 
-// Info describes the entry as it is now; a link itself, not what it leads to.
+// Info describes the current state of the entry; it does not follow a link.
 func (e *Entry) Info() (fs.FileInfo, error) {
 	st, err := statAt(e.dir.fd, e.Name)
 	if err != nil {
@@ -268,8 +268,8 @@ func (e *Entry) Info() (fs.FileInfo, error) {
 	return fileInfo{e.Name, st}, nil
 }
 
-// Open opens a regular file for reading. The walk came down without following links and this follows none: it is the
-// file of that name in that folder, or an error.
+// Open opens a regular file for reading. Neither the walk nor Open follows a link: it opens the file of that name in that
+// folder, or fails.
 func (e *Entry) Open() (*File, error) {
 	return openEntry(e.dir.fd, e.Name, File{root: e.dir.root, entry: e})
 }
@@ -299,8 +299,8 @@ func statAt(dir int, name string) (st unix.Stat_t, err error) {
 	return st, err
 }
 
-// appendItems adds the names of a folder's entries, as the kernel wrote them. The file system says what most of them
-// are; where it does not, we ask.
+// appendItems adds the names of a folder's entries from the kernel's buffer. If the file system does not provide the type
+// of an entry, it is looked up.
 func appendItems(items []item, fd int, buf []byte) []item {
 	for len(buf) > kernel.DirentName {
 		length := int(binary.NativeEndian.Uint16(buf[kernel.DirentLength:]))
@@ -335,7 +335,7 @@ func itemType(fd int, name string, kind byte) fs.FileMode {
 	return fs.ModeIrregular
 }
 
-// batchSize is how many entries are handed over at once: handing over costs more than most visits.
+// batchSize is how many entries are passed on at once: passing on costs more than most visits.
 const batchSize = 32
 
 // parallel walks in the caller's goroutine and visits in several others, and waits for them.
@@ -370,7 +370,7 @@ func (w *walk) parallel(ctx context.Context, start *folder, visit func(*Entry) e
 	return walkErr
 }
 
-// feed walks and hands over what it comes to.
+// feed walks and passes the entries on.
 func (w *walk) feed(ctx context.Context, start *folder, batches chan<- []Entry) error {
 	var batch []Entry
 	w.visit = func(e *Entry) error {
@@ -378,7 +378,7 @@ func (w *walk) feed(ctx context.Context, start *folder, batches chan<- []Entry) 
 		if batch = append(batch, *e); len(batch) < batchSize {
 			return nil
 		}
-		batches <- batch // the visitors take every batch, also when the walk is over
+		batches <- batch // the visitors take every batch, even when the walk is over
 		batch = make([]Entry, 0, batchSize)
 		return ctx.Err()
 	}

@@ -1,8 +1,8 @@
-// Package workspace is the folders that a source offers: how a path that a caller wrote becomes an open file
-// below one of them, and never another.
+// Package workspace implements the folders that a source offers. It turns a path from a caller into an open file below
+// one of these folders, and never into any other file.
 //
-// Nothing is checked by name and then opened by name. A path is opened from the open folder of its root, by the
-// kernel (openat2) where no link is met and step by step (os.Root) where one is, and what was opened is checked.
+// Nothing is checked by name and then opened by name. A path is opened from the open folder of its root: by the kernel
+// (openat2) if it has no links, step by step (os.Root) otherwise. The file that was opened is then checked.
 package workspace
 
 import (
@@ -27,15 +27,15 @@ import (
 	"toolpost/tool"
 )
 
-// Options say what is offered. The zero value offers the base folder, read-only.
+// Options configure the offered folders. The zero value offers the base folder, read-only.
 type Options struct {
 	Roots     []RootOptions `yaml:"roots" doc:"folders to offer; default: the config's folder, read-only"`
 	Sensitive Sensitive     `yaml:"sensitive" doc:"names of files and folders to hide"`
 
-	OffLimits *offlimits.Book `yaml:"-"` // what nobody sees or changes; nil: the state beside the config
+	OffLimits *offlimits.Book `yaml:"-"` // what no caller may see or change; nil means the state beside the config
 }
 
-// RootOptions is one folder that is offered.
+// RootOptions configures one offered folder.
 type RootOptions struct {
 	Path      string     `yaml:"path" doc:"the folder, relative to the config"`
 	Write     bool       `yaml:"write" doc:"whether tools may write below it"`
@@ -44,24 +44,24 @@ type RootOptions struct {
 	HardLinks string     `yaml:"hard_links" schema:"enum=refuse|allow default=refuse" doc:"what to do with files that have a second name, which may be outside of the root"`
 }
 
-// A Root is a folder that is offered.
+// A Root is an offered folder.
 type Root struct {
 	Codebase string
-	Name     string // as the config has it, for messages
+	Name     string // as in the config, for messages
 	Dir      string // absolute, links resolved
 	Write    bool
-	ID       offlimits.ID // which folder it is: another one may take its place
+	ID       offlimits.ID // identifies the folder: another may take its place
 }
 
-// A root is an open folder. Whatever happens to its name, dir and fd stay this folder. Where another folder has taken
-// its place, another root takes the place of this one; it is closed when the last file that knows it is gone. One that
-// was not there from the start has no dir and no file, and its ID is that of no folder.
+// A root is an open folder. Whatever happens to its name, dir and fd stay this folder. If another folder has taken its
+// place, a new root replaces this one, which is closed when the last file that refers to it is gone. A root that was
+// missing from the start has no dir and no file, and its ID matches no folder.
 type root struct {
 	Root
 	dir     *os.Root
 	file    *os.File // of fd
 	fd      int
-	abs     string // where the config says it is
+	abs     string // its path according to the config
 	options RootOptions
 	book    *offlimits.Book
 }
@@ -73,13 +73,13 @@ type Workspace struct {
 	mu        sync.RWMutex // guards roots
 	roots     []*root
 	sensitive *sensitive
-	noFast    bool           // open step by step, as where the kernel has no openat2
-	changes   [64]sync.Mutex // who changes a file holds the one of its path
+	noFast    bool           // open step by step, as if the kernel had no openat2
+	changes   [64]sync.Mutex // the change of a file holds the lock of its path
 	sweeps    sweeps
 }
 
-// Open opens every root; relative ones start at base. A root that is not there is left out until it is, unless it is the
-// last one.
+// Open opens every root; relative ones start at base. A missing root is left out until it appears, unless it is the last
+// one.
 func Open(base string, o Options) (*Workspace, error) {
 	names, err := newSensitive(o.Sensitive)
 	if err != nil {
@@ -110,7 +110,7 @@ func Open(base string, o Options) (*Workspace, error) {
 	return w, nil
 }
 
-// Lacks says which roots are not there now, and why; nil: all are.
+// Lacks returns an error that names the missing roots and the reasons, or nil if there are none.
 func (w *Workspace) Lacks() (err error) {
 	_, gone := w.fresh()
 	for _, b := range gone {
@@ -119,7 +119,7 @@ func (w *Workspace) Lacks() (err error) {
 	return err
 }
 
-// nameCodebase gives the newest root its codebase: the configured one, else one after its folder.
+// nameCodebase sets the codebase of the newest root: the configured one, or one named after its folder.
 func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 	taken := func(id string) bool {
 		return slices.ContainsFunc(w.roots, func(other *root) bool { return other != r && other.Codebase == id })
@@ -136,7 +136,7 @@ func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 	return nil
 }
 
-// openRoot opens a root, and follows no link on the way that a tool could have made. One that is not there is given, too.
+// openRoot opens a root without following links that a tool could have made. A missing root is returned, too.
 func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 	name := cmp.Or(o.Path, ".")
 	r := &root{Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, book: book}
@@ -163,7 +163,7 @@ func (r *root) resolve(at *offlimits.Anchor) (err error) {
 	if err != nil {
 		return err
 	}
-	found += "/" // what is no folder is an error, not a wait
+	found += "/" // anything but a folder is then an error, not a wait
 	if r.dir, err = os.OpenRoot(found); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (r *root) resolve(at *offlimits.Anchor) (err error) {
 	return nil
 }
 
-// current reports whether the folder at the root's path is the one that is open.
+// current reports whether the folder at the root's path is the open one.
 func (r *root) current() bool { return offlimits.Is(r.Dir, r.ID) }
 
 func (r *root) close() {
@@ -186,7 +186,7 @@ func (r *root) close() {
 	r.file.Close()
 }
 
-// Close closes the roots. The workspace may not be used afterwards.
+// Close closes the roots. The workspace must not be used afterwards.
 func (w *Workspace) Close() error {
 	for _, r := range w.now() {
 		r.close()
@@ -200,8 +200,8 @@ func (w *Workspace) now() []*root {
 	return w.roots
 }
 
-// fresh returns the roots, and those that are not there. A folder that was deleted and made again is opened again, by
-// the same rules as at first: a link in its place is none.
+// fresh returns the roots, and the missing ones. A folder that was deleted and recreated is opened again, by the same
+// rules as before: a link in its place does not count.
 func (w *Workspace) fresh() (roots []*root, gone []broken) {
 	all := w.now()
 	if !slices.ContainsFunc(all, func(r *root) bool { return !r.current() }) {
@@ -226,7 +226,7 @@ func (w *Workspace) fresh() (roots []*root, gone []broken) {
 	return roots, gone
 }
 
-// A broken root is not there, or not to be opened.
+// A broken root is missing, or must not be opened.
 type broken struct {
 	*root
 	err error
@@ -243,23 +243,23 @@ func public(roots []*root) []Root {
 	return list
 }
 
-// A View is what one call sees of a workspace.
+// A View is the part of a workspace that one call sees.
 type View struct {
 	ws    *Workspace
 	roots []*root
 	gone  []broken
 	scope tool.Scope
-	since time.Time         // when it was made, where it is kept
-	meant map[string]string // what paths mean that start at a codebase, see Follow
+	since time.Time         // when it was made, if it is kept
+	meant map[string]string // resolves paths that start at a codebase, see Follow
 }
 
-// View returns what a call's caller may see; the call's scope is asked for every file. What the call was judged by a
-// moment ago is what it sees when it runs.
+// View returns what a call's caller may see; the call's scope is checked for every file. A call sees the same view when
+// it runs as when policy judged it a moment before.
 func (w *Workspace) View(c *tool.Call) *View {
 	if c.Memo != nil {
 		if v, ok := c.Memo.View.(*View); ok && v.ws == w && time.Since(v.since) < moment {
 			seen := *v
-			seen.scope = c.Scope // policy has had its say by now
+			seen.scope = c.Scope // policy has decided by now
 			return &seen
 		}
 	}
@@ -270,7 +270,7 @@ func (w *Workspace) View(c *tool.Call) *View {
 	return v
 }
 
-// moment is how long a call may take a root for what it was: one that has waited looks again.
+// moment is how long a call may reuse its view: a call that has waited longer gets a new one.
 const moment = 100 * time.Millisecond
 
 // look makes a view.
@@ -289,11 +289,11 @@ func (r *root) visible(caller string) bool {
 	return len(r.options.Callers) == 0 || r.options.Callers.Match(caller)
 }
 
-// Roots lists the roots that are visible, in the order of the config.
+// Roots lists the visible roots, in the order of the config.
 func (v *View) Roots() []Root { return public(v.roots) }
 
-// Codebase narrows the view to one root; an empty id leaves it as it is. A codebase that does not exist and one that is
-// not visible give the same error.
+// Codebase narrows the view to one root; an empty id leaves it unchanged. The error is the same for a codebase that does
+// not exist and one that is not visible.
 func (v *View) Codebase(id string) (*View, error) {
 	if id == "" {
 		return v, nil
@@ -320,22 +320,22 @@ func join(roots []*root, name func(*root) string) string {
 	return strings.Join(names, ", ")
 }
 
-// MaxPath is how many bytes a path may have: Linux's own limit.
+// MaxPath is the maximum length of a path in bytes: Linux's own limit.
 const MaxPath = 4096
 
-// A Place is a path within a root, by its letters alone: whether something is there, and whether a link leads
-// elsewhere, is not known yet.
+// A Place is a path within a root, determined by the text of the path alone. It may not exist, and a link may lead
+// elsewhere.
 type Place struct {
 	*root
 	Rel   string // below the root, clean; "." is the root itself
 	Shown string // as the caller wrote it
 }
 
-// Abs is the absolute path.
+// Abs returns the absolute path.
 func (p Place) Abs() string { return filepath.Join(p.Dir, p.Rel) }
 
-// LocateAll says every place where a path may be: a relative one in each root, in the order of the config. It touches
-// no disk.
+// LocateAll returns every place at which a path may be: for a relative path one in each root, in the order of the config.
+// It does not access the disk.
 func (v *View) LocateAll(path string) ([]Place, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
@@ -358,10 +358,10 @@ func (v *View) LocateAll(path string) ([]Place, error) {
 	return found, nil
 }
 
-// AtCodebase returns what a path means that starts with a slash and is below no root: /lib is what the contract calls the
-// folder lib of a codebase, and what answers call it. Denied is for a caller if no codebase has it. It goes by the
-// letters alone: policy judges this path whether or not it is there, so that a caller does not learn what is in a closed
-// folder. Other paths stay as they are.
+// AtCodebase returns the meaning of a path that starts with a slash and is below no root: the contract and our answers
+// write the folder lib of a codebase as /lib. Denied is the error for the caller if no codebase has the path. It uses the
+// text of the path alone: policy judges this path whether or not it exists, so that a caller does not learn the contents
+// of a closed folder. Other paths are returned unchanged.
 func (v *View) AtCodebase(path string) (means string, denied error) {
 	_, err := v.LocateAll(path)
 	if !filepath.IsAbs(path) || tool.CodeOf(err) != tool.CodeAccessDenied {
@@ -371,7 +371,7 @@ func (v *View) AtCodebase(path string) (means string, denied error) {
 }
 
 // Meant is AtCodebase for a path that is used. It is denied unless a codebase has it, or the folder that it begins with:
-// a caller that asks for /etc/passwd means that one. Makes says that a file may be made in the codebase itself.
+// a caller that asks for /etc/passwd means that very file. Makes allows a new file in the codebase itself.
 func (v *View) Meant(path string, makes bool) (means string, denied error) {
 	means, denied = v.AtCodebase(path)
 	if denied == nil || means == "./" {
@@ -388,8 +388,8 @@ func (v *View) Meant(path string, makes bool) (means string, denied error) {
 	return means, denied
 }
 
-// Ambiguous reports whether the first root has a folder where another root, or the root itself, is by its letters: /x/a
-// does not mean the file x/a of that root if there is a root /x.
+// Ambiguous reports whether the first root has a folder whose path, by its text, is that of another root or of the root
+// itself: /x/a does not mean the file x/a of that root if there is a root /x.
 func (v *View) Ambiguous() bool {
 	one := &View{ws: v.ws, roots: v.roots[:1]}
 	return slices.ContainsFunc(v.roots, func(r *root) bool {
@@ -400,7 +400,7 @@ func (v *View) Ambiguous() bool {
 	})
 }
 
-// Follow lets a path that starts at a codebase be used as the caller wrote it.
+// Follow allows a path that starts at a codebase to be used as the caller wrote it.
 func (v *View) Follow(path string, makes bool) {
 	if means, denied := v.Meant(path, makes); denied == nil && means != path {
 		if v.meant == nil {
@@ -410,8 +410,8 @@ func (v *View) Follow(path string, makes bool) {
 	}
 }
 
-// Here returns the absolute path that a call comes to, for its record, and the others where the path may be: policy judges
-// those too.
+// Here returns the absolute path that a call resolves to, for its record, and the other candidates: policy judges those
+// too.
 func (v *View) Here(path string, write bool) (here string, others []string, err error) {
 	places, err := v.LocateAll(path)
 	if err != nil {
@@ -435,7 +435,7 @@ func (v *View) Here(path string, write bool) (here string, others []string, err 
 	return at.Abs(), others, nil
 }
 
-// first gives what try finds in the first root that has it.
+// first returns the result of try in the first root that has the path.
 func first[T any](v *View, path string, try func(Place) (*T, error)) (*T, error) {
 	places, err := v.LocateAll(path)
 	if err != nil {
@@ -453,8 +453,8 @@ func first[T any](v *View, path string, try func(Place) (*T, error)) (*T, error)
 	return nil, tool.Errorf(tool.CodeNotFound, "%s: no such file in the offered folders (%s)", path, v.names())
 }
 
-// locate returns where a clean path is in the root: a relative one as it is, an absolute one when it lies
-// below the root by its letters.
+// locate returns a clean path relative to the root: a relative one unchanged, an absolute one if its text is below the
+// root.
 func (r *root) locate(path string) (rel string, ok bool) {
 	if !filepath.IsAbs(path) {
 		return path, filepath.IsLocal(path)
@@ -465,8 +465,8 @@ func (r *root) locate(path string) (rel string, ok bool) {
 	return rel, ok
 }
 
-// ForPrograms reports whether a program that is started may have a file, by where that really is. It sees no more than
-// its walls let it; this says why.
+// ForPrograms returns an error if a started program may not have a file, by its real path. The program's sandbox enforces
+// this; the error explains it.
 func (v *View) ForPrograms(shown, real string, write bool) error {
 	switch ban := v.ws.book.At(real); {
 	case ban != offlimits.Free && (ban != offlimits.Fixed || write):
@@ -477,7 +477,7 @@ func (v *View) ForPrograms(shown, real string, write bool) error {
 	return nil
 }
 
-// beside refuses to change what lies beside a program of another source, unless the config offers that very folder.
+// beside refuses to change a file beside a program of another source, unless the config offers that very folder.
 func (v *View) beside(shown, real string) error {
 	var named []string
 	for _, r := range v.roots {
@@ -492,7 +492,7 @@ func (v *View) beside(shown, real string) error {
 	return nil
 }
 
-// below returns what of a clean absolute path comes after a folder.
+// below returns the part of a clean absolute path after a folder.
 func below(dir, path string) (rel string, ok bool) {
 	if path == dir {
 		return ".", true
@@ -516,7 +516,7 @@ func checkPath(path string) error {
 	return nil
 }
 
-// explain puts the error of a system call into our words, with the path as the caller wrote it.
+// explain turns the error of a system call into ours, with the path as the caller wrote it.
 func explain(shown string, err error) error {
 	errno, ok := errors.AsType[unix.Errno](err)
 	switch {
@@ -532,7 +532,7 @@ func explain(shown string, err error) error {
 		return tool.Errorf(tool.CodeInvalidInput, "%s: the name is too long", shown)
 	case errno == unix.ELOOP:
 		return tool.Errorf(tool.CodeInvalidInput, "%s: too many symbolic links", shown)
-	case errno == unix.EINVAL: // a name that the file system does not take
+	case errno == unix.EINVAL: // a name that the file system does not accept
 		return tool.Errorf(tool.CodeInvalidInput, "%s: the file system does not take this name", shown)
 	case errno == unix.ENOSPC, errno == unix.EDQUOT:
 		return tool.Errorf(tool.CodeUnavailable, "%s: the disk below this folder is full: %w; make room there, and try again",

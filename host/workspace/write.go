@@ -16,15 +16,15 @@ import (
 	"toolpost/tool"
 )
 
-// WriteOptions say how a file is written.
+// WriteOptions configure how a file is written.
 type WriteOptions struct {
 	CreateOnly bool
-	Mode       fs.FileMode // the permissions; 0: those of the file that is replaced, and the usual ones of a new file
-	Unchanged  *Stamp      // the file must still be in this state: for those who read it before they write it
+	Mode       fs.FileMode // the permissions; 0 means those of the replaced file, or the usual ones for a new file
+	Unchanged  *Stamp      // the file must still be in this state, in which the caller read it
 }
 
-// Write makes or replaces a file as a whole: whoever looks, at any moment, also after a crash, sees all of the old
-// content or all of the new. Missing folders are made. Permissions and, where the system lets us, the owner stay.
+// Write creates or replaces a file atomically: every reader, at any moment and even after a crash, sees all of the old
+// content or all of the new. It makes missing folders, and keeps the permissions and, if the system allows it, the owner.
 func (v *View) Write(path string, content []byte, o WriteOptions) error {
 	if strings.HasSuffix(path, "/") {
 		return tool.Errorf(tool.CodeInvalidInput, "%s ends with a slash; name a file", path)
@@ -38,8 +38,8 @@ func (v *View) Write(path string, content []byte, o WriteOptions) error {
 	return v.ws.write(s, content, o)
 }
 
-// Edit reads a file of at most limit bytes, has it changed, and writes it back. Edits and writes of one file wait
-// for each other; where somebody else changed it meanwhile, nothing is written.
+// Edit reads a file of at most limit bytes, applies change, and writes it back. Edits and writes of one file wait for
+// each other; if another process changed it meanwhile, nothing is written.
 func (v *View) Edit(path string, limit int64, change func(old []byte) ([]byte, error)) error {
 	s, err := v.changeable(path)
 	if err != nil {
@@ -71,7 +71,7 @@ func (v *View) readSpot(s *spot, limit int64) ([]byte, Stamp, error) {
 	return content, f.Stamp(), err
 }
 
-// lock takes the lock of what is at a spot. Two of them may share one.
+// lock takes the lock for a spot. Two spots may share one.
 func (w *Workspace) lock(s *spot) (unlock func()) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.abs())) // it never fails
@@ -94,13 +94,13 @@ func (w *Workspace) write(s *spot, content []byte, o WriteOptions) error {
 	if err := t.fill(content); err != nil {
 		return explain(s.Shown, err)
 	}
-	if _, err := s.replaceable(o); err != nil { // filling took its time
+	if _, err := s.replaceable(o); err != nil { // filling took some time
 		return err
 	}
 	return t.commit(s, o)
 }
 
-// replaceable looks at what is to be replaced; nil: nothing.
+// replaceable returns the state of the file to be replaced, or nil if there is none.
 func (s *spot) replaceable(o WriteOptions) (*unix.Stat_t, error) {
 	st, err := s.stat()
 	if tool.CodeOf(err) == tool.CodeNotFound {
@@ -135,12 +135,12 @@ func changed(shown string) *tool.Error {
 		shown).Because("changed")
 }
 
-// A temp is an unfinished file beside the one that it will become. It is locked while its writer lives.
+// A temp is an unfinished file in the folder of its final name. It is locked while its writer lives.
 type temp struct {
 	dir, fd int
 	name    string
 	mode    uint32
-	owner   *unix.Stat_t // whose owner it gets; nil: ours
+	owner   *unix.Stat_t // whose owner it gets; nil means ours
 }
 
 const tempSuffix = ".tmp"
@@ -152,7 +152,7 @@ func newTemp(s *spot, old *unix.Stat_t, o WriteOptions) (*temp, error) {
 		dir: s.dir.fd, name: TempPrefix + hex.EncodeToString(random[:]) + tempSuffix,
 		mode: uint32(o.Mode.Perm()), owner: old,
 	}
-	create := uint32(0o666) // the umask takes from it
+	create := uint32(0o666) // reduced by the umask
 	if old != nil {
 		create = 0o600
 		if t.mode == 0 {
@@ -163,11 +163,11 @@ func newTemp(s *spot, old *unix.Stat_t, o WriteOptions) (*temp, error) {
 	if t.fd, err = openName(t.dir, t.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, create); err != nil {
 		return nil, err
 	}
-	_ = unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB) // a file system without locks: the age of a stale one must do
+	_ = unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB) // a file system without locks relies on the age of a stale file
 	return t, nil
 }
 
-// fill writes the content, gives the file its owner and mode, and has it on the disk before it gets its name.
+// fill writes the content, sets owner and mode, and syncs the file before it gets its name.
 func (t *temp) fill(content []byte) error {
 	for len(content) > 0 {
 		var n int
@@ -177,7 +177,7 @@ func (t *temp) fill(content []byte) error {
 		content = content[n:]
 	}
 	if t.owner != nil {
-		_ = unix.Fchown(t.fd, int(t.owner.Uid), int(t.owner.Gid)) // only root may give files away; then it is ours
+		_ = unix.Fchown(t.fd, int(t.owner.Uid), int(t.owner.Gid)) // only root may give files away; otherwise it stays ours
 	}
 	if t.mode != 0 {
 		if err := unix.Fchmod(t.fd, t.mode); err != nil {
@@ -187,20 +187,20 @@ func (t *temp) fill(content []byte) error {
 	return unix.Fsync(t.fd)
 }
 
-// commit gives the file its name, and has that on the disk too.
+// commit renames the file, and syncs the folder.
 func (t *temp) commit(s *spot, o WriteOptions) error {
 	if err := rename(t.dir, t.name, s, !o.CreateOnly); err != nil {
 		return err
 	}
 	t.name = ""
-	// EINVAL: folders of this file system need none
+	// EINVAL: folders of this file system need no sync
 	if err := unix.Fsync(s.dir.fd); err != nil && !errors.Is(err, unix.EINVAL) {
 		return explain(s.Shown, err)
 	}
 	return nil
 }
 
-// drop closes the file, and removes it where it did not get its name.
+// drop closes the file, and removes it if it did not get its name.
 func (t *temp) drop() {
 	if t.name != "" {
 		_ = unix.Unlinkat(t.dir, t.name, 0)
@@ -213,13 +213,13 @@ const (
 	staleAge = time.Minute // much longer than a temporary file lives without its lock
 )
 
-// sweeps removes what writers that were killed left behind, once in each folder.
+// sweeps removes the leftovers of killed writers, once in each folder.
 type sweeps struct {
 	mu   sync.Mutex
 	done map[[2]uint64]bool
 }
 
-// once sweeps a folder that is about to be written, unless that was done.
+// once sweeps a folder that is about to be written, unless it was swept before.
 func (s *sweeps) once(dir *File) {
 	key := [2]uint64{kernel.Device(&dir.stat), dir.stat.Ino}
 	s.mu.Lock()
@@ -234,7 +234,7 @@ func (s *sweeps) once(dir *File) {
 	}
 }
 
-// sweep reads the folder by a descriptor of its own, since the place in a folder belongs to the descriptor.
+// sweep reads the folder through its own descriptor, since the read position belongs to the descriptor.
 func sweep(dir *File) {
 	fd, err := unix.Openat(dir.fd, ".", readFlags|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -255,7 +255,7 @@ func sweep(dir *File) {
 	}
 }
 
-// removeStale removes a temporary file that nobody holds any more: it is old, and its lock is free.
+// removeStale removes an abandoned temporary file: it is old, and its lock is free.
 func removeStale(dir int, name string) {
 	fd, err := openName(dir, name, readFlags, 0)
 	if err != nil {

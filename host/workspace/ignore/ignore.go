@@ -1,4 +1,4 @@
-// Package ignore reads ignore files, such as .gitignore, and says which paths they leave out, as git does.
+// Package ignore parses ignore files, such as .gitignore, and reports which paths they leave out, as git does.
 package ignore
 
 import (
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// A Verdict is what a list says about a path.
+// A Verdict is the result of matching a path against a list.
 type Verdict int
 
-// The verdicts. A list without a matching rule says nothing, and the next list is asked.
+// The verdicts. A list without a matching rule returns None, and the next list is tried.
 const (
 	None Verdict = iota
 	Ignored
@@ -20,8 +20,8 @@ const (
 // A List is the rules of one ignore file. It is immutable.
 type List struct {
 	rules []rule
-	// literals and extensions give, for a whole name and for its last extension, the number of the last rule
-	// that wants exactly that, plus one. Most rules of most files are of these two kinds.
+	// literals and extensions map a whole name and its last extension to the number of the last rule that matches exactly
+	// that, plus one. Most rules of most files are of these two kinds.
 	literals   map[string]int
 	extensions map[string]int
 	rest       []int // the other rules, last first
@@ -32,9 +32,9 @@ type List struct {
 type rule struct {
 	keep     bool // the line began with !
 	onlyDirs bool // the line ended with /
-	byName   bool // the line has no other slash: it is about the name alone
+	byName   bool // the line has no other slash, so it matches the name alone
 	prefix   string
-	tokens   []token // what comes after the prefix
+	tokens   []token // the part after the prefix
 }
 
 // Parse reads the content of an ignore file.
@@ -59,7 +59,7 @@ func (l *List) add(line string) {
 	}
 }
 
-// sort puts every rule where Match looks for it.
+// sort indexes every rule for Match.
 func (l *List) sort() {
 	for i, r := range l.rules {
 		switch ext, isExt := r.extension(); {
@@ -75,9 +75,9 @@ func (l *List) sort() {
 	slices.Reverse(l.rest)
 }
 
-// trimSpaces cuts trailing spaces, unless a backslash stands before them.
+// trimSpaces cuts trailing spaces, unless a backslash precedes them.
 func trimSpaces(s string) string {
-	end := 0 // after the last character that counts
+	end := 0 // after the last significant character
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
 		case ' ':
@@ -92,7 +92,7 @@ func trimSpaces(s string) string {
 	return s[:end]
 }
 
-// parseRule reads a line; false: it is empty or malformed, which git lets match nothing.
+// parseRule parses a line; it returns false if the line is empty or malformed, which in git matches nothing.
 func parseRule(s string) (r rule, ok bool) {
 	s, r.keep = strings.CutPrefix(s, "!")
 	if s, r.onlyDirs = strings.CutSuffix(s, "/"); s == "" {
@@ -110,7 +110,7 @@ func parseRule(s string) (r rule, ok bool) {
 	return r, ok && (r.prefix != "" || len(r.tokens) > 0)
 }
 
-// special are the characters before which a literal prefix ends.
+// special are the characters that end a literal prefix.
 const special = `*?[\`
 
 // extension returns the ".go" of a rule "*.go".
@@ -131,9 +131,9 @@ func (r rule) extension() (string, bool) {
 // NeedsPath reports whether Match looks at more of a path than its last part.
 func (l *List) NeedsPath() bool { return l.paths }
 
-// Match says what the list has to say about a path below the folder of its file; name is its last part. The
-// last rule that matches decides. A path below an ignored folder is ignored, whatever the rules say about it:
-// that is for the caller to see to, who does not go down into such a folder.
+// Match returns the list's verdict on a path below the folder of its file; name is its last part. The last rule that
+// matches decides. A path below an ignored folder is ignored, whatever its own verdict: the caller ensures that by not
+// descending into such a folder.
 func (l *List) Match(path, name string, isDir bool) Verdict {
 	last := l.literals[name] - 1
 	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {

@@ -8,8 +8,8 @@ const (
 	literal  kind = iota
 	one           // ?
 	set           // [...]
-	star          // any run, without slashes where slashes count
-	anything      // ** at the end, or before an escaped slash: any run, slashes and all
+	star          // any run, without slashes if slashes count
+	anything      // ** at the end, or before an escaped slash: any run, including slashes
 	folders       // **/: nothing, or any run that ends with a slash
 )
 
@@ -20,8 +20,8 @@ type token struct {
 	set  *[256]bool
 }
 
-// compile cuts a pattern into tokens. Where slashes count, only ** between slashes goes over them. The pattern may
-// be the rest of one whose literal beginning was cut off: git takes the cut for a beginning, and so do we.
+// compile splits a pattern into tokens. If slashes count, only ** between slashes matches them. The pattern may be the
+// rest of one whose literal prefix was cut off: git treats the cut as a beginning, and so do we.
 func compile(s string, slashes bool) (tokens []token, ok bool) {
 	for i := 0; i < len(s); {
 		switch c := s[i]; c {
@@ -92,7 +92,7 @@ func parseSet(s string, i int) (in *[256]bool, end int, ok bool) {
 	if negated {
 		i++
 	}
-	var prev byte // the character that a following - starts a range from; 0: none
+	var prev byte // the character that starts a range if - follows; 0 if there is none
 	for first := true; ; first = false {
 		if i >= len(s) {
 			return nil, 0, false
@@ -136,8 +136,8 @@ func parseSet(s string, i int) (in *[256]bool, end int, ok bool) {
 	}
 }
 
-// parseClass reads [:name:] at the start of s into the set and gives its length; 0: it is not one, and the bracket
-// stands for itself.
+// parseClass parses [:name:] at the start of s into the set and returns its length, or 0 if it is not a class and the
+// bracket stands for itself.
 func parseClass(s string, in *[256]bool) (n int, ok bool) {
 	end := strings.IndexByte(s[2:], ']')
 	if end < 0 {
@@ -156,7 +156,7 @@ func parseClass(s string, in *[256]bool) (n int, ok bool) {
 	return end + 1, known
 }
 
-// classes are the POSIX ones, in plain ASCII as git has them: the first and the last of each range of theirs.
+// classes are the POSIX ones, in plain ASCII as in git: the first and the last character of each range.
 func classes() map[string]string {
 	return map[string]string{
 		"upper": "AZ", "lower": "az", "alpha": "AZaz", "digit": "09", "xdigit": "09AFaf", "alnum": "AZaz09",
@@ -172,9 +172,9 @@ func invert(in *[256]bool) *[256]bool {
 	return in
 }
 
-// matchTokens reports whether the tokens match all of text. A run is first tried as short as it can be. Only the last
-// run of each of the two sorts, within a folder and over folders, is ever tried longer: what a run before it
-// could reach by growing, the last one reaches too. So the time is bounded by the square of the length.
+// matchTokens reports whether the tokens match all of text. A run is first tried as short as possible. Only the last run
+// of each kind, within a folder and across folders, is ever extended: it reaches everything that an earlier run could
+// reach by growing. So the time is bounded by the square of the length.
 func matchTokens(tokens []token, text string) bool {
 	near, far := mark{token: -1}, mark{token: -1}
 	t, i := 0, 0
@@ -201,10 +201,10 @@ func matchTokens(tokens []token, text string) bool {
 	}
 }
 
-// A mark is a run, and where in the text what follows it was last tried.
+// A mark is a run, and the position in the text at which the tokens after it were last tried.
 type mark struct{ token, at int }
 
-// back makes the last run that can grow longer and gives where to go on.
+// back extends the last run that can grow and returns where to continue.
 func back(tokens []token, text string, near, far *mark) (t, i int, ok bool) {
 	if near.token >= 0 && near.at < len(text) && text[near.at] != '/' {
 		near.at++
