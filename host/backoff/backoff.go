@@ -1,8 +1,8 @@
-// Package backoff decides when something that keeps failing is tried again: after a pause that doubles with every
-// failure and, once there were too many of them in a row, after a long one. Until then its breaker is open, and
-// whoever asks is told at once instead of being kept waiting.
+// Package backoff decides when a failing operation is retried: after a pause that doubles with every failure and, after
+// too many failures in a row, after a long one. During the long pause its breaker is open, and callers are refused at
+// once instead of being kept waiting.
 //
-// Everything that is tried again stands on it: a pool's workers, a supervised program, the calls of a tool.
+// All retries use it: a pool's workers, a supervised program, the calls of a tool.
 package backoff
 
 import (
@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-// What holds where nothing else is said.
+// The defaults.
 const (
 	Failures  = 5                      // in a row open the breaker
 	First     = 100 * time.Millisecond // pause after the first failure
@@ -21,22 +21,22 @@ const (
 	FastCrash = 10 * time.Second       // a program that lived for longer did not fail at its start
 )
 
-// Soon is when to come back while somebody else is trying already.
+// Soon is when to retry while another caller is already trying.
 const Soon = time.Second
 
-// A Breaker counts failures in a row. Its zero value has the limits above. It has no lock of its own: whoever owns it
-// guards it together with what it decides about.
+// A Breaker counts failures in a row. Its zero value has the limits above. It has no lock of its own: its owner guards it
+// together with the state that it controls.
 type Breaker struct {
-	Failures int           // that open it; 0: 5
-	First    time.Duration // pause after the first failure; 0: 100 ms; negative: none until it opens
-	Open     time.Duration // how long it stays open; 0: 30 s
+	Failures int           // failures that open it; default 5
+	First    time.Duration // pause after the first failure; default 100 ms; negative means none until it opens
+	Open     time.Duration // how long it stays open; default 30 s
 
 	fails int
-	why   string    // what the last one was
+	why   string    // the last failure
 	retry time.Time // no try before this
 }
 
-// Failed counts a failure and sets when the next try may be.
+// Failed counts a failure and sets the time of the next try.
 func (b *Breaker) Failed(why string) {
 	b.fails++
 	b.why = why
@@ -47,23 +47,23 @@ func (b *Breaker) Failed(why string) {
 	b.retry = time.Now().Add(pause)
 }
 
-// Tried notes that a try went well as far as it got. The breaker closes, and the next failure opens it again: a
-// program that starts and then crashes at its first call fails no less than one that does not start.
+// Tried records a try that has succeeded so far. The breaker closes, and the next failure opens it again: a program that
+// starts and then crashes at its first call is as bad as one that does not start.
 func (b *Breaker) Tried() { b.fails = min(b.fails, b.limit()-1) }
 
-// Worked notes that all is well.
+// Worked records a success.
 func (b *Breaker) Worked() { b.fails = 0 }
 
-// Fails is how many failures there were in a row.
+// Fails returns the number of failures in a row.
 func (b *Breaker) Fails() int { return b.fails }
 
-// Why is what the last failure was.
+// Why returns the last failure.
 func (b *Breaker) Why() string { return b.why }
 
 // Tripped reports whether there were too many failures: the breaker is open, or the one try after it is due.
 func (b *Breaker) Tripped() bool { return b.fails >= b.limit() }
 
-// Wait is how long it is until the next try may be made; not positive: it may be made now.
+// Wait returns the time until the next try; zero or less means that it may be made now.
 func (b *Breaker) Wait() time.Duration {
 	if b.fails == 0 {
 		return 0
@@ -71,11 +71,11 @@ func (b *Breaker) Wait() time.Duration {
 	return time.Until(b.retry)
 }
 
-// Pause is how long the breaker stays open.
+// Pause returns how long the breaker stays open.
 func (b *Breaker) Pause() time.Duration { return cmp.Or(b.Open, Open) }
 
-// Refusal is the error of code breaker_open of somebody who comes while the breaker is open. Name is what failed; try
-// is what will be tried next: a start, a call.
+// Refusal returns the error of code breaker_open for a caller while the breaker is open. Name is what failed; try is what
+// will be tried next: a start, a call.
 func (b *Breaker) Refusal(name, try string) error {
 	wait, next := Soon, fmt.Sprintf("a %s is being tried now", try)
 	if left := b.Wait(); left > 0 {

@@ -1,5 +1,5 @@
-// Package container runs programs in containers: those of podman and docker, and folders that package sandbox makes
-// the root of a program. It knows nothing of what is spoken with the programs.
+// Package container runs programs in containers: those of podman and docker, and folders that package sandbox makes the
+// root of a program. It is independent of the protocols of the programs.
 package container
 
 import (
@@ -21,7 +21,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options say which containers the programs of a source run in, and how. Zero values are the defaults.
+// Options configure the containers of a source's programs. Zero values are the defaults.
 type Options struct {
 	Image   string   `yaml:"image" doc:"the image to run the tools in; with runtime sandbox: the folder that becomes their root"`
 	Runtime string   `yaml:"runtime" doc:"podman, docker, or a path to one of them; or sandbox: no container engine, a folder as the root; default: podman or docker, whichever is found"`
@@ -37,19 +37,19 @@ const (
 	sandboxName = "sandbox"
 	networkHost = "host"
 
-	// searchPath is where programs are looked for in a folder, as in other containers.
+	// searchPath is the PATH for programs in a folder, as in other containers.
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	// endTime is how long an engine may take to end a container.
 	endTime = 20 * time.Second
-	// engineFailed is the exit status of run that is the engine's own, and not the program's.
+	// engineFailed is the exit status of run that comes from the engine, not from the program.
 	engineFailed = 125
 )
 
-// Own reports whether there is no engine: we build the room around a folder ourselves. Configs that name bwrap mean
-// that too, which is what built those rooms once.
+// Own reports whether there is no engine: we build the room around a folder ourselves. A config that names bwrap means
+// that too, since bwrap once built those rooms.
 func (o Options) Own() bool { return o.Runtime == sandboxName || filepath.Base(o.Runtime) == "bwrap" }
 
-// Check finds what would otherwise only fail, or mislead, when a tool is called.
+// Check finds mistakes that would otherwise only show, or mislead, when a tool is called.
 func (o Options) Check() error {
 	dashed := func(s string) bool { return strings.HasPrefix(s, "-") }
 	switch {
@@ -76,7 +76,7 @@ func invalid(format string, args ...any) error {
 	return tool.Errorf(tool.CodeInvalidInput, format, args...)
 }
 
-// Starts lists the files that containers start from, of a config in base.
+// Starts lists the files that containers start from, for a config in base.
 func (o Options) Starts(base string) []string {
 	var starts []string
 	if strings.Contains(o.Runtime, "/") {
@@ -88,8 +88,8 @@ func (o Options) Starts(base string) []string {
 	return starts
 }
 
-// Walls returns the walls of a container that we build ourselves, given those that the config asks for. Without a
-// network it has a loopback of its own, as other containers have.
+// Walls returns the walls of a container that we build ourselves, given those of the config. Without a network it has a
+// loopback of its own, as other containers have.
 func (o Options) Walls(w walls.Options) (walls.Options, error) {
 	if !filepath.IsAbs(o.Image) {
 		return w, invalid("its image %.80q is no absolute path; without an engine it is the folder that becomes the "+
@@ -107,7 +107,7 @@ func (o Options) Walls(w walls.Options) (walls.Options, error) {
 	return w, err
 }
 
-// memoryOf reads an amount as docker and podman write it: 512m, 1g. An empty one is the default.
+// memoryOf parses a size as docker and podman write it: 512m, 1g. An empty text means the default.
 func memoryOf(text string) (int64, error) {
 	text = cmp.Or(text, "512m")
 	unit := strings.TrimLeft(text, "0123456789")
@@ -119,15 +119,15 @@ func memoryOf(text string) (int64, error) {
 	return n << shift, nil
 }
 
-// Uncovered lists those of some guarantees that no container holds: its files and variables are its own, and it may
-// start what it has.
+// Uncovered lists the given guarantees that no container enforces: its files and variables are its own, and it may start
+// the programs that it has.
 func Uncovered(g tool.Guarantees) []string {
 	held := []string{"no_network", "no_filesystem_write", "no_env_write", "secrets_allowed", "sandbox"}
 	return slices.DeleteFunc(g.Asked(), func(name string) bool { return slices.Contains(held, name) })
 }
 
-// Environment is that of a program in a folder: as in other containers, nothing of ours is in it. Of several values of
-// a variable the last one counts.
+// Environment returns the environment of a program in a folder: as in other containers, it has nothing of ours. If a
+// variable has several values, the last one counts.
 func Environment(given []string) []string {
 	return append([]string{"PATH=" + searchPath, "HOME=/"}, given...)
 }
@@ -136,15 +136,15 @@ func Environment(given []string) []string {
 type Box struct {
 	Options
 	Engine string // docker or podman
-	Mount  string // a folder of this machine that it sees too, at the same place, read-only; empty: none
+	Mount  string // a folder of this machine that it also sees, at the same path, read-only; empty if there is none
 	path   string // of the engine's command
-	dir    string // where that runs
+	dir    string // its working folder
 	env    []string
 	book   *offlimits.Book
 	log    *slog.Logger
 }
 
-// Open finds the engine of an image. The paths of its options start in dir, and what is off limits is not mounted.
+// Open finds the engine of an image. The paths of its options start in dir, and nothing off limits is mounted.
 func (o Options) Open(dir string, book *offlimits.Book, log *slog.Logger) (*Box, error) {
 	if strings.HasPrefix(o.Image, "-") || strings.ContainsAny(o.Image, " \t\n\x00") {
 		return nil, invalid("its image %.80q is not the name of an image", o.Image)
@@ -166,7 +166,7 @@ func (o Options) Open(dir string, book *offlimits.Book, log *slog.Logger) (*Box,
 	return &Box{Options: o, Engine: filepath.Base(path), path: path, dir: dir, env: env, book: book, log: log}, nil
 }
 
-// findEngine finds the engine that was asked for, or whichever is there.
+// findEngine finds the requested engine, or whichever is installed.
 func findEngine(asked string) (string, error) {
 	names, install := []string{"podman", "docker"}, "podman or docker"
 	if asked != "" {
@@ -181,9 +181,9 @@ func findEngine(asked string) (string, error) {
 		"or set container.runtime", strings.Join(names, " or "), install)
 }
 
-// Enclose returns the engine's command for a program in a new container. The command that it takes is the program's
-// own: its arguments, its folder there and its variables, which are all that it has of this machine. The caller starts
-// what it gets, or calls its End.
+// Enclose returns the engine's command for a program in a new container. The given command is the program's own: its
+// arguments, its folder there and its variables, which are all that it has of this machine. The caller starts the result,
+// or calls its End.
 func (b *Box) Enclose(cmd process.Command, g tool.Guarantees) (process.Command, error) {
 	if len(cmd.Files) > 0 {
 		return cmd, invalid("secret_files cannot be given to a container of %s; name them in secrets", b.Engine)
@@ -199,7 +199,7 @@ func (b *Box) Enclose(cmd process.Command, g tool.Guarantees) (process.Command, 
 	cmd.Argv = b.arguments(name, variables, cmd, g)
 	cmd.Dir, cmd.Env, cmd.Claim = b.dir, b.env, name
 	cmd.End = func(killed bool) {
-		if killed { // what was killed is only the client
+		if killed { // only the client was killed
 			b.end(name)
 		}
 		if variables != "" {
@@ -209,7 +209,7 @@ func (b *Box) Enclose(cmd process.Command, g tool.Guarantees) (process.Command, 
 	return cmd, nil
 }
 
-// arguments are those of the engine's run command. The container has nothing of this machine: no files, no
+// arguments returns those of the engine's run command. The container has nothing of this machine: no files, no
 // capabilities, no network unless the user gives it one.
 func (b *Box) arguments(name, variables string, cmd process.Command, g tool.Guarantees) []string {
 	network := cmp.Or(b.Network, "none")
@@ -243,8 +243,8 @@ func (b *Box) arguments(name, variables string, cmd process.Command, g tool.Guar
 	return slices.Concat(args, b.Args, []string{b.Image}, cmd.Argv)
 }
 
-// variables puts those of a container into a file: what stands on a command line everybody on the machine can read.
-// Empty: it has none. The folder of the file is to be removed.
+// variables puts those of a container into a file, since every user of the machine can read a command line. It returns ""
+// if there are none. The caller removes the folder of the file.
 func variables(env []string) (string, error) {
 	if len(env) == 0 {
 		return "", nil
@@ -265,8 +265,8 @@ func variables(env []string) (string, error) {
 	return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
 }
 
-// end removes a container, running or not. One that is about to be created is not there yet, so it is
-// asked for twice.
+// end removes a container, running or not. A container that is about to be created does not exist yet, so end tries
+// twice.
 func (b *Box) end(name string) {
 	for range 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), endTime)
@@ -284,8 +284,8 @@ func (b *Box) end(name string) {
 	}
 }
 
-// Unstarted is the error of an engine that did not come to the program, given how its command ended and the last that
-// it said; nil: the end was the program's own.
+// Unstarted returns the error of an engine that did not start the program, given how its command ended and its last
+// output. It returns nil if the program itself ended that way.
 func (b *Box) Unstarted(exit process.Exit, said string) error {
 	if exit.Code != engineFailed {
 		return nil
@@ -297,13 +297,13 @@ func (b *Box) Unstarted(exit process.Exit, said string) error {
 	return tool.Errorf(tool.CodeUnavailable, "%s could not start the image %s%s: %s", b.Engine, b.Image, with, said)
 }
 
-// A volume is a path of the host that the config's own options put into a container.
+// A volume is a path of the host that the config's own options mount in a container.
 type volume struct {
 	path     string
 	readOnly bool
 }
 
-// volumes finds them among the options of podman and docker.
+// volumes finds the volumes in the options of podman and docker.
 func volumes(args []string) []volume {
 	var all []volume
 	for i, arg := range args {
@@ -337,8 +337,8 @@ func mountOption(text string) volume {
 	return v
 }
 
-// mayMount refuses to put into a container what no tool sees, or what tools could have replaced by a link: an engine
-// takes the names of folders, and looks them up by itself.
+// mayMount refuses to mount a path that is hidden from tools, or that tools could have replaced by a link: an engine
+// takes the names of folders, and resolves them by itself.
 func (b *Box) mayMount() error {
 	list, all := b.book.Now(), volumes(b.Args)
 	if b.Mount != "" {

@@ -12,12 +12,12 @@ import (
 	"toolpost/host/kernel"
 )
 
-// Ends are what leads to one child, which is forked with Theirs and the writing ends of Out, in this order.
+// Ends are the connections to one child, which is forked with Theirs and the write ends of Out, in this order.
 type Ends struct {
-	Ours   Teller   // where it is told its call
-	Theirs *os.File // where it reads that
-	Out    *Pipes   // what it says
-	Held   bool     // Theirs is kept open, to see whether it was read; else we learn from Ours when the child closes it
+	Ours   Teller   // the child's call is written here
+	Theirs *os.File // and read by the child here
+	Out    *Pipes   // the child's output
+	Held   bool     // Theirs is kept open, to see whether it was read; otherwise Ours reports when the child closes it
 }
 
 // A Teller is our end of a pipe or a socket.
@@ -42,7 +42,7 @@ type Fork struct {
 	told int // bytes
 }
 
-// Write implements io.Writer: it tells the child something of its call.
+// Write implements io.Writer: it sends the child data of its call.
 func (f *Fork) Write(b []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,14 +51,14 @@ func (f *Fork) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Early reports whether it was forked before there was a call. What has become of it since is not that of the call.
+// Early reports whether the child was forked before its call came. Whatever happened to it before is not part of the
+// call.
 func (f *Fork) Early() bool { return f.early }
 
-// hush ends whoever still writes to a child that has ended.
+// hush unblocks writes to a child that has ended.
 func (f *Fork) hush() { _ = f.Ours.SetWriteDeadline(time.Unix(1, 0)) }
 
-// unread reports whether it is known that a dead child had read nothing of its call: all that it was told is still
-// there.
+// unread reports whether a dead child is known to have read nothing of its call: everything sent to it is still there.
 func (f *Fork) unread() bool {
 	if !f.Held {
 		return false
@@ -69,8 +69,8 @@ func (f *Fork) unread() bool {
 	return err == nil && n == f.told
 }
 
-// Take gives the child of the next call: the one that waits for it, or one that is forked now. The caller closes it,
-// after Await. One that has died while it waited is replaced: it had no call.
+// Take returns the child of the next call: a waiting one, or one that is forked now. The caller closes it, after Await. A
+// child that died while it waited is replaced: it had no call.
 func (s *Server) Take(ctx context.Context) (*Fork, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +90,8 @@ func (s *Server) Take(ctx context.Context) (*Fork, error) {
 	return f, nil
 }
 
-// Prepare forks a child for the next call, before that comes, where calls have come one after the other lately. The
-// caller has just had a call of the server, and nothing is left of that: a child that waits is alone with its server.
+// Prepare forks a child for the next call in advance, if calls have recently followed one another. The caller has just
+// finished a call of the server, and nothing is left of it: a waiting child is alone with its server.
 func (s *Server) Prepare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *Server) Prepare() {
 	}
 	f, err := s.fork()
 	if err != nil {
-		return // the next call tries again, and says why
+		return // the next call tries again, and reports the reason
 	}
 	f.early = true
 	s.ahead = f
@@ -109,14 +109,15 @@ func (s *Server) Prepare() {
 	s.nap = time.AfterFunc(wait, func() { s.dismiss(f) })
 }
 
-// Lost notes that a child has died while it waited. The next one is forked for its call, which is told what it dies of.
+// Lost records that a child has died while it waited. The next child is forked for its call, which gets the cause of its
+// death.
 func (s *Server) Lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rhythm = rhythm{}
 }
 
-// called takes the child that waits, if there is one.
+// called takes the waiting child, if there is one.
 func (s *Server) called() (f *Fork) {
 	if f, s.ahead = s.ahead, nil; f != nil {
 		s.nap.Stop()
@@ -140,16 +141,16 @@ func (s *Server) dismiss(f *Fork) {
 	}
 }
 
-// bury lets a child that has no call end, and takes note of it.
+// bury ends a child that has no call, and records its end.
 func (s *Server) bury(f *Fork) {
-	f.Close() // it sees that nobody will call
+	f.Close() // it sees that no call will come
 	ctx, cancel := context.WithTimeout(context.Background(), reportTime)
 	defer cancel()
 	_, healthy, err := s.await(ctx)
 	s.over = !healthy || err != nil
 }
 
-// reports reports whether the server has something to say, or is gone: the child that waited is dead.
+// reports reports whether the server has sent something or is gone: then the waiting child is dead.
 func (s *Server) reports() bool {
 	raw, err := s.control.SyscallConn()
 	if err != nil {
@@ -162,18 +163,18 @@ func (s *Server) reports() bool {
 	return err != nil || n > 0
 }
 
-// How long a child waits for its call.
+// The limits on a child's wait for its call.
 const (
-	inRow     = 2 // so many calls that followed another one soon, until there will be a next
-	patience  = 8 // times as long as the calls before were apart
+	inRow     = 2 // calls that soon followed another before a next one is expected
+	patience  = 8 // times the average gap between calls
 	leastWait = 100 * time.Millisecond
 	mostWait  = 10 * time.Second
 )
 
-// A rhythm tells from the calls of a server whether the next one will come soon.
+// A rhythm predicts from the calls of a server whether the next one will come soon.
 type rhythm struct {
-	ended time.Time     // when the last call did
-	row   int           // how many calls began soon after the one before
+	ended time.Time     // when the last call ended
+	row   int           // how many calls began soon after the previous one
 	gap   time.Duration // between two of them, on average
 }
 
@@ -189,7 +190,7 @@ func (r *rhythm) begins(now time.Time) {
 	}
 }
 
-// ends notes that a call has ended. It says how long the next one is worth waiting for.
+// ends records that a call has ended. It returns how long to wait for the next one.
 func (r *rhythm) ends(now time.Time) (wait time.Duration, soon bool) {
 	r.ended = now
 	return min(max(patience*r.gap, leastWait), mostWait), r.row >= inRow

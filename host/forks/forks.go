@@ -1,9 +1,9 @@
 // Package forks keeps interpreters warm that fork a clean child for each call. A Python process imports what every call
-// needs, waits, and forks: the child begins where a fresh interpreter would be after a tenth of a second, goes behind
-// walls of its own, and leaves nothing to the next one. Where calls follow each other, the child of the next one is
-// forked before that comes; see Server.Prepare.
+// needs, waits, and forks: the child begins where a fresh interpreter would be after a tenth of a second, is confined on
+// its own, and leaves nothing to the next one. If calls follow each other, the child of the next one is forked in
+// advance; see Server.Prepare.
 //
-// The Python side is server.py, which a protocol puts in front of its own; see Python.
+// The Python side is server.py, which a protocol puts in front of its own code; see Python.
 package forks
 
 import (
@@ -29,15 +29,15 @@ import (
 //go:embed server.py
 var python string
 
-// Python is the part of the Python side that all servers have in common. Who uses it puts its own behind it.
+// Python returns the part of the Python side that all servers share. A protocol appends its own.
 func Python() string { return python }
 
-// Bootstrap is the program that runs the Python side from descriptor 3, the first that is handed down. It is read where
-// it is: there may be no path that leads to it, and others read it at the same time. Its name is not a path: a
-// traceback that wants to show a line of it must not open whatever descriptor 3 has become.
+// Bootstrap is the program that runs the Python side from descriptor 3, the first inherited one. It uses pread: there may
+// be no path to the file, and other processes read it at the same time. Its name is not a path: a traceback that wants to
+// show a line of it must not open whatever descriptor 3 has become.
 const Bootstrap = `import posix; exec(compile(posix.pread(3, posix.fstat(3).st_size, 0), "<toolpost>", "exec"))`
 
-// NoWalls is the exit status of a child whose walls could not be built, so that it ran nothing.
+// NoWalls is the exit status of a child that could not be confined, so that it ran nothing.
 const NoWalls = 71
 
 // reportTime is how long a server may take to report the end of a child that we killed.
@@ -49,11 +49,11 @@ type Server struct {
 
 	o       Options
 	control *net.UnixConn
-	lines   *process.Lines // what it says on control
+	lines   *process.Lines // its messages on control
 	spent   bool
 
-	mu     sync.Mutex // while nobody has a call for it, two may come: the next call, and the end of the wait for it
-	ahead  *Fork      // that waits for its call; nil: none does
+	mu     sync.Mutex // between calls, both the next call and the end of the wait for it may use the state below
+	ahead  *Fork      // waits for its call; nil if there is none
 	nap    *time.Timer
 	over   bool // it has ended, or is about to
 	rhythm rhythm
@@ -61,13 +61,13 @@ type Server struct {
 
 // Options of a server.
 type Options struct {
-	Start func(process.Command) (*process.Child, error) // process.Start, or what does more
-	Ends  func() (*Ends, error)                         // make what leads to a child
-	Ahead *atomic.Int64                                 // counts the children that wait for their call; nil: nobody does
+	Start func(process.Command) (*process.Child, error) // process.Start, or a wrapper of it
+	Ends  func() (*Ends, error)                         // makes the connections to a child
+	Ahead *atomic.Int64                                 // counts the children that wait for their call; may be nil
 }
 
-// Start starts a server: the source of its Python side is descriptor 3, what it is controlled by descriptor 4, and the
-// walls of its children, if they have any, descriptor 5.
+// Start starts a server: descriptor 3 is the source of its Python side, descriptor 4 its control connection, and
+// descriptor 5 the confinement of its children, if they have any.
 func Start(cmd process.Command, source, room *os.File, o Options) (*Server, error) {
 	ours, theirs, err := SocketPair()
 	if err != nil {
@@ -89,7 +89,7 @@ func Start(cmd process.Command, source, room *os.File, o Options) (*Server, erro
 	}, nil
 }
 
-// SocketPair makes two sockets that are connected: one for us, and one for a child.
+// SocketPair makes two connected sockets: one for us, and one for a child.
 func SocketPair() (*net.UnixConn, *os.File, error) {
 	fds, err := kernel.SocketPair()
 	if err != nil {
@@ -105,7 +105,7 @@ func SocketPair() (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-// Hello waits for the first thing that a server says.
+// Hello waits for the first message of a server.
 func (s *Server) Hello(ctx context.Context) ([]byte, error) {
 	defer context.AfterFunc(ctx, func() { _ = s.control.SetReadDeadline(time.Now()) })()
 	line, err := s.lines.Next()
@@ -126,20 +126,20 @@ func (s *Server) Close() {
 	}
 }
 
-// ErrGone says that a server had ended before it got the call. Nothing was run: another one may.
+// ErrGone means that a server had ended before it got the call. Nothing was run: another server may run it.
 var ErrGone = errors.New("the fork server is gone")
 
-// ErrStale says that a server ran nothing because an earlier call has left something: another one may.
+// ErrStale means that a server ran nothing because an earlier call has left something: another server may run it.
 var ErrStale = fmt.Errorf("%w: an earlier call has left something", ErrGone)
 
-// Spent reports whether the server is not for another call, although nothing is wrong with it.
+// Spent reports whether the server must not take another call, although it is healthy.
 func (s *Server) Spent() bool { return s.spent }
 
-// Spend says that the server is not for another call.
+// Spend marks the server as not to be used for another call.
 func (s *Server) Spend() { s.spent = true }
 
-// Limits says which limit of its walls a child met that nobody of us killed; empty: none. It ends the server, since
-// only what has ended says so.
+// Limits returns the limit of its sandbox that a child reached if we did not kill it, or "" if there is none. It ends the
+// server, since only an ended sandbox reports its limits.
 func (s *Server) Limits(exit process.Exit) string {
 	if exit.Signal != syscall.SIGKILL || len(s.Child.Layers()) == 0 {
 		return ""
@@ -149,7 +149,7 @@ func (s *Server) Limits(exit process.Exit) string {
 	return s.Child.Reached(exit)
 }
 
-// fork hands the descriptors of a new child to the server; that is its signal to fork one that has them.
+// fork passes the descriptors of a new child to the server; that is its signal to fork a child that has them.
 func (s *Server) fork() (*Fork, error) {
 	if s.over {
 		return nil, ErrGone
@@ -177,9 +177,9 @@ func (s *Server) fork() (*Fork, error) {
 	return f, nil
 }
 
-// Await waits for the child's end, or ends it together with ctx. Either way nothing that the call started is left when
-// it returns. The server is healthy if it can take another call. A child that was forked ahead and ended before it read
-// anything of its call is as good as none: that is ErrGone.
+// Await waits for the child's end, or ends it together with ctx. Either way nothing that the call started is left when it
+// returns. The server is healthy if it can take another call. If a child that was forked ahead ended before it read
+// anything of its call, the error is ErrGone.
 func (s *Server) Await(ctx context.Context, f *Fork) (process.Exit, bool, error) {
 	exit, healthy, err := s.await(ctx)
 	f.hush()

@@ -11,18 +11,18 @@ import (
 	"toolpost/tool"
 )
 
-// DrainTime is how long a reader waits for more, once everyone who could write is dead.
+// DrainTime is how long a reader waits for more, once every writer is dead.
 const DrainTime = 5 * time.Second
 
-// Pipes are some pipes of one call.
+// Pipes are the pipes of one call.
 type Pipes struct {
 	R, W     []*os.File
 	ctx      context.Context // of the call
-	Patience time.Duration   // DrainTime, where nobody says otherwise
+	Patience time.Duration   // DrainTime by default
 	draining atomic.Bool
 }
 
-// NewPipes makes n pipes of the call of ctx. Where that is still to come, see For.
+// NewPipes makes n pipes for the call of ctx. If there is no call yet, see For.
 func NewPipes(ctx context.Context, n int) (*Pipes, error) {
 	p := &Pipes{ctx: ctx, Patience: DrainTime}
 	for range n {
@@ -37,11 +37,11 @@ func NewPipes(ctx context.Context, n int) (*Pipes, error) {
 	return p, nil
 }
 
-// For makes them those of the call of ctx, before anybody reads them.
+// For assigns them to the call of ctx, before they are read.
 func (p *Pipes) For(ctx context.Context) { p.ctx = ctx }
 
-// Drain says that every writer is dead. The end must come now, but a tool may have handed a pipe to a process that is
-// not ours, so nobody waits for ever.
+// Drain records that every writer is dead. The end must come now, but a tool may have passed a pipe to a process that is
+// not ours, so the wait is bounded.
 func (p *Pipes) Drain() {
 	p.draining.Store(true)
 	for _, r := range p.R {
@@ -49,8 +49,7 @@ func (p *Pipes) Drain() {
 	}
 }
 
-// Reader reads one of the pipes. While the call lives, a caller who takes the events slowly loses none of them: only
-// waiting for more is bounded.
+// Reader reads one of the pipes. While the call lives, a slow consumer loses no events: only waiting for more is bounded.
 func (p *Pipes) Reader(i int) io.Reader { return pipeReader{p, p.R[i]} }
 
 type pipeReader struct {

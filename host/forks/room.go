@@ -9,14 +9,14 @@ import (
 	"toolpost/tool"
 )
 
-// ServerProfile is that of the server of children with this profile: it forks.
+// ServerProfile returns the profile of the server of children with this profile: it forks.
 func ServerProfile(child sandbox.Profile) sandbox.Profile {
 	child.Subprocess, child.Forks = true, true
 	return child
 }
 
-// Script is how a child goes behind its walls. The server's own walls hold for its children too, and those which let
-// nobody out also tell of attempts: so a child leaves connections to them.
+// Script returns the script that confines a child. The server's own walls hold for its children too, and its network
+// filter also reports attempts: so the child's own filter leaves connections to it.
 func Script(child sandbox.Profile) ([]byte, error) {
 	if child.Network == sandbox.NetworkNone {
 		left := child
@@ -28,14 +28,14 @@ func Script(child sandbox.Profile) ([]byte, error) {
 	return sandbox.ForkScript(ServerProfile(child), child)
 }
 
-// Room is the file from which a server learns how to confine its children: code, a NUL, and the script for it. It is
+// Room returns the file from which a server learns how to confine its children: code, a NUL, and the script for it. It is
 // written anew for each server, since it names files as they are now.
 func Room(script []byte) (*os.File, error) {
 	return Sealed(slices.Concat([]byte(sandbox.ForkPython()), []byte{0}, script))
 }
 
-// Sealed puts something for the Python side into memory that nobody can change, so that no file of ours has to be on
-// the disk, or can be tampered with there.
+// Sealed puts content for the Python side into immutable memory, so that no file of ours has to be on the disk, or can be
+// tampered with there.
 func Sealed(content []byte) (*os.File, error) {
 	f, err := secret.Sealed("python", string(content))
 	if err != nil {

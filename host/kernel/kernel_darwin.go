@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// PathOnly opens a file to look at it or to go on from it. Events are what macOS means it for.
+	// PathOnly opens a file to stat it or to open paths below it. macOS intends the flag for events.
 	PathOnly = unix.O_EVTONLY
-	// Descriptors is the folder that lists what this program has open.
+	// Descriptors is the folder that lists the open files of this program.
 	Descriptors = "/dev/fd"
 
 	// TermGet reads the state of a terminal.
 	TermGet = unix.TIOCGETA
 	// TermSet sets it.
 	TermSet = unix.TIOCSETA
-	// TermSetLater sets it once all was written.
+	// TermSetLater sets it once all output was written.
 	TermSetLater = unix.TIOCSETAW
 
-	// DirentLength is where the length is in an entry of a folder that unix.ReadDirent reads, struct dirent.
+	// DirentLength is the offset of the length in an entry read by unix.ReadDirent, struct dirent.
 	DirentLength = 16
-	// DirentType is where its type is.
+	// DirentType is the offset of its type.
 	DirentType = 20
-	// DirentName is where its name is.
+	// DirentName is the offset of its name.
 	DirentName = 21
 
 	fionread = 0x4004667f // FIONREAD of sys/filio.h
@@ -39,8 +39,8 @@ const (
 	setLock, getLock = 90, 92
 )
 
-// Open opens a path from an open folder, in one step of the kernel's. What has a ".." in it, or is absolute, is not
-// beneath a folder: there is no flag for that which every macOS has.
+// Open opens a path from an open folder, in one system call. A path that has a ".." in it, or is absolute, is not beneath
+// a folder: not every macOS has a flag for that.
 func Open(dir int, name string, flags int, refuse Resolve) (int, error) {
 	if refuse&Beneath != 0 && (path.IsAbs(name) || slices.Contains(strings.Split(name, "/"), "..")) {
 		return -1, unix.EXDEV
@@ -54,7 +54,7 @@ func Open(dir int, name string, flags int, refuse Resolve) (int, error) {
 	return unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
 }
 
-// ReadLink reads where a link leads, which was opened by its name in a folder. macOS has to be asked by the name.
+// ReadLink returns the target of a link that was opened by its name in a folder. macOS needs the name.
 func ReadLink(_, dir int, name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(dir, name, buf)
@@ -64,7 +64,7 @@ func ReadLink(_, dir int, name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// MakeFile makes an empty file that is not there yet.
+// MakeFile makes an empty file that must not exist yet.
 func MakeFile(dir int, name string, mode uint32) error {
 	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, mode)
 	if err != nil {
@@ -73,14 +73,13 @@ func MakeFile(dir int, name string, mode uint32) error {
 	return unix.Close(fd)
 }
 
-// Again is a path that leads to an open file, unless something was renamed meanwhile: /dev/fd does not lead into
-// folders.
+// Again returns a path to an open file, unless something was renamed meanwhile: /dev/fd does not lead into folders.
 func Again(fd int) (string, error) { return PathOf(fd) }
 
-// ForOthers is a path by which an open file is found: on macOS by this program alone.
+// ForOthers returns a path to an open file. On macOS only this program can use it.
 func ForOthers(fd int) string { return Descriptors + "/" + strconv.Itoa(fd) }
 
-// PathOf is where an open file is now.
+// PathOf returns the current path of an open file.
 func PathOf(fd int) (string, error) {
 	var buf [unix.PathMax]byte
 	//nolint:gosec // the kernel writes at most PathMax bytes there
@@ -91,8 +90,8 @@ func PathOf(fd int) (string, error) {
 	return unix.ByteSliceToString(buf[:]), nil
 }
 
-// Sealed makes a file that has no name and can be read and not be changed: of the temporary file only a descriptor to
-// read it is kept.
+// Sealed makes a file that has no name and can be read but not changed: of the temporary file only a read-only descriptor
+// is kept.
 func Sealed(name string, fill func(io.Writer) error) (*os.File, error) {
 	w, err := os.CreateTemp("", "toolpost-*")
 	if err != nil {
@@ -114,7 +113,7 @@ func renameNew(from int, name string, to int, newName string) error {
 	return unix.RenameatxNp(from, name, to, newName, unix.RENAME_EXCL)
 }
 
-// SocketPair makes two Unix sockets that are connected with each other, and that no child inherits.
+// SocketPair makes two connected Unix sockets that no child inherits.
 func SocketPair() ([2]int, error) {
 	syscall.ForkLock.RLock() // no child is started between the two steps
 	defer syscall.ForkLock.RUnlock()
@@ -126,7 +125,7 @@ func SocketPair() ([2]int, error) {
 	return fds, err
 }
 
-// Peer is who is at the other end of a Unix socket.
+// Peer returns the process at the other end of a Unix socket.
 func Peer(fd int) (uid, gid uint32, pid int32, err error) {
 	cred, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {
@@ -136,18 +135,18 @@ func Peer(fd int) (uid, gid uint32, pid int32, err error) {
 	return cred.Uid, cred.Groups[0], int32(number), err //nolint:gosec // process numbers are small
 }
 
-// HalfClosed reports whether the other end of a TCP connection has closed its direction. Only rooms ask, and there are
+// HalfClosed reports whether the other end of a TCP connection has closed its direction. Only rooms use it, and there are
 // none here.
 func HalfClosed(int) bool { return false }
 
-// Remote reports whether a file is on a file system that another machine keeps.
+// Remote reports whether a file is on a file system of another machine.
 func Remote(fd int) (bool, error) {
 	var fs unix.Statfs_t
 	err := unix.Fstatfs(fd, &fs)
 	return fs.Flags&unix.MNT_LOCAL == 0, err
 }
 
-// MadeUp reports whether a file is made up by the kernel for whoever reads it. What cannot be told may be.
+// MadeUp reports whether the kernel generates a file for each reader. It returns true if that is unknown.
 func MadeUp(fd int) bool {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
@@ -156,11 +155,11 @@ func MadeUp(fd int) bool {
 	return slices.Contains([]string{"devfs", "fdesc", "autofs"}, unix.ByteSliceToString(fs.Fstypename[:]))
 }
 
-// StampOf is the stamp of a file that os.Stat or os.Lstat looked at.
+// StampOf returns the stamp of a file from os.Stat or os.Lstat.
 func StampOf(info fs.FileInfo) Stamp {
 	st := info.Sys().(*syscall.Stat_t)
 	return Stamp{Inode: st.Ino, Size: st.Size, Modified: st.Mtimespec, Changed: st.Ctimespec}
 }
 
-// ReleaseProgram does nothing: macOS takes such pages back by itself.
+// ReleaseProgram does nothing: macOS reclaims such pages by itself.
 func ReleaseProgram() error { return nil }

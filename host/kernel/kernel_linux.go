@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	// PathOnly opens a file to look at it or to go on from it, and for nothing else: no right to it is needed.
+	// PathOnly opens a file only to stat it or to open paths below it: no right to it is needed.
 	PathOnly = unix.O_PATH
-	// Descriptors is the folder that lists what this program has open.
+	// Descriptors is the folder that lists the open files of this program.
 	Descriptors = "/proc/self/fd"
 
 	// TermGet reads the state of a terminal.
 	TermGet = unix.TCGETS
 	// TermSet sets it.
 	TermSet = unix.TCSETS
-	// TermSetLater sets it once all was written.
+	// TermSetLater sets it once all output was written.
 	TermSetLater = unix.TCSETSW
 
-	// DirentLength is where the length is in an entry of a folder that unix.ReadDirent reads, struct linux_dirent64.
+	// DirentLength is the offset of the length in an entry read by unix.ReadDirent, struct linux_dirent64.
 	DirentLength = 16
-	// DirentType is where its type is.
+	// DirentType is the offset of its type.
 	DirentType = 18
-	// DirentName is where its name is.
+	// DirentName is the offset of its name.
 	DirentName = 19
 
 	fionread         = unix.TIOCINQ
 	setLock, getLock = unix.F_OFD_SETLK, unix.F_OFD_GETLK
 )
 
-// Open opens a path from an open folder, in one step of the kernel's, whatever is renamed meanwhile.
+// Open opens a path from an open folder, in one system call, even if something is renamed meanwhile.
 func Open(dir int, path string, flags int, refuse Resolve) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC}
 	if refuse&NoLinks != 0 {
@@ -49,7 +49,7 @@ func Open(dir int, path string, flags int, refuse Resolve) (int, error) {
 	return unix.Openat2(dir, path, &how)
 }
 
-// ReadLink reads where a link leads, which was opened by its name in a folder.
+// ReadLink returns the target of a link that was opened by its name in a folder.
 func ReadLink(link, _ int, _ string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(link, "", buf)
@@ -59,24 +59,24 @@ func ReadLink(link, _ int, _ string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// MakeFile makes an empty file that is not there yet.
+// MakeFile makes an empty file that must not exist yet.
 func MakeFile(dir int, name string, mode uint32) error {
 	return unix.Mknodat(dir, name, unix.S_IFREG|mode, 0)
 }
 
-// Again is a path that leads to an open file, for as long as that is open, and to nothing else.
+// Again returns a path that refers to this open file alone, for as long as it is open.
 func Again(fd int) (string, error) { return Descriptors + "/" + strconv.Itoa(fd), nil }
 
-// ForOthers is a path by which other programs of this user find an open file.
+// ForOthers returns a path by which other programs of this user find an open file.
 func ForOthers(fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd) }
 
-// PathOf is where an open file is now.
+// PathOf returns the current path of an open file.
 func PathOf(fd int) (string, error) {
 	path, err := os.Readlink(Descriptors + "/" + strconv.Itoa(fd))
-	return strings.TrimSuffix(path, " (deleted)"), err // the kernel's mark on a name that is gone
+	return strings.TrimSuffix(path, " (deleted)"), err // the kernel's mark on a deleted name
 }
 
-// Sealed makes a file that has no name, is on no disk, and can be read and not be changed.
+// Sealed makes a file that has no name, is on no disk, and can be read but not changed.
 func Sealed(name string, fill func(io.Writer) error) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -98,12 +98,12 @@ func renameNew(from int, name string, to int, newName string) error {
 	return unix.Renameat2(from, name, to, newName, unix.RENAME_NOREPLACE)
 }
 
-// SocketPair makes two Unix sockets that are connected with each other, and that no child inherits.
+// SocketPair makes two connected Unix sockets that no child inherits.
 func SocketPair() ([2]int, error) {
 	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 }
 
-// Peer is who is at the other end of a Unix socket.
+// Peer returns the process at the other end of a Unix socket.
 func Peer(fd int) (uid, gid uint32, pid int32, err error) {
 	cred, err := syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	if err != nil {
@@ -119,7 +119,7 @@ func HalfClosed(fd int) bool {
 	return err == nil && !slices.Contains(open, info.State)
 }
 
-// Remote reports whether a file is on a file system that another machine, or another program, keeps.
+// Remote reports whether a file is on a file system of another machine or of another program.
 func Remote(fd int) (bool, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
@@ -130,7 +130,7 @@ func Remote(fd int) (bool, error) {
 		unix.CODA_SUPER_MAGIC, unix.NCP_SUPER_MAGIC}, fs.Type), nil
 }
 
-// MadeUp reports whether a file is made up by the kernel for whoever reads it. What cannot be told may be.
+// MadeUp reports whether the kernel generates a file for each reader. It returns true if that is unknown.
 func MadeUp(fd int) bool {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
@@ -141,7 +141,7 @@ func MadeUp(fd int) bool {
 		fs.Type)
 }
 
-// StampOf is the stamp of a file that os.Stat or os.Lstat looked at.
+// StampOf returns the stamp of a file from os.Stat or os.Lstat.
 func StampOf(info fs.FileInfo) Stamp {
 	st := info.Sys().(*syscall.Stat_t)
 	return Stamp{Inode: st.Ino, Size: st.Size, Modified: st.Mtim, Changed: st.Ctim}

@@ -2,5 +2,5 @@
 
 package kernel
 
-// Toolpost runs on Linux, and on macOS without walls. Other systems are refused here, where what they lack is listed.
+// Toolpost runs on Linux, and on macOS without walls. On other systems it does not compile, because of this line.
 var _ = thisSystemIsNotSupported

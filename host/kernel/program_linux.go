@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReleaseProgram takes the pages of the program's own file out of this process. They stay in the kernel's cache, and
-// come back one by one when they are used: what only a start ran, such as the tables of all packages, does not. Pages
-// that can be written are left alone.
+// ReleaseProgram releases the pages of the program's own file from this process. They stay in the kernel's cache, and
+// come back one by one when they are used: pages that only the start used, such as the tables of all packages, do not.
+// Writable pages are left alone.
 func ReleaseProgram() error {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -31,7 +31,7 @@ func ReleaseProgram() error {
 	return lines.Err()
 }
 
-// releaseMapping releases the pages of one line of /proc/self/maps, if it is of the file and read-only.
+// releaseMapping releases the pages of one line of /proc/self/maps, if it maps the file read-only.
 func releaseMapping(line, exe string) error {
 	var from, to uintptr
 	var mode string
@@ -41,7 +41,8 @@ func releaseMapping(line, exe string) error {
 	if !strings.HasSuffix(line, " "+exe) || mode != "r-xp" && mode != "r--p" {
 		return nil
 	}
-	// Else the use of one byte could bring back two megabytes. A kernel that knows no huge pages refuses it: all the better.
+	// Otherwise the use of one byte could bring back two megabytes. A kernel without huge pages refuses this, which is
+	// fine.
 	_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_NOHUGEPAGE)
 	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
 		return errno

@@ -20,19 +20,19 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Bounds of what goes to a server and what comes back, in bytes, and how often and how patiently it is asked.
+// Bounds on requests and answers, in bytes, and on retries.
 const (
 	maxQuestion = 32 << 20
 	maxAnswer   = 8 << 20
-	maxStream   = 64 << 20 // with what stands around each token
+	maxStream   = 64 << 20 // with the JSON around each token
 	maxRefusal  = 64 << 10
 	maxCalls    = 256 // in one answer
 	maxTries    = 4
 	firstPause  = 500 * time.Millisecond
 )
 
-// A Talk asks one model, as often as a conversation takes. Its connections end with it, so that nothing is left of a
-// config that was replaced.
+// A Talk sends requests to one model, as many as a conversation takes. Its connections end with it, so that nothing is
+// left of a config that was replaced.
 type Talk struct {
 	*Model
 	client *http.Client
@@ -43,23 +43,23 @@ type Talk struct {
 func (m *Model) Talk() *Talk {
 	return &Talk{Model: m, Most: maxAnswer, client: &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true},
-		// The key is for the server that the config names, and so is what is said.
+		// The key and the conversation are only for the server that the config names.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Close ends it.
+// Close closes its connections.
 func (t *Talk) Close() { t.client.CloseIdleConnections() }
 
-// A Listener hears an answer while it comes.
+// A Listener receives an answer while it comes.
 type Listener struct {
 	Begun func(http.Header) // the server has begun to answer
-	// Said gives pieces of texts, thoughts and refusals as they come, and other parts whole; calls only come with the
-	// answer. An error ends the answer.
+	// Said is called with pieces of texts, thoughts and refusals as they come, and with other parts whole; calls only
+	// come with the answer. An error ends the answer.
 	Said func(Part) error
 }
 
-// A wire is an API as a client speaks it.
+// A wire implements the client side of an API.
 type wire interface {
 	path() string
 	encode(m *Model, r *Request, stream bool) ([]byte, error)
@@ -71,7 +71,7 @@ type wire interface {
 type reader interface {
 	// event takes one event, and reports whether it was the last.
 	event(sse.Event) (last bool, err error)
-	// answer is what was said up to the end; an error: the stream ended too early.
+	// answer returns the complete answer, or an error if the stream ended too early.
 	answer() (*Answer, error)
 }
 
@@ -85,7 +85,7 @@ func (m *Model) wire() wire {
 	return completions{}
 }
 
-// Encode writes a request in the words of an API, as a server of it gets it.
+// Encode encodes a request for a server of an API.
 func (r *Request) Encode(api API, stream bool) ([]byte, error) {
 	return (&Model{Options: Options{Name: "any", Model: "any", API: api}}).encode(r, stream)
 }
@@ -97,8 +97,8 @@ func (m *Model) encode(r *Request, stream bool) ([]byte, error) {
 	return m.wire().encode(m, r, stream)
 }
 
-// Ask asks for the next message of a conversation. A server that is busy, or in trouble, is asked again, unless it has
-// begun to answer. Without a listener the answer comes as a whole.
+// Ask requests the next message of a conversation. It retries if the server is busy or failing, unless it has begun to
+// answer. Without a listener the answer comes as a whole.
 func (t *Talk) Ask(ctx context.Context, r *Request, to *Listener) (*Answer, error) {
 	body, err := t.encode(r, to != nil)
 	switch {
@@ -130,8 +130,8 @@ func (t *Talk) Ask(ctx context.Context, r *Request, to *Listener) (*Answer, erro
 	}
 }
 
-// estimated counts tokens where the server does not say how many there were, so that limits hold there too: four bytes
-// each, which is about right for English and never far below.
+// estimated estimates the tokens if the server does not report them, so that limits hold then too: four bytes each, which
+// is about right for English and never far below.
 func (a *Answer) estimated(question []byte) *Answer {
 	if a == nil {
 		return a
@@ -147,20 +147,20 @@ func (a *Answer) estimated(question []byte) *Answer {
 	return a
 }
 
-// A reply is what a server says that does not answer.
+// A reply is a server's response that is not an answer.
 type reply struct {
 	status int
-	after  time.Duration // when it wants to be asked again; below 0: it did not say
+	after  time.Duration // the requested delay before a retry; negative if there is none
 	doc    []byte
 }
 
-// passes reports whether a server may answer otherwise when it is asked again.
+// passes reports whether a retry may succeed.
 func passes(status int) bool {
 	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError &&
 		status != http.StatusNotImplemented
 }
 
-// pause waits, unless there is not that much time.
+// pause waits, unless the deadline is earlier.
 func pause(ctx context.Context, wait time.Duration) error {
 	if until, ok := ctx.Deadline(); ok && time.Until(until) < wait {
 		return context.DeadlineExceeded
@@ -173,7 +173,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// post sends one request. It gives the answer, or what the server said instead of one.
+// post sends one request. It returns the answer, or the server's other response.
 func (t *Talk) post(ctx context.Context, r *Request, body []byte, to *Listener) (*Answer, *reply, error) {
 	route := t.wire().path()
 	if r.Of == t.API {
@@ -196,7 +196,7 @@ func (t *Talk) post(ctx context.Context, r *Request, body []byte, to *Listener) 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		doc, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // as much as there is of it
+		doc, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // as much of it as there is
 		return nil, &reply{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After")), doc}, nil
 	}
 	var answer *Answer
@@ -254,7 +254,7 @@ func (t *Talk) listen(r io.Reader, to *Listener) (*Answer, error) {
 	for last := false; !last; {
 		e, err := events.Next()
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			break // it may have said why it stopped, and then no more
+			break // it may have given a reason to stop, and then nothing more
 		}
 		if err == nil {
 			last, err = in.event(e)
@@ -272,7 +272,7 @@ func (t *Talk) listen(r io.Reader, to *Listener) (*Answer, error) {
 
 var errCut = tool.Errorf(tool.CodeUnavailable, "was cut off before its end").Because("cut")
 
-// misread says what is wrong with an answer.
+// misread explains what is wrong with an answer.
 func (t *Talk) misread(ctx context.Context, err error) error {
 	if gone, ok := errors.AsType[*goneError](err); ok {
 		return gone.error
@@ -300,13 +300,13 @@ func (t *Talk) unreachable(ctx context.Context, err error) error {
 		return tool.Ended(ctx)
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // the address is named below, and the method says nothing
+		err = u.Err // the address is named below, and the method adds nothing
 	}
 	return tool.Errorf(tool.CodeUnavailable, "the server of model %s at %s does not answer: %s", t.Name, t.URL,
 		t.env.Redactor.String(err.Error()))
 }
 
-// retryAfter reads a number of seconds, or a date; below 0: it is neither.
+// retryAfter parses a number of seconds, or a date; it returns a negative number if the text is neither.
 func retryAfter(text string) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return time.Duration(seconds) * time.Second
@@ -317,7 +317,7 @@ func retryAfter(text string) time.Duration {
 	return -1
 }
 
-// refused says in words what a server answered.
+// refused turns a server's response into an error.
 func (t *Talk) refused(got *reply) *tool.Error {
 	var said struct {
 		Error struct {
@@ -348,7 +348,7 @@ func (t *Talk) refused(got *reply) *tool.Error {
 		http.StatusText(got.status), why, hint)
 	word, err := strictjson.Unquote(said.Error.Code)
 	if err == nil && code == tool.CodeInvalidInput && errorWord().Match(word) && t.visible(string(word)) == string(word) {
-		e = e.Because(string(word)) // programs go by it: context_length_exceeded
+		e = e.Because(string(word)) // programs rely on it: context_length_exceeded
 	}
 	if got.after > 0 {
 		e = e.RetryAfter(got.after)
@@ -356,13 +356,13 @@ func (t *Talk) refused(got *reply) *tool.Error {
 	return e
 }
 
-// errorWord is the shape of a code that a server gives to an error.
+// errorWord matches a code that a server gives to an error.
 var errorWord = regex.Lazy(`^[a-z][a-z0-9_]{0,63}$`)
 
-// A goneError is one of whoever listens, and not of the server.
+// A goneError comes from the listener, not from the server.
 type goneError struct{ error }
 
-// A hearing passes on what is said, without secrets, and bounds it.
+// A hearing passes on an answer as it comes, without secrets, and bounds it.
 type hearing struct {
 	to       *Listener
 	left     int
@@ -371,11 +371,11 @@ type hearing struct {
 	last     Part
 }
 
-// voice names what a piece belongs to: the texts of its kind, or its seals.
+// voice names the text that a piece belongs to: the texts of its kind, or its seals.
 func (p Part) voice() string { return fmt.Sprint(p.Kind, p.Seal != "") }
 
-// hear passes a piece on, if it is one that is not empty, but for an end that may be the beginning of a secret: that waits
-// for the next piece, if it is of the same voice. A piece has a text, a seal or a whole document.
+// hear passes on a piece that is not empty, except an end that may be the beginning of a secret: that waits for the next
+// piece, if it is of the same voice. A piece has a text, a seal or a whole document.
 func (h *hearing) hear(p Part) error {
 	err := h.room(len(p.Text) + len(p.Seal) + len(p.Raw))
 	if err != nil || h.to.Said == nil || p.Text == "" && p.Seal == "" && p.Raw == nil {
@@ -396,7 +396,7 @@ func (h *hearing) hear(p Part) error {
 	return h.passOn(h.texts[p.voice()].Write(p.Text + p.Seal))
 }
 
-// flush passes on what waits.
+// flush passes on the text that waits.
 func (h *hearing) flush() error {
 	if text := h.texts[h.last.voice()]; text != nil {
 		return h.passOn(text.Pause())
@@ -424,7 +424,7 @@ func (h *hearing) say(p Part) error {
 	return nil
 }
 
-// room notes that there is so much more of the answer.
+// room counts n more bytes of the answer, and fails beyond the bound.
 func (h *hearing) room(n int) error {
 	if h.left -= n; h.left < 0 {
 		return tool.Errorf(tool.CodeProtocol, "is too long")

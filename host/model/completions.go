@@ -15,7 +15,7 @@ type completions struct{}
 
 func (completions) path() string { return "/chat/completions" }
 
-// object is JSON that is written here.
+// object is a JSON object to be encoded.
 type object = map[string]any
 
 func (c completions) encode(m *Model, r *Request, stream bool) ([]byte, error) {
@@ -42,7 +42,7 @@ func (c completions) encode(m *Model, r *Request, stream bool) ([]byte, error) {
 	return strictjson.Marshal(doc)
 }
 
-// tools writes what a request says of tools.
+// tools encodes the tools of a request.
 func (r *Request) tools(doc object, api API, one func(Tool) any, choice func(Choice) any) {
 	delete(doc, "tools")
 	delete(doc, "tool_choice")
@@ -91,7 +91,7 @@ func (completions) choice(c Choice) any {
 	return "auto"
 }
 
-// message writes a message; results are messages of their own.
+// message encodes a message; results become messages of their own.
 func (c completions) message(m *Model, message Message) ([]any, error) {
 	if message.Role == ToolRole {
 		return c.results(m, message)
@@ -108,7 +108,7 @@ func (c completions) message(m *Model, message Message) ([]any, error) {
 		case p.Kind == Calls:
 			calls = append(calls, object{"id": p.Call.ID, "type": "function",
 				"function": object{"name": p.Call.Name, "arguments": p.Call.Args}})
-		case p.Kind == Thinking: // goes back to a server of whose own words it is, see reader
+		case p.Kind == Thinking: // goes back to the server that it came from, see reader
 			if p.Of == OpenAI {
 				doc["reasoning_content"] = p.Text
 			}
@@ -120,7 +120,7 @@ func (c completions) message(m *Model, message Message) ([]any, error) {
 			parts = append(parts, object{"type": "text", "text": p.Text})
 		case p.Kind == Image:
 			plain, parts = false, append(parts, object{"type": "image_url", "image_url": object{"url": p.URL}})
-		case message.Role != Assistant: // what a model of another API said in its own way is for that alone
+		case message.Role != Assistant: // an assistant's part that only another API knows is left out
 			return nil, notCarried(m, p)
 		}
 	}
@@ -138,7 +138,7 @@ func (c completions) message(m *Model, message Message) ([]any, error) {
 	return []any{doc}, nil
 }
 
-// results writes what came of calls. A message of a tool has no images: those come in a message of the user's.
+// results encodes the results of calls. A tool's message cannot have images: those follow in a user's message.
 func (completions) results(m *Model, message Message) (said []any, err error) {
 	var images []any
 	for _, p := range message.Parts {
@@ -173,7 +173,7 @@ func notCarried(m *Model, p Part) error {
 		"here; leave it out, or use a model with api: %s", m.Name, m.API, what, p.Of)
 }
 
-// A completion is what a server answers, as a whole or in pieces.
+// A completion is a server's answer, as a whole or in pieces.
 type completion struct {
 	Choices []struct {
 		Message said   `json:"message"`
@@ -206,7 +206,7 @@ func (u *completionUsage) usage() Usage {
 type said struct {
 	Content   words  `json:"content"`
 	Refusal   string `json:"refusal"`
-	Thoughts  string `json:"reasoning_content"` // no word of OpenAI's, but of many servers that speak its API
+	Thoughts  string `json:"reasoning_content"` // not part of OpenAI's API, but used by many servers that implement it
 	ToolCalls []struct {
 		Index    *int   `json:"index"`
 		ID       string `json:"id"`
@@ -217,7 +217,7 @@ type said struct {
 	} `json:"tool_calls"`
 }
 
-// words are a text; some servers write it as a list of texts, and some write arguments as what they are.
+// words are a text; some servers write it as a list of texts, and some write arguments as plain JSON.
 type words string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -252,7 +252,7 @@ func readCompletion(doc []byte) (*completion, error) {
 	return c, nil
 }
 
-// brokenOff is the error of a server that says in the middle of its answer that there will be none.
+// brokenOff returns the error of a server that reports a failure in the middle of its answer.
 func brokenOff(raw json.RawMessage) error {
 	var e struct {
 		Message string `json:"message"`
@@ -306,7 +306,7 @@ func (in *completionReader) event(e sse.Event) (last bool, err error) {
 		return false, err
 	}
 	if c.Usage != nil {
-		in.usage = c.Usage.usage() // some tell it again and again, and then the last is the sum
+		in.usage = c.Usage.usage() // some report it repeatedly, and then the last is the sum
 	}
 	if len(c.Choices) == 0 {
 		return false, nil
@@ -341,7 +341,7 @@ func (in *completionReader) take(s said) error {
 	return nil
 }
 
-// call finds the call that a piece belongs to. Where the server does not number them an id begins the next.
+// call finds the call that a piece belongs to. If the server does not number them, an id begins the next.
 func (in *completionReader) call(index *int, id string) (*callWriter, error) {
 	if index != nil {
 		for _, c := range in.calls {
@@ -377,7 +377,7 @@ func (in *completionReader) answer() (*Answer, error) {
 		}
 	}
 	for _, c := range in.calls {
-		// Some servers give calls no id, and it takes one to tell what came of each.
+		// Some servers give calls no id, but results refer to calls by id.
 		call := Call{ID: cmp.Or(c.id, "call_"+tool.NewID()), Name: c.name, Args: c.args.String()}
 		a.Parts = append(a.Parts, Part{Kind: Calls, Call: call})
 	}
@@ -392,7 +392,7 @@ func (in *completionReader) answer() (*Answer, error) {
 	return a, nil
 }
 
-// finishes are the reasons to stop, by their words on the wire.
+// finishes maps the reasons to stop from their names on the wire.
 var finishes = map[string]Finish{
 	"stop": Stopped, "length": Length, "tool_calls": Called, "function_call": Called, "content_filter": Filtered,
 }

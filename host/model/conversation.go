@@ -10,16 +10,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Request is a conversation that a model is to go on with.
+// A Request is a conversation for a model to continue.
 type Request struct {
 	Messages []Message
 	Tools    []Tool
 	Choice   Choice
-	Serial   bool // the model is to call one tool at a time
+	Serial   bool // the model should call one tool at a time
 	Settings Settings
 
-	// A request that came in the words of an API goes to a server of that API as it came: Base has its members, and Came says how
-	// many of Messages are in them.
+	// A request that came in the form of an API goes to a server of that API unchanged: Base has its members, and Came is
+	// how many of Messages they contain.
 	Of     API
 	Base   map[string]json.RawMessage
 	Came   int
@@ -27,12 +27,12 @@ type Request struct {
 	Query  string // with its question mark
 }
 
-// body begins the document for a server of an API, and gives the member with what was said so far and the messages that are
-// yet to be written.
+// body begins the document for a server of an API. It returns the member with the conversation so far and the messages
+// that are yet to be encoded.
 func (r *Request) body(api API, m *Model, said string) (doc object, before json.RawMessage, rest []Message, err error) {
 	if r.Of != api {
 		words := api
-		if api == Responses { // which has nearly the same
+		if api == Responses { // its parameters are nearly the same
 			words = OpenAI
 		}
 		doc, err = r.Settings.in(words, m, r.Of)
@@ -45,10 +45,10 @@ func (r *Request) body(api API, m *Model, said string) (doc object, before json.
 	return doc, r.Base[said], r.Messages[r.Came:], nil
 }
 
-// joined is a list that came, with more behind it.
+// joined returns a list as it came, with more elements appended.
 func joined(before json.RawMessage, more []any) []any {
 	var list []json.RawMessage
-	_ = strictjson.Unmarshal(before, &list) // a list that was read
+	_ = strictjson.Unmarshal(before, &list) // a list that was parsed before
 	all := make([]any, 0, len(list)+len(more))
 	for _, one := range list {
 		all = append(all, one)
@@ -56,14 +56,14 @@ func joined(before json.RawMessage, more []any) []any {
 	return append(all, more...)
 }
 
-// Settings are what else a request says, such as temperature, in the words of an API. A server that speaks another one
-// gets what that has a word for.
+// Settings are the other parameters of a request, such as temperature, in the form of an API. A server of another API
+// gets those that it has an equivalent for.
 type Settings struct {
 	API    API
 	Values map[string]json.RawMessage
 }
 
-// A Role is who says something.
+// A Role is the author of a message.
 type Role string
 
 // The roles.
@@ -74,63 +74,63 @@ const (
 	ToolRole  Role = "tool" // its parts are results
 )
 
-// A Message is what somebody says at once.
+// A Message is one message of a conversation.
 type Message struct {
 	Role  Role
-	Name  string // of who says it, where there are several of a role
+	Name  string // of the author, if several share a role
 	Parts []Part
 }
 
-// A Kind says what a Part is.
+// A Kind is the type of a Part.
 type Kind string
 
 // The kinds.
 const (
 	Text     Kind = "text"
-	Thinking Kind = "thinking" // what a model says to itself
+	Thinking Kind = "thinking" // a model's reasoning
 	Refusal  Kind = "refusal"
 	Image    Kind = "image"
 	Calls    Kind = "call"   // the model calls a tool
-	Results  Kind = "result" // what came of that
-	Other    Kind = "other"  // what only one API knows: Raw has it
+	Results  Kind = "result" // the result of a call
+	Other    Kind = "other"  // specific to one API, in Raw
 )
 
 // A Part is a piece of a message.
 type Part struct {
 	Kind   Kind
 	Text   string // of a text, a thought, a refusal
-	Seal   string // of a thought: what its server wants to see again with it
+	Seal   string // of a thought: its server wants it back together with the thought
 	URL    string // of an image; its data too, as a data: URL
 	Call   Call
 	Result Result
-	// Raw is the part as it came, with what no other API knows of it; Of says which API that is.
+	// Raw is the part as it came, including what no other API knows; Of is its API.
 	Raw json.RawMessage
 	Of  API
 }
 
-// A Call is a tool that a model wants to be called.
+// A Call is a model's request to call a tool.
 type Call struct {
 	ID   string
 	Name string
-	Args string // JSON, if the model writes it correctly
+	Args string // JSON, unless the model made a mistake
 }
 
-// A Result is what is told of a Call.
+// A Result is the result of a Call.
 type Result struct {
 	ID     string // of the call
 	Parts  []Part // texts and images
 	Failed bool
 }
 
-// TextResult is a result in words.
+// TextResult returns a result that consists of a text.
 func TextResult(id, text string, failed bool) Result {
 	return Result{ID: id, Parts: []Part{{Kind: Text, Text: text}}, Failed: failed}
 }
 
-// Text is what a result says, without its images.
+// Text returns the text of a result, without its images.
 func (r Result) Text() string { return textOf(r.Parts, Text) }
 
-// Marked is Text for chat completions, which have no word for a failure.
+// Marked is Text for chat completions, which cannot express a failure.
 func (r Result) Marked() string {
 	if r.Failed {
 		return "Error: " + r.Text()
@@ -148,38 +148,38 @@ func textOf(parts []Part, kind Kind) string {
 	return b.String()
 }
 
-// A Tool is one that a model may call.
+// A Tool is a tool that a model may call.
 type Tool struct {
 	Name        string
 	Description string
 	Input       json.RawMessage // JSON Schema of an object
-	Strict      bool            // the model is held to the schema
-	Raw         json.RawMessage // as its owner has written it, of the API Of; nil: in no API's words
+	Strict      bool            // the model must follow the schema
+	Raw         json.RawMessage // as its owner has written it, for the API Of; nil if it is not tied to an API
 	Of          API
 }
 
-// A Choice says whether a model calls tools.
+// A Choice states whether a model calls tools.
 type Choice struct {
 	Mode Mode
 	Tool string          // of mode One
-	Raw  json.RawMessage // as the request has it, of the API of the request
+	Raw  json.RawMessage // as the request has it, for the API of the request
 }
 
-// Lets reports whether the choice lets the next answer call a tool. A server may pass over what it was told.
+// Lets reports whether the choice allows the next answer to call a tool. A server may ignore its choice.
 func (c Choice) Lets(name string) bool { return c.Mode != None && (c.Mode != One || c.Tool == name) }
 
-// A Mode is one way to choose.
+// A Mode is a kind of Choice.
 type Mode string
 
 // The modes.
 const (
-	Auto Mode = ""     // as the model likes
+	Auto Mode = ""     // the model decides
 	None Mode = "none" // not at all
 	Any  Mode = "any"  // at least one
 	One  Mode = "one"  // this one
 )
 
-// An Answer is what a model says next.
+// An Answer is a model's next message.
 type Answer struct {
 	Header http.Header // of the server
 	Parts  []Part
@@ -187,13 +187,13 @@ type Answer struct {
 	Usage  Usage
 }
 
-// Text is what the answer says in words.
+// Text returns the text of the answer.
 func (a *Answer) Text() string { return textOf(a.Parts, Text) }
 
-// Refusal is why the model does not answer; empty: it does.
+// Refusal returns why the model does not answer, or "" if it does.
 func (a *Answer) Refusal() string { return textOf(a.Parts, Refusal) }
 
-// Calls lists what the model wants to be called.
+// Calls lists the calls that the model requests.
 func (a *Answer) Calls() (list []Call) {
 	for _, p := range a.Parts {
 		if p.Kind == Calls {
@@ -203,8 +203,8 @@ func (a *Answer) Calls() (list []Call) {
 	return list
 }
 
-// clean takes secrets out of an answer. Texts of one kind are looked at as one, since some APIs join them; but what has
-// a seal has to stay as it was sealed.
+// clean removes secrets from an answer. Texts of one kind are treated as one, since some APIs join them; a part with a
+// seal must stay as it was sealed.
 func (a *Answer) clean(r *secret.Redactor) {
 	texts := map[Kind]*secret.Stream{}
 	for i := range a.Parts {
@@ -226,40 +226,40 @@ type Finish string
 
 // The reasons.
 const (
-	Stopped  Finish = "stop"     // it has said everything
+	Stopped  Finish = "stop"     // the answer is complete
 	Called   Finish = "calls"    // it waits for tools
-	Length   Finish = "length"   // it has no more room
-	Filtered Finish = "filter"   // its server does not let it say this
-	Refused  Finish = "refusal"  // it does not want to
-	Paused   Finish = "pause"    // it goes on when it is asked again
-	Sequence Finish = "sequence" // it came to words at which it was told to stop
+	Length   Finish = "length"   // it reached its length limit
+	Filtered Finish = "filter"   // its server does not allow the answer
+	Refused  Finish = "refusal"  // the model refuses
+	Paused   Finish = "pause"    // it continues when it is asked again
+	Sequence Finish = "sequence" // it produced a stop sequence
 )
 
 // Usage is how many tokens were used.
 type Usage struct {
-	In       int64 // read, with those that the server had in its cache
+	In       int64 // read, including those in the server's cache
 	Cached   int64 // of In
 	Written  int64 // of In: into the server's cache
 	Out      int64 // written, with thoughts
 	Thoughts int64 // of Out
 }
 
-// Add sums up.
+// Add adds v.
 func (u *Usage) Add(v Usage) {
 	u.In, u.Cached, u.Written = u.In+v.In, u.Cached+v.Cached, u.Written+v.Written
 	u.Out, u.Thoughts = u.Out+v.Out, u.Thoughts+v.Thoughts
 }
 
-// maxUsage is more than any request uses, and so little that sums of it are right.
+// maxUsage is more than any request uses, and small enough that sums do not overflow.
 const maxUsage = 1 << 40
 
-// sane is the usage without what cannot be: less than nothing would make up for what other rounds used.
+// sane returns the usage without impossible values: negative ones would offset the use of other rounds.
 func (u Usage) sane() Usage {
 	within := func(n int64) int64 { return min(max(n, 0), maxUsage) }
 	return Usage{within(u.In), within(u.Cached), within(u.Written), within(u.Out), within(u.Thoughts)}
 }
 
-// Total is all of it.
+// Total returns the sum.
 func (u Usage) Total() int64 { return u.In + u.Out }
 
 // carries refuses tools that only another API knows.

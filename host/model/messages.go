@@ -13,10 +13,10 @@ import (
 // messages is Anthropic's Messages API.
 type messages struct{}
 
-// anthropicVersion is the one there is.
+// anthropicVersion is the only version.
 const anthropicVersion = "2023-06-01"
 
-// defaultTokens is how long an answer may be where nobody says so: this API wants to be told.
+// defaultTokens is the default length limit of an answer: this API requires one.
 const defaultTokens = 8192
 
 func (messages) path() string { return "/messages" }
@@ -35,7 +35,7 @@ func (w messages) encode(m *Model, r *Request, stream bool) ([]byte, error) {
 		switch {
 		case message.Role == System:
 			system = append(system, blocks...)
-		case len(said) > 0 && said[len(said)-1]["role"] == roleOf(message.Role): // results stand with what is said after them
+		case len(said) > 0 && said[len(said)-1]["role"] == roleOf(message.Role): // results share a message with the text after them
 			last := said[len(said)-1]
 			last["content"] = append(last["content"].([]any), blocks...)
 		case len(blocks) > 0: // a message without content is refused
@@ -89,7 +89,7 @@ func (w messages) blocks(m *Model, message Message) ([]any, error) {
 	for _, p := range message.Parts {
 		block, err := w.block(m, p)
 		switch {
-		case err != nil && message.Role != Assistant: // what a model of another API said in its own way is for that alone
+		case err != nil && message.Role != Assistant: // an assistant's part that only another API knows is left out
 			return nil, err
 		case block != nil && err == nil:
 			blocks = append(blocks, block)
@@ -98,7 +98,7 @@ func (w messages) blocks(m *Model, message Message) ([]any, error) {
 	return blocks, nil
 }
 
-// block writes a part; nil: there is nothing to be said of it.
+// block encodes a part; it returns nil if there is nothing to send.
 func (w messages) block(m *Model, p Part) (any, error) {
 	switch {
 	case p.Raw != nil && p.Of == Anthropic:
@@ -128,7 +128,7 @@ func (w messages) block(m *Model, p Part) (any, error) {
 	return nil, notCarried(m, p)
 }
 
-// imageSource is the address of an image, or its data.
+// imageSource returns the address of an image, or its data.
 func imageSource(url string) object {
 	if rest, ok := strings.CutPrefix(url, "data:"); ok {
 		if kind, data, ok := strings.Cut(rest, ";base64,"); ok {
@@ -138,7 +138,8 @@ func imageSource(url string) object {
 	return object{"type": "url", "url": url}
 }
 
-// objectOf is what arguments say. The API takes an object alone, and what a model wrote wrongly is none.
+// objectOf returns the arguments as an object. The API takes nothing else, and a model's invalid arguments are not an
+// object.
 func objectOf(args string) json.RawMessage {
 	if strictjson.CheckObject([]byte(args)) != nil {
 		return json.RawMessage("{}")
@@ -165,7 +166,7 @@ type messageUsage struct {
 	Written int64 `json:"cache_creation_input_tokens"`
 }
 
-// add takes what is told of the usage: later numbers stand in place of earlier ones, and those that are left out stay.
+// add updates the usage: later numbers replace earlier ones, and missing ones leave them unchanged.
 func (u messageUsage) add(to *Usage) {
 	if in := u.In + u.Cached + u.Written; in > 0 {
 		to.In, to.Cached, to.Written = in, u.Cached, u.Written
@@ -204,7 +205,7 @@ func (messages) decode(doc []byte) (*Answer, error) {
 
 func (messages) reader(to *hearing) reader { return &messageReader{to: to} }
 
-// A messageReader puts the blocks together. One is open at a time.
+// A messageReader assembles the blocks. One is open at a time.
 type messageReader struct {
 	to    *hearing
 	parts []Part
@@ -260,7 +261,7 @@ func (in *messageReader) event(e sse.Event) (last bool, err error) {
 	return false, err
 }
 
-// begin opens a block. What a stream begins with it may have whole, as an answer that comes at once does.
+// begin opens a block. The first event of a block may already contain it whole, as in an answer that is not streamed.
 func (in *messageReader) begin(index int, raw json.RawMessage) error {
 	if err := in.end(); err != nil {
 		return err
@@ -341,7 +342,7 @@ func (in *messageReader) end() error {
 	return nil
 }
 
-// withInput gives a block the input that came after its beginning.
+// withInput returns a block with the input that came after its beginning.
 func withInput(raw json.RawMessage, input string) json.RawMessage {
 	var doc map[string]json.RawMessage
 	if strictjson.Check([]byte(input)) != nil || strictjson.Unmarshal(raw, &doc) != nil {
@@ -366,7 +367,7 @@ func (in *messageReader) answer() (*Answer, error) {
 	return a, nil
 }
 
-// stopReasons are the reasons to stop, by their words on the wire.
+// stopReasons maps the reasons to stop from their names on the wire.
 var stopReasons = map[string]Finish{
 	"end_turn": Stopped, "stop_sequence": Sequence, "max_tokens": Length, "model_context_window_exceeded": Length,
 	"tool_use": Called, "refusal": Refused, "pause_turn": Paused,

@@ -1,6 +1,6 @@
-// Package model asks language models: those that a config lists, behind servers that speak OpenAI's chat completions or
-// responses, or Anthropic's messages. Whoever asks has one form of a conversation, and knows neither wire. What a server says is read
-// strictly and within bounds; one that is busy is asked again within the time that there is.
+// Package model is a client for language models: those that a config lists, behind servers that speak OpenAI's chat
+// completions or responses, or Anthropic's messages. Callers use one form of a conversation, whatever the wire. Answers
+// are parsed strictly and within bounds; a request to a busy server is retried within the time available.
 package model
 
 import (
@@ -18,12 +18,12 @@ import (
 	"toolpost/wire/nearest"
 )
 
-// An API is what a server speaks.
+// An API is the protocol of a server.
 type API string
 
-// Those that are spoken here.
+// The supported APIs.
 const (
-	OpenAI    API = "openai"    // chat completions, as most servers do
+	OpenAI    API = "openai"    // chat completions, used by most servers
 	Responses API = "responses" // OpenAI's newer one
 	Anthropic API = "anthropic" // messages
 )
@@ -41,16 +41,16 @@ type Options struct {
 	Callers tool.Globs `yaml:"callers" doc:"who may use the model, by role or name; owner and local have the role owner; default: every caller"`
 }
 
-// Prices are those of a million tokens, in whatever money the limits are in too.
+// Prices are for a million tokens, in the currency of the limits.
 type Prices struct {
 	Input  float64 `yaml:"input" doc:"price of a million tokens that the model reads"`
 	Output float64 `yaml:"output" doc:"price of a million tokens that the model writes"`
 }
 
-// Of is what a use costs.
+// Of returns the cost of a use.
 func (p Prices) Of(u Usage) float64 { return (p.Input*float64(u.In) + p.Output*float64(u.Out)) / 1e6 }
 
-// Validate reports whether the entry can be used.
+// Validate checks that the entry can be used.
 func (o *Options) Validate() error {
 	if o.Name == "" {
 		return errors.New("a model has no name; give it one, such as `name: demo`")
@@ -78,12 +78,12 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// routes are what clients add to the address of a server, and people copy with it.
+// routes are the paths that clients append to the address of a server, and that people copy with it.
 func routes() []string {
 	return []string{completions{}.path(), "/completions", responses{}.path(), messages{}.path(), "/models"}
 }
 
-// withoutRoute is an address without the route at its end.
+// withoutRoute removes a route from the end of an address.
 func withoutRoute(address string) string {
 	address = strings.TrimRight(address, "/")
 	for _, r := range routes() {
@@ -94,7 +94,7 @@ func withoutRoute(address string) string {
 	return address
 }
 
-// Section is where a config lists models.
+// Section is the section of a config that lists models.
 func Section() config.Part {
 	return config.Part{
 		Name: "models", Options: []Options(nil),
@@ -103,19 +103,19 @@ func Section() config.Part {
 	}
 }
 
-// An Env is what models need of the program around them.
+// An Env is what models need from the program.
 type Env struct {
-	Secrets  config.Secrets   // as they are now
-	Redactor *secret.Redactor // takes secrets, such as its own key, out of what a server says; nil: nothing does
+	Secrets  config.Secrets   // the current ones
+	Redactor *secret.Redactor // removes secrets, such as the key, from a server's answers; nil removes nothing
 }
 
-// A Model is one that can be asked.
+// A Model is a configured model.
 type Model struct {
 	Options
 	env Env
 }
 
-// Read gives the models that a config lists.
+// Read returns the models of a config.
 func Read(cfg *config.Config, env Env) (Models, error) {
 	var entries []Options
 	if err := cfg.Section(Section().Name).Decode(&entries); err != nil {
@@ -135,7 +135,7 @@ func Read(cfg *config.Config, env Env) (Models, error) {
 // Models are those of a config, in its order.
 type Models []*Model
 
-// For gives those that a caller may use. To the caller there are no others.
+// For returns those that a caller may use. The others do not exist for that caller.
 func (all Models) For(p tool.Principal) (some Models) {
 	for _, m := range all {
 		if p.Is(m.Callers) {
@@ -145,7 +145,7 @@ func (all Models) For(p tool.Principal) (some Models) {
 	return some
 }
 
-// Named finds one of them.
+// Named finds a model by its name.
 func (all Models) Named(name string) (*Model, error) {
 	var names []string
 	for _, m := range all {
@@ -158,7 +158,7 @@ func (all Models) Named(name string) (*Model, error) {
 	return nil, tool.Errorf(tool.CodeNotFound, "there is no model %.100q%s", name, hint).Because("model_not_found")
 }
 
-// A Book has the models of the config that was read last.
+// A Book holds the models of the last config that was read.
 type Book struct {
 	env Env
 	now atomic.Pointer[Models]
@@ -171,13 +171,13 @@ func NewBook(env Env) *Book {
 	return b
 }
 
-// Read reads the models of a config; apply goes over to them.
+// Read reads the models of a config; apply switches to them.
 func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
 	next, err := Read(cfg, b.env)
 	return func() { b.now.Store(&next) }, err
 }
 
-// Models gives those of now. A nil Book has none.
+// Models returns the current ones. A nil Book has none.
 func (b *Book) Models() Models {
 	if b == nil {
 		return nil
@@ -185,13 +185,13 @@ func (b *Book) Models() Models {
 	return *b.now.Load()
 }
 
-// Problem says what will fail when the model is asked, as far as that is known without asking.
+// Problem returns a known reason for which requests to the model will fail. It makes no request.
 func (m *Model) Problem() error {
 	_, err := m.secret()
 	return err
 }
 
-// secret gives the value of the key; empty: the server wants none.
+// secret returns the value of the key, or "" if the server needs none.
 func (m *Model) secret() (string, error) {
 	if m.Key == "" {
 		return "", nil

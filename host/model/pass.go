@@ -19,18 +19,18 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Passed is what a server answered to a request that was passed on as it came. Header and what is read of it have no
-// secrets, and are as the server wrote them otherwise.
+// A Passed is a server's answer to a request that was passed on unchanged. Its header and content are as the server wrote
+// them, except that secrets are removed.
 type Passed struct {
 	Status int
 	Header http.Header
-	Stream bool // it comes in events
+	Stream bool // it is a stream of events
 	body   io.ReadCloser
 	talk   *Talk
 }
 
-// Pass sends a request of the server's own API as it came, but for the key and the name of the model. It is sent once: the
-// client decides whether to try again, as it would without us.
+// Pass sends a request in the server's own API unchanged, except for the key and the name of the model. It is sent once:
+// the client decides whether to retry, as it would without us.
 func (t *Talk) Pass(ctx context.Context, route string, from http.Header, body []byte) (*Passed, error) {
 	body = strictjson.With(body, "model", strictjson.Quote(t.Model.Model))
 	req, err := t.request(ctx, route, body)
@@ -39,7 +39,7 @@ func (t *Talk) Pass(ctx context.Context, route string, from http.Header, body []
 	}
 	passOn(req.Header, from)
 	if req.Header["User-Agent"] == nil {
-		req.Header.Set("User-Agent", "") // or it would be Go's
+		req.Header.Set("User-Agent", "") // otherwise it would be Go's
 	}
 	resp, err := t.client.Do(req) //nolint:bodyclose // Passed.Close does
 	if err != nil {
@@ -55,7 +55,7 @@ func (t *Talk) Pass(ctx context.Context, route string, from http.Header, body []
 	return p, nil
 }
 
-// passOn adds what a client said in headers, but for what is about its connection.
+// passOn copies a client's headers, except those about its connection.
 func passOn(to, from http.Header) {
 	for name, values := range from {
 		if (to[name] == nil || name == "Anthropic-Version") && !kept(name) {
@@ -64,7 +64,7 @@ func passOn(to, from http.Header) {
 	}
 }
 
-// cleaned are headers of a server for a client.
+// cleaned returns a server's headers for a client.
 func (t *Talk) cleaned(from http.Header) http.Header {
 	h := http.Header{}
 	passOn(h, from)
@@ -76,10 +76,10 @@ func (t *Talk) cleaned(from http.Header) http.Header {
 	return h
 }
 
-// Close ends it.
+// Close closes the answer.
 func (p *Passed) Close() { _ = p.body.Close() }
 
-// kept reports whether a header is about one of the two connections, or for one of the two servers alone.
+// kept reports whether a header is about one of the two connections, or only for one of the two servers.
 func kept(name string) bool {
 	return slices.Contains(envelope.Headers(), name) || slices.ContainsFunc(
 		[]string{"Proxy-", "Sec-", "X-Forwarded-", "Access-Control-", "Toolpost-"},
@@ -89,7 +89,7 @@ func kept(name string) bool {
 		"Via", "X-Real-Ip", "Alt-Svc", "Date", "Server", "Strict-Transport-Security"}, name)
 }
 
-// Document is the whole answer.
+// Document returns the whole answer.
 func (p *Passed) Document(ctx context.Context) ([]byte, error) {
 	doc, err := io.ReadAll(io.LimitReader(p.body, maxStream+1))
 	if err == nil && len(doc) > maxStream {
@@ -138,40 +138,40 @@ func (p *Passed) Events(ctx context.Context, to func(event []byte) error) error 
 	}
 }
 
-// A passing is an event on its way.
+// A passing is an event that is being passed on.
 type passing struct {
 	raw, data []byte
 	name      string
-	waits     int // for so many pieces of texts
+	waits     int // number of pieces of texts it waits for
 }
 
-// A cleaner keeps secrets out of a stream of events. A secret may come in pieces, each in an event of its own: an event
-// whose text may end in the beginning of one waits for the next.
+// A cleaner removes secrets from a stream of events. A secret may be split over several events: an event whose text may
+// end in the beginning of a secret waits for the next.
 type cleaner struct {
 	to       func([]byte) error
 	redactor *secret.Redactor
 	waiting  []*passing
-	tracks   map[string]*track // by the name of the member that has their pieces
+	tracks   map[string]*track // by the name of the member with their pieces
 }
 
 // A track is a text that comes in pieces.
 type track struct {
 	stream  secret.Stream
-	in, out string // of the pieces that wait
+	in, out string // of the waiting pieces
 	pieces  []piece
 }
 
-// A piece is a part of a text, in its place in an event.
+// A piece is a part of a text, at its place in an event.
 type piece struct {
 	of   *passing
 	at   jsontext.Pointer
 	text string
 }
 
-// maxWaiting bounds how many events wait. A secret in more pieces than that is shown.
+// maxWaiting bounds how many events wait. A secret in more pieces than that is not removed.
 const maxWaiting = 512
 
-// take takes the next event. A text that does not go on in it has come to its end, but for events between two blocks.
+// take takes the next event. A text that it does not continue has ended, except for events between two blocks.
 func (c *cleaner) take(e *passing, last bool) error {
 	if c.redactor.Idle() {
 		return c.to(e.raw)
@@ -206,7 +206,7 @@ func (c *cleaner) take(e *passing, last bool) error {
 	return nil
 }
 
-// add takes a piece. If nothing of the text is a secret its events go on as they came.
+// add adds a piece. If the text contains no secret, its events are passed on unchanged.
 func (t *track) add(p piece) {
 	p.of.waits++
 	t.pieces = append(t.pieces, p)
@@ -220,7 +220,7 @@ func (t *track) add(p piece) {
 	}
 }
 
-// end ends the text. If there was a secret in it, its first piece is what is left, and the others are empty.
+// end ends the text. If it contained a secret, the first piece gets the redacted text, and the others become empty.
 func (t *track) end() {
 	if t.out += t.stream.Pause(); t.out != t.in {
 		for _, p := range t.pieces {
@@ -246,7 +246,7 @@ func (e *passing) rewrite(data []byte) {
 	e.raw = append(append(append(e.raw, "data: "...), data...), "\n\n"...)
 }
 
-// pieceNames are the members in which the APIs have pieces of a text.
+// pieceNames are the members that hold pieces of a text in the APIs.
 func pieceNames() []string {
 	return []string{"content", "reasoning_content", "reasoning", "refusal", "arguments", "text", "thinking",
 		"partial_json", "signature", "delta", "data"}
@@ -254,7 +254,7 @@ func pieceNames() []string {
 
 // pieces finds the pieces of texts in an event.
 func (e *passing) pieces() (all []piece) {
-	_ = eachText(e.data, func(at jsontext.Pointer, value []byte, _ int64) { // what is no JSON has none
+	_ = eachText(e.data, func(at jsontext.Pointer, value []byte, _ int64) { // without JSON there are none
 		all = append(all, piece{e, at, strictjson.Text(value)})
 	})
 	return all
@@ -280,7 +280,7 @@ func eachText(doc []byte, each func(at jsontext.Pointer, value []byte, from int6
 	}
 }
 
-// replaceText is an event with another text in one place.
+// replaceText returns an event with one text replaced.
 func replaceText(doc []byte, place jsontext.Pointer, text string) []byte {
 	var out []byte
 	_ = eachText(doc, func(at jsontext.Pointer, value []byte, from int64) {
@@ -291,7 +291,7 @@ func replaceText(doc []byte, place jsontext.Pointer, text string) []byte {
 	return out
 }
 
-// KeyRefused is the reason of an error of a server that does not take our key: no caller can do anything about it.
+// KeyRefused is the reason of an error of a server that rejects our key, which no caller can fix.
 const KeyRefused = "model_key"
 
 func keyRefused(m *Model, status int) *tool.Error {

@@ -25,7 +25,7 @@ func (w responses) encode(m *Model, r *Request, stream bool) ([]byte, error) {
 		ownWords(doc)
 	}
 	if strictjson.KindOf(before) == "string" {
-		before, _ = strictjson.Marshal([]object{{"role": "user", "content": before}}) // JSON that was read
+		before, _ = strictjson.Marshal([]object{{"role": "user", "content": before}}) // JSON that was parsed before
 	}
 	stored, _ := doc["store"].(json.RawMessage)
 	var items []any
@@ -44,7 +44,7 @@ func (w responses) encode(m *Model, r *Request, stream bool) ([]byte, error) {
 	return strictjson.Marshal(doc)
 }
 
-// ownWords says the settings of chat completions in the words of this API. Nothing is kept at the server.
+// ownWords translates the settings of chat completions to this API. The server is told to store nothing.
 func ownWords(doc object) {
 	inner := func(member, name string, value any) {
 		if value != nil {
@@ -92,7 +92,7 @@ func (responses) choice(c Choice) any {
 	return completions{}.choice(c)
 }
 
-// items writes a message. What the model of a server that keeps nothing thought it can only be told if it is in the item.
+// items encodes a message. If the server stores nothing, a thought can only be sent back if it is in the item.
 func (w responses) items(m *Model, message Message, stored bool) (items []any, err error) {
 	var content []any
 	for _, p := range message.Parts {
@@ -127,7 +127,7 @@ func (w responses) items(m *Model, message Message, stored bool) (items []any, e
 	return items, nil
 }
 
-// parts writes what is said in words and images.
+// parts encodes texts and images.
 func (responses) parts(m *Model, who Role, parts []Part) (list []any, err error) {
 	for _, p := range parts {
 		switch {
@@ -139,14 +139,14 @@ func (responses) parts(m *Model, who Role, parts []Part) (list []any, err error)
 			list = append(list, object{"type": "refusal", "refusal": p.Text})
 		case p.Kind == Image:
 			list = append(list, object{"type": "input_image", "image_url": p.URL})
-		case who != Assistant: // what a model of another API said in its own way is for that alone
+		case who != Assistant: // an assistant's part that only another API knows is left out
 			return nil, notCarried(m, p)
 		}
 	}
 	return list, nil
 }
 
-// Flat is the name of a tool in a namespace, for servers that have none.
+// Flat returns the name of a tool in a namespace, for servers without namespaces.
 func Flat(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -154,7 +154,7 @@ func Flat(namespace, name string) string {
 	return tool.Slug(strings.TrimSuffix(namespace, "__") + "__" + name)
 }
 
-// A responseItem is one thing that the model said or did.
+// A responseItem is one item of the model's output.
 type responseItem struct {
 	Type    string `json:"type"`
 	CallID  string `json:"call_id"`
@@ -171,7 +171,7 @@ type responseItem struct {
 	} `json:"summary"`
 }
 
-// part reads an item.
+// part decodes an item.
 func (responses) part(raw json.RawMessage) (Part, error) {
 	var i responseItem
 	if err := strictjson.Unmarshal(raw, &i); err != nil {
@@ -200,7 +200,7 @@ func (responses) part(raw json.RawMessage) (Part, error) {
 	return p, nil
 }
 
-// A response is what a server answers at its end.
+// A response is a server's final answer.
 type response struct {
 	Status     string            `json:"status"`
 	Output     []json.RawMessage `json:"output"`

@@ -9,14 +9,14 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Reserved lists what a request says in fields of its own, and settings cannot.
+// Reserved lists the parameters that a request has fields for, and that settings cannot contain.
 func Reserved() []string {
 	return []string{"model", "messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stream",
 		"stream_options"}
 }
 
-// in gives the settings in the words of an API. What that has no word for, and matters, is refused: an answer that
-// disregards it would not be what was asked for.
+// in returns the settings in the form of an API. If that has no equivalent for one that matters, the request is refused:
+// an answer that disregards it would not be the requested one.
 func (s Settings) in(api API, m *Model, of API) (object, error) {
 	doc := object{}
 	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
@@ -45,18 +45,18 @@ func (s Settings) in(api API, m *Model, of API) (object, error) {
 	return doc, nil
 }
 
-// unknown is the error of a request with a parameter that only servers of its own API know.
+// unknown returns the error of a request with a parameter that only servers of its own API know.
 func unknown(parameter string, m *Model, of API) *tool.Error {
 	return Misses(parameter, "model %s speaks the API %s, which does not know %.60q; leave it out, or use a model with api: %s",
 		m.Name, m.API, parameter, of)
 }
 
-// Misses is the error of a request with a parameter that is not offered.
+// Misses returns the error of a request with a parameter that is not supported.
 func Misses(parameter, format string, args ...any) *tool.Error {
 	return about(parameter, tool.Errorf(tool.CodeUnsupported, format, args...).Because("unsupported_parameter"))
 }
 
-// about notes which parameter of a request an error is about, for programs.
+// about records which parameter of a request an error is about, for programs.
 func about(parameter string, e *tool.Error) *tool.Error {
 	if len(parameter) <= 100 {
 		e.Details, _ = strictjson.Marshal(map[string]string{"param": parameter}) // strings
@@ -64,7 +64,7 @@ func about(parameter string, e *tool.Error) *tool.Error {
 	return e
 }
 
-// A saying says a setting in other words.
+// A saying translates a setting.
 type saying func(to object, value json.RawMessage) error
 
 func as(name string) saying {
@@ -74,7 +74,7 @@ func as(name string) saying {
 	}
 }
 
-// translations are from the other API to this one. Nil: it is about the server, or a hint, and can be left out.
+// translations are from the other API to this one. A nil entry concerns the server, or is a hint, and can be left out.
 func translations(to API) map[string]saying {
 	if to == Anthropic {
 		return map[string]saying{
@@ -93,7 +93,7 @@ func translations(to API) map[string]saying {
 	}
 }
 
-// structured says in Anthropic's words which form an answer has.
+// structured translates the format of an answer to Anthropic's form.
 func structured(to object, value json.RawMessage) error {
 	var f struct {
 		Type   string `json:"type"`
@@ -113,7 +113,7 @@ func structured(to object, value json.RawMessage) error {
 	return nil
 }
 
-// format says the same in OpenAI's words.
+// format translates it to OpenAI's form.
 func format(to object, value json.RawMessage) error {
 	var c struct {
 		Format struct {
@@ -123,7 +123,7 @@ func format(to object, value json.RawMessage) error {
 	}
 	err := strictjson.Unmarshal(value, &c)
 	if len(c.Format.Schema) > 0 {
-		schema, _ := strictjson.Marshal(object{"name": "answer", "schema": c.Format.Schema, "strict": true}) // JSON that was read
+		schema, _ := strictjson.Marshal(object{"name": "answer", "schema": c.Format.Schema, "strict": true}) // JSON that was parsed before
 		whole, _ := strictjson.Marshal(object{"type": "json_schema", "json_schema": json.RawMessage(schema)})
 		to["response_format"] = json.RawMessage(whole)
 	}
@@ -133,7 +133,7 @@ func format(to object, value json.RawMessage) error {
 	return err
 }
 
-// stops writes one text, or a list of them, as a list.
+// stops encodes one text, or a list of them, as a list.
 func stops(to object, value json.RawMessage) error {
 	if strictjson.KindOf(value) == "string" {
 		value = json.RawMessage("[" + string(value) + "]")

@@ -1,10 +1,10 @@
-// Package notice tells whether files have changed, by looking at them every now and then.
+// Package notice detects changes of files by polling.
 //
-// Looking was chosen over being told (inotify, by fsnotify, as the index of a codebase does): it is the same on every
-// file system, also on those that tell nothing, such as a folder of the host that is mounted into a container; a file
-// behind a link, one that is renamed into place and one that is not there yet need no care of their own; no watch can
-// run out or be lost; and one number bounds what a tree of any shape costs. A look at the few hundred files that a
-// source starts from takes a millisecond.
+// Polling was chosen over notifications (inotify, by fsnotify, as the index of a codebase uses): it works on every file
+// system, including those without notifications, such as a folder of the host that is mounted into a container; a file
+// behind a link, one that is renamed into place and a missing one need no special care; no watch can run out or be lost;
+// and one number bounds the cost for a tree of any shape. Polling the few hundred files that a source starts from takes a
+// millisecond.
 package notice
 
 import (
@@ -20,18 +20,18 @@ import (
 // Most bounds how many names one look reads.
 const Most = 4096
 
-// A Sight is what some files looked like at a moment. As long as two are equal, nothing has changed.
+// A Sight is the state of some files at a moment. As long as two are equal, nothing has changed.
 type Sight struct {
 	sum uint64
-	// Cut says that there was more than Most: what changes in the rest is not noticed.
+	// Cut is set if there were more than Most names: changes in the rest are not noticed.
 	Cut bool
 }
 
-// seed makes sums comparable, within one process.
+// seed makes sums comparable within one process.
 var seed = maphash.MakeSeed()
 
-// A mark is what tells a file from what it was. Its place is part of it, so that the sum of all marks does not depend
-// on the order in which a folder lists them.
+// A mark identifies a state of a file. It includes the path, so that the sum of all marks does not depend on the order in
+// which a folder lists them.
 type mark struct {
 	path     string
 	mode     fs.FileMode
@@ -40,11 +40,11 @@ type mark struct {
 	file     uint64
 }
 
-// Look looks at files, and at folders with all that is in them. Paths that are not there are looked at too: they may
-// come to be. Folders are read breadth first, so that what lies near the top is seen of a tree that is too large.
+// Look looks at files, and at folders with everything in them. Missing paths are included: they may appear later. Folders
+// are read breadth first, so that a tree that is too large is seen near its top.
 //
-// A link to a folder is followed where it is one of the paths, or lies in one of them, as a skill does that is kept
-// elsewhere; further down it is no more than a link, so that nobody is led around in a tree without end.
+// A link to a folder is followed if it is one of the paths, or lies directly in one of them, as with a skill that is kept
+// elsewhere. Further down a link is not followed, so that a cycle cannot make the tree endless.
 func Look(paths []string) Sight {
 	l := look{}
 	for _, path := range paths {
@@ -68,19 +68,19 @@ type look struct {
 
 type folder struct {
 	path  string
-	depth int // 0: it was asked for
+	depth int // 0 for a requested path
 }
 
-// passed says what nobody writes by hand: what interpreters, installers and editors leave. A look would be longer for
-// it than for all the rest, and a tool that is imported would seem to have changed. What is hidden is seen where it is
-// asked for by name.
+// passed reports whether a path is skipped because people do not write it by hand: files that interpreters, installers
+// and editors leave. They would take more time than all the rest, and importing a tool would seem to change it. A hidden
+// file is included if it is requested by name.
 func passed(path string) bool {
 	name := filepath.Base(path)
 	return slices.Contains([]string{"__pycache__", "node_modules", ".venv"}, name) ||
 		strings.HasSuffix(name, ".pyc") || strings.HasSuffix(name, "~") || strings.HasPrefix(name, "#")
 }
 
-// at looks at one path. An empty file is as good as none: it is about to be written, or holds a place in a room.
+// at looks at one path. An empty file counts as missing: it is about to be written, or is a placeholder in a room.
 func (l *look) at(path string, depth int) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -108,15 +108,15 @@ func (l *look) note(path string, info fs.FileInfo) {
 	l.sum += maphash.Comparable(seed, m)
 }
 
-// read looks at what is in a folder. It is opened as one, whatever has taken its place since: opening a pipe would
-// wait.
+// read looks at the contents of a folder. It opens it as a folder, even if something else has taken its place: opening a
+// pipe would block.
 func (l *look) read(dir folder) {
 	f, err := os.OpenFile(dir.path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	names, _ := f.Readdirnames(Most - l.names + 1) // what could be read of it is what it has
+	names, _ := f.Readdirnames(Most - l.names + 1) // the part that could be read counts
 	for _, name := range names {
 		if l.names++; l.names > Most {
 			l.Cut = true

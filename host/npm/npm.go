@@ -1,5 +1,5 @@
-// Package npm installs packages of Node.js, each once and into a folder of its own, so that what starts from them later
-// needs no network and is what it was when it was installed.
+// Package npm installs Node.js packages, each once and into a folder of its own, so that programs started from them later
+// need no network and do not change.
 package npm
 
 import (
@@ -20,16 +20,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Request says what to install.
+// A Request describes a package to install.
 type Request struct {
 	Spec    string // as npm reads it: a name with or without a version, a tarball, a folder
-	Bin     string // which of the package's programs; empty: its only one, or the one called like the package
-	Dir     string // the folder that it becomes; its parent is made
-	Base    string // where relative paths in Spec start
-	Scripts bool   // run the install scripts of the package and of what it needs
+	Bin     string // which of the package's programs; empty means its only one, or the one named like the package
+	Dir     string // the folder of the package; its parent is created
+	Base    string // the folder for relative paths in Spec
+	Scripts bool   // run the install scripts of the package and its dependencies
 }
 
-// A Package is an installed one.
+// A Package is an installed package.
 type Package struct {
 	Name, Version string
 	Argv          []string // starts its program, from Dir
@@ -40,11 +40,11 @@ const (
 	timeout   = 10 * time.Minute
 	maxOutput = 1 << 20
 	maxDoc    = 8 << 20
-	maxSaid   = 4 // lines of npm's errors that are told
+	maxSaid   = 4 // lines of npm's errors that are shown
 )
 
-// Install installs a package with the npm of this machine. Nothing is at Dir before it is whole, and nothing may have
-// been there before.
+// Install installs a package with the npm of this machine. Dir must not exist, and appears only when the package is
+// complete.
 func Install(ctx context.Context, r Request) (*Package, error) {
 	node, err := look("node")
 	if err != nil {
@@ -90,13 +90,13 @@ func look(program string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// isPath reports whether npm would take a spec for a file or folder.
+// isPath reports whether npm would treat a spec as a file or folder.
 func isPath(spec string) bool {
 	return strings.HasPrefix(spec, ".") || strings.HasPrefix(spec, "/") || strings.HasSuffix(spec, ".tgz") && !strings.Contains(spec, "://")
 }
 
-// run has npm install the package. It is the user's own npm, with the user's settings and environment: whoever asks for
-// a package would have typed this.
+// run runs npm to install the package. It is the user's own npm, with the user's settings and environment: a user who
+// requests a package would have typed this.
 func run(ctx context.Context, npm, stage string, r Request) error {
 	if err := os.WriteFile(filepath.Join(stage, "package.json"), []byte("{\"private\": true}\n"), 0o600); err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the folder of packages: %w", err)
@@ -127,7 +127,7 @@ func run(ctx context.Context, npm, stage string, r Request) error {
 	return nil
 }
 
-// A manifest is as much of a package.json as is of interest.
+// A manifest is the part of a package.json that we need.
 type manifest struct {
 	Name         string            `json:"name"`
 	Version      string            `json:"version"`
@@ -135,7 +135,7 @@ type manifest struct {
 	Dependencies map[string]string `json:"dependencies"`
 }
 
-// bins are the programs of a package by their names; a single one may be without.
+// bins are the programs of a package by name; a single one may have no name.
 type bins map[string]string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -148,9 +148,9 @@ func (b *bins) UnmarshalJSON(data []byte) error {
 	return strictjson.Unmarshal(data, (*map[string]string)(b))
 }
 
-// read finds out what npm has installed, and how its program is started.
+// read determines what npm has installed, and how its program is started.
 func read(stage, node string, r Request) (*Package, error) {
-	root, err := os.OpenRoot(stage) // whatever the package says, it names nothing outside of its folder
+	root, err := os.OpenRoot(stage) // whatever the package says, it refers to nothing outside of its folder
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func read(stage, node string, r Request) (*Package, error) {
 	return p, nil
 }
 
-// readDoc reads a file of JSON.
+// readDoc reads a JSON file.
 func readDoc(root *os.Root, name string, into any) error {
 	f, err := root.Open(name)
 	if err != nil {
@@ -221,7 +221,7 @@ func (m manifest) program(bin string) (string, error) {
 		m.Name, strings.Join(names, ", "), m.Name)
 }
 
-// forNode reports whether Node runs a file: by its name, or as its first line says.
+// forNode reports whether Node runs a file: by its name, or by its first line.
 func forNode(root *os.Root, name string) (bool, error) {
 	f, err := root.Open(name)
 	if err != nil {
@@ -229,13 +229,13 @@ func forNode(root *os.Root, name string) (bool, error) {
 	}
 	defer f.Close()
 	start := make([]byte, 128)
-	n, _ := f.Read(start) // an empty file is none of Node's
+	n, _ := f.Read(start) // an empty file is not for Node
 	line, _, _ := strings.Cut(string(start[:n]), "\n")
 	return slices.Contains([]string{".js", ".mjs", ".cjs"}, path.Ext(name)) ||
 		strings.HasPrefix(line, "#!") && strings.Contains(line, "node"), nil
 }
 
-// withScripts lists the packages that would have run scripts at their installation, as the lock file knows them.
+// withScripts lists the packages that have install scripts, according to the lock file.
 func withScripts(root *os.Root) (names []string) {
 	var lock struct {
 		Packages map[string]struct {
