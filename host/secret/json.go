@@ -10,9 +10,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// JSON redacts a JSON document, which stays one: its strings and the names in its objects are redacted, and a number
-// that is a secret becomes a string. A document that is a secret as a whole, or in a way that cannot be taken out of
-// it, is replaced by one of the same kind. What is not JSON is redacted as text.
+// JSON redacts a JSON document, which stays valid: its strings and member names are redacted, and a number that is a
+// secret becomes a string. If the document as a whole is a secret, or has one that cannot be cut out, it is replaced by a
+// document of the same kind. Input that is not JSON is redacted as text.
 func (r *Redactor) JSON(doc json.RawMessage) json.RawMessage {
 	m := r.current()
 	if m == nil {
@@ -34,7 +34,7 @@ func (r *Redactor) JSON(doc json.RawMessage) json.RawMessage {
 	return json.RawMessage(out)
 }
 
-// Value redacts a value that is going to be written as JSON. One without secrets comes back as it is.
+// Value redacts a value that is going to be written as JSON. A value without secrets is returned unchanged.
 func (r *Redactor) Value(v any) any {
 	switch v := v.(type) {
 	case nil, bool:
@@ -58,18 +58,18 @@ func (r *Redactor) Value(v any) any {
 	return clean
 }
 
-// whole stands for a document that cannot be shown.
+// whole returns a replacement for a document that cannot be shown.
 func whole(doc json.RawMessage, label string) json.RawMessage {
 	format := map[string]string{"object": `{"redacted":"%s"}`, "array": `["%s"]`}[strictjson.KindOf(doc)]
 	return fmt.Appendf(nil, cmp.Or(format, `"%s"`), label)
 }
 
-// A jsonWalk goes through a document that is known to be JSON.
+// A jsonWalk walks a valid JSON document.
 type jsonWalk struct {
 	m     *matcher
 	doc   string
 	out   strings.Builder
-	names int // how many names were redacted: two in one object must not become the same
+	names int // number of redacted names: two in one object must not become the same
 }
 
 func (w *jsonWalk) walk() {
@@ -93,7 +93,7 @@ func (w *jsonWalk) walk() {
 	}
 }
 
-// endOfString returns the place behind the string that begins at a place.
+// endOfString returns the position after the string that begins at a position.
 func endOfString(doc string, at int) int {
 	for at++; doc[at] != '"'; at++ {
 		if doc[at] == '\\' {

@@ -10,24 +10,24 @@ import (
 	"strings"
 )
 
-// How forms are looked for. Of a text only every step-th window of a few bytes is looked at. Each form, or block of
-// one, is as long as a step and a window at least, and has its windows at all places of a step in the table: so one of
-// those that are looked at is among them.
+// How forms are found: only every step-th window of a few bytes of a text is looked up. Each form, or block of one, is at
+// least as long as a step and a window, and the table has its windows at all offsets of a step: so one of the windows
+// that are looked up is among them.
 const (
 	window   = 4
-	maxBlock = 16 // the longer the blocks, the fewer windows of a text are looked at, and the more are in the table
-	// Pieces of coded forms: blocks begin at every spread-th byte of them, so that of lines of 60 digits and more,
-	// which is what programs write, each has a whole block.
+	maxBlock = 16 // longer blocks mean fewer lookups in a text, and a larger table
+	// Pieces of coded forms: blocks begin at every spread-th byte of them, so that each line of 60 digits and more, as
+	// programs write them, has a whole block.
 	minPieced = 48
 	maxPieced = 16 << 10 // longer ones would fill the table
 	spread    = 40
 	minPiece  = 16
-	maxRefs   = 64 // blocks of forms in the table that begin alike; those of a value that repeats itself are many
+	maxRefs   = 64 // blocks of forms in the table that begin alike; a repetitive value has many
 )
 
-// A matcher finds forms. It is never changed.
+// A matcher finds forms. It is immutable.
 type matcher struct {
-	labels []string // by secret: what stands in its place
+	labels []string // by secret: its replacement
 	forms  []form
 	sorted []int32 // forms by their text
 	first  [256]bool
@@ -43,7 +43,7 @@ type matcher struct {
 // A ref is a window of a form.
 type ref struct{ form, offset int32 }
 
-// A hit is a part of a text that gives a secret away.
+// A hit is a part of a text that reveals a secret.
 type hit struct {
 	from, to int
 	secret   int
@@ -76,7 +76,7 @@ func newMatcher(secrets []known) *matcher {
 	return m
 }
 
-// index fills the table, and the filter before it.
+// index fills the table, and the filter in front of it.
 func (m *matcher) index() {
 	windows := 0
 	for i, f := range m.forms {
@@ -101,7 +101,7 @@ func (m *matcher) index() {
 	}
 }
 
-// add puts the windows of the block at a place of a form into the table.
+// add adds the windows of the block at a position of a form to the table.
 func (m *matcher) add(i, at, most int) int {
 	for offset := at; offset < at+m.step; offset++ {
 		key := load(m.forms[i].text, offset)
@@ -112,13 +112,13 @@ func (m *matcher) add(i, at, most int) int {
 	return m.step
 }
 
-// load reads a window; the compiler makes one read of it.
+// load reads a window; the compiler turns it into one read.
 func load(text string, i int) uint32 {
 	text = text[i : i+window]
 	return uint32(text[0]) | uint32(text[1])<<8 | uint32(text[2])<<16 | uint32(text[3])<<24
 }
 
-// label chooses what stands in the place of each secret: text that gives none away.
+// label chooses the replacement of each secret: a text that reveals none.
 func (m *matcher) label(secrets []known) {
 	for _, s := range secrets {
 		for _, label := range []string{"[secret " + s.name + "]", "[redacted]", "***"} {
@@ -132,7 +132,7 @@ func (m *matcher) label(secrets []known) {
 
 func (m *matcher) hash(key uint32) uint32 { return key * 0x9E3779B1 >> m.shift }
 
-// find returns every form in a text as it is written.
+// find returns every form in a text, without decoding escapes.
 func (m *matcher) find(text string) (hits []hit) {
 	for i := 0; i+window <= len(text); i += m.step {
 		key := load(text, i)
@@ -143,7 +143,7 @@ func (m *matcher) find(text string) (hits []hit) {
 	return hits
 }
 
-// look adds the forms that really are where a window of theirs is.
+// look adds the forms that really are at a window of theirs.
 func (m *matcher) look(text string, i int, refs []ref, hits []hit) []hit {
 	for _, r := range refs {
 		f := &m.forms[r.form]
@@ -166,8 +166,8 @@ func (f *form) pieced() bool {
 	return f.coded && minPieced <= len(f.text) && len(f.text) <= maxPieced
 }
 
-// covered reports whether one of the last hits tells of a window already. Where a secret goes on beyond it, a later
-// window tells.
+// covered reports whether one of the last hits already includes a window. If a secret continues beyond it, a later window
+// finds that.
 func covered(hits []hit, secret, i int) bool {
 	for _, h := range hits[max(0, len(hits)-4):] {
 		if h.secret == secret && h.from <= i && i+window <= h.to {
@@ -177,7 +177,7 @@ func covered(hits []hit, secret, i int) bool {
 	return false
 }
 
-// add adds a hit, or makes the last one longer: there may be as many as a text has bytes.
+// add adds a hit, or extends the last one: there may be as many as a text has bytes.
 func add(hits []hit, h hit) []hit {
 	if n := len(hits) - 1; n >= 0 && hits[n].secret == h.secret && hits[n].from <= h.from && h.from <= hits[n].to {
 		hits[n].to = max(hits[n].to, h.to)
@@ -186,13 +186,14 @@ func add(hits []hit, h hit) []hit {
 	return append(hits, h)
 }
 
-// at reports whether a text has the form at a place. Most that begin alike end otherwise.
+// at reports whether a text has the form at a position. It compares the last byte first: most texts that begin alike end
+// differently.
 func (f *form) at(text string, origin int) bool {
 	end := origin + len(f.text)
 	return origin >= 0 && end <= len(text) && text[end-1] == f.text[len(f.text)-1] && text[origin:end] == f.text
 }
 
-// piece returns as much of a text around i as there is of a form that begins, or would begin, at origin.
+// piece returns the part of a text around i that matches a form that begins, or would begin, at origin.
 func (f *form) piece(text string, origin, i int) (from, to int) {
 	for from = i; from > max(0, origin) && text[from-1] == f.text[from-1-origin]; {
 		from--
@@ -203,7 +204,7 @@ func (f *form) piece(text string, origin, i int) (from, to int) {
 	return from, to
 }
 
-// edges adds the digits that have a few bits of the secret, and what fills up the last of them.
+// edges adds the digits that contain a few bits of the secret, and the padding after the last.
 func (f *form) edges(text string, origin int, h hit) hit {
 	if f.before && h.from == origin && h.from > 0 && isDigit(text[h.from-1]) {
 		h.from--
@@ -218,14 +219,14 @@ func (f *form) edges(text string, origin int, h hit) hit {
 	return h
 }
 
-// isDigit reports whether a byte is a digit of base64.
+// isDigit reports whether a byte is a base64 digit.
 func isDigit(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' ||
 		c == '_'
 }
 
-// begunPlain returns where the last part of a text begins that may be the beginning of a form, as it is written;
-// len(text): nowhere.
+// begunPlain returns where the last part of a text begins that may be the beginning of a form, without decoding escapes,
+// or len(text) if there is none.
 func (m *matcher) begunPlain(text string) int {
 	for i := max(0, len(text)-m.most+1); i < len(text); i++ {
 		if m.first[text[i]] && m.begins(text[i:]) {
@@ -235,7 +236,7 @@ func (m *matcher) begunPlain(text string) int {
 	return len(text)
 }
 
-// begins reports whether a form begins with a part: the first that is not before it in their order.
+// begins reports whether a form begins with a part: the first form that does not sort before it.
 func (m *matcher) begins(part string) bool {
 	i, _ := slices.BinarySearchFunc(m.sorted, part, func(f int32, part string) int {
 		return strings.Compare(m.forms[f].text, part)
@@ -243,7 +244,7 @@ func (m *matcher) begins(part string) bool {
 	return i < len(m.sorted) && strings.HasPrefix(m.forms[m.sorted[i]].text, part)
 }
 
-// merge joins hits that overlap. A joined one has the secret of its longest part.
+// merge joins overlapping hits. A joined hit has the secret of its longest part.
 func merge(hits []hit) []hit {
 	slices.SortFunc(hits, func(a, b hit) int { return cmp.Or(a.from-b.from, b.to-a.to) })
 	longest := 0
@@ -262,27 +263,27 @@ func merge(hits []hit) []hit {
 	return all
 }
 
-// A form is a text that gives a secret away: its value, or an encoding of it. What escapes turn a value into has no
-// form of its own: texts with escapes are read without them too.
+// A form is a text that reveals a secret: its value, or an encoding of it. Escaped values have no form of their own:
+// texts with escapes are also searched decoded.
 type form struct {
 	text   string
-	secret int  // which one it gives away
-	coded  bool // base64 or hexadecimal digits: long ones are found in pieces too, since programs break them into lines
-	// Whether a digit before the text, and one after it, has bits of the secret and bits of something else.
+	secret int  // the secret that it reveals
+	coded  bool // base64 or hexadecimal digits: long ones are also found in pieces, since programs break them into lines
+	// Whether a digit before the text, and one after it, has bits of the secret and other bits.
 	before, after bool
-	head, tail    int // how many bytes of its beginning and of its end are no secret
-	least         int // how many of the others are taken for it where a text was cut
+	head, tail    int // bytes at its beginning and at its end that are not secret
+	least         int // how many of the others identify it where a text was cut
 }
 
-// minLine is how long a line of a value must be to be redacted by itself. Programs print long values, such as keys,
-// line by line, and some lines of them are found in many texts.
+// minLine is the minimum length of a line of a value that is redacted by itself. Programs print long values, such as
+// keys, line by line, and short lines occur in many texts.
 const minLine = 16
 
 // formsOf lists the forms of a value.
 func formsOf(secret int, value string) []form {
 	texts := []string{value, strings.TrimSpace(value)}
 	if strings.Contains(value, " ") {
-		texts = append(texts, strings.ReplaceAll(value, " ", "+")) // as forms of the web write it
+		texts = append(texts, strings.ReplaceAll(value, " ", "+")) // as in web forms
 	}
 	if strings.Contains(strings.TrimSpace(value), "\n") {
 		for line := range strings.Lines(value) {
@@ -316,8 +317,8 @@ func formsOf(secret int, value string) []form {
 	return all
 }
 
-// base64Form gives the digits that a value always has where shift bytes, or any number of threes more, come before
-// it. The digits at its ends depend on its neighbours.
+// base64Form returns the digits that a value always has if shift bytes, or three more any number of times, precede it.
+// The digits at its ends depend on the bytes around it.
 func base64Form(secret int, value string, shift int, alphabet *base64.Encoding) form {
 	digits := alphabet.EncodeToString([]byte("\x00\x00"[:shift] + value))
 	from, to := (8*shift+5)/6, 8*(shift+len(value))/6

@@ -20,8 +20,8 @@ const (
 	mostRead    = MaxSize + len("\r\n") // bytes of a value and the end of its line
 )
 
-// read returns the value of a secret. Its errors name the secret and where it comes from, and have nothing of what was
-// read there.
+// read returns the value of a secret. Its errors name the secret and its origin, and contain nothing of what was read
+// there.
 func (f From) read(ctx context.Context, dir, name string, off *offlimits.List) (string, error) {
 	value, err := f.fetch(ctx, dir, off)
 	if err == nil {
@@ -56,7 +56,7 @@ func (f From) fetch(ctx context.Context, dir string, off *offlimits.List) (strin
 	return fromCommand(ctx, dir, f.Command)
 }
 
-// check refuses what could not be redacted, or not be handed to a tool.
+// check refuses values that could not be redacted, or not be passed to a tool.
 func check(value string) error {
 	switch {
 	case len(value) < MinSize:
@@ -72,7 +72,7 @@ func check(value string) error {
 
 var errTooLong = fmt.Errorf("the value is longer than %d bytes", MaxSize)
 
-// fromFile reads a file that nobody but its owner may touch. One that would block, such as a pipe, is refused.
+// fromFile reads a file that only its owner may access. A file that would block, such as a pipe, is refused.
 func fromFile(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -91,7 +91,7 @@ func fromFile(path string) (string, error) {
 	return valueOf(process.ReadDocument(f, mostRead))
 }
 
-// Links says that the file of a secret has other names, under which its value can be read, too.
+// Links returns an error if the file of a secret has other names, under which its value can be read, too.
 func (f From) Links(dir string) error {
 	var own syscall.Stat_t // if there is no file, reading it says why
 	if f.File != "" && syscall.Stat(offlimits.Under(dir, f.File), &own) == nil && own.Nlink > 1 {
@@ -101,7 +101,7 @@ func (f From) Links(dir string) error {
 	return nil
 }
 
-// valueOf is what a file or a command has, without the end of its last line.
+// valueOf returns the content of a file or the output of a command, without the end of its last line.
 func valueOf(data []byte, err error) (string, error) {
 	if _, ok := errors.AsType[*process.LimitError](err); ok {
 		return "", errTooLong
@@ -115,7 +115,7 @@ func valueOf(data []byte, err error) (string, error) {
 	return strings.TrimSuffix(string(data), "\n"), nil
 }
 
-// fromCommand runs a program. What it writes to standard error is told to nobody: it may be the secret.
+// fromCommand runs a program. Its standard error is discarded: it may contain the secret.
 func fromCommand(ctx context.Context, dir string, argv []string) (string, error) {
 	late := fmt.Errorf("the command did not end within %v", commandTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTime, late)

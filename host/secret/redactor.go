@@ -15,26 +15,26 @@ import (
 	"toolpost/tool"
 )
 
-// A Redactor takes the values of secrets out of texts and puts their names there: [secret NAME]. It knows a value also
-// in base64 (wherever it stands in a longer text), in hexadecimal digits, URL-encoded, and with the escapes of JSON and
-// HTML; a value of several lines also by each line of 16 bytes and more; and where a text was cut, by what is left of
-// it if that is half of it or 8 bytes. What was encrypted, compressed, turned around or cut into small pieces on
-// purpose it does not know: a tool that wants to give its secrets away can.
+// A Redactor replaces the values of secrets in texts by their names: [secret NAME]. It also recognizes a value in base64
+// (anywhere in a longer text), in hexadecimal digits, URL-encoded, and with the escapes of JSON and HTML; a value of
+// several lines also by each line of 16 bytes and more; and in a text that was cut, by the remainder if that is half of
+// the value or 8 bytes. It does not recognize values that were encrypted, compressed, reversed or cut into small pieces
+// on purpose: a tool that wants to reveal its secrets can.
 //
-// A text without secrets comes back as it is, not copied. A nil Redactor knows no secrets, and neither does the zero
+// A text without secrets is returned unchanged, not copied. A nil Redactor knows no secrets, and neither does the zero
 // value before it learns some. All methods may be called from several goroutines.
 type Redactor struct {
-	matcher atomic.Pointer[matcher] // nil: no secrets
+	matcher atomic.Pointer[matcher] // nil if there are no secrets
 
 	learning sync.Mutex
-	vault    []known // what the last vault has
-	former   []known // what others had, and what was added, the newest first
+	vault    []known // the secrets of the last vault
+	former   []known // those of earlier vaults, and added ones, the newest first
 }
 
-// maxFormer is how many values are remembered that are no longer used: what still runs may still print them.
+// maxFormer is how many values are remembered that are no longer used: a running process may still print them.
 const maxFormer = 256
 
-// Learn adds the values of a vault. Those learnt before stay known.
+// Learn adds the values of a vault. Values learnt before stay known.
 func (r *Redactor) Learn(v *Vault) {
 	r.learning.Lock()
 	defer r.learning.Unlock()
@@ -48,7 +48,7 @@ func (r *Redactor) Learn(v *Vault) {
 	r.knows(all, former)
 }
 
-// Add adds a value that no vault has, such as a token that is good for an hour.
+// Add adds a value that no vault has, such as a token that is valid for an hour.
 func (r *Redactor) Add(name, value string) {
 	r.learning.Lock()
 	defer r.learning.Unlock()
@@ -83,7 +83,7 @@ func (r *Redactor) String(text string) string {
 	return text
 }
 
-// Bytes redacts a text. What comes back is the text itself where it has no secret.
+// Bytes redacts a text. It returns the text itself if it has no secret.
 func (r *Redactor) Bytes(text []byte) []byte {
 	m := r.current()
 	if m == nil {
@@ -95,19 +95,19 @@ func (r *Redactor) Bytes(text []byte) []byte {
 	return text
 }
 
-// asString is text as a string that is not kept beyond the life of text.
+// asString returns text as a string that must not outlive it.
 func asString(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
 
-// Format keeps the values out of whatever is printed.
+// Format prevents the values from being printed.
 func (r *Redactor) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("redactor")) }
 
 const (
-	depth  = 2 // how many escapes are looked through: JSON in a text of JSON, a URL in JSON
-	rounds = 4 // how often a text is looked at again
+	depth  = 2 // levels of escapes that are decoded: JSON in a text of JSON, a URL in JSON
+	rounds = 4 // how often a text is searched again
 )
 
-// redact puts names in the place of secrets. A name beside other text may make up another secret: so what came out is
-// looked at again.
+// redact replaces secrets by their names. A name beside other text may form another secret, so the result is searched
+// again.
 func (m *matcher) redact(text string, which cuts) string {
 	for range rounds {
 		hits := m.everywhere(text, nil, depth, which)
@@ -135,7 +135,7 @@ func (m *matcher) replace(text string, hits []hit) string {
 	return b.String()
 }
 
-// everywhere adds the secrets of a text, as it is written and as it reads without its escapes, that many deep.
+// everywhere adds the secrets of a text, as it is written and with its escapes decoded, up to deep levels.
 func (m *matcher) everywhere(text string, hits []hit, deep int, which cuts) []hit {
 	hits = append(hits, m.find(text)...)
 	hits = m.atCuts(text, which, hits)
@@ -150,7 +150,7 @@ func (m *matcher) everywhere(text string, hits []hit, deep int, which cuts) []hi
 	return hits
 }
 
-// through adds the secrets of a text as it reads without escapes of one kind.
+// through adds the secrets of a text with escapes of one kind decoded.
 func (m *matcher) through(text string, e escape, hits []hit, deep int, which cuts) []hit {
 	v := views.Get().(*view)
 	defer v.close()
@@ -165,8 +165,8 @@ func (m *matcher) through(text string, e escape, hits []hit, deep int, which cut
 	return hits
 }
 
-// Error redacts an error: what it says, and what those say that it wraps. One without secrets comes back as it is.
-// errors.Is finds the same as before; errors.As finds the redacted *tool.Error, and nothing of what had a secret.
+// Error redacts the message of an error and of those that it wraps. An error without secrets is returned unchanged.
+// errors.Is finds the same as before; errors.As finds the redacted *tool.Error, and no error that had a secret.
 func (r *Redactor) Error(err error) error {
 	if err == nil || r.Idle() || !r.inError(err) {
 		return err
@@ -194,7 +194,7 @@ func (r *Redactor) Failure(e *tool.Error) *tool.Error {
 	return &clean
 }
 
-// inError reports whether an error, or one that it wraps, says a secret.
+// inError reports whether the message of an error, or of one that it wraps, contains a secret.
 func (r *Redactor) inError(err error) bool {
 	if err == nil {
 		return false
@@ -221,7 +221,7 @@ func (r *Redactor) in(text string) bool {
 	return m != nil && len(m.everywhere(text, nil, depth, cutAll)) > 0
 }
 
-// A quiet error says what another one says, without its secrets.
+// A quiet error has the message of another one, without its secrets.
 type quiet struct {
 	text string
 	was  error
@@ -233,10 +233,10 @@ func (q quiet) Error() string { return q.text }
 // Is is for errors.Is alone: an error with a secret in it cannot be unwrapped.
 func (q quiet) Is(target error) bool { return errors.Is(q.was, target) }
 
-// Format keeps what it was out of whatever is printed.
+// Format prevents the original error from being printed.
 func (q quiet) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(q.text)) }
 
-// Handler returns a handler of logs that writes to another one, without secrets.
+// Handler returns a log handler that removes secrets and writes to another one.
 func Handler(to slog.Handler, r *Redactor) slog.Handler { return &handler{to, r} }
 
 type handler struct {
@@ -260,7 +260,7 @@ func (h *handler) Handle(ctx context.Context, rec slog.Record) error {
 	return h.to.Handle(ctx, clean)
 }
 
-// WithAttrs implements slog.Handler. Secrets that are learnt later stay in what was added before.
+// WithAttrs implements slog.Handler. Secrets that are learnt later are not removed from attributes added before.
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &handler{h.to.WithAttrs(h.attrs(attrs)), h.r}
 }
@@ -300,7 +300,7 @@ func (h *handler) value(v slog.Value) slog.Value {
 	return v
 }
 
-// any redacts a value of any type, in whatever way it may be written.
+// any redacts a value of any type, in every way that it may be written.
 func (h *handler) any(v any) any {
 	switch v := v.(type) {
 	case error:

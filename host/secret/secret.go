@@ -1,5 +1,5 @@
-// Package secret keeps the secrets that a config names, gives them to the tools that declare them, and takes their
-// values out of everything that leaves the program: outputs, errors, logs and records.
+// Package secret holds the secrets that a config names, passes them to the tools that declare them, and removes their
+// values from everything that leaves the program: outputs, errors, logs and records.
 package secret
 
 import (
@@ -29,20 +29,20 @@ import (
 	"toolpost/wire/regex"
 )
 
-// What a value may be. A shorter one could not be told from ordinary text, and so could not be redacted.
+// Limits of a value. A shorter one could not be distinguished from ordinary text, and so could not be redacted.
 const (
 	MinSize = 6
 	MaxSize = 64 << 10
 )
 
-// A From says where the value of a secret comes from, in exactly one way.
+// A From is the origin of a secret's value, in exactly one way.
 type From struct {
 	Env     string   `yaml:"env" doc:"environment variable of Toolpost that holds the value"`
 	File    string   `yaml:"file" doc:"file that holds the value; only its owner may have access; one trailing newline is removed"`
 	Command []string `yaml:"command" doc:"program and arguments that print the value to stdout within 10s; one trailing newline is removed"`
 }
 
-// Validate reports whether there is exactly one way.
+// Validate checks that there is exactly one origin.
 func (f *From) Validate() error {
 	given := []bool{f.Env != "", f.File != "", len(f.Command) > 0}
 	if len(slices.DeleteFunc(given, func(is bool) bool { return !is })) != 1 {
@@ -52,7 +52,7 @@ func (f *From) Validate() error {
 	return nil
 }
 
-// String says where the value comes from. The arguments of a command are left out.
+// String describes the origin. The arguments of a command are left out.
 func (f From) String() string {
 	switch {
 	case f.Env != "":
@@ -65,23 +65,23 @@ func (f From) String() string {
 	return "nowhere"
 }
 
-// A Vault has the secrets of one config, as they were when it was opened. A nil Vault has none.
+// A Vault holds the secrets of one config, as they were when it was opened. A nil Vault has none.
 type Vault struct {
 	secrets map[string]held
 }
 
-// A held secret has a value, or the reason why it has none.
+// A held secret has a value, or the reason for having none.
 type held struct {
 	value string
 	err   error
 }
 
-// atOnce is how many secrets are read at the same time.
+// atOnce is how many secrets are read concurrently.
 const atOnce = 8
 
-// Open reads all secrets; the paths of files, and the commands, start in dir. A secret that cannot be read harms nobody
-// but those who ask for it: Secret gives them the reason. A command runs without walls, so nothing of what is off
-// limits to tools may lie where they could put something beside it; nil: there are no tools.
+// Open reads all secrets; the paths of files, and the commands, start in dir. A secret that cannot be read only affects
+// the tools that need it: Secret returns the reason. A command runs without walls, so it is refused if tools may write to
+// a folder around its files; off is nil if there are no tools.
 func Open(ctx context.Context, dir string, from map[string]From, off *offlimits.List) *Vault {
 	v := &Vault{secrets: make(map[string]held, len(from))}
 	var mu sync.Mutex
@@ -100,8 +100,8 @@ func Open(ctx context.Context, dir string, from map[string]From, off *offlimits.
 	return v
 }
 
-// Claim says which files values come from: a tool gets a value, or it does not, but never the file. What a command is
-// started from must not be the tools' to change: it is not confined.
+// Claim returns the files that values come from: a tool may get a value, but never the file. Tools must not be able to
+// change the files that a command is started from: it is not confined.
 func Claim(dir string, from map[string]From) offlimits.Claim {
 	var c offlimits.Claim
 	for _, f := range from {
@@ -111,7 +111,7 @@ func Claim(dir string, from map[string]From) offlimits.Claim {
 	return c
 }
 
-// Names lists the secrets in order, also those that could not be read.
+// Names lists the secrets in order, including those that could not be read.
 func (v *Vault) Names() []string {
 	if v == nil {
 		return nil
@@ -119,7 +119,7 @@ func (v *Vault) Names() []string {
 	return slices.Sorted(maps.Keys(v.secrets))
 }
 
-// Secret returns the value of a secret, or says why there is none.
+// Secret returns the value of a secret, or the reason why there is none.
 func (v *Vault) Secret(name string) (string, error) {
 	if v != nil {
 		if s, ok := v.secrets[name]; ok {
@@ -139,53 +139,53 @@ func (v *Vault) Secret(name string) (string, error) {
 		"there is no secret %s; name it in the section `secrets` of the config (%s)", name, known)
 }
 
-// looksLikeName is the shape of names that people choose. Who writes a key in the place of its name, as happens, shall
-// not read it in a log: keys have digits among their letters, or other characters.
+// looksLikeName matches names that people choose. If a user writes a key in place of its name, as happens, it must not
+// appear in a log: keys have digits among their letters, or other characters.
 var looksLikeName = regex.Lazy(`^[A-Za-z_]+[0-9]{0,3}$`)
 
-// maxShown is how long a name may be to be shown.
+// maxShown is the maximum length of a name that is shown.
 const maxShown = 40
 
-// Same reports whether a secret is the same in two vaults: its value, or the reason why there is none.
+// Same reports whether a secret is the same in two vaults: its value, or the reason for having none.
 func (v *Vault) Same(o *Vault, name string) bool {
 	a, errA := v.Secret(name)
 	b, errB := o.Secret(name)
 	return a == b && fmt.Sprint(errA) == fmt.Sprint(errB)
 }
 
-// Redactor returns a redactor of the values of this vault.
+// Redactor returns a redactor for the values of this vault.
 func (v *Vault) Redactor() *Redactor {
 	r := new(Redactor)
 	r.Learn(v)
 	return r
 }
 
-// Format keeps the values out of whatever is printed.
+// Format prevents the values from being printed.
 func (v *Vault) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "secrets %v", v.Names())
 }
 
-// validName reports whether a name can be that of a secret: one that an environment variable can have.
+// validName reports whether a name is valid for a secret: it must be valid for an environment variable.
 func validName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 	return name != "" && strings.Trim(name, letters+"0123456789") == "" && strings.Contains(letters, name[:1])
 }
 
-// A Source gives values by name: a Vault, or what the config of a source of tools has of one (config.Source.Secrets).
+// A Source returns values by name: a Vault, or the part of one that a source of tools has (config.Source.Secrets).
 type Source interface {
 	Secret(name string) (string, error)
 }
 
-// A Grant is what the config of a source of tools says about secrets. It is embedded in the options of a protocol.
+// A Grant is the part about secrets in the config of a source of tools. It is embedded in the options of a protocol.
 type Grant struct {
 	Secrets     []string `yaml:"secrets" doc:"secrets that the tools get as environment variables of the same name; VARIABLE=NAME uses another variable"`
 	SecretFiles []string `yaml:"secret_files" doc:"secrets that the tools get as open files; the variable NAME_FD holds the descriptor number"`
-	Vault       Source   `yaml:"-"` // nil: there are none
+	Vault       Source   `yaml:"-"` // nil if there are none
 }
 
-// Give gives a child its secrets. Allowed is what its guarantees say of them (tool.Guarantees.SecretsAllowed): a secret
-// that is not on that list is left out; nil leaves out none. One without a value is an error: the tool is not to be run
-// without it. Done is to be called when the child has been started, or has not.
+// Give passes a child its secrets. Allowed comes from its guarantees (tool.Guarantees.SecretsAllowed): a secret that is
+// not on that list is left out; nil leaves out none. A secret without a value is an error: the tool must not run without
+// it. The caller calls done when the child has been started, or failed to start.
 func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err error) {
 	vars, err := grant(g.Vault, g.Secrets, allowed)
 	if err != nil {
@@ -205,7 +205,7 @@ func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err er
 	for _, s := range vars {
 		cmd.Env = append(cmd.Env, s.name+"="+s.value)
 	}
-	for _, s := range inFiles { // for tools whose environment others may read
+	for _, s := range inFiles { // for tools whose environment other processes may read
 		f, err := Sealed(s.name, s.value)
 		if err != nil {
 			done()
@@ -247,7 +247,7 @@ func grant(from Source, names, allowed []string) ([]known, error) {
 	return granted, nil
 }
 
-// Sealed makes a file in memory that can be read and not be changed.
+// Sealed makes a file in memory that can be read but not changed.
 func Sealed(name, value string) (*os.File, error) {
 	return kernel.Sealed(name, func(w io.Writer) error {
 		_, err := io.WriteString(w, value)
@@ -255,15 +255,15 @@ func Sealed(name, value string) (*os.File, error) {
 	})
 }
 
-// Keyed makes digests with a key. Arguments are often short, or one of a few: who had a plain digest of them could try
-// what they are. With a key that works for nobody who does not have it, and who has it still sees which are the same.
+// Keyed makes digests with a key. Arguments are often short, or one of a few values, so they could be guessed from a
+// plain digest. A digest with a key cannot be guessed without the key, but equal arguments still have equal digests.
 type Keyed struct {
 	key  func() ([]byte, error)
-	macs sync.Pool // of *mac, with the key in them: to make one costs more than a short digest does
+	macs sync.Pool // of *mac, including the key: making one costs more than a short digest
 }
 
-// NewKeyed makes one. The key is asked for when the first digest is made, and once; nil: it is made up, so that no
-// other program has the same digests.
+// NewKeyed returns a Keyed. The key is requested once, for the first digest. If key is nil a random one is used, so that
+// no other program has the same digests.
 func NewKeyed(key func() ([]byte, error)) *Keyed {
 	if key == nil {
 		key = func() ([]byte, error) { return []byte(rand.Text()), nil }
@@ -271,7 +271,7 @@ func NewKeyed(key func() ([]byte, error)) *Keyed {
 	return &Keyed{key: sync.OnceValues(key)}
 }
 
-// Sum returns the digest of several texts for a purpose. Those for different purposes have nothing in common.
+// Sum returns the digest of several texts for a purpose. Digests for different purposes are unrelated.
 func (k *Keyed) Sum(purpose string, texts ...[]byte) (sum [sha256.Size]byte, err error) {
 	key, err := k.key()
 	if err != nil {
@@ -295,7 +295,7 @@ func (k *Keyed) Sum(purpose string, texts ...[]byte) (sum [sha256.Size]byte, err
 	return [sha256.Size]byte(m.small), nil
 }
 
-// A mac makes one sum after the other, and keeps what it needs for that.
+// A mac makes one sum after the other, and reuses its buffers.
 type mac struct {
 	hash.Hash
 	small []byte
@@ -303,7 +303,7 @@ type mac struct {
 
 func (m *mac) sized(n int) { m.small = binary.AppendUvarint(m.small[:0], uint64(n)) }
 
-// Seal returns what closes texts for a purpose: nobody without the key reads or changes them. It makes its own nonces.
+// Seal returns a cipher that encrypts and authenticates texts for a purpose. It makes its own nonces.
 func (k *Keyed) Seal(purpose string) (cipher.AEAD, error) {
 	key, err := k.Sum(purpose)
 	if err != nil {

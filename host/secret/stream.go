@@ -2,22 +2,22 @@ package secret
 
 import "strings"
 
-// A Stream redacts a text that comes in parts, such as what a tool prints, where a secret may begin in one part and
-// end in another. It holds back the end of a part that may be the beginning of a secret, and nothing else: text that
-// ends in a newline is held back only where a secret of several lines may have begun. The zero value with a Redactor
-// is ready. It is not safe for use by several goroutines.
+// A Stream redacts a text that comes in parts, such as the output of a tool. A secret may begin in one part and end in
+// another. The Stream holds back only the end of a part that may be the beginning of a secret: text that ends in a
+// newline is held back only if a secret of several lines may have begun. The zero value with a Redactor is ready. It is
+// not safe for concurrent use.
 type Stream struct {
 	Redactor *Redactor
 	held     string
-	shown    string // the end of what was shown before a pause, if a secret may have begun there
-	begun    bool   // something was shown: what comes next is not the beginning of the text
+	shown    string // the end of the text shown before a pause, if a secret may have begun there
+	begun    bool   // something was shown, so the next part is not the beginning of the text
 }
 
-// Write takes the next part and gives what can be shown of the text so far.
+// Write takes the next part and returns as much of the text as can be shown.
 func (s *Stream) Write(part string) string { return s.show(part, false) }
 
-// Pause gives what was held back, at the end of the text or where another comes in between. If a secret has begun there,
-// what comes next is shown without the rest of it. A log, whose lines are shown as they come, pauses after each.
+// Pause returns the text that was held back, at the end of the text or before another text. If a secret has begun there,
+// the next part is shown without the rest of it. A log, whose lines are shown as they come, pauses after each.
 func (s *Stream) Pause() string { return s.show("", true) }
 
 func (s *Stream) show(part string, all bool) string {
@@ -44,7 +44,7 @@ func (s *Stream) show(part string, all bool) string {
 	return m.redactFrom(text[:at], before, which)
 }
 
-// redactFrom gives a text from a place on, without secrets. Those may begin before the place.
+// redactFrom returns a text from a position on, without secrets. Those may begin before the position.
 func (m *matcher) redactFrom(text string, at int, which cuts) string {
 	if at == 0 {
 		return m.redact(text, which)
@@ -58,8 +58,7 @@ func (m *matcher) redactFrom(text string, at int, which cuts) string {
 	return m.replace(text[at:], rest)
 }
 
-// holdFrom returns where the part of a text begins that is to be held back. Secrets that reach into it are held back as
-// a whole.
+// holdFrom returns the beginning of the part of a text to hold back. Secrets that reach into it are held back as a whole.
 func (m *matcher) holdFrom(text string, which cuts) int {
 	at := m.begun(text, depth)
 	if at == len(text) {
@@ -71,16 +70,16 @@ func (m *matcher) holdFrom(text string, which cuts) int {
 	}
 	most := 4 * m.most
 	if strings.ContainsAny(text[at:], "%\\&") {
-		most *= maxEscape / 2 // each byte may be written in so many more
+		most *= maxEscape / 2 // each byte may take that many more
 	}
-	if len(text)-at > most { // secrets that follow each other without end
+	if len(text)-at > most { // an endless sequence of secrets
 		return len(text)
 	}
 	return at
 }
 
-// begun returns where the last part of a text begins that may be the beginning of a form, as it is written and as it
-// reads without its escapes, that many deep; len(text): nowhere.
+// begun returns where the last part of a text begins that may be the beginning of a form, as it is written and with its
+// escapes decoded, up to deep levels. It returns len(text) if there is none.
 func (m *matcher) begun(text string, deep int) int {
 	at := m.begunPlain(text)
 	if deep == 0 {
@@ -94,7 +93,7 @@ func (m *matcher) begun(text string, deep int) int {
 	return at
 }
 
-// begunThrough is begun for a text with escapes of one kind. Only a part of the last of them may be there yet.
+// begunThrough is begun for a text with escapes of one kind. The last escape may be incomplete.
 func (m *matcher) begunThrough(text string, e escape, deep int) int {
 	whole := len(text)
 	for at := max(0, len(text)-e.most+1); at < whole; at++ {
@@ -102,7 +101,7 @@ func (m *matcher) begunThrough(text string, e escape, deep int) int {
 			whole = at
 		}
 	}
-	// Each byte of a secret is written in so many at the most.
+	// The maximum number of bytes in which a secret may be written.
 	far := e.most * m.most
 	if deep > 0 {
 		far *= maxEscape
@@ -123,38 +122,38 @@ func (m *matcher) begunThrough(text string, e escape, deep int) int {
 	return near + v.from(at)
 }
 
-// Texts are cut before they come here: the end of what a program printed, the first bytes of an answer, a line that was
-// too long. What is left of a secret is then the end of it where the text begins, or the beginning of it where the text
-// ends, or both. Messages have such texts in them, in quotes, on a line of their own or with dots for what is missing;
-// so each of these places counts as a cut.
+// Texts are cut before they come here: the end of a program's output, the first bytes of an answer, a line that was too
+// long. The remainder of a secret is then its end at the beginning of the text, or its beginning at the end of the text,
+// or both. Messages quote such texts, on a line of their own or with dots for the missing part; so each of these places
+// counts as a cut.
 
-// Which cuts count.
+// The cuts to consider.
 type cuts uint8
 
 const (
 	cutInside cuts = 1 << iota // at the marks within a text
-	cutStart                   // where it begins
-	cutEnd                     // where it ends
+	cutStart                   // at its beginning
+	cutEnd                     // at its end
 	cutAll    = cutInside | cutStart | cutEnd
 )
 
-// How much of a form must be left at a cut to be taken for it. Less is found in many texts, and tells little.
+// How much of a form must be left at a cut to count as the form. Shorter pieces occur in many texts, and reveal little.
 const (
 	minCut    = 8  // or half of it, if that is less
 	minMiddle = 16 // with a cut on both sides
 )
 
-// Which forms are found at cuts: all places of short ones are in the table, and of long values each sparse-th.
+// Which forms are found at cuts: the table has all positions of short ones, and each sparse-th of long values.
 const (
 	maxDense = 1 << 10
 	sparse   = 16
 )
 
-// A cutTable finds forms by any window of theirs.
+// A cutTable finds forms by any of their windows.
 type cutTable struct {
 	filter [1 << 14]uint64
 	table  map[uint32][]ref
-	reach  int // how many windows beside a cut are looked at
+	reach  int // how many windows beside a cut are looked up
 }
 
 func newCutTable(forms []form) *cutTable {
@@ -189,7 +188,7 @@ func (t *cutTable) at(text string, i int) []ref {
 	return t.table[key]
 }
 
-// atCuts adds what is left of secrets at the cuts of a text.
+// atCuts adds the remainders of secrets at the cuts of a text.
 func (m *matcher) atCuts(text string, which cuts, hits []hit) []hit {
 	if which&cutInside != 0 {
 		for at := 0; at < len(text); at++ {
@@ -212,7 +211,7 @@ func (m *matcher) atCuts(text string, which cuts, hits []hit) []hit {
 	return hits
 }
 
-// behind adds a secret whose end, or a long piece, is left behind a cut. What is left of an escape comes first.
+// behind adds a secret whose end, or a long piece, is left behind a cut. The rest of an escape may precede it.
 func (m *matcher) behind(text string, cut int, hits []hit) []hit {
 	for at := cut; at < min(len(text), cut+maxEscape) && (at == cut || isEscape(text[at-1])); at++ {
 		if hits, found := m.after(text, at, hits); found {
@@ -222,7 +221,7 @@ func (m *matcher) behind(text string, cut int, hits []hit) []hit {
 	return hits
 }
 
-// before adds a secret whose beginning is left before a cut. What there is of an escape comes last, or of two: escapes
+// before adds a secret whose beginning is left before a cut. A part of an escape may follow it, or of several: escapes
 // may be written in escapes.
 func (m *matcher) before(text string, cut int, hits []hit) []hit {
 	for range 1 + depth {
@@ -233,7 +232,7 @@ func (m *matcher) before(text string, cut int, hits []hit) []hit {
 		if at == cut {
 			break
 		}
-		if hits, found := m.until(text, at+1, hits); found { // &amp; begins with what it stands for
+		if hits, found := m.until(text, at+1, hits); found { // &amp; begins with the character that it stands for
 			return hits
 		}
 		cut = at
@@ -275,7 +274,7 @@ func (m *matcher) until(text string, cut int, hits []hit) (_ []hit, found bool) 
 	return hits, false
 }
 
-// ellipsis is how some programs write what they left out; others write three dots or more.
+// ellipsis is how some programs mark an omission; others write three dots or more.
 const ellipsis = "…"
 
 // isCut reports whether a byte may begin the mark of a cut.
@@ -283,7 +282,7 @@ func isCut(c byte) bool {
 	return c == '\n' || c == '\r' || c == '"' || c == '\'' || c == '`' || c == '.' || c == ellipsis[0]
 }
 
-// endOfCut returns the place behind the mark at a place; the place itself: there is none.
+// endOfCut returns the position after the mark at a position, or the position itself if there is no mark.
 func endOfCut(text string, at int) int {
 	switch text[at] {
 	case '.':
@@ -304,11 +303,11 @@ func endOfCut(text string, at int) int {
 	return at + 1
 }
 
-// isEscape reports whether escapes have such a byte.
+// isEscape reports whether a byte can be part of an escape.
 func isEscape(c byte) bool { return isDigit(c) || strings.IndexByte(`#;&%\"'`, c) >= 0 }
 
-// withoutPartial returns where an escape begins of which only a part is there yet, at the end of a text; the length of
-// the text: there is none.
+// withoutPartial returns where an incomplete escape begins at the end of a text, or the length of the text if there is
+// none.
 func withoutPartial(text string) int {
 	for at := max(0, len(text)-maxEscape+1); at < len(text); at++ {
 		partial := false
@@ -327,9 +326,8 @@ func withoutPartial(text string) int {
 	return len(text)
 }
 
-// public returns how much of the two ends of a value is no secret: of an address with a password in it, what is before
-// the password and what is behind it; of another address, what is before its query; of a key, the first line and the
-// last.
+// public returns how many bytes at the two ends of a value are not secret: of an address with a password, the parts
+// before and after the password; of another address, the part before its query; of a key, the first line and the last.
 func public(value string) (head, tail int) {
 	if first, rest, ok := strings.Cut(value, "\n"); ok && strings.HasPrefix(value, "-----") {
 		rest = strings.TrimRight(rest, "\n")

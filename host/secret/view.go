@@ -10,34 +10,34 @@ import (
 	"unicode/utf8"
 )
 
-// A view is a text read without its escapes, and the way back.
+// A view is a text with its escapes decoded, and the mapping back.
 type view struct {
 	plain []byte
 	jumps []jump // in order
-	one   []byte // what one escape stands for
+	one   []byte // the decoded form of one escape
 }
 
-// A jump is an escape: where it stands in the text and what it is read as.
+// A jump is an escape: its position in the text and in the decoded form.
 type jump struct{ at, size, plainAt, plainSize int32 }
 
-// An escape is a way to write any character of a text in others, or to put something between two of them that has no
-// meaning.
+// An escape is a way to write any character of a text in other characters, or to insert something without meaning between
+// two of them.
 type escape struct {
 	mark byte
-	// read gives what the escape at a place of a text stands for, added to plain, and the escape's length; 0: it is
-	// none.
+	// read appends the decoded form of the escape at a position of a text to plain, and returns the escape's length, or 0
+	// if there is none.
 	read func(plain []byte, text string, at int) ([]byte, int)
-	// partial reports whether a text is the beginning of an escape and not yet all of it.
+	// partial reports whether a text is an incomplete escape.
 	partial func(text string) bool
 	most    int  // the length of the longest
-	gap     bool // it stands for nothing
+	gap     bool // it decodes to nothing
 }
 
 // maxEscape is the length of the longest escape.
 const maxEscape = 12
 
-// escapesOf returns those of URLs, those of JSON, which many programs use for the texts that they print, those of HTML,
-// and the ends of lines that programs break base64 and hexadecimal digits into.
+// escapesOf returns the escapes of URLs, of JSON, which many programs use for the texts that they print, and of HTML, and
+// the line ends that programs insert in base64 and hexadecimal digits.
 func escapesOf(text string) [4]escape {
 	end := escape{mark: '\n', read: readLineEnd, partial: never, most: 1, gap: true}
 	if strings.Contains(text, "\r\n") || strings.HasSuffix(text, "\r") {
@@ -58,7 +58,7 @@ func partialPercent(text string) bool {
 	return ok && len(text) < 3
 }
 
-// partialBackslash tells the beginning of an escape by what it would be with digits behind it.
+// partialBackslash recognizes an incomplete escape by completing it with digits.
 func partialBackslash(text string) bool {
 	if len(text) == 1 {
 		return true
@@ -67,8 +67,8 @@ func partialBackslash(text string) bool {
 	return size > len(text)
 }
 
-// readEntity reads &amp;, &#34; and &#x22;. Browsers read some also without the semicolon, but no program writes them
-// so, and where a text was cut nobody could tell whether more digits were to follow.
+// readEntity reads &amp;, &#34; and &#x22;. Browsers also accept some without the semicolon, but no program writes them
+// that way, and at a cut it would be unclear whether more digits follow.
 func readEntity(plain []byte, text string, at int) ([]byte, int) {
 	text = text[at:min(len(text), at+maxEscape)]
 	end := 1
@@ -128,7 +128,7 @@ func readBackslash(plain []byte, text string, at int) ([]byte, int) {
 	return plain, 0
 }
 
-// codedLine is how many digits tell a line of base64 or hexadecimal digits, which go on in the next one.
+// codedLine is how many digits make a line of base64 or hexadecimal digits, which continue on the next line.
 const codedLine = 24
 
 func readLineEnd(plain []byte, text string, at int) ([]byte, int) {
@@ -146,7 +146,7 @@ func readLineEnd(plain []byte, text string, at int) ([]byte, int) {
 	return plain, 1
 }
 
-// readUnicode reads \u0041, and the two of them that a character beyond the first 65,536 needs.
+// readUnicode reads \u0041, and the pair that a character beyond the first 65,536 needs.
 func readUnicode(plain []byte, text string) ([]byte, int) {
 	r, ok := hexadecimal(text, 2, 4)
 	if !ok {
@@ -168,7 +168,7 @@ func hexadecimal(text string, at, digits int) (rune, bool) {
 	return rune(v), err == nil
 }
 
-// open reads a text without escapes of one kind, and reports whether it has any.
+// open decodes the escapes of one kind in a text, and reports whether it has any.
 func (v *view) open(text string, e escape) bool {
 	v.plain, v.jumps = v.plain[:0], v.jumps[:0]
 	from := 0
@@ -196,7 +196,7 @@ func (v *view) open(text string, e escape) bool {
 	return true
 }
 
-// from and to give the place in the text of a place in the view, as the beginning and as the end of a part.
+// from and to map a position in the view to the text, as the beginning and as the end of a part.
 func (v *view) from(at int) int {
 	i := v.jump(at)
 	if i < 0 {
@@ -218,13 +218,13 @@ func (v *view) to(at int) int {
 	return int(j.at+j.size) + max(0, at-int(j.plainAt+j.plainSize))
 }
 
-// jump finds the last jump that is not behind a place of the view.
+// jump finds the last jump that is not after a position of the view.
 func (v *view) jump(at int) int {
 	i, _ := slices.BinarySearchFunc(v.jumps, at, func(j jump, at int) int { return int(j.plainAt) - at - 1 })
 	return i - 1
 }
 
-// Views are used again. Large ones are not kept.
+// Views are reused. Large ones are not kept.
 var views = sync.Pool{New: func() any { return new(view) }}
 
 const maxKept = 4 << 20

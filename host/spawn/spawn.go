@@ -1,6 +1,6 @@
-// Package spawn starts the programs of a source of tools. What the config of a source says of every program, whatever
-// it speaks, is one struct here, and one function makes a command of it: its folder, its environment and secrets, and
-// the walls or the container around it.
+// Package spawn starts the programs of a source of tools. The settings of every program, whatever its protocol, are one
+// struct here, and one function turns them into a command: its folder, its environment and secrets, and the walls or the
+// container around it.
 package spawn
 
 import (
@@ -24,7 +24,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options are the fields that a source of every protocol has whose programs we start. They are embedded in the
+// Options are the fields of every source whose programs we start, whatever its protocol. They are embedded in the
 // protocol's own.
 type Options struct {
 	Dir     string            `yaml:"dir" doc:"folder in which programs are found and run, relative to the config; in a container: the working folder there; default: the config's folder"`
@@ -37,13 +37,12 @@ type Options struct {
 	Container  container.Options `yaml:"container" doc:"run the tools in this container, if it names an image"`
 }
 
-// Of returns the options of a configured source before they are decoded: where its secrets are, and what its tools
-// never see.
+// Of returns the options of a configured source before they are decoded: its secrets, and what is hidden from its tools.
 func Of(src config.Source) Options {
 	return Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
 }
 
-// Check finds what would otherwise only fail, or mislead, when a tool is called.
+// Check finds mistakes that would otherwise only show, or mislead, when a tool is called.
 func (o Options) Check() error {
 	for name := range o.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
@@ -58,13 +57,13 @@ func (o Options) Check() error {
 
 func (o Options) contained() bool { return o.Container.Image != "" }
 
-// Folder is where programs are found and run, of a config in base.
+// Folder returns the folder in which programs are found and run, for a config in base.
 func (o Options) Folder(base string) string { return offlimits.Under(base, o.Dir) }
 
-// Claim says which files a command starts from, and which its program may change, of a config in base.
+// Claim returns the files that a command starts from, and those that its program may change, for a config in base.
 func (o Options) Claim(base string, argv []string) offlimits.Claim {
 	c := o.Granted(base)
-	// Also in a container: its root may be ours, and a file of the same path elsewhere is no worse for it.
+	// Also in a container: its root may be ours, and a file of the same path elsewhere does no harm.
 	c.Starts = append(o.Container.Starts(base), offlimits.Argv(o.Folder(base), argv, c.Writes)...)
 	if o.contained() && !(o.Container.Own() && filepath.Clean(o.Container.Image) == "/") {
 		return c // its code is in the image
@@ -74,7 +73,7 @@ func (o Options) Claim(base string, argv []string) offlimits.Claim {
 	if o.Dir != "" {
 		c.Homes = append(c.Homes, dir+"/")
 	} else if !o.contained() {
-		c.Homes = append(c.Homes, dir+"/.") // where the config lies, folders for data are to be expected
+		c.Homes = append(c.Homes, dir+"/.") // folders for data are to be expected beside the config
 	}
 	for _, program := range argv[:min(1, len(argv))] {
 		c.Homes = append(c.Homes, walls.Installed(dir, program)...)
@@ -82,7 +81,7 @@ func (o Options) Claim(base string, argv []string) offlimits.Claim {
 	return c
 }
 
-// Granted says what programs may change, and what code in them would have, of a config in base.
+// Granted returns what programs may change, and what code in them would gain, for a config in base.
 func (o Options) Granted(base string) offlimits.Claim {
 	c := o.Walls.Claim(base)
 	if secrets := slices.Concat(o.Secrets, o.SecretFiles, o.PassEnv); len(secrets) > 0 && !o.Walls.Off {
@@ -91,35 +90,35 @@ func (o Options) Granted(base string) offlimits.Claim {
 	return c
 }
 
-// Given are the variables that somebody chose for the programs, by name.
+// Given returns the variables that were configured for the programs, by name.
 func (o Options) Given() map[string]string {
 	return process.Variables(o.Env, o.PassEnv)
 }
 
-// A Command is what a protocol knows of a program beside the options.
+// A Command is a protocol's description of a program, besides the options.
 type Command struct {
-	Argv     []string          // the program, on PATH or, with a slash, from Dir; and its arguments; empty: the image's own
-	Dir      string            // absolute: its working folder; empty: that of the options
-	Own      string            // a folder that it sees, also in a container; empty: the working folder, in a container none
-	Code     []string          // files and folders that it runs besides, such as a plugin
-	Reads    []string          // files and folders that it sees besides; in a container: none
+	Argv     []string          // the program, on PATH or, with a slash, from Dir; and its arguments; empty means the image's own
+	Dir      string            // absolute: its working folder; empty means that of the options
+	Own      string            // a folder that it sees, also in a container; empty means the working folder, in a container none
+	Code     []string          // files and folders that it also runs, such as a plugin
+	Reads    []string          // files and folders that it also sees; not in a container
 	Withheld map[string]string // modules that it would find without walls, see tool.Room
 	PassEnv  []string          // names of more variables that are passed on
-	Scratch  bool              // its HOME, its TMPDIR and /var/tmp are its own, like /tmp: for a program that serves one call
-	Log      *slog.Logger      // gets a line for each container that could not be ended; nil: no log
+	Scratch  bool              // its HOME, its TMPDIR and /var/tmp are private, like /tmp: for a program that serves one call
+	Log      *slog.Logger      // gets a line for each container that could not be ended; nil means no log
 }
 
-// A Program is a command that is started behind walls, or in a container. What it takes to run it is found out when it
-// is first started: a config may have many that nobody calls.
+// A Program is a command that is started behind walls, or in a container. Its requirements are determined at the first
+// start: a config may have many programs that are never called.
 type Program struct {
 	Argv []string
-	Dir  string         // absolute: its working folder, in its container if it has one; empty: the image's own
-	Box  *container.Box // what an engine runs it in; nil: nothing does
+	Dir  string         // absolute: its working folder, in its container if it has one; empty means the image's own
+	Box  *container.Box // the engine's container around it; nil if there is none
 
 	o     Options
 	env   []string          // without secrets
 	kept  map[string]string // modules that are withheld
-	walls *walls.Walls      // nil: those of a container are its engine's
+	walls *walls.Walls      // nil if its engine provides the walls of its container
 
 	mu    sync.Mutex
 	found *found
@@ -163,7 +162,7 @@ func (o Options) given(c Command) map[string]string {
 	return o.Given()
 }
 
-// distinct keeps of several values of a variable the last one: programs would take the first.
+// distinct keeps the last of several values of a variable: programs would use the first.
 func distinct(env []string) []string {
 	var all []string
 	for i, v := range env {
@@ -195,7 +194,7 @@ func (p *Program) behindWalls(base string, c Command) error {
 	return nil
 }
 
-// scratch lists where programs leave files for a while, beside /tmp.
+// scratch lists the folders for temporary files, besides /tmp.
 func scratch(env []string) []string {
 	paths := []string{"/var/tmp"}
 	for _, v := range env {
@@ -206,7 +205,7 @@ func scratch(env []string) []string {
 	return paths
 }
 
-// inFolder makes a container that needs no engine: walls in which an image has the place of this machine's files.
+// inFolder makes a container that needs no engine: walls in which an image replaces this machine's files.
 func (p *Program) inFolder(base string, c Command) error {
 	if len(p.Argv) == 0 {
 		return tool.Errorf(tool.CodeUnavailable,
@@ -227,13 +226,13 @@ func (p *Program) inFolder(base string, c Command) error {
 	if p.walls, err = around.Around(needs); err != nil {
 		return err
 	}
-	p.found = &found{argv: p.Argv, walls: p.walls} // all that it takes is in the image
+	p.found = &found{argv: p.Argv, walls: p.walls} // the image has everything that it needs
 	p.env = p.walls.Environment(container.Environment(process.Assigned(p.o.given(c))))
 	return nil
 }
 
-// inTmp lists what the command names in the /tmp of its image. The room has a /tmp of its own, which would hide it: if
-// the image is this machine's root, the room gets these files at their own paths; those of another image are refused.
+// inTmp lists the paths of the command in the /tmp of its image. The room has a /tmp of its own, which would hide them:
+// if the image is this machine's root, the room gets these files at their own paths; those of another image are refused.
 func (p *Program) inTmp() (named []string, err error) {
 	const tmp = "/tmp"
 	image := filepath.Clean(p.o.Container.Image)
@@ -252,7 +251,7 @@ func (p *Program) inTmp() (named []string, err error) {
 	return named, nil
 }
 
-// String says in words what the program may do.
+// String describes what the program may do.
 func (p *Program) String() string {
 	if p.walls == nil {
 		return "a container of " + p.Box.Image + " (" + p.Box.Engine + "); network " + cmp.Or(p.Box.Network, "none")
@@ -260,7 +259,7 @@ func (p *Program) String() string {
 	return p.walls.String()
 }
 
-// Publish puts what the program may do into the spec of its tool.
+// Publish adds what the program may do to the spec of its tool.
 func (p *Program) Publish(s *tool.Spec) {
 	s.Walls, s.Held = p.String(), p.Holds()
 	switch {
@@ -273,7 +272,7 @@ func (p *Program) Publish(s *tool.Spec) {
 	}
 }
 
-// Holds are the guarantees that hold around every call, asked for or not.
+// Holds returns the guarantees that hold around every call, requested or not.
 func (p *Program) Holds() tool.Guarantees {
 	if p.walls == nil {
 		return tool.Guarantees{Sandbox: true}
@@ -281,7 +280,7 @@ func (p *Program) Holds() tool.Guarantees {
 	return p.walls.Holds()
 }
 
-// Unavailable says why the program cannot be started as things are now: it or its folder is missing.
+// Unavailable returns why the program cannot be started now: it or its folder is missing.
 func (p *Program) Unavailable() error {
 	if p.o.contained() {
 		return nil
@@ -295,7 +294,7 @@ func (p *Program) Unavailable() error {
 	return nil
 }
 
-// Missing says that the program of a source is not there, or its folder, without making anything of the source: for
+// Missing returns an error if the program of a source, or its folder, is missing, without building the source. It is for
 // protocols whose sources have a command.
 func Missing(src config.Source) error {
 	var o struct {
@@ -306,7 +305,7 @@ func Missing(src config.Source) error {
 		} `yaml:"container"`
 	}
 	if err := src.Peek(&o); err != nil || len(o.Command) == 0 || o.Command[0] == "" || o.Container.Image != "" {
-		return nil // nothing to find, or what is wrong is told by whoever reads it
+		return nil // there is nothing to find, or the decoder of the options reports the mistake
 	}
 	p := Program{Argv: slices.Clone(o.Command), Dir: offlimits.Under(src.Dir, o.Dir)}
 	if strings.Contains(p.Argv[0], "/") {
@@ -320,9 +319,9 @@ type Run struct {
 	Name       string            // of the tool, for messages
 	Args       []string          // after those of the command
 	Env        map[string]string // more variables
-	Call       *tool.Call        // whose trace it goes on with; nil: none
+	Call       *tool.Call        // whose trace it continues; nil if there is none
 	Guarantees tool.Guarantees   // that hold for it
-	Watch      *walls.Watch      // sees what the walls stop; nil: nobody does
+	Watch      *walls.Watch      // sees what the walls stop; may be nil
 
 	Look        bool // see process.Command, as for those below
 	Stderr      func(line []byte)
@@ -330,8 +329,8 @@ type Run struct {
 	Redraws     bool
 }
 
-// Start starts the program, with its secrets, behind its walls or in its container. A guarantee that cannot be held is
-// an error with the reason coverage_missing.
+// Start starts the program, with its secrets, behind its walls or in its container. A guarantee that cannot be enforced
+// is an error with the reason coverage_missing.
 func (p *Program) Start(ctx context.Context, r Run) (*process.Child, error) {
 	cmd := process.Command{
 		Argv: p.Argv, Dir: p.Dir, Env: distinct(slices.Concat(p.env, process.Assigned(r.Env))),
@@ -361,7 +360,7 @@ func (p *Program) Start(ctx context.Context, r Run) (*process.Child, error) {
 	return child, err
 }
 
-// confine puts the walls around a command, and refuses guarantees that hold in no container.
+// confine puts the walls around a command, and refuses guarantees that no container enforces.
 func (p *Program) confine(ctx context.Context, cmd *process.Command, r Run) error {
 	if missing := container.Uncovered(r.Guarantees); p.o.contained() && len(missing) > 0 {
 		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced by a container; "+
@@ -380,7 +379,7 @@ func (p *Program) confine(ctx context.Context, cmd *process.Command, r Run) erro
 	return err
 }
 
-// find finds how the program is started. What was found once stays.
+// find determines how the program is started. The result is kept.
 func (p *Program) find(ctx context.Context) (*found, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

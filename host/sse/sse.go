@@ -1,4 +1,4 @@
-// Package sse reads server-sent events, of whoever may send anything: lines, events and streams have their bounds.
+// Package sse reads server-sent events from untrusted servers: lines, events and streams are bounded.
 package sse
 
 import (
@@ -17,10 +17,10 @@ type Event struct {
 	Data []byte
 }
 
-// A Reader reads events within its bounds. Lines end with LF or CRLF: nobody is known who ends them with CR alone.
+// A Reader reads events within its bounds. Lines end with LF or CRLF: no known server ends them with CR alone.
 type Reader struct {
 	LastID string        // of the last event that had one, with data or without
-	Retry  time.Duration // how long to wait before the stream is asked for again, if it was said
+	Retry  time.Duration // how long to wait before reconnecting, if the server set it
 
 	lines *process.Lines
 	most  int
@@ -29,16 +29,16 @@ type Reader struct {
 // New reads from r. Most bounds a line, and the data of one event, in bytes.
 func New(r io.Reader, most int) *Reader { return NewBounded(r, most, 0) }
 
-// NewBounded is New with a bound on all that is read, in bytes; 0: none.
+// NewBounded is New with a bound on all input, in bytes; 0 means no bound.
 func NewBounded(r io.Reader, most int, total int64) *Reader {
 	return &Reader{lines: process.NewLines(r, process.LineLimits{Line: most, Total: total}), most: most}
 }
 
-// maxRetry is the longest that somebody is believed who asks for patience.
+// maxRetry bounds the delay that a server can ask for.
 const maxRetry = time.Minute
 
-// Next returns the next event with data. A stream that ends, wherever it does, ends with io.ErrUnexpectedEOF: whoever
-// has read the last event does not ask for another.
+// Next returns the next event with data. The end of a stream, anywhere, is io.ErrUnexpectedEOF: a caller that has read
+// the last event does not ask for another.
 func (s *Reader) Next() (m Event, err error) {
 	hasData := false
 	for {
@@ -72,7 +72,7 @@ func (s *Reader) Next() (m Event, err error) {
 	}
 }
 
-// about takes what is said of the stream and not in it.
+// about handles the fields that concern the stream itself.
 func (s *Reader) about(name, value string) {
 	switch name {
 	case "id":

@@ -7,10 +7,10 @@ import (
 	"net/url"
 )
 
-// Public reports whether an address is one of the Internet, and not of this machine, its network or a cloud's own.
+// Public reports whether an address is on the Internet, and not of this machine, its network or a cloud's own.
 func Public(a netip.Addr) bool { return isPublic(a) }
 
-// Address is the host and port that a URL means.
+// Address returns the host and port of a URL.
 func Address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -22,7 +22,7 @@ func Address(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// IsProxy reports whether an address is that of the proxy that the environment names.
+// IsProxy reports whether an address is that of the proxy in the environment.
 func IsProxy(addr string) bool {
 	for _, scheme := range []string{"http", "https"} {
 		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: scheme, Host: "example.com"}})

@@ -19,21 +19,20 @@ import (
 	"toolpost/tool"
 )
 
-// A connPair is one connection of a child, and the one to the host if there is one. Everything on it ends with its
-// context.
+// A connPair is one connection of a child, and the one to the host if there is one. Both end with its context.
 type connPair struct {
 	*egress
 	report func(host)
 	child  *side
 	head   *head
-	in     *bufio.Reader // what the child sends
+	in     *bufio.Reader // data from the child
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	began  time.Time
-	moved  atomic.Int64 // when something was read or written, in nanoseconds since it began
-	broken atomic.Bool  // it ends before its end
+	moved  atomic.Int64 // time of the last read or write, in nanoseconds since it began
+	broken atomic.Bool  // it was aborted
 }
 
 // A side is one of the two connections of a pair.
@@ -54,7 +53,7 @@ func (s *side) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite tells the other end that nothing more comes.
+// CloseWrite ends the output to the other end.
 func (s *side) CloseWrite() {
 	if c, ok := s.Conn.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()
@@ -69,8 +68,8 @@ func (s *side) Close() error {
 	return s.Conn.Close()
 }
 
-// ended reports whether the other end has closed its direction, also while there is unread data before the end; and
-// whether this end is closed, which the room does when nobody is left in it.
+// ended reports whether the other end has closed its direction, even if there is unread data before the end, and whether
+// this end is closed, which happens when no process is left in the room.
 func (s *side) ended() (half, whole bool) {
 	c, ok := s.Conn.(syscall.Conn)
 	if !ok {
@@ -90,13 +89,13 @@ func (c *connPair) move(n int) {
 	}
 }
 
-// abort ends the pair so that neither end takes what it got for the whole.
+// abort ends the pair so that neither end takes its data for complete.
 func (c *connPair) abort() {
 	c.broken.Store(true)
 	c.cancel()
 }
 
-// serve speaks with the child until one of them ends it.
+// serve talks to the child until one side ends the connection.
 func (c *connPair) serve() {
 	defer c.work.Wait()
 	defer c.cancel()
@@ -113,9 +112,9 @@ func (c *connPair) serve() {
 	}
 }
 
-// guard ends the pair with the child, and when nothing has moved for too long. It looks at the child's connection
-// because nobody may read from it at that moment. A child that is gone cannot be told from one that has closed its
-// direction alone, but by its silence.
+// guard ends the pair with the child, and when nothing has moved for too long. It checks the child's connection because
+// there may be no reader at that moment. A child that is gone differs from one that has closed only its direction by its
+// silence alone.
 func (c *connPair) guard() {
 	tick := time.NewTicker(c.limits.look)
 	defer tick.Stop()
@@ -132,7 +131,7 @@ func (c *connPair) guard() {
 	}
 }
 
-// connect connects to a host, and reports it if it is not on the list. The connection ends with the pair.
+// connect connects to a host, and reports a violation if it is not on the list. The connection ends with the pair.
 func (c *connPair) connect(t host) (*side, error) {
 	_ = c.child.SetReadDeadline(time.Time{})
 	c.head.over = true
@@ -159,7 +158,7 @@ func (c *connPair) close(s *side) {
 func (c *connPair) tunnel(peer *side) {
 	early, _ := c.in.Peek(c.in.Buffered())
 	pass := func(to *side, from io.Reader) {
-		if _, err := io.Copy(to, from); err != nil { // it takes the other direction with it, and must not look whole
+		if _, err := io.Copy(to, from); err != nil { // it ends the other direction too, and must not look complete
 			c.abort()
 			return
 		}
@@ -171,7 +170,7 @@ func (c *connPair) tunnel(peer *side) {
 	there.Wait()
 }
 
-// part ends a pair after an answer: a child that still sends would lose the answer if the connection was closed at
+// part ends a pair after an answer: a child that is still sending would lose the answer if the connection was closed at
 // once.
 func (c *connPair) part() {
 	c.child.CloseWrite()
@@ -179,11 +178,11 @@ func (c *connPair) part() {
 	_, _ = io.CopyN(io.Discard, c.child, 4<<20)
 }
 
-// A head is what a child sends before anything is passed on: it is bounded, and kept for a second look.
+// A head is the data that a child sends before anything is passed on: it is bounded, and kept to be parsed again.
 type head struct {
 	from io.Reader
 	kept bytes.Buffer
-	err  error // why no more came
+	err  error // why it ended
 	over bool
 }
 
@@ -204,7 +203,7 @@ func (h *head) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The words of SOCKS5, RFC 1928.
+// The constants of SOCKS5, RFC 1928.
 const (
 	socksVersion   = 5
 	socksConnect   = 1
@@ -221,7 +220,7 @@ const (
 	socksNoAddress = 8
 )
 
-// serveSOCKS lets the child say whom it wants to reach.
+// serveSOCKS serves a SOCKS5 request of the child.
 func (c *connPair) serveSOCKS() {
 	var start [2]byte
 	if _, err := io.ReadFull(c.in, start[:]); err != nil {
@@ -246,7 +245,7 @@ func (c *connPair) serveSOCKS() {
 		peer, err = c.connect(t)
 		reply = socksReply(err)
 	}
-	// from which address of this machine a host was reached is nobody's business
+	// the local address of the connection is not revealed
 	_, _ = c.child.Write([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	if reply != socksOK {
 		c.part()
@@ -255,9 +254,9 @@ func (c *connPair) serveSOCKS() {
 	c.tunnel(peer)
 }
 
-// socksTarget reads the request. An error says that it does not come.
+// socksTarget reads the request. It returns an error if the request does not arrive.
 func (c *connPair) socksTarget() (host, byte, error) {
-	var start [4]byte // version, command, nothing, kind of address
+	var start [4]byte // version, command, reserved, kind of address
 	if _, err := io.ReadFull(c.in, start[:]); err != nil {
 		return host{}, 0, err
 	}
@@ -286,7 +285,7 @@ func (c *connPair) socksTarget() (host, byte, error) {
 	return newHost(name, binary.BigEndian.Uint16(rest[size:])), socksOK, nil
 }
 
-// socksReply is the reply for a host that was reached, or was not.
+// socksReply returns the reply for the result of a connection.
 func socksReply(err error) byte {
 	switch {
 	case err == nil:

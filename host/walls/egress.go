@@ -18,27 +18,27 @@ import (
 
 const (
 	maxHead  = 64 << 10 // bytes of a request before its body
-	maxAddrs = 16       // of a name, that are tried
-	maxNames = 1024     // that are resolved: below a * there is no end of them
+	maxAddrs = 16       // addresses of a name that are tried
+	maxNames = 1024     // names that are resolved: a * covers any number of them
 )
 
-// limits are the times that a connection of a child gets.
+// limits are the time limits of a child's connection.
 type limits struct {
-	head    time.Duration // to say what it wants
+	head    time.Duration // to send its request
 	resolve time.Duration // for a name
 	connect time.Duration // for the connection to a host
-	idle    time.Duration // in which nothing moves in either direction
+	idle    time.Duration // without data in either direction
 	half    time.Duration // likewise, after the child has closed its direction: it may wait for the rest, or be gone
-	look    time.Duration // between two looks whether one of the last two is over
+	look    time.Duration // between two checks of the last two
 	part    time.Duration // for the child to read why it was refused
 }
 
-// An egress is the way out of a room to the hosts that are named, and to no others. It speaks the two tongues
-// that programs have for a proxy: HTTP, with CONNECT and with whole addresses, and SOCKS5.
+// An egress is the way out of a room to the named hosts only. It speaks the two proxy protocols that programs use: HTTP,
+// with CONNECT and with absolute URLs, and SOCKS5.
 //
-// A name is resolved once and keeps its addresses for the life of the egress. Nobody is reached but at one of
-// these, and at an address that is not of the Internet only if the list names that address: who owns a name must
-// not open the inner network.
+// A name is resolved once and keeps its addresses for the life of the egress. A host is reached only at one of these, and
+// at an address that is not on the Internet only if the list names that address: the owner of a name must not open the
+// inner network.
 type egress struct {
 	hosts  []host
 	limits limits
@@ -65,8 +65,8 @@ func (e *egress) names(t host) bool {
 	return slices.ContainsFunc(e.hosts, func(h host) bool { return h.covers(t) })
 }
 
-// connect connects to a host of the list. The error says access_denied if it is none, and is fit to be shown to the
-// tool.
+// connect connects to a host of the list. The error has the code access_denied if the host is not listed, and may be
+// shown to the tool.
 func (e *egress) connect(ctx context.Context, t host) (net.Conn, error) {
 	if !e.names(t) || !t.addr.IsValid() && !isName(t.name) {
 		return nil, tool.Errorf(tool.CodeAccessDenied,
@@ -79,7 +79,7 @@ func (e *egress) connect(ctx context.Context, t host) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.limits.connect)
 	defer cancel()
 	end, _ := ctx.Deadline()
-	for i, addr := range addrs { // each within its share of the time that is left
+	for i, addr := range addrs { // each within its share of the remaining time
 		share, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(len(addrs)-i))
 		var conn net.Conn
 		conn, err = e.dial(share, "tcp", netip.AddrPortFrom(addr, t.port).String())
@@ -90,7 +90,7 @@ func (e *egress) connect(ctx context.Context, t host) (net.Conn, error) {
 	return nil, unreached(t, err)
 }
 
-// unreached says why there is no connection, without what the machine's own words tell about its network.
+// unreached explains why there is no connection, without details of the machine's network.
 func unreached(t host, err error) error {
 	code, why := tool.CodeUnavailable, "cannot be reached"
 	switch wait, ok := errors.AsType[net.Error](err); {
@@ -104,7 +104,7 @@ func unreached(t host, err error) error {
 	return failure
 }
 
-// addresses returns those of a host of the list at which it may be reached.
+// addresses returns the addresses at which a host of the list may be reached.
 func (e *egress) addresses(ctx context.Context, t host) ([]netip.Addr, error) {
 	if t.addr.IsValid() {
 		return []netip.Addr{t.addr}, nil
@@ -154,14 +154,14 @@ func (e *egress) resolve(ctx context.Context, t host) ([]netip.Addr, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.pins[t.name] == nil { // unless somebody else was faster: the first answer is the one that counts
+	if e.pins[t.name] == nil { // the first answer counts, even if another goroutine got it
 		e.pins[t.name] = addrs
 	}
 	return e.pins[t.name], nil
 }
 
-// serve returns the function that takes the connections of one room. What is refused the watch sees, until it has
-// seen enough of a call.
+// serve returns the function that handles the connections of one room. Refusals are reported to the watch, up to its
+// limit for a call.
 func (e *egress) serve(w *Watch) func(net.Conn) {
 	report := func(t host) {
 		if w != nil && len(w.Checks()) < mostChecks {
@@ -178,11 +178,11 @@ func (e *egress) serve(w *Watch) func(net.Conn) {
 	}
 }
 
-// proxyVariables tell programs where the way out is. Most know one spelling of each; Node wants to be told to look.
+// proxyVariables point programs to the proxy. Most know one spelling of each; Node must be told to use them.
 func proxyVariables() []string {
 	way := map[string]string{
 		"http_proxy": "http://" + sandbox.EgressAddress, "https_proxy": "http://" + sandbox.EgressAddress,
-		// a host on the loopback that is named is the one outside
+		// a named host on the loopback is the one outside
 		"all_proxy": "http://" + sandbox.EgressAddress, "no_proxy": "",
 	}
 	env := []string{"NODE_USE_ENV_PROXY=1"}

@@ -11,8 +11,8 @@ import (
 	"toolpost/tool"
 )
 
-// Network says whom tools can reach: one of the words none, loopback and all, or a list of hosts, each a name or an
-// address, with a port or for the ports of HTTP alone.
+// Network states which hosts tools can reach: one of the words none, loopback and all, or a list of hosts, each a name or
+// an address, with a port or for the ports of HTTP alone.
 type Network []string
 
 // UnmarshalText reads a single word.
@@ -21,7 +21,7 @@ func (n *Network) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// kind returns the network of the sandbox, and the hosts where it has some.
+// kind returns the network of the sandbox, and its hosts if it has some.
 func (n Network) kind() (sandbox.Network, []host, error) {
 	words := []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkLoopback, sandbox.NetworkAll}
 	if len(n) == 0 {
@@ -54,15 +54,15 @@ func (n Network) String() string {
 	return strings.Join(n, ", ")
 }
 
-// A host is one that tools may reach, or one that a tool asks for.
+// A host is one that tools may reach, or that a tool asks for.
 type host struct {
-	name string     // lower case, without a dot at its end; empty: there is an address
-	wild bool       // every name below this one is meant, and not the name itself
+	name string     // lower case, without a trailing dot; empty if there is an address
+	wild bool       // matches every name below this one, but not the name itself
 	addr netip.Addr // of a host that is named by its address
-	port uint16     // 0: those of HTTP, 80 and 443
+	port uint16     // 0 means those of HTTP, 80 and 443
 }
 
-// parseHost reads name, *.name or address, each alone or with a port, as in name:port and [address]:port.
+// parseHost parses name, *.name or address, each alone or with a port, as in name:port and [address]:port.
 func parseHost(text string) (host, error) {
 	bad := func(why string) (host, error) {
 		return host{}, tool.Errorf(tool.CodeInvalidInput,
@@ -93,8 +93,8 @@ func parseHost(text string) (host, error) {
 	return h, nil
 }
 
-// newHost tells an address from a name. A name may be anything: whether it is one that can be reached, the list of
-// hosts says.
+// newHost distinguishes an address from a name. Any text is accepted as a name: the list of hosts decides whether it can
+// be reached.
 func newHost(name string, port uint16) host {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if addr, err := netip.ParseAddr(name); err == nil {
@@ -124,13 +124,13 @@ func isName(s string) bool {
 	return true
 }
 
-// isNumber reports whether the last label of a name makes the C library read the whole as an IPv4 address.
+// isNumber reports whether the last label of a name makes the C library parse the whole as an IPv4 address.
 func isNumber(label string) bool {
 	hex, isHex := strings.CutPrefix(label, "0x")
 	return strings.Trim(label, "0123456789") == "" || isHex && strings.Trim(hex, "0123456789abcdef") == ""
 }
 
-// covers reports whether the entry h of the list lets a tool reach t.
+// covers reports whether the entry h of the list allows a tool to reach t.
 func (h host) covers(t host) bool {
 	switch {
 	case t.port == 0 || h.port != t.port && (h.port != 0 || t.port != 80 && t.port != 443):
@@ -143,7 +143,7 @@ func (h host) covers(t host) bool {
 	return h.name == t.name
 }
 
-// String is the host as people write it, in one short line whatever a tool has sent.
+// String returns the host as people write it, in one short line whatever a tool has sent.
 func (h host) String() string {
 	name := h.name
 	switch {
@@ -155,7 +155,7 @@ func (h host) String() string {
 	return net.JoinHostPort(name, strconv.Itoa(int(h.port)))
 }
 
-// entry is what the list would have to name for the host to be reached.
+// entry returns the entry of the list that would allow the host.
 func (h host) entry() string {
 	if h.port == 80 || h.port == 443 {
 		return strings.Trim(strings.TrimSuffix(h.String(), ":"+strconv.Itoa(int(h.port))), "[]")
@@ -163,8 +163,8 @@ func (h host) entry() string {
 	return h.String()
 }
 
-// reserved are the addresses that are not of the Internet: this machine, its neighbours, those that clouds tell
-// secrets on, and those that mean nobody. Of IPv6 everything outside 2000::/3 belongs to them.
+// reserved lists the addresses that are not on the Internet: this machine, its neighbours, the metadata services of
+// clouds, and unassigned ones. Of IPv6 that includes everything outside 2000::/3.
 func reserved() []string {
 	return []string{
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
@@ -176,7 +176,7 @@ func reserved() []string {
 	}
 }
 
-// isPublic reports whether an address is one of the Internet. One that stands for an IPv4 address is what that is.
+// isPublic reports whether an address is on the Internet. An address that embeds an IPv4 address is judged by that.
 func isPublic(a netip.Addr) bool {
 	a = a.Unmap()
 	if b := a.As16(); a.Is6() {

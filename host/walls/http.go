@@ -23,7 +23,7 @@ import (
 	"toolpost/tool"
 )
 
-// serveHTTP answers one request. What net/http takes for none, or what could be read in two ways, is refused.
+// serveHTTP answers one request. A request that is invalid to net/http or ambiguous is refused.
 func (c *connPair) serveHTTP() {
 	req, err := http.ReadRequest(c.in)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *connPair) serveHTTP() {
 	}
 }
 
-// status is the HTTP status of a host that was not reached.
+// status returns the HTTP status for a host that was not reached.
 func status(err error) int {
 	switch tool.CodeOf(err) {
 	case tool.CodeAccessDenied:
@@ -58,7 +58,7 @@ func status(err error) int {
 	return http.StatusBadGateway
 }
 
-// refuseHead answers what is no request.
+// refuseHead answers input that is not a request.
 func (c *connPair) refuseHead() {
 	switch wait, ok := errors.AsType[net.Error](c.head.err); {
 	case c.head.err == errHead:
@@ -71,8 +71,8 @@ func (c *connPair) refuseHead() {
 	}
 }
 
-// refuse answers with one line of text. It is the reason in the status too, which is all that some clients show of
-// the answer to CONNECT.
+// refuse answers with one line of text. The text is also the reason phrase, which is all that some clients show of the
+// answer to CONNECT.
 func (c *connPair) refuse(req *http.Request, status int, text string) {
 	body := text + "\n"
 	if req != nil && req.Method == http.MethodHead {
@@ -84,7 +84,7 @@ func (c *connPair) refuse(req *http.Request, status int, text string) {
 	c.part()
 }
 
-// target finds out whom a request is for.
+// target returns the host of a request.
 func (c *connPair) target(req *http.Request) (host, error) {
 	connect, u := req.Method == http.MethodConnect, req.URL
 	sent, err := c.sent()
@@ -117,7 +117,7 @@ func (c *connPair) target(req *http.Request) (host, error) {
 	return t, nil
 }
 
-// sent returns the headers as the child sent them: net/http has taken some out.
+// sent returns the headers as the child sent them: net/http removes some.
 func (c *connPair) sent() (textproto.MIMEHeader, error) {
 	r := textproto.NewReader(bufio.NewReader(&c.head.kept))
 	if _, err := r.ReadLine(); err != nil {
@@ -126,7 +126,7 @@ func (c *connPair) sent() (textproto.MIMEHeader, error) {
 	return r.ReadMIMEHeader()
 }
 
-// isAlso reports whether the header Host means the same host. The port may be left out.
+// isAlso reports whether the header Host names the same host. The port may be left out.
 func (h host) isAlso(text string) bool {
 	u, err := url.Parse("http://" + text)
 	if err != nil || u.Host != text {
@@ -153,7 +153,7 @@ func (c *connPair) forward(req *http.Request, peer *side) {
 	}
 	dropHops(req.Header)
 	if _, ok := req.Header["User-Agent"]; !ok {
-		req.Header.Set("User-Agent", "") // or net/http adds its own
+		req.Header.Set("User-Agent", "") // otherwise net/http adds its own
 	}
 	req.RequestURI, req.Close, req.Host = "", false, req.URL.Host
 	resp, err := way.RoundTrip(req.WithContext(c.ctx))
@@ -168,7 +168,8 @@ func (c *connPair) forward(req *http.Request, peer *side) {
 	}
 }
 
-// An asked host is heard when something was said to it: net/http writes into the program's log what comes before.
+// An asked host is read from only after something was written to it: net/http would log earlier data in the program's
+// log.
 type asked struct {
 	*side
 	once   sync.Once
@@ -188,11 +189,11 @@ func (a *asked) Read(p []byte) (int, error) {
 	return a.side.Read(p)
 }
 
-// An upload is the body of a request. A child that waits to be asked for it is asked when the host wants it.
+// An upload is the body of a request. If the child waits for 100 Continue, it gets it when the host wants the body.
 type upload struct {
 	io.Reader
 	pair *connPair
-	ask  sync.Once // done: the child is not asked any more
+	ask  sync.Once // done once the child must not get it any more
 }
 
 func (u *upload) Read(p []byte) (int, error) {
@@ -200,13 +201,13 @@ func (u *upload) Read(p []byte) (int, error) {
 	return u.Reader.Read(p)
 }
 
-// Close does nothing: to read the rest, as net/http would, has no end if the child does not.
+// Close does nothing: net/http would read the rest, which never ends if the child does not end it.
 func (*upload) Close() error { return nil }
 
-// answered says that the child gets an answer now, or expects none.
+// answered records that the child gets an answer now, or expects none.
 func (u *upload) answered() { u.ask.Do(func() {}) }
 
-// dropHops takes out the headers that are between two neighbours alone.
+// dropHops removes the hop-by-hop headers.
 func dropHops(h http.Header) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
@@ -221,7 +222,7 @@ func dropHops(h http.Header) {
 	}
 }
 
-// answer sends an answer to the child, each piece as soon as it comes. One that breaks off must not look whole.
+// answer sends an answer to the child, each piece as soon as it comes. A truncated answer must not look complete.
 func (c *connPair) answer(req *http.Request, resp *http.Response) error {
 	dropHops(resp.Header)
 	minor := min(req.ProtoMinor, 1)

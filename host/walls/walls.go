@@ -1,5 +1,5 @@
-// Package walls puts sandbox profiles around the tools of a source: what the source's config says, what its
-// protocol needs, and what the guarantees of a call take away. The default lets a tool read its own folder, start
+// Package walls builds the sandbox profiles of the tools of a source: from the source's config, the needs of its
+// protocol, and the guarantees of a call, which take rights away. The default lets a tool read its own folder, start
 // programs and use a little memory, and nothing else.
 package walls
 
@@ -23,7 +23,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options are what the config of a source says. The zero value is the default.
+// Options are the settings in the config of a source. The zero value is the default.
 type Options struct {
 	Off       bool            `yaml:"off" doc:"run the tools without walls, except those that a guarantee needs"`
 	Read      []string        `yaml:"read" doc:"files and folders that the tools may read, in addition to their own folder; relative to the config"`
@@ -40,14 +40,14 @@ type Options struct {
 	FileSize  int64           `yaml:"file_size" schema:"default=1073741824" doc:"bytes of the largest file that a process may write"`
 	CPUTime   config.Duration `yaml:"cpu_time" doc:"CPU time per process; default: unlimited"`
 
-	Root      string          `yaml:"-"` // a folder that has the place of the system's programs, see sandbox.Profile; empty: none has
-	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
+	Root      string          `yaml:"-"` // a folder that replaces the system's programs, see sandbox.Profile; empty if there is none
+	OffLimits *offlimits.Book `yaml:"-"` // what no tool may see or change; nil means the state beside the config
 }
 
-// leastMemory is what the smallest programs need; the kernel refuses a limit of less than it has to keep for them.
+// leastMemory is what the smallest programs need; the kernel refuses a limit below the memory that it must keep for them.
 const leastMemory = 4 << 20
 
-// Validate finds limits within which nothing can run. The config calls it.
+// Validate refuses limits within which nothing can run. The config calls it.
 func (o *Options) Validate() error {
 	if o.Memory > 0 && o.Memory < leastMemory {
 		return fmt.Errorf("memory is in bytes, and no program runs in %d: give it %d (4 MiB) at the least, and an interpreter "+
@@ -56,17 +56,17 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Needs are what a protocol's tools cannot do without.
+// Needs are the requirements of a protocol's tools.
 type Needs struct {
-	Dir   string   // of the config: where its relative paths start
+	Dir   string   // the folder of the config, where its relative paths start
 	Read  []string // their own folder
-	Write []string // what is theirs alone
+	Write []string // private to them
 	Run   []string // their program, its interpreter and libraries; see Code
-	// Scratch are folders that they may write like their /tmp, and that end with their room.
+	// Scratch lists folders that they may write like their /tmp, and that end with their room.
 	Scratch []string
 }
 
-// Claim says what tools behind these walls may change, of a config in base.
+// Claim returns what tools behind these walls may change, for a config in base.
 func (o Options) Claim(base string) offlimits.Claim {
 	c := offlimits.Claim{Writes: absolute(base, o.Write), Homes: absolute(base, o.Run), Bare: o.Off}
 	if kind, _, err := o.Network.kind(); o.Off {
@@ -77,7 +77,7 @@ func (o Options) Claim(base string) offlimits.Claim {
 	return c
 }
 
-// Book is what no tool of a source sees or changes, of a config in base.
+// Book returns what no tool of a source may see or change, for a config in base.
 func (o Options) Book(base string) *offlimits.Book {
 	if o.OffLimits != nil {
 		return o.OffLimits
@@ -85,18 +85,18 @@ func (o Options) Book(base string) *offlimits.Book {
 	return offlimits.NewBook(offlimits.Default(base))
 }
 
-// Walls stand around the tools of one source.
+// Walls confine the tools of one source.
 type Walls struct {
 	off     bool
 	profile sandbox.Profile
 	network Network
-	code    []string // where they are off: what a tool keeps that may not read
-	asked   *Walls   // where they are off: those of a call that asks for a sandbox
+	code    []string // if the walls are off: what a tool keeps that may not read files
+	asked   *Walls   // if the walls are off: those of a call that asks for a sandbox
 	book    *offlimits.Book
-	given   []string // what the config gives, beside what the tools cannot do without
-	o       Options  // as the config has them
+	given   []string // the paths that the config gives, besides the needs of the tools
+	o       Options  // as in the config
 	base    string   // the folder of the config
-	egress  *egress  // nil: no hosts are named
+	egress  *egress  // nil if no hosts are named
 }
 
 // Around returns the walls of a source.
@@ -138,7 +138,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	return w, nil
 }
 
-// With returns the same walls around tools that run more code. The way out is the same too: names are pinned for all.
+// With returns the same walls around tools that run more code. They share the egress, so names are pinned for all.
 func (w *Walls) With(code []string) *Walls {
 	more := *w
 	more.profile.Executable = absolute("/", w.profile.Executable, code)
@@ -148,7 +148,7 @@ func (w *Walls) With(code []string) *Walls {
 	return &more
 }
 
-// open is the profile that forbids nothing.
+// open returns the profile that forbids nothing.
 func open() sandbox.Profile {
 	return sandbox.Profile{
 		Executable: []string{"/"}, Writable: []string{"/"}, Proc: sandbox.ProcAll, Network: sandbox.NetworkAll,
@@ -167,8 +167,8 @@ func absolute(dir string, lists ...[]string) []string {
 	return all
 }
 
-// Profile is what a tool may do whose call asks for these guarantees. What is off limits is looked up now: the config
-// may have changed since the walls were drawn.
+// Profile returns what a tool may do in a call with these guarantees. What is off limits is looked up now: the config may
+// have changed since the walls were made.
 func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
 	if w.off && g.Sandbox {
 		return w.asked.Profile(g)
@@ -181,13 +181,13 @@ func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
 	return p
 }
 
-// Stand reports whether there are walls around a tool whose call asks for these guarantees.
+// Stand reports whether there are walls around a tool in a call with these guarantees.
 func (w *Walls) Stand(g tool.Guarantees) bool {
-	g.SecretsAllowed = nil // it takes no more than to give a child no variable
+	g.SecretsAllowed = nil // it only requires giving a child no variable
 	return !w.off || len(g.Asked()) > 0
 }
 
-// Holds are the guarantees that hold around every call, asked for or not: those that take nothing more from a tool.
+// Holds returns the guarantees that hold around every call, requested or not: those that take nothing more from a tool.
 func (w *Walls) Holds() tool.Guarantees {
 	if w.off {
 		return tool.Guarantees{}
@@ -204,8 +204,8 @@ func (w *Walls) Holds() tool.Guarantees {
 	return held
 }
 
-// Confine returns the walls for one child, and those who watch it. Nil: there are none. A guarantee that cannot be
-// held here is an error with the reason coverage_missing.
+// Confine returns the walls for one child, reporting to watch, or nil if there are none. A guarantee that cannot be
+// enforced here is an error with the reason coverage_missing.
 func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.Confinement, error) {
 	switch {
 	case !w.Stand(g):
@@ -232,8 +232,8 @@ func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.
 	return c, nil
 }
 
-// mayGive refuses a config that gives to its tools what none of them sees: of paths in paths the nearest one decides,
-// and so a folder of the state would be there.
+// mayGive refuses a config that gives its tools a path that is hidden from all of them: for nested paths the nearest one
+// decides, and so a folder of the state would become visible.
 func (w *Walls) mayGive(name string) error {
 	for _, path := range w.given {
 		if t, err := offlimits.Find(path, w.book.Now()); err == nil && w.book.At(t.Path) == offlimits.Secret {
@@ -245,7 +245,7 @@ func (w *Walls) mayGive(name string) error {
 	return nil
 }
 
-// Environment adds what a tool needs to find the way out, if it has one.
+// Environment adds the variables for the proxy, if there is one.
 func (w *Walls) Environment(env []string) []string {
 	if w.egress == nil {
 		return env
@@ -253,7 +253,7 @@ func (w *Walls) Environment(env []string) []string {
 	return append(slices.Clone(env), proxyVariables()...)
 }
 
-// String says in words what a tool may do.
+// String describes what a tool may do.
 func (w *Walls) String() string {
 	if w.off {
 		return "none"
@@ -276,7 +276,7 @@ func (w *Walls) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// list names paths; one that lies in another is left out.
+// list joins paths for a message; a path within another is left out.
 func list(paths []string) string {
 	var all []string
 	for _, path := range paths {
@@ -291,12 +291,12 @@ func list(paths []string) string {
 	return strings.Join(all, ", ")
 }
 
-// Find finds a program as a confined child can run it: its absolute path, with any script that only chooses a Python
-// looked through, since what such a script needs is not in the room; and what running it takes besides the system: the
-// folders of its installation, the files that its arguments name, such as a script, and the packages of Node.js in its own
-// folder, if the script is one of them.
+// Find finds a program as a confined child can run it. It returns its absolute path, resolved through any script that
+// only chooses a Python, since the files that such a script needs are not in the room. It also returns what running it
+// takes besides the system: the folders of its installation, the files that its arguments name, such as a script, and the
+// packages of Node.js in its own folder, if the script is one of them.
 //
-// A program that is not there is no error: starting it will say so.
+// A missing program is not an error: starting it will report that.
 func Find(ctx context.Context, argv []string, dir string, env []string) (found, code []string, err error) {
 	path := argv[0]
 	switch onPath, err := exec.LookPath(path); {
@@ -321,7 +321,7 @@ func Find(ctx context.Context, argv []string, dir string, env []string) (found, 
 		if filepath.IsAbs(arg) {
 			code = append(code, arg)
 		}
-		// Packages of Node.js bring libraries and programs of their own, which they could read here and not run.
+		// Packages of Node.js bring libraries and programs of their own, which they could otherwise read but not run.
 		if in, _, ok := strings.Cut(file, "/node_modules/"); ok && offlimits.Within(in, dir) {
 			code = append(code, in+"/node_modules")
 		}
@@ -329,8 +329,8 @@ func Find(ctx context.Context, argv []string, dir string, env []string) (found, 
 	return append([]string{path}, argv[1:]...), code, nil
 }
 
-// Code lists what running a program takes besides the system: the folders of the installation that it belongs to,
-// and of those that it is a link to.
+// Code lists what running a program takes besides the system: the folders of its installation, and of those that it links
+// to.
 func Code(path string) []string {
 	var all []string
 	for range 10 {
@@ -348,8 +348,8 @@ func Code(path string) []string {
 	return all
 }
 
-// Installed lists the folders of the installation that a program belongs to, as far as they are not the system's. A
-// virtual environment is one of them: it has links beside its folders, such as lib64.
+// Installed lists the folders of a program's installation that are not the system's. A virtual environment is one of
+// them: it has links beside its folders, such as lib64.
 func Installed(dir, program string) []string {
 	path, err := exec.LookPath(program)
 	if strings.Contains(program, "/") {
@@ -365,8 +365,8 @@ func Installed(dir, program string) []string {
 	return parts
 }
 
-// installation lists the folders of code around a program PREFIX/bin/NAME that is not the system's. The rest of PREFIX
-// is left out: it may be someone's home.
+// installation lists the code folders around a program PREFIX/bin/NAME that is not the system's. The rest of PREFIX is
+// left out: it may be a home folder.
 func installation(path string) []string {
 	bin := filepath.Dir(path)
 	prefix := filepath.Dir(bin)
@@ -383,7 +383,7 @@ func installation(path string) []string {
 	return parts
 }
 
-// throughShim looks through a script that only chooses a Python and starts it.
+// throughShim resolves a script that only chooses a Python and starts it.
 func throughShim(ctx context.Context, path, dir string, env []string) (string, error) {
 	out, exit, words, err := process.Run(ctx, process.Command{
 		Argv: []string{path, "-c", "import sys; print(sys.executable)"}, Dir: dir, Env: env,

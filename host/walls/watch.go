@@ -23,21 +23,21 @@ type Check struct {
 	Target     string `json:"target,omitempty"` // the path or the address
 }
 
-// A Watch sees what is stopped while one call runs: it reports each attempt as a log event, and remembers it for the
+// A Watch records what is stopped while one call runs: it reports each attempt as a log event, and keeps it for the
 // trace. A worker that serves one call after the other has one Watch, which follows the calls; see Follow.
 type Watch struct {
 	mu      sync.Mutex
-	out     tool.Sink         // nil: nobody hears of it
-	sources map[string]string // who asked for a guarantee; nobody: the default profile, which is the engine's
-	book    *offlimits.Book   // what no setting gives
+	out     tool.Sink         // nil if attempts are not reported
+	sources map[string]string // the origin of each guarantee; others come from the default profile, which is the engine's
+	book    *offlimits.Book   // what no setting can allow
 	checks  []Check
 	blocked []tool.Blocked
 }
 
-// mostChecks is how many attempts a call's trace has.
+// mostChecks is the maximum number of attempts in a call's trace.
 const mostChecks = 64
 
-// Follow makes the attempts from now on those of a call, with guarantees by who asked for them, and forgets the call
+// Follow attributes the attempts from now on to a call, whose guarantees have the given origins, and forgets the call
 // before.
 func (w *Watch) Follow(out tool.Sink, sources map[string]string) {
 	w.mu.Lock()
@@ -45,7 +45,7 @@ func (w *Watch) Follow(out tool.Sink, sources map[string]string) {
 	w.out, w.sources, w.checks, w.blocked = out, sources, nil, nil
 }
 
-// Sources says who asked for each of a call's guarantees: own is what the source's config asks for.
+// Sources returns the origin of each of a call's guarantees: own are those of the source's config.
 func Sources(own, all tool.Guarantees) map[string]string {
 	sources := map[string]string{}
 	for _, name := range all.Asked() {
@@ -57,14 +57,14 @@ func Sources(own, all tool.Guarantees) map[string]string {
 	return sources
 }
 
-// Checks are the attempts of the call so far.
+// Checks returns the attempts of the call so far.
 func (w *Watch) Checks() []Check {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.checks)
 }
 
-// Blocked is what was stopped during the call so far, limits too.
+// Blocked returns what was stopped during the call so far, including limits.
 func (w *Watch) Blocked() []tool.Blocked {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,14 +105,14 @@ func (w *Watch) saw(v sandbox.Violation) {
 	}
 }
 
-// byEngine is who asked for what the walls of a source forbid and nobody else does.
+// byEngine is the origin of what only the walls of a source forbid.
 const byEngine = "engine"
 
-// note remembers what was stopped.
+// note records what was stopped.
 func (w *Watch) note(v sandbox.Violation, by string) *tool.Blocked {
 	b := tool.Blocked{Capability: v.Capability, Target: v.Target, By: by}
 	if v.Capability == "filesystem_write" {
-		// What nobody may know of is advised like any other path: else who may choose a path could find it by asking.
+		// A hidden path gets the same advice as any other: otherwise a caller that chooses paths could detect it.
 		ban := w.book.At(v.Target)
 		b.Never = ban != offlimits.Free && ban != offlimits.Secret
 	}
@@ -122,7 +122,7 @@ func (w *Watch) note(v sandbox.Violation, by string) *tool.Blocked {
 	return &b
 }
 
-// event tells of an attempt.
+// event returns the log event of an attempt.
 func (c Check) event(guarantee string) tool.Event {
 	fields, _ := json.Marshal(struct {
 		Type string `json:"type"`
@@ -134,7 +134,7 @@ func (c Check) event(guarantee string) tool.Event {
 	})
 }
 
-// Blocked refuses a call of a tool that does what a guarantee forbids, and nothing else: no wall has to be built.
+// Blocked refuses a call of a tool that only does what a guarantee forbids: no wall has to be built.
 func Blocked(c *tool.Call, guarantee string) *tool.Error {
 	e := tool.Errorf(tool.CodeAccessDenied, "%s was not run: %s forbids what it does",
 		c.Spec.Name, guarantee).Because(GuaranteeBlocked)
@@ -147,8 +147,8 @@ func Blocked(c *tool.Call, guarantee string) *tool.Error {
 	return e
 }
 
-// Enforced notes in a call's trace, and in its record, which walls stood around it: the layers that process.Child
-// names. Without any it says that nothing was enforced.
+// Enforced records in a call's trace, and in its record, which walls were around it: the layers that process.Child names.
+// Without any it records that nothing was enforced.
 func Enforced(c *tool.Call, details map[string]any, g tool.Guarantees, layers []string, checks []Check) {
 	level := "none"
 	if len(layers) > 0 {

@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/regex"
 )
 
-// Room is what the walls give, for advice. Nil: there are none.
+// Room returns what the walls allow, for advice, or nil if there are none.
 func (w *Walls) Room() *tool.Room {
 	if w.off {
 		return nil
@@ -30,15 +30,15 @@ func (w *Walls) Room() *tool.Room {
 	}
 }
 
-// Publish puts what a tool may do into its spec.
+// Publish adds what a tool may do to its spec.
 func (w *Walls) Publish(s *tool.Spec) { s.Walls, s.Held, s.Room = w.String(), w.Holds(), w.Room() }
 
-// WayOut ends the message of a call that failed: what the walls around its tool stopped, and the line of the config
-// that would allow it. Where nothing was seen to be stopped, but what was said reads as if it had been, it says that it
-// may have been the walls. Empty: the walls have nothing to do with it, as far as can be told.
+// WayOut completes the message of a failed call: what the walls around its tool stopped, and the line of the config that
+// would allow it. If nothing was seen to be stopped, but the message reads as if it had been, it says that the walls may
+// be the cause. It returns "" if the walls seem to have nothing to do with it.
 //
-// What was stopped is told as that, and not as why the call failed: a tool may try something, do without, and fail for
-// another reason.
+// A stopped attempt is reported as such, and not as the cause of the failure: a tool may try something, do without, and
+// fail for another reason.
 func WayOut(s *tool.Spec, blocked []tool.Blocked, said string) string {
 	a := advice{spec: s, room: s.Room}
 	if a.room == nil {
@@ -54,7 +54,7 @@ func WayOut(s *tool.Spec, blocked []tool.Blocked, said string) string {
 	return a.String()
 }
 
-// advice is put together from what was stopped.
+// advice is assembled from what was stopped.
 type advice struct {
 	spec      *tool.Spec
 	room      *tool.Room
@@ -63,7 +63,7 @@ type advice struct {
 	settings  []setting // that would allow it
 }
 
-// A setting is a field of the walls and what it would have to be.
+// A setting is a field of the walls and its required value.
 type setting struct {
 	field  string
 	list   bool
@@ -82,7 +82,7 @@ func (a *advice) take(b tool.Blocked) {
 		"filesystem_write": "writing ", "network": "connecting to ", "subprocess": "starting ",
 		"memory": "more memory than ", "processes": "more processes than ",
 	}[b.Capability]
-	// A Python keeps what it compiled where it can, and nobody misses it where it cannot.
+	// Python caches compiled code if it can, and works the same without.
 	if !known || strings.Contains(b.Target, "/__pycache__") {
 		return
 	}
@@ -109,7 +109,7 @@ func (a *advice) forbid(why string) {
 	}
 }
 
-// allow finds the setting that would have let it happen.
+// allow finds the setting that would have allowed it.
 func (a *advice) allow(b tool.Blocked) {
 	switch b.Capability {
 	case "filesystem_write":
@@ -123,8 +123,8 @@ func (a *advice) allow(b tool.Blocked) {
 	}
 }
 
-// write allows a change of a path. It is its folder that has to be named: what is written is made anew more often than
-// not, and under another name first. Whether it is there is not looked up: who may choose a path must not find out.
+// write allows a change of a path. The setting names its folder: a file is usually written under another name first, and
+// then renamed. Its existence is not checked: a caller that chooses the path must not find out.
 func (a *advice) write(path string) {
 	if !filepath.IsAbs(path) || len(path) > mostPath {
 		a.set("write", true, "FOLDER")
@@ -142,7 +142,7 @@ func (a *advice) write(path string) {
 
 var noModule = regex.Lazy(`No module named '(([^'.]+)(?:\.[^'.]+)?)`)
 
-// imported tells of an import that failed because the walls keep the module from the program.
+// imported explains an import that failed because the walls withhold the module from the program.
 func (a *advice) imported(said string) {
 	for _, name := range noModule().FindStringSubmatch(said) {
 		if path := a.room.Withheld[name]; path != "" {
@@ -153,7 +153,7 @@ func (a *advice) imported(said string) {
 	}
 }
 
-// shown is a path as a config would have it.
+// shown returns a path as a config would have it.
 func (a *advice) shown(path string) string {
 	base := a.room.Base
 	switch {
@@ -165,7 +165,7 @@ func (a *advice) shown(path string) string {
 	return "./" + strings.TrimPrefix(path, base+"/")
 }
 
-// set adds a value to a field, behind those that the config has there.
+// set adds a value to a field, after those that the config has there.
 func (a *advice) set(field string, list bool, value string) {
 	i := slices.IndexFunc(a.settings, func(s setting) bool { return s.field == field })
 	if i < 0 {
@@ -181,14 +181,14 @@ func (a *advice) set(field string, list bool, value string) {
 	}
 }
 
-// isKind reports whether a network is one of the words, and no host.
+// isKind reports whether a network is one of the words, not a host.
 func isKind(word string) bool {
 	return slices.Contains([]string{
 		sandbox.NetworkNone.String(), sandbox.NetworkLoopback.String(), sandbox.NetworkAll.String(),
 	}, word)
 }
 
-// raise sets a limit to a number; 0: the limit is not known, and a person chooses.
+// raise sets a limit to a number; 0 means that the limit is not known, and the user chooses.
 func (a *advice) raise(field string, to int64) {
 	value := strconv.FormatInt(to, 10)
 	switch {
@@ -200,7 +200,7 @@ func (a *advice) raise(field string, to int64) {
 	a.set(field, false, value)
 }
 
-// hostOf is what a list of hosts would have to name. A question to a name server is for a host that is not known here.
+// hostOf returns the entry for a list of hosts. A query to a name server is for a host that is not known here.
 func hostOf(target string) string {
 	name, digits, err := net.SplitHostPort(target)
 	port, bad := parsePort(digits)
@@ -212,7 +212,7 @@ func hostOf(target string) string {
 	}
 }
 
-// String says what was stopped, and ends with the line.
+// String returns what was stopped, and ends with the line.
 func (a *advice) String() string {
 	text := ""
 	if len(a.forbidden) > 0 {
@@ -225,7 +225,7 @@ func (a *advice) String() string {
 	return text
 }
 
-// proxies warns of programs that a list of hosts does not help. Which they are shows only when they are run with one.
+// proxies warns that a list of hosts does not help some programs. Which ones shows only when they are run with one.
 func (a *advice) proxies() string {
 	if !a.room.Engine && slices.ContainsFunc(a.settings, func(s setting) bool { return s.field == "network" }) {
 		return " (`network: all` for a program that ignores HTTPS_PROXY)"
@@ -233,7 +233,7 @@ func (a *advice) proxies() string {
 	return ""
 }
 
-// line is the line of the config.
+// line returns the line of the config.
 func (a *advice) line() string {
 	var walls, box, roots []string
 	for _, s := range a.settings {
@@ -275,10 +275,10 @@ func (a *advice) line() string {
 	return strings.Join(lines, " and ")
 }
 
-// plain is text that YAML takes as it is, between brackets too.
+// plain matches text that needs no quotes in YAML, even between brackets.
 var plain = regex.Lazy(`^[A-Za-z./_][A-Za-z0-9./_@+-]*(:[0-9]+)?$|^[0-9]+(\.[0-9]+){3}(:[0-9]+)?$`)
 
-// word writes a value of a list, in quotes where it needs them.
+// word writes a value of a list, in quotes if necessary.
 func word(s string) string {
 	if plain().MatchString(s) {
 		return s
@@ -287,7 +287,7 @@ func word(s string) string {
 	return string(b)
 }
 
-// clean makes a path or a name of a tool's own choice fit for a message.
+// clean makes a path or a name that a tool chose fit for a message.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) && r != '`' {
@@ -301,7 +301,7 @@ func clean(s string) string {
 	return s
 }
 
-// A sign is what programs say when something is not there or not allowed, which may be because of the walls.
+// A sign is a message of programs about something missing or forbidden, which may be because of the walls.
 type sign struct {
 	says func() *regexp.Regexp
 	then func(a *advice, line string)
@@ -309,7 +309,7 @@ type sign struct {
 
 func says(pattern string) func() *regexp.Regexp { return regex.Lazy(`(?i)\b(` + pattern + `)\b`) }
 
-// limit raises a limit; of those that a room does not tell of a person chooses the number.
+// limit raises a limit; if the room does not report it, the user chooses the number.
 func limit(field string, to func(*tool.Room) int64) func(*advice, string) {
 	return func(a *advice, _ string) { a.raise(field, to(a.room)) }
 }
@@ -335,7 +335,7 @@ var signs = []sign{
 	{says(`no space left on device|ENOSPC`), limit("tmp", unknown)},
 }
 
-// read allows a path that was not there, if that can have been because of the walls.
+// read allows a path that was missing, if that may be because of the walls.
 func (a *advice) read(line string) {
 	path := pathIn(line)
 	if path == "" || a.spec.Room == nil {
@@ -347,7 +347,7 @@ func (a *advice) read(line string) {
 	}
 }
 
-// absolute path in a text, and not the rest of a URL or of a longer word.
+// pathWord matches an absolute path in a text, but not the rest of a URL or of a longer word.
 var pathWord = regex.Lazy("(?:^|[\\s'\"=(\u201c\u2018`])(/[^\\s'\"`:,;()\\[\\]{}<>|\u201d\u2019]+)")
 
 // pathIn finds the first path in a line.
@@ -359,9 +359,9 @@ func pathIn(line string) string {
 	return filepath.Clean(found[1])
 }
 
-// guess says what may have been the walls, by what a tool said.
+// guess suggests, from a tool's message, which walls may have been the cause.
 func (a *advice) guess(said string) string {
-	const most = 8 << 10 // of what a tool says of its failure
+	const most = 8 << 10 // of a tool's message about its failure
 	for line := range strings.SplitSeq(said[:min(len(said), most)], "\n") {
 		for _, s := range signs {
 			if at := s.says().FindStringIndex(line); at != nil {
