@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// What needs no engine: the command line, which is where the walls are.
+// The parts that need no engine: the command line, which sets up the walls.
 func TestArguments(t *testing.T) {
 	o := Options{Image: "img", Memory: "1g", CPUs: 0.5, PIDs: 7, Network: "mine", OCI: "runsc", Args: []string{"--user", "nobody"}}
 	b := &Box{Options: o, Engine: "docker", path: "/usr/bin/docker", Mount: "/srv/skill"}
@@ -97,7 +97,7 @@ func TestOptionsThatCannotBeMeantAreRefused(t *testing.T) {
 	}
 }
 
-// Configs that say bwrap, which built rooms around folders once, mean the same folders.
+// A config that says bwrap, which once built rooms around folders, means the same folders.
 func TestAFolderBecomesWalls(t *testing.T) {
 	for _, runtime := range []string{"sandbox", "bwrap", "/usr/bin/bwrap"} {
 		o := Options{Image: "/srv/image/", Runtime: runtime, Memory: "1g", CPUs: 2, PIDs: 9, Network: "host"}
@@ -121,8 +121,8 @@ func TestAFolderBecomesWalls(t *testing.T) {
 	}
 }
 
-// The program that runs containers, and the folder that becomes the root of one, are off limits like any other start of
-// a source: a tool that could change them would run what it likes.
+// The program that runs containers, and the folder that becomes the root of one, are off limits like any other file that
+// a source starts from: a tool that could change them could run anything.
 func TestWhatAContainerStartsFromIsListed(t *testing.T) {
 	for _, c := range []struct {
 		o    Options

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A child waits where calls have followed each other, for as long as they let hope for another.
+// A child waits if calls have followed each other, for as long as another is likely.
 func TestRhythm(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -13,7 +13,7 @@ import (
 	"toolpost/host/kernel"
 )
 
-// folder is an open folder with a file, a folder, and links to both and out of it.
+// folder returns an open folder with a file, a folder, and links to both and out of it.
 func folder(t *testing.T) *os.File {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

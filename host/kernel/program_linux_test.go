@@ -17,7 +17,7 @@ func TestReleasedPagesComeBack(t *testing.T) {
 	if after := fileRSS(t); after >= before {
 		t.Errorf("%d kB of files are resident, and were %d", after, before)
 	}
-	if got := strings.Repeat("ab", 3); got != "ababab" { // code and constants are there as ever
+	if got := strings.Repeat("ab", 3); got != "ababab" { // code and constants are still available
 		t.Error(got)
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"toolpost/tool"
 )
 
-// Decode reads a whole answer of an API.
+// Decode decodes a whole answer of an API.
 func Decode(api API, doc []byte) (*Answer, error) {
 	return (&Model{Options: Options{API: api}}).wire().decode(doc)
 }
 
-// DecodeStream reads an answer that comes in pieces.
+// DecodeStream decodes a streamed answer.
 func DecodeStream(api API, stream []byte) (*Answer, error) {
 	t := (&Model{Options: Options{API: api}}).Talk()
 	a, err := t.listen(bytes.NewReader(stream), new(Listener))

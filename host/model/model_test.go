@@ -16,7 +16,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// read gives the models of a config.
+// read returns the models of a config.
 func read(t *testing.T, text string) (model.Models, error) {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
@@ -43,7 +43,7 @@ func TestAModelThatCannotBeMeantIsRefused(t *testing.T) {
 	}
 }
 
-// answering serves one answer for everything, and gives the model behind it.
+// answering serves one answer for everything, and returns the model behind it.
 func answering(t *testing.T, api model.API, body string) *model.Model {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -66,7 +66,7 @@ func events(list ...string) string {
 	return b.String()
 }
 
-// Servers that speak an API nearly as it is written down are understood, and those that break off are not believed.
+// Servers that follow an API only roughly are understood, and truncated answers are rejected.
 func TestStreamsAreReadAsServersWriteThem(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for name, c := range map[string]struct {
@@ -132,7 +132,7 @@ func TestStreamsAreReadAsServersWriteThem(t *testing.T) {
 	}
 }
 
-// Limits on tokens and cost are only as good as what a server says of them.
+// Limits on tokens and cost depend on the numbers that a server reports.
 func TestAUsageBelowNothingIsNone(t *testing.T) {
 	for _, c := range []struct{ in, out, least int64 }{
 		{-1_000_000, 7, 7}, {7, -1_000_000, 7}, {-1, -1, 1}, {1<<63 - 1, 1<<63 - 1, 1 << 40},
@@ -148,7 +148,7 @@ func TestAUsageBelowNothingIsNone(t *testing.T) {
 	}
 }
 
-// What a thought is sealed with counts as what is said does.
+// The seal of a thought counts towards the size of an answer.
 func TestASealIsBounded(t *testing.T) {
 	list := []string{`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}`}
 	for range 9 {
@@ -198,7 +198,7 @@ func TestSettingsAreSaidInTheWordsOfTheServer(t *testing.T) {
 	}
 }
 
-// What a server says never harms: it is an answer with calls that can be told apart, or an error with a class.
+// No server's answer does harm: the result is an answer whose calls have distinct ids, or an error with a code.
 func FuzzAnswer(f *testing.F) {
 	for _, api := range []bool{false, true} {
 		f.Add(api, []byte(events(`{"choices":[{"delta":{"content":"hi","tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1}}`, `[DONE]`)))

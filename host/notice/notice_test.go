@@ -21,7 +21,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// must fails the test at an error.
+// must fails the test on an error.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -116,7 +116,7 @@ func TestATreeOfAnyShapeIsLookedAtForAShortTime(t *testing.T) {
 	if !before.Cut {
 		t.Error("more files than are looked at are not said")
 	}
-	// What lies near the top is seen all the same.
+	// Files near the top are still seen.
 	write(t, filepath.Join(dir, "skills/one/manifest.json"), "changed")
 	if notice.Look(skills) == before {
 		t.Error("it was not seen")

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A registry is one that the npm of this machine installs from.
+// A registry is a server from which the npm of this machine installs.
 type registry struct {
 	*httptest.Server
 	tarballs map[string][]byte
@@ -149,7 +149,7 @@ func TestAPackageIsInstalledOnceAndWhole(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "node_modules/@acme/demo/ran")); err == nil {
 		t.Error("an install script was run")
 	}
-	r.Close() // what starts from here on reaches out to nobody
+	r.Close() // programs started from here on need no network
 	cmd := exec.Command(p.Argv[0], p.Argv[1:]...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "two\n" {
@@ -164,7 +164,7 @@ func TestAPackageIsInstalledOnceAndWhole(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), `"@acme/demo":"2.0.0"`) {
 		t.Errorf("%v: %s", err, text)
 	}
-	// A failed installation leaves what was there, and nothing beside it.
+	// A failed installation keeps the existing files, and leaves nothing beside them.
 	if _, err := Install(t.Context(), Request{Spec: "@acme/demo@1", Dir: dir}); err == nil {
 		t.Error("it was installed from nowhere")
 	}

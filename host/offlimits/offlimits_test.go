@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// ground is a folder with others in it.
+// ground returns a folder with others in it.
 func ground(t *testing.T, folders ...string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -120,7 +120,7 @@ func TestTheStrictestWordCounts(t *testing.T) {
 	}
 }
 
-// A room is refused when such a link is on the way, but the server itself reads what it leads to.
+// A room is refused if such a link is on the path, but the server itself reads its target.
 func TestALinkInAFolderOfToolsHidesNothingFromTheList(t *testing.T) {
 	dir := ground(t, "vault/deep", "state")
 	for link, target := range map[string]string{"key": "via/key", "via": "vault/deep", ".toolpost": dir + "/state", "later": "vault/later", "loop": "loop"} {
@@ -151,7 +151,7 @@ func TestTheFoldersThatARunnerLoadsCodeFrom(t *testing.T) {
 		"uvx --from ./srv server":                {"srv/"},
 		"uvx --from mcp-server-git server":       nil,
 		"npx server --directory":                 nil,
-		"mcp-server-filesystem --directory data": nil, // known for no runner: its own data
+		"mcp-server-filesystem --directory data": nil, // not a known runner: its own data
 	} {
 		got := slices.DeleteFunc(Homes(dir, strings.Fields(argv), nil), func(home string) bool { return home == "/usr/bin/" })
 		if !slices.Equal(got, Given(dir, want...)) {

@@ -11,7 +11,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// walledIn is a peer behind walls that let it do what peers do.
+// walledIn returns the command of a peer behind walls that allow what peers do.
 func walledIn(behaviour string, args ...string) Command {
 	cmd := command(behaviour, args...)
 	here, _ := os.Getwd()
@@ -21,13 +21,13 @@ func walledIn(behaviour string, args ...string) Command {
 	return cmd
 }
 
-// pythonHome is the folder that the interpreter lives in.
+// pythonHome returns the folder of the interpreter.
 func pythonHome() string {
 	home, _, _ := strings.Cut(python(), "/bin/")
 	return home
 }
 
-// inRoom lists what runs in a child's room besides the child.
+// inRoom lists the processes in a child's room besides the child.
 func inRoom(p *peer) []int {
 	var pids []int
 	for _, pid := range append(tooltest.Descendants(p.room.Init), tooltest.Descendants(p.Pid())...) {
@@ -70,7 +70,7 @@ func TestSweepSparesTheConfinedChildAlone(t *testing.T) {
 		if _, err := p.Stdin.WriteString("work\n"); err != nil {
 			t.Fatal(err)
 		}
-		for range 4 { // three pids of the room's own numbers, and that it is done
+		for range 4 { // three pids in the room's numbering, and the message that it is done
 			p.next()
 		}
 		if len(inRoom(p)) != 3 {

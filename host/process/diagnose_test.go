@@ -14,7 +14,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// bench is a folder with programs that cannot be started.
+// bench returns a folder with programs that cannot be started.
 func bench(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

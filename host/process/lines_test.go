@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readAll gives the lines of r and the error at their end.
+// readAll returns the lines of r and the error at their end.
 func readAll(r io.Reader, limits LineLimits) (lines []string, err error) {
 	l := NewLines(r, limits)
 	for {
@@ -94,7 +94,7 @@ func TestAfterTheEndTheEndStays(t *testing.T) {
 	}
 }
 
-// idle is a broken reader: it gives nothing and no error.
+// idle is a broken reader: it returns neither data nor an error.
 type idle struct{}
 
 func (idle) Read([]byte) (int, error) { return 0, nil }
@@ -112,7 +112,7 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// FuzzLines compares Lines, fed in random chunks, with a splitting of the whole.
+// FuzzLines compares Lines, fed in random chunks, with splitting the whole input.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\nbb\n\nccc"), uint8(3), 2, int64(0))
 	f.Add([]byte("aaaa\n"), uint8(1), 3, int64(4))
@@ -146,7 +146,7 @@ func (c *chunks) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// split is what Lines does, with everything at hand.
+// split does the same as Lines, with all data available.
 func split(data []byte, limits LineLimits) (lines []string, end string) {
 	if limits.Line <= 0 {
 		limits.Line = MaxLine

@@ -31,7 +31,7 @@ func (f *fake) Close() {
 // A factory starts fakes, or fails.
 type factory struct {
 	mu      sync.Mutex
-	started []time.Duration // when, since the begin of the test
+	started []time.Duration // when, since the beginning of the test
 	begin   time.Time
 	fail    error
 	takes   time.Duration
@@ -64,7 +64,7 @@ func (f *factory) set(fail error) {
 	f.fail = fail
 }
 
-// get is Get that must succeed.
+// get calls Get, which must succeed.
 func get(t *testing.T, p *Pool[*fake]) *fake {
 	t.Helper()
 	w, err := p.Get(t.Context())
@@ -110,7 +110,7 @@ func TestAnIdleWorkerIsClosedAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(newFactory().start, PoolOptions{Idle: time.Minute})
 		w := get(t, p)
-		time.Sleep(time.Hour) // in use is not idle
+		time.Sleep(time.Hour) // a worker in use is not idle
 		p.Put(w, true)
 		time.Sleep(59 * time.Second)
 		if p.Put(get(t, p), true); w.closed.Load() {
@@ -418,7 +418,7 @@ func TestAPoolUnderLoad(t *testing.T) {
 	})
 }
 
-// counted is a fake whose end is counted.
+// counted is a fake that counts its Close.
 type counted struct {
 	*fake
 	alive *atomic.Int32

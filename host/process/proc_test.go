@@ -26,8 +26,8 @@ func FuzzStat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) { parseStat(line) })
 }
 
-// TestBothWaysToFindChildrenAgree lays out a table as a kernel with CONFIG_PROC_CHILDREN shows it and as
-// one without does.
+// TestBothWaysToFindChildrenAgree lays out a table as a kernel with CONFIG_PROC_CHILDREN shows it and as one without it
+// does.
 func TestBothWaysToFindChildrenAgree(t *testing.T) {
 	self := os.Getpid()
 	listed, scanned := procfs(t.TempDir()), procfs(t.TempDir())

@@ -28,7 +28,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-const hang = time.Minute // the bound of waits that only guard against a hang
+const hang = time.Minute // bounds waits that only guard against a hang
 
 // parentOnly, in the environment, makes the test binary a program that starts one child and waits.
 const parentOnly = "PROCESS_TEST_PARENT"
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		beParent()
 		return
 	}
-	if _, err := unix.Dup(0); err != nil { // a descriptor such as a careless parent leaves open for us
+	if _, err := unix.Dup(0); err != nil { // a descriptor that a careless parent might leave open for us
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
@@ -58,7 +58,7 @@ func beParent() {
 	c.Wait()
 }
 
-// python is the interpreter itself: what is called python3 may be a script that adds to the environment.
+// python returns the interpreter itself: python3 may be a script that adds to the environment.
 var python = sync.OnceValue(func() string {
 	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
 	if err != nil {
@@ -67,7 +67,7 @@ var python = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(out))
 })
 
-// command is testdata/peer.py, told how to behave.
+// command returns the command for testdata/peer.py with a given behaviour.
 func command(behaviour string, args ...string) Command {
 	script, _ := filepath.Abs("testdata/peer.py")
 	return Command{
@@ -76,7 +76,7 @@ func command(behaviour string, args ...string) Command {
 	}
 }
 
-// A peer is a running peer.py and what it says.
+// A peer is a running peer.py and its output.
 type peer struct {
 	*Child
 	t     *testing.T
@@ -94,7 +94,7 @@ func start(t *testing.T, cmd Command) *peer {
 	return &peer{Child: c, t: t, lines: NewLines(c.Stdout, LineLimits{})}
 }
 
-// next is the next line that the peer says.
+// next returns the next line of the peer's output.
 func (p *peer) next() string {
 	p.t.Helper()
 	line, err := p.lines.Next()
@@ -118,7 +118,7 @@ func (p *peer) pids(n int) []int {
 	return pids
 }
 
-// runs reports whether a process is there and no zombie.
+// runs reports whether a process exists and is not a zombie.
 func runs(pid int) bool {
 	s, ok := ours.proc.stat(pid)
 	return ok && !s.dead()
@@ -143,7 +143,7 @@ func mustRun(t *testing.T, pids ...int) {
 	}
 }
 
-// carrying lists the processes that carry a child's marker, wherever they are.
+// carrying lists all processes that have a child's marker.
 func carrying(c *Child) []int {
 	return slices.DeleteFunc(ours.proc.numbers(""), func(pid int) bool {
 		return !slices.Contains(ours.proc.markers(pid), c.marker)
@@ -163,7 +163,7 @@ func TestTheChildGetsExactlyWhatItWasGiven(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, _ := filepath.EvalSymlinks(t.TempDir())
 	t.Setenv("SECRET", "not for tools")
-	inherited, err := os.Open(os.DevNull) // a descriptor of ours that must not get through
+	inherited, err := os.Open(os.DevNull) // a descriptor of ours that must not be inherited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestAChildOutlivesTheThreadThatAskedForIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var p *peer
 	thread := os.Getpid()
-	for thread == os.Getpid() { // the first thread of a program never ends: take another
+	for thread == os.Getpid() { // the first thread of a program never ends: use another
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -385,7 +385,7 @@ func write(t *testing.T, path, content string, mode os.FileMode) {
 	}
 }
 
-// A client is ended after what it started, and what that calls its files is not on this machine.
+// A client is ended after the program that it started, and its files are not on this machine.
 func TestTheEndOfAClientIsTold(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for script, want := range map[string]bool{"exit 0": false, "exec sleep 1000": true} {

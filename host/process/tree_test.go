@@ -28,8 +28,8 @@ func TestAChildThatExitsLeavesNothing(t *testing.T) {
 	mustHaveEnded(t, p)
 }
 
-// mustHaveEnded fails unless the end of stdout comes: it comes when nobody holds the other end, so it
-// proves that the whole tree is dead, however it hides.
+// mustHaveEnded fails unless stdout ends: that happens when no process holds the other end, so it proves that the whole
+// tree is dead, however it hides.
 func mustHaveEnded(t *testing.T, p *peer) {
 	t.Helper()
 	p.Stdout.SetReadDeadline(time.Now().Add(hang))
@@ -139,7 +139,7 @@ func TestOrphansThatDieAreReaped(t *testing.T) {
 
 func TestTreesDoNotHarmEachOther(t *testing.T) {
 	tooltest.NoLeaks(t)
-	stranger := exec.Command("sleep", "1000") // of other code in this program
+	stranger := exec.Command("sleep", "1000") // started by other code in this program
 	if err := stranger.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestAZombieIsASignThatThereMayBeMore(t *testing.T) {
 	if h.look(); h.news {
 		t.Error("it was not reaped")
 	}
-	_ = stray.Wait() // there is nothing to wait for any more
+	_ = stray.Wait() // there is nothing left to wait for
 }
 
 func TestChildrenThatAreStartedWhileTreesEndAreSafe(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy is a root folder with proc and sys as a machine shows them.
+// hierarchy returns a root folder with proc and sys as a machine shows them.
 func hierarchy(t *testing.T, groups, mounts string, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -157,20 +157,21 @@ func TestOnlyGroupsOfTheDeadAreSwept(t *testing.T) {
 	}
 }
 
-// What the environment tells a program of its own: to make a group in a folder and to stay, or to clear one.
+// Environment variables that make this binary another program: one makes a group in a folder and stays, one clears a
+// group.
 const (
 	sweepMake  = "SANDBOX_TEST_SWEEP_MAKE"
 	sweepClear = "SANDBOX_TEST_SWEEP_CLEAR"
 )
 
-// TestSweepHelper is another program, where the environment says so.
+// TestSweepHelper is another program, if the environment says so.
 func TestSweepHelper(t *testing.T) {
 	if folder := os.Getenv(sweepMake); folder != "" {
 		path := filepath.Join(folder, groupName(ourNumber(), 1))
 		if err := errors.Join(enter(folder), os.Mkdir(path, 0o755)); err != nil {
 			t.Fatal(err)
 		}
-		_ = writeTo(filepath.Join(path, "cgroup.procs"), "0") // joins it, where it is a real one
+		_ = writeTo(filepath.Join(path, "cgroup.procs"), "0") // joins it, if it is a real one
 		fmt.Println("made", path)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
@@ -187,8 +188,8 @@ func helper(t *testing.T, before []string, env string) *exec.Cmd {
 	return cmd
 }
 
-// Two programs that do not see each other's processes leave each other's groups alone, with whoever is in them. The groups
-// of one that was killed go.
+// Two programs that do not see each other's processes leave each other's groups alone, with all processes in them. The
+// groups of a killed program are removed.
 func TestGroupsOfAProgramWithOtherProcessNumbersAreLeftAlone(t *testing.T) {
 	unshare := []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}
 	if os.Getuid() != 0 {
@@ -237,7 +238,7 @@ func exists(path string) error {
 	return err
 }
 
-// A process that cannot be seen has the number 0 in the list of a group. A signal to 0 would be one to ourselves.
+// A process that cannot be seen has pid 0 in the list of a group. A signal to 0 would go to ourselves.
 func TestNoSignalIsSentToProcessZero(t *testing.T) {
 	group := t.TempDir()
 	if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0\n1\n-1\nx\n"), 0o644); err != nil {
@@ -253,11 +254,11 @@ func TestNoSignalIsSentToProcessZero(t *testing.T) {
 	}
 }
 
-// Without a group there is nothing to read, least of all what has the names of its files where we are.
+// Without a group there is nothing to read, least of all files with the same names in our own folder.
 func TestAGroupThatIsNotThereIsNotReadFromOurOwnFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"pids.current", "memory.events", "memory.oom_control", "pids.events", "cgroup.controllers"} {
-		if err := syscall.Mkfifo(name, 0o600); err != nil { // to open it is to wait without end
+		if err := syscall.Mkfifo(name, 0o600); err != nil { // opening it blocks for ever
 			t.Fatal(err)
 		}
 	}

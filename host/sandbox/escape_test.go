@@ -23,8 +23,8 @@ type attempt struct {
 	means string // what it needs to succeed: "root"; "maybe" if this machine may not have it; "walls" if it is only tried within them
 }
 
-// only names the layer without which an attempt succeeds: those that show the room's own folders, and that a
-// file is there, though not what is in it.
+// only returns the layer without which an attempt succeeds. These attempts list the room's own folders, or show that a
+// file exists, but not its content.
 func only() map[string]string {
 	return map[string]string{"list": sandbox.LayerLandlock, "scandir of the root": sandbox.LayerLandlock, "stat": sandbox.LayerMounts, "stat above the root": sandbox.LayerMounts}
 }
@@ -32,13 +32,13 @@ func only() map[string]string {
 // A siege is a guarantee and the attempts against it.
 type siege struct {
 	name string
-	g    tool.Guarantees // nothing but these is forbidden
+	g    tool.Guarantees // nothing else is forbidden
 	base func(l *lab) sandbox.Profile
 	try  []attempt
-	fit  func(sandbox.Profile) sandbox.Profile // makes it one that a lesser machine can build; nil: as it is
+	fit  func(sandbox.Profile) sandbox.Profile // adapts the profile to what a lesser machine can build; nil if it needs no change
 }
 
-// open is a profile that allows what can be allowed, so that each guarantee stands alone.
+// open returns a profile that allows as much as possible, so that each guarantee is tested alone.
 func open(l *lab) sandbox.Profile {
 	return sandbox.Profile{
 		Readable: []string{l.read}, Writable: []string{l.work}, Executable: []string{l.tool},
@@ -207,7 +207,7 @@ func environment() []attempt {
 	}
 }
 
-// kernel are attempts that no profile allows, however open it is.
+// kernel returns attempts that no profile allows, however open it is.
 func kernel() []attempt {
 	return []attempt{
 		{"a signal to the parent", "py", `os.kill($PARENT,0); escaped()`, ""},
@@ -253,7 +253,7 @@ func kernel() []attempt {
 	}
 }
 
-// setIDs are attempts to make a file that runs as its owner, whoever starts it.
+// setIDs returns attempts to make a file that runs as its owner, no matter which user starts it.
 func setIDs() []attempt {
 	return []attempt{
 		{"chmod", "py", `os.chmod(new("$WORK/a1"),0o4755); marked("$WORK/a1")`, ""},
@@ -307,8 +307,7 @@ func TestNothingEscapes(t *testing.T) {
 	}
 }
 
-// Where a machine lacks a layer, those that are left hold what they are trusted with. TOOLPOST_LONG tries more
-// such machines.
+// If a machine lacks a layer, the others still hold their guarantees. TOOLPOST_LONG tries more such machines.
 func TestNothingEscapesWhereALayerIsMissing(t *testing.T) {
 	machines := map[string][]string{"no landlock": {sandbox.LayerLandlock}, "no namespaces": {sandbox.LayerNamespaces}}
 	if os.Getenv("TOOLPOST_LONG") != "" {
@@ -343,7 +342,7 @@ func TestNothingEscapesWhereALayerIsMissingAsAnOrdinaryUser(t *testing.T) {
 
 func TestNothingEscapesAsAnOrdinaryUser(t *testing.T) { asNobody(t, "TestNothingEscapes") }
 
-// judge says what came of an attempt: without walls it must have succeeded, with them it must not.
+// judge checks the result of an attempt: without walls it must have succeeded, with them it must not.
 func (a attempt) judge(t *testing.T, free, walled result) {
 	if walled.skipped {
 		t.Skip("this machine has no means for it")
@@ -360,13 +359,13 @@ func (a attempt) judge(t *testing.T, free, walled result) {
 	}
 }
 
-// A result is what came of one attempt.
+// A result is the outcome of one attempt.
 type result struct {
 	escaped, skipped bool
 	out              string
 }
 
-// all makes every attempt of a siege: those that leave their process as it is in one, the others one by one.
+// all makes every attempt of a siege: those that leave their process unchanged in one process, the others one by one.
 func (s siege) all(t *testing.T, walls bool) []result {
 	l := newLab(t)
 	copyFile(t, "/bin/echo", l.read+"/program", 0o755)
@@ -415,7 +414,7 @@ func (s siege) run(t *testing.T, l *lab, argv []string, walls bool) string {
 	return out
 }
 
-// argv is the program of an attempt; nil: this machine cannot run it.
+// argv returns the program of an attempt, or nil if this machine cannot run it.
 func (l *lab) argv(a attempt) []string {
 	code := l.fill(a.code)
 	switch a.with {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Without makes this machine one that lacks layers, for a test.
+// Without makes this machine lack layers, for a test.
 func Without(t *testing.T, layers ...string) {
 	t.Helper()
 	real := thisMachine
@@ -55,7 +55,7 @@ func Without(t *testing.T, layers ...string) {
 	})
 }
 
-// Feasible takes from a profile what this machine cannot build and the test does not need.
+// Feasible removes from a profile what this machine cannot build and the test does not need.
 func Feasible(p Profile) Profile {
 	m := thisMachine()
 	if m.Landlock == 0 {

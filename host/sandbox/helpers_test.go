@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	hang   = 60 * time.Second // the bound of waits that only guard against a hang
+	hang   = 60 * time.Second // bounds waits that only guard against a hang
 	canary = "CANARY-7c1f0a9d"
 	nobody = 65534
 )
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// python is an interpreter that every user can run, and what it takes to run it in a room.
+// python returns an interpreter that every user can run, and the files that it needs in a room.
 var python = sync.OnceValues(func() (string, []string) {
 	for _, name := range []string{"/usr/bin/python3", "python3"} {
 		out, err := exec.Command(name, "-c", "import sys; print(sys.executable, sys.prefix)").Output()
@@ -50,7 +50,7 @@ var python = sync.OnceValues(func() (string, []string) {
 	panic("the tests of package sandbox need python3")
 })
 
-// tries is the compiled testdata/try.c; nil where there is no compiler.
+// tries returns the compiled testdata/try.c, or nil if there is no compiler.
 var tries = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "try")
 	if err != nil {
@@ -69,9 +69,9 @@ var tries = sync.OnceValue(func() []byte {
 	return program
 })
 
-// A lab is what attempts are made upon: folders, servers, and this process.
+// A lab holds the targets of attempts: folders, servers, and this process.
 type lab struct {
-	dir    string // may be read by nobody
+	dir    string // not readable in any room
 	secret string // a file in it
 	tool   string // a folder that may be read and run, with the attempts' programs
 	work   string // a folder that may be written, if the profile says so
@@ -84,7 +84,7 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lab") // short: the path of a Unix socket is
+	dir, err := os.MkdirTemp("", "lab") // short, as the path of a Unix socket must be
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// serve listens where attempts connect to.
+// serve listens at the addresses that attempts connect to.
 func (l *lab) serve(t *testing.T) {
 	t.Helper()
 	accept := func(network, address string) net.Addr {
@@ -138,13 +138,13 @@ func (l *lab) serve(t *testing.T) {
 
 func (l *lab) abstract() string { return "lab" + filepath.Base(l.dir) }
 
-// fill puts the lab's names into an attempt.
+// fill replaces the lab's names in an attempt.
 func (l *lab) fill(code string) string {
 	return strings.NewReplacer("$DIR", l.dir, "$SECRET", l.secret, "$TOOL", l.tool, "$WORK", l.work, "$READ", l.read, "$TCP", l.tcp,
 		"$UNIX", l.unix, "$ABSTRACT", l.abstract(), "$PARENT", fmt.Sprint(os.Getpid()), "$PYTHON", l.python, "$C", l.c).Replace(code)
 }
 
-// run runs a command and gives all that it wrote.
+// run runs a command and returns all its output.
 func run(t *testing.T, cmd process.Command) (string, process.Exit) {
 	t.Helper()
 	c, err := process.Start(cmd)
@@ -209,7 +209,7 @@ func asNobody(t *testing.T, test string) {
 	}
 }
 
-// failures leaves out what passed.
+// failures removes the lines of passed tests.
 func failures(out string) string {
 	var kept []string
 	for line := range strings.Lines(out) {
@@ -220,10 +220,10 @@ func failures(out string) string {
 	return strings.Join(kept, "")
 }
 
-// witness is a place in our memory that an attempt tries to read.
+// witness is a word in our memory that an attempt tries to read.
 var witness = new(uint64)
 
-// special fills in what is only known to the tests.
+// special fills in values that only the tests know.
 func special(code string) string {
 	loader := "/none"
 	for _, path := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"} {
@@ -234,8 +234,8 @@ func special(code string) string {
 	return strings.NewReplacer("$LOADER", loader, "$ADDRESS", fmt.Sprintf("%p", witness)).Replace(code)
 }
 
-// beHost is a program that starts a confined child with processes that hide, says that they run, and waits. With
-// an empty name it starts something short instead.
+// beHost is a program that starts a confined child with processes that hide, reports that they run, and waits. With an
+// empty name it starts a short program instead.
 func beHost() {
 	name := os.Getenv("SANDBOX_TEST_HOST")
 	script := "sleep 1000." + name + " & setsid sleep 1000." + name + " & echo ready; wait"

@@ -16,7 +16,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// image makes a folder with all that a shell needs, as an unpacked image of a container has it.
+// image makes a folder with everything that a shell needs, like an unpacked container image.
 func image(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -25,7 +25,7 @@ func image(t *testing.T) string {
 		must(t, os.MkdirAll(filepath.Join(root, folder), 0o755))
 	}
 	must(t, os.Symlink("usr/bin", root+"/bin"))
-	must(t, os.Symlink("/usr/bin/sh", root+"/usr/bin/there")) // as far as the image goes
+	must(t, os.Symlink("/usr/bin/sh", root+"/usr/bin/there")) // resolved within the image
 	must(t, os.WriteFile(root+"/data/file", []byte("of the image\n"), 0o644))
 	must(t, os.WriteFile(root+"/kept/key", []byte(canary), 0o644))
 	busybox(t, root)
@@ -87,8 +87,8 @@ func TestARoomWithAnImageHasNothingElse(t *testing.T) {
 	}
 }
 
-// What is off limits is so under the name that the image gives it, and a file of the image that only has the name of
-// one of the host is another.
+// A path that is off limits is also hidden under the name that the image gives it. A file of the image that only has the
+// same name as a hidden file of the host is another file.
 func TestAnImageHidesWhatIsOffLimits(t *testing.T) {
 	root := image(t)
 	p := sandbox.Profile{Root: root, Off: &offlimits.List{Absent: []string{root + "/kept/", root + "/none", "/data/file"}}}

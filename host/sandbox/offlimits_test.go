@@ -21,8 +21,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// vandal tries to change, to replace or to move away what it is given, and to read what is secret. It prints what it
-// could.
+// vandal tries to change, to replace or to move away the given paths, and to read the secret ones. It prints its
+// successes.
 const vandal = `import os, sys, shutil, ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 root, evil = sys.argv[1], "EVIL"
@@ -78,7 +78,7 @@ for p in sys.argv[2:]:
 print("attempts", tries)
 `
 
-// An installation is a folder that tools may write, with all that they must leave alone in it.
+// An installation is a folder that tools may write, including everything that is off limits to them.
 type installation struct {
 	dir, base string
 	list      *offlimits.List
@@ -107,7 +107,7 @@ func install(t *testing.T) *installation {
 	}}
 }
 
-// things lists what is off limits.
+// things lists the paths that are off limits.
 func (i *installation) things() []string {
 	var all []string
 	for _, path := range slices.Concat(i.list.Absent, i.list.ReadOnly, []string{i.list.Config}) {
@@ -116,7 +116,7 @@ func (i *installation) things() []string {
 	return all
 }
 
-// check makes sure that what is off limits is as it was, or empty.
+// check verifies that everything off limits is unchanged, or empty.
 func (i *installation) check(t *testing.T) {
 	t.Helper()
 	whole := 0
@@ -177,7 +177,7 @@ func TestWhatIsOffLimitsStaysAsItIs(t *testing.T) {
 			p := sandbox.Profile{Writable: write, Readable: read}
 			total += i.vandal(t, p)
 			must(t, os.RemoveAll(i.dir+"/free/own"))
-			total += i.vandal(t, p) // with all that the first room has left behind
+			total += i.vandal(t, p) // with everything that the first room has left behind
 		})
 	}
 	t.Logf("%d attempts", total)
@@ -187,7 +187,7 @@ func TestWhatIsOffLimitsStaysAsItIsForNobody(t *testing.T) {
 	asNobody(t, "TestWhatIsOffLimitsStaysAsItIs")
 }
 
-// spy prints what it can read of what it is given.
+// spy prints what it can read of the given paths.
 const spy = `import os, sys
 for p in sys.argv[1:]:
     try:
@@ -217,7 +217,7 @@ func TestWhatIsHiddenIsHiddenFromTheFirstStartOn(t *testing.T) {
 			lines := process.NewLines(c.Stdout, process.LineLimits{})
 			_, err = lines.Next()
 			must(t, err)
-			// What the server writes while the child runs.
+			// Files that the server writes while the child runs.
 			for _, file := range []string{"/later/token", "/data/store.db"} {
 				must(t, os.WriteFile(i.dir+file, []byte(canary), 0o600))
 			}
@@ -255,7 +255,7 @@ func TestWithoutMountsWhatIsOffLimitsRefuses(t *testing.T) {
 	}
 }
 
-// swapper renames a folder, puts a link to everything in its place, and takes that back, again and again.
+// swapper renames a folder, puts a link to everything in its place, and undoes that, again and again.
 const swapper = `import os, sys
 root, inner, n = sys.argv[1], sys.argv[2], 0
 print("ready", flush=True)
@@ -298,7 +298,7 @@ func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 			{Readable: []string{root + "/outer/inner"}}, {Writable: []string{root + "/outer/inner"}},
 			{Writable: []string{root, root + "/outer/inner"}}, {Readable: []string{root + "/outer"}, Writable: []string{root}},
 		} {
-			// A link in the place of outer leads to / and so to the secret.
+			// A link in place of outer leads to / and so to the secret.
 			p.Off = list
 			cmd := process.Command{Argv: []string{"/bin/cat", root + "/outer/inner" + secret + "/file", root + "/outer" + secret + "/file", secret + "/file"}, Confine: &sandbox.Confinement{Profile: p}}
 			child, err := process.Start(cmd)
@@ -318,7 +318,7 @@ func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 	c.Close()
 	drained.Wait()
 	t.Logf("%d rooms, and %d kinds of refusals, beside %s swaps: %v", started, len(refused), last, refused)
-	// On a slow machine every start may meet a link; once there is a folder again it must succeed.
+	// On a slow machine every start may meet a link; with a folder in place again it must succeed.
 	must(t, os.RemoveAll(root+"/outer"))
 	must(t, os.MkdirAll(root+"/outer/inner", 0o755))
 	if out, _ := run(t, confine(sandbox.Profile{Readable: []string{root + "/outer/inner"}, Off: list}, `print("in")`)); out != "in\n" {
@@ -366,7 +366,7 @@ func TestALinkThatAToolLeftIsRefusedAndAFolderWorksAgain(t *testing.T) {
 	}
 }
 
-// TestALinkThatComesWhileARoomIsBuiltIsNotFollowed swaps at the worst moment: when every path has been looked up, and
+// TestALinkThatComesWhileARoomIsBuiltIsNotFollowed swaps at the worst moment: when every path has been resolved, and
 // nothing has been mounted.
 func TestALinkThatComesWhileARoomIsBuiltIsNotFollowed(t *testing.T) {
 	tooltest.NoLeaks(t)
@@ -396,7 +396,7 @@ func TestALinkThatComesWhileARoomIsBuiltIsNotFollowed(t *testing.T) {
 				Path: "/bin/true", Argv: []string{"true"}, Dir: i.dir + c.dir, Files: []*os.File{null, null, null}, Confinement: sandbox.Confinement{Profile: p},
 				Born: func(int) error {
 					must(t, os.Rename(i.dir+c.swap, i.dir+"/aside"))
-					return os.Symlink(i.dir+"/aside", i.dir+c.swap) // so that nothing but the link is wrong
+					return os.Symlink(i.dir+"/aside", i.dir+c.swap) // so that only the link is wrong
 				},
 			})
 			if err == nil {
@@ -429,7 +429,7 @@ func TestWhatIsHiddenMayLieAmongTheSystemsFiles(t *testing.T) {
 	}
 }
 
-// Devices are the host's own, and so is the one that covers a file: nothing about them may be changed.
+// Devices belong to the host, and so does the one that covers a file: nothing about them may be changed.
 func TestNoDeviceOfTheHostIsChanged(t *testing.T) {
 	tooltest.NoLeaks(t)
 	i := install(t)
@@ -447,7 +447,7 @@ open("/dev/null", "w").write("x"); print("done")
 	}
 }
 
-// A tool's own folder is read-only in its room anyway; the folder above it is not.
+// A tool's own folder is read-only in its room anyway; its parent is not.
 func TestTheFolderAboveAToolsOwnStays(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())

@@ -14,7 +14,7 @@ import (
 	"toolpost/host/sandbox"
 )
 
-// What a room needs while it is built lies where a child with many files is to have them.
+// The descriptors needed to build a room are in the places of the files of a child with many.
 func TestAChildWithManyFilesHasThemAll(t *testing.T) {
 	interpreter, needs := python()
 	const n = 40

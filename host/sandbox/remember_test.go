@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-// Too few descriptors at one moment say nothing about a machine: it is asked again, and what is said is the limit.
+// A momentary lack of descriptors says nothing about a machine: it is probed again, and the error names the limit.
 func TestTooFewOpenFilesAreNotTheMachinesFault(t *testing.T) {
 	for name, err := range map[string]error{
 		"a wall":       &wallError{LayerMounts + ": /usr", unix.EMFILE},

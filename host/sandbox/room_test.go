@@ -24,7 +24,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// confine is a command in Python behind a profile.
+// confine returns a Python command confined by a profile.
 func confine(p sandbox.Profile, code string) process.Command {
 	name, extra := python()
 	p.Executable = append(slices.Clone(p.Executable), extra...)
@@ -168,7 +168,7 @@ func TestARoomThatCannotBeBuiltIsAnError(t *testing.T) {
 	}
 }
 
-// manyFiles makes files, each to be given by itself.
+// manyFiles makes files, each to be listed separately.
 func manyFiles(t *testing.T, n int) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -215,7 +215,7 @@ func TestLimitsHold(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits sandbox.Limits
 		code   string
-		want   []string // one of these is in what is said of it
+		want   []string // its description contains one of these
 	}{
 		"memory":      {sandbox.Limits{Memory: 64 << 20}, `x=[bytearray(1<<20) for _ in range(400)]; print("TOO MUCH")`, []string{"limit of memory (64 MiB)", "MemoryError"}},
 		"processes":   {sandbox.Limits{Processes: 12}, "import os,time\nfor _ in range(40):\n if os.fork()==0: time.sleep(1000)\nprint('TOO MUCH')", []string{"limit of processes (12)", "Resource temporarily unavailable"}},
@@ -246,7 +246,7 @@ func TestLimitsHold(t *testing.T) {
 	}
 }
 
-// Memory that nobody asked for is bounded for each process where it cannot be for all, and the tool runs.
+// The default limit of memory applies to each process if it cannot apply to all together, and the tool runs.
 func TestWithoutCgroupsAProcessHasTheDefaultMemory(t *testing.T) {
 	tooltest.NoLeaks(t)
 	sandbox.Without(t, sandbox.LayerMemory)
@@ -278,7 +278,7 @@ func TestNothingIsLeftWhenTheHostIsKilled(t *testing.T) {
 	_ = killed.Process.Kill()
 	_ = killed.Wait()
 	eventually(t, "its children die", func() bool {
-		reapAll() // they are ours now
+		reapAll() // they are our children now
 		return len(running(name)) == 0 && len(tooltest.Descendants(os.Getpid())) == 0
 	})
 	must(t, host("short").Wait()) // the next one sweeps
@@ -287,7 +287,7 @@ func TestNothingIsLeftWhenTheHostIsKilled(t *testing.T) {
 	}
 }
 
-// reapAll waits for children that have ended, whoever's they were.
+// reapAll waits for all children that have ended, including adopted ones.
 func reapAll() {
 	for {
 		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
@@ -416,7 +416,7 @@ except OSError: print("nobody else")`))
 	}
 }
 
-// forked runs calls in a server of forks, each with guarantees of its own, and gives what was said.
+// forked runs calls in a server of forks, each with guarantees of its own, and returns the output.
 func forked(t *testing.T, l *lab, g tool.Guarantees, calls []string) string {
 	t.Helper()
 	copyFile(t, "testdata/forks.py", l.tool+"/forks.py", 0o644)
@@ -438,7 +438,7 @@ func forked(t *testing.T, l *lab, g tool.Guarantees, calls []string) string {
 	return out
 }
 
-// What is read-only within what can be written stays so, and a link in its place gives nothing away.
+// A read-only path within a writable one stays read-only, and a link in its place reveals nothing.
 func TestReadOnlyWithinWhatCanBeWritten(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := newLab(t)
@@ -464,7 +464,7 @@ print(can(lambda: open("$WORK/new", "w")), can(lambda: open("$WORK/closed/deep/n
 	}
 }
 
-// A folder that can be written is one place: what is in it can be moved about, with and without a network.
+// A writable folder is one mount: files can be moved within it, with and without a network.
 func TestFilesCanBeMovedBetweenFolders(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, network := range []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkAll} {
@@ -502,7 +502,8 @@ func TestForkedChildrenAreConfinedByThemselves(t *testing.T) {
 	}
 }
 
-// A fork that may write makes no file that runs as its owner, and what it leaves in its server's room is counted.
+// A fork that may write cannot make a file that runs as its owner, and the objects that it leaves in its server's room
+// are counted.
 func TestForkedChildrenLeaveNothingUnseen(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := newLab(t)

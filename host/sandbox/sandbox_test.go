@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-// each guarantee alone.
+// guarantees returns each guarantee alone.
 func guarantees() map[string]tool.Guarantees {
 	return map[string]tool.Guarantees{
 		"no_filesystem_read":  {NoFilesystemRead: true},

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// judge runs a filter over a call as the kernel would. The machine of package bpf reads big-endian words, so
-// that is how they are written; of an argument it is given the low half first, as the kernel lays it out.
+// judge runs a filter over a call as the kernel would. The virtual machine of package bpf reads big-endian words, so they
+// are written that way; the low half of an argument comes first, as in the kernel's layout.
 func judge(t interface{ Fatal(...any) }, rules []rule, arch, nr uint32, args ...uint64) uint32 {
 	raw, err := filter(rules, allow)
 	if err != nil {
@@ -112,7 +112,7 @@ func TestTheFilterDecides(t *testing.T) {
 	}
 }
 
-// However the rules are arranged for speed, each call gets what the first rule that applies says.
+// However the rules are arranged for speed, each call gets the answer of the first rule that applies.
 func TestHalvingChangesNoDecision(t *testing.T) {
 	modes := []uint64{0o2755, 0o4755, 0o6755, unix.O_CREAT, unix.O_TMPFILE}
 	rapid.Check(t, func(t *rapid.T) {
@@ -139,7 +139,7 @@ func TestHalvingChangesNoDecision(t *testing.T) {
 	})
 }
 
-// answer is what a rule says, in plain words; 0: it leaves it open.
+// answer evaluates a rule directly; 0 means that it does not decide.
 func (r rule) answer(args []uint64) uint32 {
 	for _, test := range r.tests {
 		v := uint32(args[test.arg])

@@ -15,7 +15,7 @@ import (
 	"toolpost/internal/rounds"
 )
 
-// markup are the ways in which a program may write a value into HTML.
+// markup returns the ways in which a program may write a value into HTML.
 func markup() map[string]func(string) string {
 	each := func(format string) func(string) string {
 		return func(s string) string {
@@ -44,7 +44,7 @@ func markup() map[string]func(string) string {
 	}
 }
 
-// marked are values that escapes change.
+// marked returns values that escapes change.
 func marked() map[string]string {
 	return map[string]string{
 		"AMP": `a&b<c>d"e'f&&g`, "KEY": "hunter2&hunter3<horse>battery", "QUOTED": `{"key":"s3cr3t&<>"}`,
@@ -74,7 +74,7 @@ func TestAValueIsReplacedByItsNameInHTML(t *testing.T) {
 	}
 }
 
-// all are all the ways in which a program may write a value.
+// all returns all the ways in which a program may write a value.
 func all() map[string]func(string) string {
 	kinds := markup()
 	for kind, encode := range encodings() {
@@ -83,7 +83,7 @@ func all() map[string]func(string) string {
 	return kinds
 }
 
-// told gives how much of a value a text tells to whoever reads it, in whatever way: the length of the longest piece.
+// told returns how much of a value a text reveals, however it is read: the length of the longest piece.
 func told(text, value string) int {
 	most := 0
 	for _, read := range readings(text, 2) {
@@ -96,7 +96,7 @@ func told(text, value string) int {
 	return most
 }
 
-// readings gives a text as it reads without escapes, that many deep.
+// readings returns a text with its escapes decoded, up to deep levels.
 func readings(text string, deep int) []string {
 	list := []string{text}
 	if deep == 0 {
@@ -150,8 +150,8 @@ func unquote(text string) string {
 	return b.String()
 }
 
-// allowed is how much of a value, or of the digits of one, may be told where a text was cut: less than half of it, and
-// less than 8 bytes, and one more where an escape such as &#49 was cut.
+// allowed is how much of a value, or of its digits, may be revealed where a text was cut: less than half of it, and less
+// than 8 bytes, and one more if an escape such as &#49 was cut.
 func allowed(value, text string) int {
 	n := max(3, min(7, (len(value)-1)/2))
 	text = strings.NewReplacer(`\u0026`, "&", "&amp;", "&").Replace(text)
@@ -161,7 +161,7 @@ func allowed(value, text string) int {
 	return n
 }
 
-// Wherever a text is cut in two, and whatever a message puts around the two, what is left of a secret is not told.
+// Wherever a text is cut in two, and whatever a message puts around the parts, the remainder of a secret is not revealed.
 func TestWhatIsLeftOfASecretWhereATextWasCutIsNotTold(t *testing.T) {
 	values := marked()
 	values["TOKEN"] = "ghp_abcdefghijABCDEFGHIJ0123456789"
@@ -189,7 +189,7 @@ func TestWhatIsLeftOfASecretWhereATextWasCutIsNotTold(t *testing.T) {
 	}
 }
 
-// In a text that comes in parts nothing at all is told, at whatever place it is cut.
+// In a text that comes in parts nothing at all is revealed, at whatever place it is cut.
 func TestASecretThatIsCutAnywhereInAStreamIsNotTold(t *testing.T) {
 	values := marked()
 	r := vault(t, values).Redactor()
@@ -220,7 +220,7 @@ func TestASecretThatIsCutAnywhereInAStreamIsNotTold(t *testing.T) {
 	}
 }
 
-// What is no secret of an address or a key is no secret at a cut either.
+// The public part of an address or a key is not secret at a cut either.
 func TestWhatIsPublicOfASecretIsLeftAlone(t *testing.T) {
 	r := vault(t, map[string]string{
 		"DB": "postgres://app:0123456789abcdef@db.example.org/main", "HOOK": "https://hooks.example.org/services/?key=0123456789abcdef",

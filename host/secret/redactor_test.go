@@ -22,7 +22,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// encodings are the ways in which a program may print a value.
+// encodings returns the ways in which a program may print a value.
 func encodings() map[string]func(string) string {
 	std, raw := base64.StdEncoding.EncodeToString, base64.RawURLEncoding.EncodeToString
 	quoted := func(s string) string { b, _ := json.Marshal(s); return string(b[1 : len(b)-1]) }
@@ -134,7 +134,7 @@ func secrets(n int, seed uint64) map[string]string {
 	return values
 }
 
-// encoded gives a value in every encoding.
+// encoded returns a value in every encoding.
 func encoded(value string) map[string]string {
 	texts := map[string]string{}
 	for kind, encode := range encodings() {
@@ -249,7 +249,7 @@ func TestADocumentStaysOneOfItsKind(t *testing.T) {
 		`{"a":{"type":"account","key":"k"}}`:     `{"redacted":"[secret DOC]"}`,
 		`["left","right"]`:                       `["[secret ACROSS]"]`,
 		`12345678`:                               `"[secret PIN]"`,
-		`{"a":12345678`:                          `{"a":[secret PIN]`, // it was no JSON
+		`{"a":12345678`:                          `{"a":[secret PIN]`, // it was not JSON
 		`{"a":"123456780"}`:                      `{"a":"[secret PIN]0"}`,
 		`{"a":"123"}`:                            `{"a":"123"}`,
 		`{"a":"1234567"}`:                        `{"a":"[secret PIN]"}`,
@@ -271,7 +271,7 @@ func TestAStreamFindsWhatIsCutAndHoldsBackNothingElse(t *testing.T) {
 		forms := encoded(value)
 		for kind, form := range forms {
 			if kind == "JSON in JSON" || kind == "query in JSON" {
-				continue // what is escaped twice is found in each part by itself
+				continue // doubly escaped text is found in each part by itself
 			}
 			text := "before " + form + " after\n"
 			for _, size := range []int{1 + random.IntN(9), 1 + random.IntN(60)} {
@@ -436,7 +436,7 @@ func TestTheHandlerOfLogsIsOneForEverybody(t *testing.T) {
 	}
 }
 
-// FuzzRedactedTextHasNoValue: whatever the values and the text are, no value is left, and JSON stays JSON.
+// FuzzRedactedTextHasNoValue: for any values and text, no value is left, and JSON stays JSON.
 func FuzzRedactedTextHasNoValue(f *testing.F) {
 	f.Add("abcdefgh", "secret", "xx abcdefgh %61bcdefgh yy", "YWJjZGVmZ2g=")
 	f.Add(`pass"word`, "12345678", `{"a":"pass\"word","n":12345678}`, "")
@@ -466,7 +466,7 @@ func FuzzRedactedTextHasNoValue(f *testing.F) {
 	})
 }
 
-// fuzzed gives a vault of two values; nil: they are not such as a vault takes.
+// fuzzed returns a vault of two values, or nil if a vault does not accept them.
 func fuzzed(t *testing.T, a, b string) *secret.Vault {
 	t.Setenv("SECRET_FUZZ_A", strings.ReplaceAll(a, "\x00", ""))
 	t.Setenv("SECRET_FUZZ_B", strings.ReplaceAll(b, "\x00", ""))

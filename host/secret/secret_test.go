@@ -264,7 +264,7 @@ func TestTheSectionIsReadWithThePlaceOfEachFault(t *testing.T) {
 	}
 }
 
-// vault has secrets with these values.
+// vault returns a vault of secrets with these values.
 func vault(t testing.TB, values map[string]string) *secret.Vault {
 	t.Helper()
 	dir := t.TempDir()

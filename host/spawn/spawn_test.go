@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// missing skips a test for want of something, except where everything must be tested.
+// missing skips a test because of a missing requirement, unless everything must be tested.
 func missing(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -38,7 +38,7 @@ func missing(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// root makes a folder with the program of the tests, which needs nothing else.
+// root makes a folder with the test program, which needs nothing else.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -79,7 +79,7 @@ func image(t *testing.T, root string) string {
 	return name
 }
 
-// A view is what the program has.
+// A view is what the program sees.
 type view struct {
 	Args                     []string
 	Dir, Given, Secret, Home string
@@ -162,7 +162,7 @@ func TestOptionsAreTheSameBehindWallsAndInContainers(t *testing.T) {
 	}
 }
 
-// A room has a /tmp of its own. What a command names in that of this machine is there all the same, and nothing else is.
+// A room has a /tmp of its own. Files that a command names in this machine's /tmp are still there, and nothing else is.
 func TestAContainerHasWhatItsCommandNamesInTmp(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, err := os.MkdirTemp("/tmp", "named")
@@ -219,7 +219,7 @@ func TestAContainerHasWhatItsCommandNamesInTmp(t *testing.T) {
 	}
 }
 
-// When a program in a container is ended, it is the container that ends, and not only the engine's client.
+// When a program in a container is ended, the container ends, and not only the engine's client.
 func TestAContainerEndsWithItsProgram(t *testing.T) {
 	tooltest.NoLeaks(t)
 	name := image(t, root(t))

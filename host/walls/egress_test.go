@@ -31,9 +31,9 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-const hang = 60 * time.Second // the bound of waits that only guard against a hang
+const hang = 60 * time.Second // bounds waits that only guard against a hang
 
-// out is an egress to some hosts that resolves nothing and is quick to give up.
+// out returns an egress to some hosts that resolves nothing and has short timeouts.
 func out(t testing.TB, hosts ...string) *egress {
 	t.Helper()
 	var list []host
@@ -51,7 +51,7 @@ func out(t testing.TB, hosts ...string) *egress {
 	return e
 }
 
-// resolves gives an egress names.
+// resolves makes an egress resolve names.
 func (e *egress) resolves(names map[string]string) *egress {
 	e.lookup = func(_ context.Context, _, name string) ([]netip.Addr, error) {
 		if names[name] == "" {
@@ -66,12 +66,12 @@ func (e *egress) resolves(names map[string]string) *egress {
 	return e
 }
 
-// A room is where the connections come from: here it is the test itself.
+// A room is the origin of the connections: here it is the test itself.
 type room struct {
 	address string
 	t       testing.TB
-	open    atomic.Int64 // connections that are served
-	ends    sync.Map     // of the proxy, by the address of the child's
+	open    atomic.Int64 // connections being served
+	ends    sync.Map     // the proxy's ends, by the address of the child's
 }
 
 func (e *egress) room(t testing.TB, w *Watch) *room {
@@ -112,14 +112,14 @@ func (r *room) dial() *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// end is the proxy's end of a connection.
+// end returns the proxy's end of a connection.
 func (r *room) end(c net.Conn) net.Conn {
 	end, _ := r.ends.Load(c.LocalAddr().String())
 	theirs, _ := end.(net.Conn)
 	return theirs
 }
 
-// ask sends something, and gives all that comes back.
+// ask sends a text, and returns everything that comes back.
 func (r *room) ask(send string) string {
 	r.t.Helper()
 	c := r.dial()
@@ -132,7 +132,7 @@ func (r *room) ask(send string) string {
 	return string(back)
 }
 
-// quiet waits until nobody is served any more.
+// quiet waits until no connection is being served.
 func (r *room) quiet() {
 	r.t.Helper()
 	if !r.isQuiet() {
@@ -149,7 +149,7 @@ func (r *room) isQuiet() bool {
 	return true
 }
 
-// client is a program that uses the proxy for everything.
+// client returns a client that uses the proxy for everything.
 func (r *room) client(proxy string) *http.Client {
 	way := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(proxy + "://" + r.address) }, ExpectContinueTimeout: hang}
 	r.t.Cleanup(way.CloseIdleConnections)
@@ -188,7 +188,7 @@ func peer(t testing.TB, serve func(*net.TCPConn)) string {
 
 func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
-// site is a web site that tells what it was asked.
+// site is a web site that returns the request that it received.
 func site(t testing.TB, start func(http.Handler) *httptest.Server) (address string, s *httptest.Server) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -224,7 +224,7 @@ func get(t testing.TB, c *http.Client, address string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// confined runs a program in a room whose tools may reach some hosts, and gives what it wrote and what was stopped.
+// confined runs a program in a room whose tools may reach some hosts, and returns its output and what was stopped.
 func confined(t *testing.T, hosts Network, read string, argv ...string) (string, []Check) {
 	t.Helper()
 	env := []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
@@ -249,7 +249,7 @@ func confined(t *testing.T, hosts Network, read string, argv ...string) (string,
 	return string(wrote) + c.Tail(), watch.Checks()
 }
 
-// certificate writes that of a server into a folder of its own.
+// certificate writes the certificate of a server into a folder of its own.
 func certificate(t *testing.T, s *httptest.Server) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ca.pem")
@@ -405,7 +405,7 @@ func TestANameMustNotLeadToAnInnerAddress(t *testing.T) {
 	}
 }
 
-// dialled remembers whom it was asked for, and gives a connection to nobody.
+// dialled records the requested hosts, and returns connections that lead nowhere.
 type dialled struct {
 	mu  sync.Mutex
 	all []string
@@ -440,7 +440,7 @@ func TestANameKeepsItsFirstAddresses(t *testing.T) {
 	d.want(t)
 	names["www.example.com"] = "8.8.8.8 10.0.0.1 10.0.0.7 2606:4700::1111"
 	for range 3 {
-		if err := try("WWW.example.com."); tool.AsError(err).Message != "www.example.com:443 cannot be reached" { // and nothing of our own network
+		if err := try("WWW.example.com."); tool.AsError(err).Message != "www.example.com:443 cannot be reached" { // and no detail of our own network
 			t.Error(err)
 		}
 		d.want(t, "8.8.8.8:443", "10.0.0.7:443", "[2606:4700::1111]:443")
@@ -521,7 +521,7 @@ func TestWhoeverIsNotOnTheListIsNotResolved(t *testing.T) {
 	}
 }
 
-// socksAsk is what a client of SOCKS5 sends.
+// socksAsk returns the request of a SOCKS5 client.
 func socksAsk(kind byte, address string, port int) string {
 	if kind == socksName {
 		address = string([]byte{byte(len(address))}) + address
@@ -529,7 +529,7 @@ func socksAsk(kind byte, address string, port int) string {
 	return "\x05\x02\x01\x00" + "\x05\x01\x00" + string([]byte{kind}) + address + string([]byte{byte(port >> 8), byte(port)})
 }
 
-// socksSays is what it gets.
+// socksSays returns the reply.
 func socksSays(reply byte) string {
 	return string([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 }
@@ -605,7 +605,7 @@ func TestWhoeverIsRefusedMaySendOn(t *testing.T) {
 		c := r.dial()
 		fmt.Fprint(c, send)
 		readUntil(t, c, "\n\r\n")
-		for range 20 { // a connection that is closed takes one of them, and no more
+		for range 20 { // a closed connection takes one of them, and no more
 			if _, err := c.Write(make([]byte, 1<<10)); err != nil {
 				t.Fatalf("%.40q: %v", send, err)
 			}
@@ -652,7 +652,7 @@ func TestHalfARequestAndThenTheEnd(t *testing.T) {
 	}
 }
 
-// shut is an address that nobody listens at, nor can.
+// shut returns an address at which no server listens, or can.
 func shut(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -810,7 +810,7 @@ func TestAnAnswerThatBreaksOffDoesNotLookWhole(t *testing.T) {
 	}
 }
 
-// zeros is text without an end.
+// zeros is endless text.
 type zeros struct{}
 
 func (*zeros) Read(p []byte) (int, error) {
@@ -932,8 +932,8 @@ func TestEverythingEndsWithTheChild(t *testing.T) {
 	} {
 		for _, gone := range []bool{false, true} {
 			c := talk()
-			if gone || strings.Contains(name, "deaf") { // what it has sent hides its end
-				r.end(c).Close() // as the room does when nobody is left in it
+			if gone || strings.Contains(name, "deaf") { // its unread data hides its end
+				r.end(c).Close() // as the room does when no process is left in it
 			} else {
 				c.Close()
 			}
@@ -945,14 +945,14 @@ func TestEverythingEndsWithTheChild(t *testing.T) {
 	}
 }
 
-// say connects and sends something, as much as is taken.
+// say connects and sends a text, as much as is accepted.
 func (r *room) say(s string) *net.TCPConn {
 	c := r.dial()
 	stuff(c, s)
 	return c
 }
 
-// stuff sends until nobody takes it any more.
+// stuff sends until no more is accepted.
 func stuff(c *net.TCPConn, s string) {
 	for len(s) > 0 {
 		_ = c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))

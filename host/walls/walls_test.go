@@ -12,7 +12,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// What holds around every call is what takes nothing more from a tool.
+// The guarantees that hold around every call are those that take nothing more from a tool.
 func TestWallsHoldWhatTheyTakeAnyway(t *testing.T) {
 	needs := Needs{Dir: "/", Read: []string{"/usr"}}
 	for name, c := range map[string]struct {
@@ -35,7 +35,7 @@ func TestWallsHoldWhatTheyTakeAnyway(t *testing.T) {
 	}
 }
 
-// Where the walls are off there are none; a guarantee still builds what it takes, and takes all of it.
+// If the walls are off there are none; a guarantee still builds the walls that it needs, and needs all of them.
 func TestWallsThatAreOff(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, outside := t.TempDir(), t.TempDir()
@@ -97,7 +97,7 @@ func TestWallsSayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// What a program needs is found around it, and not what else may lie there.
+// The files that a program needs are found around it, and nothing else.
 func TestTheCodeOfAProgram(t *testing.T) {
 	home := t.TempDir()
 	for _, folder := range []string{"opt/py/bin", "opt/py/lib", "opt/py/share", "venv/bin", "venv/lib"} {

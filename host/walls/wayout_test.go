@@ -20,7 +20,7 @@ func TestTheWayOutIsALineOfTheConfig(t *testing.T) {
 		room    *tool.Room
 		blocked []tool.Blocked
 		said    string
-		want    string // how it ends; empty: nothing is said
+		want    string // how it ends; empty if nothing is added
 	}{
 		"nothing": {room, nil, "it did not work", ""},
 		"a file":  {room, []tool.Blocked{wrote("/home/ada/tools/out/a.txt")}, "", "`walls: {write: [data, ./out]}`"},
@@ -71,7 +71,7 @@ func TestTheWayOutIsALineOfTheConfig(t *testing.T) {
 	}
 }
 
-// A tool that tries for ever does not make a message without an end.
+// Endless attempts of a tool do not make an endless message.
 func TestTheWayOutIsShort(t *testing.T) {
 	var all []tool.Blocked
 	for i := range 200 {

@@ -26,7 +26,7 @@ import (
 	"toolpost/wire/jsonrpc"
 )
 
-// modeEnv makes this test program one that a supervisor runs, and says how it behaves.
+// modeEnv makes this test program one that a supervisor runs, and sets how it behaves.
 const modeEnv = "WORKER_TEST_MODE"
 
 // patience only guards against a hang.
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is a worker: it answers what it is asked, one after the other.
+// program is a worker: it answers its requests one after the other.
 func program(mode string) {
 	if _, err := os.Stat(mode); err == nil { // a file that forbids the start
 		fmt.Fprintln(os.Stderr, "cannot find my files")
@@ -99,7 +99,7 @@ func program(mode string) {
 	}
 }
 
-// nobody is the scope of requests that belong to no call.
+// The scope of requests that belong to no call.
 type nobody struct{}
 
 func (nobody) Events() *tool.Relay { return nil }
@@ -204,7 +204,7 @@ func TestWhatAProgramAsksIsServedInTheScopeOfItsCall(t *testing.T) {
 	s := supervise(t, "fine", Options{
 		Names: func(*jsonrpc.Incoming) uint64 { return 0 },
 		Serve: func(_ *Worker, in *jsonrpc.Incoming, s Scope) (json.RawMessage, *jsonrpc.Error) {
-			scopes = append(scopes, s) // of one goroutine: that of the caller
+			scopes = append(scopes, s) // on one goroutine: that of the caller
 			if string(in.Params) == `{"no":1}` {
 				return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "no")
 			}
@@ -224,8 +224,8 @@ func TestWhatAProgramAsksIsServedInTheScopeOfItsCall(t *testing.T) {
 	}
 }
 
-// What a program writes before it dies may be about one caller: the others on their way, and those who come later, are
-// told how it ended and nothing of what it wrote.
+// The last output of a program may be about one caller. The other pending callers, and later ones, get how it ended and
+// nothing of its output.
 func TestWhatACrashedProgramWroteIsNotToldToOtherCallers(t *testing.T) {
 	s := supervise(t, "fine", Options{Restart: backoff.Breaker{Failures: 1, First: -1, Open: time.Minute}})
 	other := make(chan error)
@@ -264,7 +264,7 @@ func TestACrashFailsTheCallAndTheProgramComesBackByItself(t *testing.T) {
 	}
 }
 
-// After its time one start is tried, and when that works all is as before.
+// After the pause one start is tried, and if it succeeds all is as before.
 func TestAnOpenBreakerClosesAfterItsTime(t *testing.T) {
 	flag := filepath.Join(t.TempDir(), "flag")
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
@@ -309,7 +309,7 @@ func TestAProgramThatDoesNotStartSaysWhy(t *testing.T) {
 	refused(t, err, tool.CodeTimeout, "prog did not answer hello within", "the last it wrote to stderr: npm warn",
 		"the last it wrote to stdout, which is for messages: Ok to proceed? (y)")
 
-	// Nobody else's call is on its way while it starts: what it wrote last is about none.
+	// No other call is pending while it starts, so its last output is about none.
 	s = supervise(t, "fine", Options{Greet: func(ctx context.Context, w *Worker) error {
 		var probe sync.WaitGroup
 		defer probe.Wait()
@@ -324,7 +324,7 @@ func TestAProgramThatDoesNotStartSaysWhy(t *testing.T) {
 	refused(t, err, tool.CodeCrash, "prog crashed", "my last words")
 }
 
-// A program that answers others is told of the call that nobody waits for, and kept; one that answers nothing is
+// A program that answers other calls is notified of the abandoned call, and kept. A program that answers nothing is
 // replaced.
 func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
 	s := supervise(t, "fine", Options{Grace: 3 * time.Second, Cancel: func(w *Worker, id uint64) {
@@ -339,7 +339,7 @@ func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
 	if _, err := call(ctx, s, "never", `{}`); !errors.Is(err, jsonrpc.ErrAbandoned) {
 		t.Errorf("got %v", err)
 	}
-	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // it is told in the background
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // it is notified in the background
 		got, err := first.Ask(t.Context(), "cancelled", nil, nobody{})
 		if err == nil && string(got) == `["{\"id\":3}"]` {
 			break
@@ -356,7 +356,7 @@ func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
 	}
 }
 
-// For programs that do not answer what was cancelled: the place is free at once, and one that still answers is kept.
+// For programs that do not answer a cancelled call: the place is free at once, and a program that still answers is kept.
 func TestAProgramThatAnswersAProbeStays(t *testing.T) {
 	s := supervise(t, "fine", Options{
 		Places: func() int { return 1 }, Grace: 3 * time.Second,

@@ -17,7 +17,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// childEnv tells this test binary to be a writer, over the folder that it names.
+// childEnv makes this test binary a writer in the folder that it names.
 const childEnv = "TOOLPOST_TEST_WRITER"
 
 // child starts this binary again, to run one test as a writer.
@@ -40,7 +40,7 @@ func inChild(t *testing.T) *world {
 
 const victimSize = 1 << 18
 
-// contents gives the n-th content of the file that is fought over: one letter, many times.
+// contents returns the n-th content of the contested file: one letter, many times.
 func contents(n int) []byte { return bytes.Repeat([]byte{byte('a' + n%26)}, victimSize) }
 
 // TestChildWritesForEver is the writer that is killed.
@@ -100,10 +100,10 @@ func (w *world) killAWriter() {
 	}
 	time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond) // any moment will do
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // it says that it was killed
+	_ = cmd.Wait() // its error is that it was killed
 }
 
-// TestChildWritesTooMuch is a writer whose disk is full, as far as it can tell.
+// TestChildWritesTooMuch is a writer that sees a full disk.
 func TestChildWritesTooMuch(t *testing.T) {
 	w := inChild(t)
 	signal.Ignore(syscall.SIGXFSZ)

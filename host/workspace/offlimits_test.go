@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-// kept opens a world in whose folder there is an installation.
+// kept opens a world whose folder contains an installation.
 func kept(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)

@@ -20,7 +20,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// walked gives what a walk comes to, in its order.
+// walked returns the entries that a walk visits, in its order.
 func (w *world) walked(v *View, path string, o WalkOptions) []string {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -182,7 +182,7 @@ func TestAFolderThatGoesAwayMeanwhileHasNoEntries(t *testing.T) {
 	}
 }
 
-// The walk comes to a folder, and then somebody puts a link in its place.
+// After the walk has reached a folder, a link takes its place.
 func TestAWalkDoesNotGoDownThroughALink(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/zz/x", "")
@@ -203,7 +203,7 @@ func TestAWalkDoesNotGoDownThroughALink(t *testing.T) {
 	}
 }
 
-// The walk comes to a file, and then somebody puts something else in its place.
+// After the walk has reached a file, something else takes its place.
 func TestAnEntryIsOpenedWithoutFollowingALinkOrWaiting(t *testing.T) {
 	w := newWorld(t)
 	for what, put := range map[string]func(path string) error{
@@ -247,7 +247,7 @@ func TestIgnoreFilesCountFromTheRootDown(t *testing.T) {
 		"":         "keep.log nested nested/build nested/build/x nested/d.log notes.txt src src/b.log src/build src/build/y src/deep sub sub/deep sub/deep/a.go",
 		"src":      "b.log build build/y deep",
 		"src/deep": "",
-		"build":    "x", // who asks for an ignored folder gets it
+		"build":    "x", // an ignored folder is walked if it is requested
 	}
 	for path, want := range want {
 		if got := strings.Join(w.walked(w.view(), path, WalkOptions{Recursive: true, Ignore: true}), " "); got != want {
@@ -269,7 +269,7 @@ func TestAnIgnoreFileThatIsALinkOrHugeSaysNothing(t *testing.T) {
 	}
 }
 
-// git itself lists a random tree, and so do we.
+// For a random tree, a walk lists the same as git.
 func TestAWalkComesToWhatGitLists(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
@@ -322,7 +322,7 @@ func (w *world) tryRules(dir string, rules []string, rng *rand.Rand) {
 	for range 1 + rng.IntN(4) {
 		text = append(text, rules[rng.IntN(len(rules))])
 	}
-	_ = os.WriteFile(filepath.Join(w.root, dir, ".gitignore"), []byte(strings.Join(text, "\n")), 0o644) // where dir is a folder
+	_ = os.WriteFile(filepath.Join(w.root, dir, ".gitignore"), []byte(strings.Join(text, "\n")), 0o644) // if dir is a folder
 }
 
 func FuzzGlob(f *testing.F) {

@@ -16,7 +16,7 @@ import (
 
 const secret = "the secret of the folder beside"
 
-// A world is a folder that is offered, with a folder beside it that is not.
+// A world is an offered folder, with a folder beside it that is not offered.
 type world struct {
 	t        testing.TB
 	top      string // holds both
@@ -161,7 +161,7 @@ func TestACallerSeesItsOwnRootsOnly(t *testing.T) {
 	}
 }
 
-// Everything that follows must hold on both ways to open: by openat2, and step by step.
+// bothWays runs a test with both ways to open: by openat2, and step by step.
 func bothWays(t *testing.T, test func(t *testing.T, w *world)) {
 	for name, slow := range map[string]bool{"openat2": false, "step by step": true} {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestHardLinksAreRefusedUnlessTheRootAllowsThem(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// deny is a policy that keeps some paths from a call.
+// deny is a policy that denies some paths to a call.
 type deny struct{ part string }
 
 func (d deny) Path(abs string, write bool) error {
@@ -333,7 +333,7 @@ func TestAFolderIsNotMovedWithWhatPolicyDeniesInIt(t *testing.T) {
 	}
 }
 
-// unreadable is a policy that keeps some paths from being read, and lets them be written.
+// unreadable is a policy that denies reading some paths, but allows writing them.
 type unreadable struct{ part string }
 
 func (u unreadable) Path(abs string, write bool) error {

@@ -32,7 +32,7 @@ func TestAWriteMakesOrReplacesAFile(t *testing.T) {
 	})
 }
 
-// noTemps fails where an unfinished file was left.
+// noTemps fails if an unfinished file was left.
 func (w *world) noTemps() {
 	w.t.Helper()
 	if left := w.temps(); len(left) > 0 {
@@ -333,7 +333,7 @@ func TestStatDescribesTheEntryItself(t *testing.T) {
 	}
 }
 
-// Another process makes the file after we looked and before we are done.
+// Another process makes the file after our check and before we are done.
 func TestCreateOnlyDoesNotReplaceWhatCameMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	s, err := w.view().newSpot("new")

@@ -59,7 +59,7 @@ func TestTheLastRuleThatMatchesDecides(t *testing.T) {
 	}
 }
 
-// ignored asks our lists the way a walk does: from the top down, the nearest file first.
+// ignored uses our lists the way a walk does: from the top down, the nearest file first.
 func ignored(files map[string]string, name string, isDir func(string) bool) bool {
 	parts := strings.Split(name, "/")
 	for n := 1; n <= len(parts); n++ {
@@ -85,7 +85,8 @@ func decide(files map[string]string, name string, isDir bool) Verdict {
 	}
 }
 
-// A tree is what both are asked about: some folders and files, with names that patterns may stumble over.
+// tree returns the paths that git and we are asked about: some folders and files, with names that are difficult for
+// patterns.
 func tree() []string {
 	return []string{
 		"a", "b", "ab", "abc", "A", "a.o", "b.go", "a b", "a ", "x[y]", "[", "]", "-", "!x", "#x", `b\s`, "*", "a*b", "?", "^", "é", "7",
@@ -106,7 +107,7 @@ func withFolders(files []string) []string {
 	return slices.Compact(all)
 }
 
-// A repository is a folder that git will answer about.
+// A repository is a git repository to compare with.
 type repository struct {
 	dir   string
 	paths []string
@@ -131,7 +132,7 @@ func newRepository(t testing.TB) *repository {
 	return r
 }
 
-// git runs git without any config but its own; its exit status 1 means that nothing is ignored.
+// git runs git without any config but its own; exit status 1 means that nothing is ignored.
 func (r *repository) git(t testing.TB, in []byte, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command("git", args...)
@@ -144,7 +145,7 @@ func (r *repository) git(t testing.TB, in []byte, args ...string) []byte {
 	return out
 }
 
-// compare asks git and us about every path and gives the difference.
+// compare asks git and us about every path and returns the difference.
 func (r *repository) compare(t testing.TB, files map[string]string) string {
 	t.Helper()
 	for dir, text := range files {
@@ -166,7 +167,7 @@ func (r *repository) compare(t testing.TB, files map[string]string) string {
 	return cmp.Diff(theirs, ours)
 }
 
-// randomRules writes an ignore file out of pieces that mean something to git.
+// randomRules generates an ignore file from pieces that have a meaning in git.
 func randomRules(rng *rand.Rand) string {
 	pieces := []string{
 		"a", "b", "foo", "bar", "dir", "sub", "x", ".o", ".go", "*", "*", "**", "**/", "/**", "/", "/", "?", "[a-c]", "[!a]", "[^b]", "[]]", "[]-a]", "[a-]",
@@ -188,7 +189,7 @@ func randomRules(rng *rand.Rand) string {
 	return b.String()
 }
 
-// How many random sets of files are tried; git needs some milliseconds for each. TOOLPOST_LONG asks for more.
+// rounds is the number of random sets of files; git needs some milliseconds for each. TOOLPOST_LONG increases it.
 func rounds() int {
 	if os.Getenv("TOOLPOST_LONG") != "" {
 		return 20_000
