@@ -108,7 +108,7 @@ func (c completions) message(m *Model, message Message) ([]any, error) {
 		case p.Kind == Calls:
 			calls = append(calls, object{"id": p.Call.ID, "type": "function",
 				"function": object{"name": p.Call.Name, "arguments": p.Call.Args}})
-		case p.Kind == Thinking: // goes back to the server that it came from, see reader
+		case p.Kind == Thinking: // only goes back to a server of its own API, see reader
 			if p.Of == OpenAI {
 				doc["reasoning_content"] = p.Text
 			}

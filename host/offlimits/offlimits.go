@@ -295,7 +295,7 @@ func Within(path, folder string) bool {
 	return path == folder || folder == "/" || strings.HasPrefix(path, folder) && path[len(folder)] == '/'
 }
 
-// A Claim states what one source needs of the file system; each protocol provides its own. Paths are absolute.
+// A Claim states how one source uses files; each protocol provides its own. Paths are absolute.
 type Claim struct {
 	Source string   // the source of the claim
 	Keeps  []string // private to us: keys, the stored data of a source

@@ -53,8 +53,8 @@ func Open(path string, l *List, more ...string) (*Anchor, error) {
 	return w.walk()
 }
 
-// Is reports whether a path leads to the open file with an ID. It serves checks at every call, which would otherwise have
-// to open the path: a link at its end is something else, and one on the way does not change what is there.
+// Is reports whether a path refers to the open file with this ID. It is for checks at every call, which would otherwise
+// have to open the path: a link at its end is another file, and a link on the way makes no difference.
 func Is(path string, id ID) bool {
 	var st unix.Stat_t
 	return unix.Lstat(path, &st) == nil && id == ID{kernel.Device(&st), st.Ino}

@@ -306,7 +306,7 @@ func setLimit(name, folder string, v2 bool, l Limits) error {
 }
 
 // share returns a room's quota of processor time and the period it is for, in microseconds. The period is short, so that
-// rooms that have used up their quota do not all resume at once after a long pause; the kernel's minimum is 1 ms.
+// a room that has used up its quota pauses only briefly; the kernel's minimum is 1 ms.
 func share(processors float64) (quota, period string) {
 	const least, short, long = 1000, 10_000, 1_000_000
 	each := min(max(short, least/processors), long)

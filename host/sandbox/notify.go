@@ -123,7 +123,7 @@ func (s *supervisor) report(n notification, capability string, target func(notif
 	if s.plan.Violation == nil || s.reported == mostViolations {
 		return
 	}
-	// If the process still waits, the memory that was read was its own.
+	// Only if the process still waits was the memory that was read its own.
 	if what := target(n); what != "" && ioctl(s.listener, ioctlIDValid, unsafe.Pointer(&n.id)) == 0 {
 		s.reported++
 		s.plan.Violation(Violation{capability, "no_" + capability, what})

@@ -10,8 +10,8 @@ import (
 	"toolpost/tool"
 )
 
-// On a system without these walls every profile is refused: a source runs there only if its config says `walls: {off:
-// true}`. This file replaces the files that build walls, so that callers need no check of their own.
+// On a system without these walls every profile is refused: a source runs there only with `walls: {off: true}` in its
+// config. This file replaces the files that build walls, so that callers need no check of their own.
 
 // A machine lists what can be built here: nothing.
 type machine struct {

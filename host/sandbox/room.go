@@ -107,7 +107,7 @@ func (f *foundation) joinCgroups(n int) {
 	f.in(layerGroup)
 	for i := range n {
 		f.call("join", unix.SYS_WRITE, regFiles+register(i), "0", 1)
-		f.call("join", unix.SYS_CLOSE, regFiles+register(i)) // the rest needs what it has
+		f.call("join", unix.SYS_CLOSE, regFiles+register(i)) // frees the descriptor for the later steps
 	}
 	if n > 0 {
 		f.call("hide", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP).loose()

@@ -464,7 +464,7 @@ print(can(lambda: open("$WORK/new", "w")), can(lambda: open("$WORK/closed/deep/n
 	}
 }
 
-// A writable folder is one mount: files can be moved within it, with and without a network.
+// Files can be moved between the folders of a writable folder, with and without a network.
 func TestFilesCanBeMovedBetweenFolders(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, network := range []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkAll} {

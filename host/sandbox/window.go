@@ -52,7 +52,7 @@ func (w *Window) Open(dir, path string) (*os.File, error) {
 	return f, nil
 }
 
-// noLinks opens a path that has no links, or was found to have none, in one step, by the kernel, even if something is
+// noLinks resolves a path that has no links, or was found to have none, in one step, by the kernel, even if something is
 // renamed meanwhile. A link that has appeared since is an error.
 const noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 

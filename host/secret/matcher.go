@@ -317,8 +317,8 @@ func formsOf(secret int, value string) []form {
 	return all
 }
 
-// base64Form returns the digits that a value always has if shift bytes, or three more any number of times, precede it.
-// The digits at its ends depend on the bytes around it.
+// base64Form returns the digits that a value always has if shift bytes, plus any multiple of three, precede it. The
+// digits at its ends depend on the bytes around it.
 func base64Form(secret int, value string, shift int, alphabet *base64.Encoding) form {
 	digits := alphabet.EncodeToString([]byte("\x00\x00"[:shift] + value))
 	from, to := (8*shift+5)/6, 8*(shift+len(value))/6

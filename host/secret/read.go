@@ -93,7 +93,7 @@ func fromFile(path string) (string, error) {
 
 // Links returns an error if the file of a secret has other names, under which its value can be read, too.
 func (f From) Links(dir string) error {
-	var own syscall.Stat_t // if there is no file, reading it says why
+	var own syscall.Stat_t // a missing file is reported when it is read
 	if f.File != "" && syscall.Stat(offlimits.Under(dir, f.File), &own) == nil && own.Nlink > 1 {
 		return tool.Errorf(tool.CodeConflict, "%v has %d hard links, so it can be read and changed under another name, by tools "+
 			"too; find that with `find / -samefile %s`, or copy the file and delete the original", f, own.Nlink, f.File)

@@ -295,7 +295,7 @@ func (k *Keyed) Sum(purpose string, texts ...[]byte) (sum [sha256.Size]byte, err
 	return [sha256.Size]byte(m.small), nil
 }
 
-// A mac makes one sum after the other, and reuses its buffers.
+// A mac makes one sum after the other, and reuses its buffer.
 type mac struct {
 	hash.Hash
 	small []byte

@@ -63,7 +63,7 @@ func (o Options) Folder(base string) string { return offlimits.Under(base, o.Dir
 // Claim returns the files that a command starts from, and those that its program may change, for a config in base.
 func (o Options) Claim(base string, argv []string) offlimits.Claim {
 	c := o.Granted(base)
-	// Also in a container: its root may be ours, and a file of the same path elsewhere does no harm.
+	// Also in a container: its root may be ours, and protecting a file of the same path elsewhere does no harm.
 	c.Starts = append(o.Container.Starts(base), offlimits.Argv(o.Folder(base), argv, c.Writes)...)
 	if o.contained() && !(o.Container.Own() && filepath.Clean(o.Container.Image) == "/") {
 		return c // its code is in the image

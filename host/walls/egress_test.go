@@ -405,7 +405,7 @@ func TestANameMustNotLeadToAnInnerAddress(t *testing.T) {
 	}
 }
 
-// dialled records the requested hosts, and returns connections that lead nowhere.
+// dialled records the addresses that are dialled; every connection fails.
 type dialled struct {
 	mu  sync.Mutex
 	all []string

@@ -164,7 +164,7 @@ func (h host) entry() string {
 }
 
 // reserved lists the addresses that are not on the Internet: this machine, its neighbours, the metadata services of
-// clouds, and unassigned ones. Of IPv6 that includes everything outside 2000::/3.
+// clouds, and those that belong to no host. Of IPv6 that includes everything outside 2000::/3.
 func reserved() []string {
 	return []string{
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",

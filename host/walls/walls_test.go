@@ -35,7 +35,7 @@ func TestWallsHoldWhatTheyTakeAnyway(t *testing.T) {
 	}
 }
 
-// If the walls are off there are none; a guarantee still builds the walls that it needs, and needs all of them.
+// If the walls are off there are none; a guarantee still builds the walls that it needs, and holds in full.
 func TestWallsThatAreOff(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, outside := t.TempDir(), t.TempDir()

@@ -80,7 +80,7 @@ func (w *Watch) saw(v sandbox.Violation) {
 		if out != nil {
 			e := tool.LogEvent("warn", "it reached its limit of "+v.Capability+" ("+v.Target+")")
 			e.Blocked = b
-			_ = out.Emit(e) // one that fails ends the call by itself
+			_ = out.Emit(e) // a sink that fails ends the call by itself
 		}
 		return
 	}
@@ -101,7 +101,7 @@ func (w *Watch) saw(v sandbox.Violation) {
 	e.Blocked = w.note(v, source)
 	w.mu.Unlock()
 	if out != nil {
-		_ = out.Emit(e) // one that fails ends the call by itself
+		_ = out.Emit(e) // a sink that fails ends the call by itself
 	}
 }
 
