@@ -63,8 +63,8 @@ func uncovered(format string, args ...any) error {
 	return tool.Errorf(tool.CodeUnsupported, format, args...).Because(CoverageMissing)
 }
 
-// Cover checks that this machine can enforce the guarantees of a tool. The error names those that it cannot enforce, and
-// the missing layer.
+// Cover checks that this machine can enforce the guarantees of a tool. The error names what cannot be enforced, and the
+// missing layer.
 func Cover(name string, g tool.Guarantees) error {
 	asked := g.Asked()
 	if len(asked) == 0 {

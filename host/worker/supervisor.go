@@ -101,7 +101,7 @@ func New(o Options) *Supervisor {
 // Farewell returns the maximum time of each step of ending a worker.
 func (s *Supervisor) Farewell() time.Duration { return min(s.o.Grace, 2*time.Second) }
 
-// Get returns a worker with a place for one call, which Worker.Call or Worker.Release returns. It waits for a place, for
+// Get returns a worker with a place for one call, which Worker.Call or Worker.Release releases. It waits for a place, for
 // a start, or for the pause before one; while the breaker is open it fails at once.
 func (s *Supervisor) Get(ctx context.Context) (*Worker, error) { return s.acquire(ctx, nil) }
 

@@ -175,7 +175,7 @@ func (w *Worker) Ask(ctx context.Context, method string, params []byte, s Scope)
 	return w.ask(ctx, method, func(uint64) []byte { return params }, &errand{scope: s})
 }
 
-// Call is Ask for the call for which Get or Hold has taken a place. It returns the place when the call is answered. For
+// Call is Ask for the call for which Get or Hold has taken a place. It releases the place when the call is answered. For
 // an abandoned call that is later, since the program may still be busy with it. Params may contain the id of the request.
 func (w *Worker) Call(
 	ctx context.Context, method string, params func(id uint64) []byte, s Scope,
@@ -232,7 +232,7 @@ func (w *Worker) Hold(ctx context.Context) error {
 	return err
 }
 
-// Release returns a place that was not used for a Call.
+// Release releases a place that was not used for a Call.
 func (w *Worker) Release() {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()

@@ -101,8 +101,8 @@ func rulesAbove(root int, rel string) *rules {
 	return r
 }
 
-// readRules reads an ignore file; it returns nil if the file is missing or unreadable. Links are not followed: they could
-// lead out, and git does not follow them either.
+// readRules reads an ignore file; it returns nil if the file is missing, unreadable or too large. Links are not followed:
+// they could lead out, and git does not follow them either.
 func readRules(dir int, name string) *ignore.List {
 	fd, err := openSteps(dir, name)
 	if err != nil {
