@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forkerName is the argv[0] by which our program recognizes that it is the forker.
+// forkerName is the argv[0] by which our program recognises that it is the forker.
 const forkerName = "toolpost: sandbox"
 
 // The descriptors of the forker.

@@ -15,10 +15,10 @@ import (
 	"toolpost/tool"
 )
 
-// A Redactor replaces the values of secrets in texts by their names: [secret NAME]. It also recognizes a value in base64
+// A Redactor replaces the values of secrets in texts by their names: [secret NAME]. It also recognises a value in base64
 // (anywhere in a longer text), in hexadecimal digits, URL-encoded, and with the escapes of JSON and HTML; a value of
 // several lines also by each line of 16 bytes and more; and in a text that was cut, by the remainder if that is half of
-// the value or 8 bytes. It does not recognize values that were encrypted, compressed, reversed or cut into small pieces
+// the value or 8 bytes. It does not recognise values that were encrypted, compressed, reversed or cut into small pieces
 // on purpose: a tool that wants to reveal its secrets can.
 //
 // A text without secrets is returned unchanged, not copied. A nil Redactor knows no secrets, and neither does the zero

@@ -58,7 +58,7 @@ func partialPercent(text string) bool {
 	return ok && len(text) < 3
 }
 
-// partialBackslash recognizes an incomplete escape by completing it with digits.
+// partialBackslash recognises an incomplete escape by completing it with digits.
 func partialBackslash(text string) bool {
 	if len(text) == 1 {
 		return true
