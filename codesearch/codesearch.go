@@ -1,7 +1,7 @@
 // Package codesearch answers questions about code: which lines match a pattern, which functions are about something,
-// where a name is defined and used, and what depends on what. A codebase is a root of a workspace; a caller sees its
-// own and no others, and of each what its call may read. The indexes that make the answers quick are made when they
-// are first needed and kept up to date.
+// where a name is defined and used, and what depends on what. A codebase is a root of a workspace. A caller sees only its
+// own codebases, and in each of them only the files that its call may read. The indexes that make the answers quick are
+// built on first use and kept up to date.
 //
 // The parts are packages of their own: grep matches lines, trigram finds the files that can match, meaning ranks,
 // split cuts files into functions and sections, symbol reads names, imports and manifests, and disk keeps the files of
@@ -22,7 +22,7 @@ import (
 	"toolpost/tool"
 )
 
-// Options say how much a library takes on. The zero value has useful limits.
+// Options limit the work of a library. The zero value has useful limits.
 type Options struct {
 	Rate     int           `yaml:"rate" schema:"default=100" doc:"expensive operations per caller, codebase and minute; -1: unlimited"`
 	MaxFile  int64         `yaml:"max_file" schema:"default=67108864" doc:"bytes of the largest file that is searched"`
@@ -43,14 +43,15 @@ const (
 	defaultMaxLines = 10_000
 )
 
-// A Call is one that asks something. Out gets its progress: to make an index takes a while. Nil: nobody wants to know.
+// A Call is a call that asks a question. Out receives its progress, since building an index takes a while; nil discards
+// it.
 type Call struct {
 	*tool.Call
 	Out tool.Sink
 }
 
-// A Library answers questions about the codebases of a workspace, which stays its owner's. Every question names the
-// call that asks it: who may see what, and how often, is decided here and not by the tools in front.
+// A Library answers questions about the codebases of a workspace, which its owner closes. Every question names the call
+// that asks it: the library, not the tools in front of it, decides what that call may see and how often it may ask.
 type Library struct {
 	ws       *workspace.Workspace
 	o        Options
@@ -59,11 +60,11 @@ type Library struct {
 	rates    rates
 	indexes  indexes
 	meanings *meanings
-	embedder *meaning.Service // nil: the table that comes with the program
-	reranker *meaning.Service // nil: none
+	embedder *meaning.Service // nil means the table embedded in the program
+	reranker *meaning.Service // nil if there is none
 }
 
-// Open makes a library. What it keeps lies in stateDir, a folder for each codebase.
+// Open makes a library. It keeps its files in stateDir, in one folder per codebase.
 func Open(ws *workspace.Workspace, o Options, stateDir string, log *slog.Logger) (*Library, error) {
 	if o.Rate < -1 || o.MaxFile < 0 || o.MaxLines < 0 || o.Index.MaxFiles < 0 || o.Index.MaxBytes < 0 {
 		return nil, tool.Errorf(tool.CodeInvalidInput,
@@ -86,24 +87,24 @@ func Open(ws *workspace.Workspace, o Options, stateDir string, log *slog.Logger)
 	return l, nil
 }
 
-// Close ends what is under way and closes the indexes. The workspace is its owner's to close.
+// Close stops the running updates and closes the indexes. It leaves the workspace open.
 func (l *Library) Close() error {
 	l.meanings.close()
 	return l.indexes.close()
 }
 
-// Where says where a question looks. What is asked has the names and the documentation of the tools' arguments, which
-// may say the codebase by either name.
+// Where limits a question to a path and a codebase. Its fields have the names and the documentation of the tools'
+// arguments, in which the codebase has two names.
 type Where struct {
 	Path      string `json:"path" schema:"minLength=1" doc:"A folder or a file to look into, relative to the codebase. Left out: everything."`
 	Codebase  string `json:"codebase_id" schema:"minLength=1" doc:"Which codebase to look into, by its id of listCodebases. Left out: all of them."`
 	Codebase2 string `json:"codebaseId" schema:"minLength=1" doc:"The same as codebase_id."`
 }
 
-// Looks returns where a question looks.
+// Looks returns w.
 func (w Where) Looks() Where { return w }
 
-// Locate returns the absolute paths where a call looks, and those where its path may be too.
+// Locate returns the absolute path that a call looks at, and the other paths that its path may also mean.
 func (l *Library) Locate(c *tool.Call, w Where) (looks, others []string, err error) {
 	v, err := l.ws.View(c).Codebase(w.codebase())
 	switch {
@@ -120,7 +121,7 @@ func (l *Library) Locate(c *tool.Call, w Where) (looks, others []string, err err
 	return []string{here}, others, err
 }
 
-// asked is a question under way, with what its call sees of the workspace.
+// asked is a question in progress, with its call's view of the workspace.
 type asked struct {
 	context.Context
 	call *tool.Call
@@ -135,9 +136,9 @@ func (l *Library) ask(ctx context.Context, c Call) *asked {
 	return &asked{ctx, c.Call, c.Out, l.ws.View(c.Call)}
 }
 
-// rates bound how often a caller does what is expensive, on each codebase.
+// rates limit how often a caller may run an expensive operation on each codebase.
 type rates struct {
-	perMinute int // -1: any number
+	perMinute int // -1 means unlimited
 
 	mu       sync.Mutex
 	limiters map[rateKey]*rate.Limiter
@@ -145,10 +146,10 @@ type rates struct {
 
 type rateKey struct{ caller, codebase string }
 
-// maxLimiters is how many are kept before those are forgotten that would let anything through.
+// maxLimiters is how many limiters are kept before the full ones, which limit nothing, are dropped.
 const maxLimiters = 4096
 
-// charge counts one expensive operation, or refuses it and says when it is allowed.
+// charge counts one expensive operation, or refuses it with an error that says when to retry.
 func (r *rates) charge(caller, codebase string) error {
 	if r.perMinute < 0 {
 		return nil
@@ -179,7 +180,7 @@ func (r *rates) limiter(key rateKey, now time.Time) *rate.Limiter {
 	return l
 }
 
-// forget drops the limiters that are full again.
+// forget drops the limiters that are full again, and if these are too few, others.
 func (r *rates) forget(now time.Time) {
 	for k, l := range r.limiters {
 		if l.TokensAt(now) >= float64(l.Burst()) {
@@ -190,6 +191,6 @@ func (r *rates) forget(now time.Time) {
 		if len(r.limiters) < maxLimiters {
 			break
 		}
-		delete(r.limiters, k) // so many callers in a minute: memory comes first
+		delete(r.limiters, k) // so many callers within a minute: bounding memory matters more
 	}
 }

@@ -13,18 +13,18 @@ import (
 	"toolpost/host/workspace"
 )
 
-// maxManifests is how many manifests of a codebase are read.
+// maxManifests is how many manifests of one codebase are read.
 const maxManifests = 1000
 
-// Dependencies are what one file says that it needs.
+// Dependencies are the dependencies that one file declares.
 type Dependencies struct {
 	Path string `json:"path"`
 	symbol.Manifest
-	Imports []symbol.Import `json:"imports,omitempty"` // of a source
+	Imports []symbol.Import `json:"imports,omitempty"` // of a source file
 	Error   string          `json:"error,omitempty" doc:"Why the manifest could not be read."`
 }
 
-// project learns what is needed to resolve the imports of a codebase. Only what the call may see is in it.
+// project returns what resolves the imports of a codebase, limited to the files that the call may see.
 func project(w *scoped) symbol.Project {
 	files := map[string]bool{".": true}
 	for _, rel := range w.index.FilesWith("") {
@@ -44,8 +44,8 @@ func project(w *scoped) symbol.Project {
 	return p
 }
 
-// Dependencies returns what the manifests of a folder ask for, or what a source file imports. More says that there are
-// others beyond the limit; 0 stands for 100.
+// Dependencies returns what the manifests of a folder require, or what a source file imports. More reports that there are
+// others beyond the limit; a limit of 0 means 100.
 func (l *Library) Dependencies(
 	ctx context.Context, c Call, q Limited,
 ) (found []Dependencies, more bool, err error) {
@@ -97,7 +97,7 @@ func manifest(shown string, src []byte) Dependencies {
 	return Dependencies{Path: shown, Manifest: *m}
 }
 
-// manifests reads those below a folder.
+// manifests reads the manifests below a folder.
 func manifests(r *asked, w *scoped) ([]Dependencies, error) {
 	var all []Dependencies
 	err := w.view.Walk(r, w.name, workspace.WalkOptions{Recursive: true, Ignore: true}, func(e *workspace.Entry) error {
@@ -112,33 +112,33 @@ func manifests(r *asked, w *scoped) ([]Dependencies, error) {
 	return all, err
 }
 
-// A Node is a folder or a file, or what is imported and not in the codebase.
+// A Node is a folder or a file of the codebase, or an import from outside it.
 type Node struct {
 	ID       string `json:"id"`
 	External bool   `json:"external,omitzero"`
 }
 
-// An Edge leads from what imports to what is imported.
+// An Edge leads from an importer to its import.
 type Edge struct {
 	From  string `json:"from"`
 	To    string `json:"to"`
 	Count int    `json:"count" doc:"How many imports it stands for."`
 }
 
-// A Graph is who depends on whom.
+// A Graph holds the dependencies between nodes.
 type Graph struct {
 	Nodes []Node `json:"nodes"`
 	Edges []Edge `json:"edges"`
 }
 
-// A GraphQuery asks who depends on whom.
+// A GraphQuery asks for a dependency graph.
 type GraphQuery struct {
 	Level    string `json:"level" schema:"enum=folder|file default=folder" doc:"What the nodes are."`
 	External bool   `json:"external" schema:"default=false" doc:"Also give what is not in the codebase."`
 	Limited
 }
 
-// graphing is a graph in the making.
+// graphing is a graph under construction.
 type graphing struct {
 	*asked
 	library *Library
@@ -147,7 +147,7 @@ type graphing struct {
 	edges   map[[2]string]int
 }
 
-// Graph returns who depends on whom.
+// Graph returns the dependency graph of the files that the query names.
 func (l *Library) Graph(ctx context.Context, c Call, q GraphQuery) (Graph, error) {
 	g := &graphing{asked: l.ask(ctx, c), library: l, q: q, nodes: map[Node]bool{}, edges: map[[2]string]int{}}
 	if err := eachTarget(g.view, q.Where, g.add); err != nil {
@@ -171,7 +171,7 @@ func (g *graphing) add(at target) error {
 			to := Node{ID: i.Name, External: i.Path == ""}
 			switch {
 			case to.External:
-			case split.LanguageOf(rel) == split.Go: // it imports folders
+			case split.LanguageOf(rel) == split.Go: // Go imports folders
 				to.ID = w.home + i.Path
 			default:
 				to.ID = g.node(w, i.Path)
@@ -185,7 +185,7 @@ func (g *graphing) add(at target) error {
 	return nil
 }
 
-// node is the node of a file.
+// node returns the ID of a file's node.
 func (g *graphing) node(w *scoped, rel string) string {
 	if g.q.Level == "file" {
 		return w.home + rel

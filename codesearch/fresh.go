@@ -17,12 +17,12 @@ import (
 	"toolpost/tool"
 )
 
-// updateTimeout bounds the making of an index, which goes on when the call that began it has given up.
+// updateTimeout bounds an index update, which continues after the call that began it has given up.
 const updateTimeout = 30 * time.Minute
 
-// meanings are the indexes by meaning of the codebases that were searched, each opened when it is first asked for.
+// meanings are the semantic indexes of the codebases searched so far, each opened on first use.
 type meanings struct {
-	ctx    context.Context // of the updates, until the library is closed
+	ctx    context.Context // of the updates; cancelled when the library closes
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	mu     sync.Mutex
@@ -35,24 +35,24 @@ func newMeanings() *meanings {
 	return m
 }
 
-// fresh is an index that is brought up to date before it is asked.
+// fresh is an index that is updated before each query.
 type fresh struct {
 	index *meaning.Index
-	busy  chan struct{} // holds one token while nobody updates
-	last  update        // who holds the token may look at it
+	busy  chan struct{} // holds one token while no update runs
+	last  update        // guarded by the token
 
-	seen, all atomic.Int64 // files that the update under way has come to, and how many there are; 0: not counted yet
+	seen, all atomic.Int64 // files that the running update has reached, and their total; 0 until counted
 }
 
-// An update is one that was finished.
+// An update is the result of a finished update.
 type update struct {
 	began time.Time
 	stats meaning.Stats
 	err   error
 }
 
-// fresh returns the index of a codebase in the state of its files now. Where only the embeddings failed there is an
-// error beside the index.
+// fresh returns the index of a codebase, updated to the current state of its files. If only the embeddings failed, it
+// returns both the index and an error.
 func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.Index, meaning.Stats, error) {
 	arrived := time.Now()
 	f, err := m.get(l, root)
@@ -67,7 +67,7 @@ func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.In
 		return nil, meaning.Stats{}, err
 	}
 	done := make(chan update, 1)
-	m.mu.Lock() // close waits for what is begun before it has the lock
+	m.mu.Lock() // close waits for updates that began before it took the lock
 	closing := m.ctx.Err() != nil
 	if !closing {
 		m.wg.Go(func() {
@@ -90,13 +90,13 @@ func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.In
 	return f.index, u.stats, u.err
 }
 
-// How often who waits for an index is told how far it is, and when its files are counted: most are up to date sooner.
+// How often a waiting caller gets progress, and after how long the files are counted. Most updates finish sooner.
 const (
 	tellEvery  = 500 * time.Millisecond
 	countAfter = time.Second
 )
 
-// await waits for something that an update gives back, and tells who asked how far it is.
+// await waits for a value of an update, and reports progress to the caller.
 func await[T any](r *asked, f *fresh, root workspace.Root, from <-chan T) (v T, err error) {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
@@ -146,7 +146,7 @@ func (m *meanings) get(l *Library, root workspace.Root) (*fresh, error) {
 	return f, nil
 }
 
-// update brings the index to the state of the files, unless that was done since a call arrived.
+// update updates the index to the state of the files, unless an update has begun since the call arrived.
 func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.Time) update {
 	if f.last.began.After(arrived) {
 		return f.last
@@ -163,7 +163,7 @@ func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.T
 	return f.last
 }
 
-// counted notes how many files an update has come to.
+// counted counts the files that an update reaches.
 func (f *fresh) counted(files iter.Seq2[meaning.File, error]) iter.Seq2[meaning.File, error] {
 	return func(yield func(meaning.File, error) bool) {
 		for file, err := range files {
@@ -175,7 +175,7 @@ func (f *fresh) counted(files iter.Seq2[meaning.File, error]) iter.Seq2[meaning.
 	}
 }
 
-// count finds out how many files there are, where an update takes so long that somebody wants to know.
+// count counts all files, but only if an update takes long enough for the total to matter.
 func (f *fresh) count(ctx context.Context, view *workspace.View) {
 	select {
 	case <-time.After(countAfter):
@@ -206,7 +206,7 @@ func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File
 				}
 				rel := e.Rel()
 				open := func() (io.ReadCloser, error) { return view.Open(rel) }
-				// When it last changed in any way: unlike its time of modification, that cannot be set back.
+				// The change time: unlike the modification time, it cannot be set back.
 				st, _ := info.Sys().(*unix.Stat_t)
 				f := meaning.File{Path: rel, Size: info.Size(), ModTime: time.Unix(st.Ctim.Unix()), Open: open}
 				if !yield(f, nil) {
@@ -220,7 +220,7 @@ func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File
 	}
 }
 
-// close ends what is under way and waits for it.
+// close stops the running updates and waits for them.
 func (m *meanings) close() {
 	m.mu.Lock()
 	m.cancel()

@@ -12,13 +12,13 @@ import (
 	"toolpost/tool"
 )
 
-// What a grep gives where its arguments say nothing, and what they may ask for.
+// Defaults and limits of a grep.
 const (
 	defaultLimit = 1000
 	maxContext   = 100
 )
 
-// A GrepQuery asks for lines.
+// A GrepQuery asks for the lines that match a pattern.
 type GrepQuery struct {
 	Pattern     string   `json:"pattern" schema:"required minLength=1 maxLength=1000" doc:"The regular expression. It is matched within one line; ^ and $ are the line's ends. Example: func \\w+Handler\\("`
 	IgnoreCase  bool     `json:"ignore_case" schema:"default=false" doc:"Whether upper and lower case are the same."`
@@ -32,7 +32,7 @@ type GrepQuery struct {
 	Where
 }
 
-// A Line is one that matches.
+// A Line is a line that matches.
 type Line struct {
 	Path    string   `json:"path"`
 	Line    int      `json:"line" schema:"minimum=1"`
@@ -41,16 +41,15 @@ type Line struct {
 	After   []string `json:"after,omitzero"`
 }
 
-// GrepStats tell how a grep went.
+// GrepStats report how a grep went.
 type GrepStats struct {
 	grep.Stats
-	Indexed    bool `json:"indexed"`              // the index said where to look
-	Candidates int  `json:"candidates,omitempty"` // files that it named
-	Changed    int  `json:"changed,omitempty"`    // files that it did not know as they are
+	Indexed    bool `json:"indexed"`              // the index chose the files
+	Candidates int  `json:"candidates,omitempty"` // files that the index chose
+	Changed    int  `json:"changed,omitempty"`    // files that changed since they were indexed
 }
 
-// Grep finds lines, sorted by path. Each is given the lines of a file as soon as they are found; nil: nobody wants them
-// before the end.
+// Grep finds lines, sorted by path. It passes the lines of a file to each as soon as they are found; each may be nil.
 func (l *Library) Grep(
 	ctx context.Context, c Call, q GrepQuery, each func([]Line) error,
 ) ([]Line, GrepStats, error) {
@@ -68,7 +67,7 @@ func (l *Library) Grep(
 	return g.lines, g.stats, err
 }
 
-// A grepping is one grep under way.
+// A grepping is one grep in progress.
 type grepping struct {
 	*asked
 	library *Library
@@ -78,7 +77,7 @@ type grepping struct {
 	search  *grep.Search
 	globs   *workspace.Globs
 	lines   []Line
-	stats   GrepStats // those of the search in the end
+	stats   GrepStats // those of the search, set at the end
 }
 
 func (l *Library) newGrep(r *asked, q GrepQuery, each func([]Line) error) (*grepping, error) {
@@ -102,7 +101,7 @@ func (l *Library) newGrep(r *asked, q GrepQuery, each func([]Line) error) (*grep
 	return g, nil
 }
 
-// one searches a target.
+// one searches one target.
 func (g *grepping) one(t target) error {
 	isFolder, err := g.library.enter(g.asked, t)
 	if err != nil {
@@ -124,7 +123,7 @@ func (g *grepping) one(t target) error {
 	return g.search.Walk(t.view, t.name, walk, t.shown)
 }
 
-// pick opens a file that the index named. One that a link leads to now is another file: a walk would not come to it.
+// pick opens a file that the index chose. A file behind a link is another file, which a walk would not reach.
 func (t target) pick(p trigram.Pick) (*workspace.File, []grep.Part) {
 	f, err := t.view.Open(p.Path)
 	if err != nil {
@@ -137,7 +136,7 @@ func (t target) pick(p trigram.Pick) (*workspace.File, []grep.Part) {
 	return f, p.Parts(f)
 }
 
-// selected asks the index which files of a folder may match. It is not ok where the folder has to be walked.
+// selected asks the index which files of a folder may match. It returns false if the folder has to be walked.
 func (g *grepping) selected(t target) (picks []trigram.Pick, ok bool) {
 	x := g.library.index(g.call, t.root)
 	if x == nil || g.q.Ignored {
@@ -155,7 +154,7 @@ func (g *grepping) selected(t target) (picks []trigram.Pick, ok bool) {
 	return slices.DeleteFunc(sel.Picks, func(p trigram.Pick) bool { return !f.wants(p.Path) }), true
 }
 
-// emit takes the lines of a file.
+// emit adds the lines of a file.
 func (g *grepping) emit(f grep.File) error {
 	first := len(g.lines)
 	for _, m := range f.Matches {

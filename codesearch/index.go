@@ -14,20 +14,20 @@ import (
 	"toolpost/tool"
 )
 
-// indexes are the trigram indexes of the codebases that were searched, each opened when it is first asked for.
+// indexes are the trigram indexes of the codebases searched so far, each opened on first use.
 type indexes struct {
 	mu   sync.Mutex
 	open map[string]*indexed // by codebase
 }
 
-// An indexed is the index of a folder; nil: it has none.
+// An indexed is the index of a folder; a nil Index means that it has none.
 type indexed struct {
 	*trigram.Index
 	of offlimits.ID
 }
 
-// index returns the trigram index of a codebase; nil: it is searched without one. So is a folder that was deleted and
-// made again: the index knows the old one, and calls may still be using it.
+// index returns the trigram index of a codebase, or nil if it is searched without one. A folder that was deleted and
+// created again is searched without one: the index belongs to the old folder, and calls may still be using it.
 func (l *Library) index(c *tool.Call, r workspace.Root) *trigram.Index {
 	if l.o.Index.Off || l.stateDir == "" {
 		return nil
@@ -54,8 +54,7 @@ func (l *Library) index(c *tool.Call, r workspace.Root) *trigram.Index {
 	return x
 }
 
-// Refresh brings the index of a codebase up to date now. Questions do that by themselves, in the background and once
-// they were asked.
+// Refresh updates the index of a codebase now. Questions update it themselves, in the background after they were asked.
 func (l *Library) Refresh(ctx context.Context, c *tool.Call, codebase string) error {
 	view, err := l.ws.View(c).Codebase(codebase)
 	if err != nil {
@@ -81,21 +80,21 @@ func (x *indexes) close() error {
 	return errors.Join(errs...)
 }
 
-// A filter says of the paths that an index gives whether a walk of the same call would come to them.
+// A filter decides whether a walk of the same call would reach the paths that an index returns.
 type filter struct {
-	start   int // how many bytes of a path lead to where the walk would start
+	start   int // length of the path at which the walk would start
 	hidden  bool
 	globs   *workspace.Globs
 	root    string
 	scope   tool.Scope
-	folders map[string]bool // what was said about folders
+	folders map[string]bool // decisions about folders
 }
 
 func newFilter(r *asked, at target, g *workspace.Globs) filter {
 	return filter{start: len(at.below()), globs: g, root: at.root.Dir, scope: r.call.Scope, folders: map[string]bool{}}
 }
 
-// wants asks about the file, and about each folder on the way to it.
+// wants checks the file, and each folder on the way to it.
 func (f *filter) wants(rel string) bool {
 	below := rel[f.start:]
 	if !f.hidden && (below[0] == '.' || strings.Contains(below, "/.")) {
@@ -104,8 +103,8 @@ func (f *filter) wants(rel string) bool {
 	return f.globs.Want(below) && f.enters(path.Dir(rel))
 }
 
-// enters reports whether the walk would go down into a folder: one that the policy denies hides all that is in it,
-// and so does one that a pattern leaves out.
+// enters reports whether the walk would enter a folder. A folder that the policy denies, or that a pattern excludes,
+// hides all its contents.
 func (f *filter) enters(folder string) bool {
 	if folder == "." || len(folder) <= f.start {
 		return true

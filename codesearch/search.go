@@ -16,7 +16,7 @@ import (
 	"toolpost/tool"
 )
 
-// What a search gives where its arguments say nothing, and how much of a chunk it shows.
+// Defaults of a search, and how much of a chunk it shows.
 const (
 	defaultHits  = 10
 	maxHits      = 100
@@ -24,14 +24,14 @@ const (
 	snippetBytes = 2000
 )
 
-// SearchOptions are for search by meaning. The zero value needs no service.
+// SearchOptions configure semantic search. The zero value needs no service.
 type SearchOptions struct {
 	MaxChunks  int             `yaml:"max_chunks" schema:"default=1000000" doc:"functions and sections in a codebase; a larger one cannot be searched by meaning"`
 	Embeddings *ServiceOptions `yaml:"embeddings" doc:"an OpenAI-compatible embeddings service, used instead of the built-in table of word vectors"`
 	Reranker   *ServiceOptions `yaml:"reranker" doc:"a service that reorders the best hits"`
 }
 
-// ServiceOptions say where a service is.
+// ServiceOptions configure a remote service.
 type ServiceOptions struct {
 	URL        string        `yaml:"url" doc:"full URL, such as one that ends in /v1/embeddings"`
 	Model      string        `yaml:"model" doc:"the model to ask for"`
@@ -78,18 +78,18 @@ type Hit struct {
 	Similarity float64 `json:"similarity" schema:"minimum=0 maximum=1" doc:"Means the same for every query."`
 }
 
-// SearchStats tell how a search went.
+// SearchStats report how a search went.
 type SearchStats struct {
 	Files   int `json:"files"`
 	Chunks  int `json:"chunks"`
-	Indexed int `json:"indexed"` // files that had changed
+	Indexed int `json:"indexed"` // files that were indexed again because they had changed
 }
 
-// Found is what a search found, the best first.
+// Found is the result of a search, best first.
 type Found struct {
 	Hits  []Hit
 	Stats SearchStats
-	Notes []string // what went wrong without stopping the search
+	Notes []string // errors that did not stop the search
 }
 
 // Search finds code by what it does.
@@ -110,7 +110,7 @@ func (l *Library) Search(ctx context.Context, c Call, q SearchQuery) (*Found, er
 	return &s.Found, nil
 }
 
-// A searching is one search under way.
+// A searching is one search in progress.
 type searching struct {
 	*asked
 	Found
@@ -128,7 +128,7 @@ func (s *searching) one(t target) error {
 	s.Stats.Files += w.stats.Files
 	s.Stats.Chunks += w.stats.Chunks
 	s.Stats.Indexed += w.stats.Indexed
-	// Some hits fall out when their files are looked at; a reranker chooses among more than are asked for.
+	// Some hits are dropped when their files are read, and a reranker chooses among more hits than were requested.
 	found, err := w.index.Search(s, s.q.Query, min(2*s.q.Limit+20, meaning.MaxLimit), w.wants)
 	if found == nil && err != nil {
 		return err
@@ -150,7 +150,7 @@ func (s *searching) one(t target) error {
 	return s.Err()
 }
 
-// note keeps what went wrong without stopping the search.
+// note records an error that does not stop the search.
 func (s *searching) note(err error) {
 	if err != nil {
 		s.library.log.Warn("code search goes on without a part", "why", err)
@@ -160,7 +160,7 @@ func (s *searching) note(err error) {
 
 func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
 
-// order puts the hits of all codebases into one order and keeps as many as were asked for.
+// order sorts the hits of all codebases together and keeps as many as were requested.
 func (s *searching) order() {
 	byBest := func(a, b Hit) int {
 		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), strings.Compare(a.Path, b.Path),
@@ -183,7 +183,7 @@ func (s *searching) order() {
 	s.Hits = s.Hits[:min(len(s.Hits), s.q.Limit)]
 }
 
-// enter begins a look into a target: it has to be there, and the caller may not do this too often.
+// enter begins a look into a target: it must exist, and the caller must be within its rate limit.
 func (l *Library) enter(r *asked, at target) (isFolder bool, err error) {
 	folder, err := at.view.OpenDir(at.name)
 	if err == nil {
@@ -195,7 +195,7 @@ func (l *Library) enter(r *asked, at target) (isFolder bool, err error) {
 	return isFolder, l.rates.charge(r.call.Caller.ID, at.root.Codebase)
 }
 
-// A scoped target is what a call may see of it, as the indexes ask for it.
+// A scoped target is the part of a target that a call may see, in the form that the indexes need.
 type scoped struct {
 	target
 	filter filter
@@ -203,8 +203,8 @@ type scoped struct {
 	stats  meaning.Stats
 }
 
-// open enters a target and brings the index of its codebase up to date. Where only the embeddings failed there is an
-// error beside the target.
+// open enters a target and updates the index of its codebase. If only the embeddings failed, it returns both the target
+// and an error.
 func (l *Library) open(r *asked, at target, g *workspace.Globs) (*scoped, error) {
 	if _, err := l.enter(r, at); err != nil {
 		return nil, err
@@ -216,18 +216,18 @@ func (l *Library) open(r *asked, at target, g *workspace.Globs) (*scoped, error)
 	return &scoped{at, newFilter(r, at, g), x, stats}, err
 }
 
-// visible reports whether the call may read a file of the codebase, wherever the target is.
+// visible reports whether the call may read a file of the codebase, inside or outside the target.
 func (w *scoped) visible(rel string) bool {
 	return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
 }
 
-// wants reports whether a file of the codebase lies in the target, and whether the call may read it.
+// wants reports whether a file of the codebase is in the target and the call may read it.
 func (w *scoped) wants(rel string) bool {
 	return (rel == w.rel || strings.HasPrefix(rel, w.below()) && w.filter.wants(rel)) && w.visible(rel)
 }
 
-// files gives some files of the codebase and their texts: those of the target that are there and that the call may
-// read, up to maxFiles.
+// files returns files of the codebase with their texts: those in the target that exist and that the call may read, up to
+// maxFiles.
 func (w *scoped) files(rels []string) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		looked := 0
@@ -253,7 +253,7 @@ func (w *scoped) shown(rel string) string {
 	return w.target.shown(rel[len(w.below()):])
 }
 
-// read reads a file of the codebase as the call may see it.
+// read reads a file of the codebase with the rights of the call.
 func (w *scoped) read(rel string) ([]byte, error) {
 	f, err := w.view.Open(rel)
 	if err != nil {
@@ -266,8 +266,8 @@ func (w *scoped) read(rel string) ([]byte, error) {
 	return f.ReadAll(meaning.MaxFile)
 }
 
-// snippet reads the lines of a hit. It is not ok where they are not what was indexed any more, or not the call's to
-// see.
+// snippet reads the lines of a hit. It returns false if they have changed since they were indexed, or if the call may not
+// see them.
 func (w *scoped) snippet(h meaning.Hit) (string, bool) {
 	src, err := w.read(h.Path)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// How many files one question looks into, and how many answers it gives.
+// Limits on the files that one question reads, and on its answers.
 const (
 	maxFiles         = 5000
 	defaultSymbols   = 100
@@ -22,7 +22,7 @@ const (
 	maxSymbolLetters = 200
 )
 
-// Limited are the parts that all questions about symbols have.
+// Limited holds the arguments that all questions about symbols share.
 type Limited struct {
 	Limit int `json:"limit" schema:"minimum=1 maximum=1000 default=100" doc:"How many to give at most."`
 	Where
@@ -41,7 +41,7 @@ type ReferencesQuery struct {
 	Limited
 }
 
-// A SymbolsQuery asks what is defined.
+// A SymbolsQuery asks for the definitions of files.
 type SymbolsQuery struct {
 	Kind string `json:"kind" schema:"enum=function|type|section|variable" doc:"Only definitions of this kind."`
 	Limited
@@ -59,10 +59,10 @@ type Reference struct {
 	symbol.Reference
 }
 
-// A lookFunc is shown a file: its path as the caller sees it, its language and its text.
+// A lookFunc receives a file: its path as the caller sees it, its language and its text.
 type lookFunc func(path string, lang split.Language, src []byte) error
 
-// eachFile looks at the files of a call's targets that the index proposes, in the order that it gives.
+// eachFile passes the files of a call's targets that the index proposes to look, in the proposed order.
 func (l *Library) eachFile(r *asked, where Where, propose func(*meaning.Index) []string, look lookFunc) error {
 	return eachTarget(r.view, where, func(at target) error {
 		w, err := l.open(r, at, &workspace.Globs{})
@@ -88,7 +88,7 @@ func (q *Limited) check(name string, named bool) error {
 	return nil
 }
 
-// closeness says how well a name fits the one that is looked for; 0: not at all.
+// closeness returns how well a name fits the wanted one, or 0 if it does not.
 func closeness(name, wanted string) int {
 	switch {
 	case name == wanted:
@@ -101,13 +101,13 @@ func closeness(name, wanted string) int {
 	return 0
 }
 
-// Find finds the definitions of a name: those that are the name first, then those that have it in them. More says that
-// there are others beyond the limit.
+// Find finds the definitions of a name: exact matches first, then names that contain it. More reports that there are
+// others beyond the limit.
 func (l *Library) Find(ctx context.Context, c Call, q FindQuery) (found []Definition, more bool, err error) {
 	if err := q.check(q.Name, true); err != nil {
 		return nil, false, err
 	}
-	// Files with a definition of that very name come first, so that the bound on files does not hide them.
+	// Files that define exactly this name come first, so that the limit on files does not hide them.
 	propose := func(x *meaning.Index) []string {
 		named := x.FilesNaming(func(name string) bool { return closeness(name, q.Name) >= 2 })
 		partly := x.FilesNaming(func(name string) bool { return closeness(name, q.Name) == 1 })
@@ -145,7 +145,7 @@ func (l *Library) References(
 	return capped(found, q.Limit, err)
 }
 
-// Symbols lists what files define.
+// Symbols lists the definitions of files.
 func (l *Library) Symbols(
 	ctx context.Context, c Call, q SymbolsQuery,
 ) (found []Definition, more bool, err error) {
@@ -164,7 +164,7 @@ func (l *Library) Symbols(
 	return capped(found, q.Limit, err)
 }
 
-// enough ends a look at files once there is one answer more than was asked for.
+// enough stops once there is one answer more than was requested.
 func enough[T any](found []T, limit int) error {
 	if len(found) > limit {
 		return errEnough
@@ -172,7 +172,7 @@ func enough[T any](found []T, limit int) error {
 	return nil
 }
 
-// capped returns a list, never nil, and whether it was longer than was asked for.
+// capped returns a list, never nil, cut to the limit, and whether it was longer.
 func capped[T any](list []T, limit int, err error) ([]T, bool, error) {
 	if err != nil {
 		return nil, false, err
@@ -183,7 +183,7 @@ func capped[T any](list []T, limit int, err error) ([]T, bool, error) {
 	return append([]T{}, list...), false, nil
 }
 
-// unique joins lists and keeps the first of what is the same.
+// unique joins lists and keeps the first of equal items.
 func unique(lists ...[]string) []string {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(slices.Concat(lists...), func(s string) bool {

@@ -17,23 +17,23 @@ import (
 // A target is a folder or file to look into: a codebase, or something in it.
 type target struct {
 	root workspace.Root
-	view *workspace.View // of this root alone, as the call may see it
+	view *workspace.View // of this root alone, limited to what the call may see
 	rel  string          // below the root; "." is the root itself
-	// Every path of an answer can be given to the other tools as it is, and these know nothing of codebases. So it
-	// begins with what the caller wrote only where that means the same without the codebase. Else it is relative in
-	// the first root, which is where relative paths start, and absolute in others. With a slash in front a relative one
-	// means the same: that is how the contract writes it.
-	home   string // what paths below the root begin with
-	prefix string // what paths below the target begin with
-	path   string // the target itself; empty: the whole codebase
-	name   string // what the view opens: what the caller wrote, less the slash of a path that starts at the codebase
-	denied error  // what such a path gets where there is nothing
+	// Every path of an answer must work unchanged in the other tools, which know nothing of codebases. So a path begins
+	// with what the caller wrote only if that means the same without the codebase. Otherwise it is relative in the first
+	// root, at which relative paths start, and absolute in the others. A relative path with a slash in front means the
+	// same: the contract writes it that way.
+	home   string // prefix of paths below the root
+	prefix string // prefix of paths below the target
+	path   string // the target itself; empty for the whole codebase
+	name   string // the name to open in the view: what the caller wrote, without the slash of a path that starts at the codebase
+	denied error  // the error for such a path if it does not exist
 }
 
-// errEnough ends a look at targets or files when there are as many answers as were asked for.
+// errEnough stops the visit of targets or files once there are enough answers.
 var errEnough = errors.New("enough")
 
-// eachTarget looks at where a call looks, one after the other. A path is looked at in the first codebase that has it.
+// eachTarget visits the targets of a call in turn. A path is looked up in the first codebase that has it.
 func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 	list, err := targets(v, w)
 	if err != nil {
@@ -46,7 +46,7 @@ func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 		case errors.Is(err, errEnough):
 			return nil
 		case w.Path != "" && tool.CodeOf(err) == tool.CodeNotFound:
-			missing = cmp.Or(at.denied, err) // what the caller has to know first is that he may not read it
+			missing = cmp.Or(at.denied, err) // first tell the caller that it may not read the path
 		case err != nil || w.Path != "":
 			return err
 		}
@@ -54,9 +54,8 @@ func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 	return missing
 }
 
-// targets returns where a call looks, by the letters of its arguments: without a codebase in each that the caller sees,
-// without a path in all of it. An absolute path that is below no root starts at the codebase: /lib is what the
-// contract calls its folder lib.
+// targets returns the targets that a call's arguments name: without a codebase all that the caller sees, without a path
+// the whole codebase. An absolute path below no root starts at the codebase: the contract writes /lib for its folder lib.
 func targets(all *workspace.View, w Where) (list []target, err error) {
 	v, err := all.Codebase(w.codebase())
 	switch {
@@ -87,9 +86,9 @@ func targets(all *workspace.View, w Where) (list []target, err error) {
 
 func (w Where) codebase() string { return cmp.Or(w.Codebase, w.Codebase2) }
 
-// newTarget is the whole of a codebase. All is what the caller sees.
+// newTarget returns the target of a whole codebase. All is the view of the caller.
 func newTarget(r workspace.Root, all *workspace.View) target {
-	one, _ := all.Codebase(r.Codebase) // its own, so it is there
+	one, _ := all.Codebase(r.Codebase) // it is one of all's roots, so it exists
 	t := target{root: r, view: one, rel: ".", name: "."}
 	if r.Codebase != all.Roots()[0].Codebase || all.Ambiguous() {
 		t.home = r.Dir + "/"
@@ -98,10 +97,10 @@ func newTarget(r workspace.Root, all *workspace.View) target {
 	return t
 }
 
-// shown returns the path that the caller sees of a file below the target.
+// shown returns the path of a file below the target as the caller sees it.
 func (t target) shown(below string) string { return strings.ToValidUTF8(t.prefix+below, "\uFFFD") }
 
-// below is what the paths of everything in the target begin with.
+// below returns the prefix of the paths of everything in the target.
 func (t target) below() string {
 	if t.rel == "." {
 		return ""
@@ -109,30 +108,29 @@ func (t target) below() string {
 	return t.rel + "/"
 }
 
-// unscoped is the codebase as its index sees it: with nothing that policy keeps from this call alone, and without
-// what is sensitive.
+// unscoped returns the codebase as its index sees it: including files that the policy hides from this call alone, but
+// without sensitive ones.
 func (l *Library) unscoped(c *tool.Call, r workspace.Root) (*workspace.View, error) {
 	return l.ws.View(&tool.Call{Caller: c.Caller}).Codebase(r.Codebase)
 }
 
-// stateOf is the folder for what is kept about a codebase.
+// stateOf returns the folder for the state of a codebase.
 func (l *Library) stateOf(r workspace.Root, what string) string {
 	sum := sha256.Sum256([]byte(r.Dir))
 	return filepath.Join(l.stateDir, "code", fmt.Sprintf("%x", sum[:8]), what)
 }
 
-// maxListed is how many files of codebases are listed. With more it is an error: half a list would be taken for a whole
-// one.
+// maxListed is how many files are listed. More is an error: half a list would be taken for a whole one.
 const maxListed = 100_000
 
-// A Codebase is one that a caller may look into.
+// A Codebase is a codebase that a caller may look into.
 type Codebase struct {
 	ID    string `json:"codebase_id"`
 	Path  string `json:"path"`
 	Write bool   `json:"write"`
 }
 
-// Codebases lists those that the caller sees.
+// Codebases lists the codebases that the caller sees.
 func (l *Library) Codebases(c *tool.Call) []Codebase {
 	list := []Codebase{}
 	for _, root := range l.ws.View(c).Roots() {
@@ -148,7 +146,7 @@ type FileQuery struct {
 	Where
 }
 
-// A File is one of a codebase, in the words of the tools for files.
+// A File is a file of a codebase, with the fields of the file tools.
 type File struct {
 	Path     string         `json:"path"`
 	Size     int64          `json:"size"`
@@ -156,7 +154,7 @@ type File struct {
 	Language split.Language `json:"language"`
 }
 
-// Files lists the files of codebases, less those that ignore files name and hidden ones.
+// Files lists the files of codebases, without hidden ones and those excluded by ignore files.
 func (l *Library) Files(ctx context.Context, c *tool.Call, q FileQuery) ([]File, error) {
 	o := workspace.WalkOptions{Recursive: true, Ignore: true}
 	if q.Pattern != "" {
@@ -177,7 +175,7 @@ func (l *Library) Files(ctx context.Context, c *tool.Call, q FileQuery) ([]File,
 					maxListed).Because("too_large")
 			}
 			info, err := e.Info()
-			if tool.CodeOf(err) == tool.CodeNotFound { // it was removed while we came to it
+			if tool.CodeOf(err) == tool.CodeNotFound { // it was removed in the meantime
 				return nil
 			}
 			if err == nil {

@@ -1,5 +1,5 @@
-// Package disk is how the indexes of code search keep their files: a folder that one process at a time works on, files
-// that are there as a whole or not at all, and a reader of bytes that may be damaged.
+// Package disk stores the files of the code search indexes: a folder that one process at a time works on, files that
+// exist completely or not at all, and a reader of bytes that may be damaged.
 package disk
 
 import (
@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// half is what the names of files end in that are being written.
+// half is the suffix of files that are still being written.
 const half = ".new"
 
-// Lock keeps other processes away from a folder until the file that it returns is closed. Where one has it already the
+// Lock keeps other processes out of a folder until the returned file is closed. If another process holds the lock, the
 // error is unix.EWOULDBLOCK.
 func Lock(dir string) (io.Closer, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -30,7 +30,7 @@ func Lock(dir string) (io.Closer, error) {
 	return f, nil
 }
 
-// Write writes a file that is there as a whole or not at all.
+// Write writes a file that exists completely or not at all.
 func Write(path string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(path+half, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -50,30 +50,30 @@ func Write(path string, write func(io.Writer) error) error {
 	return err
 }
 
-// Checksum tells bytes from damaged ones.
+// Checksum returns a checksum that detects damaged bytes.
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-// A Reader takes values off bytes that may be damaged. It never fails: after the first thing that cannot be it is bad,
-// and everything that it gives is zero.
+// A Reader takes values off bytes that may be damaged. It never fails: after the first impossible value it is bad, and
+// returns only zero values.
 type Reader struct {
 	rest []byte
 	Bad  bool
 }
 
-// NewReader reads bytes, of which it gives parts.
+// NewReader returns a reader of b. The byte slices that it returns are parts of b.
 func NewReader(b []byte) *Reader { return &Reader{rest: b} }
 
-// Whole reports whether everything was read, and nothing was bad.
+// Whole reports whether everything was read and nothing was bad.
 func (r *Reader) Whole() bool { return !r.Bad && len(r.rest) == 0 }
 
-// Check makes the reader bad where something is not so.
+// Check marks the reader bad unless ok.
 func (r *Reader) Check(ok bool) {
 	if !ok {
 		r.Bad, r.rest = true, nil
 	}
 }
 
-// Number reads a varint, which cannot be more than a bound.
+// Number reads a varint of at most a bound.
 func (r *Reader) Number(most uint64) uint64 {
 	x, n := binary.Uvarint(r.rest)
 	if r.Check(n > 0 && x <= most); r.Bad {
@@ -83,7 +83,7 @@ func (r *Reader) Number(most uint64) uint64 {
 	return x
 }
 
-// Count reads how many things follow, each of at least so many bytes.
+// Count reads a number of items that follow, each of at least the given number of bytes.
 func (r *Reader) Count(least int) int { return int(r.Number(uint64(len(r.rest) / least))) }
 
 // Bytes reads n bytes.
@@ -96,7 +96,7 @@ func (r *Reader) Bytes(n int) []byte {
 	return b
 }
 
-// String reads how long a text is, and the text.
+// String reads a length and a text of that length.
 func (r *Reader) String() string { return string(r.Bytes(r.Count(1))) }
 
 // Byte reads a byte.

@@ -9,54 +9,54 @@ import (
 	"unicode/utf8"
 )
 
-// A dfa says where the next line is that a program matches somewhere. It makes its states only as the
-// text asks for them. It knows lines: an end of line ends every thread, so that a whole file is one run of
-// the machine and nobody has to cut it into lines first.
+// A dfa finds the next line that a program matches somewhere. It creates its states only as the text needs them. It knows
+// lines: an end of line ends every thread, so one run of the machine covers a whole file, which need not be cut into
+// lines first.
 //
-// It answers yes or no and not where a match begins, so a state is a plain set of instructions: those from
-// which a match may still come, at this place of this line. What it takes for a line and for a match is
-// what package regexp says about each line that bufio.ScanLines gives.
+// It answers yes or no, not where a match begins, so a state is a plain set of instructions: those from which a match may
+// still come, at this place in this line. Its lines are those of bufio.ScanLines, and its matches those that package
+// regexp finds in each of them.
 type dfa struct {
 	prog     *syntax.Prog
 	alphabet *alphabet
-	empties  bool // the program asks for a place: ^ $ \b \B
+	empties  bool // the program has assertions: ^ $ \b \B
 
 	next   []stateID          // by state and class
 	sets   []set              // by state
 	ids    map[string]stateID // by the key of a set
 	start  stateID            // the state that each line begins with
-	cost   int                // of making the states
-	ran    int                // bytes since the states were last thrown away
-	failed bool               // the text makes states faster than they pay: go on without them
+	cost   int                // of creating the states
+	ran    int                // bytes read since the states were last discarded
+	failed bool               // the text needs new states faster than they pay off: go on without them
 
-	seen    []uint64 // by instruction: the round in which it was last put into the set that is being made
+	seen    []uint64 // by instruction: the round in which it was last added to the set under construction
 	round   uint64
 	stack   []uint32
 	settled []uint32
 	key     []byte
 }
 
-// A stateID is where a state's row in next begins. The lowest are not rows: they say what to do.
+// A stateID is the start of a state's row in next. The lowest values are not rows but instructions to scan.
 type stateID uint32
 
 const (
 	unknown stateID = iota // not computed yet
-	matched                // this line matches, whatever follows
+	matched                // this line matches, regardless of the rest
 	dead                   // this line cannot match any more
-	slow                   // the byte alone does not say what to do
+	slow                   // the byte alone does not decide
 	firstReal
 
 	// A state costs its row and the instructions of its set. Each of these has to serve a few bytes, or it costs more
-	// than it gives.
+	// than it saves.
 	maxCost      = 1 << 18 // 1 MiB
 	bytesPerCost = 4
 )
 
-// A set is what a state stands for.
+// A set is the meaning of a state.
 type set struct {
 	insts []uint32 // sorted
 	bol   bool     // nothing of the line has been read
-	word  bool     // the last rune was of a word
+	word  bool     // the last rune was a word character
 }
 
 func newDFA(prog *syntax.Prog, a *alphabet) *dfa {
@@ -68,10 +68,10 @@ func newDFA(prog *syntax.Prog, a *alphabet) *dfa {
 	return d
 }
 
-// reset throws every state away but the one that each line begins with.
+// reset discards every state but the start state.
 func (d *dfa) reset() {
 	d.next, d.sets = d.next[:0], d.sets[:0]
-	for range firstReal/stateID(d.alphabet.width) + 1 { // so that a row never begins at a number that says what to do
+	for range firstReal/stateID(d.alphabet.width) + 1 { // so that no row begins at one of the special values
 		d.newRow(set{})
 	}
 	d.ids, d.ran, d.cost = map[string]stateID{}, 0, 0
@@ -80,8 +80,8 @@ func (d *dfa) reset() {
 	d.start = d.intern(set{insts: insts, bol: d.empties}, match)
 }
 
-// scan returns a place in the first line at or after from that matches: a byte of it, or its end. from must
-// be the beginning of a line. It gives -1 where no line matches, and also where it failed.
+// scan returns a place in the first line at or after from that matches: a byte of it, or its end. from must be the
+// beginning of a line. It returns -1 if no line matches, and also if it failed.
 func (d *dfa) scan(text []byte, from int) int {
 	switch {
 	case from >= len(text) || d.start == dead:
@@ -111,7 +111,7 @@ func (d *dfa) run(text []byte, from int) (at, end int) {
 		width := 1
 		switch t {
 		case unknown:
-			if s = d.makeRoom(s, i-from); d.failed { // every new state comes by here
+			if s = d.makeRoom(s, i-from); d.failed { // every new state passes through here
 				return -1, i
 			}
 			d.learn(s, text[i])
@@ -138,8 +138,8 @@ func (d *dfa) run(text []byte, from int) (at, end int) {
 	return -1, len(text)
 }
 
-// makeRoom throws the states away when there are too many, or gives up where they served too little. It gives s again,
-// which has another id then.
+// makeRoom discards the states when there are too many, or gives up if they served too few bytes. It returns the new id
+// of s.
 func (d *dfa) makeRoom(s stateID, ran int) stateID {
 	if d.cost < maxCost {
 		return s
@@ -149,11 +149,11 @@ func (d *dfa) makeRoom(s stateID, ran int) stateID {
 	}
 	kept := d.set(s)
 	d.reset()
-	d.ran = -ran // what this run adds in the end was for the states before
+	d.ran = -ran // the bytes of this run so far belong to the discarded states
 	return d.intern(kept, false)
 }
 
-// learn fills in what s does with a byte.
+// learn computes the transition of s for a byte.
 func (d *dfa) learn(s stateID, b byte) {
 	class := d.alphabet.bytes[b]
 	var t stateID
@@ -170,8 +170,8 @@ func (d *dfa) learn(s stateID, b byte) {
 
 func (d *dfa) set(s stateID) set { return d.sets[int(s)/d.alphabet.width] }
 
-// decode does a step that needs more than one byte to decide: a rune that is not ASCII, or a carriage
-// return, which belongs to the end of the line where a newline or nothing comes after it.
+// decode takes a step that one byte cannot decide: a rune that is not ASCII, or a carriage return, which belongs to the
+// end of the line if a newline or nothing follows it.
 func (d *dfa) decode(s stateID, text []byte) (t stateID, width int) {
 	if text[0] == '\r' {
 		switch {
@@ -193,7 +193,7 @@ func (d *dfa) decode(s stateID, text []byte) (t stateID, width int) {
 	return t, width
 }
 
-// step returns the state after a rune of the class.
+// step returns the state after a rune of a class.
 func (d *dfa) step(s stateID, class uint16) stateID {
 	sample := d.alphabet.samples[class]
 	insts, match := d.settle(d.set(s), syntax.IsWordChar(sample), false)
@@ -215,7 +215,7 @@ func (d *dfa) step(s stateID, class uint16) stateID {
 	return d.intern(set{insts: to, word: d.empties && syntax.IsWordChar(sample)}, match)
 }
 
-// eol returns the state after the end of the line: the beginning of the next, or the match of this one.
+// eol returns the state after the end of the line: the start of the next line, or the match of this one.
 func (d *dfa) eol(s stateID) stateID {
 	if _, match := d.settle(d.set(s), false, true); match {
 		return matched
@@ -223,7 +223,7 @@ func (d *dfa) eol(s stateID) stateID {
 	return d.start
 }
 
-// settle follows the instructions of a set that ask for a place, once it is known what comes next.
+// settle follows the assertions of a set once the next rune is known.
 func (d *dfa) settle(from set, nextIsWord, eol bool) (insts []uint32, match bool) {
 	if !d.empties {
 		return from.insts, false
@@ -248,8 +248,8 @@ func (d *dfa) settle(from set, nextIsWord, eol bool) (insts []uint32, match bool
 	return d.settled, false
 }
 
-// reach puts what can be reached from pc without reading into a set. What asks for a place stays in it until that place
-// is settled, unless it asks for the beginning of the line and this is not it.
+// reach adds everything reachable from pc without reading to a set. An assertion stays in the set until its place is
+// settled, unless it asserts the beginning of the line and this is not it.
 func (d *dfa) reach(to []uint32, pc uint32, place syntax.EmptyOp, settled bool) (_ []uint32, match bool) {
 	const begins = syntax.EmptyBeginText | syntax.EmptyBeginLine
 	d.stack = append(d.stack[:0], pc)
@@ -283,7 +283,7 @@ func (d *dfa) reach(to []uint32, pc uint32, place syntax.EmptyOp, settled bool) 
 	return to, false
 }
 
-// intern returns the id of a set, a new one where there is none.
+// intern returns the id of a set, creating it if necessary.
 func (d *dfa) intern(s set, match bool) stateID {
 	if match {
 		return matched
@@ -319,19 +319,19 @@ func flag(b bool) byte {
 	return 0
 }
 
-// An alphabet divides the runes into classes that a program cannot tell apart, so that a state has a
-// handful of ways to go on and not a million.
+// An alphabet divides the runes into classes that a program cannot tell apart, so that a state has a handful of
+// transitions and not a million.
 type alphabet struct {
-	starts  []rune // where an interval of runes begins, sorted; the first is 0
+	starts  []rune // the start of each interval of runes, sorted; the first is 0
 	classes []uint16
 	samples []rune      // by class: one of its runes
 	bytes   [256]uint16 // the class of a byte: that of an ASCII rune, or one of the three below
-	width   int         // how many classes there are, of runes and of bytes
+	width   int         // the number of classes, of runes and of bytes
 }
 
 const maxClasses = 1 << 10
 
-// newAlphabet reads a program. It gives nil where the program tells too many runes apart.
+// newAlphabet derives the alphabet of a program. It returns nil if the program tells too many runes apart.
 func newAlphabet(prog *syntax.Prog) *alphabet {
 	tests := distinctTests(prog)
 	a := &alphabet{starts: []rune{0}}
@@ -364,8 +364,8 @@ func newAlphabet(prog *syntax.Prog) *alphabet {
 	return a
 }
 
-// sortBytes gives each byte its class. Newlines, carriage returns and the bytes of longer runes have their own: what
-// they do depends on more than the rune.
+// sortBytes assigns a class to each byte. Newlines, carriage returns and the bytes of longer runes have classes of their
+// own, because their effect depends on more than the rune.
 func (a *alphabet) sortBytes() {
 	newline := uint16(len(a.samples))
 	for b := range a.bytes {
@@ -412,7 +412,7 @@ func distinctTests(prog *syntax.Prog) []*syntax.Inst {
 	return tests
 }
 
-// bounds returns where the answer of a test may change.
+// bounds returns the runes at which the answer of a test may change.
 func bounds(inst *syntax.Inst) []rune {
 	if len(inst.Rune) != 1 {
 		at := slices.Clone(inst.Rune)

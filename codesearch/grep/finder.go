@@ -5,27 +5,27 @@ import (
 	"strings"
 )
 
-// A finder finds the texts of which every match has one. It looks for the byte of a text that source code
-// has least often, which the standard library does with vector instructions, and compares there.
+// A finder finds texts of which every match contains at least one. It looks for the byte of a text that is rarest in
+// source code, which the standard library does with vector instructions, and compares there.
 type finder []probe
 
 // A probe finds one text.
 type probe struct {
-	text string // in lower case where fold is set
+	text string // in lower case if fold is set
 	fold bool
 	at   int  // of the rarest byte in text
 	b    byte // that byte
-	both bool // it is a letter of either case: b is the lower one
+	both bool // it is a letter of either case, and b is the lower one
 
-	low, up int // where b, and its capital, come next in the text that is searched
-	found   int // where the text comes next
+	low, up int // the next positions of b and of its capital in the searched text
+	found   int // the next position of the text
 }
 
-// common lists the bytes of source code from the most frequent down. What is not in it is rare.
+// common lists the bytes of source code from the most frequent down. All others are rare.
 const common = " etrn\tiaos\nlcdu,p\"f.mg0h/():bxy{}=vS1_TCEw2kAIR3N-P4F6D*OL[]8M5`B" +
 	"97qUGVH!jWz&'\\%;+K#|<>YXJQZ@$?^~"
 
-// rank says how often a byte comes, from 0 (all the time) up.
+// rank returns how rare a byte is, from 0 (the most frequent) up.
 func rank(b byte) int {
 	if i := strings.IndexByte(common, b); i >= 0 {
 		return i
@@ -33,8 +33,8 @@ func rank(b byte) int {
 	return len(common)
 }
 
-// newFinder makes the finder of a need. It gives nil where there is none, or where what it would look for
-// comes so often that looking costs more than it saves.
+// newFinder makes the finder of a need. It returns nil if the need is empty, or if its texts are so frequent that looking
+// for them costs more than it saves.
 func newFinder(n Need) finder {
 	var f finder
 	for _, t := range best(n) {
@@ -47,7 +47,7 @@ func newFinder(n Need) finder {
 	return f
 }
 
-// best chooses texts of which every match has at least one: those that come least often.
+// best chooses the rarest texts of which every match contains at least one.
 func best(n Need) []Need {
 	switch {
 	case n.Text != "":
@@ -72,7 +72,7 @@ func best(n Need) []Need {
 	return texts
 }
 
-// cost estimates how often texts will be found, and what looking for them takes.
+// cost estimates how often texts will be found, and the cost of looking for them.
 func cost(texts []Need) int {
 	sum := 0
 	for _, t := range texts {
@@ -101,15 +101,14 @@ func newProbe(n Need) probe {
 	return p
 }
 
-// reset begins a new text.
+// reset prepares for a new text.
 func (f finder) reset() {
 	for i := range f {
 		f[i].low, f[i].up, f[i].found = -1, -1, -1
 	}
 }
 
-// next returns where the first of the texts begins at or after from; -1: nowhere. From only grows between
-// two resets.
+// next returns the position of the first of the texts at or after from, or -1. from must not decrease between two resets.
 func (f finder) next(text []byte, from int) int {
 	first := len(text)
 	for i := range f {
@@ -125,7 +124,7 @@ func (f finder) next(text []byte, from int) int {
 	return first
 }
 
-// next returns where the probe's text begins at or after from; len(text): nowhere.
+// next returns the position of the probe's text at or after from, or len(text) if there is none.
 func (p *probe) next(text []byte, from int) int {
 	for from+len(p.text) <= len(text) {
 		at := p.rarest(text, from+p.at)
@@ -141,7 +140,7 @@ func (p *probe) next(text []byte, from int) int {
 	return len(text)
 }
 
-// rarest returns where the rarest byte comes next.
+// rarest returns the next position of the rarest byte.
 func (p *probe) rarest(text []byte, from int) int {
 	if p.low < from {
 		p.low = indexFrom(text, from, p.b)

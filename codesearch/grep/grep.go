@@ -1,9 +1,9 @@
-// Package grep finds the lines of files that match a regular expression, about as fast as the files can
-// be read: it looks for texts that every match must have, and where there are none, or where one was
-// found, asks a machine that reads each byte once.
+// Package grep finds the lines of files that match a regular expression, about as fast as the files can be read. It looks
+// for texts that every match must contain. At each of these, or everywhere if the pattern has none, it runs a machine
+// that reads each byte once.
 //
-// The expressions are those of package regexp. A line is what bufio.ScanLines gives; a match never goes
-// over its end, and ^ and $ are its two ends.
+// The expressions are those of package regexp. The lines are those of bufio.ScanLines. A match never crosses the end of
+// its line, and ^ and $ match at the two ends.
 package grep
 
 import (
@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// MaxPattern is how many bytes a pattern may have.
+	// MaxPattern is the maximum length of a pattern in bytes.
 	MaxPattern = 1000
-	// maxProgram is how many instructions it may need: repetitions of repetitions grow fast.
+	// maxProgram is the maximum number of instructions of a pattern: nested repetitions grow fast.
 	maxProgram = 5_000
 )
 
-// A Pattern is a compiled expression. Several goroutines may use it.
+// A Pattern is a compiled expression. It is safe for concurrent use.
 type Pattern struct {
 	expr     string
 	prog     *syntax.Prog
 	alphabet *alphabet
 	need     Need
-	exact    bool // a line that has the need in it matches
+	exact    bool // every line that contains the need matches
 }
 
-// Compile reads an expression.
+// Compile compiles an expression.
 func Compile(expr string, ignoreCase bool) (*Pattern, error) {
 	if expr == "" || len(expr) > MaxPattern {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the pattern has %d bytes; give 1 to %d", len(expr), MaxPattern)
@@ -51,14 +51,14 @@ func Compile(expr string, ignoreCase bool) (*Pattern, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the pattern tells too many characters apart; use fewer classes")
 	}
 	p.need, p.exact = needOf(parsed)
-	p.exact = p.exact && !p.need.mentions('\r') // at the end of a line it is none of the line
+	p.exact = p.exact && !p.need.mentions('\r') // at the end of a line it is not part of the line
 	return p, nil
 }
 
-// Need is what every line that matches has in it.
+// Need returns what every matching line contains.
 func (p *Pattern) Need() Need { return p.need }
 
-// parse reads an expression and simplifies it.
+// parse parses an expression and simplifies it.
 func parse(expr string) (*syntax.Regexp, error) {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	var bad *syntax.Error
@@ -80,7 +80,7 @@ func breaksLine(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') || slices.ContainsFunc(re.Sub, breaksLine)
 }
 
-// size estimates the instructions of an expression, repetitions written out.
+// size estimates the number of instructions of an expression, with its repetitions expanded.
 func size(re *syntax.Regexp) int {
 	n := 1
 	if re.Op == syntax.OpLiteral {

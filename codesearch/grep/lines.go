@@ -6,40 +6,39 @@ import (
 	"unicode/utf8"
 )
 
-// A Match is one line that matches.
+// A Match is a line that matches.
 type Match struct {
 	Line    int      // its number, from 1
-	Content string   // valid UTF-8, without what ends the line
-	Around  *Context // nil where none was asked for
+	Content string   // valid UTF-8, without its line ending
+	Around  *Context // nil if no context was requested
 }
 
-// A Context is the lines around a match, as many as were asked for and are there.
+// A Context holds the lines around a match: those requested, as far as they exist.
 type Context struct{ Before, After []string }
 
-// Shape says what is given of the lines that match. The zero value gives all of them, without others
-// around them.
+// Shape selects what is returned of the matching lines. The zero value returns all of them, without context.
 type Shape struct {
-	Before, After int // lines around each
-	PerFile       int // at most so many of one file; 0: all; -1: none
-	MaxLine       int // bytes of a line that are given; 0: DefaultMaxLine
+	Before, After int // lines of context
+	PerFile       int // maximum number of matches per file; 0 means all, -1 none
+	MaxLine       int // maximum number of bytes of a line; 0 means DefaultMaxLine
 }
 
-// DefaultMaxLine is how much of a line people can use. Longer ones are what machines wrote.
+// DefaultMaxLine is as much of a line as people can use. Longer lines are machine-written.
 const DefaultMaxLine = 1000
 
-// cutMark stands where a line was cut.
+// cutMark marks a place at which a line was cut.
 const cutMark = "…"
 
-// binaryBlock is how much of a file is looked at for a NUL, the sure sign that it is no text.
+// binaryBlock is how much of a file is searched for a NUL, the sure sign of a binary file.
 const binaryBlock = 8 << 10
 
-// Binary reports whether a file that begins so is no text.
+// Binary reports whether a file with this beginning is binary.
 func Binary(start []byte) bool {
 	return bytes.IndexByte(start[:min(len(start), binaryBlock)], 0) >= 0
 }
 
-// Lines returns the lines of a text that match; before it are so many others. More says that there are more matches
-// than the shape wants.
+// Lines returns the lines of a text that match. Before is the number of lines that precede the text. More reports that
+// there are more matches than the shape allows.
 func (m *Matcher) Lines(text []byte, before int, s Shape) (_ []Match, more bool) {
 	if s.MaxLine == 0 {
 		s.MaxLine = DefaultMaxLine
@@ -68,7 +67,7 @@ func (m *Matcher) Lines(text []byte, before int, s Shape) (_ []Match, more bool)
 	return m.take(), more
 }
 
-// take returns the matches that were gathered, their contents out of one string: a file may have many.
+// take returns the collected matches. Their contents share one string, because a file may have many.
 func (m *Matcher) take() []Match {
 	if len(m.found) == 0 {
 		return nil
@@ -81,7 +80,7 @@ func (m *Matcher) take() []Match {
 	return slices.Clone(m.found)
 }
 
-// around returns the lines around one that begins and ends at two places.
+// around returns the context of the line between start and end.
 func (s Shape) around(text []byte, start, end int) *Context {
 	first := start
 	for n := 0; n < s.Before && first > 0; n++ {
@@ -90,7 +89,7 @@ func (s Shape) around(text []byte, start, end int) *Context {
 	return &Context{Before: s.lines(text[:start], first, s.Before), After: s.lines(text, end, s.After)}
 }
 
-// lines returns at most n lines that begin at a place.
+// lines returns at most n lines from a place on.
 func (s Shape) lines(text []byte, from, n int) []string {
 	if n == 0 {
 		return nil
@@ -104,7 +103,7 @@ func (s Shape) lines(text []byte, from, n int) []string {
 	return lines
 }
 
-// appendShown gives a line to people, as valid UTF-8. Of a long one it gives what is around the match.
+// appendShown appends a line as valid UTF-8. It cuts a long line to the part around the match.
 func (s Shape) appendShown(to, text []byte, span Span) []byte {
 	line := trimCR(text[span.Start:span.End])
 	if len(line) <= s.MaxLine {

@@ -8,33 +8,33 @@ import (
 	"unicode/utf8"
 )
 
-// A Matcher finds the lines of one text after another. It belongs to one goroutine.
+// A Matcher finds the matching lines of one text after another. It is not safe for concurrent use.
 type Matcher struct {
 	ctx     context.Context // of the search that it belongs to
 	pattern *Pattern
-	finder  finder // nil: every byte is read
+	finder  finder // nil if every byte has to be read
 	machine *dfa
-	slow    *regexp.Regexp // where the machine failed
+	slow    *regexp.Regexp // used if the machine failed
 
-	// What was found in one text: the matches, their lines as they are shown, and where each of these ends.
+	// The results of one text: the matches, their lines as shown, and the end of each of these lines.
 	found []Match
 	shown []byte
 	ends  []int
 }
 
-// A Span is a line of a text, up to its newline. At is where in it the match was noticed.
+// A Span is a line of a text, up to its newline. At is the place in it at which the match was noticed.
 type Span struct{ Start, End, At int }
 
-// Matcher makes a matcher, which may find nothing more once ctx has ended.
+// Matcher returns a matcher, which may stop finding matches once ctx has ended.
 func (p *Pattern) Matcher(ctx context.Context) *Matcher {
 	return &Matcher{ctx: ctx, pattern: p, finder: newFinder(p.need), machine: newDFA(p.prog, p.alphabet)}
 }
 
-// Reset begins a new text.
+// Reset prepares for a new text.
 func (m *Matcher) Reset() { m.finder.reset() }
 
-// Next returns the first line of text at or after from that matches. From is the beginning of a line and
-// only grows between two resets: after a span it is End+1.
+// Next returns the first matching line of text at or after from. from must be the beginning of a line and must not
+// decrease between two resets: after a span it is End+1.
 func (m *Matcher) Next(text []byte, from int) (Span, bool) {
 	if m.finder == nil {
 		return m.scan(text, from)
@@ -72,8 +72,8 @@ func (m *Matcher) scan(text []byte, from int) (Span, bool) {
 	return lineAt(text, from, at), true
 }
 
-// scanSlowly does what the machine does with package regexp, for the rare pattern and text that would make more states
-// than they are worth. It is slow, so it looks now and then whether it is still wanted.
+// scanSlowly does the machine's work with package regexp, for the rare pattern and text that would need more states than
+// they are worth. It is slow, so it checks now and then whether ctx has ended.
 func (m *Matcher) scanSlowly(text []byte, from int) int {
 	if m.slow == nil {
 		m.slow = regexp.MustCompile(m.pattern.expr)
@@ -93,7 +93,7 @@ func (m *Matcher) scanSlowly(text []byte, from int) int {
 	return -1
 }
 
-// A lineReader gives the runes of a line until ctx ends.
+// A lineReader returns the runes of a line until ctx ends.
 type lineReader struct {
 	ctx   context.Context
 	line  []byte
@@ -111,7 +111,7 @@ func (r *lineReader) ReadRune() (c rune, width int, err error) {
 	return c, width, nil
 }
 
-// lineAt returns the line around a place; from is at or before its beginning.
+// lineAt returns the line that contains at. from is at or before its beginning.
 func lineAt(text []byte, from, at int) Span {
 	s := Span{Start: from + bytes.LastIndexByte(text[from:at], '\n') + 1, End: len(text), At: at}
 	if i := bytes.IndexByte(text[at:], '\n'); i >= 0 {

@@ -8,10 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// A Need is what every line that matches has in it, as far as the pattern tells. The zero value needs
-// nothing.
+// A Need is what every matching line contains, as far as the pattern shows. The zero value needs nothing.
 type Need struct {
-	Text string // this text; in lower case where Fold is set
+	Text string // this text; in lower case if Fold is set
 	Fold bool   // in any mixture of ASCII cases
 	All  []Need // each of these
 	Any  []Need // at least one of these
@@ -20,30 +19,30 @@ type Need struct {
 // None reports whether every line satisfies the need.
 func (n Need) None() bool { return n.Text == "" && len(n.All) == 0 && len(n.Any) == 0 }
 
-// mentions reports whether a text of the need has a byte in it.
+// mentions reports whether a text of the need contains a byte.
 func (n Need) mentions(b byte) bool {
 	in := func(n Need) bool { return n.mentions(b) }
 	return strings.IndexByte(n.Text, b) >= 0 || slices.ContainsFunc(n.All, in) || slices.ContainsFunc(n.Any, in)
 }
 
 const (
-	maxTexts   = 24 // texts that one part of a pattern may stand for
+	maxTexts   = 24 // texts that one part of a pattern may expand to
 	maxTextLen = 64
 )
 
-// needOf reads a simplified pattern. Exact says that a line with the need in it matches: nothing else
-// has to be asked.
+// needOf returns the need of a simplified pattern. Exact reports that every line that contains the need matches, so that
+// no further check is necessary.
 func needOf(re *syntax.Regexp) (n Need, exact bool) {
 	p := partOf(re)
 	n = p.all()
 	return n, p.exact && !n.None()
 }
 
-// A part is what is known of a part of a pattern.
+// A part is what is known about a part of a pattern.
 type part struct {
-	texts []Need // where not nil: what it matches is one of these texts
-	exact bool   // and each of them is matched wherever it stands
-	needs []Need // else: what it needs
+	texts []Need // if not nil, it matches only these texts
+	exact bool   // and it matches each of them in any place
+	needs []Need // otherwise, its needs
 }
 
 // all returns the part as one need.
@@ -60,7 +59,7 @@ func (p part) all() Need {
 	return Need{All: p.needs}
 }
 
-// anyOf is the need of one of several. Where one of them needs nothing, nothing is needed.
+// anyOf returns the need of one of several alternatives. If one of them needs nothing, so does the result.
 func anyOf(ns []Need) Need {
 	switch {
 	case slices.ContainsFunc(ns, Need.None):
@@ -85,7 +84,7 @@ func partOf(re *syntax.Regexp) part {
 	case syntax.OpCapture:
 		return partOf(re.Sub[0])
 	case syntax.OpPlus:
-		// What it needs once. It goes on with the same again, so the text around it is not joined to it.
+		// One repetition is needed. More of the same may follow, so the text around it is not joined to it.
 		p := partOf(re.Sub[0])
 		return part{needs: needs(p.all())}
 	case syntax.OpQuest:
@@ -113,8 +112,8 @@ func needs(n Need) []Need {
 	return []Need{n}
 }
 
-// literalPart is a text. Where case does not count, a rune whose other cases are not ASCII (k is also the
-// Kelvin sign) divides it: the runes beside it are needed, and it is left to the machine.
+// literalPart returns the part of a literal. If case is ignored, a rune that also has a case outside ASCII (k is also the
+// Kelvin sign) splits it: the runes on both sides are needed, and this rune is left to the machine.
 func literalPart(runes []rune, fold bool) part {
 	var pieces []part
 	var text strings.Builder
@@ -126,9 +125,9 @@ func literalPart(runes []rune, fold bool) part {
 	}
 	for _, r := range runes {
 		switch {
-		case r == '\n': // no line has it
+		case r == '\n': // no line contains it
 			return part{}
-		case !fold && r != utf8.RuneError: // which an invalid byte matches as well
+		case !fold && r != utf8.RuneError: // an invalid byte matches RuneError as well
 			text.WriteRune(r)
 		case fold && r < utf8.RuneSelf && onlyASCII(r):
 			text.WriteRune(unicode.ToLower(r))
@@ -154,12 +153,12 @@ func onlyASCII(r rune) bool {
 	return true
 }
 
-// classPart takes a class of few runes for the texts that it stands for.
+// classPart expands a class of few runes to its texts.
 func classPart(ranges []rune) part {
 	var texts []Need
 	for i := 0; i+1 < len(ranges); i += 2 {
 		for r := ranges[i]; r <= ranges[i+1]; r++ {
-			if r == '\n' { // no line has it
+			if r == '\n' { // no line contains it
 				continue
 			}
 			if len(texts) == 4 || r == utf8.RuneError {
@@ -181,11 +180,11 @@ func alternatives(a, b part) part {
 	return part{needs: needs(anyOf([]Need{a.all(), b.all()}))}
 }
 
-// joinAll joins parts that follow each other: texts grow while there are not too many of them.
+// joinAll joins consecutive parts. Their texts grow as long as there are not too many.
 func joinAll(pieces []part) part {
 	run := part{texts: []Need{{}}, exact: true}
 	var all []Need
-	whole := true // run is everything so far
+	whole := true // run covers everything so far
 	for _, p := range pieces {
 		if joined, ok := join(run, p); ok {
 			run = joined
@@ -204,8 +203,8 @@ func joinAll(pieces []part) part {
 	return part{needs: append(all, needs(run.all())...)}
 }
 
-// join returns the texts of a followed by those of b. A text in which case does not count makes the whole
-// one so, which needs less than the pattern does.
+// join returns the texts of a followed by those of b. A text that ignores case makes the whole text ignore it, which
+// needs less than the pattern does.
 func join(a, b part) (part, bool) {
 	if a.texts == nil || b.texts == nil || len(a.texts)*len(b.texts) > maxTexts {
 		return part{}, false

@@ -14,22 +14,22 @@ import (
 	"toolpost/host/workspace"
 )
 
-// What a search may cost where its options say nothing.
+// Default limits of a search.
 const (
 	DefaultMaxFile  = 64 << 20
 	DefaultMaxBytes = 8 << 20
-	// firstRead is enough for most files, and to see that one is no text.
+	// firstRead is enough for most files, and to recognise a binary one.
 	firstRead = 64 << 10
-	// maxPending bounds what is held of files that were done before their turn.
+	// maxPending bounds the results held of files that finished before their turn.
 	maxPending = 16 << 20
 )
 
-// Options say how a search is done. The zero value gives every line of every file.
+// Options configure a search. The zero value returns every line of every file.
 type Options struct {
 	Shape
-	Limit    int   // at most so many lines; 0: all
-	MaxBytes int   // at most so many bytes of lines; 0: DefaultMaxBytes
-	MaxFile  int64 // larger files are not searched; 0: DefaultMaxFile
+	Limit    int   // maximum number of lines; 0 means all
+	MaxBytes int   // maximum number of bytes of lines; 0 means DefaultMaxBytes
+	MaxFile  int64 // larger files are skipped; 0 means DefaultMaxFile
 }
 
 // A File is a file with lines that match.
@@ -38,17 +38,17 @@ type File struct {
 	Matches []Match
 }
 
-// Stats tell how a search went.
+// Stats report how a search went.
 type Stats struct {
-	Files    int  `json:"files"`               // searched
-	Bytes    int  `json:"bytes"`               // of them
-	Binary   int  `json:"binary,omitempty"`    // left out: no text
-	TooLarge int  `json:"too_large,omitempty"` // left out: larger than a file may be
+	Files    int  `json:"files"`               // files searched
+	Bytes    int  `json:"bytes"`               // their bytes
+	Binary   int  `json:"binary,omitempty"`    // files skipped because they are binary
+	TooLarge int  `json:"too_large,omitempty"` // files skipped because of their size
 	Matches  int  `json:"matches"`
-	More     bool `json:"more,omitempty"` // a limit was met: there are lines that are not given
+	More     bool `json:"more,omitempty"` // a limit was reached and lines are missing
 }
 
-// A Search finds lines, in one folder or list of files after the other; its limits are for all of them together.
+// A Search finds lines in one folder or list of files after the other. Its limits apply to all of them together.
 type Search struct {
 	ctx     context.Context
 	o       Options
@@ -60,26 +60,26 @@ type Search struct {
 	next    int // the number of the file whose turn it is
 	waiting map[int]result
 	pending int // bytes of waiting
-	given   int // bytes of matches that were emitted
+	given   int // bytes of matches emitted
 	stats   Stats
-	err     error // why it ended early
+	err     error // why the search ended early
 }
 
-// A result is what came of one file.
+// A result is the result of one file.
 type result struct {
 	file  File
 	size  int   // of its matches
-	stats Stats // less the matches, which count once they are given
+	stats Stats // without the matches, which count once they are emitted
 }
 
-// A worker is what one goroutine needs.
+// A worker is the state of one goroutine.
 type worker struct {
 	matcher *Matcher
 	buf     []byte
 }
 
-// NewSearch makes a search. Emit gets the files that match, one after the other, in the order of their paths; an error
-// from it ends the search.
+// NewSearch makes a search. Emit receives the matching files one after the other, in the order of their paths; if it
+// returns an error, the search ends.
 func NewSearch(ctx context.Context, p *Pattern, o Options, emit func(File) error) *Search {
 	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
 	o.MaxFile = cmp.Or(o.MaxFile, DefaultMaxFile)
@@ -92,14 +92,14 @@ func NewSearch(ctx context.Context, p *Pattern, o Options, emit func(File) error
 	return s
 }
 
-// Stats tell how it went so far.
+// Stats returns the statistics so far.
 func (s *Search) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stats
 }
 
-// Walk searches what a walk comes to.
+// Walk searches the files that a walk reaches.
 func (s *Search) Walk(
 	v *workspace.View, path string, w workspace.WalkOptions, shown func(below string) string,
 ) error {
@@ -108,7 +108,7 @@ func (s *Search) Walk(
 		return v.Walk(s.ctx, path, w, func(e *workspace.Entry) error {
 			var f *workspace.File
 			if e.Type == 0 {
-				f, _ = e.Open() // nil: gone meanwhile, or not for this caller
+				f, _ = e.Open() // nil if the file is gone or this caller may not read it
 			}
 			return s.file(e.Seq, f, nil, func() string { return shown(e.Below()) })
 		})
@@ -118,11 +118,11 @@ func (s *Search) Walk(
 // A Part is some whole lines of a file.
 type Part struct {
 	Offset, Size int
-	Line         int // how many lines are before it
+	Line         int // number of lines before it
 }
 
-// Files searches n files. Open gives one, or nil where it cannot be opened (any more), and which parts of it are to be
-// searched, nil being all of it. Shown is its path for the caller.
+// Files searches n files. Open returns a file, or nil if it cannot be opened, and the parts of it to search; nil parts
+// mean the whole file. Shown returns its path for the caller.
 func (s *Search) Files(n int, open func(i int) (*workspace.File, []Part), shown func(i int) string) error {
 	return s.run(func() error {
 		var taken atomic.Int64
@@ -142,7 +142,7 @@ func (s *Search) Files(n int, open func(i int) (*workspace.File, []Part), shown 
 	})
 }
 
-// run searches files, whose numbers begin at 0. When ctx ends, who waits for a turn that never comes is woken.
+// run searches files, numbered from 0. When ctx ends, it wakes the goroutines that wait for a turn that will not come.
 func (s *Search) run(search func() error) error {
 	defer context.AfterFunc(s.ctx, func() {
 		s.mu.Lock()
@@ -163,7 +163,7 @@ func (s *Search) run(search func() error) error {
 	return err
 }
 
-// file searches the file with a number, and closes it. Every number gets its turn, also one without a file.
+// file searches the file with a number, and closes it. Every number gets its turn, even if it has no file.
 func (s *Search) file(seq int, f *workspace.File, parts []Part, shown func() string) error {
 	if f == nil {
 		return s.deliver(seq, result{})
@@ -172,7 +172,7 @@ func (s *Search) file(seq int, f *workspace.File, parts []Part, shown func() str
 	if f.Size() > s.o.MaxFile {
 		return s.deliver(seq, result{stats: Stats{TooLarge: 1}})
 	}
-	if parts == nil || s.o.Before > 0 || s.o.After > 0 { // lines around a match may be in another part
+	if parts == nil || s.o.Before > 0 || s.o.After > 0 { // context lines may be in another part
 		parts = []Part{{Size: int(f.Size())}}
 	}
 	w := s.workers.Get().(*worker)
@@ -184,7 +184,7 @@ func (s *Search) file(seq int, f *workspace.File, parts []Part, shown func() str
 	return s.deliver(seq, r)
 }
 
-// parts searches parts of a file, unless it is no text.
+// parts searches parts of a file, unless it is binary.
 func (s *Search) parts(w *worker, f *workspace.File, parts []Part) result {
 	r := result{stats: Stats{Files: 1}}
 	for _, p := range parts {
@@ -198,7 +198,7 @@ func (s *Search) parts(w *worker, f *workspace.File, parts []Part) result {
 		r.stats.Bytes += len(text)
 		shape := s.o.Shape
 		if left := shape.PerFile - len(r.file.Matches); shape.PerFile > 0 {
-			shape.PerFile = cmp.Or(left, -1) // none is wanted, only whether there is one
+			shape.PerFile = cmp.Or(left, -1) // no more matches are wanted, only whether there is one
 		}
 		found, more := w.matcher.Lines(text, p.Line, shape)
 		for i := range found {
@@ -216,7 +216,7 @@ func (s *Search) parts(w *worker, f *workspace.File, parts []Part) result {
 	return r
 }
 
-// Size is how many bytes of lines a match has.
+// Size returns the number of bytes of a match's lines.
 func (m *Match) Size() int {
 	n := len(m.Content)
 	if m.Around != nil {
@@ -227,8 +227,7 @@ func (m *Match) Size() int {
 	return n
 }
 
-// read reads a part of a file: one that grows meanwhile is not followed. Of a file that is no text it reads the
-// beginning.
+// read reads p.Size bytes of a file, even if the file has grown since. Of a binary file it reads only the beginning.
 func (w *worker) read(f *workspace.File, p Part) ([]byte, error) {
 	n, err := f.ReadAt(w.buf[:min(p.Size, len(w.buf))], int64(p.Offset))
 	if err == nil && n < p.Size && (p.Offset > 0 || !Binary(w.buf)) {
@@ -243,8 +242,8 @@ func (w *worker) read(f *workspace.File, p Part) ([]byte, error) {
 	return w.buf[:n], err
 }
 
-// deliver hands a result over when its turn comes. Who is too far ahead waits: the one whose turn it is never
-// does, so the wait has an end.
+// deliver hands over a result when its turn comes. A goroutine that is too far ahead waits. The one whose turn it is
+// never waits, so the wait ends.
 func (s *Search) deliver(seq int, r result) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,17 +14,17 @@ import (
 	"toolpost/codesearch/split"
 )
 
-// analysed is a file taken apart.
+// analysed is the result of analysing a file.
 type analysed struct {
 	file   File
 	digest uint64
 	chunks []chunk
 	terms  []Term
-	ends   []int32 // where the terms of each chunk end
+	ends   []int32 // the end of each chunk's terms
 	codes  []byte
-	same   bool // the content is what the index already has
-	young  bool // it changed so lately that it may change again within the same tick
-	gone   bool // it vanished between the walk and the reading
+	same   bool // the index already has this content
+	young  bool // it changed so recently that it may change again within the same clock tick
+	gone   bool // it was removed between the walk and the reading
 	err    error
 }
 
@@ -36,7 +36,7 @@ func (a *analysed) termsOf(i int) []Term {
 	return a.terms[from:a.ends[i]]
 }
 
-// An analyst takes files apart. Each worker has its own.
+// An analyst analyses files. Each worker has its own.
 type analyst struct {
 	table    *Table
 	embedder *Service
@@ -45,7 +45,7 @@ type analyst struct {
 	text     bytes.Buffer
 }
 
-// analyse reads a file and cuts it into chunks. known is what the index has of it, if anything.
+// analyse reads a file and cuts it into chunks. known is its entry in the index, or nil.
 func (w *analyst) analyse(ctx context.Context, f File, known *entry) *analysed {
 	a := &analysed{file: f, young: time.Since(f.ModTime) < racy}
 	src, err := w.read(f)
@@ -64,7 +64,7 @@ func (w *analyst) analyse(ctx context.Context, f File, known *entry) *analysed {
 	return a
 }
 
-// read takes at most MaxFile bytes, and of a larger file nothing.
+// read reads a file of at most MaxFile bytes, and nothing of a larger one.
 func (w *analyst) read(f File) ([]byte, error) {
 	if f.Size > MaxFile {
 		return nil, nil
@@ -122,16 +122,16 @@ func wholeLines(src []byte, p split.Part) []byte {
 	return src[from : p.End+to]
 }
 
-// Hash is what a Hit says of its lines, so that a caller can see whether they are still the same. Blanks around them do
-// not count.
+// Hash returns the hash of a Hit's lines, by which a caller can check whether they are still the same. Blanks around them
+// do not count.
 func Hash(lines []byte) uint32 { return disk.Checksum(bytes.TrimSpace(lines)) }
 
-// Digest tells texts apart.
+// Digest returns a hash of a text.
 func Digest(src []byte) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(src)
 	return h.Sum64()
 }
 
-// isText tells text from what is not by its beginning.
+// isText reports whether a file is text, judged by its beginning.
 func isText(src []byte) bool { return bytes.IndexByte(src[:min(len(src), 8<<10)], 0) < 0 }

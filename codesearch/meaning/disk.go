@@ -20,10 +20,10 @@ import (
 
 const manifestMagic = "tpindex2"
 
-// lockPatience is how long we wait for another process that works on the same index.
+// lockPatience is how long to wait for another process that works on the same index.
 const lockPatience = 2 * time.Minute
 
-// lock keeps other processes away from a folder until it is called again.
+// lock keeps other processes out of a folder until unlock is called.
 func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
@@ -44,7 +44,7 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 }
 
-// load reads the index from disk, unless it has what is there. What cannot be used is forgotten.
+// load reads the index from disk, unless that state is already loaded. It drops an index that cannot be used.
 func (x *Index) load() {
 	b, err := os.ReadFile(x.manifest())
 	if err == nil && len(b) >= 4 && le32(b[len(b)-4:]) == x.current.Load().sum && x.whole() {
@@ -61,8 +61,8 @@ func (x *Index) load() {
 	x.current.Store(s)
 }
 
-// whole reports whether the files of the segments are still there, as long as they were. Their bytes were checked when
-// they were read; what happens to them afterwards does not reach us until we read them again.
+// whole reports whether the files of the segments still exist with the same sizes. Their bytes were checked when they
+// were read; later damage does not matter until they are read again.
 func (x *Index) whole() bool {
 	for _, g := range x.current.Load().segs {
 		info, err := os.Stat(filepath.Join(x.dir, g.name))
@@ -73,7 +73,7 @@ func (x *Index) whole() bool {
 	return true
 }
 
-// read understands a manifest and reads the segments that it names.
+// read decodes a manifest and reads the segments that it names.
 func (x *Index) read(b []byte) (*snapshot, error) {
 	names, files, err := decodeManifest(b, x.space)
 	if err != nil {
@@ -114,8 +114,8 @@ func (x *Index) readSegment(name string) (*segment, error) {
 	return g, nil
 }
 
-// save writes the new segments, then the manifest, then removes what it no longer names. Killed at any moment it leaves
-// the old state or the new one.
+// save writes the new segments, then the manifest, then removes the files that it no longer names. If killed at any
+// moment, it leaves the old state or the new one.
 func (x *Index) save(s *snapshot) error {
 	keep := map[string]bool{}
 	for _, g := range s.segs {
@@ -164,7 +164,7 @@ func encodeManifest(s *snapshot, sp space) []byte {
 	return seal(b)
 }
 
-// decodeManifest reads a manifest of vectors in a space. Whatever the bytes are, each file is named once.
+// decodeManifest decodes a manifest of vectors in a space. In any result, each file is named once.
 func decodeManifest(b []byte, sp space) (segs []string, files []entry, err error) {
 	r := unseal(b, manifestMagic)
 	r.Check(r.String() == sp.name)

@@ -1,9 +1,9 @@
-// Package meaning finds code by what it is for. It cuts files into functions and sections, and ranks them for a
-// question by the words they share with it (BM25) and by the direction in which their words point (a table of our own,
-// trained on how people describe functions; see bench/embeddings). It needs no service and no network.
+// Package meaning finds code by what it is for. It cuts files into functions and sections, and ranks them for a question
+// by the words they share with it (BM25) and by the vectors of their words (a table of our own, trained on how people
+// describe functions; see bench/embeddings). It needs no service and no network.
 //
-// An Index lies in a folder: segments that never change, and a manifest that says which files they hold. Files are
-// given by the caller; the package opens nothing but its own folder.
+// An Index is a folder of immutable segments, and a manifest of the files they hold. The caller provides the files; the
+// package opens nothing but its own folder.
 package meaning
 
 import (
@@ -23,30 +23,30 @@ import (
 	"toolpost/tool"
 )
 
-// A File is what a caller offers for indexing.
+// A File is a file that a caller offers for indexing.
 type File struct {
-	Path    string // names it in hits
+	Path    string // identifies it in hits
 	Size    int64
 	ModTime time.Time
 	Open    func() (io.ReadCloser, error)
 }
 
-// Options of an index. The zero value is ready.
+// Options configure an index. The zero value is ready for use.
 type Options struct {
-	// Workers is how many files are taken apart at once; 0: as many as there are cores.
+	// Workers is how many files are analysed at once; 0 means as many as there are cores.
 	Workers int
-	// MaxChunks is how many chunks an index may have; 0: a million.
+	// MaxChunks is the maximum number of chunks of an index; 0 means a million.
 	MaxChunks int
 	// Embedder makes vectors in place of the table.
 	Embedder *Service
 }
 
-// MaxFile is the size up to which files are indexed: nobody writes larger ones by hand.
+// MaxFile is the maximum size of an indexed file: people do not write larger ones by hand.
 const MaxFile = 1 << 20
 
 const defaultMaxChunks = 1_000_000
 
-// An Index is searched by any number of goroutines while one of them updates it.
+// An Index may be searched by any number of goroutines while one of them updates it.
 type Index struct {
 	dir     string
 	o       Options
@@ -57,14 +57,14 @@ type Index struct {
 	rebuilt bool
 }
 
-// A space is what vectors live in: those of different spaces cannot be compared.
+// A space identifies comparable vectors: those of different spaces cannot be compared.
 type space struct {
 	name string
 	dims int
 }
 
-// Open opens the index of a folder, which is made where it is missing. An index that is damaged, or that was made
-// otherwise, is as good as none: the next Update makes it anew. Without a folder the index lives in memory alone.
+// Open opens the index of a folder, which it creates if necessary. An index that is damaged, or that was made with other
+// settings, counts as missing: the next Update rebuilds it. Without a folder the index is only in memory.
 func Open(dir string, o Options) (*Index, error) {
 	table, err := Standard()
 	if err != nil {
@@ -92,19 +92,19 @@ func Open(dir string, o Options) (*Index, error) {
 	return x, nil
 }
 
-// Stats says what an Update did.
+// Stats report the results of an Update.
 type Stats struct {
 	Files, Chunks  int // in the index now
-	Indexed        int // files that were taken apart
+	Indexed        int // files that were analysed
 	Removed        int
 	Skipped        int  // files that could not be read
-	Rebuilt        bool // the index on disk was damaged or made otherwise
+	Rebuilt        bool // the index on disk was damaged or made with other settings
 	FirstOfSkipped error
 }
 
-// Update brings the index to the state of the files: new and changed ones are taken apart, those that are no longer
-// given go. Where the files cannot be had the index stays what it was; where only the disk fails, or the embedder, it
-// is up to date as far as that goes, and there is an error beside the stats.
+// Update updates the index to the state of the files: it analyses new and changed ones, and drops those that are no
+// longer given. If files fails, the index stays as it was. If only the disk or the embedder fails, the index is up to
+// date as far as possible, and there is an error beside the stats.
 func (x *Index) Update(ctx context.Context, files iter.Seq2[File, error]) (Stats, error) {
 	x.update.Lock()
 	defer x.update.Unlock()
@@ -143,7 +143,7 @@ func updateError(err error) error {
 	return tool.Errorf(tool.CodeOf(err), "the files cannot be indexed: %w", err)
 }
 
-// Size is what the index takes on disk.
+// Size returns the size of the index on disk.
 func (x *Index) Size() (int64, error) {
 	var size int64
 	entries, err := os.ReadDir(x.dir)
@@ -157,11 +157,11 @@ func (x *Index) Size() (int64, error) {
 
 func (x *Index) manifest() string { return filepath.Join(x.dir, "manifest") }
 
-// An entry is a file that the index has.
+// An entry is a file of the index.
 type entry struct {
 	path   string
 	size   int64
-	mtime  int64 // nanoseconds; never where the file may have changed after it was read
+	mtime  int64 // nanoseconds; never if the file may have changed after it was read
 	digest uint64
 	seg    int32 // number of its segment
 	file   int32 // number within it
@@ -170,16 +170,16 @@ type entry struct {
 // never is a time that no file has.
 const never = -1 << 63
 
-// A snapshot is one state of the index. Once it is searched it is never changed.
+// A snapshot is one state of the index. It is immutable once it can be searched.
 type snapshot struct {
 	segs   []*segment
 	files  []entry
 	byPath map[string]int32
-	owner  [][]int32 // for each segment and each of its files the entry; -1: it is not part of this state
-	base   []int     // for each segment how many chunks are in those before, and in all of them
+	owner  [][]int32 // by segment and file: its entry, or -1 if it is not part of this state
+	base   []int     // by segment: the number of chunks in those before; the last is the total
 	chunks int
 	mean   float64 // words of a chunk
-	sum    uint32  // checksum of the manifest it was read from or written to
+	sum    uint32  // checksum of the manifest that it was read from or written to
 }
 
 func newSnapshot(segs []*segment, files []entry) *snapshot {

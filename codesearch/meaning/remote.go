@@ -17,19 +17,19 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Service is an OpenAI-compatible service that is reached over HTTP. It makes vectors of texts in place of the table,
-// or looks at texts closely.
+// Service is an OpenAI-compatible service reached over HTTP. It makes vectors of texts in place of the table, or reranks
+// texts.
 type Service struct {
-	// URL is the whole address, such as the one that ends in /v1/embeddings, or in /rerank.
+	// URL is the full address, such as one that ends in /v1/embeddings or /rerank.
 	URL        string
 	Model      string
-	Key        string // sent as a bearer token where it is set
+	Key        string // sent as a bearer token if set
 	Dimensions int    // of the vectors that the model makes
-	// Timeout is for one request; 0: 20 seconds.
+	// Timeout applies to one request; 0 means 20 seconds.
 	Timeout time.Duration
 }
 
-// Bounds of a conversation with a service.
+// Limits of the requests to a service.
 const (
 	batchTexts     = 64
 	maxText        = 8 << 10
@@ -37,10 +37,10 @@ const (
 	serviceTimeout = 20 * time.Second
 )
 
-// space is what its vectors live in, filled up to a round number of dimensions.
+// space returns the space of its vectors, padded to a round number of dimensions.
 func (s *Service) space() space { return space{s.URL + " " + s.Model, (s.Dimensions + 63) / 64 * 64} }
 
-// Embed gives a vector for each text.
+// Embed returns a vector for each text.
 func (s *Service) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	var reply struct {
 		Data []struct {
@@ -66,7 +66,7 @@ func (s *Service) Embed(ctx context.Context, texts []string) ([][]float32, error
 	return vectors, nil
 }
 
-// Rerank says how well each text answers a question, from 0 to 1. It speaks the form that reranking servers share:
+// Rerank scores how well each text answers a question, from 0 to 1. It uses the format that reranking servers share:
 // documents in, indexed relevance scores out.
 func (s *Service) Rerank(ctx context.Context, question string, texts []string) ([]float64, error) {
 	var reply struct {
@@ -137,7 +137,7 @@ func finite(v []float32) bool {
 	return !slices.ContainsFunc(v, func(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) })
 }
 
-// clipTexts keeps the beginnings of texts: services have limits of their own.
+// clipTexts keeps the beginnings of texts, because services have limits of their own.
 func clipTexts(texts []string) []string {
 	clipped := make([]string, len(texts))
 	for i, t := range texts {
@@ -146,7 +146,7 @@ func clipTexts(texts []string) []string {
 	return clipped
 }
 
-// vectors asks for the vectors of texts, a batch at a time, and fills them up to the dimensions of their space.
+// vectors requests the vectors of texts in batches, and pads them to the dimensions of their space.
 func (s *Service) vectors(ctx context.Context, texts []string) (all [][]float32, err error) {
 	for batch := range slices.Chunk(texts, batchTexts) {
 		vectors, err := s.Embed(ctx, clipTexts(batch))

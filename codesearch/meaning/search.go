@@ -20,12 +20,12 @@ type Hit struct {
 	Kind       split.Kind
 	Name       string
 	Hash       uint32 // of its lines when they were indexed; see Hash
-	// Similarity is between 0 and 1 and means the same for every question: Lexical and Semantic, mixed.
+	// Similarity is between 0 and 1 and comparable between questions: a mix of Lexical and Semantic.
 	Similarity float64
-	// Lexical is how much of the question's words the chunk has, rare words counting more: the BM25 score as a share of
-	// the highest that the question allows.
+	// Lexical is the share of the question's words that the chunk has, with more weight on rare words: the BM25 score as
+	// a share of the highest possible score of the question.
 	Lexical float64
-	// Semantic is the cosine between the question and the chunk, 0 where it is negative.
+	// Semantic is the cosine between the question and the chunk, or 0 if it is negative.
 	Semantic float64
 }
 
@@ -35,10 +35,10 @@ const (
 	MaxLimit = 1000
 )
 
-// candidates is how many chunks each of the two ways proposes for a closer look.
+// candidates is how many chunks each of the two rankings proposes for a closer look.
 const candidates = 2000
 
-// BM25's two numbers are the usual ones. How much of the mix is words was chosen by `make eval` in steps of a tenth;
+// BM25's two parameters are the usual ones. The share of words in the mix was chosen by `make eval` in steps of a tenth;
 // between 0.3 and 0.6 it hardly matters.
 const (
 	bm25K1   = 1.2
@@ -46,7 +46,7 @@ const (
 	mixWords = 0.4
 )
 
-// A Mode says what a ranking goes by.
+// A Mode selects what a ranking is based on.
 type Mode int
 
 // The modes. The tools use Mixed; the evaluation compares it with the others.
@@ -56,13 +56,13 @@ const (
 	SemanticOnly
 )
 
-// Search returns the chunks that answer a question best, the best first. wanted says which files may be among them;
-// nil: all. Where the embedder fails the ranking goes by words alone, and the error says so beside the hits.
+// Search returns the chunks that answer a question best, best first. wanted selects the files that may be among them; nil
+// means all. If the embedder fails, the ranking uses words alone, and an error beside the hits reports that.
 func (x *Index) Search(ctx context.Context, question string, limit int, wanted func(path string) bool) ([]Hit, error) {
 	return x.SearchBy(ctx, Mixed, question, limit, wanted)
 }
 
-// SearchBy is Search by one of the modes.
+// SearchBy is like Search, with one of the modes.
 func (x *Index) SearchBy(
 	ctx context.Context, mode Mode, question string, limit int, wanted func(path string) bool,
 ) ([]Hit, error) {
@@ -85,7 +85,7 @@ func (x *Index) SearchBy(
 	return q.best(limit), err
 }
 
-// direct finds where the question points.
+// direct computes the vector of the question.
 func (x *Index) direct(ctx context.Context, q *query, question string) error {
 	if q.mode == LexicalOnly {
 		return nil
@@ -106,7 +106,7 @@ func (x *Index) direct(ctx context.Context, q *query, question string) error {
 	return nil
 }
 
-// normalise makes a vector one long; of one without a direction it says no.
+// normalise scales a vector to length 1. It returns false for a zero vector.
 func normalise(v []float32) bool {
 	sum := 0.0
 	for _, x := range v {
@@ -122,19 +122,19 @@ func normalise(v []float32) bool {
 	return true
 }
 
-// A query is one search at work.
+// A query is one search in progress.
 type query struct {
 	*snapshot
 	mode   Mode
 	bag    Bag
 	vector []float32
-	live   []bool    // by chunk of all segments: whether it may be a hit
+	live   []bool    // by chunk of all segments: it may be a hit
 	words  []float32 // the BM25 scores
-	most   float64   // the highest score that the question allows
+	most   float64   // the highest possible score of the question
 	marked []bool    // the candidates
 }
 
-// pick says which chunks may be hits. Chunks of files that are not wanted still count as what the codebase is like.
+// pick selects the chunks that may be hits. Chunks of unwanted files still count in the word statistics of the codebase.
 func (q *query) pick(wanted func(path string) bool) {
 	total := q.base[len(q.segs)]
 	q.live, q.marked, q.words = make([]bool, total), make([]bool, total), make([]float32, total)
@@ -150,8 +150,8 @@ func (q *query) pick(wanted func(path string) bool) {
 	}
 }
 
-// score sums the BM25 scores. Words count by how rare they are among the chunks of this state, so an index that grew
-// bit by bit ranks like one that was made at once.
+// score sums the BM25 scores. A word's weight is its rarity among the chunks of this state, so an index that grew in
+// steps ranks like one that was built at once.
 func (q *query) score() {
 	for _, t := range q.bag.Terms {
 		have := 0
@@ -202,7 +202,7 @@ func (q *query) propose() {
 	}
 }
 
-// mark takes the candidates with the lowest steps; -1 is none.
+// mark marks the candidates with the lowest steps; -1 excludes a chunk.
 func (q *query) mark(steps int, step func(n, c int) int) {
 	counts := make([]int, steps)
 	at := make([]int16, len(q.live))
@@ -233,7 +233,7 @@ func (q *query) mark(steps int, step func(n, c int) int) {
 	}
 }
 
-// best looks closely at the candidates and keeps the best.
+// best scores the candidates exactly and keeps the best.
 func (q *query) best(limit int) []Hit {
 	var hits []Hit
 	for n, g := range q.segs {
@@ -281,8 +281,8 @@ func (x *Index) FilesNaming(match func(name string) bool) []string {
 	return x.current.Load().filesWhere(func(_ int, c *chunk) bool { return c.kind != split.Block && match(c.name) })
 }
 
-// FilesWith lists the files with a chunk that has all words of a text, in the order of their paths. A text without
-// words is in all of them.
+// FilesWith lists the files with a chunk that contains all words of a text, in the order of their paths. A text without
+// words matches all files.
 func (x *Index) FilesWith(text string) []string {
 	s := x.current.Load()
 	var bag Bag
@@ -296,7 +296,7 @@ func (x *Index) FilesWith(text string) []string {
 	return s.filesWhere(func(i int, _ *chunk) bool { return int(have[i]) == len(bag.Terms) })
 }
 
-// filesWhere lists the files with a chunk that is wanted, by its number in all segments.
+// filesWhere lists the files with a wanted chunk. Chunks are numbered across all segments.
 func (s *snapshot) filesWhere(wants func(i int, c *chunk) bool) []string {
 	found := map[string]bool{}
 	for n, g := range s.segs {

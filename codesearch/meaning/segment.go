@@ -23,30 +23,30 @@ type chunk struct {
 }
 
 // A segment is an immutable piece of an index: the chunks of some files, their vectors, and for every word the chunks
-// that have it.
+// that contain it.
 type segment struct {
 	name   string // of its file on disk
 	size   int64
-	files  []int32 // first chunk of each file, and one more
+	files  []int32 // first chunk of each file, and the total at the end
 	chunks []chunk
 	dims   int
-	codes  []byte    // vectors in four bits a dimension
+	codes  []byte    // vectors in four bits per dimension
 	norms  []float32 // their lengths
-	signs  []uint64  // the sign of each dimension, dims/64 words a chunk
-	terms  []uint32  // tokens in order
-	ends   []uint32  // where the postings of each end
+	signs  []uint64  // the sign of each dimension, dims/64 words per chunk
+	terms  []uint32  // tokens, sorted
+	ends   []uint32  // by term: the end of its postings
 	posts  []byte
 }
 
 const segmentMagic = "tpmean02"
 
-// errDamaged means that a file of the index is not what was written.
+// errDamaged reports that a file of the index is not as it was written.
 var errDamaged = errors.New("the index on disk is damaged")
 
-// Kinds on disk.
+// The kinds in the order of their numbers on disk.
 var kinds = [...]split.Kind{split.Block, split.Function, split.Type, split.Section}
 
-// encode makes the file of a segment.
+// encode returns the file of a segment.
 func (s *segment) encode() []byte {
 	b := make([]byte, 0, len(s.codes)+len(s.posts)+len(s.terms)*4+len(s.chunks)*32+64)
 	b = append(b, segmentMagic...)
@@ -79,10 +79,10 @@ func appendNumbers[N int | int32 | uint32](b []byte, numbers ...N) []byte {
 
 func appendString(b []byte, s string) []byte { return append(appendNumbers(b, len(s)), s...) }
 
-// seal ends a file with its checksum.
+// seal appends the checksum of a file.
 func seal(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, disk.Checksum(b)) }
 
-// unseal checks the beginning and the checksum of a file and reads what is between.
+// unseal checks the magic and the checksum of a file and returns a reader of the bytes between.
 func unseal(b []byte, magic string) *disk.Reader {
 	end := len(b) - 4
 	if end < len(magic) || string(b[:len(magic)]) != magic || disk.Checksum(b[:end]) != le32(b[end:]) {
@@ -91,7 +91,7 @@ func unseal(b []byte, magic string) *disk.Reader {
 	return disk.NewReader(b[len(magic):end])
 }
 
-// decodeSegment reads the file of a segment. Whatever the bytes are, it gives a sound segment or errDamaged.
+// decodeSegment reads the file of a segment. For any bytes it returns either a sound segment or errDamaged.
 func decodeSegment(b []byte) (*segment, error) {
 	r := unseal(b, segmentMagic)
 	files, chunks, dims, terms, posts := r.Count(1), r.Count(1), int(r.Number(maxDims)), r.Count(1), r.Count(1)
@@ -153,7 +153,7 @@ func (s *segment) readTerms(r *disk.Reader, terms, posts int) {
 	r.Check(end == uint64(posts))
 }
 
-// derive computes what is not on disk.
+// derive computes the fields that are not on disk.
 func (s *segment) derive() {
 	n, half := len(s.chunks), s.dims/2
 	s.norms = make([]float32, n)
@@ -164,14 +164,14 @@ func (s *segment) derive() {
 		for d, c := range s.codes[i*half : (i+1)*half] {
 			lo, hi := int32(c&15)-8, int32(c>>4)-8
 			sum += lo*lo + hi*hi
-			two := uint64(c>>3)&1 | uint64(c>>7)<<1 // 8 and above stand for 0 and more
+			two := uint64(c>>3)&1 | uint64(c>>7)<<1 // 8 and above encode 0 and more
 			signs[d/32] |= two << (2 * (d % 32))
 		}
 		s.norms[i] = float32(math.Sqrt(float64(sum)))
 	}
 }
 
-// pack brings a vector into four bits a dimension. Only its direction is kept.
+// pack encodes a vector in four bits per dimension. It keeps only the direction.
 func pack(v []float32, into []byte) []byte {
 	top := float32(0)
 	for _, x := range v {
@@ -201,7 +201,7 @@ func signsOf(v []float32) []uint64 {
 	return signs
 }
 
-// distance counts the dimensions in which a chunk points the other way.
+// distance counts the dimensions in which a chunk's sign differs.
 func (s *segment) distance(i int, signs []uint64) int {
 	own := s.signs[i*len(signs) : (i+1)*len(signs)]
 	n := 0
@@ -211,7 +211,7 @@ func (s *segment) distance(i int, signs []uint64) int {
 	return n
 }
 
-// cosine compares a chunk with a question's vector, whose length is 1.
+// cosine compares a chunk with a question's vector of length 1.
 func (s *segment) cosine(i int, v []float32) float32 {
 	if s.norms[i] == 0 {
 		return 0
@@ -225,7 +225,7 @@ func (s *segment) cosine(i int, v []float32) float32 {
 	return (a + b) / s.norms[i]
 }
 
-// postings calls each for every chunk that has a word.
+// postings calls each for every chunk that contains a word.
 func (s *segment) postings(t Token, each func(chunk, count int)) {
 	if i, found := slices.BinarySearch(s.terms, uint32(t)); found {
 		s.postingsAt(i, each)
@@ -260,7 +260,7 @@ func (s *segment) postingsAt(i int, each func(chunk, count int)) {
 	}
 }
 
-// appendPosting adds a chunk to a word's list; prev is the one before it, -1 at the beginning.
+// appendPosting adds a chunk to a word's list; prev is the previous chunk, or -1.
 func appendPosting(b []byte, prev, at, count int) []byte {
 	x := uint64(at-prev) << 1
 	if count == 1 {
@@ -269,14 +269,14 @@ func appendPosting(b []byte, prev, at, count int) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, x|1), uint64(count))
 }
 
-// A list is the postings of one word while a segment is being made.
+// A list is the postings of one word while a segment is built.
 type list struct {
 	token uint32
 	prev  int32
 	bytes []byte
 }
 
-// A builder makes a segment of analysed files, or of what is left of older segments.
+// A builder makes a segment of analysed files, or of the remains of older segments.
 type builder struct {
 	s     segment
 	lists []list
@@ -287,7 +287,7 @@ func newBuilder(dims int) *builder {
 	return &builder{s: segment{dims: dims, files: []int32{0}}, index: map[Token]int32{}}
 }
 
-// add takes the chunks of one more file.
+// add adds the chunks of one file.
 func (b *builder) add(a *analysed) {
 	base := len(b.s.chunks)
 	for i, c := range a.chunks {
@@ -313,7 +313,7 @@ func (b *builder) post(t Token, chunk, count int) {
 	l.prev = int32(chunk)
 }
 
-// take carries files of an older segment over. It gives nothing for a file that is no longer wanted.
+// take copies files of an older segment. It skips the chunks of a file that is no longer wanted.
 func (b *builder) take(old *segment, wanted func(file int) bool) {
 	moved := make([]int32, len(old.chunks))
 	for file := range len(old.files) - 1 {
@@ -341,7 +341,7 @@ func (b *builder) take(old *segment, wanted func(file int) bool) {
 	}
 }
 
-// segment finishes. The builder is of no use afterwards.
+// segment finishes the segment. The builder must not be used afterwards.
 func (b *builder) segment() *segment {
 	slices.SortFunc(b.lists, func(x, y list) int { return cmp.Compare(x.token, y.token) })
 	s := &b.s

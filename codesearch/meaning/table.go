@@ -14,19 +14,19 @@ import (
 //go:embed table.bin
 var tableBytes []byte
 
-// A Table gives every word a direction, learned from how people describe functions: see the program in
-// bench/embeddings, which made it. A text's vector is the weighted sum of its words'.
+// A Table maps every word to a vector, learned from how people describe functions: see bench/embeddings, the program that
+// made it. A text's vector is the weighted sum of the vectors of its words.
 type Table struct {
-	id      uint32 // checksum: an index that was made with another table is of no use
+	id      uint32 // checksum: an index that was made with another table cannot be used
 	dims    int
 	tokens  []uint32  // of each row
-	slots   []int32   // open addressing by token: a row plus one, 0 for none
-	query   []float32 // what a row counts in a question
-	code    []float32 // what it counts in a chunk
-	vectors []byte    // int8, dims a row
+	slots   []int32   // open addressing by token: a row plus one, or 0 if free
+	query   []float32 // weight of a row in a question
+	code    []float32 // its weight in a chunk
+	vectors []byte    // int8, dims per row
 }
 
-// The file of a table: a head, then the tokens, the two lists of weights and the vectors, then a checksum of it all.
+// The file of a table: a header, the tokens, the two lists of weights, the vectors, and a checksum of everything before.
 const (
 	tableMagic = "tptable1"
 	tableHead  = len(tableMagic) + 8
@@ -34,10 +34,10 @@ const (
 	maxRows    = 1 << 20
 )
 
-// Standard is the table that comes with the program. It is read once.
+// Standard returns the table embedded in the program. It is read once.
 var Standard = sync.OnceValues(func() (*Table, error) { return ReadTable(tableBytes) })
 
-// ReadTable reads the file of a table. It keeps the bytes.
+// ReadTable reads the file of a table. It retains b.
 func ReadTable(b []byte) (*Table, error) {
 	if len(b) < tableHead+4 || string(b[:len(tableMagic)]) != tableMagic {
 		return nil, fmt.Errorf("not a table of words")
@@ -65,15 +65,15 @@ func ReadTable(b []byte) (*Table, error) {
 	return t, nil
 }
 
-// A Row is a word of a table that is being made.
+// A Row is a word of a table under construction.
 type Row struct {
 	Token       Token
 	Query, Code float32 // weights
 	Vector      []float32
 }
 
-// WriteTable makes the file of a table. Vectors are kept in eight bits a dimension, each row with a scale of its own
-// that goes into its weights.
+// WriteTable returns the file of a table. Vectors are stored in eight bits per dimension; the scale of each row is part
+// of its weights.
 func WriteTable(dims int, rows []Row) []byte {
 	b := append([]byte(tableMagic), make([]byte, 8)...)
 	binary.LittleEndian.PutUint32(b[8:], uint32(dims))
@@ -102,12 +102,12 @@ func (t *Table) fillSlots() {
 		n *= 2
 	}
 	t.slots = make([]int32, n)
-	for row, token := range slices.Backward(t.tokens) { // of the same word twice the first row counts
+	for row, token := range slices.Backward(t.tokens) { // if a word occurs twice, the first row counts
 		t.slots[t.find(token)] = int32(row + 1)
 	}
 }
 
-// find returns the slot of a word: the one that has it, or the free one where it goes.
+// find returns the slot of a word: the one that has it, or the free one for it.
 func (t *Table) find(token uint32) uint32 {
 	mask := uint32(len(t.slots) - 1)
 	for i := token & mask; ; i = (i + 1) & mask {
@@ -117,7 +117,7 @@ func (t *Table) find(token uint32) uint32 {
 	}
 }
 
-// row finds a word; -1: the table does not have it.
+// row returns the row of a word, or -1 if the table does not have it.
 func (t *Table) row(token Token) int { return int(t.slots[t.find(uint32(token))]) - 1 }
 
 // embed sums the vectors of words into sum, which has the table's dimensions.
@@ -136,10 +136,10 @@ func (t *Table) embed(terms []Term, weights []float32, sum []float32) {
 	}
 }
 
-// negligible is the weight below which a word moves no vector.
+// negligible is the weight below which a word does not change a vector.
 const negligible = 1e-7
 
-// addScaled is where most of the time of indexing goes. Dimensions are a multiple of 64.
+// addScaled takes most of the time of indexing. Dimensions are a multiple of 64.
 func addScaled(sum []float32, w float32, v []byte) {
 	for len(sum) >= 8 && len(v) >= 8 {
 		s, x := (*[8]float32)(sum), (*[8]byte)(v)
@@ -157,5 +157,5 @@ func addScaled(sum []float32, w float32, v []byte) {
 
 func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
 
-// name tells the vectors of this table from others.
+// name identifies the vectors of this table.
 func (t *Table) name() string { return fmt.Sprintf("table %08x", t.id) }

@@ -9,19 +9,19 @@ import (
 	"toolpost/codesearch/split"
 )
 
-// A Token is the hash of a word in its reduced form. Words are never kept: equal words have equal hashes, and
-// two different ones share a hash about once in four thousand million.
+// A Token is the hash of a stemmed word. The words themselves are not kept: equal words have equal hashes, and two
+// different words share a hash about once in four thousand million.
 type Token uint32
 
-// Limits of what counts as a word.
+// Limits of the length of a word.
 const (
 	minWord = 2
 	maxWord = 40
 )
 
-// Tokenise calls each for every word of a text. Identifiers are taken apart at capitals, digits and underscores,
-// everything is in lower case, and common English endings are cut, so that "parseHeaders", "parse_header" and
-// "parsing the header" meet.
+// Tokenise calls each for every word of a text. It splits identifiers at capitals, digits and underscores, converts
+// everything to lower case, and cuts common English endings, so that "parseHeaders", "parse_header" and "parsing the
+// header" share words.
 func Tokenise(text []byte, each func(Token)) {
 	var word [maxWord]byte
 	n := 0
@@ -74,7 +74,7 @@ const (
 	digit
 )
 
-// classOf sorts bytes; all beyond ASCII are letters, so that words of other scripts stay whole.
+// classOf classifies bytes; all beyond ASCII are letters, so that words of other scripts stay whole.
 var classOf = func() (t [256]class) {
 	for i := range t {
 		switch c := byte(i); {
@@ -101,8 +101,8 @@ func hashWord(w []byte) Token {
 	return Token(h)
 }
 
-// stem cuts the endings of English words in place. It is careful rather than thorough: what it makes need not be a
-// word, only the same for the forms that belong together.
+// stem cuts the endings of English words in place. It is careful rather than thorough: the result need not be a word,
+// only the same for related forms.
 func stem(w []byte) []byte {
 	if len(w) < 4 || w[0] >= '0' && w[0] <= '9' {
 		return w
@@ -134,14 +134,14 @@ func plural(w []byte) []byte {
 	return w
 }
 
-// ends compares where it is inlined, which costs less than a call of bytes.HasSuffix for each word and ending.
+// ends is bytes.HasSuffix in a form that is inlined, which is cheaper than a call for each word and ending.
 func ends(w []byte, suffix string) bool {
 	return len(w) >= len(suffix) && string(w[len(w)-len(suffix):]) == suffix
 }
 
 func vowel(w []byte) bool { return bytes.ContainsAny(w, "aeiouy") }
 
-// undouble makes "run" of "runn"; "call" and "pass" keep theirs.
+// undouble turns "runn" into "run"; "call" and "pass" keep their double letters.
 func undouble(w []byte) []byte {
 	n := len(w)
 	if n > 3 && w[n-1] == w[n-2] && w[n-1] != 'l' && w[n-1] != 's' && w[n-1] != 'z' {
@@ -150,25 +150,24 @@ func undouble(w []byte) []byte {
 	return w
 }
 
-// A Term is a word of a chunk and how often it was met.
+// A Term is a word of a chunk and the number of its occurrences.
 type Term struct {
 	Token Token
 	Count uint16
 }
 
-// nameCount is what a word of a chunk's own name counts: people name things by what they are for.
+// nameCount is the weight of a word in a chunk's own name: people name things by what they are for.
 const nameCount = 3
 
-// A Bag counts the words of a chunk. It is reused from chunk to chunk; the zero value is ready.
+// A Bag counts the words of a chunk. It is reused from chunk to chunk; the zero value is ready for use.
 type Bag struct {
 	Terms []Term
-	slots []int32 // open addressing: a number of Terms plus one, 0 for none
+	slots []int32 // open addressing: an index into Terms plus one, or 0 if free
 	add   func(Token)
 	times uint16
 }
 
-// Fill counts the words of a part of a file: those of its text, of its name, of what it belongs to, and of the file's
-// name and folder.
+// Fill counts the words of a part of a file: those of its text, its name, its owner, and the file's name and folder.
 func (b *Bag) Fill(file string, p split.Part, src []byte) {
 	b.reset()
 	b.count([]byte(p.Name), nameCount)
@@ -198,7 +197,7 @@ func (b *Bag) count(text []byte, times uint16) {
 	Tokenise(text, b.add)
 }
 
-// find returns the slot of a token: the one that has it, or the free one where it goes.
+// find returns the slot of a token: the one that has it, or the free one for it.
 func (b *Bag) find(t Token) int {
 	mask := uint32(len(b.slots) - 1)
 	for i := uint32(t) & mask; ; i = (i + 1) & mask {
@@ -230,7 +229,7 @@ func (b *Bag) grow() {
 	}
 }
 
-// Damp is what a word counts that was met some times: the second time says less than the first.
+// Damp returns the weight of a word that occurs count times: the second occurrence says less than the first.
 func Damp(count uint16) float32 {
 	if int(count) < len(damped) {
 		return damped[count]
@@ -240,7 +239,7 @@ func Damp(count uint16) float32 {
 
 func damp(count uint16) float32 { return float32(1 + math.Log(float64(count))) }
 
-// damped has the first of these.
+// damped holds the first values of Damp.
 var damped = func() (t [64]float32) {
 	for i := range t {
 		t[i] = damp(uint16(max(1, i)))

@@ -12,14 +12,14 @@ import (
 	"toolpost/tool"
 )
 
-// flushAt is how much source goes into one segment while an index is made: what bounds the memory.
+// flushAt is how much source goes into one segment while an index is built, which bounds the memory.
 const flushAt = 64 << 20
 
-// racy is how young a file must be when it is read for its time to say nothing: it can change again within the same
-// tick.
+// racy is the age below which a file's modification time cannot be trusted: the file can change again within the same
+// clock tick.
 const racy = 2 * time.Second
 
-// An updater makes the next state of an index.
+// An updater builds the next state of an index.
 type updater struct {
 	ctx     context.Context
 	x       *Index
@@ -27,16 +27,16 @@ type updater struct {
 	tasks   chan task
 	results chan *analysed
 
-	// The collector's; run waits for it.
+	// Owned by the collector; run waits for it.
 	segs    []*segment
 	files   []entry
 	b       *builder
 	bytes   int64   // of source in the builder
 	made    int     // chunks
-	pending []entry // files of the builder
+	pending []entry // files in the builder
 	stats   Stats
 	changed bool
-	remote  error // the first failure of the embedder: the files go without vectors and are tried again
+	remote  error // the first failure of the embedder: the files are indexed without vectors and tried again
 	over    error
 	seen    []bool // by entry of the old state
 	fresh   map[string]bool
@@ -45,7 +45,7 @@ type updater struct {
 // A task is one file for the workers.
 type task struct {
 	file  File
-	known *entry // nil: the index knows nothing of it that could still be so
+	known *entry // nil if the index has no usable entry of it
 }
 
 func newUpdater(ctx context.Context, x *Index) *updater {
@@ -57,7 +57,7 @@ func newUpdater(ctx context.Context, x *Index) *updater {
 	}
 }
 
-// run offers every file to the workers and collects what they make of it.
+// run passes every file to the workers and collects their results.
 func (u *updater) run(files iter.Seq2[File, error]) error {
 	ctx, cancel := context.WithCancel(u.ctx)
 	defer cancel()
@@ -92,7 +92,7 @@ func (u *updater) run(files iter.Seq2[File, error]) error {
 	return nil
 }
 
-// offer passes on the files that may have changed and gives the entries of the others.
+// offer passes on the files that may have changed and returns the entries of the others.
 func (u *updater) offer(ctx context.Context, files iter.Seq2[File, error]) ([]entry, error) {
 	var kept []entry
 	for f, err := range files {
@@ -126,7 +126,7 @@ func (u *updater) offer(ctx context.Context, files iter.Seq2[File, error]) ([]en
 	return kept, nil
 }
 
-// retry is the time of a file that has to be taken apart again although its content is known.
+// retry is the time of a file that has to be analysed again although its content is known.
 const retry = never + 1
 
 func (u *updater) work(ctx context.Context) {
@@ -138,7 +138,7 @@ func (u *updater) work(ctx context.Context) {
 	}
 }
 
-// collect takes over what a worker made of a file.
+// collect adds a worker's result for a file.
 func (u *updater) collect(a *analysed) error {
 	e := entry{path: a.file.Path, size: a.file.Size, mtime: a.file.ModTime.UnixNano(), digest: a.digest}
 	if a.young {
@@ -147,7 +147,7 @@ func (u *updater) collect(a *analysed) error {
 	n, had := u.old.byPath[e.path]
 	switch {
 	case a.err != nil && u.x.o.Embedder != nil && a.chunks != nil:
-		// The words are indexed, the vectors are missing: next time again.
+		// The words are indexed but the vectors are missing: try again next time.
 		u.remote, e.mtime = cmp.Or(u.remote, a.err), retry
 		a.codes = bytes.Repeat([]byte{0x88}, len(a.chunks)*u.x.space.dims/2)
 	case a.err != nil:
@@ -183,13 +183,13 @@ func (u *updater) add(e entry, a *analysed) error {
 	return nil
 }
 
-// tooMany refuses an index that would be too large. What is made is counted while it is made, what is kept in the end.
+// tooMany refuses an index that would be too large. New chunks are counted as they are made, kept ones at the end.
 func (u *updater) tooMany() error {
 	return tool.Errorf(tool.CodeQuotaExceeded,
 		"code search: there are more than %d chunks of code; leave some out with an ignore file", u.x.o.MaxChunks)
 }
 
-// flush finishes the segment that is being made.
+// flush finishes the segment under construction.
 func (u *updater) flush() {
 	if len(u.pending) == 0 {
 		return
@@ -218,8 +218,8 @@ func (u *updater) finish() (*snapshot, Stats) {
 	return next, u.stats
 }
 
-// compact drops segments that nobody uses, and melts together those that have shrunk or that are small beside what
-// came before them, so that their number stays small and each chunk is rewritten only a few times.
+// compact drops unused segments, and merges those that have shrunk or that are small compared with those before them, so
+// that their number stays small and each chunk is rewritten only a few times.
 func compact(s *snapshot, dims int) *snapshot {
 	live := make([]int, len(s.segs))
 	from := len(s.segs)
@@ -242,7 +242,7 @@ func compact(s *snapshot, dims int) *snapshot {
 	return melt(s, from, dims)
 }
 
-// melt makes one segment of those from a number on.
+// melt merges the segments from a number on into one.
 func melt(s *snapshot, from, dims int) *snapshot {
 	b := newBuilder(dims)
 	files := make([]entry, 0, len(s.files))

@@ -12,8 +12,8 @@ type pair struct {
 	outer     bool // whether its line begins in the first column
 }
 
-// pairsOf matches braces in one pass. A closing brace in the first column also ends what was opened on indented
-// lines and not closed: conditional compilation leaves such texts behind, and people still put that brace there.
+// pairsOf matches braces in one pass. A closing brace in the first column also closes everything that was opened on
+// indented lines: conditional compilation leaves such texts behind, and people still put that brace there.
 func pairsOf(text []byte) []pair {
 	var pairs []pair
 	var open []int
@@ -48,7 +48,7 @@ type braceFinder struct {
 	defs  []found
 }
 
-// maxInner bounds how deep definitions are looked for within others.
+// maxInner bounds the nesting of definitions.
 const maxInner = 12
 
 func findBraces(m *masked, l Language) []found {
@@ -60,8 +60,7 @@ func findBraces(m *masked, l Language) []found {
 	return f.defs
 }
 
-// blankEmptyTypes takes the braces of interface{} and struct{} away: they open no block, and stand in the midst of
-// headers.
+// blankEmptyTypes blanks the braces of interface{} and struct{}: they open no block, and occur in the middle of headers.
 func blankEmptyTypes(text []byte) {
 	for at := 0; ; {
 		n := bytes.Index(text[at:], []byte("{}"))
@@ -77,8 +76,7 @@ func blankEmptyTypes(text []byte) {
 	}
 }
 
-// walk looks at the blocks that lie directly between two bytes, from the n-th pair on, and gives the first pair
-// beyond.
+// walk visits the blocks directly between two bytes, from the n-th pair on, and returns the first pair beyond them.
 func (f *braceFinder) walk(n, from, to int, owner string, depth int) int {
 	for n < len(f.pairs) && f.pairs[n].open < to {
 		p := f.pairs[n]
@@ -97,14 +95,14 @@ func (f *braceFinder) walk(n, from, to int, owner string, depth int) int {
 			}
 		}
 		n = next
-		if !inParens { // otherwise the statement around it goes on
+		if !inParens { // otherwise the statement around it continues
 			from = p.end
 		}
 	}
 	return n
 }
 
-// descend looks for members within a block. What turns out to have none is one definition as a whole.
+// descend looks for members within a block. A block without members is one definition as a whole.
 func (f *braceFinder) descend(n int, h header, p pair, owner string, depth int) int {
 	mark := len(f.defs)
 	f.defs = append(f.defs, found{})
@@ -118,26 +116,26 @@ func (f *braceFinder) descend(n int, h header, p pair, owner string, depth int) 
 		f.defs = slices.Delete(f.defs, mark, mark+1)
 	case len(f.defs) == mark+1 || h.kind == Function && !f.large(h, p):
 		f.defs = append(f.defs[:mark], f.until(p.end, h))
-	default: // of a type that has members, its fields up to the first of these, whose documentation is not part of it
+	default: // a type with members: its fields up to the first member, whose documentation is not part of it
 		first := f.defs[mark+1].begin()
 		f.defs[mark] = f.until(max(p.open+1, min(first, p.open+maxBytes)), h)
 	}
 	return next
 }
 
-// until is what a header defines, with the documentation above it.
+// until returns the definition of a header, with the documentation above it.
 func (f *braceFinder) until(to int, h header) found {
 	h.to, h.doc = to, f.m.docAbove(h.from)
 	return h.found
 }
 
-// large reports whether a function is one that wraps a whole file, as JavaScript's modules do.
+// large reports whether a function wraps a whole file, as JavaScript's modules do.
 func (f *braceFinder) large(h header, p pair) bool {
 	return bytes.Count(f.m.src[h.from:p.end], []byte{'\n'}) > maxLines
 }
 
-// headOf finds where the statement begins that ends in a brace: after the last one that was complete. Comments before
-// it are not part of it. A brace in parentheses has what stands before it in these.
+// headOf finds the beginning of the statement that ends in a brace: after the last complete statement. Comments before it
+// are not part of it. For a brace in parentheses, the statement begins within these.
 func (f *braceFinder) headOf(from, open int) (head span, inParens bool) {
 	const far = 4 << 10
 	text := f.m.text
@@ -166,8 +164,8 @@ func (f *braceFinder) headOf(from, open int) (head span, inParens bool) {
 	return f.trim(at, open), false
 }
 
-// ends reports whether a statement ends with the line: in languages without semicolons it does, unless the line
-// cannot be over yet; everywhere a blank line ends one.
+// ends reports whether a statement ends with the line. In languages without semicolons it does, unless the line is
+// visibly incomplete; in all languages a blank line ends it.
 func (f *braceFinder) ends(newline int) bool {
 	line := bytes.TrimRight(f.m.text[:newline], " \t\r")
 	if len(line) == 0 || endsIn(line, "\n") {
@@ -184,13 +182,13 @@ func (f *braceFinder) ends(newline int) bool {
 	return strings.IndexByte(",=(|&?:+.>", line[len(line)-1]) < 0
 }
 
-// annotates reports whether a line begins with @: what follows belongs to it.
+// annotates reports whether a line begins with @, so that it belongs to the next one.
 func (f *braceFinder) annotates(newline int) bool {
 	start := bytes.LastIndexByte(f.m.text[:newline], '\n') + 1
 	return startsWith(bytes.TrimLeft(f.m.text[start:newline], " \t"), "@")
 }
 
-// inComment reports whether a blank line is one only because a comment was blanked out.
+// inComment reports whether a line is blank only because a comment was blanked out.
 func (f *braceFinder) inComment(at int) bool {
 	start := bytes.LastIndexByte(f.m.src[:at], '\n') + 1
 	return len(bytes.TrimSpace(f.m.src[start:at])) > 0

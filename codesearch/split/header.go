@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A header is what stands before a brace, understood.
+// A header is the parsed text before a brace.
 type header struct {
-	found      // without a kind it defines nothing
+	found      // without a kind, it defines nothing
 	opens bool // whether there may be definitions within its block
 }
 
@@ -21,7 +21,7 @@ type word struct {
 // maxWords bounds how much of a header is read.
 const maxWords = 64
 
-// read understands the header of a block.
+// read parses the header of a block.
 func (f *braceFinder) read(s span, owner string) header {
 	h := header{found: found{owner: owner, from: s.from, at: s.from}}
 	w := wordsOf(f.m.text, s)
@@ -68,7 +68,7 @@ func (h *header) define(k Kind, w word) {
 	h.kind, h.name, h.at = k, string(w.text), w.from
 }
 
-// after returns the first byte after a word that is no blank.
+// after returns the first byte after a word that is not a blank.
 func (f *braceFinder) after(w word, to int) byte {
 	text := bytes.TrimLeft(f.m.text[w.to:to], blanks)
 	if len(text) == 0 {
@@ -77,7 +77,7 @@ func (f *braceFinder) after(w word, to int) byte {
 	return text[0]
 }
 
-// before returns the last byte before a word that is no blank.
+// before returns the last byte before a word that is not a blank.
 func (f *braceFinder) before(w word, from int) byte {
 	text := bytes.TrimRight(f.m.text[from:w.from], blanks)
 	if len(text) == 0 {
@@ -102,7 +102,7 @@ func (f *braceFinder) readGo(h *header, w []word, s span) {
 	}
 }
 
-// receiver names the type of (r *Type[T]) or (Type).
+// receiver returns the type of (r *Type[T]) or (Type).
 func receiver(w []word) string {
 	if len(w) == 0 {
 		return ""
@@ -134,7 +134,7 @@ func (f *braceFinder) readRust(h *header, w []word) {
 	}
 }
 
-// readImpl names the type of impl<T> Trait for Type<T>.
+// readImpl reads the type of impl<T> Trait for Type<T>.
 func (f *braceFinder) readImpl(h *header, w []word) {
 	h.opens = true
 	depth, at := 0, w[0].from
@@ -158,7 +158,7 @@ func (f *braceFinder) readImpl(h *header, w []word) {
 	}
 }
 
-// Words that begin a block which defines nothing.
+// controls reports whether a word begins a block that defines nothing.
 func controls(w word) bool {
 	return w.is("if", "for", "while", "switch", "try", "else", "do", "catch", "with", "return", "finally", "case",
 		"default", "throw", "await", "yield", "foreach", "using", "lock", "fixed", "new", "delete", "typeof", "guard",
@@ -187,7 +187,7 @@ func (f *braceFinder) readScript(h *header, w []word, s span) {
 	h.opens = true
 }
 
-// lastModifier is the number of the first word that is not async, static and the like.
+// lastModifier returns the index of the first word that is not async, static and the like.
 func (f *braceFinder) lastModifier(w []word, s span) int {
 	for i, x := range w {
 		modifies := x.is("async", "static", "get", "set", "public", "private", "protected", "override", "readonly",
@@ -199,7 +199,7 @@ func (f *braceFinder) lastModifier(w []word, s span) int {
 	return len(w)
 }
 
-// readFunction names function NAME(...), and NAME = function(...) by what it is assigned to.
+// readFunction reads function NAME(...), and NAME = function(...), whose name is what it is assigned to.
 func (f *braceFinder) readFunction(h *header, w []word, i int, s span) {
 	h.opens = true
 	if i+1 < len(w) && (f.after(w[i], s.to) != '(') {
@@ -209,7 +209,7 @@ func (f *braceFinder) readFunction(h *header, w []word, i int, s span) {
 	f.assigned(h, w[:i], s)
 }
 
-// readMethod is NAME(...) { in a class or an object; otherwise it is a call that was handed a block.
+// readMethod reads NAME(...) { in a class or an object. Elsewhere that is a call with a block as its argument.
 func (f *braceFinder) readMethod(h *header, w []word, i int, s span) {
 	h.opens = true
 	if !f.headEndsIn(s, "=>", "(", "=", ",") {
@@ -217,7 +217,7 @@ func (f *braceFinder) readMethod(h *header, w []word, i int, s span) {
 	}
 }
 
-// readAssigned is NAME = (...) => {, NAME: {, const NAME = {.
+// readAssigned reads NAME = (...) => {, NAME: {, const NAME = {.
 func (f *braceFinder) readAssigned(h *header, w []word, i int, s span) {
 	h.opens = true
 	for j, x := range w[i+1:] {
@@ -231,7 +231,7 @@ func (f *braceFinder) readAssigned(h *header, w []word, i int, s span) {
 	}
 }
 
-// assigned names a function by the last word before the sign that assigns it.
+// assigned names a function by the last word before the assignment sign.
 func (f *braceFinder) assigned(h *header, w []word, s span) {
 	for i := len(w) - 1; i >= 0; i-- {
 		if c := f.after(w[i], s.to); c == '=' || c == ':' {
@@ -244,12 +244,12 @@ func (f *braceFinder) assigned(h *header, w []word, s span) {
 	}
 }
 
-// headEndsIn reports whether a header, less the blanks behind it, ends in one of some marks.
+// headEndsIn reports whether a header, without trailing blanks, ends in one of the marks.
 func (f *braceFinder) headEndsIn(s span, marks ...string) bool {
 	return endsIn(bytes.TrimRight(f.m.text[s.from:s.to], blanks), marks...)
 }
 
-// readC reads the languages that look like C: the name stands before the first parenthesis, or after class.
+// readC reads the languages that look like C: the name is before the first parenthesis, or after class.
 func (f *braceFinder) readC(h *header, w []word, s span) {
 	for i, x := range w {
 		switch {
@@ -272,7 +272,7 @@ func (f *braceFinder) readC(h *header, w []word, s span) {
 	}
 }
 
-// readType tells the definition of a type from a function that returns or takes one.
+// readType distinguishes the definition of a type from a function that returns or takes one.
 func (f *braceFinder) readType(h *header, w []word, i int, s span) bool {
 	rest := f.m.text[w[i].to:s.to]
 	has := func(c byte) bool { return bytes.IndexByte(rest, c) >= 0 }
@@ -293,7 +293,7 @@ func (f *braceFinder) readType(h *header, w []word, i int, s span) bool {
 	return true
 }
 
-// isMacro reports whether a word is in capitals: what C++ libraries put before the name of a class.
+// isMacro reports whether a word is in capitals: C++ libraries put such macros before the name of a class.
 func isMacro(w word) bool {
 	return len(w.text) > 3 && bytes.Equal(w.text, bytes.ToUpper(w.text)) && bytes.IndexByte(w.text, '_') > 0
 }

@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// A logical line is one that does not go on the line before.
+// A logical line is a line that does not continue the one before.
 type logical struct {
 	from, to int // to is the end of its last physical line
 	indent   int
@@ -18,7 +18,7 @@ func logicalLines(m *masked) []logical {
 	for i := 0; i < len(m.text); {
 		end := lineEnd(m.text, i)
 		first := end - len(bytes.TrimLeft(m.text[i:end], " \t"))
-		// No definition begins in parentheses: those that seem open are a misunderstanding.
+		// No definition begins in parentheses: any that seem open were misread.
 		if parens > 0 && isDefinition(m.text[first:end]) {
 			parens = 0
 		}
@@ -83,7 +83,7 @@ func findIndented(m *masked, l Language) []found {
 	return f.defs
 }
 
-// walk looks at the lines between two numbers.
+// walk visits the lines with numbers from n up to to.
 func (f *indentFinder) walk(n, to int, owner string, depth int) {
 	for n < to {
 		kind, name := f.read(f.lines[n])
@@ -107,7 +107,8 @@ func (f *indentFinder) walk(n, to int, owner string, depth int) {
 	}
 }
 
-// add keeps a definition; of a type or module with members only its head, and the members on their own.
+// add keeps a definition. Of a type or module with members it keeps only the head; the members are definitions of their
+// own.
 func (f *indentFinder) add(d found, n, end, depth int) {
 	if d.kind == Type && depth < maxInner {
 		mark := len(f.defs)
@@ -126,7 +127,7 @@ func (f *indentFinder) add(d found, n, end, depth int) {
 	f.defs = append(f.defs, d)
 }
 
-// read understands a line.
+// read parses a line.
 func (f *indentFinder) read(line logical) (Kind, string) {
 	w := wordsOf(f.m.text, span{line.from, min(line.to, line.from+200)})
 	if len(w) < 2 || w[0].from != line.from {
@@ -138,21 +139,21 @@ func (f *indentFinder) read(line logical) (Kind, string) {
 	case w[0].is(f.functions...):
 		return Function, string(w[1].text)
 	case f.l == Ruby && w[0].is("class") && startsWith(bytes.TrimSpace(f.m.text[w[0].to:w[1].from]), "<<"):
-		return "", "" // class << self: what is within belongs to the module around it
+		return "", "" // class << self: its contents belong to the enclosing module
 	case w[0].is(f.types...):
 		return Type, f.lastOfPath(w[1:])
 	}
 	return "", ""
 }
 
-// qualified reports whether the name of a function stands behind two words.
+// qualified reports whether the name of a function follows two words.
 func (f *indentFinder) qualified(w []word) bool {
 	return f.l == Python && w[0].is("async") && w[1].is("def") ||
 		f.l == Ruby && w[0].is("def") && w[1].is("self") ||
 		f.l == Ruby && w[0].is("private", "protected", "module_function", "private_class_method") && w[1].is("def")
 }
 
-// lastOfPath names A::B::C and A.B.C by its last word.
+// lastOfPath returns the last word of A::B::C or A.B.C.
 func (f *indentFinder) lastOfPath(w []word) string {
 	i := 0
 	for ; f.l != Python && i+1 < len(w); i++ {
@@ -164,7 +165,7 @@ func (f *indentFinder) lastOfPath(w []word) string {
 	return string(w[i].text)
 }
 
-// blockEnd is the number of the first line that no longer belongs to the definition of line n.
+// blockEnd returns the number of the first line that no longer belongs to the definition of line n.
 func (f *indentFinder) blockEnd(n, to int) int {
 	base := f.lines[n].indent
 	for i := n + 1; i < to; i++ {
@@ -187,8 +188,8 @@ func (f *indentFinder) blockEnd(n, to int) int {
 	return to
 }
 
-// above finds where a definition begins with the decorators and attributes on top of it, and Elixir's documentation
-// among these.
+// above returns the beginning of a definition, including the decorators and attributes above it, and Elixir's
+// documentation among these.
 func (f *indentFinder) above(n int) (from int, doc span) {
 	from = f.lines[n].from
 	for i := n - 1; i >= 0 && f.lines[i].indent == f.lines[n].indent && f.m.text[f.lines[i].from] == '@'; i-- {
@@ -204,7 +205,7 @@ func (f *indentFinder) above(n int) (from int, doc span) {
 	return from, doc
 }
 
-// docstring is the string that is the first statement of a Python block.
+// docstring returns the string that is the first statement of a Python block.
 func (f *indentFinder) docstring(n int) span {
 	limit := len(f.m.text)
 	if n+1 < len(f.lines) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// How far a literal is looked at whose end may never come. Without a bound each of many beginnings would read on to the
-// end of the file.
+// How far to read a literal that may have no end. Without a bound, each of many beginnings would be read to the end of
+// the file.
 const (
 	maxLiteral  = 1000
 	maxHeredocs = 64 // different words
@@ -20,18 +20,18 @@ type span struct{ from, to int }
 
 func (s span) empty() bool { return s.to <= s.from }
 
-// masked is a source whose comments and strings are blanked out, so that what is left is structure: each brace
-// is a brace, and each word a word of the language. Every byte stays where it was.
+// masked is a source whose comments and strings are blanked out, so that only structure is left: each brace is a brace,
+// and each word a word of the language. Every byte stays in its place.
 type masked struct {
 	src      []byte
 	text     []byte // src with blanks for comments and the insides of strings
 	comments []span
-	strings  []span // those of several lines: documentation in some languages
+	strings  []span // those of several lines, which are documentation in some languages
 	heredocs map[string]int
 }
 
-// mask blanks out comments and strings. A mistake about a string ends with its line; that is what keeps a wrong
-// guess, and hostile text, from swallowing the rest.
+// mask blanks out comments and strings. A misread string ends with its line, which keeps a wrong guess, or hostile text,
+// from swallowing the rest.
 func mask(src []byte, l Language) *masked {
 	m := &masked{src: src, text: bytes.Clone(src)}
 	r := lexisOf(l)
@@ -67,10 +67,10 @@ func (m *masked) blank(from, to int) int {
 	return to
 }
 
-// lexis says how a language writes comments and strings.
+// lexis describes how a language writes comments and strings.
 type lexis struct {
 	language Language
-	line     string // begins a comment up to the end of the line; where it is //, there are also those between /* and */
+	line     string // begins a comment up to the end of the line; if it is //, there are also comments between /* and */
 	special  [256]bool
 }
 
@@ -99,7 +99,7 @@ func lexisOf(l Language) *lexis {
 	return r
 }
 
-// skip blanks what begins at i and gives its end; i itself where nothing does.
+// skip blanks the literal or comment that begins at i and returns its end, or i if none does.
 func (r *lexis) skip(m *masked, i int) int {
 	s := m.src
 	rest := s[i:]
@@ -130,7 +130,7 @@ func (r *lexis) skip(m *masked, i int) int {
 	return r.quote(m, i)
 }
 
-// preprocessor blanks a directive with its continued lines: its braces need not match.
+// preprocessor blanks a directive with its continuation lines: its braces need not match.
 func (r *lexis) preprocessor(m *masked, i int) int {
 	if r.language != C && r.language != CPP && r.language != CSharp || !firstOfLine(m.src, i) {
 		return i
@@ -142,7 +142,7 @@ func (r *lexis) preprocessor(m *masked, i int) int {
 	return m.blank(i, end)
 }
 
-// blockEnd is where a comment between /* and */ ends; Rust's may hold others.
+// blockEnd returns the end of a comment between /* and */. Rust's comments nest.
 func (r *lexis) blockEnd(s []byte, i int) int {
 	if r.language != Rust {
 		return after(s, i+2, "*/")
@@ -187,7 +187,7 @@ func (r *lexis) quote(m *masked, i int) int {
 	return m.blank(i, closing(s, i+1, q))
 }
 
-// rawString is Rust's r#"..."# and C++'s R"x(...)x".
+// rawString reads Rust's r#"..."# and C++'s R"x(...)x".
 func (r *lexis) rawString(m *masked, i int) int {
 	s := m.src
 	if wordBefore(s, i) {
@@ -213,7 +213,7 @@ func (r *lexis) rawString(m *masked, i int) int {
 	return m.blank(i, after(s, j+open, ")"+string(s[j+1:j+open])+`"`))
 }
 
-// regexp tells a regular expression from a division by what stands before it.
+// regexp distinguishes a regular expression from a division by the text before it.
 func (r *lexis) regexp(m *masked, i int) int {
 	if r.language != JavaScript && r.language != TypeScript && r.language != Ruby {
 		return i
@@ -246,7 +246,7 @@ func expectsValue(text []byte) bool {
 	})
 }
 
-// sigil is a here-document of Ruby, or a literal with a delimiter of its own choice in Ruby and Elixir.
+// sigil reads a here-document of Ruby, or a literal of Ruby or Elixir that chooses its own delimiter.
 func (r *lexis) sigil(m *masked, i int) int {
 	s := m.src
 	if s[i] == '<' {
@@ -299,8 +299,8 @@ func heredoc(m *masked, i int) int {
 	return i
 }
 
-// heredocEnd finds the end of the next line that is a word; 0: there is none. What was found once is kept, so that each
-// word reads the file once however often it comes.
+// heredocEnd returns the end of the next line that consists of a word, or 0 if there is none. It remembers the result, so
+// that the file is read once per word, however often the word occurs.
 func (m *masked) heredocEnd(word string, from int) int {
 	at, known := m.heredocs[word]
 	if known && (at == 0 || at > from) {
@@ -322,7 +322,7 @@ func (m *masked) heredocEnd(word string, from int) int {
 	return end
 }
 
-// closing finds the end of a string that begins before i; it ends with the line at the latest.
+// closing returns the end of a string that begins before i; it ends with the line at the latest.
 func closing(s []byte, i int, q byte) int {
 	for ; i < len(s); i++ {
 		switch s[i] {
@@ -337,7 +337,7 @@ func closing(s []byte, i int, q byte) int {
 	return len(s)
 }
 
-// templateEnd finds the end of a JavaScript template, which may hold code that holds templates.
+// templateEnd returns the end of a JavaScript template, which may hold code that holds templates.
 func templateEnd(s []byte, i int) int {
 	var open [maxNesting]int // braces that are open in the code of each level
 	level, inText := 0, true
@@ -371,7 +371,7 @@ func templateEnd(s []byte, i int) int {
 	return len(s)
 }
 
-// after is where the next closing mark from i on ends; the end of the source where there is none.
+// after returns the end of the next closing mark from i on, or the end of the source if there is none.
 func after(s []byte, i int, mark string) int {
 	if i < len(s) {
 		if n := bytes.Index(s[i:], []byte(mark)); n >= 0 {
@@ -406,7 +406,7 @@ func wordBefore(s []byte, i int) bool { return i > 0 && IsWord(s[i-1]) }
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// IsWord reports whether a byte belongs to an identifier; all beyond ASCII do.
+// IsWord reports whether a byte belongs to an identifier; all bytes beyond ASCII do.
 func IsWord(c byte) bool {
 	return isLetter(c) || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }
@@ -431,8 +431,8 @@ func (m *masked) docAbove(at int) span {
 	return doc
 }
 
-// adjacent reports whether nothing but blanks and a line break is between a comment and what follows it; after one
-// that is marked as documentation there may be a blank line.
+// adjacent reports whether only blanks and a line break are between a comment and what follows it. A comment marked as
+// documentation may also be followed by a blank line.
 func adjacent(between, comment []byte) bool {
 	most := 1
 	if startsWith(comment, "/**", "/*!") {

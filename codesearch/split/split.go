@@ -1,6 +1,6 @@
-// Package split cuts source files into the parts that people name: functions, types and sections, each with the
-// documentation that belongs to it. It understands just enough of a language for that, never fails, and takes time
-// in proportion to the file: what it does not recognise becomes blocks of text.
+// Package split cuts source files into the parts that people name: functions, types and sections, each with its
+// documentation. It understands just enough of a language for that, never fails, and takes time in proportion to the
+// file. Text that it does not recognise becomes blocks.
 package split
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sync"
 )
 
-// A Kind says what a part is.
+// A Kind is the kind of a part.
 type Kind string
 
 // The kinds of parts.
@@ -21,25 +21,25 @@ const (
 	Function Kind = "function"
 	Type     Kind = "type"
 	Section  Kind = "section" // under a heading
-	Block    Kind = "block"   // whatever stands between the named parts
+	Block    Kind = "block"   // any text between the named parts
 )
 
 // A Part is a piece of a file. Parts are in order and do not overlap.
 type Part struct {
 	Kind  Kind
 	Name  string // empty for a block
-	Owner string // the type or module that it belongs to, where there is one
-	// Start and End are bytes of the source; the documentation is within.
+	Owner string // the type or module that it belongs to, if any
+	// Start and End are byte offsets in the source; the documentation is within.
 	Start, End int
 	// Line and Last are the first and the last line, from 1.
 	Line, Last int
-	// DocStart and DocEnd are the documentation's bytes; equal where there is none.
+	// DocStart and DocEnd are the byte offsets of the documentation; equal if there is none.
 	DocStart, DocEnd int
-	// Define is the line that the name stands on.
+	// Define is the line of the name.
 	Define int
 }
 
-// Sizes of parts. A long one is cut so that what it is about does not drown.
+// Sizes of parts. A long part is cut, so that its subject is not lost in its text.
 const (
 	maxLines = 120
 	maxBytes = 8 << 10
@@ -50,12 +50,12 @@ const (
 type found struct {
 	kind        Kind
 	name, owner string
-	from, to    int // without documentation above it; of one whose members stand on their own, only its head
-	at          int // where its name is
+	from, to    int // without the documentation above it; only the head if its members are parts of their own
+	at          int // the offset of its name
 	doc         span
 }
 
-// begin is where a definition begins with its documentation.
+// begin returns the start of a definition, including its documentation.
 func (d *found) begin() int {
 	if d.doc.empty() {
 		return d.from
@@ -63,7 +63,7 @@ func (d *found) begin() int {
 	return min(d.from, d.doc.from)
 }
 
-// Parts cuts a source.
+// Parts cuts a source into parts.
 func Parts(l Language, src []byte) []Part {
 	var defs []found
 	switch l {
@@ -79,7 +79,7 @@ func Parts(l Language, src []byte) []Part {
 	return c.cut(defs)
 }
 
-// A cutter makes parts of definitions and of what lies between them.
+// A cutter makes parts of definitions and of the text between them.
 type cutter struct {
 	src   []byte
 	lines []int
@@ -102,7 +102,7 @@ func (c *cutter) cut(defs []found) []Part {
 	return c.parts
 }
 
-// lineStart returns the beginning of the line of a byte, when only blanks are between.
+// lineStart returns the beginning of the line of a byte, if only blanks are between.
 func (c *cutter) lineStart(at int) int {
 	start := c.lines[c.lineOf(at)-1]
 	if len(bytes.TrimSpace(c.src[start:at])) > 0 {
@@ -111,7 +111,7 @@ func (c *cutter) lineStart(at int) int {
 	return start
 }
 
-// nextLine passes the rest of a line that has nothing but blanks and closing marks.
+// nextLine skips the rest of a line that has nothing but blanks and closing marks.
 func (c *cutter) nextLine(at int) int {
 	end := lineEnd(c.src, at)
 	if len(bytes.Trim(c.src[at:end], " \t\r;,)}")) > 0 {
@@ -127,7 +127,7 @@ func (c *cutter) define(d found, from int) {
 	c.pieces(Part{Kind: d.kind, Name: d.name, Owner: d.owner, Define: c.lineOf(d.at)}, d.doc, from, d.to)
 }
 
-// blocks cuts what has no name at blank lines.
+// blocks cuts unnamed text at blank lines.
 func (c *cutter) blocks(from, to int) {
 	for from < to {
 		end := c.blockEnd(from, to)
@@ -139,7 +139,7 @@ func (c *cutter) blocks(from, to int) {
 	}
 }
 
-// blockEnd goes on over blank lines until the block is of a good size.
+// blockEnd continues over blank lines until the block has a good size.
 func (c *cutter) blockEnd(from, to int) int {
 	const good, most = 15, 40
 	first := c.lineOf(from)
@@ -153,7 +153,7 @@ func (c *cutter) blockEnd(from, to int) int {
 	return to
 }
 
-// worth reports whether a block says anything: closing braces do not.
+// worth reports whether a block has content: closing braces alone do not count.
 func worth(b []byte) bool {
 	n := 0
 	for i := 0; i < len(b) && n < minBlock; i++ {
@@ -168,7 +168,7 @@ const blanks = " \t\r\n"
 
 func leadingBlank(b []byte) int { return len(b) - len(bytes.TrimLeft(b, blanks)) }
 
-// pieces adds a part, in several where it is long. Each has its name; the first has its documentation.
+// pieces adds a part, in several pieces if it is long. Each piece has the part's name; the first has its documentation.
 func (c *cutter) pieces(p Part, doc span, from, to int) {
 	from += leadingBlank(c.src[from:to])
 	to = from + len(bytes.TrimRight(c.src[from:to], blanks))
@@ -213,8 +213,8 @@ func lineStarts(src []byte) []int {
 	return lines
 }
 
-// Code returns a source with its comments blanked out, and the insides of its strings; every byte stays where it was.
-// What is neither code nor text that the package knows comes back as it is.
+// Code returns a source with its comments and the insides of its strings blanked out; every byte stays in its place. It
+// returns Markdown and plain text unchanged.
 func Code(l Language, src []byte) []byte {
 	if l == Markdown || l == Text {
 		return src
@@ -254,7 +254,7 @@ func findHeadings(src []byte) []found {
 	return defs
 }
 
-// headingLevel counts the marks of a heading; 0: it is none.
+// headingLevel returns the number of marks of a heading, or 0 if the line is not a heading.
 func headingLevel(line []byte) int {
 	n := len(line) - len(bytes.TrimLeft(line, "#"))
 	if n == 0 || n > 6 || n == len(line) || line[n] != ' ' && line[n] != '\t' {
@@ -273,7 +273,7 @@ func parent(titles []string) string {
 	return ""
 }
 
-// A Language is a way to write source that the package knows how to cut.
+// A Language is a source language that the package can cut.
 type Language string
 
 // The languages. Text stands for everything else.
@@ -296,8 +296,8 @@ const (
 	Text       Language = "text"
 )
 
-// known are the files that people write, by their names or the ends of these: source in a language that the package
-// knows how to cut, or other text of which blocks are worth finding. Data, locks and logs are not among them.
+// known maps the names and suffixes of the files that people write to their languages: source that the package can cut,
+// or other text whose blocks are worth finding. Data, lock files and logs are not among them.
 var known = sync.OnceValue(func() map[string]Language {
 	byName := map[string]Language{}
 	for language, names := range map[Language]string{
@@ -328,7 +328,7 @@ var known = sync.OnceValue(func() map[string]Language {
 	return byName
 })
 
-// lookUp finds a file by its name, else by the end of it.
+// lookUp looks up a file by its name, then by its suffix.
 func lookUp(name string) (l Language, found bool) {
 	base := path.Base(name)
 	if l, found = known()[base]; !found {
@@ -337,13 +337,13 @@ func lookUp(name string) (l Language, found bool) {
 	return l, found
 }
 
-// LanguageOf tells the language of a file by its name.
+// LanguageOf returns the language of a file, judged by its name.
 func LanguageOf(name string) Language {
 	l, _ := lookUp(name)
 	return cmp.Or(l, Text)
 }
 
-// IsSource reports whether a file is one that people write.
+// IsSource reports whether people write files of this name.
 func IsSource(name string) bool {
 	_, found := lookUp(name)
 	return found

@@ -13,14 +13,14 @@ import (
 	"toolpost/wire/regex"
 )
 
-// An Import is what a source says it needs.
+// An Import is an import of a source file.
 type Import struct {
 	Name string `json:"name"` // as the language writes it: a package, a module or a file
 	Line int    `json:"line"`
-	Path string `json:"path,omitempty"` // the file or folder that it means, where a Project has it
+	Path string `json:"path,omitempty"` // the file or folder that it means, if a Project has it
 }
 
-// How the languages say it. The names are looked for in the source itself, on lines where code begins.
+// The import statements of the languages. The names are looked up in the source itself, on lines that begin with code.
 var (
 	pythonImport = regex.Lazy(`^\s*import\s+([\w.]+(?:\s*(?:as\s+\w+)?\s*,\s*[\w.]+)*)`)
 	pythonFrom   = regex.Lazy(`^\s*from\s+([\w.]+)\s+import\b`)
@@ -33,7 +33,7 @@ var (
 	elixirUse    = regex.Lazy(`^\s*(?:alias|import|use|require)\s+([A-Z][\w.]*)`)
 )
 
-// Imports lists what a source imports, in order, each once.
+// Imports lists the imports of a source, in order and without duplicates.
 func Imports(l split.Language, src []byte) []Import {
 	if l == split.Go {
 		return goImports(src)
@@ -57,7 +57,7 @@ func Imports(l split.Language, src []byte) []Import {
 
 func goImports(src []byte) []Import {
 	fset := token.NewFileSet()
-	f, _ := parser.ParseFile(fset, "", src, parser.ImportsOnly) // what was understood of a broken file still counts
+	f, _ := parser.ParseFile(fset, "", src, parser.ImportsOnly) // the readable part of a broken file still counts
 	if f == nil {
 		return nil
 	}
@@ -70,7 +70,7 @@ func goImports(src []byte) []Import {
 	return list
 }
 
-// importsOf returns what a line imports.
+// importsOf returns the imports of a line.
 func importsOf(l split.Language, line []byte) []string {
 	one := ""
 	switch l {
@@ -113,7 +113,7 @@ func importsOf(l split.Language, line []byte) []string {
 	return []string{one}
 }
 
-// first returns what the first group of a pattern matches.
+// first returns the match of the first group of a pattern.
 func first(r *regexp.Regexp, text []byte) string {
 	if m := r.FindSubmatch(text); m != nil {
 		return string(m[1])
@@ -121,13 +121,13 @@ func first(r *regexp.Regexp, text []byte) string {
 	return ""
 }
 
-// A Project is what is needed to tell what is in a codebase from what is not.
+// A Project distinguishes imports of files in a codebase from others.
 type Project struct {
 	Module string                // of go.mod
-	Has    func(rel string) bool // whether a file or, for Go, a folder is there, by its path below the codebase
+	Has    func(rel string) bool // reports whether a file or, for Go, a folder exists at a path below the codebase
 }
 
-// Imports lists what a file of the codebase imports, with the paths of what is in it.
+// Imports lists the imports of a file of the codebase, with the paths of those that are in it.
 func (p Project) Imports(from string, src []byte) []Import {
 	l := split.LanguageOf(from)
 	list := Imports(l, src)
@@ -137,8 +137,8 @@ func (p Project) Imports(from string, src []byte) []Import {
 	return list
 }
 
-// Resolve returns the file or folder of the codebase that an import means; "": it is not in it. from is the path of the
-// importing file.
+// Resolve returns the file or folder of the codebase that an import means, or "" if it is outside. from is the path of
+// the importing file.
 func (p Project) Resolve(l split.Language, from, name string) string {
 	dir := path.Dir(from)
 	switch l {

@@ -17,27 +17,27 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Dependency is something that a project says it needs.
+// A Dependency is something that a project needs.
 type Dependency struct {
 	Name    string `json:"name"`
-	Version string `json:"version,omitempty"` // as it is written there
-	Scope   string `json:"scope,omitempty"`   // dev, indirect, optional, build ...; empty: it is simply needed
+	Version string `json:"version,omitempty"` // as the manifest writes it
+	Scope   string `json:"scope,omitempty"`   // dev, indirect, optional, build ...; empty for an ordinary dependency
 }
 
-// A Manifest is a file in which a project says what it is and needs.
+// A Manifest is a file in which a project names itself and its dependencies.
 type Manifest struct {
 	Ecosystem    string       `json:"ecosystem,omitempty"` // go, npm, python, cargo, ruby, hex, maven
 	Module       string       `json:"module,omitempty" doc:"What the project calls itself."`
 	Dependencies []Dependency `json:"dependencies,omitempty"`
 }
 
-// MaxManifest is the size up to which manifests are read.
+// MaxManifest is the maximum size of a manifest.
 const MaxManifest = 4 << 20
 
-// IsManifest reports whether a file is one that ReadManifest understands.
+// IsManifest reports whether ReadManifest understands a file of this name.
 func IsManifest(name string) bool { return readerOf(name) != nil }
 
-// ReadManifest reads a manifest by its name.
+// ReadManifest reads a manifest, whose name determines its format.
 func ReadManifest(name string, src []byte) (*Manifest, error) {
 	read := readerOf(name)
 	if read == nil {
@@ -204,7 +204,7 @@ func readCargo(src []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// addTables takes dependencies whose value is a version or a table with one.
+// addTables adds dependencies whose value is a version or a table with one.
 func (m *Manifest) addTables(scope string, needs map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(needs)) {
 		d := Dependency{Name: name, Scope: scope}
@@ -245,7 +245,7 @@ func readMix(src []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// find takes the dependencies that a pattern finds. Those whose kind has a word in it are for developers alone.
+// find adds the dependencies that a pattern finds. Those whose kind contains dev are for developers only.
 func (m *Manifest) find(pattern *regexp.Regexp, src []byte, dev string) {
 	name, version, kind := pattern.SubexpIndex("name"), pattern.SubexpIndex("version"), pattern.SubexpIndex("kind")
 	for _, f := range pattern.FindAllSubmatch(src, -1) {

@@ -1,5 +1,5 @@
-// Package symbol finds where names are defined and used, and what files and projects depend on. It reads one source at
-// a time and knows nothing of where that comes from.
+// Package symbol finds the definitions and uses of names, and the dependencies of files and projects. It reads one source
+// at a time and does not know where that comes from.
 package symbol
 
 import (
@@ -11,7 +11,7 @@ import (
 	"toolpost/wire/regex"
 )
 
-// A Definition is a name and where it is defined.
+// A Definition is a name and the place of its definition.
 type Definition struct {
 	Name      string `json:"name"`
 	Owner     string `json:"owner,omitempty" doc:"The type or module that it belongs to."`
@@ -21,13 +21,13 @@ type Definition struct {
 	Signature string `json:"signature" doc:"The line that defines it."`
 }
 
-// Variable is the kind of what is neither function nor type: variables, constants, macros.
+// Variable is the kind of everything that is neither function nor type: variables, constants, macros.
 const Variable = "variable"
 
-// maxSignature is how much of a line is shown.
+// maxSignature is how many bytes of a line are shown.
 const maxSignature = 200
 
-// Definitions lists what a source defines, in order.
+// Definitions lists the definitions of a source, in order.
 func Definitions(l split.Language, src []byte) []Definition {
 	lines := bytes.Split(src, []byte{'\n'})
 	var list []Definition
@@ -36,7 +36,7 @@ func Definitions(l split.Language, src []byte) []Definition {
 			continue
 		}
 		if n := len(list) - 1; n >= 0 && list[n].Line == p.Define && list[n].Name == p.Name {
-			list[n].Last = p.Last // another piece of a long one
+			list[n].Last = p.Last // another piece of a long part
 			continue
 		}
 		list = append(list, Definition{
@@ -49,13 +49,13 @@ func Definitions(l split.Language, src []byte) []Definition {
 	return list
 }
 
-// lineAt returns a line as it is shown.
+// lineAt returns a line in the form in which it is shown.
 func lineAt(lines [][]byte, n int) string {
 	text := bytes.TrimSpace(lines[n-1])
 	return string(bytes.ToValidUTF8(text[:min(len(text), maxSignature)], []byte("\uFFFD")))
 }
 
-// How variables and constants begin at the top of a file.
+// The beginnings of variables and constants at the top level of a file.
 var (
 	goVariable     = regex.Lazy(`^(?:var|const)\s+(\w+)`)
 	goGroup        = regex.Lazy(`^(?:var|const)\s*\(`)
@@ -106,13 +106,13 @@ func variables(l split.Language, src []byte, lines [][]byte) []Definition {
 	return list
 }
 
-// functional reports whether a JavaScript variable is a function, which is listed as one.
+// functional reports whether a JavaScript variable is a function, and so listed as a function.
 func functional(l split.Language, line []byte) bool {
 	return (l == split.JavaScript || l == split.TypeScript) &&
 		(bytes.Contains(line, []byte("=>")) || bytes.Contains(line, []byte("function")))
 }
 
-// attribute reports whether an attribute of Elixir is one of the language.
+// attribute reports whether an attribute of Elixir is built into the language.
 func attribute(l split.Language, name []byte) bool {
 	switch string(name) {
 	case "doc", "moduledoc", "spec", "type", "typep", "opaque", "callback", "impl", "behaviour", "typedoc",
@@ -130,8 +130,8 @@ type Reference struct {
 	Defines bool   `json:"defines,omitzero" doc:"It is where the name is defined."`
 }
 
-// References lists where a name stands as a whole word in the code of a source: not in comments, and not within
-// strings. Each line is listed once.
+// References lists the lines that use a name as a whole word in code, not in comments or strings. Each line is listed
+// once.
 func References(l split.Language, src []byte, name string, limit int) []Reference {
 	if name == "" || !bytes.Contains(src, []byte(name)) {
 		return nil
@@ -158,7 +158,7 @@ func References(l split.Language, src []byte, name string, limit int) []Referenc
 	return list
 }
 
-// wordIn finds a name that stands as a whole word; -1: it does not.
+// wordIn returns the position of a name as a whole word, or -1.
 func wordIn(line []byte, name string) int {
 	for at := 0; ; {
 		i := bytes.Index(line[at:], []byte(name))

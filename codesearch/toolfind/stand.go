@@ -15,18 +15,18 @@ import (
 	"toolpost/wire/typeschema"
 )
 
-// The tools that stand for all others if these are too many for a model's context.
+// The tools that replace all others if these are too many for a model's context.
 const (
 	NameSearch   = "search_tools"
 	NameDescribe = "describe_tool"
 	NameCall     = "call_tool"
 )
 
-// Many is above how many tools a door offers a search in place of a list; below 0: never. The zero value is the
-// default.
+// Many is the number of tools above which a door offers a search in place of a list; below 0 it never does. The zero
+// value is the default.
 type Many int
 
-// usualMany is about what a model still chooses well among: each tool costs a hundred tokens and more.
+// usualMany is about how many tools a model can still choose well from: each costs a hundred tokens or more.
 const usualMany = 60
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -43,10 +43,10 @@ func (m *Many) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Are reports whether so many tools are too many to be listed.
+// Are reports whether a number of tools is too many to be listed.
 func (m Many) Are(tools int) bool { return m >= 0 && tools > int(cmp.Or(m, usualMany)) }
 
-// Search is what a config says of a door with many tools.
+// Search is the configuration of a door with many tools.
 type Search struct {
 	Above  Many     `yaml:"search_above" schema:"default=60" doc:"if a caller sees more tools than this, list three search tools instead of all of them; 0 or off: never"`
 	Always []string `yaml:"always" doc:"tools to list in addition to the three"`
@@ -66,7 +66,7 @@ func Sort(list []Named) {
 	slices.SortFunc(list, func(a, b Named) int { return a.Compare(b.Name) })
 }
 
-// Find gives the tool of a name on the wire, or nil.
+// Find returns the tool with a name on the wire, or nil.
 func Find(list []Named, name string) *tool.Spec {
 	i := slices.IndexFunc(list, func(t Named) bool { return t.Name == name })
 	if i < 0 {
@@ -75,8 +75,8 @@ func Find(list []Named, name string) *tool.Spec {
 	return list[i].Spec
 }
 
-// Few gives the tools to list for a caller who sees too many: those that are always listed, and the three by which it
-// finds and calls the others. A tool that has the name of one of the three is called through call_tool.
+// Few returns the tools to list. If there are too many, that is those that are always listed, and the three by which the
+// caller finds and calls the others. A tool that has the name of one of the three is called through call_tool.
 func (c Search) Few(all []Named) []Named {
 	if !c.Above.Are(len(all)) {
 		return all
@@ -96,18 +96,18 @@ func (c Search) Few(all []Named) []Named {
 	return few
 }
 
-// Stands reports whether a name means one of the three. If there are few tools it may mean one of these; a caller without
-// such a tool may have a list from when there were more.
+// Stands reports whether a name means one of the three stand-ins. If there are few tools it may be the name of an
+// ordinary tool. If no tool has that name, the caller may hold a list from when there were more.
 func (c Search) Stands(name string, all []Named) bool {
 	return c.Above >= 0 && IsStandIn(name) && (c.Above.Are(len(all)) || Find(all, name) == nil)
 }
 
-// IsStandIn reports whether a name is that of one of the three.
+// IsStandIn reports whether a name is that of one of the three stand-ins.
 func IsStandIn(name string) bool {
 	return name == NameSearch || name == NameDescribe || name == NameCall
 }
 
-// What the three take.
+// The arguments of the three stand-ins.
 type (
 	searchArgs struct {
 		Query string `json:"query" schema:"required minLength=1 maxLength=1000" doc:"what the tool should do, in a few words"`
@@ -122,11 +122,11 @@ type (
 	}
 )
 
-// usuallyFound is how many tools a search gives at the most by default.
+// usuallyFound is the default maximum number of tools that a search returns.
 const usuallyFound = 10
 
-// three are the tools that stand for all. Their descriptions do not say how many tools there are: a list that stays the
-// same can be kept.
+// three returns the stand-ins. Their descriptions do not mention the number of tools: a list that stays the same can be
+// cached.
 func three() []*tool.Spec {
 	reads := tool.Effects{Reads: true, Idempotent: true}
 	return []*tool.Spec{
@@ -158,7 +158,7 @@ func takes[A any]() json.RawMessage {
 	return b
 }
 
-// read takes arguments apart. The model reads what is wrong with them, and can correct it.
+// read decodes arguments. Its errors are for the model, which can correct the arguments.
 func read[A any](name string, args json.RawMessage) (a A, err error) {
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
@@ -177,15 +177,14 @@ func read[A any](name string, args json.RawMessage) (a A, err error) {
 	return a, strictjson.Unmarshal(args, &a)
 }
 
-// Meant reads the call that a call_tool means. It takes the place of the call, so that everything which holds for a
-// call holds for it.
+// Meant returns the call that a call_tool call means. It replaces that call, so that all rules for calls apply to it.
 func Meant(args json.RawMessage) (name string, arguments json.RawMessage, err error) {
 	a, err := read[callArgs](NameCall, args)
 	return a.Name, a.Arguments, err
 }
 
-// Answer answers a search_tools or a describe_tool. Describe writes a tool in the words of a wire, and gives nothing for
-// one that is missing or that the caller does not see: to the caller both are the same.
+// Answer answers a search_tools or a describe_tool call. Describe describes a tool in the format of the wire. It returns
+// nil for a tool that is missing or that the caller may not see: the caller cannot tell the two apart.
 func (f *Finder) Answer(
 	ctx context.Context, name string, args json.RawMessage, all []Named, describe func(name string) json.RawMessage,
 ) (string, error) {
@@ -203,7 +202,7 @@ func (f *Finder) Answer(
 	return string(text), nil
 }
 
-// find gives names, what each tool does and what it takes, in as few words as will do.
+// find returns the names of tools, what each does and what it takes, as briefly as possible.
 func (f *Finder) find(ctx context.Context, args json.RawMessage, all []Named) (string, error) {
 	a, err := read[searchArgs](NameSearch, args)
 	if err != nil {
@@ -231,7 +230,7 @@ func (f *Finder) find(ctx context.Context, args json.RawMessage, all []Named) (s
 	return text, nil
 }
 
-// shortly is an argument as a list has it: with a ? if it is optional, and its type.
+// shortly formats an argument for a list: with a ? if it is optional, and its type.
 func shortly(p schema.Property) string {
 	text := p.Name
 	if !p.Required {

@@ -1,5 +1,5 @@
-// Package toolfind finds tools by what they are for: by the words that their names, descriptions and arguments share
-// with a question, and by where these words point. It ranks as code search does, and needs no service and no network.
+// Package toolfind finds tools by what they are for: by the words that their names, descriptions and arguments share with
+// a question, and by the meaning of these words. It ranks as code search does, and needs no service and no network.
 package toolfind
 
 import (
@@ -28,22 +28,21 @@ type Hit struct {
 	Score float64 // between 0 and 1
 }
 
-// A Finder searches lists of tools. It makes an index of a list when it is first asked about it, and keeps those that
-// were asked about last: callers who see the same tools share one. An index of all tools for all callers was
-// considered, and would tell a caller by its ranking which words are common among tools that it does not see. The zero
-// value is ready for use.
+// A Finder searches lists of tools. It indexes a list on its first use and keeps the indexes that were used last; callers
+// that see the same tools share one. An index of all tools for all callers was considered, but its ranking would reveal
+// to a caller which words are common among tools that it does not see. The zero value is ready for use.
 type Finder struct {
 	seed  maphash.Seed
 	begun sync.Once
 
 	mu   sync.Mutex
-	kept []*indexed // the one asked about last comes first
+	kept []*indexed // the most recently used first
 }
 
-// maxKept is how many lists are kept in mind. An index of ten thousand tools takes about 20 MB.
+// maxKept is the number of lists kept. An index of ten thousand tools takes about 20 MB.
 const maxKept = 8
 
-// An indexed list is one with its index, which is made by the first who needs it.
+// An indexed list is a list with its index, which its first user builds.
 type indexed struct {
 	sum   uint64
 	once  sync.Once
@@ -51,15 +50,15 @@ type indexed struct {
 	err   error
 }
 
-// What is not about the question at all is left out. Found by trying: below these are tools that share a word like "of"
-// with it, or that point the same way by chance.
+// Tools that have nothing to do with the question are left out. Found by trial: below these scores are tools that share
+// only a word like "of" with it, or that resemble it by chance.
 const (
-	least     = 0.05 // of one that has words of the question
-	leastMute = 0.12 // of one that has none
-	share     = 0.35 // of the best: who found what fits does not want what fits far less
+	least     = 0.05 // of a tool that shares words with the question
+	leastMute = 0.12 // of a tool that shares none
+	share     = 0.35 // of the best score: a caller who found a good match does not want far worse ones
 )
 
-// Search gives the tools that answer a question best, the best first.
+// Search returns the tools that answer a question best, best first.
 func (f *Finder) Search(ctx context.Context, specs []*tool.Spec, question string, limit int) ([]Hit, error) {
 	if strings.TrimSpace(question) == "" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the query is empty: say in a few words what the tool should do")
@@ -100,8 +99,8 @@ func (f *Finder) Search(ctx context.Context, specs []*tool.Spec, question string
 	return hits[:min(limit, len(hits))], nil
 }
 
-// named is how well a tool is called what the question says, in whole or in part: somebody who knows the name, or what
-// it begins with, finds the tool.
+// named scores how well a tool's name matches the question, in whole or in part, so that a caller who knows the name or
+// its beginning finds the tool.
 func named(s *tool.Spec, question string) (score float64) {
 	asked := strings.ToLower(strings.TrimSpace(question))
 	for _, name := range append([]string{s.Name, s.Own}, s.Aliases...) {
@@ -116,7 +115,7 @@ func named(s *tool.Spec, question string) (score float64) {
 	return score
 }
 
-// indexOf finds the index of a list, or the place for it.
+// indexOf returns the index of a list, or a new entry for it.
 func (f *Finder) indexOf(specs []*tool.Spec) *indexed {
 	f.begun.Do(func() { f.seed = maphash.MakeSeed() })
 	var h maphash.Hash
@@ -145,7 +144,7 @@ func (f *Finder) indexOf(specs []*tool.Spec) *indexed {
 	return x
 }
 
-// build makes an index in memory. Nobody's context ends it: others wait for it too.
+// build makes an index in memory. It takes no context, because other callers wait for the index too.
 func build(specs []*tool.Spec) (*meaning.Index, error) {
 	x, err := meaning.Open("", meaning.Options{})
 	if err != nil {
@@ -155,7 +154,7 @@ func build(specs []*tool.Spec) (*meaning.Index, error) {
 	return x, err
 }
 
-// pages gives each tool as a page with one heading, its name. Paths are numbers: names may be anything.
+// pages returns each tool as a page with one heading, its name. Paths are numbers, because names may be anything.
 func pages(specs []*tool.Spec) iter.Seq2[meaning.File, error] {
 	return func(yield func(meaning.File, error) bool) {
 		for n, s := range specs {
@@ -171,7 +170,7 @@ func pages(specs []*tool.Spec) iter.Seq2[meaning.File, error] {
 	}
 }
 
-// pathOf writes a number with a dot between its digits: single digits are no words that could be searched for.
+// pathOf writes a number with a dot between its digits: single digits are not searchable words.
 func pathOf(n int) string { return strings.Join(strings.Split(strconv.Itoa(n), ""), ".") + "/a.md" }
 
 func numberOf(file string) (int, bool) {
@@ -179,10 +178,11 @@ func numberOf(file string) (int, bool) {
 	return n, err == nil
 }
 
-// maxPage bounds what is read of one tool.
+// maxPage bounds how much of one tool is indexed.
 const maxPage = 16 << 10
 
-// page is what is searched of a tool. Headings and line breaks of a description would cut it into several answers.
+// page returns the searchable text of a tool. Headings and line breaks of a description would cut it into several
+// answers.
 func page(s *tool.Spec) []byte {
 	var b bytes.Buffer
 	line := func(text string) {
@@ -200,8 +200,8 @@ func page(s *tool.Spec) []byte {
 	return b.Bytes()[:min(b.Len(), maxPage)]
 }
 
-// spelled adds to a text its words with capitals inside in the other way that people write them: code search takes
-// GitHub for two words, as it would getHub, and github for one.
+// spelled appends the other common spelling of words with capitals inside: code search takes GitHub for two words, as it
+// would getHub, and github for one.
 func spelled(text string) string {
 	var more []string
 	for _, word := range strings.Fields(text) {
@@ -212,7 +212,7 @@ func spelled(text string) string {
 	return strings.Join(append([]string{text}, more...), " ")
 }
 
-// Brief is the first sentence of what a tool says of itself, on one line.
+// Brief returns the first sentence of a tool's description, on one line.
 func Brief(s *tool.Spec) string {
 	const most = 160
 	text := strings.Join(strings.Fields(cmp.Or(s.Description, s.Title)), " ")

@@ -8,9 +8,10 @@ import (
 	"slices"
 )
 
-// An extractor gives the trigrams of texts: every three bytes of a line, each once. It belongs to one goroutine.
+// An extractor returns the trigrams of texts: every three bytes of a line, without duplicates. It is not safe for
+// concurrent use.
 type extractor struct {
-	text  []byte   // of the file that is read
+	text  []byte   // of the file being read
 	seen  []uint64 // a bit for each of the 2^24 trigrams
 	grams []uint32
 	all   []uint32 // of all blocks of a text
@@ -21,7 +22,7 @@ const gramBits = 24
 
 func newExtractor() *extractor { return &extractor{seen: make([]uint64, 1<<gramBits/64)} }
 
-// of returns the trigrams of a text, in no order. They are good until the next call.
+// of returns the trigrams of a text, unsorted. They are valid until the next call.
 func (e *extractor) of(text []byte) []uint32 {
 	for _, g := range e.grams {
 		e.seen[g/64] = 0
@@ -45,16 +46,16 @@ func (e *extractor) of(text []byte) []uint32 {
 	return e.grams
 }
 
-// A block is some whole lines of a text.
+// A block is a number of whole lines of a text.
 type block struct {
 	size, lines int
 	grams       []uint32
 }
 
-// blockSize is how large a block is. Smaller ones leave less to search, and make more of an index.
+// blockSize is the size of a block. Smaller blocks leave less text to search, but make a larger index.
 const blockSize = 16 << 10
 
-// blocks divides a text into blocks, which are good until the next call.
+// blocks divides a text into blocks, which are valid until the next call.
 func (e *extractor) blocks(text []byte) []block {
 	e.list, e.all = e.list[:0], e.all[:0]
 	for len(text) > 0 {
@@ -72,7 +73,7 @@ func (e *extractor) blocks(text []byte) []block {
 	return e.list
 }
 
-// A builder gathers the lists of a segment in memory.
+// A builder collects the lists of a segment in memory.
 type builder struct {
 	files []entry
 	parts []part
@@ -85,10 +86,10 @@ const pageBits = 12
 // A page holds the lists of the grams that share their upper bits.
 type page [1 << (gramBits - pageBits)]list
 
-// A list is one that grows.
+// A list is a posting list that still grows.
 type list struct {
 	deltas []byte
-	next   uint32 // one more than the last block number in it
+	next   uint32 // one more than its last block number
 }
 
 func (l *list) add(block uint32) {
@@ -96,7 +97,7 @@ func (l *list) add(block uint32) {
 	l.next = block + 1
 }
 
-// add puts a file in, with its blocks.
+// add adds a file with its blocks.
 func (b *builder) add(e entry, blocks []block) {
 	e.blocks = uint32(len(blocks))
 	at := part{file: uint32(len(b.files))}
@@ -140,11 +141,11 @@ func (b *builder) write(w io.Writer) error {
 	return sw.finish(b.files, b.parts)
 }
 
-// merge writes one segment with what is kept of several. Keep says it of each file of each of them.
+// merge writes one segment with the files of several that keep accepts.
 func merge(w io.Writer, segs []*segment, keep func(seg, file int) bool) error {
 	var files []entry
 	var parts []part
-	renumber := make([][]int64, len(segs)) // by segment and old number of a block; -1: dropped
+	renumber := make([][]int64, len(segs)) // by segment and old number of a block; -1 if dropped
 	for i, s := range segs {
 		for _, p := range s.parts {
 			if !keep(i, int(p.file)) {
@@ -152,7 +153,7 @@ func merge(w io.Writer, segs []*segment, keep func(seg, file int) bool) error {
 				continue
 			}
 			renumber[i] = append(renumber[i], int64(len(parts)))
-			parts = append(parts, p) // which file it is follows from the order
+			parts = append(parts, p) // its file follows from the order
 		}
 		for j, f := range s.files {
 			if keep(i, j) {
@@ -189,7 +190,7 @@ func merge(w io.Writer, segs []*segment, keep func(seg, file int) bool) error {
 	}
 }
 
-// lowest returns the lowest gram that a segment has left.
+// lowest returns the lowest gram that the segments have left.
 func lowest(segs []*segment, at []int) (gram uint32, ok bool) {
 	for i, s := range segs {
 		if at[i] < len(s.grams) && (!ok || s.grams[at[i]] < gram) {
@@ -199,7 +200,7 @@ func lowest(segs []*segment, at []int) (gram uint32, ok bool) {
 	return gram, ok
 }
 
-// finish makes what a refresh found the index.
+// finish makes the results of a refresh the index.
 func (r *refresh) finish() error {
 	news := len(r.fresh) + len(r.b.files) + len(r.segs)
 	if r.old != nil && news == 0 && !slices.Contains(r.seen, false) {
@@ -236,11 +237,11 @@ func (r *refresh) finish() error {
 	return err
 }
 
-// compact makes one segment of many small ones, and another of a large one of which little is left.
+// compact merges the small segments, and those of which little is left, into one.
 func (x *Index) compact(segs []*segment) ([]*segment, error) {
 	snap := newSnapshot(segs)
-	var few, keep []*segment // small ones, and the others
-	var places [][]int32     // of the files of the small ones
+	var few, keep []*segment // those to merge, and the others
+	var places [][]int32     // of the files of the segments to merge
 	for i, s := range segs {
 		alive := snap.alive(i)
 		if alive < len(snap.known)/small || alive < len(s.files)/2 {

@@ -1,23 +1,22 @@
-// Package trigram keeps an index of a codebase on disk that says which files may have a text in them, and
-// never says so of an old state.
+// Package trigram keeps an index of a codebase on disk that tells which files may contain a text, and never answers from
+// an old state.
 //
 // # Why an answer is not stale
 //
-// The index knows, for each file and folder, the stamp of the state that it has read: which inode it was, its size, and
-// when its content and its inode were last changed. A selection looks at the stamp of every file and folder that it
-// would leave out. A file with another stamp is searched, whatever the index says; a folder with another stamp is
-// listed, and what is new in it is searched; where an ignore file changed, all below it is walked. So whatever changed
-// before the selection began is in the answer.
+// The index knows, for each file and folder, the stamp of the state that it has read: its inode, its size, and when its
+// content and its inode were last changed. A selection checks the stamp of every file and folder that it would leave out.
+// A file with another stamp is searched, regardless of the index. A folder with another stamp is listed, and its new
+// files are searched. If an ignore file changed, everything below it is walked. So every change made before the selection
+// began is in the answer.
 //
-// A stamp is only taken from a state that was at rest for longer than any file system's clock ticks: a change after it
-// gives another stamp. Until then the stamp is 0, which equals none, and the file is searched each time.
+// A stamp is only taken from a state that was at rest for longer than the tick of any file system's clock, so a later
+// change results in another stamp. Until then the stamp is 0, which equals no other, and the file is searched each time.
 //
-// Watching the tree (inotify) is not used for that: it does not tell of changes through a hard link from elsewhere, nor
-// through a mapping, and its queue may overflow. It only says when it is time to read again, so that few files are left
-// to search.
+// Watching the tree (inotify) is not enough for that: it does not report changes through a hard link from elsewhere, or
+// through a mapping, and its queue may overflow. It only hints when to read again, so that few files are left to search.
 //
-// One thing no stamp tells at once: a program that goes on changing a page of a file which it has mapped. The system
-// notes the first change after each time that it has written the page to disk.
+// There is one change that no stamp shows at once: a program that keeps changing a page of a file that it has mapped. The
+// system records only the first change after each time that it has written the page to disk.
 package trigram
 
 import (
@@ -46,15 +45,15 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Options say what an index may cost. Useful zero values.
+// Options limit the cost of an index. The zero value is useful.
 type Options struct {
-	MaxFiles int           // of the codebase; with more there is no index; 0: a million
-	MaxBytes int64         // of all files; what comes after them is not indexed but searched each time; 0: 4 GiB
-	MaxFile  int64         // bytes of a file that is read; 0: 64 MiB
-	Pause    time.Duration // between a change and reading it; 0: half a second
-	Log      *slog.Logger  // nil: silence
+	MaxFiles int           // maximum of the codebase, above which there is no index; 0 means a million
+	MaxBytes int64         // of all files; files beyond it are not indexed but searched each time; 0 means 4 GiB
+	MaxFile  int64         // maximum size of a file that is read; 0 means 64 MiB
+	Pause    time.Duration // between a change and reading it; 0 means half a second
+	Log      *slog.Logger  // nil discards all messages
 
-	rest time.Duration // 0: rest
+	rest time.Duration // 0 means the constant rest
 }
 
 func (o Options) withDefaults() Options {
@@ -67,7 +66,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// An Index is the index of one codebase. Several goroutines may use it.
+// An Index is the index of one codebase. It is safe for concurrent use.
 type Index struct {
 	dir  string // of its own files
 	view *workspace.View
@@ -76,9 +75,9 @@ type Index struct {
 	lock io.Closer
 
 	mu   sync.RWMutex // held for reading while segments are read
-	snap *snapshot    // nil: there is none yet, or it is damaged
+	snap *snapshot    // nil if there is none yet, or if it is damaged
 
-	asked      sync.Once   // by a selection
+	asked      sync.Once   // set by the first selection
 	broken     atomic.Bool // a selection found it damaged
 	refreshing sync.Mutex
 	kick       chan struct{} // something changed
@@ -86,11 +85,11 @@ type Index struct {
 	keeper     sync.WaitGroup
 }
 
-// ErrNotReady says that the index cannot answer, and that the tree has to be walked.
+// ErrNotReady reports that the index cannot answer, and that the tree has to be walked.
 var ErrNotReady = errors.New("the index is not ready")
 
-// Open opens the index of the one root that a view has, which is kept in dir. It reads the tree in the background, when
-// it is first asked, and again after changes. A damaged index is made anew.
+// Open opens the index, kept in dir, of the only root of a view. It reads the tree in the background, on the first query
+// and again after changes. A damaged index is rebuilt.
 func Open(dir string, view *workspace.View, o Options) (*Index, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -121,7 +120,7 @@ func Open(dir string, view *workspace.View, o Options) (*Index, error) {
 	return x, nil
 }
 
-// checkLocal refuses a tree on another machine: what its stamps say here may be old.
+// checkLocal refuses a tree on another machine, because its stamps may be out of date here.
 func checkLocal(root *workspace.File) error {
 	remote, err := kernel.Remote(root.Fd())
 	if err == nil && remote {
@@ -131,7 +130,7 @@ func checkLocal(root *workspace.File) error {
 	return err
 }
 
-// Close ends what runs in the background and closes the index.
+// Close stops the background work and closes the index.
 func (x *Index) Close() error {
 	x.end()
 	x.keeper.Wait()
@@ -143,7 +142,7 @@ func (x *Index) Close() error {
 	return x.lock.Close()
 }
 
-// A manifest names the files that the index is.
+// A manifest names the files of the index.
 type manifest struct {
 	Version  int      `json:"version"`
 	Segments []string `json:"segments"` // oldest first
@@ -157,7 +156,7 @@ const (
 
 func (x *Index) path(name string) string { return filepath.Join(x.dir, name) }
 
-// load opens the segments that the manifest names, and removes what an interrupted write left.
+// load opens the segments that the manifest names, and removes the remains of an interrupted write.
 func (x *Index) load() error {
 	b, err := os.ReadFile(x.path(manifestName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -188,9 +187,9 @@ func (x *Index) load() error {
 	return nil
 }
 
-// sweep removes every segment that is not named.
+// sweep removes every segment that is not in keep.
 func (x *Index) sweep(keep []string) {
-	files, _ := os.ReadDir(x.dir) // what cannot be listed cannot be swept
+	files, _ := os.ReadDir(x.dir) // a folder that cannot be listed cannot be swept
 	for _, f := range files {
 		if name := f.Name(); strings.Contains(name, segmentExt) && !slices.Contains(keep, name) {
 			os.Remove(x.path(name))
@@ -198,7 +197,7 @@ func (x *Index) sweep(keep []string) {
 	}
 }
 
-// discard throws the index away.
+// discard deletes the index.
 func (x *Index) discard() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -208,7 +207,7 @@ func (x *Index) discard() {
 	x.sweep(nil)
 }
 
-// commit makes segments the index: from now on, and after a crash, all of them or none of the new ones.
+// commit makes segments the index. After a crash, either all of the new ones are in it or none.
 func (x *Index) commit(segs []*segment) error {
 	m := manifest{Version: version, Segments: []string{}}
 	for _, s := range segs {
@@ -252,7 +251,7 @@ func closeAll(segs []*segment) {
 	}
 }
 
-// Size tells how many files are indexed and how many bytes the index has on disk.
+// Size returns the number of indexed files, and the size of the index on disk in bytes.
 func (x *Index) Size() (files int, bytes int64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -272,21 +271,21 @@ func (x *Index) Size() (files int, bytes int64) {
 	return files, bytes
 }
 
-// A watch tells that something in the folders of a codebase changed. It is a hint: it may be late, it may miss
-// something, and it may not be there at all.
+// A watch signals changes in the folders of a codebase. It is only a hint: it may be late, miss changes, or not work at
+// all.
 type watch struct {
 	root    string
-	watcher *fsnotify.Watcher // nil: nothing is watched
+	watcher *fsnotify.Watcher // nil if nothing is watched
 	watched map[string]bool
-	events  <-chan fsnotify.Event // nothing comes where nothing is watched
+	events  <-chan fsnotify.Event // silent if nothing is watched
 	errors  <-chan error
 }
 
-// maxWatches is how many folders are watched.
+// maxWatches is the maximum number of watched folders.
 const maxWatches = 16_384
 
-// follow watches these folders, of which the first is the root. With too many, or where the system has no room for
-// them, it watches none: half of them would make one kind of change be noticed and another not.
+// follow watches these folders, of which the first is the root. If there are too many, or the system has no room for
+// them, it watches none: watching half of them would notice some changes and miss others.
 func (w *watch) follow(folders []string) {
 	if len(folders) > maxWatches {
 		w.close()
@@ -305,7 +304,7 @@ func (w *watch) follow(folders []string) {
 		if w.watched[f] {
 			continue
 		}
-		// it went meanwhile
+		// Ignore a folder that was removed in the meantime.
 		if err := w.watcher.Add(filepath.Join(w.root, f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			w.close()
 			return

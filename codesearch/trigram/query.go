@@ -8,16 +8,16 @@ import (
 	"toolpost/codesearch/grep"
 )
 
-// enough is how few blocks are few: reading another list to have fewer costs more than searching them.
+// enough is the number of blocks below which reading another list costs more than searching them.
 const enough = 8
 
-// A hits is the blocks of a segment that a need leaves: all of them, or those with these numbers, rising.
+// hits are the blocks of a segment that may satisfy a need: all of them, or those with these numbers, in rising order.
 type hits struct {
 	all bool
 	ids []uint32
 }
 
-// find returns the blocks that may have what is needed in one line. It never leaves one out that has.
+// find returns the blocks that may satisfy the need within one line. It never misses one.
 func (s *segment) find(n grep.Need) (hits, error) {
 	switch {
 	case n.Text != "":
@@ -39,7 +39,7 @@ func (s *segment) combine(needs []grep.Need, h hits, with func(hits, hits) hits)
 	return h, nil
 }
 
-// findText returns the blocks that have every trigram of a text. The shortest lists are read first.
+// findText returns the blocks that contain every trigram of a text. It reads the shortest lists first.
 func (s *segment) findText(n grep.Need) (hits, error) {
 	type choice struct {
 		grams []uint32
@@ -68,7 +68,7 @@ func (s *segment) findText(n grep.Need) (hits, error) {
 	return h, nil
 }
 
-// union returns the blocks that have at least one of some grams.
+// union returns the blocks that contain at least one of the grams.
 func (s *segment) union(grams []uint32) ([]uint32, error) {
 	if len(grams) == 1 {
 		return s.list(grams[0])
@@ -92,7 +92,7 @@ func (s *segment) union(grams []uint32) ([]uint32, error) {
 	return ids, nil
 }
 
-// gramsOf returns the trigram of three bytes; where case does not count, one for each way to write them.
+// gramsOf returns the trigram of three bytes, or, if case is ignored, one for each way to write them.
 func gramsOf(three string, fold bool) []uint32 {
 	grams := []uint32{0}
 	for _, b := range []byte(three) {

@@ -22,35 +22,35 @@ import (
 )
 
 const (
-	// maxLists is how many bytes of lists are gathered in memory before they become a segment.
+	// maxLists is how many bytes of lists are collected in memory before they become a segment.
 	maxLists = 32 << 20
-	// maxSmall is how many small segments there may be before they are made one.
+	// maxSmall is how many small segments there may be before they are merged.
 	maxSmall = 4
-	// small is a segment with fewer files than this part of all.
+	// small is the divisor of all files below which a segment is small: it has less than an eighth of them.
 	small = 8
 )
 
 var errTooManyFiles = errors.New("the codebase has more files than an index may have")
 
-// A refresh reads what changed since the last one.
+// A refresh reads the changes since the last one.
 type refresh struct {
 	x       *Index
 	old     *snapshot
-	seen    []bool // by place in old: it is still there
+	seen    []bool // by place in old: it still exists
 	fresh   []entry
 	todo    chan entry
 	files   int
 	bytes   int64
 	folders []string // all of them
 
-	mu     sync.Mutex // of what follows
+	mu     sync.Mutex // guards the fields below
 	b      *builder
 	segs   []*segment
-	unrest bool // something was changed too recently to have a stamp
+	unrest bool // something changed too recently to have a stamp
 	err    error
 }
 
-// Refresh reads the tree and brings the index up to date with it.
+// Refresh reads the tree and updates the index.
 func (x *Index) Refresh(ctx context.Context) error {
 	_, err := x.refresh(ctx)
 	return err
@@ -73,7 +73,7 @@ func (x *Index) refresh(ctx context.Context) (*refresh, error) {
 	return r, r.finish()
 }
 
-// run walks, and reads files beside that.
+// run walks the tree, and reads files concurrently.
 func (r *refresh) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,8 +87,8 @@ func (r *refresh) run(ctx context.Context) error {
 	return cmp.Or(r.err, err)
 }
 
-// walk looks at every file and folder. A folder's stamp is taken before the folder is listed: what comes into it later
-// changes it.
+// walk visits every file and folder. It takes a folder's stamp before listing the folder, because later additions change
+// the stamp.
 func (r *refresh) walk(ctx context.Context) error {
 	r.folder("")
 	return r.x.view.Walk(ctx, "", walkAll(true), func(e *workspace.Entry) error {
@@ -105,7 +105,7 @@ func (r *refresh) walk(ctx context.Context) error {
 	})
 }
 
-// folder notes a folder and its rules.
+// folder records a folder and its rules.
 func (r *refresh) folder(rel string) {
 	r.folders = append(r.folders, rel)
 	at := time.Now()
@@ -120,7 +120,7 @@ func (r *refresh) folder(rel string) {
 	}
 }
 
-// note keeps an entry that is not a file, where it is new.
+// note keeps an entry that is not a file, if it is new.
 func (r *refresh) note(e entry) {
 	if e.stamp == 0 {
 		r.mu.Lock()
@@ -132,7 +132,7 @@ func (r *refresh) note(e entry) {
 	}
 }
 
-// same reports whether the index has this entry, and marks that its path is still there.
+// same reports whether the index has this entry, and marks its path as still existing.
 func (r *refresh) same(e entry) bool {
 	i, ok := r.old.lookup(e.path)
 	if !ok {
@@ -143,7 +143,7 @@ func (r *refresh) same(e entry) bool {
 	return k.stamp == e.stamp && e.stamp != 0 && (k.kind == e.kind || k.isFile() && e.isFile())
 }
 
-// file has a file read that is new or has changed.
+// file queues a file for reading if it is new or has changed.
 func (r *refresh) file(ctx context.Context, e *workspace.Entry) error {
 	info, err := e.Info()
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *refresh) file(ctx context.Context, e *workspace.Entry) error {
 	}
 }
 
-// readAll reads files until there are no more.
+// readAll reads files until the queue ends.
 func (r *refresh) readAll(cancel context.CancelFunc) {
 	ex := newExtractor()
 	for e := range r.todo {
@@ -181,7 +181,7 @@ func (r *refresh) readAll(cancel context.CancelFunc) {
 	}
 }
 
-// read returns the entry of a file and its blocks. What cannot be read may have any.
+// read returns the entry of a file and its blocks. A file that cannot be read may contain any trigram.
 func (r *refresh) read(e entry, ex *extractor) (entry, []block) {
 	at := time.Now()
 	f, err := r.x.view.Open(e.path)
@@ -191,7 +191,7 @@ func (r *refresh) read(e entry, ex *extractor) (entry, []block) {
 	defer f.Close()
 	e.stamp = r.x.restingStamp(f.Stamp(), at)
 	ex.text = slices.Grow(ex.text[:0], int(f.Size()))[:f.Size()]
-	n, err := f.ReadAt(ex.text, 0) // as large as it was when it was opened
+	n, err := f.ReadAt(ex.text, 0) // its size when it was opened
 	if err != nil && err != io.EOF {
 		return entry{path: e.path, kind: kindOther}, nil
 	}
@@ -206,7 +206,7 @@ func (r *refresh) read(e entry, ex *extractor) (entry, []block) {
 	return e, ex.blocks(text)
 }
 
-// add puts a file into the segment that is being made.
+// add adds a file to the segment under construction.
 func (r *refresh) add(e entry, blocks []block) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,11 +230,11 @@ func (r *refresh) flush() error {
 	return nil
 }
 
-// rest is how long a file must have been left alone before its stamp counts: longer than the coarsest clock of a file
-// system (FAT's two seconds) stands still.
+// rest is how long a file must have been unchanged before its stamp counts: longer than the tick of the coarsest clock of
+// a file system (two seconds, of FAT).
 const rest = 2500 * time.Millisecond
 
-// stampOf makes one number of what tells two states of a file apart. It is never 0.
+// stampOf hashes everything that tells two states of a file apart. It is never 0.
 func stampOf(s workspace.Stamp) uint64 {
 	h := uint64(0x9E3779B97F4A7C15)
 	for _, v := range [...]uint64{s.Dev, s.Ino, uint64(s.Size), uint64(s.MTime.Sec), uint64(s.MTime.Nsec),
@@ -249,8 +249,8 @@ func rawStamp(st *unix.Stat_t) workspace.Stamp {
 	return workspace.Stamp{Dev: kernel.Device(st), Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
 }
 
-// restingStamp is the stamp of a state that was at rest at a time, else 0. The change time alone tells: every change
-// sets it, and nobody else can.
+// restingStamp returns the stamp of a state that was at rest at a time, otherwise 0. The change time alone decides: every
+// change sets it, and no program can set it otherwise.
 func (x *Index) restingStamp(s workspace.Stamp, at time.Time) uint64 {
 	if !x.resting(s.CTime.Nano(), at) {
 		return 0
@@ -260,7 +260,7 @@ func (x *Index) restingStamp(s workspace.Stamp, at time.Time) uint64 {
 
 func (x *Index) resting(last int64, at time.Time) bool { return at.UnixNano()-last >= int64(x.o.rest) }
 
-// stat returns the state of what is at a path below the root. A link at the end of it is not followed.
+// stat returns the state of a path below the root. It does not follow a link at its end.
 func (x *Index) stat(rel string) (workspace.Stamp, bool) { return statAt(x.root.Fd(), rel) }
 
 func statAt(dir int, rel string) (workspace.Stamp, bool) {
@@ -276,10 +276,11 @@ func statAt(dir int, rel string) (workspace.Stamp, bool) {
 	}
 }
 
-// ruleFiles are what says, in a folder, what is ignored in it and below. Of .git it only counts whether it is there.
+// ruleFiles returns the files of a folder that define what is ignored in it and below. Of .git only its existence counts.
 func ruleFiles() []string { return []string{".gitignore", ".ignore", ".git/info/exclude", ".git"} }
 
-// rulesStamp is the stamp of the ignore files of a folder; 0: it has none. Last is when one of them was last changed.
+// rulesStamp returns the stamp of the ignore files of a folder, or 0 if it has none. Last is when one of them last
+// changed.
 func (x *Index) rulesStamp(folder string) (stamp uint64, last int64) {
 	for i, name := range ruleFiles() {
 		s, ok := x.stat(path.Join(folder, name))
@@ -295,7 +296,7 @@ func (x *Index) rulesStamp(folder string) (stamp uint64, last int64) {
 	return stamp, last
 }
 
-// rulesPath is the path under which the index keeps the stamp of a folder's rules. No file has it.
+// rulesPath returns the path under which the index keeps the stamp of a folder's rules. No file has this path.
 func rulesPath(folder string) string {
 	if folder == "" {
 		return "."

@@ -12,31 +12,31 @@ import (
 	"toolpost/codesearch/disk"
 )
 
-// A segment is one immutable file of the index: a table of files, and for each trigram the list of the blocks
-// that have it. A block is a number of whole lines of a file: a match is within one line, so all that it needs is
-// in one block, and a large file is not named because of what stands far apart in it. Blocks are numbered
-// through all files of the segment.
+// A segment is one immutable file of the index: a table of files, and for each trigram the list of the blocks that
+// contain it. A block is a number of whole lines of a file. A match is within one line, so everything it needs is in one
+// block, and a large file is not selected because of texts that are far apart in it. Blocks are numbered across all files
+// of the segment.
 //
-// Lists lie one after the other, each the differences of rising block numbers as varints with a checksum
-// behind them; they stay on disk and are read when they are asked for. The directory of trigrams and the
-// table come after them, under one checksum, and are held in memory.
+// Lists follow one another, each as the differences of rising block numbers in varints, followed by a checksum. They stay
+// on disk and are read on demand. The directory of trigrams and the table come after them, under one checksum, and are
+// held in memory.
 //
 //	magic | lists ... | directory | table | footer
 type segment struct {
 	file  *os.File
 	name  string
 	files []entry
-	parts []part   // by block: where it is
+	parts []part   // by block: its place
 	grams []uint32 // sorted
-	ends  []uint64 // by gram: where its list ends; it begins where the one before ends
+	ends  []uint64 // by gram: the end of its list, at which the next list begins
 }
 
-// An entry is one line of the table of files.
+// An entry is one row of the table of files.
 type entry struct {
 	path  string // below the root
-	stamp uint64 // of the state that was read; 0: it may have changed meanwhile
+	stamp uint64 // of the state that was read; 0 if it may have changed since
 	kind  kind
-	// blocks is how many there are of it.
+	// blocks is the number of its blocks.
 	blocks uint32
 }
 
@@ -44,24 +44,24 @@ func (e *entry) isFile() bool {
 	return e.kind == kindText || e.kind == kindBinary || e.kind == kindOther
 }
 
-// A part is where a block is.
+// A part is the place of a block.
 type part struct {
-	file   uint32 // its number
+	file   uint32 // number of the file
 	offset uint32 // in the file
 	size   uint32
-	line   uint32 // how many lines are before it
+	line   uint32 // number of lines before it
 }
 
-// A kind says what is known of a path.
+// A kind describes what is known of a path.
 type kind byte
 
 const (
 	kindText   kind = iota + 1 // its trigrams are in the lists
-	kindBinary                 // no text: nothing in it matches
-	kindOther                  // its trigrams are not known: it may have any
+	kindBinary                 // not text: nothing in it matches
+	kindOther                  // its trigrams are unknown: it may contain any
 	kindFolder
 	kindRules // an ignore file that no walk shows
-	kindGone  // it was there in an older segment
+	kindGone  // it existed in an older segment
 )
 
 const (
@@ -71,10 +71,10 @@ const (
 	maxSegment = 4 << 30
 )
 
-// errCorrupt says that a file of the index is not what was written.
+// errCorrupt reports that a file of the index is not as it was written.
 var errCorrupt = errors.New("the file is damaged")
 
-// openSegment reads what is held in memory, and checks it.
+// openSegment reads the part that is held in memory, and checks it.
 func openSegment(path, name string) (*segment, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *segment) load() error {
 	return s.readTable(disk.NewReader(held[table-dir:]))
 }
 
-// readDirectory reads pairs of differences: to the gram before, and to where the list before ends.
+// readDirectory reads pairs of differences: to the previous gram, and to the end of the previous list.
 func (s *segment) readDirectory(r *disk.Reader, limit uint64) error {
 	n := r.Count(2)
 	s.grams, s.ends = make([]uint32, n), make([]uint64, n)
@@ -135,7 +135,7 @@ func (s *segment) readDirectory(r *disk.Reader, limit uint64) error {
 	return nil
 }
 
-// readTable reads entries: a kind, a stamp, how much of the path before is shared, the rest of the path, and the size
+// readTable reads entries: a kind, a stamp, how much of the previous path is shared, the rest of the path, and the size
 // and the number of lines of each block.
 func (s *segment) readTable(r *disk.Reader) error {
 	n := r.Count(12)
@@ -159,7 +159,7 @@ func (s *segment) readTable(r *disk.Reader) error {
 	return nil
 }
 
-// place is where the list of a gram lies; for one that is not there, an empty place.
+// place returns the place of a gram's list, or an empty place if the segment does not have the gram.
 func (s *segment) place(gram uint32) (from, to uint64) {
 	i, found := slices.BinarySearch(s.grams, gram)
 	switch {
@@ -171,7 +171,7 @@ func (s *segment) place(gram uint32) (from, to uint64) {
 	return s.ends[i-1], s.ends[i]
 }
 
-// list reads the block numbers of a gram. A gram that is not there has none.
+// list reads the block numbers of a gram. A gram that the segment does not have has none.
 func (s *segment) list(gram uint32) ([]uint32, error) {
 	from, to := s.place(gram)
 	if from == to {
@@ -218,13 +218,13 @@ type segmentWriter struct {
 
 func newSegmentWriter(w io.Writer) *segmentWriter {
 	sw := &segmentWriter{w: bufio.NewWriterSize(w, 1<<20), at: uint64(len(magic))}
-	_, _ = sw.w.WriteString(magic) // finish gives the error
+	_, _ = sw.w.WriteString(magic) // finish returns the error
 	return sw
 }
 
 // add writes the list of a gram, as the differences that decode reads.
 func (w *segmentWriter) add(gram uint32, list []byte) {
-	_, _ = w.w.Write(list) // finish gives the error
+	_, _ = w.w.Write(list) // finish returns the error
 	_, _ = w.w.Write(binary.LittleEndian.AppendUint32(nil, disk.Checksum(list)))
 	length := uint64(len(list) + crcSize)
 	w.dir = binary.AppendUvarint(w.dir, uint64(gram-w.last))
@@ -234,7 +234,7 @@ func (w *segmentWriter) add(gram uint32, list []byte) {
 	w.n++
 }
 
-// finish writes the rest. Parts are those of all files, one after the other.
+// finish writes the rest. Parts are those of all files in order.
 func (w *segmentWriter) finish(files []entry, parts []part) error {
 	held := append(binary.AppendUvarint(nil, w.n), w.dir...)
 	table := w.at + uint64(len(held))
@@ -258,7 +258,7 @@ func (w *segmentWriter) finish(files []entry, parts []part) error {
 		parts = parts[f.blocks:]
 		last = f.path
 	}
-	_, _ = w.w.Write(held) // Flush gives the error
+	_, _ = w.w.Write(held) // Flush returns the error
 	foot := binary.LittleEndian.AppendUint64(nil, w.at)
 	foot = binary.LittleEndian.AppendUint64(foot, table)
 	foot = binary.LittleEndian.AppendUint32(foot, disk.Checksum(held))

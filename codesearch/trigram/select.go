@@ -26,8 +26,8 @@ import (
 // A Selection is the files that have to be searched, and why.
 type Selection struct {
 	Picks      []Pick // sorted by path
-	Candidates int    // of them the index said that they may match
-	Changed    int    // of them the index does not know as they are now
+	Candidates int    // how many of them may match according to the index
+	Changed    int    // how many of them changed since they were indexed
 }
 
 // A Pick is a file that has to be searched.
@@ -37,8 +37,8 @@ type Pick struct {
 	parts []grep.Part
 }
 
-// Parts returns the parts of an open file that have to be searched; nil: all of it, since it is not what the index has
-// read.
+// Parts returns the parts of an open file that have to be searched, or nil for the whole file, if it has changed since it
+// was indexed.
 func (p *Pick) Parts(f *workspace.File) []grep.Part {
 	if p.parts == nil || stampOf(f.Stamp()) != p.stamp {
 		return nil
@@ -46,8 +46,8 @@ func (p *Pick) Parts(f *workspace.File) []grep.Part {
 	return p.parts
 }
 
-// Select returns the files below a folder, "" being the root, that may have what is needed, as the tree is now: hidden
-// ones too, but none that an ignore file names. ErrNotReady says that the tree has to be walked instead.
+// Select returns the files below a folder ("" is the root) that may satisfy the need in the current state of the tree,
+// including hidden files but not ignored ones. ErrNotReady means that the tree has to be walked instead.
 func (x *Index) Select(ctx context.Context, folder string, n grep.Need) (Selection, error) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -81,7 +81,7 @@ func (x *Index) Select(ctx context.Context, folder string, n grep.Need) (Selecti
 	return sel, nil
 }
 
-// isHere reports whether a folder is where its name says, and no link on the way leads elsewhere.
+// isHere reports whether a folder is really at its path, with no link on the way that leads elsewhere.
 func (x *Index) isHere(folder string) bool {
 	f, err := x.view.OpenDir(cmp.Or(folder, "."))
 	if err != nil {
@@ -91,13 +91,13 @@ func (x *Index) isHere(folder string) bool {
 	return f.Abs() == filepath.Join(x.root.Abs(), folder)
 }
 
-// odd reports whether a path cannot be written, and only a walk comes to it.
+// odd reports whether a path cannot be written down, so that only a walk reaches it.
 func odd(path string) bool {
 	return !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl)
 }
 
-// find gives, by place, the parts of the files that may have what is needed: nil is none, and an empty list is the
-// whole file.
+// find returns, by place, the parts of the files that may satisfy the need: nil means none, and an empty list the whole
+// file.
 func (s *snapshot) find(n grep.Need) (wanted [][]grep.Part, err error) {
 	wanted = make([][]grep.Part, len(s.known))
 	for i, seg := range s.segs {
@@ -125,7 +125,7 @@ func (s *snapshot) find(n grep.Need) (wanted [][]grep.Part, err error) {
 	return wanted, nil
 }
 
-// appendPart adds a block to the parts of its file; one that follows the last extends it.
+// appendPart adds a block to the parts of its file. A block that follows the last part extends it.
 func appendPart(parts []grep.Part, b part) []grep.Part {
 	if n := len(parts); n > 0 && parts[n-1].Offset+parts[n-1].Size == int(b.offset) {
 		parts[n-1].Size += int(b.size)
@@ -134,7 +134,7 @@ func appendPart(parts []grep.Part, b part) []grep.Part {
 	return append(parts, grep.Part{Offset: int(b.offset), Size: int(b.size), Line: int(b.line)})
 }
 
-// A check compares what the index knows below a folder with the tree.
+// A check compares the index's knowledge of a folder with the tree.
 type check struct {
 	x      *Index
 	s      *snapshot
@@ -147,8 +147,8 @@ type check struct {
 	rules   []string     // folders with other rules
 
 	add    map[string]bool // files that the index does not know
-	walked []string        // folders that were walked as a whole: what is below them is what the walk came to
-	seen   map[string]bool // by a walk
+	walked []string        // folders that were walked as a whole: they contain exactly what the walk found
+	seen   map[string]bool // files found by a walk
 }
 
 func (c *check) run(ctx context.Context) error {
@@ -169,14 +169,14 @@ func (c *check) run(ctx context.Context) error {
 	return c.list(ctx)
 }
 
-// above looks at the rules of the folders above: they count here too.
+// above checks the rules of the folders above, which apply here too.
 func (c *check) above() {
 	for folder := c.folder; folder != ""; {
 		folder = strings.TrimPrefix(path.Dir("/"+folder), "/")
 		want := uint64(0)
 		if i, ok := c.s.lookup(rulesPath(folder)); ok {
 			if want = c.s.known[i].stamp; want == 0 {
-				want = 1 // not at rest: like no other
+				want = 1 // not at rest, so it equals no other
 			}
 		}
 		if stamp, _ := c.x.rulesStamp(folder); stamp != want {
@@ -186,7 +186,7 @@ func (c *check) above() {
 	}
 }
 
-// compare looks at the stamp of everything below the folder that would be left out.
+// compare checks the stamp of everything below the folder that would be left out.
 func (c *check) compare(ctx context.Context) error {
 	from, to := c.s.below(c.folder)
 	if c.folder != "" {
@@ -205,11 +205,11 @@ func (c *check) compare(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// batchSize is how many paths one goroutine takes at a time. They are neighbours, so most have a folder in common.
+// batchSize is how many paths one goroutine takes at a time. They are neighbours, so most share a folder.
 const batchSize = 128
 
-// batch compares some paths. It looks at them from the folder that they have in common: the way from the root is most
-// of what a look costs.
+// batch compares some paths. It stats them from the folder that they share: resolving the path from the root is most of
+// the cost.
 func (c *check) batch(from, to int) {
 	first, last := c.s.known[from].path, c.s.known[to-1].path
 	common := first[:strings.LastIndexByte(first[:sharedPrefix(first, last)], '/')+1]
@@ -217,7 +217,7 @@ func (c *check) batch(from, to int) {
 	if common != "" {
 		fd, err := unix.Openat(dir, common, kernel.PathOnly|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			common = "" // it is gone: each path will say so
+			common = "" // it is gone, which each of its paths will show
 		} else {
 			defer unix.Close(fd)
 			dir = fd
@@ -228,7 +228,7 @@ func (c *check) batch(from, to int) {
 	}
 }
 
-// look compares the stamp of one path. The path begins, after so many bytes, at an open folder.
+// look compares the stamp of one path. Its first common bytes are the path of the open folder dir.
 func (c *check) look(i, dir, common int) {
 	k := &c.s.known[i]
 	if k.kind == kindRules {
@@ -243,7 +243,7 @@ func (c *check) look(i, dir, common int) {
 	}
 	s, ok := statAt(dir, k.path[common:])
 	switch {
-	case !ok || stampOf(s) == k.stamp: // what is gone has changed its folder
+	case !ok || stampOf(s) == k.stamp: // a removed file changed its folder
 	case k.kind == kindFolder:
 		c.note(func() { c.listed = append(c.listed, k.path) })
 	default:
@@ -279,7 +279,7 @@ func (c *check) wasWalked(rel string) bool {
 	})
 }
 
-// walk comes to all files below a folder, and keeps those that the index does not know.
+// walk visits all files below a folder, and keeps those that the index does not know.
 func (c *check) walk(ctx context.Context, folder string) error {
 	err := c.x.view.Walk(ctx, cmp.Or(folder, "."), walkAll(true), func(e *workspace.Entry) error {
 		if e.Type == 0 {
@@ -292,7 +292,7 @@ func (c *check) walk(ctx context.Context, folder string) error {
 	return unlessGone(err)
 }
 
-// unlessGone forgives that a folder went meanwhile, or became something else.
+// unlessGone ignores the error that a folder was removed in the meantime, or became something else.
 func unlessGone(err error) error {
 	var e *tool.Error
 	if errors.As(err, &e) &&
@@ -302,8 +302,8 @@ func unlessGone(err error) error {
 	return err
 }
 
-// keep adds a file that the index does not know. One that is not below the folder came through a link that is being put
-// in the folder's place.
+// keep adds a file that the index does not know. A file that is not below the folder was reached through a link that is
+// just replacing the folder.
 func (c *check) keep(rel string) {
 	if c.folder != "" && !strings.HasPrefix(rel, c.folder+"/") {
 		return
@@ -313,7 +313,7 @@ func (c *check) keep(rel string) {
 	}
 }
 
-// list lists the folders in which something came, went or was renamed.
+// list lists the folders in which something was added, removed or renamed.
 func (c *check) list(ctx context.Context) error {
 	for _, folder := range c.listed {
 		if c.wasWalked(folder) || !c.x.isHere(folder) {
@@ -347,12 +347,12 @@ func walkAll(recursive bool) workspace.WalkOptions {
 	return workspace.WalkOptions{Recursive: recursive, Ignore: true, Hidden: true}
 }
 
-// found reports whether the tree is not what the index knows.
+// found reports whether the tree differs from the index.
 func (c *check) found() bool {
 	return len(c.changed)+len(c.listed)+len(c.rules)+len(c.add) > 0
 }
 
-// selection puts what was found together.
+// selection assembles the results.
 func (c *check) selection() Selection {
 	var sel Selection
 	from, to := c.s.below(c.folder)
@@ -378,7 +378,7 @@ func (c *check) selection() Selection {
 	return sel
 }
 
-// damaged throws the index away, in the background: who noticed is still reading it.
+// damaged discards the index in the background, because its caller is still reading it.
 func (x *Index) damaged(err error) {
 	x.o.Log.Warn("the code index is made anew", "folder", x.dir, "why", err)
 	x.broken.Store(true)

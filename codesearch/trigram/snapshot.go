@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// A snapshot is what the index knows at one time: for each path the newest entry of all segments.
+// A snapshot is the knowledge of the index at one time: for each path the newest entry of all segments.
 type snapshot struct {
 	segs  []*segment // oldest first
 	known []known    // sorted by path
-	place [][]int32  // by segment and file: its place in known, or one of the two below
+	place [][]int32  // by segment and file: its place in known, or one of the constants below
 }
 
 const (
 	replaced = -1 // a newer segment has the path
-	gone     = -2 // this says that the path is gone, and nothing newer says otherwise
+	gone     = -2 // this entry marks the path as gone, and no newer one replaces it
 )
 
 // A known is a path that the index knows.
@@ -36,7 +36,7 @@ func newSnapshot(segs []*segment) *snapshot {
 			s.known = append(s.known, known{e, int32(i), int32(j)})
 		}
 	}
-	// The newest comes first among those with the same path, and is kept.
+	// Of entries with the same path, the newest sorts first and is kept.
 	slices.SortFunc(s.known, func(a, b known) int {
 		return cmp.Or(strings.Compare(a.path, b.path), cmp.Compare(b.seg, a.seg), cmp.Compare(b.file, a.file))
 	})
@@ -60,7 +60,7 @@ func (s *snapshot) close() {
 	}
 }
 
-// lookup finds a path.
+// lookup returns the place of a path.
 func (s *snapshot) lookup(path string) (int, bool) {
 	if s == nil {
 		return 0, false
@@ -80,7 +80,7 @@ func (s *snapshot) below(folder string) (from, to int) {
 	return from, to
 }
 
-// alive counts the files of a segment that no newer one has.
+// alive counts the files of a segment that no newer one replaces.
 func (s *snapshot) alive(seg int) int {
 	n := 0
 	for _, p := range s.place[seg] {
@@ -91,7 +91,7 @@ func (s *snapshot) alive(seg int) int {
 	return n
 }
 
-// Changed says that something may have changed: the tree is read again soon.
+// Changed reports that something may have changed, so that the tree is read again soon.
 func (x *Index) Changed() {
 	select {
 	case x.kick <- struct{}{}:
@@ -99,8 +99,8 @@ func (x *Index) Changed() {
 	}
 }
 
-// keep reads the tree again after changes. Between two times it rests longer than the reading took, so that a tree that
-// is never at rest does not keep a processor busy.
+// keep reads the tree again after changes. Between two reads it rests longer than the reading took, so that a tree that
+// never rests does not keep a processor busy.
 func (x *Index) keep(ctx context.Context) {
 	w := &watch{root: x.root.Abs()}
 	defer w.close()
@@ -138,7 +138,7 @@ func (x *Index) keep(ctx context.Context) {
 	}
 }
 
-// update does one refresh for keep.
+// update runs one refresh for keep.
 func (x *Index) update(ctx context.Context) (*refresh, error) {
 	if x.broken.Swap(false) {
 		x.discard()
@@ -150,7 +150,7 @@ func (x *Index) update(ctx context.Context) (*refresh, error) {
 	return found, err
 }
 
-// pause waits, and says whether the watcher told of a change meanwhile. It is not ok when ctx has ended.
+// pause waits, and reports whether the watcher signalled a change meanwhile. It returns false if ctx has ended.
 func (w *watch) pause(ctx context.Context, d time.Duration) (changed, ok bool) {
 	over := time.After(d)
 	for {
