@@ -16,7 +16,7 @@ import (
 	"toolpost/tool"
 )
 
-// auditTop compares the answer to what is used most with a plain scan of all rows, over a million of them.
+// auditTop compares the query for the most used tools with a plain scan of all rows, over a million of them.
 func auditTop(ctx context.Context, l *lab) row {
 	path := l.filled(ctx, 1_000_000)
 	db := openStore(path)
@@ -39,7 +39,7 @@ func auditTop(ctx context.Context, l *lab) row {
 	}
 }
 
-// auditRows compares rows that 64 callers write at once, and share commits, with those of one who writes alone.
+// auditRows compares rows that 64 callers write at once, sharing commits, with those of a single writer.
 func auditRows(ctx context.Context, l *lab) row {
 	db := attempt.Must(sqlite.Open(filepath.Join(l.dir, "rows.db"), store.Options{}))
 	l.atEnd(db.Close)
@@ -50,7 +50,7 @@ func auditRows(ctx context.Context, l *lab) row {
 	return ofTheRate(rows, m, r, 2)
 }
 
-// fill makes a log of calls over thirty days, by so many callers at once.
+// fill makes a log of calls over thirty days, with the given number of writers at once.
 func fill(ctx context.Context, log *store.AuditTable, writers, rows int) error {
 	start := time.Now().AddDate(0, 0, -30)
 	var g errgroup.Group

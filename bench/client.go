@@ -19,7 +19,7 @@ import (
 	"toolpost/bench/attempt"
 )
 
-// post sends a document and gives the answer, as clients do that use net/http.
+// post posts a document and returns the answer, as clients that use net/http do.
 func post(ctx context.Context, client *http.Client, url string, header http.Header, body string) ([]byte, error) {
 	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body)))
 	req.Header = header
@@ -31,22 +31,22 @@ func post(ctx context.Context, client *http.Client, url string, header http.Head
 	return io.ReadAll(resp.Body)
 }
 
-// client is such a client, whose callers keep a connection each.
+// client returns a client with one connection per caller.
 func (l *lab) client(callers int) *http.Client {
 	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
 	l.atEnd(func() error { c.CloseIdleConnections(); return nil })
 	return c
 }
 
-// A caller is a client that costs as little as it can, so that it does not hide what the server costs: one connection
-// that stays open, requests that are bytes already, and of the answer no more is read than tells where it ends.
+// A caller is a client that costs as little as possible, so that it does not hide the server's cost: one connection that
+// stays open, requests prepared as bytes, and it reads no more of an answer than it needs to find the end.
 type caller struct {
 	conn     net.Conn
 	in       *bufio.Reader
 	requests [][]byte
-	want     []byte // what is in every answer
+	want     []byte // in every answer
 	next     int
-	until    time.Time // when the connection is given up
+	until    time.Time // deadline of the connection
 }
 
 func (l *lab) dial(ctx context.Context, addr string, requests []request) *caller {
@@ -62,13 +62,14 @@ func (l *lab) dial(ctx context.Context, addr string, requests []request) *caller
 	return c
 }
 
-// A request is a call over HTTP: of a tool, or, where there is a path, of anything else, with what its answer must have.
+// A request is a call over HTTP: of a tool, or, if it has a path, any other request, with the text that its answer must
+// contain.
 type request struct {
 	tool, args, session string
 	path, headers, want string
 }
 
-// to gives its bytes for the server at an address.
+// to returns its bytes for the server at an address.
 func (r request) to(addr string) []byte {
 	b := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Content-Length: %d\r\n%s", cmp.Or(r.path, "/v1/tools/"+r.tool+"/call"), addr, benchToken, len(r.args), r.headers)
@@ -78,11 +79,10 @@ func (r request) to(addr string) []byte {
 	return fmt.Appendf(b, "\r\n%s", r.args)
 }
 
-// patience is how long an answer may take before the measurement is over: a server that never answers must not keep a
-// run from its end.
+// patience is how long an answer may take before the measurement ends: a server that never answers must not hang the run.
 const patience = time.Minute
 
-// call sends the next request and insists that the tool succeeded.
+// call sends the next request and fails unless the tool succeeded.
 func (c *caller) call() error {
 	status, body, err := c.exchange(c.requests[c.next])
 	if err == nil && (status != 200 || !bytes.Contains(body, c.want)) {
@@ -92,9 +92,9 @@ func (c *caller) call() error {
 	return err
 }
 
-// exchange sends a request and reads the answer; of a large body it gives the beginning.
+// exchange sends a request and reads the answer; of a large body it returns only the beginning.
 func (c *caller) exchange(request []byte) (status int, body []byte, err error) {
-	if time.Until(c.until) < patience/2 { // seldom: the timer behind it has a price
+	if time.Until(c.until) < patience/2 { // seldom, because setting the timer is not free
 		c.until = time.Now().Add(patience)
 		if err := c.conn.SetDeadline(c.until); err != nil {
 			return 0, nil, err
@@ -112,13 +112,13 @@ func (c *caller) exchange(request []byte) (status int, body []byte, err error) {
 		return 0, nil, err
 	}
 	if len(begin) < size {
-		begin = bytes.Clone(begin) // the rest is read over it
+		begin = bytes.Clone(begin) // the rest is read into the same buffer
 	}
 	_, err = c.in.Discard(size)
 	return status, begin, err
 }
 
-// head reads up to the body and gives its size.
+// head reads the head of an answer and returns the size of its body.
 func (c *caller) head() (status, size int, err error) {
 	size = -1
 	for {
@@ -152,15 +152,15 @@ func statusOf(line []byte) (int, error) {
 	return strconv.Atoi(string(fields[1]))
 }
 
-// A crowd is some callers of one server.
+// A crowd is a group of callers of one server.
 type crowd struct {
 	callers []*caller
 	addr    string
-	last    []byte // a request that is answered when all calls before it are on record; nil: there is no record
+	last    []byte // a request that is answered once all calls before it are on record; nil if there is no record
 }
 
-// crowd connects callers to a server. They share the requests, which are made one after the other and over and over;
-// where there are fewer than callers, each makes all of them.
+// crowd connects callers to a server. They divide the requests among them and repeat them in turn. If there are fewer
+// requests than callers, each caller makes all of them.
 func (l *lab) crowd(ctx context.Context, at *served, callers int, requests ...request) *crowd {
 	c := &crowd{addr: at.addr}
 	for i := range callers {
@@ -173,21 +173,21 @@ func (l *lab) crowd(ctx context.Context, at *served, callers int, requests ...re
 	return c
 }
 
-// recording has a lap end when its calls are on record: the record of a call that only reads may be written after its
-// answer, and would be paid for by whoever is measured next. The record of a refused call is waited for, and comes
-// after all others.
+// recording makes a lap end when its calls are on record: the record of a call that only reads may be written after its
+// answer, and would slow the next measurement. A refused call is answered only after its record, which comes after all
+// others.
 func (c *crowd) recording() *crowd {
 	c.last = request{tool: "nobody", args: "{}"}.to(c.addr)
 	return c
 }
 
-// A lap is what a crowd did in one turn.
+// A lap is the result of one turn of a crowd.
 type lap struct {
 	took time.Duration
 	each []time.Duration // how long each call took
 }
 
-// lap lets everybody call for so long.
+// lap lets all callers call for the given time.
 func (c *crowd) lap(long time.Duration) (lap, error) {
 	began := time.Now()
 	took := make([][]time.Duration, len(c.callers))
@@ -212,7 +212,8 @@ func (c *crowd) lap(long time.Duration) (lap, error) {
 	return lap{time.Since(began) - 2*alone, slices.Concat(took...)}, err
 }
 
-// settle waits until all calls are on record. What that costs alone, with nothing left to record, is not the calls'.
+// settle waits until all calls are on record. It returns the cost of that with nothing left to record, which is not part
+// of the calls' cost.
 func (c *crowd) settle() (alone time.Duration, err error) {
 	if c.last == nil {
 		return 0, nil
@@ -227,7 +228,7 @@ func (c *crowd) settle() (alone time.Duration, err error) {
 	return alone, nil
 }
 
-// once lets everybody make each of their requests.
+// once lets each caller make each of its requests.
 func (c *crowd) once() error {
 	var g errgroup.Group
 	for _, one := range c.callers {
@@ -236,7 +237,7 @@ func (c *crowd) once() error {
 	return g.Wait()
 }
 
-// A pace is how fast a crowd was, over all its laps.
+// A pace is the speed of a crowd over all its laps.
 type pace struct {
 	rates []float64 // calls per second of each lap
 	each  []time.Duration
@@ -247,13 +248,13 @@ func (p *pace) add(l lap) {
 	p.each = append(p.each, l.each...)
 }
 
-// rate is the median of the laps, in calls per second.
+// rate returns the median of the laps, in calls per second.
 func (p *pace) rate() float64 {
 	slices.Sort(p.rates)
 	return p.rates[len(p.rates)/2]
 }
 
-// percentile gives how long so many of a hundred calls took at the most.
+// percentile returns the longest time among the fastest n percent of the calls.
 func (p *pace) percentile(n int) time.Duration {
 	slices.Sort(p.each)
 	return p.each[len(p.each)*n/100]
@@ -262,11 +263,12 @@ func (p *pace) percentile(n int) time.Duration {
 // rounds is how many laps each of two crowds runs.
 const rounds = 15
 
-// long is how long a lap is: some calls of the slowest kind, and a fraction of what else the machine is busy with.
+// long is the length of a lap: long enough for some calls of the slowest kind, and short beside other load on the
+// machine.
 const long = 200 * time.Millisecond
 
-// race lets two crowds call by turns, so that whatever the machine does meanwhile meets both alike. One lap of each
-// before that warms up and does not count.
+// race lets two crowds call in turns, so that other load on the machine affects both alike. A first lap of each warms up
+// and does not count.
 func race(rounds int, measured, reference *crowd) (m, r *pace) {
 	m, r = new(pace), new(pace)
 	for i := range rounds + 1 {
@@ -283,12 +285,12 @@ func race(rounds int, measured, reference *crowd) (m, r *pace) {
 	return m, r
 }
 
-// faster is a row whose target is at least so much of the reference's rate.
+// faster returns a row whose target is at least a share of the reference's rate.
 func faster(m, r *pace, least float64) row {
 	return share(m.text(), r.text(), m.rate()/r.rate(), least)
 }
 
-// A contest is a race of as many callers of what is measured as of its reference.
+// A contest is a race between equally many callers of the measured server and of its reference.
 type contest func(ctx context.Context, l *lab, callers int) (m, r *pace)
 
 // rateOf compares calls per second.
@@ -299,7 +301,7 @@ func rateOf(c contest, callers int, least float64) func(context.Context, *lab) r
 	}
 }
 
-// latencyOf compares how long one caller waits.
+// latencyOf compares the time that a single caller waits.
 func latencyOf(c contest, limit time.Duration) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		m, r := c(ctx, l, 1)
@@ -307,7 +309,7 @@ func latencyOf(c contest, limit time.Duration) func(context.Context, *lab) row {
 	}
 }
 
-// text tells the rate, and how long all calls but one in a hundred took at the most.
+// text shows the rate and the 99th percentile of the call times.
 func (p *pace) text() string {
 	return fmt.Sprintf("%s/s p99 %s", thousands(p.rate()), short(p.percentile(99)))
 }

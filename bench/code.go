@@ -19,7 +19,7 @@ const codeConfig = `sources: [{name: bench, protocol: echo}, {name: files, proto
 doors: {http: {}}
 `
 
-// programs are those that call a tool a thousand times, one call after the other, and count the right answers.
+// programs returns programs that call a tool a thousand times in sequence, and count the right answers.
 func programs() map[string]string {
 	return map[string]string{
 		"python": `
@@ -34,8 +34,8 @@ return right`,
 	}
 }
 
-// codeCalls gives the measurement of the calls that a program makes in a loop, the start of the program among them,
-// against a client of the HTTP door of the same server that makes them. Both are processes of their own.
+// codeCalls returns the measurement of the calls that a program makes in a loop, including the start of the program,
+// against a client of the same server's HTTP door that makes the same calls. Both are separate processes.
 func codeCalls(language string) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		n, url := l.serveNode(ctx, filepath.Join(l.dir, "code-"+language), codeConfig)
@@ -64,14 +64,14 @@ func codeCalls(language string) func(context.Context, *lab) row {
 
 const calls = 1000
 
-// callREST makes the calls as a client does, and gives how long they took.
+// callREST makes the calls as a client does, and returns the time they took.
 func callREST(ctx context.Context, l *lab, url string) (time.Duration, error) {
 	client := l.client(1)
 	each, err := batch(calls, func() error { return lookREST(ctx, client, url) })()
 	return calls * each, err
 }
 
-// lookREST makes one call over HTTP and insists on its answer.
+// lookREST makes one call over HTTP and checks its answer.
 func lookREST(ctx context.Context, client *http.Client, url string) error {
 	header := http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + benchToken}}
 	body, err := post(ctx, client, url, header, `{"n":1}`)

@@ -19,9 +19,8 @@ import (
 	"toolpost/tool"
 )
 
-// consolePage compares how long the console takes from the request until it can be used, signed in and with nothing in
-// the browser's cache, with a page of as many bytes that has no more than its heading. The browser's own clock says
-// when.
+// consolePage compares the time from requesting the console until it can be used, signed in and with an empty cache, with
+// a page of the same size that has only a heading. The times come from the browser's own clock.
 func consolePage(ctx context.Context, l *lab) row {
 	c, ok := l.console(ctx, "page")
 	if !ok {
@@ -39,8 +38,8 @@ func consolePage(ctx context.Context, l *lab) row {
 	return one
 }
 
-// consoleClick measures how long it takes from a click on a filter of the list of calls until the list is drawn so,
-// while a hundred calls a second stream into it, against the same click while there are none.
+// consoleClick measures the time from a click on a filter of the list of calls until the list is redrawn, while a hundred
+// calls a second stream into it, against the same click without calls.
 func consoleClick(ctx context.Context, l *lab) row {
 	c, ok := l.console(ctx, "click")
 	if !ok {
@@ -73,7 +72,7 @@ func consoleClick(ctx context.Context, l *lab) row {
 
 var noBrowser = row{skipped: true, note: "skipped: chromium is missing; `make setup` installs it"}
 
-// A consoled is a server whose console a browser looks at.
+// A consoled is a server with a browser on its console.
 type consoled struct {
 	*trial
 	url     string
@@ -81,7 +80,7 @@ type consoled struct {
 	browser *browser.Browser
 }
 
-// console starts both; not ok: there is no browser.
+// console starts both. It returns false if there is no browser.
 func (l *lab) console(ctx context.Context, name string) (c *consoled, ok bool) {
 	if _, err := exec.LookPath("chromium"); err != nil {
 		return nil, false
@@ -94,14 +93,14 @@ func (l *lab) console(ctx context.Context, name string) (c *consoled, ok bool) {
 	return c, true
 }
 
-// usable notes when the heading of a view is there and drawn.
+// usable records when the heading of a view exists and is drawn.
 const usable = `new MutationObserver((_, o) => {
 	if (!document.querySelector('#page-title')) return;
 	o.disconnect();
 	requestAnimationFrame(() => { window.usable = performance.now(); });
 }).observe(document, {childList: true, subtree: true})`
 
-// page opens a tab that keeps nothing of what it loads.
+// page opens a tab that caches nothing.
 func (c *consoled) page() *browser.Page {
 	p := c.browser.Page(c, browser.Look{})
 	p.Ask("Network.setCacheDisabled", map[string]any{"cacheDisabled": true}, nil)
@@ -109,7 +108,7 @@ func (c *consoled) page() *browser.Page {
 	return p
 }
 
-// reload loads a page again and gives the time from its request until it could be used.
+// reload loads a page again and returns the time from its request until it could be used.
 func reload(p *browser.Page) timed {
 	return func() (time.Duration, error) {
 		p.Eval("void (window.before = true)", nil)
@@ -121,18 +120,18 @@ func reload(p *browser.Page) timed {
 	}
 }
 
-// weigh counts the bytes that a page is loaded with.
+// weigh counts the bytes loaded for a page.
 func (c *consoled) weigh(p *browser.Page) (size int) {
 	before := len(p.Requests())
 	attempt.Must(reload(p)())
-	p.Wait("new Promise((done) => setTimeout(done, 500, true))") // what comes last is not waited for by anybody
+	p.Wait("new Promise((done) => setTimeout(done, 500, true))") // leave time for the last requests, which the page does not wait for
 	for _, r := range p.Requests()[before:] {
 		size += r.Bytes
 	}
 	return size
 }
 
-// barePage serves a page of so many bytes.
+// barePage serves a page of the given size.
 func (c *consoled) barePage(size int) string {
 	page := []byte("<!doctype html><title>bare</title><!--")
 	page = append(page, bytes.Repeat([]byte("bare "), size/5)...)
@@ -147,7 +146,7 @@ func (c *consoled) barePage(size int) string {
 	})).URL
 }
 
-// link makes a link by which the owner signs in.
+// link returns a link that signs the owner in.
 func (c *consoled) link() string {
 	header := http.Header{"Authorization": {"Bearer " + benchToken}}
 	body := attempt.Must(post(c.ctx, http.DefaultClient, c.url+"/v1/tools/console.link/call", header, "{}"))
@@ -160,7 +159,7 @@ func (c *consoled) link() string {
 	return made.Output.Path
 }
 
-// pour makes calls, one at each tick: so many of them, or with 0 until ctx ends.
+// pour makes one call per tick: the given number of calls, or, if that is 0, until ctx ends.
 func (c *consoled) pour(ctx context.Context, calls int, tick time.Duration) error {
 	ticker := time.NewTicker(max(tick, time.Microsecond))
 	defer ticker.Stop()
@@ -178,7 +177,7 @@ func (c *consoled) pour(ctx context.Context, calls int, tick time.Duration) erro
 	return nil
 }
 
-// clicked notes how long it takes from the next click until the list is empty: no call failed.
+// clicked records the time from the next click until the list is empty, since no call failed.
 const clicked = `void (() => {
 	window.took = 0;
 	let from = 0;
@@ -190,7 +189,7 @@ const clicked = `void (() => {
 	}).observe(document, {childList: true, subtree: true});
 })()`
 
-// click has the list show the calls that failed, and then all of them again.
+// click makes the list show the failed calls, and then all of them again.
 func click(p *browser.Page) time.Duration {
 	p.Eval(clicked, nil)
 	p.Click("button", "Not ok")
@@ -202,7 +201,7 @@ func click(p *browser.Page) time.Duration {
 	return time.Duration(millis * float64(time.Millisecond))
 }
 
-// A trial is a measurement that a browser takes for a test.
+// A trial is a measurement that takes the place of a test for package browser.
 type trial struct {
 	ctx    context.Context
 	l      *lab
@@ -216,7 +215,7 @@ func (t *trial) Helper()                  {}
 func (t *trial) Context() context.Context { return t.ctx }
 func (t *trial) Cleanup(f func())         { t.l.atEnd(func() error { f(); return nil }) }
 
-// TempDir is removed with all that belongs to the run.
+// TempDir returns a folder that is removed with all other files of the run.
 func (t *trial) TempDir() string {
 	attempt.Check(os.MkdirAll(t.dir, 0o755))
 	return t.dir

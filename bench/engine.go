@@ -14,8 +14,8 @@ import (
 	"toolpost/tool"
 )
 
-// overhead compares a built-in call through the engine with one to its handler, in batches: a single call
-// is too short for the clock.
+// overhead compares a built-in call through the engine with a direct call of its handler, in batches: a single call is
+// too short for the clock.
 func overhead(ctx context.Context, l *lab) row {
 	dir := filepath.Join(l.dir, "overhead")
 	n := l.openNode(ctx, dir, greeting(), node.Options{})

@@ -16,29 +16,29 @@ import (
 	"toolpost/store/sqlite"
 )
 
-// Growth: what a call costs must not depend on how much there is of anything else. Each row is a size against the
-// smallest one; the curve through all of them is drawn (see picture.go).
+// Growth: the cost of a call must not depend on the amount of anything else. Each row compares a size with the smallest
+// one; a curve is drawn through all of them (see picture.go).
 
-// growthCallers call at once: enough to keep a small machine busy.
+// growthCallers is the number of concurrent callers: enough to keep a small machine busy.
 const growthCallers = 8
 
-// flat is how much of the rate at the smallest size must be left at a large one.
+// flat is the share of the rate at the smallest size that must be left at a large one.
 const flat = 0.8
 
-// A point is how fast calls were at a size, or how much memory an output took.
+// A point is the speed of calls at a size, or the memory for an output.
 type point struct {
 	curve  string
 	size   int
 	rate   float64 // calls per second
-	first  float64 // those of the smallest size, which was measured by turns with this one
+	first  float64 // the rate of the smallest size, measured in turns with this one
 	p99    float64 // in milliseconds
-	memory int64   // bytes beyond those of a server with outputs of a few bytes; of outputs alone
+	memory int64   // bytes beyond those of a server with outputs of a few bytes; only for outputs
 }
 
-// An ofSize makes a server of a size, and gives what is called there.
+// An ofSize starts a server of a size, and returns the requests to make.
 type ofSize func(size int) (*served, []request)
 
-// grown lets callers of a small and a large server call by turns, and notes both for the curves.
+// grown lets callers of a small and a large server call in turns, and records both for the curves.
 func (l *lab) grown(ctx context.Context, curve string, small, large int, server ofSize) row {
 	from, calls := server(small)
 	to, more := server(large)
@@ -53,14 +53,14 @@ func (l *lab) grown(ctx context.Context, curve string, small, large int, server 
 	return faster(m, r, flat)
 }
 
-// grownTools compares calls of a server with so many tools of another one with those of a server with few.
+// grownTools compares calls of a server with many upstream tools with those of a server with few.
 func grownTools(tools int) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		return l.grown(ctx, curveTools, 10, tools, func(size int) (*served, []request) {
 			cfg := fmt.Sprintf(manyConfig, l.manyTools(size), recorded)
 			dir := filepath.Join(l.dir, fmt.Sprint("tools", tools, "-", size))
 			at := l.toolpostServe(ctx, dir, map[string]string{"toolpost.yaml": cfg, "f.txt": fileText})
-			if n := at.tools(ctx)["many"]; n != size { // nothing would have grown
+			if n := at.tools(ctx)["many"]; n != size { // otherwise nothing would have grown
 				attempt.Check(fmt.Errorf("the server has %d tools of the other one, not %d", n, size))
 			}
 			return at, []request{readFile}
@@ -72,7 +72,7 @@ const manyConfig = `sources: [{name: many, protocol: mcp, url: %q}, {name: files
 store: {url: %q}
 `
 
-// manyTools serves MCP with so many tools.
+// manyTools serves MCP with the given number of tools.
 func (l *lab) manyTools(tools int) (url string) {
 	var list []map[string]any
 	for _, s := range attempt.Must(many{}.Tools(context.Background()))[:tools] {
@@ -80,12 +80,12 @@ func (l *lab) manyTools(tools int) (url string) {
 	}
 	text := string(attempt.Must(json.Marshal(list)))
 	return l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // of half a body nothing can be answered
+		body, _ := io.ReadAll(r.Body) // half a body cannot be answered
 		answerMCP(w, body, text)
 	})).URL
 }
 
-// grownSessions compares calls that belong to so many sessions, each with a state, with those of one.
+// grownSessions compares calls of many sessions, each with a state, with those of one.
 func grownSessions(sessions int) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		return l.grown(ctx, curveSessions, 1, sessions, func(size int) (*served, []request) {
@@ -106,7 +106,7 @@ func grownSessions(sessions int) func(context.Context, *lab) row {
 	}
 }
 
-// grownRecord compares calls with so many rows in the store with those with few.
+// grownRecord compares calls with many rows in the store with calls with few.
 func grownRecord(rows int) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		if rows > 1_000_000 && !l.huge {
@@ -122,7 +122,7 @@ func grownRecord(rows int) func(context.Context, *lab) row {
 	}
 }
 
-// filled gives the path of a store with a log of so many calls. A million take a while to make.
+// filled returns the path of a store with a log of so many calls. Making a million takes a while.
 func (l *lab) filled(ctx context.Context, rows int) (path string) {
 	return l.once(fmt.Sprintf("rows-%d.db", rows), func(path string) {
 		db := openStore(path)
@@ -130,7 +130,7 @@ func (l *lab) filled(ctx context.Context, rows int) (path string) {
 	})
 }
 
-// storeKey signs the logs of filled stores: a server adds to none that another key has signed.
+// storeKey signs the logs of filled stores: a server does not append to a log signed with another key.
 func storeKey() []byte { return []byte("only for the logs of this bench!") }
 
 func openStore(path string) *store.DB {
@@ -141,8 +141,8 @@ const outputConfig = `sources: [{name: files, protocol: builtin, max_file: 13421
 store: {url: %q}
 `
 
-// grownOutput looks at how much more memory a server takes for outputs of a size, one after the other, than for outputs
-// of a few bytes: it has an output at most twice, as it was read and as it is sent.
+// grownOutput compares the memory of a server for outputs of a size, one after the other, with outputs of a few bytes. A
+// server holds an output at most twice, as it was read and as it is sent.
 func grownOutput(size int) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		at := l.toolpostServe(ctx, filepath.Join(l.dir, fmt.Sprint("output", size)), map[string]string{
@@ -151,7 +151,7 @@ func grownOutput(size int) func(context.Context, *lab) row {
 			"few.txt":       "a few bytes\n",
 		})
 		few := l.crowd(ctx, at, 1, request{tool: "readFile", args: `{"path":"few.txt"}`}).recording()
-		for range 3 { // what a server takes that is asked without a pause is not what an output takes
+		for range 3 { // without pauses, a server takes more memory than one output needs
 			attempt.Must(few.lap(long))
 		}
 		before := at.memory("VmHWM")
@@ -172,5 +172,5 @@ func grownOutput(size int) func(context.Context, *lab) row {
 	}
 }
 
-// outputLimit is how much memory a server may take for an output of a size.
+// outputLimit returns how much memory a server may take for an output of a size.
 func outputLimit(size int) int64 { return 2*int64(size) + 16<<20 }

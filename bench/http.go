@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fileConfig has the tool that is called: it reads a file of a few bytes.
+// fileConfig has the tool to call: it reads a file of a few bytes.
 const fileConfig = `sources: [{name: files, protocol: builtin}]
 store: {url: %q}
 `
@@ -23,7 +23,7 @@ const (
 
 var readFile = request{tool: "readFile", args: fileArgs}
 
-// readers are callers of readFile at a server of Toolpost, with a store of that URL.
+// readers returns callers of readFile at a Toolpost server whose store has the given URL.
 func (l *lab) readers(ctx context.Context, dir, store string, callers int) *crowd {
 	at := l.toolpostServe(ctx, filepath.Join(l.dir, dir), map[string]string{
 		"toolpost.yaml": fmt.Sprintf(fileConfig, store), "f.txt": fileText,
@@ -35,14 +35,15 @@ func (l *lab) readers(ctx context.Context, dir, store string, callers int) *crow
 	return c
 }
 
-// againstBare lets as many callers read a file, with the record on, as ask a bare server for the same answer.
+// againstBare compares callers that read a file, with the record on, with equally many that ask a bare server for the
+// same answer.
 func againstBare(ctx context.Context, l *lab, callers int) (m, r *pace) {
 	ours := l.readers(ctx, fmt.Sprint("http", callers), recorded, callers)
 	bare := l.crowd(ctx, l.benchServe(ctx, l.dir, wordBare), callers, readFile)
 	return race(rounds, ours, bare)
 }
 
-// bareTrace and bareOutcome are the answer to a call of readFile, as anybody would write them down.
+// bareTrace and bareOutcome are the answer to a call of readFile, written the obvious way.
 type bareTrace struct {
 	ID       string    `json:"id"`
 	Call     string    `json:"call"`
@@ -81,9 +82,9 @@ func bareAnswer(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
-// reply answers as anybody would.
+// reply answers the obvious way.
 func reply(w http.ResponseWriter, answer any) {
-	body, _ := json.Marshal(answer) // of types that have JSON
+	body, _ := json.Marshal(answer) // its types always have JSON
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_, _ = w.Write(body)

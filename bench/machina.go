@@ -20,19 +20,19 @@ import (
 
 const machinaLine = `{"aid":"AID.BENCH.ECHO.v1","input_json":"{\"query\": \"test\", \"k\": \"3\"}"}` + "\n"
 
-// machinaTurns asks one request at a time, as hosts do.
+// machinaTurns sends one request at a time, as hosts do.
 func machinaTurns(ctx context.Context, l *lab) row {
 	return machinaServe(ctx, l, 1_000, (*pipe).turns, 1)
 }
 
-// machinaPipelined has as many requests in the pipe as fit, so that nobody waits for the other.
+// machinaPipelined keeps as many requests in the pipe as fit, so that neither side waits for the other.
 func machinaPipelined(ctx context.Context, l *lab) row {
 	return machinaServe(ctx, l, 2_000, (*pipe).pipelined, 1.4)
 }
 
-// machinaServe compares our door, a process with the whole engine in front of an echo tool, with a process
-// that only parses each request and answers it. To parse means all of the request, the JSON in input_json too: a
-// toolhost that hands it to a tool unread is none. Both are this program again.
+// machinaServe compares our door, a process with the whole engine in front of an echo tool, with a process that only
+// parses each request and answers it. It parses the whole request, including the JSON in input_json: passing that to a
+// tool unread is not what a toolhost does. Both processes run this program.
 func machinaServe(
 	ctx context.Context, l *lab, n int, exchange func(p *pipe, n int, line, want string) error, least float64,
 ) row {
@@ -46,7 +46,7 @@ func machinaServe(
 	return ofTheRate(n, m, r, least)
 }
 
-// serveDoor is this program as the one of the two.
+// serveDoor is the first of the two roles of this program.
 func serveDoor(ctx context.Context, l *lab, dir string) error {
 	n := l.openNode(ctx, dir, map[string]string{"toolpost.yaml": echoConfig}, node.Options{})
 	d := &machina.Door{
@@ -92,7 +92,7 @@ type pipe struct {
 	out *bufio.Reader
 }
 
-// start starts the program. At the end of the measurement it is let end, and waited for.
+// start starts the program. At the end of the measurement its stdin is closed, and its exit awaited.
 func (l *lab) start(ctx context.Context, dir string, argv ...string) *pipe {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
@@ -102,7 +102,7 @@ func (l *lab) start(ctx context.Context, dir string, argv ...string) *pipe {
 	return &pipe{in, bufio.NewReaderSize(out, 64<<10)}
 }
 
-// turns sends a line n times and waits for each answer, which must have want in it.
+// turns sends a line n times and waits for each answer, which must contain want.
 func (p *pipe) turns(n int, line, want string) error {
 	for range n {
 		if _, err := io.WriteString(p.in, line); err != nil {
@@ -121,7 +121,7 @@ func (p *pipe) pipelined(n int, line, want string) error {
 	go func() {
 		w := bufio.NewWriter(p.in)
 		for range n {
-			_, _ = w.WriteString(line) // Flush gives its error
+			_, _ = w.WriteString(line) // Flush returns its error
 		}
 		written <- w.Flush()
 	}()
@@ -157,17 +157,17 @@ const (
 	hostLine   = `{"aid":"AID.BENCH.GREET.v1","input_json":"{\"name\":\"Ada\"}"}` + "\n"
 )
 
-// machinaHost gives what calls a toolhost through the whole engine, and the same program alone.
+// machinaHost returns a function that calls a toolhost through the whole engine, and the same program alone.
 func machinaHost(ctx context.Context, l *lab) (call func() error, bare *pipe, line string) {
 	dir := filepath.Join(l.dir, "toolhost")
 	n := l.open(ctx, dir, map[string]string{"toolpost.yaml": hostConfig, "host.py": hostProgram})
 	return greet(ctx, n, "greet"), l.start(ctx, dir, "python3", "host.py", "--serve", "host.py"), hostLine
 }
 
-// A running is a program that was started before: what calls it through us, the program itself, and a line that calls it.
+// A running is a program that is already running: a call of it through us, the program itself, and a line that calls it.
 type running func(context.Context, *lab) (call func() error, bare *pipe, line string)
 
-// lockstep compares one call after the other through us with a line to the same program and a line back.
+// lockstep compares sequential calls through us with a line to the same program and a line back.
 func lockstep(of running, most float64) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		call, bare, line := of(ctx, l)

@@ -1,5 +1,5 @@
-// Command bench measures what Toolpost promises about speed, each number against a reference of the same
-// run, and ends with one table. It exits with 1 when a target is missed. `make bench` runs it.
+// Command bench measures Toolpost's promises about speed, each number against a reference from the same run, and prints
+// one table. It exits with 1 if a target is missed. `make bench` runs it.
 package main
 
 import (
@@ -19,28 +19,28 @@ import (
 	"toolpost/host/sandbox"
 )
 
-// A lab is what the measurements share. What goes wrong in one of them ends it, as in a test, so that none of them has
-// to look; see package attempt.
+// A lab is the state that measurements share. A failure ends a measurement, as in a test, so that its steps need not
+// handle errors; see package attempt.
 type lab struct {
 	dir      string // for the files of this run; removed at its end
 	toolpost string // the binary
 	events   int
-	huge     bool            // whether growth is measured up to sizes that take minutes to make
-	made     map[string]bool // what rows share, by its path
+	huge     bool            // also measure growth up to sizes that take minutes to make
+	made     map[string]bool // paths that rows share
 	points   []point         // of the curves of growth
-	ends     []func() error  // of what the measurement opened
+	ends     []func() error  // of everything that the measurement opened
 }
 
-// atEnd notes what is to be done at the end of the measurement, the last first.
+// atEnd registers a function for the end of the measurement; the last one runs first.
 func (l *lab) atEnd(end func() error) { l.ends = append(l.ends, end) }
 
-// once makes a file or a folder that several rows need, and gives its path.
+// once makes a file or a folder that several rows need, and returns its path.
 func (l *lab) once(name string, build func(path string)) (path string) {
 	path = filepath.Join(l.dir, name)
 	if l.made[path] {
 		return path
 	}
-	attempt.Check(os.RemoveAll(path)) // half of it, where a row has failed
+	attempt.Check(os.RemoveAll(path)) // an incomplete one, if a row has failed
 	build(path)
 	if l.made == nil {
 		l.made = map[string]bool{}
@@ -49,7 +49,7 @@ func (l *lab) once(name string, build func(path string)) (path string) {
 	return path
 }
 
-// attempt measures, ends what was opened for that, and says what went wrong.
+// attempt measures, closes what the measurement opened, and returns its error.
 func (l *lab) attempt(measure func()) error {
 	err := attempt.Do(measure)
 	for _, end := range slices.Backward(l.ends) {
@@ -93,15 +93,15 @@ func main() {
 	}
 }
 
-// untilInterrupted gives a context that ends with Ctrl-C. What a row has started is ended then as it always is, so that
-// no process and no folder stays behind; whoever does not want to wait for that interrupts again.
+// untilInterrupted returns a context that ends with Ctrl-C. The processes of a row are then ended as usual, so that no
+// process and no folder is left behind; a second interrupt kills the bench at once.
 func untilInterrupted() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx
 }
 
-// measure takes the chosen measurements and reports what came of them; not ok: a row is not met.
+// measure takes the chosen measurements and reports the results. It returns false if a target is missed.
 func measure(ctx context.Context, l *lab, only, file, image string) (ok bool, err error) {
 	rows, err := chosen(only)
 	if err != nil {
@@ -124,8 +124,8 @@ func measure(ctx context.Context, l *lab, only, file, image string) (ok bool, er
 	return rep.met(), err
 }
 
-// run measures row by row and says which one it is at. A row that is missed, or that could not be measured, does not
-// keep the others from being measured.
+// run measures row by row and prints its progress. A row that misses its target, or cannot be measured, does not stop the
+// others.
 func run(interrupted context.Context, l *lab, chosen []measurement, progress io.Writer) (rep *report, err error) {
 	ctx, cancel := context.WithTimeout(interrupted, 40*time.Minute)
 	defer cancel()

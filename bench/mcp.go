@@ -15,16 +15,16 @@ import (
 	"toolpost/tool"
 )
 
-// lookConfig has a tool that only reads, behind a policy.
+// lookConfig has a read-only tool, behind a policy.
 const lookConfig = `sources: [{name: bench, protocol: echo}]
 policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
 store: {url: %q}
 `
 
-// recorded is the store in which calls are kept.
+// recorded is the store that records calls.
 const recorded = "sqlite:.toolpost/toolpost.db"
 
-// lookCall is a call of it as a modern client makes one, and lookAnswer what every answer has.
+// lookCall is a call of it in the form of a modern client, and lookAnswer is part of every answer.
 const (
 	lookCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{"name":"Ada"},` +
 		aboutBench + `}}`
@@ -36,14 +36,14 @@ const (
 	lookAnswer = `"structuredContent":{"name":"Ada"}`
 )
 
-// lookOnce is the call as bytes, for callers that cost as little as they can.
+// lookOnce is the call for callers that cost as little as possible.
 var lookOnce = request{
 	path: "/mcp", args: lookCall, want: lookAnswer, headers: "Accept: application/json, text/event-stream\r\n" +
 		"Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: look\r\n",
 }
 
-// mcpCalls gives the measurement of tools/call by so many callers, each with a connection of its own, against another
-// server. Both are processes of their own: in one process each would have the other's memory to collect.
+// mcpCalls returns the measurement of tools/call by a number of callers, each with its own connection, against another
+// server. Both are separate processes: in one process each would have to collect the other's garbage.
 func mcpCalls(callers int, store, against string, least float64) func(context.Context, *lab) row {
 	return func(ctx context.Context, l *lab) row {
 		dir := filepath.Join(l.dir, fmt.Sprint("mcp", callers, against, filepath.Base(store)))
@@ -57,7 +57,7 @@ func mcpCalls(callers int, store, against string, least float64) func(context.Co
 	}
 }
 
-// serveMCP opens Toolpost over a config and gives the URL of its MCP door.
+// serveMCP opens Toolpost with a config and returns the URL of its MCP door.
 func (l *lab) serveMCP(ctx context.Context, dir, text string) string {
 	_, url := l.serveNode(ctx, dir, text)
 	return url + "/mcp"
@@ -74,7 +74,7 @@ func sendMCP(ctx context.Context, client *http.Client, url, method, name, text s
 	return post(ctx, client, url, header, text)
 }
 
-// serveSDK is the official SDK for Go with the same tool, and nothing before it: no caller, no policy.
+// serveSDK serves the same tool with the official SDK for Go, and nothing in front of it: no caller, no policy.
 func serveSDK(ctx context.Context) error {
 	s := sdk.NewServer(&sdk.Implementation{Name: "sdk", Version: "1"}, nil)
 	s.AddTool(&sdk.Tool{Name: "look", InputSchema: json.RawMessage(`{"type":"object"}`)},
@@ -87,7 +87,7 @@ func serveSDK(ctx context.Context) error {
 	return serveBare(ctx, sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, options).ServeHTTP)
 }
 
-// bareMCP is the least that answers the same: net/http and encoding/json.
+// bareMCP is the minimal server with the same answers: net/http and encoding/json.
 func bareMCP(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		ID     json.RawMessage `json:"id"`

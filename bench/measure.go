@@ -20,11 +20,11 @@ import (
 	"toolpost/tool"
 )
 
-// A timed does something once and says how long that took.
+// A timed does something once and returns how long it took.
 type timed func() (time.Duration, error)
 
-// compare runs both by turns, so that whatever the machine does meanwhile meets both alike, and gives the
-// medians. One run of each before that warms up and does not count.
+// compare runs both in turns, so that other load on the machine affects both alike, and returns the medians. A first run
+// of each warms up and does not count.
 func compare(rounds int, measured, reference timed) (m, r time.Duration) {
 	var ms, rs []time.Duration
 	for range rounds + 1 {
@@ -43,7 +43,7 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// alone is compare for what has no reference that could be run.
+// alone is compare for a measurement without a reference that could be run.
 func alone(rounds int, measured timed) time.Duration {
 	m, _ := compare(rounds, measured, func() (time.Duration, error) { return 0, nil })
 	return m
@@ -52,7 +52,7 @@ func alone(rounds int, measured timed) time.Duration {
 // clock times one run of do.
 func clock(do func() error) timed { return batch(1, do) }
 
-// batch times one of many runs of do, where a single one is too short for the clock.
+// batch times one of many runs of do, for runs that are too short for the clock.
 func batch(size int, do func() error) timed {
 	return func() (time.Duration, error) {
 		began := time.Now()
@@ -65,7 +65,7 @@ func batch(size int, do func() error) timed {
 	}
 }
 
-// storm lets so many callers do something at the same time, each so many times.
+// storm lets a number of callers do something concurrently, each the given number of times.
 func storm(callers, each int, do func() error) func() error {
 	return func() error {
 		var g errgroup.Group
@@ -76,14 +76,14 @@ func storm(callers, each int, do func() error) func() error {
 	}
 }
 
-// asLong is a row whose target is less than so many times the time of the reference.
+// asLong returns a row whose target is less than limit times the time of the reference.
 func asLong(m, r time.Duration, show func(time.Duration) string, limit float64) row {
 	one := longer(m, r, show)
 	one.target, one.pass = fmt.Sprintf("< %gx", limit), float64(m)/float64(r) < limit
 	return one
 }
 
-// longer is a row that shows how many times as long as the reference something takes, and has no target.
+// longer returns a row without a target that shows the time as a multiple of the reference's.
 func longer(m, r time.Duration, show func(time.Duration) string) row {
 	return row{
 		measured: show(m), reference: show(r), ratio: fmt.Sprintf("%.2fx as long", float64(m)/float64(r)), target: noTarget,
@@ -91,22 +91,22 @@ func longer(m, r time.Duration, show func(time.Duration) string) row {
 	}
 }
 
-// ofTheRate is a row whose target is at least so much of the reference's rate, where both did n things.
+// ofTheRate returns a row whose target is at least a share of the reference's rate, if both did n things.
 func ofTheRate(n int, m, r time.Duration, least float64) row {
 	return share(rate(n, m), rate(n, r), float64(r)/float64(m), least)
 }
 
-// noTarget stands where a row is only shown.
+// noTarget is the target of a row that is only shown.
 const noTarget = "-"
 
-// need ends the measurement where a program is missing.
+// need ends the measurement if a program is missing.
 func need(program string) {
 	if _, err := exec.LookPath(program); err != nil {
 		attempt.Check(fmt.Errorf("%s is missing; `make setup` installs it", program))
 	}
 }
 
-// share is a row whose target is at least so much of the reference; with 0 there is none.
+// share returns a row whose target is at least a share of the reference; 0 means no target.
 func share(measured, reference string, ratio, least float64) row {
 	one := row{
 		measured: measured, reference: reference, ratio: fmt.Sprintf("%.2f of the rate", ratio), target: noTarget,
@@ -118,7 +118,7 @@ func share(measured, reference string, ratio, least float64) row {
 	return one
 }
 
-// over is a row whose target is less than so much more time than the reference.
+// over returns a row whose target is less than limit more time than the reference.
 func over(m, r, limit time.Duration) row {
 	return row{
 		measured: us(m), reference: us(r), ratio: "+" + us(m-r), pass: m-r < limit,
@@ -132,9 +132,9 @@ func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float
 
 func us(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/float64(time.Microsecond)) }
 
-// openNode writes a folder, toolpost.yaml among its files, and opens Toolpost over it, as `toolpost serve`
-// does: with every stage of the engine, but without a store where the config does not name one: what records cost
-// is a row of its own. Beside the protocols of the build there are two, echo and many.
+// openNode writes a folder with the files, including toolpost.yaml, and opens Toolpost there, as `toolpost serve` does:
+// with every stage of the engine, but without a store unless the config names one, since the cost of records is a row of
+// its own. It adds two protocols to those of the build, echo and many.
 func (l *lab) openNode(ctx context.Context, dir string, files map[string]string, o node.Options) *node.Node {
 	writeFiles(dir, files)
 	text := files["toolpost.yaml"]
@@ -150,7 +150,7 @@ func (l *lab) openNode(ctx context.Context, dir string, files map[string]string,
 	o.Protocols = append(node.Protocols(), brings("echo", echo{}), brings("many", many{}))
 	n := attempt.Must(node.Open(ctx, cfg, o))
 	steady := func() {}
-	if o.Listen == "" { // as every program that answers many calls; Serve does it itself
+	if o.Listen == "" { // as every program that answers many calls does; Serve does it itself
 		steady = node.Steady()
 	}
 	l.atEnd(func() error {
@@ -170,18 +170,18 @@ func writeFiles(dir string, files map[string]string) {
 	}
 }
 
-// open opens a node and gives what runs its calls.
+// open opens a node and returns its handler.
 func (l *lab) open(ctx context.Context, dir string, files map[string]string) tool.Handler {
 	return l.openNode(ctx, dir, files, node.Options{}).Handler()
 }
 
-// greet gives the call of a tool that greets Ada.
+// greet returns a call of a tool that greets Ada.
 func greet(ctx context.Context, h tool.Handler, name string) func() error {
 	call := &tool.Call{Tool: name, Args: []byte(`{"name":"Ada"}`)}
 	return func() error { return wantHello(invoke(ctx, h, call)) }
 }
 
-// invoke makes one call and insists that the tool succeeded.
+// invoke makes one call and fails unless the tool succeeded.
 func invoke(ctx context.Context, h tool.Handler, c *tool.Call) ([]byte, error) {
 	r, err := h.Invoke(ctx, c, tool.Discard)
 	if err != nil {
@@ -193,11 +193,11 @@ func invoke(ctx context.Context, h tool.Handler, c *tool.Call) ([]byte, error) {
 	return r.Output, nil
 }
 
-// echoConfig has the tool with nothing to it, so that what is left is the way there.
+// echoConfig has a tool that does nothing, so that only the overhead is left.
 const echoConfig = `sources: [{name: bench, protocol: echo}]
 `
 
-// echo is a source with the tool echo, and with look, which only reads; in this process.
+// echo is an in-process source with the tool echo, and with look, which only reads.
 type echo struct{}
 
 var (

@@ -14,17 +14,17 @@ import (
 	"toolpost/examples"
 )
 
-// settled is how long after its start a server is looked at.
+// settled is how long after its start a server's memory is read.
 const settled = 10 * time.Second
 
-// memoryOfExamples measures what a server with the sources of `toolpost init` takes.
+// memoryOfExamples measures the memory of a server with the sources of `toolpost init`.
 func memoryOfExamples(ctx context.Context, l *lab) row {
 	dir := attempt.Must(os.MkdirTemp(l.dir, "memory"))
 	attempt.Check(os.CopyFS(dir, examples.Files))
 	return l.memory(ctx, dir, 25<<20)
 }
 
-// memoryOfMany measures what a server takes that has a source of 1,000 tools, after they have been listed.
+// memoryOfMany measures the memory of a server with a source of 1,000 tools, after they have been listed.
 func memoryOfMany(ctx context.Context, l *lab) row {
 	dir := attempt.Must(os.MkdirTemp(l.dir, "memory"))
 	paths := map[string]any{}
@@ -47,7 +47,7 @@ func memoryOfMany(ctx context.Context, l *lab) row {
 	return l.memory(ctx, dir, 40<<20)
 }
 
-// memory serves a folder, has its tools listed, and looks at what the program takes once it has settled.
+// memory serves a folder, lists its tools, and measures the memory of the program once it has settled.
 func (l *lab) memory(ctx context.Context, dir string, limit int64) row {
 	began := time.Now()
 	server := l.process(ctx, dir, l.coldCopy(), "serve", "--listen", "127.0.0.1:0")
@@ -64,9 +64,9 @@ func (l *lab) memory(ctx context.Context, dir string, limit int64) row {
 	}
 }
 
-// coldCopy gives a copy of the program that is not in the kernel's cache. Of one that has just been written the cache
-// has pieces of up to two megabytes, and whoever uses a byte is counted for all of its piece: the same program would
-// take ten megabytes more on the day when it was built.
+// coldCopy returns a copy of the program that is not in the kernel's page cache. The cache holds a newly written program
+// in pieces of up to two megabytes, and a process that uses one byte is charged for the whole piece: the same program
+// would take ten megabytes more on the day it was built.
 func (l *lab) coldCopy() string {
 	path := filepath.Join(attempt.Must(os.MkdirTemp(l.dir, "program")), "toolpost")
 	attempt.Check(os.WriteFile(path, attempt.Must(os.ReadFile(l.toolpost)), 0o755))

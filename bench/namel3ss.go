@@ -28,13 +28,13 @@ from tools.sample import greet
 json.dump(greet(json.load(sys.stdin)), sys.stdout)
 `
 
-// greeting is a folder with one Python tool.
+// greeting returns a folder with one Python tool.
 func greeting() map[string]string {
 	return map[string]string{"tools/sample.py": greeter, "plain.py": plainPython, "toolpost.yaml": greetConfig}
 }
 
-// warmCall compares a call through the whole engine, in a clean forked process, with what everybody does
-// first: start python3, import, call.
+// warmCall compares a call through the whole engine, in a clean forked process, with the obvious way: start python3,
+// import, call.
 func warmCall(ctx context.Context, l *lab) row {
 	need("python3")
 	dir := filepath.Join(l.dir, "warm")
@@ -54,7 +54,7 @@ func warmCall(ctx context.Context, l *lab) row {
 	}
 }
 
-// realPython is the path of python3, so that no reference pays for a shim in front of it.
+// realPython returns the path of python3, so that no reference pays for a shim in front of it.
 func realPython(ctx context.Context) string {
 	path := attempt.Must(exec.CommandContext(ctx, "python3", "-c", "import sys; print(sys.executable)").Output())
 	return strings.TrimSpace(string(path))
@@ -67,10 +67,10 @@ func wantHello(out []byte, err error) error {
 	return err
 }
 
-// serviceCall compares a call through the whole engine to a tool behind HTTP with a client that posts the
-// same document to the same server and reads the answer.
+// serviceCall compares a call through the whole engine to a tool behind HTTP with a client that posts the same document
+// to the same server and reads the answer.
 func serviceCall(ctx context.Context, l *lab) row {
-	var last atomic.Pointer[[]byte] // what the server was asked last
+	var last atomic.Pointer[[]byte] // the last request to the server
 	srv := l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
 		last.Store(&body)

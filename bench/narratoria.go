@@ -15,8 +15,8 @@ import (
 	"toolpost/tool"
 )
 
-// events compares the runner, with everything that it checks, with a loop that only reads and decodes.
-// Both get the same lines from the same program.
+// events compares the runner, with all its checks, with a loop that only reads and decodes. Both get the same lines from
+// the same program.
 func events(ctx context.Context, l *lab) row {
 	path := filepath.Join(l.dir, "events.ndjson")
 	writeEvents(path, l.events)

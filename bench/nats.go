@@ -22,8 +22,8 @@ const (
 	natsBody    = `{"message":"hello","n":42,"list":[1,2,3]}`
 )
 
-// natsDoor compares requests to an echo tool with requests to a responder that sends back what it got. Both
-// are clients of one server, and the callers another.
+// natsDoor compares requests to an echo tool with requests to a responder that returns its input. Both are clients of one
+// server, and so is the caller.
 func natsDoor(ctx context.Context, l *lab) row {
 	url := l.natsServer()
 	n := l.openNode(ctx, filepath.Join(l.dir, "nats"), map[string]string{"toolpost.yaml": echoConfig}, node.Options{})
@@ -54,7 +54,7 @@ func (l *lab) natsServer() (url string) {
 	return s.ClientURL()
 }
 
-// requests makes the requests of one turn, every caller one after the other.
+// requests makes the requests of one turn, in sequence for every caller.
 func requests(nc *nats.Conn, subject string) func() error {
 	return storm(natsCallers, natsEach, func() error {
 		m, err := nc.Request(subject, []byte(natsBody), 30*time.Second)

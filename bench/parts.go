@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// A measurement holds one promise against a reference: a row of the table.
+// A measurement compares one promise with a reference: a row of the table.
 type measurement struct {
 	part string
 	name string
 	run  func(context.Context, *lab) row
 }
 
-// id is how a row is asked for by itself.
+// id selects a single row on the command line.
 func (m measurement) id() string { return m.part + ": " + m.name }
 
-// A part is a group of rows that can be measured without the others. docs/benchmarks.md says what each row compares.
+// A part is a group of rows that can be measured without the others. docs/benchmarks.md explains what each row compares.
 type part struct {
 	name string
 	rows []measurement
@@ -114,7 +114,7 @@ func parts() []part {
 	}
 }
 
-// measurements gives the rows of all parts.
+// measurements returns the rows of all parts.
 func measurements() (all []measurement) {
 	for _, p := range parts() {
 		for _, m := range p.rows {
@@ -125,7 +125,7 @@ func measurements() (all []measurement) {
 	return all
 }
 
-// chosen gives the rows of a part, or the row of that id; with "" all of them.
+// chosen returns the rows of a part, or the row of that id; "" selects all of them.
 func chosen(only string) ([]measurement, error) {
 	rows := slices.DeleteFunc(measurements(), func(m measurement) bool {
 		return only != "" && only != m.part && only != m.id()
@@ -136,7 +136,7 @@ func chosen(only string) ([]measurement, error) {
 	return nil, unknown(only)
 }
 
-// unknown says what there is instead: the rows of a part that exists, or the parts.
+// unknown returns an error that lists the alternatives: the rows of a part that exists, or the parts.
 func unknown(only string) error {
 	of, name, _ := strings.Cut(only, ":")
 	var names []string

@@ -24,20 +24,20 @@ type panel struct {
 	title, axis string
 	marks       []mark // by size
 	limits      []float64
-	limit       string // what they are
-	log         bool   // whether the values grow by factors too
+	limit       string // the label of the limits
+	log         bool   // the values grow by factors too
 	name        func(size float64) string
 	value       func(float64) string // on the axis
 }
 
-// A mark is a point with what is written beside it.
+// A mark is a point with its label.
 type mark struct {
 	size, value float64
 	label       string
 	below       string
 }
 
-// draw writes the curves of growth as a picture. It is the same for the same points.
+// draw writes the curves of growth as a picture. The same points result in the same picture.
 func draw(path string, points []point) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -54,7 +54,7 @@ const (
 	panelsLeft, panelsTop    = 8, 62
 )
 
-// style has the colours of paper and, where the reader's system is dark, of night.
+// style has light colours and, if the reader's system is dark, dark ones.
 const style = `
   .card { fill: #ffffff; stroke: #d8dee6; } .back { fill: #f6f8fa; }
   text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #59636e; }
@@ -96,7 +96,7 @@ func picture(points []point) string {
 	return b.String()
 }
 
-// described says in words what the picture shows, for who cannot see it.
+// described describes the picture in words, for readers who cannot see it.
 func described(points []point) string {
 	var said []string
 	for _, p := range panels(points) {
@@ -139,8 +139,8 @@ func panels(points []point) (all []panel) {
 	return append(all, out)
 }
 
-// merged gives the points of a curve by size, one for each. The smallest size was measured beside every other one, and
-// the machine may have been faster at one time than at another: what counts is how much of it a size has.
+// merged returns the points of a curve by size, one for each. The smallest size was measured beside every other one, and
+// the machine may have been faster at one time than at another, so only the ratio to it counts.
 func merged(points []point, curve string) (list []point) {
 	bySize := map[int][]point{}
 	var firsts []float64
@@ -210,7 +210,7 @@ func (p panel) mark(b *strings.Builder, m mark, limit float64, anchor string) {
 	x, y := p.x(m.size), p.y(m.value)
 	fmt.Fprintf(b, `<circle class="dot" cx="%.1f" cy="%.1f" r="4.5"/>`+"\n", x, y)
 	beside := y - 12
-	if at := p.y(limit); at < y && at > y-28 { // the target is in the way; above it nothing is
+	if at := p.y(limit); at < y && at > y-28 { // the target line is in the way; there is room above it
 		beside = at - 8
 	}
 	text(b, "value", x, beside, anchor, m.label)
@@ -218,14 +218,14 @@ func (p panel) mark(b *strings.Builder, m mark, limit float64, anchor string) {
 	text(b, "small", x, plotTop+plotHigh+33, anchor, m.below)
 }
 
-// legend says what the dashed line is, in a corner that the curves leave free.
+// legend explains the dashed line, in a corner that the curves leave free.
 func (p panel) legend(b *strings.Builder) {
 	y := panelHigh - 22
 	fmt.Fprintf(b, `<line class="limit" x1="%d" x2="%d" y1="%d" y2="%d"/>`+"\n", plotLeft, plotLeft+26, y, y)
 	text(b, "small limits", plotLeft+33, float64(y+4), "start", "target: "+p.limit)
 }
 
-// anchor keeps what is written at the ends of a curve inside.
+// anchor keeps the labels at the ends of a curve inside the panel.
 func anchor(i, n int) string {
 	switch i {
 	case 0:
@@ -243,7 +243,7 @@ func (p panel) values() (values []float64) {
 	return values
 }
 
-// line is the path through values at the sizes of the marks.
+// line returns the path through values at the sizes of the marks.
 func (p panel) line(values []float64) string {
 	var at []string
 	for i, v := range values {
@@ -252,7 +252,7 @@ func (p panel) line(values []float64) string {
 	return strings.Join(at, " L")
 }
 
-// x is where a size is: sizes grow by factors.
+// x returns the position of a size: sizes grow by factors.
 func (p panel) x(size float64) float64 {
 	from, to := p.marks[0].size, p.marks[len(p.marks)-1].size
 	if from == to {
@@ -261,7 +261,7 @@ func (p panel) x(size float64) float64 {
 	return plotLeft + plotWide*math.Log(size/from)/math.Log(to/from)
 }
 
-// y is where a value is.
+// y returns the position of a value.
 func (p panel) y(v float64) float64 {
 	ticks := p.ticks()
 	from, to := ticks[0], ticks[len(ticks)-1]
@@ -272,7 +272,7 @@ func (p panel) y(v float64) float64 {
 	return plotTop + plotHigh*(1-part)
 }
 
-// ticks are round values from the bottom of the plot to its top, above all that is drawn.
+// ticks returns round values from the bottom of the plot to its top, above everything that is drawn.
 func (p panel) ticks() (ticks []float64) {
 	most := max(slices.Max(p.values()), slices.Max(p.limits))
 	if p.log {
@@ -283,7 +283,7 @@ func (p panel) ticks() (ticks []float64) {
 		}
 	}
 	step := math.Pow(10, math.Floor(math.Log10(most))-1)
-	for _, next := range []float64{2, 2.5, 2, 2} { // 1, 2, 5, 10, 20 of it, until four of them are enough
+	for _, next := range []float64{2, 2.5, 2, 2} { // 1, 2, 5, 10, 20 times it, until four steps are enough
 		if 4*step >= 1.2*most {
 			break
 		}
@@ -300,7 +300,7 @@ func text(b *strings.Builder, class string, x, y float64, anchor, words string) 
 	fmt.Fprintf(b, `<text class="%s" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", class, x, y, anchor, words)
 }
 
-// count writes a number as people do.
+// count formats a number with separators.
 func count(n float64) string {
 	digits := strconv.FormatInt(int64(n), 10)
 	for at := len(digits) - 3; at > 0; at -= 3 {

@@ -14,10 +14,10 @@ import (
 
 const planConfig = "sources: [{name: echo, protocol: echo}]\nlimits: {plans: {overlap: 20}}\nstore: {}\n"
 
-// planned compares a plan of a thousand tools that only give back what they got and may overlap, which is kept as it
-// runs, with the same calls made directly, as many of them at once. Both are recorded: a plan is answered when what its
-// tools did is on record, so behind the direct calls comes a refused one, whose answer waits for its record and for
-// those before it.
+// planned compares a plan of a thousand tools that only return their input and may overlap, which is stored as it runs,
+// with the same calls made directly, as many of them at once. Both are recorded: a plan is answered once the calls of its
+// tools are on record. So a refused call follows the direct ones, because its answer waits for its record and for those
+// before it.
 func planned(
 	open func(context.Context, *lab) (tool.Handler, tool.Principal), least float64,
 ) func(context.Context, *lab) row {
@@ -58,7 +58,7 @@ func planned(
 	}
 }
 
-// plansInside calls the engine itself, in one process.
+// plansInside calls the engine itself, in this process.
 func plansInside(ctx context.Context, l *lab) (tool.Handler, tool.Principal) {
 	h := l.open(ctx, filepath.Join(l.dir, "plan"), map[string]string{"toolpost.yaml": planConfig})
 	return h, tool.Principal{ID: "local", Door: "cli"}

@@ -20,7 +20,7 @@ import (
 	"toolpost/bench/attempt"
 )
 
-// serveMCPGo is the server that most programs in Go are built on, with the same tool and nothing before it.
+// serveMCPGo serves the same tool with the library that most programs in Go use, and nothing in front of it.
 func serveMCPGo(ctx context.Context) error {
 	s := goserver.NewMCPServer("mcp-go", "1")
 	s.AddTool(gomcp.NewToolWithRawSchema("look", "", json.RawMessage(`{"type":"object"}`)),
@@ -32,7 +32,7 @@ func serveMCPGo(ctx context.Context) error {
 	return serveBare(ctx, goserver.NewStreamableHTTPServer(s, goserver.WithStateLess(true)).ServeHTTP)
 }
 
-// proxyConfig has a server behind a pipe, whose tool says that it only reads, and is believed.
+// proxyConfig has a server behind a pipe, whose tool is declared read-only and trusted to be so.
 const proxyConfig = `sources: [{name: up, protocol: mcp, command: [%q, %q], trust_hints: true}]
 policy: {rules: [{name: no-deletes, effect: deny, tools: deleteFile}]}
 store: {url: %q}
@@ -83,7 +83,7 @@ func servePipe() {
 	}
 }
 
-// A proxy is the least that lets many callers share a pipe.
+// A proxy is the minimum that lets many callers share a pipe.
 type proxy struct {
 	mu    sync.Mutex
 	in    io.Writer
@@ -133,7 +133,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.next++
 	p.waits[p.next] = answer
 	m["id"] = json.RawMessage(strconv.Itoa(p.next))
-	line, _ := json.Marshal(m) // JSON that was read
+	line, _ := json.Marshal(m) // it was decoded from JSON
 	_, err = p.in.Write(append(line, '\n'))
 	p.mu.Unlock()
 	if err != nil {

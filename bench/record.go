@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// recordedReads lets as many callers read a file with the record on as do without a store.
+// recordedReads compares callers that read a file with the record on with equally many without a store.
 func recordedReads(ctx context.Context, l *lab, callers int) (m, r *pace) {
 	with := l.readers(ctx, fmt.Sprint("record", callers), recorded, callers)
 	without := l.readers(ctx, fmt.Sprint("record", callers, "-none"), "none", callers)
 	return race(rounds, with, without)
 }
 
-// recordedChanges compares calls of a tool that may change something, each of which is noted before it runs and
-// recorded before it is answered, with requests to a bare server that appends a line for each to a file and answers
-// when the line is on the disk; those that come together share the wait.
+// recordedChanges compares calls of a tool that may change something, each of which is noted before it runs and recorded
+// before it is answered, with requests to a bare server that appends a line for each to a file and answers once the line
+// is on disk. Concurrent requests share that wait.
 func recordedChanges(ctx context.Context, l *lab, callers int) (m, r *pace) {
 	ours, bare := filepath.Join(l.dir, "changes"), filepath.Join(l.dir, "changes-bare")
 	writeFiles(ours, map[string]string{"toolpost.yaml": fmt.Sprintf(lookConfig, recorded)})
@@ -31,7 +31,7 @@ func recordedChanges(ctx context.Context, l *lab, callers int) (m, r *pace) {
 		l.crowd(ctx, l.benchServe(ctx, bare, wordAppend, filepath.Join(bare, "lines")), callers, call))
 }
 
-// serveAppending is the bare server that keeps a line of every request.
+// serveAppending is the bare server that stores a line for every request.
 func serveAppending(ctx context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -60,13 +60,13 @@ func serveAppending(ctx context.Context, path string) error {
 	})
 }
 
-// An appended is a line for the file, and who waits for it.
+// An appended is a line for the file, and the channel of its waiting request.
 type appended struct {
 	line []byte
 	done chan error
 }
 
-// lineOf is as much as has to be known about a call.
+// lineOf returns a line with the minimum that has to be known about a call.
 func lineOf(args json.RawMessage) []byte {
 	line, _ := json.Marshal(map[string]any{
 		"time": time.Now(), "tool": "echo", "source": "bench", "door": "http", "caller": "owner", "outcome": "ok",
@@ -75,7 +75,7 @@ func lineOf(args json.RawMessage) []byte {
 	return append(line, '\n')
 }
 
-// appendGroups writes lines, and waits for the disk once for all that came meanwhile.
+// appendGroups writes lines, and syncs once for all lines that arrived in the meantime.
 func appendGroups(f *os.File, lines <-chan appended) {
 	for first := range lines {
 		group, text := []appended{first}, first.line

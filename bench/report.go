@@ -14,18 +14,18 @@ import (
 	"unicode/utf8"
 )
 
-// A row is what came of one promise.
+// A row is the result of one promise.
 type row struct {
 	measured  string
 	reference string
 	ratio     string
 	target    string
-	note      string // what else was seen; it stands below the table
+	note      string // other observations, printed below the table
 	pass      bool
-	skipped   bool // was not to be measured here; the note says why
+	skipped   bool // not to be measured here; the note gives the reason
 }
 
-// A report is what a run says: as a table, and as JSON.
+// A report is the result of a run: as a table, and as JSON.
 type report struct {
 	Go    string     `json:"go"`
 	OS    string     `json:"os"`
@@ -44,10 +44,11 @@ type reported struct {
 	Target    string  `json:"target"`
 	Verdict   string  `json:"verdict"`
 	Note      string  `json:"note,omitempty"`
-	Seconds   float64 `json:"seconds"` // that measuring it took
+	Seconds   float64 `json:"seconds"` // time spent measuring
 }
 
-// The verdicts: a promise is kept or not, or nobody knows; nothing was promised, or nothing was measured.
+// The verdicts: a promise is kept, missed or could not be measured; or nothing was promised, or nothing was to be
+// measured.
 const (
 	passed  = "pass"
 	missed  = "MISSED"
@@ -62,7 +63,7 @@ func newReport() *report {
 	}
 }
 
-// add notes what came of a measurement.
+// add adds the result of a measurement.
 func (r *report) add(m measurement, came row, failed error, took time.Duration) {
 	verdict := missed
 	switch {
@@ -81,10 +82,10 @@ func (r *report) add(m measurement, came row, failed error, took time.Duration) 
 	})
 }
 
-// met reports whether every promise is kept that was looked at.
+// met reports whether every promise that was measured is kept.
 func (r *report) met() bool { return r.count(missed)+r.count(broken) == 0 }
 
-// count gives how many rows have that verdict.
+// count returns the number of rows with a verdict.
 func (r *report) count(verdict string) (n int) {
 	for _, one := range r.Rows {
 		if one.Verdict == verdict {
@@ -94,7 +95,7 @@ func (r *report) count(verdict string) (n int) {
 	return n
 }
 
-// whole reports whether every row of a part was measured, whatever came of it.
+// whole reports whether every row of a part was measured, whatever its verdict.
 func (r *report) whole(part string) bool {
 	left := 0
 	for _, m := range measurements() {
@@ -114,7 +115,7 @@ func (r *report) whole(part string) bool {
 func (r *report) save(path string) error {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false) // targets have < and > in them
+	enc.SetEscapeHTML(false) // targets contain < and >
 	enc.SetIndent("", "  ")
 	if err := errors.Join(enc.Encode(r), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
 		return err
@@ -131,17 +132,17 @@ func read(path string) (r *report, err error) {
 	return r, json.Unmarshal(text, &r)
 }
 
-// width is how wide the table is at the most: a terminal, or a page of docs.
+// width is the maximum width of the table: a terminal, or a page of docs.
 const width = 120
 
-// columns are the cells of a row, and how wide each of them gets; together, with two spaces between, they are width.
+// columns returns the widths of the cells of a row; with two spaces between them, they add up to width.
 func columns() []int { return []int{8, 30, 19, 19, 18, 8, 6} }
 
 func (r reported) cells() []string {
 	return []string{r.Part, r.Name, r.Measured, r.Reference, r.Ratio, r.Target, r.Verdict}
 }
 
-// table writes the rows, below them what else is to be said about some, and how many there are of each verdict.
+// table writes the rows, the notes below them, and the number of rows of each verdict.
 func (r *report) table(out io.Writer) {
 	fmt.Fprintf(out, "%s %s, %d CPUs; medians of interleaved runs\n\n", r.Go, r.OS, r.CPUs)
 	writeCells(out, []string{"PART", "ROW", "MEASURED", "REFERENCE", "RATIO", "TARGET", ""})
@@ -157,7 +158,7 @@ func (r *report) table(out io.Writer) {
 	fmt.Fprintln(out, r.summary())
 }
 
-// summary says how many rows there are of each verdict.
+// summary reports the number of rows of each verdict.
 func (r *report) summary() string {
 	var each []string
 	for _, verdict := range []string{passed, missed, broken, seen, skipped} {
@@ -168,7 +169,7 @@ func (r *report) summary() string {
 	return strings.Join(each, ", ")
 }
 
-// writeCells writes a line of the table. What does not fit is cut; the JSON has all of it.
+// writeCells writes a line of the table. It cuts text that does not fit; the JSON has all of it.
 func writeCells(out io.Writer, cells []string) {
 	var line strings.Builder
 	for i, wide := range columns() {

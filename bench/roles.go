@@ -11,7 +11,7 @@ import (
 	"toolpost/bench/attempt"
 )
 
-// What another bench starts this one for: to measure as somebody else, to call, or to be measured.
+// The roles in which another bench starts this one: to measure as another user, to call, or to be measured.
 const (
 	wordSpawns  = "spawns"
 	wordWarm    = "warm"
@@ -28,7 +28,7 @@ const (
 	wordLoop    = "loop"
 )
 
-// role is what a bench does that another one started: it tells what it measured, or is measured itself.
+// role plays the role for which another bench started this one: it prints its measurement, or is measured itself.
 func role(ctx context.Context, l *lab, words []string) {
 	l.dir = os.TempDir()
 	tell := func(v any) { attempt.Check(json.NewEncoder(os.Stdout).Encode(v)) }
@@ -65,7 +65,7 @@ func role(ctx context.Context, l *lab, words []string) {
 	}
 }
 
-// untilTold gives a context that ends when the bench that started this one says so.
+// untilTold returns a context that ends when the bench that started this one sends a signal.
 func untilTold(ctx context.Context, l *lab) context.Context {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	l.atEnd(func() error { stop(); return nil })

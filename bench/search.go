@@ -25,10 +25,10 @@ import (
 	"toolpost/tool"
 )
 
-// treeFiles is how many files the tree has that is searched.
+// treeFiles is the number of files in the searched tree.
 const treeFiles = 50_000
 
-// grepPatterns are what people search for: one of each kind that takes another way through a search engine.
+// grepPatterns returns typical searches: one for each path through a search engine.
 func grepPatterns() []string {
 	return []string{
 		`ErrUnexpectedEOF`,                           // a literal
@@ -50,7 +50,7 @@ type codeTree struct {
 	view *workspace.View
 }
 
-// openTree makes the tree, where no row has made it yet, and opens it.
+// openTree makes the tree, if no row has made it yet, and opens it.
 func (l *lab) openTree(ctx context.Context) *codeTree {
 	dir := l.once("tree", func(dir string) { copySources(ctx, dir) })
 	ws := attempt.Must(workspace.Open(dir, workspace.Options{}))
@@ -65,7 +65,7 @@ func (t *codeTree) index(l *lab, name string) *trigram.Index {
 	return x
 }
 
-// copySources copies modules from the module cache, again under another name where there are too few.
+// copySources copies modules from the module cache, and copies them again under another name if there are too few.
 func copySources(ctx context.Context, dir string) {
 	out := attempt.Must(exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output())
 	from, left := strings.TrimSpace(string(out)), treeFiles
@@ -103,12 +103,12 @@ func grepCold(ctx context.Context, l *lab) row {
 	return t.againstRipgrep(ctx, 1.5, func(p *grep.Pattern) (grep.Stats, error) { return t.walk(ctx, p) })
 }
 
-// grepWarm does it with one.
+// grepWarm does the same with an index.
 func grepWarm(ctx context.Context, l *lab) row {
 	need("rg")
 	t := l.openTree(ctx)
 	x := t.index(l, "trigram")
-	time.Sleep(3 * time.Second) // files that were written just now are searched each time
+	time.Sleep(3 * time.Second) // newly written files are searched each time
 	attempt.Check(x.Refresh(ctx))
 	return t.againstRipgrep(ctx, 0.3, func(p *grep.Pattern) (grep.Stats, error) {
 		sel, err := x.Select(ctx, "", p.Need())
@@ -118,7 +118,7 @@ func grepWarm(ctx context.Context, l *lab) row {
 		if err != nil {
 			return grep.Stats{}, err
 		}
-		// ripgrep leaves hidden files out
+		// ripgrep skips hidden files.
 		shown := slices.DeleteFunc(sel.Picks, func(p trigram.Pick) bool { return strings.Contains("/"+p.Path, "/.") })
 		s := grep.NewSearch(ctx, p, allLines(), ignoreFile)
 		err = s.Files(len(shown), func(i int) (*workspace.File, []grep.Part) {
@@ -143,7 +143,7 @@ func (t *codeTree) walk(ctx context.Context, p *grep.Pattern) (grep.Stats, error
 	return s.Stats(), err
 }
 
-// againstRipgrep searches for each pattern by turns with ripgrep, and takes the geometric mean of the ratios.
+// againstRipgrep searches for each pattern in turns with ripgrep, and takes the geometric mean of the ratios.
 func (t *codeTree) againstRipgrep(
 	ctx context.Context, limit float64, search func(*grep.Pattern) (grep.Stats, error),
 ) row {
@@ -155,7 +155,7 @@ func (t *codeTree) againstRipgrep(
 		m, r := compare(3,
 			clock(func() error { st, err := search(p); lines = st.Matches; return err }),
 			clock(func() (err error) { want, err = t.ripgrep(ctx, expr); return err }))
-		if math.Abs(float64(lines-want)) > 0.001*float64(want) { // we differ about where a file stops to be text
+		if math.Abs(float64(lines-want)) > 0.001*float64(want) { // the two differ about where a file stops being text
 			attempt.Check(fmt.Errorf("%s: %d lines, ripgrep finds %d", expr, lines, want))
 		}
 		ours, theirs, logs = ours+m, theirs+r, logs+math.Log(float64(m)/float64(r))
@@ -167,7 +167,7 @@ func (t *codeTree) againstRipgrep(
 	}
 }
 
-// ripgrep counts the lines that it finds. It writes to a pipe: to nowhere it would stop at a file's first match.
+// ripgrep counts the lines that it finds. It writes to a pipe: with /dev/null it would stop at a file's first match.
 func (t *codeTree) ripgrep(ctx context.Context, expr string) (int, error) {
 	var lines lineCount
 	cmd := exec.CommandContext(ctx, "rg", "--no-config", "--line-number", "--no-heading", "--regexp", expr, ".")
@@ -190,7 +190,7 @@ func (n *lineCount) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// files offers the sources of the tree up to so many bytes.
+// files returns the sources of the tree up to a number of bytes.
 func (t *codeTree) files(ctx context.Context, most int64) iter.Seq2[meaning.File, error] {
 	return func(yield func(meaning.File, error) bool) {
 		err := filepath.WalkDir(t.dir, func(path string, e fs.DirEntry, err error) error {
@@ -216,7 +216,7 @@ func (t *codeTree) files(ctx context.Context, most int64) iter.Seq2[meaning.File
 	}
 }
 
-// indexing builds both indexes of the tree, one after the other, and looks at what they take on the disk.
+// indexing builds both indexes of the tree, one after the other, and measures their size on disk.
 func indexing(ctx context.Context, l *lab) row {
 	t := l.openTree(ctx)
 	words := t.index(l, "index-words")
@@ -246,7 +246,7 @@ func indexing(ctx context.Context, l *lab) row {
 	}
 }
 
-// searching asks an index of as much of the tree as gives 100,000 chunks.
+// searching queries an index of as much of the tree as makes 100,000 chunks.
 func searching(ctx context.Context, l *lab) row {
 	t := l.openTree(ctx)
 	x := attempt.Must(meaning.Open("", meaning.Options{}))
@@ -276,8 +276,8 @@ func searching(ctx context.Context, l *lab) row {
 	}
 }
 
-// findingTools asks for tools among 10,000, as the MCP door does where there are too many to list: the first question
-// waits for the index.
+// findingTools searches among 10,000 tools, as the MCP door does if there are too many to list: the first question waits
+// for the index.
 func findingTools(ctx context.Context, _ *lab) row {
 	const wanted = 10_000
 	does := []string{"Reads", "Writes", "Lists", "Deletes", "Copies", "Counts", "Sends", "Translates", "Draws", "Compares"}

@@ -24,27 +24,27 @@ import (
 
 const benchToken = "only-for-this-bench-0123456789abcdef"
 
-// A served is a server that runs as a process of its own, as those do that are not measured: what it costs is not
-// mixed with what its client costs.
+// A served is a server that runs as a separate process, as servers do outside of a benchmark, so that its cost is not
+// mixed with that of its client.
 type served struct {
 	pid  int
 	addr string
 }
 
-// toolpostServe writes a folder, toolpost.yaml among its files, and has the program serve it.
+// toolpostServe writes a folder with the files, including toolpost.yaml, and starts the program to serve it.
 func (l *lab) toolpostServe(ctx context.Context, dir string, files map[string]string) *served {
 	writeFiles(dir, files)
 	return l.process(ctx, dir, attempt.Must(filepath.Abs(l.toolpost)), "serve",
 		"--config", filepath.Join(dir, "toolpost.yaml"), "--listen", "127.0.0.1:0")
 }
 
-// benchServe has another bench serve something: see role.
+// benchServe starts another bench in a role: see role.
 func (l *lab) benchServe(ctx context.Context, dir string, words ...string) *served {
 	attempt.Check(os.MkdirAll(dir, 0o755))
 	return l.process(ctx, dir, append([]string{attempt.Must(os.Executable())}, words...)...)
 }
 
-// process starts a server, which says on stdout where it serves. At the end of the measurement it is told to end.
+// process starts a server, which prints its address on stdout. At the end of the measurement it is told to exit.
 func (l *lab) process(ctx context.Context, dir string, argv ...string) *served {
 	ctx, cancel := context.WithCancel(ctx)
 	var errs bytes.Buffer
@@ -75,7 +75,7 @@ func (l *lab) process(ctx context.Context, dir string, argv ...string) *served {
 	return nil
 }
 
-// An address finds in what a server prints where it serves.
+// An address finds the address in a server's output.
 type address struct {
 	found chan string
 	text  []byte
@@ -97,7 +97,7 @@ func (a *address) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// memory gives a number of /proc/PID/status, in bytes: VmRSS, or VmHWM, which is the most that it ever was.
+// memory returns a number of /proc/PID/status, in bytes: VmRSS, or VmHWM, its maximum so far.
 func (s *served) memory(name string) int64 {
 	status := attempt.Must(os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid)))
 	m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
@@ -129,7 +129,7 @@ func (s *served) tools(ctx context.Context) map[string]int {
 	return count
 }
 
-// serveEcho is this program as a server with the tools of echo, which Toolpost itself does not bring.
+// serveEcho serves the tools of echo, which Toolpost itself does not have, in this process.
 func serveEcho(ctx context.Context, l *lab, dir string) error {
 	text := attempt.Must(os.ReadFile(filepath.Join(dir, "toolpost.yaml")))
 	_, url := l.serveNode(ctx, dir, string(text))
@@ -138,12 +138,12 @@ func serveEcho(ctx context.Context, l *lab, dir string) error {
 	return nil
 }
 
-// serveNode opens Toolpost over a config in this process, and serves HTTP.
+// serveNode opens Toolpost with a config in this process, and serves HTTP.
 func (l *lab) serveNode(ctx context.Context, dir, text string) (n *node.Node, url string) {
 	ready := make(chan node.Listening, 1)
 	n = l.openNode(ctx, dir, map[string]string{"toolpost.yaml": text}, node.Options{
 		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(at node.Listening) {
-			if at.Door == "http" { // every door says that it is open
+			if at.Door == "http" { // every door reports that it is open
 				ready <- at
 			}
 		},
@@ -151,7 +151,7 @@ func (l *lab) serveNode(ctx context.Context, dir, text string) (n *node.Node, ur
 	return n, serve(ctx, l, ready, n.Serve).URL
 }
 
-// serve opens a door and waits until it says that it is open. The door closes at the end of the measurement.
+// serve opens a door and waits until it reports that it is open. The door closes at the end of the measurement.
 func serve[T any](ctx context.Context, l *lab, ready <-chan T, door func(context.Context) error) (said T) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -166,14 +166,14 @@ func serve[T any](ctx context.Context, l *lab, ready <-chan T, door func(context
 	return said
 }
 
-// beside serves HTTP in this process, for as long as the measurement takes.
+// beside serves HTTP in this process until the end of the measurement.
 func (l *lab) beside(h http.Handler) *httptest.Server {
 	srv := httptest.NewServer(h)
 	l.atEnd(func() error { srv.Close(); return nil })
 	return srv
 }
 
-// serveBare answers requests over HTTP and says where.
+// serveBare answers requests over HTTP and prints its address.
 func serveBare(ctx context.Context, answer http.HandlerFunc) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 const skillConfig = `sources: [{name: skill, protocol: alphahuman, skill: ./hello}]
 `
 
-// skill gives what calls a skill through the whole engine, and the same program alone.
+// skill returns a function that calls a skill through the whole engine, and the same program alone.
 func skill(ctx context.Context, l *lab) (call func() error, bare *pipe, line string) {
 	dir := filepath.Join(l.dir, "skill")
 	folder := attempt.Must(alphahuman.Skills{}.New(dir, "hello"))

@@ -28,7 +28,7 @@ func start(ctx context.Context, l *lab) row {
 	return asLong(m, r, ms, 6)
 }
 
-// helloWorld gives one run of the program that says hello.
+// helloWorld returns one run of a program that prints hello.
 func (l *lab) helloWorld(ctx context.Context) func() error {
 	program := l.once("hello", func(binary string) {
 		source := binary + ".go"
@@ -42,19 +42,19 @@ func (l *lab) helloWorld(ctx context.Context) func() error {
 	return func() error { return exec.CommandContext(ctx, program).Run() }
 }
 
-// builtinsAlone is a config with nothing but built-in tools; it keeps its record as usual.
+// builtinsAlone is a config with only built-in tools; it records calls as usual.
 const builtinsAlone = `sources: [{name: files, protocol: builtin, roots: [{path: .}]}]
 `
 
 // startCall compares a call of a built-in tool without a server, from the start of the program to its exit, with a
-// program that says hello.
+// program that prints hello.
 func startCall(ctx context.Context, l *lab) row {
 	m, r := compare(101, clock(l.callAlone(ctx)), clock(l.helloWorld(ctx)))
 	return asLong(m, r, ms, 8)
 }
 
-// startCallAmong compares the same call where the config has the sources of `toolpost init` too, and a server that
-// would take a minute to open, with the one where it has none.
+// startCallAmong compares the same call with a config that also has the sources of `toolpost init`, and a server that
+// would take a minute to open, with the call without them.
 func startCallAmong(ctx context.Context, l *lab) row {
 	dir := attempt.Must(os.MkdirTemp(l.dir, "among"))
 	attempt.Check(os.CopyFS(dir, examples.Files))
@@ -65,12 +65,12 @@ func startCallAmong(ctx context.Context, l *lab) row {
 	return asLong(m, r, ms, 1.1)
 }
 
-// callAlone gives the call of a built-in tool where there is nothing else.
+// callAlone returns a call of a built-in tool with no other sources.
 func (l *lab) callAlone(ctx context.Context) func() error {
 	return l.oneCall(ctx, attempt.Must(os.MkdirTemp(l.dir, "alone")), builtinsAlone)
 }
 
-// oneCall gives the call of a built-in tool in a folder, with a config.
+// oneCall returns a call of a built-in tool in a folder, with a config.
 func (l *lab) oneCall(ctx context.Context, dir, text string) func() error {
 	writeFiles(dir, map[string]string{"toolpost.yaml": text, "note.txt": "hello\n"})
 	toolpost := attempt.Must(filepath.Abs(l.toolpost))

@@ -16,9 +16,9 @@ import (
 // mcpAdded is how much longer a call may take through us than without us.
 const mcpAdded = 150 * time.Microsecond
 
-// mcpOverHTTP compares a call through the whole engine to a server over HTTP with a client that posts the same request
-// to the same server and reads the answer. The server does as little as it can: the official SDK's takes a millisecond
-// for a call, beside which the time that we add could not be seen.
+// mcpOverHTTP compares a call through the whole engine to a server over HTTP with a client that posts the same request to
+// the same server and reads the answer. The server does as little as possible: that of the official SDK takes a
+// millisecond for a call, which would hide the time that we add.
 func mcpOverHTTP(ctx context.Context, l *lab) row {
 	type asked struct {
 		header http.Header
@@ -40,7 +40,7 @@ func mcpOverHTTP(ctx context.Context, l *lab) row {
 	return over(m, r, mcpAdded)
 }
 
-// answerMCP answers as a server with these tools does, all of which greet Ada.
+// answerMCP answers like a server with these tools, all of which greet Ada.
 func answerMCP(w http.ResponseWriter, body []byte, tools string) {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
@@ -75,12 +75,12 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": {"resultType": "complete", **r}}), flush=True)
 `
 
-// greetLine is a call of greet as MCP and skills have it.
+// greetLine is a call of greet in the format of MCP and skills.
 const greetLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call",` +
 	`"params":{"name":"greet","arguments":{"name":"Ada"}}}` + "\n"
 
-// mcpOverStdio compares a call through the whole engine to a server that runs already with a line to the same program
-// and a line back.
+// mcpOverStdio compares a call through the whole engine to a running server with a line to the same program and a line
+// back.
 func mcpOverStdio(ctx context.Context, l *lab) row {
 	dir := filepath.Join(l.dir, "mcp-stdio")
 	n := l.open(ctx, dir, map[string]string{

@@ -16,13 +16,13 @@ import (
 )
 
 // An older is the bench of an earlier tree and the program that it measures. Each bench links the packages of its own
-// tree, so that both have to be run; taking turns row by row lets whatever the machine does meanwhile meet both alike.
+// tree, so both have to be run. They take turns row by row, so that other load on the machine affects both alike.
 type older struct {
 	bench, toolpost string
 }
 
-// versus prints what both say of each measurement, turn by turn, and judges nothing: how much of a difference is noise
-// shows in how far the turns of one of them lie apart.
+// versus prints the results of both for each measurement, turn by turn, and judges nothing: the spread between the turns
+// of one bench shows how much of a difference is noise.
 func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns int, out io.Writer) {
 	self := attempt.Must(os.Executable())
 	l.dir = attempt.Must(os.MkdirTemp("", "toolpost-bench-"))
@@ -40,18 +40,19 @@ func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns 
 	}
 }
 
-// oneRow lets a bench measure one thing. It gives the ratio, or what was measured where there is none; a bench that
-// does not know the row, or could not measure it, gives none.
+// oneRow lets a bench measure one row. It returns the ratio, or the measured value if there is no ratio, or nothing if
+// the bench does not know the row or could not measure it.
 func (l *lab) oneRow(ctx context.Context, bench, toolpost, id string) string {
 	file := filepath.Join(l.dir, "row.json")
 	attempt.Check(os.RemoveAll(file))
 	cmd := exec.CommandContext(ctx, bench, "-toolpost", toolpost, "-only", id, "-json", file)
 	cmd.Stderr = os.Stderr
-	// It has processes and a folder of its own, which it removes if it is told to end once: a terminal does not tell it too.
+	// It has its own processes and folder, which it removes if it is told once to end, so the terminal must not signal it
+	// too.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
-	_ = cmd.Run() // it exits with 1 where a target is missed; what it could not measure it does not write
+	_ = cmd.Run() // it exits with 1 if a target is missed, and does not write what it could not measure
 	if ctx.Err() != nil {
 		attempt.Check(errors.New("interrupted"))
 	}

@@ -18,20 +18,20 @@ import (
 	"toolpost/host/sandbox"
 )
 
-// asNobody measures as an ordinary user: in a bench that tells what it measured.
+// asNobody measures as an ordinary user: in another bench that prints its measurement.
 func asNobody[T any](ctx context.Context, l *lab, word string, measure func(context.Context, *lab) T) (told T) {
 	if os.Geteuid() != 0 {
 		return measure(ctx, l)
 	}
 	dir := attempt.Must(os.MkdirTemp("", "toolpost-bench-nobody-"))
 	defer os.RemoveAll(dir)
-	self, temp := filepath.Join(dir, "bench"), filepath.Join(dir, "tmp") // where everybody can reach them
+	self, temp := filepath.Join(dir, "bench"), filepath.Join(dir, "tmp") // in a folder that every user can reach
 	attempt.Check(errors.Join(os.Chmod(dir, 0o755), copyFile("/proc/self/exe", self), os.Chmod(self, 0o755),
 		os.Mkdir(temp, 0o700), os.Chmod(temp, 0o777)))
 	const nobody = 65534
 	cmd := exec.CommandContext(ctx, self, word)
 	cmd.Dir, cmd.Stderr = temp, os.Stderr
-	// not what is in somebody's home
+	// Nothing of any user's home.
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + temp, "TMPDIR=" + temp}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := cmd.Output()
@@ -45,16 +45,16 @@ func asNobody[T any](ctx context.Context, l *lab, word string, measure func(cont
 // confinedSpawn compares a one-shot start behind the default walls with the same under bwrap, which builds fewer.
 func confinedSpawn(ctx context.Context, l *lab) row { return measureSpawns(ctx, l).row() }
 
-// confinedSpawnAsNobody does so as an ordinary user.
+// confinedSpawnAsNobody does the same as an ordinary user.
 func confinedSpawnAsNobody(ctx context.Context, l *lab) row {
 	return asNobody(ctx, l, wordSpawns, measureSpawns).row()
 }
 
-// spawns are how long it takes to start /bin/true and to wait for it.
+// spawns are the times to start /bin/true and wait for it.
 type spawns struct {
 	Confined, Bwrap, Plain time.Duration
 
-	// Of many in a row: what is done in advance and in the background counts too.
+	// Of many in a row, which includes work done in advance and in the background.
 	ConfinedInRow, BwrapInRow time.Duration
 }
 
@@ -87,8 +87,8 @@ func spawnConfined() error {
 	return nil
 }
 
-// spawnBwrap leaves an orphan, the room's init, to whoever takes those. That must not be us: nobody here waits for it,
-// and both would slow down as they become more.
+// spawnBwrap leaves an orphan, the init of its namespace, to the nearest subreaper. That must not be this process: it
+// never waits for the orphan, and both measurements would slow down as the orphans pile up.
 func spawnBwrap(ctx context.Context) error {
 	adopt := func(yes uintptr) error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, yes, 0, 0, 0) }
 	attempt.Check(adopt(0))
@@ -103,14 +103,14 @@ const walledConfig = `sources:
   - {name: open, protocol: namel3ss, tool: open, entry: "tools.sample:greet", walls: {off: true}}
 `
 
-// warm is how long a call takes in a clean forked process: behind the default walls, behind walls of its own for its
+// warm holds the times of a call in a clean forked process: behind the default walls, and behind separate walls for its
 // guarantees, each beside one without any.
 type warm struct{ Walled, Open, Strict, OpenBeside time.Duration }
 
 // walledCall compares them through the whole engine.
 func walledCall(ctx context.Context, l *lab) row { return measureWarm(ctx, l).row() }
 
-// walledCallAsNobody does so as an ordinary user.
+// walledCallAsNobody does the same as an ordinary user.
 func walledCallAsNobody(ctx context.Context, l *lab) row {
 	return asNobody(ctx, l, wordWarm, measureWarm).row()
 }

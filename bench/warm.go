@@ -9,8 +9,8 @@ import (
 	"toolpost/bench/attempt"
 )
 
-// forkLoop is the least that gives each call a clean Python process: fork, run the function, reap. A line says how many
-// calls there are and how many children at once.
+// forkLoop is the minimum that runs each call in a clean Python process: fork, run the function, reap. A line holds the
+// number of calls and the number of concurrent children.
 const forkLoop = `import gc, json, os, select, sys
 from tools.sample import greet
 
@@ -46,10 +46,11 @@ for line in sys.stdin:
 const (
 	warmCallers = 64
 	warmEach    = 10 // calls of each caller in a turn
-	warmAtOnce  = 16 // children at once: the interpreters that a tool has, where nothing else is said
+	warmAtOnce  = 16 // concurrent children: the default number of interpreters of a tool
 )
 
-// warmLab gives a warm confined call through the whole engine, and so many of the loop, with so many children at once.
+// warmLab returns a warm confined call through the whole engine, and n calls of the loop, with atOnce concurrent
+// children.
 func warmLab(ctx context.Context, l *lab, name string, n, atOnce int) (call, loop func() error) {
 	need("python3")
 	dir := filepath.Join(l.dir, name)
@@ -61,10 +62,10 @@ func warmLab(ctx context.Context, l *lab, name string, n, atOnce int) (call, loo
 	return greet(ctx, h, "greeter"), func() error { return bare.turns(1, line, "Hello Ada") }
 }
 
-// warmAlone is how long one caller waits for a warm confined call.
+// warmAlone measures how long one caller waits for a warm confined call.
 func warmAlone(ctx context.Context, l *lab) row {
 	call, loop := warmLab(ctx, l, "alone", 1, 1)
-	for range 5 { // it becomes clear that there is a caller
+	for range 5 { // until the engine has noticed that there is a caller
 		attempt.Check(call())
 	}
 	m, r := compare(301, clock(call), clock(loop))
@@ -73,7 +74,7 @@ func warmAlone(ctx context.Context, l *lab) row {
 	return one
 }
 
-// warmCrowd compares how many warm confined calls 64 callers get with how many the loop makes.
+// warmCrowd compares the rate of warm confined calls of 64 callers with that of the loop.
 func warmCrowd(ctx context.Context, l *lab) row {
 	const n = warmCallers * warmEach
 	call, loop := warmLab(ctx, l, "crowd", n, warmAtOnce)

@@ -1,10 +1,10 @@
-// Package attempt lets what goes wrong in a measurement end it, as in a test, so that no step of it has to look.
+// Package attempt lets a failure end a measurement, as in a test, so that its steps need not handle errors.
 package attempt
 
-// A failure is what ends an attempt.
+// A failure is the error that ends an attempt.
 type failure struct{ error }
 
-// Do runs what was given and says what went wrong.
+// Do runs what and returns the error that ended it.
 func Do(what func()) (err error) {
 	defer func() {
 		switch p := recover().(type) {
@@ -19,14 +19,14 @@ func Do(what func()) (err error) {
 	return nil
 }
 
-// Check ends the attempt of this goroutine if something went wrong.
+// Check ends the attempt of this goroutine if err is not nil.
 func Check(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// Must is Check for what comes with an error.
+// Must is Check for a value that comes with an error.
 func Must[T any](v T, err error) T {
 	Check(err)
 	return v

@@ -18,7 +18,7 @@ import (
 	"toolpost/codesearch/split"
 )
 
-// Limits of what is read of a package: generated files are large and say little.
+// Limits on what is read of a package: generated files are large and teach little.
 const (
 	maxSource  = 400 << 10
 	maxSources = 400 << 20 // of one package
@@ -59,7 +59,7 @@ func unpacked(archive string) []source {
 	}
 }
 
-// fromCommand reads a tar file that a program unpacks: the standard library has no xz.
+// fromCommand reads a tar file unpacked by a program: the standard library has no xz.
 func fromCommand(name string, args ...string) (all []source) {
 	cmd := exec.Command(name, args...)
 	out := attempt.Must(cmd.StdoutPipe())
@@ -104,8 +104,8 @@ func fromZip(r io.ReaderAt, size int64) (all []source) {
 	return all
 }
 
-// wanted leaves out what is not source, what is a test, what was built or minified, and copies of other packages: among
-// these could be one that is evaluated.
+// wanted excludes files that are not source, tests, built or minified files, and copies of other packages, one of which
+// could be a package of the evaluation.
 func wanted(name string, size int64) bool {
 	if size < 100 || size > maxSource {
 		return false

@@ -13,15 +13,15 @@ import (
 	"toolpost/codesearch/split"
 )
 
-// Sizes of what is trained on.
+// Sizes of the training data.
 const (
 	rows        = 30000 // words of the table
-	perLanguage = 90000 // pairs, lest one language drown the others
-	sameQuery   = 2     // how often one sentence may come in a language
+	perLanguage = 90000 // pairs, so that no language outweighs the others
+	sameQuery   = 2     // how often one sentence may occur in a language
 	maxTerms    = 160   // of a function
 )
 
-// An example is a pair in words: what the trainer learns from.
+// An example is a pair as words, from which the trainer learns.
 type example struct {
 	language split.Language
 	pkg      int
@@ -30,7 +30,7 @@ type example struct {
 	code     []meaning.Term
 }
 
-// gather reads packages, one after the other on each core, and gives their pairs in the order of the list.
+// gather reads packages, one at a time on each core, and passes their pairs on in the order of the list.
 func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair)) {
 	mined := make([][]pair, len(packages))
 	var g errgroup.Group
@@ -55,8 +55,7 @@ func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair
 	}
 }
 
-// examples makes examples of pairs, without those that are evaluated: a copy of a function may be in another package
-// too.
+// examples makes examples of pairs, without those of the evaluation: another package may hold a copy of a function.
 func examples(f *fetcher, train, eval []pkg, cores int) []example {
 	held := map[uint64]bool{}
 	gather(f, eval, cores, func(_ int, pairs []pair) {
@@ -94,7 +93,7 @@ func exampleOf(bag *meaning.Bag, n int, sentence uint64, p pair) example {
 	return e
 }
 
-// kin puts languages together that are searched alike.
+// kin groups languages that are searched alike.
 func kin(l split.Language) split.Language {
 	switch l {
 	case split.TypeScript:

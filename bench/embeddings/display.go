@@ -9,19 +9,19 @@ import (
 	"toolpost/cmd/toolpost/progress"
 )
 
-// A teller is told what happens.
+// A teller reports progress.
 type teller interface {
 	log(format string, args ...any)
-	// steps begins something that takes so many steps. It ends before the next such thing begins.
+	// steps begins a task with a number of steps. It must end before the next task begins.
 	steps(name string, total int) (step, end func())
 }
 
-// A display shows to people what happens: lines, and below them how far it is.
+// A display shows progress to people: lines, and below them the progress of the current task.
 type display struct {
 	begun time.Time
 
 	mu   sync.Mutex
-	line *progress.Line // nil: nothing long is under way
+	line *progress.Line // nil if no long task is in progress
 }
 
 func (d *display) log(format string, args ...any) {

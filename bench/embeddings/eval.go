@@ -16,7 +16,7 @@ import (
 	"toolpost/codesearch/split"
 )
 
-// What is asked of each language.
+// The questions for each language.
 const (
 	questions = 1000 // at most
 	depth     = 10   // MRR@10
@@ -29,12 +29,12 @@ type corpus struct {
 	questions []pair
 }
 
-// A score is how well the three ways find things, by words, by the table and mixed: the mean of one over the rank of
-// the right function, 0 beyond the tenth.
+// A score is the quality of the three rankings, by words, by the table and mixed: the mean of one over the rank of the
+// right function, or 0 beyond the tenth.
 type score [3]float64
 
-// eval indexes the held-out packages, language by language, without their documentation, and asks for each function
-// with its first sentence.
+// eval indexes the held-out packages, language by language, without their documentation, and searches for each function
+// by its first sentence.
 func (prog *program) eval(ctx context.Context, packages []pkg) {
 	attempt.Check(prog.fetcher.fetch(ctx, packages))
 	corpora := prog.corpora(packages)
@@ -61,14 +61,14 @@ func (prog *program) eval(ctx context.Context, packages []pkg) {
 	fmt.Printf("mixed beats both others in every language, and BM25 by more than %.1f in the mean\n", target)
 }
 
-// add makes another score a part of the mean of n.
+// add adds another score to the mean of n.
 func (s *score) add(o score, n float64) {
 	for way := range s {
 		s[way] += o[way] / n
 	}
 }
 
-// corpora sorts the sources by language. Languages with few questions are left out: they would say little.
+// corpora sorts the sources by language. It leaves out languages with few questions, which would prove little.
 func (prog *program) corpora(packages []pkg) map[split.Language]*corpus {
 	all := map[split.Language]*corpus{}
 	asked := map[string]int{}
@@ -91,7 +91,7 @@ func (prog *program) corpora(packages []pkg) map[split.Language]*corpus {
 	return all
 }
 
-// add takes a source over with its documentation blanked out, and asks for its functions.
+// add adds a source with its documentation blanked out, and questions for its functions.
 func (c *corpus) add(s source, asked map[string]int) {
 	if minified(s.text) {
 		return
@@ -112,7 +112,7 @@ func (c *corpus) add(s source, asked map[string]int) {
 	c.sources = append(c.sources, s)
 }
 
-// drop leaves out sentences that describe several functions, and keeps an even choice of the others.
+// drop removes sentences that describe several functions, and keeps an even choice of the others.
 func (c *corpus) drop(asked map[string]int) {
 	unique := slices.DeleteFunc(c.questions, func(q pair) bool { return asked[q.query] != 1 })
 	c.questions = thin(unique, questions)
@@ -157,7 +157,7 @@ func (prog *program) measure(ctx context.Context, c *corpus) (s score, chunks in
 	return s, stats.Chunks
 }
 
-// reciprocal is one over the rank of the function that was asked for. The pieces of a long function are one.
+// reciprocal returns one over the rank of the wanted function. The pieces of a long function count as one.
 func reciprocal(hits []meaning.Hit, q pair) float64 {
 	for i, h := range hits {
 		if h.Path == q.path && h.Define == q.part.Define {

@@ -25,14 +25,14 @@ const (
 	fetchTimeout = 10 * time.Minute
 )
 
-// A fetcher keeps the archives of packages in a folder and gets those that are missing, each with the program that
-// knows its registry: go, npm or apt-get. Which hosts these ask is the machine's business.
+// A fetcher keeps the archives of packages in a folder and downloads missing ones, each with the program for its
+// registry: go, npm or apt-get. The machine's configuration decides which hosts these contact.
 type fetcher struct {
 	teller
 	dir string
 }
 
-// archive is where a package lies once it is fetched.
+// archive returns the path of a fetched package.
 func (f *fetcher) archive(p pkg) string {
 	name := strings.NewReplacer("/", "!", "@", "").Replace(p.name)
 	return filepath.Join(f.dir, p.kind, name+"@"+p.version+".archive")
@@ -43,7 +43,7 @@ func (f *fetcher) lacks(p pkg) bool {
 	return err != nil
 }
 
-// fetch gets every package that is missing and checks the digest of each.
+// fetch downloads every missing package and checks the digest of each.
 func (f *fetcher) fetch(ctx context.Context, packages []pkg) error {
 	if err := attempt.Do(func() { f.prepareApt(ctx, packages) }); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (f *fetcher) fetchOne(ctx context.Context, p pkg) {
 	}
 }
 
-// download has the program that knows a package's registry leave its archive behind.
+// download runs the program for a package's registry and stores the archive.
 func (f *fetcher) download(ctx context.Context, p pkg) {
 	tmp := attempt.Must(os.MkdirTemp(f.dir, "fetch-"))
 	defer os.RemoveAll(tmp)
@@ -114,7 +114,7 @@ func (f *fetcher) download(ctx context.Context, p pkg) {
 	attempt.Check(os.Rename(single(filepath.Join(tmp, archive)), f.archive(p)))
 }
 
-// copyModule takes the archive of a module from the machine's cache, into which go puts it.
+// copyModule copies the archive of a module from the machine's module cache, in which go stores it.
 func (f *fetcher) copyModule(ctx context.Context, tmp string, p pkg) {
 	var m struct{ Zip string }
 	out := attempt.Must(f.output(ctx, tmp, "go", "mod", "download", "-json", p.name+"@"+p.version))
@@ -124,8 +124,8 @@ func (f *fetcher) copyModule(ctx context.Context, tmp string, p pkg) {
 	attempt.Check(os.Rename(half, f.archive(p)))
 }
 
-// revision finds the full version whose record has the pinned digest, because Debian's revisions come and go; of a
-// package that is not pinned yet, any of the version.
+// revision finds the full version whose record has the pinned digest, because Debian's revisions come and go. For a
+// package that is not pinned yet it takes any revision of the version.
 func (f *fetcher) revision(ctx context.Context, p pkg, show ...string) string {
 	records := attempt.Must(f.output(ctx, f.dir, slices.Concat([]string{"apt-cache"}, show, []string{p.name})...))
 	for record := range strings.SplitSeq(string(records), "\n\n") {
@@ -139,7 +139,7 @@ func (f *fetcher) revision(ctx context.Context, p pkg, show ...string) string {
 	return ""
 }
 
-// upstream takes the epoch and the Debian revision off a version.
+// upstream removes the epoch and the Debian revision from a version.
 func upstream(version string) string {
 	if _, after, ok := strings.Cut(version, ":"); ok {
 		version = after
@@ -150,7 +150,7 @@ func upstream(version string) string {
 	return version
 }
 
-// prepareApt makes package lists beside the machine's own: most machines have none of sources.
+// prepareApt makes package lists apart from the machine's own, because most machines have no lists of sources.
 func (f *fetcher) prepareApt(ctx context.Context, packages []pkg) {
 	missing := func(p pkg) bool { return (p.kind == "deb" || p.kind == "src") && f.lacks(p) }
 	if !slices.ContainsFunc(packages, missing) {
@@ -162,13 +162,13 @@ func (f *fetcher) prepareApt(ctx context.Context, packages []pkg) {
 	f.writeSources()
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	// A registry of the machine without sources fails the update; what is missing then shows at its package.
+	// If a registry of the machine has no sources, the update fails; a missing package is reported later.
 	if _, err := f.output(ctx, f.dir, "apt-get", "update", "-qq"); err != nil {
 		f.log("apt-get update: %v", err)
 	}
 }
 
-// writeSources turns the machine's list of Debian's registries into one that has their sources too.
+// writeSources derives from the machine's list of Debian registries one that includes their sources.
 func (f *fetcher) writeSources() {
 	apt := filepath.Join(f.dir, "apt")
 	lists, _ := filepath.Glob("/etc/apt/sources.list.d/*")
@@ -193,7 +193,7 @@ func (f *fetcher) writeSources() {
 	attempt.Check(os.WriteFile(filepath.Join(apt, "apt.conf"), []byte(conf), 0o644))
 }
 
-// output runs a program and gives what it prints; the end of its complaint is in the error.
+// output runs a program and returns its output; an error includes the end of its stderr.
 func (f *fetcher) output(ctx context.Context, dir string, command ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "APT_CONFIG="+filepath.Join(f.dir, "apt", "apt.conf"))
@@ -224,7 +224,7 @@ var packageList string
 // A pkg is one line of packages.txt: a public package, pinned by the digest of its archive.
 type pkg struct {
 	use     string // train or eval
-	kind    string // go, npm, deb or src (a Debian source): who holds it
+	kind    string // its registry: go, npm, deb or src (a Debian source)
 	name    string
 	version string
 	digest  string // SHA-256 of the archive, in hex
@@ -232,7 +232,7 @@ type pkg struct {
 
 func (p pkg) String() string { return p.kind + " " + p.name + " " + p.version }
 
-// parsePackages reads the list: one package a line, five words, # begins a comment.
+// parsePackages reads the list: one package per line, five words, # begins a comment.
 func parsePackages(list string) ([]pkg, error) {
 	var all []pkg
 	seen := map[string]int{}
@@ -246,7 +246,7 @@ func parsePackages(list string) ([]pkg, error) {
 			return nil, fmt.Errorf("packages.txt:%d: want use, kind, name, version and digest", n+1)
 		}
 		p := pkg{use: f[0], kind: f[1], name: f[2], version: f[3]}
-		if len(f) == 5 { // otherwise it is yet to be pinned, and fetching it says the digest
+		if len(f) == 5 { // otherwise it is not pinned yet, and fetching it reports the digest
 			p.digest = f[4]
 		}
 		if p.use != "train" && p.use != "eval" {

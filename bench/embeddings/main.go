@@ -1,11 +1,11 @@
-// Command embeddings trains the table of words that comes with search by meaning, and measures how well that search
-// finds functions it has never seen.
+// Command embeddings trains the table of words embedded in semantic search, and measures how well that search finds
+// functions it has never seen.
 //
 //	embeddings -train FILE   fetch the packages to train on, and write the table
 //	embeddings -eval         fetch the packages that were held out, and print how often the right function is found
 //
-// Both read packages.txt: public packages, each pinned by the digest of its archive and fetched with the program that
-// knows its registry (go, npm, apt-get). The same packages give the same table, byte for byte, on any number of cores.
+// Both read packages.txt: public packages, each pinned by the digest of its archive and fetched with the program for its
+// registry (go, npm, apt-get). The same packages result in the same table, byte for byte, on any number of cores.
 package main
 
 import (
@@ -65,7 +65,7 @@ func only(packages []pkg, use string) []pkg {
 	return slices.DeleteFunc(slices.Clone(packages), func(p pkg) bool { return p.use != use })
 }
 
-// train fetches all packages, those of the evaluation too: what is in them must not be learned.
+// train fetches all packages, including those of the evaluation, whose contents must not be learned.
 func (prog *program) train(ctx context.Context, packages []pkg, file string) {
 	attempt.Check(prog.fetcher.fetch(ctx, packages))
 	prog.log("%d packages are there", len(packages))

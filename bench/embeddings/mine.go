@@ -19,10 +19,10 @@ type pair struct {
 	code     []byte // the part without its documentation
 }
 
-// minedFrom is how many pairs one package gives at most, lest a large one outweigh all others.
+// minedFrom is the maximum number of pairs of one package, so that a large one does not outweigh all others.
 const minedFrom = 12000
 
-// mine finds the pairs of a package's sources.
+// mine extracts the pairs of a package's sources.
 func mine(sources []source) []pair {
 	var pairs []pair
 	for _, s := range sources {
@@ -76,7 +76,7 @@ var (
 	heading  = regexp.MustCompile(`(?i)^(args|arguments|parameters|params|returns?|raises|examples?|notes?|usage|see also|todo|fixme|xxx|copyright|licen[cs]e)\b\s*:`)
 )
 
-// sentenceOf takes the first sentence out of a comment: the query that a person might have typed.
+// sentenceOf returns the first sentence of a comment: a query that a person might have typed.
 func sentenceOf(doc, name string) (string, bool) {
 	var lines []string
 	for _, line := range strings.Split(doc, "\n") {
@@ -100,7 +100,8 @@ func sentenceOf(doc, name string) (string, bool) {
 	return finish(lines, name)
 }
 
-// skipped passes what stands before the first sentence in some styles: tags, and the name on a line of its own.
+// skipped reports whether a line only precedes the first sentence, as in some styles: tags, and the name on a line of its
+// own.
 func skipped(line, name string, first bool) bool {
 	if !first || line == "" {
 		return false
@@ -110,7 +111,7 @@ func skipped(line, name string, first bool) bool {
 		strings.HasSuffix(bare, "::"+name)
 }
 
-// finish cuts the sentence, takes out the name, and says whether enough is left.
+// finish cuts the sentence, removes the name, and reports whether enough is left.
 func finish(lines []string, name string) (string, bool) {
 	s := tags.ReplaceAllString(strings.Join(lines, " "), " $1 ")
 	if i := strings.Index(s, ". "); i > 0 {
@@ -127,7 +128,7 @@ func finish(lines []string, name string) (string, bool) {
 	return strings.TrimSpace(s), true
 }
 
-// withoutName removes a name where it stands as a word.
+// withoutName removes a name that occurs as a whole word.
 func withoutName(s, name string) string {
 	for at := 0; ; {
 		i := strings.Index(s[at:], name)

@@ -13,7 +13,7 @@ import (
 	"toolpost/codesearch/split"
 )
 
-// A recipe is how the table is trained. The same values on the same packages give the same bytes.
+// A recipe holds the parameters of the training. The same values on the same packages result in the same bytes.
 type recipe struct {
 	dims, batch, epochs int
 	run                 int     // samples of one package that stay together in a batch
@@ -26,13 +26,13 @@ func standard() recipe {
 	return recipe{dims: 256, batch: 512, epochs: 4, run: 256, scale: 20, rate: 0.1, weightRate: 0.05, seed: 20261115}
 }
 
-// A use is a word of an example: a row of the table and how much it counts.
+// A use is a word of an example: a row of the table and its count.
 type use struct {
 	row   int32
 	count float32
 }
 
-// A sample is an example in rows.
+// A sample is an example as rows.
 type sample struct {
 	language split.Language
 	pkg      int
@@ -42,7 +42,7 @@ type sample struct {
 
 // A side is one half of a batch: queries or functions, as vectors.
 type side struct {
-	weights []float32   // of every row, as logarithms: what a word counts on this side
+	weights []float32   // of every row, as logarithms: the weight of a word on this side
 	squares []float32   // their past gradients
 	uses    [][]use     // of each sample of the batch
 	vec     [][]float32 // normalised sums
@@ -51,9 +51,9 @@ type side struct {
 	slopes  [][]float32 // with respect to the weight of each use
 }
 
-// A trainer learns by contrast: the function that a sentence describes must be nearer to it than the others of the
-// batch. Every phase is cut so that no two cores write the same number and each number is summed in one order, whatever
-// the number of cores.
+// A trainer learns by contrast: the function that a sentence describes must be nearer to it than the other functions of
+// the batch. Each phase is divided so that no two cores write the same number and each sum has a fixed order, regardless
+// of the number of cores.
 type trainer struct {
 	recipe
 	cores   int
@@ -87,7 +87,7 @@ func matrix(n, m int) [][]float32 {
 	return slices.Collect(slices.Chunk(make([]float32, n*m), m))
 }
 
-// weigh begins with what is known of a word before training: a frequent one says less.
+// weigh sets the initial weights of words: a frequent word says less.
 func (t *trainer) weigh(samples []sample) {
 	for i, side := range t.sides {
 		seen := make([]float64, len(side.weights))
@@ -103,13 +103,13 @@ func (t *trainer) weigh(samples []sample) {
 	}
 }
 
-// train runs over the samples for as many epochs as the recipe says.
+// train runs over the samples for the number of epochs in the recipe.
 func (t *trainer) train(ctx context.Context, samples []sample) error {
 	t.weigh(samples)
 	step, told, end := 0, func() {}, func() {}
 	defer func() { end() }()
 	for epoch := range t.epochs {
-		batches := t.batches(samples, epoch) // as many in every epoch
+		batches := t.batches(samples, epoch) // the same number in every epoch
 		if epoch == 0 {
 			told, end = t.steps("training", len(batches)*t.epochs)
 		}
@@ -128,8 +128,8 @@ func (t *trainer) train(ctx context.Context, samples []sample) error {
 	return nil
 }
 
-// batches puts samples of one language together, in runs of one package: what is near is hard to tell apart, and that
-// is what search has to do.
+// batches groups samples of one language, in runs of one package: neighbours are hard to tell apart, and that is the task
+// of a search.
 func (t *trainer) batches(samples []sample, epoch int) [][]int {
 	rng := rand.New(rand.NewPCG(t.seed, uint64(epoch)+2))
 	groups := map[split.Language]map[int][]int{}
@@ -158,7 +158,7 @@ func (t *trainer) batches(samples []sample, epoch int) [][]int {
 	return all
 }
 
-// step learns from one batch and gives its loss.
+// step learns from one batch and returns its loss.
 func (t *trainer) step(samples []sample, batch []int, pace float64) float64 {
 	query, code := &t.sides[0], &t.sides[1]
 	query.uses, code.uses = query.uses[:0], code.uses[:0]
@@ -193,7 +193,7 @@ func (t *trainer) step(samples []sample, batch []int, pace float64) float64 {
 	return loss
 }
 
-// each runs f for every number below n, cut evenly over the cores.
+// each runs f for every number below n, divided evenly over the cores.
 func (t *trainer) each(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for c := range t.cores {
@@ -206,7 +206,7 @@ func (t *trainer) each(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// embed sums the vectors of a sample's words and makes the sum one long.
+// embed sums the vectors of a sample's words and normalises the sum.
 func (t *trainer) embed(s *side, i int) {
 	v := s.vec[i]
 	clear(v)
@@ -221,7 +221,7 @@ func (t *trainer) embed(s *side, i int) {
 
 func (t *trainer) row(n int32) []float32 { return t.vectors[int(n)*t.dims : (int(n)+1)*t.dims] }
 
-// contrast turns the logits into their gradients, over rows and over columns, and gives the loss.
+// contrast turns the logits into their gradients, over rows and over columns, and returns the loss.
 func (t *trainer) contrast(n int) float64 {
 	rowTop, rowSum := make([]float64, n), make([]float64, n)
 	colTop, colSum := make([]float64, n), make([]float64, n)
@@ -260,7 +260,7 @@ func softmax(n int, at func(int) float64) (top, sum float64) {
 	return top, sum
 }
 
-// back carries the gradient of a vector through its normalisation, and on to the weights of its words.
+// back propagates the gradient of a vector through its normalisation to the weights of its words.
 func (t *trainer) back(s *side, i int) {
 	g, v := s.grad[i], s.vec[i]
 	along := dot(g, v)
@@ -280,7 +280,7 @@ type touch struct {
 	side          *side
 }
 
-// update changes the rows that the batch used, each by one core, with Adagrad's step.
+// update changes the rows that the batch used, each on one core, with Adagrad's step.
 func (t *trainer) update(pace float64) {
 	var touches []touch
 	for n := range t.sides {
@@ -332,8 +332,8 @@ func (t *trainer) updateRow(touches []touch, pace float64) {
 func exp(x float32) float32  { return float32(math.Exp(float64(x))) }
 func sqrt(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 
-// dot and axpy are where the time goes. Dimensions are a multiple of 64. The conversions keep a machine from fusing a
-// product with a sum: that would round otherwise.
+// dot and axpy take most of the time. Dimensions are a multiple of 64. The conversions prevent fused multiply-add, which
+// rounds differently.
 func dot(a, b []float32) float32 {
 	b = b[:len(a)]
 	var s0, s1, s2, s3 float32
@@ -356,7 +356,7 @@ func axpy(to []float32, f float32, x []float32) {
 	}
 }
 
-// samplesOf puts examples into rows; words that the table does not have are left out.
+// samplesOf converts examples to rows, without words that the table does not have.
 func samplesOf(all []example, words []meaning.Token) []sample {
 	row := make(map[meaning.Token]int32, len(words))
 	for i, w := range words {
@@ -381,7 +381,7 @@ func samplesOf(all []example, words []meaning.Token) []sample {
 	return samples
 }
 
-// rows gives the table that was learned.
+// rows returns the learned table.
 func (t *trainer) rows(words []meaning.Token) []meaning.Row {
 	all := make([]meaning.Row, len(words))
 	for i, w := range words {
@@ -392,7 +392,7 @@ func (t *trainer) rows(words []meaning.Token) []meaning.Row {
 	return all
 }
 
-// count says how many samples there are of each language.
+// count reports the number of samples of each language.
 func count(samples []sample) string {
 	n := map[split.Language]int{}
 	for _, s := range samples {
