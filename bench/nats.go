@@ -23,7 +23,7 @@ const (
 )
 
 // natsDoor compares requests to an echo tool with requests to a responder that returns its input. Both are clients of one
-// server, and so is the caller.
+// server; the callers share a third client.
 func natsDoor(ctx context.Context, l *lab) row {
 	url := l.natsServer()
 	n := l.openNode(ctx, filepath.Join(l.dir, "nats"), map[string]string{"toolpost.yaml": echoConfig}, node.Options{})

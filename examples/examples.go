@@ -1,10 +1,9 @@
-// Package examples holds a config, sample tools and an adventure that is made of such tools, as `toolpost init` writes
-// them.
+// Package examples holds a config, sample tools and an adventure made of such tools, as `toolpost init` writes them.
 package examples
 
 import "embed"
 
-// Files are the samples. They are named one by one, so that nothing that lies beside them gets in.
+// Files holds the samples. They are listed one by one, so that no other file beside them is included.
 //
 //go:embed toolpost.yaml
 //go:embed greeter/app.ai greeter/.namel3ss/tools.yaml greeter/tools/greeting.py

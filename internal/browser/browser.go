@@ -1,5 +1,5 @@
-// Package browser drives a real Chromium, in tests and for measurements: it opens the console as people do, clicks what has a role and a
-// name, presses keys, waits for conditions, takes pictures, and keeps what the browser complains about.
+// Package browser drives a real Chromium, in tests and for measurements: it opens the console as people do, clicks
+// elements by role and name, presses keys, waits for conditions, takes pictures, and collects the browser's complaints.
 package browser
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A T is what it needs of a test: every testing.TB is one.
+// A T is the part of a test that the package needs: every testing.TB is one.
 type T interface {
 	Helper()
 	Context() context.Context
@@ -32,7 +32,7 @@ type Browser struct {
 	wire *wire
 }
 
-// Start starts one, which ends with the test. Where there is none the test is skipped, except with CI=true.
+// Start starts a browser, which ends with the test. If Chromium is missing, the test is skipped, except with CI=true.
 func Start(t T) *Browser {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
@@ -52,7 +52,7 @@ func Start(t T) *Browser {
 	}
 	var said tail
 	cmd := exec.CommandContext(context.Background(), program, flags(t.TempDir())...)
-	cmd.ExtraFiles = []*os.File{toRead, fromWrite} // 3 and 4, as the flag for pipes wants them
+	cmd.ExtraFiles = []*os.File{toRead, fromWrite} // 3 and 4, as the flag for pipes expects
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -64,7 +64,7 @@ func Start(t T) *Browser {
 	var reading sync.WaitGroup
 	reading.Go(func() { b.wire.listen(fromRead) })
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with all that it has started
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with all processes that it started
 		_ = cmd.Wait()
 		toWrite.Close()
 		fromRead.Close()
@@ -78,7 +78,8 @@ func Start(t T) *Browser {
 	return b
 }
 
-// flags of the browser. It runs our own pages alone, so it needs no sandbox of its own, which root could not have.
+// flags returns the browser's flags. It only loads our own pages, so it needs no sandbox of its own, which root could not
+// have.
 func flags(dir string) []string {
 	return []string{
 		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--mute-audio",
@@ -89,7 +90,7 @@ func flags(dir string) []string {
 	}
 }
 
-// A tail keeps the end of what a program writes.
+// A tail keeps the end of a program's output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -109,13 +110,13 @@ func (t *tail) String() string {
 	return string(t.text)
 }
 
-// A Look is how a page is looked at. The zero value is a desktop, in the light.
+// A Look is a device and a colour scheme. The zero value is a desktop in light colours.
 type Look struct {
 	Phone bool
 	Dark  bool
 }
 
-// Looks lists all of them.
+// Looks lists all looks.
 func Looks() []Look { return []Look{{}, {Dark: true}, {Phone: true}, {Phone: true, Dark: true}} }
 
 // String names a look, for files and tests.
@@ -137,8 +138,8 @@ func (l Look) size() (width, height int) {
 	return 1440, 900
 }
 
-// Page opens an empty page, with cookies of its own. The test fails if the browser complains about what the page
-// does, see Page.Forgive.
+// Page opens an empty page, with its own cookies. The test fails if the browser complains about the page; see
+// Page.Forgive.
 func (b *Browser) Page(t T, look Look) *Page {
 	t.Helper()
 	p := &Page{t: t, wire: b.wire}

@@ -13,9 +13,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A wire is the DevTools protocol over two pipes: messages of JSON, each with a zero byte behind it. The libraries
-// for it bring a type for each of its thousand messages, which costs every build of the tests more than the browser
-// itself; we use twenty.
+// A wire is the DevTools protocol over two pipes: JSON messages, each followed by a zero byte. The libraries for it have
+// a type for each of its thousand messages, which costs every build of the tests more than the browser itself; we use
+// twenty.
 type wire struct {
 	out *os.File // to the browser
 
@@ -43,7 +43,7 @@ func newWire(out *os.File) *wire {
 	}
 }
 
-// listen reads what the browser says, until it ends.
+// listen reads the browser's messages until they end.
 func (w *wire) listen(in io.Reader) {
 	lines := bufio.NewReaderSize(in, 1<<20)
 	for {
@@ -79,7 +79,7 @@ func (w *wire) fail(err error) {
 	}
 }
 
-// hear tells a function of the events of a session; nil: nobody.
+// hear passes the events of a session to f; a nil f removes the listener.
 func (w *wire) hear(session string, f func(method string, params json.RawMessage)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +88,7 @@ func (w *wire) hear(session string, f func(method string, params json.RawMessage
 	}
 }
 
-// ask sends one request and reads its result into a value; nil: it does not matter.
+// ask sends one request and reads its result into a value; nil discards it.
 func (w *wire) ask(ctx context.Context, session, method string, params, into any) error {
 	raw, err := strictjson.Marshal(params)
 	if err != nil {

@@ -29,12 +29,12 @@ type Page struct {
 	byID       map[string]*Request
 }
 
-// A Request is one that the page has sent.
+// A Request is a request that the page has sent.
 type Request struct {
 	Method string
 	URL    string
 	Status int
-	Bytes  int // that were transferred for it, headers included
+	Bytes  int // transferred for it, including headers
 }
 
 // thrown is an exception of JavaScript.
@@ -45,7 +45,7 @@ type thrown struct {
 	} `json:"exception"`
 }
 
-// String gives what people are told of it.
+// String returns the message that people see.
 func (t thrown) String() string { return t.Text + " " + t.Exception.Description }
 
 func (p *Page) ask(method string, params, into any) {
@@ -60,16 +60,16 @@ func (p *Page) ask(method string, params, into any) {
 	}
 }
 
-// Ask says something to the page in the browser's own words, for what there is no method for.
+// Ask sends the page a command of the DevTools protocol, for tasks that have no method here.
 func (p *Page) Ask(method string, params, into any) {
 	p.t.Helper()
 	p.ask(method, params, into)
 }
 
-// maxComplaints is how many are kept: the first ones tell.
+// maxComplaints is how many complaints are kept: the first ones are the useful ones.
 const maxComplaints = 20
 
-// heard notes what the browser tells of the page.
+// heard records the browser's events of the page.
 func (p *Page) heard(method string, params json.RawMessage) {
 	var e struct {
 		RequestID string `json:"requestId"`
@@ -95,7 +95,7 @@ func (p *Page) heard(method string, params json.RawMessage) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	complain := func(text string) { // a loop would say the same for ever
+	complain := func(text string) { // a loop would repeat the same for ever
 		if len(p.complaints) < maxComplaints && !slices.Contains(p.complaints, text) {
 			p.complaints = append(p.complaints, text)
 		}
@@ -131,10 +131,11 @@ func (p *Page) heard(method string, params json.RawMessage) {
 	}
 }
 
-// Forgive says which complaints are expected, by a part of their text: a browser says so of every answer that refuses.
+// Forgive names expected complaints by a part of their text: a browser complains about every response with an error
+// status.
 func (p *Page) Forgive(parts ...string) { p.forgiven = append(p.forgiven, parts...) }
 
-// Complaints gives what the browser complained about: exceptions, errors in its console, violations of the policy.
+// Complaints returns the browser's complaints: exceptions, errors in its console, violations of the policy.
 func (p *Page) Complaints() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +144,7 @@ func (p *Page) Complaints() []string {
 	})
 }
 
-// Requests lists what the page has sent so far.
+// Requests lists the requests that the page has sent so far.
 func (p *Page) Requests() (all []Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +154,7 @@ func (p *Page) Requests() (all []Request) {
 	return all
 }
 
-// SetLook turns the page light or dark. Nothing moves: what is looked at is where it will stay.
+// SetLook makes the page light or dark. It turns animations off, so that elements are already in their final place.
 func (p *Page) SetLook(l Look) {
 	p.t.Helper()
 	scheme := "light"
@@ -165,7 +166,7 @@ func (p *Page) SetLook(l Look) {
 	}}, nil)
 }
 
-// SetOffline cuts the page off from everything, or lets it go on.
+// SetOffline disconnects the page from the network, or reconnects it.
 func (p *Page) SetOffline(offline bool) {
 	p.t.Helper()
 	p.ask("Network.emulateNetworkConditions", map[string]any{
@@ -173,7 +174,7 @@ func (p *Page) SetOffline(offline bool) {
 	}, nil)
 }
 
-// SignIn signs in to the console of a server as its owner, by a link, and goes on to an address such as #/tools.
+// SignIn signs in to the console of a server as its owner, by a link, and goes to an address such as #/tools.
 func (p *Page) SignIn(s *served.Server, hash string) {
 	p.t.Helper()
 	p.Open(s.URL() + Link(p.t, s))
@@ -181,7 +182,7 @@ func (p *Page) SignIn(s *served.Server, hash string) {
 	p.Eval("void (location.hash = "+quoted(hash)+")", nil)
 }
 
-// Link makes a link for the owner of a server, and gives the part behind the server's address.
+// Link makes a sign-in link for the owner of a server, and returns the part after the server's address.
 func Link(t T, s *served.Server) string {
 	t.Helper()
 	made, err := s.Call(t.Context(), "console.link", "{}")
@@ -210,7 +211,7 @@ func (p *Page) Reload() {
 	p.ask("Page.reload", nil, nil)
 }
 
-// Eval runs an expression of JavaScript, waits if it is a promise, and reads its value.
+// Eval evaluates a JavaScript expression, waits if it is a promise, and reads its value.
 func (p *Page) Eval(expression string, into any) {
 	p.t.Helper()
 	if err := p.eval(expression, into); err != nil {
@@ -241,12 +242,12 @@ func (p *Page) eval(expression string, into any) error {
 	return strictjson.Unmarshal(r.Result.Value, into)
 }
 
-// Wait waits until an expression is true, or promises to be.
+// Wait waits until an expression, or its promise, is true.
 func (p *Page) Wait(expression string) {
 	p.t.Helper()
 	p.until(expression, func() bool {
 		var is bool
-		// While a page is loaded there is nowhere to ask, and what it asks for may not be there yet.
+		// While a page loads it cannot be evaluated, and the expression's subject may not exist yet.
 		return p.eval("Promise.resolve("+expression+").then(Boolean)", &is) == nil && is
 	})
 }
@@ -263,7 +264,7 @@ func (p *Page) WaitNoText(text string) {
 	p.Wait("!document.body.innerText.includes(" + quoted(text) + ")")
 }
 
-// Text is what the page shows.
+// Text returns the text that the page shows.
 func (p *Page) Text() (text string) {
 	p.t.Helper()
 	p.Eval("document.body.innerText", &text)
@@ -273,7 +274,7 @@ func (p *Page) Text() (text string) {
 func (p *Page) until(what string, done func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(Hang); !done(); time.Sleep(20 * time.Millisecond) {
-		if err := p.t.Context().Err(); err != nil { // whoever looks has been interrupted
+		if err := p.t.Context().Err(); err != nil { // the test was interrupted
 			p.t.Fatalf("in vain for %s: %v", what, err)
 		}
 		if time.Now().After(end) {
@@ -284,7 +285,7 @@ func (p *Page) until(what string, done func() bool) {
 	}
 }
 
-// An element is what people can find: it has a role and a name.
+// An element is something that people can find: it has a role and a name.
 type element struct {
 	Node int `json:"backendDOMNodeId"`
 	Name struct {
@@ -293,8 +294,8 @@ type element struct {
 	Ignored bool `json:"ignored"`
 }
 
-// find waits for an element, as assistive technology finds it. One whose name is exactly the one asked for comes
-// before those in whose names it is; the name "" is any.
+// find waits for an element, as assistive technology finds it. An exact match of the name comes before names that contain
+// it; the name "" matches any.
 func (p *Page) find(role, name string) (found element) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("the %s %q", role, name), func() bool {
@@ -322,7 +323,7 @@ func (p *Page) look(role, name string) (element, bool) {
 		err = p.wire.ask(ctx, p.session, "Accessibility.queryAXTree", which, &tree)
 	}
 	if err != nil {
-		return element{}, false // the page is just another one
+		return element{}, false // the page is just being replaced
 	}
 	nodes := slices.DeleteFunc(tree.Nodes, func(e element) bool {
 		return e.Ignored || !strings.Contains(e.Name.Value, name)
@@ -334,14 +335,14 @@ func (p *Page) look(role, name string) (element, bool) {
 	return nodes[0], true
 }
 
-// Has reports whether there is an element now.
+// Has reports whether an element exists now.
 func (p *Page) Has(role, name string) bool {
 	_, ok := p.look(role, name)
 	return ok
 }
 
-// HasDialog reports whether a dialog is open, by its label or its text. It looks at the page itself: on a busy machine
-// the tree of assistive technology, in which all else is found, is late with those by more than a minute.
+// HasDialog reports whether a dialog is open, by its label or its text. It checks the page itself: on a busy machine the
+// accessibility tree, in which everything else is found, may show a dialog more than a minute late.
 func (p *Page) HasDialog(name string) (open bool) {
 	p.t.Helper()
 	p.Eval("[...document.querySelectorAll('dialog[open]')].some((d) => (d.ariaLabel + d.innerText).includes("+quoted(name)+"))",
@@ -361,7 +362,7 @@ func (p *Page) WaitFor(role, name string) {
 	p.find(role, name)
 }
 
-// Click clicks in the middle of an element, with a mouse, as people do: what covers it gets the click.
+// Click clicks in the middle of an element, with a mouse, as people do: an element that covers it gets the click.
 func (p *Page) Click(role, name string) {
 	p.t.Helper()
 	var x, y float64
@@ -391,7 +392,7 @@ func (p *Page) middle(e element) (x, y float64, ok bool) {
 	return (q[0] + q[2] + q[4] + q[6]) / 4, (q[1] + q[3] + q[5] + q[7]) / 4, true
 }
 
-// Type clicks into a field and types a text in place of what it has.
+// Type clicks into a field and replaces its content with a text.
 func (p *Page) Type(role, name, text string) {
 	p.t.Helper()
 	p.Click(role, name)
@@ -399,7 +400,7 @@ func (p *Page) Type(role, name, text string) {
 	p.ask("Input.insertText", map[string]any{"text": text}, nil)
 }
 
-// Press presses keys, one after the other: a letter, or the name of a key, with Control+ before it where that is held.
+// Press presses keys, one after the other: a letter, or the name of a key, with the prefix Control+ if that is held.
 func (p *Page) Press(keys ...string) {
 	p.t.Helper()
 	for _, key := range keys {
@@ -425,7 +426,7 @@ func (p *Page) Press(keys ...string) {
 	}
 }
 
-// Memory says what the page holds once its garbage is gone: bytes of JavaScript's values, and nodes of its documents.
+// Memory returns what the page holds after garbage collection: bytes of JavaScript's values, and nodes of its documents.
 func (p *Page) Memory() (heap, nodes int) {
 	p.t.Helper()
 	p.ask("HeapProfiler.collectGarbage", nil, nil)
@@ -440,7 +441,7 @@ func (p *Page) Memory() (heap, nodes int) {
 	return int(used.Size), dom.Nodes
 }
 
-// Picture writes what is in sight to a file, in PNG.
+// Picture writes the visible part of the page to a PNG file.
 func (p *Page) Picture(path string) {
 	p.t.Helper()
 	var shot struct {

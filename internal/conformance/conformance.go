@@ -1,11 +1,11 @@
-// Package conformance ties the lines of the five contracts to the tests that prove them. A test says
-// which lines it proves in comments of the form
+// Package conformance ties the lines of the five contracts to the tests that prove them. A test names the lines it proves
+// in comments of the form
 //
 //	// contract(narratoria): Error events MUST NOT terminate the invocation by themselves.
 //
-// above itself or inside. The lists in contracts/ say what must be proven: a claim proves a line when
-// it contains it; their lines that begin with "- " say what differs on purpose. The page docs/conformance.md is written
-// from both.
+// above itself or inside. The lists in contracts/ hold what must be proven: a claim proves a line if it contains the
+// line; those lines that begin with "- " describe intended differences. The page docs/conformance.md is written from
+// both.
 package conformance
 
 import (
@@ -23,7 +23,7 @@ import (
 	"strings"
 )
 
-// A Claim is a test's word that it proves a line of a contract.
+// A Claim is a test's claim to prove a line of a contract.
 type Claim struct {
 	Protocol string
 	Line     string
@@ -74,7 +74,7 @@ func inFile(root, path string) ([]Claim, error) {
 	return claims, nil
 }
 
-// testAt is the function that a comment stands in or above.
+// testAt returns the function that a comment is in or above.
 func testAt(file *ast.File, at token.Pos) string {
 	for _, decl := range file.Decls {
 		f, ok := decl.(*ast.FuncDecl)
@@ -85,11 +85,11 @@ func testAt(file *ast.File, at token.Pos) string {
 	return ""
 }
 
-// A Contract is what must be proven of one protocol.
+// A Contract lists what must be proven of one protocol.
 type Contract struct {
 	Protocol string
 	Lines    []string
-	Differs  []string // what is not as the contract says, or more than it says, on purpose
+	Differs  []string // intended differences from the contract, and additions to it
 }
 
 //go:embed contracts/*.txt
@@ -121,12 +121,12 @@ func Contracts() ([]Contract, error) {
 	return contracts, nil
 }
 
-// proves reports whether the claim contains a line, however the two are spaced.
+// proves reports whether the claim contains a line, regardless of spacing.
 func (cl Claim) proves(line string) bool {
 	return strings.Contains(strings.Join(strings.Fields(cl.Line), " "), strings.Join(strings.Fields(line), " "))
 }
 
-// Proof lists the tests that prove each line of a contract; a line without any is missing from the map.
+// Proof maps each line of a contract to the tests that prove it; a line without any is missing from the map.
 func (c Contract) Proof(claims []Claim) map[string][]Claim {
 	proof := map[string][]Claim{}
 	for _, line := range c.Lines {
@@ -151,7 +151,7 @@ func Page(contracts []Contract, claims []Claim) []byte {
 		for _, line := range c.Lines {
 			fmt.Fprintf(&b, "| %s | %s |\n", cell(line), tests(proof[line]))
 		}
-		for _, cl := range claims { // those that no line of the list asked for: fields, methods and notes from the field
+		for _, cl := range claims { // claims beyond the list: fields, methods and notes from the field
 			if cl.Protocol == c.Protocol && !slices.ContainsFunc(c.Lines, cl.proves) {
 				fmt.Fprintf(&b, "| %s | %s |\n", cell(cl.Line), tests([]Claim{cl}))
 			}

@@ -1,2 +1,2 @@
-// Package console has the tests of the console in a real browser, and makes its pictures.
+// Package console tests the console in a real browser, and makes its pictures.
 package console

@@ -1,3 +1,3 @@
-// Package hogs proves, in its tests, that a tool which takes all that it can get takes it from nobody else: real
-// programs that fork, fill, spin and flood run behind the walls of a real server, which goes on serving.
+// Package hogs proves, in its tests, that a tool that takes all the resources it can get takes them from no other tool:
+// real programs that fork, fill, spin and flood run behind the walls of a real server, which continues to serve.
 package hogs

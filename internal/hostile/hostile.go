@@ -1,5 +1,5 @@
-// Package hostile has the values that tests give to tools as an attacker would: options, second commands and paths that
-// lead elsewhere. They are those that other tests of this project have collected, wherever they stand.
+// Package hostile has the values that an attacker would pass to tools: options, second commands and paths that lead
+// elsewhere. The other tests of this project have collected them.
 package hostile
 
 import (
@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// A Place is where an attack happens.
+// A Place is the scene of an attack.
 type Place struct {
-	Top     string // the folder that has the others
-	Root    string // what a tool is given
-	Outside string // what it is not
+	Top     string // the parent of the others
+	Root    string // the folder that a tool is given
+	Outside string // a folder that it is not given
 	Canary  string // a file that must not appear
 }
 
-// Paths multiplies what attackers put before, in between, in place of and after a name.
+// Paths combines what attackers put before, in between, in place of and after a name.
 func Paths(p Place) []string {
 	before := []string{
 		"", "./", "/", "//", "../", "..//", "../../", "sub/../../", "sub/deep/../../../", p.Root + "/", p.Root + "/../", p.Root + "/sub/../../", p.Outside + "/",
@@ -44,9 +44,9 @@ func Paths(p Place) []string {
 	return all
 }
 
-// Words are the texts in a Go file of tests, such as the one that has the escapes of shell commands, each once. In them
-// CANARY is the file that must not appear, RUN a command that makes it, SECRET a file whose text must not; ROOT and
-// OUTSIDE are the folders.
+// Words returns the string literals of a Go test file, such as the one with the escapes of shell commands, without
+// duplicates. In them CANARY is the file that must not appear, RUN a command that makes it, SECRET a file whose text must
+// not appear; ROOT and OUTSIDE are the folders.
 func Words(file string, p Place) ([]string, error) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -67,7 +67,7 @@ func Words(file string, p Place) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// Commands are a command in all that a shell, or a program that only quotes, would run it from.
+// Commands returns a command in every form from which a shell, or a program that only quotes, would run it.
 func Commands(p Place) (all []string) {
 	run := "touch " + p.Canary
 	for _, around := range []string{

@@ -18,7 +18,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of Raw
 )
 
-// A Server is a PostgreSQL of our own, in a temporary folder, that listens on a socket in it and nowhere else.
+// A Server is a private PostgreSQL server in a temporary folder, which listens only on a socket in that folder.
 type Server struct {
 	bin, dir string
 	attr     *syscall.SysProcAttr
@@ -40,10 +40,10 @@ func programs(t testing.TB) string {
 	return filepath.Dir(found[len(found)-1])
 }
 
-// New starts one; it ends with the test.
+// New starts a server, which ends with the test.
 func New(t testing.TB) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pg") // short: a socket's path has 108 bytes
+	dir, err := os.MkdirTemp("", "pg") // short, because a socket's path has at most 108 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Start starts a server that was stopped, and waits until it answers.
+// Start starts a stopped server, and waits until it answers.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(s.bin, "postgres"), "-D",
@@ -84,8 +84,8 @@ func (s *Server) Start(t testing.TB) {
 	}
 }
 
-// Stop ends the server: with SIGINT as an operator does, fast; with SIGQUIT at once, as in a crash. It waits for the
-// end.
+// Stop ends the server, with SIGINT fast, as an operator does, or with SIGQUIT at once, as in a crash. It waits for the
+// exit.
 func (s *Server) Stop(how syscall.Signal) {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Signal(how)
@@ -94,7 +94,7 @@ func (s *Server) Stop(how syscall.Signal) {
 	}
 }
 
-// unprivileged gives the folder to somebody who is not root, as whom the server then runs: it refuses to be root.
+// unprivileged gives the folder to the user that the server runs as, since the server refuses to run as root.
 func unprivileged(t testing.TB, dir string) *syscall.SysProcAttr {
 	t.Helper()
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
@@ -129,7 +129,7 @@ func Raw(t testing.TB, url string) *sql.DB {
 	return db
 }
 
-// Database makes a database of its own for a test.
+// Database makes a separate database for a test.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	s.made++

@@ -1,5 +1,5 @@
-// Package rounds says how often tests try what they try at random, or in numbers: fewer times under the race detector,
-// which makes each one many times as slow, and many times where somebody has asked for it.
+// Package rounds decides how often tests repeat their random or numerous attempts: fewer times under the race detector,
+// which makes each attempt many times slower, and many times on request.
 package rounds
 
 import "os"

@@ -23,23 +23,23 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// Token is the owner's.
+// Token is the owner's token.
 const Token = "sixteen-letters-or-more"
 
 // Limit only guards against a hang.
 const Limit = time.Minute
 
-// A House is a whole node whose models are those of a scripted server.
+// A House is a complete node whose models are those of a scripted server.
 type House struct {
 	T    *testing.T
 	cfg  *config.Config
 	dir  string
 	URL  string
-	Stop func()       // ends it, once
-	Hung atomic.Int32 // calls of hang that run
+	Stop func()       // stops the node, once
+	Hung atomic.Int32 // running calls of hang
 }
 
-// tools are the standard ones, one with a name that these wires do not carry, and one that asks.
+// tools are the standard tools, one with a name that these wires do not carry, one that asks, and one that offers choices.
 type tools struct {
 	tooltest.Reference
 	of *House
@@ -72,7 +72,7 @@ func (r tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 	return r.Reference.Invoke(ctx, c, out)
 }
 
-// Serve opens a House in front of a model server. More is added to the config, in which MODEL is the server.
+// Serve opens a House in front of a model server. It adds more to the config, in which MODEL is replaced by the server.
 func Serve(t *testing.T, m *Server, more string) *House {
 	t.Helper()
 	h := &House{T: t, dir: t.TempDir()}
@@ -147,7 +147,7 @@ func (h *House) open() {
 	h.T.Cleanup(h.Stop)
 }
 
-// Records ends the House and gives what is on record of the calls that tools of the sources were asked for.
+// Records stops the House and returns its records of calls.
 func (h *House) Records() (all []*tool.Record) {
 	h.T.Helper()
 	h.Stop()
@@ -166,7 +166,7 @@ func (h *House) Records() (all []*tool.Record) {
 	return all
 }
 
-// A Reply is a whole response.
+// A Reply is a complete response.
 type Reply struct {
 	Status int
 	Header http.Header
@@ -174,7 +174,7 @@ type Reply struct {
 	Doc    map[string]any
 }
 
-// Do sends a request of the owner's, with more headers by name and value.
+// Do sends a request as the owner, with more headers by name and value.
 func (h *House) Do(method, path, body string, header ...string) Reply {
 	h.T.Helper()
 	ctx, cancel := context.WithTimeout(h.T.Context(), Limit)
@@ -190,7 +190,7 @@ func (h *House) Do(method, path, body string, header ...string) Reply {
 	return a
 }
 
-// Send is Do for an answer that comes in pieces.
+// Send is Do for an answer that arrives in pieces.
 func (h *House) Send(ctx context.Context, method, path, body string, header ...string) *http.Response {
 	h.T.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, h.URL+path, strings.NewReader(body))
@@ -232,7 +232,7 @@ func (h *House) Events(path, body string) (all []sse.Event) {
 	}
 }
 
-// Dig finds a value in a document, by names and by numbers.
+// Dig returns a value inside a document, by keys and indexes.
 func Dig(doc any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -250,18 +250,18 @@ func Dig(doc any, path ...any) any {
 	return doc
 }
 
-// Chat is a request to the model demo.
+// Chat returns a request to the model demo.
 func Chat(more string) string {
 	return `{"model":"demo","messages":[{"role":"user","content":"Read the file package.json"}]` + more + `}`
 }
 
-// Says is a model that says something.
+// Says is a step in which the model says something.
 func Says(text string) Step { return Step{Text: text} }
 
-// Calling is a model that calls tools.
+// Calling is a step in which the model calls tools.
 func Calling(list ...Call) Step { return Step{Calls: list} }
 
-// ReadFile is a call of that tool.
+// ReadFile is a call of the tool readFile.
 func ReadFile(id string) Call {
 	return Call{ID: id, Name: "readFile", Args: `{"path":"package.json"}`}
 }

@@ -49,7 +49,7 @@ func answerResponse(w http.ResponseWriter, s Step, stream bool) {
 	send("response."+end["status"].(string), doc{"response": end})
 }
 
-// streamItem sends what an item has in pieces.
+// streamItem sends the content of an item in pieces.
 func streamItem(s Step, item doc, send func(kind string, d doc)) {
 	switch item["type"] {
 	case "message":
@@ -98,7 +98,8 @@ func responseUsage(s Step) any {
 		"output_tokens_details": doc{"reasoning_tokens": 3}, "total_tokens": 110}
 }
 
-// responsesComplaint says what a real server would not take: each call is answered, and each answer has its call.
+// responsesComplaint returns why a real server would refuse a request: each call must have a result, and each result a
+// call.
 func responsesComplaint(r Request) string {
 	if _, text := r.Body["input"].(string); text {
 		return ""

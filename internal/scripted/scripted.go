@@ -1,6 +1,6 @@
-// Package scripted is a model server for tests. It says what a script tells it, in the wire formats of OpenAI's chat
-// completions and Anthropic's messages, whole or as a stream, and is as strict about what it is asked as those servers
-// are: a call without a result, or a result without a call, is refused.
+// Package scripted is a model server for tests. It plays a script in the wire formats of OpenAI's chat completions and
+// Responses API and Anthropic's messages, whole or as a stream, and is as strict about requests as those servers are: it
+// refuses a call without a result, or a result without a call.
 package scripted
 
 import (
@@ -19,23 +19,23 @@ import (
 // A Step is one answer of the model.
 type Step struct {
 	Thoughts string
-	Text     string // in a stream it comes word by word
+	Text     string // in a stream, sent word by word
 	Calls    []Call
-	Finish   string // in the words of the wire; "": what follows from the rest
+	Finish   string // as the wire writes it; "" means what follows from the rest
 	// In place of an answer:
 	Status int               // an error, with Body
-	Header map[string]string // of whatever is answered
+	Header map[string]string // of any answer
 	Body   string
 	Cut    bool            // the stream ends in the middle of the text
-	Hold   <-chan struct{} // nothing is said until it is closed, or whoever asked has gone
+	Hold   <-chan struct{} // the answer waits until it is closed, or the client is gone
 	Midway <-chan struct{} // a stream stops after its first word until it is closed
-	Bare   bool            // usage is not told
+	Bare   bool            // usage is left out
 }
 
 // A Call is a tool that the model calls.
 type Call struct{ ID, Name, Args string }
 
-// A Request is what the server was asked.
+// A Request is a request that the server received.
 type Request struct {
 	Path   string
 	Query  string
@@ -44,7 +44,7 @@ type Request struct {
 	Text   string // of the body
 }
 
-// Tools lists the names of the tools that were offered.
+// Tools lists the names of the offered tools.
 func (r Request) Tools() (names []string) {
 	list, _ := r.Body["tools"].([]any)
 	for _, one := range list {
@@ -57,7 +57,7 @@ func (r Request) Tools() (names []string) {
 	return names
 }
 
-// A Server plays a script, one step a request.
+// A Server plays a script, one step per request.
 type Server struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -67,7 +67,7 @@ type Server struct {
 	gone   int
 }
 
-// New starts a server. When the script is at its end it answers with an error.
+// New starts a server. After the end of the script it answers with an error.
 func New(t testing.TB, steps ...Step) *Server {
 	t.Helper()
 	s := &Server{steps: steps}
@@ -76,34 +76,34 @@ func New(t testing.TB, steps ...Step) *Server {
 	return s
 }
 
-// Always lets the server say the same again and again once its script is at its end.
+// Always makes the server repeat a step after the end of its script.
 func (s *Server) Always(step Step) *Server {
 	s.always = &step
 	return s
 }
 
-// Then adds to the script.
+// Then appends steps to the script.
 func (s *Server) Then(steps ...Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.steps = append(s.steps, steps...)
 }
 
-// Script begins another script, whatever is left of the one before.
+// Script replaces the script, including any steps left.
 func (s *Server) Script(steps ...Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.steps = steps
 }
 
-// Asked gives what the server was asked so far.
+// Asked returns the requests received so far.
 func (s *Server) Asked() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.got)
 }
 
-// Gone is how many went away before they were answered.
+// Gone returns how many clients disconnected before they were answered.
 func (s *Server) Gone() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *Server) next(r Request) (Step, bool) {
 	}
 	step := *s.always
 	step.Calls = slices.Clone(step.Calls)
-	for i := range step.Calls { // ids are never the same
+	for i := range step.Calls { // ids must be unique
 		step.Calls[i].ID += fmt.Sprint("_", len(s.got))
 	}
 	return step, true
@@ -202,7 +202,7 @@ func whole(w http.ResponseWriter, d doc) {
 	_ = json.NewEncoder(w).Encode(d)
 }
 
-// complaint says what a real server would not take about a request; "": nothing.
+// complaint returns why a real server would refuse a request, or "" if it would not.
 func complaint(r Request) string {
 	list, _ := r.Body["messages"].([]any)
 	if strings.HasSuffix(r.Path, "/responses") {
@@ -253,7 +253,7 @@ func messagesComplaint(r Request, list []any) string {
 		return "anthropic-version and max_tokens are required"
 	}
 	if t, _ := r.Body["thread"].(map[string]any); t["type"] == "continue" && t["previous_message_id"] == "msg_7" {
-		return "" // the server has what was said before
+		return "" // the server has the earlier messages
 	}
 	open, last := map[string]bool{}, "assistant"
 	for _, one := range list {
@@ -293,7 +293,7 @@ func messagesComplaint(r Request, list []any) string {
 	return ""
 }
 
-// midway is what happens after the first word of a stream.
+// midway runs the actions after the first word of a stream.
 func (s Step) midway(word int) {
 	if word != 1 {
 		return
@@ -306,7 +306,7 @@ func (s Step) midway(word int) {
 	}
 }
 
-// words are the pieces of a text.
+// words splits a text into the pieces of a stream.
 func words(text string) []string { return strings.SplitAfter(text, " ") }
 
 func (s Step) finish(stop, called string) string {
@@ -397,7 +397,7 @@ func streamCompletion(w http.ResponseWriter, s Step, r Request) {
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 }
 
-// halves gives a text in two pieces.
+// halves yields a text in two pieces.
 func halves(text string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		_ = yield(text[:len(text)/2]) && yield(text[len(text)/2:])

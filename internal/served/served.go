@@ -1,5 +1,5 @@
-// Package served starts real servers for tests: the program as people have it, over a folder with a config, which can
-// be called, stopped and killed.
+// Package served starts real servers for tests: the program as people run it, in a folder with a config. They can be
+// called, stopped and killed.
 package served
 
 import (
@@ -25,12 +25,12 @@ import (
 const (
 	// Hang is the bound of waits that only guard against a hang.
 	Hang = time.Minute
-	// Token is the owner's.
+	// Token is the owner's token.
 	Token = "served-token-0123456789abcdef"
 )
 
-// Build builds the program, as make build does, and gives a copy of it. All tests of a checkout build it at one place, so
-// that the go command links it anew only if something has changed; each takes its copy while it holds that place's lock.
+// Build builds the program, as make build does, and returns a copy of it. All tests of a checkout build it in one place,
+// so that the go command links it again only after a change; each test copies it while it holds the lock of that place.
 func Build(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -42,7 +42,7 @@ func Build(t *testing.T) string {
 	shared, bin := filepath.Join(filepath.Dir(place.Name()), "toolpost"), filepath.Join(dir, "toolpost")
 	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", shared, "toolpost/cmd/toolpost")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	// What we had open for writing ourselves could not be started while some other test forks.
+	// A file that this process had open for writing could not be started while another test forks.
 	take := exec.CommandContext(t.Context(), "cp", shared, bin)
 	for _, cmd := range []*exec.Cmd{build, take} {
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -52,14 +52,14 @@ func Build(t *testing.T) string {
 	return bin
 }
 
-// lockedPlace locks the folder in which the program is built, until the file is closed.
+// lockedPlace locks the folder in which the program is built, until the returned file is closed.
 func lockedPlace(t *testing.T) *os.File {
 	t.Helper()
 	mod, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Below the root of the checkout: tests of another one, which may be busy, are not waited for.
+	// Below the root of the checkout, so as not to wait for the tests of another checkout.
 	dir := filepath.Join(filepath.Dir(string(mod)), "build", "tests")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func lockedPlace(t *testing.T) *os.File {
 	return lock
 }
 
-// A Server is a `toolpost serve` of its own program.
+// A Server is a running `toolpost serve`.
 type Server struct {
 	cmd  *exec.Cmd
 	url  string
@@ -84,19 +84,19 @@ type Server struct {
 	once sync.Once
 }
 
-// Start starts a server over a folder, with further variables, and waits until it takes calls.
+// Start starts a server in a folder, with further environment variables, and waits until it accepts calls.
 func Start(t *testing.T, bin, dir string, env ...string) *Server {
 	t.Helper()
 	return StartBy(t, []string{bin}, dir, env...)
 }
 
-// StartBy is Start with words in front of the program, the last of the words.
+// StartBy is Start with a command in front of the program, which is the last of the words.
 func StartBy(t *testing.T, words []string, dir string, env ...string) *Server {
 	t.Helper()
 	return start(t, words, "127.0.0.1:0", dir, env)
 }
 
-// StartAgain is Start at the place of one that has ended.
+// StartAgain is Start at the address of a server that has ended.
 func StartAgain(t *testing.T, ended *Server, bin, dir string, env ...string) *Server {
 	t.Helper()
 	return start(t, []string{bin}, strings.TrimPrefix(ended.url, "http://"), dir, env)
@@ -123,7 +123,7 @@ func start(t *testing.T, words []string, listen, dir string, env []string) *Serv
 			fmt.Fprintln(&s.log, lines.Text())
 			if url, ok := strings.CutPrefix(lines.Text(), "serving on "); ok && strings.HasPrefix(url, "http") {
 				select {
-				case ready <- url: // the first is the front's; others are doors on it
+				case ready <- url: // the first is the front's; the others are doors on it
 				default:
 				}
 			}
@@ -137,19 +137,19 @@ func start(t *testing.T, words []string, listen, dir string, env []string) *Serv
 	return s
 }
 
-// URL is where its HTTP front is.
+// URL returns the address of its HTTP front.
 func (s *Server) URL() string { return s.url }
 
-// Pid is the number of its process.
+// Pid returns its process ID.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
-// Log is what it has written.
+// Log returns what it has logged.
 func (s *Server) Log() string { return s.log.String() }
 
-// Kill ends it with -9, if it is still there.
+// Kill ends it with SIGKILL, if it still runs.
 func (s *Server) Kill() { _ = s.end(syscall.SIGKILL) }
 
-// Stop lets it end in good order.
+// Stop shuts it down gracefully.
 func (s *Server) Stop(t *testing.T) {
 	t.Helper()
 	if err := s.end(syscall.SIGTERM); err != nil {
@@ -167,7 +167,7 @@ func (s *Server) end(how syscall.Signal) (err error) {
 	return err
 }
 
-// An Outcome is what a caller hears of a call.
+// An Outcome is a caller's answer to a call.
 type Outcome struct {
 	OK     bool           `json:"ok"`
 	Output map[string]any `json:"output"`
@@ -177,7 +177,7 @@ type Outcome struct {
 	} `json:"error"`
 }
 
-// Call calls a tool, with further headers by name and value. An error means that the caller was told nothing.
+// Call calls a tool, with further headers by name and value. An error means that the caller got no answer.
 func (s *Server) Call(ctx context.Context, name, args string, headers ...string) (o Outcome, err error) {
 	body, err := s.Raw(ctx, name, args, headers...)
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Server) Call(ctx context.Context, name, args string, headers ...string)
 	return o, strictjson.Unmarshal([]byte(body), &o)
 }
 
-// Raw is Call for those who want the answer as it came.
+// Raw is Call, but returns the answer undecoded.
 func (s *Server) Raw(ctx context.Context, name, args string, headers ...string) (string, error) {
 	return s.ask(ctx, http.MethodPost, "/v1/tools/"+name+"/call", args, headers...)
 }
@@ -209,7 +209,7 @@ func (s *Server) ask(ctx context.Context, method, path, text string, headers ...
 	return string(body), err
 }
 
-// A journal takes what several write.
+// A journal is a buffer that several goroutines may write to.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer

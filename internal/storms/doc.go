@@ -1,3 +1,3 @@
-// Package storms proves, in its tests, that a server whose files change all the time goes on serving: no call fails
-// because of a reload, nothing is left of what was replaced, and what is offered in the end is what the files say.
+// Package storms proves, in its tests, that a server whose files change all the time continues to serve: no call fails
+// because of a reload, nothing is left of what was replaced, and the offered tools are in the end those of the files.
 package storms

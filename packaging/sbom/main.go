@@ -1,8 +1,8 @@
-// Command sbom prints what a Go binary is made of, as the binary itself tells: a CycloneDX document in JSON with its
-// modules, their versions and their hashes. The same binary gives the same bytes.
+// Command sbom prints the components of a Go binary, as the binary itself records them: a CycloneDX document in JSON with
+// its modules, their versions and their hashes. The same binary results in the same bytes.
 //
-// There are tools that do this and more, such as finding out licenses; each of them puts the time and a random number
-// into the document, and none comes without some dozens of modules of its own.
+// Existing tools do this and more, such as finding licenses. But each of them puts the time and a random number into the
+// document, and needs some dozens of modules of its own.
 package main
 
 import (
@@ -47,7 +47,7 @@ func run(w io.Writer, binary, version, date string) error {
 	return e.Encode(doc)
 }
 
-// The document, in the words of CycloneDX.
+// The document, with the names of CycloneDX.
 type (
 	document struct {
 		Format       string       `json:"bomFormat"`
@@ -90,8 +90,8 @@ type (
 	}
 )
 
-// describe makes a document of what a binary says of itself. The binary knows which modules are in it and not which of
-// them asked for which, so the program depends on all of them.
+// describe makes a document of the build information of a binary. The binary lists its modules but not which of them
+// requires which, so the program depends on all of them.
 func describe(info *debug.BuildInfo, version, date string) (*document, error) {
 	self := component{
 		Type: "application", Ref: "pkg:generic/toolpost@" + version, Name: "toolpost", Version: version,
@@ -119,7 +119,7 @@ func describe(info *debug.BuildInfo, version, date string) (*document, error) {
 	return doc, nil
 }
 
-// moduleOf describes a module, or what it was replaced by.
+// moduleOf describes a module, or its replacement.
 func moduleOf(m *debug.Module) (component, error) {
 	for m.Replace != nil {
 		m = m.Replace
@@ -131,12 +131,12 @@ func moduleOf(m *debug.Module) (component, error) {
 	purl := "pkg:golang/" + m.Path + "@" + m.Version
 	return component{
 		Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl,
-		// the hash of a module's list of files, which go.sum and the checksum database have
+		// The hash of a module's list of files, as in go.sum and the checksum database.
 		Hashes: []hash{{"SHA-256", hex.EncodeToString(sum)}},
 	}, nil
 }
 
-// platform lists what else decides over the bytes of a binary.
+// platform lists the other settings that determine the bytes of a binary.
 func platform(info *debug.BuildInfo) []property {
 	var found []property
 	for _, s := range info.Settings {
