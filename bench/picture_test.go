@@ -47,7 +47,7 @@ func TestPictureIsWellFormedAndSaysWhatWasMeasured(t *testing.T) {
 			t.Errorf("%s is in the picture", bad)
 		}
 	}
-	if path := os.Getenv("BENCH_PICTURE"); path != "" { // to look at
+	if path := os.Getenv("BENCH_PICTURE"); path != "" { // to look at it
 		if err := draw(path, samplePoints()); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestPictureOfNothing(t *testing.T) {
 	}
 }
 
-// Whatever is drawn lies within the plot.
+// Everything drawn is within the plot.
 func TestCurvesStayInside(t *testing.T) {
 	for _, p := range panels(samplePoints()) {
 		for _, v := range append(p.values(), p.limits...) {

@@ -31,7 +31,7 @@ func TestTableFits(t *testing.T) {
 	}
 }
 
-// A name that is cut could not be told from another one, and could not be asked for.
+// A name that is cut could be mistaken for another one, and could not be selected.
 func TestNamesOfRowsFitAndAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range measurements() {

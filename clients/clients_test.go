@@ -1,5 +1,5 @@
-// Package clients_test runs the tests of the clients, which are written in their own languages, against a real server
-// and against peers that no server of ours would be.
+// Package clients_test runs the tests of the clients, which are written in their own languages, against a real server and
+// against peers that behave as no server of ours would.
 package clients_test
 
 import (
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A world is everything that the clients talk to, and the variables that say where it is.
+// A world is every peer of the clients, and the environment variables with their addresses.
 type world struct {
 	env     []string
 	hostile *hostile
@@ -51,7 +51,7 @@ func newWorld(t *testing.T, bin string) *world {
 	return w
 }
 
-// run runs a program to its end, and gives what it printed.
+// run runs a program to its end, and returns its output.
 func (w *world) run(t *testing.T, dir string, words ...string) string {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 4*served.Hang)

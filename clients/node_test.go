@@ -10,7 +10,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// requireNode gives Node, if what checks types is installed too.
+// requireNode returns the path of Node, if the type checker is installed too.
 func requireNode(t *testing.T) string {
 	t.Helper()
 	_, err := os.Stat("testdata/js/node_modules")
@@ -28,7 +28,7 @@ func requireNode(t *testing.T) string {
 
 func tsc(t *testing.T) string { return absolute(t, "testdata/js/node_modules/typescript/bin/tsc") }
 
-// builtPackage is the package as it would be published, with its tests and examples, which know it by its name.
+// builtPackage returns the package as it would be published, with its tests and examples, which import it by its name.
 func builtPackage(t *testing.T, w *world, node string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ func (w *world) testTypeScript(t *testing.T) {
 	w.model.check(t, w.run(t, dir, node, "examples/agent.js", "Say seven."))
 }
 
-// Both clients are published together, and say so.
+// Both clients are published together with the same version.
 func TestTheClientsHaveOneVersion(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(name)

@@ -11,7 +11,7 @@ import (
 	"toolpost/internal/served"
 )
 
-// A program is one that docs/clients.md shows, and what it prints, where "..." stands for anything.
+// A program is a program in docs/clients.md and its output, in which "..." matches anything.
 type program struct {
 	line           int
 	language, text string

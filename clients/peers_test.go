@@ -24,7 +24,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// proxyTo hands requests on to the real server as they come, and its answers likewise.
+// proxyTo passes requests and answers through unchanged, to and from the real server.
 func proxyTo(t *testing.T, to string) http.Handler {
 	t.Helper()
 	target, err := url.Parse(to)
@@ -36,7 +36,7 @@ func proxyTo(t *testing.T, to string) http.Handler {
 	}
 }
 
-// overTLS is the server behind TLS, and the file with its authority.
+// overTLS puts the server behind TLS, and returns the file with its authority.
 func overTLS(t *testing.T, to string) (ca, address string) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(proxyTo(t, to))
@@ -52,7 +52,7 @@ func overTLS(t *testing.T, to string) (ca, address string) {
 	return ca, s.URL
 }
 
-// overSocket is the server behind a Unix socket.
+// overSocket puts the server behind a Unix socket.
 func overSocket(t *testing.T, to string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s") // the names of tests are too long for sockets
@@ -71,7 +71,7 @@ func overSocket(t *testing.T, to string) string {
 	return path
 }
 
-// overCuts is the server behind a proxy that breaks the connection after a few hundred bytes of three answers in four.
+// overCuts puts the server behind a proxy that breaks the connection after a few hundred bytes of three answers in four.
 func overCuts(t *testing.T, to string) string {
 	t.Helper()
 	next, served := proxyTo(t, to), atomic.Int64{}
@@ -103,7 +103,7 @@ func (c *cutting) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// nobody is an address at which nothing listens.
+// The returned address has no listener.
 func nobody(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.NotFoundHandler())
@@ -111,7 +111,7 @@ func nobody(t *testing.T) string {
 	return s.URL
 }
 
-// A hostile peer answers with whatever the first part of the path names.
+// A hostile peer sends the answer that the first part of the path names.
 type hostile struct {
 	url   string
 	cases map[string]answer
@@ -120,15 +120,15 @@ type hostile struct {
 	seen map[string]int // requests, by method and case
 }
 
-// An answer is what a hostile peer sends, and the codes that a client has to make of it: of a call, and of a list.
+// An answer is the answer of a hostile peer, and the codes that a client must return for it: for a call, and for a list.
 type answer struct {
 	text  string
 	stays bool // the connection stays open
 	Call  string
 	List  string
-	// Below says that it is wrong below what a client of fetch sees of it.
+	// Below marks an error below the level that a client of fetch can see.
 	Below bool
-	// Tries are the requests that a call and a list are worth, with one retry.
+	// Tries are the numbers of requests for a call and for a list, with one retry.
 	tries [2]int
 }
 
@@ -237,14 +237,14 @@ func (h *hostile) serve(c net.Conn) {
 	h.mu.Unlock()
 	_, _ = io.WriteString(c, a.text)
 	if a.stays {
-		_, _ = io.Copy(io.Discard, c) // until the client has had enough
+		_, _ = io.Copy(io.Discard, c) // until the client closes
 	}
 }
 
-// fetches says that a client knows no more of an answer than fetch tells.
+// fetches marks a client that knows no more of an answer than fetch reports.
 const fetches = true
 
-// check holds that calls and lists were tried as often as they may be, by so many clients.
+// check checks that the clients tried calls and lists as often as they may.
 func (h *hostile) check(t *testing.T, clients int, fetches bool) {
 	t.Helper()
 	h.mu.Lock()
@@ -252,7 +252,7 @@ func (h *hostile) check(t *testing.T, clients int, fetches bool) {
 	for _, name := range slices.Sorted(maps.Keys(h.cases)) {
 		got, want := [2]int{h.seen["POST "+name], h.seen["GET "+name]}, h.cases[name].tries
 		if fetches && h.cases[name].Below {
-			want[1] = got[1] // a list can be asked for again, whatever was wrong
+			want[1] = got[1] // a list may be requested again after any error
 		}
 		if want[0] *= clients; got[0] != want[0] {
 			t.Errorf("%s: a call made %d requests, want %d", name, got[0], want[0])
@@ -264,13 +264,13 @@ func (h *hostile) check(t *testing.T, clients int, fetches bool) {
 	clear(h.seen)
 }
 
-// A model answers as OpenAI's chat completions do: it wants two tools, one of which there is not, and then says what
-// came of it.
+// A model answers as OpenAI's chat completions do: it calls two tools, one of which does not exist, and then reports the
+// results.
 type model struct {
 	url string
 
 	mu   sync.Mutex
-	went []string // what was wrong with requests
+	went []string // errors in requests
 	keys []string
 }
 
@@ -357,7 +357,8 @@ func wanted(id, name, arguments string) (c toolCall) {
 	return c
 }
 
-// check holds that an agent handed the model what its tools said, their errors too, and printed what the model said.
+// check checks that an agent passed the results of its tools, including errors, to the model, and printed the model's
+// answer.
 func (m *model) check(t *testing.T, printed string) {
 	t.Helper()
 	m.mu.Lock()

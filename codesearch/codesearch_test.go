@@ -22,7 +22,7 @@ import (
 
 const logTS = "export function log(line: string) {\n  console.error(line);\n}\n"
 
-// over opens a library over a folder with files.
+// over opens a library on a folder with files.
 func over(t *testing.T, files map[string]string) (*Library, string) {
 	t.Helper()
 	tooltest.NoLeaks(t)
@@ -54,7 +54,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// Programs that embed the library ask it without any tool in front.
+// Programs that embed the library use it without any tool in front.
 func TestALibraryAnswersEveryKindOfQuestion(t *testing.T) {
 	l, dir := over(t, map[string]string{
 		"go.mod": "module example.org/shop\n", "cart.go": "package shop\n\nimport \"example.org/shop/money\"\n\nvar _ = money.Zero\n",
@@ -121,7 +121,7 @@ func TestAQuestionThatCannotBeMeantIsRefused(t *testing.T) {
 	}
 }
 
-// Between the look into the index and the look into the file, the file may become another.
+// A file may change between the index lookup and the reading of the file.
 func TestASnippetIsOfTheLinesThatWereIndexed(t *testing.T) {
 	l, dir := over(t, map[string]string{"src/log.ts": logTS, "src/handler.ts": "handler()\n"})
 	c := &tool.Call{Caller: tool.Principal{ID: "ada"}}
@@ -148,7 +148,8 @@ func TestASnippetIsOfTheLinesThatWereIndexed(t *testing.T) {
 	}
 }
 
-// To make an index takes a while: who waits for it is told how far it is, and so is who waits for that one.
+// Building an index takes a while: every caller that waits for it gets its progress, including those that wait for an
+// update begun by another.
 func TestWhoWaitsForAnIndexSeesItsProgress(t *testing.T) {
 	release := make(chan struct{})
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

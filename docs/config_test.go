@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated pages anew")
 
-// The page is written from the schema of the config, which is read off the structs that a config is decoded into.
+// The page is written from the schema of the config, which is derived from the structs that a config is decoded into.
 func TestConfigPageIsWhatTheSchemaSays(t *testing.T) {
 	b, err := node.Schema()
 	if err != nil {
@@ -46,7 +46,7 @@ func TestConfigPageIsWhatTheSchemaSays(t *testing.T) {
 	}
 }
 
-// Defaults are said in tags, by hand: each has to be a value that its own field takes.
+// Defaults are written by hand in tags: each must be valid for its own field.
 func TestDefaultsOfTheSchemaAreValuesOfTheirFields(t *testing.T) {
 	b, err := node.Schema()
 	if err != nil {
@@ -95,7 +95,7 @@ func compiled(t *testing.T, v any) *schema.Schema {
 	return s
 }
 
-// A part is a JSON Schema, as far as the schema of the config goes.
+// A part is a JSON Schema, with the keywords that the schema of the config uses.
 type part struct {
 	Type        any              `json:"type"` // a name, or a list of names
 	Description string           `json:"description"`
@@ -113,10 +113,10 @@ type part struct {
 	Required    []string         `json:"required"`
 }
 
-// protocols are the schemas of sources.
+// protocols returns the schemas of sources.
 func (p *part) protocols() []*part { return p.Properties["sources"].Items.OneOf }
 
-// more is what an object may have beside its properties: nothing, or values of one kind.
+// more describes an object's values beside its properties: none, or values of one kind.
 type more struct{ *part }
 
 func (m *more) UnmarshalJSON(b []byte) error {
@@ -126,7 +126,7 @@ func (m *more) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &m.part)
 }
 
-// object is the schema of the fields below a part, and how the path of a field goes on there.
+// object returns the schema of the fields below a part, and the suffix of a field's path there.
 func (p *part) object() (fields *part, path string) {
 	switch {
 	case p == nil:
@@ -148,7 +148,7 @@ func (p *part) object() (fields *part, path string) {
 	return nil, ""
 }
 
-// kind says in a word or two what a value is.
+// kind describes a value in a word or two.
 func (p *part) kind() string {
 	switch {
 	case len(p.Enum) > 0:
@@ -175,7 +175,7 @@ func (p *part) kind() string {
 	switch t := p.Type.(type) {
 	case string:
 		return t
-	case []any: // text that looks like a number is text all the same
+	case []any: // text that looks like a number is still text
 		return "string"
 	}
 	return "any"
@@ -188,7 +188,7 @@ func plural(kind string) string {
 	return kind
 }
 
-// usual is the default, with bytes in the words of people.
+// usual returns the default, with byte counts in readable units.
 func (p *part) usual() string {
 	if len(p.Default) == 0 {
 		return ""
@@ -208,11 +208,11 @@ func (p *part) usual() string {
 	return "`" + string(p.Default) + "`"
 }
 
-// A reference writes the page. What stands at several places of the schema gets a section of its own.
+// A reference writes the page. An object that occurs several times in the schema gets a section of its own.
 type reference struct {
 	out    bytes.Buffer
 	top    *part
-	shared map[string]string // the schema of an object as JSON: what its section is called
+	shared map[string]string // maps the schema of an object, as JSON, to the name of its section
 }
 
 func newReference(top *part) *reference {
@@ -303,7 +303,7 @@ func (r *reference) heading(level int, name string, p *part) {
 	}
 }
 
-// sources writes what several protocols have in common once, and then what each has for itself.
+// sources writes the fields that several protocols share once, and then the fields of each protocol.
 func (r *reference) sources() {
 	r.heading(2, "sources", r.top.Properties["sources"])
 	all := r.top.protocols()
@@ -362,7 +362,7 @@ func (r *reference) doors() {
 	}
 }
 
-// objects writes the sections of what stands at several places.
+// objects writes the sections of objects that occur several times.
 func (r *reference) objects() {
 	byName := map[string]*part{}
 	var visit func(p *part)
@@ -389,7 +389,7 @@ func (r *reference) objects() {
 	}
 }
 
-// table lists the fields of an object, those of the objects in it too, unless they have a section of their own.
+// table lists the fields of an object, including those of nested objects, unless they have a section of their own.
 func (r *reference) table(fields *part, path string, skip func(name string) bool) {
 	var rows []string
 	r.rows(fields, path, skip, &rows)
@@ -415,7 +415,7 @@ func (r *reference) rows(fields *part, path string, skip func(name string) bool,
 	}
 }
 
-// kind links what has a section of its own.
+// kind links to the section of an object that has one.
 func (r *reference) kind(p *part) string {
 	fields, _ := p.object()
 	if fields == nil || r.shared[fields.key()] == "" {

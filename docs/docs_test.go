@@ -21,13 +21,13 @@ import (
 	"toolpost/tool"
 )
 
-// A block that starts with "```console run" is run. In it, lines that start with "$ " are commands, in one
-// shell for the whole page; what follows is what they print, where "..." stands for anything, also for several
-// lines, and on a line of its own for none. A block that starts with "```python write tools/x.py", in whatever language, is a file that the reader saves
-// in the folder that the commands have come to. The comment "<!-- serve -->" on a line of its own starts `toolpost serve` in the folder that the
-// commands have come to, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends. "<!-- stop -->" ends it
-// before. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL. "<!-- run: COMMAND -->" does
-// what the page describes and a test cannot do in the same way, such as to install something from the network.
+// A block that starts with "```console run" is run. In it, lines that start with "$ " are commands, in one shell for the
+// whole page. The other lines are their output, in which "..." matches anything, including several lines, and on a line
+// of its own also none. A block that starts with "```python write tools/x.py", in any language, is a file that the reader
+// saves in the current folder of the commands. The comment "<!-- serve -->" on a line of its own starts `toolpost serve`
+// in the current folder of the commands, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends. "<!-- stop -->"
+// ends it earlier. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL. "<!-- run: COMMAND -->"
+// does what the page describes and a test cannot do in the same way, such as installing something from the network.
 const (
 	blockStart = "```console run"
 	blockEnd   = "```"
@@ -38,7 +38,7 @@ const (
 	runMark      = "<!-- run: "
 )
 
-// A step is one command and what it should print; or a file and its lines; or a mark.
+// A step is one command and its expected output; or a file and its lines; or a mark.
 type step struct {
 	line    int
 	command string
@@ -119,7 +119,7 @@ func parse(page string) (steps []step) {
 type reader struct {
 	t   *testing.T
 	bin string // the folder of the program
-	dir string // where the commands have come to
+	dir string // the current folder of the commands
 	env []string
 
 	stop func() // ends the server
@@ -170,7 +170,7 @@ func (r *reader) save(name string, lines []string) {
 	}
 }
 
-// run runs one command where the one before it left off: in its folder, with what it exported.
+// run runs one command in the state that the one before it left: in its folder, with its exported variables.
 func (r *reader) run(command string) (output string, err error) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
@@ -190,17 +190,17 @@ func (r *reader) run(command string) (output string, err error) {
 	return string(out), err
 }
 
-// anyLines is a line with "..." alone, in a text that is quoted for a regular expression.
+// anyLines matches a line with only "...", in a text that is quoted for a regular expression.
 var anyLines = regexp.MustCompile(`(?m)^\\\.\\\.\\\.\n`)
 
-// pattern makes a regular expression of the lines that a page shows.
+// pattern returns a regular expression for the lines that a page shows.
 func pattern(want []string) *regexp.Regexp {
 	text := regexp.QuoteMeta(strings.TrimRight(strings.Join(want, "\n"), "\n"))
 	text = anyLines.ReplaceAllString(text, "(?:.*\n)?") // such as a hint that depends on what else runs on this machine
 	return regexp.MustCompile(`(?s)^` + strings.ReplaceAll(text, `\.\.\.`, `.*`) + `$`)
 }
 
-// serve starts the server and waits until it says where it listens.
+// serve starts the server and waits until it prints its address.
 func (r *reader) serve() {
 	r.t.Helper()
 	const token = "a-token-for-the-documentation"
@@ -236,7 +236,7 @@ func (r *reader) serve() {
 	}
 }
 
-// findURL reads all that the server says, so that it never waits for us, and hands on the first address in it.
+// findURL reads all output of the server, so that the server never blocks, and passes on the first address in it.
 func findURL(out *os.File, said chan<- string) {
 	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -303,7 +303,7 @@ func TestDependenciesPageHasEveryDirectDependency(t *testing.T) {
 	}
 }
 
-// Links between pages lead somewhere.
+// Links between pages must resolve.
 func TestLinksToPagesLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 	pages, err := filepath.Glob("*.md")

@@ -13,12 +13,12 @@ import (
 	"testing"
 )
 
-// Messages that are others' words: those of the kernel and of Python.
+// notOurs returns messages of others: those of the kernel and of Python.
 func notOurs() []string {
 	return []string{"Read-only file system", "Permission denied", "No such file or directory", "ModuleNotFoundError"}
 }
 
-// A reader looks for what the program said. What it does not say any more is of no use, and misleads.
+// Readers search the page for the program's messages. A message that no longer exists is useless, and misleads.
 func TestEveryMessageOfTheTroubleshootingPageIsInTheProgram(t *testing.T) {
 	page, err := os.ReadFile("troubleshooting.md")
 	if err != nil {
@@ -52,8 +52,8 @@ func isOneOf(s string, all []string) bool {
 	return false
 }
 
-// said reports whether a text has all parts of a message, in their order. The page writes ' where the program has a
-// backquote, which Markdown cannot have there, and ... for what changes.
+// said reports whether a text has all parts of a message, in order. The page writes ' for the program's backquotes, which
+// Markdown cannot have there, and ... for the variable parts.
 func said(message string, texts []string) bool {
 	message = strings.ReplaceAll(message, "'", "`")
 	for _, text := range texts {
@@ -69,8 +69,8 @@ func said(message string, texts []string) bool {
 	return false
 }
 
-// textsOf reads the texts of a program: literals, put together where they are added up. %q and the like are what
-// changes.
+// textsOf reads the texts of a program: its literals, concatenated if they are added together. Verbs such as %q are
+// variable parts.
 func textsOf(t *testing.T, root string) (texts []string) {
 	t.Helper()
 	verb := regexp.MustCompile(`%[-+#.0-9]*[a-z]`)
@@ -102,8 +102,8 @@ func textsOf(t *testing.T, root string) (texts []string) {
 	return texts
 }
 
-// textOf gives the text of a literal, or of several that are added up; what is added and is no literal counts as what
-// changes.
+// textOf returns the text of a literal, or of several that are added together; an operand that is not a literal counts as
+// a variable part.
 func textOf(n ast.Node) (string, bool) {
 	switch n := n.(type) {
 	case *ast.BasicLit:

@@ -22,7 +22,7 @@ import (
 	"toolpost/wire/prose"
 )
 
-// unpacked is a folder with the samples, as `toolpost init` writes them.
+// unpacked returns a folder with the samples, as `toolpost init` writes them.
 func unpacked(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,8 +53,8 @@ func (w *world) call(name, session, args string, into any) {
 	}
 }
 
-// Every choice in every place is taken, with dice that are won and with dice that are lost, until each way has come to
-// an ending. Two places are the same if the same is true in them.
+// The test takes every choice in every place, with winning and with losing dice, until each path has reached an ending.
+// Two places are the same if the same facts hold in them.
 func TestEveryWayThroughTheAdventureComesToAnEnding(t *testing.T) {
 	cfg, err := config.Load(filepath.Join(unpacked(t), "toolpost.yaml"))
 	if err != nil {
@@ -104,24 +104,24 @@ func TestEveryWayThroughTheAdventureComesToAnEnding(t *testing.T) {
 	}
 }
 
-// A way is how somebody came to say something.
+// A way is the path of a player to a prompt.
 type way struct {
 	state   string // before the last prompt
-	seed    int    // of the dice; 0: none are thrown
+	seed    int    // of the dice; 0 if none are thrown
 	prompts []string
 }
 
-// A spot is what decides, with a choice, what happens next: two states that have it in common are the same for the walk.
+// A spot determines, with a choice, what happens next: the walk treats two states with the same spot as equal.
 type spot struct {
 	Place, Roll, Ended string
 	Inventory          struct{ Torch struct{ Lit bool } }
 	Flags              struct{ Friends bool }
 }
 
-// Seeds with which two dice show twelve, and two.
+// Seeds with which two dice show twelve and two.
 const winning, losing = 20, 2
 
-// seeds are those with which a choice is to be tried.
+// seeds returns the seeds with which to try a choice.
 func (spot) seeds(c prose.Choice) []int {
 	if strings.Contains(c.Hint, "on two dice") {
 		return []int{winning, losing}
@@ -129,7 +129,7 @@ func (spot) seeds(c prose.Choice) []int {
 	return []int{0}
 }
 
-// take plays the last prompt of a way in a session of its own.
+// take plays the last prompt of a way in its own session.
 func (w *world) take(next way, session string) (turn story.Turn, at spot) {
 	w.Helper()
 	w.call("toolpost.state.patch", session, `{"patch":`+next.state+`}`, nil)
@@ -149,7 +149,7 @@ func (w *world) take(next way, session string) (turn story.Turn, at spot) {
 	return turn, at
 }
 
-// A picture is shown by browsers as it is: it has no script, and nothing that is fetched.
+// Browsers show a picture as it is: it must have no script, and fetch nothing.
 func TestPicturesOfTheAdventureHaveNoScript(t *testing.T) {
 	b, err := fs.ReadFile(examples.Files, "adventure/paint.py")
 	if err != nil {

@@ -32,7 +32,7 @@ type use struct {
 	program string // without it the call is skipped, unless this is CI
 	tool    string
 	args    string
-	want    string // in the output; empty: the call is refused
+	want    string // in the output; empty if the call is refused
 	refused tool.Code
 	event   string // one of its events
 }
@@ -58,7 +58,7 @@ func uses() []use {
 	}
 }
 
-// TestTheGalleryOfCommandsWorks copies the gallery, makes what it is about, and uses all of it.
+// TestTheGalleryOfCommandsWorks copies the gallery, makes the files that it needs, and uses all of it.
 func TestTheGalleryOfCommandsWorks(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := gallery(t)
@@ -122,7 +122,7 @@ func (u use) call(t *testing.T, n *node.Node) {
 	}
 }
 
-// gallery copies the gallery and puts beside it what people have anyway: a repository, a database.
+// gallery copies the gallery and adds what people usually have: a repository, a database.
 func gallery(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

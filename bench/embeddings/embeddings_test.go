@@ -64,7 +64,7 @@ func TestPairsAreMinedWithoutTheirDocumentation(t *testing.T) {
 	}
 }
 
-// tiny is a language of made-up words in which a query and its code share none.
+// tiny returns examples in made-up words, in which a query and its code share none.
 func tiny(n int) []example {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var all []example
@@ -105,7 +105,7 @@ func TestTheTableIsTheSameOnAnyNumberOfCores(t *testing.T) {
 	}
 }
 
-// heard takes lines, and no steps.
+// heard receives the log lines, and ignores steps.
 type heard func(line string)
 
 func (h heard) log(format string, args ...any) { h(fmt.Sprintf(format, args...)) }

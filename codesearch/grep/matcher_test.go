@@ -14,7 +14,7 @@ import (
 	"toolpost/internal/rounds"
 )
 
-// naive gives the numbers of the lines that match, the way the package comment says it.
+// naive returns the numbers of the matching lines, by the definition in the package comment.
 func naive(t testing.TB, expr string, ignoreCase bool, text []byte) []int {
 	if ignoreCase {
 		expr = "(?i)" + expr
@@ -34,7 +34,7 @@ func naive(t testing.TB, expr string, ignoreCase bool, text []byte) []int {
 	return lines
 }
 
-// found gives the same with a matcher.
+// found returns the same with a matcher.
 func found(m *Matcher, text []byte) []int {
 	var lines []int
 	m.Reset()
@@ -51,7 +51,7 @@ func found(m *Matcher, text []byte) []int {
 	}
 }
 
-// ways gives matchers that must agree: with the finder, with the machine alone, and with one that keeps no states.
+// ways returns matchers that must agree: with the finder, with the machine alone, and with one that keeps no states.
 func ways(p *Pattern) map[string]*Matcher {
 	ctx := context.Background()
 	alone, plain := p.Matcher(ctx), p.Matcher(ctx)
@@ -148,7 +148,7 @@ func FuzzAMatcherAgreesWithRegexp(f *testing.F) {
 	})
 }
 
-// Machines whose states do not fit are thrown away and made again, or given up; neither loses a line.
+// If its states do not fit, a machine discards and remakes them, or gives up; neither loses a line.
 func TestManyStates(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	var dense, sparse bytes.Buffer
@@ -175,7 +175,7 @@ func TestManyStates(t *testing.T) {
 		m := p.Matcher(t.Context())
 		m.finder = nil
 		for _, text := range [][]byte{sparse, dense, sparse[:20_000]} {
-			short := bytes.ReplaceAll(text, bytes.Repeat([]byte("c"), 1000), []byte("c")) // of which as many lines match
+			short := bytes.ReplaceAll(text, bytes.Repeat([]byte("c"), 1000), []byte("c")) // as many lines of it match
 			if got, want := found(m, text), naive(t, expr, false, short); !slices.Equal(got, want) {
 				t.Errorf("%s: %d lines, want %d", expr, len(got), len(want))
 			}

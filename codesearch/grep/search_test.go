@@ -43,7 +43,7 @@ func view(t *testing.T, files map[string]string) (v *workspace.View, dir string)
 	return ws.View(&tool.Call{}), dir
 }
 
-// lines greps and gives path:line:content.
+// lines greps and returns path:line:content.
 func lines(t *testing.T, v *workspace.View, expr string, o Options) ([]string, Stats) {
 	t.Helper()
 	p, err := Compile(expr, false)
@@ -71,7 +71,7 @@ func randomTree(rng *rand.Rand) map[string]string {
 		if rng.IntN(10) == 0 {
 			text = "\x00" + text
 		}
-		files[name] = strings.ToValidUTF8(strings.ReplaceAll(text, "\r", ""), "") // where ripgrep has another opinion
+		files[name] = strings.ToValidUTF8(strings.ReplaceAll(text, "\r", ""), "") // ripgrep treats these differently
 	}
 	return files
 }
@@ -104,7 +104,7 @@ func TestAWalkFindsWhatANaiveScanFinds(t *testing.T) {
 	asRipgrep(t, v, dir, rng)
 }
 
-// asRipgrep compares with ripgrep where it is installed.
+// asRipgrep compares with ripgrep if it is installed.
 func asRipgrep(t *testing.T, v *workspace.View, dir string, rng *rand.Rand) {
 	rg, err := exec.LookPath("rg")
 	if err != nil {
@@ -120,7 +120,7 @@ func asRipgrep(t *testing.T, v *workspace.View, dir string, rng *rand.Rand) {
 		cmd.Dir = dir
 		out, err := cmd.Output()
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() > 1 {
-			continue // it does not take the expression
+			continue // ripgrep rejects the expression
 		}
 		got, _ := lines(t, v, expr, Options{})
 		want := strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
@@ -186,7 +186,7 @@ func TestASearchEndsWhenNobodyWantsIt(t *testing.T) {
 	}
 }
 
-// What is done before its turn is held, up to a bound; beyond it who is ahead waits.
+// Results that finish before their turn are held up to a bound; beyond it, a worker that is ahead waits.
 func TestFarAheadWaits(t *testing.T) {
 	line := strings.Repeat("y", 900) + "x\n"
 	files := map[string]string{"a": strings.Repeat("z", 1<<20) + "x\n"}

@@ -18,7 +18,7 @@ import (
 	"toolpost/codesearch/split"
 )
 
-// sources reads Go's own library and what the module cache holds, up to some bytes.
+// sources reads the sources of Go's library and of the module cache, up to a number of bytes.
 func sources(b *testing.B, most int) (files []meaning.File, size int64) {
 	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
@@ -56,7 +56,8 @@ func seq(files []meaning.File) iter.Seq2[meaning.File, error] {
 	}
 }
 
-// BenchmarkIndex makes an index on disk: megabytes of source a second, and what the index takes of the source's size.
+// BenchmarkIndex makes an index on disk. It reports megabytes of source per second, and the index's share of the source's
+// size.
 func BenchmarkIndex(b *testing.B) {
 	files, size := sources(b, 64<<20)
 	b.SetBytes(size)
@@ -79,7 +80,7 @@ func BenchmarkSearch100k(b *testing.B) {
 	x := open(b, "", meaning.Options{})
 	chunks := update(b, x, seq(files)).Chunks
 	if chunks < 100_000 {
-		for n := 1; chunks < 100_000; n++ { // a small machine has few sources: take them again under other names
+		for n := 1; chunks < 100_000; n++ { // a small machine has few sources: add them again under other names
 			for _, f := range files[:len(files):len(files)] {
 				f.Path = fmt.Sprintf("%d/%s", n, f.Path)
 				files = append(files, f)
@@ -105,7 +106,7 @@ func BenchmarkSearch100k(b *testing.B) {
 	b.ReportMetric(float64(chunks), "chunks")
 }
 
-// BenchmarkUnchanged brings an index up to date of which nothing changed.
+// BenchmarkUnchanged updates an index of unchanged files.
 func BenchmarkUnchanged(b *testing.B) {
 	files, _ := sources(b, 16<<20)
 	x := open(b, b.TempDir(), meaning.Options{})

@@ -24,7 +24,7 @@ import (
 // A tree is files in memory.
 type tree map[string]string
 
-// long ago is when all files of a tree were written, unless a test says otherwise.
+// longAgo is when all files of a tree were written, unless a test sets another time.
 var longAgo = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (t tree) files() iter.Seq2[meaning.File, error] {
@@ -226,7 +226,7 @@ func TestOnlyChangedFilesAreDoneAgain(t *testing.T) {
 	}
 }
 
-// A file that was written in the tick in which it was read may change again without looking different.
+// A file that was written in the clock tick in which it was read may change again without looking different.
 func TestAYoungFileIsReadAgain(t *testing.T) {
 	text := "func one() {\n\tfirst()\n\tfirst()\n}\n"
 	now := time.Now()
@@ -249,7 +249,7 @@ func TestAYoungFileIsReadAgain(t *testing.T) {
 	}
 }
 
-// However an index came to be, it answers like one that was made at once.
+// An index answers like one built at once, whatever its history.
 func TestAnIndexThatGrewAnswersLikeAFreshOne(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	words := strings.Fields("open close read write file socket parse token cart price mail retry cache index search merge sort tree node leaf graph edge")
@@ -341,7 +341,7 @@ func TestADamagedIndexIsMadeAnew(t *testing.T) {
 	}
 }
 
-// An index whose files vanish under a running process heals itself too.
+// An index whose files are deleted under a running process also heals itself.
 func TestARunningIndexHealsItself(t *testing.T) {
 	dir := t.TempDir()
 	x := open(t, dir, meaning.Options{})

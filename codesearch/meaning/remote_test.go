@@ -86,7 +86,7 @@ func TestASlowServiceIsGivenUp(t *testing.T) {
 	}
 }
 
-// An index that was made with other vectors is of no use.
+// An index that was made with other vectors cannot be used.
 func TestAnotherEmbedderMakesTheIndexAnew(t *testing.T) {
 	dir := t.TempDir()
 	update(t, open(t, dir, meaning.Options{}), shop().files())

@@ -12,7 +12,7 @@ import (
 	"toolpost/codesearch/split"
 )
 
-// words gives the hashes of words, for tests to name them.
+// wordsOf returns the hashes of words, so that tests can name them.
 func wordsOf(text string) (list []Token) {
 	Tokenise([]byte(text), func(t Token) { list = append(list, t) })
 	return list
@@ -114,7 +114,7 @@ func TestASegmentIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// Every flipped bit and every cut is noticed.
+// Every flipped bit and every truncation is noticed.
 func TestADamagedSegmentIsNoticed(t *testing.T) {
 	b := testSegment(rand.New(rand.NewPCG(2, 2)), 5).encode()
 	for i := range b {
@@ -129,7 +129,7 @@ func TestADamagedSegmentIsNoticed(t *testing.T) {
 	}
 }
 
-// sealed gives bytes the checksum that a decoder asks for, so that a fuzzer gets past it.
+// sealed adds the checksum that a decoder requires, so that a fuzzer gets past it.
 func sealed(magic string, body []byte) []byte { return seal(append([]byte(magic), body...)) }
 
 func FuzzSegment(f *testing.F) {
@@ -224,11 +224,11 @@ func TestTheStandardTableIsSmallEnough(t *testing.T) {
 	}
 }
 
-// The quick look at signs must not lose what a full comparison would find.
+// The quick comparison of signs must not lose what a full comparison would find.
 func TestSignsProposeWhatAFullComparisonFinds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	const n, dims = 30_000, 256
-	// Vectors lie around a few directions, as those of code do.
+	// Vectors cluster around a few directions, as those of code do.
 	var centres [40][dims]float32
 	for c := range centres {
 		for d := range dims {

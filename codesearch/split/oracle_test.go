@@ -14,8 +14,8 @@ import (
 	"toolpost/internal/rounds"
 )
 
-// Go's own parser says what the functions and types of Go's own library are: we find the same, at the same lines, with the same
-// documentation.
+// The package must find the functions and types of Go's own library that Go's parser finds, at the same lines and with
+// the same documentation.
 func TestGoIsCutWhereGoItselfCutsIt(t *testing.T) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -38,7 +38,7 @@ func TestGoIsCutWhereGoItselfCutsIt(t *testing.T) {
 			total, missed = total+n, missed+m
 		}
 	}
-	if missed*1000 > total { // what is on one line with something else
+	if missed*1000 > total { // those that share a line with something else
 		t.Errorf("%d of %d definitions were missed", missed, total)
 	}
 }

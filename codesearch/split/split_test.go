@@ -14,7 +14,7 @@ import (
 	"toolpost/internal/rounds"
 )
 
-// show writes parts as a reader would name them.
+// show describes parts for a reader.
 func show(src string, parts []split.Part) []string {
 	var lines []string
 	for _, p := range parts {
@@ -68,9 +68,9 @@ func TestALongFunctionIsCutIntoPiecesOfItsName(t *testing.T) {
 	}
 }
 
-// What is hostile must cost no more than what is not. The bound only tells what is quadratic from what is not.
+// Hostile text must cost no more than other text. The bound only detects quadratic time.
 func TestTimeIsInProportionToTheFile(t *testing.T) {
-	size := map[string]int{"<<A\n": 1 << 18, "=/": 1 << 18, "${": 1 << 18, "a{": 1 << 18, "interface{}": 1 << 18} // what would read on and on
+	size := map[string]int{"<<A\n": 1 << 18, "=/": 1 << 18, "${": 1 << 18, "a{": 1 << 18, "interface{}": 1 << 18} // without a bound, these would be read on and on
 	every := rounds.Of(3, 1, 1)                                                                                   // with the race detector each goes to four of the twelve languages
 	for i, piece := range []string{
 		"{", "}", "(", "\"", "'", "`", "/*", "//", "#", "\n", " ", "<<A\n", "=/", "${", "r#", "R\"(", "def a\n", "class A\n", "func a(", "~s(", "%w", "@a\n",

@@ -65,7 +65,8 @@ func TestQuestionsThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-// What a caller does not see is not in its list, and so neither found nor felt; and a list that changed is another one.
+// A tool that a caller does not see is not in its list, so it is not found and does not affect the ranking. A changed
+// list is a new list.
 func TestOnlyTheGivenToolsAreFound(t *testing.T) {
 	var f toolfind.Finder
 	all := tools()

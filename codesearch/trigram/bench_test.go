@@ -10,7 +10,7 @@ import (
 	"toolpost/tool"
 )
 
-// BenchmarkTree makes the index of the tree that TOOLPOST_TREE names, and asks it.
+// BenchmarkTree builds the index of the tree that TOOLPOST_TREE names, and queries it.
 func BenchmarkTree(b *testing.B) {
 	dir := os.Getenv("TOOLPOST_TREE")
 	if dir == "" {

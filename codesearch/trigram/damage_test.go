@@ -14,7 +14,7 @@ import (
 	"toolpost/internal/rounds"
 )
 
-// files lists what the index has on disk.
+// files lists the files of the index on disk.
 func (tr *tree) files() (names []string) {
 	entries, err := os.ReadDir(tr.state)
 	if err != nil {
@@ -88,7 +88,7 @@ func TestALeftoverOfAWriteIsRemoved(t *testing.T) {
 	tr.agree("", "alpha")
 }
 
-// A segment in memory, over random texts.
+// randomSegment returns a segment in memory, over random texts.
 func randomSegment(t testing.TB, rng *rand.Rand) (*segment, [][]byte) {
 	b, ex := &builder{}, newExtractor()
 	var texts [][]byte
@@ -122,7 +122,7 @@ func randomLines(rng *rand.Rand) []byte {
 	return b.Bytes()
 }
 
-// The index never leaves a file out that matches, nor a part of one: every line that matches is in a part that it names.
+// The index never leaves out a file that matches, nor a part of one: every matching line is in a part that it returns.
 func TestTheIndexLosesNoMatch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	atoms := []string{"abc", "ABC", "(?i:abc)", "zq", "k", "(?i:k)", "[ab]", "é", ".", "x*", "00", `\w+`, "^", "$", "(abc|zqab|bca)", "(?:bca)+", "a?bc"}
@@ -165,7 +165,7 @@ func losesNone(t *testing.T, p *grep.Pattern, expr string, s *segment, texts [][
 	}
 }
 
-// Whichever bit of a segment is flipped, what is read of it is what was written, or an error.
+// If any bit of a segment is flipped, reading it returns what was written, or an error.
 func TestAFlippedBitIsNoticed(t *testing.T) {
 	b, ex := &builder{}, newExtractor()
 	for _, text := range []string{"abcd\n", "bcde\n", "abcde\n"} {
@@ -196,7 +196,7 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 		return all
 	}
 	want := read(buf.Bytes())
-	for i := len(magic); i < buf.Len(); i++ { // what is before nobody reads
+	for i := len(magic); i < buf.Len(); i++ { // the bytes before are not read
 		for bit := range 8 {
 			flipped := slices.Clone(buf.Bytes())
 			flipped[i] ^= 1 << bit

@@ -19,10 +19,10 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// testRest is longer than the clock of any file system that tests run on stands still.
+// testRest is longer than the clock tick of any file system that tests run on.
 const testRest = 60 * time.Millisecond
 
-// A tree is a folder with an index of it.
+// A tree is a folder with its index.
 type tree struct {
 	*testing.T
 	dir, state string
@@ -82,7 +82,7 @@ func (tr *tree) write(name, content string) {
 	}
 }
 
-// refresh lets everything come to rest and reads it.
+// refresh waits until everything is at rest and reads it.
 func (tr *tree) refresh() {
 	tr.Helper()
 	time.Sleep(testRest + 10*time.Millisecond)
@@ -100,7 +100,7 @@ func compile(t testing.TB, expr string) *grep.Pattern {
 	return p
 }
 
-// walked gives the files of the tree that match, found without the index.
+// walked returns the files of the tree that match, found without the index.
 func (tr *tree) walked(folder string, p *grep.Pattern) []string {
 	tr.Helper()
 	var files []string
@@ -112,7 +112,7 @@ func (tr *tree) walked(folder string, p *grep.Pattern) []string {
 	return files
 }
 
-// selected gives them with the index; ok says that it could answer.
+// selected returns the same with the index; ok reports that the index could answer.
 func (tr *tree) selected(folder string, p *grep.Pattern) (files []string, sel Selection, ok bool) {
 	tr.Helper()
 	sel, err := tr.x.Select(context.Background(), folder, p.Need())
@@ -145,7 +145,8 @@ func search(s *grep.Search, view *workspace.View, picks []Pick) error {
 	return s.Files(len(picks), open, func(i int) string { return picks[i].Path })
 }
 
-// agree wants the index to answer, and to find what a walk finds. It may leave a folder to a walk that is none any more.
+// agree checks that the index answers, and finds what a walk finds. The index may decline for a path that is no longer a
+// folder.
 func (tr *tree) agree(folder, expr string) Selection {
 	tr.Helper()
 	p := compile(tr, expr)
@@ -196,7 +197,8 @@ func TestTheIndexIsThereAgainAfterARestart(t *testing.T) {
 	}
 }
 
-// Every answer equals what a walk finds, whatever was done to the tree before, and whether the index has read it since or not.
+// Every answer equals the result of a walk, whatever was done to the tree before, and whether the index has read it since
+// or not.
 func TestAnAnswerIsNeverStale(t *testing.T) {
 	tr := newTree(t, Options{}, map[string]string{".gitignore": "ignored\n", "a/b/f1": "alpha beta\n", "a/f2": "gamma\n", "c/.ignore": "*.skip\n", "c/x.skip": "alpha\n"})
 	rng := rand.New(rand.NewPCG(7, 3))
@@ -214,7 +216,7 @@ func TestAnAnswerIsNeverStale(t *testing.T) {
 	}
 }
 
-// change does something to the tree, and says what.
+// change changes the tree at random, and describes the change.
 func (tr *tree) change(rng *rand.Rand) string {
 	folders := []string{"", "a", "a/b", "c", "d", "d/e", "ignored", ".dot"}
 	names := []string{"f1", "f2", "x.skip", "y.go"}
@@ -222,7 +224,7 @@ func (tr *tree) change(rng *rand.Rand) string {
 	words := func() string {
 		return strings.Join([]string{pick(sampleWords()), pick(sampleWords()), pick(sampleWords())}, " ") + "\n"
 	}
-	for _, keep := range []string{"a", "c"} { // where the test looks
+	for _, keep := range []string{"a", "c"} { // folders that the test checks
 		_ = os.Remove(filepath.Join(tr.dir, keep)) // a link or file in its place; a folder with files stays
 		_ = os.MkdirAll(filepath.Join(tr.dir, keep), 0o755)
 	}
@@ -232,7 +234,7 @@ func (tr *tree) change(rng *rand.Rand) string {
 	case 0:
 		_ = os.Remove(at(file))
 		return "remove " + file
-	case 1: // the same size, so that the time alone tells
+	case 1: // the same size, so that only the time differs
 		content, err := os.ReadFile(at(file))
 		if err != nil || len(content) < 6 {
 			return "nothing"
@@ -273,7 +275,7 @@ func (tr *tree) change(rng *rand.Rand) string {
 	return "write " + file
 }
 
-// replace does what an editor does: a new file takes the name of the old.
+// replace replaces a file as an editor does: a new file takes the name of the old one.
 func (tr *tree) replace(file, content string) string {
 	path := filepath.Join(tr.dir, file)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err == nil {

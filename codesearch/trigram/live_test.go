@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func (tr *tree) eventually(what string, so func() bool) {
 	tr.Helper()
 	for range 600 {
@@ -38,7 +38,7 @@ func TestTheTreeIsReadWhenItChanges(t *testing.T) {
 	tr.eventually("a new folder", upToDate("omega"))
 }
 
-// The watcher alone, without any selection, gets changes into the index.
+// The watcher alone, without any selection, updates the index after changes.
 func TestTheWatcherIsEnough(t *testing.T) {
 	tr := newTree(t, Options{Pause: time.Millisecond}, map[string]string{"a/f": "alpha\n"})
 	tr.selected("", compile(t, "alpha"))
@@ -54,7 +54,8 @@ func TestTheWatcherIsEnough(t *testing.T) {
 	tr.eventually("a folder that went", files(0))
 }
 
-// While files are written, the tree is read in the background, and others ask: who asks after a write gets what was written.
+// While files are written, the tree is read in the background and other goroutines query it: a query after a write must
+// find what was written.
 func TestWhoAsksAfterAWriteGetsIt(t *testing.T) {
 	tr := newTree(t, Options{Pause: time.Millisecond}, map[string]string{"d0/f": "x\n", "d1/f": "x\n", "d2/f": "x\n"})
 	tr.refresh()
@@ -69,7 +70,7 @@ func TestWhoAsksAfterAWriteGetsIt(t *testing.T) {
 				} else {
 					tr.replace(file, token+"\n")
 				}
-				time.Sleep(time.Duration(i%7) * testRest / 4) // sometimes the index has read it meanwhile, at rest or not
+				time.Sleep(time.Duration(i%7) * testRest / 4) // sometimes the index has read it by then, at rest or not
 				if got, _, ok := tr.selected("", compile(t, token)); ok && !slices.Equal(got, []string{file}) {
 					t.Errorf("%s after it was written: %q", token, got)
 				}
@@ -154,7 +155,7 @@ func TestAFileThatCannotBeWrittenAsAPathIsLeftToTheWalk(t *testing.T) {
 	}
 }
 
-// What was changed just now may change again without another stamp, so it has none.
+// A file that changed just now may change again without another stamp, so it has none.
 func TestWhatIsNotAtRestIsSearchedEachTime(t *testing.T) {
 	tr := newTree(t, Options{}, map[string]string{"a": "alpha\n", "b": "beta\n"})
 	tr.x.o.rest = time.Hour

@@ -13,15 +13,16 @@ import (
 	"toolpost/internal/served"
 )
 
-// A driver knows how an agent is started in front of a model.
+// A driver starts an agent in front of a model.
 type driver struct {
 	name  string
 	model string // the name of its model, by which an agent may decide which tools it offers
 	api   string // of that model
 	route string
-	// task is what the scripted model lets it do with its own tools: run `echo one`, and write the file two.txt in its folder.
+	// task is the script of the model for the agent's own tools: run `echo one`, and write the file two.txt in its
+	// folder.
 	task func(r *room) []step
-	// start runs it with a prompt. The model is at the URL, by that name.
+	// start runs it with a prompt. The model has this URL and name.
 	start func(r *room, url, model, prompt string) string
 }
 
@@ -100,7 +101,7 @@ func drivers() []driver {
 	}
 }
 
-// config is a post's, for a model. Tools come after it.
+// config returns the config of a post for a model. Tools are appended to it.
 func config(m *script, name, api string) string {
 	return fmt.Sprintf(`
 models: [{name: %s, model: scripted-1, url: "%s/v1", key: KEY, api: %s}]
@@ -108,7 +109,8 @@ secrets: {KEY: {file: key}}
 `, name, m.url, api)
 }
 
-// trial lets an agent do its task in front of a post with such a model, and gives what was said on both sides of the post.
+// trial lets an agent do its task in front of a post with such a model, and returns the traffic on both sides of the
+// post.
 func trial(t *testing.T, bin string, d driver, api string, change func(*script)) (tap *recorder, m *script) {
 	t.Helper()
 	program(t, d.name)
@@ -132,10 +134,10 @@ func trial(t *testing.T, bin string, d driver, api string, change func(*script))
 	return tap, m
 }
 
-// TestAgentsWorkBehindTheModelDoors lets each agent finish a task with two calls of its own tools. What it says reaches its
-// model, and what the model says reaches it, byte for byte, and no tool of ours runs.
+// TestAgentsWorkBehindTheModelDoors lets each agent finish a task with two calls of its own tools. Its messages reach the
+// model, and the model's messages reach it, byte for byte, and no tool of ours runs.
 func TestAgentsWorkBehindTheModelDoors(t *testing.T) {
-	program(t, "claude") // or there is nothing to build for
+	program(t, "claude") // otherwise there is nothing to build for
 	bin := served.Build(t)
 	for _, d := range drivers() {
 		t.Run(d.name, func(t *testing.T) {
@@ -145,7 +147,8 @@ func TestAgentsWorkBehindTheModelDoors(t *testing.T) {
 	}
 }
 
-// TestClaudeCodeWorksWithoutStreams lets streams break off, so that it asks for whole answers. The others know only streams.
+// TestClaudeCodeWorksWithoutStreams lets streams break off, so that it requests whole answers. The other agents only use
+// streams.
 func TestClaudeCodeWorksWithoutStreams(t *testing.T) {
 	if !long() {
 		t.Skip("TOOLPOST_LONG=1 tries it")
@@ -158,7 +161,8 @@ func TestClaudeCodeWorksWithoutStreams(t *testing.T) {
 	}
 }
 
-// TestCodexWorksWithAModelOfTheChatAPI has its namespaces and its tools that take a text translated, and web search left out.
+// TestCodexWorksWithAModelOfTheChatAPI checks that its namespaces and its tools that take a text are translated, and web
+// search is left out.
 func TestCodexWorksWithAModelOfTheChatAPI(t *testing.T) {
 	if !long() {
 		t.Skip("TOOLPOST_LONG=1 tries it")
@@ -178,8 +182,8 @@ func TestCodexWorksWithAModelOfTheChatAPI(t *testing.T) {
 	}
 }
 
-// TestCodexFindsToolsBehindTheModelDoors lets it search for tools of an MCP server, as it wants from the models that it knows, and
-// lists them in a namespace for others.
+// TestCodexFindsToolsBehindTheModelDoors lets it search for tools of an MCP server, which it does with models that it
+// knows; for others it lists them in a namespace.
 func TestCodexFindsToolsBehindTheModelDoors(t *testing.T) {
 	if !long() {
 		t.Skip("TOOLPOST_LONG=1 tries it")
@@ -213,7 +217,7 @@ func TestCodexFindsToolsBehindTheModelDoors(t *testing.T) {
 	}
 }
 
-// compare compares what an agent sent and got with what its model got and sent, for all requests of a route.
+// compare compares the agent's requests and answers with those of its model, for all requests of a route.
 func compare(t *testing.T, d driver, agent, model *recorder) {
 	t.Helper()
 	arrived := model.exchanges()
@@ -235,7 +239,7 @@ func compare(t *testing.T, d driver, agent, model *recorder) {
 		}
 		same(t, "a header of a request", sent.header, got.header)
 		for _, ours := range []string{"Toolpost-Call", "Cache-Control", "X-Content-Type-Options"} {
-			sent.answered.Del(ours) // a guard for browsers, and where it is on record
+			sent.answered.Del(ours) // a guard for browsers, and the ID of the record
 		}
 		same(t, "a header of an answer", got.answered, sent.answered)
 		whole := bytes.Equal(sent.answer, got.answer) || sent.left && bytes.HasPrefix(got.answer, sent.answer)
@@ -248,7 +252,7 @@ func compare(t *testing.T, d driver, agent, model *recorder) {
 	}
 }
 
-// same compares headers, but for those that are about a connection or say who asks.
+// same compares headers, except those of a connection and those that identify the caller.
 func same(t *testing.T, what string, from, to http.Header) {
 	t.Helper()
 	names := map[string]bool{}

@@ -24,10 +24,10 @@ import (
 // patience bounds how long an agent may run: it only guards against a hang.
 const patience = 5 * time.Minute
 
-// long reports whether every agent is tried in every way.
+// long reports whether every agent is to be tried in every way.
 func long() bool { return os.Getenv("TOOLPOST_LONG") != "" }
 
-// program finds a program that `.ci/setup agents` has installed.
+// program returns the path of a program that `.ci/setup agents` has installed.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	lock, err := os.ReadFile(filepath.Join("testdata", "js", "package-lock.json"))
@@ -46,7 +46,7 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// A room is where one agent lives: its home, its folder, and its variables.
+// A room is the environment of one agent: its home, its folder, and its variables.
 type room struct {
 	t          *testing.T
 	home, work string
@@ -88,7 +88,7 @@ func (r *room) write(name, text string) {
 	}
 }
 
-// run runs an agent until it has ended, with all that it started, and gives what it wrote.
+// run runs an agent until it and all its processes have ended, and returns its output.
 func (r *room) run(argv ...string) string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
@@ -101,7 +101,7 @@ func (r *room) run(argv ...string) string {
 	cmd.Cancel, cmd.WaitDelay = group, 5*time.Second
 	err := cmd.Run()
 	if cmd.Process != nil {
-		_ = group() // it has gone, unless the agent left something behind
+		_ = group() // it is gone, unless the agent left something behind
 	}
 	r.clear()
 	if asked := r.outside.list(); len(asked) > 0 {
@@ -113,7 +113,7 @@ func (r *room) run(argv ...string) string {
 	return out.String()
 }
 
-// clear waits until the programs that an agent started in groups of their own have ended with it.
+// clear waits until the processes that an agent started in their own groups have ended too.
 func (r *room) clear() {
 	r.t.Helper()
 	end := time.Now().Add(served.Hang)
@@ -133,11 +133,11 @@ func (r *room) clear() {
 	}
 }
 
-// processes are those with the home of the room.
+// processes returns the processes with the home of the room.
 func (r *room) processes() (all []int) {
 	found, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range found {
-		env, _ := os.ReadFile(path) // it may have gone
+		env, _ := os.ReadFile(path) // the process may be gone
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && bytes.Contains(env, []byte("HOME="+r.home+"\x00")) {
 			all = append(all, pid)
 		}
@@ -145,7 +145,7 @@ func (r *room) processes() (all []int) {
 	return all
 }
 
-// An outside is the rest of the network: a proxy that lets nothing through and remembers what was asked for.
+// An outside is the rest of the network: a proxy that lets nothing through and remembers the requests.
 type outside struct {
 	url   string
 	mu    sync.Mutex
@@ -171,7 +171,7 @@ func (o *outside) list() []string {
 	return o.asked
 }
 
-// A post is a Toolpost over a folder with a config.
+// A post is a Toolpost server in a folder with a config.
 type post struct {
 	*served.Server
 	t        *testing.T
@@ -201,7 +201,7 @@ func (p *post) write(name, text string) {
 	}
 }
 
-// toolpost runs a command of the program there, which speaks as the owner if it asks the server.
+// toolpost runs a command of the program there, with the owner's token for requests to the server.
 func (p *post) toolpost(words ...string) string {
 	p.t.Helper()
 	cmd := exec.CommandContext(p.t.Context(), p.bin, words...)

@@ -12,14 +12,14 @@ import (
 	"toolpost/internal/served"
 )
 
-// An mcpServer is a post as agents are told of it: a program to start, or if it has a URL a server to call.
+// An mcpServer is a post as an MCP server for agents: a program to start, or, if it has a URL, a server to call.
 type mcpServer struct {
 	argv       []string
 	url, token string
 }
 
-// json writes its entry into the settings of an agent, in one of two forms, with the program, its arguments, the URL, the header
-// that tells who calls, and the program with its arguments.
+// json formats its entry in the settings of an agent, in one of two forms, with the program, its arguments, the URL, the
+// header that identifies the caller, and the program with its arguments.
 func (s *mcpServer) json(around, program, server string) string {
 	form := program
 	if s.url != "" {
@@ -40,8 +40,8 @@ func gemini(r *room, url, model, prompt string) string {
 	return r.run(program(r.t, "gemini"), "-p", prompt, "--yolo", "-m", model)
 }
 
-// tools are those that agents are given over MCP: one that answers, unless it is told a certain word, one that draws, and one that
-// has to be approved.
+// tools are the tools for agents over MCP: one that answers, unless its input is a certain word, one that draws, and one
+// that has to be approved.
 const tools = `
 sources:
   - {name: a, protocol: command, tool: shout, description: Shouts a word., command: [echo, "it shouts {word}"], arguments: {word: string}}
@@ -65,10 +65,10 @@ print(json.dumps({"version": "0", "type": "asset", "assetId": "pixel", "kind": "
 print(json.dumps({"version": "0", "type": "done", "ok": True, "summary": "it is drawn"}))
 `
 
-// TestAgentsUseToolsOverMCP lets each agent call tools of ours: what they give, a picture, a denial and what is approved
-// meanwhile are told to its model, and are on record.
+// TestAgentsUseToolsOverMCP lets each agent call tools of ours. Their results, a picture, a denial and a call that is
+// approved meanwhile must reach its model, and must be on record.
 func TestAgentsUseToolsOverMCP(t *testing.T) {
-	program(t, "claude") // or there is nothing to build for
+	program(t, "claude") // otherwise there is nothing to build for
 	bin := served.Build(t)
 	for i, d := range append(drivers(), driver{name: "gemini", start: gemini}) {
 		for j, transport := range []string{"stdio", "http"} {
@@ -119,7 +119,7 @@ func useTools(t *testing.T, bin string, d driver, web bool) {
 	}
 }
 
-// record is what is on record, oldest first, without our own tools.
+// record returns the records, oldest first, without our own tools.
 func (p *post) record() (all []string) {
 	p.t.Helper()
 	for line := range strings.Lines(p.toolpost("audit", "export")) {

@@ -11,22 +11,22 @@ import (
 	"testing"
 )
 
-// A step is one thing that the scripted model does: it calls a tool, or says something.
+// A step is one action of the scripted model: it calls a tool, or says something.
 type step struct {
 	tool  string // the end of its name, as the agent offers it
-	space string // if the agent lets it be searched for
-	input string // its arguments, as JSON; what a custom tool takes, as it is
+	space string // if the agent lets the model search for it
+	input string // its arguments, as JSON; for a custom tool, its plain input
 	says  string
-	first func() // is done before, once
+	first func() // runs before the step, once
 }
 
-// A script is a model that does one step after the other, whatever the agent says. It speaks all APIs.
+// A script is a model that plays one step after the other, regardless of the agent's messages. It speaks all APIs.
 type script struct {
 	*recorder
 	t     *testing.T
 	url   string
 	steps []step
-	plain bool // a stream breaks off before its first event, so that the agent asks without one
+	plain bool // a stream breaks off before its first event, so that the agent retries without streaming
 }
 
 func newScript(t *testing.T, steps ...step) *script {
@@ -46,14 +46,14 @@ func newScript(t *testing.T, steps ...step) *script {
 // A called is a tool as an agent offers it.
 type called struct{ name, namespace, kind string }
 
-// asked is what the script reads of a request.
+// asked is the part of a request that the script reads.
 type asked struct {
 	Model  string            `json:"model"`
 	Stream bool              `json:"stream"`
 	Tools  []json.RawMessage `json:"tools"`
 }
 
-// offered finds a tool among those of a request, in whichever form its API has.
+// offered finds a tool among those of a request, in the form of any API.
 func (a asked) offered(name string) (called, bool) {
 	for _, raw := range a.Tools {
 		var d struct {
@@ -67,7 +67,7 @@ func (a asked) offered(name string) (called, bool) {
 			c.namespace = d.Name
 			return c, true
 		}
-		if d.Type == name { // as tool_search, which has no name
+		if d.Type == name { // such as tool_search, which has no name
 			return called{name: d.Type, kind: d.Type}, true
 		}
 		for _, f := range append(d.Functions, d.Function, struct{ Name string }{d.Name}) {
@@ -124,13 +124,13 @@ func (m *script) answer(w http.ResponseWriter, r *http.Request, body []byte) {
 	}
 }
 
-// next is the step after those that are in the conversation already. A request without tools is none of the task: titles,
-// summaries.
+// next returns the step after those that are already in the conversation. A request without tools is not part of the
+// task, but for a title or a summary.
 func (m *script) next(a asked, body []byte) (int, step, called) {
 	if len(a.Tools) == 0 {
 		return 0, step{says: "A title"}, called{}
 	}
-	results := bytes.Count(body, []byte(`"functionResponse"`)) // Google's API has no ids that all keep
+	results := bytes.Count(body, []byte(`"functionResponse"`)) // Google's API has no ids that all agents keep
 	for i, s := range m.steps {
 		if i < results || bytes.Contains(body, fmt.Appendf(nil, "step_%d", i+1)) {
 			continue
@@ -150,7 +150,7 @@ func (m *script) next(a asked, body []byte) (int, step, called) {
 	return 0, step{says: "all done"}, called{}
 }
 
-// event is an event of a stream, with the name that its type is.
+// event formats an event of a stream, named after its type.
 func event(doc string) string {
 	var d struct{ Type string }
 	_ = json.Unmarshal([]byte(doc), &d)
@@ -162,7 +162,7 @@ func quote(s string) string {
 	return string(b)
 }
 
-// messages is an answer of Anthropic's API: its events, and last the whole as one document.
+// messages returns an answer of Anthropic's API: its events, and last the whole as one document.
 func messages(n int, s step, tool called) []string {
 	start := `{"type":"text","text":""}`
 	delta := `{"type":"text_delta","text":` + quote(s.says) + `}`
@@ -185,7 +185,7 @@ func messages(n int, s step, tool called) []string {
 	}
 }
 
-// responses is an answer of OpenAI's newer API.
+// responses returns an answer of OpenAI's newer API.
 func responses(n int, s step, tool called) []string {
 	item := `{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":` + quote(s.says) + `,"annotations":[]}]}`
 	switch {
@@ -212,7 +212,7 @@ func responses(n int, s step, tool called) []string {
 	}
 }
 
-// completions is an answer of OpenAI's chat API.
+// completions returns an answer of OpenAI's chat API.
 func completions(n int, s step, tool called) []string {
 	part, reason := `"content":`+quote(s.says), "stop"
 	if tool.name != "" {
@@ -232,7 +232,7 @@ func completions(n int, s step, tool called) []string {
 	}
 }
 
-// contents is an answer of Google's API.
+// contents returns an answer of Google's API.
 func contents(n int, s step, tool called) []string {
 	part := `{"text":` + quote(s.says) + `}`
 	if tool.name != "" {

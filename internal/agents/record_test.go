@@ -24,7 +24,7 @@ type exchange struct {
 	status       int
 	answered     http.Header
 	answer       []byte
-	left         bool // who asked left before the end
+	left         bool // the client disconnected before the end
 }
 
 // A recorder is a server that remembers every exchange.
@@ -42,7 +42,7 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec.open.Add(1)
 	defer rec.open.Done()
 	e.left = true
-	defer func() { // also if the proxy panics, which it does if the agent leaves before the end
+	defer func() { // also if the proxy panics, which it does if the agent disconnects before the end
 		e.answered = w.Header().Clone()
 		rec.mu.Lock()
 		defer rec.mu.Unlock()
@@ -52,7 +52,7 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.left = false
 }
 
-// exchanges are all of them, once they have ended.
+// exchanges returns all exchanges, once they have ended.
 func (rec *recorder) exchanges() []*exchange {
 	rec.open.Wait()
 	rec.mu.Lock()
@@ -77,7 +77,7 @@ func (c *copied) Write(b []byte) (int, error) {
 
 func (c *copied) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
 
-// newTap stands in front of a server and records what goes through.
+// newTap puts a recording proxy in front of a server.
 func newTap(t *testing.T, to string) (*recorder, string) {
 	t.Helper()
 	target, err := url.Parse(to)
@@ -92,7 +92,7 @@ func newTap(t *testing.T, to string) (*recorder, string) {
 	return rec, srv.URL
 }
 
-// keep writes what a recorder has seen into the folder TOOLPOST_AGENTS_WIRE, if there is one.
+// keep writes the exchanges of a recorder to the folder TOOLPOST_AGENTS_WIRE, if that is set.
 func keep(t *testing.T, side string, rec *recorder) {
 	dir := os.Getenv("TOOLPOST_AGENTS_WIRE")
 	if dir == "" {

@@ -42,7 +42,7 @@ func TestABinaryTellsWhatItIsMadeOf(t *testing.T) {
 	}
 }
 
-// What the go command writes into a binary; one of a test has no modules.
+// The build information that the go command writes into a binary. That of a test binary has no modules.
 func TestEveryModuleIsListed(t *testing.T) {
 	info, err := debug.ParseBuildInfo("path\ttoolpost/cmd/toolpost\nmod\ttoolpost\t(devel)\t\n" +
 		"dep\texample.com/a\tv1.2.3\th1:" + strings.Repeat("A", 43) + "=\n" +
@@ -81,6 +81,6 @@ func TestAModuleIsWhatReplacedIt(t *testing.T) {
 
 func TestAModuleWithoutAHashIsAnError(t *testing.T) {
 	if _, err := moduleOf(&debug.Module{Path: "a", Version: "v1.0.0"}); err == nil {
-		t.Error("a module without a hash was listed") // one that was replaced by a folder: nobody could check it
+		t.Error("a module without a hash was listed") // a module replaced by a folder, which cannot be verified
 	}
 }
