@@ -21,9 +21,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// An order is what the attacker is told; see testdata/attacker.
+// An order is the attacker's input; see testdata/attacker.
 type order struct {
-	Program string   `json:"program"` // for those who start it
+	Program string   `json:"program"` // for the rooms that start it
 	Root    string   `json:"root"`
 	Paths   []string `json:"paths"`
 	What    string   `json:"what"`
@@ -38,13 +38,13 @@ func (p *place) order(what string, paths ...string) order {
 // A room is a way to run the attacker.
 type room struct {
 	name   string // of its tool
-	source string // of the config; %s: its walls
+	source string // of the config; %s is its walls
 	args   func(o order) any
-	each   bool // a call has it for itself
+	each   bool // each call has its own
 	groups bool // it needs cgroups, which ordinary users may not have
 }
 
-// wide lets a room write the whole folder of the config, and one more folder inside of another.
+// wide lets a room write the whole folder of the config, and one more folder nested in another.
 const wide = "walls: {write: [., work, work/inner], run: [../prog]}, timeout: 2m"
 
 func rooms() []room {
@@ -67,7 +67,7 @@ func rooms() []room {
 	}
 }
 
-// shellArgs gives the order on standard input, where there is no path for the judge to stumble over.
+// shellArgs puts the order on standard input, so that no path in it makes the shell's checks refuse the command.
 func shellArgs(o order) any {
 	text, err := json.Marshal(map[string]order{"payload": o})
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *place) config(t *testing.T, rooms []room) {
 	p.own(t)
 }
 
-// attack lets a room do what an order says, and gives all that its caller hears.
+// attack runs an order in a room, and returns everything that the caller receives.
 func (r room) attack(t *testing.T, s *served.Server, o order) string {
 	t.Helper()
 	args := any(map[string]any{"order": o})
@@ -107,7 +107,7 @@ func (r room) attack(t *testing.T, s *served.Server, o order) string {
 	return said
 }
 
-// tries counts the attempts that were made, in whatever form the reports came.
+// tries counts the attempts that were made, whatever the form of the reports.
 func tries(said string) int {
 	return strings.Count(strings.ReplaceAll(said, `\`, ""), `"how":`)
 }
@@ -140,7 +140,7 @@ func everyRoom(t *testing.T, bin string, uid int) {
 	s.Stop(t)
 }
 
-// needs skips a room that refuses to be built for the user.
+// needs skips a room that cannot be built for the user.
 func (p *place) needs(t *testing.T, r room) {
 	t.Helper()
 	if r.groups && p.uid != 0 {
@@ -148,9 +148,9 @@ func (p *place) needs(t *testing.T, r room) {
 	}
 }
 
-// everyAttempt makes all attempts in one room and looks at what came of them.
+// everyAttempt makes all attempts in one room and checks the results.
 func (p *place) everyAttempt(t *testing.T, s *served.Server, r room) int {
-	r.attack(t, s, p.order("read", "work")) // the store is made by the first call
+	r.attack(t, s, p.order("read", "work")) // the first call creates the store
 	before := p.state(t)
 	total := 0
 	attack := func(what string, paths ...string) string {
@@ -185,7 +185,7 @@ func (p *place) everyAttempt(t *testing.T, s *served.Server, r room) int {
 	return total
 }
 
-// lines gives the first reports with some text in them.
+// lines returns the first reports that contain a text.
 func lines(said, text string) string {
 	var found []string
 	for line := range strings.SplitAfterSeq(strings.ReplaceAll(said, `\`, ""), "},") {
@@ -196,8 +196,8 @@ func lines(said, text string) string {
 	return strings.Join(found, "\n")
 }
 
-// TestWithoutWallsEveryAttemptSucceeds shows that the attempts are worth something: each one reads or changes what it is
-// after when nothing stands in its way.
+// TestWithoutWallsEveryAttemptSucceeds shows that the attempts are effective: without walls, each one reads or changes
+// its target.
 func TestWithoutWallsEveryAttemptSucceeds(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("some attempts need root")
@@ -217,7 +217,7 @@ func TestWithoutWallsEveryAttemptSucceeds(t *testing.T) {
 	}
 }
 
-// succeeds makes one attempt on whatever it can succeed with.
+// succeeds makes one attempt on each target until it succeeds.
 func succeeds(t *testing.T, what, how string) {
 	p := newPlace(t, 0)
 	p.config(t, nil)
@@ -239,7 +239,8 @@ func succeeds(t *testing.T, what, how string) {
 	}
 }
 
-// unseen are the attempts that leave no trace that we look at, and the one that a machine may forbid to everybody.
+// unseen returns the attempts that leave no trace that the test checks, and the one that a machine may forbid to all
+// users.
 func unseen() []string {
 	return []string{"attribute", "mount over it", "read by an inherited descriptor", "read by /proc/1/root"}
 }

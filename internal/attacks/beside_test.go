@@ -19,17 +19,17 @@ import (
 	"toolpost/protocol/all"
 )
 
-// A victim is a source whose program loads code from its folder, and files that another source would put there for it.
+// A victim is a source whose program loads code from its folder, and the files that another source would plant there.
 type victim struct {
 	name     string // of the source, its tool and its folder
 	protocol string
-	fields   string            // of the config; HOME: its folder
+	fields   string            // of the config; HOME is its folder
 	files    map[string]string // of its folder
-	plants   map[string]string // what would run with its secret
+	plants   map[string]string // files that would run with its secret
 }
 
-// What a planted file does: it leaves a digest of the secret, which the redactor does not know, among the data of its
-// victim. It need not be of further use to the program.
+// The effect of a planted file: it writes a digest of the secret, which the redactor does not know, to the data of its
+// victim. It need not be useful to the program otherwise.
 const (
 	plantedPython = `import os, hashlib; open(os.environ["DATA"] + "/stolen", "w").write(hashlib.sha256(os.environ["KEY"].encode()).hexdigest())` + "\n"
 	plantedCommon = `require("fs").writeFileSync(process.env.DATA + "/stolen", require("crypto").createHash("sha256").update(process.env.KEY).digest("hex"));` + "\n"
@@ -38,7 +38,7 @@ fs.writeFileSync(process.env.DATA + "/stolen", crypto.createHash("sha256").updat
 	plantedShell = `printf %s "$KEY" | sha256sum | cut -c1-64 > "$DATA/stolen"` + "\n"
 )
 
-// ran is what a program does of its own: it writes where its own walls let it.
+// The effect of the program itself: it writes where its own walls allow it.
 const (
 	ranPython = `import os; open(os.environ["DATA"] + "/ran", "w").write("ran")` + "\n"
 	ranNode   = `fs.writeFileSync(process.env.DATA + "/ran", "ran");` + "\n"
@@ -142,7 +142,7 @@ for line in sys.stdin:
 `
 }
 
-// A street is a folder with the folders of all victims, and one in which another source keeps its program.
+// A street is a folder with the folders of all victims, and one with the program of another source.
 type street struct {
 	*place
 	victims []victim
@@ -185,7 +185,7 @@ func (s *street) put(t *testing.T, name, text string) {
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// config writes the config: the victims, each with more walls and more fields, and those that write.
+// config writes the config: the victims, each with more walls and more fields, and the writers.
 func (s *street) config(t *testing.T, walls, more string, roots ...string) {
 	t.Helper()
 	text := "store: {url: none}\nsecrets: {KEY: {file: key.txt}}\ndoors: {http: {}}\nsources:\n"
@@ -203,7 +203,7 @@ func (s *street) config(t *testing.T, walls, more string, roots ...string) {
 	s.write(t, s.dir+"/toolpost.yaml", text, 0o600)
 }
 
-// putter is a program of another source that may write around the folders of all others, by every way that there is.
+// putter is a program of another source that may write around the folders of all others. It tries every way of writing.
 const putter = `import json, os, shutil, sys
 o = json.load(sys.stdin)["input"]
 path, draft = o["path"], o["draft"]
@@ -223,7 +223,7 @@ for name, way in dict(
 print(json.dumps({"version": "0", "type": "done", "ok": True, "output": {"done": done}}))
 `
 
-// attempts are the calls that put a file in its place, by every writer.
+// attempts returns the calls that put a file in its place, by every writer.
 func (s *street) attempts(path, content string) []toolCall {
 	folder := filepath.Dir(path)
 	shell := func(stdin string, argv ...string) toolCall {
@@ -247,7 +247,7 @@ func (s *street) attempts(path, content string) []toolCall {
 	}
 }
 
-// call calls a tool, and gives all that its caller hears.
+// call calls a tool, and returns everything that its caller receives.
 func call(t *testing.T, s *served.Server, name string, args any) string {
 	t.Helper()
 	text, err := json.Marshal(args)
@@ -257,7 +257,7 @@ func call(t *testing.T, s *served.Server, name string, args any) string {
 	return said
 }
 
-// trees tells what is in the folders of the victims, but for their data.
+// trees returns the contents of the folders of the victims, except their data.
 func (s *street) trees(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -281,8 +281,8 @@ func (s *street) trees(t *testing.T) map[string]string {
 	return found
 }
 
-// after starts a server, calls every victim, and tells which ran and which gave their secret away. What is planted in a
-// program that keeps running may still be at it when the call was answered: it gets that long.
+// after starts a server, calls every victim, and returns which of them ran and which gave their secret away. A file
+// planted in a program that keeps running may still be at work when the call is answered, so it gets more time.
 func (s *street) after(t *testing.T, bin string, wait time.Duration) (ran, stolen []string) {
 	t.Helper()
 	for _, v := range s.victims {
@@ -322,14 +322,14 @@ func (s *street) names() (names []string) {
 }
 
 // TestNoFileBesideAProgramTakesItsPlace lets every other writer put files beside the programs of every protocol, which
-// would load them and hand them their secret.
+// would load them and give them their secret.
 func TestNoFileBesideAProgramTakesItsPlace(t *testing.T) {
 	bin := served.Build(t)
 	s := newStreet(t)
 	s.config(t, "", ", secrets: [KEY]", ".")
 	server := served.Start(t, bin, s.dir, "PATH="+os.Getenv("PATH"))
 	call(t, server, "execShell", toolCall{"command": "mkdir", "args": []string{"work/made"}})
-	before := s.trees(t) // with the empty places that a room keeps for what is not there yet
+	before := s.trees(t) // including the empty placeholders that a room keeps for missing files
 	total := 0
 	for _, v := range s.victims {
 		for path, content := range v.plants {
@@ -358,17 +358,17 @@ func TestNoFileBesideAProgramTakesItsPlace(t *testing.T) {
 	t.Logf("%d attempts", total)
 }
 
-// TestAPlantedFileWouldTakeTheSecret shows that the attempts are worth something: what they try to put there does take
-// the secret of each program once it is there.
+// TestAPlantedFileWouldTakeTheSecret shows that the attempts are effective: once planted, their files do take the secret
+// of each program.
 func TestAPlantedFileWouldTakeTheSecret(t *testing.T) {
 	bin := served.Build(t)
-	for round := range 2 { // each victim has at most two that work by themselves
+	for round := range 2 { // each victim has at most two that work on their own
 		s := newStreet(t)
 		s.config(t, "", ", secrets: [KEY]", "work")
 		var want []string
 		for _, v := range s.victims {
 			paths := slices.DeleteFunc(slices.Sorted(maps.Keys(v.plants)), func(path string) bool {
-				// The last is beside a plugin, of which a room has that one file.
+				// The last is beside a plugin, of which a room has only that one file.
 				return v.plants[path] == "" || slices.Contains([]string{"package.json", "lib.mjs", "optional.py"}, filepath.Base(path))
 			})
 			s.put(t, paths[round%len(paths)], v.plants[paths[round%len(paths)]])
@@ -385,7 +385,7 @@ func TestAPlantedFileWouldTakeTheSecret(t *testing.T) {
 	}
 }
 
-// TestAProgramThatOthersMayReplaceHasNothingToGive offers the folders of the programs themselves for writing.
+// TestAProgramThatOthersMayReplaceHasNothingToGive makes the folders of the programs themselves writable.
 func TestAProgramThatOthersMayReplaceHasNothingToGive(t *testing.T) {
 	bin := served.Build(t)
 	const refusal = "could put code for its program there, which runs with"
@@ -402,7 +402,7 @@ func TestAProgramThatOthersMayReplaceHasNothingToGive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStreet(t)
-			// Of a skill all is off limits, also if a root names it.
+			// A skill is completely off limits, even if a root names it.
 			s.victims = slices.DeleteFunc(s.victims, func(v victim) bool { return v.protocol == "alphahuman" })
 			var roots []string
 			for _, v := range s.victims {

@@ -13,7 +13,7 @@ import (
 	"toolpost/internal/served"
 )
 
-// TestTheFileToolsLeaveItAlone goes for the same things with the tools that run in our own process, by every name that
+// TestTheFileToolsLeaveItAlone attacks the same files with the tools that run in our own process, by every name that
 // leads to them.
 func TestTheFileToolsLeaveItAlone(t *testing.T) {
 	p := newPlace(t, os.Geteuid())
@@ -22,7 +22,7 @@ func TestTheFileToolsLeaveItAlone(t *testing.T) {
 	p.config(t, append([]room{files}, slices.DeleteFunc(rooms(), func(r room) bool { return r.name == "execShell" })...))
 	links := p.link(t)
 	s := served.Start(t, served.Build(t), p.dir)
-	_, err := s.Raw(t.Context(), "listFiles", "{}") // the store is made by the first call
+	_, err := s.Raw(t.Context(), "listFiles", "{}") // the first call creates the store
 	must(t, err)
 	before := p.state(t)
 	total := 0
@@ -55,10 +55,10 @@ func TestTheFileToolsLeaveItAlone(t *testing.T) {
 	s.Stop(t)
 }
 
-// isConfig: the config is there for built-in readers.
+// isConfig reports whether a file is the config, which built-in readers may read.
 func isConfig(name string) bool { return name == "toolpost.yaml" }
 
-// link makes other names for what is absent: links and hard links, of files and of folders above them.
+// link makes other names for the absent files: symbolic and hard links, to files and to folders above them.
 func (p *place) link(t *testing.T) (names []string) {
 	t.Helper()
 	for i, name := range []string{"keys/secret.txt", "store.key", "tls/key.pem", ".toolpost/canary"} {
@@ -111,7 +111,8 @@ func alterations(dir string, paths []string) (calls []toolCall) {
 	return calls
 }
 
-// TestNoCommandReplacesTheConfig lets ordinary programs put a config of their own in its place, and read what is absent.
+// TestNoCommandReplacesTheConfig lets ordinary programs try to replace the config with their own, and read the absent
+// files.
 func TestNoCommandReplacesTheConfig(t *testing.T) {
 	p := newPlace(t, os.Geteuid())
 	p.write(t, p.dir+"/work/script.sh", "cp evil/toolpost.yaml toolpost.yaml; mv -f evil/toolpost.yaml toolpost.yaml; "+
@@ -121,7 +122,7 @@ func TestNoCommandReplacesTheConfig(t *testing.T) {
 	p.config(t, append([]room{files}, slices.DeleteFunc(rooms(), func(r room) bool { return r.name == "execShell" })...))
 	p.archives(t)
 	s := served.Start(t, served.Build(t), p.dir, "PATH=/usr/local/bin:/usr/bin:/bin")
-	_, err := s.Raw(t.Context(), "listFiles", "{}") // the store is made by the first call
+	_, err := s.Raw(t.Context(), "listFiles", "{}") // the first call creates the store
 	must(t, err)
 	before := p.state(t)
 	ran := 0
@@ -155,7 +156,7 @@ func reversed(s string) string {
 	return string(runes)
 }
 
-// archives packs a config of an attacker into everything that unpacks.
+// archives packs an attacker's config into every archive format that the programs unpack.
 func (p *place) archives(t *testing.T) {
 	t.Helper()
 	for _, argv := range [][]string{

@@ -11,7 +11,7 @@ import (
 	"toolpost/tool"
 )
 
-// TestNoContainerLetsGoOfWhatIsOurs makes the attempts in a container of podman, which has nothing of the place in it.
+// TestNoContainerLetsGoOfWhatIsOurs makes the attempts in a podman container, which has nothing of the place in it.
 func TestNoContainerLetsGoOfWhatIsOurs(t *testing.T) {
 	p := newPlace(t, os.Geteuid())
 	image, err := p.image(t)
@@ -29,11 +29,11 @@ func TestNoContainerLetsGoOfWhatIsOurs(t *testing.T) {
 	s.Stop(t)
 }
 
-// image makes an image of the attacker alone.
+// image makes an image that holds only the attacker.
 func (p *place) image(t *testing.T) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	// Hard limits cannot be raised everywhere, and only runc knows every kind of cgroups.
+	// Hard limits cannot be raised everywhere, and only runc supports every kind of cgroups.
 	conf := "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=512:512\"]\n"
 	if _, err := exec.LookPath("runc"); err == nil {
 		conf += "[engine]\nruntime=\"runc\"\n"
@@ -51,6 +51,6 @@ func (p *place) image(t *testing.T) (string, error) {
 			return "", fmt.Errorf("%s: %w: %s", argv[0], err, out)
 		}
 	}
-	t.Cleanup(func() { _ = exec.Command("podman", "rmi", "-f", name).Run() }) // an image that stays is no failure
+	t.Cleanup(func() { _ = exec.Command("podman", "rmi", "-f", name).Run() }) // a leftover image is not a failure
 	return name, nil
 }

@@ -32,7 +32,7 @@ const (
 	nobody = 65534             // an ordinary user
 )
 
-// fixed are the files and folders that no tool may change, below the folder of the config; some do not exist yet.
+// fixed returns the files and folders that no tool may change, below the folder of the config; some do not exist yet.
 func fixed() []string {
 	return []string{
 		"toolpost.yaml", "app/app.ai", "app/.namel3ss", "app/.namel3ss/tools.yaml", "app/tools", "app/tools/attack.py", "app/packs",
@@ -41,20 +41,20 @@ func fixed() []string {
 	}
 }
 
-// absent are those that no tool may read either.
+// absent returns those that no tool may read either.
 func absent() []string {
 	return []string{".toolpost", ".toolpost/canary", "data/tp.db", "data/tp.db-wal", "tls/key.pem", "keys/secret.txt", "store.key", "toolpost.yaml"}
 }
 
-// marks are found in what is absent, and in nothing else. A secret that was read is shown as one that was taken out.
+// marks returns texts that occur only in absent files. A secret that was read shows as redacted.
 func marks() []string {
 	return []string{canary[1:], hex.EncodeToString([]byte(canary[1:])), "SQLite format 3", "[secret SECRET]"}
 }
 
-// A place is the folder of a config with everything in it that is worth attacking, and all of it writable.
+// A place is the folder of a config with everything worth attacking in it, all of it writable.
 type place struct {
 	dir    string
-	prog   string // the attacker, where no tool can write
+	prog   string // the attacker, in a folder that no tool can write
 	beyond string // a folder of the host that belongs to no tool
 	uid    int
 }
@@ -62,7 +62,7 @@ type place struct {
 // newPlace writes a place that belongs to a user.
 func newPlace(t *testing.T, uid int) *place {
 	t.Helper()
-	top, err := os.MkdirTemp("/var/tmp", "attacks") // not in /tmp, of which every room has its own
+	top, err := os.MkdirTemp("/var/tmp", "attacks") // not in /tmp, because every room has its own
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(top) })
 	must(t, os.Chmod(top, 0o755))
@@ -99,7 +99,7 @@ var attacker = sync.OnceValue(func() string {
 	return string(program)
 })
 
-// own gives all of it to the user.
+// own gives all its files to the user.
 func (p *place) own(t *testing.T) {
 	t.Helper()
 	if p.uid == os.Geteuid() {
@@ -126,7 +126,8 @@ func (p *place) write(t *testing.T, path, text string, mode os.FileMode) {
 	must(t, os.WriteFile(path, []byte(text), mode))
 }
 
-// certificate makes one for the NATS door. Its key has the canary before its first line, where PEM allows any words.
+// certificate makes a certificate for the NATS door. Its key has the canary before its first line, at which PEM allows
+// any text.
 func (p *place) certificate(t *testing.T) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -140,7 +141,7 @@ func (p *place) certificate(t *testing.T) {
 	p.write(t, p.dir+"/tls/key.pem", canary+"\n"+string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), 0o600)
 }
 
-// A state is what the fixed things are like: which file each one is, its mode, and what is in it.
+// state returns the state of the fixed files: the identity, mode and content of each.
 func (p *place) state(t *testing.T) map[string]string {
 	t.Helper()
 	state := map[string]string{}
@@ -158,8 +159,8 @@ func (p *place) state(t *testing.T) map[string]string {
 	return state
 }
 
-// contents tells a file's content from another. The server itself writes to its store, its state and its folder of tools
-// (what Python compiles), so of those it is enough that they are the same.
+// contents returns a digest of a file's content. The server itself writes to its store, its state and its folder of tools
+// (what Python compiles), so for those it is enough that they are the same files.
 func contents(t *testing.T, path string, info fs.FileInfo) string {
 	t.Helper()
 	switch {
@@ -175,8 +176,8 @@ func contents(t *testing.T, path string, info fs.FileInfo) string {
 	return fmt.Sprintf("%x, of %v", sha256.Sum256(b), info.ModTime())
 }
 
-// differences lists what is not as it was. What was not there may have become an empty folder: the server makes some to
-// have something to cover.
+// differences lists what has changed. A missing file may have become an empty folder: the server makes some as mount
+// points.
 func (p *place) differences(t *testing.T, before map[string]string) (all []string) {
 	t.Helper()
 	for name, now := range p.state(t) {
@@ -192,7 +193,7 @@ func (p *place) isEmptyFolder(name string) bool {
 	return err == nil && len(entries) == 0
 }
 
-// marked lists the files of the place that run as their owner or group.
+// marked lists the setuid and setgid files of the place.
 func (p *place) marked(t *testing.T) (all []string) {
 	t.Helper()
 	must(t, filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestACallerWhoLeavesTheConfigIsOutAtEveryDoor has a caller with open connections: of HTTP, with a cookie, of an MCP
-// session, of its stream, of NATS; with streams that begin with a POST, with calls that run, and with a body on its way.
+// session, of its stream, of NATS; with streams that begin with a POST, with running calls, and with a half-sent body.
 func TestACallerWhoLeavesTheConfigIsOutAtEveryDoor(t *testing.T) {
 	dir := t.TempDir()
 	config := func(callers ...string) []byte {

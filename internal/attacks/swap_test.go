@@ -9,8 +9,8 @@ import (
 	"toolpost/internal/served"
 )
 
-// TestALinkInTheWayLeadsNowhere swaps a folder that a room may write for a link to one that it may not, and calls again: in
-// the same server, and in one that is started after it.
+// TestALinkInTheWayLeadsNowhere swaps a folder that a room may write for a link to one that it may not, and calls again:
+// in the same server, and in one that is started after it.
 func TestALinkInTheWayLeadsNowhere(t *testing.T) {
 	bin := served.Build(t)
 	must(t, os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755))
@@ -34,7 +34,7 @@ func swapped(t *testing.T, bin string, uid int, r room) {
 	s := p.serve(t, bin)
 	said := r.attack(t, s, p.order("swap", "work/inner"))
 	if link, err := os.Readlink(p.dir + "/work/inner"); err != nil || link != p.beyond {
-		// A room in which the folder is a mount of its own cannot rename it. Somebody else may: do it for them.
+		// A room in which the folder is a mount of its own cannot rename it. Another process may, so the test does it.
 		must(t, os.Rename(p.dir+"/work/inner", p.dir+"/work/inner.gone"))
 		must(t, os.Symlink(p.beyond, p.dir+"/work/inner"))
 		t.Logf("the room itself could not: %.200s", said)

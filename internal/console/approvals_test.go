@@ -15,14 +15,14 @@ import (
 
 const ciToken = "the-token-of-ci-0123456789abcdef"
 
-// needsApproval is a config in which the owner approves what ci deletes.
+// needsApproval is a config in which the owner must approve ci's deletions.
 const needsApproval = `sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]
 doors: {http: {}}
 policy: {rules: [{effect: ask, tools: deleteFile, approvers: owner, reason: gone is gone}]}
 callers: {list: {ci: {tools: "*", tokens: [%x]}}}
 `
 
-// asCI deletes a file as ci, and gives what it was told.
+// asCI deletes a file as ci, and returns the answer.
 func asCI(t *testing.T, s *served.Server, path, resume string) (said string, ask string) {
 	t.Helper()
 	headers := []string{"Authorization", "Bearer " + ciToken, "Toolpost-Session", "night"}
@@ -60,7 +60,7 @@ func callIsApprovedAndDenied(t *testing.T, w world) {
 	p.SignIn(s, "#/tools")
 	const badge = `document.querySelector('nav a[href*="operate"] .badge')?.textContent`
 
-	// What waits is seen from everywhere, as soon as it does.
+	// A waiting approval shows in every view at once.
 	_, id := asCI(t, s, "a.txt", "")
 	if id == "" {
 		t.Fatal("it does not ask")
@@ -79,7 +79,7 @@ func callIsApprovedAndDenied(t *testing.T, w world) {
 		t.Errorf("it was approved: %s", said)
 	}
 
-	// What is remembered is shown, holds, and can be revoked.
+	// A remembered approval is shown, applies, and can be revoked.
 	p.Wait("document.querySelector('[data-remembered]')?.textContent.includes('an hour')")
 	if said, _ := asCI(t, s, "b.txt", ""); !strings.Contains(said, `"ok":true`) || there("b.txt") {
 		t.Errorf("it is remembered: %s", said)
@@ -89,7 +89,7 @@ func callIsApprovedAndDenied(t *testing.T, w world) {
 	p.Eval(`document.querySelector('dialog[open] button.danger').click()`, nil)
 	p.Wait("!document.querySelector('[data-remembered]')")
 
-	// A name that is markup is text, and a denial has its reason.
+	// A name that is markup is shown as text, and a denial has its reason.
 	_, id = asCI(t, s, "<img src=x onerror=alert(1)>", "")
 	p.Wait(card + "?.includes('<img src=x')")
 	p.Wait("!document.querySelector('[data-approval] img')")

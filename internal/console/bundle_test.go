@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is committed is what the sources give: nobody has to believe a bundle that nobody can read.
+// The committed bundle must be what its sources build: no reader has to trust a bundle that cannot be read.
 func TestTheBundleIsWhatTheSourcesGive(t *testing.T) {
 	built := t.TempDir()
 	node(t, "node_modules/vite/bin/vite.js", "build", "--outDir", built, "--emptyOutDir")
@@ -25,15 +25,15 @@ func TestTheBundleIsWhatTheSourcesGive(t *testing.T) {
 	}
 }
 
-// What the page works out by itself, such as where the boxes of a graph are, has its tests beside it.
+// The modules that compute something, such as the positions of boxes in a graph, have their tests beside them.
 func TestTheModulesOfThePage(t *testing.T) {
 	node(t, "node_modules/vitest/vitest.mjs", "run", "--test-timeout=120000") // 5 s are not enough on a busy machine
 }
 
-// app is where the sources of the page are.
+// app returns the folder of the page's sources.
 func app() string { return filepath.FromSlash("../../web/console/app") }
 
-// node runs a program of what npm installed there.
+// node runs a program that npm installed there.
 func node(t *testing.T, args ...string) {
 	t.Helper()
 	setup := exec.CommandContext(t.Context(), filepath.FromSlash("../../.ci/setup"), "--check", "node", "console")

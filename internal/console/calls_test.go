@@ -11,7 +11,7 @@ import (
 	"toolpost/internal/served"
 )
 
-// kinds is what init makes, and beside it a program that has no protocol, one that takes long, and one that is not there.
+// kinds adds to the config of init a program without a protocol, one that takes long, and one that is missing.
 const kinds = `
   - name: words
     protocol: command
@@ -31,7 +31,7 @@ const kinds = `
   - {name: gone, protocol: narratoria, tool: lost, command: [./not-there], input: {type: object}}
 `
 
-// demo serves what init makes, and the kinds beside it.
+// demo serves the config of init, with the kinds added.
 func (w world) demo(t *testing.T, more string) *served.Server {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "demo")
@@ -66,7 +66,7 @@ func callsEachKindOfTool(t *testing.T, w world) {
 		p.Press("Control+Enter")
 		p.WaitText(one.want)
 	}
-	// What the server says of a field stands at the field; the switch to JSON keeps the values.
+	// A server's error about a field is shown at the field; switching to JSON keeps the values.
 	p.Forgive(refusals)
 	p.Type("spinbutton", "times", "9")
 	p.Click("button", "Run")
@@ -75,7 +75,7 @@ func callsEachKindOfTool(t *testing.T, w world) {
 	p.Wait("document.querySelector('textarea.mono').value.includes('louder')")
 }
 
-// nap signs in and runs the tool that takes long, from its form.
+// nap signs in and runs the slow tool, from its form.
 func nap(t *testing.T, w world, s *served.Server, seconds string) *browser.Page {
 	t.Helper()
 	p := w.browser.Page(t, browser.Look{})
@@ -97,7 +97,7 @@ func callIsWatchedAndCancelled(t *testing.T, w world) {
 	p.Click("button", "Cancel")
 	p.WaitText("the call was cancelled by its caller")
 	p.Wait("[...document.querySelectorAll('[role=option]')].some((r) => /cancelled[^]*nap/.test(r.innerText))")
-	// A call of somebody else appears by itself.
+	// A call of another caller appears by itself.
 	if _, err := s.Raw(t.Context(), "shout", `{"text":"x"}`); err != nil {
 		t.Fatal(err)
 	}

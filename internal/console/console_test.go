@@ -9,7 +9,7 @@ import (
 	"toolpost/internal/served"
 )
 
-// TestTheConsoleInABrowser runs all tests in one browser: to start one costs more than most of them.
+// TestTheConsoleInABrowser runs all tests in one browser: starting one costs more than most of them.
 func TestTheConsoleInABrowser(t *testing.T) {
 	w := world{browser: browser.Start(t), bin: served.Build(t)}
 	w.server = w.serve(t, plain)
@@ -53,14 +53,14 @@ func TestTheConsoleInABrowser(t *testing.T) {
 	}
 }
 
-// A world is what all tests share.
+// A world is the state that all tests share.
 type world struct {
 	browser *browser.Browser
 	bin     string
-	server  *served.Server // for tests that do nothing to it
+	server  *served.Server // for tests that do not change it
 }
 
-// serve starts a server over a new folder with a config.
+// serve starts a server in a new folder with a config.
 func (w world) serve(t *testing.T, config string) *served.Server {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,5 +70,5 @@ func (w world) serve(t *testing.T, config string) *served.Server {
 	return served.Start(t, w.bin, dir)
 }
 
-// plain is a config with nothing but files to read.
+// plain is a config with only files to read.
 const plain = "sources: [{name: files, protocol: builtin, roots: [{path: .}]}]\ndoors: {http: {}}\n"

@@ -14,14 +14,15 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// wicked is text that wants to be more than text: to run, to lead somewhere, to hide, to turn its neighbours around.
+// wicked is text that tries to be more than text: to run, to link elsewhere, to hide, to reorder its neighbours.
 const wicked = `<script>pwned=1</script><img src=x onerror=pwned=1>"'><svg onload=pwned=1><a href="javascript:pwned=1">` +
 	"{@html '<b>'}\u202egnol\u2066\u200b\ufeff\x1b[31m\x07"
 
-// plainly is the part of it that the page must show as it is.
+// plainly is the part of it that the page must show unchanged.
 const plainly = "<img src=x onerror=pwned=1>"
 
-// wickedTool says it wherever a tool of the protocol can say something. What it is asked for is large in one of three ways.
+// wickedTool puts it into every field that a tool of the protocol can set. On request its output is large in one of three
+// ways.
 const wickedTool = `import json, os, sys
 asked = json.loads(sys.stdin.readline())
 text = asked["text"]
@@ -58,7 +59,7 @@ else:
         say("done", ok=True, summary=text, output={"text": text, text: [text, "javascript:pwned=1", "data:text/html,x"]})
 `
 
-// wickedServer lists tools of which everything is hostile, one with a name that is none.
+// wickedServer lists tools with hostile text in every field, one of them with an invalid name.
 const wickedServer = `import json, sys
 text = json.loads(sys.argv[1])
 seen = text[:text.index("\u202e")]  # names and schemas with characters that cannot be seen are refused
@@ -80,8 +81,8 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], **answer}), flush=True)
 `
 
-// guarded looks for what no text of others may become: something that ran, an element or a link of theirs, or a character
-// that hides or turns others around, in what is shown and in what is said of it.
+// guarded looks for what foreign text must never become: code that ran, an element or a link of its own, or a character
+// that hides or reorders others, in what is shown and in its labels.
 const guarded = `(() => {
 	const found = [];
 	if ('pwned' in window) found.push('script ran');
@@ -127,7 +128,7 @@ func hostileContentIsText(t *testing.T, w world) {
 	visit("#/tools", "document.querySelectorAll('[role=option]').length > 3")
 	visit("#/tools/wellNamed", "document.querySelector('form input, form textarea')")
 
-	// A call from the form, one that fails, and each of the three that are large; after each the page is still there for people.
+	// A call from the form, a failing one, and each of the three large ones; after each the page can still be used.
 	for _, one := range []struct{ size, until string }{
 		{"", "document.querySelector('section[aria-label=\"What happened\"] .json')"},
 		{"fail", "document.querySelector('.failure')"},
@@ -141,7 +142,7 @@ func hostileContentIsText(t *testing.T, w world) {
 		p.Type("textbox", "Arguments", asJSON(t, map[string]any{"text": wicked, "size": one.size, "levels": 60}))
 		p.Press("Control+Enter")
 		p.Wait(one.until)
-		p.Wait("!document.querySelector('button.danger')") // it has ended
+		p.Wait("!document.querySelector('button.danger')") // the call has ended
 		p.Eval("document.querySelectorAll('section[aria-label=\"What happened\"] ol [aria-expanded=false]').forEach((b) => b.click())", nil)
 		look("a call: " + one.size)
 		p.Click("link", "Open the call")
@@ -153,7 +154,7 @@ func hostileContentIsText(t *testing.T, w world) {
 	visit("#/live", "document.querySelectorAll('[role=option]').length > 5")
 	visit("#/audit?code=not_found", rows+" > 0") // the list shows as many of all as fit
 
-	// What a server says of how far it is, while it is called and on the page of the call.
+	// A server's progress messages, during the call and on the page of the call.
 	p.Eval("void (location.hash = '#/tools/wellNamed')", nil)
 	p.Wait("document.querySelector('form input, form textarea')")
 	p.Press("Control+Enter")
@@ -178,14 +179,14 @@ func hostileContentIsText(t *testing.T, w world) {
 	look("the palette")
 	p.Press("Escape")
 
-	// And a tool is still called.
+	// A tool can still be called.
 	p.Eval("void (location.hash = '#/tools/readFile')", nil)
 	p.Type("textbox", "path", "toolpost.yaml")
 	p.Press("Control+Enter")
 	p.WaitText("protocol: narratoria")
 }
 
-// startJobs has hostile tools called by jobs, and gives their ids when all have ended.
+// startJobs starts jobs that call hostile tools, and returns their ids when all have ended.
 func startJobs(t *testing.T, s *served.Server) (ids []string) {
 	t.Helper()
 	for name, args := range map[string]any{"wicked": map[string]any{"text": wicked}, "wellNamed": map[string]any{}} {
@@ -219,7 +220,7 @@ func startJobs(t *testing.T, s *served.Server) (ids []string) {
 	}
 }
 
-// assetsAreNoPages opens the drawing by its own address, as people do who want to see it large: it is a file to be saved.
+// assetsAreNoPages opens the drawing at its own address, as people do to see it large: the browser must download it.
 func assetsAreNoPages(t *testing.T, p *browser.Page) {
 	t.Helper()
 	seen := 0
@@ -239,14 +240,14 @@ func assetsAreNoPages(t *testing.T, p *browser.Page) {
 		if !strings.HasPrefix(got, "attachment;") || !strings.HasSuffix(got, " application/octet-stream"+closed) {
 			t.Errorf("an asset is served with %q", headers)
 		}
-		p.Eval("void (location.href = "+asJSON(t, r.URL)+")", nil) // what is to be saved leads nowhere
+		p.Eval("void (location.href = "+asJSON(t, r.URL)+")", nil) // a download does not navigate
 	}
 	if seen == 0 {
 		t.Error("no drawing was shown")
 	}
 }
 
-// wicked serves hostile tools, and has had hostile callers.
+// wicked serves hostile tools to which hostile callers have made calls.
 func (w world) wicked(t *testing.T) *served.Server {
 	t.Helper()
 	dir := t.TempDir()
@@ -266,7 +267,7 @@ doors: {http: {}}
 		}
 	}
 	s := served.Start(t, w.bin, dir)
-	seen, _, _ := strings.Cut(wicked, "\u202e") // names have no characters that cannot be seen
+	seen, _, _ := strings.Cut(wicked, "\u202e") // names have no invisible characters
 	header := strings.NewReplacer("\x1b", "", "\x07", "").Replace(wicked)
 	if said, err := s.Raw(t.Context(), url.PathEscape(wicked), "{}", "Toolpost-Session", header); err != nil {
 		t.Fatal(said, err) // there is no such tool, and the log has its name

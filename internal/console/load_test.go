@@ -9,13 +9,13 @@ import (
 	"toolpost/internal/served"
 )
 
-// A page that watches a hundred calls a second can be used meanwhile, and holds no more for it than before.
+// A page that watches a hundred calls a second stays usable, and its memory does not grow.
 func streamIsBounded(t *testing.T, w world) {
 	s := w.serve(t, plain)
 	p := w.browser.Page(t, browser.Look{})
 	p.SignIn(s, "#/live")
 	p.WaitFor("heading", "Live")
-	const kept = 2000 // calls that the page has at the most
+	const kept = 2000 // maximum number of calls that the page keeps
 	pour(t, s, kept+1000, 0)
 	use := func() {
 		t.Helper()
@@ -50,13 +50,14 @@ func streamIsBounded(t *testing.T, w world) {
 	shows(t, p, s)
 	heapAfter, nodesAfter := p.Memory()
 	t.Logf("%d calls: %d bytes and %d nodes, then %d and %d", more, heap, nodes, heapAfter, nodesAfter)
-	// A call that is kept takes half a kilobyte, and a row of the list has ten nodes. What was done meanwhile leaves a little.
+	// A kept call takes half a kilobyte, and a row of the list has ten nodes. Other actions in the meantime leave a
+	// little.
 	if heapAfter > heap+500_000+100*more || nodesAfter > nodes+more {
 		t.Errorf("after %d calls more it holds %d bytes and %d nodes, before %d and %d", more, heapAfter, nodesAfter, heap, nodes)
 	}
 }
 
-// pour makes calls, one at each tick; 0: as fast as they go.
+// pour makes one call per tick; 0 means as fast as possible.
 func pour(t *testing.T, s *served.Server, calls int, tick time.Duration) {
 	t.Helper()
 	next := make(<-chan time.Time)
@@ -76,7 +77,7 @@ func pour(t *testing.T, s *served.Server, calls int, tick time.Duration) {
 	}
 }
 
-// shows makes a call and waits until it is the first of the list.
+// shows makes a call and waits until it is first in the list.
 func shows(t *testing.T, p *browser.Page, s *served.Server) {
 	t.Helper()
 	someCalls(t, s, 0, 1)

@@ -21,7 +21,7 @@ doors: {http: {}}
 limits: {lease_tier: 1, quotas: [{name: each, per: caller, rate: 1000/m}]}
 `
 
-// someCalls fills a log: calls that end well, and some that do not find their file.
+// someCalls fills a log: calls that succeed, and some that do not find their file.
 func someCalls(t *testing.T, s *served.Server, well, missing int) {
 	t.Helper()
 	for i := range well + missing {
@@ -45,7 +45,7 @@ func auditIsAQuestionInTheAddress(t *testing.T, w world) {
 	p.SignIn(s, "#/audit")
 	p.WaitText("Verified to row")
 	p.Wait(rows + " >= 11 && document.querySelectorAll('figure canvas').length === 3")
-	p.Wait("document.querySelector('[aria-label=Time] [aria-pressed=true]').textContent === 'all'") // it is younger than a day
+	p.Wait("document.querySelector('[aria-label=Time] [aria-pressed=true]').textContent === 'all'") // the log is younger than a day
 	p.Wait("document.querySelector('section[aria-label=Errors] li button')")
 	p.Eval("document.querySelector('section[aria-label=Errors] li button').click()", nil)
 	p.Wait("location.hash.includes('code=not_found') && location.hash.includes('tool=readFile')")
@@ -60,7 +60,7 @@ func auditIsAQuestionInTheAddress(t *testing.T, w world) {
 	someCalls(t, s, 1, 0)
 	p.Wait(rows + " === 12")
 
-	// Dragging across a plot zooms; Back leads out again.
+	// Dragging across a plot zooms in; Back zooms out again.
 	p.Eval("void (location.hash += '&since=24h')", nil)
 	p.WaitFor("button", "24h")
 	p.Wait(rows + " === 12")
@@ -74,7 +74,7 @@ func auditIsAQuestionInTheAddress(t *testing.T, w world) {
 	p.Eval("history.back()", nil)
 	p.Wait(rows + " === 12")
 
-	// Keys move, Enter opens the call, which has an address of its own.
+	// Keys move the selection; Enter opens the call, which has its own address.
 	p.Press("j", "j", "Enter")
 	p.Wait(`/#\/audit\/[^?]+\?.*row=\d+/.test(location.hash)`)
 	p.WaitFor("heading", "readFile")
@@ -83,7 +83,7 @@ func auditIsAQuestionInTheAddress(t *testing.T, w world) {
 	watchersLeftWell(t, p, s)
 }
 
-// watchersLeftWell leaves the views that watch something. That is no mistake of anybody's, and the log says so.
+// watchersLeftWell leaves the views that watch something. That is not an error, and the log must record it as ok.
 func watchersLeftWell(t *testing.T, p *browser.Page, s *served.Server) {
 	t.Helper()
 	p.Eval("void (location.hash = '#/operate')", nil)
@@ -112,7 +112,7 @@ func alteredLogIsSeen(t *testing.T, w world) {
 	}
 	s := served.Start(t, w.bin, dir)
 	someCalls(t, s, 5, 0)
-	if _, err := s.Call(t.Context(), "audit.verify", `{}`); err != nil { // whoever asks about the log has it written
+	if _, err := s.Call(t.Context(), "audit.verify", `{}`); err != nil { // a query of the log flushes it first
 		t.Fatal(err)
 	}
 	db, err := sql.Open("sqlite", filepath.Join(dir, ".toolpost", "toolpost.db"))
@@ -205,7 +205,7 @@ func jobIsAnswered(t *testing.T, w world) {
 	s := served.Start(t, w.bin, dir)
 	p := w.browser.Page(t, browser.Look{})
 	p.SignIn(s, "#/operate")
-	p.WaitText("Tools that ask before they go on") // nobody does yet; what comes later is seen as well
+	p.WaitText("Tools that ask before they go on") // there are none yet; later ones must appear too
 	if _, err := s.Call(t.Context(), "startJob", `{"tool": "greeter"}`); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func configShowsItsErrors(t *testing.T, w world) {
 	p.Click("button", "Reload")
 	p.WaitText("is what runs")
 
-	// What the policy would decide.
+	// The policy's decision for a call.
 	p.Eval("document.querySelector('#policy input').focus()", nil)
 	p.Type("combobox", "Tool", "readFile")
 	p.Click("button", "Explain")

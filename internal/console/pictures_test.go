@@ -9,8 +9,8 @@ import (
 	"toolpost/internal/served"
 )
 
-// TestPictures takes pictures of every view, with something in it and in every look, where it is told to:
-// TOOLPOST_PICTURES is the folder.
+// TestPictures takes pictures of every view, with content and in every look, if TOOLPOST_PICTURES names a folder for
+// them.
 func TestPictures(t *testing.T) {
 	folder := os.Getenv("TOOLPOST_PICTURES")
 	if folder == "" {

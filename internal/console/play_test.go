@@ -13,7 +13,7 @@ import (
 	"toolpost/internal/served"
 )
 
-// sample serves what `toolpost init` makes: the adventure among it.
+// sample serves the config of `toolpost init`, which includes the adventure.
 func (w world) sample(t *testing.T) *served.Server {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "demo")
@@ -23,12 +23,12 @@ func (w world) sample(t *testing.T) *served.Server {
 	return served.Start(t, w.bin, dir)
 }
 
-// turn is an expression: this turn is played to its end, and offers choices.
+// turn returns an expression that is true once a turn has been played to its end and offers choices.
 func turn(n string) string {
 	return `document.querySelector('[data-turn="` + n + `"][aria-busy=false] .choice')`
 }
 
-// watchLit notes which places of the state are lit, from now on: they are for a second alone.
+// watchLit records which places of the state are highlighted from now on: they are highlighted only for a second.
 const watchLit = `void (window.lit = new Set(), new MutationObserver(() => document.querySelectorAll('[data-change]')
 	.forEach((e) => window.lit.add(e.dataset.path))).observe(document.body, {subtree: true, childList: true, attributes: true}))`
 
@@ -43,9 +43,9 @@ func adventureIsPlayed(t *testing.T, w world) {
 	if calls, _ := log.Output["calls"].([]any); err != nil || len(calls) != 1 {
 		t.Errorf("the cover plays nothing by itself: %v, %v", log.Output, err)
 	}
-	// The picture is SVG, which only an <img> shows.
+	// The picture is SVG, which only an <img> may show.
 	p.Wait("document.querySelector('.picture img')?.naturalWidth > 0")
-	// A strip of the tools, all of them at their end.
+	// A strip of the tools, all of them ended.
 	p.Wait("document.querySelectorAll('.strip [data-state=success]').length >= 2")
 
 	p.Eval(watchLit, nil)
@@ -53,7 +53,7 @@ func adventureIsPlayed(t *testing.T, w world) {
 	p.Wait(turn("2"))
 	p.Wait(`document.querySelector('aside [data-path="/inventory/torch/lit"]')?.innerText.includes('true')`)
 	p.Wait(`window.lit.has('/inventory/torch/lit') && window.lit.has('/place') && !window.lit.has('/inventory/sandwich')`)
-	p.Wait("!document.querySelector('[data-change]')") // it goes out
+	p.Wait("!document.querySelector('[data-change]')") // the highlight fades
 
 	p.Eval("document.querySelector('.choice').click()", nil)
 	p.Wait(turn("3"))
@@ -61,7 +61,7 @@ func adventureIsPlayed(t *testing.T, w world) {
 	p.Wait(turn("4"))
 	p.Wait("document.querySelectorAll('.past > li').length === 3 && document.querySelector('.past').innerText.includes('Begin')")
 
-	// The session is in the address: another visit goes on where this one was.
+	// The session is in the address: a reload continues in the same place.
 	before := p.Text()
 	p.Reload()
 	p.Wait(turn("4"))
@@ -70,7 +70,7 @@ func adventureIsPlayed(t *testing.T, w world) {
 			t.Errorf("%q is not there before and after the page was loaded again", part)
 		}
 	}
-	// Start over is another session, and Back leads to this one.
+	// Start over begins another session, and Back returns to this one.
 	p.Click("button", "Start over")
 	p.Wait(turn("1"))
 	p.Eval("history.back()", nil)
@@ -93,7 +93,7 @@ func turnSurvivesALostConnection(t *testing.T, w world) {
 	p.Wait("document.querySelectorAll('.past > li').length === 1")
 }
 
-// colours is a config with tools that succeed, fail, and take their time.
+// colours is a config with tools that succeed, fail, and are slow.
 const colours = `sources:
   - {name: files, protocol: builtin, roots: [{path: .}]}
   - {name: good, protocol: command, tool: good, command: ["true"]}
@@ -109,7 +109,7 @@ const failing = `{"requestId": "r", "tools": [
 	{"toolId": "maybe", "tool": "bad", "required": false, "retryPolicy": {"maxRetries": 0}},
 	{"toolId": "still", "tool": "good", "dependencies": ["maybe"]}]}`
 
-// state is an expression: a box of the graph is in a state.
+// state returns an expression that is true if a box of the graph is in a state.
 func state(box, state string) string {
 	return `document.querySelector('.graph [data-tool="` + box + `"]')?.dataset.state === '` + state + `'`
 }
@@ -142,7 +142,7 @@ func planIsColoured(t *testing.T, w world) {
 	p.Press("Escape")
 	p.WaitNoText("2, 1 retry")
 
-	// One that runs can be cancelled, and is in the list, live.
+	// A running plan can be cancelled, and is in the live list.
 	list := w.browser.Page(t, browser.Look{})
 	list.SignIn(s, "#/plans")
 	list.Wait("document.querySelectorAll('[data-plan]').length === 1")
@@ -157,7 +157,7 @@ func planIsColoured(t *testing.T, w world) {
 	list.WaitText("cancelled")
 }
 
-// axeFindsNothingInStories lets axe look at a game and at plans, which are empty where it looks at every view.
+// axeFindsNothingInStories lets axe check a game and plans, which are empty in the check of every view.
 func axeFindsNothingInStories(t *testing.T, w world) {
 	axe := axeSource(t)
 	s := w.odd(t)
@@ -165,7 +165,7 @@ func axeFindsNothingInStories(t *testing.T, w world) {
 	if _, err := s.Call(t.Context(), "plan.run", `{"plan": `+failing+`}`); err != nil {
 		t.Fatal(err)
 	}
-	for _, look := range []browser.Look{{}, {Phone: true, Dark: true}} { // each device, each light
+	for _, look := range []browser.Look{{}, {Phone: true, Dark: true}} { // each device and each colour scheme once
 		p := w.browser.Page(t, look)
 		p.SignIn(s, "#/play/odd")
 		p.Wait(turn("1"))
@@ -185,10 +185,10 @@ func axeFindsNothingInStories(t *testing.T, w world) {
 	}
 }
 
-// hostile is what a tool and a story say that want to be more than text.
+// hostile is text of a tool and a story that tries to be more than text.
 const hostile = "<img src=x onerror=window.pwned=1> <script>window.pwned=1</script> \u202etxet\u202c \x1b[31mred"
 
-// hostileTool says it wherever a tool can say something.
+// hostileTool puts it into every field that a tool can set.
 const hostileTool = `import json, os, sys
 text = json.loads(sys.stdin.readline())["text"]
 folder = os.environ["TMPDIR"] if os.environ.get("TMPDIR") else "/tmp"
@@ -227,7 +227,7 @@ doors: {http: {}}
     tools: [{toolId: ` + string(quoted) + `, tool: evil, input: {text: ` + string(quoted) + `}}]
 `,
 	} {
-		// An id of a tool in a plan has no control characters.
+		// The id of a tool in a plan must not have control characters.
 		if name == "story.yaml" {
 			content = strings.Replace(content, "toolId: "+string(quoted), `toolId: "<img src=x onerror=window.pwned=1>"`, 1)
 		}

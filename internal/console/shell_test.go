@@ -15,7 +15,7 @@ import (
 	"toolpost/internal/served"
 )
 
-// refusals are what a browser says of every answer that refuses: that is not a mistake of the page.
+// refusals is the browser's message about every response with an error status, which is not an error of the page.
 const refusals = "Failed to load resource"
 
 func linkSignsInOnce(t *testing.T, w world) {
@@ -106,7 +106,7 @@ func nothingButTheShell(t *testing.T, w world) {
 	}
 }
 
-// A page at another port of the same machine is of the same site: its requests bring the cookie, whatever SameSite says.
+// A page at another port of the same machine is same-site: its requests carry the cookie, whatever SameSite says.
 func foreignPageChangesNothing(t *testing.T, w world) {
 	s := w.server
 	evil := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
@@ -128,7 +128,7 @@ func foreignPageChangesNothing(t *testing.T, w world) {
 		`fetch(URL + '/v1/tools/console.link/call', {method: 'POST', credentials: 'include', mode: 'no-cors', body: '{}'})`,
 		`fetch(URL + '/v1/tools', {credentials: 'include'})`,
 	} {
-		var read string // whatever it could read of the answer
+		var read string // any part of the answer that it could read
 		p.Eval("("+strings.Replace(attempt, "URL", "'"+s.URL()+"'", 1)+").then((r) => r.text()).catch(() => '')", &read)
 		if read != "" {
 			t.Errorf("%s: %s", attempt, read)
@@ -143,7 +143,7 @@ func foreignPageChangesNothing(t *testing.T, w world) {
 	}
 }
 
-// linksMade counts the calls on record that made a link.
+// linksMade counts the recorded calls that made a link.
 func linksMade(t *testing.T, s *served.Server) int {
 	t.Helper()
 	log, err := s.Call(t.Context(), "audit.log", `{"tool":"console.link"}`)
@@ -182,14 +182,14 @@ func keysLeadEverywhere(t *testing.T, w world) {
 	p.Wait("document.documentElement.dataset.theme === 'dark'")
 }
 
-// opens presses a key for a dialog.
+// opens presses a key that opens a dialog.
 func opens(p *browser.Page, key, dialog string) {
 	pressed(p, func() bool { return p.HasDialog(dialog) }, key)
 	p.WaitDialog(dialog)
 }
 
-// pressed presses keys until they are seen to have done something: where the page was still busy with the view before, or
-// took the second key so late that it had forgotten the first, it does nothing.
+// pressed presses keys until they take effect. They have none if the page was still busy with the previous view, or
+// handled the second key so late that it had forgotten the first.
 func pressed(p *browser.Page, done func() bool, keys ...string) {
 	for range 20 {
 		p.Press(keys...)
@@ -244,8 +244,8 @@ func restartAsksToSignIn(t *testing.T, w world) {
 	p.WaitFor("heading", "Audit")
 }
 
-// serverComesBack ends the server in good order, and then with -9, each time in the middle of a call. Who is signed in is in
-// its memory, so the page asks, and goes on where it was.
+// serverComesBack stops the server gracefully, and then with SIGKILL, each time in the middle of a call. Sessions are in
+// the server's memory, so the page asks to sign in again, and continues in the same place.
 func serverComesBack(t *testing.T, w world) {
 	dir := t.TempDir()
 	config := strings.Replace(plain, "[{", "[{name: long, protocol: command, tool: nap, command: [sleep, '60']}, {", 1)
@@ -306,7 +306,7 @@ func axeFindsNothing(t *testing.T, w world) {
 	all := contents(t, s)
 	looks := browser.Looks()
 	if rounds.Of(0, 0, 1) == 0 {
-		looks = []browser.Look{{}, {Phone: true, Dark: true}} // each device, each light
+		looks = []browser.Look{{}, {Phone: true, Dark: true}} // each device and each colour scheme once
 	}
 	for _, look := range looks {
 		p := w.browser.Page(t, look)
@@ -324,15 +324,15 @@ func axeFindsNothing(t *testing.T, w world) {
 		p.Press("Control+k")
 		p.WaitDialog("Commands")
 		check(t, p, axe, look.String()+" palette")
-		p.Wait("window.wasLost === false") // what a page no longer wants is no connection that was lost
+		p.Wait("window.wasLost === false") // a request that the page cancelled is not a lost connection
 	}
 }
 
-// watchLost notes whether the page ever says that the connection is lost.
+// watchLost records whether the page ever reports that the connection is lost.
 const watchLost = `void (window.wasLost = false, new MutationObserver(() => { window.wasLost ||= !!document.querySelector('.connection.lost') })
 	.observe(document.body, {subtree: true, attributes: true, childList: true}))`
 
-// axeSource is what is put into pages that axe looks at.
+// axeSource returns the script to inject into pages that axe checks.
 func axeSource(t *testing.T) string {
 	t.Helper()
 	axe, err := os.ReadFile(filepath.FromSlash("../../web/console/app/node_modules/axe-core/axe.min.js"))
@@ -345,10 +345,10 @@ func axeSource(t *testing.T) string {
 	return string(axe)
 }
 
-// A content is an address with something to see, and when it is there.
+// A content is an address with something to see, and a condition for its being loaded.
 type content struct{ name, hash, until string }
 
-// contents makes calls of all outcomes, a turn of a story, a token and a lease, and lists where they are seen.
+// contents makes calls of all outcomes, a turn of a story, a token and a lease, and lists their addresses.
 func contents(t *testing.T, s *served.Server) []content {
 	t.Helper()
 	made := []struct {
@@ -391,7 +391,7 @@ func contents(t *testing.T, s *served.Server) []content {
 	}
 }
 
-// check lets axe look at the page. It is put there by the test, around the page's policy.
+// check lets axe check the page. The test injects axe, bypassing the page's policy.
 func check(t *testing.T, p *browser.Page, axe, what string) {
 	t.Helper()
 	p.Eval("window.axe ? 0 : (() => {"+axe+"})()", nil)

@@ -11,7 +11,7 @@ import (
 	"toolpost/internal/served"
 )
 
-// oddTool shows what a story of `toolpost init` does not have: a file of an unknown kind, and an event that nothing supports.
+// oddTool shows what a story of `toolpost init` does not have: a file of an unknown kind, and an unsupported event.
 const oddTool = `import json, sys, tempfile
 sys.stdin.read()
 door = tempfile.mkdtemp() + "/door.obj"
@@ -36,7 +36,7 @@ const oddDoor = `  - {name: door, protocol: narratoria, tool: door, command: [py
 planners: [{name: odd, file: story.yaml}]
 `
 
-// odd serves a story with what the sample lacks, and tools that fail and that take their time.
+// odd serves a story with what the sample lacks, and tools that fail and that are slow.
 func (w world) odd(t *testing.T) *served.Server {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func played(t *testing.T, s *served.Server, session string, prompts ...string) {
 	}
 }
 
-// TestPicturesOfStories takes pictures of a story from its cover to an end, and of plans in all their states.
+// TestPicturesOfStories takes pictures of a story from its cover to an ending, and of plans in all their states.
 func TestPicturesOfStories(t *testing.T) {
 	folder := os.Getenv("TOOLPOST_PICTURES")
 	if folder == "" {
@@ -110,14 +110,14 @@ func TestPicturesOfStories(t *testing.T) {
 			p.Wait("document.querySelector('.fault')")
 		}},
 		{"plans-running", odd, "#/plans", func(p *browser.Page) {
-			go func() { _, _ = odd.Call(t.Context(), "plan.run", waiting) }() // a tool's time is shorter than all pictures take
+			go func() { _, _ = odd.Call(t.Context(), "plan.run", waiting) }() // the timeout of a tool is shorter than the time for all pictures
 			p.Wait("document.querySelector('[data-plan]')?.innerText.includes('running')")
 			p.Press("j", "Enter")
 			p.Wait(state("long", "running"))
 		}},
 	} {
 		for _, look := range browser.Looks() {
-			t.Run(one.name+"-"+look.String(), func(t *testing.T) { // a page ends with its test: few may follow things at once
+			t.Run(one.name+"-"+look.String(), func(t *testing.T) { // a page ends with its test, because only a few may follow streams at once
 				p := w.browser.Page(t, look)
 				p.SignIn(one.server, one.hash)
 				p.Wait("document.querySelector('h1')")

@@ -10,7 +10,8 @@ import (
 	"toolpost/internal/browser"
 )
 
-// twice makes a page take every item of every list twice that the server sends: whatever is unique today, and by promise.
+// twice makes a page receive every item of every list from the server twice, even those that are unique today and
+// promised to be.
 const twice = `(() => {
 	const twice = (v) => Array.isArray(v) ? v.flatMap((x) => [twice(x), twice(x)])
 		: v && typeof v === 'object' ? Object.fromEntries(Object.entries(v).map(([k, x]) => [k, twice(x)])) : v
@@ -20,7 +21,7 @@ const twice = `(() => {
 	JSON.parse = (text, ...more) => twice(parse(text, ...more))
 })()`
 
-// A view goes on drawing, whatever comes twice: one key for two rows would stop the whole page.
+// A view continues to draw despite duplicates: one key for two rows would stop the whole page.
 func nothingTwiceStopsAView(t *testing.T, w world) {
 	s := w.demo(t, "")
 	all := contents(t, s)
@@ -31,7 +32,7 @@ func nothingTwiceStopsAView(t *testing.T, w world) {
 	for _, one := range all {
 		p.Eval("void (location.hash = '"+one.hash+"')", nil)
 		p.Wait(one.until)
-		if one.name == "scene" { // what is there once is counted once
+		if one.name == "scene" { // unique items are counted once
 			p.Wait("Number(document.querySelector('aside h2 .muted').textContent) === document.querySelectorAll('aside [aria-label=Assets] li').length")
 		}
 	}
@@ -40,11 +41,11 @@ func nothingTwiceStopsAView(t *testing.T, w world) {
 		p.Press("Escape")
 		p.Wait("!document.querySelector('dialog[open]')")
 	}
-	p.Eval("void (location.hash = '#/tools')", nil) // it still goes where it is told to
+	p.Eval("void (location.hash = '#/tools')", nil) // navigation still works
 	p.WaitFor("heading", "Tools")
 }
 
-// A row is opened by a click that began on it, however many calls have come since.
+// A click opens the row on which it began, however many calls have arrived since.
 func clickIsForWhatWasPressed(t *testing.T, w world) {
 	s := w.serve(t, strings.Replace(plain, "[{", "[{name: long, protocol: command, tool: nap, command: [sleep, '60']}, {", 1))
 	p := w.browser.Page(t, browser.Look{})
@@ -69,7 +70,7 @@ func clickIsForWhatWasPressed(t *testing.T, w world) {
 	napping.Go(func() { _, _ = s.Raw(ctx, "nap", "{}") })
 	defer napping.Wait()
 	defer end()
-	p.Wait(fmt.Sprintf("%s > %d", running, before)) // the page knows of them all
+	p.Wait(fmt.Sprintf("%s > %d", running, before)) // the page knows of all of them
 	mouse("mouseReleased")
 	p.Wait("location.hash.startsWith('#/live/pressed')")
 	p.Wait("document.querySelector('[role=option]').innerText.includes('nap')") // and the list goes on

@@ -10,8 +10,8 @@ import (
 	"toolpost/internal/served"
 )
 
-// TestOneRequestTakesLittleMemory sends what a few bytes of make many values of, each to a server of its own, whose memory is
-// looked at: the most that it had, and what it has given back.
+// TestOneRequestTakesLittleMemory sends bodies that make many values of a few bytes each, each body to its own server,
+// and checks the server's memory: its peak, and what is left after it.
 func TestOneRequestTakesLittleMemory(t *testing.T) {
 	bin := served.Build(t)
 	const size, most = 7 << 20, 100 << 20

@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 // A hog is a tool that takes as much as it can get.
 type hog struct {
 	name  string
-	cpu   string // how much of a processor it gets, where that can be limited
-	walls string // its limit, in the words of the config
+	cpu   string // its share of a processor, if that can be limited
+	walls string // its limit, as config
 	more  string // further fields of its source
-	says  string // what a caller hears of its end
-	layer string // what holds it, if that is not everywhere
+	says  string // what its caller is told about its end
+	layer string // what limits it, if not every machine has that
 }
 
 func hogs() []hog {
@@ -52,16 +52,17 @@ func hogs() []hog {
 	}
 }
 
-// stays is one that takes nothing, but starts daemons.
+// stays is a hog that takes nothing, but starts daemons.
 const stays = "stay"
 
-// source is the hog's place in the config.
+// source returns the hog's source in the config.
 func (h hog) source(python, mark string) string {
 	return fmt.Sprintf("- {name: %[1]s, protocol: narratoria, command: [%[2]q, -I, -S, hog.py, %[1]s, %[3]s, full], walls: {%[4]s}, %[5]s}\n",
 		h.name, python, mark, strings.Join(slices.DeleteFunc([]string{h.walls, h.cpu}, func(s string) bool { return s == "" }), ", "), h.more)
 }
 
-// TestAHogTakesNothingFromOthers runs ten at once, and the server goes on; then it kills the server under them.
+// TestAHogTakesNothingFromOthers runs ten at once while the server continues to serve; then it kills the server under
+// them.
 func TestAHogTakesNothingFromOthers(t *testing.T) {
 	tooltest.NoLeaks(t)
 	python := requirePython(t)
@@ -71,13 +72,13 @@ func TestAHogTakesNothingFromOthers(t *testing.T) {
 	t.Run("the server is killed", func(t *testing.T) { killed(t, newPlace(t, bin, python, m), m) })
 }
 
-// A machine is what the kernel can do here.
+// A machine describes what the kernel can do here.
 type machine struct {
-	hogs []hog // those that can be held
+	hogs []hog // those that can be limited
 	fair bool  // processors can be limited
 }
 
-// thisMachine finds out. Cgroups may be missing; without the rest no tool runs at all.
+// thisMachine detects it. Cgroups may be missing; without the rest no tool runs at all.
 func thisMachine(t *testing.T) machine {
 	t.Helper()
 	missing := map[string]string{}
@@ -118,7 +119,7 @@ func unfit(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// requirePython gives the interpreter itself: what is called python3 may be a script that looks for it each time.
+// requirePython returns the interpreter itself: python3 may be a script that looks for it each time.
 func requirePython(t *testing.T) string {
 	t.Helper()
 	path, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
@@ -145,9 +146,9 @@ func newPlace(t *testing.T, bin, python string, m machine) place {
 	return p
 }
 
-// tenAtOnce lets ten loose. How long others take beside them is told at every run, and held where nothing else runs on the
-// machine: with TOOLPOST_LONG. There it is measured as often as five times: a machine that is busy with something else is so
-// now and then, and a wall that is missing is always missing.
+// tenAtOnce runs ten hogs. Every run logs how long other tools take beside them. It is checked only if nothing else runs
+// on the machine, with TOOLPOST_LONG, and then measured up to five times: other load on the machine comes and goes, but a
+// missing wall is always missing.
 func tenAtOnce(t *testing.T, p place, m machine) {
 	s := serve(t, p)
 	s.alone(t)
@@ -175,7 +176,7 @@ func tenAtOnce(t *testing.T, p place, m machine) {
 	p.nothingLeft(t, s.Pid())
 }
 
-// among calls the innocent tool while hogs are loose, until each has been stopped once at least.
+// among calls the innocent tool while hogs run, until each has been stopped at least once.
 func (s *server) among(t *testing.T, hogs []hog) time.Duration {
 	t.Helper()
 	ctx, enough := context.WithCancel(t.Context())
@@ -193,7 +194,8 @@ func (s *server) among(t *testing.T, hogs []hog) time.Duration {
 	return p99
 }
 
-// hold lets a hog loose, and again until there was enough of it, where what it takes from others is held to something.
+// hold runs a hog until it is stopped. With TOOLPOST_LONG, when its effect on others is checked, it runs the hog again
+// until ctx ends.
 func (s *server) hold(ctx context.Context, t *testing.T, h hog, stopped func()) {
 	defer stopped()
 	for {
@@ -211,7 +213,7 @@ func (s *server) hold(ctx context.Context, t *testing.T, h hog, stopped func()) 
 	}
 }
 
-// alone calls the innocent tool while nothing else goes on.
+// alone calls the innocent tool while nothing else runs.
 func (s *server) alone(t *testing.T) time.Duration {
 	t.Helper()
 	p99, err := s.echo(t.Context(), nil)
@@ -219,8 +221,8 @@ func (s *server) alone(t *testing.T) time.Duration {
 	return p99
 }
 
-// echo calls the innocent tool a hundred times, or fewer where the time is only told, and on until all are done, and gives the
-// time that one call in a hundred exceeds.
+// echo calls the innocent tool a hundred times, or fewer if the time is only logged, and continues until all is closed.
+// It returns the 99th percentile of the times.
 func (s *server) echo(ctx context.Context, all <-chan struct{}) (time.Duration, error) {
 	least := rounds.Of(20, 20, 100)
 	var took []time.Duration

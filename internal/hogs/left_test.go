@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// A place is the folder of a server, and what is looked at for things that are left behind.
+// A place is the folder of a server, and what is checked for leftovers.
 type place struct {
 	dir    string
 	bin    string   // the server's program
 	mark   string   // on the command line of every hog
-	mounts []string // that were there before
+	mounts []string // that existed before
 }
 
-// temp is where the server has its temporary files.
+// temp returns the folder of the server's temporary files.
 func (p place) temp() string { return filepath.Join(p.dir, "tmp") }
 
 // nothingLeft waits until nothing is left of servers that have ended, and of their tools.
@@ -38,7 +38,7 @@ func (p place) nothingLeft(t *testing.T, servers ...int) {
 	})
 }
 
-// processes lists those of hogs, or of one alone, by their folders in /proc. Whoever has ended has no command line.
+// processes lists the processes of all hogs, or of one, by their folders in /proc. An ended process has no command line.
 func (p place) processes(hog string) []string {
 	var found []string
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -51,7 +51,7 @@ func (p place) processes(hog string) []string {
 	return found
 }
 
-// own lists those that run the server's program: itself, the stage of its sandbox, and rooms that nobody lives in.
+// own lists the processes that run the server's program: itself, the stage of its sandbox, and empty rooms.
 func (p place) own() []string {
 	links, _ := filepath.Glob("/proc/[0-9]*/exe")
 	return slices.DeleteFunc(links, func(link string) bool {
@@ -60,7 +60,7 @@ func (p place) own() []string {
 	})
 }
 
-// clear ends what a failed test left, so that it does not outlive the tests.
+// clear kills the processes that a failed test left, so that they do not outlive the tests.
 func (p place) clear() {
 	for _, folder := range p.processes("") {
 		if pid, err := strconv.Atoi(filepath.Base(folder)); err == nil {
@@ -69,7 +69,7 @@ func (p place) clear() {
 	}
 }
 
-// groups lists the cgroups that servers made, wherever in the hierarchies they were.
+// groups lists the cgroups that servers made, anywhere in the hierarchies.
 func groups(servers []int) []string {
 	var found []string
 	for _, pid := range servers {
@@ -92,7 +92,7 @@ func list(dir string) []string {
 	return names
 }
 
-// newMounts lists the mounts where rooms have theirs, and in our own folder. Others may come and go meanwhile.
+// newMounts lists the new mounts of rooms, and in our own folder. Other mounts may come and go meanwhile.
 func (p place) newMounts() []string {
 	return slices.DeleteFunc(mounts(), func(line string) bool {
 		point := strings.Fields(line)[4]

@@ -20,7 +20,7 @@ func serve(t *testing.T, p place) *server {
 	return &server{served.Start(t, p.bin, p.dir, "TMPDIR="+p.temp())}
 }
 
-// memory gives a number of /proc/PID/status, in bytes: VmRSS is what it has, VmHWM the most that it ever had.
+// memory returns a number of /proc/PID/status, in bytes: VmRSS is the current size, VmHWM the peak.
 func (s *server) memory(t *testing.T, name string) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Pid()))
@@ -38,7 +38,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits until cond gives no error.
+// eventually waits until cond returns no error.
 func eventually(t *testing.T, cond func() error) {
 	t.Helper()
 	err := errors.New("not tried")

@@ -12,16 +12,16 @@ import (
 	"testing"
 )
 
-// A floor is a row of the house. A package may import what lies on the floors below it; its neighbours
-// only where the floor says so.
+// A floor is a layer of packages. A package may import packages of the floors below it, and its neighbours only if the
+// floor allows it.
 type floor struct {
 	name    string
 	rooms   []string // patterns of path.Match below the module, or a prefix with /...
-	ordered bool     // whether a package may import the rooms that are listed before its own
-	stdOnly bool     // whether its packages use nothing but the standard library
+	ordered bool     // a package may import the rooms that are listed before its own
+	stdOnly bool     // its packages use only the standard library
 }
 
-// The house, from the ground up. A package is on the highest floor that has a room for it.
+// floors returns the layers, from the lowest up. A package is on the highest floor that has a room for it.
 func floors() []floor {
 	return []floor{
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
@@ -43,13 +43,13 @@ func floors() []floor {
 	}
 }
 
-// Packages that stand beside the floors: tests import them, programs do not.
+// beside returns packages outside the floors: tests import them, programs do not.
 func beside() []string {
 	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs", "clients"}
 }
 
-// mayKnow lists, for a package that few may know, those few: doors and runners cannot go around the engine where they
-// cannot reach it.
+// mayKnow lists the only importers of some packages: doors and runners cannot bypass the engine if they cannot import its
+// parts.
 func mayKnow() map[string][]string {
 	return map[string][]string{
 		"protocol/all": {"node"}, "engine": {"node"}, "store": {"store/*", "node", "bench"},
@@ -59,15 +59,15 @@ func mayKnow() map[string][]string {
 }
 
 // family lets a room import its own parts: engine and its stages, the built-in tools and theirs. The kinds of store
-// import the store, and built-in tools what defines them.
+// import the store, and built-in tools the package that defines them.
 func family(from, to string) bool {
 	return strings.HasPrefix(to, from+"/") && slices.Contains([]string{"engine", "builtin"}, from) ||
 		to == "store" && strings.HasPrefix(from, "store/") ||
 		to == "builtin/define" && strings.HasPrefix(from, "builtin/")
 }
 
-// measures lets bench drive the browser of the tests: how soon a page can be used only a real one tells, and a second
-// driver of it would be one too many.
+// measures lets bench drive the browser of the tests: only a real browser shows how soon a page can be used, and a second
+// driver for it would be one too many.
 func measures(from, to string) bool { return from == "bench" && to == "internal/browser" }
 
 // before reports whether a floor lists the room of one package before that of another.
@@ -97,7 +97,7 @@ func TestImportsOnlyGoDown(t *testing.T) {
 	}
 }
 
-// forbidden says why a package may not import another one, or nothing.
+// forbidden returns why a package may not import another one, or "".
 func forbidden(module, from, imported string) string {
 	at := floors()[floorOf(from)]
 	if imported != module && !strings.HasPrefix(imported, module+"/") {
@@ -128,7 +128,7 @@ func forbidden(module, from, imported string) string {
 	return ""
 }
 
-// floorOf gives the number of a package's floor; -1: none.
+// floorOf returns the number of a package's floor, or -1 if it has none.
 func floorOf(pkg string) int {
 	for i, f := range slices.Backward(floors()) {
 		if matchAny(f.rooms, pkg) {
@@ -178,7 +178,7 @@ func listPackages(t *testing.T) (module string, packages []listed) {
 	}
 }
 
-// The rule itself must bite: each of these arrows goes the wrong way.
+// The rule itself must work: each of these imports goes the wrong way.
 func TestArrowsThatGoTheWrongWayAreFound(t *testing.T) {
 	for _, c := range []struct {
 		from, to string

@@ -60,8 +60,9 @@ func TestALongFunctionIsFound(t *testing.T) {
 	}
 }
 
-// A server of one's own would have its own idea of hosts, origins, identity, bounds and the end: doors mount on a front.
-// Tests may have one, to be the peer of a client, and bench, to measure against; internal/scripted is such a peer for several.
+// A second HTTP server would have its own rules for hosts, origins, identity, limits and shutdown: doors mount on a
+// front. Tests may have one, as the peer of a client, and bench, to measure against; internal/scripted is such a peer for
+// several tests.
 func TestOnlyWebMakesAnHTTPServer(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
@@ -97,9 +98,9 @@ func eachProgramFile(t *testing.T, p listed, do func(*token.FileSet, *ast.File))
 	}
 }
 
-// serversIn finds every mention of what makes an HTTP server: the type, and the functions that have one inside.
+// serversIn finds every use of an HTTP server: the type, and the functions that contain one.
 func serversIn(f *ast.File) (found []token.Pos) {
-	names := map[string]string{} // what a file calls a package
+	names := map[string]string{} // a file's names of packages
 	for _, i := range f.Imports {
 		path := strings.Trim(i.Path.Value, `"`)
 		if path == "net/http" || path == "net/http/httptest" {
@@ -146,8 +147,8 @@ func TestAnHTTPServerIsFound(t *testing.T) {
 	}
 }
 
-// Who runs the program is found out by package identity, from what somebody shows, and nowhere else. A job remembers what
-// was found out when it was started.
+// Only package identity decides who operates the program, from the caller's credentials. A job remembers that decision
+// from when it was started.
 func TestOnlyIdentityMakesOperators(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
@@ -162,7 +163,7 @@ func TestOnlyIdentityMakesOperators(t *testing.T) {
 	}
 }
 
-// operatorsIn finds where Operates of a tool.Principal is set.
+// operatorsIn finds the places that set Operates of a tool.Principal.
 func operatorsIn(f *ast.File) (found []token.Pos) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -208,7 +209,7 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	}
 }
 
-// hasProgramFiles tells a package of tests alone, which needs no comment, from the others.
+// hasProgramFiles reports whether a package has more than tests, and so needs a package comment.
 func hasProgramFiles(p listed) bool {
 	files, _ := filepath.Glob(filepath.Join(p.Dir, "*.go"))
 	for _, name := range files {

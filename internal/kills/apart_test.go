@@ -32,11 +32,11 @@ store: {url: %q}
 callers: {owner: false, list: {tester: {tools: "*", tokens: [%x]}}}
 `
 
-// slow says that it has begun, and takes long.
+// slow reports that it has begun, and takes long.
 const slow = `read -r r; echo begun >> out/marks; sleep 600; echo '{"version":"0","type":"done","ok":true}'`
 
-// Two servers that share a store and do not see each other's processes, as in two containers: neither takes the calls and
-// jobs of the other for lost, until it is killed.
+// Two servers share a store and do not see each other's processes, as in two containers: neither treats the calls and
+// jobs of the other as lost, until it is killed.
 func TestServersWithOtherProcessNumbersDoNotTakeEachOtherForDead(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) string{
 		"sqlite":   func(*testing.T) string { return "sqlite:shared.db" },
@@ -85,7 +85,7 @@ func serversApart(t *testing.T, url string) {
 	})
 }
 
-// lost counts the calls that are recorded as lost, and gives the state of a job.
+// lost counts the calls that are recorded as lost, and returns the state of a job.
 func lost(t *testing.T, db *store.DB, id string) (calls int, state string) {
 	t.Helper()
 	must(t, db.Audit().Log(t.Context(), audit.Filter{Outcome: tool.OutcomeLost}, false, func(*tool.Record) error { calls++; return nil }))
@@ -107,7 +107,7 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// otherPids gives the words that start a program among process numbers of its own.
+// otherPids returns the command that starts a program in its own PID namespace.
 func otherPids(t *testing.T) []string {
 	t.Helper()
 	words := []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}

@@ -42,9 +42,9 @@ type crowd struct {
 	done   atomic.Int64
 
 	mu      sync.Mutex
-	decided map[string]string // approval -> what somebody was told that they had decided
+	decided map[string]string // approval -> the decision that an approver saw acknowledged
 	seen    map[string]string // approval -> the team that saw it
-	ended   map[string]string // caller -> what it was told
+	ended   map[string]string // caller -> its answer
 	jobs    map[string]string // caller -> its job
 }
 
@@ -71,7 +71,7 @@ func (c *crowd) folder() string {
 	return dir
 }
 
-// A told is what somebody hears of a call, with its question.
+// A told is the answer to a call, with its question.
 type told struct {
 	OK     bool           `json:"ok"`
 	Ask    *tool.Ask      `json:"ask"`
@@ -79,7 +79,7 @@ type told struct {
 	Output map[string]any `json:"output"`
 }
 
-// call calls a tool as somebody, until the server answers, whichever it is by then.
+// call calls a tool as a given caller, on the server that runs by then.
 func (c *crowd) call(ctx context.Context, who, name, args string, headers ...string) (got told, err error) {
 	text, err := c.server.Load().Raw(ctx, name, args, append(headers, "Authorization", "Bearer "+tokenOf(who))...)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *crowd) call(ctx context.Context, who, name, args string, headers ...str
 
 const pollEvery = 100 * time.Millisecond
 
-// ask makes one call until it has an outcome, with the id of its approval once it has one.
+// ask repeats one call until it has an outcome, with the id of its approval once it has one.
 func (c *crowd) ask(ctx context.Context, who string) {
 	args, id := fmt.Sprintf(`{"id":%q}`, who), ""
 	for ; ctx.Err() == nil; time.Sleep(pollEvery) {
@@ -100,7 +100,7 @@ func (c *crowd) ask(ctx context.Context, who string) {
 		}
 		got, err := c.call(ctx, who, "mark", args, headers...)
 		switch {
-		case err != nil: // it is dead, or not there yet
+		case err != nil: // the server is dead, or not up yet
 		case got.OK:
 			c.end(who, "ran")
 			return
@@ -123,10 +123,10 @@ func (c *crowd) ask(ctx context.Context, who string) {
 	}
 }
 
-// start makes a job, which waits and goes on by itself.
+// start starts a job, which waits and continues by itself.
 func (c *crowd) start(ctx context.Context, who string) {
 	for ; ctx.Err() == nil; time.Sleep(pollEvery) {
-		got, err := c.call(ctx, who, "listJobs", `{}`) // it may have been made by a server that did not live to say so
+		got, err := c.call(ctx, who, "listJobs", `{}`) // a server may have started it and died before it answered
 		if err != nil || !got.OK {
 			continue
 		}
@@ -152,7 +152,7 @@ func (c *crowd) end(who, how string) {
 	c.done.Add(1)
 }
 
-// decide decides about what waits, as one of several who do, and tries what is not its own.
+// decide decides waiting approvals, as one of several approvers, and tries those of the other team.
 func (c *crowd) decide(ctx context.Context, who, team string) {
 	for ; ctx.Err() == nil; time.Sleep(pollEvery) {
 		text, err := c.server.Load().Raw(ctx, "approvals.list", `{}`, "Authorization", "Bearer "+tokenOf(who))
@@ -171,7 +171,7 @@ func (c *crowd) decide(ctx context.Context, who, team string) {
 			c.mu.Lock()
 			c.seen[a.ID] = team
 			c.mu.Unlock()
-			if rand.IntN(3) > 0 { // not all at once: some are still there when the server dies
+			if rand.IntN(3) > 0 { // not all at once, so that some still wait when the server dies
 				c.decideOne(ctx, who, a.ID)
 			}
 		}
@@ -199,7 +199,7 @@ func (c *crowd) decideOne(ctx context.Context, who, id string) {
 	}
 }
 
-// tryForeign tries to see and to decide what the other team was shown.
+// tryForeign tries to see and to decide the approvals of the other team.
 func (c *crowd) tryForeign(ctx context.Context, who, team string) {
 	c.mu.Lock()
 	id := ""
@@ -245,7 +245,7 @@ func TestEachWaitingCallIsDecidedOnceAndRunAtMostOnceThroughKills(t *testing.T) 
 	}
 	kills := 0
 	for ; kills < 6; kills++ {
-		c.progress(kills * 6) // some were decided, and others wait
+		c.progress(kills * 6) // some are decided, and others wait
 		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
 		dead := c.server.Load()
 		dead.Kill()
@@ -262,7 +262,7 @@ func TestEachWaitingCallIsDecidedOnceAndRunAtMostOnceThroughKills(t *testing.T) 
 	t.Logf("%d kills: %d decisions acknowledged", kills, len(c.decided))
 }
 
-// progress waits until so many were decided.
+// progress waits until a number of approvals are decided.
 func (c *crowd) progress(n int) {
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		c.mu.Lock()
@@ -282,7 +282,7 @@ func (c *crowd) open(dir string) *store.DB {
 	return db
 }
 
-// jobsEnd gives how each job ended, once all have.
+// jobsEnd returns how each job ended, once all have.
 func (c *crowd) jobsEnd(db *store.DB) map[string]string {
 	states := map[string]string{}
 	until(c.t, "all jobs have ended", func() bool {
@@ -296,7 +296,7 @@ func (c *crowd) jobsEnd(db *store.DB) map[string]string {
 	return states
 }
 
-// check holds what was told against what was kept and what ran.
+// check compares the answers with the stored state and with the runs of the tool.
 func (c *crowd) check(db *store.DB, states map[string]string, marks map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -324,7 +324,7 @@ func (c *crowd) check(db *store.DB, states map[string]string, marks map[string]i
 		}
 		ok := n <= 1 && len(all) == 1
 		switch how {
-		case "lost": // its server died when the job had begun: before it asked, or when it ran
+		case "lost": // its server died after the job had begun: before it asked, or while it ran
 			ok = n <= 1 && len(all) <= 1 && (n == 0 || len(all) == 1 && all[0] == approval.Approved)
 		case "ran", "done":
 			ok = ok && n == 1 && all[0] == approval.Approved

@@ -40,15 +40,15 @@ doors: {http: {}}
 callers: {owner: false, roles: {issuer: {}}, list: {tester: {roles: [issuer], tokens: [%x]}}}
 `
 
-// Each run of the tool is a line of a file, which the kernel adds in one piece.
+// Each run of the tool appends a line to a file, which the kernel does atomically.
 const mark = `read -r r; echo "$r" | grep -o '"id": *"[^"]*"' | head -n 1 >> out/marks; echo '{"version":"0","type":"done","ok":true}'`
 
-// A model is what the callers of a server were told. A caller who was told nothing knows nothing: it may have happened.
+// A model is what the callers of a server were told. A call without an answer may or may not have happened.
 type model struct {
 	mu    sync.Mutex
 	calls map[string]bool   // ids of calls that were acknowledged
-	used  map[string]int    // leases: how many calls with each were told that they ran
-	tried map[string]int64  // sessions: the last number that was asked for
+	used  map[string]int    // leases: how many calls with each were answered as having run
+	tried map[string]int64  // sessions: the last number that was sent
 	told  map[string]int64  // and the last that was acknowledged
 	jobs  map[string]string // jobs that were accepted -> their marks
 }
@@ -79,7 +79,7 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 		}
 		load.Go(func() { m.lease(ctx, t, s) })
 		load.Go(func() { m.start(ctx, t, s) })
-		m.struck(rand.IntN(20), rand.IntN(2), 1-round%2) // how many things were acknowledged by then is the point
+		m.struck(rand.IntN(20), rand.IntN(2), 1-round%2) // the point is how many things were acknowledged by then
 		time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
 		s.Kill()
 		stop()
@@ -94,9 +94,9 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 	t.Logf("%d kills: %d calls, %d leases, %d jobs acknowledged", often, len(m.calls), len(m.used), len(m.jobs))
 }
 
-// struck waits until so many more things were acknowledged, so many more jobs, and so many more runs of a tool: a program
-// takes longer to start than twenty things to be acknowledged. How long that takes is the machine's
-// affair; a server that acknowledges nothing is for the test's own end.
+// struck waits until a number of further things, jobs and runs of a tool were acknowledged: a program takes longer to
+// start than twenty acknowledgements. How long that takes depends on the machine; if a server acknowledges nothing, the
+// test's own timeout ends the wait.
 func (m *model) struck(things, jobs, runs int) {
 	count := func() (things, jobs, runs int) {
 		m.mu.Lock()
@@ -134,7 +134,7 @@ func (m *model) write(ctx context.Context, t *testing.T, s *served.Server, w int
 		}
 		id := tool.NewID()
 		switch o, err := s.Call(ctx, name, args, "Toolpost-Call", id); {
-		case err != nil: // it is dead
+		case err != nil: // the server is dead
 			return
 		case !o.OK:
 			t.Errorf("%s: %+v", name, o.Error)
@@ -144,7 +144,7 @@ func (m *model) write(ctx context.Context, t *testing.T, s *served.Server, w int
 	}
 }
 
-// patch counts up in a session of its own.
+// patch counts up in its own session.
 func (m *model) patch(ctx context.Context, t *testing.T, s *served.Server, w int) {
 	session := fmt.Sprint("s", w)
 	m.mu.Lock()
@@ -166,7 +166,7 @@ func (m *model) patch(ctx context.Context, t *testing.T, s *served.Server, w int
 	}
 }
 
-// lease uses each lease from two sides at once.
+// lease uses each lease in two concurrent calls.
 func (m *model) lease(ctx context.Context, t *testing.T, s *served.Server) {
 	for ctx.Err() == nil {
 		o, err := s.Call(ctx, "lease.issue", `{"tool":"risky","ttl_ms":300000}`)
@@ -215,11 +215,11 @@ func (m *model) start(ctx context.Context, t *testing.T, s *served.Server) {
 			return
 		}
 		m.note(func(m *model) { m.jobs[job] = id })
-		time.Sleep(10 * time.Millisecond) // there are others
+		time.Sleep(10 * time.Millisecond) // leave room for the others
 	}
 }
 
-// check holds what was kept against what was told.
+// check compares the stored state with what was acknowledged.
 func (m *model) check(t *testing.T, dir string) {
 	t.Helper()
 	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
@@ -279,7 +279,7 @@ func (m *model) checkSessions(t *testing.T, db *store.DB) {
 	}
 }
 
-// waitForJobs gives how each job ended, once all have.
+// waitForJobs returns how each job ended, once all have.
 func (m *model) waitForJobs(t *testing.T, db *store.DB) map[string]string {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {

@@ -12,8 +12,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// Three tools are the same program: one says nothing of itself, one says that it may run twice. Each run is a line, and
-// one that is asked to waits until somebody lets it go.
+// Two tools are the same program: one declares nothing, one declares that it may run twice. Each run writes a line, and
+// waits for a file if its input says so.
 const planYAML = `
 sources:
 - {name: once, protocol: narratoria, tool: once, command: [sh, step.sh], walls: {write: [out], read: [go]}}
@@ -28,8 +28,8 @@ case "$r" in *'"wait"'*) while ! [ -e go/on ]; do sleep 0.05; done;; esac
 echo "{\"version\":\"0\",\"type\":\"state_patch\",\"patch\":{\"$id\":1}}"
 echo "{\"version\":\"0\",\"type\":\"done\",\"ok\":true,\"output\":{\"id\":\"$id\"}}"`
 
-// killedPlan has a tool of each sort that has ended, and one of each that runs when the server is killed; and what
-// follows from them.
+// killedPlan has one ended tool of each kind, and one of each that is running when the server is killed, and a tool that
+// depends on them.
 const killedPlan = `{"requestId":"r","parallel":true,"tools":[
 {"toolId":"a","tool":"once","input":{"id":"a"}},
 {"toolId":"b","tool":"twice","input":{"id":"b"}},
@@ -58,7 +58,7 @@ func planServer(t *testing.T, bin string) (s *served.Server, dir string) {
 	return served.Start(t, bin, dir), dir
 }
 
-// killAndGoOn kills the server, lets go what waits, and starts another, which ends with the test.
+// killAndGoOn kills the server, releases the waiting tools, and starts another server, which ends with the test.
 func killAndGoOn(t *testing.T, s *served.Server, bin, dir string, told <-chan struct{}) *served.Server {
 	t.Helper()
 	s.Kill()
@@ -69,7 +69,7 @@ func killAndGoOn(t *testing.T, s *served.Server, bin, dir string, told <-chan st
 	return next
 }
 
-// plansOf lists the plans that a server knows of.
+// plansOf lists the plans of a server.
 func plansOf(t *testing.T, s *served.Server) (plans []map[string]any) {
 	t.Helper()
 	o, err := s.Call(t.Context(), "plan.list", `{}`)
@@ -93,7 +93,7 @@ func killPlan(t *testing.T, bin, as string) {
 	} else {
 		go func() {
 			defer close(told)
-			_, _ = s.Call(t.Context(), "plan.run", `{"plan":`+killedPlan+`}`, "Toolpost-Session", "s") // it is told nothing
+			_, _ = s.Call(t.Context(), "plan.run", `{"plan":`+killedPlan+`}`, "Toolpost-Session", "s") // it gets no answer
 		}()
 	}
 	until(t, "both wait", func() bool { m := runsOf(t, dir); return m["c"] == 1 && m["d"] == 1 })
@@ -122,7 +122,7 @@ func killPlan(t *testing.T, bin, as string) {
 	if got := fmt.Sprint(runsOf(t, dir)); got != "map[a:1 b:1 c:1 d:2 e:1]" {
 		t.Errorf("runs: %s", got)
 	}
-	until(t, "the state of the session has what its tools patched", func() bool { // with the end of the call, after the plan's
+	until(t, "the state of the session has what its tools patched", func() bool { // patched at the end of the call, after that of the plan
 		state, err := s.Raw(t.Context(), "state.get", `{"session":"s"}`)
 		must(t, err)
 		return strings.Contains(state, `{"a":1,"b":1,"d":1,"e":1}`)
@@ -137,7 +137,7 @@ func killPlan(t *testing.T, bin, as string) {
 	})
 }
 
-// Whoever made an inner plan is gone: nobody would hear what became of it, were it gone on with.
+// The outer plan that ran an inner plan is gone, so the result of continuing the inner plan would reach no caller.
 func TestAPlanWithinAPlanIsLostWithTheServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	bin := served.Build(t)

@@ -29,22 +29,22 @@ store: {url: %q}
 callers: {owner: false, list: {tester: {tools: "*", tokens: [%x]}}}
 `
 
-// quick marks what it was called with, and changes the state of its session.
+// quick records its input, and changes the state of its session.
 const quick = `read -r r; echo "$r" | grep -o '"id": *"[^"]*"' | head -n 1 >> out/marks
 echo '{"version":"0","type":"state_patch","patch":{"ran":true}}'; echo '{"version":"0","type":"done","ok":true}'`
 
-// heard is what callers were told while the database restarted.
+// heard collects the answers to callers while the database restarted.
 type heard struct {
 	mu      sync.Mutex
-	ok      map[string]bool   // calls that were told that they ran
+	ok      map[string]bool   // calls that were answered as having run
 	all     map[string]bool   // calls that were made
 	jobs    map[string]string // jobs that were accepted -> their marks
 	waited  time.Duration     // the longest
 	refused int
 }
 
-// A restart of PostgreSQL under load of calls and jobs: jobs that were accepted run once and do not fail, nothing is recorded
-// twice, and nobody waits long for a word.
+// PostgreSQL restarts under a load of calls and jobs: accepted jobs run once and do not fail, nothing is recorded twice,
+// and no caller waits long for an answer.
 func TestARestartOfPostgreSQLUnderLoad(t *testing.T) {
 	tooltest.NoLeaks(t)
 	database := pg.New(t)
@@ -75,7 +75,7 @@ func TestARestartOfPostgreSQLUnderLoad(t *testing.T) {
 	t.Logf("%d of %d calls ran, %d were refused, %d jobs; the longest wait was %v", len(h.ok), len(h.all), h.refused, len(h.jobs), h.waited)
 }
 
-// goOn waits until calls and jobs are taken again.
+// goOn waits until calls and jobs are accepted again.
 func (h *heard) goOn(t *testing.T) {
 	t.Helper()
 	h.mu.Lock()
@@ -88,7 +88,7 @@ func (h *heard) goOn(t *testing.T) {
 	})
 }
 
-// call makes a call, and notes how long its caller waited.
+// call makes a call, and records how long its caller waited.
 func (h *heard) call(t *testing.T, s *served.Server, name, args string, headers ...string) (o served.Outcome, ok bool) {
 	begun := time.Now()
 	o, err := s.Call(context.WithoutCancel(t.Context()), name, args, headers...)
@@ -174,8 +174,8 @@ func (h *heard) check(t *testing.T, dir string) {
 	if err != nil || len(report.Findings) > 0 {
 		t.Errorf("the log does not verify: %v, %+v", err, report)
 	}
-	// A call waits five seconds for a store that is away, and one that has run ten seconds longer. To start its program, and the
-	// database, takes a busy machine as long again.
+	// A call waits five seconds for an unavailable store, and a call that has run waits ten seconds longer. Starting its
+	// program, and the database, takes a busy machine as long again.
 	if h.waited > served.Hang {
 		t.Errorf("a caller waited %v for a word", h.waited)
 	}

@@ -50,7 +50,7 @@ else:
 
 const eveToken = "the-token-of-eve-0123456789abcdef"
 
-// A task is one as MCP shows it.
+// A task is a task in the form of MCP.
 type task struct {
 	ID       string                     `json:"taskId"`
 	Type     string                     `json:"resultType"`
@@ -61,7 +61,7 @@ type task struct {
 	TTL      *int64                     `json:"ttlMs"`
 }
 
-// mcpBody is a request of a client that knows tasks.
+// mcpBody returns a request of a client that supports tasks.
 func mcpBody(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + params + `,"_meta":{` +
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` +
@@ -85,7 +85,7 @@ func mcpPost(t *testing.T, s *served.Server, token, method, name, params string)
 	return resp
 }
 
-// mcpAsk makes a request about tasks, and gives what came of it, or the error as it is.
+// mcpAsk makes a request about tasks, and returns the result, or the error unchanged.
 func mcpAsk(t *testing.T, s *served.Server, token, method, name, params string) (got task, refused string) {
 	t.Helper()
 	resp := mcpPost(t, s, token, method, name, params)
@@ -122,7 +122,7 @@ func taskIs(t *testing.T, s *served.Server, id, status string) (got task) {
 	return got
 }
 
-// heardOf collects what a client is told of tasks, until the stream ends.
+// heardOf collects a client's notifications about tasks, until the stream ends.
 func heardOf(t *testing.T, s *served.Server, ids ...string) (<-chan task, func()) {
 	t.Helper()
 	list, _ := json.Marshal(ids)
@@ -147,7 +147,7 @@ func heardOf(t *testing.T, s *served.Server, ids ...string) (<-chan task, func()
 	return told, func() { stop(); <-ended }
 }
 
-// A task is a job: what was acknowledged is there after a kill, and what may run twice does.
+// A task is a job: an acknowledged task survives a kill, and runs again if it may run twice.
 func TestTasksSurviveTheKillOfTheServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	defer http.DefaultClient.CloseIdleConnections()
@@ -182,7 +182,7 @@ func TestTasksSurviveTheKillOfTheServer(t *testing.T) {
 		if second.Requests[key] != nil {
 			t.Errorf("the key %s is used twice", key)
 		}
-		// An answer to the first question, once more, is ignored.
+		// A second answer to the first question is ignored.
 		_, refused := mcpAsk(t, s, served.Token, "tasks/update", asks, `"taskId":"`+asks+`","inputResponses":{"`+key+`":{"action":"accept","content":{"name":"Eve"}}}`)
 		if refused != "" {
 			t.Errorf("an answer that is late: %s", refused)
@@ -196,7 +196,7 @@ func TestTasksSurviveTheKillOfTheServer(t *testing.T) {
 	hears(t, told, map[string][]string{reads: {"completed"}, asks: {"input_required", "completed"}})
 }
 
-// answerTask answers what a task asks, and gives it when it asks something else, or has ended.
+// answerTask answers a task's question, and returns the task when it asks something else, or has ended.
 func answerTask(t *testing.T, s *served.Server, id string, asked task, content string) (got task) {
 	t.Helper()
 	for key := range asked.Requests {
@@ -216,7 +216,7 @@ func answerTask(t *testing.T, s *served.Server, id string, asked task, content s
 	return got
 }
 
-// A task of somebody else is like one that never was, whatever is asked of it.
+// A task of another caller looks like one that never existed, for every request.
 func othersSeeNothing(t *testing.T, s *served.Server, id string) {
 	t.Helper()
 	for method, more := range map[string]string{
@@ -234,7 +234,7 @@ func othersSeeNothing(t *testing.T, s *served.Server, id string) {
 	}
 }
 
-// hears wants these states to be told of each task, in this order; others may come between them.
+// hears checks that these states are reported for each task, in this order; others may come between them.
 func hears(t *testing.T, told <-chan task, want map[string][]string) {
 	t.Helper()
 	left := len(want)
