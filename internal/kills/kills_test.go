@@ -95,8 +95,7 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 }
 
 // struck waits until a number of further things, jobs and runs of a tool were acknowledged: a program takes longer to
-// start than twenty acknowledgements. How long that takes depends on the machine; if a server acknowledges nothing, the
-// test's own timeout ends the wait.
+// start than twenty acknowledgements. How long that takes depends on the machine; it gives up after a minute.
 func (m *model) struck(things, jobs, runs int) {
 	count := func() (things, jobs, runs int) {
 		m.mu.Lock()

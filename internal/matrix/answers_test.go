@@ -31,17 +31,18 @@ import (
 	"toolpost/wire/envelope"
 )
 
-// A desk is a node with every door and two tools that need an answer first: gate, which needs an approval, and asks,
-// which asks itself. Ann may approve her own calls. She has two tokens, and the lesser one leaves her no approvals.
+// A desk is a node with every door and three tools that need an answer first: gate and later, which need an approval, and
+// asks, which asks itself. Ann may approve her own calls. She has two tokens, of which the lesser one does not allow
+// approvals.
 type desk struct {
 	dir, bin string
 	node     *node.Node
 	url      map[string]string
-	token    map[string]string // full and less, both ann's; bob's
+	token    map[string]string // full and less are ann's; bob's
 	ran      atomic.Int64
 }
 
-// lesser is what the lesser token leaves: all but deciding.
+// lesser returns the tools that the lesser token allows: all but deciding.
 func lesser() tool.Patterns {
 	return tool.Patterns{"gate", "asks", "later", "runCode", "toolpost.*Job", "toolpost.plan.*", "toolpost.approvals.list"}
 }
@@ -94,7 +95,7 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-// Tools, Invoke and Close are those of a source.
+// Tools, Invoke and Close implement a source.
 func (d *desk) Tools(context.Context) ([]*tool.Spec, error) {
 	return []*tool.Spec{{Name: "gate"}, {Name: "asks"}, {Name: "later"}}, nil
 }
@@ -109,7 +110,7 @@ func (d *desk) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Resul
 
 func (d *desk) Close(context.Context) error { return nil }
 
-// A reply is what a call brings beside its arguments.
+// A reply is what a call carries beside its arguments.
 type reply struct{ resume, answers string }
 
 func (s reply) fields() map[string]string {
@@ -123,14 +124,14 @@ func (s reply) fields() map[string]string {
 	return all
 }
 
-// An entry calls a tool with answers, and gives all that it is told.
+// An entry calls a tool with answers, and returns everything that its caller receives.
 type entry struct {
 	call func(t *testing.T, d *desk, who, name string, s reply) string
-	// takes says that answers with the id of their question arrive here; else a model or a program is in between.
+	// takes reports that answers with the id of their question arrive here; otherwise a model or a program is in between.
 	takes bool
 }
 
-// entries has every door of the matrix, and the other ways to make a call.
+// entries returns every door of the matrix, and the other ways to make a call.
 func entries() map[string]entry {
 	stdin := func(protocol string, words []string, request func(d *desk, name string) string) entry {
 		return entry{func(t *testing.T, d *desk, who, name string, s reply) string {
@@ -206,7 +207,7 @@ func callDeskProgram(t *testing.T, d *desk, who, name string, s reply) string {
 	}
 	cmd := exec.CommandContext(t.Context(), d.bin, words...)
 	cmd.Env, cmd.Stdin = append(cmd.Environ(), "TOOLPOST_TOKEN="+d.token[who]), strings.NewReader(`{}`)
-	out, _ := cmd.CombinedOutput() // its exit status says no more
+	out, _ := cmd.CombinedOutput() // its exit status adds nothing
 	return string(out)
 }
 
@@ -247,7 +248,7 @@ func skillEntry(introduce string) func(*testing.T, *desk, string, string, reply)
 	}
 }
 
-// mcpEntry sends answers with the first call; or, with an id, in _meta.
+// mcpEntry sends answers with the first call or, if they have an id, in _meta.
 func mcpEntry(modern bool, over func(t *testing.T, d *desk, who, name string, lines []string) string) func(*testing.T,
 	*desk, string, string, reply) string {
 	return func(t *testing.T, d *desk, who, name string, s reply) string {
@@ -291,7 +292,7 @@ func mcpOverHTTP(t *testing.T, d *desk, who, name string, lines []string) string
 			delete(headers, "Mcp-Session-Id")
 		}
 		if i+1 < len(lines) {
-			_, _ = io.Copy(io.Discard, resp.Body) // it has been introduced
+			_, _ = io.Copy(io.Discard, resp.Body) // the session is initialised
 			continue
 		}
 		return untilAnswered(resp.Body)
@@ -299,7 +300,7 @@ func mcpOverHTTP(t *testing.T, d *desk, who, name string, lines []string) string
 	return ""
 }
 
-// untilAnswered reads lines up to the answer to request 2, or to the first thing that this client is asked.
+// untilAnswered reads lines up to the answer to request 2, or to the first request to this client.
 func untilAnswered(from io.Reader) string {
 	var all strings.Builder
 	for lines := bufio.NewScanner(from); lines.Scan(); {
@@ -346,7 +347,7 @@ func (d *desk) watch(t *testing.T, who, begun string) string {
 	return d.post(t, who, d.url["http"]+"/v1/tools/watchJob/call", `{"job":"`+id[1]+`"}`, nil)
 }
 
-// serveAs is `toolpost as`, for a caller, with an environment.
+// serveAs runs `toolpost as` for a caller, with an environment.
 func (d *desk) serveAs(t *testing.T, who string, s reply, std node.Stdio, protocol string, words ...string) {
 	t.Helper()
 	std.Caller = tool.Principal{ID: "ann", Door: protocol}
@@ -361,12 +362,12 @@ func (d *desk) serveAs(t *testing.T, who string, s reply, std node.Stdio, protoc
 		if p.Name == protocol {
 			door, err := p.As.Door(words, std)
 			must(t, err)
-			_ = door.Serve(t.Context(), fill(d.node.Handler()), d.node.Catalog()) // what it says counts
+			_ = door.Serve(t.Context(), fill(d.node.Handler()), d.node.Catalog()) // only its output counts
 		}
 	}
 }
 
-// talk is serveAs for doors on which both sides speak in turns.
+// talk is serveAs for doors on which both sides take turns.
 func (d *desk) talk(t *testing.T, who string, s reply, protocol string, lines []string) string {
 	t.Helper()
 	in, stdin := io.Pipe()
@@ -388,7 +389,7 @@ func (d *desk) talk(t *testing.T, who string, s reply, protocol string, lines []
 	return told
 }
 
-// aid is what Machina calls a tool.
+// aid returns Machina's name of a tool.
 func (d *desk) aid(t *testing.T, name string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -400,7 +401,7 @@ func (d *desk) aid(t *testing.T, name string) string {
 	return aid[1]
 }
 
-// asked makes a call that ends with a question, and gives its id.
+// asked makes a call that ends with a question, and returns its id.
 func (d *desk) asked(t *testing.T, who, name string) string {
 	t.Helper()
 	answer := d.post(t, who, d.url["http"]+"/v1/tools/"+name+"/call", `{}`, nil)
@@ -437,7 +438,7 @@ func TestAnAnswerWithoutItsQuestionIsRefusedAtEveryDoor(t *testing.T) {
 						t.Errorf("%s with %s: it ran: %s", name, what, told)
 					}
 				}
-				if before := d.ran.Load(); e.takes { // else nothing is shown by the above
+				if before := d.ran.Load(); e.takes { // otherwise the above proves nothing
 					told := e.call(t, d, "full", name, reply{d.asked(t, "full", name), answersOf(name)})
 					if d.ran.Load() != before+1 {
 						t.Errorf("%s with its own id has not run: %s", name, told)
@@ -448,7 +449,8 @@ func TestAnAnswerWithoutItsQuestionIsRefusedAtEveryDoor(t *testing.T) {
 	}
 }
 
-// Whose token leaves no approvals decides nothing, not about their own calls either: whichever token asked.
+// A token that does not allow approvals decides nothing, not even about its holder's own calls, whichever token made
+// them.
 func TestAnApprovalIsNotAnsweredWithATokenThatMayNotDecide(t *testing.T) {
 	d := newDesk(t)
 	for door, e := range entries() {
@@ -490,7 +492,7 @@ func TestAnApprovalIsNotAnsweredWithATokenThatMayNotDecide(t *testing.T) {
 	})
 }
 
-// modern makes a request of MCP, as a client that can be asked and knows tasks.
+// modern makes a request of MCP, as a client that can be asked and supports tasks.
 func (d *desk) modern(t *testing.T, who, method, name, params string) string {
 	t.Helper()
 	return d.post(t, who, d.url["mcp"], `{"jsonrpc":"2.0","id":2,"method":"`+method+`","params":{"_meta":{`+
@@ -500,7 +502,7 @@ func (d *desk) modern(t *testing.T, who, method, name, params string) string {
 	})
 }
 
-// The state of a question, too, is good for one call of its caller, once, with a token that may decide.
+// The state of a question, too, is valid for one call of its caller, once, with a token that may decide.
 func TestAStateAnswersItsOwnCallAlone(t *testing.T) {
 	d := newDesk(t)
 	call := func(who, name, args, more string) string {
@@ -538,7 +540,7 @@ func TestAStateAnswersItsOwnCallAlone(t *testing.T) {
 	}
 }
 
-// A task that has to be approved asks its client nothing, and goes on when it is approved.
+// A task that has to be approved asks its client nothing, and continues once it is approved.
 func TestATaskIsApprovedAndNotAnswered(t *testing.T) {
 	d := newDesk(t)
 	told := d.modern(t, "full", "tools/call", "later", `"name":"later","arguments":{}`)

@@ -34,14 +34,14 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// A town is a server with every door that listens, and the tokens of two who may come in: ada, who may use
-// everything and issue leases, and bob, who may use everything but one tool.
+// A town is a server with every door that listens, and the tokens of two callers: ada, who may use everything and issue
+// leases, and bob, who may use everything but one tool.
 type town struct {
 	dir       string
 	db        *store.DB
 	url       map[string]string // by door
 	ada, bob  string
-	strangers map[string]string // Authorization headers of those who may not, by what is wrong with them
+	strangers map[string]string // Authorization headers that must be refused, by what is wrong with them
 }
 
 const townConfig = `
@@ -108,7 +108,7 @@ func (p *town) open(t *testing.T) {
 			}
 		}
 	})
-	for range 5 { // MCP and the door for models stand beside HTTP
+	for range 5 { // MCP and the door for models are mounted on HTTP
 		select {
 		case l := <-ready:
 			p.url[l.Door] = strings.TrimSuffix(l.URL, "/tools")
@@ -118,7 +118,7 @@ func (p *town) open(t *testing.T) {
 	}
 }
 
-// findStrangers makes what each of those shows who may not come in.
+// findStrangers makes the credentials that must be refused.
 func (p *town) findStrangers(t *testing.T, key *ecdsa.PrivateKey) {
 	t.Helper()
 	now := time.Now()
@@ -175,7 +175,7 @@ func unsigned(t *testing.T, claims map[string]any) string {
 	return part([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + part(body) + "."
 }
 
-// http asks the HTTP door, or the namel3ss door for its paths.
+// http sends a request to the HTTP door, or to the namel3ss door for its paths.
 func (p *town) http(t *testing.T, method, path, authorization string, headers map[string]string, body string) (int, string) {
 	t.Helper()
 	door := "http"
@@ -198,7 +198,7 @@ func (p *town) http(t *testing.T, method, path, authorization string, headers ma
 	return answer.StatusCode, string(all)
 }
 
-// call makes a call over HTTP and gives what it says.
+// call makes a call over HTTP and returns the answer.
 func (p *town) call(t *testing.T, token, name string, headers map[string]string, args string) (int, string) {
 	t.Helper()
 	return p.http(t, "POST", "/v1/tools/"+name+"/call", "Bearer "+token, headers, args)
@@ -206,7 +206,7 @@ func (p *town) call(t *testing.T, token, name string, headers map[string]string,
 
 func TestNobodyComesInWithoutBelonging(t *testing.T) {
 	p := newTown(t)
-	open := map[string]bool{"GET /healthz": true, "GET /readyz": true} // they tell nothing but that the server lives
+	open := map[string]bool{"GET /healthz": true, "GET /readyz": true} // they only report that the server is alive
 	routes := rest.Routes()
 	for _, path := range namel3ss.ServicePaths() {
 		routes = append(routes, "POST "+path)
@@ -217,7 +217,7 @@ func TestNobodyComesInWithoutBelonging(t *testing.T) {
 				method, path, _ := strings.Cut(route, " ")
 				path = strings.NewReplacer("{name}", "count", "{id}", tool.NewID(), "{sha256}", strings.Repeat("0", 64)).Replace(path)
 				status, body := p.http(t, method, path, header, nil, "{}")
-				open := open[route] || route == "GET /openapi.json" && header == "" // then it tells of the routes alone
+				open := open[route] || route == "GET /openapi.json" && header == "" // without credentials it describes only the routes
 				if want := status == http.StatusUnauthorized; want == open {
 					t.Errorf("%s: %d %s", route, status, body)
 				}
@@ -229,7 +229,7 @@ func TestNobodyComesInWithoutBelonging(t *testing.T) {
 					options = append(options, o)
 				}
 				if what == "another scheme" && o != nil {
-					continue // NATS knows no schemes
+					continue // NATS has no schemes
 				}
 				if c, err := nats.Connect(p.url["nats"], options...); err == nil {
 					c.Close()
@@ -243,11 +243,10 @@ func TestNobodyComesInWithoutBelonging(t *testing.T) {
 	}
 }
 
-// Every route has a row: what bob gets when he asks there for something of ada's. It is what he would get if there were
-// no such thing.
+// Every route has a row: bob's answer when he requests something of ada's there. It is the same as if it did not exist.
 func routesToOthers() map[string]func(*testing.T, *town) {
 	return map[string]func(*testing.T, *town){
-		"GET /healthz": func(*testing.T, *town) {}, // nothing there is anybody's
+		"GET /healthz": func(*testing.T, *town) {}, // nothing there belongs to a caller
 		"GET /readyz":  func(*testing.T, *town) {},
 		"GET /metrics": func(t *testing.T, p *town) { p.expect(t, http.StatusForbidden, "GET", "/metrics", "") },
 		"GET /openapi.json": func(t *testing.T, p *town) {
@@ -310,7 +309,7 @@ func routesToOthers() map[string]func(*testing.T, *town) {
 	}
 }
 
-// expect asks as bob.
+// expect sends a request as bob.
 func (p *town) expect(t *testing.T, want int, method, path, body string) {
 	t.Helper()
 	if status, answer := p.http(t, method, path, "Bearer "+p.bob, nil, body); status != want {
@@ -318,7 +317,7 @@ func (p *town) expect(t *testing.T, want int, method, path, body string) {
 	}
 }
 
-// job has ada start one.
+// job starts a job as ada.
 func (p *town) job(t *testing.T) (id string) {
 	t.Helper()
 	status, body := p.call(t, p.ada, "count", map[string]string{"Prefer": "respond-async"}, `{}`)
@@ -333,7 +332,7 @@ func (p *town) job(t *testing.T) (id string) {
 	return answer.Output.Job
 }
 
-// counted says how often the tool count has run.
+// counted returns how often the tool count has run.
 func (p *town) counted(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "out", "count"))
@@ -428,7 +427,7 @@ func TestNobodyReachesWhatIsSomebodyElses(t *testing.T) {
 	}
 }
 
-// Every subject has a row: what comes of bob's message there.
+// Every subject has a row: the result of bob's message there.
 func subjectsToOthers() map[string]func(*testing.T, *nats.Conn) {
 	asks := func(subject, body, want string) func(*testing.T, *nats.Conn) {
 		return func(t *testing.T, bob *nats.Conn) {

@@ -10,7 +10,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A feature is something that a call may bring to its caller.
+// A feature is something that a call may deliver to its caller.
 type feature string
 
 const (
@@ -30,35 +30,34 @@ const (
 	cancel   feature = "cancelling a call"
 )
 
-// features lists them in the order of the page. Log messages are a way in which progress may come, so only
-// doors have them.
+// features lists them in the order of the page. Log messages are one form of progress, so only doors have them.
 func features() []feature {
 	return []feature{output, large, failure, reason, timeout, invalid, lease, progress, logs, state, asset, choice, question, cancel}
 }
 
-// A way is how something arrives.
+// A way is the form in which something arrives.
 type way string
 
 const (
 	same     way = "same"
-	asText   way = "JSON text" // what is not a string is written into one
+	asText   way = "JSON text" // a value that is not a string is written into one
 	asObject way = "in an object"
 	asLog    way = "log event"
 	asLine   way = "log line" // on stderr, beside the protocol
-	asWords  way = "in words" // in the text of the result; programs find the data beside it
+	asWords  way = "in words" // in the text of the result, with the data beside it for programs
 	asClass  way = "wider class"
 	unnamed  way = "unnamed"
 	asError  way = "error"
 	never    way = "–"
 )
 
-// A carry is what a protocol does with a feature. Where it does not arrive the same, why says so.
+// A carry is what a protocol does with a feature. If it does not arrive unchanged, why gives the reason.
 type carry struct {
 	way way
 	why string
 }
 
-// carries are the features that do not arrive the same.
+// carries are the features that do not arrive unchanged.
 type carries map[feature]carry
 
 func (c carries) of(f feature) carry {
@@ -68,7 +67,7 @@ func (c carries) of(f feature) carry {
 	return carry{way: same}
 }
 
-// A route is what happens to a feature on its way from a runner to a door. Empty: it arrives the same.
+// A route is the sequence of changes to a feature between a runner and a door. If empty, it arrives unchanged.
 type route []carry
 
 func (r route) String() string {
@@ -87,7 +86,7 @@ func (r route) String() string {
 	return strings.Join(ways, ", ")
 }
 
-// last is the way in which the feature is there at the end.
+// last returns the form of the feature at the end.
 func (r route) last() way {
 	if len(r) == 0 {
 		return same
@@ -95,7 +94,7 @@ func (r route) last() way {
 	return r[len(r)-1].way
 }
 
-// between says how a feature comes from a runner to a door: this is the intersection of the two tables.
+// between returns the route of a feature from a runner to a door: the intersection of the two tables.
 func between(d *door, r *runner, f feature) route {
 	var way route
 	from := r.carries.of(f)
@@ -118,10 +117,10 @@ func between(d *door, r *runner, f feature) route {
 	return append(way, to)
 }
 
-// noSession is why a runner that has a state only in a session leaves none at some doors.
+// noSession is the reason why a runner that has a state only in a session has none at some doors.
 const noSession = "a skill's state belongs to a session; at a door that has none the skill keeps it in its own memory"
 
-// opened takes a value out of the form in which it arrives on a route.
+// opened extracts a value from the form in which it arrives on a route.
 func (r route) opened(t *testing.T, got any) any {
 	t.Helper()
 	if len(r) == 0 {
@@ -138,18 +137,18 @@ func (r route) opened(t *testing.T, got any) any {
 	return decode(t, []byte(text))
 }
 
-// An outcome is what a caller gets of a call, whatever the door.
+// An outcome is the result of a call for its caller, whatever the door.
 type outcome struct {
 	ok      bool
 	output  json.RawMessage
 	message string // of the failure, or of the error
-	class   string // in the door's own word
+	class   string // in the door's own term
 	reason  string // the tool's own name for its failure
 	events  []event
-	ask     *tool.Ask      // what the caller has to answer before there is more
-	asked   string         // what it was asked
+	ask     *tool.Ask      // the question that the caller has to answer before the call continues
+	asked   string         // the question that was put to it
 	lines   []string       // beside the protocol
-	state   map[string]any // what the patches come to
+	state   map[string]any // the result of all patches
 }
 
 type event struct {
@@ -162,7 +161,7 @@ func (o *outcome) String() string {
 		o.ok, o.class, o.reason, o.message, o.output, o.events, o.lines, o.state)
 }
 
-// add takes an event of a caller that gets them as they are.
+// add adds an event for a caller that receives events unchanged.
 func (o *outcome) add(t *testing.T, kind tool.Kind, data []byte) {
 	t.Helper()
 	d, ok := decode(t, data).(map[string]any)
@@ -190,7 +189,7 @@ func merge(into, patch map[string]any) map[string]any {
 	return into
 }
 
-// decode reads as the strictest of callers does, and keeps numbers as they are written.
+// decode decodes as strictly as the strictest of callers, and keeps numbers as they are written.
 func decode(t *testing.T, raw []byte) any {
 	t.Helper()
 	v, err := strictjson.Decode(raw)
@@ -200,7 +199,7 @@ func decode(t *testing.T, raw []byte) any {
 	return v
 }
 
-// read is decode for a document of a known form.
+// read is decode for a document of a known type.
 func read[T any](t *testing.T, raw []byte) (doc T) {
 	t.Helper()
 	if err := strictjson.Unmarshal(raw, &doc); err != nil {

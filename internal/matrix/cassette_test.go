@@ -19,7 +19,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A played is what a caller sees of a call, without what belongs to one run of it.
+// A played is a caller's view of a call, without the parts that differ between runs.
 type played struct {
 	Result *cassette.Result
 	Code   tool.Code
@@ -33,8 +33,8 @@ type told struct {
 	Data json.RawMessage
 }
 
-// TestEveryRunnersCallsPlayAgainAsTheyWere records calls of every runner, and plays them in a node that has nothing but
-// the cassette.
+// TestEveryRunnersCallsPlayAgainAsTheyWere records calls of every runner, and plays them in a node that has only the
+// cassette.
 func TestEveryRunnersCallsPlayAgainAsTheyWere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	recorder, err := cassette.Create(file, "test")
@@ -79,7 +79,7 @@ func TestEveryRunnersCallsPlayAgainAsTheyWere(t *testing.T) {
 	}
 }
 
-// meaning compares JSON by what it says: a cassette does not keep how it was written.
+// meaning compares JSON by value: a cassette does not keep its formatting.
 var meaning = cmp.Transformer("meaning", func(doc json.RawMessage) any {
 	v, err := strictjson.Decode(doc)
 	if err != nil {
@@ -90,7 +90,7 @@ var meaning = cmp.Transformer("meaning", func(doc json.RawMessage) any {
 
 func local() tool.Principal { return tool.Principal{ID: "local", Door: "cli"} }
 
-// playOnce makes a call and, where it asks, makes it again with the answer.
+// playOnce makes a call and, if it asks, makes it again with the answer.
 func playOnce(t *testing.T, n *node.Node, name, args string) (all []played) {
 	t.Helper()
 	c := tool.Call{Tool: name, Args: json.RawMessage(args), Caller: local(), Session: "taped " + strings.ReplaceAll(name, ".", " ")}
@@ -116,7 +116,7 @@ func playOnce(t *testing.T, n *node.Node, name, args string) (all []played) {
 	return all
 }
 
-// said is the data of an event. An asset is where it is kept now, and the same as before.
+// said returns the data of an event. It clears the path of an asset, which differs between runs.
 func said(t *testing.T, ev tool.Event) json.RawMessage {
 	if ev.Kind != tool.KindAsset {
 		return ev.Data

@@ -16,10 +16,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-const patience = 2 * time.Minute // only against a hang
+const patience = 2 * time.Minute // only guards against a hang
 
-// TestEachOfACrowdOfCallersGetsItsOwnAnswer sends ten thousand all at once, and a thousand under the race detector: none is lost,
-// none is crossed.
+// TestEachOfACrowdOfCallersGetsItsOwnAnswer makes ten thousand calls at once, or a thousand under the race detector: no
+// answer is lost or goes to another caller.
 func TestEachOfACrowdOfCallersGetsItsOwnAnswer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := newHouse(t)
@@ -42,7 +42,7 @@ func TestEachOfACrowdOfCallersGetsItsOwnAnswer(t *testing.T) {
 	}
 }
 
-// ownAnswer asks for something that nobody else asks for.
+// ownAnswer makes a request that no other caller makes.
 func ownAnswer(i int, ask func(string) ([]byte, error)) error {
 	args := fmt.Sprintf(`{"value":{"caller":%d,"says":"%s"}}`, i, strings.Repeat(fmt.Sprint(i, " "), 8))
 	output, err := ask(args)
@@ -90,7 +90,7 @@ func (h *house) askNATS(args string) ([]byte, error) {
 	return memberOf(m.Data, "data")
 }
 
-// memberOf gives one member of an object.
+// memberOf returns one member of an object.
 func memberOf(doc []byte, member string) (found []byte, err error) {
 	err = strictjson.Object(doc, func(name, value []byte) error {
 		if string(name) == member {

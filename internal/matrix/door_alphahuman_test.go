@@ -45,10 +45,10 @@ func skillTwoDoor() *door {
 	}
 }
 
-// A skillHost is what differs between the generations.
+// A skillHost holds the differences between the generations.
 type skillHost struct {
 	introduce, session, shutdown string                                   // methods
-	content                      func(*testing.T, json.RawMessage) string // the words of a result
+	content                      func(*testing.T, json.RawMessage) string // the text of a result
 }
 
 func hostOne() skillHost {
@@ -107,7 +107,7 @@ func callSkill(k skillHost) func(*testing.T, *house, *runner, request) *outcome 
 	}
 }
 
-// offered makes sure that the tool is among those that the skill introduces itself with.
+// offered checks that the tool is among those with which the skill introduces itself.
 func (c *skillTalk) offered(m rpcMessage, name string) {
 	list := read[struct {
 		Tools []struct {
@@ -175,7 +175,7 @@ func (c *skillTalk) close() {
 	c.ended.Wait()
 }
 
-// ask sends a request and reads until its answer is there. What the skill asks meanwhile is answered.
+// ask sends a request and reads until its answer arrives. It answers requests of the skill in the meantime.
 func (c *skillTalk) ask(method, params string, out *outcome) rpcMessage {
 	c.last++
 	id := encode(c.t, c.last)
@@ -205,7 +205,7 @@ func (c *skillTalk) send(m rpcMessage) {
 	}
 }
 
-// reverse takes what a skill of the second generation tells its host.
+// reverse handles a message of a second-generation skill to its host.
 func (c *skillTalk) reverse(m rpcMessage, out *outcome) {
 	said := read[struct {
 		EventType string          `json:"eventType"`
@@ -216,7 +216,7 @@ func (c *skillTalk) reverse(m rpcMessage, out *outcome) {
 	case "state/set":
 		out.add(c.t, tool.KindStatePatch, said.Partial)
 	case "intelligence/emitEvent":
-		if kind := tool.Kind(said.EventType); kind == choosing { // an event that has a name of its own
+		if kind := tool.Kind(said.EventType); kind == choosing { // an event with its own name
 			out.add(c.t, tool.KindUIEvent, encode(c.t, tool.UIEvent{Event: choosing, Payload: said.Data}))
 		} else {
 			out.add(c.t, kind, said.Data)

@@ -68,7 +68,7 @@ func readDocument(t *testing.T, printed []byte) *outcome {
 	return out
 }
 
-// exitCode is the table of the design.
+// exitCode implements the table of the design.
 func exitCode(out *outcome) int {
 	switch {
 	case out.ok:

@@ -11,13 +11,13 @@ import (
 	"toolpost/tool"
 )
 
-// A door is a column of the matrix: a way in, used as an outside caller uses it.
+// A door is a column of the matrix: an entry point, used as an outside caller uses it.
 type door struct {
 	name     string
 	about    string // for the page
 	call     func(t *testing.T, h *house, r *runner, req request) *outcome
-	word     func(tool.Code) string // what the door calls a class of errors
-	sessions bool                   // a caller can say which session a call belongs to
+	word     func(tool.Code) string // the door's name for a class of errors
+	sessions bool                   // a caller can name the session of a call
 	carries  carries
 }
 
@@ -34,7 +34,7 @@ func doors() []*door {
 	}
 }
 
-// code is for doors that name a class as we do.
+// code is for doors that use our names of classes.
 func code(c tool.Code) string { return string(c) }
 
 func httpDoor() *door {
@@ -70,7 +70,7 @@ func callHTTP(t *testing.T, h *house, r *runner, req request) *outcome {
 	return readEvents(t, req, answer.Body)
 }
 
-// readEvents reads server-sent events as their specification has them; the last is the outcome.
+// readEvents reads server-sent events as specified; the last is the outcome.
 func readEvents(t *testing.T, req request, body io.Reader) *outcome {
 	out, name := &outcome{}, ""
 	lines := bufio.NewScanner(body)
@@ -95,7 +95,7 @@ func readEvents(t *testing.T, req request, body io.Reader) *outcome {
 	return out
 }
 
-// addNative takes an event in our own form.
+// addNative adds an event in our own format.
 func (o *outcome) addNative(t *testing.T, raw []byte) {
 	e := read[struct {
 		Kind tool.Kind       `json:"kind"`
@@ -104,7 +104,7 @@ func (o *outcome) addNative(t *testing.T, raw []byte) {
 	o.add(t, e.Kind, e.Data)
 }
 
-// native takes a result, or {"error": ...}, in our own form.
+// native sets a result, or {"error": ...}, in our own format.
 func (o *outcome) native(t *testing.T, raw []byte) {
 	r := read[struct {
 		OK     bool            `json:"ok"`

@@ -54,7 +54,7 @@ func callToolhost(mode string) func(*testing.T, *house, *runner, request) *outco
 	}
 }
 
-// aidOf asks the toolhost for its list, as a host does.
+// aidOf requests the list of the toolhost, as a host does.
 func aidOf(t *testing.T, h *house, source, name string) string {
 	printed, _ := h.as(t.Context(), t, "", "machina", "--list", source)
 	list := read[struct {
@@ -95,7 +95,7 @@ func machinaReply(t *testing.T, answer []byte) *outcome {
 	return out
 }
 
-// machinaError finds the class that the words begin with. The words of a tool that failed have none.
+// machinaError returns the class at the beginning of the text. The text of a failed tool has none.
 func machinaError(status, words string) (class, message string) {
 	if words == "lease_required" {
 		return words, words
@@ -112,7 +112,7 @@ func machinaError(status, words string) (class, message string) {
 	return "", words
 }
 
-// slotState gives a slot as a part of a state document: what is not an artifact travels in one of type
+// slotState returns a slot as a part of a state document: a value that is not an artifact travels in one of type
 // toolpost.state.
 func slotState(t *testing.T, n string, raw json.RawMessage) map[string]any {
 	slot := read[struct {

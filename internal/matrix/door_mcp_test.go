@@ -45,7 +45,7 @@ func versionOf(era string) string {
 	return "2025-11-25"
 }
 
-// A mcpTalk is a client of the official SDK, which all calls through a door share.
+// A mcpTalk is a client of the official SDK, shared by all calls through a door.
 type mcpTalk struct {
 	*sdk.ClientSession
 	modern bool
@@ -119,7 +119,7 @@ func (h *house) talk(t *testing.T, era, over string, way sdk.Transport) {
 	h.talks[era+over] = c
 }
 
-// A bearer shows the token with every request.
+// A bearer sends the token with every request.
 type bearer struct{ http.RoundTripper }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -135,7 +135,8 @@ func (c *mcpTalk) hear(t *testing.T, call string, kind tool.Kind, data any) {
 	c.heard[call] = append(c.heard[call], event{kind, object})
 }
 
-// events takes what was told of a call. The client hands notifications on beside the answer, so they may come after it.
+// events returns the events of a call. The client delivers notifications concurrently with the answer, so they may come
+// after it.
 func (c *mcpTalk) events(t *testing.T, expected bool, keys ...string) (all []event) {
 	within(t, func() bool {
 		c.mu.Lock()
@@ -197,7 +198,7 @@ func (o *outcome) file(r *sdk.ResourceContents, name string) {
 	}})
 }
 
-// content takes a result. What is structured is there as text, too.
+// content adds a result. Structured content is also present as text.
 func (o *outcome) content(t *testing.T, c *mcpTalk, res *sdk.CallToolResult) {
 	var words string
 	for _, piece := range res.Content {
@@ -210,7 +211,7 @@ func (o *outcome) content(t *testing.T, c *mcpTalk, res *sdk.CallToolResult) {
 			words += piece.Text
 		case *sdk.EmbeddedResource:
 			o.file(piece.Resource, "")
-		case *sdk.ResourceLink: // what another node keeps
+		case *sdk.ResourceLink: // an asset that another node keeps
 			res, err := c.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: piece.URI})
 			if err != nil || len(res.Contents) != 1 {
 				t.Errorf("%s cannot be read: %v", piece.URI, err)

@@ -30,7 +30,7 @@ func namel3ssStdin() *door {
 	}
 }
 
-// errorClass is what the door says as the type of an error. The type of a tool's own failure is the tool's.
+// errorClass returns the door's type of an error. The type of a tool's own failure is the tool's.
 func errorClass(c tool.Code) string {
 	switch c {
 	case tool.CodeInvalidInput:
@@ -91,13 +91,13 @@ func callService(t *testing.T, h *house, r *runner, req request) *outcome {
 	return o
 }
 
-// A journal is a log that several write to.
+// A journal is a log that several goroutines may write to.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// Write implements io.Writer: a line each.
+// Write implements io.Writer, one line per call.
 func (j *journal) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -105,7 +105,7 @@ func (j *journal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// about takes the lines about a tool out.
+// about removes and returns the lines about a tool.
 func (j *journal) about(name string) (lines []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

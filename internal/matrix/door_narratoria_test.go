@@ -38,7 +38,7 @@ func callNarratoria(t *testing.T, h *house, r *runner, req request) *outcome {
 	return o
 }
 
-// told takes one event of the contract, and counts done.
+// told adds one event of the contract, and counts done.
 func (o *outcome) told(t *testing.T, line []byte) (done int) {
 	e := read[struct {
 		Version   string          `json:"version"`

@@ -37,7 +37,7 @@ func natsToolCallDoor() *door {
 	}
 }
 
-// errorType is the contract's word.
+// errorType returns the contract's term.
 func errorType(c tool.Code) string {
 	switch c {
 	case tool.CodeInvalidInput:
@@ -50,7 +50,7 @@ func errorType(c tool.Code) string {
 	return "SystemError"
 }
 
-// callNATS makes a request in one of the styles, with the headers that ask for events and name a session.
+// callNATS makes a request in one of the styles, with the headers that request events and name a session.
 func callNATS(write func(t *testing.T, name, args string) (string, []byte), read func(*testing.T, []byte, *outcome)) func(*testing.T, *house, *runner, request) *outcome {
 	return func(t *testing.T, h *house, r *runner, req request) *outcome {
 		out := &outcome{}
@@ -70,7 +70,7 @@ func callNATS(write func(t *testing.T, name, args string) (string, []byte), read
 			t.Error(err)
 			return out
 		}
-		for waiting, _, _ := events.Pending(); waiting > 0; waiting-- { // every event comes before the reply
+		for waiting, _, _ := events.Pending(); waiting > 0; waiting-- { // every event arrives before the reply
 			m, err := events.NextMsg(time.Second)
 			if err != nil {
 				t.Error(err)

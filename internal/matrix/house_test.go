@@ -32,15 +32,15 @@ const (
 	tokenEnv = "MATRIX_TOKEN"
 )
 
-// A house is a node with every source and every door, and what stands around it.
+// A house is a node with every source and every door, and its peers.
 type house struct {
 	dir     string // of the config and of the peers
-	assets  string // where tools put files
-	bin     string // the program; empty: not built
+	assets  string // the folder for files of tools
+	bin     string // the program, or empty if not built
 	python  string // the interpreter
 	runners []*runner
 	node    *node.Node
-	far     *node.Node // another one, which is a source here
+	far     *node.Node // another node, which is a source here
 	doors   addresses
 	remote  addresses
 	service string            // the address of a namel3ss service
@@ -55,16 +55,16 @@ type house struct {
 	talks  map[string]*mcpTalk // of callers over MCP, by era and transport
 }
 
-// addresses says where a node takes calls.
+// addresses holds the addresses at which a node accepts calls.
 type addresses struct{ http, nats, service, mcp string }
 
-// openHouse opens everything. Its end is checked for leaks.
+// openHouse opens everything. It checks for leaks at the end.
 func openHouse(t *testing.T) *house {
 	t.Helper()
 	return openTaped(t, nil)
 }
 
-// openTaped opens a house whose own node keeps its calls on a cassette, if there is one.
+// openTaped opens a house whose own node records its calls on a cassette, if there is one.
 func openTaped(t *testing.T, tape *cassette.Recorder) *house {
 	t.Helper()
 	python := requirePython(t)
@@ -100,14 +100,15 @@ func openTaped(t *testing.T, tape *cassette.Recorder) *house {
 	return h
 }
 
-// newHouse is an empty one. Callers over HTTP share their connections, or a crowd would need a descriptor each.
+// newHouse returns an empty house. Callers over HTTP share their connections; otherwise a crowd would need a descriptor
+// each.
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	shared := &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 256}
 	return &house{dir: t.TempDir(), assets: t.TempDir(), web: &http.Client{Transport: shared}}
 }
 
-// requirePython gives the interpreter itself: what is called python3 may be a script that looks for it each time.
+// requirePython returns the interpreter itself: python3 may be a script that looks for it each time.
 func requirePython(t *testing.T) string {
 	t.Helper()
 	path, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
@@ -128,7 +129,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ready := make(chan node.Listening, len(cfg.Doors)+2) // MCP and the door for models stand beside HTTP
+	ready := make(chan node.Listening, len(cfg.Doors)+2) // MCP and the door for models are mounted on HTTP
 	o := node.Options{
 		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) { ready <- l },
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)),
@@ -187,7 +188,7 @@ func await(t *testing.T, ready <-chan node.Listening, ended <-chan error) (s add
 	return s
 }
 
-// complete makes sure that every tool of every row is there.
+// complete checks that every tool of every row exists.
 func (h *house) complete(t *testing.T) {
 	t.Helper()
 	for _, s := range h.node.Sources() {
@@ -204,7 +205,7 @@ func (h *house) complete(t *testing.T) {
 	}
 }
 
-// published gives the name under which a tool is listed.
+// published returns the name under which a tool is listed.
 func (h *house) published(t *testing.T, r *runner, name string) string {
 	t.Helper()
 	spec, err := h.node.Catalog().Lookup(t.Context(), tool.Principal{ID: "local"}, r.where(name)+"."+name)
@@ -215,7 +216,7 @@ func (h *house) published(t *testing.T, r *runner, name string) string {
 	return spec.Name
 }
 
-// connect gives callers their connections.
+// connect connects the callers.
 func (h *house) connect(t *testing.T) {
 	t.Helper()
 	nc, err := nats.Connect(h.doors.nats, nats.Token(token), nats.Timeout(time.Minute))
@@ -229,7 +230,7 @@ func (h *house) connect(t *testing.T) {
 	h.client = nc
 }
 
-// as is `toolpost as PROTOCOL WORDS`: one conversation on the standard streams.
+// as runs `toolpost as PROTOCOL WORDS`: one conversation on the standard streams.
 func (h *house) as(ctx context.Context, t *testing.T, stdin, protocol string, words ...string) (stdout []byte, lines []string) {
 	t.Helper()
 	var out, log bytes.Buffer
@@ -248,7 +249,7 @@ func (h *house) serveAs(ctx context.Context, t *testing.T, std node.Stdio, proto
 		if err == nil {
 			err = d.Serve(ctx, h.node.Handler(), h.node.Catalog())
 		}
-		var exit interface{ ExitCode() int } // 1: the answer says that the tool died
+		var exit interface{ ExitCode() int } // 1 means that the answer reports a dead tool
 		if err != nil && ctx.Err() == nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 			t.Errorf("toolpost as %s %s: %v", protocol, strings.Join(words, " "), err)
 		}

@@ -18,7 +18,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// What the tools are asked, and what they say.
+// The inputs and outputs of the tools.
 const (
 	nested = `{"value":{"text":"Grüße, 日本語, 🔥, \u2028, \"quoted\" \\ back","list":[1,-2.5,true,false,null,[],{}],` +
 		`"deep":{"a":{"b":[[{"c":"é"}]]}},"big":9007199254740993,"empty":"","ключ":"значение","control":"\u0001\n\t"}}`
@@ -39,17 +39,17 @@ const (
 type request struct {
 	tool    string
 	args    string
-	session string // for doors that have some
+	session string // for doors that have sessions
 
 	ctx     context.Context // ends when the caller cancels
-	resume  string          // the question that is answered
+	resume  string          // the question to answer
 	answers string
 }
 
-// gone reports whether the caller has cancelled: then nothing that goes wrong is a fault.
+// gone reports whether the caller has cancelled: then errors do not count.
 func (r request) gone() bool { return r.ctx.Err() != nil }
 
-// A check makes one call and looks at what comes back.
+// A check makes one call and checks the result.
 type check struct {
 	request
 	features []feature // those that it proves
@@ -73,7 +73,7 @@ func checks() []check {
 }
 
 func quoted(s string) string {
-	b, _ := strictjson.Marshal(s) // a string always can be
+	b, _ := strictjson.Marshal(s) // a string can always be marshalled
 	return string(b)
 }
 
@@ -87,7 +87,7 @@ func TestEveryDoorReachesEveryRunner(t *testing.T) {
 			hung := hangAll(t, h, d)
 			for j, r := range h.runners {
 				t.Run(r.name, func(t *testing.T) {
-					t.Parallel() // each runner has sources of its own
+					t.Parallel() // each runner has its own sources
 					everyCheck(t, h, d, r, hung[r.name], i+j)
 				})
 			}
@@ -95,9 +95,9 @@ func TestEveryDoorReachesEveryRunner(t *testing.T) {
 	}
 }
 
-// made reports whether a pair makes a check. Each makes those that reach no tool, and the echo, the cancelled call and the
-// one that times out. Of the others every third pair makes one, and of the large ones every ninth;
-// in the long round every pair makes all of them.
+// made reports whether a pair makes a check. Every pair makes those that reach no tool, and the echo, the cancelled call
+// and the one that times out. Every third pair makes each of the others, and every ninth the large one. In the long round
+// every pair makes all of them.
 func (c check) made(pair int) bool {
 	switch c.tool {
 	case "large":
@@ -108,7 +108,7 @@ func (c check) made(pair int) bool {
 	return true
 }
 
-// TestEveryDoorAndEveryRunnerMakesEveryCheck holds however few pairs make one.
+// TestEveryDoorAndEveryRunnerMakesEveryCheck holds even though only few pairs make a check.
 func TestEveryDoorAndEveryRunnerMakesEveryCheck(t *testing.T) {
 	for n, c := range checks() {
 		made := map[string]int{}
@@ -131,7 +131,7 @@ func TestEveryDoorAndEveryRunnerMakesEveryCheck(t *testing.T) {
 	}
 }
 
-// hangAll makes the calls that time out, all at once: nothing but time passes in them.
+// hangAll makes the calls that time out, all at once, because they only wait.
 func hangAll(t *testing.T, h *house, d *door) map[string]*outcome {
 	var mu sync.Mutex
 	hung := map[string]*outcome{}
@@ -149,8 +149,8 @@ func hangAll(t *testing.T, h *house, d *door) map[string]*outcome {
 	return hung
 }
 
-// cancelAll makes calls that would go on for long, all at once, and cancels them. They end in the engine of every node
-// that has to do with them, and so in its runners.
+// cancelAll makes calls that would run for a long time, all at once, and cancels them. They must end in the engine of
+// every node that takes part, and so in its runners.
 func cancelAll(t *testing.T, h *house, d *door) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -221,7 +221,7 @@ func everyCheck(t *testing.T, h *house, d *door, r *runner, hung *outcome, pair 
 	for n, c := range checks() {
 		t.Run(string(c.features[0]), func(t *testing.T) {
 			if !r.has(c.tool) {
-				return // the table of the runner says why; TestEveryLossHasAReason holds it to that
+				return // the table of the runner gives the reason, as TestEveryLossHasAReason checks
 			}
 			if !c.made(pair + n) {
 				return
@@ -294,7 +294,7 @@ func lookLease(t *testing.T, d *door, _ *runner, out *outcome) {
 	wantRefusal(t, d, out, tool.CodeLeaseRequired)
 }
 
-// wantRefusal wants a call without an outcome, of a class, with words.
+// wantRefusal expects a call without an outcome, with an error of a class and a message.
 func wantRefusal(t *testing.T, d *door, out *outcome, code tool.Code) {
 	t.Helper()
 	if out.ok || out.class != d.word(code) || out.message == "" {
@@ -334,7 +334,7 @@ func lookAsset(t *testing.T, d *door, r *runner, out *outcome) {
 		path, _ := e.data["path"].(string)
 		content, has := e.data["content"].(string)
 		if !has {
-			b, _ := os.ReadFile(path) // without a content it is not what we look for
+			b, _ := os.ReadFile(path) // a file without content is not the one we look for
 			content = string(b)
 		}
 		return e.kind == tool.KindAsset && (e.data["assetId"] == "torch" || way.last() == unnamed) &&
@@ -343,7 +343,7 @@ func lookAsset(t *testing.T, d *door, r *runner, out *outcome) {
 	arrived(t, out, way, tool.KindAsset, "text/plain", whole)
 }
 
-// lookChoice wants a call that succeeded, and the choices at its caller: nothing is asked, and nothing run again.
+// lookChoice expects a call that succeeded, and the choices at its caller: nothing is asked, and nothing is run again.
 //
 // contract(narratoria): It is an event like any other: the call goes on and ends as its `done` says, patches are merged; nothing is asked and nothing is run again.
 func lookChoice(t *testing.T, d *door, r *runner, out *outcome) {
@@ -361,7 +361,7 @@ func lookChoice(t *testing.T, d *door, r *runner, out *outcome) {
 	}
 }
 
-// lookQuestion wants the question at the caller, and the answer at the tool.
+// lookQuestion expects the question at the caller, and the answer at the tool.
 func lookQuestion(t *testing.T, d *door, r *runner, out *outcome) {
 	if between(d, r, question).last() == asError {
 		if wantRefusal(t, d, out, tool.CodeUnsupported); !strings.Contains(out.message, which) {
@@ -374,7 +374,7 @@ func lookQuestion(t *testing.T, d *door, r *runner, out *outcome) {
 	}
 }
 
-// arrived wants an event in the way that its route says, and in no other.
+// arrived expects an event in the form that its route determines, and in no other.
 func arrived(t *testing.T, out *outcome, way route, kind tool.Kind, says string, whole func(event) bool) {
 	t.Helper()
 	asEvent := whole != nil && slices.ContainsFunc(out.events, whole)
@@ -390,7 +390,7 @@ func arrived(t *testing.T, out *outcome, way route, kind tool.Kind, says string,
 	}
 }
 
-// TestEveryLossHasAReason holds the tables to what they are for.
+// TestEveryLossHasAReason checks that the tables give a reason for every loss.
 func TestEveryLossHasAReason(t *testing.T) {
 	for name, c := range tables() {
 		for f, lost := range c {

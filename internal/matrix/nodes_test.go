@@ -15,7 +15,7 @@ import (
 	"toolpost/internal/served"
 )
 
-// broker starts a NATS server that belongs to no Toolpost, and connects to it.
+// broker starts a NATS server outside of any Toolpost, and connects to it.
 func broker(t *testing.T) (url string, nc *nats.Conn) {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
@@ -47,7 +47,7 @@ func startNode(t *testing.T, files map[string]string) *served.Server {
 	return served.Start(t, served.Build(t), dir)
 }
 
-// awaitNodes asks for a file until each of the texts was among the answers: by then every node has subscribed.
+// awaitNodes requests a file until each of the texts was among the answers: by then every node has subscribed.
 func awaitNodes(t *testing.T, nc *nats.Conn, file string, texts ...string) {
 	t.Helper()
 	missing := slices.Clone(texts)

@@ -9,7 +9,7 @@ import (
 
 const page = "../../docs/matrix.md"
 
-// TestThePageSaysWhatTheTablesSay holds docs/matrix.md to the tables; -update writes it.
+// TestThePageSaysWhatTheTablesSay compares docs/matrix.md with the tables; -update writes it.
 func TestThePageSaysWhatTheTablesSay(t *testing.T) {
 	want := writePage()
 	if *update {
@@ -46,7 +46,7 @@ with the reason; the tests hold that it arrives in the way that is written here,
 | – | nothing |
 `
 
-// columns are the features whose way depends on both sides.
+// columns returns the features whose form depends on both sides.
 func columns() []feature {
 	return []feature{output, large, reason, progress, state, asset, choice, question}
 }

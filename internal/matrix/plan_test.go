@@ -12,10 +12,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// planned is what every tool of the plan is given.
+// planned is the input of every tool of the plan.
 const planned = `{"value":{"n":[1,"ä"]}}`
 
-// onePlanOfAll runs the echo of every runner in one plan, all at once: each says what the first said.
+// onePlanOfAll runs the echo of every runner in one plan, all at once: each returns the output of the first.
 func onePlanOfAll(t *testing.T, h *house) {
 	p := plan.Plan{RequestID: "all", Parallel: true}
 	var first string

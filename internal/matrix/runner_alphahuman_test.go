@@ -2,7 +2,7 @@ package matrix
 
 import "fmt"
 
-// skill gives four sources of one skill: a timeout and a tier belong to a source. A skill that hangs is
+// skill returns four sources of one skill, because a timeout and a tier belong to a source. A skill that hangs is
 // replaced at once, for the next door that calls it.
 func skill(name, folder string) func(*house) string {
 	return func(h *house) string {

@@ -16,21 +16,21 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A runner is a row of the matrix: a source, or several, that bring the tools in one protocol.
+// A runner is a row of the matrix: one or several sources with the tools in one protocol.
 type runner struct {
 	name    string
 	about   string                   // for the page
 	sources func(h *house) string    // entries of the config
-	where   func(tool string) string // the source that brings a tool; empty: none does
+	where   func(tool string) string // the source of a tool, or empty if there is none
 	carries carries
-	patch   string // what its state patch comes to, in the form of its protocol
-	// inSession: it has a state only in a session.
+	patch   string // the result of its state patch, in the form of its protocol
+	// inSession reports that it has a state only in a session.
 	inSession bool
 }
 
 func (r *runner) has(tool string) bool { return r.where(tool) != "" }
 
-// in is for runners that bring all of the named tools from one source.
+// in is for runners that have all of the named tools in one source.
 func in(source string, tools ...string) func(string) string {
 	return func(name string) string {
 		for _, t := range tools {
@@ -65,7 +65,7 @@ func builtinRunner() *runner {
 	}
 }
 
-// protocols are those of this build, with tools of our own in place of the built-in ones.
+// protocols returns those of this build, with our own tools in place of the built-in ones.
 func (h *house) protocols() []node.Protocol {
 	list := node.Protocols()
 	for i := range list {
@@ -125,7 +125,7 @@ func (r *inProcess) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*t
 	return result, nil
 }
 
-// asking is a tool that wants to know something before it goes on.
+// asking is a tool that asks a question before it continues.
 func asking(c *tool.Call) *tool.Result {
 	if c.Answers == nil {
 		return &tool.Result{Ask: &tool.Ask{ID: "colour", Message: which, Schema: json.RawMessage(colourForm)}}

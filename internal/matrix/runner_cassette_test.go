@@ -13,7 +13,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// cassetteRunner plays what the tools of the matrix would give. It takes as long as they took, so that wait waits.
+// cassetteRunner plays the answers of the tools of the matrix. It takes as long as they took, so that wait waits.
 func cassetteRunner() *runner {
 	return &runner{
 		name: "cassette", about: "recorded calls, played again",
@@ -28,12 +28,12 @@ func cassetteRunner() *runner {
 	}
 }
 
-// tape is a cassette with each call that the matrix makes.
+// tape returns a cassette with each call that the matrix makes.
 func tape() []byte {
-	specs, _ := (&inProcess{}).Tools(context.Background()) // which only fails if hangFor is not a duration
+	specs, _ := (&inProcess{}).Tools(context.Background()) // it only fails if hangFor is not a duration
 	var b strings.Builder
 	write := func(what string, v any) {
-		text, _ := strictjson.Marshal(map[string]any{what: v}) // what cassettes are made of
+		text, _ := strictjson.Marshal(map[string]any{what: v}) // the values of cassettes always have JSON
 		b.Write(append(text, '\n'))
 	}
 	write("cassette", map[string]any{"version": cassette.Version, "made": time.Now()})

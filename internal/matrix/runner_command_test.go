@@ -2,7 +2,8 @@ package matrix
 
 import "fmt"
 
-// commandRunner has programs that know nothing of any protocol. A timeout belongs to a source, so one of them is apart.
+// commandRunner has programs that know nothing of any protocol. A timeout belongs to a source, so one of them is
+// separate.
 func commandRunner() *runner {
 	const tools = `- name: plain
   protocol: command

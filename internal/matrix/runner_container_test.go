@@ -28,8 +28,8 @@ func namel3ssContainer() *runner {
 
 const containerRow = "namel3ss container"
 
-// makeImage makes an image of the tools. Where that cannot be done the row is skipped, and missing says why;
-// where everything must be tested it fails.
+// makeImage makes an image of the tools. If that is impossible, the row is skipped, and missing gives the reason; if
+// everything must be tested, the test fails.
 func makeImage(t *testing.T) (image, missing string) {
 	t.Helper()
 	engine, err := exec.LookPath("podman")
@@ -67,11 +67,11 @@ func importImage(t *testing.T, engine string) (string, error) {
 			return "", fmt.Errorf("%s: %w: %s", argv[0], err, out)
 		}
 	}
-	t.Cleanup(func() { _ = exec.Command(engine, "rmi", "-f", name).Run() }) // a test image that stays is no failure
+	t.Cleanup(func() { _ = exec.Command(engine, "rmi", "-f", name).Run() }) // a leftover test image is not a failure
 	return name, nil
 }
 
-// containersConf lets podman run where limits cannot be raised, unless somebody has said how it should run.
+// containersConf lets podman run if limits cannot be raised, unless the environment already configures it.
 func containersConf(t *testing.T, path string) {
 	t.Helper()
 	if os.Getenv("CONTAINERS_CONF") != "" {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// toolhost gives two sources of one toolhost: a timeout belongs to a source.
+// toolhost returns two sources of one toolhost, because a timeout belongs to a source.
 func toolhost(name, mode, more string) func(*house) string {
 	return func(h *house) string {
 		var tools []string
@@ -55,7 +55,7 @@ func machinaRun() *runner {
 	}
 }
 
-// machinaServe raises the cap of replies; machinaRun leaves it as the contract has it.
+// machinaServe raises the size limit of replies; machinaRun leaves it as in the contract.
 func machinaServe() *runner {
 	return &runner{
 		name: "Machina --serve", about: "warm toolhost sessions, max_reply raised to 4 MiB",

@@ -14,7 +14,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// mcpSources gives three sources of one server: a timeout and a tier belong to a source.
+// mcpSources returns three sources of one server, because a timeout and a tier belong to a source.
 func mcpSources(name, fields string) string {
 	head := "protocol: mcp, " + fields
 	return fmt.Sprintf("- {name: %[1]s, %[2]s, tier: 1}\n- {name: %[1]s-slow, %[2]s, tier: 1, timeout: %[3]s}\n"+
@@ -42,7 +42,7 @@ func mcpCarries() carries {
 	}
 }
 
-// mcpProgram is a server in Python, written from the specification. Nobody tells us its era.
+// mcpProgram is a server in Python, written from the specification. The config does not name its era.
 func mcpProgram(era string) *runner {
 	name := "mcp-" + era
 	return &runner{
@@ -54,7 +54,7 @@ func mcpProgram(era string) *runner {
 	}
 }
 
-// mcpServer is one of the official SDK for Go. It speaks both eras, and we the one that the config says.
+// mcpServer is a server of the official SDK for Go. It speaks both eras, and we speak the one in the config.
 func mcpServer(era string) *runner {
 	name := "mcp-web-" + era
 	return &runner{
@@ -64,10 +64,10 @@ func mcpServer(era string) *runner {
 	}
 }
 
-// serveMCP starts the servers of the official SDK and gives their addresses.
+// serveMCP starts the servers of the official SDK and returns their addresses.
 func serveMCP(t *testing.T) map[string]string {
 	t.Helper()
-	// The server ends no tool by itself whose caller is gone in the modern era, or leaves a question unanswered.
+	// In the modern era the server does not end a tool whose caller is gone, or leaves a question unanswered.
 	over, end := context.WithCancel(context.Background())
 	urls := map[string]string{}
 	for _, era := range []string{"modern", "legacy"} {
@@ -113,7 +113,7 @@ func elicitation() *sdk.ElicitParams {
 }
 
 func gave(output any) *sdk.CallToolResult {
-	words, _ := strictjson.Marshal(output) // as the protocol asks, for clients that know no structured content
+	words, _ := strictjson.Marshal(output) // as the protocol requires, for clients without structured content
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(words)}}, StructuredContent: output}
 }
 

@@ -38,7 +38,7 @@ func namel3ssLocal() *runner {
 	}
 }
 
-// one gives a source for each tool: they are not at one place. The source of a tool is named after both.
+// one returns a source for each tool, because they are in different places. The source of a tool is named after both.
 func one(name string, tools []string, more string) string {
 	var b strings.Builder
 	for _, t := range tools {
@@ -72,7 +72,7 @@ func namel3ssService() *runner {
 	}
 }
 
-// serveTools starts the service and gives its address.
+// serveTools starts the service and returns its address.
 func serveTools(t *testing.T, python string) string {
 	t.Helper()
 	cmd := exec.Command(python, "testdata/service.py")
@@ -85,7 +85,7 @@ func serveTools(t *testing.T, python string) string {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // "killed" is what we wanted
+		_ = cmd.Wait() // "killed" is the expected error
 	})
 	url, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {

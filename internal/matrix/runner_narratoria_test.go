@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// narratoriaTools are one source each: that is how the protocol has them.
+// narratoriaTools are one source each, as the protocol requires.
 func narratoriaTools() []string {
 	return []string{"echo", "fail", "hang", "wait", "ask", "report", "patch", "asset", "choose", "large", "danger"}
 }

@@ -47,7 +47,7 @@ func openapiRunner() *runner {
 	}
 }
 
-// apiDocument describes the API at an address. An argument that may be anything is JSON in the query.
+// apiDocument describes the API at an address. An argument of any type is JSON in the query.
 func apiDocument(url string) []byte {
 	paths := map[string]any{}
 	for _, name := range []string{"echo", "fail", "hang", "wait", "large", "danger"} {
@@ -72,7 +72,7 @@ func apiDocument(url string) []byte {
 	return doc
 }
 
-// serveAPI starts the API and gives its address.
+// serveAPI starts the API and returns its address.
 func serveAPI(t *testing.T) string {
 	t.Helper()
 	over := make(chan struct{})
@@ -93,7 +93,7 @@ func serveAPI(t *testing.T) string {
 		case "large":
 			answer = `{"text":"` + strings.Repeat("x", oneMiB) + `"}`
 		}
-		_, _ = io.WriteString(w, answer) // a caller that is gone does not read it
+		_, _ = io.WriteString(w, answer) // a client that is gone does not read it
 	}))
 	t.Cleanup(func() {
 		close(over)

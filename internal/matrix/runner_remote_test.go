@@ -12,7 +12,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The tools of another Toolpost bring everything along: both sides say it in their own words.
+// The tools of another Toolpost carry everything, because both sides speak their own format.
 
 func natsNode() *runner {
 	return &runner{
@@ -36,7 +36,7 @@ func restNode() *runner {
 	}
 }
 
-// A server that speaks the contract alone is asked in one of its two styles.
+// A server that speaks only the contract is called in one of its two styles.
 
 func natsPlain() *runner {
 	return &runner{
@@ -91,7 +91,7 @@ func serveContract(t *testing.T, url string) {
 	t.Cleanup(nc.Close)
 	_, err = nc.Subscribe("contract.*", func(m *nats.Msg) {
 		if body := contractReply(strings.TrimPrefix(m.Subject, "contract."), m.Data); body != nil {
-			_ = m.Respond(body) // who has gone does not wait for it
+			_ = m.Respond(body) // a client that is gone does not wait for it
 		}
 	})
 	if err == nil {
@@ -139,7 +139,7 @@ func contractCall(name string, args json.RawMessage) (data json.RawMessage, prob
 		var said struct {
 			Message string `json:"message"`
 		}
-		_ = strictjson.Unmarshal(args, &said) // the tests send what is right
+		_ = strictjson.Unmarshal(args, &said) // the tests send valid arguments
 		return nil, said.Message
 	case "large":
 		return json.RawMessage(`{"text":"` + strings.Repeat("x", oneMiB) + `"}`), ""

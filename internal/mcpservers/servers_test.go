@@ -24,21 +24,21 @@ var update = flag.Bool("update", false, "try the servers, and write their table 
 
 const (
 	page = "../../docs/protocols/mcp-servers.md"
-	// node22 comes with the peers of package mcp; without it the Node that is on PATH runs the servers.
+	// node22 comes with the peers of package mcp; without it, the Node on PATH runs the servers.
 	node22 = "../../protocol/mcp/testdata/js/node_modules/.bin"
 	// patience is how long a server may take until it lists its tools.
 	patience = 2 * time.Minute
 	least    = 27
 )
 
-// A server is a package from npm. In its arguments and variables $DIR is a folder of its own, which it may change if write says so, and
-// is told of if roots does.
+// A server is a package from npm. In its arguments and variables $DIR is its own folder, which it may change if write is
+// set, and which it gets as a root if roots is set.
 type server struct {
 	name, version string
 	args, env     []string
 	write, roots  bool
 	needs         string
-	why           string // it does not start here
+	why           string // why it does not start here
 }
 
 func servers() []server {
@@ -119,13 +119,13 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// A listing is what a client sees of a server.
+// A listing is a client's view of a server.
 type listing struct {
 	tools map[string]*sdk.Tool
 	err   string
 }
 
-// try installs a server, lists its tools directly and through us, and gives its row.
+// try installs a server, lists its tools directly and through us, and returns its row.
 func (s server) try(t *testing.T, bin, cache string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -192,7 +192,7 @@ func command(t *testing.T, dir string, env []string, program string, words ...st
 	return cmd
 }
 
-// list lists the tools of a server, once it has as many as are expected and no more come.
+// list lists the tools of a server, once it has as many as expected and no more arrive.
 func list(t *testing.T, cmd *exec.Cmd, expected int, limit time.Duration) (l listing) {
 	t.Helper()
 	var said bytes.Buffer
@@ -229,7 +229,7 @@ func list(t *testing.T, cmd *exec.Cmd, expected int, limit time.Duration) (l lis
 	}
 }
 
-// row is the server's line of the table. What it lists directly it has to list through us.
+// row returns the server's line of the table. Everything it lists directly must be listed through us.
 func (s server) row(t *testing.T, direct, through listing) string {
 	t.Helper()
 	var more []string
@@ -245,7 +245,7 @@ func (s server) row(t *testing.T, direct, through listing) string {
 	for name, want := range direct.tools {
 		got := through.tools[name]
 		if in, ok := want.InputSchema.(map[string]any); ok && in["type"] == nil {
-			in["type"] = "object" // which the protocol asks for, and we add
+			in["type"] = "object" // the protocol requires it, and we add it
 		}
 		if got == nil {
 			t.Errorf("%s is not listed through us", name)
@@ -272,7 +272,7 @@ const (
 	tail = "\n<!-- end of the table -->\n"
 )
 
-// readRows gives the rows that the page has, by server: those that are not tried this time stay.
+// readRows returns the rows of the page, by server: those not tried this time stay.
 func readRows(t *testing.T) map[string]string {
 	t.Helper()
 	rows := map[string]string{}
@@ -316,7 +316,7 @@ func writeRows(t *testing.T, rows map[string]string) {
 	}
 }
 
-// started counts the servers that list their tools, and all of them through us.
+// started counts the servers that list all their tools through us.
 func started(rows map[string]string) (n int) {
 	for _, row := range rows {
 		var direct, through int

@@ -17,17 +17,17 @@ import (
 	"toolpost/tool"
 )
 
-// The official suite tests a client by running it, once for each of its scenarios, with the address of a server that it
-// plays. The client here is our runner, driven as a person would who has a browser. It is this test binary, started
-// again by the suite.
+// The official suite tests a client by running it, once for each of its scenarios, with the address of a server that the
+// suite plays. The client here is our runner, driven like a person with a browser. It is this test binary, started again
+// by the suite.
 const asClient = "TOOLPOST_TEST_MCP_CLIENT"
 
-// A theirSecret is the secret of every name.
+// A theirSecret is the value of every secret.
 type theirSecret string
 
 func (s theirSecret) Secret(string) (string, error) { return string(s), nil }
 
-// clientSource is a configured source in a folder of its own.
+// clientSource returns a configured source in its own folder.
 func clientSource(t *testing.T, fields, secret string) config.Source {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte("sources:\n  - {name: up, protocol: mcp, "+fields+"}\n"))
@@ -96,7 +96,7 @@ func TestClientOfTheSuite(t *testing.T) {
 	}
 }
 
-// A person uses the tools of a source, logs in when told to, and says yes to everything.
+// A person uses the tools of a source, logs in when told to, and agrees to everything.
 type person struct {
 	t      *testing.T
 	src    config.Source
@@ -104,7 +104,7 @@ type person struct {
 	logins int
 }
 
-// maxLogins is how often a person goes through a login before they give up on a server.
+// maxLogins is how often a person logs in before giving up on a server.
 const maxLogins = 3
 
 func (p *person) tools() []*tool.Spec {
@@ -148,7 +148,7 @@ func yes(a *tool.Ask) json.RawMessage {
 	return json.RawMessage("{" + strings.Join(all, ",") + "}")
 }
 
-// login follows the link, as a browser does whose user agrees at once.
+// login follows the link, like a browser whose user agrees at once.
 func (p *person) login(why error) {
 	p.t.Helper()
 	if tool.AsError(why).Reason != mcp.ReasonLogin || p.logins == maxLogins {

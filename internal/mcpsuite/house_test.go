@@ -26,7 +26,7 @@ const token = "suite-token-0123456789abcdef"
 // patience bounds waits that only guard against a hang.
 const patience = time.Minute
 
-// A house is a node with the tools of testdata, and the URL at which the suite finds its MCP door.
+// A house is a node with the tools of testdata, and the URL of its MCP door for the suite.
 type house struct {
 	dir  string
 	text string // of the config
@@ -35,7 +35,7 @@ type house struct {
 	log  journal
 }
 
-// openHouse opens it. Its end is checked for leaks.
+// openHouse opens it, and checks for leaks at the end.
 func openHouse(t *testing.T) *house {
 	t.Helper()
 	tooltest.NoLeaks(t)
@@ -60,7 +60,7 @@ func openHouse(t *testing.T) *house {
 	return h
 }
 
-// serve opens the node and gives the address of its HTTP front.
+// serve opens the node and returns the address of its HTTP front.
 func (h *house) serve(t *testing.T) string {
 	t.Helper()
 	ready, ended := make(chan node.Listening, 8), make(chan error, 1)
@@ -106,8 +106,8 @@ func (h *house) serve(t *testing.T) string {
 	}
 }
 
-// front passes requests on to the node, with the token that the suite has no option for. It changes nothing else, so
-// hosts and origins are judged by the node as the suite sent them.
+// front passes requests on to the node, with the token, for which the suite has no option. It changes nothing else, so
+// the node checks hosts and origins as the suite sent them.
 func (h *house) front(t *testing.T, ln net.Listener, to string) string {
 	t.Helper()
 	target, err := url.Parse(to)
@@ -138,8 +138,8 @@ func (h *house) config(t *testing.T, more string) *config.Config {
 	return cfg
 }
 
-// keep is who keeps the config: when a tool leaves a note it adds a source, or takes it out again, as an editor would.
-// A tool cannot do so itself: the config is off limits to tools.
+// keep edits the config: when a tool leaves a note, it adds a source or removes it again, as an editor would. A tool
+// cannot do so itself, because the config is off limits to tools.
 func (h *house) keep(t *testing.T) {
 	t.Helper()
 	notes := map[string]string{
@@ -179,7 +179,7 @@ func (h *house) keep(t *testing.T) {
 	})
 }
 
-// A journal takes what several write.
+// A journal is a buffer that several goroutines may write to.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -12,10 +12,10 @@ import (
 
 const page = "../../docs/conformance-mcp.md"
 
-// A verdict is how a scenario ended, in words for the page.
+// A verdict is the result of a scenario, in words for the page.
 type verdict struct {
 	words string
-	notes []string // what the suite did not look at, and why
+	notes []string // checks that the suite did not make, and why
 }
 
 // A row is a scenario of the page.
@@ -30,7 +30,7 @@ func revisions() []string { return []string{"2026-07-28", "2025-11-25"} }
 // nothing is the verdict on a scenario in which no check passes or fails.
 const nothing = "judges nothing"
 
-// write makes the page. Rows stand in the order of the suite.
+// write makes the page. Rows are in the order of the suite.
 func write(server, client []*row) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# The official suite of MCP
@@ -62,7 +62,7 @@ the list at the end has what the suite says about that. Every message on the wir
 	return b.Bytes()
 }
 
-// line is the row as the page has it, with notes for the end of the page.
+// line returns the row for the page, with notes for the end of the page.
 func (r *row) line() (line string, notes []string) {
 	line = "| " + r.scenario + " |"
 	for _, revision := range revisions() {
@@ -83,7 +83,7 @@ func (r *row) line() (line string, notes []string) {
 	return line + "\n", notes
 }
 
-// hold compares the page with what was found, or writes it.
+// hold compares the page with the results, or writes it.
 func hold(t *testing.T, server, client []*row) {
 	t.Helper()
 	text := write(server, client)

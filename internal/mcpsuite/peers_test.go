@@ -16,7 +16,7 @@ import (
 	"toolpost/internal/served"
 )
 
-// script runs one of the programs from npm, in the folder of the node, and gives what it prints.
+// script runs one of the programs from npm, in the folder of the node, and returns its output.
 func (h *house) script(t *testing.T, interpreter, path string, words ...string) []byte {
 	t.Helper()
 	program, err := filepath.Abs(filepath.Join(peers, path))
@@ -33,7 +33,7 @@ func (h *house) script(t *testing.T, interpreter, path string, words ...string) 
 	return out.Bytes()
 }
 
-// program gives the words that start an MCP server on stdin and stdout, over the same tools in a folder of their own.
+// program returns the command that starts an MCP server on stdin and stdout, with the same tools in their own folder.
 func (h *house) program(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func (h *house) program(t *testing.T) []string {
 	return []string{served.Build(t), "as", "mcp", "--config", path}
 }
 
-// The SDK for TypeScript reads every message by its schemas, and refuses those that are not as they say.
+// The SDK for TypeScript checks every message against its schemas, and refuses those that do not match.
 func TestTheOfficialClientsForTypeScript(t *testing.T) {
 	interpreter := requirePeers(t)
 	h := openHouse(t)
@@ -80,7 +80,7 @@ func TestTheOfficialClientsForTypeScript(t *testing.T) {
 
 func expected(era, over string) map[string]any {
 	const skill = "Read the whole change. Say what is wrong first, then what could be simpler.\n"
-	version, missing := "2025-11-25", -32602.0 // which the SDK 2.x makes of the legacy code
+	version, missing := "2025-11-25", -32602.0 // the SDK 2.x converts the legacy code to it
 	switch era {
 	case "modern":
 		version = "2026-07-28"

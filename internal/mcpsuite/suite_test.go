@@ -20,10 +20,10 @@ import (
 
 var update = flag.Bool("update", false, "write docs/conformance-mcp.md")
 
-// peers is where the programs from npm are.
+// peers is the folder of the programs from npm.
 const peers = "../../protocol/mcp/testdata/js"
 
-// requirePeers gives the interpreter for programs from npm: Node 22, which the suite needs, comes with them.
+// requirePeers returns the interpreter for programs from npm: Node 22, which the suite needs, comes with them.
 func requirePeers(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(peers, "node_modules", ".bin", "node"))
@@ -39,7 +39,7 @@ func requirePeers(t *testing.T) string {
 	return path
 }
 
-// A check is one thing that the suite looked at.
+// A check is one check of the suite.
 type check struct {
 	ID          string          `json:"id"`
 	Status      string          `json:"status"` // SUCCESS, FAILURE, WARNING, SKIPPED, INFO
@@ -48,7 +48,7 @@ type check struct {
 	Details     json.RawMessage `json:"details"`
 }
 
-// A set is what a revision asks for.
+// A set lists what a revision requires.
 type set struct {
 	Server    []string `yaml:"server"`
 	Client    []string `yaml:"client"`
@@ -73,14 +73,14 @@ func readSet(t *testing.T, revision string) (s set) {
 	return s
 }
 
-// How long the suite waits, as a module that its interpreter loads first. It gives some calls half a second, which is not enough
-// for a tool that starts a program on a busy machine.
+// Modules that the suite's interpreter loads first, which set how long the suite waits. It gives some calls half a
+// second, which is not enough for a tool that starts a program on a busy machine.
 const (
 	hurried = "data:text/javascript,"
 	patient = hurried + "const timer=setTimeout;globalThis.setTimeout=(f,ms,...more)=>timer(f,10*ms,...more)"
 )
 
-// look lets the suite have one look, and gives the checks of each scenario.
+// look runs the suite once, and returns the checks of each scenario.
 func look(t *testing.T, interpreter, waits string, what ...string) map[string][]check {
 	t.Helper()
 	out := t.TempDir()
@@ -90,7 +90,7 @@ func look(t *testing.T, interpreter, waits string, what ...string) map[string][]
 	}
 	cmd := exec.CommandContext(t.Context(), interpreter, append(append([]string{"--import=" + waits, program}, what...), "-o", out)...)
 	cmd.Dir, cmd.Env = out, append(os.Environ(), asClient+"=1")
-	said, ended := cmd.CombinedOutput() // its status is not enough: it counts no warnings
+	said, ended := cmd.CombinedOutput() // its exit status is not enough: it does not count warnings
 	name := regexp.MustCompile(`^(?:server-)?(.+)-\d{4}-\d\d-\d\dT[^/]*/checks.json$`)
 	found := map[string][]check{}
 	err = fs.WalkDir(os.DirFS(out), ".", func(path string, _ fs.DirEntry, err error) error {
@@ -114,8 +114,8 @@ func look(t *testing.T, interpreter, waits string, what ...string) map[string][]
 
 const required = "required"
 
-// known lists the scenarios that do not pass, each with its reason: where the suite is wrong, or what is not there yet.
-// One that passes after all must not be listed.
+// known lists the scenarios that do not pass, each with its reason: an error of the suite, or a missing feature. A
+// scenario that passes must not be listed.
 func known() map[string]string {
 	const unspoken = "is not spoken yet: "
 	all := map[string]string{
@@ -174,7 +174,7 @@ func TestTheOfficialSuitePasses(t *testing.T) {
 	}
 }
 
-// busy reports whether programs have to wait for a processor.
+// busy reports whether processes have to wait for a processor.
 func busy() bool {
 	var load float64
 	b, err := os.ReadFile("/proc/loadavg")
@@ -186,7 +186,7 @@ func busy() bool {
 
 // A leg is one side of the protocol, as the suite tests it.
 type leg struct {
-	words []string // by which the suite finds us
+	words []string // the arguments by which the suite finds us
 	rows  []*row
 }
 
@@ -198,8 +198,8 @@ func (l *leg) add(name, revision, asked string, v verdict) {
 	l.rows[i].asked[revision], l.rows[i].verdicts[revision] = asked, v
 }
 
-// judged gives what the suite did not look at, what it found wrong, and whether it judged anything: that messages have the form
-// of the schema is no judgement of a scenario.
+// judged returns the checks that the suite did not make, the failures, and whether it judged anything: that messages
+// match the schema does not count as judging a scenario.
 func judged(checks []check) (notes, bad []string, good bool) {
 	var infos []string
 	for _, c := range checks {
@@ -223,7 +223,7 @@ func judged(checks []check) (notes, bad []string, good bool) {
 	return notes, bad, good
 }
 
-// why is what the suite says about a check that it did not make.
+// why returns the suite's reason for a check that it did not make.
 func (c check) why() string {
 	var d struct {
 		Message, Note, Reason string
@@ -232,7 +232,7 @@ func (c check) why() string {
 	return cmp.Or(c.Message, d.Message, d.Note, d.Reason, c.Description)
 }
 
-// decide holds a scenario against what is known of it.
+// decide compares a scenario with what is known of it.
 func decide(t *testing.T, name string, checks []check) verdict {
 	t.Helper()
 	notes, bad, good := judged(checks)

@@ -17,8 +17,8 @@ import (
 	"toolpost/internal/scripted"
 )
 
-// A talk is one way of an official client to ask a model, and gives what it answers: its text, the names of the calls
-// that are left to the caller, and why it stopped.
+// A talk is one way of an official client to call a model. It returns the answer: its text, the names of the calls that
+// are left to the caller, and why it stopped.
 type talk func(ctx context.Context, h *scripted.House, model string, own ...string) (said, error)
 
 type said struct {
@@ -135,7 +135,7 @@ func goResponseStream(ctx context.Context, h *scripted.House, model string, own 
 	return said{}, errors.Join(stream.Err(), errors.New("the stream ended without its last event"))
 }
 
-// checked holds the pieces against the whole.
+// checked compares the pieces with the whole.
 func checked(pieces string, s said) (said, error) {
 	if pieces != s.text {
 		return s, fmt.Errorf("the pieces are %q, the whole is %q", pieces, s.text)
@@ -196,7 +196,7 @@ func goMessageStream(ctx context.Context, h *scripted.House, model string, own .
 	return saidInMessage(all), nil
 }
 
-// ways are all of them, with the words of each for why a model stops.
+// ways returns all of them, with each one's terms for why a model stops.
 func ways(peer func() *jsPeer) map[string]struct {
 	talk
 	stops words
@@ -221,7 +221,7 @@ func ways(peer func() *jsPeer) map[string]struct {
 
 type words struct{ stopped, called, limited string }
 
-// across runs a test for every official client, by every wire, whole and streamed, in front of models of both APIs.
+// across runs a test for every official client, on every wire, whole and streamed, in front of models of both APIs.
 func across(t *testing.T, test func(t *testing.T, model string, ask talk, stops words)) {
 	for name, way := range ways(newJS(t, "peer.mjs")) {
 		for _, model := range []string{"demo", "claude", "newer"} {
@@ -240,7 +240,7 @@ func each(t *testing.T, test func(t *testing.T, model string, ask talk, stops wo
 	})
 }
 
-// joined is a text without what stands between the paragraphs of two answers, which not every wire has.
+// joined returns a text without the separator between the paragraphs of two answers, which not every wire has.
 func joined(text string) string { return strings.ReplaceAll(text, "\n\n", "") }
 
 func TestEveryClientRunsTheWholeLoop(t *testing.T) {
@@ -268,7 +268,7 @@ func TestEveryClientHasItsOwnToolsAndTheModelIsToldWhatGoesWrong(t *testing.T) {
 	each(t, func(t *testing.T, model string, ask talk, stops words) {
 		wrong := `{"path":`
 		if model == "claude" {
-			wrong = `{"path":7}` // its wire carries no other than JSON
+			wrong = `{"path":7}` // its wire can only carry JSON
 		}
 		m := scripted.New(t, scripted.Calling(
 			scripted.Call{ID: "call_1", Name: "readFile", Args: wrong},
@@ -333,7 +333,7 @@ func TestAModelThatIsBusyIsAskedAgainForEveryClient(t *testing.T) {
 		if s, err := ask(t.Context(), h, model); err != nil || s.text != "Now." || s.finish != stops.stopped {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		// One that wants to be left alone for longer than there is time: the client is told when to come again.
+		// If the server's Retry-After is longer than the remaining time, the client is told when to retry.
 		busy.Header = map[string]string{"Retry-After": "3600"}
 		m.Then(busy)
 		_, err := ask(t.Context(), h, model)
@@ -343,7 +343,7 @@ func TestAModelThatIsBusyIsAskedAgainForEveryClient(t *testing.T) {
 	})
 }
 
-// wording is what an error says, with what the client for Go has apart.
+// wording returns the text of an error, including the part that the client for Go keeps separately.
 func wording(err error) string {
 	if e, ok := errors.AsType[*openai.Error](err); ok {
 		return err.Error() + e.Message

@@ -16,13 +16,13 @@ import (
 	"toolpost/internal/scripted"
 )
 
-// A jsPeer has the official clients for JavaScript, in a process that asks what it is told to.
+// A jsPeer runs the official clients for JavaScript, in a process that carries out orders.
 type jsPeer struct {
 	in    *json.Encoder
 	lines *bufio.Scanner
 }
 
-// newJS gives a function that starts the process when it is first needed. It ends with the test.
+// newJS returns a function that starts the process on first use. The process ends with the test.
 func newJS(t *testing.T, script string) func() *jsPeer {
 	return sync.OnceValue(func() *jsPeer {
 		dir := filepath.Join("..", "..", "protocol", "openai", "testdata", "js")
@@ -56,7 +56,7 @@ func newJS(t *testing.T, script string) func() *jsPeer {
 	})
 }
 
-// ask does what an order says, and reads what came of it.
+// ask carries out an order, and reads the result.
 func (p *jsPeer) ask(t *testing.T, into any, order map[string]any) {
 	t.Helper()
 	if p == nil {
@@ -73,7 +73,7 @@ func (p *jsPeer) ask(t *testing.T, into any, order map[string]any) {
 	}
 }
 
-// js asks with an official client for JavaScript.
+// js calls a model with an official client for JavaScript.
 func js(peer func() *jsPeer, wire string, stream bool) talk {
 	return func(_ context.Context, h *scripted.House, model string, own ...string) (s said, err error) {
 		var got struct {

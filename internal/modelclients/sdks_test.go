@@ -11,7 +11,7 @@ import (
 	"toolpost/internal/scripted"
 )
 
-// libraries are those that people use models with, with the API that each of them speaks.
+// libraries returns popular libraries for models, with the API that each of them speaks.
 func libraries() map[string]string {
 	return map[string]string{
 		"openai, chat": "openai", "openai, responses": "responses",
@@ -21,8 +21,8 @@ func libraries() map[string]string {
 	}
 }
 
-// known are the members of a request that servers of an API know, as far as these libraries and we use them. A real server
-// refuses others.
+// known returns the members of a request that servers of an API know, as far as these libraries and we use them. A real
+// server refuses others.
 func known() map[string]string {
 	return map[string]string{
 		"openai": "model messages stream stream_options tools tool_choice parallel_tool_calls temperature max_completion_tokens " +
@@ -39,10 +39,10 @@ type outcome struct {
 	Finish            string
 	Tokens            int64
 	Status            int
-	Retry             any // nil: the library does not say
+	Retry             any // nil if the library does not report it
 }
 
-// A library does a case: with the model of a script itself, or with the one of ours in front of it.
+// A library runs a case: with the scripted model directly, or with our model in front of it.
 type library struct {
 	peer  *jsPeer
 	model *scripted.Server
@@ -65,9 +65,9 @@ type sdkCase struct {
 	stream, tools, image, structured bool
 	more                             map[string]any // of the request
 
-	told   []string // what the model is told
+	told   []string // what the model must receive
 	fails  bool
-	status int // if it fails: what it is here, if the APIs differ or the server's own is not passed on
+	status int // the status of a failure here, if the APIs differ or the server's own is not passed on
 }
 
 func sdkCases() map[string]sdkCase {
@@ -114,7 +114,7 @@ func TestLibrariesGetThroughUsWhatTheyGetWithoutUs(t *testing.T) {
 		for title, c := range sdkCases() {
 			t.Run(name+"/"+title, func(t *testing.T) {
 				l := library{peer(), m, name}
-				if name == "ai, anthropic" && c.structured { // by a tool, if it does not know the model
+				if name == "ai, anthropic" && c.structured { // it uses a tool if it does not know the model
 					c.steps, c.told = []scripted.Step{scripted.Calling(scripted.Call{ID: "call_1", Name: "json", Args: c.steps[0].Text})}, nil
 				}
 				want, direct := l.do(t, m.URL, "m-1", c)
@@ -125,7 +125,7 @@ func TestLibrariesGetThroughUsWhatTheyGetWithoutUs(t *testing.T) {
 					t.Run(upstream, func(t *testing.T) {
 						got, asked := l.do(t, h.URL, "bare-"+upstream, c)
 						if upstream != api && name == "langchain, ChatAnthropic" && c.stream {
-							got.Tokens = want.Tokens // it takes what was read from the beginning, and other APIs tell it at the end
+							got.Tokens = want.Tokens // it counts the input tokens at the beginning, and other APIs report them at the end
 						}
 						if upstream != api && name == "ai, openai" && strings.HasPrefix(title, "tools") {
 							if !strings.Contains(got.Error, "ask with store: false, and send them whole") {
@@ -162,7 +162,8 @@ func checkFailed(t *testing.T, c sdkCase, want, got outcome, same bool) {
 	}
 }
 
-// checkAsked looks at what the model's server was asked: by the same API what the library says, else what means the same.
+// checkAsked checks the requests to the model's server: with the same API they are the library's, otherwise equivalent
+// ones.
 func checkAsked(t *testing.T, c sdkCase, direct, asked []scripted.Request, upstream, api string) {
 	t.Helper()
 	if len(asked) != len(direct) {
@@ -185,7 +186,7 @@ func checkAsked(t *testing.T, c sdkCase, direct, asked []scripted.Request, upstr
 	}
 }
 
-// What cannot be said in another API is refused, and the refusal says which one can.
+// A request that another API cannot express is refused, and the refusal names the API that can.
 func TestWhatOnlyOneAPIKnowsIsRefusedByOthers(t *testing.T) {
 	peer, m := newJS(t, "sdks.mjs"), scripted.New(t)
 	h := scripted.Serve(t, m, "")

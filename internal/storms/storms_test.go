@@ -33,7 +33,7 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": r["id"], "result": result}), flush=True)
 `
 
-// A weather is the folder of a server, and what its files say at the moment.
+// A weather is the folder of a server, and the current contents of its files.
 type weather struct {
 	t      *testing.T
 	dir    string
@@ -44,12 +44,12 @@ type weather struct {
 	edits  int
 }
 
-// The tools that are called all the time. They are in files that change, and are always among them.
+// The tools that are called all the time. They are in files that change, but never disappear from them.
 func steady() []string { return []string{"steady", "stays", "ev"} }
 
-// write changes a file as editors do: in its place or by a new one, some of them in steps. What is there between two steps
-// has all of head, which has the steady tools: a busy machine may leave it there long enough to be taken, and a tool that
-// it does not have would rightly go.
+// write changes a file as editors do: in place or by a new file, sometimes in steps. Between two steps the file has all
+// of head, which has the steady tools: on a busy machine the server may load it in that state, and would rightly drop a
+// tool that is missing.
 func (w *weather) write(name, head, rest string) {
 	w.t.Helper()
 	path, text := filepath.Join(w.dir, name), head+rest
@@ -81,7 +81,7 @@ func (w *weather) skill(name string) {
 }
 
 func (w *weather) config() {
-	// A machine that is busy with something else may take long for a call: that is no harm of a reload.
+	// A machine that is busy with something else may take long for a call, which is not the fault of a reload.
 	text := []string{fmt.Sprintf("limits: {lease_tier: %d}\nstore: {url: none}\nsources:\n"+
 		"  - {name: app, protocol: namel3ss, app: app, timeout: 1m}\n  - {name: skills, protocol: alphahuman, skills: skills, timeout: 1m}\n", 3-w.edits%2), ""}
 	for i, name := range slices.Insert(slices.Collect(keys(w.others)), 0, "ev") {
@@ -90,7 +90,7 @@ func (w *weather) config() {
 	w.write("toolpost.yaml", text[0], text[1])
 }
 
-// kinds is how many kinds of things an edit can change.
+// kinds is the number of kinds of edits.
 const kinds = 3
 
 // edit changes one thing.
@@ -116,7 +116,7 @@ func (w *weather) edit(kind int) {
 
 func toggle(set map[string]bool, name string) { set[name] = !set[name] }
 
-// keys gives what is in a set.
+// keys returns the members of a set.
 func keys(set map[string]bool) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for name, is := range set {
@@ -127,7 +127,7 @@ func keys(set map[string]bool) func(func(string) bool) {
 	}
 }
 
-// want lists the tools that the files say.
+// want lists the tools that the files define.
 func (w *weather) want() []string {
 	all := steady()
 	for _, set := range []map[string]bool{w.tools, w.skills, w.others} {
@@ -179,7 +179,7 @@ func TestAStormOfReloadsHarmsNoCall(t *testing.T) {
 	var calls sync.WaitGroup
 	count := 0
 	calls.Go(func() { count = w.load(s, 0, &over) })
-	for kind := range kinds { // each is taken at least once, whatever the seed chooses
+	for kind := range kinds { // each kind at least once, whatever the seed chooses
 		w.edit(kind)
 		calm()
 	}
@@ -215,8 +215,8 @@ func TestAStormOfReloadsHarmsNoCall(t *testing.T) {
 	}
 }
 
-// load calls the steady tools from many callers, so often in all, or until it is over, and counts the calls. None of
-// them may fail.
+// load calls the steady tools from many callers, up to a number of calls or until it is over, and counts the calls. None
+// of them may fail.
 func (w *weather) load(s *served.Server, most int64, over *atomic.Bool) int {
 	var begun atomic.Int64
 	var work sync.WaitGroup
@@ -237,7 +237,7 @@ func (w *weather) load(s *served.Server, most int64, over *atomic.Bool) int {
 					w.t.Errorf("%s: %s, %v", name, body, err)
 				}
 				cancel()
-				time.Sleep(300 * time.Millisecond) // the callers are many, and the machine may be small
+				time.Sleep(300 * time.Millisecond) // there are many callers, and the machine may be small
 			}
 		})
 	}
@@ -245,7 +245,7 @@ func (w *weather) load(s *served.Server, most int64, over *atomic.Bool) int {
 	return int(begun.Load())
 }
 
-// workers counts the programs of skills that run, by a word of their command line.
+// workers counts the running programs of skills, by a word of their command line.
 func (w *weather) workers() (n int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
@@ -298,7 +298,7 @@ func differs(want, got []string) error {
 	return nil
 }
 
-// eventually waits until cond gives no error.
+// eventually waits until cond returns no error.
 func eventually(t *testing.T, s *served.Server, cond func() error) {
 	t.Helper()
 	err := cond()
