@@ -122,7 +122,7 @@ func grownRecord(rows int) func(context.Context, *lab) row {
 	}
 }
 
-// filled returns the path of a store with a log of so many calls. Making a million takes a while.
+// filled returns the path of a store with a log of that many calls. Making a million takes a while.
 func (l *lab) filled(ctx context.Context, rows int) (path string) {
 	return l.once(fmt.Sprintf("rows-%d.db", rows), func(path string) {
 		db := openStore(path)
@@ -151,7 +151,7 @@ func grownOutput(size int) func(context.Context, *lab) row {
 			"few.txt":       "a few bytes\n",
 		})
 		few := l.crowd(ctx, at, 1, request{tool: "readFile", args: `{"path":"few.txt"}`}).recording()
-		for range 3 { // without pauses, a server takes more memory than one output needs
+		for range 3 { // a server called without pauses takes more memory, which is not the output's
 			attempt.Must(few.lap(long))
 		}
 		before := at.memory("VmHWM")

@@ -82,7 +82,7 @@ func (r *report) add(m measurement, came row, failed error, took time.Duration) 
 	})
 }
 
-// met reports whether every promise that was measured is kept.
+// met reports whether no promise was missed and no measurement failed.
 func (r *report) met() bool { return r.count(missed)+r.count(broken) == 0 }
 
 // count returns the number of rows with a verdict.

@@ -104,7 +104,7 @@ type Where struct {
 // Looks returns w.
 func (w Where) Looks() Where { return w }
 
-// Locate returns the absolute path that a call looks at, and the other paths that its path may also mean.
+// Locate returns the absolute paths that a call looks at, and the others that its path may also mean.
 func (l *Library) Locate(c *tool.Call, w Where) (looks, others []string, err error) {
 	v, err := l.ws.View(c).Codebase(w.codebase())
 	switch {

@@ -138,8 +138,8 @@ func (d *dfa) run(text []byte, from int) (at, end int) {
 	return -1, len(text)
 }
 
-// makeRoom discards the states when there are too many, or gives up if they served too few bytes. It returns the new id
-// of s.
+// makeRoom discards the states when there are too many, or gives up if they served too few bytes. It returns the
+// current id of s.
 func (d *dfa) makeRoom(s stateID, ran int) stateID {
 	if d.cost < maxCost {
 		return s

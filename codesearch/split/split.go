@@ -102,7 +102,7 @@ func (c *cutter) cut(defs []found) []Part {
 	return c.parts
 }
 
-// lineStart returns the beginning of the line of a byte, if only blanks are between.
+// lineStart returns the beginning of the line of a byte if only blanks are between, otherwise the byte.
 func (c *cutter) lineStart(at int) int {
 	start := c.lines[c.lineOf(at)-1]
 	if len(bytes.TrimSpace(c.src[start:at])) > 0 {

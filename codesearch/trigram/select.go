@@ -37,8 +37,8 @@ type Pick struct {
 	parts []grep.Part
 }
 
-// Parts returns the parts of an open file that have to be searched, or nil for the whole file, if it has changed since it
-// was indexed.
+// Parts returns the parts of an open file that have to be searched, or nil for the whole file, such as one that has
+// changed since it was indexed.
 func (p *Pick) Parts(f *workspace.File) []grep.Part {
 	if p.parts == nil || stampOf(f.Stamp()) != p.stamp {
 		return nil

@@ -159,7 +159,7 @@ func (p *place) state(t *testing.T) map[string]string {
 	return state
 }
 
-// contents returns a digest of a file's content. The server itself writes to its store, its state and its folder of tools
+// contents describes a file's content. The server itself writes to its store, its state and its folder of tools
 // (what Python compiles), so for those it is enough that they are the same files.
 func contents(t *testing.T, path string, info fs.FileInfo) string {
 	t.Helper()

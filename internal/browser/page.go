@@ -154,7 +154,7 @@ func (p *Page) Requests() (all []Request) {
 	return all
 }
 
-// SetLook makes the page light or dark. It turns animations off, so that elements are already in their final place.
+// SetLook makes the page light or dark. It requests reduced motion, so that elements are already in their final place.
 func (p *Page) SetLook(l Look) {
 	p.t.Helper()
 	scheme := "light"

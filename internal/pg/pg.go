@@ -94,7 +94,7 @@ func (s *Server) Stop(how syscall.Signal) {
 	}
 }
 
-// unprivileged gives the folder to the user that the server runs as, since the server refuses to run as root.
+// unprivileged makes the server run as an ordinary user, which gets the folder, if the test runs as root: PostgreSQL refuses that.
 func unprivileged(t testing.TB, dir string) *syscall.SysProcAttr {
 	t.Helper()
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
