@@ -23,7 +23,7 @@ const (
 	target    = 1.3  // mixed over words alone, in the mean of the languages
 )
 
-// A corpus is the held-out sources of a language, and the functions that are asked for.
+// A corpus is the held-out sources of a language, and the functions to search for.
 type corpus struct {
 	sources   []source
 	questions []pair

@@ -338,7 +338,7 @@ func newAlphabet(prog *syntax.Prog) *alphabet {
 	for _, inst := range tests {
 		a.starts = append(a.starts, bounds(inst)...)
 	}
-	for _, r := range "09AZ__az" { // \b tells these from others
+	for _, r := range "09AZ__az" { // \b distinguishes these from others
 		a.starts = append(a.starts, r, r+1)
 	}
 	slices.Sort(a.starts)

@@ -94,7 +94,8 @@ func (s *Server) Stop(how syscall.Signal) {
 	}
 }
 
-// unprivileged makes the server run as an ordinary user, which gets the folder, if the test runs as root: PostgreSQL refuses that.
+// unprivileged makes the server run as an ordinary user, which gets the folder, if the test runs as root: PostgreSQL
+// refuses to run as root.
 func unprivileged(t testing.TB, dir string) *syscall.SysProcAttr {
 	t.Helper()
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
