@@ -40,7 +40,7 @@ func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns 
 	}
 }
 
-// oneRow lets a bench measure one row. It returns the ratio, or the measured value if there is no ratio, or nothing if
+// oneRow lets a bench measure one row. It returns the ratio, or the measured value if there is no ratio, or "none" if
 // the bench does not know the row or could not measure it.
 func (l *lab) oneRow(ctx context.Context, bench, toolpost, id string) string {
 	file := filepath.Join(l.dir, "row.json")

@@ -341,7 +341,7 @@ func TestADamagedIndexIsMadeAnew(t *testing.T) {
 	}
 }
 
-// An index whose files are deleted under a running process also heals itself.
+// An index whose files are damaged under a running process also heals itself.
 func TestARunningIndexHealsItself(t *testing.T) {
 	dir := t.TempDir()
 	x := open(t, dir, meaning.Options{})

@@ -106,7 +106,7 @@ func (x *Index) direct(ctx context.Context, q *query, question string) error {
 	return nil
 }
 
-// normalise scales a vector to length 1. It returns false for a zero vector.
+// normalise scales a vector to length 1. It returns false for one that is zero or not finite.
 func normalise(v []float32) bool {
 	sum := 0.0
 	for _, x := range v {

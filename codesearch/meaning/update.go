@@ -218,8 +218,8 @@ func (u *updater) finish() (*snapshot, Stats) {
 	return next, u.stats
 }
 
-// compact drops unused segments, and merges those that have shrunk or that are small compared with those before them, so
-// that their number stays small and each chunk is rewritten only a few times.
+// compact merges all segments from the first one that has shrunk below half, or that is at most twice as large as all
+// later ones, so that their number stays small and each chunk is rewritten only a few times.
 func compact(s *snapshot, dims int) *snapshot {
 	live := make([]int, len(s.segs))
 	from := len(s.segs)

@@ -239,7 +239,7 @@ func compare(t *testing.T, d driver, agent, model *recorder) {
 		}
 		same(t, "a header of a request", sent.header, got.header)
 		for _, ours := range []string{"Toolpost-Call", "Cache-Control", "X-Content-Type-Options"} {
-			sent.answered.Del(ours) // a guard for browsers, and the ID of the record
+			sent.answered.Del(ours) // guards for browsers, and the ID of the call
 		}
 		same(t, "a header of an answer", got.answered, sent.answered)
 		whole := bytes.Equal(sent.answer, got.answer) || sent.left && bytes.HasPrefix(got.answer, sent.answer)

@@ -126,8 +126,8 @@ func (p *place) write(t *testing.T, path, text string, mode os.FileMode) {
 	must(t, os.WriteFile(path, []byte(text), mode))
 }
 
-// certificate makes a certificate for the NATS door. Its key has the canary before its first line, at which PEM allows
-// any text.
+// certificate makes a certificate for the NATS door. Its key has the canary before its first line: PEM allows any text
+// there.
 func (p *place) certificate(t *testing.T) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

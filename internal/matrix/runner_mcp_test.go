@@ -67,7 +67,7 @@ func mcpServer(era string) *runner {
 // serveMCP starts the servers of the official SDK and returns their addresses.
 func serveMCP(t *testing.T) map[string]string {
 	t.Helper()
-	// In the modern era the server does not end a tool whose caller is gone, or leaves a question unanswered.
+	// In the modern era the server does not end a tool whose caller is gone or leaves a question unanswered.
 	over, end := context.WithCancel(context.Background())
 	urls := map[string]string{}
 	for _, era := range []string{"modern", "legacy"} {

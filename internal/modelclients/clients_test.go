@@ -221,7 +221,7 @@ func ways(peer func() *jsPeer) map[string]struct {
 
 type words struct{ stopped, called, limited string }
 
-// across runs a test for every official client, on every wire, whole and streamed, in front of models of both APIs.
+// across runs a test for every official client, on every wire, whole and streamed, in front of a model of each API.
 func across(t *testing.T, test func(t *testing.T, model string, ask talk, stops words)) {
 	for name, way := range ways(newJS(t, "peer.mjs")) {
 		for _, model := range []string{"demo", "claude", "newer"} {
