@@ -23,7 +23,7 @@ type program int64
 
 // newProgram makes a unique number. A chance of one in 2^62 is as good as none.
 func newProgram() program {
-	return program(rand.Int64N(1<<62-1) + 1) //nolint:gosec // a name, which nobody gains by guessing
+	return program(rand.Int64N(1<<62-1) + 1) //nolint:gosec // a name, not a secret
 }
 
 // owner returns the name of a program in the rows that belong to it.

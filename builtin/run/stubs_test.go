@@ -39,7 +39,7 @@ func hostile() []function {
 	for _, s := range specs {
 		s.Source = "src-1"
 	}
-	return visible(nil, catalog, tool.Principal{}) //nolint:staticcheck // nobody waits
+	return visible(nil, catalog, tool.Principal{}) //nolint:staticcheck // the context is not used
 }
 
 func TestStubsAreCodeWhateverToolsSay(t *testing.T) {

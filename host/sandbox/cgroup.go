@@ -35,7 +35,7 @@ type controllers struct {
 
 // ourNumber identifies this program among those that make groups, in any container: pids would not be unique.
 var ourNumber = sync.OnceValue(func() int64 {
-	return rand.Int64N(1<<62-1) + 1 //nolint:gosec // a name, which nobody gains by guessing
+	return rand.Int64N(1<<62-1) + 1 //nolint:gosec // a name, not a secret
 })
 
 // entered holds the locks on the folders in which this program has announced itself, until it ends.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 const maxLines = 100
@@ -218,4 +219,64 @@ func hasProgramFiles(p listed) bool {
 		}
 	}
 	return false
+}
+
+// hardWords maps words that make a comment hard to read to how often they may occur in all comments: a comment names the
+// caller, the server or the operator, and a condition begins with "if". A "where" for a real place is fine.
+var hardWords = map[string]int{"nobody": 5, "somebody": 5, "whoever": 5, "anybody": 5, "where": 80}
+
+func TestCommentsNameTheirSubjects(t *testing.T) {
+	_, packages := listPackages(t)
+	found := map[string][]string{}
+	for _, p := range packages {
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for word, places := range hardWordsIn(fset, f) {
+				found[word] = append(found[word], places...)
+			}
+		}
+	}
+	for word, most := range hardWords {
+		if places := found[word]; len(places) > most {
+			t.Errorf("%q is %d times in comments, more than %d; name the subject, and begin a condition with \"if\":\n%s",
+				word, len(places), most, strings.Join(places, "\n"))
+		}
+	}
+}
+
+// hardWordsIn returns the places of the words in a file's comments. Sentences of contracts are quoted.
+func hardWordsIn(fset *token.FileSet, f *ast.File) map[string][]string {
+	found := map[string][]string{}
+	for _, group := range f.Comments {
+		for _, c := range group.List {
+			if strings.HasPrefix(c.Text, "// contract(") {
+				continue
+			}
+			for _, word := range strings.FieldsFunc(strings.ToLower(c.Text), func(r rune) bool { return !unicode.IsLetter(r) }) {
+				if _, hard := hardWords[word]; hard {
+					found[word] = append(found[word], fset.Position(c.Pos()).String())
+				}
+			}
+		}
+	}
+	return found
+}
+
+func TestAHardWordIsFound(t *testing.T) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, "p.go", "// Package p is for whoever asks.\npackage p\n\n// contract(x): where\nvar nobody = 1\n", parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := hardWordsIn(fset, f); len(found) != 1 || len(found["whoever"]) != 1 {
+		t.Error(found)
+	}
 }

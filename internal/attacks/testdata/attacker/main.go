@@ -104,7 +104,7 @@ func attack(o order) []report {
 
 const evil = "EVIL\n"
 
-// spare makes a file or, where the path is a folder's, a folder that could take its place.
+// spare makes a file, or a folder if the path is one, that could take its place.
 func spare(o order, path string) (string, error) {
 	name := filepath.Join(o.Root, fmt.Sprintf("spare-%d-%d", os.Getpid(), time.Now().UnixNano()))
 	if info, err := os.Lstat(path); err == nil && info.IsDir() {

@@ -105,7 +105,7 @@ func readByDescriptor(_ order, path string) (string, error) {
 	return look(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// readInherited tries every folder that somebody forgot to close.
+// readInherited tries every inherited folder that is still open.
 func readInherited(o order, path string) (string, error) {
 	for fd := 3; fd < 1024; fd++ {
 		for _, name := range []string{strings.TrimPrefix(path, "/"), strings.TrimPrefix(path, o.Root+"/")} {
