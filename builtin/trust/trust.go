@@ -171,8 +171,8 @@ func (d decider) choose(all []*pin.Held, a reviewArgs) (some []*pin.Held, err er
 	return some, nil
 }
 
-// minDigest is the shortest accepted prefix of a digest, so that another text with the same prefix is hard to make.
-const minDigest = 12
+// minDigest is the shortest accepted prefix of a digest: 64 bits. A server could search for a second text with the same 48.
+const minDigest = 16
 
 // withDigest matches a name followed by the digest of its tool.
 var withDigest = regex.Lazy(`^(.+)@([0-9a-f]{` + strconv.Itoa(minDigest) + `,64})$`)

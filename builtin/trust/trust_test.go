@@ -52,7 +52,7 @@ func TestWhatIsMeantIsApprovedAndNothingElse(t *testing.T) {
 	for words, want := range map[string]string{
 		`["a.echo"]`: "a.echo", `["b.echo","a.echo"]`: "a.echo b.echo", `["echo"]`: "conflict", `["nobody"]`: "not_found",
 		`["a.echo@` + digest[:16] + `"]`: "a.echo", `["a.echo@` + digest + `"]`: "a.echo", `["a.echo@ffffffffffffffff"]`: "conflict",
-		`["a.echo@` + digest[:4] + `"]`: "not_found", `["o\\u200bdd"]`: "a.o\u200bdd", `["me@0123456789abcdef"]`: "not_found",
+		`["a.echo@` + digest[:15] + `"]`: "not_found", `["o\\u200bdd"]`: "a.o\u200bdd", `["me@0123456789abcdef"]`: "not_found",
 		`["me@0123456789abcdef@` + mail.Now.Digest[:16] + `"]`: "a.me@0123456789abcdef",
 		`["a.echo","nobody"]`: "not_found", `["away"]`: "unavailable", `[]`: "invalid_input",
 	} {
