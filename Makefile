@@ -67,7 +67,7 @@ SUITES := /(clients|docs|examples|internal/(agents|attacks|console|hogs|kills|ma
 # The tests start thousands of Pythons: the system's own one starts in less than half the time of a version manager's, which has
 # a script in front and other people's packages behind it; Go and Node stay those that were found. Node reads further certificates
 # at each start, if it is told of some.
-# Half of a test's time is waiting for what it started, so twice as many packages as there are cores run at once: more would make
+# Half of a test's time is waiting for what it started, so five packages run at once on two cores: more would make
 # each of them slow, and a tool has its ten seconds on a slow machine too.
 test: ## install what the tests need, vet, and run every test, those of our packages with the race detector
 	@echo '== 1 of 4: what the tests need'
@@ -83,10 +83,10 @@ test: ## install what the tests need, vet, and run every test, those of our pack
 	go test -count=1 ./internal/house; \
 	packages=$$(go list ./... | grep -v '/internal/house$$'); suites=$$(grep -E '$(SUITES)' <<<"$$packages"); \
 	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take minutes"; \
-	run() { go test -p $$(nproc) -vet=off -ldflags=-w -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
+	run() { go test -vet=off -ldflags=-w -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
 	echo "go test $${race%% *} ./..."; ok=0; \
-	CGO_ENABLED=0 run -trimpath $$suites & others=$$!; \
-	run $$race $$(grep -vE '$(SUITES)' <<<"$$packages") || ok=$$?; \
+	CGO_ENABLED=0 run -p $$(nproc) -trimpath $$suites & others=$$!; \
+	run -p $$(($$(nproc) * 3 / 2)) $$race $$(grep -vE '$(SUITES)' <<<"$$packages") || ok=$$?; \
 	wait $$others || ok=$$?; exit $$ok
 
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
